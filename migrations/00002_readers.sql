@@ -1,0 +1,86 @@
+-- What reads the ledger: how far each reader has got, who is at work, what could not be published.
+
+-- +goose Up
+
+-- How far each feed reader has got. Append-only: the row with the highest n is the cursor.
+-- Everything visible in seen is behind it; of the window between seen and until,
+-- everything up to after_position is (until is null between windows).
+create table taskledger.cursor (
+  reader         text collate "C" not null,
+  n              bigint not null,
+  seen           pg_snapshot not null,
+  seen_top       bigint not null,
+  seen_bound     xid8 not null,
+  until          pg_snapshot,
+  top            bigint,
+  bound          xid8,
+  after_position bigint not null default 0,
+  origin         text not null,   -- <system identifier>/<database oid> of the cluster whose xids these are
+  xid            xid8 not null default pg_current_xact_id(),  -- equals xmin in every physical copy of this row
+  mark           json,            -- the reader's own note, for example the stream sequence it published up to
+  recorded_at    timestamptz not null default clock_timestamp(),
+  primary key (reader, n))
+  with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+-- One row per role (relay, …) and per worker process. A lease saves double work;
+-- what is correct never rests on it.
+create table taskledger.lease (
+  name        text collate "C" primary key,
+  holder      text not null,
+  since       timestamptz not null default clock_timestamp(),
+  alive_until timestamptz not null,
+  detail      json)
+  with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
+
+-- Events the relay could not publish. They block nobody else and make the status degraded.
+create table taskledger.parked (
+  position  bigint primary key,
+  kind      text collate "C" not null,
+  biz_id    text collate "C" not null,
+  version   integer not null,
+  reason    text not null,
+  parked_at timestamptz not null default clock_timestamp());
+
+-- Which cluster and database this is. xids mean nothing outside of it.
+-- +goose StatementBegin
+create function taskledger.origin() returns text
+language sql stable
+return (select c.system_identifier::text from pg_control_system() c)
+  || '/' || (select d.oid::text from pg_database d where d.datname = current_database());
+-- +goose StatementEnd
+
+-- The xids that a window must look at one by one: those running when its lower snapshot was
+-- taken, and those handed out between that snapshot and its bound. (xmax of a snapshot is the
+-- latest completed xid + 1, so running transactions may lie above it.)
+-- +goose StatementBegin
+create function taskledger.late_xids(seen pg_snapshot, seen_bound xid8) returns setof xid8
+language sql immutable parallel safe
+begin atomic
+  select x from pg_snapshot_xip(seen) x
+  union
+  select g::text::xid8
+    from generate_series(pg_snapshot_xmax(seen)::text::bigint, seen_bound::text::bigint - 1) g;
+end;
+-- +goose StatementEnd
+
+-- The events not yet covered by the relay's cursor, oldest position first when ordered so.
+create view taskledger.outbox as
+with relay as (
+  select c.seen, c.seen_top, c.seen_bound, c.until, c.after_position
+    from taskledger.cursor c
+   where c.reader = 'relay'
+   order by c.n desc
+   limit 1)
+select e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
+  from relay r
+ cross join lateral taskledger.late_xids(r.seen, r.seen_bound) x
+  join taskledger.event e on e.xid = x
+ where e.position <= r.seen_top
+   and (r.until is null or e.position > r.after_position or not pg_visible_in_snapshot(e.xid, r.until))
+union all
+select e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
+  from taskledger.event e
+ where e.position > coalesce((select r.seen_top from relay r), 0)
+   and not exists (
+     select from relay r
+      where r.until is not null and e.position <= r.after_position and pg_visible_in_snapshot(e.xid, r.until));
