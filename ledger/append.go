@@ -1,0 +1,290 @@
+package ledger
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+var (
+	//go:embed sql/append.sql
+	appendSQL string
+	//go:embed sql/append_required.sql
+	appendRequiredSQL string
+	//go:embed sql/append_many.sql
+	appendManySQL string
+	//go:embed sql/head.sql
+	headSQL string
+)
+
+// AppendRequest is one event to append to a task that exists.
+type AppendRequest struct {
+	Key      Key
+	Expected Version // of the task's last event; the new one gets Expected+1
+	Type     EventType
+	Actor    string          // empty: the database's session_user
+	Data     json.RawMessage // nil: none
+	Meta     json.RawMessage // nil: none
+}
+
+func (r AppendRequest) validate() error {
+	if err := r.Key.Validate(); err != nil {
+		return err
+	}
+	row, ok := transition(r.Type)
+	if !ok {
+		return &InvalidError{Field: "type", Value: string(r.Type), Rule: "must be an event type"}
+	}
+	if slices.Contains(row.From, StateNone) {
+		return &InvalidError{Field: "type", Value: string(r.Type), Rule: "begins a task: use Enqueue"}
+	}
+	if r.Expected < 1 {
+		return &InvalidError{Field: "expected version", Value: strconv.Itoa(int(r.Expected)), Rule: "must be at least 1"}
+	}
+	if err := checkActor(r.Actor); err != nil {
+		return err
+	}
+	if err := checkJSON("data", r.Data); err != nil {
+		return err
+	}
+	return checkJSON("meta", r.Meta)
+}
+
+// Append appends one event if the task's last event has the expected version and the
+// transition table allows it (compare-and-set on the primary key). The attempt is counted and
+// the shard copied by the database. It takes one statement, never commits, and waits for a
+// concurrent append to the same task to end.
+//
+// Errors: [*InvalidError] before anything is sent; [ErrUnknownTask], [*ConflictError] with the
+// version found, [*TransitionError]: nothing was written and the transaction stays usable;
+// [ErrRetryTransaction] in a REPEATABLE READ or SERIALIZABLE transaction that lost a race.
+func Append(ctx context.Context, db DB, r AppendRequest) (Event, error) {
+	if err := r.validate(); err != nil {
+		return Event{}, fmt.Errorf("append to %s: %w", r.Key, err)
+	}
+	e := r.event()
+	found, err := queryRow(ctx, db, appendSQL, r.args(), e.returned()...)
+	if err != nil {
+		return Event{}, explain("append to "+r.Key.String(), err)
+	}
+	if !found {
+		why := whyNot(ctx, db, r)
+		if why == nil {
+			why = ErrRetryTransaction // the winner of the race rolled back after all
+		}
+		return Event{}, fmt.Errorf("append to %s: %w", r.Key, why)
+	}
+	e.RecordedAt = e.RecordedAt.UTC()
+	return e, nil
+}
+
+// AppendAndCommit appends one event and commits the transaction that is open on conn, in one
+// round trip: both happen or neither. guard is the value that the transaction set for itself
+// with `set local taskledger.attempt` when it began; if that is gone, the transaction that
+// began is not the one that is open now, and nothing is done.
+//
+// If it returns an error, the transaction has been rolled back, unless the connection was lost,
+// when its outcome is unknown. Errors are those of [Append], and [ErrTransactionEnded] or
+// [ErrTransactionAborted] if the transaction was not open and healthy.
+func AppendAndCommit(ctx context.Context, conn *pgx.Conn, r AppendRequest, guard string) (Event, error) {
+	if err := r.validate(); err != nil {
+		return Event{}, fmt.Errorf("append to %s: %w", r.Key, err)
+	}
+	switch conn.PgConn().TxStatus() {
+	case 'I':
+		return Event{}, ErrTransactionEnded
+	case 'E':
+		return Event{}, rollback(ctx, conn, ErrTransactionAborted)
+	}
+	e := r.event()
+	batch := &pgx.Batch{}
+	batch.Queue(appendRequiredSQL, append(r.args(), guard)...)
+	batch.Queue("commit")
+	results := conn.SendBatch(ctx, batch)
+	err := results.QueryRow().Scan(e.returned()...)
+	if err == nil {
+		_, err = results.Exec()
+	}
+	if closing := results.Close(); err == nil {
+		err = closing
+	}
+	if err == nil {
+		e.RecordedAt = e.RecordedAt.UTC()
+		return e, nil
+	}
+	err = explain("append to "+r.Key.String(), rollback(ctx, conn, err))
+	if !isNothingAppended(err) {
+		return Event{}, err
+	}
+	// The transaction is gone; why it appended nothing is asked outside of it.
+	if why := whyNot(ctx, conn, r); why != nil {
+		return Event{}, fmt.Errorf("append to %s: %w", r.Key, why)
+	}
+	return Event{}, ErrTransactionEnded // the task was as expected, so it was the guard
+}
+
+// rollback ends the transaction on conn, if it still can, and returns cause.
+func rollback(ctx context.Context, conn *pgx.Conn, cause error) error {
+	if !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+		if _, err := conn.Exec(ctx, "rollback"); err != nil {
+			return fmt.Errorf("%w (and rollback: %w)", cause, err)
+		}
+	}
+	return cause
+}
+
+// AppendResult is the outcome of one request of a group.
+type AppendResult struct {
+	Event Event
+	Err   error // nil, or as Append would have returned
+}
+
+// groupLockTimeout bounds how long a group waits for somebody's open transaction that holds
+// one of its keys.
+const groupLockTimeout = 200 * time.Millisecond
+
+// AppendEach appends every request in its own right, as one group in one statement where that
+// works: one that conflicts does not harm the others. If the group as a whole fails, because
+// somebody's open transaction holds one key longer than a moment, each is appended alone.
+// A key may occur once. db must not be in a transaction (a pool, or an idle connection), since
+// each attempt commits by itself. Results are in the order of the requests.
+func AppendEach(ctx context.Context, db DB, requests []AppendRequest) []AppendResult {
+	results := make([]AppendResult, len(requests))
+	order := make([]int, 0, len(requests))
+	for i, r := range requests {
+		if err := r.validate(); err != nil {
+			results[i].Err = fmt.Errorf("append to %s: %w", r.Key, err)
+			continue
+		}
+		order = append(order, i)
+	}
+	slices.SortFunc(order, func(a, b int) int { return requests[a].Key.Compare(requests[b].Key) })
+
+	added, err := appendGroup(ctx, db, requests, order)
+	if err != nil && len(order) > 1 {
+		for _, i := range order {
+			results[i] = appendAlone(ctx, db, requests[i])
+		}
+		return results
+	}
+	for _, i := range order {
+		r := requests[i]
+		switch e, ok := added[r.Key]; {
+		case err != nil:
+			results[i].Err = explain("append to "+r.Key.String(), err)
+		case ok:
+			results[i].Event = e
+		default:
+			why := whyNot(ctx, db, r)
+			if why == nil {
+				why = ErrRetryTransaction // the winner of the race rolled back after all
+			}
+			results[i].Err = fmt.Errorf("append to %s: %w", r.Key, why)
+		}
+	}
+	return results
+}
+
+func appendAlone(ctx context.Context, db DB, r AppendRequest) AppendResult {
+	return AppendEach(ctx, db, []AppendRequest{r})[0]
+}
+
+// appendGroup returns the events that were inserted, by key.
+func appendGroup(ctx context.Context, db DB, requests []AppendRequest, order []int) (map[Key]Event, error) {
+	var kinds, ids, expected, types, actors, data, follows, begins, metas textArray
+	for _, i := range order {
+		r := requests[i]
+		may, begin := r.Type.follows()
+		kinds.add(string(r.Key.Kind))
+		ids.add(string(r.Key.BizID))
+		expected.add(strconv.Itoa(int(r.Expected)))
+		types.add(string(r.Type))
+		actors.addOptional(r.Actor)
+		data.addOptional(string(r.Data))
+		follows.add(strings.Join(may, " "))
+		begins.add(strings.Join(begin, " "))
+		metas.addOptional(string(r.Meta))
+	}
+	rows, err := db.Query(ctx, appendManySQL,
+		kinds.String(), ids.String(), expected.String(), types.String(), actors.String(), data.String(),
+		follows.String(), begins.String(), metas.String(), strconv.FormatInt(groupLockTimeout.Milliseconds(), 10)+"ms")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	byKey := make(map[Key]int, len(order))
+	for _, i := range order {
+		byKey[requests[i].Key] = i
+	}
+	added := make(map[Key]Event, len(order))
+	for rows.Next() {
+		var kind, id string
+		var e Event
+		if err := rows.Scan(append([]any{&kind, &id}, e.returned()...)...); err != nil {
+			return nil, err
+		}
+		r := requests[byKey[Key{Kind(kind), BizID(id)}]]
+		e.Key, e.Type, e.Data, e.Meta, e.RecordedAt = r.Key, r.Type, r.Data, r.Meta, e.RecordedAt.UTC()
+		added[r.Key] = e
+	}
+	return added, rows.Err()
+}
+
+// event is what will be stored, but for what the database decides.
+func (r AppendRequest) event() Event {
+	return Event{Key: r.Key, Type: r.Type, Data: r.Data, Meta: r.Meta}
+}
+
+// returned is where the columns that the database decides are scanned to.
+func (e *Event) returned() []any {
+	return []any{(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), &e.RecordedAt, &e.Actor}
+}
+
+func (r AppendRequest) args() []any {
+	follows, begins := r.Type.follows()
+	return []any{
+		string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected), string(r.Type), optional(r.Actor), nullable(r.Data),
+		"{" + strings.Join(follows, ",") + "}", "{" + strings.Join(begins, ",") + "}", nullable(r.Meta),
+	}
+}
+
+// follows returns the types of the events that t may follow, and of those after which it
+// belongs to a new attempt.
+func (t EventType) follows() (may, begins []string) {
+	for _, last := range transitions {
+		if t.allowedAfter(last.To) {
+			may = append(may, string(last.Type))
+			if t.beginsAttempt(last.To) {
+				begins = append(begins, string(last.Type))
+			}
+		}
+	}
+	return may, begins
+}
+
+// whyNot explains, by a statement of its own, an append that inserted nothing; nil if the task
+// is as the request expected it.
+func whyNot(ctx context.Context, db DB, r AppendRequest) error {
+	var version int64
+	var last string
+	found, err := queryRow(ctx, db, headSQL, []any{string(r.Key.Kind), string(r.Key.BizID)}, &version, &last)
+	state := EventType(last).State()
+	switch {
+	case err != nil:
+		return explain("read head", err)
+	case !found:
+		return ErrUnknownTask
+	case Version(version) != r.Expected:
+		return &ConflictError{Key: r.Key, Expected: r.Expected, Found: Version(version), State: state}
+	case !r.Type.allowedAfter(state):
+		return &TransitionError{Key: r.Key, Type: r.Type, State: state}
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package ledger
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Version numbers the events of one task: 1, 2, 3… without gaps.
+type Version int32
+
+// Attempt is the n-th try of a task, counted by the ledger: 0 before the first.
+type Attempt int32
+
+// Position is the number of an event in the ledger. Positions increase along a task but may
+// have gaps, and a lower position may become visible after a higher one: do not use one as a
+// cursor, use a [Feed].
+type Position int64
+
+// Event is one immutable fact about one task.
+type Event struct {
+	Position   Position        `json:"position"`
+	Key                        // kind and biz_id
+	Version    Version         `json:"version"`
+	Attempt    Attempt         `json:"attempt"`
+	Shard      Shard           `json:"shard"`
+	Type       EventType       `json:"type"`
+	RecordedAt time.Time       `json:"recorded_at"` // by the database's clock, to the microsecond
+	Actor      string          `json:"actor,omitempty"`
+	Data       json.RawMessage `json:"data,omitempty"` // as stored, byte for byte; see Payload
+	Meta       json.RawMessage `json:"meta,omitempty"` // as stored; see [Meta]
+}
+
+// ID names this event among all that ever were: <kind>/<biz_id>/<version>@<recorded_at in µs>.
+// The version alone would not do, since a fail-over that loses commits can issue one twice.
+func (e Event) ID() string {
+	return e.Key.String() + "/" + strconv.FormatInt(int64(e.Version), 10) + "@" + strconv.FormatInt(e.RecordedAt.UnixMicro(), 10)
+}
+
+// Payload returns the event's data as its producer gave it: JSON as it stands, and bytes that
+// are not JSON decoded from the form they are stored in.
+func (e Event) Payload() ([]byte, error) { return DecodePayload(e.Data, e.Meta) }
+
+// DecodePayload turns stored data into what the producer gave; meta says how it is encoded.
+// It returns a [*CorruptError] if the two do not fit.
+func DecodePayload(data, meta json.RawMessage) ([]byte, error) {
+	if len(meta) == 0 || len(data) == 0 {
+		return data, nil
+	}
+	m, err := ParseMeta(meta)
+	if err != nil {
+		return nil, err
+	}
+	switch m.Encoding {
+	case "":
+		return data, nil
+	case EncodingBase64:
+		var text string
+		if err := json.Unmarshal(data, &text); err != nil {
+			return nil, &CorruptError{What: "base64 payload", Err: err}
+		}
+		payload, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return nil, &CorruptError{What: "base64 payload", Err: err}
+		}
+		return payload, nil
+	default:
+		return nil, &CorruptError{What: "payload", Err: fmt.Errorf("unknown encoding %q", m.Encoding)}
+	}
+}

@@ -1,0 +1,108 @@
+package ledger
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"iter"
+
+	"github.com/jackc/pgx/v5"
+)
+
+var (
+	//go:embed sql/history.sql
+	historySQL string
+	//go:embed sql/read.sql
+	readSQL string
+)
+
+// Load returns the task as it is in db's snapshot, by folding its events: it is always current
+// and needs no projection. It returns [ErrUnknownTask], or [*IllegalError] if the events do not
+// fold.
+func Load(ctx context.Context, db DB, k Key) (Task, error) {
+	events, err := History(ctx, db, k)
+	if err != nil {
+		return Task{}, err
+	}
+	t, err := Fold(events)
+	if err != nil {
+		return Task{}, fmt.Errorf("load %s: %w", k, err)
+	}
+	return t, nil
+}
+
+// History returns all events of a task, version 1 first. It returns [ErrUnknownTask] if there
+// are none.
+func History(ctx context.Context, db DB, k Key) ([]Event, error) {
+	if err := k.Validate(); err != nil {
+		return nil, fmt.Errorf("history of %s: %w", k, err)
+	}
+	rows, err := db.Query(ctx, historySQL, string(k.Kind), string(k.BizID))
+	if err != nil {
+		return nil, explain("history of "+k.String(), err)
+	}
+	events, err := scanEvents(rows, nil)
+	if err != nil {
+		return nil, explain("history of "+k.String(), err)
+	}
+	if len(events) == 0 {
+		return nil, fmt.Errorf("history of %s: %w", k, ErrUnknownTask)
+	}
+	return events, nil
+}
+
+// Read returns at most limit events after a position, in position order, as they are in db's
+// snapshot. It is for looking, not for following: transactions commit out of position order, so
+// going on from the last position skips events. Follow the ledger with a [Feed].
+// Breaking off the loop is fine; db is busy until the loop ends.
+func Read(ctx context.Context, db DB, after Position, limit int) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		rows, err := db.Query(ctx, readSQL, int64(after), int64(limit))
+		if err != nil {
+			yield(Event{}, explain("read events", err))
+			return
+		}
+		defer rows.Close()
+		for rows.Next() {
+			e, err := scanEvent(rows)
+			if err != nil {
+				yield(Event{}, explain("read events", err))
+				return
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+		if err := rows.Err(); err != nil {
+			yield(Event{}, explain("read events", err))
+		}
+	}
+}
+
+// scanEvents appends all rows to events and closes rows.
+func scanEvents(rows pgx.Rows, events []Event) ([]Event, error) {
+	defer rows.Close()
+	for rows.Next() {
+		e, err := scanEvent(rows)
+		if err != nil {
+			return events, err
+		}
+		events = append(events, e)
+	}
+	return events, rows.Err()
+}
+
+func scanEvent(rows pgx.Rows) (Event, error) {
+	var e Event
+	var data, meta *string
+	err := rows.Scan((*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
+		&e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &e.Actor, &data, &meta)
+	e.RecordedAt = e.RecordedAt.UTC()
+	if data != nil {
+		e.Data = []byte(*data)
+	}
+	if meta != nil {
+		e.Meta = []byte(*meta)
+	}
+	return e, err
+}

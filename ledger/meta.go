@@ -1,0 +1,66 @@
+package ledger
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// EncodingBase64 marks data that is a base64 JSON string of bytes that are not JSON.
+const EncodingBase64 = "base64"
+
+// Meta is what an event carries beside its data: at most max_meta_bytes (16 KiB) of JSON.
+type Meta struct {
+	Traceparent string   `json:"traceparent,omitempty"` // W3C trace context of the producer
+	Tracestate  string   `json:"tracestate,omitempty"`
+	Causation   string   `json:"causation,omitempty"` // id of the event that led to this one
+	Tags        []string `json:"tags,omitempty"`
+	Encoding    string   `json:"encoding,omitempty"` // of the data: "" is JSON; set by Enqueue
+
+	Extra map[string]json.RawMessage `json:"-"` // members this version does not know; kept
+}
+
+// ParseMeta decodes the meta of an event; nil decodes to the zero Meta. Members it does not
+// know are kept in Extra. It returns a [*CorruptError] if meta is not a JSON object.
+func ParseMeta(meta json.RawMessage) (Meta, error) {
+	var m Meta
+	if len(meta) == 0 {
+		return m, nil
+	}
+	if err := json.Unmarshal(meta, &m.Extra); err != nil {
+		return Meta{}, &CorruptError{What: "meta", Err: err}
+	}
+	if err := json.Unmarshal(meta, (*plainMeta)(&m)); err != nil {
+		return Meta{}, &CorruptError{What: "meta", Err: err}
+	}
+	for _, name := range []string{"traceparent", "tracestate", "causation", "tags", "encoding"} {
+		delete(m.Extra, name)
+	}
+	if len(m.Extra) == 0 {
+		m.Extra = nil
+	}
+	return m, nil
+}
+
+// MarshalJSON writes the known members and Extra as one object.
+func (m Meta) MarshalJSON() ([]byte, error) {
+	known, err := json.Marshal(plainMeta(m))
+	if err != nil || len(m.Extra) == 0 {
+		return known, err
+	}
+	extra, err := json.Marshal(m.Extra)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Equal(known, []byte("{}")) {
+		return extra, nil
+	}
+	joined := append(known[:len(known)-1], ',')
+	return append(joined, extra[1:]...), nil
+}
+
+func (m Meta) isZero() bool {
+	return m.Traceparent == "" && m.Tracestate == "" && m.Causation == "" && len(m.Tags) == 0 && m.Encoding == "" && len(m.Extra) == 0
+}
+
+// plainMeta is Meta without its MarshalJSON.
+type plainMeta Meta

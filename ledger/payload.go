@@ -1,0 +1,62 @@
+package ledger
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+)
+
+// MaxNesting is how deep the JSON of args, data or meta may nest. Deeper JSON would exhaust
+// the database's stack and abort the caller's transaction, so it is refused before sending.
+const MaxNesting = 512
+
+// checkJSON returns an [InvalidError] if text is not one JSON value that the database takes.
+func checkJSON(field string, text json.RawMessage) error {
+	if text == nil {
+		return nil
+	}
+	if depth := nesting(text); depth > MaxNesting {
+		return &InvalidError{Field: field, Rule: fmt.Sprintf("must nest at most %d deep, nests %d deep", MaxNesting, depth)}
+	}
+	if !utf8.Valid(text) {
+		return &InvalidError{Field: field, Rule: "must be valid UTF-8"}
+	}
+	if !json.Valid(text) {
+		var v any
+		return &InvalidError{Field: field, Value: string(text), Rule: "must be JSON: " + fmt.Sprint(json.Unmarshal(text, &v))}
+	}
+	return nil
+}
+
+// nesting returns how deep the brackets of text nest outside of strings.
+func nesting(text []byte) int {
+	depth, deepest := 0, 0
+	inString := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case inString:
+			if c == '\\' {
+				i++
+			} else if c == '"' {
+				inString = false
+			}
+		case c == '"':
+			inString = true
+		case c == '[' || c == '{':
+			depth++
+			deepest = max(deepest, depth)
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return deepest
+}
+
+// encodeBinary returns bytes that are not JSON in the form they are stored in.
+func encodeBinary(payload []byte) json.RawMessage {
+	text := make([]byte, 0, base64.StdEncoding.EncodedLen(len(payload))+2)
+	text = append(text, '"')
+	text = base64.StdEncoding.AppendEncode(text, payload)
+	return append(text, '"')
+}

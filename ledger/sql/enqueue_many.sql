@@ -1,0 +1,22 @@
+-- Appends version 1 of many tasks; keys that are taken and entries over the limit are left out.
+-- $1 kinds, $2 biz_ids, $3 shards, $4 actors (null for session_user), $5 args, $6 metas: text
+-- array literals of one length, sorted by key so that two callers cannot deadlock.
+-- Answers the rows inserted.
+-- Waits for concurrent transactions that insert the same keys; locks nothing else.
+with tx as materialized (
+  select pg_current_xact_id() as xid
+), limits as materialized (
+  select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
+         max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
+    from taskledger.setting s
+)
+insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
+select tx.xid, 1, 0, e.shard::integer, 'enqueued', e.kind, e.biz_id, coalesce(e.actor, session_user), e.args::json, e.meta::json
+  from tx cross join limits
+ cross join unnest($1::text::text[], $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[])
+       with ordinality as e(kind, biz_id, shard, actor, args, meta, i)
+ where octet_length(e.args) <= limits.args is not false
+   and octet_length(e.meta) <= limits.meta is not false
+ order by e.i
+    on conflict (kind, biz_id, version) do nothing
+returning kind, biz_id, position

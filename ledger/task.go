@@ -1,0 +1,102 @@
+package ledger
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Task is the state of one task: the fold of its events.
+type Task struct {
+	Key
+	Shard      Shard     `json:"shard"`
+	State      State     `json:"state"`
+	Version    Version   `json:"version"`  // of its last event
+	Attempt    Attempt   `json:"attempt"`  // tries begun so far
+	Failures   int       `json:"failures"` // attempts that failed
+	EnqueuedAt time.Time `json:"enqueued_at"`
+	UpdatedAt  time.Time `json:"updated_at"`      // when its last event was recorded
+	Actor      string    `json:"actor,omitempty"` // of its last event
+	Error      string    `json:"error,omitempty"` // of its last failed or buried event
+	LostInARow int       `json:"lost_in_a_row"`   // workers that vanished during it, one after the other
+
+	Args   json.RawMessage `json:"args,omitempty"`   // as stored; see Event.Payload
+	Result json.RawMessage `json:"result,omitempty"` // data.result of succeeded
+}
+
+// Apply returns the task after one more event. It is pure. It returns an [*IllegalError], and
+// t as it was, if the event cannot follow: another task's, a gap in the versions, a
+// transition or an attempt that the table does not allow.
+func (t Task) Apply(e Event) (Task, error) {
+	switch {
+	case t.Version != 0 && e.Key != t.Key:
+		return t, &IllegalError{Event: e, State: t.State, Reason: "it belongs to another task than " + t.Key.String()}
+	case e.Version != t.Version+1:
+		return t, &IllegalError{Event: e, State: t.State, Reason: "the versions have a gap"}
+	case !e.Type.allowedAfter(t.State):
+		return t, &IllegalError{Event: e, State: t.State, Reason: "the transition does not exist"}
+	}
+	attempt := t.Attempt
+	if e.Type.beginsAttempt(t.State) {
+		attempt++
+	}
+	if e.Attempt != attempt {
+		return t, &IllegalError{Event: e, State: t.State, Reason: "the attempt is out of step"}
+	}
+
+	next := t
+	next.State, next.Version, next.Attempt = e.Type.State(), e.Version, e.Attempt
+	next.UpdatedAt, next.Actor = e.RecordedAt, e.Actor
+	next.LostInARow = 0
+	switch e.Type {
+	case EventEnqueued, EventScheduled:
+		next.Key, next.Shard, next.EnqueuedAt, next.Args = e.Key, e.Shard, e.RecordedAt, e.Data
+	case EventStarted:
+		if t.State == StateRunning {
+			next.LostInARow = t.LostInARow + 1
+		}
+	case EventProgressed:
+		next.LostInARow = t.LostInARow
+	case EventFailed:
+		next.Failures++
+		next.Error = ErrorText(e)
+	case EventBuried:
+		next.Error = ErrorText(e)
+	case EventSucceeded:
+		var data struct {
+			Result json.RawMessage `json:"result"`
+		}
+		if json.Unmarshal(e.Data, &data) == nil { // data of a foreign shape must not make the task unreadable
+			next.Result = data.Result
+		}
+	}
+	return next, nil
+}
+
+// Fold applies events in order to a task without events.
+func Fold(events []Event) (Task, error) {
+	var t Task
+	for _, e := range events {
+		next, err := t.Apply(e)
+		if err != nil {
+			return t, err
+		}
+		t = next
+	}
+	return t, nil
+}
+
+// ErrorText returns the message that a failed or buried event carries: data.error.message or
+// else data.reason, "" if there is neither. It never fails: data may have a foreign shape.
+func ErrorText(e Event) string {
+	var data struct {
+		Error  struct{ Message string } `json:"error"`
+		Reason string                   `json:"reason"`
+	}
+	if json.Unmarshal(e.Data, &data) != nil {
+		return ""
+	}
+	if data.Error.Message != "" {
+		return data.Error.Message
+	}
+	return data.Reason
+}
