@@ -1,0 +1,8 @@
+//go:build !linux
+
+package pgserver
+
+import "syscall"
+
+// dieWithParent leaves it to the watchdog.
+func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}

@@ -1,0 +1,5 @@
+package pgserver
+
+import "syscall"
+
+func attributes(*account) *syscall.SysProcAttr { return &syscall.SysProcAttr{} }

@@ -1,0 +1,251 @@
+package pgserver_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/taskledger/taskledger/internal/pgserver"
+	"github.com/taskledger/taskledger/internal/reserve"
+)
+
+// within gives a context for things that end soon or never.
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// start starts a server that is closed after the test.
+func start(t *testing.T, config pgserver.Config) *pgserver.Server {
+	t.Helper()
+	config.NoSync = true
+	s, err := pgserver.Start(within(t), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+// connect opens a connection that is closed after the test.
+func connect(t *testing.T, s *pgserver.Server) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(within(t), s.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+func exec(t *testing.T, s *pgserver.Server, sql string) {
+	t.Helper()
+	conn := connect(t, s)
+	defer conn.Close(within(t))
+	if _, err := conn.Exec(within(t), sql); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func query(t *testing.T, s *pgserver.Server, sql string) (value string) {
+	t.Helper()
+	conn := connect(t, s)
+	defer conn.Close(within(t))
+	if err := conn.QueryRow(within(t), sql).Scan(&value); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return value
+}
+
+// notes is a table that shows which writes a server still knows.
+const (
+	makeNotes = `create table note (n int primary key generated always as identity, word text)`
+	addNote   = `insert into note (word) values ('%s')`
+	readNotes = `select coalesce(string_agg(word, ' ' order by n), '') from note`
+)
+
+func TestDataOutlivesStopKillAndRestart(t *testing.T) {
+	s := start(t, pgserver.Config{})
+	address := s.URL("postgres")
+	exec(t, s, makeNotes)
+	for _, step := range []struct {
+		word string
+		end  func() error
+	}{
+		{"stopped", func() error { return s.Stop(within(t)) }},
+		{"killed", s.Kill},
+		{"restarted", func() error { return nil }},
+	} {
+		exec(t, s, fmt.Sprintf(addNote, step.word))
+		open := connect(t, s) // holds up neither the end nor the start
+		if _, err := open.Exec(within(t), "begin; insert into note (word) values ('uncommitted')"); err != nil {
+			t.Fatal(err)
+		}
+		if err := step.end(); err != nil {
+			t.Fatalf("%s: %v", step.word, err)
+		}
+		if err := s.Restart(within(t)); err != nil {
+			t.Fatalf("restart after %s: %v", step.word, err)
+		}
+	}
+	if got, want := query(t, s, readNotes), "stopped killed restarted"; got != want {
+		t.Errorf("notes are %q, want %q", got, want)
+	}
+	if s.URL("postgres") != address {
+		t.Errorf("the address changed from %s to %s", address, s.URL("postgres"))
+	}
+}
+
+func TestStoppedServerIsGone(t *testing.T) {
+	s := start(t, pgserver.Config{})
+	done := s.Done()
+	for range 2 {
+		if err := s.Stop(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-done
+	if conn, err := pgx.Connect(within(t), s.URL("postgres")); err == nil {
+		conn.Close(t.Context())
+		t.Error("a stopped server still answers")
+	}
+}
+
+func TestCloseRemovesTheTemporaryDirectory(t *testing.T) {
+	s := start(t, pgserver.Config{})
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(s.Dir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s: %v, want it to be gone", s.Dir(), err)
+	}
+	if err := s.Restart(within(t)); err == nil {
+		t.Error("a closed server started again")
+	}
+}
+
+func TestDirectoryIsKeptAndHasOneServer(t *testing.T) {
+	config := pgserver.Config{Dir: filepath.Join(publicDir(t), "made", "for", "it"), NoSync: true}
+	first := start(t, config)
+	exec(t, first, makeNotes)
+	exec(t, first, fmt.Sprintf(addNote, "kept"))
+
+	if _, err := pgserver.Start(within(t), config); !errors.Is(err, reserve.ErrHeld) || !strings.Contains(err.Error(), config.Dir) {
+		t.Errorf("second server: %v, want ErrHeld and the directory", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := query(t, start(t, config), readNotes); got != "kept" {
+		t.Errorf("notes are %q", got)
+	}
+}
+
+func TestPasswordIsAskedFor(t *testing.T) {
+	s := start(t, pgserver.Config{})
+	address, err := url.Parse(s.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address.User = url.UserPassword("postgres", "guessed")
+	_, err = pgx.Connect(within(t), address.String())
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) || refused.Code != "28P01" {
+		t.Errorf("with a wrong password: %v, want SQLSTATE 28P01", err)
+	}
+	if got := query(t, s, "select current_setting('listen_addresses') || current_setting('unix_socket_directories')"); got != "127.0.0.1" {
+		t.Errorf("listens on %q, want 127.0.0.1 alone", got)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	s := start(t, pgserver.Config{Settings: map[string]string{"max_prepared_transactions": "10", "timezone": "Asia/Tokyo"}})
+	got := query(t, s, `select concat_ws(' ', current_setting('max_connections'), current_setting('max_prepared_transactions'),
+		current_setting('timezone'), current_setting('server_encoding'), current_setting('lc_collate'))`)
+	if want := "200 10 Asia/Tokyo UTF8 C"; got != want {
+		t.Errorf("settings are %q, want %q", got, want)
+	}
+}
+
+func TestFailedStartShowsTheLog(t *testing.T) {
+	_, err := pgserver.Start(within(t), pgserver.Config{NoSync: true, Settings: map[string]string{"max_connections": "plenty"}})
+	if err == nil || !strings.Contains(err.Error(), `invalid value for parameter "max_connections": "plenty"`) {
+		t.Errorf("got %v, want the server's own words", err)
+	}
+}
+
+func TestStartEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("no longer wanted")
+	cancel(why)
+	if _, err := pgserver.Start(ctx, pgserver.Config{NoSync: true}); !errors.Is(err, why) {
+		t.Errorf("got %v, want the cause of the cancellation", err)
+	}
+}
+
+// A pid file left by a crash may name a process that lives, and PostgreSQL
+// itself would not start beside it.
+func TestPidFileOfACrashIsStale(t *testing.T) {
+	s := start(t, pgserver.Config{})
+	exec(t, s, makeNotes)
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	other := s.Beside("sleep", "60")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		other.Process.Kill()
+		_ = other.Wait()
+	}()
+	file := filepath.Join(s.Dir(), "data", "postmaster.pid")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := bytes.Cut(text, []byte("\n"))
+	if err := os.WriteFile(file, fmt.Appendf(nil, "%d\n%s", other.Process.Pid, rest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Restart(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	query(t, s, readNotes)
+}
+
+// publicDir is a temporary directory that another user can enter, for tests
+// that run as root.
+func publicDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pgserver-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

@@ -1,0 +1,45 @@
+package pgserver
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Standby starts a temporary server that is a streaming copy of s and answers
+// read-only queries (a hot standby), with the same settings and password and a
+// port of its own. It follows s for as long as both run, also over restarts.
+// The caller closes it. Errors are those of [Start].
+func (s *Server) Standby(ctx context.Context) (*Server, error) {
+	config := s.config
+	config.Dir, config.Port = "", 0
+	return open(ctx, config, func(standby *Server, ctx context.Context) error {
+		if err := standby.setPassword(s.password); err != nil {
+			return err
+		}
+		return standby.makeData(func(data string) error {
+			return standby.run(ctx, "pg_basebackup", "--pgdata="+data, "--host=127.0.0.1",
+				fmt.Sprintf("--port=%d", s.port), "--username="+superuser, "--no-password",
+				"--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync")
+		})
+	})
+}
+
+// Promote makes a standby a server of its own and returns when it accepts
+// writes.
+func (s *Server) Promote(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, s.URL("postgres"))
+	if err != nil {
+		return fmt.Errorf("promote: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var promoted bool
+	if err := conn.QueryRow(ctx, "select pg_promote()").Scan(&promoted); err != nil {
+		return fmt.Errorf("promote: %w", err)
+	}
+	if !promoted {
+		return fmt.Errorf("promote: the standby did not answer in a minute:\n%s", tail(s.path("log")))
+	}
+	return nil
+}

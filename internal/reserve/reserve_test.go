@@ -1,0 +1,99 @@
+package reserve_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/taskledger/taskledger/internal/reserve"
+)
+
+// TestMain is also the child that keeps an inherited lock until its input ends.
+func TestMain(m *testing.M) {
+	if os.Getenv("RESERVE_TEST_CHILD") != "" {
+		fmt.Println("running")
+		_, _ = bufio.NewReader(os.Stdin).ReadByte()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestFileIsHeldOnce(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "lock")
+	lock, err := reserve.File(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = reserve.File(name)
+	if !errors.Is(err, reserve.ErrHeld) {
+		t.Fatalf("second lock: %v, want ErrHeld", err)
+	}
+	if pid := fmt.Sprint(os.Getpid()); !strings.Contains(err.Error(), pid) || !strings.Contains(err.Error(), name) {
+		t.Errorf("error %q does not name the process %s and the file", err, pid)
+	}
+	if err := lock.Release(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := reserve.File(name)
+	if err != nil {
+		t.Fatalf("after the release: %v", err)
+	}
+	again.Release()
+}
+
+func TestChildKeepsTheLock(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "lock")
+	lock, err := reserve.File(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(self)
+	child.Env = append(os.Environ(), "RESERVE_TEST_CHILD=1")
+	child.ExtraFiles = []*os.File{lock.File}
+	stdin, _ := child.StdinPipe()
+	stdout, _ := child.StdoutPipe()
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	lock.Release()
+	if _, err := reserve.File(name); !errors.Is(err, reserve.ErrHeld) {
+		t.Errorf("while the child runs: %v, want ErrHeld", err)
+	}
+	stdin.Close()
+	if err := child.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := reserve.File(name)
+	if err != nil {
+		t.Fatalf("after the child: %v", err)
+	}
+	again.Release()
+}
+
+func TestPortCanBeListenedOn(t *testing.T) {
+	port, err := reserve.Port()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	if reserve.Free(port) == nil {
+		t.Errorf("port %d counts as free while it is listened on", port)
+	}
+}
