@@ -1,0 +1,133 @@
+package ledger
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+var (
+	//go:embed sql/cursor_first.sql
+	cursorFirstSQL string
+	//go:embed sql/cursor_newest.sql
+	cursorNewestSQL string
+	//go:embed sql/cursor_append.sql
+	cursorAppendSQL string
+	//go:embed sql/cursor_list.sql
+	cursorListSQL string
+	//go:embed sql/cursor_thin.sql
+	cursorThinSQL string
+)
+
+// Cursor is one row of taskledger.cursor: how far a reader had got at some time. Rows are only
+// appended; the one with the highest N is where the reader stands.
+type Cursor struct {
+	N          int64           // 1, 2, 3…
+	Mark       json.RawMessage // the reader's own note, given to Page.Advance
+	RecordedAt time.Time
+
+	place place
+}
+
+func (c *Cursor) columns(mark **string) []any {
+	return []any{&c.N, &c.place.seen.snapshot, (*int64)(&c.place.seen.top), &c.place.seen.bound,
+		&c.place.until.snapshot, (*int64)(&c.place.until.top), &c.place.until.bound, (*int64)(&c.place.after),
+		mark, &c.RecordedAt}
+}
+
+// newestCursor returns where reader stands, making its first row if it has none. It returns an
+// [*OriginError] if the row was written in another database, whose xids mean nothing here.
+func newestCursor(ctx context.Context, db DB, reader string) (Cursor, error) {
+	if _, err := db.Exec(ctx, cursorFirstSQL, reader); err != nil {
+		return Cursor{}, explain("open cursor "+reader, err)
+	}
+	var c Cursor
+	var mark *string
+	var origin, here string
+	var physical bool
+	found, err := queryRow(ctx, db, cursorNewestSQL, []any{reader}, append(c.columns(&mark), &origin, &here, &physical)...)
+	switch {
+	case err != nil:
+		return Cursor{}, explain("open cursor "+reader, err)
+	case !found:
+		return Cursor{}, explain("open cursor "+reader, pgx.ErrNoRows)
+	case origin != here && !physical:
+		return Cursor{}, &OriginError{Reader: reader, Found: origin, Want: here}
+	}
+	c.setMark(mark)
+	return c, nil
+}
+
+// appendCursor appends row n+1. It returns [ErrSuperseded] if n is not the newest.
+func appendCursor(ctx context.Context, db DB, reader string, n int64, p place, mark json.RawMessage) error {
+	var added int64
+	found, err := queryRow(ctx, db, cursorAppendSQL, []any{
+		reader, n, p.seen.snapshot, int64(p.seen.top), p.seen.bound,
+		p.until.snapshot, int64(p.until.top), p.until.bound, int64(p.after), nullable(mark),
+	}, &added)
+	if err != nil {
+		return explain("advance cursor "+reader, err)
+	}
+	if !found {
+		return explain("advance cursor "+reader, ErrSuperseded)
+	}
+	return nil
+}
+
+// listCursors returns the rows of reader with n below before, newest first.
+func listCursors(ctx context.Context, db DB, reader string, before int64, limit int) ([]Cursor, error) {
+	rows, err := db.Query(ctx, cursorListSQL, reader, before, int64(limit))
+	if err != nil {
+		return nil, explain("list cursors of "+reader, err)
+	}
+	defer rows.Close()
+	var all []Cursor
+	for rows.Next() {
+		var c Cursor
+		var mark *string
+		if err := rows.Scan(c.columns(&mark)...); err != nil {
+			return nil, explain("list cursors of "+reader, err)
+		}
+		c.setMark(mark)
+		all = append(all, c)
+	}
+	return all, explain("list cursors of "+reader, rows.Err())
+}
+
+func (c *Cursor) setMark(mark *string) {
+	c.RecordedAt = c.RecordedAt.UTC()
+	if mark != nil {
+		c.Mark = json.RawMessage(*mark)
+	}
+}
+
+// thinner thins old cursor rows now and then. Rows that were looked at are not looked at again
+// soon: under a snapshot held by somebody else their dead entries would be stepped over each
+// time.
+type thinner struct {
+	keep    time.Duration
+	due     time.Time // of the next thinning
+	fullDue time.Time // of the next one that looks at all rows
+	above   int64
+}
+
+const (
+	thinEvery     = 30 * time.Second
+	thinFullEvery = 10 * time.Minute
+)
+
+func (t *thinner) run(ctx context.Context, db DB, reader string, now time.Time) error {
+	if now.Before(t.due) {
+		return nil
+	}
+	t.due = now.Add(thinEvery)
+	if !now.Before(t.fullDue) {
+		t.above, t.fullDue = 0, now.Add(thinFullEvery)
+	}
+	_, err := queryRow(ctx, db, cursorThinSQL, []any{reader, t.above, int64(math.Ceil(t.keep.Hours()))}, &t.above)
+	return explain("thin cursor "+reader, err)
+}

@@ -1,0 +1,253 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+)
+
+// FeedOptions says how a feed reads. Nil means all defaults.
+type FeedOptions struct {
+	// PageSize is how many events a page holds at most. Default 1000.
+	PageSize int
+	// KeepCursors is for how long old cursor rows are kept, thinned more the older they get.
+	// Default 72 hours.
+	KeepCursors time.Duration
+	// AuditEvery is how often the last windows are read again by their plain definition.
+	// Default 5 seconds; negative: never.
+	AuditEvery time.Duration
+	// Logger hears of events that an audit found missing. Default: discard.
+	Logger *slog.Logger
+	// Missed is called with the events that an audit found missing, before they are delivered.
+	Missed func([]Event)
+}
+
+func (o *FeedOptions) withDefaults() FeedOptions {
+	var d FeedOptions
+	if o != nil {
+		d = *o
+	}
+	if d.PageSize <= 0 {
+		d.PageSize = 1000
+	}
+	if d.KeepCursors <= 0 {
+		d.KeepCursors = 72 * time.Hour
+	}
+	if d.AuditEvery == 0 {
+		d.AuditEvery = 5 * time.Second
+	}
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
+	}
+	return d
+}
+
+// Feed reads the committed events of the ledger, each once, the events of one task in their
+// order, without waiting for anybody's open transaction. How far it has got is kept under its
+// reader's name in taskledger.cursor, and moves when a page is advanced.
+//
+// The ledger is read in windows: the events visible in one snapshot and not in an earlier one
+// (the tick batches of PgQ, with the reader taking its own snapshots). A window is fixed for
+// ever, so a reader that crashed reads exactly the same events again. See window.sql and
+// page.sql for why nothing is skipped, and the package comment for why order holds.
+//
+// A Feed is for one goroutine. Pages may be advanced from another one, in order, while the next
+// is being read.
+type Feed struct {
+	db      DB
+	reader  string
+	options FeedOptions
+	now     func() time.Time
+
+	windowSQL, pageSQL string // replaced by mutants in tests
+
+	place  place // up to where pages were handed out
+	n      int64 // cursor row that the next page's Advance expects to be the newest
+	newest Cursor
+	idle   time.Duration
+	thin   thinner
+	audit  auditor
+}
+
+// Idle feeds look for news after minIdle, then ever more seldom up to maxIdle.
+const (
+	minIdle = time.Millisecond
+	maxIdle = 10 * time.Millisecond
+)
+
+// OpenFeed returns the feed of reader, standing where its cursor stands; a reader without a
+// cursor begins at the first event. db must be a pool or an idle connection to the primary: each
+// statement is a transaction of its own.
+//
+// Errors: [*OriginError] if the cursor was written in another database, [ErrNotMigrated].
+func OpenFeed(ctx context.Context, db DB, reader string, o *FeedOptions) (*Feed, error) {
+	if reader == "" {
+		return nil, &InvalidError{Field: "reader", Rule: "must not be empty"}
+	}
+	options := o.withDefaults()
+	f := &Feed{
+		db: db, reader: reader, options: options, now: time.Now,
+		windowSQL: windowSQL, pageSQL: pageSQL,
+		thin:  thinner{keep: options.KeepCursors},
+		audit: auditor{every: options.AuditEvery},
+	}
+	newest, err := newestCursor(ctx, db, reader)
+	if err != nil {
+		return nil, err
+	}
+	f.goTo(newest)
+	return f, nil
+}
+
+func (f *Feed) goTo(c Cursor) {
+	f.newest, f.n, f.place = c, c.N, c.place
+	f.audit.from, f.audit.read, f.audit.blind = "", nil, c.place.open()
+}
+
+// Cursor returns the cursor row the feed was opened at or rewound to.
+func (f *Feed) Cursor() Cursor { return f.newest }
+
+// Cursors returns the cursor rows that are kept, newest first, at most limit of those with N
+// below before; before 0 begins at the newest.
+func (f *Feed) Cursors(ctx context.Context, before int64, limit int) ([]Cursor, error) {
+	if before <= 0 {
+		before = math.MaxInt64
+	}
+	return listCursors(ctx, f.db, f.reader, before, limit)
+}
+
+// Next waits for events and returns the next page of them; it never returns an empty one.
+// It may be called again before the page is advanced, to read ahead. After an error it may be
+// called again and goes on from the same place.
+//
+// Errors: that of ctx; [ErrNotPrimary]; whatever the database says.
+func (f *Feed) Next(ctx context.Context) (Page, error) {
+	for {
+		page, ok, err := f.poll(ctx)
+		if err != nil {
+			return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
+		}
+		if ok {
+			f.idle = 0
+			return page, nil
+		}
+		f.idle = min(max(2*f.idle, minIdle), maxIdle)
+		timer := time.NewTimer(f.idle)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return Page{}, fmt.Errorf("feed %s: %w", f.reader, context.Cause(ctx))
+		case <-timer.C:
+		}
+	}
+}
+
+// Poll is Next without waiting: it reports false if there is nothing to read now.
+func (f *Feed) Poll(ctx context.Context) (Page, bool, error) {
+	page, ok, err := f.poll(ctx)
+	if err != nil {
+		return Page{}, false, fmt.Errorf("feed %s: %w", f.reader, err)
+	}
+	return page, ok, nil
+}
+
+func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
+	if !f.place.open() {
+		if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil {
+			return Page{}, false, err
+		}
+		if page, ok, err := f.pageOfMissed(ctx); ok || err != nil {
+			return page, ok, err
+		}
+		until, changed, err := openWindow(ctx, f.db, f.windowSQL, f.place.seen)
+		if err != nil || !changed {
+			return Page{}, false, err
+		}
+		f.place.until, f.place.after = until, 0
+	}
+	events, more, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options.PageSize)
+	if err != nil {
+		return Page{}, false, err
+	}
+	f.audit.note(f.place.seen, events)
+	if more {
+		f.place.after = events[len(events)-1].Position
+	} else {
+		f.place = f.place.finished()
+		f.audit.blind = false
+	}
+	if len(events) == 0 {
+		return Page{}, false, nil
+	}
+	return f.hand(events), true, nil
+}
+
+// hand makes a page of events, to be advanced to the place reached.
+func (f *Feed) hand(events []Event) Page {
+	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, place: f.place}
+	f.n++
+	return page
+}
+
+func (f *Feed) pageOfMissed(ctx context.Context) (Page, bool, error) {
+	if f.options.AuditEvery < 0 {
+		return Page{}, false, nil
+	}
+	missed, err := f.audit.missed(ctx, f.db, f.place.seen, f.now())
+	if err != nil || len(missed) == 0 {
+		return Page{}, false, err
+	}
+	f.options.Logger.ErrorContext(ctx, "feed missed committed events; delivering them now",
+		"reader", f.reader, "events", len(missed), "first_position", int64(missed[0].Position))
+	if f.options.Missed != nil {
+		f.options.Missed(missed)
+	}
+	return f.hand(missed), true, nil
+}
+
+// Rewind makes the feed stand where it stood at an earlier cursor row, by appending a row; what
+// was read since is read again. Pages not yet advanced can no longer be. Returns
+// [ErrSuperseded] if another reader went on in the meantime.
+func (f *Feed) Rewind(ctx context.Context, to Cursor, mark json.RawMessage) error {
+	newest, err := newestCursor(ctx, f.db, f.reader)
+	if err != nil {
+		return err
+	}
+	if err := appendCursor(ctx, f.db, f.reader, newest.N, to.place, mark); err != nil {
+		return err
+	}
+	to.N, to.Mark = newest.N+1, mark
+	f.goTo(to)
+	return nil
+}
+
+// Page is a run of events from a feed, and the place after them.
+type Page struct {
+	Events []Event
+
+	db     DB
+	reader string
+	n      int64
+	place  place
+}
+
+// Advance records that this page was dealt with: it appends the cursor row that stands behind
+// it. mark is the reader's own note, nil for none. For a projection, db is the transaction that
+// wrote its tables, so that both move or neither; nil db is the feed's own, at once.
+// Pages are advanced in the order they were read; the pages of one reader form a chain, so
+// leaving one out makes the next fail.
+//
+// It returns [ErrSuperseded] if another reader of this name went on: roll back, stop, and
+// change nothing.
+func (p Page) Advance(ctx context.Context, db DB, mark json.RawMessage) error {
+	if db == nil {
+		db = p.db
+	}
+	return appendCursor(ctx, db, p.reader, p.n, p.place, mark)
+}
+
+// Last reports whether this page was the last of what was visible when its window was opened.
+func (p Page) Last() bool { return !p.place.open() }

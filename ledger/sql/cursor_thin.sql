@@ -1,0 +1,22 @@
+-- Thins the cursor rows of a reader that are older than 5 minutes to the last of each second,
+-- those older than an hour to the last of each minute, and drops those older than $3 hours.
+-- The newest row always stays. Answers the n above which to look the next time.
+-- $1 reader, $2 n above which to look (rows below are known to be thinned), $3 hours.
+-- Deletes what nobody holds; index: primary key, from $2 on.
+with old as materialized (
+  select c.n, c.recorded_at,
+         lead(c.recorded_at) over (order by c.n) as next_at
+    from taskledger.cursor c
+   where c.reader = $1::text and c.n > $2::bigint
+     and c.recorded_at < clock_timestamp() - interval '5 minutes'
+), gone as (
+  delete from taskledger.cursor c
+   using old o
+   where c.reader = $1::text and c.n = o.n
+     and o.next_at is not null
+     and (o.recorded_at < clock_timestamp() - make_interval(hours => $3::integer)
+       or date_trunc('second', o.recorded_at) = date_trunc('second', o.next_at)
+       or o.recorded_at < clock_timestamp() - interval '1 hour'
+          and date_trunc('minute', o.recorded_at) = date_trunc('minute', o.next_at))
+)
+select coalesce(max(o.n) - 1, $2::bigint) from old o

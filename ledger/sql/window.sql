@@ -1,0 +1,24 @@
+-- Opens a window: what is visible now and was not in $1. Three facts, in this order:
+-- until, the snapshot; top, the last position drawn; bound, an xid newer than both.
+-- Bound is null if nothing can have become visible, so that an idle poll draws no xid.
+-- $1 seen (pg_snapshot), $2 seen_top, $3 seen_bound (xid8) of the window before.
+-- The caller refuses where is_standby (its snapshot names no running transactions) or
+-- has_xid (bound would be older than top). top comes from the sequence and not from the rows,
+-- so that rows not yet visible are stepped over once and not at every poll.
+-- Locks nothing.
+with now as materialized (
+  select pg_current_snapshot() as until,
+         pg_is_in_recovery() as is_standby,
+         pg_current_xact_id_if_assigned() is not null as has_xid
+), drawn as materialized (
+  select now.until, now.is_standby, now.has_xid, case when s.is_called then s.last_value else 0 end as top
+    from now cross join taskledger.event_position_seq s
+)
+select d.is_standby, d.has_xid, d.until::text, d.top,
+       case
+         when d.is_standby or d.has_xid then null
+         when d.top > $2::bigint
+           or exists (select from taskledger.late_xids($1::text::pg_snapshot, $3::text::xid8) x
+                       where pg_visible_in_snapshot(x, d.until)) then pg_current_xact_id()::text
+       end as bound
+  from drawn d

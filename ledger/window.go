@@ -1,0 +1,79 @@
+package ledger
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+)
+
+var (
+	//go:embed sql/window.sql
+	windowSQL string
+	//go:embed sql/page.sql
+	pageSQL string
+)
+
+// edge is one end of a window: a snapshot, the last position drawn when it was taken, and an
+// xid newer than both.
+type edge struct {
+	snapshot string
+	top      Position
+	bound    string
+}
+
+// nothingSeen is the edge before the first transaction.
+var nothingSeen = edge{snapshot: "3:3:", top: 0, bound: "3"}
+
+// place is where a reader stands: behind it everything visible in seen and, if a window is
+// open, those of its events up to after.
+type place struct {
+	seen  edge
+	until edge     // the zero edge between windows
+	after Position // 0 at the start of a window
+}
+
+func (p place) open() bool { return p.until.snapshot != "" }
+
+// finished is the place after the last page of the window.
+func (p place) finished() place { return place{seen: p.until} }
+
+var errHasXID = errors.New("a window cannot be opened in a transaction that has written")
+
+// openWindow opens the window that follows seen. It reports false if nothing can have become
+// visible since.
+func openWindow(ctx context.Context, db DB, sql string, seen edge) (until edge, changed bool, err error) {
+	var standby, hasXID bool
+	var top int64
+	var bound *string
+	_, err = queryRow(ctx, db, sql, []any{seen.snapshot, int64(seen.top), seen.bound},
+		&standby, &hasXID, &until.snapshot, &top, &bound)
+	switch {
+	case err != nil:
+		return edge{}, false, err
+	case standby:
+		return edge{}, false, ErrNotPrimary
+	case hasXID:
+		return edge{}, false, errHasXID
+	case bound == nil:
+		return edge{}, false, nil
+	}
+	until.top, until.bound = Position(top), *bound
+	return until, true, nil
+}
+
+// readPage reads at most limit events of the window open at p and reports whether more follow.
+func readPage(ctx context.Context, db DB, sql string, p place, limit int) (events []Event, more bool, err error) {
+	rows, err := db.Query(ctx, sql, p.seen.snapshot, int64(p.seen.top), p.seen.bound,
+		p.until.snapshot, int64(p.until.top), int64(p.after), int64(limit+1)) // one more tells whether the window ends here
+	if err != nil {
+		return nil, false, err
+	}
+	events, err = scanEvents(rows, make([]Event, 0, min(limit+1, 1024)))
+	if err != nil {
+		return nil, false, err
+	}
+	if len(events) > limit {
+		return events[:limit], true, nil
+	}
+	return events, false, nil
+}
