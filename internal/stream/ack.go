@@ -1,0 +1,117 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Errors that stand for an answer which did not come. The message may or may not be stored.
+var (
+	// ErrNoAck: the answer did not come in time.
+	ErrNoAck = errors.New("no acknowledgement in time")
+	// ErrDisconnected: the connection was lost before the answer came.
+	ErrDisconnected = errors.New("disconnected before the acknowledgement")
+	// ErrNoStream: nobody listens on the subject: the stream is missing or has no leader.
+	ErrNoStream = errors.New("no stream takes the message (no responders)")
+)
+
+// Codes of [RefusedError] that say something about the stream and not about the message.
+const (
+	codeStoreFailed           = 10077 // also: full
+	codeInsufficientResources = 10023
+	codeStorageExceeded       = 10047
+)
+
+// RefusedError says that the stream answered and did not store the message.
+type RefusedError struct {
+	Code int    // JetStream's err_code
+	Text string // JetStream's description
+}
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("refused: %s (%d)", e.Text, e.Code) }
+
+// errMaximumBytes is how a full stream words code 10077, which also covers disk errors.
+const errMaximumBytes = "maximum bytes exceeded"
+
+// Full reports whether the stream or its server has no room left.
+func (e *RefusedError) Full() bool {
+	return e.Code == codeStoreFailed && e.Text == errMaximumBytes || e.Code == codeInsufficientResources || e.Code == codeStorageExceeded
+}
+
+// Refusal codes that lie in the message itself: the same message will never be taken.
+const (
+	codeMessageTooLarge = 10054
+	codeHeaderTooLarge  = 10097
+)
+
+// ForMessage reports whether the reason lies in the message, so that sending it again is vain.
+func (e *RefusedError) ForMessage() bool {
+	return e.Code == codeMessageTooLarge || e.Code == codeHeaderTooLarge
+}
+
+// Result is what became of one message of a page.
+type Result struct {
+	Seq       uint64 // where it is stored, 0 if it is not
+	Duplicate bool   // it was stored before, at Seq
+	Err       error  // nil, [*RefusedError], or one of the sentinels
+}
+
+var (
+	ackPrefix      = []byte(`{"stream":"` + Name + `","seq":`)
+	ackEnd         = []byte(`}`)
+	ackIsDuplicate = []byte(`,"duplicate": true}`)
+)
+
+// parseAck reads a PubAck. Nearly all have one of two forms, which need no JSON decoder.
+func parseAck(header nats.Header, data []byte) Result {
+	if rest, ok := bytes.CutPrefix(data, ackPrefix); ok {
+		n := 0
+		for n < len(rest) && '0' <= rest[n] && rest[n] <= '9' {
+			n++
+		}
+		seq, err := strconv.ParseUint(string(rest[:n]), 10, 64)
+		if end := rest[n:]; err == nil && seq > 0 {
+			if bytes.Equal(end, ackEnd) {
+				return Result{Seq: seq}
+			}
+			if bytes.Equal(end, ackIsDuplicate) {
+				return Result{Seq: seq, Duplicate: true}
+			}
+		}
+	}
+	return parseRareAck(header, data)
+}
+
+func parseRareAck(header nats.Header, data []byte) Result {
+	if len(data) == 0 {
+		if header.Get("Status") == "503" {
+			return Result{Err: ErrNoStream}
+		}
+		return Result{Err: fmt.Errorf("%w: empty answer, status %q", ErrNoAck, header.Get("Status"))}
+	}
+	var ack struct {
+		Stream    string `json:"stream"`
+		Seq       uint64 `json:"seq"`
+		Duplicate bool   `json:"duplicate"`
+		Error     *struct {
+			Code int    `json:"err_code"`
+			Text string `json:"description"`
+		} `json:"error"`
+	}
+	switch err := json.Unmarshal(data, &ack); {
+	case err != nil:
+		return Result{Err: fmt.Errorf("%w: unreadable answer %.80q", ErrNoAck, data)}
+	case ack.Error != nil:
+		return Result{Err: &RefusedError{Code: ack.Error.Code, Text: ack.Error.Text}}
+	case ack.Stream != Name:
+		return Result{Err: fmt.Errorf("%w: the subject belongs to the stream %q", ErrNoStream, ack.Stream)}
+	case ack.Seq == 0:
+		return Result{Err: fmt.Errorf("%w: answer without a sequence", ErrNoAck)}
+	}
+	return Result{Seq: ack.Seq, Duplicate: ack.Duplicate}
+}

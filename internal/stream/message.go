@@ -1,0 +1,235 @@
+package stream
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Names of the headers; see the package comment.
+const (
+	headerSpecVersion = "ce-specversion"
+	headerID          = "ce-id"
+	headerType        = "ce-type"
+	headerSource      = "ce-source"
+	headerSubject     = "ce-subject"
+	headerTime        = "ce-time"
+	headerVersion     = "ce-taskversion"
+	headerAttempt     = "ce-taskattempt"
+	headerPosition    = "ce-taskposition"
+	headerTraceparent = "traceparent"
+)
+
+const (
+	typePrefix   = "taskledger."
+	sourcePrefix = "taskledger/"
+
+	// timeLayout is RFC 3339 to the microsecond.
+	timeLayout = "2006-01-02T15:04:05.999999Z07:00"
+
+	// maxTraceparent bounds what is passed on; a valid one has 55 bytes.
+	maxTraceparent = 512
+)
+
+// ErrMalformed says that a message is none of ours.
+var ErrMalformed = errors.New("malformed message")
+
+func malformed(what, value string) error {
+	if len(value) > 80 {
+		value = value[:80] + "…"
+	}
+	return fmt.Errorf("%w: %s %s", ErrMalformed, what, strconv.QuoteToASCII(value))
+}
+
+// Message is an event as it travels: what a worker or a subscriber learns from the wire.
+type Message struct {
+	ledger.Key
+	Version     ledger.Version
+	Attempt     ledger.Attempt
+	Position    ledger.Position
+	Shard       ledger.Shard
+	Type        ledger.EventType
+	RecordedAt  time.Time // to the microsecond, UTC
+	Source      string    // Source(installation) of the ledger it comes from
+	Traceparent string    // W3C trace context, "" if there is none
+	Payload     []byte    // args if the message makes a task available, else the event's data
+}
+
+// ID is the id of the message's event, as [ledger.Event.ID].
+func (m Message) ID() string {
+	return ledger.Event{Key: m.Key, Version: m.Version, RecordedAt: m.RecordedAt}.ID()
+}
+
+// Source returns the CloudEvents source of an installation's events.
+func Source(installation string) string { return sourcePrefix + installation }
+
+// Encode returns the message for an event. The payload is its body: the event's data, or the
+// task's args if the event makes the task available, both decoded. source is [Source] of the
+// installation; generation counts the losses of the stream, from 1. It returns a
+// [*ledger.CorruptError] if the event's meta cannot be read; the message is for publishing once.
+func Encode(e ledger.Event, payload []byte, source string, generation int) (*nats.Msg, error) {
+	traceparent, err := traceparentOf(e)
+	if err != nil {
+		return nil, err
+	}
+	// One string holds every value, and one slice every list of values: this runs for each
+	// event that passes.
+	var c cutter
+	c.text = make([]byte, 0, 256+2*len(e.Kind)+len(e.BizID))
+	c.text = append(c.text, e.Kind...) // holds nothing to escape
+	c.text = append(c.text, '/')
+	c.text = appendEscaped(c.text, string(e.BizID))
+	subject := c.peek()
+	c.text = append(c.text, '/')
+	c.text = strconv.AppendInt(c.text, int64(e.Version), 10)
+	c.text = append(c.text, '@')
+	c.text = strconv.AppendInt(c.text, e.RecordedAt.UnixMicro(), 10)
+	id := c.peek()
+	c.text = append(c.text, '#')
+	c.text = strconv.AppendInt(c.text, int64(generation), 10)
+	msgID := c.cut()
+	c.text = strconv.AppendInt(c.text, int64(e.Version), 10)
+	version := c.cut()
+	c.text = strconv.AppendInt(c.text, int64(e.Attempt), 10)
+	attempt := c.cut()
+	c.text = strconv.AppendInt(c.text, int64(e.Position), 10)
+	position := c.cut()
+	c.text = e.RecordedAt.UTC().AppendFormat(c.text, timeLayout)
+	at := c.cut()
+	c.text = append(append(append(c.text, prefix+"."...), strconv.Itoa(int(e.Shard))...), '.')
+	c.text = append(append(append(c.text, e.Type...), '.'), e.Kind...)
+	channel := c.cut()
+	c.text = append(append(c.text, typePrefix...), e.Type...)
+	kindOfEvent := c.cut()
+	c.text = appendEscaped(c.text, source)
+	origin := c.cut()
+	c.text = appendEscaped(c.text, traceparent)
+	trace := c.cut()
+
+	text := string(c.text)
+	values := [...]string{"1.0", id.of(text), kindOfEvent.of(text), origin.of(text), subject.of(text), at.of(text),
+		version.of(text), attempt.of(text), position.of(text), msgID.of(text), trace.of(text)}
+	names := [...]string{headerSpecVersion, headerID, headerType, headerSource, headerSubject, headerTime,
+		headerVersion, headerAttempt, headerPosition, nats.MsgIdHdr, headerTraceparent}
+	n := len(names)
+	if traceparent == "" {
+		n--
+	}
+	header := make(nats.Header, n)
+	for i := range n {
+		header[names[i]] = values[i : i+1 : i+1]
+	}
+	return &nats.Msg{Subject: channel.of(text), Header: header, Data: payload}, nil
+}
+
+// traceparentOf returns what the producer left, if it can be passed on. A value far too long to
+// be a trace context is left out, so that it cannot keep the event from being published.
+func traceparentOf(e ledger.Event) (string, error) {
+	if len(e.Meta) == 0 {
+		return "", nil
+	}
+	meta, err := ledger.ParseMeta(e.Meta)
+	if err != nil || len(meta.Traceparent) > maxTraceparent {
+		return "", err
+	}
+	return meta.Traceparent, nil
+}
+
+// cutter remembers where values end in a text that is still being written.
+type cutter struct {
+	text  []byte
+	start int
+}
+
+type span struct{ from, to int }
+
+func (s span) of(text string) string { return text[s.from:s.to] }
+
+// peek is the value so far, which goes on; cut ends it.
+func (c *cutter) peek() span { return span{c.start, len(c.text)} }
+
+func (c *cutter) cut() span {
+	s := c.peek()
+	c.start = s.to
+	return s
+}
+
+// Decode reads a message that [Encode] made. Its errors wrap [ErrMalformed]. The payload is
+// data itself, not a copy.
+func Decode(subject string, header nats.Header, data []byte) (Message, error) {
+	shard, t, kind, err := ParseSubject(subject)
+	if err != nil {
+		return Message{}, err
+	}
+	if got := header.Get(headerSpecVersion); got != "1.0" {
+		return Message{}, malformed(headerSpecVersion, got)
+	}
+	m := Message{Shard: shard, Type: t, Payload: data}
+	if err := m.parseID(header.Get(headerID)); err != nil {
+		return Message{}, err
+	}
+	if m.Kind != kind {
+		return Message{}, malformed("kind of "+headerID, string(m.Kind))
+	}
+	if got := header.Get(headerType); got != typePrefix+string(t) {
+		return Message{}, malformed(headerType, got)
+	}
+	version, err := number(header, headerVersion, 1, 1<<31-1)
+	if err != nil {
+		return Message{}, err
+	}
+	if ledger.Version(version) != m.Version {
+		return Message{}, malformed(headerVersion, header.Get(headerVersion))
+	}
+	attempt, err := number(header, headerAttempt, 0, 1<<31-1)
+	if err != nil {
+		return Message{}, err
+	}
+	position, err := number(header, headerPosition, 0, 1<<63-1)
+	if err != nil {
+		return Message{}, err
+	}
+	m.Attempt, m.Position = ledger.Attempt(attempt), ledger.Position(position)
+	var ok1, ok2 bool
+	m.Source, ok1 = unescape(header.Get(headerSource))
+	m.Traceparent, ok2 = unescape(header.Get(headerTraceparent))
+	if !ok1 || !ok2 {
+		return Message{}, malformed("encoding", header.Get(headerSource)+" "+header.Get(headerTraceparent))
+	}
+	return m, nil
+}
+
+// parseID reads <kind>/<biz_id>/<version>@<recorded_at in µs>. A kind holds no slash, and what
+// stands behind the last slash holds none either, so whatever the biz_id holds is unambiguous.
+func (m *Message) parseID(escaped string) error {
+	id, ok := unescape(escaped)
+	kind, rest, ok2 := strings.Cut(id, "/")
+	slash := strings.LastIndexByte(rest, '/')
+	if !ok || !ok2 || slash < 0 {
+		return malformed(headerID, escaped)
+	}
+	m.Kind, m.BizID = ledger.Kind(kind), ledger.BizID(rest[:slash])
+	version, micros, ok := strings.Cut(rest[slash+1:], "@")
+	v, err1 := strconv.ParseInt(version, 10, 32)
+	us, err2 := strconv.ParseInt(micros, 10, 64)
+	if !ok || err1 != nil || err2 != nil || v < 1 || m.Validate() != nil {
+		return malformed(headerID, escaped)
+	}
+	m.Version, m.RecordedAt = ledger.Version(v), time.UnixMicro(us).UTC()
+	return nil
+}
+
+func number(header nats.Header, name string, least, most int64) (int64, error) {
+	text := header.Get(name)
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, malformed(name, text)
+	}
+	return n, nil
+}

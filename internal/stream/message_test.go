@@ -1,0 +1,197 @@
+package stream_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var recordedAt = time.Date(2026, 11, 20, 12, 0, 0, 123456000, time.UTC)
+
+func sampleEvent() ledger.Event {
+	return ledger.Event{
+		Position: 42, Key: ledger.Key{Kind: "coupon.send", BizID: "order 7/ü%"}, Version: 3, Attempt: 1, Shard: 7,
+		Type: ledger.EventReleased, RecordedAt: recordedAt,
+		Meta: json.RawMessage(`{"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}`),
+	}
+}
+
+// TestEncode holds the wire format: what is expected here is what subscribers rely on.
+func TestEncode(t *testing.T) {
+	m, err := stream.Encode(sampleEvent(), []byte(`{"amount":5}`), stream.Source("i-1"), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &nats.Msg{
+		Subject: "ledger.7.released.coupon.send",
+		Header: nats.Header{
+			"ce-specversion":  {"1.0"},
+			"ce-id":           {"coupon.send/order%207/%C3%BC%25/3@1795176000123456"},
+			"ce-type":         {"taskledger.released"},
+			"ce-source":       {"taskledger/i-1"},
+			"ce-subject":      {"coupon.send/order%207/%C3%BC%25"},
+			"ce-time":         {"2026-11-20T12:00:00.123456Z"},
+			"ce-taskversion":  {"3"},
+			"ce-taskattempt":  {"1"},
+			"ce-taskposition": {"42"},
+			"traceparent":     {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
+			"Nats-Msg-Id":     {"coupon.send/order%207/%C3%BC%25/3@1795176000123456#2"},
+		},
+		Data: []byte(`{"amount":5}`),
+	}
+	if m.Subject != want.Subject || string(m.Data) != string(want.Data) {
+		t.Errorf("subject %q, data %q", m.Subject, m.Data)
+	}
+	if diff := cmp.Diff(want.Header, m.Header); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	good, err := stream.Encode(sampleEvent(), nil, stream.Source("i-1"), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"ce-specversion":  "0.3",
+		"ce-id":           "coupon.send/x/0@1",
+		"ce-type":         "taskledger.enqueued",
+		"ce-source":       "100%",
+		"ce-taskversion":  "4",
+		"ce-taskattempt":  "-1",
+		"ce-taskposition": "many",
+		"traceparent":     "%zz",
+	} {
+		header := nats.Header{}
+		for k, v := range good.Header {
+			header[k] = v
+		}
+		header.Set(name, value)
+		if _, err := stream.Decode(good.Subject, header, nil); !errors.Is(err, stream.ErrMalformed) {
+			t.Errorf("with %s %q: error %v, want ErrMalformed", name, value, err)
+		}
+	}
+	if _, err := stream.Decode("ledger.7.released.other", good.Header, nil); !errors.Is(err, stream.ErrMalformed) {
+		t.Errorf("on another kind's subject: error %v, want ErrMalformed", err)
+	}
+	if _, err := stream.Decode(good.Subject, nil, nil); !errors.Is(err, stream.ErrMalformed) {
+		t.Errorf("without headers: error %v, want ErrMalformed", err)
+	}
+}
+
+// Whatever a key and a trace context hold, a message is read back as it was written, its
+// headers are printable ASCII, and another version or time is another message id.
+func FuzzEncode(f *testing.F) {
+	f.Add("coupon.send", "order 7", int32(1), int64(1795176000123456), "00-ab-cd-01", []byte("{}"))
+	f.Add("k", "🎟️ 100% \"x\"://@/1@2#3", int32(2147483647), int64(-1), "a\r\nb: c", []byte(nil))
+	f.Add("k.k", "%2F/%", int32(7), int64(0), "%", []byte("\x00"))
+	f.Fuzz(func(t *testing.T, kind, id string, version int32, micros int64, trace string, payload []byte) {
+		e := ledger.Event{Key: ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}, Version: ledger.Version(version),
+			Attempt: 5, Position: 1 << 40, Shard: ledger.BizID(id).Shard(), Type: ledger.EventEnqueued, RecordedAt: time.UnixMicro(micros).UTC()}
+		if e.Validate() != nil || version < 1 {
+			return
+		}
+		meta, err := json.Marshal(ledger.Meta{Traceparent: trace})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Meta = meta
+		m, err := stream.Encode(e, payload, stream.Source("ä%"), 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, values := range m.Header {
+			for _, c := range []byte(values[0]) {
+				if c <= ' ' || c >= 0x7f {
+					t.Errorf("header %s: %q", name, values[0])
+				}
+			}
+		}
+		got, err := stream.Decode(m.Subject, m.Header, m.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var passed ledger.Meta
+		if err := json.Unmarshal(meta, &passed); err != nil {
+			t.Fatal(err)
+		}
+		if len(passed.Traceparent) > 512 {
+			passed.Traceparent = ""
+		}
+		want := stream.Message{Key: e.Key, Version: e.Version, Attempt: 5, Position: 1 << 40, Shard: e.Shard, Type: e.Type,
+			RecordedAt: e.RecordedAt, Source: stream.Source("ä%"), Traceparent: passed.Traceparent, Payload: payload}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		if got.ID() != e.ID() {
+			t.Errorf("ID = %q, want %q", got.ID(), e.ID())
+		}
+		next := e
+		next.RecordedAt = e.RecordedAt.Add(time.Microsecond)
+		if again, err := stream.Encode(next, payload, stream.Source("ä%"), 9); err != nil || again.Header.Get(nats.MsgIdHdr) == m.Header.Get(nats.MsgIdHdr) {
+			t.Errorf("another time has the message id %q, %v", again.Header.Get(nats.MsgIdHdr), err)
+		}
+	})
+}
+
+// Nothing that arrives can make Decode panic, and what it accepts it reads as one key.
+func FuzzDecode(f *testing.F) {
+	f.Add("ledger.7.enqueued.k", "1.0", "k/b/1@2", "taskledger.enqueued", "1", "0", "9", "taskledger/i", "")
+	f.Add("ledger.7.enqueued.k", "1.0", "k//@", "taskledger.enqueued", "1", "0", "9", "%", "%G0")
+	f.Fuzz(func(t *testing.T, subject, spec, id, typ, version, attempt, position, source, trace string) {
+		header := nats.Header{"ce-specversion": {spec}, "ce-id": {id}, "ce-type": {typ}, "ce-taskversion": {version},
+			"ce-taskattempt": {attempt}, "ce-taskposition": {position}, "ce-source": {source}, "traceparent": {trace}}
+		m, err := stream.Decode(subject, header, nil)
+		if err != nil {
+			if !errors.Is(err, stream.ErrMalformed) {
+				t.Errorf("error %v does not wrap ErrMalformed", err)
+			}
+			return
+		}
+		if m.Validate() != nil || m.Version < 1 || stream.Subject(m.Shard, m.Type, m.Kind) != subject {
+			t.Errorf("accepted %+v on %q", m, subject)
+		}
+	})
+}
+
+func BenchmarkEncode(b *testing.B) {
+	e := sampleEvent()
+	e.BizID, e.Meta = "order-1234567", nil
+	payload := []byte(`{"amount":5}`)
+	source := stream.Source("0190a6c4-5b0e-7c3a-9f6e-1234567890ab")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := stream.Encode(e, payload, source, 1); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	e := sampleEvent()
+	e.BizID, e.Meta = "order-1234567", nil
+	m, err := stream.Encode(e, nil, stream.Source("0190a6c4-5b0e-7c3a-9f6e-1234567890ab"), 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := stream.Decode(m.Subject, m.Header, m.Data); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// A task is found on the wire without any library: these are the filters to subscribe to.
+func ExampleSubject() {
+	fmt.Println(stream.Subject(7, ledger.EventSucceeded, "coupon.send"))
+	// Output: ledger.7.succeeded.coupon.send
+}

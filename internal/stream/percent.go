@@ -1,0 +1,55 @@
+package stream
+
+import "strings"
+
+const hexDigits = "0123456789ABCDEF"
+
+// mustEscape reports whether CloudEvents wants c percent-encoded in a header.
+func mustEscape(c byte) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '%' }
+
+// appendEscaped appends s in percent-encoding.
+func appendEscaped(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; mustEscape(c) {
+			b = append(b, '%', hexDigits[c>>4], hexDigits[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return b
+}
+
+// unescape undoes percent-encoding, in either case of the digits. Characters that should have
+// been encoded are taken as they are, as CloudEvents asks of receivers.
+func unescape(s string) (string, bool) {
+	i := strings.IndexByte(s, '%')
+	if i < 0 {
+		return s, true
+	}
+	b := make([]byte, 0, len(s))
+	for ; i >= 0; i = strings.IndexByte(s, '%') {
+		if len(s) < i+3 {
+			return "", false
+		}
+		hi, ok1 := unhex(s[i+1])
+		lo, ok2 := unhex(s[i+2])
+		if !ok1 || !ok2 {
+			return "", false
+		}
+		b = append(append(b, s[:i]...), hi<<4|lo)
+		s = s[i+3:]
+	}
+	return string(append(b, s...)), true
+}
+
+func unhex(c byte) (byte, bool) {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0', true
+	case 'A' <= c && c <= 'F':
+		return c - 'A' + 10, true
+	case 'a' <= c && c <= 'f':
+		return c - 'a' + 10, true
+	}
+	return 0, false
+}

@@ -1,0 +1,146 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Config is what may be chosen about the stream. The zero value is a stream on one server.
+type Config struct {
+	Replicas   int           // default 1
+	MaxAge     time.Duration // how long a message is kept, default 72 h
+	MaxBytes   int64         // default 4 GiB; the server sets this much of its storage aside
+	Duplicates time.Duration // how long message ids are remembered, default 2 min
+}
+
+// Defaults of [Config].
+const (
+	DefaultReplicas   = 1
+	DefaultMaxAge     = 72 * time.Hour
+	DefaultMaxBytes   = 4 << 30
+	DefaultDuplicates = 2 * time.Minute
+)
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var faults []error
+	if c.Replicas < 0 || c.Replicas > 5 {
+		faults = append(faults, fmt.Errorf("stream replicas must be 1 to 5, not %d", c.Replicas))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"max age", c.MaxAge}, {"duplicate window", c.Duplicates}} {
+		if d.value != 0 && d.value < 100*time.Millisecond {
+			faults = append(faults, fmt.Errorf("stream %s must be at least 100ms, not %s", d.name, d.value))
+		}
+	}
+	if f := c.WithDefaults(); f.Duplicates > f.MaxAge {
+		faults = append(faults, fmt.Errorf("stream duplicate window (%s) must not be longer than its max age (%s)", f.Duplicates, f.MaxAge))
+	}
+	if c.MaxBytes < 0 || c.MaxBytes > 0 && c.MaxBytes < 1<<16 {
+		faults = append(faults, fmt.Errorf("stream max bytes must be at least 64 KiB, not %d", c.MaxBytes))
+	}
+	return errors.Join(faults...)
+}
+
+// WithDefaults returns c with every zero replaced by its default.
+func (c Config) WithDefaults() Config {
+	if c.Replicas == 0 {
+		c.Replicas = DefaultReplicas
+	}
+	if c.MaxAge == 0 {
+		c.MaxAge = DefaultMaxAge
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = DefaultMaxBytes
+	}
+	if c.Duplicates == 0 {
+		c.Duplicates = min(DefaultDuplicates, c.MaxAge)
+	}
+	return c
+}
+
+// metadataInstallation names the ledger that a stream belongs to.
+const metadataInstallation = "taskledger_installation"
+
+// ForeignError says that the stream belongs to another ledger.
+type ForeignError struct {
+	Found, Want string // installation ids
+}
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("stream %s belongs to the ledger %s, this is %s: use another NATS account, or delete the stream if that ledger is gone",
+		Name, e.Found, e.Want)
+}
+
+// settings is the whole stream as we would create it.
+func (c Config) settings(installation string) jetstream.StreamConfig {
+	c = c.WithDefaults()
+	return jetstream.StreamConfig{
+		Name:        Name,
+		Description: "events of a task ledger; derived, rebuilt from the database",
+		Subjects:    []string{AllSubjects},
+		Retention:   jetstream.LimitsPolicy, // acks must not cost writes, and dedup must survive a restart
+		Discard:     jetstream.DiscardNew,   // a full stream must stop the relay, not eat what nobody has read
+		Storage:     jetstream.FileStorage,
+		MaxAge:      c.MaxAge,
+		MaxBytes:    c.MaxBytes,
+		Duplicates:  c.Duplicates,
+		Replicas:    c.Replicas,
+		Metadata:    map[string]string{metadataInstallation: installation},
+	}
+}
+
+// Ensure returns the stream of an installation and creates it if it is missing. It is safe to
+// call at once from many processes. One that exists is never changed, see [Drift]; if it
+// belongs to another installation, the error is a [*ForeignError].
+func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation string) (jetstream.Stream, error) {
+	s, err := js.Stream(ctx, Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		s, err = js.CreateStream(ctx, c.settings(installation))
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			s, err = js.Stream(ctx, Name) // somebody else has just created it with other settings
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("provision stream %s: %w", Name, err)
+	}
+	if found := s.CachedInfo().Config.Metadata[metadataInstallation]; found != "" && found != installation {
+		return nil, &ForeignError{Found: found, Want: installation}
+	}
+	return s, nil
+}
+
+// Drift lists how a stream differs from what c would have created, one sentence each. It is
+// for showing: settings are an operator's to change.
+func Drift(info *jetstream.StreamInfo, c Config, installation string) []string {
+	found, want := info.Config, c.settings(installation)
+	var drift []string
+	differ := func(what string, found, want any) {
+		if fmt.Sprint(found) != fmt.Sprint(want) {
+			drift = append(drift, fmt.Sprintf("%s is %v, configured is %v", what, found, want))
+		}
+	}
+	slices.Sort(found.Subjects)
+	differ("subjects", found.Subjects, want.Subjects)
+	differ("retention", found.Retention, want.Retention)
+	differ("discard", found.Discard, want.Discard)
+	differ("storage", found.Storage, want.Storage)
+	differ("max age", found.MaxAge, want.MaxAge)
+	differ("max bytes", found.MaxBytes, want.MaxBytes)
+	differ("max messages", found.MaxMsgs, int64(-1))
+	differ("max messages per subject", found.MaxMsgsPerSubject, int64(-1))
+	differ("duplicate window", found.Duplicates, want.Duplicates)
+	differ("replicas", found.Replicas, want.Replicas)
+	differ("no ack", found.NoAck, false)
+	differ("sealed", found.Sealed, false)
+	differ("deny purge", found.DenyPurge, false)
+	differ("installation", found.Metadata[metadataInstallation], installation)
+	return drift
+}

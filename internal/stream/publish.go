@@ -1,0 +1,175 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// MaxPage is how many messages one call to [Publisher.Publish] takes.
+const MaxPage = 1000
+
+// Publisher publishes pages of messages and counts their acknowledgements, all over one
+// subscription. It is safe for concurrent use; pages go one at a time, since a later message
+// of a task must not overtake an earlier one that failed.
+type Publisher struct {
+	nc     *nats.Conn
+	sub    *nats.Subscription
+	prefix string           // of reply subjects: <inbox>.<page>.<message>
+	status chan nats.Status // connection lost
+
+	publishing sync.Mutex // one page at a time
+	pages      uint64
+
+	mu   sync.Mutex // guards what acks touch
+	page *page      // the one under way, or nil
+}
+
+// page collects the answers to one call.
+type page struct {
+	id      string
+	results []Result
+	got     []bool
+	missing int
+	done    chan struct{} // closed when nothing is missing
+}
+
+// NewPublisher returns a publisher on a connection that buffers nothing while it is
+// disconnected, see [Connect]; another connection is refused. Close it when done.
+func NewPublisher(nc *nats.Conn) (*Publisher, error) {
+	if nc.Opts.ReconnectBufSize >= 0 {
+		return nil, errors.New("the NATS connection must have nats.ReconnectBufSize(-1): what it buffers while disconnected would be sent behind the publisher's back")
+	}
+	p := &Publisher{nc: nc, prefix: nc.NewInbox() + "."}
+	sub, err := nc.Subscribe(p.prefix+"*.*", p.acknowledged)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to acknowledgements: %w", err)
+	}
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, fmt.Errorf("subscribe to acknowledgements: %w", err)
+	}
+	p.sub = sub
+	p.status = nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	return p, nil
+}
+
+// Close ends the subscription. The connection stays the caller's.
+func (p *Publisher) Close() error {
+	p.nc.RemoveStatusListener(p.status)
+	return p.sub.Unsubscribe()
+}
+
+// Publish publishes messages in order and returns what became of each, in their order. It
+// waits for all answers, the timeout, ctx, or the loss of the connection; what has no answer
+// by then has an error and may be stored all the same. Set no Reply: the publisher does.
+func (p *Publisher) Publish(ctx context.Context, msgs []*nats.Msg, timeout time.Duration) []Result {
+	p.publishing.Lock()
+	defer p.publishing.Unlock()
+	p.drainStatus()
+	now := p.begin(len(msgs))
+	defer p.end()
+
+	reply := p.prefix + now.id + "."
+	for i, m := range msgs {
+		m.Reply = reply + strconv.Itoa(i)
+		if err := p.nc.PublishMsg(m); err != nil {
+			p.settle(now, i, Result{Err: publishError(err)})
+		}
+	}
+	deadline := time.NewTimer(timeout)
+	defer deadline.Stop()
+	why := ErrNoAck
+	select {
+	case <-now.done:
+	case <-deadline.C:
+	case <-ctx.Done():
+		why = fmt.Errorf("%w: %w", ErrNoAck, ctx.Err())
+	case <-p.status:
+		why = ErrDisconnected
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, got := range now.got {
+		if !got {
+			now.results[i].Err = why
+		}
+	}
+	return now.results
+}
+
+// publishError tells a message that is too large for the server from a connection that is away.
+func publishError(err error) error {
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return &RefusedError{Code: codeMessageTooLarge, Text: err.Error()}
+	}
+	return fmt.Errorf("%w: %w", ErrDisconnected, err)
+}
+
+func (p *Publisher) begin(n int) *page {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pages++
+	p.page = &page{id: strconv.FormatUint(p.pages, 36), results: make([]Result, n), got: make([]bool, n), missing: n, done: make(chan struct{})}
+	if n == 0 {
+		close(p.page.done)
+	}
+	return p.page
+}
+
+func (p *Publisher) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.page = nil
+}
+
+// drainStatus forgets what happened to the connection before this page.
+func (p *Publisher) drainStatus() {
+	for {
+		select {
+		case _, open := <-p.status:
+			if !open {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+// acknowledged takes one answer. One to an abandoned page is ignored: its messages are
+// published again and answered again.
+func (p *Publisher) acknowledged(m *nats.Msg) {
+	id, number, ok := strings.Cut(m.Subject[len(p.prefix):], ".")
+	i, err := strconv.Atoi(number)
+	if !ok || err != nil {
+		return
+	}
+	result := parseAck(m.Header, m.Data)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := p.page; now != nil && now.id == id && i >= 0 && i < len(now.results) {
+		now.settle(i, result)
+	}
+}
+
+func (p *Publisher) settle(now *page, i int, r Result) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now.settle(i, r)
+}
+
+func (now *page) settle(i int, r Result) {
+	if now.got[i] {
+		return
+	}
+	now.got[i], now.results[i] = true, r
+	if now.missing--; now.missing == 0 {
+		close(now.done)
+	}
+}

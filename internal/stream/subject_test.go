@@ -1,0 +1,95 @@
+package stream_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+func TestSubject(t *testing.T) {
+	got := stream.Subject(7, ledger.EventEnqueued, "coupon.send")
+	if want := "ledger.7.enqueued.coupon.send"; got != want {
+		t.Errorf("Subject = %q, want %q", got, want)
+	}
+	shard, typ, kind, err := stream.ParseSubject(got)
+	if err != nil || shard != 7 || typ != ledger.EventEnqueued || kind != "coupon.send" {
+		t.Errorf("ParseSubject(%q) = %v, %v, %v, %v", got, shard, typ, kind, err)
+	}
+}
+
+func TestParseSubjectRefuses(t *testing.T) {
+	for _, subject := range []string{
+		"", "ledger", "ledger.7.enqueued", "ledger.7.enqueued.", "other.7.enqueued.k", "ledger.64.enqueued.k", "ledger.-1.enqueued.k",
+		"ledger.07.enqueued.k", "ledger.+7.enqueued.k", "ledger.7.lost.k", "ledger.7.enqueued.a..b", "ledger.7.enqueued.*", "ledger.7.enqueued.>",
+	} {
+		if _, _, _, err := stream.ParseSubject(subject); !errors.Is(err, stream.ErrMalformed) {
+			t.Errorf("ParseSubject(%q): error %v, want ErrMalformed", subject, err)
+		}
+	}
+}
+
+func TestWorkSubjects(t *testing.T) {
+	want := []string{"ledger.*.enqueued.coupon.send", "ledger.*.released.coupon.send", "ledger.*.interrupted.coupon.send"}
+	if diff := cmp.Diff(want, stream.WorkSubjects("coupon.send")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Every subject and durable of a valid kind is one that NATS takes, leads back to the kind, and
+// the filters of a kind match its own messages and no other kind's.
+func FuzzKindMapping(f *testing.F) {
+	f.Add("coupon.send", "coupon_send", byte(3))
+	f.Add("a.b", "a~b", byte(63))
+	f.Add("a-b.c", "a.b-c", byte(0))
+	f.Fuzz(func(t *testing.T, a, b string, shard byte) {
+		kind, other := ledger.Kind(a), ledger.Kind(b)
+		if kind.Validate() != nil {
+			if _, ok := stream.KindOf(stream.Durable(kind)); ok && !strings.Contains(a, "~") {
+				t.Errorf("the invalid kind %q has a durable", a)
+			}
+			return
+		}
+		durable := stream.Durable(kind)
+		if strings.ContainsAny(durable, ".*>/\\ \t\r\n") || len(durable) > server.JSMaxNameLen {
+			t.Errorf("Durable(%q) = %q is no name for a consumer", a, durable)
+		}
+		if back, ok := stream.KindOf(durable); !ok || back != kind {
+			t.Errorf("KindOf(%q) = %q, %v, want %q", durable, back, ok, a)
+		}
+		if other != kind && other.Validate() == nil && stream.Durable(other) == durable {
+			t.Errorf("%q and %q share the durable %q", a, b, durable)
+		}
+		for _, row := range ledger.Transitions() {
+			s := ledger.Shard(shard) % ledger.Shards
+			subject := stream.Subject(s, row.Type, kind)
+			if !server.IsValidPublishSubject(subject) {
+				t.Errorf("%q is no subject to publish on", subject)
+			}
+			gotShard, gotType, gotKind, err := stream.ParseSubject(subject)
+			if err != nil || gotShard != s || gotType != row.Type || gotKind != kind {
+				t.Errorf("ParseSubject(%q) = %v, %v, %v, %v", subject, gotShard, gotType, gotKind, err)
+			}
+			if got := matches(subject, stream.WorkSubjects(kind)); got != row.Type.WakesWorkers() {
+				t.Errorf("work filters of %q match %q: %v", a, subject, got)
+			}
+			if other != kind && other.Validate() == nil && matches(subject, stream.WorkSubjects(other)) {
+				t.Errorf("work filters of %q match %q", b, subject)
+			}
+		}
+	})
+}
+
+func matches(subject string, filters []string) bool {
+	for _, filter := range filters {
+		if server.SubjectsCollide(subject, filter) {
+			return true
+		}
+	}
+	return false
+}
