@@ -120,7 +120,11 @@ func open(ctx context.Context, config Config, populate func(*Server, context.Con
 // occupy makes the directory, takes it for this process and sets the watchdog.
 func (s *Server) occupy() (err error) {
 	if s.temporary() {
-		if s.dir, err = os.MkdirTemp("", "taskledger-postgres-"); err == nil {
+		above := os.TempDir()
+		if s.config.NoSync {
+			above = scratch()
+		}
+		if s.dir, err = os.MkdirTemp(above, "taskledger-postgres-"); err == nil {
 			err = s.account.own(s.dir)
 		}
 	} else if s.dir, err = filepath.Abs(s.config.Dir); err == nil {
@@ -284,9 +288,23 @@ func (s *Server) Close() error {
 		err = s.process.end(context.Background(), syscall.SIGKILL)
 	}
 	if s.temporary() {
-		err = errors.Join(err, s.remove())
+		err = errors.Join(err, s.clearMemory(), s.remove())
 	}
 	return errors.Join(err, s.watchdog.stop(), s.lock.Release())
+}
+
+// clearMemory removes what a killed server left in shared memory, of which the
+// system has few segments. Only a successor knows how, so it lets one start.
+func (s *Server) clearMemory() error {
+	if _, err := os.Stat(s.path("data", "postmaster.pid")); err != nil || s.process == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	defer cancel()
+	if err := s.launch(ctx); err != nil {
+		return err
+	}
+	return s.process.end(ctx, s.deathSignal())
 }
 
 // remove removes the directory when nobody writes into it any more.
