@@ -1,0 +1,378 @@
+package ledger_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/ledger/stdsql"
+)
+
+// A way is one of the ways to the ledger, which must all give the same answers and leave the
+// same rows.
+type way struct {
+	name string
+	run  func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer))
+}
+
+// An enqueuer enqueues entries in order and answers as [ledger.EnqueueMany] does.
+type enqueuer func(context.Context, []ledger.Entry) ([]ledger.Enqueued, error)
+
+func oneByOne(db ledger.DB) enqueuer {
+	return func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
+		var answers []ledger.Enqueued
+		for _, e := range entries {
+			answer, err := ledger.Enqueue(ctx, db, e.Key, e.Args, e.Options)
+			if err != nil {
+				return nil, err
+			}
+			answers = append(answers, answer)
+		}
+		return answers, nil
+	}
+}
+
+func together(db ledger.DB) enqueuer {
+	return func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
+		return ledger.EnqueueMany(ctx, db, entries)
+	}
+}
+
+// bySQLFunction calls taskledger.enqueue, as a program in another language does.
+func bySQLFunction(db ledger.DB) enqueuer {
+	const call = `select is_new, state::text, version, same_args, position
+		from taskledger.enqueue(kind => $1::text, biz_id => $2::text, args => $3::text::json, shard => $4::integer,
+		                        actor => $5::text, meta => $6::text::json)`
+	return func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
+		var answers []ledger.Enqueued
+		for _, e := range entries {
+			w := wireEntry(e)
+			rows, err := db.Query(ctx, call, w.Kind, w.BizID, text(w.Args), w.Shard, w.Actor, text(w.Meta))
+			if err != nil {
+				return nil, err
+			}
+			answer := ledger.Enqueued{Key: e.Key}
+			if _, err := pgx.ForEachRow(rows, columnsOf(&answer), func() error { return nil }); err != nil {
+				return nil, err
+			}
+			answers = append(answers, answer)
+		}
+		return answers, nil
+	}
+}
+
+// bySQLFunctionMany calls taskledger.enqueue_many.
+func bySQLFunctionMany(db ledger.DB) enqueuer {
+	const call = `select is_new, state::text, version, same_args, position, kind, biz_id from taskledger.enqueue_many($1::text::json)`
+	return func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
+		// Written by hand, since json.Marshal would compact the args.
+		list := "["
+		for i, e := range entries {
+			w := wireEntry(e)
+			if i > 0 {
+				list += ","
+			}
+			key, _ := json.Marshal(e.Key) // of strings
+			list += string(key[:len(key)-1])
+			if w.Args != nil {
+				list += `,"args":` + string(w.Args)
+			}
+			if w.Meta != nil {
+				list += `,"meta":` + string(w.Meta)
+			}
+			if w.Shard != nil {
+				list += fmt.Sprintf(`,"shard":%d`, *w.Shard)
+			}
+			if w.Actor != nil {
+				actor, _ := json.Marshal(*w.Actor) // of a string
+				list += `,"actor":` + string(actor)
+			}
+			list += "}"
+		}
+		rows, err := db.Query(ctx, call, list+"]")
+		if err != nil {
+			return nil, err
+		}
+		var answers []ledger.Enqueued
+		var answer ledger.Enqueued
+		into := append(columnsOf(&answer), (*string)(&answer.Key.Kind), (*string)(&answer.Key.BizID))
+		_, err = pgx.ForEachRow(rows, into, func() error {
+			answers = append(answers, answer)
+			return nil
+		})
+		return answers, err
+	}
+}
+
+func columnsOf(e *ledger.Enqueued) []any {
+	return []any{&e.New, (*string)(&e.State), (*int32)(&e.Version), &e.SameArgs, (*int64)(&e.Position)}
+}
+
+// wire is an entry as the SQL functions take it.
+type wire struct {
+	Kind, BizID string
+	Args, Meta  json.RawMessage
+	Shard       *int64
+	Actor       *string
+}
+
+func wireEntry(e ledger.Entry) wire {
+	w := wire{Kind: string(e.Key.Kind), BizID: string(e.Key.BizID), Args: e.Args}
+	if o := e.Options; o != nil {
+		if o.Shard != nil {
+			shard := int64(*o.Shard)
+			w.Shard = &shard
+		}
+		if o.Actor != "" {
+			w.Actor = &o.Actor
+		}
+		if meta, _ := json.Marshal(o.Meta); string(meta) != "{}" {
+			w.Meta = meta
+		}
+	}
+	return w
+}
+
+func text(raw json.RawMessage) *string {
+	if raw == nil {
+		return nil
+	}
+	s := string(raw)
+	return &s
+}
+
+// gormPool has the methods of GORM's ConnPool, and holds a transaction as GORM's does.
+type gormPool struct{ tx *sql.Tx }
+
+func (p gormPool) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
+	return p.tx.PrepareContext(ctx, query)
+}
+
+func (p gormPool) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return p.tx.ExecContext(ctx, query, args...)
+}
+
+func (p gormPool) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return p.tx.QueryContext(ctx, query, args...)
+}
+
+func (p gormPool) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	return p.tx.QueryRowContext(ctx, query, args...)
+}
+
+// sqlxTx embeds a transaction, as sqlx.Tx does.
+type sqlxTx struct {
+	*sql.Tx
+	driverName string
+}
+
+// ways to the ledger; each commits what it did.
+func ways() []way {
+	inPgx := func(make func(ledger.DB) enqueuer) func(*testing.T, *pgxpool.Pool, func(enqueuer)) {
+		return func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) {
+			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { f(make(tx)); return nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	inSQL := func(f func(*testing.T, *sql.DB, func(enqueuer))) func(*testing.T, *pgxpool.Pool, func(enqueuer)) {
+		return func(t *testing.T, pool *pgxpool.Pool, use func(enqueuer)) { f(t, openSQL(t, pool), use) }
+	}
+	inSQLTx := func(make func(*sql.Tx) enqueuer) func(*testing.T, *pgxpool.Pool, func(enqueuer)) {
+		return inSQL(func(t *testing.T, db *sql.DB, f func(enqueuer)) {
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback() //nolint:errcheck // committed
+			f(make(tx))
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	return []way{
+		{"pgx.Tx", inPgx(oneByOne)},
+		{"pgx.Tx together", inPgx(together)},
+		{"pgx.Conn", func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) {
+			conn, err := pool.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Release()
+			f(oneByOne(conn.Conn()))
+		}},
+		{"pgxpool.Pool", func(_ *testing.T, pool *pgxpool.Pool, f func(enqueuer)) { f(oneByOne(pool)) }},
+		{"pgxpool.Pool together", func(_ *testing.T, pool *pgxpool.Pool, f func(enqueuer)) { f(together(pool)) }},
+		{"sql.Tx", inSQLTx(func(tx *sql.Tx) enqueuer { return oneByOne(stdsql.Wrap(tx)) })},
+		{"sql.Tx together", inSQLTx(func(tx *sql.Tx) enqueuer { return together(stdsql.Wrap(tx)) })},
+		{"sql.Tx in sqlx", inSQLTx(func(tx *sql.Tx) enqueuer { return oneByOne(stdsql.Wrap(sqlxTx{Tx: tx, driverName: "pgx"})) })},
+		{"sql.Tx in GORM", inSQLTx(func(tx *sql.Tx) enqueuer { return together(stdsql.Wrap(gormPool{tx})) })},
+		{"sql.DB", inSQL(func(_ *testing.T, db *sql.DB, f func(enqueuer)) { f(oneByOne(stdsql.Wrap(db))) })},
+		{"sql.Conn", inSQL(func(t *testing.T, db *sql.DB, f func(enqueuer)) {
+			conn, err := db.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			f(together(stdsql.Wrap(conn)))
+		})},
+		{"taskledger.enqueue", inPgx(bySQLFunction)},
+		{"taskledger.enqueue_many", inPgx(bySQLFunctionMany)},
+	}
+}
+
+func openSQL(t *testing.T, pool *pgxpool.Pool) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("pgx", pool.Config().ConnString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+// oddBizIDs must work everywhere, in arrays and JSON too.
+var oddBizIDs = []ledger.BizID{
+	"1", " ", " leading and trailing ", "100%", "a:b:c", "it's", `say "hi"`, `back\slash\\`, `\n`, `{a,b}`, `{}`, "NULL", "null",
+	"a,b", "(1)", "$1", "--", "/*", "a/b/c", "?", "ключ", "订单", "😀👩‍👩‍👧", "é", "e\u0301", "\u202e", "\ufeff", "\u00a0", "\U0010ffff",
+}
+
+func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
+	t.Parallel()
+	shard := ledger.Shard(63)
+	entries := []ledger.Entry{
+		{Key: ledger.Key{Kind: "z.last", BizID: "1"}, Args: json.RawMessage(`{"n": 1}`)},
+		{Key: ledger.Key{Kind: "a.first", BizID: "1"}, Args: json.RawMessage(`{"n": 1}`)},
+		{Key: ledger.Key{Kind: "z.last", BizID: "1"}, Args: json.RawMessage(`{"n": 1}`)},
+		{Key: ledger.Key{Kind: "z.last", BizID: "1"}, Args: json.RawMessage(`{"n":1}`)}, // equal, but not the same bytes
+		{Key: ledger.Key{Kind: "z.last", BizID: "1"}},
+		{Key: ledger.Key{Kind: "none", BizID: "1"}},
+		{Key: ledger.Key{Kind: "none", BizID: "1"}},
+		{Key: ledger.Key{Kind: "none", BizID: "1"}, Args: json.RawMessage(`null`)},
+		{Key: ledger.Key{Kind: "null", BizID: "1"}, Args: json.RawMessage(`null`)},
+		{Key: ledger.Key{Kind: "bytes", BizID: "1"}, Args: json.RawMessage("{\"b\" : [ 1,2 ],\n\t\"a\":\"\\ud83d\\ude00 \\\\ \\\" % $1 {}\",\"a\":1e999}")},
+		{Key: ledger.Key{Kind: "options", BizID: "1"}, Options: &ledger.EnqueueOptions{
+			Shard: &shard, Actor: `o'actor "x" \`, Meta: ledger.Meta{Causation: "order/1/1@5", Tags: []string{"vip", `a"b\`}}}},
+		{Key: ledger.Key{Kind: "A-b_9.Z", BizID: "1"}, Args: json.RawMessage(`"text"`)},
+	}
+	for _, id := range oddBizIDs {
+		entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "odd", BizID: id}, Args: json.RawMessage(`[]`)})
+	}
+	type outcome struct {
+		First, Again []ledger.Enqueued
+		Rows         []string
+	}
+	outcomes := make([]outcome, len(ways()))
+	t.Run("ways", func(t *testing.T) {
+		for i, w := range ways() {
+			t.Run(w.name, func(t *testing.T) {
+				t.Parallel()
+				pool := ledgertest.Pool(t)
+				var o outcome
+				enqueueAll := func(answers *[]ledger.Enqueued) func(enqueuer) {
+					return func(enqueue enqueuer) {
+						var err error
+						if *answers, err = enqueue(t.Context(), entries); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				w.run(t, pool, enqueueAll(&o.First))
+				ledgertest.Append(t, pool, entries[0].Key, ledger.EventFailed)
+				ledgertest.Append(t, pool, entries[1].Key, ledger.EventSucceeded)
+				w.run(t, pool, enqueueAll(&o.Again))
+				for i, first := range o.First {
+					if o.Again[i].Position != first.Position {
+						t.Errorf("entry %d: position %d, and %d when enqueued again", i, first.Position, o.Again[i].Position)
+					}
+				}
+				o.Rows = storedRows(t, pool)
+				ledgertest.Check(t, pool)
+				outcomes[i] = o
+			})
+		}
+	})
+	if t.Failed() {
+		return
+	}
+	want := outcomes[0]
+	if got := len(want.Rows); got != len(oddBizIDs)+7+2 {
+		t.Errorf("%d rows", got)
+	}
+	for i, w := range ways() {
+		if diff := cmp.Diff(want, outcomes[i], cmpopts.IgnoreFields(ledger.Enqueued{}, "Position")); diff != "" {
+			t.Errorf("%s differs from %s (-%[2]s +%[1]s):\n%s", w.name, ways()[0].name, diff)
+		}
+	}
+	states := map[ledger.State]int{}
+	for _, e := range want.Again {
+		if e.New {
+			t.Errorf("%s is new the second time", e.Key)
+		}
+		states[e.State]++
+	}
+	if states[ledger.StateRetrying] != 4 || states[ledger.StateSucceeded] != 1 {
+		t.Errorf("states of existing tasks: %v", states)
+	}
+}
+
+// storedRows returns all columns of all events but those that differ from run to run.
+func storedRows(t *testing.T, db ledger.DB) []string {
+	t.Helper()
+	rows, err := db.Query(t.Context(), `
+		select jsonb_build_object('version', version, 'attempt', attempt, 'shard', shard, 'type', type, 'kind', kind,
+		       'biz_id', biz_id, 'actor', actor, 'data', data::text, 'meta', meta::text)::text
+		  from taskledger.event order by kind, biz_id, version`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// What was written in a *sql.Tx ends with it, and what it says of errors is what pgx says.
+func TestSQLTxRollsBackAndExplains(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	db := openSQL(t, pool)
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := ledger.Key{Kind: "coupon.send", BizID: "1"}
+	ledgertest.Enqueue(t, stdsql.Wrap(tx), k, `{"n": 1}`)
+	if _, err := ledger.Load(t.Context(), stdsql.Wrap(tx), k); err != nil {
+		t.Errorf("in the transaction: %v", err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, ledgerError(ledger.Load(t.Context(), stdsql.Wrap(db), k)), ledger.ErrUnknownTask)
+
+	if _, err := db.ExecContext(t.Context(), "drop schema taskledger cascade"); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, ledgerError(ledger.Enqueue(t.Context(), stdsql.Wrap(db), k, nil, nil)), ledger.ErrNotMigrated)
+}
+
+// ledgerError drops the answer of a call.
+func ledgerError[T any](_ T, err error) error { return err }

@@ -1,0 +1,24 @@
+package ledger_test
+
+import (
+	"errors"
+	"testing"
+)
+
+// wantError fails the test unless err is want; nil is no error.
+func wantError(t *testing.T, err, want error) {
+	t.Helper()
+	if want == nil && err != nil || !errors.Is(err, want) {
+		t.Errorf("got error %v, want %v", err, want)
+	}
+}
+
+// wantErrorAs returns err as E, and fails the test now if it is not one.
+func wantErrorAs[E error](t *testing.T, err error) E {
+	t.Helper()
+	var as E
+	if !errors.As(err, &as) {
+		t.Fatalf("got error %v (%[1]T), want a %T", err, as)
+	}
+	return as
+}

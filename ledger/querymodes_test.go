@@ -1,0 +1,197 @@
+package ledger_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/ledger/stdsql"
+)
+
+var queryModes = []pgx.QueryExecMode{
+	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+	pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+}
+
+func TestEveryVerbWorksInEveryQueryMode(t *testing.T) {
+	t.Parallel()
+	for _, mode := range queryModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			conn := connectIn(t, ledgertest.URL(t), mode)
+			everyVerb(t, conn)
+			tx, err := conn.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			k := ledger.Key{Kind: "mode", BizID: "commit"}
+			ledgertest.Enqueue(t, tx, k, "")
+			if _, err := tx.Exec(t.Context(), "set local taskledger.attempt = 'guard'"); err != nil {
+				t.Fatal(err)
+			}
+			r := ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSucceeded, Data: json.RawMessage(`{"result": [1]}`)}
+			if _, err := ledger.AppendAndCommit(t.Context(), conn, r, "guard"); err != nil {
+				t.Fatal(err)
+			}
+			ledgertest.Check(t, conn)
+		})
+	}
+	t.Run("database/sql", func(t *testing.T) {
+		t.Parallel()
+		db, err := sql.Open("pgx", ledgertest.URL(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		everyVerb(t, stdsql.Wrap(db))
+	})
+}
+
+func connectIn(t *testing.T, url string, mode pgx.QueryExecMode) *pgx.Conn {
+	t.Helper()
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.DefaultQueryExecMode = mode
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+// everyVerb calls each verb on db, with every kind of parameter NULL and not NULL, and checks
+// what it answers.
+func everyVerb(t *testing.T, db ledger.DB) {
+	t.Helper()
+	ctx := t.Context()
+	k := ledger.Key{Kind: "mode", BizID: `it's "1" \ {%}`}
+	args := json.RawMessage(`{"a" : "it's \\ \u0000 $1"}`)
+	shard := ledger.Shard(7)
+	options := &ledger.EnqueueOptions{Shard: &shard, Actor: "o'tester", Meta: ledger.Meta{Tags: []string{"x"}}}
+	for range 2 {
+		if _, err := ledger.Enqueue(ctx, db, k, args, options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	binary := ledger.Key{Kind: "mode", BizID: "binary"}
+	for range 2 {
+		_, err := ledger.EnqueueMany(ctx, db, []ledger.Entry{
+			{Key: ledger.Key{Kind: "mode", BizID: "plain"}}, {Key: k, Args: args, Options: options},
+			{Key: binary, Args: []byte("\x00\xff{"), Options: &ledger.EnqueueOptions{Binary: true}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ledger.Append(ctx, db, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted}); err != nil {
+		t.Fatal(err)
+	}
+	wantErrorAs[*ledger.ConflictError](t, ledgerError(ledger.Append(ctx, db, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted})))
+	group := ledger.AppendEach(ctx, db, []ledger.AppendRequest{
+		{Key: k, Expected: 2, Type: ledger.EventSucceeded, Data: json.RawMessage(`{"result" : "it's \\"}`), Meta: json.RawMessage(`{}`), Actor: "o'worker"},
+		{Key: binary, Expected: 1, Type: ledger.EventFailed},
+	})
+	for _, result := range group {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+
+	task, err := ledger.Load(ctx, db, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := ledger.Task{
+		Key: k, Shard: 7, State: ledger.StateSucceeded, Version: 3, Attempt: 1, Actor: "o'worker", Args: args, Result: json.RawMessage(`"it's \\"`),
+		EnqueuedAt: task.EnqueuedAt, UpdatedAt: group[0].Event.RecordedAt,
+	}
+	if diff := cmp.Diff(want, task); diff != "" {
+		t.Errorf("task (-want +got):\n%s", diff)
+	}
+	history, err := ledger.History(ctx, db, binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if payload, err := history[0].Payload(); err != nil || string(payload) != "\x00\xff{" {
+		t.Errorf("binary payload %q, %v", payload, err)
+	}
+	if diff := cmp.Diff(group[1].Event, history[1]); diff != "" {
+		t.Errorf("appended and stored event (-appended +stored):\n%s", diff)
+	}
+
+	var read []ledger.Event
+	for e, err := range ledger.Read(ctx, db, 0, 100) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		read = append(read, e)
+	}
+	feed, err := ledger.OpenFeed(ctx, db, "everyVerb", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := feed.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(read, page.Events); diff != "" || len(read) != 6 {
+		t.Errorf("%d events read, and from the feed (-read +feed):\n%s", len(read), diff)
+	}
+	if err := page.Advance(ctx, db, json.RawMessage(`{"mark": "it's"}`)); err != nil {
+		t.Fatal(err)
+	}
+	cursors, err := feed.Cursors(ctx, 0, 10)
+	if err != nil || len(cursors) != 2 {
+		t.Fatalf("%d cursors, %v", len(cursors), err)
+	}
+	if err := feed.Rewind(ctx, cursors[1], nil); err != nil {
+		t.Fatal(err)
+	}
+	if page, err = feed.Next(ctx); err != nil || len(page.Events) != len(read) {
+		t.Errorf("after rewind: %d events, %v", len(page.Events), err)
+	}
+}
+
+// Each statement is one that PostgreSQL can prepare, with parameters of the types it casts them
+// to, and begins with what it is for.
+func TestStatementsPrepare(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("sql/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	conn := connectIn(t, ledgertest.URL(t), pgx.QueryExecModeExec)
+	for _, file := range append(files, "ledgertest/check.sql") {
+		statement, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(statement), "-- ") {
+			t.Errorf("%s does not begin with a comment", file)
+		}
+		prepared, err := conn.Prepare(t.Context(), file, string(statement))
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		for i, oid := range prepared.ParamOIDs {
+			switch oid {
+			case pgtype.TextOID, pgtype.Int4OID, pgtype.Int8OID:
+			default:
+				t.Errorf("%s: $%d is not a plain string or integer (type %d)", file, i+1, oid)
+			}
+		}
+	}
+}
