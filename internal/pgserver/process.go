@@ -83,9 +83,11 @@ func (s *Server) launch(ctx context.Context) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{alive.File}
 	dieWithParent(cmd.SysProcAttr, s.deathSignal())
-	if s.process, err = s.watchdog.start(cmd); err != nil {
+	p, err := s.watchdog.start(cmd)
+	if err != nil {
 		return err
 	}
+	s.process = p
 	return s.awaitReady(ctx)
 }
 

@@ -17,15 +17,12 @@ package pgserver
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,8 +48,8 @@ type Config struct {
 	// NoSync trades survival of the machine's crash for speed, for tests. What
 	// was committed still survives every end of the processes.
 	NoSync bool
-	// Settings of PostgreSQL by name, for what it should not do by its own
-	// defaults or by ours (max_connections 200, timezone UTC).
+	// Settings of PostgreSQL by name. They override our defaults, which are
+	// max_connections 200 and timezone UTC.
 	Settings map[string]string
 }
 
@@ -78,11 +75,11 @@ type Server struct {
 // *[NoBinariesError]; one wrapping [reserve.ErrHeld] if another process runs a
 // server in the directory; else one with the last lines of the server's log.
 func Start(ctx context.Context, config Config) (*Server, error) {
-	return open(ctx, config, (*Server).initialize)
+	return open(ctx, config, initialize)
 }
 
 // open starts a server whose data, if there is none, is made by populate.
-func open(ctx context.Context, config Config, populate func(*Server, context.Context) error) (_ *Server, err error) {
+func open(ctx context.Context, config Config, populate func(context.Context, *Server) error) (_ *Server, err error) {
 	if runtime.GOOS == "windows" {
 		return nil, fmt.Errorf("an own PostgreSQL server on Windows: %w; name a running server with --database-url", errors.ErrUnsupported)
 	}
@@ -102,7 +99,7 @@ func open(ctx context.Context, config Config, populate func(*Server, context.Con
 		}
 	}()
 	if _, err := os.Stat(s.path("data")); errors.Is(err, os.ErrNotExist) {
-		if err := populate(s, ctx); err != nil {
+		if err := populate(ctx, s); err != nil {
 			return nil, err
 		}
 	}
@@ -142,44 +139,6 @@ func (s *Server) occupy() (err error) {
 	return nil
 }
 
-// initialize makes the data. It goes to its place when complete, so that what
-// an interrupted initdb leaves is never started.
-func (s *Server) initialize(ctx context.Context) error {
-	if err := s.setPassword(rand.Text()); err != nil {
-		return err
-	}
-	return s.makeData(func(data string) error {
-		args := []string{
-			"--pgdata=" + data, "--username=" + superuser, "--pwfile=" + s.path("password"),
-			"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C",
-		}
-		if s.config.NoSync {
-			args = append(args, "--no-sync")
-		}
-		return s.run(ctx, "initdb", args...)
-	})
-}
-
-func (s *Server) setPassword(password string) error {
-	s.password = password
-	if err := os.WriteFile(s.path("password"), []byte(password+"\n"), 0o600); err != nil {
-		return err
-	}
-	return s.account.own(s.path("password"))
-}
-
-// makeData lets fill write a data directory and puts it in its place.
-func (s *Server) makeData(fill func(data string) error) error {
-	unfinished := s.path("data.unfinished")
-	if err := errors.Join(os.RemoveAll(unfinished), os.Mkdir(unfinished, 0o700), s.account.own(unfinished)); err != nil {
-		return err
-	}
-	if err := fill(unfinished); err != nil {
-		return err
-	}
-	return os.Rename(unfinished, s.path("data"))
-}
-
 // firstLaunch launches on the configured port, or on a free one: another if
 // somebody took it in the meantime.
 func (s *Server) firstLaunch(ctx context.Context) (err error) {
@@ -195,26 +154,6 @@ func (s *Server) firstLaunch(ctx context.Context) (err error) {
 		}
 	}
 	return err
-}
-
-// arguments are the server's settings. On the command line they hold against
-// the files in the data directory, which may come from an earlier version of
-// this program or from another server.
-func (s *Server) arguments() []string {
-	settings := map[string]string{"max_connections": "200", "timezone": "UTC", "log_timezone": "UTC"}
-	if s.config.NoSync {
-		settings["fsync"] = "off"
-		settings["full_page_writes"] = "off"
-	}
-	maps.Copy(settings, s.config.Settings)
-	settings["listen_addresses"] = "127.0.0.1"
-	settings["port"] = strconv.Itoa(s.port)
-	settings["unix_socket_directories"] = ""
-	args := []string{"-D", s.path("data")}
-	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		args = append(args, "-c", name+"="+settings[name])
-	}
-	return args
 }
 
 // URL returns the address of a database, for the superuser, password included.

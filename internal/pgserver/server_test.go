@@ -235,6 +235,20 @@ func TestPidFileOfACrashIsStale(t *testing.T) {
 	query(t, s, readNotes)
 }
 
+func TestDirectoryThatTheServerCannotEnter(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root starts the server as somebody else")
+	}
+	dir := publicDir(t)
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := pgserver.Start(within(t), pgserver.Config{Dir: filepath.Join(dir, "postgres"), NoSync: true})
+	if err == nil || !strings.Contains(err.Error(), "as user postgres, who must be able to enter "+dir) {
+		t.Errorf("got %v, want the user and the directory", err)
+	}
+}
+
 // publicDir is a temporary directory that another user can enter, for tests
 // that run as root.
 func publicDir(t *testing.T) string {

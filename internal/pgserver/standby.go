@@ -14,7 +14,7 @@ import (
 func (s *Server) Standby(ctx context.Context) (*Server, error) {
 	config := s.config
 	config.Dir, config.Port = "", 0
-	return open(ctx, config, func(standby *Server, ctx context.Context) error {
+	return open(ctx, config, func(ctx context.Context, standby *Server) error {
 		if err := standby.setPassword(s.password); err != nil {
 			return err
 		}

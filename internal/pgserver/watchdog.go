@@ -64,13 +64,13 @@ func (w *watchdog) start(cmd *exec.Cmd) (*process, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
-		p.Process = cmd.Process
-		started <- err
-		if err != nil {
+		if p.Process = cmd.Process; err != nil {
+			started <- err
 			return
 		}
 		// Nothing is lost when the shell cannot be told: it is gone.
 		fmt.Fprintln(w.input, p.Pid)
+		started <- nil
 		p.err = cmd.Wait()
 		fmt.Fprintln(w.input)
 		close(p.done)
