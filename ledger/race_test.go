@@ -1,0 +1,359 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// A contender writes one event that somebody else may write as well. It returns an error only
+// if it could not say whether it was the one.
+type contender struct {
+	name string
+	// prepare brings the task to where the race begins.
+	prepare func(*testing.T, ledger.DB)
+	write   func(context.Context, ledger.DB) (wrote bool, err error)
+	// lost is the answer of one who came second, to be compared with what it got.
+	lost func(*testing.T, bool, error)
+}
+
+var contested = ledger.Key{Kind: "race", BizID: "contested"}
+
+func contenders() []contender {
+	nothing := func(*testing.T, ledger.DB) {}
+	existing := func(t *testing.T, wrote bool, err error) {
+		t.Helper()
+		if wrote || err != nil {
+			t.Errorf("wrote %v, %v; want the existing task", wrote, err)
+		}
+	}
+	answer := func(answers []ledger.Enqueued, err error) (bool, error) {
+		if err != nil {
+			return false, err
+		}
+		want := ledger.Enqueued{Key: contested, New: answers[0].New, State: ledger.StateAvailable, Version: 1, SameArgs: true}
+		if diff := cmp.Diff(want, answers[0], cmpopts.IgnoreFields(ledger.Enqueued{}, "Position")); diff != "" {
+			return false, errors.New(diff)
+		}
+		return answers[0].New, nil
+	}
+	entries := []ledger.Entry{{Key: contested}}
+	conflict := func(t *testing.T, wrote bool, err error) {
+		t.Helper()
+		got := wantErrorAs[*ledger.ConflictError](t, err)
+		want := &ledger.ConflictError{Key: contested, Expected: 1, Found: 2, State: ledger.StateRunning}
+		if diff := cmp.Diff(want, got); diff != "" || wrote {
+			t.Errorf("wrote %v, conflict (-want +got):\n%s", wrote, diff)
+		}
+	}
+	return []contender{
+		{"Enqueue", nothing, func(ctx context.Context, db ledger.DB) (bool, error) { return answer(oneByOne(db)(ctx, entries)) }, existing},
+		{"EnqueueMany", nothing, func(ctx context.Context, db ledger.DB) (bool, error) { return answer(together(db)(ctx, entries)) }, existing},
+		{"taskledger.enqueue", nothing, func(ctx context.Context, db ledger.DB) (bool, error) { return answer(bySQLFunction(db)(ctx, entries)) }, existing},
+		{"taskledger.enqueue_many", nothing, func(ctx context.Context, db ledger.DB) (bool, error) {
+			return answer(bySQLFunctionMany(db)(ctx, entries))
+		}, existing},
+		{"Append", func(t *testing.T, db ledger.DB) { ledgertest.Enqueue(t, db, contested, "") },
+			func(ctx context.Context, db ledger.DB) (bool, error) {
+				_, err := ledger.Append(ctx, db, ledger.AppendRequest{Key: contested, Expected: 1, Type: ledger.EventStarted})
+				return err == nil, err
+			}, conflict},
+	}
+}
+
+var isolations = []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
+
+// race is a caller who writes in a transaction of some isolation level while a rival's
+// transaction, which wrote the same, is still open.
+type race struct {
+	contender
+	pool          *pgxpool.Pool
+	rival, caller pgx.Tx
+	pid           int // of the caller's connection
+}
+
+func newRace(t *testing.T, c contender, isolation pgx.TxIsoLevel) *race {
+	t.Helper()
+	r := &race{contender: c, pool: ledgertest.Pool(t)}
+	c.prepare(t, r.pool)
+	r.rival, r.caller = beginTx(t, r.pool, pgx.ReadCommitted), beginTx(t, r.pool, isolation)
+	r.pid = ledgertest.BackendPID(t, r.caller) // which also takes the snapshot
+	if wrote, err := c.write(t.Context(), r.rival); !wrote || err != nil {
+		t.Fatalf("the rival: wrote %v, %v", wrote, err)
+	}
+	return r
+}
+
+// write lets the caller write, and calls then when it waits for the rival.
+func (r *race) write(t *testing.T, ctx context.Context, then func()) (wrote bool, err error) {
+	t.Helper()
+	var group sync.WaitGroup
+	group.Go(func() { wrote, err = r.contender.write(ctx, r.caller) })
+	ledgertest.AwaitBlocked(t, r.pool, r.pid)
+	then()
+	group.Wait()
+	return wrote, err
+}
+
+func beginTx(t *testing.T, pool *pgxpool.Pool, isolation pgx.TxIsoLevel) pgx.Tx {
+	t.Helper()
+	tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: isolation})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := tx.Rollback(context.Background()); err != nil && !errors.Is(err, pgx.ErrTxClosed) && !tx.Conn().IsClosed() {
+			t.Error(err)
+		}
+	})
+	return tx
+}
+
+// eachRace runs a test for every contender under every isolation level.
+func eachRace(t *testing.T, test func(*testing.T, *race, pgx.TxIsoLevel)) {
+	t.Parallel()
+	for _, c := range contenders() {
+		for _, isolation := range isolations {
+			t.Run(fmt.Sprintf("%s/%s", c.name, isolation), func(t *testing.T) {
+				t.Parallel()
+				r := newRace(t, c, isolation)
+				test(t, r, isolation)
+				ledgertest.Check(t, r.pool)
+			})
+		}
+	}
+}
+
+func TestRaceWithARivalThatCommits(t *testing.T) {
+	eachRace(t, func(t *testing.T, r *race, isolation pgx.TxIsoLevel) {
+		wrote, err := r.write(t, t.Context(), func() {
+			if err := r.rival.Commit(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		if isolation == pgx.ReadCommitted {
+			r.lost(t, wrote, err)
+			wantUsable(t, r.caller)
+			return
+		}
+		wantRetry(t, r.contender, err)
+		r.again(t, isolation)
+	})
+}
+
+// The rival may as well have committed before the caller writes, but after the caller's
+// snapshot was taken.
+func TestRaceWithARivalOutOfSight(t *testing.T) {
+	eachRace(t, func(t *testing.T, r *race, isolation pgx.TxIsoLevel) {
+		if err := r.rival.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wrote, err := r.contender.write(t.Context(), r.caller)
+		if isolation == pgx.ReadCommitted {
+			r.lost(t, wrote, err)
+			wantUsable(t, r.caller)
+			return
+		}
+		wantRetry(t, r.contender, err)
+		r.again(t, isolation)
+	})
+}
+
+// again does what ErrRetryTransaction asks for: the whole transaction once more.
+func (r *race) again(t *testing.T, isolation pgx.TxIsoLevel) {
+	t.Helper()
+	if err := r.caller.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tx := beginTx(t, r.pool, isolation)
+	wrote, err := r.contender.write(t.Context(), tx)
+	r.lost(t, wrote, err)
+	wantUsable(t, tx)
+}
+
+func TestRaceWithARivalThatRollsBack(t *testing.T) {
+	eachRace(t, func(t *testing.T, r *race, _ pgx.TxIsoLevel) {
+		wrote, err := r.write(t, t.Context(), func() {
+			if err := r.rival.Rollback(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		if !wrote || err != nil {
+			t.Errorf("wrote %v, %v", wrote, err)
+		}
+		wantUsable(t, r.caller)
+		wrote, err = r.contender.write(t.Context(), r.pool)
+		r.lost(t, wrote, err)
+	})
+}
+
+// A rival that stays open keeps the caller waiting for as long as its context allows, and is
+// not harmed by the caller's giving up.
+func TestRaceWithARivalThatStaysOpen(t *testing.T) {
+	eachRace(t, func(t *testing.T, r *race, _ pgx.TxIsoLevel) {
+		ctx, cancel := context.WithCancel(t.Context())
+		wrote, err := r.write(t, ctx, cancel)
+		if wrote {
+			t.Error("wrote")
+		}
+		wantError(t, err, context.Canceled)
+		if err := r.rival.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wrote, err = r.contender.write(t.Context(), r.pool)
+		r.lost(t, wrote, err)
+	})
+}
+
+// A caller in a savepoint goes on in its transaction, having waited no longer than its
+// lock_timeout.
+func TestRaceGivenUpInASavepoint(t *testing.T) {
+	eachRace(t, func(t *testing.T, r *race, _ pgx.TxIsoLevel) {
+		savepoint, err := r.caller.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := savepoint.Exec(t.Context(), "set local lock_timeout = '1ms'"); err != nil {
+			t.Fatal(err)
+		}
+		wrote, err := r.contender.write(t.Context(), savepoint)
+		if code := wantErrorAs[*pgconn.PgError](t, err).Code; wrote || code != "55P03" || !ledger.Retryable(err) {
+			t.Errorf("wrote %v, %v; want a retryable lock_not_available", wrote, err)
+		}
+		if err := savepoint.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantUsable(t, r.caller)
+	})
+}
+
+// wantRetry checks the error of one who lost to somebody out of sight.
+func wantRetry(t *testing.T, c contender, err error) {
+	t.Helper()
+	if !ledger.Retryable(err) {
+		t.Errorf("%v is not retryable", err)
+	}
+	if code := wantErrorAs[*pgconn.PgError](t, err).Code; code != "40001" {
+		t.Errorf("SQLSTATE %s, want 40001", code)
+	}
+	if c.name == "Enqueue" || c.name == "EnqueueMany" || c.name == "Append" { // not of SQL functions
+		wantError(t, err, ledger.ErrRetryTransaction)
+	}
+}
+
+// wantUsable writes in a transaction and commits it.
+func wantUsable(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	if _, err := tx.Exec(t.Context(), "create table if not exists business (id int)"); err != nil {
+		t.Errorf("the transaction is not usable: %v", err)
+	} else if err := tx.Commit(t.Context()); err != nil {
+		t.Errorf("the transaction cannot commit: %v", err)
+	}
+}
+
+// Whoever of a crowd is first, it is one.
+func TestCrowdEnqueuesEachTaskOnce(t *testing.T) {
+	t.Parallel()
+	const crowd, tasks = 8, 60
+	for _, isolation := range isolations {
+		t.Run(string(isolation), func(t *testing.T) {
+			t.Parallel()
+			pool := ledgertest.Pool(t)
+			var mu sync.Mutex
+			news := map[ledger.Key]int{}
+			var group sync.WaitGroup
+			for member := range crowd {
+				group.Go(func() {
+					for i := range tasks {
+						added, err := enqueueRetrying(t.Context(), pool, isolation, crowdEntries(member, i))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						mu.Lock()
+						for _, e := range added {
+							if e.New {
+								news[e.Key]++
+							}
+						}
+						mu.Unlock()
+					}
+				})
+			}
+			group.Wait()
+			for k, n := range news {
+				if n != 1 {
+					t.Errorf("%s was new %d times", k, n)
+				}
+			}
+			if len(news) != 2*tasks {
+				t.Errorf("%d tasks were new, want %d", len(news), 2*tasks)
+			}
+			ledgertest.Check(t, pool)
+		})
+	}
+}
+
+// crowdEntries are the same two tasks for everybody, in an order that differs.
+func crowdEntries(member, i int) []ledger.Entry {
+	a := ledger.Entry{Key: ledger.Key{Kind: "crowd.a", BizID: ledger.BizID(fmt.Sprint(i))}}
+	b := ledger.Entry{Key: ledger.Key{Kind: "crowd.b", BizID: ledger.BizID(fmt.Sprint(i))}}
+	if member%2 == 0 {
+		return []ledger.Entry{a, b}
+	}
+	return []ledger.Entry{b, a}
+}
+
+// enqueueRetrying runs the transaction again for as long as the error says so.
+func enqueueRetrying(ctx context.Context, pool *pgxpool.Pool, isolation pgx.TxIsoLevel, entries []ledger.Entry) ([]ledger.Enqueued, error) {
+	for {
+		var added []ledger.Enqueued
+		err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: isolation}, func(tx pgx.Tx) (err error) {
+			added, err = ledger.EnqueueMany(ctx, tx, entries)
+			return err
+		})
+		if err == nil || !ledger.Retryable(err) {
+			return added, err
+		}
+	}
+}
+
+// A dead tuple keeps its line pointer until the next vacuum, so rows without gaps between their
+// line pointers have no dead ones among them.
+func TestDuplicatesLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	for _, c := range contenders() {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			pool := ledgertest.Pool(t)
+			c.prepare(t, pool)
+			if wrote, err := c.write(t.Context(), pool); !wrote || err != nil {
+				t.Fatalf("wrote %v, %v", wrote, err)
+			}
+			for range 20 {
+				wrote, err := c.write(t.Context(), pool)
+				c.lost(t, wrote, err)
+			}
+			ledgertest.Enqueue(t, pool, ledger.Key{Kind: "race", BizID: "after"}, "")
+			var rows, pointers int
+			const count = `select count(*), max((ctid::text::point)[1]) from taskledger.event`
+			if err := pool.QueryRow(t.Context(), count).Scan(&rows, &pointers); err != nil {
+				t.Fatal(err)
+			}
+			if rows != pointers {
+				t.Errorf("%d rows on %d line pointers", rows, pointers)
+			}
+		})
+	}
+}
