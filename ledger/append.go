@@ -97,6 +97,9 @@ func AppendAndCommit(ctx context.Context, conn *pgx.Conn, r AppendRequest, guard
 	if err := r.validate(); err != nil {
 		return Event{}, fmt.Errorf("append to %s: %w", r.Key, err)
 	}
+	if guard == "" { // as the setting is in every later transaction of the connection
+		return Event{}, &InvalidError{Field: "guard", Rule: "must not be empty"}
+	}
 	switch conn.PgConn().TxStatus() {
 	case 'I':
 		return Event{}, ErrTransactionEnded
@@ -130,9 +133,14 @@ func AppendAndCommit(ctx context.Context, conn *pgx.Conn, r AppendRequest, guard
 	return Event{}, ErrTransactionEnded // the task was as expected, so it was the guard
 }
 
+// rollbackTimeout bounds a rollback, which may not be cut short by the end of the caller's time.
+const rollbackTimeout = 5 * time.Second
+
 // rollback ends the transaction on conn, if it still can, and returns cause.
 func rollback(ctx context.Context, conn *pgx.Conn, cause error) error {
 	if !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+		defer cancel()
 		if _, err := conn.Exec(ctx, "rollback"); err != nil {
 			return fmt.Errorf("%w (and rollback: %w)", cause, err)
 		}
@@ -153,21 +161,27 @@ const groupLockTimeout = 200 * time.Millisecond
 // AppendEach appends every request in its own right, as one group in one statement where that
 // works: one that conflicts does not harm the others. If the group as a whole fails, because
 // somebody's open transaction holds one key longer than a moment, each is appended alone.
-// A key may occur once. db must not be in a transaction (a pool, or an idle connection), since
+// A key may occur once; the second is refused. db must not be in a transaction (a pool, or an idle connection), since
 // each attempt commits by itself. Results are in the order of the requests.
 func AppendEach(ctx context.Context, db DB, requests []AppendRequest) []AppendResult {
 	results := make([]AppendResult, len(requests))
 	order := make([]int, 0, len(requests))
+	byKey := make(map[Key]int, len(requests))
 	for i, r := range requests {
-		if err := r.validate(); err != nil {
+		err := r.validate()
+		if _, twice := byKey[r.Key]; err == nil && twice {
+			err = &InvalidError{Field: "key", Value: r.Key.String(), Rule: "may occur once in a group"}
+		}
+		if err != nil {
 			results[i].Err = fmt.Errorf("append to %s: %w", r.Key, err)
 			continue
 		}
+		byKey[r.Key] = i
 		order = append(order, i)
 	}
 	slices.SortFunc(order, func(a, b int) int { return requests[a].Key.Compare(requests[b].Key) })
 
-	added, err := appendGroup(ctx, db, requests, order)
+	added, err := appendGroup(ctx, db, requests, order, byKey)
 	if err != nil && len(order) > 1 {
 		for _, i := range order {
 			results[i] = appendAlone(ctx, db, requests[i])
@@ -197,7 +211,7 @@ func appendAlone(ctx context.Context, db DB, r AppendRequest) AppendResult {
 }
 
 // appendGroup returns the events that were inserted, by key.
-func appendGroup(ctx context.Context, db DB, requests []AppendRequest, order []int) (map[Key]Event, error) {
+func appendGroup(ctx context.Context, db DB, requests []AppendRequest, order []int, byKey map[Key]int) (map[Key]Event, error) {
 	var kinds, ids, expected, types, actors, data, follows, begins, metas textArray
 	for _, i := range order {
 		r := requests[i]
@@ -219,10 +233,6 @@ func appendGroup(ctx context.Context, db DB, requests []AppendRequest, order []i
 		return nil, err
 	}
 	defer rows.Close()
-	byKey := make(map[Key]int, len(order))
-	for _, i := range order {
-		byKey[requests[i].Key] = i
-	}
 	added := make(map[Key]Event, len(order))
 	for rows.Next() {
 		var kind, id string

@@ -1,0 +1,379 @@
+package ledger_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+func appending(id ledger.BizID, expected ledger.Version, eventType ledger.EventType) ledger.AppendRequest {
+	return ledger.AppendRequest{Key: ledger.Key{Kind: "append", BizID: id}, Expected: expected, Type: eventType}
+}
+
+// Whatever state a task is in, an event is appended if and only if the table allows it, and
+// the caller's transaction goes on either way.
+func TestAppendFollowsTheTransitionTable(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	ways := map[ledger.State][]ledger.EventType{
+		ledger.StateAvailable: {},
+		ledger.StateScheduled: {ledger.EventSnoozed},
+		ledger.StateRunning:   {ledger.EventStarted},
+		ledger.StateRetrying:  {ledger.EventFailed},
+		ledger.StateSucceeded: {ledger.EventSucceeded},
+		ledger.StateDead:      {ledger.EventBuried},
+		ledger.StateCancelled: {ledger.EventCancelled},
+		ledger.StateExpired:   {ledger.EventExpired},
+		ledger.StateDiscarded: {ledger.EventDiscarded},
+	}
+	tx := beginTx(t, pool, pgx.ReadCommitted)
+	for state, way := range ways {
+		for _, row := range ledger.Transitions() {
+			if row.From[0] == ledger.StateNone {
+				continue
+			}
+			k := ledger.Key{Kind: "append", BizID: ledger.BizID(state) + "/" + ledger.BizID(row.Type)}
+			before := ledgertest.Append(t, tx, k, way...)
+			if before.State != state {
+				t.Fatalf("%s is %s", k, before.State)
+			}
+			allowed := false
+			for _, from := range row.From {
+				allowed = allowed || from == state
+			}
+			e, err := ledger.Append(t.Context(), tx, ledger.AppendRequest{Key: k, Expected: before.Version, Type: row.Type})
+			if allowed {
+				if after, folding := before.Apply(e); err != nil || folding != nil || after.State != row.To {
+					t.Errorf("%s: %v, %v, after it %s", k, err, folding, after.State)
+				}
+				continue
+			}
+			want := &ledger.TransitionError{Key: k, Type: row.Type, State: state}
+			if diff := cmp.Diff(want, wantErrorAs[*ledger.TransitionError](t, err)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		}
+	}
+	wantUsable(t, tx)
+	ledgertest.Check(t, pool)
+}
+
+func TestAppendRefusesBeforeSending(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	tx := beginTx(t, pool, pgx.ReadCommitted)
+	ledgertest.Append(t, tx, ledger.Key{Kind: "append", BizID: "1"})
+	for name, change := range map[string]func(*ledger.AppendRequest){
+		"kind":             func(r *ledger.AppendRequest) { r.Key.Kind = "a b" },
+		"biz_id":           func(r *ledger.AppendRequest) { r.Key.BizID = "a\nb" },
+		"type":             func(r *ledger.AppendRequest) { r.Type = "finished" },
+		"begins a task":    func(r *ledger.AppendRequest) { r.Type = ledger.EventEnqueued },
+		"expected version": func(r *ledger.AppendRequest) { r.Expected = 0 },
+		"actor":            func(r *ledger.AppendRequest) { r.Actor = "a\x00b" },
+		"actor long":       func(r *ledger.AppendRequest) { r.Actor = strings.Repeat("é", 128) },
+		"data":             func(r *ledger.AppendRequest) { r.Data = json.RawMessage(`{"a":}`) },
+		"data empty":       func(r *ledger.AppendRequest) { r.Data = json.RawMessage{} },
+		"meta":             func(r *ledger.AppendRequest) { r.Meta = json.RawMessage("\xff") },
+	} {
+		r := appending("1", 1, ledger.EventSucceeded)
+		change(&r)
+		invalid := wantErrorAs[*ledger.InvalidError](t, ledgerError(ledger.Append(t.Context(), tx, r)))
+		if field := strings.Fields(name)[0]; name != "begins a task" && !strings.HasPrefix(invalid.Field, field) {
+			t.Errorf("%s: %v", name, invalid)
+		}
+		group := ledger.AppendEach(t.Context(), tx, []ledger.AppendRequest{r})
+		wantErrorAs[*ledger.InvalidError](t, group[0].Err)
+	}
+	wantError(t, ledgerError(ledger.Append(t.Context(), tx, appending("unknown", 1, ledger.EventSucceeded))), ledger.ErrUnknownTask)
+	conflict := wantErrorAs[*ledger.ConflictError](t, ledgerError(ledger.Append(t.Context(), tx, appending("1", 7, ledger.EventSucceeded))))
+	if conflict.Found != 1 || conflict.State != ledger.StateAvailable {
+		t.Errorf("%+v", conflict)
+	}
+	wantUsable(t, tx)
+}
+
+// One request that conflicts, one whose task is unknown and one whose key somebody holds do no
+// harm to the others of their group.
+func TestAppendEachKeepsFaultsApart(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	for _, id := range []ledger.BizID{"z", "conflict", "locked", "state", "a"} {
+		ledgertest.Enqueue(t, pool, ledger.Key{Kind: "append", BizID: id}, "")
+	}
+	ledgertest.Append(t, pool, ledger.Key{Kind: "append", BizID: "conflict"}, ledger.EventStarted)
+	ledgertest.Append(t, pool, ledger.Key{Kind: "append", BizID: "state"}, ledger.EventSucceeded)
+	requests := []ledger.AppendRequest{
+		appending("z", 1, ledger.EventSucceeded),
+		appending("conflict", 1, ledger.EventSucceeded),
+		appending("unknown", 1, ledger.EventSucceeded),
+		appending("locked", 1, ledger.EventSucceeded),
+		appending("not\tvalid", 1, ledger.EventSucceeded),
+		appending("state", 2, ledger.EventFailed),
+		appending("a", 1, ledger.EventFailed),
+	}
+	requests[0].Data, requests[0].Actor = json.RawMessage(`{"result": "\\\"{}NULL,"}`), `w'"\{}`
+
+	rival := beginTx(t, pool, pgx.ReadCommitted)
+	if _, err := ledger.Append(t.Context(), rival, requests[3]); err != nil {
+		t.Fatal(err)
+	}
+	results := ledger.AppendEach(t.Context(), pool, requests)
+	if err := rival.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	wantErrorAs[*ledger.ConflictError](t, results[1].Err)
+	wantError(t, results[2].Err, ledger.ErrUnknownTask)
+	if code := wantErrorAs[*pgconn.PgError](t, results[3].Err).Code; code != "55P03" || !ledger.Retryable(results[3].Err) {
+		t.Errorf("locked: %v, want a retryable lock_not_available", results[3].Err)
+	}
+	wantErrorAs[*ledger.InvalidError](t, results[4].Err)
+	wantErrorAs[*ledger.TransitionError](t, results[5].Err)
+	for _, i := range []int{0, 6} {
+		stored, err := ledger.History(t.Context(), pool, requests[i].Key)
+		if err != nil || results[i].Err != nil {
+			t.Fatalf("%v, %v", err, results[i].Err)
+		}
+		if diff := cmp.Diff(results[i].Event, stored[1]); diff != "" {
+			t.Errorf("(-answered +stored):\n%s", diff)
+		}
+	}
+
+	again := ledger.AppendEach(t.Context(), pool, requests[3:4])
+	if again[0].Err != nil {
+		t.Errorf("after the rival rolled back: %v", again[0].Err)
+	}
+	ledgertest.Check(t, pool)
+}
+
+// Two requests for one key are a caller's mistake, which must not look like two successes.
+func TestAppendEachRefusesAKeyTwice(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	ledgertest.Enqueue(t, pool, ledger.Key{Kind: "append", BizID: "1"}, "")
+	results := ledger.AppendEach(t.Context(), pool, []ledger.AppendRequest{
+		appending("1", 1, ledger.EventSucceeded), appending("1", 1, ledger.EventFailed)})
+	if results[0].Err != nil || results[0].Event.Type != ledger.EventSucceeded {
+		t.Errorf("first: %+v", results[0])
+	}
+	wantErrorAs[*ledger.InvalidError](t, results[1].Err)
+	if none := ledger.AppendEach(t.Context(), pool, nil); len(none) != 0 {
+		t.Errorf("results for nothing: %v", none)
+	}
+	ledgertest.Check(t, pool)
+}
+
+// commitFixture is a transaction of a handler: a business row, the guard and a task at work.
+type commitFixture struct {
+	conn  *pgx.Conn
+	check *pgx.Conn
+}
+
+func newCommitFixture(t *testing.T) *commitFixture {
+	t.Helper()
+	url := ledgertest.URL(t)
+	f := &commitFixture{connectIn(t, url, pgx.QueryExecModeCacheStatement), connectIn(t, url, pgx.QueryExecModeCacheStatement)}
+	f.exec(t, "create table business (id int primary key, parent int references business deferrable initially deferred)")
+	ledgertest.Enqueue(t, f.conn, ledger.Key{Kind: "append", BizID: "1"}, "")
+	f.exec(t, "begin")
+	f.exec(t, "set local taskledger.attempt = 'guard'")
+	f.exec(t, "insert into business (id) values (1)")
+	return f
+}
+
+func (f *commitFixture) exec(t *testing.T, sql string) {
+	t.Helper()
+	if _, err := f.conn.Exec(t.Context(), sql); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// want checks what was committed, and that the connection is in no transaction or lost.
+func (f *commitFixture) want(t *testing.T, businessRows int, version ledger.Version) {
+	t.Helper()
+	if status := f.conn.PgConn().TxStatus(); status != 'I' && !f.conn.IsClosed() {
+		t.Errorf("the connection is in transaction status %q", status)
+	}
+	var rows int
+	if err := f.check.QueryRow(t.Context(), "select count(*) from business").Scan(&rows); err != nil {
+		t.Fatal(err)
+	}
+	task, err := ledger.Load(t.Context(), f.check, ledger.Key{Kind: "append", BizID: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rows != businessRows || task.Version != version {
+		t.Errorf("%d business rows and version %d, want %d and %d", rows, task.Version, businessRows, version)
+	}
+	ledgertest.Check(t, f.check)
+}
+
+func (f *commitFixture) finish(t *testing.T, ctx context.Context) (ledger.Event, error) {
+	t.Helper()
+	return ledger.AppendAndCommit(ctx, f.conn, appending("1", 1, ledger.EventSucceeded), "guard")
+}
+
+func TestAppendAndCommit(t *testing.T) {
+	t.Parallel()
+	f := newCommitFixture(t)
+	e, err := f.finish(t, t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.want(t, 1, 2)
+	stored, err := ledger.History(t.Context(), f.check, e.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(e, stored[1]); diff != "" {
+		t.Errorf("(-answered +stored):\n%s", diff)
+	}
+}
+
+// Whatever goes wrong, nothing is committed by the call, and the error says what it was.
+func TestAppendAndCommitOrNeither(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name     string
+		spoil    func(*testing.T, *commitFixture)
+		sentinel error // or
+		code     string
+		rows     int
+		version  ledger.Version
+	}{
+		{name: "conflict", version: 2, spoil: func(t *testing.T, f *commitFixture) {
+			ledgertest.Append(t, f.check, ledger.Key{Kind: "append", BizID: "1"}, ledger.EventStarted)
+		}},
+		{name: "commit in SQL", sentinel: ledger.ErrTransactionEnded, rows: 1, version: 1, spoil: func(t *testing.T, f *commitFixture) {
+			f.exec(t, "commit")
+		}},
+		{name: "rollback in SQL", sentinel: ledger.ErrTransactionEnded, version: 1, spoil: func(t *testing.T, f *commitFixture) {
+			f.exec(t, "rollback")
+		}},
+		{name: "commit and chain", sentinel: ledger.ErrTransactionEnded, rows: 1, version: 1, spoil: func(t *testing.T, f *commitFixture) {
+			f.exec(t, "commit and chain")
+			f.exec(t, "insert into business (id) values (2)")
+		}},
+		{name: "commit and begin", sentinel: ledger.ErrTransactionEnded, rows: 1, version: 1, spoil: func(t *testing.T, f *commitFixture) {
+			f.exec(t, "commit; begin; insert into business (id) values (2)")
+		}},
+		{name: "another guard", sentinel: ledger.ErrTransactionEnded, version: 1, spoil: func(t *testing.T, f *commitFixture) {
+			f.exec(t, "set local taskledger.attempt = 'of a nested call'")
+		}},
+		{name: "swallowed error", sentinel: ledger.ErrTransactionAborted, version: 1, spoil: func(t *testing.T, f *commitFixture) {
+			if _, err := f.conn.Exec(t.Context(), "select 1/0"); err == nil {
+				t.Fatal("no error")
+			}
+		}},
+		{name: "commit fails", code: "23503", version: 1, spoil: func(t *testing.T, f *commitFixture) {
+			f.exec(t, "insert into business values (2, 77)")
+		}},
+		{name: "read-only", code: "25006", version: 1, spoil: func(t *testing.T, f *commitFixture) {
+			f.exec(t, "set transaction read only")
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := newCommitFixture(t)
+			test.spoil(t, f)
+			_, err := f.finish(t, t.Context())
+			switch {
+			case test.sentinel != nil:
+				wantError(t, err, test.sentinel)
+			case test.code != "":
+				if code := wantErrorAs[*pgconn.PgError](t, err).Code; code != test.code {
+					t.Errorf("%v, want SQLSTATE %s", err, test.code)
+				}
+			default:
+				if conflict := wantErrorAs[*ledger.ConflictError](t, err); conflict.Found != 2 {
+					t.Errorf("%v", conflict)
+				}
+			}
+			if f.conn.IsClosed() {
+				t.Error("the connection was closed")
+			}
+			f.want(t, test.rows, test.version)
+		})
+	}
+}
+
+// A transaction that cannot be ended by its context's fault is ended all the same.
+func TestAppendAndCommitWithoutTime(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	t.Run("healthy", func(t *testing.T) {
+		f := newCommitFixture(t)
+		_, err := f.finish(t, ended)
+		wantError(t, err, context.Canceled)
+		f.want(t, 0, 1)
+	})
+	t.Run("aborted", func(t *testing.T) {
+		f := newCommitFixture(t)
+		if _, err := f.conn.Exec(t.Context(), "select 1/0"); err == nil {
+			t.Fatal("no error")
+		}
+		_, err := f.finish(t, ended)
+		wantError(t, err, ledger.ErrTransactionAborted)
+		f.want(t, 0, 1)
+	})
+	t.Run("waiting", func(t *testing.T) {
+		f := newCommitFixture(t)
+		if _, err := f.check.Exec(t.Context(), "begin"); err != nil {
+			t.Fatal(err)
+		}
+		ledgertest.Append(t, f.check, ledger.Key{Kind: "append", BizID: "1"}, ledger.EventStarted)
+		pid := ledgertest.BackendPID(t, f.conn)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			_, err := f.finish(t, ctx)
+			done <- err
+		}()
+		ledgertest.AwaitBlocked(t, f.check, pid)
+		cancel()
+		wantError(t, <-done, context.Canceled)
+		if _, err := f.check.Exec(t.Context(), "commit"); err != nil {
+			t.Fatal(err)
+		}
+		f.want(t, 0, 2)
+	})
+}
+
+func TestAppendAndCommitOnALostConnection(t *testing.T) {
+	t.Parallel()
+	f := newCommitFixture(t)
+	pid := ledgertest.BackendPID(t, f.conn)
+	if _, err := f.check.Exec(t.Context(), "select pg_terminate_backend($1, 60000)", pid); err != nil {
+		t.Fatal(err)
+	}
+	_, err := f.finish(t, t.Context())
+	if err == nil || !ledger.Retryable(err) {
+		t.Errorf("%v, want a retryable error", err)
+	}
+	if !f.conn.IsClosed() {
+		t.Error("the connection is still open")
+	}
+	f.want(t, 0, 1)
+}
+
+func TestAppendAndCommitNeedsAGuard(t *testing.T) {
+	t.Parallel()
+	f := newCommitFixture(t)
+	f.exec(t, "commit")
+	f.exec(t, "begin") // in which the setting is '' and no longer NULL
+	_, err := ledger.AppendAndCommit(t.Context(), f.conn, appending("1", 1, ledger.EventSucceeded), "")
+	if invalid := wantErrorAs[*ledger.InvalidError](t, err); invalid.Field != "guard" {
+		t.Error(invalid)
+	}
+	f.exec(t, "rollback")
+	f.want(t, 1, 1)
+}
