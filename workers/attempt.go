@@ -1,0 +1,158 @@
+package workers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// maxStack is how much of a panic's stack is recorded.
+const maxStack = 8 << 10
+
+// attempt is one try of one task.
+type attempt struct {
+	kind    *kind
+	held    *held
+	job     Job
+	version ledger.Version // the task's last event as this attempt knows it
+	claimed bool           // its start is on record
+	decided time.Time      // when its head was read
+
+	begun  time.Time
+	ctx    context.Context // of the handler
+	cancel context.CancelCauseFunc
+	conn   *pgxpool.Conn // ExactlyOnce: that of the handler's transaction; its slot's alone
+	socket net.Conn      // the socket of conn, which others may close
+	over   atomic.Bool   // somebody has taken it on to end this attempt
+	timer  *time.Timer   // until the attempt has outlived StartedAfter
+
+	mu       sync.Mutex
+	joined   bool          // too late to record the start
+	starting chan struct{} // closed when the start was recorded; nil: nobody tries
+	lost     bool          // somebody else appended to the task
+	unwatch  func() bool
+}
+
+func (k *kind) newAttempt(h *held, version ledger.Version, n ledger.Attempt, now time.Time) *attempt {
+	return &attempt{
+		kind: k, held: h, version: version, decided: now,
+		job: Job{
+			Key: h.msg.Key, Attempt: n, Version: h.msg.Version, AvailableAt: h.msg.RecordedAt,
+			Traceparent: h.msg.Traceparent, base: k.pool.config.Logger,
+		},
+	}
+}
+
+// request is the append of an event that follows what the attempt knows.
+func (a *attempt) request(t ledger.EventType, data json.RawMessage) ledger.AppendRequest {
+	return ledger.AppendRequest{Key: a.job.Key, Expected: a.version, Type: t, Actor: a.kind.pool.id, Data: data}
+}
+
+// took is how long the attempt has taken; 0 if its handler did not begin.
+func (a *attempt) took() time.Duration {
+	if a.begun.IsZero() {
+		return 0
+	}
+	return time.Since(a.begun)
+}
+
+// work runs attempts until quit is done: one slot.
+func (k *kind) work(stopping, quit context.Context) {
+	returned := false
+	defer func() {
+		if !returned {
+			go k.work(stopping, quit) // a handler ended this goroutine
+		}
+	}()
+	for {
+		select {
+		case a := <-k.ready:
+			switch {
+			case stopping.Err() != nil:
+				k.giveBack(a)
+			case time.Since(a.decided) > k.pool.config.AckWait/2:
+				k.again(a.held) // it waited so long for a slot that the head may have moved on
+			default:
+				k.attempt(a)
+			}
+		case <-quit.Done():
+			returned = true
+			return
+		}
+	}
+}
+
+// attempt runs one attempt to its end.
+func (k *kind) attempt(a *attempt) {
+	k.running.Add(1)
+	defer k.running.Add(-1)
+	if k.exactlyOnce {
+		k.exactly(a)
+	} else {
+		k.atLeast(a)
+	}
+}
+
+// begin starts the clocks of an attempt.
+func (a *attempt) begin() {
+	a.begun = time.Now()
+	parent, cancel := context.WithCancelCause(a.kind.pool.work)
+	a.ctx, a.cancel = parent, cancel
+	if d := a.kind.config.Timeout; d > 0 {
+		ctx, stop := context.WithDeadlineCause(parent, a.begun.Add(d), ErrTimeout)
+		a.ctx, a.cancel = ctx, func(cause error) { cancel(cause); stop() }
+	}
+	a.timer = time.AfterFunc(a.kind.config.StartedAfter, a.outlived)
+}
+
+// call runs the handler. Its panic is an error. If the handler ends the goroutine, call does
+// not return; deferred functions of the caller still run.
+func (a *attempt) call(tx pgx.Tx) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			stack := debug.Stack()
+			err = &panicError{value: v, stack: stack[:min(len(stack), maxStack)]}
+		}
+	}()
+	return a.kind.handler(a.ctx, tx, &a.job, a.held.msg.Payload)
+}
+
+// end takes it on to end the attempt; false if somebody else did: it was abandoned, and its
+// outcome is recorded already. It returns why the handler's context was cancelled, if it was.
+func (a *attempt) end() (cause error, ok bool) {
+	if !a.over.CompareAndSwap(false, true) {
+		a.kind.overdue.Add(-1)
+		return nil, false
+	}
+	cause = context.Cause(a.ctx)
+	a.join()
+	a.cancel(nil)
+	return cause, true
+}
+
+// abandon ends an attempt whose handler did not return although its context was cancelled a
+// while ago. Its slot stays taken until it returns. Its transaction cannot be used any more.
+func (a *attempt) abandon() {
+	if !a.over.CompareAndSwap(false, true) {
+		return
+	}
+	k := a.kind
+	k.overdue.Add(1)
+	cause := context.Cause(a.ctx)
+	if a.socket != nil {
+		_ = a.socket.Close() // the server then rolls back
+	}
+	a.join()
+	k.logger.Error("handler does not return: its slot stays taken", "biz_id", string(a.job.BizID), "attempt", int(a.job.Attempt), "cause", cause)
+	k.conclude(a, cause, fmt.Errorf("%w, and the handler did not return", cause))
+}

@@ -1,0 +1,328 @@
+package workers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers"
+)
+
+const (
+	source   = "taskledger/test"
+	ackWait  = time.Second
+	patience = 60 * time.Second // how long a condition may take before the test has failed
+)
+
+// order is the kind that most tests work on.
+var order = ledger.MustKind[orderArgs]("test.order")
+
+type orderArgs struct {
+	Amount int `json:"amount"`
+}
+
+// bundle is the world of one test: a database with a table for effects, a NATS server, and
+// the stream.
+type bundle struct {
+	t          testing.TB
+	db         *pgxpool.Pool
+	server     *natsserver.Server
+	nc         *nats.Conn
+	js         jetstream.JetStream
+	generation atomic.Int64
+}
+
+func setup(t testing.TB) *bundle {
+	t.Helper()
+	return setupOn(t, ledgertest.Pool(t))
+}
+
+func setupOn(t testing.TB, db *pgxpool.Pool) *bundle {
+	t.Helper()
+	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	b := &bundle{t: t, db: db, server: server}
+	b.generation.Store(1)
+	b.nc = b.connect()
+	b.js = try(jetstream.New(b.nc))(t)
+	b.provision()
+	b.exec("create table effect (biz_id text not null, attempt integer not null, note text)")
+	return b
+}
+
+// try unwraps a result or ends the test.
+func try[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func (b *bundle) connect() *nats.Conn {
+	b.t.Helper()
+	nc := try(stream.Connect(b.server.URL(), nats.ReconnectWait(20*time.Millisecond)))(b.t)
+	b.t.Cleanup(nc.Close)
+	return nc
+}
+
+// provision makes the stream, as the relay would.
+func (b *bundle) provision() {
+	b.t.Helper()
+	try(stream.Ensure(b.context(), b.js, stream.Config{MaxBytes: 1 << 30}, "test"))(b.t)
+}
+
+func (b *bundle) context() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	b.t.Cleanup(cancel)
+	return ctx
+}
+
+func (b *bundle) exec(sql string, args ...any) {
+	b.t.Helper()
+	if _, err := b.db.Exec(b.context(), sql, args...); err != nil {
+		b.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// one returns the single value of a query.
+func one[T any](b *bundle, sql string, args ...any) T {
+	b.t.Helper()
+	rows, err := b.db.Query(b.context(), sql, args...)
+	if err != nil {
+		b.t.Fatalf("%s: %v", sql, err)
+	}
+	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+	if err != nil {
+		b.t.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}
+
+// await polls until ok.
+func (b *bundle) await(what string, ok func() bool) {
+	b.t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("still waiting for: %s", what)
+		}
+	}
+}
+
+// enqueue makes a task of kind order.
+func (b *bundle) enqueue(id string) ledger.Key {
+	b.t.Helper()
+	try(order.Enqueue(b.context(), b.db, ledger.BizID(id), orderArgs{Amount: 7}, nil))(b.t)
+	return ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)}
+}
+
+func (b *bundle) enqueueMany(n int) {
+	b.t.Helper()
+	var entries []ledger.Entry
+	for i := range n {
+		entries = append(entries, try(order.Entry(ledger.BizID(fmt.Sprintf("o-%04d", i)), orderArgs{Amount: i}, nil))(b.t))
+	}
+	try(ledger.EnqueueMany(b.context(), b.db, entries))(b.t)
+}
+
+func (b *bundle) history(k ledger.Key) []ledger.Event {
+	b.t.Helper()
+	return try(ledger.History(b.context(), b.db, k))(b.t)
+}
+
+// types returns the types of a task's events.
+func (b *bundle) types(k ledger.Key) []ledger.EventType {
+	b.t.Helper()
+	var types []ledger.EventType
+	for _, e := range b.history(k) {
+		types = append(types, e.Type)
+	}
+	return types
+}
+
+func (b *bundle) task(k ledger.Key) ledger.Task {
+	b.t.Helper()
+	return try(ledger.Load(b.context(), b.db, k))(b.t)
+}
+
+func (b *bundle) awaitState(k ledger.Key, s ledger.State) {
+	b.t.Helper()
+	b.await(fmt.Sprintf("%s to be %s", k, s), func() bool { return b.task(k).State == s })
+}
+
+// effects returns how many effects a task had.
+func (b *bundle) effects(k ledger.Key) int {
+	b.t.Helper()
+	return one[int](b, "select count(*)::integer from effect where biz_id = $1", string(k.BizID))
+}
+
+// oneEffect checks that a task had exactly one effect.
+func (b *bundle) oneEffect(k ledger.Key) {
+	b.t.Helper()
+	if n := b.effects(k); n != 1 {
+		b.t.Errorf("%s: %d effects, want exactly one; events: %v", k, n, b.types(k))
+	}
+}
+
+// publish publishes the message of an event.
+func (b *bundle) publish(e ledger.Event) {
+	b.t.Helper()
+	if err := b.send(b.context(), e); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bundle) send(ctx context.Context, e ledger.Event) error {
+	first := e
+	if e.Version != 1 {
+		history, err := ledger.History(ctx, b.db, e.Key)
+		if err != nil {
+			return err
+		}
+		first = history[0]
+	}
+	payload, err := first.Payload()
+	if err != nil {
+		return err
+	}
+	msg, err := stream.Encode(e, payload, source, int(b.generation.Load()))
+	if err != nil {
+		return err
+	}
+	_, err = b.js.PublishMsg(ctx, msg)
+	return err
+}
+
+// relay publishes what makes tasks available, as the relay does, until the test ends.
+func (b *bundle) relay() {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	feed := try(ledger.OpenFeed(ctx, b.db, "relay", nil))(b.t)
+	go func() { done <- b.relayFeed(ctx, feed) }()
+	b.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.t.Errorf("relay: %v", err)
+		}
+	})
+}
+
+func (b *bundle) relayFeed(ctx context.Context, feed *ledger.Feed) error {
+	for {
+		page, err := feed.Next(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			time.Sleep(20 * time.Millisecond) // the database is away
+			continue
+		}
+		for _, e := range page.Events {
+			if !e.Type.WakesWorkers() {
+				continue
+			}
+			for b.send(ctx, e) != nil { // a server is away
+				if ctx.Err() != nil {
+					return nil
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+		for page.Advance(ctx, b.db, nil) != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+// worker is a pool that runs.
+type worker struct {
+	*workers.Pool
+	nc   *nats.Conn
+	stop func() // and wait
+}
+
+// work runs a pool whose kinds are registered by register, until the test ends.
+func (b *bundle) work(c workers.Config, register func(*workers.Pool) error) *worker {
+	b.t.Helper()
+	if c.DB == nil {
+		c.DB = b.db
+	}
+	if c.NATS == nil {
+		c.NATS = b.connect()
+	}
+	if c.AckWait == 0 {
+		c.AckWait = ackWait
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(&testWriter{b.t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	p := try(workers.New(c))(b.t)
+	if err := register(p); err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := p.Run(ctx); err != nil {
+			b.t.Errorf("worker: %v", err)
+		}
+	}()
+	w := &worker{Pool: p, nc: c.NATS, stop: func() {
+		cancel()
+		<-ended
+	}}
+	b.t.Cleanup(w.stop)
+	return w
+}
+
+// testWriter logs into the test.
+type testWriter struct{ t testing.TB }
+
+func (w *testWriter) Write(line []byte) (int, error) {
+	w.t.Logf("%s", line[:len(line)-1])
+	return len(line), nil
+}
+
+// insertEffect is a handler that does what the tests count.
+func insertEffect(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
+	_, err := tx.Exec(ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt))
+	return err
+}
+
+// exactly registers an ExactlyOnce handler of kind order.
+func exactly(h func(context.Context, pgx.Tx, *workers.Job, orderArgs) error, c *workers.KindConfig) func(*workers.Pool) error {
+	return func(p *workers.Pool) error { return workers.Register(p, order, h, c) }
+}
+
+// atLeast registers an AtLeastOnce handler of kind order.
+func atLeast(h func(context.Context, *workers.Job, orderArgs) error, c *workers.KindConfig) func(*workers.Pool) error {
+	return func(p *workers.Pool) error { return workers.RegisterAtLeastOnce(p, order, h, c) }
+}
+
+// count returns a counter of the worker's only kind.
+func (w *worker) status() workers.KindStatus { return w.Status().Kinds[0] }
+
+var errBoom = errors.New("boom")

@@ -1,0 +1,96 @@
+package workers
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+)
+
+// Defaults of [Config].
+const (
+	DefaultAckWait     = 30 * time.Second
+	DefaultStopTimeout = 10 * time.Second
+)
+
+// minConns is the smallest connection pool that a worker can live with: one connection for a
+// handler's transaction beside the reserved ones.
+const minConns = reservedConns + 1
+
+// reservedConns are never given to handlers: reading heads, recording starts and outcomes, and
+// renewing the lease must not wait for a handler.
+const reservedConns = 3
+
+// Config says how a [Pool] works.
+type Config struct {
+	// DB is the primary. Required. At most MaxConns - 3 ExactlyOnce handlers run at a time,
+	// whatever the slots of their kinds: each holds a connection.
+	DB *pgxpool.Pool
+	// NATS is where the messages come from. Required. It should reconnect for ever.
+	NATS *nats.Conn
+	// Name says to people which worker this is; what is added to it makes it unique.
+	// Default: <host>-<pid>.
+	Name string
+	// AckWait is how long this worker may be unreachable before others may take over what it
+	// has in hand: of its messages (heartbeats go out three times as often) and of its lease.
+	// Default 30 s, at least 1 s. All workers of a kind should agree on it.
+	AckWait time.Duration
+	// StopTimeout is how long Run lets handlers finish once its context is done; then their
+	// contexts are cancelled and what is left is given back. Default 10 s.
+	StopTimeout time.Duration
+	// Logger is told what people should know. Nil: nobody.
+	Logger *slog.Logger
+	// Observer is told what happens, for metrics. Nil: nobody.
+	Observer *Observer
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var faults []error
+	if c.DB == nil {
+		faults = append(faults, errors.New("workers: DB is required"))
+	} else if n := c.DB.Config().MaxConns; n < minConns {
+		faults = append(faults, fmt.Errorf("workers: the connection pool must allow at least %d connections, allows %d (pool_max_conns)", minConns, n))
+	}
+	if c.NATS == nil {
+		faults = append(faults, errors.New("workers: NATS is required"))
+	}
+	if len(c.Name) > 200 || !utf8.ValidString(c.Name) || strings.ContainsFunc(c.Name, unicode.IsControl) {
+		faults = append(faults, errors.New("workers: Name must have at most 200 bytes of UTF-8 without control characters"))
+	}
+	if c.AckWait != 0 && c.AckWait < time.Second {
+		faults = append(faults, fmt.Errorf("workers: AckWait must be at least 1s, is %s", c.AckWait))
+	}
+	if c.StopTimeout < 0 {
+		faults = append(faults, fmt.Errorf("workers: StopTimeout must not be negative, is %s", c.StopTimeout))
+	}
+	return errors.Join(faults...)
+}
+
+// withDefaults returns c with every zero replaced by its default.
+func (c Config) withDefaults() Config {
+	if c.Name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "worker"
+		}
+		c.Name = fmt.Sprintf("%.150s-%d", host, os.Getpid())
+	}
+	if c.AckWait == 0 {
+		c.AckWait = DefaultAckWait
+	}
+	if c.StopTimeout == 0 {
+		c.StopTimeout = DefaultStopTimeout
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}

@@ -1,0 +1,241 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/stream"
+)
+
+const (
+	minPause = 50 * time.Millisecond
+	maxPause = 2 * time.Second
+
+	// manyPending is the least that a consumer lets be unanswered at a time, by all its workers:
+	// above everything they can have in hand, since delayed naks count too.
+	manyPending = 10_000
+)
+
+// errConsumerRefused says that the server will not have the consumer, today or tomorrow.
+var errConsumerRefused = errors.New("the consumer was refused")
+
+// consume takes messages in hand until ctx is done. If the consumer or the stream vanishes, or
+// is not there yet, it goes on trying. It returns an error only if that is useless.
+func (k *kind) consume(ctx context.Context) error {
+	pause := minPause
+	for ctx.Err() == nil {
+		err := k.ensureConsumer(ctx)
+		if errors.Is(err, errConsumerRefused) || k.pool.config.NATS.IsClosed() && ctx.Err() == nil {
+			return err
+		}
+		if err == nil {
+			begun := time.Now()
+			err = k.receive(ctx)
+			if time.Since(begun) > maxPause {
+				pause = minPause
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			k.logger.WarnContext(ctx, "cannot receive messages", "error", err, "again_in", pause)
+			sleep(ctx, pause)
+			pause = min(2*pause, maxPause)
+		}
+	}
+	return nil
+}
+
+// sleep waits for d or until ctx is done.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// consumerConfig is the consumer that all workers of the kind share. There is no BackOff, which
+// would replace AckWait, and no MaxDeliver, which would leave messages behind: how often a task
+// is tried is the ledger's to decide.
+func (k *kind) consumerConfig() jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable:        stream.Durable(k.name),
+		Description:    "workers of " + string(k.name),
+		FilterSubjects: stream.WorkSubjects(k.name),
+		DeliverPolicy:  jetstream.DeliverAllPolicy,
+		AckPolicy:      jetstream.AckExplicitPolicy,
+		AckWait:        k.pool.config.AckWait,
+		MaxDeliver:     -1,
+		MaxAckPending:  max(manyPending, 20*k.config.Slots),
+	}
+}
+
+// ensureConsumer creates the durable consumer if it is missing, and brings its AckWait and
+// MaxAckPending up to date; nothing else of one that exists is touched.
+func (k *kind) ensureConsumer(ctx context.Context) error {
+	want := k.consumerConfig()
+	c, err := k.pool.js.Consumer(ctx, stream.Name, want.Durable)
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		_, err = k.pool.js.CreateConsumer(ctx, stream.Name, want)
+		if errors.Is(err, jetstream.ErrConsumerExists) {
+			return fmt.Errorf("create consumer %s: %w", want.Durable, err) // by somebody else just now: look again
+		}
+	case err == nil:
+		found := c.CachedInfo().Config
+		if found.AckWait == want.AckWait && found.MaxAckPending >= want.MaxAckPending {
+			break
+		}
+		want.MaxAckPending = max(want.MaxAckPending, found.MaxAckPending)
+		k.logger.InfoContext(ctx, "consumer changed", "consumer", want.Durable, "ack_wait", want.AckWait, "max_ack_pending", want.MaxAckPending)
+		_, err = k.pool.js.UpdateConsumer(ctx, stream.Name, want)
+	}
+	var api jetstream.JetStreamError
+	if errors.As(err, &api) && api.APIError() != nil && api.APIError().Code == 400 {
+		return fmt.Errorf("%w: consumer %s: %w", errConsumerRefused, want.Durable, err)
+	}
+	if err != nil {
+		return fmt.Errorf("consumer %s: %w", want.Durable, err)
+	}
+	return nil
+}
+
+// receive pulls messages as long as there is room, so that what waits in this process stays
+// about twice what it can run. It returns nil once ctx is done, having given back what was
+// under way, and else why the consumer must be looked after.
+func (k *kind) receive(ctx context.Context) error {
+	nc := k.pool.config.NATS
+	limit := 2 * k.config.Slots
+	p, err := newPuller(nc, stream.Durable(k.name), limit)
+	if err != nil {
+		return err
+	}
+	defer func() { k.arrive(p.close()...) }()
+	reconnected := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(reconnected)
+	check := time.NewTicker(pullHeartbeat)
+	defer check.Stop()
+
+	for {
+		if room := limit - k.hand.load(); p.left == 0 && room >= (limit+3)/4 {
+			if err := p.ask(room); err != nil {
+				return err
+			}
+		}
+		select {
+		case m := <-p.msgs:
+			if err := k.admit(p, m); err != nil {
+				return err
+			}
+		case <-k.hand.room:
+		case <-reconnected:
+			p.forget()
+		case <-check.C:
+			if p.silent() {
+				return errConsumerGone
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// admit takes in hand a message and all that stand behind it, so that they are decided together.
+func (k *kind) admit(p *puller, m *nats.Msg) error {
+	batch := k.batch[:0]
+	defer func() {
+		k.arrive(batch...)
+		clear(batch)
+		k.batch = batch[:0]
+	}()
+	for {
+		work, err := p.see(m)
+		if err != nil {
+			return err
+		}
+		if work {
+			batch = append(batch, m)
+		}
+		if len(batch) == maxBatch {
+			return nil
+		}
+		select {
+		case m = <-p.msgs:
+		default:
+			return nil
+		}
+	}
+}
+
+// arrive takes messages in hand, to be decided; those that cannot be read are refused.
+func (k *kind) arrive(msgs ...*nats.Msg) {
+	fresh := make([]*held, 0, len(msgs))
+	for _, m := range msgs {
+		d, err := newDelivery(m.Reply)
+		if err != nil {
+			k.logger.Warn("message without a reply subject", "subject", m.Subject, "error", err)
+			continue
+		}
+		msg, err := stream.Decode(m.Subject, m.Header, m.Data)
+		if err == nil && (msg.Kind != k.name || !msg.Type.WakesWorkers()) {
+			err = fmt.Errorf("%w: not work of this kind", stream.ErrMalformed)
+		}
+		if err != nil {
+			k.counts.malform()
+			k.logger.Warn("message refused", "subject", m.Subject, "sequence", d.sequence, "error", err)
+			answer(k.pool.config.NATS, d, termAnswer("malformed"))
+			continue
+		}
+		if h := k.take(arrival{msg, d}); h != nil {
+			fresh = append(fresh, h)
+		}
+	}
+	k.undecided.add(fresh...)
+}
+
+// take takes one message in hand and returns its task if it has to be decided.
+func (k *kind) take(a arrival) *held {
+	if a.delivery.count > 1 {
+		k.counts.redeliver()
+	}
+	h, adopted := k.hand.take(a)
+	if adopted {
+		k.counts.adopt()
+	}
+	return h
+}
+
+// takeAgain takes up a message that had to wait for another one of its task.
+func (k *kind) takeAgain(a arrival) {
+	if h, _ := k.hand.take(a); h != nil {
+		k.undecided.add(h)
+	}
+}
+
+// settle answers all deliveries of a task.
+func (k *kind) settle(h *held, text []byte) { k.hand.settle(h, text, k.takeAgain) }
+
+// retryDelay is how long a message that could not be worked on stays away: longer each time,
+// but never long enough to matter to MaxAckPending.
+func (k *kind) retryDelay(h *held) time.Duration {
+	n := min(k.hand.deliveriesOf(h), 10)
+	return min(minPause<<n, k.pool.config.AckWait/2)
+}
+
+var errNoKinds = errors.New("workers: no kind is registered")
+
+// kindNames is for the lease's detail.
+func kindNames(kinds []*kind) []string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = string(k.name)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,2 @@
+// Package workers runs handlers.
+package workers

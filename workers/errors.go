@@ -1,0 +1,76 @@
+package workers
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Why a handler's context was cancelled: [context.Cause] tells a handler which it was.
+var (
+	// ErrStopping: the pool is stopping and its StopTimeout is over. A handler that returns an
+	// error now gives its task back; that uses no attempt.
+	ErrStopping = errors.New("the worker is stopping")
+	// ErrTimeout: the attempt took longer than its kind's Timeout.
+	ErrTimeout = errors.New("the attempt timed out")
+	// ErrFenced: the claim is lost, because somebody else appended to the task: cancelled it, or
+	// took it over. Whatever the handler's transaction wrote is rolled back.
+	ErrFenced = errors.New("the claim to the task is lost")
+)
+
+// ErrNotYours is what Commit and Rollback of a handler's transaction return: the pool commits
+// it together with the task's outcome, and rolls it back if the handler returns an error.
+var ErrNotYours = errors.New("workers: a handler must not end its transaction: return nil to commit, an error to roll back")
+
+var (
+	errGoexit   = errors.New("the handler ended its goroutine (runtime.Goexit)")
+	errRowsOpen = errors.New("the handler returned while rows of its transaction were still open: close them")
+)
+
+// argsError says that the payload of a task is not what its kind takes; trying again is useless.
+type argsError struct{ err error }
+
+func (e *argsError) Error() string { return e.err.Error() }
+func (e *argsError) Unwrap() error { return e.err }
+
+// panicError is a recovered panic.
+type panicError struct {
+	value any
+	stack []byte // at most maxStack bytes
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+// fenced reports whether an append failed because the task is not as it was: somebody else
+// appended, or it is not there any more.
+func fenced(err error) bool {
+	var conflict *ledger.ConflictError
+	var transition *ledger.TransitionError
+	return errors.As(err, &conflict) || errors.As(err, &transition) || errors.Is(err, ledger.ErrUnknownTask)
+}
+
+// refused reports whether the database answered an append with an error that stays: what was
+// to be appended or committed is at fault, not the moment.
+func refused(err error) bool {
+	var invalid *ledger.InvalidError
+	var pg *pgconn.PgError
+	return errors.As(err, &invalid) || errors.As(err, &pg) && !ledger.Retryable(err)
+}
+
+// hopeless returns the error that ends a worker before it began, or nil if waiting may help.
+func hopeless(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return nil
+	}
+	switch {
+	case pg.Code == "42P01" || pg.Code == "3F000": // no such table, no such schema
+		return fmt.Errorf("%w: %w", ledger.ErrNotMigrated, err)
+	case pg.Code == "42501" || pg.Code == "3D000" || len(pg.Code) == 5 && pg.Code[:2] == "28":
+		return err // not allowed, no such database, wrong credentials
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// The crash points of a worker, for internal/fault.
+const (
+	pointHandler   = "worker.handler"   // the handler is done, nothing is committed
+	pointCommitted = "worker.committed" // the outcome is committed, the message not acknowledged
+)
+
+// exactly runs an attempt whose effects commit together with its outcome.
+func (k *kind) exactly(a *attempt) {
+	p := k.pool
+	select {
+	case p.handlerConns <- struct{}{}:
+	case <-p.work.Done():
+		k.settle(a.held, nakAnswer)
+		return
+	}
+	defer func() { <-p.handlerConns }()
+	tx, guard, err := a.openTx()
+	if err != nil {
+		k.logger.Warn("cannot begin a transaction", "biz_id", string(a.job.BizID), "error", err)
+		k.settle(a.held, nakAfter(k.retryDelay(a.held)))
+		return
+	}
+	defer a.conn.Release() // a connection that is broken or in a transaction is closed by it
+
+	handlerErr := errGoexit // unless the handler returns
+	defer func() { k.endExactly(a, guard, handlerErr) }()
+	a.begin()
+	handlerErr = a.call(handlerTx{tx})
+}
+
+// openTx begins the handler's transaction in one round trip. The guard is a value that is gone
+// once the transaction has ended, see [ledger.AppendAndCommit]. If the process hangs or is cut
+// off, the server ends the transaction some time after the attempt would have timed out.
+func (a *attempt) openTx() (tx pgx.Tx, guard string, err error) {
+	p := a.kind.pool
+	ctx, cancel := context.WithTimeout(p.work, p.config.AckWait)
+	defer cancel()
+	conn, err := p.config.DB.Acquire(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	guard = p.guardPrefix + strconv.FormatUint(p.guards.Add(1), 36)
+	begin := "begin isolation level read committed; set local taskledger.attempt = '" + guard + "'"
+	if d := a.kind.config.Timeout; d > 0 {
+		begin += "; set local idle_in_transaction_session_timeout = " + strconv.FormatInt((d+2*maxAbandonAfter).Milliseconds(), 10)
+	}
+	tx, err = conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
+	if err != nil {
+		conn.Release()
+		return nil, "", err
+	}
+	a.conn, a.socket = conn, conn.Conn().PgConn().Conn()
+	return tx, guard, nil
+}
+
+// endExactly commits what the handler did, or sees to it that nothing is left of it.
+func (k *kind) endExactly(a *attempt, guard string, err error) {
+	cause, ok := a.end()
+	if !ok {
+		a.closeConn()
+		return
+	}
+	k.hand.over(a.held)
+	ctx, cancel := k.pool.operation()
+	defer cancel()
+	conn := a.conn.Conn()
+	switch {
+	case conn.IsClosed():
+		if cause == nil && !refused(err) {
+			err = errors.Join(errConnectionLost, err)
+		}
+	case err == nil && conn.PgConn().IsBusy():
+		err = errRowsOpen
+	case err == nil && !a.lost:
+		fault.Point(pointHandler)
+		_, err = ledger.AppendAndCommit(ctx, conn, a.request(ledger.EventSucceeded, a.succeeded()), guard)
+		k.committed(a, err)
+		return
+	}
+	// The connection is used again, so that a storm of failures does not become one of logins.
+	if !conn.IsClosed() && !conn.PgConn().IsBusy() && conn.PgConn().TxStatus() != 'I' {
+		_, _ = conn.Exec(ctx, "rollback")
+	}
+	k.conclude(a, cause, err)
+}
+
+// closeConn closes the connection of an attempt that was abandoned, whose socket somebody else
+// closes: it must not go back to the pool.
+func (a *attempt) closeConn() {
+	ctx, cancel := a.kind.pool.operation()
+	defer cancel()
+	_ = a.conn.Conn().Close(ctx)
+}
+
+// committed ends an attempt after its commit, or after what came of it.
+func (k *kind) committed(a *attempt, err error) {
+	switch {
+	case err == nil:
+		fault.Point(pointCommitted)
+		k.recorded(a, OutcomeSucceeded, nil)
+	case errors.Is(err, ledger.ErrTransactionEnded):
+		ctx, cancel := k.pool.operation()
+		defer cancel()
+		k.bury(ctx, a, buriedData{Reason: "the handler ended its transaction: what it wrote may be committed", Err: err})
+	case errors.Is(err, ledger.ErrTransactionAborted), refused(err):
+		k.conclude(a, nil, err)
+	default: // fenced; or the outcome is unknown, and the message's next delivery finds out
+		k.recorded(a, OutcomeSucceeded, err)
+	}
+}
+
+var errConnectionLost = errors.New("the connection of the transaction was lost")
+
+// succeeded is the data of a succeeded event.
+func (a *attempt) succeeded() []byte {
+	result := a.job.left()
+	b := make([]byte, 0, 128+len(result))
+	b = append(b, `{"worker":`...)
+	b = append(b, a.kind.pool.quotedID...)
+	b = append(b, `,"started_at":"`...)
+	b = a.begun.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = append(b, `","duration_ms":`...)
+	b = strconv.AppendFloat(b, float64(time.Since(a.begun).Microseconds())/1000, 'f', -1, 64)
+	if result != nil {
+		b = append(b, `,"result":`...)
+		b = append(b, result...)
+	}
+	return append(b, '}')
+}

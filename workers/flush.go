@@ -1,0 +1,120 @@
+package workers
+
+import (
+	"context"
+	"errors"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// maxCompletions is how many may wait before handlers have to: more than one group in flight
+// and one gathering.
+const maxCompletions = 4 * maxBatch
+
+var errGivenUp = errors.New("recording the outcome was given up")
+
+// completion is the success of an attempt, to be recorded.
+type completion struct {
+	attempt *attempt
+	request ledger.AppendRequest
+}
+
+// flusher records successes in groups: while one group is being recorded the next one gathers,
+// so the busier it is the larger the groups are, and no timer adds latency. What fails for the
+// moment (a lock, a lost connection) is tried again apart from the others, which go on.
+type flusher struct {
+	pool  *Pool
+	queue *queue[completion]
+	later *queue[completion]
+	room  chan struct{} // one token for each completion that is not recorded
+}
+
+func newFlusher(p *Pool) *flusher {
+	return &flusher{
+		pool: p, queue: newQueue[completion](), later: newQueue[completion](),
+		room: make(chan struct{}, maxCompletions),
+	}
+}
+
+// add hands over a completion. It blocks while too many wait.
+func (f *flusher) add(c completion) {
+	f.room <- struct{}{}
+	f.queue.add(c)
+}
+
+// run records what is added until quit is done.
+func (f *flusher) run(quit context.Context) {
+	for {
+		group := f.queue.take(quit, maxBatch)
+		if len(group) == 0 {
+			return
+		}
+		f.later.add(f.flush(group)...)
+	}
+}
+
+// retry records what could not be recorded at first. A completion is given up after a few times
+// AckWait, or when the pool is stopping: the message's next delivery then finds out.
+func (f *flusher) retry(quit context.Context) {
+	pause := minPause
+	for {
+		group := f.later.take(quit, maxBatch)
+		if len(group) == 0 {
+			return
+		}
+		sleep(f.pool.work, pause)
+		failed := f.flush(group)
+		if pause = min(2*pause, maxPause); len(failed) == 0 {
+			pause = minPause
+		}
+		for _, c := range failed {
+			a := c.attempt
+			if f.pool.work.Err() != nil || a.took() > 4*f.pool.config.AckWait {
+				<-f.room
+				a.kind.recorded(a, OutcomeSucceeded, errGivenUp)
+			} else {
+				f.later.add(c)
+			}
+		}
+	}
+}
+
+// flush records a group and returns what may be tried again.
+func (f *flusher) flush(group []completion) (failed []completion) {
+	ctx, cancel := f.pool.operation()
+	defer cancel()
+	requests := make([]ledger.AppendRequest, len(group))
+	for i, c := range group {
+		requests[i] = c.request
+	}
+	results := ledger.AppendEach(ctx, f.pool.config.DB, requests)
+	fault.Point(pointCommitted)
+	for i, r := range results {
+		c := group[i]
+		k := c.attempt.kind
+		switch {
+		case r.Err == nil || fenced(r.Err):
+			k.recorded(c.attempt, OutcomeSucceeded, r.Err)
+		case refused(r.Err):
+			go k.conclude(c.attempt, nil, r.Err) // takes some round trips: not in the way of the others
+		default:
+			failed = append(failed, c)
+			continue
+		}
+		<-f.room
+	}
+	if len(failed) > 0 {
+		f.pool.config.Logger.Warn("cannot record outcomes, trying again", "tasks", len(failed), "error", firstError(results))
+	}
+	return failed
+}
+
+func firstError(results []ledger.AppendResult) error {
+	for _, r := range results {
+		if r.Err != nil && !fenced(r.Err) {
+			return r.Err
+		}
+	}
+	return nil
+}

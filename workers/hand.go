@@ -1,0 +1,173 @@
+package workers
+
+import (
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// hand is what a worker has in hand of one kind: every task with a message that it has not
+// answered yet, from the arrival to the answer. No task is in a hand twice, so nothing is run
+// twice at once in one process; further deliveries join the one in hand. It is safe for
+// concurrent use.
+type hand struct {
+	nc   *nats.Conn
+	open sync.WaitGroup // counts the tasks in hand
+	room chan struct{}  // holds a token after room was made
+
+	mu    sync.Mutex
+	tasks map[ledger.Key]*held
+	done  int // tasks whose handler is over, waiting for their outcome to be recorded
+}
+
+// held is one task in hand. Its message is constant, the rest guarded by the hand's mutex.
+type held struct {
+	msg         stream.Message
+	redelivered bool
+
+	deliveries []delivery // of the event in msg; all are answered alike
+	others     []arrival  // other events of the task, decided when this one is answered
+	done       bool       // its handler is over
+	first      [1]delivery
+}
+
+// delivered is how often the task's message was delivered, at the most.
+func (h *held) delivered() uint64 {
+	n := uint64(0)
+	for _, d := range h.deliveries {
+		n = max(n, d.count)
+	}
+	return n
+}
+
+func newHand(nc *nats.Conn) *hand {
+	return &hand{nc: nc, room: make(chan struct{}, 1), tasks: make(map[ledger.Key]*held)}
+}
+
+// take takes a message in hand and returns the task if it was not in hand before. A delivery of
+// the event that is in hand is adopted: it shares the fate of those before it. Another event of
+// the same task waits: it may have come out of the very attempt that is just ending.
+func (h *hand) take(a arrival) (task *held, adopted bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	task = h.tasks[a.msg.Key]
+	switch {
+	case task == nil:
+		task = &held{msg: a.msg, redelivered: a.delivery.count > 1, first: [1]delivery{a.delivery}}
+		task.deliveries = task.first[:]
+		h.tasks[a.msg.Key] = task
+		h.open.Add(1)
+		return task, false
+	case task.msg.Version == a.msg.Version && task.msg.RecordedAt.Equal(a.msg.RecordedAt):
+		task.deliveries = hold(task.deliveries, a.delivery)
+		return nil, true
+	}
+	for i, other := range task.others {
+		if other.delivery.sequence == a.delivery.sequence {
+			task.others[i] = a
+			return nil, true
+		}
+	}
+	task.others = append(task.others, a)
+	return nil, false
+}
+
+// hold adds a delivery, which replaces an earlier one of the same message.
+func hold(deliveries []delivery, d delivery) []delivery {
+	for i := range deliveries {
+		if deliveries[i].sequence == d.sequence {
+			deliveries[i] = d
+			return deliveries
+		}
+	}
+	return append(deliveries, d)
+}
+
+// settle answers every delivery of a task and takes it out of the hand. What had to wait for
+// it is given to next, before the hand can be found empty.
+func (h *hand) settle(task *held, text []byte, next func(arrival)) {
+	h.mu.Lock()
+	delete(h.tasks, task.msg.Key)
+	if task.done {
+		h.done--
+	}
+	h.mu.Unlock()
+	// Nobody else holds the task now.
+	for _, d := range task.deliveries {
+		answer(h.nc, d, text)
+	}
+	for _, a := range task.others {
+		next(a)
+	}
+	h.open.Done()
+	h.signal()
+}
+
+// over makes room for another task although this one is still in hand: its handler is over.
+func (h *hand) over(task *held) {
+	h.mu.Lock()
+	if !task.done {
+		task.done = true
+		h.done++
+	}
+	h.mu.Unlock()
+	h.signal()
+}
+
+// again undoes over: the task will be decided once more.
+func (h *hand) again(task *held) {
+	h.mu.Lock()
+	if task.done {
+		task.done = false
+		h.done--
+	}
+	h.mu.Unlock()
+}
+
+func (h *hand) signal() {
+	select {
+	case h.room <- struct{}{}:
+	default:
+	}
+}
+
+// size is the number of tasks in hand.
+func (h *hand) size() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.tasks)
+}
+
+// load is the number of tasks that run or wait for a slot.
+func (h *hand) load() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.tasks) - h.done
+}
+
+// deliveriesOf returns how often the task was delivered, at the most.
+func (h *hand) deliveriesOf(task *held) uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return task.delivered()
+}
+
+// beat tells the server that everything in hand is being worked on, so that it is not
+// delivered again: what waits for a slot or for another event of its task, too.
+func (h *hand) beat() {
+	h.mu.Lock()
+	var all []delivery
+	for _, task := range h.tasks {
+		all = append(all, task.deliveries...)
+		for _, a := range task.others {
+			all = append(all, a.delivery)
+		}
+	}
+	h.mu.Unlock()
+	for _, d := range all {
+		answer(h.nc, d, progressAnswer)
+	}
+}

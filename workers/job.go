@@ -1,0 +1,61 @@
+package workers
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// MaxResultBytes is the longest result that a handler may leave, as JSON.
+const MaxResultBytes = 256 << 10
+
+// Job is one attempt at a task, as its handler sees it.
+type Job struct {
+	ledger.Key
+	// Attempt counts the tries of this task, from 1. Key and Attempt together name this one try
+	// for the outside world; the Key alone names what is to be done once.
+	Attempt ledger.Attempt
+	// Version is that of the event that made the task available.
+	Version ledger.Version
+	// AvailableAt is when the task was made available, by the database's clock.
+	AvailableAt time.Time
+	// Traceparent is the W3C trace context that the producer left, "" if none.
+	Traceparent string
+
+	base *slog.Logger
+
+	mu     sync.Mutex
+	result json.RawMessage
+}
+
+// Logger returns a logger that names the task and the attempt.
+func (j *Job) Logger() *slog.Logger {
+	return j.base.With("kind", string(j.Kind), "biz_id", string(j.BizID), "attempt", int(j.Attempt))
+}
+
+// Result leaves a value that becomes part of the succeeded event (data.result) if the attempt
+// succeeds; the last call counts. It returns an [*ledger.InvalidError] if v has no JSON or one
+// longer than [MaxResultBytes]. It is safe for concurrent use.
+func (j *Job) Result(v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return &ledger.InvalidError{Field: "result", Rule: "must be JSON: " + err.Error()}
+	}
+	if len(text) > MaxResultBytes {
+		return &ledger.InvalidError{Field: "result", Rule: fmt.Sprintf("must have at most %d bytes, has %d; store it elsewhere and leave a reference", MaxResultBytes, len(text))}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.result = text
+	return nil
+}
+
+func (j *Job) left() json.RawMessage {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.result
+}

@@ -1,0 +1,167 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Defaults of [KindConfig].
+const (
+	DefaultSlots             = 8  // of an ExactlyOnce kind
+	DefaultSlotsAtLeastOnce  = 64 // of an AtLeastOnce kind
+	DefaultTimeout           = 15 * time.Minute
+	DefaultMaxAttempts       = 25
+	DefaultMaxLost           = 5
+	DefaultStartedAfter      = time.Second
+	maxBatch                 = 1000 // tasks decided, and outcomes recorded, in one statement
+	maxSlots                 = 10_000
+	maxAbandonAfter          = 5 * time.Second
+	startedAfterPerAckWait   = 2 // a start must be on record before anybody else may get the message
+	defaultStartedPerAckWait = 3
+)
+
+// KindConfig says how tasks of one kind are worked on. Nil means all defaults.
+type KindConfig struct {
+	// Slots is how many of its handlers run at a time in this process.
+	// Default 8 for ExactlyOnce, 64 for AtLeastOnce.
+	Slots int
+	// Timeout bounds one attempt: the handler's context ends then, and the attempt has failed
+	// unless the handler returns nil all the same. Default 15 min; negative: none.
+	Timeout time.Duration
+	// MaxAttempts is the number of failures after which a task is buried. Default 25.
+	MaxAttempts int
+	// MaxLost is the number of workers lost in a row, while they ran it, after which a task is
+	// buried: it seems to kill its workers. Default 5.
+	MaxLost int
+	// StartedAfter is how long an attempt may take before its start is recorded: quick tasks
+	// have one event less. Default 1 s or a third of AckWait, whichever is shorter; at most half
+	// of AckWait.
+	StartedAfter time.Duration
+}
+
+func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig, error) {
+	if c == nil {
+		c = &KindConfig{}
+	}
+	full := *c
+	var faults []error
+	positive := func(name string, n *int, otherwise, most int) {
+		if *n == 0 {
+			*n = otherwise
+		}
+		if *n < 1 || *n > most {
+			faults = append(faults, fmt.Errorf("%s must be 1 to %d, is %d", name, most, *n))
+		}
+	}
+	positive("Slots", &full.Slots, slots, maxSlots)
+	positive("MaxAttempts", &full.MaxAttempts, DefaultMaxAttempts, 1_000_000)
+	positive("MaxLost", &full.MaxLost, DefaultMaxLost, 1_000_000)
+	if full.Timeout == 0 {
+		full.Timeout = DefaultTimeout
+	}
+	if full.StartedAfter == 0 {
+		full.StartedAfter = min(DefaultStartedAfter, ackWait/defaultStartedPerAckWait)
+	}
+	if most := ackWait / startedAfterPerAckWait; full.StartedAfter < 0 || full.StartedAfter > most {
+		faults = append(faults, fmt.Errorf("StartedAfter must be 0 to %s (half of AckWait), is %s", most, full.StartedAfter))
+	}
+	return full, errors.Join(faults...)
+}
+
+// Register adds a kind whose handler's effects are rows of the same database: they are
+// committed together with the task's succeeded event, or not at all (ExactlyOnce). The handler
+// returns nil to commit and an error to roll back and try again; it cannot end the transaction
+// itself, but may open savepoints (tx.Begin). It must not use tx after it returned, nor from
+// several goroutines at a time.
+//
+// It must be called before [Pool.Run], once per kind. It returns an error if the kind is
+// registered already or c is invalid, naming every fault.
+func Register[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error, c *KindConfig) error {
+	return p.register(k.Name(), true, c, func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error {
+		args, err := k.Decode(payload)
+		if err != nil {
+			return &argsError{err}
+		}
+		return handler(ctx, tx, job, args)
+	})
+}
+
+// RegisterAtLeastOnce adds a kind whose handler has effects outside of the database. It may run
+// more than once for a task, also after it has succeeded, if the process ends before that is
+// recorded: give the outside system job.Key as its idempotency key. Successes are recorded in
+// groups. In everything else it is like [Register].
+func RegisterAtLeastOnce[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, job *Job, args A) error, c *KindConfig) error {
+	return p.register(k.Name(), false, c, func(ctx context.Context, _ pgx.Tx, job *Job, payload []byte) error {
+		args, err := k.Decode(payload)
+		if err != nil {
+			return &argsError{err}
+		}
+		return handler(ctx, job, args)
+	})
+}
+
+// handlerFunc is a handler without the type of its args. Its tx is nil for AtLeastOnce.
+type handlerFunc func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error
+
+// kind is what a pool keeps for one kind: the way of a message goes from consume through
+// undecided (the head is read) and ready (a slot is waited for) to the handler, and its task
+// stays in hand until its outcome is recorded.
+type kind struct {
+	pool        *Pool
+	name        ledger.Kind
+	exactlyOnce bool
+	handler     handlerFunc
+	config      KindConfig
+	logger      *slog.Logger
+
+	hand      *hand
+	undecided *queue[*held]
+	ready     chan *attempt
+	batch     []*nats.Msg // reused by admit
+
+	running atomic.Int32 // slots taken
+	overdue atomic.Int32 // of them by handlers that were given up
+	counts  counts
+}
+
+func (p *Pool) register(name ledger.Kind, exactlyOnce bool, c *KindConfig, handler handlerFunc) error {
+	slots := DefaultSlotsAtLeastOnce
+	if exactlyOnce {
+		slots = DefaultSlots
+	}
+	config, err := c.withDefaults(slots, p.config.AckWait)
+	if err == nil {
+		err = name.Validate()
+	}
+	if err != nil {
+		return fmt.Errorf("workers: register kind %q: %w", name, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ran {
+		return fmt.Errorf("workers: register kind %q: the pool runs already", name)
+	}
+	for _, k := range p.kinds {
+		if k.name == name {
+			return fmt.Errorf("workers: register kind %q: it is registered already", name)
+		}
+	}
+	p.kinds = append(p.kinds, &kind{
+		pool: p, name: name, exactlyOnce: exactlyOnce, handler: handler, config: config,
+		logger:    p.config.Logger.With("kind", string(name)),
+		hand:      newHand(p.config.NATS),
+		undecided: newQueue[*held](),
+		ready:     make(chan *attempt, 2*config.Slots),
+		counts:    counts{kind: name, observer: p.config.Observer},
+	})
+	return nil
+}

@@ -1,0 +1,197 @@
+package workers
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+)
+
+// Pool works on tasks: one per process, as a rule. Make it with [New], add kinds with [Register]
+// and [RegisterAtLeastOnce], then call [Pool.Run] once.
+type Pool struct {
+	config   Config
+	js       jetstream.JetStream
+	id       string
+	quotedID []byte // id as JSON
+	flusher  *flusher
+
+	handlerConns chan struct{} // one token for each connection in the hands of a handler
+	guardPrefix  string
+	guards       atomic.Uint64
+
+	// work is done when handlers must end, with the cause ErrStopping.
+	work     context.Context
+	stopWork context.CancelCauseFunc
+
+	mu    sync.Mutex
+	kinds []*kind
+	ran   bool
+}
+
+// New returns a pool without kinds. It connects to nothing yet. It returns the error of
+// [Config.Validate].
+func New(c Config) (*Pool, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c = c.withDefaults()
+	js, err := jetstream.New(c.NATS)
+	if err != nil {
+		return nil, fmt.Errorf("workers: %w", err)
+	}
+	p := &Pool{config: c, js: js, guardPrefix: strings.ToLower(rand.Text()[:10]) + "."}
+	p.id = c.Name + "-" + strings.ToLower(rand.Text()[:8])
+	if p.quotedID, err = json.Marshal(p.id); err != nil {
+		return nil, fmt.Errorf("workers: name: %w", err)
+	}
+	p.handlerConns = make(chan struct{}, c.DB.Config().MaxConns-reservedConns)
+	p.flusher = newFlusher(p)
+	p.work, p.stopWork = context.WithCancelCause(context.Background())
+	return p, nil
+}
+
+// ID returns what is unique about this worker: its name and a random end. It is the actor of
+// the worker's events, and its lease is "worker/<id>".
+func (p *Pool) ID() string { return p.id }
+
+func (p *Pool) registered() []*kind {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.kinds)
+}
+
+// operation returns the context of one operation on the database that must go on while the pool
+// is stopping, but not for ever.
+func (p *Pool) operation() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), p.config.AckWait)
+}
+
+// abandonAfter is how long a handler may go on after its context was cancelled.
+func (p *Pool) abandonAfter() time.Duration { return min(maxAbandonAfter, p.config.AckWait) }
+
+// Run works until ctx is done, and then returns nil, having given back what it had in hand: see
+// the package comment. It may be called once. PostgreSQL or NATS being away does not end it; it
+// returns an error only if it cannot go on: no kind is registered, the database is not migrated
+// ([ledger.ErrNotMigrated]) or refuses the role, the server refuses a consumer.
+func (p *Pool) Run(ctx context.Context) error {
+	p.mu.Lock()
+	kinds, again := p.kinds, p.ran
+	p.ran = true
+	p.mu.Unlock()
+	if again {
+		return errors.New("workers: Run was called twice")
+	}
+	if len(kinds) == 0 {
+		return errNoKinds
+	}
+	if err := p.firstLease(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	p.config.Logger.InfoContext(ctx, "worker runs", "id", p.id, "kinds", kindNames(kinds))
+
+	defer p.stopWork(ErrStopping)
+	consumers, stopping := errgroup.WithContext(ctx)
+	quit, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	var loops sync.WaitGroup
+	loops.Go(func() { p.keepLease(quit) })
+	loops.Go(func() { p.flusher.run(quit) })
+	loops.Go(func() { p.flusher.retry(quit) })
+	for _, k := range kinds {
+		k.start(stopping, quit, &loops)
+		consumers.Go(func() error { return k.consume(stopping) })
+	}
+	err := consumers.Wait()
+	p.giveBack(kinds)
+	end()
+	loops.Wait()
+	p.endLease()
+	_ = p.config.NATS.FlushTimeout(flushTimeout) // the last answers
+	if err != nil {
+		return fmt.Errorf("workers: %w", err)
+	}
+	return nil
+}
+
+// start starts the loops of a kind, which end when quit is done. Its slots are not waited for:
+// one may be taken by a handler that never returns.
+func (k *kind) start(stopping, quit context.Context, loops *sync.WaitGroup) {
+	for range k.config.Slots {
+		go k.work(stopping, quit)
+	}
+	loops.Go(func() { k.dispatch(stopping, quit) })
+	loops.Go(func() { k.beat(quit) })
+	loops.Go(func() { k.handBack(stopping, quit) })
+}
+
+// beat keeps what is in hand from being delivered to others, until quit is done.
+func (k *kind) beat(quit context.Context) {
+	t := time.NewTicker(k.pool.config.AckWait / 3)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			k.hand.beat()
+		case <-quit.Done():
+			return
+		}
+	}
+}
+
+// handBack gives back, once the pool is stopping, what waits for slots that may stay taken.
+func (k *kind) handBack(stopping, quit context.Context) {
+	<-stopping.Done()
+	for {
+		select {
+		case a := <-k.ready:
+			k.giveBack(a)
+		case <-quit.Done():
+			return
+		}
+	}
+}
+
+// giveBack gives back an attempt whose handler did not begin.
+func (k *kind) giveBack(a *attempt) {
+	if !a.claimed {
+		k.settle(a.held, nakAnswer)
+		return
+	}
+	ctx, cancel := k.pool.operation()
+	defer cancel()
+	k.interrupt(ctx, a)
+}
+
+// giveBack waits until nothing is in hand any more: first for handlers to finish by themselves,
+// then, told to, for them to return, and at last not even for that.
+func (p *Pool) giveBack(kinds []*kind) {
+	empty := make(chan struct{})
+	go func() {
+		for _, k := range kinds {
+			k.hand.open.Wait()
+		}
+		close(empty)
+	}()
+	select {
+	case <-empty:
+		return
+	case <-time.After(p.config.StopTimeout):
+	}
+	p.config.Logger.Warn("handlers are told to stop", "waited", p.config.StopTimeout)
+	p.stopWork(ErrStopping)
+	select {
+	case <-empty:
+	case <-time.After(p.abandonAfter() + 3*p.config.AckWait): // abandoned, and outcomes recorded or not
+		p.config.Logger.Error("stopped with tasks in hand: others will take them over")
+	}
+}

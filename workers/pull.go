@@ -1,0 +1,127 @@
+package workers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/stream"
+)
+
+const (
+	pullExpiry    = 30 * time.Second
+	pullHeartbeat = 5 * time.Second // the server says this often that a pull is still there
+	flushTimeout  = 2 * time.Second
+)
+
+var errConsumerGone = errors.New("the consumer is gone")
+
+// puller asks one consumer for messages, so many as there is room for, and receives them as
+// they come. At most one request is open at a time: if it has messages left to deliver, then
+// there are none. (jetstream.Consumer would do: but its Messages buffers what nobody keeps
+// alive, and stopping its Fetch loses what is under way for a whole AckWait.) For one goroutine.
+type puller struct {
+	nc      *nats.Conn
+	subject string // to ask
+	inbox   string // what requests are answered to, but for their number
+	sub     *nats.Subscription
+	msgs    chan *nats.Msg
+
+	number int       // of the open request
+	left   int       // messages that it may still deliver; 0: none is open
+	heard  time.Time // when anything came last
+}
+
+// newPuller begins to listen; most is the largest number of messages asked for at a time.
+func newPuller(nc *nats.Conn, durable string, most int) (*puller, error) {
+	p := &puller{
+		nc:      nc,
+		subject: "$JS.API.CONSUMER.MSG.NEXT." + stream.Name + "." + durable,
+		inbox:   nc.NewInbox(),
+		msgs:    make(chan *nats.Msg, 4*most+256), // a full channel drops messages
+	}
+	var err error
+	p.sub, err = nc.ChanSubscribe(p.inbox+".*", p.msgs)
+	return p, err
+}
+
+// ask opens a request for n messages.
+func (p *puller) ask(n int) error {
+	request, err := json.Marshal(struct {
+		Batch     int           `json:"batch"`
+		Expires   time.Duration `json:"expires"`
+		Heartbeat time.Duration `json:"idle_heartbeat"`
+	}{n, pullExpiry, pullHeartbeat})
+	if err != nil {
+		return err
+	}
+	p.number++
+	if err := p.nc.PublishRequest(p.subject, p.inbox+"."+strconv.Itoa(p.number), request); err != nil {
+		p.left = 0
+		return fmt.Errorf("ask for messages: %w", err)
+	}
+	p.left, p.heard = n, time.Now()
+	return nil
+}
+
+// forget drops the open request, whose answers will not come: the connection was lost.
+func (p *puller) forget() { p.left = 0 }
+
+// silent reports whether the open request has gone unheard of for too long.
+func (p *puller) silent() bool { return p.left > 0 && time.Since(p.heard) > 3*pullHeartbeat }
+
+// see takes note of a message, and reports whether it is work. If not, it is the server's word
+// on a request; the error then says why it ended, if asking again at once would not do.
+func (p *puller) see(m *nats.Msg) (work bool, err error) {
+	p.heard = time.Now()
+	status := ""
+	if len(m.Data) == 0 {
+		status = m.Header.Get("Status")
+	}
+	if status == "" {
+		p.left = max(0, p.left-1)
+		return true, nil
+	}
+	if status == "100" || m.Subject != p.inbox+"."+strconv.Itoa(p.number) {
+		return false, nil // a heartbeat, or about a request that was given up
+	}
+	p.left = 0
+	description := m.Header.Get("Description")
+	switch status {
+	case "404", "408": // nothing there, expired
+		return false, nil
+	case "409":
+		if strings.EqualFold(description, "Consumer Deleted") {
+			return false, errConsumerGone
+		}
+	case "503": // nobody answers for the consumer
+		return false, errConsumerGone
+	}
+	return false, fmt.Errorf("the server ended the request: %s %s", status, description)
+}
+
+// close stops listening and returns the messages that were under way.
+func (p *puller) close() []*nats.Msg {
+	// Drain and not Unsubscribe: the latter throws away what the server has sent already. Once
+	// the flush comes back, nothing more can come.
+	if p.sub.Drain() == nil {
+		_ = p.nc.FlushTimeout(flushTimeout)
+	}
+	_ = p.sub.Unsubscribe() // of a connection that is away; else drained already
+	var rest []*nats.Msg
+	for {
+		select {
+		case m := <-p.msgs:
+			if work, _ := p.see(m); work {
+				rest = append(rest, m)
+			}
+		default:
+			return rest
+		}
+	}
+}
