@@ -79,14 +79,14 @@ func Enqueue(ctx context.Context, db DB, k Key, args json.RawMessage, o *Enqueue
 	}
 	answers, err := existing(ctx, db, []row1{row})
 	if err != nil {
-		return Enqueued{}, fmt.Errorf("enqueue %s: %w", k, err)
+		return Enqueued{}, err
 	}
 	return answers[0], nil
 }
 
 // EnqueueMany enqueues all entries with one statement, two if some of them exist already, and
 // answers in their order. A key given twice is new once. The whole call fails if one entry is
-// invalid, and then nothing is sent. In everything else it is like [Enqueue].
+// invalid, and then nothing is written. In everything else it is like [Enqueue].
 func EnqueueMany(ctx context.Context, db DB, entries []Entry) ([]Enqueued, error) {
 	if len(entries) == 0 {
 		return nil, nil
@@ -125,7 +125,7 @@ func EnqueueMany(ctx context.Context, db DB, entries []Entry) ([]Enqueued, error
 	}
 	found, err := existing(ctx, db, missingRows)
 	if err != nil {
-		return nil, fmt.Errorf("enqueue many: %w", err)
+		return nil, err
 	}
 	for j, i := range missing {
 		answers[i] = found[j]
@@ -177,7 +177,13 @@ func newRow(e Entry) (row1, error) {
 		return row, &InvalidError{Field: "meta", Rule: "must be JSON: " + err.Error()}
 	}
 	row.meta = text
-	return row, checkJSON("meta", row.meta)
+	if err := checkJSON("meta", row.meta); err != nil {
+		return row, err
+	}
+	if _, err := DecodePayload(row.args, row.meta); err != nil { // nobody could read it
+		return row, &InvalidError{Field: "meta", Rule: "must say how args are encoded: " + err.Error()}
+	}
+	return row, nil
 }
 
 func newlyEnqueued(k Key, position Position) Enqueued {
@@ -225,37 +231,45 @@ func existing(ctx context.Context, db DB, rows []row1) ([]Enqueued, error) {
 	}
 	result, err := db.Query(ctx, existingSQL, kinds.String(), ids.String(), args.String())
 	if err != nil {
-		return nil, explain("read existing task", err)
+		return nil, explain("enqueue: read existing task", err)
 	}
 	defer result.Close()
-	answers := make([]Enqueued, 0, len(rows))
-	for result.Next() {
+	answers := make([]Enqueued, len(rows))
+	var unseen error
+	for i := 0; result.Next(); i++ {
 		var position, version *int64
 		var eventType *string
 		var same bool
 		var argsLen, maxArgs, maxMeta int64
 		if err := result.Scan(&position, &version, &eventType, &same, &argsLen, &maxArgs, &maxMeta); err != nil {
-			return nil, explain("read existing task", err)
+			return nil, explain("enqueue: read existing task", err)
 		}
-		row := rows[len(answers)]
-		if version == nil {
-			return nil, refused(row, argsLen, maxArgs, maxMeta)
+		row := rows[i]
+		if err := row.overLimit(argsLen, maxArgs, maxMeta); err != nil && version == nil {
+			return nil, fmt.Errorf("enqueue %s: %w", row.key, err)
 		}
-		answers = append(answers, Enqueued{
+		if version == nil { // unless another entry was over the limit, so that none was inserted
+			unseen = fmt.Errorf("enqueue %s: %w", row.key, ErrRetryTransaction)
+			continue
+		}
+		answers[i] = Enqueued{
 			Key: row.key, State: EventType(*eventType).State(), Version: Version(*version),
 			SameArgs: same, Position: Position(*position),
-		})
+		}
 	}
-	return answers, explain("read existing task", result.Err())
+	if err := result.Err(); err != nil {
+		return nil, explain("enqueue: read existing task", err)
+	}
+	return answers, unseen
 }
 
-// refused explains an insert that did nothing although the key is free.
-func refused(row row1, argsLen, maxArgs, maxMeta int64) error {
+// overLimit explains an insert that did nothing although the key is free.
+func (r row1) overLimit(argsLen, maxArgs, maxMeta int64) error {
 	switch {
 	case argsLen > maxArgs:
 		return &InvalidError{Field: "args", Rule: fmt.Sprintf("must have at most %d bytes, has %d; enqueue a reference to a larger payload", maxArgs, argsLen)}
-	case int64(len(row.meta)) > maxMeta:
-		return &InvalidError{Field: "meta", Rule: fmt.Sprintf("must have at most %d bytes, has %d", maxMeta, len(row.meta))}
+	case int64(len(r.meta)) > maxMeta:
+		return &InvalidError{Field: "meta", Rule: fmt.Sprintf("must have at most %d bytes, has %d", maxMeta, len(r.meta))}
 	}
-	return fmt.Errorf("%s: %w", row.key, ErrRetryTransaction)
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 	"iter"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -57,7 +58,10 @@ func History(ctx context.Context, db DB, k Key) ([]Event, error) {
 // Breaking off the loop is fine; db is busy until the loop ends.
 func Read(ctx context.Context, db DB, after Position, limit int) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		rows, err := db.Query(ctx, readSQL, int64(after), int64(limit))
+		if limit <= 0 {
+			return
+		}
+		rows, err := db.Query(ctx, readSQL, int64(after), int64(min(limit, math.MaxInt32)))
 		if err != nil {
 			yield(Event{}, explain("read events", err))
 			return

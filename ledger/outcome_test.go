@@ -3,6 +3,8 @@ package ledger_test
 import (
 	"errors"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // wantError fails the test unless err is want; nil is no error.
@@ -21,4 +23,13 @@ func wantErrorAs[E error](t *testing.T, err error) E {
 		t.Fatalf("got error %v (%[1]T), want a %T", err, as)
 	}
 	return as
+}
+
+// sqlState returns the SQLSTATE of an error, "" if it has none.
+func sqlState(err error) string {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return ""
+	}
+	return pg.Code
 }

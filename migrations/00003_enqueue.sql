@@ -21,6 +21,24 @@ end
 $$;
 -- +goose StatementEnd
 
+-- Refuses an actor and a meta that Go would refuse.
+-- +goose StatementBegin
+create function taskledger.check_note(actor text, meta json) returns void
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+begin
+  if octet_length(actor) > 255 or actor ~ '[\u0001-\u001f\u007f-\u009f]' then
+    raise exception 'taskledger: invalid actor %', quote_literal(left(actor, 260))
+      using errcode = 'invalid_parameter_value',
+            hint = 'an actor is at most 255 bytes of UTF-8 without control characters';
+  end if;
+  if json_typeof(meta) not in ('object', 'null') then
+    raise exception 'taskledger: meta must be a JSON object, not %', json_typeof(meta)
+      using errcode = 'invalid_parameter_value';
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
 -- Enqueues many tasks in the caller's transaction. entries is a JSON array of objects with
 -- kind, biz_id and optionally args, meta, shard, actor. Answers in the order of the entries;
 -- a task that exists already is answered with its state, and with whether its args are the same.
@@ -45,6 +63,7 @@ begin
       from json_array_elements(entries) with ordinality as e(v, i)
   loop
     perform taskledger.check_key(entry.kind, entry.biz_id);
+    perform taskledger.check_note(entry.v->>'actor', entry.v->'meta');
     if octet_length((entry.v->'args')::text) > max_args then
       raise exception 'taskledger: entry %: args of % bytes are over the limit of %', entry.i, octet_length((entry.v->'args')::text), max_args
         using errcode = 'invalid_parameter_value', hint = 'store the payload elsewhere and enqueue a reference to it';
@@ -67,7 +86,8 @@ begin
   ), added as (
     insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
     select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', w.kind, w.biz_id,
-           coalesce(w.actor, session_user::text), w.args, w.meta
+           coalesce(nullif(w.actor, ''), session_user::text), w.args,
+           case when json_typeof(w.meta) = 'object' then w.meta end
       from tx
      cross join (
        select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
@@ -112,6 +132,7 @@ declare
   added_position bigint;
 begin
   perform taskledger.check_key(enqueue.kind, enqueue.biz_id);
+  perform taskledger.check_note(enqueue.actor, enqueue.meta);
   if enqueue.run_at is not null then
     raise exception 'taskledger: run_at is not supported by this version' using errcode = 'feature_not_supported';
   end if;
@@ -131,7 +152,8 @@ begin
     select pg_current_xact_id() as xid)
   insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
   select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), 'enqueued',
-         enqueue.kind, enqueue.biz_id, coalesce(enqueue.actor, session_user::text), enqueue.args, enqueue.meta
+         enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args,
+         case when json_typeof(enqueue.meta) = 'object' then enqueue.meta end
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;

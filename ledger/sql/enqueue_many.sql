@@ -1,22 +1,26 @@
--- Appends version 1 of many tasks; keys that are taken and entries over the limit are left out.
+-- Appends version 1 of many tasks, but for keys that are taken; none at all if args or meta of
+-- one entry are over the limit.
 -- $1 kinds, $2 biz_ids, $3 shards, $4 actors (null for session_user), $5 args, $6 metas: text
 -- array literals of one length, sorted by key so that two callers cannot deadlock.
 -- Answers the rows inserted.
 -- Waits for concurrent transactions that insert the same keys; locks nothing else.
-with tx as materialized (
-  select pg_current_xact_id() as xid
+with entry as materialized (
+  select e.i, e.kind, e.biz_id, e.shard::integer as shard, e.actor, e.args, e.meta
+    from unnest($1::text::text[], $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[])
+         with ordinality as e(kind, biz_id, shard, actor, args, meta, i)
 ), limits as materialized (
   select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
          max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
     from taskledger.setting s
+), tx as materialized (
+  select pg_current_xact_id() as xid
+   where not exists (
+     select from entry e cross join limits
+      where octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
 )
 insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
-select tx.xid, 1, 0, e.shard::integer, 'enqueued', e.kind, e.biz_id, coalesce(e.actor, session_user), e.args::json, e.meta::json
-  from tx cross join limits
- cross join unnest($1::text::text[], $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[])
-       with ordinality as e(kind, biz_id, shard, actor, args, meta, i)
- where octet_length(e.args) <= limits.args is not false
-   and octet_length(e.meta) <= limits.meta is not false
+select tx.xid, 1, 0, e.shard, 'enqueued', e.kind, e.biz_id, coalesce(e.actor, session_user), e.args::json, e.meta::json
+  from tx cross join entry e
  order by e.i
     on conflict (kind, biz_id, version) do nothing
 returning kind, biz_id, position

@@ -1,0 +1,354 @@
+package ledger_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// badKeys are refused in Go and in SQL; the value is the field that is wrong.
+var badKeys = map[ledger.Key]string{
+	{Kind: "", BizID: "1"}:        "kind",
+	{Kind: " ", BizID: "1"}:       "kind",
+	{Kind: ".a", BizID: "1"}:      "kind",
+	{Kind: "a.", BizID: "1"}:      "kind",
+	{Kind: "a..b", BizID: "1"}:    "kind",
+	{Kind: "a b", BizID: "1"}:     "kind",
+	{Kind: "a/b", BizID: "1"}:     "kind",
+	{Kind: "a*", BizID: "1"}:      "kind",
+	{Kind: ">", BizID: "1"}:       "kind",
+	{Kind: "a\n", BizID: "1"}:     "kind",
+	{Kind: "a\nb", BizID: "1"}:    "kind",
+	{Kind: "é", BizID: "1"}:       "kind",
+	{Kind: "k\u0131", BizID: "1"}: "kind",
+	{Kind: ledger.Kind(strings.Repeat("k", ledger.MaxKindLen+1)), BizID: "1"}: "kind",
+	{Kind: "k", BizID: ""}:       "biz_id",
+	{Kind: "k", BizID: "\t"}:     "biz_id",
+	{Kind: "k", BizID: "a\nb"}:   "biz_id",
+	{Kind: "k", BizID: "a\x1bb"}: "biz_id",
+	{Kind: "k", BizID: "\x7f"}:   "biz_id",
+	{Kind: "k", BizID: "\u0080"}: "biz_id",
+	{Kind: "k", BizID: "\u009f"}: "biz_id",
+	{Kind: "k", BizID: ledger.BizID(strings.Repeat("b", ledger.MaxBizIDLen+1))}: "biz_id",
+	{Kind: "k", BizID: ledger.BizID(strings.Repeat("é", 128))}:                  "biz_id",
+}
+
+// unsendableKeys cannot even be said in SQL.
+var unsendableKeys = map[ledger.Key]string{
+	{Kind: "a\x00", BizID: "1"}:        "kind",
+	{Kind: "k", BizID: "a\x00b"}:       "biz_id",
+	{Kind: "k", BizID: "\xff"}:         "biz_id",
+	{Kind: "k", BizID: "a\xc3"}:        "biz_id",
+	{Kind: "k", BizID: "\xed\xa0\x80"}: "biz_id",
+}
+
+func TestBadKeysAreRefusedByEveryVerb(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	tx := beginTx(t, pool, pgx.ReadCommitted)
+	for _, keys := range []map[ledger.Key]string{badKeys, unsendableKeys} {
+		for k, field := range keys {
+			for verb, err := range map[string]error{
+				"Validate":    k.Validate(),
+				"Enqueue":     ledgerError(ledger.Enqueue(t.Context(), tx, k, nil, nil)),
+				"EnqueueMany": ledgerError(ledger.EnqueueMany(t.Context(), tx, []ledger.Entry{{Key: ledger.Key{Kind: "ok", BizID: "1"}}, {Key: k}})),
+				"Append":      ledgerError(ledger.Append(t.Context(), tx, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted})),
+				"Load":        ledgerError(ledger.Load(t.Context(), tx, k)),
+				"History":     ledgerError(ledger.History(t.Context(), tx, k)),
+			} {
+				invalid := wantErrorAs[*ledger.InvalidError](t, err)
+				if invalid.Field != field || invalid.Rule == "" {
+					t.Errorf("%s of %q: %v", verb, k, invalid)
+				}
+				if printed := err.Error(); len(printed) > 1000 || strings.ContainsFunc(invalid.Error(), func(r rune) bool { return r < ' ' }) {
+					t.Errorf("%s of %q: error of %d bytes: %s", verb, k, len(printed), printed)
+				}
+			}
+		}
+	}
+	wantUsable(t, tx)
+	if rows := storedRows(t, pool); len(rows) != 0 {
+		t.Errorf("rows were written: %v", rows)
+	}
+}
+
+func TestBadKeysAreRefusedInSQL(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	for k, field := range badKeys {
+		for name, enqueue := range map[string]enqueuer{"enqueue": bySQLFunction(pool), "enqueue_many": bySQLFunctionMany(pool)} {
+			pg := wantErrorAs[*pgconn.PgError](t, ledgerError(enqueue(t.Context(), []ledger.Entry{{Key: k}})))
+			if pg.Code != "22023" || !strings.Contains(pg.Message, "invalid "+field) || pg.Hint == "" {
+				t.Errorf("%s of %q: %v (hint %q)", name, k, pg, pg.Hint)
+			}
+		}
+	}
+}
+
+func TestLongestKeysWork(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	k := ledger.Key{Kind: ledger.Kind(strings.Repeat("k", ledger.MaxKindLen)), BizID: ledger.BizID("é" + strings.Repeat("b", ledger.MaxBizIDLen-2))}
+	ledgertest.Append(t, pool, k, ledger.EventSucceeded)
+	for _, enqueue := range []enqueuer{bySQLFunction(pool), bySQLFunctionMany(pool)} {
+		if answers, err := enqueue(t.Context(), []ledger.Entry{{Key: k}}); err != nil || answers[0].New {
+			t.Errorf("%v, %v", answers, err)
+		}
+	}
+	ledgertest.Check(t, pool)
+}
+
+const maxArgs, maxMeta = 256 << 10, 16 << 10
+
+// quoted returns a JSON string of n bytes, quotes included.
+func quoted(n int) json.RawMessage {
+	return json.RawMessage(`"` + strings.Repeat("x", n-2) + `"`)
+}
+
+// metaOf returns options with a meta of n bytes.
+func metaOf(n int) *ledger.EnqueueOptions {
+	return &ledger.EnqueueOptions{Meta: ledger.Meta{Causation: strings.Repeat("x", n-len(`{"causation":""}`))}}
+}
+
+func nested(depth int) json.RawMessage {
+	return json.RawMessage(strings.Repeat("[", depth) + strings.Repeat("]", depth))
+}
+
+func TestPayloadLimits(t *testing.T) {
+	t.Parallel()
+	outOfRange := ledger.Shard(ledger.Shards)
+	negative := ledger.Shard(-1)
+	for _, test := range []struct {
+		name    string
+		args    json.RawMessage
+		options *ledger.EnqueueOptions
+		field   string // that is invalid, "" if it works
+	}{
+		{name: "args at the limit", args: quoted(maxArgs)},
+		{name: "args over the limit", args: quoted(maxArgs + 1), field: "args"},
+		{name: "args of 8 MiB", args: quoted(8 << 20), field: "args"},
+		{name: "multibyte args over the limit", args: json.RawMessage(`"` + strings.Repeat("é", maxArgs/2) + `"`), field: "args"},
+		{name: "meta at the limit", options: metaOf(maxMeta)},
+		{name: "meta over the limit", options: metaOf(maxMeta + 1), field: "meta"},
+		{name: "nesting 512", args: nested(512)},
+		{name: "nesting 513", args: nested(513), field: "args"},
+		{name: "nesting 30,000", args: nested(30_000), field: "args"},
+		{name: "unclosed nesting 30,000", args: json.RawMessage(strings.Repeat("[", 30_000)), field: "args"},
+		{name: "brackets in a string", args: json.RawMessage(`"` + strings.Repeat(`[\"{`, 5_000) + `"`)},
+		{name: "shard 64", options: &ledger.EnqueueOptions{Shard: &outOfRange}, field: "shard"},
+		{name: "shard -1", options: &ledger.EnqueueOptions{Shard: &negative}, field: "shard"},
+		{name: "empty args", args: json.RawMessage{}, field: "args"},
+		{name: "blank args", args: json.RawMessage(" "), field: "args"},
+		{name: "no JSON", args: json.RawMessage("{coupon}"), field: "args"},
+		{name: "two values", args: json.RawMessage("1 2"), field: "args"},
+		{name: "trailing comma", args: json.RawMessage(`[1,]`), field: "args"},
+		{name: "NaN", args: json.RawMessage(`NaN`), field: "args"},
+		{name: "control character", args: json.RawMessage("\"a\x01\""), field: "args"},
+		{name: "NUL", args: json.RawMessage("\"a\x00\""), field: "args"},
+		{name: "invalid UTF-8", args: json.RawMessage("\"\xff\""), field: "args"},
+		{name: "byte order mark", args: json.RawMessage("\ufeff1"), field: "args"},
+		{name: "escaped NUL", args: json.RawMessage(`{"\u0000":"a\u0000b"}`)},
+		{name: "lone surrogate", args: json.RawMessage(`"\ud800"`)},
+		{name: "duplicate members", args: json.RawMessage(`{"a":1,"a":2}`)},
+		{name: "whitespace", args: json.RawMessage("\n\t [ 1 , 2 ] \r\n")},
+		{name: "huge number", args: json.RawMessage(`1e99999`)},
+		{name: "binary", args: []byte("\x00\xff\\\"{"), options: &ledger.EnqueueOptions{Binary: true}},
+		{name: "empty binary", args: []byte{}, options: &ledger.EnqueueOptions{Binary: true}},
+		{name: "binary at the limit", args: bytes.Repeat([]byte{0}, (maxArgs-2)/4*3), options: &ledger.EnqueueOptions{Binary: true}},
+		{name: "binary over the limit", args: bytes.Repeat([]byte{0}, maxArgs/4*3), options: &ledger.EnqueueOptions{Binary: true}, field: "args"},
+		{name: "actor too long", options: &ledger.EnqueueOptions{Actor: strings.Repeat("a", ledger.MaxActorLen+1)}, field: "actor"},
+		{name: "actor with a line", options: &ledger.EnqueueOptions{Actor: "a\nb"}, field: "actor"},
+		{name: "extra meta no JSON", options: &ledger.EnqueueOptions{Meta: ledger.Meta{Extra: map[string]json.RawMessage{"a": json.RawMessage(`{`)}}}, field: "meta"},
+		{name: "meta nesting", options: &ledger.EnqueueOptions{Meta: ledger.Meta{Extra: map[string]json.RawMessage{"a": nested(512)}}}, field: "meta"},
+		{name: "unknown encoding", args: quoted(5), options: &ledger.EnqueueOptions{Meta: ledger.Meta{Encoding: "gzip"}}, field: "meta"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			pool := ledgertest.Pool(t)
+			tx := beginTx(t, pool, pgx.ReadCommitted)
+			entry := ledger.Entry{Key: ledger.Key{Kind: "bad", BizID: "1"}, Args: test.args, Options: test.options}
+			for _, enqueue := range []enqueuer{oneByOne(tx), together(tx), together(pool)} {
+				answers, err := enqueue(t.Context(), []ledger.Entry{entry})
+				if test.field != "" {
+					if invalid := wantErrorAs[*ledger.InvalidError](t, err); invalid.Field != test.field || len(invalid.Error()) > 1000 {
+						t.Errorf("%v, want an invalid %s", invalid, test.field)
+					}
+					continue
+				}
+				if err != nil || !answers[0].New {
+					t.Fatalf("%v, %v", answers, err)
+				}
+				history, err := ledger.History(t.Context(), tx, entry.Key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if payload, err := history[0].Payload(); err != nil || !bytes.Equal(payload, test.args) {
+					t.Errorf("payload of %d bytes is now of %d, %v", len(test.args), len(payload), err)
+				}
+				if err := tx.Rollback(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				tx = beginTx(t, pool, pgx.ReadCommitted)
+				break
+			}
+			wantUsable(t, tx)
+			ledgertest.Check(t, pool)
+		})
+	}
+}
+
+// One entry over the limits makes the call fail as a whole, and the error says which it was.
+func TestOneEntryOverTheLimit(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	ok := ledger.Key{Kind: "bad", BizID: "ok"}
+	entries := []ledger.Entry{{Key: ok}, {Key: ledger.Key{Kind: "bad", BizID: "large"}, Args: quoted(maxArgs + 1)}}
+	_, err := ledger.EnqueueMany(t.Context(), pool, entries)
+	invalid := wantErrorAs[*ledger.InvalidError](t, err)
+	if invalid.Field != "args" || !strings.Contains(err.Error(), "bad/large") {
+		t.Errorf("%v, want it to name the entry", err)
+	}
+	if rows := storedRows(t, pool); len(rows) != 0 {
+		t.Errorf("the call failed and wrote %v", rows)
+	}
+}
+
+func TestLimitsAreThoseOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	const lower = `update taskledger.setting set value = 10 where name in ('max_args_bytes', 'max_meta_bytes')`
+	if _, err := pool.Exec(t.Context(), lower); err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range []ledger.Entry{
+		{Key: ledger.Key{Kind: "bad", BizID: "args"}, Args: quoted(11)},
+		{Key: ledger.Key{Kind: "bad", BizID: "meta"}, Options: metaOf(17)},
+	} {
+		for _, enqueue := range []enqueuer{oneByOne(pool), together(pool)} {
+			invalid := wantErrorAs[*ledger.InvalidError](t, ledgerError(enqueue(t.Context(), []ledger.Entry{entry})))
+			if !strings.Contains(invalid.Rule, "10 bytes") {
+				t.Error(invalid)
+			}
+		}
+		for _, enqueue := range []enqueuer{bySQLFunction(pool), bySQLFunctionMany(pool)} {
+			pg := wantErrorAs[*pgconn.PgError](t, ledgerError(enqueue(t.Context(), []ledger.Entry{entry})))
+			if pg.Code != "22023" || !strings.Contains(pg.Message, "over the limit of 10") {
+				t.Error(pg)
+			}
+		}
+	}
+	ledgertest.Enqueue(t, pool, ledger.Key{Kind: "bad", BizID: "args"}, string(quoted(10)))
+}
+
+// What SQL accepts of actor, shard and meta is what Go accepts.
+func TestSQLFunctionsRefuseWhatGoRefuses(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	for _, test := range []struct{ name, member, argument string }{
+		{"actor too long", fmt.Sprintf(`"actor": "%s"`, strings.Repeat("a", 256)), `actor => repeat('a', 256)`},
+		{"actor with a line", `"actor": "a\nb"`, `actor => E'a\nb'`},
+		{"shard 64", `"shard": 64`, `shard => 64`},
+		{"shard -1", `"shard": -1`, `shard => -1`},
+		{"meta that is no object", `"meta": [1]`, `meta => '[1]'`},
+		{"meta that is text", `"meta": "x"`, `meta => '"x"'`},
+	} {
+		for name, sql := range map[string]string{
+			"enqueue":      `select * from taskledger.enqueue('bad', '1', ` + test.argument + `)`,
+			"enqueue_many": `select * from taskledger.enqueue_many('[{"kind": "bad", "biz_id": "1", ` + test.member + `}]')`,
+		} {
+			_, err := pool.Exec(t.Context(), sql)
+			if code := sqlState(err); code != "22023" {
+				t.Errorf("%s with %s: SQLSTATE %q, %v", name, test.name, code, err)
+			}
+		}
+	}
+	for _, sql := range []string{
+		`select * from taskledger.enqueue_many(null)`,
+		`select * from taskledger.enqueue_many('{}')`,
+		`select * from taskledger.enqueue_many('[1]')`,
+		`select * from taskledger.enqueue_many('[null]')`,
+		`select * from taskledger.enqueue_many('[{"kind": "bad"}]')`,
+		`select * from taskledger.enqueue(null, '1')`,
+		`select * from taskledger.enqueue('bad', null)`,
+	} {
+		_, err := pool.Exec(t.Context(), sql)
+		if code := sqlState(err); code != "22023" {
+			t.Errorf("%s: SQLSTATE %q, %v", sql, code, err)
+		}
+	}
+	for _, sql := range []string{
+		`select * from taskledger.enqueue('bad', '1', run_at => now())`,
+		`select * from taskledger.enqueue_many('[{"kind": "bad", "biz_id": "1", "run_at": "2030-01-01"}]')`,
+	} {
+		_, err := pool.Exec(t.Context(), sql)
+		if code := sqlState(err); code != "0A000" {
+			t.Errorf("%s: SQLSTATE %q, %v", sql, code, err)
+		}
+	}
+	if rows := storedRows(t, pool); len(rows) != 0 {
+		t.Fatalf("rows were written: %v", rows)
+	}
+	// An empty actor and no meta are as good as none.
+	for i, sql := range []string{
+		`select * from taskledger.enqueue('bad', 'a', actor => '', meta => 'null')`,
+		`select * from taskledger.enqueue_many('[{"kind": "bad", "biz_id": "b", "actor": "", "meta": null}]')`,
+	} {
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+		if row := storedRows(t, pool)[i]; !strings.Contains(row, `"actor": "postgres"`) || !strings.Contains(row, `"meta": null`) {
+			t.Errorf("%s wrote %s", sql, row)
+		}
+	}
+}
+
+func TestOptionsNotBuiltAreRefused(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	tx := beginTx(t, pool, pgx.ReadCommitted)
+	entry := ledger.Entry{Key: ledger.Key{Kind: "bad", BizID: "1"}, Options: &ledger.EnqueueOptions{RunAt: time.Unix(1, 0)}}
+	for _, enqueue := range []enqueuer{oneByOne(tx), together(tx)} {
+		wantError(t, ledgerError(enqueue(t.Context(), []ledger.Entry{entry})), ledger.ErrUnsupported)
+	}
+	wantUsable(t, tx)
+}
+
+func TestReadBounds(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	tx := beginTx(t, pool, pgx.ReadCommitted)
+	for _, id := range []ledger.BizID{"1", "2", "3"} {
+		ledgertest.Enqueue(t, tx, ledger.Key{Kind: "read", BizID: id}, "")
+	}
+	for _, test := range []struct {
+		after       ledger.Position
+		limit, want int
+	}{
+		{0, 2, 2}, {0, 100, 3}, {1, 100, 2}, {3, 100, 0}, {math.MaxInt64, 100, 0}, {-5, 100, 3}, {0, 0, 0}, {0, -1, 0}, {0, math.MaxInt, 3},
+	} {
+		got := 0
+		for _, err := range ledger.Read(t.Context(), tx, test.after, test.limit) {
+			if err != nil {
+				t.Errorf("Read(%d, %d): %v", test.after, test.limit, err)
+			}
+			got++
+		}
+		if got != test.want {
+			t.Errorf("Read(%d, %d) gave %d events, want %d", test.after, test.limit, got, test.want)
+		}
+	}
+	for range ledger.Read(t.Context(), tx, 0, 3) {
+		break // leaves the transaction usable
+	}
+	wantUsable(t, tx)
+}
