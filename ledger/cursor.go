@@ -43,6 +43,9 @@ func (c *Cursor) columns(mark **string) []any {
 // [*OriginError] if the row was written in another database, whose xids mean nothing here.
 func newestCursor(ctx context.Context, db DB, reader string) (Cursor, error) {
 	if _, err := db.Exec(ctx, cursorFirstSQL, reader); err != nil {
+		if isReadOnly(err) {
+			err = ErrNotPrimary
+		}
 		return Cursor{}, explain("open cursor "+reader, err)
 	}
 	var c Cursor

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -14,6 +15,8 @@ var (
 	ErrUnknownTask = errors.New("unknown task")
 	// ErrNotMigrated: the schema taskledger is missing or older than this program.
 	ErrNotMigrated = errors.New("the database is not migrated (run: taskledger migrate up)")
+	// ErrUnavailable: no connection could be made, so nothing was sent.
+	ErrUnavailable = errors.New("cannot connect to the database: is the server running there, and are address, user and password right")
 	// ErrRetryTransaction: the caller's REPEATABLE READ or SERIALIZABLE transaction met a task
 	// that it cannot see. Roll back and run the whole transaction again.
 	ErrRetryTransaction = errors.New("retry the transaction: a concurrent one wrote the same task")
@@ -133,10 +136,14 @@ func explain(op string, err error) error {
 	if err == nil {
 		return nil
 	}
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%s: %w: %w", op, ErrUnavailable, err)
+	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		switch pg.Code {
-		case "42P01", "3F000", "42883", "42704": // undefined table, schema, function, type
+		case "42P01", "3F000", "42883", "42704", "42703": // undefined table, schema, function, type, column
 			return fmt.Errorf("%s: %w: %w", op, ErrNotMigrated, err)
 		case "40001":
 			return fmt.Errorf("%s: %w: %w", op, ErrRetryTransaction, err)
@@ -145,6 +152,12 @@ func explain(op string, err error) error {
 		}
 	}
 	return fmt.Errorf("%s: %w", op, err)
+}
+
+// isReadOnly reports whether a write was refused because the server is a standby.
+func isReadOnly(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "25006"
 }
 
 func isNothingAppended(err error) bool { return errors.Is(err, errNothingAppended) }

@@ -1,9 +1,11 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
+	"slices"
 )
 
 var (
@@ -71,6 +73,9 @@ func readPage(ctx context.Context, db DB, sql string, p place, limit int) (event
 	events, err = scanEvents(rows, make([]Event, 0, min(limit+1, 1024)))
 	if err != nil {
 		return nil, false, err
+	}
+	if !slices.IsSortedFunc(events, func(a, b Event) int { return cmp.Compare(a.Position, b.Position) }) {
+		return nil, false, &CorruptError{What: "page", Err: errors.New("its events are not in position order")}
 	}
 	if len(events) > limit {
 		return events[:limit], true, nil

@@ -63,6 +63,53 @@ begin atomic
 end;
 -- +goose StatementEnd
 
+-- A page of a window, in position order. A window is what one snapshot (until) sees and an
+-- earlier one (seen) did not; it is fixed for ever, so a page can be read again, and ahead, from
+-- any connection to the primary.
+--
+-- late: positions drawn before seen_top by transactions then unfinished. Their xid is among
+--   late_xids: each insert draws its xid before its position, so a position <= seen_top has an
+--   xid < seen_bound. Looked up by xid; comparing rows, and not columns, leaves the planner no
+--   other index to walk.
+-- tail: positions drawn since, up to top.
+--
+-- A page costs the same anywhere in a window of any size, so the planner must not be free to
+-- collect and sort a whole range: with bitmap and sequential scans off, only the two index
+-- scans in order are left.
+-- +goose StatementBegin
+create function taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint,
+                                     after_position bigint, how_many integer)
+returns setof taskledger.event
+language plpgsql stable
+set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off as $$
+declare
+  late_rows integer;
+begin
+  return query
+  select late.*
+    from taskledger.late_xids(feed_page.seen, feed_page.seen_bound) x
+   cross join lateral (
+     select e.*
+       from taskledger.event e
+      where (e.xid, e.position) > (x, feed_page.after_position)
+        and (e.xid, e.position) <= (x, feed_page.seen_top)
+      order by e.xid, e.position
+      limit feed_page.how_many) late
+   where pg_visible_in_snapshot(x, feed_page.until)
+   order by late.position
+   limit feed_page.how_many;
+  get diagnostics late_rows = row_count;
+  return query
+  select e.*
+    from taskledger.event e
+   where e.position > greatest(feed_page.after_position, feed_page.seen_top) and e.position <= feed_page.top
+     and pg_visible_in_snapshot(e.xid, feed_page.until)
+   order by e.position
+   limit feed_page.how_many - late_rows;
+end
+$$;
+-- +goose StatementEnd
+
 -- The events not yet covered by the relay's cursor, oldest position first when ordered so.
 create view taskledger.outbox as
 with relay as (

@@ -1,0 +1,106 @@
+package ledger_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// fill inserts n events of tasks named from first on, in db's transaction.
+func fill(f *feedFixture, db ledger.DB, first, n int) {
+	f.t.Helper()
+	f.exec(db, `
+		with tx as materialized (select pg_current_xact_id() as xid)
+		insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, data)
+		select tx.xid, 1, 0, 0, 'enqueued', 'bulk', g::text, '{"n":1}' from tx, generate_series($1::integer, $2::integer) g`,
+		first, first+n-1)
+}
+
+// explain runs a statement with a generic plan, as a prepared one that is used often has, and
+// returns that plan.
+func explain(f *feedFixture, sql string, args []any) plan {
+	f.t.Helper()
+	conn, err := f.pool.Acquire(f.ctx)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer conn.Release()
+	f.exec(conn, "set plan_cache_mode = force_generic_plan")
+	defer f.exec(conn, "reset plan_cache_mode")
+	var text []byte
+	if err := conn.QueryRow(f.ctx, "explain (analyze, buffers, format json) "+sql, args...).Scan(&text); err != nil {
+		f.t.Fatal(err)
+	}
+	var plans []struct{ Plan plan }
+	if err := json.Unmarshal(text, &plans); err != nil {
+		f.t.Fatal(err)
+	}
+	return plans[0].Plan
+}
+
+type plan struct {
+	Hit  int `json:"Shared Hit Blocks"`
+	Read int `json:"Shared Read Blocks"`
+}
+
+func blocks(f *feedFixture, sql string, args []any) int {
+	f.t.Helper()
+	p := explain(f, sql, args)
+	return p.Hit + p.Read
+}
+
+// A page costs the same in a small window and in a large one, in its tail and in its late arm,
+// whether or not the planner has statistics: the number of blocks it touches is compared, not
+// time.
+func TestFeedPageCostDoesNotGrow(t *testing.T) {
+	f := newFeedFixture(t)
+	fill(f, f.pool, 1, 3_000)
+	small := []any{"3:3:", int64(0), "3", edgeNow(f)[0], int64(3_000)}
+
+	late := f.begin()
+	fill(f, late, 1_000_001, 100_000)
+	lower := edgeNow(f)
+	f.commit(late)
+	fill(f, f.pool, 10_001, 300_000)
+	upper := edgeNow(f)
+	tail := []any{"3:3:", int64(103_000), "3", upper[0], upper[1]}
+	lateArm := []any{lower[0], lower[1], lower[2], upper[0], lower[1]}
+
+	for _, statistics := range []string{"vacuum taskledger.event", "vacuum analyze taskledger.event"} {
+		t.Run(statistics, func(t *testing.T) {
+			f.exec(f.pool, statistics)
+			page := func(window []any, after int64) int {
+				args := append(append([]any{}, window...), after, int64(1_001))
+				blocks(f, ledger.PageSQL, args) // the first run loads the function and its plans
+				return blocks(f, ledger.PageSQL, args)
+			}
+			want := page(small, 1_500)
+			for name, got := range map[string]int{
+				"a tail of 300,000, at its begin":      page(tail, 103_000),
+				"a tail of 300,000, in its middle":     page(tail, 250_000),
+				"a late arm of 100,000, at its begin":  page(lateArm, 0),
+				"a late arm of 100,000, in its middle": page(lateArm, 50_000),
+			} {
+				t.Logf("%s: %d blocks; in a window of 3,000: %d", name, got, want)
+				if got > want*12/10 {
+					t.Errorf("%s: a page touches %d blocks, in a window of 3,000 it touches %d", name, got, want)
+				}
+			}
+		})
+	}
+}
+
+// edgeNow is the edge that a window opened now would have: snapshot, top, bound.
+func edgeNow(f *feedFixture) []any {
+	f.t.Helper()
+	var standby, hasXID bool
+	var until string
+	var top int64
+	var bound *string
+	err := f.pool.QueryRow(f.ctx, ledger.WindowSQL, "3:3:", int64(-1), "3").Scan(&standby, &hasXID, &until, &top, &bound)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return []any{until, top, *bound}
+}

@@ -1,0 +1,507 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/pgserver"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// feedFixture is a database to itself: xids, and so windows, are shared by a whole cluster, and
+// the interleavings below must not be disturbed by anybody's transactions.
+type feedFixture struct {
+	t      *testing.T
+	ctx    context.Context
+	server *pgserver.Server
+	pool   *pgxpool.Pool
+}
+
+func newFeedFixture(t *testing.T) *feedFixture {
+	t.Helper()
+	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "lock_timeout": "10s", "max_prepared_transactions": "5", "wal_level": "replica"})
+	f := &feedFixture{t: t, ctx: t.Context(), server: server}
+	f.pool = f.connect(ledgertest.Database)
+	return f
+}
+
+func (f *feedFixture) connect(database string) *pgxpool.Pool {
+	f.t.Helper()
+	pool, err := pgxpool.New(f.ctx, f.server.URL(database))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(pool.Close)
+	return pool
+}
+
+// reset empties the ledger, so that one cluster serves many interleavings.
+func (f *feedFixture) reset() {
+	f.t.Helper()
+	for _, sql := range []string{
+		"alter table taskledger.event disable trigger event_append_only",
+		"truncate taskledger.event, taskledger.cursor restart identity",
+		"alter table taskledger.event enable trigger event_append_only",
+	} {
+		f.exec(f.pool, sql)
+	}
+}
+
+func (f *feedFixture) exec(db ledger.DB, sql string, args ...any) {
+	f.t.Helper()
+	if _, err := db.Exec(f.ctx, sql, args...); err != nil {
+		f.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (f *feedFixture) begin() pgx.Tx {
+	f.t.Helper()
+	tx, err := f.pool.Begin(f.ctx)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
+func (f *feedFixture) commit(tx pgx.Tx) {
+	f.t.Helper()
+	if err := tx.Commit(f.ctx); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *feedFixture) enqueue(db ledger.DB, ids ...string) {
+	f.t.Helper()
+	for _, id := range ids {
+		if _, err := ledger.Enqueue(f.ctx, db, ledger.Key{Kind: "k", BizID: ledger.BizID(id)}, nil, nil); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+func (f *feedFixture) open(db ledger.DB, o *ledger.FeedOptions) *ledger.Feed {
+	f.t.Helper()
+	if o == nil {
+		o = &ledger.FeedOptions{AuditEvery: -1} // what the windows find by themselves
+	}
+	feed, err := ledger.OpenFeed(f.ctx, db, "test", o)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return feed
+}
+
+// drain reads and advances pages until there is nothing to read, and returns the biz_ids.
+func (f *feedFixture) drain(feed *ledger.Feed) []string {
+	f.t.Helper()
+	ids := []string{}
+	for {
+		page, ok, err := feed.Poll(f.ctx)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if !ok {
+			// The window that was just opened may have held nothing; the next one tells.
+			if page, ok, err = feed.Poll(f.ctx); err != nil {
+				f.t.Fatal(err)
+			} else if !ok {
+				return ids
+			}
+		}
+		if err := page.Advance(f.ctx, nil, nil); err != nil {
+			f.t.Fatal(err)
+		}
+		for _, e := range page.Events {
+			ids = append(ids, string(e.BizID))
+		}
+	}
+}
+
+// replace is strings.Replace that must find its text: a mutant that changes nothing is no mutant.
+func replace(t *testing.T, sql, old, with string) string {
+	t.Helper()
+	if !strings.Contains(sql, old) {
+		t.Fatalf("mutant: %q is not in the statement", old)
+	}
+	return strings.ReplaceAll(sql, old, with)
+}
+
+// mutantPage makes a mutant of taskledger.feed_page and returns the statement that calls it.
+func (f *feedFixture) mutantPage(old, with string) string {
+	f.t.Helper()
+	var definition string
+	if err := f.pool.QueryRow(f.ctx, `select pg_get_functiondef('taskledger.feed_page'::regproc)`).Scan(&definition); err != nil {
+		f.t.Fatal(err)
+	}
+	body := replace(f.t, definition, old, with)
+	f.exec(f.pool, replace(f.t, strings.Replace(body, "taskledger.feed_page(", "taskledger.mutant_page(", 1), "feed_page.", "mutant_page."))
+	return replace(f.t, ledger.PageSQL, "taskledger.feed_page(", "taskledger.mutant_page(")
+}
+
+// TestFeedInterleavings plays the races that lose or repeat events, one at a time. Each passes
+// on the feed and fails on a mutant of it that is kept here: the simpler way that somebody will
+// one day think of.
+func TestFeedInterleavings(t *testing.T) {
+	f := newFeedFixture(t)
+	tests := []struct {
+		name   string
+		mutate func(t *testing.T, feed *ledger.Feed)
+		play   func(feed *ledger.Feed) []string
+		want   []string
+	}{
+		{
+			name: "a lower position commits after a higher one",
+			// naive max(position): the tail only, above the highest position seen.
+			mutate: func(t *testing.T, feed *ledger.Feed) {
+				feed.Mutate(replace(t, ledger.WindowSQL, "case when s.is_called then s.last_value else 0 end",
+					"(select coalesce(max(e.position), 0) from taskledger.event e)"), f.mutantPage("where pg_visible_in_snapshot(x, feed_page.until)", "where false"))
+			},
+			play: func(feed *ledger.Feed) []string {
+				slow := f.begin()
+				f.enqueue(slow, "slow")
+				f.enqueue(f.pool, "quick")
+				ids := f.drain(feed)
+				f.commit(slow)
+				return append(ids, f.drain(feed)...)
+			},
+			want: []string{"quick", "slow"},
+		},
+		{
+			name: "a running transaction above the snapshot's xmax",
+			// xip only: with nothing completed since it began, a running xid is not in xip.
+			mutate: func(t *testing.T, feed *ledger.Feed) {
+				feed.Mutate("", f.mutantPage("taskledger.late_xids(feed_page.seen, feed_page.seen_bound) x", "pg_snapshot_xip(feed_page.seen) x"))
+			},
+			play: func(feed *ledger.Feed) []string {
+				running := f.begin()
+				f.enqueue(running, "running")
+				ids := f.drain(feed)
+				f.commit(running)
+				return append(ids, f.drain(feed)...)
+			},
+			want: []string{"running"},
+		},
+		{
+			name: "an exactly full page is not the last",
+			// No look-ahead: a page that is full ends its window.
+			mutate: func(t *testing.T, feed *ledger.Feed) {
+				feed.Mutate("", replace(t, ledger.PageSQL, "$7::integer", "$7::integer - 1"))
+			},
+			play: func(feed *ledger.Feed) []string {
+				f.enqueue(f.pool, "1", "2", "3", "4")
+				return f.drain(feed)
+			},
+			want: []string{"1", "2", "3", "4"},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			f.reset()
+			options := &ledger.FeedOptions{PageSize: 2, AuditEvery: -1}
+			if diff := cmp.Diff(test.want, test.play(f.open(f.pool, options))); diff != "" {
+				t.Errorf("the feed delivered (-want +got):\n%s", diff)
+			}
+			f.reset()
+			mutant := f.open(f.pool, options)
+			test.mutate(t, mutant)
+			if got := test.play(mutant); slices.Equal(got, test.want) {
+				t.Error("the mutant passes: this interleaving proves nothing")
+			}
+		})
+	}
+}
+
+// An exactly full last page finishes its window: a reader that starts anew behind it is not
+// told to look for more in it.
+func TestFeedExactlyFullLastPage(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, "1", "2")
+	feed := f.open(f.pool, &ledger.FeedOptions{PageSize: 2, AuditEvery: -1})
+	page, ok, err := feed.Poll(f.ctx)
+	if err != nil || !ok || !page.Last() {
+		t.Fatalf("page of 2 of 2 events: ok %v, last %v, err %v", ok, page.Last(), err)
+	}
+	if err := page.Advance(f.ctx, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	var open bool
+	if err := f.pool.QueryRow(f.ctx, `select until is not null from taskledger.cursor order by n desc limit 1`).Scan(&open); err != nil {
+		t.Fatal(err)
+	}
+	if open {
+		t.Error("the cursor still stands inside the window")
+	}
+	f.enqueue(f.pool, "3")
+	if got := f.drain(f.open(f.pool, nil)); !slices.Equal(got, []string{"3"}) {
+		t.Errorf("a new reader was given %v, want [3]", got)
+	}
+}
+
+// The bound of a window must be younger than its top. A transaction that drew its xid before
+// the window cannot give one.
+func TestFeedRefusesABoundDrawnEarly(t *testing.T) {
+	f := newFeedFixture(t)
+	play := func(mutate bool) ([]string, error) {
+		f.reset()
+		reader := f.begin()
+		feed := f.open(reader, nil) // its first cursor row draws the reader's xid
+		if mutate {
+			feed.Mutate(replace(t, ledger.WindowSQL, "pg_current_xact_id_if_assigned() is not null", "false"), "")
+		}
+		defer func() { _ = reader.Rollback(f.ctx) }()
+		writer := f.begin()
+		defer func() { _ = writer.Rollback(f.ctx) }()
+		f.enqueue(writer, "writer")
+		if _, _, err := feed.Poll(f.ctx); err != nil {
+			return nil, err
+		}
+		f.commit(writer)
+		return f.drain(feed), nil
+	}
+	if _, err := play(false); err == nil || !strings.Contains(err.Error(), "has written") {
+		t.Errorf("a window in a transaction with an xid: %v, want a refusal", err)
+	}
+	if got, err := play(true); err != nil || len(got) != 0 {
+		t.Errorf("the mutant delivered %v (%v): this interleaving proves nothing", got, err)
+	}
+}
+
+// A standby's snapshot does not list the running transactions, so a window opened there would
+// take them for seen.
+func TestFeedRefusesAStandby(t *testing.T) {
+	f := newFeedFixture(t)
+	standby, err := f.server.Standby(f.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = standby.Close() })
+
+	f.enqueue(f.pool, "first") // and with it the feed's first cursor row, which a standby cannot write
+	feed := f.open(f.pool, nil)
+	f.drain(feed)
+
+	running := f.begin()
+	f.enqueue(running, "running")
+	f.enqueue(f.pool, "after")
+	onStandby, err := pgxpool.New(f.ctx, standby.URL(ledgertest.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(onStandby.Close)
+	await(t, "the standby to replay", func() bool {
+		_, err := ledger.Load(f.ctx, onStandby, ledger.Key{Kind: "k", BizID: "after"})
+		return err == nil
+	})
+
+	// The mutant takes the standby's snapshot for until and its xmax for the bound.
+	var until, bound string
+	var visible bool
+	err = onStandby.QueryRow(f.ctx, `
+		select s::text, pg_snapshot_xmax(s)::text, pg_visible_in_snapshot($1::text::xid8, s)
+		  from pg_current_snapshot() s`, currentXID(t, running)).Scan(&until, &bound, &visible)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !visible {
+		t.Errorf("the standby's snapshot %s knows of the running transaction: this interleaving proves nothing", until)
+	}
+	if _, err := ledger.OpenFeed(f.ctx, onStandby, "test", nil); !errors.Is(err, ledger.ErrNotPrimary) {
+		t.Errorf("feed on a standby: %v, want ErrNotPrimary", err)
+	}
+}
+
+func currentXID(t *testing.T, tx pgx.Tx) string {
+	t.Helper()
+	var xid string
+	if err := tx.QueryRow(t.Context(), "select pg_current_xact_id()::text").Scan(&xid); err != nil {
+		t.Fatal(err)
+	}
+	return xid
+}
+
+// A reader that slept while others went on must not advance, even when the rows that would
+// stand in its way have been thinned away. The mutant fences by the key alone.
+func TestFeedFencesAZombieAfterThinning(t *testing.T) {
+	f := newFeedFixture(t)
+	for _, test := range []struct {
+		name string
+		thin string // which rows the thinning took
+	}{
+		{"its own row is gone", "n < (select max(n) from taskledger.cursor)"},
+		{"its own row is kept", "n > 1 and n < (select max(n) from taskledger.cursor)"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f.reset()
+			f.enqueue(f.pool, "1")
+			zombie := f.open(f.pool, nil)
+			asleep, ok, err := zombie.Poll(f.ctx)
+			if err != nil || !ok {
+				t.Fatal(ok, err)
+			}
+			other := f.open(f.pool, nil)
+			f.drain(other)
+			for i := range 3 {
+				f.enqueue(f.pool, fmt.Sprint("more", i))
+				f.drain(other)
+			}
+			f.exec(f.pool, "delete from taskledger.cursor where "+test.thin)
+
+			if err := asleep.Advance(f.ctx, nil, nil); !errors.Is(err, ledger.ErrSuperseded) {
+				t.Errorf("the zombie's Advance: %v, want ErrSuperseded", err)
+			}
+			tag, err := f.pool.Exec(f.ctx, `
+				insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, origin, mark)
+				values ($1, $2::bigint + 1, $3::text::pg_snapshot, $4, $5::text::xid8, nullif($6::text, '')::pg_snapshot, $7,
+				        nullif($8::text, '')::xid8, $9, taskledger.origin(), $10::text::json)
+				on conflict do nothing`, asleep.AppendArgs()...)
+			if err != nil || tag.RowsAffected() != 1 {
+				t.Errorf("the mutant inserted %d rows (%v): this interleaving proves nothing", tag.RowsAffected(), err)
+			}
+		})
+	}
+}
+
+// A million rows of somebody's unfinished transaction are stepped over once, not at every poll.
+func TestFeedPollBesideManyUncommittedRows(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, "1")
+	feed := f.open(f.pool, nil)
+	f.drain(feed)
+	bulk := f.begin()
+	fill(f, bulk, 1, 50_000)
+	if got := f.drain(feed); len(got) != 0 {
+		t.Fatalf("uncommitted events were delivered: %d", len(got))
+	}
+	mutant := replace(t, ledger.WindowSQL, "case when s.is_called then s.last_value else 0 end",
+		"(select coalesce(max(e.position), 0) from taskledger.event e)")
+	real, fromRows := blocks(f, ledger.WindowSQL, feed.WindowArgs()), blocks(f, mutant, feed.WindowArgs())
+	if real > 20 {
+		t.Errorf("an idle poll touches %d blocks", real)
+	}
+	if fromRows < 10*real {
+		t.Errorf("taking top from the rows touches %d blocks, from the sequence %d: this proves nothing", fromRows, real)
+	}
+	f.commit(bulk)
+	if got := f.drain(feed); len(got) != 50_000 {
+		t.Errorf("delivered %d of 50,000 events after their commit", len(got))
+	}
+}
+
+// What the windows miss by a defect, the audit finds, reports and delivers.
+func TestFeedAuditDeliversWhatWasMissed(t *testing.T) {
+	f := newFeedFixture(t)
+	var missed []ledger.Event
+	feed := f.open(f.pool, &ledger.FeedOptions{AuditEvery: time.Nanosecond, Missed: func(e []ledger.Event) { missed = append(missed, e...) }})
+	feed.Mutate("", f.mutantPage("where pg_visible_in_snapshot(x, feed_page.until)", "where false"))
+	f.drain(feed)
+
+	slow := f.begin()
+	f.enqueue(slow, "slow")
+	f.enqueue(f.pool, "quick")
+	got := f.drain(feed)
+	f.commit(slow)
+	f.enqueue(f.pool, "last")
+	got = append(got, f.drain(feed)...)
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"last", "quick", "slow"}, got); diff != "" {
+		t.Errorf("delivered (-want +got):\n%s", diff)
+	}
+	if len(missed) != 1 || missed[0].BizID != "slow" {
+		t.Errorf("reported as missed: %v, want the one of slow", missed)
+	}
+}
+
+// A reader that begins anew in the middle of a window goes on after the last page advanced,
+// and its audit does not take the earlier pages for missed.
+func TestFeedResumesInsideAWindow(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, "1", "2", "3", "4", "5")
+	options := &ledger.FeedOptions{PageSize: 2, AuditEvery: time.Nanosecond}
+	page, ok, err := f.open(f.pool, options).Poll(f.ctx)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if err := page.Advance(f.ctx, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"3", "4", "5"}, f.drain(f.open(f.pool, options))); diff != "" {
+		t.Errorf("the second reader was given (-want +got):\n%s", diff)
+	}
+}
+
+// A cursor that came with a dump is refused: its xids are those of another cluster. One that
+// came with a physical copy is not.
+func TestFeedRefusesARestoredCursor(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, "1")
+	f.drain(f.open(f.pool, nil))
+	f.exec(f.pool, `update taskledger.cursor set origin = '1/1', xid = pg_current_xact_id()`) // as after pg_upgrade: xmin is xid
+	f.open(f.pool, nil)
+	f.exec(f.pool, `update taskledger.cursor set xid = '77'`) // as after pg_restore: xmin is the restoring transaction
+	var origin *ledger.OriginError
+	if _, err := ledger.OpenFeed(f.ctx, f.pool, "test", nil); !errors.As(err, &origin) {
+		t.Errorf("feed on a restored cursor: %v, want OriginError", err)
+	}
+}
+
+func TestFeedRewind(t *testing.T) {
+	f := newFeedFixture(t)
+	feed := f.open(f.pool, nil)
+	f.enqueue(f.pool, "1")
+	f.drain(feed)
+	f.enqueue(f.pool, "2")
+	f.drain(feed)
+	cursors, err := feed.Cursors(f.ctx, 0, 10)
+	if err != nil || len(cursors) != 3 {
+		t.Fatalf("cursors: %v, %v; want 3", cursors, err)
+	}
+	if err := feed.Rewind(f.ctx, cursors[1], []byte(`{"generation":2}`)); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.drain(feed); !slices.Equal(got, []string{"2"}) {
+		t.Errorf("after the rewind: %v, want [2]", got)
+	}
+}
+
+func TestFeedThinsCursors(t *testing.T) {
+	f := newFeedFixture(t)
+	feed := f.open(f.pool, nil)
+	for i := range 40 {
+		f.enqueue(f.pool, fmt.Sprint(i))
+		f.drain(feed)
+	}
+	// Ten minutes ago, ten rows a second; and the newest now.
+	f.exec(f.pool, `update taskledger.cursor set recorded_at = date_trunc('minute', clock_timestamp()) - interval '10 minutes' + n * interval '100 ms' where n < 41`)
+	if _, _, err := f.open(f.pool, nil).Poll(f.ctx); err != nil {
+		t.Fatal(err)
+	}
+	var kept, newest int
+	if err := f.pool.QueryRow(f.ctx, `select count(*), max(n) from taskledger.cursor`).Scan(&kept, &newest); err != nil {
+		t.Fatal(err)
+	}
+	if newest != 41 || kept < 5 || kept > 7 {
+		t.Errorf("kept %d rows up to n %d, want one for each of 5 seconds and the newest, 41", kept, newest)
+	}
+}
+
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !done() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
