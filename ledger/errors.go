@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strconv"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -121,13 +123,21 @@ func Retryable(err error) bool {
 	}
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
-		return pgconn.SafeToRetry(err) || pgconn.Timeout(err)
+		return isConnectionLost(err) || pgconn.SafeToRetry(err) || pgconn.Timeout(err)
 	}
 	switch pg.Code {
 	case "40001", "40P01", "55P03", "57P01", "57P02", "57P03", "53300":
 		return true
 	}
 	return len(pg.Code) == 5 && pg.Code[:2] == "08"
+}
+
+// isConnectionLost reports whether the connection broke or could not be made.
+func isConnectionLost(err error) bool {
+	var connect *pgconn.ConnectError
+	var network *net.OpError
+	return (errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF)) &&
+		!errors.Is(err, context.Canceled)
 }
 
 // explain wraps a database error with the operation, turning the codes that have a cure into
