@@ -86,7 +86,13 @@ var transitions = []Transition{
 
 // Transitions returns the transition table, one row per event type, in the order of the schema.
 // The slice is the caller's own.
-func Transitions() []Transition { return slices.Clone(transitions) }
+func Transitions() []Transition {
+	table := slices.Clone(transitions)
+	for i := range table {
+		table[i].From = slices.Clone(table[i].From)
+	}
+	return table
+}
 
 func transition(t EventType) (Transition, bool) {
 	i := slices.IndexFunc(transitions, func(row Transition) bool { return row.Type == t })

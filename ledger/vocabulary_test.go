@@ -1,0 +1,176 @@
+package ledger_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// The table of events and states as it is documented: event, from, state after. A dash is a
+// task without events; "unfinished" is available, scheduled, running or retrying.
+const documentedTransitions = `
+	enqueued     -                                                                 available
+	scheduled    -                                                                 scheduled
+	released     scheduled,retrying,dead,cancelled,expired,discarded,available     available
+	started      available,running                                                 running
+	progressed   running,available                                                 running
+	succeeded    running,available                                                 succeeded
+	failed       running,available                                                 retrying
+	interrupted  running,available                                                 available
+	snoozed      running,available                                                 scheduled
+	buried       available,scheduled,running,retrying                              dead
+	cancelled    available,scheduled,running,retrying                              cancelled
+	expired      available,scheduled,retrying                                      expired
+	discarded    available,scheduled                                               discarded`
+
+func TestTransitionsAreThoseDocumented(t *testing.T) {
+	t.Parallel()
+	var want []ledger.Transition
+	for line := range strings.Lines(documentedTransitions) {
+		if fields := strings.Fields(line); len(fields) == 3 {
+			row := ledger.Transition{Type: ledger.EventType(fields[0]), To: ledger.State(fields[2])}
+			for from := range strings.SplitSeq(fields[1], ",") {
+				row.From = append(row.From, ledger.State(strings.Trim(from, "-")))
+			}
+			want = append(want, row)
+		}
+	}
+	if diff := cmp.Diff(want, ledger.Transitions()); diff != "" {
+		t.Errorf("(-documented +in Go):\n%s", diff)
+	}
+}
+
+// A caller that writes into the table it was given changes nobody else's.
+func TestTransitionsAreTheCallersOwn(t *testing.T) {
+	t.Parallel()
+	mine := ledger.Transitions()
+	from := mine[3].From[0]
+	mine[3].To, mine[3].From[0] = "mine", "mine"
+	if row := ledger.Transitions()[3]; row.To == "mine" || row.From[0] != from {
+		t.Errorf("the table is now %v", row)
+	}
+}
+
+func TestSQLHasTheSameTypesAndStates(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	rows, err := pool.Query(t.Context(), `
+		select e::text, taskledger.state_after(e)::text from unnest(enum_range(null::taskledger.event_type)) with ordinality as u(e, i) order by i`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type answer struct {
+		Type  ledger.EventType
+		State ledger.State
+	}
+	inSQL, err := pgx.CollectRows(rows, pgx.RowToStructByPos[answer])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inGo []answer
+	for _, row := range ledger.Transitions() {
+		if row.Type.State() != row.To {
+			t.Errorf("%s leads to %s and to %s", row.Type, row.Type.State(), row.To)
+		}
+		inGo = append(inGo, answer{row.Type, row.To})
+	}
+	if diff := cmp.Diff(inGo, inSQL); diff != "" {
+		t.Errorf("types and states after them (-Go +SQL):\n%s", diff)
+	}
+
+	rows, err = pool.Query(t.Context(), `select unnest(enum_range(null::taskledger.task_state))::text`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	states, err := pgx.CollectRows(rows, pgx.RowTo[ledger.State])
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []ledger.State{ledger.StateAvailable, ledger.StateScheduled, ledger.StateRunning, ledger.StateRetrying,
+		ledger.StateSucceeded, ledger.StateDead, ledger.StateCancelled, ledger.StateExpired, ledger.StateDiscarded}
+	if diff := cmp.Diff(want, states); diff != "" {
+		t.Errorf("states (-Go +SQL):\n%s", diff)
+	}
+}
+
+// keysForComparison are random keys that like to share prefixes and to differ where bytewise
+// order differs from that of a language or of UTF-16.
+func keysForComparison() []ledger.Key {
+	random := rand.New(rand.NewPCG(1, 2))
+	kindBytes := "aAbBzZ09_-."
+	runes := []rune("aAbBzZ09 _-./%'\"\\äÄß\u0301\u00a0\u200bя中\ud7ff\ue000\ufffd\U00010000😀\U0010ffff")
+	keys := make([]ledger.Key, 0, 2000)
+	for len(keys) < cap(keys) {
+		var kind, id strings.Builder
+		for range 1 + random.IntN(4) {
+			kind.WriteByte(kindBytes[random.IntN(len(kindBytes))])
+		}
+		for range 1 + random.IntN(5) {
+			id.WriteRune(runes[random.IntN(len(runes))])
+		}
+		if k := (ledger.Key{Kind: ledger.Kind(kind.String()), BizID: ledger.BizID(id.String())}); k.Validate() == nil {
+			keys = append(keys, k)
+		}
+	}
+	for _, id := range oddBizIDs {
+		keys = append(keys, ledger.Key{Kind: "a", BizID: id})
+	}
+	return keys
+}
+
+func TestShardsAndOrderAreTheSameInSQL(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	keys := keysForComparison()
+	slices.SortFunc(keys, ledger.Key.Compare)
+	keys = slices.Compact(keys)
+	var kinds, ids []string
+	for _, i := range rand.New(rand.NewPCG(3, 4)).Perm(len(keys)) {
+		kinds, ids = append(kinds, string(keys[i].Kind)), append(ids, string(keys[i].BizID))
+	}
+	rows, err := pool.Query(t.Context(), `
+		select k.kind, k.biz_id, taskledger.shard_of(k.biz_id)::integer
+		  from unnest($1::text::text[], $2::text::text[]) as k(kind, biz_id)
+		 order by k.kind collate "C", k.biz_id collate "C"`, ledger.TextArray(kinds), ledger.TextArray(ids))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inSQL []ledger.Key
+	shards := map[ledger.Shard]int{}
+	var k ledger.Key
+	var shard ledger.Shard
+	_, err = pgx.ForEachRow(rows, []any{(*string)(&k.Kind), (*string)(&k.BizID), (*int)(&shard)}, func() error {
+		inSQL = append(inSQL, k)
+		if shard != k.BizID.Shard() || shard.Validate() != nil {
+			t.Errorf("%q is in shard %d in SQL and %d in Go", k.BizID, shard, k.BizID.Shard())
+		}
+		shards[shard]++
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(keys, inSQL); diff != "" {
+		t.Errorf("order (-Go +SQL):\n%s", diff)
+	}
+	if len(shards) != ledger.Shards {
+		t.Errorf("%d keys are spread over %d shards", len(keys), len(shards))
+	}
+}
+
+// The shard is part of the wire format; these values never change.
+func TestShardsStayWhatTheyWere(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[ledger.BizID]ledger.Shard{"1": 56, "order-42": 12, "订单": 32} {
+		if got := id.Shard(); got != want {
+			t.Errorf("shard of %q is %d, was %d", id, got, want)
+		}
+	}
+}
