@@ -128,6 +128,23 @@ func Encode(e ledger.Event, payload []byte, source string, generation int) (*nat
 	return &nats.Msg{Subject: channel.of(text), Header: header, Data: payload}, nil
 }
 
+// Size returns how many bytes of the stream a message takes: what counts against MaxBytes.
+func Size(m *nats.Msg) int64 {
+	const (
+		record    = 22 + 4 + 8 // length, sequence, time and lengths; checksum
+		firstLine = len("NATS/1.0\r\n")
+		separator = len(": \r\n")
+		lastLine  = len("\r\n")
+	)
+	n := record + len(m.Subject) + len(m.Data) + firstLine + lastLine
+	for name, values := range m.Header {
+		for _, value := range values {
+			n += len(name) + len(value) + separator
+		}
+	}
+	return int64(n)
+}
+
 // traceparentOf returns what the producer left, if it can be passed on. A value far too long to
 // be a trace context is left out, so that it cannot keep the event from being published.
 func traceparentOf(e ledger.Event) (string, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -79,6 +80,36 @@ func (e *ForeignError) Error() string {
 		Name, e.Found, e.Want)
 }
 
+// UnsuitableError says that the stream exists with settings under which messages vanish that
+// nobody has read.
+type UnsuitableError struct{ Reasons []string }
+
+func (e *UnsuitableError) Error() string {
+	return fmt.Sprintf("stream %s cannot be used: %s: edit the stream, or delete it and let it be made again", Name, strings.Join(e.Reasons, "; "))
+}
+
+// unsuitable lists what must not be, whatever an operator wants.
+func unsuitable(c jetstream.StreamConfig) []string {
+	var reasons []string
+	for _, r := range []struct {
+		wrong bool
+		text  string
+	}{
+		{!slices.Contains(c.Subjects, AllSubjects), "it does not take the subjects " + AllSubjects},
+		{c.Retention != jetstream.LimitsPolicy, "its retention is not limits"},
+		{c.Discard != jetstream.DiscardNew, "it discards old messages when it is full"},
+		{c.MaxMsgsPerSubject > 0, "it limits the messages of a subject"},
+		{c.NoAck, "it does not acknowledge"},
+		{c.Sealed, "it is sealed"},
+		{len(c.Sources) > 0 || c.Mirror != nil, "it takes messages from other streams"},
+	} {
+		if r.wrong {
+			reasons = append(reasons, r.text)
+		}
+	}
+	return reasons
+}
+
 // settings is the whole stream as we would create it.
 func (c Config) settings(installation string) jetstream.StreamConfig {
 	c = c.WithDefaults()
@@ -99,7 +130,8 @@ func (c Config) settings(installation string) jetstream.StreamConfig {
 
 // Ensure returns the stream of an installation and creates it if it is missing. It is safe to
 // call at once from many processes. One that exists is never changed, see [Drift]; if it
-// belongs to another installation, the error is a [*ForeignError].
+// belongs to another installation, the error is a [*ForeignError]; one that would lose messages is
+// an [*UnsuitableError].
 func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation string) (jetstream.Stream, error) {
 	s, err := js.Stream(ctx, Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -113,6 +145,9 @@ func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation 
 	}
 	if found := s.CachedInfo().Config.Metadata[metadataInstallation]; found != "" && found != installation {
 		return nil, &ForeignError{Found: found, Want: installation}
+	}
+	if reasons := unsuitable(s.CachedInfo().Config); reasons != nil {
+		return nil, &UnsuitableError{Reasons: reasons}
 	}
 	return s, nil
 }
@@ -129,17 +164,12 @@ func Drift(info *jetstream.StreamInfo, c Config, installation string) []string {
 	}
 	slices.Sort(found.Subjects)
 	differ("subjects", found.Subjects, want.Subjects)
-	differ("retention", found.Retention, want.Retention)
-	differ("discard", found.Discard, want.Discard)
 	differ("storage", found.Storage, want.Storage)
 	differ("max age", found.MaxAge, want.MaxAge)
 	differ("max bytes", found.MaxBytes, want.MaxBytes)
 	differ("max messages", found.MaxMsgs, int64(-1))
-	differ("max messages per subject", found.MaxMsgsPerSubject, int64(-1))
 	differ("duplicate window", found.Duplicates, want.Duplicates)
 	differ("replicas", found.Replicas, want.Replicas)
-	differ("no ack", found.NoAck, false)
-	differ("sealed", found.Sealed, false)
 	differ("deny purge", found.DenyPurge, false)
 	differ("installation", found.Metadata[metadataInstallation], installation)
 	return drift

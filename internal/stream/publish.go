@@ -12,6 +12,10 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// ErrBuffered refuses a connection that keeps messages while it is disconnected and sends them
+// later, when the publisher has long given them up.
+var ErrBuffered = errors.New("the NATS connection must have the option nats.ReconnectBufSize(-1)")
+
 // MaxPage is how many messages one call to [Publisher.Publish] takes.
 const MaxPage = 1000
 
@@ -44,7 +48,7 @@ type page struct {
 // disconnected, see [Connect]; another connection is refused. Close it when done.
 func NewPublisher(nc *nats.Conn) (*Publisher, error) {
 	if nc.Opts.ReconnectBufSize >= 0 {
-		return nil, errors.New("the NATS connection must have nats.ReconnectBufSize(-1): what it buffers while disconnected would be sent behind the publisher's back")
+		return nil, ErrBuffered
 	}
 	p := &Publisher{nc: nc, prefix: nc.NewInbox() + "."}
 	sub, err := nc.Subscribe(p.prefix+"*.*", p.acknowledged)
@@ -65,7 +69,7 @@ func (p *Publisher) Close() error {
 	return p.sub.Unsubscribe()
 }
 
-// Publish publishes messages in order and returns what became of each, in their order. It
+// Publish publishes at most [MaxPage] messages in order and returns what became of each, in their order. It
 // waits for all answers, the timeout, ctx, or the loss of the connection; what has no answer
 // by then has an error and may be stored all the same. Set no Reply: the publisher does.
 func (p *Publisher) Publish(ctx context.Context, msgs []*nats.Msg, timeout time.Duration) []Result {
@@ -78,8 +82,12 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*nats.Msg, timeout time.
 	reply := p.prefix + now.id + "."
 	for i, m := range msgs {
 		m.Reply = reply + strconv.Itoa(i)
-		if err := p.nc.PublishMsg(m); err != nil {
-			p.settle(now, i, Result{Err: publishError(err)})
+		err := p.nc.PublishMsg(m)
+		if errors.Is(err, nats.ErrMaxPayload) {
+			p.settle(now, i, Result{Err: &RefusedError{Code: codeMessageTooLarge, Text: err.Error()}})
+		} else if err != nil {
+			p.abandon(now, i, fmt.Errorf("%w: %w", ErrDisconnected, err))
+			break // the rest must not overtake it on a new connection
 		}
 	}
 	deadline := time.NewTimer(timeout)
@@ -101,14 +109,6 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*nats.Msg, timeout time.
 		}
 	}
 	return now.results
-}
-
-// publishError tells a message that is too large for the server from a connection that is away.
-func publishError(err error) error {
-	if errors.Is(err, nats.ErrMaxPayload) {
-		return &RefusedError{Code: codeMessageTooLarge, Text: err.Error()}
-	}
-	return fmt.Errorf("%w: %w", ErrDisconnected, err)
 }
 
 func (p *Publisher) begin(n int) *page {
@@ -155,6 +155,15 @@ func (p *Publisher) acknowledged(m *nats.Msg) {
 	defer p.mu.Unlock()
 	if now := p.page; now != nil && now.id == id && i >= 0 && i < len(now.results) {
 		now.settle(i, result)
+	}
+}
+
+// abandon settles message i and those behind it, which were not sent.
+func (p *Publisher) abandon(now *page, i int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for ; i < len(now.results); i++ {
+		now.settle(i, Result{Err: err})
 	}
 }
 

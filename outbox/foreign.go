@@ -1,0 +1,92 @@
+package outbox
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/known.sql
+var knownSQL string
+
+// gap is a run of sequences that were not acknowledged to this session.
+type gap struct{ from, to uint64 }
+
+// maxInspected bounds how much of a gap is read. A relay leaves at most a few pages behind
+// without a cursor row; what lies beyond is of the same writer.
+const maxInspected = 10_000
+
+// inspect makes sure that every message in a gap is our own, from a page that was given up or
+// from a relay that crashed before its cursor row. If one is not, the error is a
+// [*ForeignWriterError].
+func (s *session) inspect(ctx context.Context, g gap) error {
+	to := min(g.to, g.from+maxInspected-1)
+	found := make(map[uint64]stream.Message)
+	for seq := g.from; seq <= to; seq++ {
+		raw, err := s.stream.GetMsg(ctx, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read message %d: %w", seq, err)
+		}
+		m, err := stream.Decode(raw.Subject, raw.Header, nil)
+		if err != nil {
+			return &ForeignWriterError{Seq: seq, ID: raw.Header.Get("ce-id"), Reason: err.Error()}
+		}
+		if m.Source != s.source {
+			return &ForeignWriterError{Seq: seq, ID: m.ID(), Reason: fmt.Sprintf("its source is %q, ours is %q", m.Source, s.source)}
+		}
+		if found[seq] = m; len(found) == stream.MaxPage {
+			if err := s.known(ctx, found); err != nil {
+				return err
+			}
+			clear(found)
+		}
+	}
+	return s.known(ctx, found)
+}
+
+// known makes sure that messages tell of events in this ledger, as they stand there.
+func (s *session) known(ctx context.Context, messages map[uint64]stream.Message) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	var positions positionArray
+	for _, m := range messages {
+		positions.add(m.Position)
+	}
+	rows, err := s.relay.config.DB.Query(ctx, knownSQL, positions.String())
+	if err != nil {
+		return explain("look events up", err)
+	}
+	defer rows.Close()
+	ids := make(map[ledger.Position]string, len(messages))
+	for rows.Next() {
+		var position int64
+		var kind, id string
+		var version int32
+		var at time.Time
+		if err := rows.Scan(&position, &kind, &id, &version, &at); err != nil {
+			return explain("look events up", err)
+		}
+		e := ledger.Event{Key: ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}, Version: ledger.Version(version), RecordedAt: at}
+		ids[ledger.Position(position)] = e.ID()
+	}
+	if err := rows.Err(); err != nil {
+		return explain("look events up", err)
+	}
+	for seq, m := range messages {
+		if ids[m.Position] != m.ID() {
+			return &ForeignWriterError{Seq: seq, ID: m.ID(), Reason: "this ledger has no such event"}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package outbox
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+var (
+	//go:embed sql/lease_take.sql
+	leaseTakeSQL string
+	//go:embed sql/lease_yield.sql
+	leaseYieldSQL string
+	//go:embed sql/lease_release.sql
+	leaseReleaseSQL string
+)
+
+var errLeaseLost = errors.New("another relay has taken the lease")
+
+// lease is the row that says which relay works. It saves double work and nothing else: two
+// relays that both believe to hold it do no harm, since the cursor lets one of them go on.
+// A row, not a session's lock, so that a pooler in transaction mode is fine.
+type lease struct {
+	db     *pgxpool.Pool
+	holder string
+	ttl    time.Duration
+
+	mu   sync.Mutex
+	note string // for the status: what keeps the holder from working, "" for nothing
+}
+
+func newLease(db *pgxpool.Pool, name string, ttl time.Duration) *lease {
+	return &lease{db: db, holder: name + "/" + strings.ToLower(rand.Text()[:8]), ttl: ttl}
+}
+
+// hostAndProcess names this process for people.
+func hostAndProcess() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s-%d", host, os.Getpid())
+}
+
+// detail is what lease.detail holds.
+type detail struct {
+	Note string `json:"note"`
+}
+
+func (l *lease) detail() *string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.note == "" {
+		return nil
+	}
+	text, _ := json.Marshal(detail{Note: l.note}) // a string always encodes
+	s := string(text)
+	return &s
+}
+
+// remark sets what the next renewal tells the status.
+func (l *lease) remark(note string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.note = note
+}
+
+// take takes or renews the lease and reports whether it is ours.
+func (l *lease) take(ctx context.Context) (bool, error) {
+	var ours bool
+	err := l.db.QueryRow(ctx, leaseTakeSQL, l.holder, l.ttl.Milliseconds(), l.detail()).Scan(&ours)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	return ours, explain("take the lease", err)
+}
+
+// await waits until the lease is ours.
+func (l *lease) await(ctx context.Context) error {
+	for {
+		ours, err := l.take(ctx)
+		if ours || err != nil {
+			return err
+		}
+		if err := pause(ctx, l.ttl/3); err != nil {
+			return err
+		}
+	}
+}
+
+// keep renews the lease until ctx is done, and returns errLeaseLost if it is somebody else's.
+// A database that is away is for the others to notice.
+func (l *lease) keep(ctx context.Context) error {
+	for {
+		if err := pause(ctx, l.ttl/3); err != nil {
+			return nil
+		}
+		attempt, cancel := context.WithTimeout(ctx, l.ttl/3)
+		ours, err := l.take(attempt)
+		cancel()
+		if err == nil && !ours {
+			return errLeaseLost
+		}
+	}
+}
+
+// yield lets another relay try at once what this one cannot do, and leaves word why.
+func (l *lease) yield(ctx context.Context, why error) error {
+	l.remark(why.Error())
+	_, err := l.db.Exec(ctx, leaseYieldSQL, l.holder, *l.detail())
+	return explain("yield the lease", err)
+}
+
+// release gives the lease back.
+func (l *lease) release(ctx context.Context) error {
+	_, err := l.db.Exec(ctx, leaseReleaseSQL, l.holder)
+	return explain("release the lease", err)
+}
+
+// pause waits for d, or returns the error of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}

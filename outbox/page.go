@@ -1,0 +1,151 @@
+package outbox
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/args.sql
+	argsSQL string
+	//go:embed sql/park.sql
+	parkSQL string
+)
+
+// batch is a page of events as messages.
+type batch struct {
+	page     ledger.Page
+	messages []message
+	unfit    []unfit
+}
+
+// message is an event ready to be published.
+type message struct {
+	event ledger.Event
+	msg   *nats.Msg
+	size  int64 // in the stream
+}
+
+// unfit is an event that cannot be made a message.
+type unfit struct {
+	event  ledger.Event
+	reason string
+}
+
+// prepare makes messages of a page. It may run while the page before is being published.
+func (s *session) prepare(ctx context.Context, page ledger.Page) (batch, error) {
+	b := batch{page: page, messages: make([]message, 0, len(page.Events))}
+	args, err := s.args(ctx, page.Events)
+	if err != nil {
+		return batch{}, err
+	}
+	for _, e := range page.Events {
+		source := payloadSource{e.Data, e.Meta}
+		if needsArgs(e) {
+			source = args[e.Position]
+		}
+		b.add(s.encode(e, source))
+	}
+	return b, nil
+}
+
+func (b *batch) add(m message, err error) {
+	if err != nil {
+		b.unfit = append(b.unfit, unfit{event: m.event, reason: err.Error()})
+		return
+	}
+	b.messages = append(b.messages, m)
+}
+
+// payloadSource is where a message's body comes from: stored data, and the meta that says how
+// it is encoded.
+type payloadSource struct{ data, meta []byte }
+
+// encode makes the message for an event. An error lies in the event and will not go away.
+func (s *session) encode(e ledger.Event, body payloadSource) (message, error) {
+	payload, err := ledger.DecodePayload(body.data, body.meta)
+	if err != nil {
+		return message{event: e}, err
+	}
+	msg, err := stream.Encode(e, payload, s.source, s.mark.Generation)
+	if err != nil {
+		return message{event: e}, err
+	}
+	e.Data, e.Meta = nil, nil // only the key is needed from here on
+	return message{event: e, msg: msg, size: stream.Size(msg)}, nil
+}
+
+// needsArgs reports whether the message of e carries the args of version 1.
+func needsArgs(e ledger.Event) bool { return e.Type.WakesWorkers() && e.Version > 1 }
+
+// args returns the args of the tasks that some events make available again, by position.
+func (s *session) args(ctx context.Context, events []ledger.Event) (map[ledger.Position]payloadSource, error) {
+	var positions positionArray
+	for _, e := range events {
+		if needsArgs(e) {
+			positions.add(e.Position)
+		}
+	}
+	if positions.empty() {
+		return nil, nil
+	}
+	rows, err := s.relay.config.DB.Query(ctx, argsSQL, positions.String())
+	if err != nil {
+		return nil, explain("read args", err)
+	}
+	defer rows.Close()
+	args := make(map[ledger.Position]payloadSource)
+	for rows.Next() {
+		var position int64
+		var data, meta *string
+		if err := rows.Scan(&position, &data, &meta); err != nil {
+			return nil, explain("read args", err)
+		}
+		args[ledger.Position(position)] = payloadSource{text(data), text(meta)}
+	}
+	return args, explain("read args", rows.Err())
+}
+
+// text is the bytes of a nullable column.
+func text(s *string) []byte {
+	if s == nil {
+		return nil
+	}
+	return []byte(*s)
+}
+
+// park notes an event that cannot be published, so that it holds up nobody else and is not
+// forgotten either.
+func (s *session) park(ctx context.Context, e ledger.Event, reason string) error {
+	_, err := s.relay.config.DB.Exec(ctx, parkSQL, int64(e.Position), string(e.Kind), string(e.BizID), int64(e.Version), reason)
+	if err != nil {
+		return explain("park "+e.ID(), err)
+	}
+	s.relay.config.Observer.parked(reason)
+	s.relay.config.Logger.ErrorContext(ctx, "relay could not publish an event and parked it", "event", e.ID(), "reason", reason)
+	return nil
+}
+
+// positionArray is an array literal of positions.
+type positionArray struct{ text []byte }
+
+func (a *positionArray) empty() bool { return len(a.text) == 0 }
+
+func (a *positionArray) add(p ledger.Position) {
+	a.text = append(a.text, ',')
+	a.text = strconv.AppendInt(a.text, int64(p), 10)
+}
+
+func (a *positionArray) String() string {
+	if a.empty() {
+		return "{}"
+	}
+	return fmt.Sprintf("{%s}", a.text[1:])
+}

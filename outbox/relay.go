@@ -1,0 +1,132 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/taskledger/taskledger/internal/stream"
+)
+
+// Relay publishes the events of a ledger. Make one with [New], run it once.
+type Relay struct {
+	config    Config
+	js        jetstream.JetStream
+	lease     *lease
+	relieved  time.Time // when the stream's headroom was last looked after
+	pressed   bool      // the stream is short of room
+	suspicion *loss     // a loss found while publishing; the next session makes up for it
+}
+
+// New returns a relay, or an error that names every fault of the configuration. It talks to
+// nobody yet.
+func New(c Config) (*Relay, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c = c.withDefaults()
+	js, err := jetstream.New(c.NATS)
+	if err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	return &Relay{config: c, js: js, lease: newLease(c.DB, c.Name, c.LeaseTTL)}, nil
+}
+
+// goodbye bounds what a relay does after it was told to stop.
+const goodbye = 5 * time.Second
+
+// Run works, or stands by while another relay works, until ctx is done; then it finishes the
+// page in hand, gives the lease back and returns nil.
+//
+// What is away is waited for, for ever: [Observer].Failed and [ReadStatus] tell. It returns an error
+// only when it must not go on: [*ledger.OriginError], [*ForeignWriterError],
+// [*ForeignStreamError], or one that wraps [ledger.ErrNotMigrated].
+func (r *Relay) Run(ctx context.Context) error {
+	publisher, err := stream.NewPublisher(r.config.NATS)
+	if err != nil {
+		return fmt.Errorf("relay: %w", err)
+	}
+	defer publisher.Close()
+	defer r.sayGoodbye(ctx)
+
+	delay := backoff{}
+	for {
+		began := time.Now()
+		err := r.term(ctx, publisher)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case refuses(err):
+			return fmt.Errorf("relay: %w", err)
+		}
+		if time.Since(began) > delay.longest() {
+			delay = backoff{}
+		}
+		if pause(ctx, delay.next()) != nil {
+			return nil
+		}
+	}
+}
+
+func (r *Relay) sayGoodbye(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer cancel()
+	if err := r.lease.release(ctx); err != nil {
+		r.config.Logger.WarnContext(ctx, "relay could not give its lease back; it ends by itself", "error", err)
+	}
+}
+
+// term waits for the lease and works until something is in the way. It returns an error always.
+func (r *Relay) term(ctx context.Context, publisher *stream.Publisher) error {
+	if err := r.lease.await(ctx); err != nil {
+		r.trouble(ctx, err)
+		return err
+	}
+	r.config.Logger.InfoContext(ctx, "relay has the lease", "holder", r.lease.holder)
+	r.config.Observer.leading(true)
+	defer r.config.Observer.leading(false)
+
+	g, held := errgroup.WithContext(ctx)
+	g.Go(func() error { return r.lease.keep(held) })
+	g.Go(func() error {
+		for {
+			if err := r.session(held, publisher); !errors.Is(err, errAgain) {
+				return err
+			}
+		}
+	})
+	err := g.Wait()
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errLeaseLost) {
+		r.trouble(ctx, err)
+		if err := r.lease.yield(ctx, err); err != nil {
+			r.config.Logger.WarnContext(ctx, "relay could not yield its lease", "error", err)
+		}
+	}
+	return err
+}
+
+// trouble tells that something is away.
+func (r *Relay) trouble(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	r.config.Observer.failed(err)
+	r.config.Logger.WarnContext(ctx, "relay cannot work; it tries again", "error", err)
+}
+
+// errAgain ends a session that shall be followed by another at once.
+var errAgain = errors.New("begin a new session")
+
+// backoff doubles from 50 ms to 2 s.
+type backoff struct{ last time.Duration }
+
+func (b backoff) longest() time.Duration { return 2 * time.Second }
+
+func (b *backoff) next() time.Duration {
+	b.last = min(max(2*b.last, 50*time.Millisecond), b.longest())
+	return b.last
+}

@@ -1,0 +1,8 @@
+-- The args of the tasks behind some events: the data of their version 1, with the meta that
+-- says how it is encoded.
+-- $1 positions of the events (array literal). Answers a row per event, in any order.
+-- Locks nothing. Indexes: (position), then the primary key.
+select e.position, f.data::text, f.meta::text
+  from unnest($1::text::bigint[]) p(position)
+  join taskledger.event e on e.position = p.position
+  join taskledger.event f on f.kind = e.kind and f.biz_id = e.biz_id and f.version = 1

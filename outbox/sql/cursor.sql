@@ -1,0 +1,6 @@
+-- The mark of the relay's newest cursor row. Index: primary key, backwards.
+select c.mark::text
+  from taskledger.cursor c
+ where c.reader = 'relay'
+ order by c.n desc
+ limit 1

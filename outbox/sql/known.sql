@@ -1,0 +1,5 @@
+-- Which events stand at some positions.
+-- $1 positions (array literal). Locks nothing. Index: (position).
+select e.position, e.kind, e.biz_id, e.version, e.recorded_at
+  from unnest($1::text::bigint[]) p(position)
+  join taskledger.event e on e.position = p.position

@@ -1,0 +1,18 @@
+-- How long ago, in milliseconds, a message was published at the latest: the age of the oldest
+-- cursor row that knows its sequence, or of the newest row if none does.
+-- $1 created-at of the stream, $2 sequence. Locks nothing. Index: primary key.
+select floor(extract(epoch from clock_timestamp() - r.recorded_at) * 1000)::bigint
+  from (
+   (select c.recorded_at, 1 as preference
+      from taskledger.cursor c
+     where c.reader = 'relay' and c.mark->>'stream_created' = $1::text and (c.mark->>'stream_seq')::bigint >= $2::bigint
+     order by c.n
+     limit 1)
+    union all
+   (select c.recorded_at, 2
+      from taskledger.cursor c
+     where c.reader = 'relay'
+     order by c.n desc
+     limit 1)) r
+ order by r.preference
+ limit 1

@@ -1,0 +1,33 @@
+package outbox
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// scanUnfinished reads a row of unfinished.sql: an event of version 0 if it is the row without
+// one.
+func scanUnfinished(rows pgx.Rows) (e ledger.Event, reached ledger.Position, body payloadSource, err error) {
+	var walked, position *int64
+	var version, attempt *int32
+	var shard *int
+	var kind, id, typ, meta, argsData, argsMeta *string
+	var at *time.Time
+	err = rows.Scan(&walked, &position, &version, &attempt, &shard, &typ, &at, &kind, &id, &meta, &argsData, &argsMeta)
+	if err != nil || walked == nil {
+		return e, 0, body, err
+	}
+	reached = ledger.Position(*walked)
+	if position == nil {
+		return e, reached, body, nil
+	}
+	e = ledger.Event{
+		Position: ledger.Position(*position), Key: ledger.Key{Kind: ledger.Kind(*kind), BizID: ledger.BizID(*id)},
+		Version: ledger.Version(*version), Attempt: ledger.Attempt(*attempt), Shard: ledger.Shard(*shard),
+		Type: ledger.EventType(*typ), RecordedAt: at.UTC(), Meta: text(meta),
+	}
+	return e, reached, payloadSource{text(argsData), text(argsMeta)}, nil
+}
