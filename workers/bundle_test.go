@@ -326,3 +326,27 @@ func atLeast(h func(context.Context, *workers.Job, orderArgs) error, c *workers.
 func (w *worker) status() workers.KindStatus { return w.Status().Kinds[0] }
 
 var errBoom = errors.New("boom")
+
+// outside is an AtLeastOnce handler that does what the tests count, in a transaction of its own.
+func (b *bundle) outside(ctx context.Context, job *workers.Job, _ orderArgs) error {
+	_, err := b.db.Exec(ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt))
+	return err
+}
+
+// allDone waits until n tasks have succeeded.
+func (b *bundle) allDone(n int) {
+	b.t.Helper()
+	b.await(fmt.Sprintf("%d tasks to succeed", n), func() bool {
+		return one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'") == n
+	})
+}
+
+// eachOnce checks that n tasks had exactly one effect each.
+func (b *bundle) eachOnce(n int) {
+	b.t.Helper()
+	total := one[int](b, "select count(*)::integer from effect")
+	distinct := one[int](b, "select count(distinct biz_id)::integer from effect")
+	if total != n || distinct != n {
+		b.t.Errorf("%d effects of %d tasks, want one each of %d", total, distinct, n)
+	}
+}

@@ -1,0 +1,111 @@
+package workers_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/pgserver"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/migrations"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// BenchmarkDrainAtLeastOnce measures how fast a backlog is worked off by a handler that does
+// nothing: head read, handler called, success recorded, message acknowledged.
+func BenchmarkDrainAtLeastOnce(b *testing.B) {
+	drain(b, 130_000, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil },
+		&workers.KindConfig{Slots: 500}))
+}
+
+// BenchmarkDrainExactlyOnce is the same with a handler that inserts one row in its transaction.
+func BenchmarkDrainExactlyOnce(b *testing.B) {
+	drain(b, 30_000, exactly(insertEffect, &workers.KindConfig{Slots: 16}))
+}
+
+// drain works off a backlog of n tasks per iteration and reports tasks per second.
+func drain(b *testing.B, n int, register func(*workers.Pool) error) {
+	world := setupOn(b, durablePool(b))
+	var took time.Duration
+	var before, after runtime.MemStats
+	var allocs, bytes uint64
+	for round := range b.N {
+		world.backlog(round, n)
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		begun := time.Now()
+		w := world.work(workers.Config{Logger: slog.New(slog.DiscardHandler), AckWait: 30 * time.Second}, register)
+		for w.status().Attempts[workers.OutcomeSucceeded] < int64(n) {
+			time.Sleep(time.Millisecond)
+		}
+		took += time.Since(begun)
+		runtime.ReadMemStats(&after)
+		allocs += after.Mallocs - before.Mallocs
+		bytes += after.TotalAlloc - before.TotalAlloc
+		w.stop()
+	}
+	if done := one[int](world, "select count(*)::integer from taskledger.event where type = 'succeeded'"); done != b.N*n {
+		b.Fatalf("%d tasks succeeded, want %d", done, b.N*n)
+	}
+	tasks := float64(b.N * n)
+	b.ReportMetric(tasks/took.Seconds(), "tasks/s")
+	b.ReportMetric(float64(allocs)/tasks, "allocs/task") // of the servers in this process too
+	b.ReportMetric(float64(bytes)/tasks, "B/task")
+	b.ReportMetric(0, "ns/op")
+}
+
+// durablePool is a database of which every commit is synced, unlike those of the tests.
+func durablePool(b *testing.B) *pgxpool.Pool {
+	ctx := context.Background()
+	server := try(pgserver.Start(ctx, pgserver.Config{}))(b)
+	b.Cleanup(func() { _ = server.Close() })
+	if err := migrations.Up(ctx, server.URL("postgres")); err != nil {
+		b.Fatal(err)
+	}
+	config := try(pgxpool.ParseConfig(server.URL("postgres")))(b)
+	config.MaxConns = 24
+	pool := try(pgxpool.NewWithConfig(ctx, config))(b)
+	b.Cleanup(pool.Close)
+	return pool
+}
+
+// backlog enqueues n tasks and publishes their messages.
+func (b *bundle) backlog(round, n int) {
+	b.t.Helper()
+	const page = 5000
+	var entries []ledger.Entry
+	for i := range n {
+		id := ledger.BizID(fmt.Sprintf("%d-%07d", round, i))
+		entries = append(entries, try(order.Entry(id, orderArgs{Amount: i}, nil))(b.t))
+		if len(entries) == page || i == n-1 {
+			try(ledger.EnqueueMany(context.Background(), b.db, entries))(b.t)
+			entries = entries[:0]
+		}
+	}
+	rows := try(b.db.Query(context.Background(), `select position, version, attempt, shard, type::text, recorded_at, biz_id, data::text
+		from taskledger.event where biz_id like $1 order by position`, strconv.Itoa(round)+"-%"))(b.t)
+	var e ledger.Event
+	var data string
+	_, err := pgx.ForEachRow(rows, []any{(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
+		(*string)(&e.Type), &e.RecordedAt, (*string)(&e.BizID), &data}, func() error {
+		e.Kind = order.Name()
+		msg, err := stream.Encode(e, []byte(data), source, 1)
+		if err != nil {
+			return err
+		}
+		_, err = b.js.PublishMsgAsync(msg)
+		return err
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	<-b.js.PublishAsyncComplete()
+}

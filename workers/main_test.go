@@ -1,0 +1,161 @@
+package workers_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// childVariable names the program that the test binary is to run instead of its tests.
+const childVariable = "TASKLEDGER_WORKERS_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(childVariable); name != "" {
+		if err := runChild(name); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// programs are what children do, by name: each registers the handlers of a worker process.
+var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
+	// exactly does its work in the transaction.
+	"exactly": func(p *workers.Pool, _ *pgxpool.Pool) error {
+		return workers.Register(p, order, insertEffect, nil)
+	},
+	// at-least does its work outside of the transaction.
+	"at-least": func(p *workers.Pool, db *pgxpool.Pool) error {
+		return workers.RegisterAtLeastOnce(p, order, func(ctx context.Context, job *workers.Job, _ orderArgs) error {
+			_, err := db.Exec(ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt))
+			return err
+		}, nil)
+	},
+	// killer dies of the task "killer".
+	"killer": func(p *workers.Pool, _ *pgxpool.Pool) error {
+		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			if job.BizID == "killer" {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				select {}
+			}
+			return insertEffect(ctx, tx, job, args)
+		}, &workers.KindConfig{MaxLost: 3})
+	},
+	// slow says "begun", and goes on when its parent has said something.
+	"slow": func(p *workers.Pool, _ *pgxpool.Pool) error {
+		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			if err := insertEffect(ctx, tx, job, args); err != nil {
+				return err
+			}
+			fmt.Println("begun")
+			_, err := bufio.NewReader(os.Stdin).ReadString('\n')
+			return err
+		}, &workers.KindConfig{MaxLost: 3})
+	},
+}
+
+// runChild runs a worker process until it gets SIGTERM, and then prints its status.
+func runChild(name string) error {
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		terminated := make(chan os.Signal, 1)
+		notify(terminated)
+		<-terminated
+		stop()
+	}()
+	db, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	nc, err := stream.Connect(os.Getenv("NATS_URL"))
+	if err != nil {
+		return err
+	}
+	p, err := workers.New(workers.Config{DB: db, NATS: nc, Name: "child", AckWait: ackWait})
+	if err != nil {
+		return err
+	}
+	if err := programs[name](p, db); err != nil {
+		return err
+	}
+	if err := p.Run(ctx); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(p.Status())
+}
+
+// child is a worker process.
+type child struct {
+	*exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// spawn starts a worker process; points are armed crash points.
+func (b *bundle) spawn(name string, points ...string) *child {
+	b.t.Helper()
+	cmd := exec.Command(try(os.Executable())(b.t))
+	cmd.Env = append(os.Environ(), childVariable+"="+name,
+		"DATABASE_URL="+b.db.Config().ConnString(), "NATS_URL="+b.server.URL(),
+		fault.Variable+"="+strings.Join(points, ","))
+	cmd.Stderr = &childLog{b.t}
+	c := &child{Cmd: cmd, in: try(cmd.StdinPipe())(b.t), out: bufio.NewReader(try(cmd.StdoutPipe())(b.t))}
+	if err := cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
+	return c
+}
+
+// killed waits for the child to end and checks that it was killed.
+func (c *child) killed(t testing.TB) {
+	t.Helper()
+	_ = c.Wait()
+	if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+		t.Fatalf("child ended by itself: %v", c.ProcessState)
+	}
+}
+
+// finish has the child stop in order and returns what it has done.
+func (c *child) finish(t testing.TB) workers.KindStatus {
+	t.Helper()
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	var status workers.Status
+	if err := json.NewDecoder(c.out).Decode(&status); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return status.Kinds[0]
+}
+
+type childLog struct{ t testing.TB }
+
+func (l *childLog) Write(text []byte) (int, error) {
+	l.t.Logf("child: %s", text)
+	return len(text), nil
+}
