@@ -29,10 +29,17 @@ func ParseMeta(meta json.RawMessage) (Meta, error) {
 	if err := json.Unmarshal(meta, &m.Extra); err != nil {
 		return Meta{}, &CorruptError{What: "meta", Err: err}
 	}
-	if err := json.Unmarshal(meta, (*plainMeta)(&m)); err != nil {
-		return Meta{}, &CorruptError{What: "meta", Err: err}
-	}
-	for _, name := range []string{"traceparent", "tracestate", "causation", "tags", "encoding"} {
+	// One by one, since decoding into the struct would take "Tags" for "tags".
+	for name, into := range map[string]any{
+		"traceparent": &m.Traceparent, "tracestate": &m.Tracestate, "causation": &m.Causation, "tags": &m.Tags, "encoding": &m.Encoding,
+	} {
+		text, ok := m.Extra[name]
+		if !ok {
+			continue
+		}
+		if err := json.Unmarshal(text, into); err != nil {
+			return Meta{}, &CorruptError{What: "meta: " + name, Err: err}
+		}
 		delete(m.Extra, name)
 	}
 	if len(m.Extra) == 0 {
