@@ -1,0 +1,71 @@
+package projector_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/projector"
+)
+
+// BenchmarkProjector applies 100,000 events that are there already: 50,000 tasks enqueued and
+// succeeded, a thousand at a time.
+func BenchmarkProjector(b *testing.B) {
+	const tasks, group = 50_000, 1000
+	for b.Loop() {
+		b.StopTimer()
+		pool := ledgertest.Pool(b)
+		for i := range tasks / group {
+			enqueueAndSucceed(b, pool, i*group, group)
+		}
+		if _, err := pool.Exec(b.Context(), "vacuum analyze taskledger.event"); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		start := time.Now()
+		project(b, pool)
+		b.ReportMetric(2*tasks/time.Since(start).Seconds(), "events/s")
+	}
+}
+
+// project runs a projector until it has applied everything.
+func project(tb testing.TB, pool *pgxpool.Pool) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
+	p, err := projector.New(projector.Config{DB: pool})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	awaitCaughtUp(tb, pool)
+	cancel()
+	if err := <-done; err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func enqueueAndSucceed(tb testing.TB, pool *pgxpool.Pool, first, n int) {
+	tb.Helper()
+	entries := make([]ledger.Entry, n)
+	finish := make([]ledger.AppendRequest, n)
+	for i := range n {
+		key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprintf("order-%08d", first+i))}
+		entries[i] = ledger.Entry{Key: key, Args: json.RawMessage(`{"customer":17,"percent":10}`)}
+		finish[i] = ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded, Data: json.RawMessage(`{"duration_ms":3}`)}
+	}
+	if _, err := ledger.EnqueueMany(tb.Context(), pool, entries); err != nil {
+		tb.Fatal(err)
+	}
+	for _, r := range ledger.AppendEach(tb.Context(), pool, finish) {
+		if r.Err != nil {
+			tb.Fatal(r.Err)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package projector
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/counts_add.sql
+	countsAddSQL string
+	//go:embed sql/counts_prune.sql
+	countsPruneSQL string
+	//go:embed sql/counts.sql
+	countsSQL string
+)
+
+// Count is how many tasks of a kind are in a state.
+type Count struct {
+	Kind  ledger.Kind  `json:"kind"`
+	State ledger.State `json:"state"`
+	Tasks int64        `json:"tasks"`
+}
+
+// Counts returns the tasks by kind and state, sorted by both, without those that are zero. They
+// are running totals: it costs the same behind ten tasks and behind ten million. It may be as
+// late as [Behind] says.
+func Counts(ctx context.Context, db ledger.DB) ([]Count, error) {
+	rows, err := db.Query(ctx, countsSQL)
+	if err != nil {
+		return nil, explain("read counts", err)
+	}
+	defer rows.Close()
+	counts := []Count{}
+	for rows.Next() {
+		var c Count
+		if err := rows.Scan((*string)(&c.Kind), (*string)(&c.State), &c.Tasks); err != nil {
+			return nil, explain("read counts", err)
+		}
+		counts = append(counts, c)
+	}
+	return counts, explain("read counts", rows.Err())
+}
+
+// total names one running total.
+type total struct {
+	kind  ledger.Kind
+	state ledger.State
+}
+
+// addCounts adds to the running totals what the changes amount to.
+func addCounts(ctx context.Context, tx pgx.Tx, changes []*change) error {
+	deltas := make(map[total]int64)
+	for _, c := range changes {
+		if !c.new() {
+			deltas[total{c.key.Kind, c.before.State}]--
+		}
+		deltas[total{c.key.Kind, c.after.State}]++
+	}
+	var kinds, states, values array
+	for t, delta := range deltas {
+		if delta != 0 {
+			kinds.add(string(t.kind))
+			states.add(string(t.state))
+			values.addInt(delta)
+		}
+	}
+	if kinds.empty() {
+		return nil
+	}
+	rows, err := tx.Query(ctx, countsAddSQL, kinds.String(), states.String(), values.String())
+	if err != nil {
+		return explain("add counts", err)
+	}
+	added, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r totalRow, err error) {
+		err = row.Scan((*string)(&r.kind), (*string)(&r.state), &r.n)
+		return r, err
+	})
+	if err != nil {
+		return explain("add counts", err)
+	}
+	return prune(ctx, tx, added)
+}
+
+// totalRow is one row of a running total.
+type totalRow struct {
+	total
+	n int64
+}
+
+// prune lets every row whose number is a multiple of keep take those before it away, so that
+// each old row is removed exactly once, by the transaction that made it old enough, and no scan
+// begins where removed rows lie.
+func prune(ctx context.Context, tx pgx.Tx, added []totalRow) error {
+	const keep = 256 // as in counts_prune.sql
+	for _, r := range added {
+		if r.n%keep != 0 {
+			continue
+		}
+		if _, err := tx.Exec(ctx, countsPruneSQL, string(r.kind), string(r.state), r.n); err != nil {
+			return explain("prune counts", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,31 @@
+package projector
+
+import (
+	"context"
+	"embed"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// ApplyPage applies one page, as Run does.
+func ApplyPage(ctx context.Context, p *Projector, page ledger.Page) error { return p.apply(ctx, page) }
+
+// Begin is the statement that begins the transaction of a page.
+const Begin = begin
+
+// SQL holds every statement.
+//
+//go:embed sql/*.sql
+var SQL embed.FS
+
+// VerifyIn is Verify in a transaction of the test's own.
+func VerifyIn(ctx context.Context, tx pgx.Tx) (Report, error) { return verify(ctx, tx) }
+
+// SetVerifyBatch sets how many events Verify reads at a time.
+func SetVerifyBatch(n int) (restore func()) {
+	old := verifyBatch
+	verifyBatch = n
+	return func() { verifyBatch = old }
+}

@@ -1,0 +1,22 @@
+-- Tasks, newest first, found by walking the ledger backwards over a bounded number of events.
+-- $1 kind or '', $2 state or '', $3 position before which to begin, $4 how many events to walk
+-- over, $5 how many tasks to answer at most.
+-- Locks nothing. Indexes: (position) of event, primary key of task. Ends as soon as $5 are found.
+select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
+       t.enqueued_at, t.updated_at, coalesce(t.error, '')
+  from (
+   select w.position, w.kind, w.biz_id, w.version
+     from taskledger.event w
+    where w.position < $3::bigint
+    order by w.position desc
+    limit $4::integer) e
+ cross join lateral (
+   select c.kind, c.biz_id, c.shard, c.state, c.version, c.attempt, c.failures, c.enqueued_at, c.updated_at, c.error
+     from taskledger.task c
+    where c.kind = e.kind and c.biz_id = e.biz_id
+    limit 1) t
+ where e.version = 1
+   and ($1::text = '' or e.kind = $1::text)
+   and ($2::text = '' or t.state = nullif($2::text, '')::taskledger.task_state)
+ order by e.position desc
+ limit $5::integer

@@ -1,0 +1,85 @@
+package projector_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// scribble lets several writers append random legal events to few tasks, in transactions of
+// which every fifth is rolled back.
+func scribble(tb testing.TB, pool *pgxpool.Pool, seed uint64, writers, transactions int) {
+	tb.Helper()
+	var group sync.WaitGroup
+	for w := range writers {
+		group.Go(func() {
+			random := rand.New(rand.NewPCG(seed, uint64(w)))
+			for range transactions {
+				if err := transaction(tb.Context(), pool, random); err != nil {
+					tb.Errorf("writer %d: %v", w, err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	if tb.Failed() {
+		tb.FailNow()
+	}
+}
+
+var errRollBack = errors.New("roll back")
+
+func transaction(ctx context.Context, pool *pgxpool.Pool, random *rand.Rand) error {
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		for range 1 + random.IntN(4) {
+			if err := step(ctx, tx, random); err != nil {
+				return err
+			}
+		}
+		if random.IntN(5) == 0 {
+			return errRollBack
+		}
+		return nil
+	})
+	var conflict *ledger.ConflictError
+	if errors.Is(err, errRollBack) || errors.As(err, &conflict) || ledger.Retryable(err) { // deadlocks, as the keys are taken in any order
+		return nil
+	}
+	return err
+}
+
+// step enqueues a task or appends to it whatever may follow.
+func step(ctx context.Context, tx pgx.Tx, random *rand.Rand) error {
+	key := ledger.Key{
+		Kind:  []ledger.Kind{"a", "a.b", "c"}[random.IntN(3)],
+		BizID: ledger.BizID(fmt.Sprintf(`%d "{\},' 🎟`, random.IntN(15))),
+	}
+	task, err := ledger.Load(ctx, tx, key)
+	if errors.Is(err, ledger.ErrUnknownTask) {
+		_, err = ledger.Enqueue(ctx, tx, key, json.RawMessage(`{"a":1}`), nil)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	may := slices.DeleteFunc(ledger.Transitions(), func(t ledger.Transition) bool { return !slices.Contains(t.From, task.State) })
+	if len(may) == 0 {
+		return nil
+	}
+	_, err = ledger.Append(ctx, tx, ledger.AppendRequest{
+		Key: key, Expected: task.Version, Type: may[random.IntN(len(may))].Type,
+		Data: json.RawMessage(fmt.Sprintf(`{"error":{"message":"no \"%d\" {\\} 'é"}}`, random.IntN(1000))),
+	})
+	return err
+}
