@@ -51,6 +51,27 @@ func project(tb testing.TB, pool *pgxpool.Pool) {
 	}
 }
 
+// applyAll applies everything there is, page by page.
+func applyAll(tb testing.TB, pool *pgxpool.Pool, p *projector.Projector) {
+	tb.Helper()
+	feed, err := ledger.OpenFeed(tb.Context(), pool, projector.Reader, &ledger.FeedOptions{PageSize: projector.PageSize(p)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for {
+		page, ok, err := feed.Poll(tb.Context())
+		if err == nil && ok {
+			err = projector.ApplyPage(tb.Context(), p, page)
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if !ok {
+			return
+		}
+	}
+}
+
 func enqueueAndSucceed(tb testing.TB, pool *pgxpool.Pool, first, n int) {
 	tb.Helper()
 	entries := make([]ledger.Entry, n)

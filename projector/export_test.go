@@ -12,6 +12,9 @@ import (
 // ApplyPage applies one page, as Run does.
 func ApplyPage(ctx context.Context, p *Projector, page ledger.Page) error { return p.apply(ctx, page) }
 
+// PageSize returns how many events p applies at a time.
+func PageSize(p *Projector) int { return p.config.PageSize }
+
 // Begin is the statement that begins the transaction of a page.
 const Begin = begin
 
@@ -28,4 +31,11 @@ func SetVerifyBatch(n int) (restore func()) {
 	old := verifyBatch
 	verifyBatch = n
 	return func() { verifyBatch = old }
+}
+
+// SetMaxWalk sets how many events List looks at in one call.
+func SetMaxWalk(n int) (restore func()) {
+	old := maxWalk
+	maxWalk = n
+	return func() { maxWalk = old }
 }

@@ -49,7 +49,7 @@ type Filter struct {
 const MaxList = 1000
 
 // maxWalk is how many events one call of List looks at.
-const maxWalk = 100_000
+var maxWalk = 100_000
 
 func (f Filter) validate() error {
 	switch {

@@ -1,0 +1,106 @@
+package projector_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/projector"
+)
+
+// The usual way of a task, in a backlog that is enqueued together and finishes together, changes
+// no index.
+func TestUpdatesAreHOT(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	const tasks = 2000
+	enqueueAndSucceed(t, pool, 0, tasks)
+	p, err := projector.New(projector.Config{DB: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	applyAll(t, pool, p)
+	var updates, hot int
+	await(t, "statistics of the updates", func() bool {
+		if _, err := pool.Exec(t.Context(), `select pg_stat_force_next_flush()`); err != nil {
+			t.Fatal(err)
+		}
+		if err := pool.QueryRow(t.Context(), `select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables
+			where schemaname = 'taskledger' and relname = 'task'`).Scan(&updates, &hot); err != nil {
+			t.Fatal(err)
+		}
+		return updates >= tasks
+	})
+	if hot != updates {
+		t.Errorf("%d of %d updates were HOT", hot, updates)
+	}
+}
+
+// Under somebody's old snapshot nothing can be vacuumed. Reading the counts, and adding to them,
+// must not step over what has been removed in the meantime.
+func TestHeldSnapshotDoesNotMakeCountsDearer(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	p, err := projector.New(projector.Config{DB: pool, PageSize: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	enqueueAndSucceed(t, pool, 0, 1)
+	applyAll(t, pool, p)
+	holder, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Rollback(context.Background())
+	if _, err := holder.Exec(t.Context(), `select count(*) from taskledger.task_count`); err != nil {
+		t.Fatal(err)
+	}
+	before := blocksOfCounts(t, pool)
+	enqueueAndSucceed(t, pool, 1, 1000)
+	applyAll(t, pool, p)
+
+	var rows, newest int
+	if err := pool.QueryRow(t.Context(), `select count(*), max(n) from taskledger.task_count`).Scan(&rows, &newest); err != nil {
+		t.Fatal(err)
+	}
+	if newest < 1500 || rows > 2*512 {
+		t.Errorf("%d rows are left of totals with %d and more, want at most 512 each", rows, newest)
+	}
+	if after := blocksOfCounts(t, pool); after > before+4 {
+		t.Errorf("reading the counts touches %d blocks after %d additions, %d before", after, newest, before)
+	}
+	check := map[string]bool{}
+	counts, err := projector.Counts(t.Context(), pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range counts {
+		check[string(c.State)] = c.Tasks == 1001
+	}
+	if len(check) != 1 || !check["succeeded"] {
+		t.Errorf("got %v", counts)
+	}
+}
+
+// blocksOfCounts returns how many blocks of tables and indexes reading the counts looks at.
+func blocksOfCounts(t *testing.T, pool *pgxpool.Pool) int {
+	t.Helper()
+	var text []byte
+	if err := pool.QueryRow(t.Context(), "explain (analyze, buffers, format json) "+statement(t, "counts")).Scan(&text); err != nil {
+		t.Fatal(err)
+	}
+	var plans []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	if err := json.Unmarshal(text, &plans); err != nil {
+		t.Fatal(err)
+	}
+	return plans[0].Plan.Hit + plans[0].Plan.Read
+}

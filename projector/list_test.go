@@ -1,0 +1,119 @@
+package projector_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/projector"
+)
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	// The n-th task is of kind n mod 2 and in state n mod 4.
+	ends := []ledger.EventType{"", ledger.EventStarted, ledger.EventSucceeded, ledger.EventBuried}
+	for n := range 40 {
+		key := ledger.Key{Kind: ledger.Kind(fmt.Sprintf("k%d", n%2)), BizID: ledger.BizID(fmt.Sprintf("%02d", (n*7)%40))}
+		if _, err := ledger.Enqueue(t.Context(), pool, key, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if end := ends[n%4]; end != "" {
+			if _, err := ledger.Append(t.Context(), pool, ledger.AppendRequest{Key: key, Expected: 1, Type: end}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	project(t, pool)
+
+	for _, f := range []projector.Filter{
+		{},
+		{Kind: "k1"},
+		{State: ledger.StateAvailable},
+		{State: ledger.StateDead},
+		{Kind: "k1", State: ledger.StateDead},
+		{Kind: "k0", State: ledger.StateDead},
+		{Kind: "absent"},
+	} {
+		var want []ledger.BizID
+		for n := 39; n >= 0; n-- {
+			state := []ledger.State{ledger.StateAvailable, ledger.StateRunning, ledger.StateSucceeded, ledger.StateDead}[n%4]
+			if (f.Kind == "" || f.Kind == ledger.Kind(fmt.Sprintf("k%d", n%2))) && (f.State == "" || f.State == state) {
+				want = append(want, ledger.BizID(fmt.Sprintf("%02d", (n*7)%40)))
+			}
+		}
+		for _, limit := range []int{0, 1, 3} {
+			var have []ledger.BizID
+			for f := (projector.Filter{Kind: f.Kind, State: f.State, Limit: limit}); ; {
+				tasks, next, err := projector.List(t.Context(), pool, f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, task := range tasks {
+					have = append(have, task.BizID)
+				}
+				if next == 0 {
+					break
+				}
+				f.After = next
+			}
+			if diff := cmp.Diff(want, have); diff != "" {
+				t.Errorf("%+v, %d at a time (-want +have):\n%s", f, limit, diff)
+			}
+		}
+	}
+}
+
+// A call that looks at its share of the ledger without finding anything says where to go on.
+func TestListGoesOnWhereItFoundNothing(t *testing.T) {
+	defer projector.SetMaxWalk(10)()
+	pool := ledgertest.Pool(t)
+	if _, err := ledger.Enqueue(t.Context(), pool, ledger.Key{Kind: "rare", BizID: "1"}, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	enqueueAndSucceed(t, pool, 0, 12)
+	project(t, pool)
+	var found []projector.Task
+	calls := 0
+	for f := (projector.Filter{Kind: "rare"}); ; calls++ {
+		tasks, next, err := projector.List(t.Context(), pool, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, tasks...)
+		if f.After = next; next == 0 {
+			break
+		}
+	}
+	if len(found) != 1 || calls != 2 {
+		t.Errorf("found %d tasks after %d further calls, want 1 after 2", len(found), calls)
+	}
+}
+
+func TestListRefusesBadFilters(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	for field, f := range map[string]projector.Filter{
+		"kind":  {Kind: "a b"},
+		"state": {State: "lost"},
+		"limit": {Limit: projector.MaxList + 1},
+		"after": {After: -1},
+	} {
+		_, _, err := projector.List(t.Context(), pool, f)
+		var invalid *ledger.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != field {
+			t.Errorf("%+v: got %v, want an InvalidError about %s", f, err, field)
+		}
+	}
+	for _, row := range ledger.Transitions() {
+		tasks, _, err := projector.List(t.Context(), pool, projector.Filter{State: row.To})
+		if err != nil || !slices.Equal(tasks, []projector.Task{}) {
+			t.Errorf("%s: got %v, %v", row.To, tasks, err)
+		}
+	}
+}

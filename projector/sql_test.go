@@ -1,0 +1,132 @@
+package projector_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/projector"
+)
+
+func statement(tb testing.TB, name string) string {
+	tb.Helper()
+	text, err := fs.ReadFile(projector.SQL, "sql/"+name+".sql")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestEveryStatementPrepares(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	names, err := fs.Glob(projector.SQL, "sql/*.sql")
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	for _, name := range names {
+		name = strings.TrimSuffix(strings.TrimPrefix(name, "sql/"), ".sql")
+		if _, err := conn.Conn().Prepare(t.Context(), name, statement(t, name)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestEveryQueryMode(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			config, err := pgxpool.ParseConfig(ledgertest.URL(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.ConnConfig.DefaultQueryExecMode = mode
+			pool, err := pgxpool.NewWithConfig(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pool.Close()
+			scribble(t, pool, 9, 2, 20)
+			project(t, pool)
+			check(t, pool)
+			if _, _, err := projector.List(t.Context(), pool, projector.Filter{Kind: "a", State: ledger.StateDead, After: 99}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The plans of the statements on the way of every page, made while the tables are empty and kept,
+// as a projector's connection keeps them.
+func TestPlansMadeOnEmptyTables(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	for set := range strings.SplitSeq(projector.Begin, ";") {
+		if strings.Contains(set, "set local") {
+			if _, err := tx.Exec(t.Context(), set); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := tx.Exec(t.Context(), "set local plan_cache_mode to force_generic_plan"); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"tasks_before": "Index Scan using task_pkey on task c",
+		"tasks_update": "Tid Scan on task t",
+		"counts_add":   "Index Scan Backward using task_count_pkey on task_count c",
+		"counts_prune": "Index Scan using task_count_pkey on task_count c",
+	} {
+		plan := explain(t, tx, name)
+		if !strings.Contains(plan, want) || strings.Contains(plan, "Seq Scan on") {
+			t.Errorf("%s: want %s, got\n%s", name, want, plan)
+		}
+	}
+}
+
+// explain returns the plan of a statement with nulls for parameters.
+func explain(t *testing.T, tx pgx.Tx, name string) string {
+	t.Helper()
+	text := statement(t, name)
+	if _, err := tx.Exec(t.Context(), "prepare "+name+" as "+text, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	highest := 0
+	for _, parameter := range regexp.MustCompile(`\$(\d+)::`).FindAllStringSubmatch(text, -1) {
+		var n int
+		fmt.Sscan(parameter[1], &n)
+		highest = max(highest, n)
+	}
+	rows, err := tx.Query(t.Context(), "explain execute "+name+"("+strings.TrimSuffix(strings.Repeat("null,", highest), ",")+")",
+		pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(lines, "\n")
+}
