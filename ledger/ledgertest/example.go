@@ -1,0 +1,36 @@
+package ledgertest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Example is [Pool] for an Example function, which has no test to fail: it panics instead. The
+// function calls done at its end.
+func Example() (pool *pgxpool.Pool, done func()) {
+	e := &example{}
+	return Pool(e), e.done
+}
+
+// example is as much of a test as Pool needs.
+type example struct {
+	testing.TB // nil
+	cleanups   []func()
+}
+
+func (*example) Helper()                      {}
+func (*example) Failed() bool                 { return false }
+func (*example) Context() context.Context     { return context.Background() }
+func (*example) Logf(string, ...any)          {}
+func (*example) Errorf(text string, a ...any) { panic(fmt.Sprintf(text, a...)) }
+func (*example) Fatalf(text string, a ...any) { panic(fmt.Sprintf(text, a...)) }
+func (e *example) Cleanup(f func())           { e.cleanups = append(e.cleanups, f) }
+
+func (e *example) done() {
+	for i := len(e.cleanups) - 1; i >= 0; i-- {
+		e.cleanups[i]()
+	}
+}

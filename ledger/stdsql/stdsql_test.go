@@ -1,0 +1,135 @@
+package stdsql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/ledger/stdsql"
+)
+
+// That every way to enqueue answers and writes the same is tested in package ledger.
+
+func open(t *testing.T) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("pgx", ledgertest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+func TestRows(t *testing.T) {
+	t.Parallel()
+	db := stdsql.Wrap(open(t))
+	rows, err := db.Query(t.Context(), "select i::text as name, i as number, null as nothing from generate_series(1, $1::integer) i", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fields := rows.FieldDescriptions(); len(fields) != 3 || fields[1].Name != "number" {
+		t.Errorf("fields %v", fields)
+	}
+	var got [][]any
+	for rows.Next() {
+		values, err := rows.Values()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, values)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	want := [][]any{{"1", int64(1), nil}, {"2", int64(2), nil}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	rows.Close()
+	rows.Close() // more than once is fine
+	if fields := rows.FieldDescriptions(); fields != nil {
+		t.Errorf("fields of closed rows: %v", fields)
+	}
+}
+
+func TestExecTellsRowsAffected(t *testing.T) {
+	t.Parallel()
+	db := stdsql.Wrap(open(t))
+	for want, statement := range []string{"create table t (i int)", "insert into t values (1)", "insert into t values (1), (2)"} {
+		tag, err := db.Exec(t.Context(), statement)
+		if err != nil || tag.RowsAffected() != int64(want) {
+			t.Errorf("%s: %q, %v", statement, tag, err)
+		}
+	}
+	rows, err := db.Query(t.Context(), "select i from t order by i")
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil || len(numbers) != 3 {
+		t.Errorf("pgx's collector read %v, %v", numbers, err)
+	}
+}
+
+// otherDriver gives errors as a driver does that is not pgx: only the SQLSTATE is told.
+type otherDriver struct{ stdsql.Querier }
+
+type otherError struct{ code, message string }
+
+func (e *otherError) Error() string    { return e.message }
+func (e *otherError) SQLState() string { return e.code }
+
+func translated(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return fmt.Errorf("other: %w", &otherError{pg.Code, pg.Message})
+	}
+	return err
+}
+
+func (d otherDriver) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	rows, err := d.Querier.QueryContext(ctx, query, args...)
+	return rows, translated(err)
+}
+
+func (d otherDriver) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	result, err := d.Querier.ExecContext(ctx, query, args...)
+	return result, translated(err)
+}
+
+func TestErrorsOfOtherDriversAreUnderstood(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	if _, err := db.ExecContext(t.Context(), "drop schema taskledger cascade"); err != nil {
+		t.Fatal(err)
+	}
+	wrapped := stdsql.Wrap(otherDriver{db})
+	_, enqueuing := ledger.Enqueue(t.Context(), wrapped, ledger.Key{Kind: "k", BizID: "1"}, nil, nil)
+	_, executing := wrapped.Exec(t.Context(), "select 1/0")
+	for code, err := range map[string]error{"42P01": enqueuing, "22012": executing} {
+		var pg *pgconn.PgError
+		var other *otherError
+		if !errors.As(err, &pg) || pg.Code != code {
+			t.Errorf("%v: no SQLSTATE %s", err, code)
+		}
+		if !errors.As(err, &other) || other.code != code {
+			t.Errorf("%v: the driver's own error is gone", err)
+		}
+	}
+	if !errors.Is(enqueuing, ledger.ErrNotMigrated) {
+		t.Errorf("%v, want ErrNotMigrated", enqueuing)
+	}
+}
