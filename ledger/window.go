@@ -23,9 +23,6 @@ type edge struct {
 	bound    string
 }
 
-// nothingSeen is the edge before the first transaction.
-var nothingSeen = edge{snapshot: "3:3:", top: 0, bound: "3"}
-
 // place is where a reader stands: behind it everything visible in seen and, if a window is
 // open, those of its events up to after.
 type place struct {

@@ -1,0 +1,45 @@
+# Self-documenting: `make` lists the targets.
+.DEFAULT_GOAL := help
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: check
+check: ## What CI runs: format, vet, staticcheck, tests
+	.ci/run
+
+.PHONY: test
+test: ## All tests, with servers of their own
+	go test ./...
+
+.PHONY: race
+race: ## All tests under the race detector
+	go test -race ./...
+
+.PHONY: torture
+torture: ## The feed's race with many more transactions
+	go test ./ledger -run TestFeedRace -v -timeout 30m -race-transactions 20000
+
+.PHONY: fuzz
+fuzz: ## Every fuzz target for 30 seconds
+	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep ^Fuzz); do \
+		go test $$p -run '^$$' -fuzz "^$$f$$" -fuzztime 30s || exit 1; done; done
+
+.PHONY: lint
+lint: ## staticcheck, and golangci-lint if it is installed
+	go run $(STATICCHECK) ./...
+	@if command -v golangci-lint >/dev/null; then golangci-lint run; else echo 'golangci-lint is not installed: skipped'; fi
+
+.PHONY: schema
+schema: ## Rewrite migrations/schema.sql after a new migration
+	go test ./migrations -run TestSchema -update
+
+.PHONY: demo
+demo: ## Play the shop, make trouble, prove the outcome
+	go run ./cmd/taskledger demo --once
+
+.PHONY: build
+build: ## Build bin/taskledger
+	CGO_ENABLED=0 go build -trimpath -o bin/taskledger ./cmd/taskledger
