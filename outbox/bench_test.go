@@ -3,9 +3,11 @@ package outbox_test
 import (
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
 )
 
 const backlog = 200_000
@@ -26,8 +28,16 @@ func BenchmarkRelay(b *testing.B) {
 			}
 		}
 		b.StartTimer()
-		r := s.relay()
-		s.settle()
+		var published atomic.Int64
+		done := make(chan struct{})
+		r := s.relay(func(c *outbox.Config) {
+			c.Observer = &outbox.Observer{Published: func(n int) {
+				if published.Add(int64(n)) == backlog {
+					close(done)
+				}
+			}}
+		})
+		<-done
 		b.StopTimer()
 		r.end()
 		if got := s.state().Msgs; got != backlog {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -245,21 +246,27 @@ func (b *bundle) deliveries() []delivery {
 }
 
 // check is what must hold after everything: each committed event is on the stream at least
-// once, or parked; nothing else is; and the events of a task appear first in their order.
+// once, or parked; nothing else is; and the events of a task appear first in their order. After
+// a loss, the order is that among what was published since.
 func (b *bundle) check() []delivery {
 	b.t.Helper()
 	all := b.deliveries()
 	onStream := make(map[string]bool)
-	last := make(map[ledger.Key]ledger.Version)
+	appeared := make(map[string]bool)
+	last := make(map[string]ledger.Version)
 	for _, d := range all {
-		if onStream[d.ID()] {
+		onStream[d.ID()] = true
+		id := d.header.Get(nats.MsgIdHdr)
+		if appeared[id] {
 			continue
 		}
-		onStream[d.ID()] = true
-		if d.Version <= last[d.Key] {
-			b.t.Errorf("%s appears after version %d", d.ID(), last[d.Key])
+		appeared[id] = true
+		generation := id[strings.LastIndex(id, "#"):]
+		task := generation + d.Key.String()
+		if d.Version <= last[task] {
+			b.t.Errorf("%s appears after version %d", id, last[task])
 		}
-		last[d.Key] = d.Version
+		last[task] = d.Version
 	}
 	parked := b.parked()
 	events := 0

@@ -153,6 +153,9 @@ func (s *session) diagnoseBack(ctx context.Context) error {
 
 // idAt returns the message id at a sequence, "" if there is no message.
 func (s *session) idAt(ctx context.Context, seq uint64) (string, error) {
+	if seq == 0 {
+		return "", nil
+	}
 	msg, err := s.stream.GetMsg(ctx, seq)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):

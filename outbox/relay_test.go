@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -19,4 +20,8 @@ func TestRelayPublishesEverything(t *testing.T) {
 	if got := len(b.check()); got != 1803 {
 		t.Errorf("%d messages on the stream, want 1803", got)
 	}
+}
+
+func orderKey(i int) ledger.Key {
+	return ledger.Key{Kind: "coupon.send", BizID: ledger.BizID("order-" + strconv.Itoa(i))}
 }
