@@ -136,9 +136,15 @@ func (b *bundle) enqueue(id string) ledger.Key {
 
 func (b *bundle) enqueueMany(n int) {
 	b.t.Helper()
+	b.enqueueRound("o", n)
+}
+
+// enqueueRound makes tasks <round>-0000, -0001 and so on.
+func (b *bundle) enqueueRound(round string, n int) {
+	b.t.Helper()
 	var entries []ledger.Entry
 	for i := range n {
-		entries = append(entries, try(order.Entry(ledger.BizID(fmt.Sprintf("o-%04d", i)), orderArgs{Amount: i}, nil))(b.t))
+		entries = append(entries, try(order.Entry(ledger.BizID(fmt.Sprintf("%s-%04d", round, i)), orderArgs{Amount: i}, nil))(b.t))
 	}
 	try(ledger.EnqueueMany(b.context(), b.db, entries))(b.t)
 }

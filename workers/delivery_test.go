@@ -1,0 +1,294 @@
+package workers_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// unanswered is how many messages of the consumer nobody has answered or has yet to get.
+func (b *bundle) unanswered() int {
+	b.t.Helper()
+	c := try(b.js.Consumer(b.context(), stream.Name, stream.Durable(order.Name())))(b.t)
+	info := try(c.Info(b.context()))(b.t)
+	return info.NumAckPending + int(info.NumPending)
+}
+
+// again publishes the message of an event once more, under another message id.
+func (b *bundle) again(e ledger.Event) {
+	b.t.Helper()
+	b.generation.Add(1)
+	b.publish(e)
+}
+
+// Two workers run the same task at once: one commits, the other is fenced and rolls back.
+func TestTwoWorkersWithTheSameMessage(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var inside atomic.Int32
+	both := make(chan struct{})
+	handler := exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		inside.Add(1)
+		<-both
+		return insertEffect(ctx, tx, job, args)
+	}, nil)
+	config := workers.Config{AckWait: 20 * time.Second} // no start is recorded meanwhile, which would be a claim
+	first, second := b.work(config, handler), b.work(config, handler)
+	k := b.enqueue("o-1")
+	b.publish(b.history(k)[0])
+	b.await("a handler", func() bool { return inside.Load() == 1 })
+	b.await("the other worker's handler", func() bool {
+		b.again(b.history(k)[0]) // whoever has the task in hand adopts it
+		return inside.Load() == 2
+	})
+	close(both)
+	b.await("both to end", func() bool { return first.status().InHand+second.status().InHand == 0 })
+	b.oneEffect(k)
+	attempts := map[workers.Outcome]int64{}
+	for _, w := range []*worker{first, second} {
+		for o, n := range w.status().Attempts {
+			attempts[o] += n
+		}
+	}
+	if attempts[workers.OutcomeSucceeded] != 1 || attempts[workers.OutcomeFenced] != 1 {
+		t.Errorf("attempts %v, want one to succeed and one to be fenced", attempts)
+	}
+	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+}
+
+// Messages that come again while their task runs are adopted, and answered with the first one.
+func TestRedeliveryIsAdopted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var runs atomic.Int32
+	release := make(chan struct{})
+	w := b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		runs.Add(1)
+		<-release
+		return insertEffect(ctx, tx, job, args)
+	}, nil))
+	k := b.enqueue("o-1")
+	b.publish(b.history(k)[0])
+	b.await("the handler", func() bool { return runs.Load() == 1 })
+	for range 5 {
+		b.again(b.history(k)[0])
+	}
+	b.await("adoption", func() bool { return w.status().Adopted == 5 })
+	b.awaitState(k, ledger.StateRunning) // it has outlived StartedAfter: the start is on record
+	close(release)
+	b.awaitState(k, ledger.StateSucceeded)
+	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+	if runs.Load() != 1 {
+		t.Errorf("the handler ran %d times", runs.Load())
+	}
+	b.oneEffect(k)
+	want := []ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventSucceeded}
+	if diff := cmp.Diff(want, b.types(k)); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// A handler that fails makes its task available again by an event of its own, whose message
+// often arrives while the attempt is still ending. It must not share that attempt's fate.
+func TestReleaseOvertakesTheEndOfItsAttempt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	const tasks = 200
+	b.enqueueMany(tasks)
+	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		if err := insertEffect(ctx, tx, job, args); err != nil {
+			return err
+		}
+		if job.Attempt < 4 {
+			return errBoom
+		}
+		return nil
+	}, nil))
+	b.allDone(tasks)
+	b.eachOnce(tasks)
+	if n := one[int](b, "select count(*)::integer from effect where attempt = 4"); n != tasks {
+		t.Errorf("%d of %d tasks were done at the fourth attempt", n, tasks)
+	}
+}
+
+// What the ledger does not have is refused, whoever says it happened.
+func TestGhosts(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.work(workers.Config{}, exactly(insertEffect, nil))
+	k := b.enqueue("o-1")
+	real := b.history(k)[0]
+
+	unknown := real
+	unknown.BizID = "o-2" // the transaction that enqueued it was undone
+	moved := real
+	moved.RecordedAt = moved.RecordedAt.Add(-time.Microsecond) // the ledger issued its version again
+	future := real
+	future.Version, future.Type = 2, ledger.EventReleased // a fail-over lost it
+	for i, ghost := range []ledger.Event{unknown, moved, future} {
+		msg := try(stream.Encode(ghost, real.Data, source, i+1))(t)
+		try(b.js.PublishMsg(b.context(), msg))(t)
+	}
+	b.await("the ghosts to be refused", func() bool { return w.status().Ghosts == 3 })
+	b.await("the terminations", func() bool { return b.unanswered() == 0 })
+	if n := one[int](b, "select count(*)::integer from effect"); n != 0 {
+		t.Errorf("ghosts had %d effects", n)
+	}
+	b.publish(real)
+	b.awaitState(k, ledger.StateSucceeded)
+	b.oneEffect(k)
+}
+
+// A message that is none of ours is refused, and in nobody's way.
+func TestMalformedMessages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.work(workers.Config{}, exactly(insertEffect, nil))
+	for _, header := range []nats.Header{nil, {"ce-specversion": {"1.0"}}, {"Status": {"408"}}} {
+		try(b.js.PublishMsg(b.context(), &nats.Msg{Subject: "ledger.0.enqueued.test.order", Header: header, Data: []byte("{}")}))(t)
+	}
+	b.await("the messages to be refused", func() bool { return w.status().Malformed == 3 })
+	k := b.enqueue("o-1")
+	b.publish(b.history(k)[0])
+	b.awaitState(k, ledger.StateSucceeded)
+	b.await("the answers", func() bool { return b.unanswered() == 0 })
+}
+
+// Somebody cancels the task while its handler runs: the handler's writes are rolled back, and
+// once its start is to be recorded, its context tells it.
+func TestCancelledWhileRunning(t *testing.T) {
+	t.Parallel()
+	for name, startedAfter := range map[string]time.Duration{"before its start is recorded": 50 * time.Millisecond, "at the commit": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			running, cancelled := make(chan struct{}), make(chan struct{})
+			var cause error
+			w := b.work(workers.Config{AckWait: 10 * time.Second}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				if err := insertEffect(ctx, tx, job, args); err != nil {
+					return err
+				}
+				close(running)
+				<-cancelled
+				if startedAfter > 0 {
+					<-ctx.Done()
+					cause = context.Cause(ctx)
+				}
+				return nil
+			}, &workers.KindConfig{StartedAfter: startedAfter}))
+			k := b.enqueue("o-1")
+			<-running
+			try(ledger.Append(b.context(), b.db, ledger.AppendRequest{
+				Key: k, Expected: b.task(k).Version, Type: ledger.EventCancelled, Actor: "a person", Data: json.RawMessage(`{"reason":"changed my mind"}`),
+			}))(t)
+			close(cancelled)
+			b.await("the attempt to be fenced", func() bool { return w.status().Attempts[workers.OutcomeFenced] == 1 })
+			b.await("the acknowledgement", func() bool { return w.status().InHand == 0 && b.unanswered() == 0 })
+			if n := b.effects(k); n != 0 {
+				t.Errorf("%d effects of a cancelled task", n)
+			}
+			if startedAfter > 0 && cause != workers.ErrFenced {
+				t.Errorf("the handler's context was cancelled because of %v", cause)
+			}
+			if s := b.task(k).State; s != ledger.StateCancelled {
+				t.Errorf("the task is %s", s)
+			}
+		})
+	}
+}
+
+// Successes are recorded in groups; one that conflicts, and one whose key somebody's open
+// transaction holds, harm nobody else.
+func TestGroupWithAConflictAndALock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	const tasks = 20
+	var inside atomic.Int32
+	release := make(chan struct{})
+	w := b.work(workers.Config{AckWait: 10 * time.Second}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+		inside.Add(1)
+		<-release
+		return b.outside(ctx, job, args)
+	}, &workers.KindConfig{StartedAfter: 5 * time.Second}))
+	b.enqueueMany(tasks)
+	b.await("all handlers", func() bool { return inside.Load() == tasks })
+
+	cancel := func(id ledger.BizID) ledger.AppendRequest {
+		return ledger.AppendRequest{Key: ledger.Key{Kind: order.Name(), BizID: id}, Expected: 1, Type: ledger.EventCancelled}
+	}
+	try(ledger.Append(b.context(), b.db, cancel("o-0003")))(t)
+	holder := try(b.db.Begin(b.context()))(t)
+	try(ledger.Append(b.context(), holder, cancel("o-0005")))(t)
+	close(release)
+	b.allDone(tasks - 2)
+	if w.status().Attempts[workers.OutcomeFenced] != 1 {
+		t.Errorf("attempts: %v, want one fenced", w.status().Attempts)
+	}
+	if err := holder.Rollback(b.context()); err != nil {
+		t.Fatal(err)
+	}
+	b.allDone(tasks - 1)
+	b.eachOnce(tasks) // the cancelled one had its effect, too: it is outside
+	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+	if inside.Load() != tasks {
+		t.Errorf("%d runs of %d tasks", inside.Load(), tasks)
+	}
+}
+
+// Many workers, duplicates of everything, tasks that fail now and then: one effect each.
+func TestCrowd(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	const tasks = 300
+	handler := exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		if err := insertEffect(ctx, tx, job, args); err != nil {
+			return err
+		}
+		if job.Attempt == 1 && args.Amount%7 == 0 {
+			return fmt.Errorf("boom %d", args.Amount)
+		}
+		return nil
+	}, &workers.KindConfig{Slots: 4})
+	for range 3 {
+		b.work(workers.Config{}, handler)
+	}
+	var duplicates sync.WaitGroup
+	b.enqueueMany(tasks)
+	duplicates.Go(func() {
+		for e, err := range ledger.Read(b.context(), b.db, 0, tasks) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if e.Type.WakesWorkers() {
+				msg, err := stream.Encode(e, e.Data, source, 77)
+				if err == nil {
+					_, err = b.js.PublishMsg(b.context(), msg)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	duplicates.Wait()
+	b.allDone(tasks)
+	b.eachOnce(tasks)
+	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+}

@@ -1,0 +1,9 @@
+package workers
+
+// Statements are those of this package, by file name.
+var Statements = map[string]string{
+	"heads.sql":       headsSQL,
+	"lease_renew.sql": leaseRenewSQL,
+	"lease_end.sql":   leaseEndSQL,
+	"lease_sweep.sql": leaseSweepSQL,
+}

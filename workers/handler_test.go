@@ -1,0 +1,277 @@
+package workers_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// failedData is what a failed event says.
+type failedData struct {
+	Error struct{ Message, Type, Stack string } `json:"error"`
+}
+
+// failures returns the data of a task's failed events.
+func (b *bundle) failures(k ledger.Key) []failedData {
+	b.t.Helper()
+	var all []failedData
+	for _, e := range b.history(k) {
+		if e.Type == ledger.EventFailed {
+			var d failedData
+			if err := json.Unmarshal(e.Data, &d); err != nil {
+				b.t.Fatal(err)
+			}
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// A handler that misbehaves at its first attempt and not at its second: the first leaves
+// nothing but a failed event, the second is done once.
+func TestHandlerThatMisbehavesOnce(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		misbehave func(ctx context.Context, tx pgx.Tx) error
+		message   string // of the failed event
+		config    workers.KindConfig
+	}{
+		"error":    {func(context.Context, pgx.Tx) error { return errBoom }, "boom", workers.KindConfig{}},
+		"panic":    {func(context.Context, pgx.Tx) error { panic("at the disco") }, "panic: at the disco", workers.KindConfig{}},
+		"nil map":  {func(context.Context, pgx.Tx) error { var m map[int]int; m[1] = 1; return nil }, "panic: assignment to entry in nil map", workers.KindConfig{}},
+		"goexit":   {func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, "runtime.Goexit", workers.KindConfig{}},
+		"nul":      {func(context.Context, pgx.Tx) error { return errors.New("a\x00b\xff") }, "a\uFFFDb\uFFFD", workers.KindConfig{}},
+		"swallows": {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, "swallowed", workers.KindConfig{}},
+		"open rows": {func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Query(ctx, "select generate_series(1, 9999)")
+			return err
+		}, "rows", workers.KindConfig{}},
+		"deferred": {func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "insert into strict values (1), (1)")
+			return err
+		}, "strict_pkey", workers.KindConfig{}},
+		"heeds":      {func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return context.Cause(ctx) }, "timed out after 100ms", workers.KindConfig{Timeout: 100 * time.Millisecond}},
+		"sleeps":     {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select pg_sleep(60)"); return err }, "timed out after 100ms", workers.KindConfig{Timeout: 100 * time.Millisecond}},
+		"ignores":    {func(ctx context.Context, _ pgx.Tx) error { <-ctx.Value(neverKey{}).(chan struct{}); return nil }, "the handler did not return", workers.KindConfig{Timeout: 100 * time.Millisecond}},
+		"ends it":    {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, workers.ErrNotYours.Error(), workers.KindConfig{}},
+		"bad result": {func(ctx context.Context, tx pgx.Tx) error { return ctxJob(ctx).Result(make(chan int)) }, "result", workers.KindConfig{}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.exec("create table strict (i integer, constraint strict_pkey primary key (i) deferrable initially deferred)")
+			b.relay()
+			var calls atomic.Int32
+			never := make(chan struct{}) // as far as the test is concerned
+			t.Cleanup(func() { close(never) })
+			w := b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				if err := insertEffect(ctx, tx, job, args); err != nil {
+					return err
+				}
+				if calls.Add(1) == 1 {
+					ctx = context.WithValue(ctx, jobKey{}, job)
+					return test.misbehave(context.WithValue(ctx, neverKey{}, never), tx)
+				}
+				return nil
+			}, &test.config))
+			k := b.enqueue("o-1")
+			b.awaitState(k, ledger.StateSucceeded)
+			b.oneEffect(k)
+			failures := b.failures(k)
+			if len(failures) != 1 || !strings.Contains(failures[0].Error.Message, test.message) {
+				t.Errorf("failures %q, want one that says %q", failures, test.message)
+			}
+			if isPanic := strings.HasPrefix(test.message, "panic"); isPanic != strings.Contains(failures[0].Error.Stack, "handler_test.go") {
+				t.Errorf("stack: %q", failures[0].Error.Stack)
+			}
+			if task := b.task(k); task.Failures != 1 || task.Attempt < 2 {
+				t.Errorf("%d failures in %d attempts", task.Failures, task.Attempt)
+			}
+			if overdue := w.status().Overdue; (overdue == 1) != (name == "ignores") {
+				t.Errorf("%d handlers are overdue", overdue)
+			}
+		})
+	}
+}
+
+type jobKey struct{}
+type neverKey struct{}
+
+func ctxJob(ctx context.Context) *workers.Job { return ctx.Value(jobKey{}).(*workers.Job) }
+
+// A handler that ends its transaction by COMMIT in SQL may have committed what it wrote: doing
+// it again could double it, so a person has to look.
+func TestHandlerThatCommits(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]string{
+		"commit":           "commit",
+		"commit and begin": "commit; begin",
+		"rollback":         "rollback",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				if err := insertEffect(ctx, tx, job, args); err != nil {
+					return err
+				}
+				_, err := tx.Exec(ctx, end)
+				return err
+			}, nil))
+			k := b.enqueue("o-1")
+			b.awaitState(k, ledger.StateDead)
+			if n := b.effects(k); n > 1 {
+				t.Errorf("%d effects", n)
+			}
+			if reason := b.task(k).Error; !strings.Contains(reason, "ended inside the handler") {
+				t.Errorf("buried because of %q", reason)
+			}
+		})
+	}
+}
+
+func TestSavepointsAreTheHandlers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		if err := insertEffect(ctx, tx, job, args); err != nil {
+			return err
+		}
+		err := pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error {
+			if err := insertEffect(ctx, inner, job, args); err != nil {
+				return err
+			}
+			return errBoom
+		})
+		if !errors.Is(err, errBoom) {
+			return err
+		}
+		return job.Result(map[string]int{"amount": args.Amount})
+	}, nil))
+	k := b.enqueue("o-1")
+	b.awaitState(k, ledger.StateSucceeded)
+	b.oneEffect(k)
+	if diff := cmp.Diff(`{"amount":7}`, string(b.task(k).Result)); diff != "" {
+		t.Errorf("result (-want +got):\n%s", diff)
+	}
+}
+
+// After MaxAttempts failures a task is dead, and says why each attempt failed.
+func TestAttemptsUsedUp(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	b.work(workers.Config{}, atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {
+		return errors.New("boom " + string(rune('0'+job.Attempt)))
+	}, &workers.KindConfig{MaxAttempts: 3}))
+	k := b.enqueue("o-1")
+	b.awaitState(k, ledger.StateDead)
+	want := []ledger.EventType{
+		ledger.EventEnqueued, ledger.EventFailed, ledger.EventReleased, ledger.EventFailed, ledger.EventReleased, ledger.EventBuried,
+	}
+	if diff := cmp.Diff(want, b.types(k)); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	var data struct {
+		Reason string
+		Errors []struct {
+			Attempt int
+			Message string
+		}
+	}
+	if err := json.Unmarshal(b.history(k)[5].Data, &data); err != nil {
+		t.Fatal(err)
+	}
+	var messages []string
+	for i, e := range data.Errors {
+		if e.Attempt != i+1 {
+			t.Errorf("error %d is of attempt %d", i, e.Attempt)
+		}
+		messages = append(messages, e.Message)
+	}
+	if diff := cmp.Diff([]string{"boom 1", "boom 2", "boom 3"}, messages); diff != "" || data.Reason != "attempts used up" {
+		t.Errorf("reason %q, errors (-want +got):\n%s", data.Reason, diff)
+	}
+}
+
+// Args that their kind cannot read are no better at the second attempt.
+func TestArgsThatDoNotDecode(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	b.work(workers.Config{}, exactly(insertEffect, nil))
+	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
+	try(ledger.Enqueue(b.context(), b.db, k, json.RawMessage(`{"amount":"seven"}`), nil))(t)
+	b.awaitState(k, ledger.StateDead)
+	if reason := b.task(k).Error; !strings.Contains(reason, "args of test.order") {
+		t.Errorf("buried because of %q", reason)
+	}
+	if n := b.effects(k); n != 0 {
+		t.Errorf("%d effects", n)
+	}
+}
+
+// Errors that say "try again" are the moment's fault, not the task's.
+func TestRetryableErrorsUseNoAttempt(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(context.Context, *bundle, pgx.Tx) error{
+		"serialization failure": func(ctx context.Context, _ *bundle, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "do $$ begin raise exception 'no' using errcode = '40001'; end $$")
+			return err
+		},
+		"connection lost": func(ctx context.Context, b *bundle, tx pgx.Tx) error {
+			_, err := b.db.Exec(ctx, "select pg_terminate_backend($1::integer)", tx.Conn().PgConn().PID())
+			if err != nil {
+				return err
+			}
+			for err == nil {
+				_, err = tx.Exec(ctx, "select 1")
+			}
+			return errors.New("it hides what happened")
+		},
+		"connection lost unnoticed": func(ctx context.Context, b *bundle, tx pgx.Tx) error {
+			_, err := b.db.Exec(ctx, "select pg_terminate_backend($1::integer)", tx.Conn().PgConn().PID())
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			var calls atomic.Int32
+			w := b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				if err := insertEffect(ctx, tx, job, args); err != nil {
+					return err
+				}
+				if calls.Add(1) <= 3 {
+					return fail(ctx, b, tx)
+				}
+				return nil
+			}, &workers.KindConfig{MaxAttempts: 1, MaxLost: 1}))
+			k := b.enqueue("o-1")
+			b.awaitState(k, ledger.StateSucceeded)
+			b.oneEffect(k)
+			// The first attempt left no trace; the second one was begun by a redelivery, and went on.
+			if task := b.task(k); task.Failures != 0 || task.Attempt != 1 {
+				t.Errorf("%d failures, %d attempts; events: %v", task.Failures, task.Attempt, b.types(k))
+			}
+			if n := w.status().Attempts[workers.OutcomeRetried]; n != 3 {
+				t.Errorf("retried %d times, want 3", n)
+			}
+		})
+	}
+}

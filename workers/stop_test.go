@@ -1,0 +1,124 @@
+package workers_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// A pool that is stopped gives back what it has in hand; that uses no attempt.
+func TestGracefulStop(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	const tasks = 10
+	var inside atomic.Int32
+	var cause atomic.Value
+	w := b.work(workers.Config{StopTimeout: 100 * time.Millisecond, AckWait: 20 * time.Second},
+		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			if err := insertEffect(ctx, tx, job, args); err != nil {
+				return err
+			}
+			inside.Add(1)
+			<-ctx.Done()
+			cause.Store(context.Cause(ctx))
+			return ctx.Err()
+		}, &workers.KindConfig{Slots: 4, MaxAttempts: 1}))
+	b.enqueueMany(tasks)
+	b.await("handlers, and messages behind them", func() bool { return inside.Load() == 4 && w.status().InHand == 8 })
+	w.stop()
+	if w.status().InHand != 0 || w.status().Attempts[workers.OutcomeInterrupted] != 4 {
+		t.Errorf("stopped as %+v", w.status())
+	}
+	if err := cause.Load().(error); !errors.Is(err, workers.ErrStopping) {
+		t.Errorf("handlers were told %v", err)
+	}
+	if n := one[int](b, "select count(*)::integer from taskledger.event where type = 'interrupted'"); n != 4 {
+		t.Errorf("%d interrupted, want 4", n)
+	}
+	if n := one[int](b, "select count(*)::integer from taskledger.lease"); n != 0 {
+		t.Errorf("%d leases left", n)
+	}
+
+	b.work(workers.Config{AckWait: 20 * time.Second}, exactly(insertEffect, &workers.KindConfig{MaxAttempts: 1}))
+	b.allDone(tasks)
+	b.eachOnce(tasks)
+	if n := one[int](b, "select count(*)::integer from taskledger.event where type = 'failed'"); n != 0 {
+		t.Errorf("%d failures", n)
+	}
+}
+
+// A handler that finishes within StopTimeout is not interrupted.
+func TestStopWaitsForHandlers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	running, release := make(chan struct{}), make(chan struct{})
+	w := b.work(workers.Config{}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+		close(running)
+		select {
+		case <-release:
+			return b.outside(ctx, job, args)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}, nil))
+	k := b.enqueue("o-1")
+	<-running
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		w.stop()
+	}()
+	b.enqueue("o-2")
+	close(release)
+	<-stopped
+	if s := b.task(k).State; s != ledger.StateSucceeded {
+		t.Errorf("the task is %s", s)
+	}
+	b.oneEffect(k)
+}
+
+// A handler that ignores that it must stop is left behind: its task is given back, and what it
+// does later cannot be committed.
+func TestStopLeavesBehindWhoDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	running, release := make(chan struct{}), make(chan struct{})
+	ended := make(chan error, 1)
+	w := b.work(workers.Config{StopTimeout: 50 * time.Millisecond}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		if err := insertEffect(ctx, tx, job, args); err != nil {
+			return err
+		}
+		close(running)
+		<-release
+		_, err := tx.Exec(context.WithoutCancel(ctx), "select 1")
+		ended <- err
+		return nil
+	}, nil))
+	k := b.enqueue("o-1")
+	<-running
+	b.awaitState(k, ledger.StateRunning)
+	w.stop()
+	want := []ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted}
+	if diff := cmp.Diff(want, b.types(k)); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	close(release)
+	if err := <-ended; err == nil {
+		t.Error("its transaction is still usable")
+	}
+	if n := b.effects(k); n != 0 {
+		t.Errorf("%d effects", n)
+	}
+	b.await("its slot to be free", func() bool { return w.status().Running == 0 && w.status().Overdue == 0 })
+}
