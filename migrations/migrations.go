@@ -22,12 +22,11 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
-	"github.com/pressly/goose/v3/lock"
 )
 
 // FS holds the migrations, one numbered file each.
 //
-//go:embed *.sql
+//go:embed [0-9]*.sql
 var FS embed.FS
 
 // versionTable is goose's own; it lives beside what it describes.
@@ -161,11 +160,7 @@ func withProvider(ctx context.Context, databaseURL string, f func(*sql.DB, *goos
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	locker, err := lock.NewPostgresSessionLocker()
-	if err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	p, err := goose.NewProvider(goose.DialectCustom, db, FS, goose.WithStore(store), goose.WithSessionLocker(locker))
+	p, err := goose.NewProvider(goose.DialectCustom, db, FS, goose.WithStore(store), goose.WithSessionLocker(sessionLock{}))
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}

@@ -1,0 +1,421 @@
+-- The schema that the migrations make, as pg_dump of PostgreSQL 15 shows it.
+-- Nothing reads this file but a test and people; go test ./migrations -update rewrites it.
+
+CREATE SCHEMA taskledger;
+
+CREATE TYPE taskledger.event_type AS ENUM (
+    'enqueued',
+    'scheduled',
+    'released',
+    'started',
+    'progressed',
+    'succeeded',
+    'failed',
+    'interrupted',
+    'snoozed',
+    'buried',
+    'cancelled',
+    'expired',
+    'discarded'
+);
+
+CREATE TYPE taskledger.task_state AS ENUM (
+    'available',
+    'scheduled',
+    'running',
+    'retrying',
+    'succeeded',
+    'dead',
+    'cancelled',
+    'expired',
+    'discarded'
+);
+
+CREATE FUNCTION taskledger.check_key(kind text, biz_id text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+begin
+  if kind is null or octet_length(kind) > 128 or kind !~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$' then
+    raise exception 'taskledger: invalid kind %', coalesce(quote_literal(left(kind, 140)), 'null')
+      using errcode = 'invalid_parameter_value',
+            hint = 'a kind is 1 to 128 bytes of A-Z a-z 0-9 _ - in words joined by dots';
+  end if;
+  if biz_id is null or octet_length(biz_id) not between 1 and 255 or biz_id ~ '[\u0001-\u001f\u007f-\u009f]' then
+    raise exception 'taskledger: invalid biz_id %', coalesce(quote_literal(left(biz_id, 260)), 'null')
+      using errcode = 'invalid_parameter_value',
+            hint = 'a biz_id is 1 to 255 bytes of UTF-8 without control characters';
+  end if;
+end
+$_$;
+
+CREATE FUNCTION taskledger.check_note(actor text, meta json) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if octet_length(actor) > 255 or actor ~ '[\u0001-\u001f\u007f-\u009f]' then
+    raise exception 'taskledger: invalid actor %', quote_literal(left(actor, 260))
+      using errcode = 'invalid_parameter_value',
+            hint = 'an actor is at most 255 bytes of UTF-8 without control characters';
+  end if;
+  if json_typeof(meta) not in ('object', 'null') then
+    raise exception 'taskledger: meta must be a JSON object, not %', json_typeof(meta)
+      using errcode = 'invalid_parameter_value';
+  end if;
+end
+$$;
+
+CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  max_args constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_args_bytes');
+  max_meta constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes');
+  added_position bigint;
+begin
+  perform taskledger.check_key(enqueue.kind, enqueue.biz_id);
+  perform taskledger.check_note(enqueue.actor, enqueue.meta);
+  if enqueue.run_at is not null then
+    raise exception 'taskledger: run_at is not supported by this version' using errcode = 'feature_not_supported';
+  end if;
+  if octet_length(enqueue.args::text) > max_args then
+    raise exception 'taskledger: args of % bytes are over the limit of %', octet_length(enqueue.args::text), max_args
+      using errcode = 'invalid_parameter_value', hint = 'store the payload elsewhere and enqueue a reference to it';
+  end if;
+  if octet_length(enqueue.meta::text) > max_meta then
+    raise exception 'taskledger: meta of % bytes is over the limit of %', octet_length(enqueue.meta::text), max_meta
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if enqueue.shard not between 0 and 63 then
+    raise exception 'taskledger: shard must be 0 to 63, not %', enqueue.shard using errcode = 'invalid_parameter_value';
+  end if;
+
+  with tx as materialized (
+    select pg_current_xact_id() as xid)
+  insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
+  select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), 'enqueued',
+         enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args,
+         case when json_typeof(enqueue.meta) = 'object' then enqueue.meta end
+    from tx
+      on conflict (kind, biz_id, version) do nothing
+  returning event.position into added_position;
+  if added_position is not null then
+    return query select true, 'available'::taskledger.task_state, 1, true, added_position;
+    return;
+  end if;
+
+  return query
+  select false, taskledger.state_after(head.type), head.version,
+         first.data::text is not distinct from enqueue.args::text, first.position
+    from taskledger.event first
+   cross join lateral (
+      select h.version, h.type from taskledger.event h
+       where h.kind = first.kind and h.biz_id = first.biz_id order by h.version desc limit 1) head
+   where first.kind = enqueue.kind and first.biz_id = enqueue.biz_id and first.version = 1;
+end
+$$;
+
+CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+#variable_conflict use_column
+declare
+  max_args constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_args_bytes');
+  max_meta constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes');
+  entry record;
+  added_positions bigint[];
+begin
+  if json_typeof(entries) is distinct from 'array' then
+    raise exception 'taskledger: entries must be a JSON array' using errcode = 'invalid_parameter_value';
+  end if;
+  for entry in
+    select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->>'shard' as shard
+      from json_array_elements(entries) with ordinality as e(v, i)
+  loop
+    perform taskledger.check_key(entry.kind, entry.biz_id);
+    perform taskledger.check_note(entry.v->>'actor', entry.v->'meta');
+    if octet_length((entry.v->'args')::text) > max_args then
+      raise exception 'taskledger: entry %: args of % bytes are over the limit of %', entry.i, octet_length((entry.v->'args')::text), max_args
+        using errcode = 'invalid_parameter_value', hint = 'store the payload elsewhere and enqueue a reference to it';
+    end if;
+    if octet_length((entry.v->'meta')::text) > max_meta then
+      raise exception 'taskledger: entry %: meta of % bytes is over the limit of %', entry.i, octet_length((entry.v->'meta')::text), max_meta
+        using errcode = 'invalid_parameter_value';
+    end if;
+    if entry.shard is not null and (entry.shard !~ '^[0-9]{1,2}$' or entry.shard::integer > 63) then
+      raise exception 'taskledger: entry %: shard must be 0 to 63', entry.i using errcode = 'invalid_parameter_value';
+    end if;
+    if exists (select from json_object_keys(entry.v) k where k not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor')) then
+      raise exception 'taskledger: entry %: only kind, biz_id, args, meta, shard and actor are supported', entry.i
+        using errcode = 'feature_not_supported';
+    end if;
+  end loop;
+
+  with tx as materialized (
+    select pg_current_xact_id() as xid
+  ), added as (
+    insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
+    select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', w.kind, w.biz_id,
+           coalesce(nullif(w.actor, ''), session_user::text), w.args,
+           case when json_typeof(w.meta) = 'object' then w.meta end
+      from tx
+     cross join (
+       select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
+              (e.v->>'shard')::smallint as shard, e.v->>'actor' as actor
+         from json_array_elements(entries) with ordinality as e(v, i)) w
+     order by w.kind collate "C", w.biz_id collate "C", w.i
+        on conflict (kind, biz_id, version) do nothing
+    returning position)
+  select array_agg(a.position) into added_positions from added a;
+
+  -- A statement of its own: the winner of a race is visible only to a later snapshot.
+  return query
+  select w.kind, w.biz_id, w.nth = 1 and first.position in (select unnest(added_positions)),
+         taskledger.state_after(head.type), head.version,
+         first.data::text is not distinct from w.args::text, first.position
+    from (
+      select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args,
+             row_number() over (partition by e.v->>'kind', e.v->>'biz_id' order by e.i) as nth
+        from json_array_elements(entries) with ordinality as e(v, i)) w
+   cross join lateral (
+      select f.position, f.data from taskledger.event f
+       where f.kind = w.kind and f.biz_id = w.biz_id and f.version = 1) first
+   cross join lateral (
+      select h.version, h.type from taskledger.event h
+       where h.kind = w.kind and h.biz_id = w.biz_id order by h.version desc limit 1) head
+   order by w.i;
+end
+$_$;
+
+CREATE TABLE taskledger.event (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    "position" bigint NOT NULL,
+    version integer NOT NULL,
+    attempt integer NOT NULL,
+    shard smallint NOT NULL,
+    type taskledger.event_type NOT NULL,
+    recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    actor text,
+    data json,
+    meta json
+);
+
+CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) RETURNS SETOF taskledger.event
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  late_rows integer;
+begin
+  return query
+  select late.*
+    from taskledger.late_xids(feed_page.seen, feed_page.seen_bound) x
+   cross join lateral (
+     select e.*
+       from taskledger.event e
+      where (e.xid, e.position) > (x, feed_page.after_position)
+        and (e.xid, e.position) <= (x, feed_page.seen_top)
+      order by e.xid, e.position
+      limit feed_page.how_many) late
+   where pg_visible_in_snapshot(x, feed_page.until)
+   order by late.position
+   limit feed_page.how_many;
+  get diagnostics late_rows = row_count;
+  return query
+  select e.*
+    from taskledger.event e
+   where e.position > greatest(feed_page.after_position, feed_page.seen_top) and e.position <= feed_page.top
+     and pg_visible_in_snapshot(e.xid, feed_page.until)
+   order by e.position
+   limit feed_page.how_many - late_rows;
+end
+$$;
+
+CREATE FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) RETURNS SETOF xid8
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT x.x
+    FROM pg_snapshot_xip(late_xids.seen) x(x)
+ UNION
+  SELECT ((g.g)::text)::xid8 AS g
+    FROM generate_series(((pg_snapshot_xmax(late_xids.seen))::text)::bigint, (((late_xids.seen_bound)::text)::bigint - 1)) g(g);
+END;
+
+CREATE FUNCTION taskledger.origin() RETURNS text
+    LANGUAGE sql STABLE
+    RETURN (((SELECT (c.system_identifier)::text AS system_identifier FROM pg_control_system() c(pg_control_version, catalog_version_no, system_identifier, pg_control_last_modified)) || '/'::text) || (SELECT (d.oid)::text AS oid FROM pg_database d WHERE (d.datname = current_database())));
+
+CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  raise exception 'taskledger.event is append-only: % refused', tg_op
+    using errcode = 'restrict_violation',
+          hint = 'correct a fact by appending another event; history is removed only by archiving';
+end
+$$;
+
+CREATE FUNCTION taskledger.require_appended(appended bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if appended = 0 then
+    raise exception 'taskledger: nothing was appended' using errcode = 'TL001';
+  end if;
+end
+$$;
+
+CREATE FUNCTION taskledger.shard_of(biz_id text) RETURNS smallint
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN (((((('x'::text || substr(md5(biz_id), 1, 8)))::bit(32))::bigint & '4294967295'::bigint) % (64)::bigint))::smallint;
+
+CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskledger.task_state
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
+
+CREATE TABLE taskledger.cursor (
+    reader text NOT NULL COLLATE pg_catalog."C",
+    n bigint NOT NULL,
+    seen pg_snapshot NOT NULL,
+    seen_top bigint NOT NULL,
+    seen_bound xid8 NOT NULL,
+    until pg_snapshot,
+    top bigint,
+    bound xid8,
+    after_position bigint DEFAULT 0 NOT NULL,
+    origin text NOT NULL,
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    mark json,
+    recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
+
+ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME taskledger.event_position_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE taskledger.lease (
+    name text NOT NULL COLLATE pg_catalog."C",
+    holder text NOT NULL,
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    alive_until timestamp with time zone NOT NULL,
+    detail json
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
+
+CREATE VIEW taskledger.outbox AS
+ WITH relay AS (
+         SELECT c.seen,
+            c.seen_top,
+            c.seen_bound,
+            c.until,
+            c.after_position
+           FROM taskledger.cursor c
+          WHERE (c.reader = 'relay'::text)
+          ORDER BY c.n DESC
+         LIMIT 1
+        )
+ SELECT e."position",
+    e.kind,
+    e.biz_id,
+    e.version,
+    e.type,
+    e.recorded_at
+   FROM ((relay r
+     CROSS JOIN LATERAL taskledger.late_xids(r.seen, r.seen_bound) x(x))
+     JOIN taskledger.event e ON ((e.xid = x.x)))
+  WHERE ((e."position" <= r.seen_top) AND ((r.until IS NULL) OR (e."position" > r.after_position) OR (NOT pg_visible_in_snapshot(e.xid, r.until))))
+UNION ALL
+ SELECT e."position",
+    e.kind,
+    e.biz_id,
+    e.version,
+    e.type,
+    e.recorded_at
+   FROM taskledger.event e
+  WHERE ((e."position" > COALESCE(( SELECT r.seen_top
+           FROM relay r), (0)::bigint)) AND (NOT (EXISTS ( SELECT
+           FROM relay r
+          WHERE ((r.until IS NOT NULL) AND (e."position" <= r.after_position) AND pg_visible_in_snapshot(e.xid, r.until))))));
+
+CREATE TABLE taskledger.parked (
+    "position" bigint NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    version integer NOT NULL,
+    reason text NOT NULL,
+    parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+CREATE TABLE taskledger.setting (
+    name text NOT NULL COLLATE pg_catalog."C",
+    value text NOT NULL
+);
+
+CREATE TABLE taskledger.task (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    shard smallint NOT NULL,
+    state taskledger.task_state NOT NULL,
+    aside boolean NOT NULL,
+    version integer NOT NULL,
+    attempt integer NOT NULL,
+    failures integer NOT NULL,
+    enqueued_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    error text
+)
+WITH (fillfactor='50');
+
+CREATE TABLE taskledger.task_count (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    state taskledger.task_state NOT NULL,
+    n bigint NOT NULL,
+    value bigint NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
+
+ALTER TABLE ONLY taskledger.cursor
+    ADD CONSTRAINT cursor_pkey PRIMARY KEY (reader, n);
+
+ALTER TABLE ONLY taskledger.event
+    ADD CONSTRAINT event_pkey PRIMARY KEY (kind, biz_id, version);
+
+ALTER TABLE ONLY taskledger.event
+    ADD CONSTRAINT event_position_key UNIQUE ("position");
+
+ALTER TABLE ONLY taskledger.lease
+    ADD CONSTRAINT lease_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY taskledger.parked
+    ADD CONSTRAINT parked_pkey PRIMARY KEY ("position");
+
+ALTER TABLE ONLY taskledger.setting
+    ADD CONSTRAINT setting_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY taskledger.task_count
+    ADD CONSTRAINT task_count_pkey PRIMARY KEY (kind, state, n);
+
+ALTER TABLE ONLY taskledger.task
+    ADD CONSTRAINT task_pkey PRIMARY KEY (kind, biz_id);
+
+CREATE INDEX event_xid_position ON taskledger.event USING btree (xid, "position");
+
+CREATE INDEX task_aside ON taskledger.task USING btree (kind, biz_id) WHERE aside;
+
+CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger.refuse_change();
