@@ -1,0 +1,8 @@
+// Package demo plays a shop on taskledger, makes trouble while it runs, and proves by SQL that
+// every order got its coupon exactly once.
+//
+// The parent process owns the servers, places the orders and runs the projector. The relay and
+// the workers are child processes of the same binary, so that they can be killed with SIGKILL
+// at named places (package internal/fault) and frozen with SIGSTOP. The coupon table has no
+// unique constraint: a coupon sent twice would be there twice.
+package demo

@@ -1,0 +1,96 @@
+package demo
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+
+	"github.com/taskledger/taskledger/projector"
+)
+
+var (
+	//go:embed sql/proof.sql
+	proofSQL string
+	//go:embed sql/latency.sql
+	latencySQL string
+)
+
+// Report is what happened, read from the tables of the shop and of the ledger.
+type Report struct {
+	OrdersCommitted  int64    `json:"orders_committed"`
+	OrdersRolledBack int64    `json:"orders_rolled_back"`
+	EnqueuedTwice    int64    `json:"enqueued_twice"`
+	Tasks            int64    `json:"tasks"`
+	Succeeded        int64    `json:"succeeded"`
+	Coupons          int64    `json:"coupons"`
+	Lost             int64    `json:"lost"`    // orders without a coupon
+	Doubled          int64    `json:"doubled"` // orders with more than one
+	Ghosts           int64    `json:"ghosts"`  // coupons and tasks without a committed order
+	Redelivered      int64    `json:"redelivered"`
+	Adopted          int64    `json:"adopted"`
+	TakenOver        int64    `json:"taken_over"`
+	Fenced           int64    `json:"fenced"`
+	Kills            int64    `json:"kills"`
+	StreamWipes      int64    `json:"stream_wipes"`
+	StreamLosses     int64    `json:"stream_losses"` // how often the relay found the stream to have lost messages
+	Events           int64    `json:"events"`
+	P50              float64  `json:"p50_ms"` // enqueue to done, over all tasks
+	P99              float64  `json:"p99_ms"`
+	P50Calm          float64  `json:"p50_calm_ms"` // of tasks outside of any trouble
+	P99Calm          float64  `json:"p99_calm_ms"`
+	ProjectionEqual  bool     `json:"projection_equal"` // folding all events gives the task table
+	Seconds          float64  `json:"seconds"`
+	Troubles         []string `json:"troubles"`
+	Failures         []string `json:"failures"` // what does not hold; empty if ok
+	OK               bool     `json:"ok"`
+}
+
+// prove reads the report from the database, and judges it.
+func (d *demo) prove(ctx context.Context) (Report, error) {
+	r := Report{
+		OrdersRolledBack: d.shop.rolledBack.Load(), EnqueuedTwice: d.shop.duplicates.Load(),
+		Redelivered: d.tally.redelivered.Load(), Adopted: d.tally.adopted.Load(), TakenOver: d.tally.takenOver.Load(),
+		Fenced: d.tally.fenced.Load(), StreamLosses: d.tally.lost.Load(),
+		Kills: d.children.kills.Load(), StreamWipes: d.wipes.Load(),
+		Troubles: append([]string{}, d.calendar.log...), Failures: []string{},
+	}
+	err := d.db.QueryRow(ctx, proofSQL).Scan(&r.OrdersCommitted, &r.Tasks, &r.Succeeded, &r.Coupons, &r.Lost, &r.Doubled, &r.Ghosts, &r.Events)
+	if err != nil {
+		return r, fmt.Errorf("proof: %w", err)
+	}
+	begins, ends := d.calendar.arrays()
+	if err := d.db.QueryRow(ctx, latencySQL, begins, ends).Scan(&r.P50, &r.P99, &r.P50Calm, &r.P99Calm); err != nil {
+		return r, fmt.Errorf("latency: %w", err)
+	}
+	verified, err := projector.Verify(ctx, d.db)
+	if err != nil {
+		return r, fmt.Errorf("verify the projection: %w", err)
+	}
+	r.ProjectionEqual = verified.Equal() && verified.Events == r.Events
+	r.judge(int64(d.shop.orders), d.config.Chaos)
+	return r, nil
+}
+
+// judge fills Failures and OK.
+func (r *Report) judge(orders int64, chaos bool) {
+	must := func(holds bool, what string, args ...any) {
+		if !holds {
+			r.Failures = append(r.Failures, fmt.Sprintf(what, args...))
+		}
+	}
+	must(r.OrdersCommitted == orders, "%d orders were committed, not %d", r.OrdersCommitted, orders)
+	must(r.Tasks == r.OrdersCommitted, "%d tasks for %d orders", r.Tasks, r.OrdersCommitted)
+	must(r.Succeeded == r.Tasks, "%d of %d tasks succeeded", r.Succeeded, r.Tasks)
+	must(r.Coupons == r.OrdersCommitted, "%d coupons for %d orders", r.Coupons, r.OrdersCommitted)
+	must(r.Lost == 0, "%d orders have no coupon", r.Lost)
+	must(r.Doubled == 0, "%d orders have more than one coupon", r.Doubled)
+	must(r.Ghosts == 0, "%d coupons or tasks have no committed order", r.Ghosts)
+	must(r.ProjectionEqual, "the projection is not what its events say")
+	if chaos {
+		must(r.Kills == 3, "%d processes were killed, not 3", r.Kills)
+		must(r.StreamWipes == 1, "JetStream was wiped %d times, not once", r.StreamWipes)
+		must(r.Redelivered > 0, "nothing was redelivered")
+		must(r.Fenced > 0 || !canFreeze, "no zombie was fenced off")
+	}
+	r.OK = len(r.Failures) == 0
+}

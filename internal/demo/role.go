@@ -1,0 +1,123 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// RunChild is what a child process does: role is "worker" or "relay". It ends when stdin does.
+func RunChild(ctx context.Context, role, name string, stdin io.Reader, stdout, stderr io.Writer) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, stdin)
+		cancel()
+	}()
+	out := &reporter{encoder: json.NewEncoder(stdout)}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	db, err := pgxpool.New(ctx, os.Getenv(databaseVariable))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	nc, err := outbox.Connect(os.Getenv(natsVariable), nats.Name(name), nats.ReconnectWait(100*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	switch role {
+	case "worker":
+		return runWorker(ctx, db, nc, name, out, log)
+	case "relay":
+		return runRelay(ctx, db, nc, name, out, log)
+	}
+	return fmt.Errorf("unknown role %q", role)
+}
+
+// reporter writes what happens, a line each.
+type reporter struct {
+	mu      sync.Mutex
+	encoder *json.Encoder
+}
+
+func (r *reporter) say(event string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = r.encoder.Encode(report{Event: event}) // the parent may be gone; then stdin ends too
+}
+
+func runWorker(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, name string, out *reporter, log *slog.Logger) error {
+	if n, err := strconv.Atoi(os.Getenv(freezeVariable)); err == nil {
+		freezeAt(n, out)
+	}
+	pool, err := workers.New(workers.Config{
+		DB: db, NATS: nc, Name: name, AckWait: ackWait, Logger: log,
+		Observer: &workers.Observer{
+			Attempt: func(_ ledger.Kind, outcome workers.Outcome, _ time.Duration) {
+				if outcome == workers.OutcomeFenced {
+					out.say("fenced")
+				}
+			},
+			Redelivered: func(ledger.Kind) { out.say("redelivered") },
+			Adopted:     func(ledger.Kind) { out.say("adopted") },
+			Ghost:       func(ledger.Kind) { out.say("ghost") },
+			TakenOver:   func(ledger.Kind) { out.say("taken_over") },
+		},
+	})
+	if err != nil {
+		return err
+	}
+	send := func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ couponArgs) error {
+		_, err := tx.Exec(ctx, couponSQL, string(job.BizID), name, int64(job.Attempt))
+		return err
+	}
+	if err := workers.Register(pool, couponKind, send, nil); err != nil {
+		return err
+	}
+	return pool.Run(ctx)
+}
+
+// freezeAt makes the process stop itself in mid-handler, as a machine that is suspended does;
+// the parent wakes it when it has become a zombie.
+func freezeAt(n int, out *reporter) {
+	var mu sync.Mutex
+	passages := 0
+	fault.Set(faultHandler, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if passages++; passages == n {
+			out.say("freezing")
+			freeze()
+		}
+	})
+}
+
+func runRelay(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, name string, out *reporter, log *slog.Logger) error {
+	relay, err := outbox.New(outbox.Config{
+		DB: db, NATS: nc, Name: name, LeaseTTL: relayLease, CheckEvery: time.Second, Logger: log,
+		Observer: &outbox.Observer{
+			Lost:   func(string) { out.say("lost") },
+			Parked: func(string) { out.say("parked") },
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return relay.Run(ctx)
+}

@@ -1,0 +1,127 @@
+package demo
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/shop.sql
+	shopSQL string
+	//go:embed sql/order.sql
+	orderSQL string
+	//go:embed sql/coupon.sql
+	couponSQL string
+)
+
+// couponArgs is what the coupon task needs to know.
+type couponArgs struct {
+	Customer string `json:"customer"`
+	Cents    int    `json:"cents"`
+}
+
+// couponKind is the shop's one kind of task; its biz_id is the order number.
+var couponKind = ledger.MustKind[couponArgs]("coupon.send")
+
+// shop places orders in concurrent transactions.
+type shop struct {
+	db     *pgxpool.Pool
+	orders int           // to be committed
+	pace   time.Duration // between two orders
+
+	placed     atomic.Int64 // committed
+	rolledBack atomic.Int64
+	duplicates atomic.Int64 // enqueues that found their task existing
+}
+
+const customers = 8 // who order at the same time
+
+// run places all orders and returns when the last is committed.
+func (s *shop) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	numbers := make(chan int)
+	var group sync.WaitGroup
+	for customer := range customers {
+		group.Go(func() {
+			for number := range numbers {
+				if err := s.placeOrder(ctx, customer, number); err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+	tick := time.NewTicker(s.pace)
+	defer tick.Stop()
+	for number := 0; number < s.orders && ctx.Err() == nil; number++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+		select {
+		case numbers <- number:
+		case <-ctx.Done():
+		}
+	}
+	close(numbers)
+	group.Wait()
+	return context.Cause(ctx)
+}
+
+var errChangedMind = errors.New("the customer changed their mind")
+
+// placeOrder commits one order and its coupon task, after a customer who changed their mind
+// now and then, and enqueues the task a second time now and then.
+func (s *shop) placeOrder(ctx context.Context, customer, number int) error {
+	name := fmt.Sprintf("customer-%d", customer)
+	if rand.IntN(10) == 0 {
+		err := s.transact(ctx, fmt.Sprintf("R%06d", number), name, errChangedMind)
+		if !errors.Is(err, errChangedMind) {
+			return err
+		}
+		s.rolledBack.Add(1)
+	}
+	order := fmt.Sprintf("A%06d", number)
+	if err := s.transact(ctx, order, name, nil); err != nil {
+		return err
+	}
+	s.placed.Add(1)
+	if rand.IntN(20) > 0 {
+		return nil
+	}
+	again, err := couponKind.Enqueue(ctx, s.db, ledger.BizID(order), couponArgs{Customer: name, Cents: 500}, nil)
+	if err != nil {
+		return fmt.Errorf("enqueue %s again: %w", order, err)
+	}
+	if again.New {
+		return fmt.Errorf("task %s was new a second time", order)
+	}
+	s.duplicates.Add(1)
+	return nil
+}
+
+// transact places an order and enqueues its coupon in one transaction, which it rolls back if
+// it is given a reason.
+func (s *shop) transact(ctx context.Context, order, customer string, rollBack error) error {
+	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, orderSQL, order, customer); err != nil {
+			return fmt.Errorf("place order %s: %w", order, err)
+		}
+		if _, err := couponKind.Enqueue(ctx, tx, ledger.BizID(order), couponArgs{Customer: customer, Cents: 500}, nil); err != nil {
+			return err
+		}
+		return rollBack
+	})
+}

@@ -1,0 +1,13 @@
+-- The shop. There is no unique constraint on coupon.order_no on purpose: only the ledger keeps
+-- a coupon from being sent twice.
+create schema shop;
+create table shop."order" (
+  order_no  text primary key,
+  customer  text not null,
+  placed_at timestamptz not null default clock_timestamp());
+create table shop.coupon (
+  id       bigint generated always as identity primary key,
+  order_no text not null,
+  worker   text not null,
+  attempt  integer not null,
+  sent_at  timestamptz not null default clock_timestamp())
