@@ -1,0 +1,190 @@
+// Package imports holds the test of who may import whom. Test code may import anything.
+package imports_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/taskledger/taskledger"
+
+// Modules of others that some package may use.
+const (
+	pgx        = "github.com/jackc/pgx/v5"
+	goose      = "github.com/pressly/goose/v3"
+	nats       = "github.com/nats-io/nats.go"
+	natsServer = "github.com/nats-io/nats-server/v2"
+	cobra      = "github.com/spf13/cobra"
+	pflag      = "github.com/spf13/pflag"
+	goPretty   = "github.com/jedib0t/go-pretty/v6"
+	xSync      = "golang.org/x/sync"
+	xSys       = "golang.org/x/sys"
+	xTerm      = "golang.org/x/term"
+)
+
+// A rule says what the code of a package may import beside the standard library. The names of
+// our own packages begin with a slash; a trailing /... allows what lies below.
+type rule struct {
+	pkg    string
+	may    []string
+	reason string
+}
+
+var rules = []rule{
+	{"/ledger", []string{pgx}, "who only enqueues pays for the standard library and pgx"},
+	{"/ledger/stdsql", []string{"/ledger", pgx}, "an adapter, and no more"},
+	{"/ledger/ledgertest", []string{"/ledger", "/migrations", "/internal/pgserver", pgx}, "the users' tests need a database and not our broker"},
+	{"/outbox", []string{"/ledger", "/internal/stream", "/internal/fault", pgx, nats, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
+	{"/workers", []string{"/ledger", "/internal/stream", "/internal/fault", pgx, nats, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
+	{"/projector", []string{"/ledger", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
+	{"/migrations", []string{pgx, goose}, "the schema is made before there is a ledger"},
+	{"/internal/fault", nil, "crash points are in everybody's code"},
+	{"/internal/reserve", []string{xSys}, "ports and locks know nothing of who wants them"},
+	{"/internal/pgserver", []string{"/internal/reserve", pgx, xSys}, "a server knows nothing of what is stored in it"},
+	{"/internal/natsserver", []string{"/internal/reserve", natsServer}, "a server knows nothing of what is sent through it"},
+	{"/internal/stream", []string{"/ledger", nats}, "the form of messages, shared by those who send and who receive"},
+	{"/internal/embedded", []string{"/internal/pgserver", "/internal/natsserver", "/internal/reserve", "/migrations", pgx, nats, xSys}, "servers for who has none; the work is others'"},
+	{"/internal/bench", []string{"/ledger/...", "/outbox", "/workers", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xSys, xTerm}, "a user of everything but the command line"},
+	{"/internal/demo", []string{"/ledger/...", "/outbox", "/workers", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xSys, xTerm}, "a user of everything but the command line"},
+	{"/cmd/taskledger", []string{"/ledger/...", "/outbox", "/workers", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, xSync, xSys, xTerm}, "where all meet"},
+}
+
+// A ban says what may not get into a user's program by way of a package, however indirectly.
+type ban struct {
+	pkgs   []string
+	never  []string
+	reason string
+}
+
+var library = []string{"/ledger", "/ledger/stdsql", "/outbox", "/workers", "/projector"}
+
+var bans = []ban{
+	{library, []string{"testing", "flag"}, "a library registers no flags and carries no test code"},
+	{library, []string{natsServer, "/internal/pgserver", "/internal/natsserver"}, "users run their own servers"},
+	{library, []string{goose, "/migrations"}, "who migrates is the operator's choice"},
+	{library, []string{cobra, goPretty}, "only commands need words and tables"},
+	{[]string{"/ledger", "/ledger/stdsql", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
+}
+
+// listed is what go list tells of a package.
+type listed struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+}
+
+// packages lists the module's packages by their short name.
+func packages(t *testing.T) map[string]listed {
+	t.Helper()
+	command := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Deps", module+"/...")
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	all := make(map[string]listed)
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.Imports) > 0 { // else it holds only tests
+			all[short(p.ImportPath)] = p
+		}
+	}
+}
+
+// short names a package of ours from the slash on.
+func short(path string) string {
+	if rest, ok := strings.CutPrefix(path, module+"/"); ok {
+		return "/" + rest
+	}
+	return path
+}
+
+func isStandard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".") && !strings.HasPrefix(path, "/")
+}
+
+// matches reports whether path is what pattern names: a package of ours alone, or a module of
+// others with all that is in it.
+func matches(path, pattern string) bool {
+	if strings.HasPrefix(pattern, "/") {
+		below, all := strings.CutSuffix(pattern, "/...")
+		return path == below || all && strings.HasPrefix(path, below+"/")
+	}
+	return path == pattern || strings.HasPrefix(path, pattern+"/")
+}
+
+func TestImports(t *testing.T) {
+	all := packages(t)
+	for name, p := range all {
+		i := slices.IndexFunc(rules, func(r rule) bool { return r.pkg == name })
+		if i < 0 {
+			t.Errorf("%s has no rule: say what it may import, and why", name)
+			continue
+		}
+		for _, path := range p.Imports {
+			path = short(path)
+			if !isStandard(path) && !slices.ContainsFunc(rules[i].may, func(pattern string) bool { return matches(path, pattern) }) {
+				t.Errorf("%s imports %s: %s", name, path, rules[i].reason)
+			}
+		}
+	}
+	for _, name := range []string{"/ledger", "/migrations", "/outbox", "/workers", "/projector"} {
+		if _, ok := all[name]; !ok {
+			t.Errorf("%s was not looked at", name)
+		}
+	}
+}
+
+func TestDependencies(t *testing.T) {
+	all := packages(t)
+	for _, ban := range bans {
+		for _, name := range ban.pkgs {
+			for _, path := range all[name].Deps {
+				path = short(path)
+				if slices.ContainsFunc(ban.never, func(pattern string) bool { return matches(path, pattern) }) {
+					t.Errorf("%s depends on %s: %s", name, path, ban.reason)
+				}
+			}
+		}
+	}
+}
+
+// The rules themselves: each of these is allowed or not.
+func TestMatches(t *testing.T) {
+	for _, test := range []struct {
+		path, pattern string
+		want          bool
+	}{
+		{"/ledger", "/ledger", true},
+		{"/ledger/stdsql", "/ledger", false},
+		{"/ledger/stdsql", "/ledger/...", true},
+		{"/ledger", "/ledger/...", true},
+		{"/ledgers", "/ledger/...", false},
+		{pgx + "/pgxpool", pgx, true},
+		{pgx + "x", pgx, false},
+		{"testing", "testing", true},
+		{"testing/fstest", "testing", true},
+	} {
+		if got := matches(test.path, test.pattern); got != test.want {
+			t.Errorf("matches(%s, %s) = %v", test.path, test.pattern, got)
+		}
+	}
+	for path, want := range map[string]bool{"net/http": true, "/ledger": false, pgx: false, "golang.org/x/sync": false} {
+		if isStandard(path) != want {
+			t.Errorf("isStandard(%s) = %v", path, !want)
+		}
+	}
+}
