@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -82,6 +85,7 @@ type listed struct {
 // packages lists the module's packages by their short name.
 func packages(t *testing.T) map[string]listed {
 	t.Helper()
+	touchSources(t)
 	command := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Deps", module+"/...")
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
@@ -100,6 +104,24 @@ func packages(t *testing.T) map[string]listed {
 		if len(p.Imports) > 0 { // else it holds only tests
 			all[short(p.ImportPath)] = p
 		}
+	}
+}
+
+// touchSources looks at every source, so that go test, which cannot know what go list reads,
+// does not give a cached answer when one has changed.
+func touchSources(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".git") {
+			return filepath.SkipDir
+		}
+		if err == nil && strings.HasSuffix(path, ".go") {
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+		t.Fatal(err)
 	}
 }
 
