@@ -1,6 +1,7 @@
 package projector
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -9,16 +10,20 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// explain wraps a database error with the operation; a missing schema becomes
-// [ledger.ErrNotMigrated], which names its cure.
+// explain wraps a database error with the operation, and with the error that names the cure where
+// there is one: [ledger.ErrUnavailable], [ledger.ErrNotMigrated].
 func explain(op string, err error) error {
 	if err == nil {
 		return nil
 	}
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("%s: %w: %w", op, ledger.ErrUnavailable, err)
+	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		switch pg.Code {
-		case "42P01", "3F000", "42883", "42704": // undefined table, schema, function, type
+		case "42P01", "3F000", "42883", "42704", "42703": // undefined table, schema, function, type, column
 			return fmt.Errorf("%s: %w: %w", op, ledger.ErrNotMigrated, err)
 		}
 	}

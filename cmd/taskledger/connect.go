@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// connectTimeout bounds an attempt to connect where the address does not say it.
+const connectTimeout = 5 * time.Second
+
+// openDatabase connects to the database and makes sure that it answers.
+func (a *app) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
+	if err := a.locate(); err != nil {
+		return nil, err
+	}
+	if a.config.databaseURL == "" {
+		return nil, a.errNoDatabase()
+	}
+	config, err := pgxpool.ParseConfig(a.config.databaseURL)
+	if err != nil {
+		// The cause may quote a password, in pieces that nobody can tell from the rest.
+		return nil, usagef("the database address cannot be read").
+			hinted("write it as postgres://user:password@host:port/database, with special characters percent-encoded")
+	}
+	a.secrets.learn(config.ConnConfig.Password)
+	if config.ConnConfig.ConnectTimeout == 0 {
+		config.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	if config.ConnConfig.RuntimeParams["application_name"] == "" {
+		config.ConnConfig.RuntimeParams["application_name"] = "taskledger"
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return pool, nil
+}
+
+// connectNATS connects to NATS. With wait it does not need the server to be there yet.
+func (a *app) connectNATS(wait bool, options ...nats.Option) (*nats.Conn, error) {
+	options = append(options, nats.Name("taskledger"), nats.Timeout(connectTimeout), nats.RetryOnFailedConnect(wait))
+	if a.config.natsCreds != "" {
+		options = append(options, nats.UserCredentials(a.config.natsCreds))
+	}
+	nc, err := outbox.Connect(a.config.natsURL, options...)
+	if err != nil {
+		return nil, failf(exitUnavailable, "cannot connect to NATS: %s", reason(errors.Unwrap(err))).
+			hinted("check %s and %s, and that NATS is running there", envNATSURL, envNATSCreds)
+	}
+	return nc, nil
+}

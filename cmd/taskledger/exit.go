@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes. Scripts rely on them: they never change.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitConflict    = 4
+	exitUnavailable = 5
+	exitNotMigrated = 6
+	exitIntegrity   = 7
+)
+
+// exitCodes documents them, with the name that errors have in JSON.
+var exitCodes = []struct {
+	exit int
+	code string
+	doc  string
+}{
+	{exitOK, "ok", "done"},
+	{exitFailed, "failed", "anything that has no code of its own"},
+	{exitUsage, "usage", "wrong command line or invalid input; nothing was done"},
+	{exitNotFound, "not_found", "no such task"},
+	{exitConflict, "conflict", "it is there already and differs, or is taken; nothing was changed"},
+	{exitUnavailable, "unavailable", "PostgreSQL or NATS cannot be reached, or refuses the credentials"},
+	{exitNotMigrated, "not_migrated", "the database lacks the schema of this version"},
+	{exitIntegrity, "integrity", "the ledger or its stream is not what it must be: a person must look"},
+}
+
+// codeName is the name of an exit code in JSON.
+func codeName(exit int) string { return exitCodes[exit].code }
+
+// newExitCodesTopic is `taskledger help exit-codes`.
+func newExitCodesTopic() *cobra.Command {
+	var b strings.Builder
+	b.WriteString("taskledger ends with one of these exit codes; the name is error.code in JSON:\n\n")
+	for _, c := range exitCodes {
+		fmt.Fprintf(&b, "  %d  %-13s %s\n", c.exit, c.code, c.doc)
+	}
+	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: strings.TrimRight(b.String(), "\n")}
+}

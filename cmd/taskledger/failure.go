@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/pgserver"
+	"github.com/taskledger/taskledger/internal/reserve"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/migrations"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// failure is an error as the user sees it.
+type failure struct {
+	exit    int
+	message string
+	hint    string // the cure; empty: none is known
+}
+
+func (f *failure) Error() string { return f.message }
+
+// hinted adds the cure.
+func (f *failure) hinted(format string, a ...any) *failure {
+	f.hint = fmt.Sprintf(format, a...)
+	return f
+}
+
+func failf(exit int, format string, a ...any) *failure {
+	return &failure{exit: exit, message: fmt.Sprintf(format, a...)}
+}
+
+func usagef(format string, a ...any) *failure { return failf(exitUsage, format, a...) }
+
+// usage makes an error of the command line's parser one of usage.
+func usage(err error) error {
+	var f *failure
+	if errors.As(err, &f) {
+		return f
+	}
+	message, _, _ := strings.Cut(err.Error(), "\n") // cobra's suggestions follow
+	return usagef("%s", message).hinted("run: taskledger --help")
+}
+
+// describe finds out what an error means for the user.
+func describe(err error) *failure {
+	var f *failure
+	if errors.As(err, &f) {
+		return f
+	}
+	if f = describeDatabase(err); f != nil {
+		return f
+	}
+	var (
+		invalid    *ledger.InvalidError
+		conflict   *ledger.ConflictError
+		transition *ledger.TransitionError
+		binaries   *pgserver.NoBinariesError
+	)
+	f = failf(exitFailed, "%s", err)
+	switch {
+	case errors.As(err, &invalid), errors.Is(err, ledger.ErrUnsupported):
+		f.exit = exitUsage
+	case errors.Is(err, ledger.ErrUnknownTask):
+		f.exit = exitNotFound
+	case errors.As(err, &conflict), errors.As(err, &transition), errors.Is(err, ledger.ErrRetryTransaction):
+		f.exit = exitConflict
+	case errors.Is(err, reserve.ErrHeld):
+		f.exit = exitConflict
+		f.hint = "another taskledger serve runs on this data directory; stop it, or choose another with --data-dir"
+	case errors.As(err, &binaries), errors.Is(err, embedded.ErrNotRunning):
+		f.exit = exitUnavailable
+	case violatesIntegrity(err):
+		f.exit = exitIntegrity
+	case errors.Is(err, context.Canceled):
+		f.message = "interrupted"
+	}
+	return f
+}
+
+// violatesIntegrity reports whether something is there that must not be.
+func violatesIntegrity(err error) bool {
+	var (
+		illegal *ledger.IllegalError
+		corrupt *ledger.CorruptError
+		origin  *ledger.OriginError
+		stream  *outbox.ForeignStreamError
+		writer  *outbox.ForeignWriterError
+	)
+	return errors.As(err, &illegal) || errors.As(err, &corrupt) || errors.As(err, &origin) ||
+		errors.As(err, &stream) || errors.As(err, &writer)
+}
+
+// describeDatabase describes what keeps us from using the database at all; nil: nothing does.
+func describeDatabase(err error) *failure {
+	switch {
+	case errors.Is(err, ledger.ErrNotMigrated), errors.Is(err, migrations.ErrNotMigrated):
+		return failf(exitNotMigrated, "the database is not migrated").hinted("run: taskledger migrate up")
+	case errors.Is(err, ledger.ErrNotPrimary):
+		return failf(exitUnavailable, "the database is a standby").hinted("name the primary in DATABASE_URL")
+	}
+	var pg *pgconn.PgError
+	var connect *pgconn.ConnectError
+	if errors.As(err, &pg) && pg.Code == "42501" {
+		return failf(exitFailed, "the database refuses: %s", pg.Message).hinted("grant the role what it needs, or connect as the owner of schema taskledger")
+	}
+	if !errors.As(err, &connect) && !errors.Is(err, ledger.ErrUnavailable) {
+		return nil
+	}
+	f := failf(exitUnavailable, "cannot connect to the database: %s", reason(err)).
+		hinted("check DATABASE_URL, and that PostgreSQL is running there")
+	if pg != nil && (pg.Code == "28P01" || pg.Code == "28000") {
+		f.hint = "check user and password in DATABASE_URL"
+	}
+	return f
+}
+
+// reason is the innermost cause of a failed connection, in a few words. pgx tells the same at
+// length, for each address it tried.
+func reason(err error) string {
+	var pg *pgconn.PgError
+	var network *net.OpError
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &pg):
+		return pg.Message
+	case errors.As(err, &dns):
+		return dns.Error()
+	case errors.As(err, &network):
+		return network.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer in time"
+	}
+	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
+	return strings.TrimSpace(lines[len(lines)-1])
+}
+
+// print writes the error for people, or for programs.
+func (f *failure) print(w io.Writer, as format) {
+	if as == formatTable {
+		fmt.Fprintf(w, "taskledger: %s\n", plain(f.message))
+		if f.hint != "" {
+			fmt.Fprintf(w, "hint: %s\n", plain(f.hint))
+		}
+		return
+	}
+	type body struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+		Hint    string `json:"hint,omitempty"`
+	}
+	text, err := json.Marshal(struct {
+		Error body `json:"error"`
+	}{body{codeName(f.exit), f.message, f.hint}})
+	if err != nil { // strings always marshal
+		panic(err)
+	}
+	fmt.Fprintf(w, "%s\n", escapeControls(text))
+}

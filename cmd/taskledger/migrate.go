@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/migrations"
+)
+
+func (a *app) newMigrateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Make or upgrade the schema",
+		Long: `Make or upgrade the schema taskledger. It only goes forward, and any number of processes
+may do it at once. It needs a direct connection: no pooler in transaction mode.`,
+	}
+	return group(cmd,
+		&cobra.Command{
+			Use:   "up",
+			Short: "Apply the migrations that are missing",
+			Args:  exactArgs(0),
+			RunE:  func(cmd *cobra.Command, _ []string) error { return a.migrateUp(cmd.Context()) },
+		},
+		&cobra.Command{
+			Use:   "status",
+			Short: "List the migrations, applied or not",
+			Args:  exactArgs(0),
+			RunE:  func(cmd *cobra.Command, _ []string) error { return a.migrateStatus(cmd.Context()) },
+		},
+		&cobra.Command{
+			Use:   "sql",
+			Short: "Print the migrations, to apply them with a tool of your own",
+			Args:  exactArgs(0),
+			RunE:  func(*cobra.Command, []string) error { return a.migrateSQL() },
+		},
+	)
+}
+
+// migrated is the answer of migrate up.
+type migrated struct {
+	Applied []string `json:"applied"` // now, in order
+	Current string   `json:"current"` // the newest there is
+}
+
+func (a *app) migrateUp(ctx context.Context) error {
+	before, err := a.listMigrations(ctx)
+	if err != nil {
+		return err
+	}
+	if err := migrations.Up(ctx, a.config.databaseURL); err != nil {
+		return err
+	}
+	answer := migrated{Applied: []string{}}
+	for _, m := range before {
+		answer.Current = m.Name
+		if !m.Applied {
+			answer.Applied = append(answer.Applied, m.Name)
+		}
+	}
+	return a.print(answer, func(w io.Writer) {
+		for _, name := range answer.Applied {
+			fmt.Fprintln(w, "applied", name)
+		}
+		fmt.Fprintln(w, "the database is at", answer.Current)
+	})
+}
+
+func (a *app) migrateStatus(ctx context.Context) error {
+	all, err := a.listMigrations(ctx)
+	if err != nil {
+		return err
+	}
+	list := struct {
+		Migrations []migrations.Status `json:"migrations"`
+	}{all}
+	return printList(a, list, all, func(w io.Writer) {
+		t := newTable([]any{"migration", "applied"})
+		for _, m := range all {
+			when := "no"
+			if m.Applied {
+				when = ago(m.AppliedAt)
+			}
+			t.AppendRow(table.Row{m.Name, when})
+		}
+		renderTable(w, t)
+	})
+}
+
+func (a *app) migrateSQL() error {
+	script, err := migrations.SQL()
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		SQL string `json:"sql"`
+	}{script}
+	return a.print(answer, func(w io.Writer) { fmt.Fprint(w, script) })
+}
+
+// listMigrations makes sure that the database answers, so that what is wrong with its address is
+// told as for every other command.
+func (a *app) listMigrations(ctx context.Context) ([]migrations.Status, error) {
+	pool, err := a.openDatabase(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pool.Close()
+	return migrations.List(ctx, a.config.databaseURL)
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// format is how a command's data is written. It is a flag's value.
+type format string
+
+const (
+	formatTable format = "table" // for people
+	formatJSON  format = "json"  // one value, indented
+	formatJSONL format = "jsonl" // one value a line
+)
+
+func (f *format) String() string { return string(*f) }
+func (f *format) Type() string   { return "format" }
+
+// Set implements pflag.Value.
+func (f *format) Set(s string) error {
+	switch format(s) {
+	case formatTable, formatJSON, formatJSONL:
+		*f = format(s)
+		return nil
+	}
+	return fmt.Errorf("must be table, json or jsonl, not %q", s)
+}
+
+// guessFormat finds the format that a command line asks for when it cannot be read as a whole.
+func guessFormat(args []string, environment string) format {
+	f := formatTable
+	_ = f.Set(environment) // what is not a format changes nothing
+	for i, arg := range args {
+		value, found := strings.CutPrefix(arg, "--output=")
+		if !found && (arg == "-o" || arg == "--output") && i+1 < len(args) {
+			value, found = args[i+1], true
+		}
+		if !found && !strings.HasPrefix(arg, "--") {
+			value, found = strings.CutPrefix(arg, "-o")
+		}
+		if found {
+			_ = f.Set(strings.TrimPrefix(value, "="))
+		}
+	}
+	return f
+}
+
+// print writes one value: as JSON, or as what render makes of it for people.
+func (a *app) print(value any, render func(io.Writer)) error {
+	switch a.config.output {
+	case formatJSON:
+		return a.printJSON(value, "  ")
+	case formatJSONL:
+		return a.printJSON(value, "")
+	}
+	render(a.stdout)
+	return nil
+}
+
+// printList is print for a value that holds a list: as JSON lines it is the list's elements.
+func printList[E any](a *app, value any, list []E, render func(io.Writer)) error {
+	if a.config.output != formatJSONL {
+		return a.print(value, render)
+	}
+	for _, element := range list {
+		if err := a.printJSON(element, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) printJSON(value any, indent string) error {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", indent)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	_, err := a.stdout.Write(escapeControls(b.Bytes()))
+	return err
+}
+
+// newTable returns a table in the house style: no frame, numbers (counted from 1) to the right.
+func newTable(header []any, numbers ...int) table.Writer {
+	t := table.NewWriter()
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft = ""
+	style.Box.PaddingRight = "  "
+	style.Format.Header = text.FormatUpper
+	t.SetStyle(style)
+	if header != nil {
+		t.AppendHeader(table.Row(header))
+	}
+	var columns []table.ColumnConfig
+	for _, n := range numbers {
+		columns = append(columns, table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	t.SetColumnConfigs(columns)
+	return t
+}
+
+// renderTable writes a table without the blanks at the ends of its lines.
+func renderTable(w io.Writer, t table.Writer) {
+	for line := range strings.Lines(t.Render() + "\n") {
+		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+	}
+}
+
+// renderFields writes names and values as two columns.
+func renderFields(w io.Writer, fields ...[2]string) {
+	t := newTable(nil)
+	for _, f := range fields {
+		t.AppendRow(table.Row{f[0], f[1]})
+	}
+	renderTable(w, t)
+}

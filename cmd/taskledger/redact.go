@@ -1,0 +1,73 @@
+package main
+
+import (
+	"io"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+const hidden = "xxxxx"
+
+// secrets are what must not be printed: the ones we know, and whatever looks like a password.
+type secrets struct {
+	mu    sync.Mutex
+	known []string
+}
+
+// learnAddress remembers the secrets in an address, or in several.
+func (s *secrets) learnAddress(address string) {
+	for _, found := range credentials.FindAllStringSubmatch(address, -1) {
+		_, secret, both := strings.Cut(found[1], ":")
+		if !both {
+			secret = found[1] // a NATS token
+		}
+		s.learn(secret)
+		if decoded, err := url.PathUnescape(secret); err == nil {
+			s.learn(decoded)
+		}
+	}
+}
+
+// learn remembers a secret, if it is long enough not to stand everywhere.
+func (s *secrets) learn(secret string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(secret) >= 4 && !slices.Contains(s.known, secret) {
+		s.known = append(s.known, secret)
+	}
+}
+
+var (
+	// credentials are all that stands before the last @ of an authority; a password that is not
+	// escaped may hold anything.
+	credentials = regexp.MustCompile(`://([^/\s]*|[^\s]*)@`)
+	passwords   = regexp.MustCompile(`(?i)((?:password|passwd|sslpassword|token)\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)`)
+)
+
+// hide returns text without secrets.
+func (s *secrets) hide(text string) string {
+	text = credentials.ReplaceAllString(text, "://"+hidden+"@")
+	text = passwords.ReplaceAllString(text, "${1}"+hidden)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, secret := range s.known {
+		text = strings.ReplaceAll(text, secret, hidden)
+	}
+	return text
+}
+
+// redactor hides secrets in what is written through it, a line or more at a time.
+type redactor struct {
+	to      io.Writer
+	secrets *secrets
+}
+
+func (r *redactor) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(r.to, r.secrets.hide(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/migrations"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/projector"
+)
+
+// serveFlags are the options of serve.
+type serveFlags struct {
+	binaries string
+	stream   outbox.StreamConfig
+}
+
+func (a *app) newServeCommand() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the relay and the projector",
+		Long: `Run the relay, which publishes events to NATS JetStream, and the projector, which keeps the
+tables of tasks and counts. Any number may run; of each one works, and the others stand by.
+
+Without ` + envDatabaseURL + ` and ` + envNATSURL + ` it starts servers of its own, PostgreSQL from the binaries
+installed here and NATS in process, with their data in the data directory. Other commands
+find them there.
+
+The first SIGINT or SIGTERM ends it in order, the second one at once.`,
+		Example: "  taskledger serve\n  taskledger serve --database-url postgres://app@db/app --nats-url nats://nats:4222",
+		Args:    exactArgs(0),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), f) },
+	}
+	cmd.Flags().StringVar(&f.binaries, "postgres-binaries", "", "`directory` of postgres and initdb (default: searched)")
+	cmd.Flags().Int64Var(&f.stream.MaxBytes, "stream-max-bytes", 0, "size of the stream, if it has to be made (default: 4 GiB)")
+	cmd.Flags().DurationVar(&f.stream.MaxAge, "stream-max-age", 0, "how long the stream keeps messages, if it has to be made (default: 72h)")
+	cmd.Flags().IntVar(&f.stream.Replicas, "stream-replicas", 0, "replicas of the stream, if it has to be made (default: 1)")
+	return cmd
+}
+
+func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
+	if err := f.stream.Validate(); err != nil {
+		return usagef("%s", err)
+	}
+	var lost <-chan struct{} // closed when a server of our own has ended
+	switch given := a.config; {
+	case given.databaseURL == "" && given.natsURL == "":
+		servers, err := a.startServers(ctx, f.binaries)
+		if err != nil {
+			return err
+		}
+		defer func() { err = firstOf(err, servers.Close()) }()
+		lost = servers.Lost()
+	case given.databaseURL == "":
+		return usagef("%s is set and %s is not", envNATSURL, envDatabaseURL).hinted("set both, or neither for servers of its own")
+	case given.natsURL == "":
+		return usagef("%s is set and %s is not", envDatabaseURL, envNATSURL).hinted("set both, or neither for servers of its own")
+	}
+	pool, err := a.openDatabase(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := migrations.Check(ctx, a.config.databaseURL); err != nil {
+		return err
+	}
+	nc, err := a.connectNATS(true, a.natsLogging()...)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return a.runLoops(ctx, pool, nc, f.stream, lost)
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startServers starts servers of our own and migrates their database.
+func (a *app) startServers(ctx context.Context, binaries string) (*embedded.Servers, error) {
+	fmt.Fprintf(a.stderr, "starting PostgreSQL and NATS in %s\n", a.config.dataDir)
+	servers, err := embedded.Start(ctx, embedded.Config{Dir: a.config.dataDir, Binaries: binaries})
+	if err != nil {
+		return nil, err
+	}
+	a.config.databaseURL, a.config.natsURL = servers.DatabaseURL, servers.NATSURL
+	if err := migrations.Up(ctx, servers.DatabaseURL); err != nil {
+		return nil, firstOf(err, servers.Close())
+	}
+	return servers, nil
+}
+
+// serving is what serve prints when it is ready.
+type serving struct {
+	Database string `json:"database"` // without secrets, as is nats
+	NATS     string `json:"nats"`
+	DataDir  string `json:"data_dir,omitempty"` // of servers of our own: server.json there has the secrets
+}
+
+// runLoops runs relay and projector until ctx is done or one of them must not go on.
+func (a *app) runLoops(ctx context.Context, pool *pgxpool.Pool, nc *nats.Conn, stream outbox.StreamConfig, lost <-chan struct{}) error {
+	relay, err := outbox.New(outbox.Config{DB: pool, NATS: nc, Stream: stream, Logger: a.log.With("loop", "relay")})
+	if err != nil {
+		return err
+	}
+	projector, err := projector.New(projector.Config{DB: pool, Logger: a.log.With("loop", "projector")})
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return relay.Run(ctx) })
+	group.Go(func() error { return projector.Run(ctx) })
+	group.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-lost: // never, if the servers are not our own
+			return failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir)
+		}
+	})
+	where := serving{Database: endpoint(a.config.databaseURL), NATS: endpoint(a.config.natsURL)}
+	if lost != nil {
+		where.DataDir = a.config.dataDir
+	}
+	if err := a.print(where, where.render); err != nil {
+		return err
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.stderr, "stopped")
+	return nil
+}
+
+func (s serving) render(w io.Writer) {
+	fields := [][2]string{{"database", s.Database}, {"nats", s.NATS}}
+	if s.DataDir != "" {
+		fields = append(fields, [2]string{"data", s.DataDir}, [2]string{"addresses", s.DataDir + "/server.json"})
+	}
+	fields = append(fields, [2]string{"running", "relay and projector; stop with Ctrl-C"})
+	renderFields(w, fields...)
+}
+
+// endpoint is an address without user, password and parameters; nothing of one that has another
+// form, since nobody can tell what is secret in it.
+func endpoint(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return "as configured"
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// natsLogging says when the connection to NATS comes and goes.
+func (a *app) natsLogging() []nats.Option {
+	log := a.log.With("loop", "nats")
+	return []nats.Option{
+		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected", "server", nc.ConnectedUrlRedacted()) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("reconnected", "server", nc.ConnectedUrlRedacted()) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("disconnected", "error", err)
+			}
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("error", "error", err) }),
+		nats.ReconnectErrHandler(throttled(log)),
+	}
+}
+
+// throttled logs failed attempts to reconnect, of which there are several a second, now and then.
+func throttled(log *slog.Logger) nats.ConnErrHandler {
+	var last time.Time
+	return func(_ *nats.Conn, err error) {
+		if now := time.Now(); now.Sub(last) > 30*time.Second {
+			last = now
+			log.Warn("cannot connect", "error", err)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/projector"
+)
+
+func (a *app) newStatusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show how publishing and projecting are going, and how many tasks there are",
+		Args:  exactArgs(0),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return a.showStatus(cmd.Context()) },
+	}
+}
+
+// status is the answer as JSON.
+type status struct {
+	Outbox     outbox.Status     `json:"outbox"`
+	Projection projection        `json:"projection"`
+	Tasks      []projector.Count `json:"tasks"`
+	Degraded   []string          `json:"degraded"` // what a person should see to
+}
+
+// projection is how far the projector is behind.
+type projection struct {
+	Waiting         int   `json:"waiting"`
+	WaitingCapped   bool  `json:"waiting_capped"` // there are at least that many
+	OldestWaitingMS int64 `json:"oldest_waiting_ms"`
+}
+
+// projectionLate is how old an event may be before it counts as a reason to look.
+const projectionLate = 30 * time.Second
+
+func (a *app) showStatus(ctx context.Context) error {
+	pool, err := a.openDatabase(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	s, err := a.readStatus(ctx, pool)
+	if err != nil {
+		return err
+	}
+	return a.print(s, s.render)
+}
+
+func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err error) {
+	js, unreachable := a.jetStream()
+	if js != nil {
+		defer js.Conn().Close()
+	}
+	if s.Outbox, err = outbox.ReadStatus(ctx, pool, js, outbox.StreamConfig{}); err != nil {
+		return s, err
+	}
+	if s.Tasks, err = projector.Counts(ctx, pool); err != nil {
+		return s, err
+	}
+	lag, err := projector.Behind(ctx, pool)
+	if err != nil {
+		return s, err
+	}
+	s.Projection = projection{lag.Events, lag.Events == projector.MaxLag, lag.Age.Milliseconds()}
+	s.Degraded = append([]string{}, s.Outbox.Degraded...)
+	if unreachable != "" {
+		s.Degraded = append(s.Degraded, a.secrets.hide(unreachable))
+	}
+	if lag.Age > projectionLate {
+		s.Degraded = append(s.Degraded, fmt.Sprintf("the projection is %s behind: is a projector running?", age(lag.Age)))
+	}
+	return s, nil
+}
+
+// jetStream connects to NATS. That it cannot is part of the status and not an error.
+func (a *app) jetStream() (js jetstream.JetStream, unreachable string) {
+	if a.config.natsURL == "" {
+		return nil, envNATSURL + " is not set, so the stream was not looked at"
+	}
+	nc, err := a.connectNATS(false)
+	if err != nil {
+		return nil, err.Error()
+	}
+	if js, err = jetstream.New(nc); err != nil {
+		nc.Close()
+		return nil, err.Error()
+	}
+	return js, ""
+}
+
+func (s status) render(w io.Writer) {
+	renderFields(w, s.fields()...)
+	if len(s.Tasks) > 0 {
+		fmt.Fprintln(w)
+		t := newTable([]any{"kind", "state", "tasks"}, 3)
+		for _, c := range s.Tasks {
+			t.AppendRow(table.Row{c.Kind, c.State, count(c.Tasks)})
+		}
+		renderTable(w, t)
+	}
+	for i, reason := range s.Degraded {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, "degraded:", plain(reason))
+	}
+}
+
+func (s status) fields() [][2]string {
+	o := s.Outbox
+	fields := [][2]string{
+		{"to publish", waiting(o.Waiting, o.WaitingCapped, o.OldestWaiting)},
+		{"to project", waiting(int64(s.Projection.Waiting), s.Projection.WaitingCapped, time.Duration(s.Projection.OldestWaitingMS)*time.Millisecond)},
+		{"parked", count(o.Parked)},
+	}
+	relay := "none"
+	if o.Relay != nil && o.Relay.Alive {
+		relay = fmt.Sprintf("%s, since %s", plain(o.Relay.Holder), ago(o.Relay.Since))
+	}
+	fields = append(fields, [2]string{"relay", relay})
+	if st := o.Stream; st != nil {
+		fields = append(fields, [2]string{"stream", fmt.Sprintf("%s messages, %s, generation %d",
+			count(int64(st.Messages)), room(st.Bytes, st.MaxBytes), o.Generation)})
+	}
+	if t := o.Oldest; t != nil {
+		who := fmt.Sprintf("process %d", t.PID)
+		if t.Prepared != "" {
+			who = "prepared as " + plain(t.Prepared)
+		}
+		fields = append(fields, [2]string{"oldest transaction", fmt.Sprintf("%s: %s, %s %s in %s",
+			age(t.Age), who, plain(t.User), plain(t.Application), plain(t.Database))})
+	}
+	return fields
+}
+
+// waiting is a number of events with the age of the oldest.
+func waiting(n int64, capped bool, oldest time.Duration) string {
+	switch {
+	case n == 0:
+		return "0 events"
+	case capped:
+		return fmt.Sprintf("%s+ events, the oldest %s old", count(n), age(oldest))
+	}
+	return fmt.Sprintf("%s events, the oldest %s old", count(n), age(oldest))
+}
+
+// room is how much of a limit is used.
+func room(used uint64, limit int64) string {
+	const mib = 1 << 20
+	if limit <= 0 {
+		return fmt.Sprintf("%.1f MiB", float64(used)/mib)
+	}
+	return fmt.Sprintf("%.1f of %.0f MiB", float64(used)/mib, float64(limit)/mib)
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/projector"
+)
+
+func (a *app) newTaskListCommand() *cobra.Command {
+	var kind, state string
+	var limit int
+	var after int64
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List tasks, those enqueued last first",
+		Long: `List tasks as the projector has them, those enqueued last first. One call looks at a bounded
+part of the ledger; where to go on is said at the end, in JSON as "next".`,
+		Example: "  taskledger task list --state dead\n  taskledger task list --kind coupon.send --limit 10 -o jsonl",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.listTasks(cmd.Context(), projector.Filter{
+				Kind: ledger.Kind(kind), State: ledger.State(state), Limit: limit, After: ledger.Position(after),
+			})
+		},
+	}
+	cmd.Flags().StringVar(&kind, "kind", "", "only tasks of this kind")
+	cmd.Flags().StringVar(&state, "state", "", "only tasks in this state")
+	cmd.Flags().IntVar(&limit, "limit", 50, fmt.Sprintf("how many at most, 1 to %d", projector.MaxList))
+	cmd.Flags().Int64Var(&after, "after", 0, "go on from here: the \"next\" of the call before")
+	return cmd
+}
+
+// listed is the answer as JSON.
+type listed struct {
+	Tasks []projector.Task `json:"tasks"`
+	Next  ledger.Position  `json:"next,omitempty"`
+}
+
+func (a *app) listTasks(ctx context.Context, f projector.Filter) error {
+	pool, err := a.openDatabase(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	tasks, next, err := projector.List(ctx, pool, f)
+	if err != nil {
+		return err
+	}
+	if err := printList(a, listed{tasks, next}, tasks, func(w io.Writer) {
+		t := newTable([]any{"kind", "biz_id", "state", "attempt", "enqueued", "updated", "error"}, 4, 5, 6)
+		for _, task := range tasks {
+			t.AppendRow(table.Row{task.Kind, plain(string(task.BizID)), task.State, task.Attempt,
+				ago(task.EnqueuedAt), ago(task.UpdatedAt), shorten(task.Error, 60)})
+		}
+		renderTable(w, t)
+	}); err != nil {
+		return err
+	}
+	switch {
+	case next != 0 && a.config.output != formatJSON:
+		fmt.Fprintf(a.stderr, "there may be more: go on with --after %d\n", next)
+	case len(tasks) == 0 && next == 0:
+		fmt.Fprintln(a.stderr, "no such tasks")
+	}
+	return nil
+}

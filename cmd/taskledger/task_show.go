@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+func (a *app) newTaskShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show KIND BIZ_ID",
+		Short:   "Show a task as it is now",
+		Long:    "Show a task as it is now, from its events: always current, whether or not a projector runs.",
+		Example: "  taskledger task show coupon.send order-17\n  taskledger task show coupon.send/order-17 -o json",
+		Args:    keyArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := parseKey(args)
+			if err != nil {
+				return err
+			}
+			return a.showTask(cmd.Context(), key)
+		},
+	}
+}
+
+func (a *app) showTask(ctx context.Context, key ledger.Key) error {
+	pool, err := a.openDatabase(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	task, err := ledger.Load(ctx, pool, key)
+	if err != nil {
+		return unknownTask(err, key)
+	}
+	return a.print(task, func(w io.Writer) {
+		fields := [][2]string{
+			{"task", plain(key.String())},
+			{"state", string(task.State)},
+			{"version", strconv.Itoa(int(task.Version))},
+			{"attempt", strconv.Itoa(int(task.Attempt))},
+			{"failures", strconv.Itoa(task.Failures)},
+			{"shard", strconv.Itoa(int(task.Shard))},
+			{"enqueued", ago(task.EnqueuedAt)},
+			{"updated", ago(task.UpdatedAt) + " by " + plain(task.Actor)},
+		}
+		for _, f := range [][2]string{{"error", task.Error}, {"args", string(task.Args)}, {"result", string(task.Result)}} {
+			if f[1] != "" {
+				fields = append(fields, [2]string{f[0], plain(f[1])})
+			}
+		}
+		renderFields(w, fields...)
+	})
+}
+
+// unknownTask names the task that does not exist.
+func unknownTask(err error, key ledger.Key) error {
+	if f := describe(err); f.exit != exitNotFound {
+		return err
+	}
+	return failf(exitNotFound, "there is no task %s", key).hinted("%s", fmt.Sprintf("list tasks with: taskledger task list --kind %s", key.Kind))
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is what this program was built from.
+type version struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Modified bool   `json:"modified,omitempty"` // the checkout had uncommitted changes
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func (a *app) newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Show what this program was built from",
+		Args:  exactArgs(0),
+		RunE: func(*cobra.Command, []string) error {
+			v := readVersion()
+			return a.print(v, func(w io.Writer) {
+				fmt.Fprintf(w, "taskledger %s", v.Version)
+				if v.Revision != "" {
+					fmt.Fprintf(w, " (%.12s)", v.Revision)
+				}
+				fmt.Fprintf(w, " %s %s\n", v.Go, v.Platform)
+			})
+		},
+	}
+}
+
+func readVersion() version {
+	v := version{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if info.Main.Version != "" {
+		v.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Revision = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	return v
+}
