@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -136,7 +137,7 @@ func Retryable(err error) bool {
 func isConnectionLost(err error) bool {
 	var connect *pgconn.ConnectError
 	var network *net.OpError
-	return (errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF)) &&
+	return (errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn)) &&
 		!errors.Is(err, context.Canceled)
 }
 
