@@ -51,6 +51,7 @@ func (s *session) room(ctx context.Context, messages []message) (int, error) {
 		}
 	}
 	if s.tight(total) && time.Since(s.relay.relieved) > relieveEvery {
+		s.relay.pressed = true
 		return 0, errAgain
 	}
 	if messages[0].size > s.limit() {
@@ -82,20 +83,16 @@ func (s *session) waitForRoom(ctx context.Context, why error) error {
 // purge is noted before it is done, so that it can never be taken for a loss.
 func (s *session) relieve(ctx context.Context) error {
 	r := s.relay
-	pressed := s.tight(0)
-	if pressed != r.pressed {
-		r.pressed = pressed
-		r.config.Logger.WarnContext(ctx, "stream is short of room", "short", pressed, "bytes", s.bytes, "limit", s.limit())
-	}
-	if !pressed {
+	if !r.pressed && !s.tight(0) {
 		return nil
 	}
-	r.relieved = time.Now()
+	r.pressed, r.relieved = false, time.Now()
 	floor, err := s.acknowledged(ctx)
 	if err != nil {
 		return err
 	}
 	if floor < s.info.State.FirstSeq {
+		r.config.Logger.WarnContext(ctx, "stream is short of room, and nothing can be purged", "bytes", s.bytes, "limit", s.limit())
 		return nil
 	}
 	s.mark.First = max(s.mark.First, floor+1)
@@ -106,7 +103,7 @@ func (s *session) relieve(ctx context.Context) error {
 		return fmt.Errorf("purge stream %s below %d: %w", stream.Name, floor+1, err)
 	}
 	r.config.Observer.purged(floor + 1)
-	r.config.Logger.InfoContext(ctx, "purged what is acknowledged", "below", floor+1)
+	r.config.Logger.WarnContext(ctx, "stream is short of room; purged what is acknowledged", "below", floor+1, "bytes", s.bytes, "limit", s.limit())
 	return s.refresh(ctx)
 }
 

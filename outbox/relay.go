@@ -17,8 +17,8 @@ type Relay struct {
 	config    Config
 	js        jetstream.JetStream
 	lease     *lease
-	relieved  time.Time // when the stream's headroom was last looked after
-	pressed   bool      // the stream is short of room
+	pressed   bool      // the next session shall make room in the stream
+	relieved  time.Time // when one last did
 	suspicion *loss     // a loss found while publishing; the next session makes up for it
 }
 

@@ -1,0 +1,94 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// The test binary is a relay process if these are set.
+const (
+	relayDatabase = "OUTBOX_TEST_DATABASE"
+	relayNATS     = "OUTBOX_TEST_NATS"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(relayDatabase) != "" {
+		if err := relayProcess(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func relayProcess() error {
+	pool, err := pgxpool.New(context.Background(), os.Getenv(relayDatabase))
+	if err != nil {
+		return err
+	}
+	nc, err := outbox.Connect(os.Getenv(relayNATS))
+	if err != nil {
+		return err
+	}
+	c := outbox.Config{DB: pool, NATS: nc, LeaseTTL: 500 * time.Millisecond}
+	c.SetPageSize(100)
+	r, err := outbox.New(c)
+	if err != nil {
+		return err
+	}
+	return r.Run(context.Background())
+}
+
+// killed runs a relay process until it is killed at its n-th passage of a crash point.
+func (b *bundle) killed(point string, n int) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), relayDatabase+"="+b.pool.Config().ConnString(), relayNATS+"="+b.server.URL(),
+		fmt.Sprintf("%s=%s:%d", fault.Variable, point, n))
+	output, err := cmd.CombinedOutput()
+	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL || ctx.Err() != nil {
+		b.t.Fatalf("the relay process ended with %v, not by SIGKILL at %s: %s", err, point, output)
+	}
+}
+
+// A relay that is killed leaves a page that is on the stream and not in the cursor, or neither;
+// the next one takes its messages for what they are and goes on.
+func TestRelayKilled(t *testing.T) {
+	for _, point := range []string{outbox.FaultPage, outbox.FaultPublished} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			b.enqueue("coupon.send", "order-", 1000)
+			for _, passage := range []int{1, 3, 2} {
+				b.killed(point, passage)
+			}
+			var duplicates atomic.Int64
+			b.relay(smallPages, func(c *outbox.Config) {
+				c.Observer = &outbox.Observer{Duplicates: func(n int) { duplicates.Add(int64(n)) }}
+			})
+			b.settle()
+			b.check()
+			if got := b.generation(); got != 1 {
+				t.Errorf("generation %d, want 1: a crash was taken for a loss", got)
+			}
+			if got := duplicates.Load(); point == outbox.FaultPublished && got == 0 {
+				t.Error("no duplicates: the page was not published before the kill")
+			}
+		})
+	}
+}

@@ -1,0 +1,249 @@
+package outbox_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// ghost is a message in our form of an event that the ledger does not have.
+func ghost(t *testing.T, source string) *nats.Msg {
+	t.Helper()
+	m, err := stream.Encode(ledger.Event{Key: ledger.Key{Kind: "coupon.send", BizID: "ghost"}, Version: 1, Position: 1,
+		Type: ledger.EventEnqueued, RecordedAt: time.Now()}, nil, source, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (b *bundle) source() string {
+	b.t.Helper()
+	var installation string
+	if err := b.pool.QueryRow(b.ctx(), `select value from taskledger.setting where name = 'installation'`).Scan(&installation); err != nil {
+		b.t.Fatal(err)
+	}
+	return stream.Source(installation)
+}
+
+func TestForeignWriter(t *testing.T) {
+	tests := []struct {
+		name    string
+		message func(*bundle, *testing.T) *nats.Msg
+		reason  string
+	}{
+		{"no-event-at-all", func(*bundle, *testing.T) *nats.Msg {
+			return &nats.Msg{Subject: "ledger.1.enqueued.coupon.send", Data: []byte("hello")}
+		}, "malformed"},
+		{"another-source", func(_ *bundle, t *testing.T) *nats.Msg { return ghost(t, stream.Source("another")) }, "source"},
+		{"an-event-we-lack", func(b *bundle, t *testing.T) *nats.Msg { return ghost(t, b.source()) }, "no such event"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			r := b.relay()
+			b.enqueue("coupon.send", "order-", 10)
+			b.settle()
+			ack, err := b.js.PublishMsg(b.ctx(), test.message(b, t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.enqueue("coupon.send", "later-", 10)
+			found := refused[*outbox.ForeignWriterError](t, r)
+			if found.Seq != ack.Sequence || !strings.Contains(found.Reason, test.reason) || !strings.Contains(found.Error(), "delete the stream") {
+				t.Errorf("refused with %v, want message %d, a reason with %q and the cure", found, ack.Sequence, test.reason)
+			}
+			again := refused[*outbox.ForeignWriterError](t, b.relay())
+			if again.Seq != ack.Sequence {
+				t.Errorf("another relay refuses with %v", again)
+			}
+			// The cure it names.
+			if err := b.js.DeleteStream(b.ctx(), stream.Name); err != nil {
+				t.Fatal(err)
+			}
+			b.relay()
+			b.settle()
+			b.await("a new generation", func() bool { return b.generation() == 2 })
+			b.settle()
+			b.check()
+		})
+	}
+}
+
+// A copy of the database has the same installation id and may even have a usable cursor; its
+// own new events give it away.
+func TestCopyOfTheDatabaseOnTheSameStream(t *testing.T) {
+	t.Parallel()
+	b := newBundleOn(t, ownPool(t), natsserver.Config{})
+	r := b.relay()
+	b.enqueue("coupon.send", "order-", 10)
+	b.settle()
+	r.end()
+
+	clone := b.clone()
+	copied := &bundle{t: t, pool: clone, server: b.server, dir: b.dir, nc: b.nc, js: b.js}
+	cr := copied.relay()
+	copied.enqueue("coupon.send", "copied-", 1)
+	copied.settle()
+	cr.end()
+
+	b.enqueue("coupon.send", "later-", 1)
+	found := refused[*outbox.ForeignWriterError](t, b.relay())
+	if !strings.HasPrefix(found.ID, "coupon.send/copied-0/1@") {
+		t.Errorf("refused because of %q", found.ID)
+	}
+}
+
+// ownPool is a pool that may be closed before the test ends.
+func ownPool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), ledgertest.URL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// clone copies the database, for which nobody may be connected to it; the bundle gets a new
+// pool, and the copy's is returned.
+func (b *bundle) clone() *pgxpool.Pool {
+	b.t.Helper()
+	config := b.pool.Config()
+	b.pool.Close()
+	name := config.ConnConfig.Database
+	admin := config.ConnConfig.Copy()
+	admin.Database = "postgres"
+	conn, err := pgx.ConnectConfig(b.ctx(), admin)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer conn.Close(b.ctx())
+	if _, err := conn.Exec(b.ctx(), "create database "+name+"_copy template "+name); err != nil {
+		b.t.Fatal(err)
+	}
+	open := func(name string) *pgxpool.Pool {
+		c := config.Copy()
+		c.ConnConfig.Database = name
+		pool, err := pgxpool.NewWithConfig(b.ctx(), c)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.t.Cleanup(pool.Close)
+		return pool
+	}
+	b.pool = open(name)
+	return open(name + "_copy")
+}
+
+func TestStreamOfAnotherLedger(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	if _, err := stream.Ensure(b.ctx(), b.js, stream.Config{}, "another"); err != nil {
+		t.Fatal(err)
+	}
+	found := refused[*outbox.ForeignStreamError](t, b.relay())
+	if found.Found != "another" || !strings.Contains(found.Error(), "another NATS account") {
+		t.Errorf("refused with %v", found)
+	}
+}
+
+func TestRefusesACursorOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay()
+	b.enqueue("coupon.send", "order-", 10)
+	b.settle()
+	r.end()
+	// As after a dump and a restore: other rows, with the origin of the old cluster.
+	if _, err := b.pool.Exec(b.ctx(), `update taskledger.cursor set origin = '1/1'`); err != nil {
+		t.Fatal(err)
+	}
+	refused[*ledger.OriginError](t, b.relay())
+}
+
+func TestRefusesADatabaseWithoutTheSchema(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	if _, err := b.pool.Exec(b.ctx(), `drop schema taskledger cascade`); err != nil {
+		t.Fatal(err)
+	}
+	r := b.relay()
+	err := r.wait()
+	r.err = nil
+	if err == nil || !strings.Contains(err.Error(), "migrate") {
+		t.Errorf("the relay ended with %v, want one that names the cure", err)
+	}
+}
+
+// A stream that somebody made with settings that lose messages is not used; it is once it is
+// put right.
+func TestUnsuitableStream(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	config := jetstream.StreamConfig{Name: stream.Name, Subjects: []string{stream.AllSubjects}, Discard: jetstream.DiscardOld, MaxBytes: 1 << 20}
+	if _, err := b.js.CreateStream(b.ctx(), config); err != nil {
+		t.Fatal(err)
+	}
+	b.enqueue("coupon.send", "order-", 10)
+	failures := make(chan error, 100)
+	b.relay(func(c *outbox.Config) {
+		c.Observer = &outbox.Observer{Failed: func(err error) { failures <- err }}
+	})
+	if err := <-failures; !strings.Contains(err.Error(), "discards old messages") {
+		t.Errorf("failed with %v", err)
+	}
+	config.Discard = jetstream.DiscardNew
+	if _, err := b.js.UpdateStream(b.ctx(), config); err != nil {
+		t.Fatal(err)
+	}
+	b.settle()
+	b.check()
+}
+
+// What the relay leaves to be read by anybody: the body of each kind of message.
+func TestBodies(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.relay()
+	key := ledger.Key{Kind: "coupon.send", BizID: "100% \"😀\"://1"}
+	binary := ledger.Key{Kind: "coupon.send", BizID: "binary"}
+	for k, e := range map[ledger.Key]ledger.Entry{
+		key:    {Key: key, Args: json.RawMessage(`{"b" : 1}`), Options: &ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: "00-a-b-01"}}},
+		binary: {Key: binary, Args: json.RawMessage("\x00\xff"), Options: &ledger.EnqueueOptions{Binary: true}},
+	} {
+		if _, err := ledger.EnqueueMany(b.ctx(), b.pool, []ledger.Entry{e}); err != nil {
+			t.Fatal(err)
+		}
+		b.append(k, 1, ledger.EventStarted)
+		b.append(k, 2, ledger.EventInterrupted)
+		b.append(k, 3, ledger.EventReleased)
+	}
+	b.settle()
+	want := map[ledger.Key]string{key: `{"b" : 1}`, binary: "\x00\xff"}
+	for _, d := range b.check() {
+		body := ""
+		if d.Type.WakesWorkers() {
+			body = want[d.Key]
+		}
+		if string(d.Payload) != body {
+			t.Errorf("body of %s %s is %q, want %q", d.ID(), d.Type, d.Payload, body)
+		}
+		if got := d.Traceparent; d.Key == key && d.Version == 1 && got != "00-a-b-01" {
+			t.Errorf("traceparent of %s is %q", d.ID(), got)
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package outbox_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// smallStream holds some 300 messages.
+func smallStream(c *outbox.Config) { c.Stream.MaxBytes = 200 << 10 }
+
+// workers makes the consumer of a kind.
+func (b *bundle) workers(kind ledger.Kind) jetstream.Consumer {
+	b.t.Helper()
+	c, err := b.stream().CreateOrUpdateConsumer(b.ctx(), jetstream.ConsumerConfig{Durable: stream.Durable(kind),
+		FilterSubjects: stream.WorkSubjects(kind), AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 10_000})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return c
+}
+
+// awaitWorkers is workers once the stream exists.
+func (b *bundle) awaitWorkers(kind ledger.Kind) jetstream.Consumer {
+	b.t.Helper()
+	b.await("the stream exists", func() bool { _, err := b.js.Stream(b.ctx(), stream.Name); return err == nil })
+	return b.workers(kind)
+}
+
+// take acknowledges n messages and returns the ids of their events in order of first appearance.
+func (b *bundle) take(c jetstream.Consumer, n int) []string {
+	b.t.Helper()
+	seen := make(map[string]bool)
+	var ids []string
+	for deadline := time.Now().Add(patience); len(ids) < n; {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("%d messages came, want %d", len(ids), n)
+		}
+		msgs, err := c.Fetch(n-len(ids), jetstream.FetchMaxWait(100*time.Millisecond))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for msg := range msgs.Messages() {
+			m, err := stream.Decode(msg.Subject(), msg.Headers(), msg.Data())
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			if err := msg.Ack(); err != nil {
+				b.t.Fatal(err)
+			}
+			if !seen[m.ID()] {
+				seen[m.ID()] = true
+				ids = append(ids, m.ID())
+			}
+		}
+	}
+	return ids
+}
+
+// A full stream stops the relay before a message and loses none; what all consumers have
+// acknowledged makes room, and nothing else does.
+func TestFullStream(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var purged, lost atomic.Int64
+	b.relay(smallPages, smallStream, func(c *outbox.Config) {
+		c.Observer = &outbox.Observer{Purged: func(uint64) { purged.Add(1) }, Lost: func(string) { lost.Add(1) }}
+	})
+	c := b.awaitWorkers("coupon.send")
+	b.enqueue("coupon.send", "order-", 1500)
+	b.awaitDegraded("held up: the stream is full")
+	full := b.state()
+	if full.FirstSeq != 1 || full.Msgs < 100 {
+		t.Errorf("stopped with %+v: it purged what nobody has acknowledged, or stopped early", full)
+	}
+
+	ids := b.take(c, 1500)
+	b.settle()
+	var want []string
+	for e, err := range ledger.Read(b.ctx(), b.pool, 0, 2000) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, e.ID())
+	}
+	if diff := cmp.Diff(want, ids); diff != "" {
+		t.Errorf("what was delivered differs from the ledger: %s", diff)
+	}
+	if purged.Load() == 0 {
+		t.Error("nothing was purged")
+	}
+	if lost.Load() != 0 || b.generation() != 1 {
+		t.Errorf("%d losses, generation %d: the relay took its own purge for a loss", lost.Load(), b.generation())
+	}
+}
+
+// A kind without workers, and a subscriber that lags, hold the purge up.
+func TestPurgeSparesWhatSomebodyWaitsFor(t *testing.T) {
+	for _, who := range []string{"a-kind-without-workers", "a-subscriber-that-lags"} {
+		t.Run(who, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			r := b.relay(smallPages, smallStream)
+			b.enqueue("coupon.send", "order-", 50)
+			b.enqueue("mail.send", "order-", 1)
+			b.settle()
+			if who == "a-subscriber-that-lags" {
+				b.take(b.workers("mail.send"), 1)
+				if _, err := b.stream().CreateConsumer(b.ctx(), jetstream.ConsumerConfig{Durable: "audit", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.enqueue("coupon.send", "more-", 1000)
+			b.awaitDegraded("held up: the stream is full")
+			b.take(b.workers("coupon.send"), 100)
+			b.await("the relay has looked again", b.renewals(2))
+			spared := uint64(51)
+			if who == "a-subscriber-that-lags" {
+				spared = 1
+			}
+			if got := b.state().FirstSeq; got != spared {
+				t.Errorf("the stream begins at %d, want %d", got, spared)
+			}
+			r.end()
+		})
+	}
+}
+
+// renewals returns a condition that holds when a relay's lease was renewed n times a second.
+func (b *bundle) renewals(seconds int) func() bool {
+	end := time.Now().Add(time.Duration(seconds) * time.Second)
+	return func() bool { return time.Now().After(end) }
+}
+
+// awaitDegraded waits until the status names a reason.
+func (b *bundle) awaitDegraded(reason string) {
+	b.t.Helper()
+	b.await("degraded: "+reason, func() bool {
+		return strings.Contains(strings.Join(b.status().Degraded, "\n"), reason)
+	})
+}
+
+func (b *bundle) status() outbox.Status {
+	b.t.Helper()
+	s, err := outbox.ReadStatus(b.ctx(), b.pool, b.js, outbox.StreamConfig{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}

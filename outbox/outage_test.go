@@ -1,0 +1,198 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+var errOnPurpose = errors.New("rolled back on purpose")
+
+// write enqueues and appends from several connections until stop is closed, each transaction
+// rolled back with one chance in four. Errors are for a database that is away.
+func (b *bundle) write(stop <-chan struct{}, mayFail bool) *sync.WaitGroup {
+	var writers sync.WaitGroup
+	for w := range 4 {
+		writers.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(w), 1))
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprintf("w%d-%d", w, i))}
+				if err := b.writeOne(key, random.IntN(4) == 0); err != nil && !errors.Is(err, errOnPurpose) && !mayFail {
+					b.t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	return &writers
+}
+
+// writeOne enqueues a task, starts it and lets it succeed, in two transactions.
+func (b *bundle) writeOne(key ledger.Key, rollback bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		if _, err := ledger.Enqueue(ctx, tx, key, nil, nil); err != nil || rollback {
+			return errors.Join(err, errOnPurpose)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		for v, typ := range []ledger.EventType{ledger.EventStarted, ledger.EventInterrupted, ledger.EventSucceeded} {
+			if _, err := ledger.Append(ctx, tx, ledger.AppendRequest{Key: key, Expected: ledger.Version(v + 1), Type: typ}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Writers write, roll back, and NATS comes and goes under two relays.
+func TestNATSRestartsUnderLoad(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.relay(smallPages)
+	b.relay(smallPages)
+	stop := make(chan struct{})
+	writers := b.write(stop, false)
+	for range 4 {
+		published := b.published()
+		b.await("the relay is at work", func() bool { return b.published() > published+200 })
+		b.server.Stop()
+		b.restart()
+	}
+	close(stop)
+	writers.Wait()
+	b.settle()
+	b.check()
+	if got := b.generation(); got != 1 {
+		t.Errorf("generation %d, want 1: a restart was taken for a loss", got)
+	}
+}
+
+// published is the last sequence of the stream, 0 if there is none yet.
+func (b *bundle) published() uint64 {
+	s, err := outbox.ReadStatus(b.ctx(), b.pool, b.js, outbox.StreamConfig{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if s.Stream == nil {
+		return 0
+	}
+	return s.Stream.LastSeq
+}
+
+// A relay that starts while both servers are away begins when they come.
+func TestServersAwayAtTheStart(t *testing.T) {
+	t.Parallel()
+	server := ledgertest.Cluster(t, nil)
+	b := newBundleOn(t, openPool(t, server.URL(ledgertest.Database)), natsserver.Config{})
+	b.enqueue("coupon.send", "order-", 100)
+	if err := server.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.server.Stop()
+	failures := make(chan error, 1000)
+	b.relay(func(c *outbox.Config) { c.Observer = &outbox.Observer{Failed: func(err error) { failures <- err }} })
+	<-failures
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitDegraded("no relay is working; the last one, ")
+	b.restart()
+	b.settle()
+	b.check()
+}
+
+func openPool(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// PostgreSQL is killed and comes back under writers and a relay.
+func TestPostgresKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	server := ledgertest.Cluster(t, nil)
+	b := newBundleOn(t, openPool(t, server.URL(ledgertest.Database)), natsserver.Config{})
+	b.relay(smallPages)
+	stop := make(chan struct{})
+	writers := b.write(stop, true)
+	for range 3 {
+		published := b.published()
+		b.await("the relay is at work", func() bool { return b.published() > published+200 })
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.await("the database is back", func() bool {
+			_, err := b.pool.Exec(b.ctx(), "select")
+			return err == nil
+		})
+	}
+	close(stop)
+	writers.Wait()
+	b.settle()
+	b.check()
+	if got := b.generation(); got != 1 {
+		t.Errorf("generation %d, want 1", got)
+	}
+}
+
+// The relay's statements take part in every query mode, and an idle relay ends at once.
+func TestQueryModes(t *testing.T) {
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe,
+		pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			config, err := pgxpool.ParseConfig(ledgertest.URL(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.ConnConfig.DefaultQueryExecMode = mode
+			pool, err := pgxpool.NewWithConfig(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(pool.Close)
+			b := newBundleOn(t, pool, natsserver.Config{})
+			r := b.relay(smallPages)
+			b.history()
+			b.settle()
+			b.purge()
+			b.await("a new generation", func() bool { return b.generation() == 2 })
+			b.settle()
+			began := time.Now()
+			r.end()
+			if took := time.Since(began); took > patience/2 {
+				t.Errorf("an idle relay took %s to end", took)
+			}
+		})
+	}
+}

@@ -1,0 +1,81 @@
+package outbox_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+func (b *bundle) enqueueLarge(id string, bytes int) ledger.Enqueued {
+	b.t.Helper()
+	args := json.RawMessage(fmt.Sprintf("%q", strings.Repeat("x", bytes)))
+	e, err := ledger.Enqueue(b.ctx(), b.pool, ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(id)}, args, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return e
+}
+
+// An event that NATS refuses for itself is parked with the reason; the others flow.
+func TestTooLargeForTheServer(t *testing.T) {
+	t.Parallel()
+	b := newBundleOn(t, ledgertest.Pool(t), natsserver.Config{MaxPayload: 8 << 10})
+	var parked atomic.Int64
+	b.relay(func(c *outbox.Config) { c.Observer = &outbox.Observer{Parked: func(string) { parked.Add(1) }} })
+	b.enqueue("coupon.send", "before-", 100)
+	large := b.enqueueLarge("large", 20<<10)
+	b.enqueue("coupon.send", "after-", 100)
+	b.settle()
+	b.check()
+	if reason := b.parked()[large.Position]; !strings.Contains(reason, "maximum payload") {
+		t.Errorf("parked because of %q", reason)
+	}
+	if parked.Load() != 1 {
+		t.Errorf("the observer heard of %d", parked.Load())
+	}
+	s := b.status()
+	if s.Parked != 1 || !strings.Contains(strings.Join(s.Degraded, "\n"), "1 events could not be published and are parked") {
+		t.Errorf("status %+v", s)
+	}
+}
+
+func TestTooLargeForTheStream(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.relay(smallStream)
+	b.enqueue("coupon.send", "before-", 10)
+	large := b.enqueueLarge("large", 250<<10)
+	b.enqueue("coupon.send", "after-", 10)
+	b.settle()
+	b.check()
+	if reason := b.parked()[large.Position]; !strings.Contains(reason, "the stream may hold") {
+		t.Errorf("parked because of %q", reason)
+	}
+}
+
+// Stored bytes that are not what they should be do not stop the relay either.
+func TestUnreadableEvent(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var position int64
+	err := b.pool.QueryRow(b.ctx(), `
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data, meta)
+		values (1, 0, 0, 'enqueued', 'coupon.send', 'odd', '"?"', '{"encoding":"base64"}') returning position`).Scan(&position)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.enqueue("coupon.send", "after-", 10)
+	b.relay()
+	b.settle()
+	b.check()
+	if reason := b.parked()[ledger.Position(position)]; !strings.Contains(reason, "corrupt base64 payload") {
+		t.Errorf("parked because of %q", reason)
+	}
+}
