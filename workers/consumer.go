@@ -60,6 +60,22 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// whileConnected returns a context that is also done when the connection is lost: the answer to
+// a request that was under way will never come.
+func whileConnected(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	lost := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	go func() {
+		defer nc.RemoveStatusListener(lost)
+		select {
+		case <-lost:
+			cancel(nats.ErrDisconnected)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
 // consumerConfig is the consumer that all workers of the kind share. There is no BackOff, which
 // would replace AckWait, and no MaxDeliver, which would leave messages behind: how often a task
 // is tried is the ledger's to decide.
@@ -79,6 +95,11 @@ func (k *kind) consumerConfig() jetstream.ConsumerConfig {
 // ensureConsumer creates the durable consumer if it is missing, and brings its AckWait and
 // MaxAckPending up to date; nothing else of one that exists is touched.
 func (k *kind) ensureConsumer(ctx context.Context) error {
+	if !k.pool.config.NATS.IsConnected() {
+		return nats.ErrDisconnected
+	}
+	ctx, cancel := whileConnected(ctx, k.pool.config.NATS)
+	defer cancel()
 	want := k.consumerConfig()
 	c, err := k.pool.js.Consumer(ctx, stream.Name, want.Durable)
 	switch {

@@ -80,14 +80,9 @@ func TestTaskThatKillsItsWorkers(t *testing.T) {
 	for b.task(killer).State != ledger.StateDead {
 		processes++
 		c := b.spawn("killer")
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_ = c.Wait()
-		}()
 		b.await("the child to die, or to bury its killer", func() bool {
 			select {
-			case <-ended:
+			case <-c.ended:
 				return true
 			default:
 				return b.task(killer).State == ledger.StateDead

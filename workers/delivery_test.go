@@ -236,9 +236,7 @@ func TestGroupWithAConflictAndALock(t *testing.T) {
 	try(ledger.Append(b.context(), holder, cancel("o-0005")))(t)
 	close(release)
 	b.allDone(tasks - 2)
-	if w.status().Attempts[workers.OutcomeFenced] != 1 {
-		t.Errorf("attempts: %v, want one fenced", w.status().Attempts)
-	}
+	b.await("the one that was cancelled to be fenced", func() bool { return w.status().Attempts[workers.OutcomeFenced] == 1 })
 	if err := holder.Rollback(b.context()); err != nil {
 		t.Fatal(err)
 	}

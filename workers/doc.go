@@ -1,2 +1,103 @@
-// Package workers runs handlers.
+// Package workers runs handlers for the tasks of a ledger, woken by messages from JetStream.
+//
+//	p, err := workers.New(workers.Config{DB: pool, NATS: nc})
+//	err = workers.Register(p, coupons, func(ctx context.Context, tx pgx.Tx, job *workers.Job, c Coupon) error {
+//		_, err := tx.Exec(ctx, "insert into coupon (order_no, percent) values ($1, $2)", job.BizID, c.Percent)
+//		return err
+//	}, nil)
+//	err = p.Run(ctx) // until ctx is done
+//
+// # Delivery guarantees
+//
+// ExactlyOnce ([Register]): the handler writes in a transaction of the ledger's database, and
+// the task's succeeded event is appended and committed in that very transaction. Both happen or
+// neither does, whatever is delivered twice, killed, slow or cut off.
+//
+// AtLeastOnce ([RegisterAtLeastOnce]): the handler's effects are elsewhere. Its success is
+// recorded after it, together with those of others, so a process that ends in between leaves a
+// task that is run again. The task's key is the idempotency key to give to that elsewhere.
+//
+// # A message is only a wake-up call
+//
+// All workers of a kind share one durable consumer. What they do about a message is decided by
+// the head of its task, the last event in the ledger, read on the primary. Messages that arrive
+// together are decided by one query.
+//
+//	head of the task                              the worker
+//	--------------------------------------------  ------------------------------------------------
+//	no such event, or another one in its place    refuses the message: a ghost of an undone past
+//	finished, scheduled, retrying                 acknowledges it; being released has a message of its own
+//	available                                     runs the handler
+//	available, message came before                records started, then runs the handler
+//	running in this process                       adopts the message: it is answered with the first one
+//	running elsewhere, that worker's lease lives  has it delivered again later
+//	running elsewhere, the lease is over          takes over: records started of the next attempt
+//	                                              or buries the task if it has lost too many workers
+//
+// # An attempt
+//
+//	arrival ──▶ undecided ──▶ ready ──▶ handler ──┬─▶ succeeded          ─▶ ack
+//	  │  in hand: kept alive by heartbeats,       ├─▶ failed + released  ─▶ ack (the release wakes again)
+//	  │  once per task; what else arrives         ├─▶ buried             ─▶ ack
+//	  │  for the task waits or joins              ├─▶ interrupted        ─▶ ack (wakes again)
+//	  │                                           ├─▶ fenced             ─▶ the head is read again
+//	  └── started is recorded once the handler    └─▶ retried            ─▶ nak: the database was away
+//	      has run for StartedAfter
+//
+// Every event is appended by compare-and-set on the version that the attempt knows, so of any
+// number of workers that believe to own a task one gets its event in. The others are fenced: an
+// ExactlyOnce transaction rolls back.
+//
+// The start of a first attempt is recorded only if it takes a while; most tasks have two events.
+// From then on everybody can tell that it runs and where, and a worker that dies is noticed. The
+// append goes beside the handler's transaction and is joined before the outcome is appended.
+//
+// # Failures
+//
+//   - The handler returns an error, panics, calls runtime.Goexit, exceeds Timeout, leaves rows
+//     open, swallows an error of its transaction or breaks a deferred constraint: the attempt has
+//     failed. failed and released are appended together; after MaxAttempts failures it is buried
+//     instead, and says why each attempt failed.
+//   - The handler ends its transaction by COMMIT or ROLLBACK in SQL: what it wrote may be
+//     committed, so doing it again could double it: buried.
+//   - The args do not decode: buried. Release it after a deploy that can read them.
+//   - A serialization failure, a deadlock, a lost connection, a server that restarts: nobody's
+//     fault. No attempt is used, however often; the message comes again after a while.
+//   - The handler does not return when its context is done: after a grace of 5 s (or AckWait if
+//     that is shorter) the attempt ends without it. The socket of its transaction is closed, so
+//     the server rolls back. Its slot stays taken until it returns ([KindStatus].Overdue).
+//   - The task is cancelled, or anything else is appended to it: the attempt is fenced. A handler
+//     whose start is being recorded learns it from its context ([ErrFenced]), others when they are
+//     done.
+//
+// # What happens if the process ends
+//
+//   - before the handler or in it: the transaction is rolled back by the server. The message
+//     comes again after AckWait. If the start was on record, the worker's lease has to end first;
+//     the loss is counted, and a task that has lost MaxLost workers in a row is buried, since it
+//     seems to kill them. (A loss within StartedAfter of a first attempt is not on record.)
+//   - between handler and commit (crash point worker.handler): the same.
+//   - between commit and acknowledgement (worker.committed): the message comes again, the head
+//     says finished, it is acknowledged.
+//
+// If the connection is lost during the commit, the outcome is unknown to the worker; it has the
+// message delivered again, and the head knows.
+//
+// # Concurrency properties
+//
+// Tasks are independent: nothing is promised about the order of different tasks. One task never
+// runs twice at once in one process. It may run in two processes at once if one of them is cut
+// off; then one of the two is fenced. A kind's handlers run in Slots goroutines; a process asks
+// for about twice as many messages as it has slots, so what is slow here goes elsewhere. Answers
+// to messages are not waited for: losing one costs a delivery, never an effect.
+//
+// The database and NATS may go away and come back at any time. A stream or consumer that is gone
+// is waited for or made again.
+//
+// # Stopping
+//
+// When the context of [Pool.Run] is done, messages are no longer taken, and those whose handler
+// has not begun are given back at once. Handlers have StopTimeout to finish; then their contexts
+// are cancelled with the cause [ErrStopping], and what returns an error is given back with an
+// interrupted event, which uses no attempt. Run returns when nothing is in hand any more.
 package workers

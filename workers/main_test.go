@@ -103,8 +103,9 @@ func runChild(name string) error {
 // child is a worker process.
 type child struct {
 	*exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
+	in    io.WriteCloser
+	out   *bufio.Reader
+	ended chan struct{} // closed when it has ended and ProcessState is set
 }
 
 // spawn starts a worker process; points are armed crash points.
@@ -115,15 +116,24 @@ func (b *bundle) spawn(name string, points ...string) *child {
 		"DATABASE_URL="+b.db.Config().ConnString(), "NATS_URL="+b.server.URL(),
 		fault.Variable+"="+strings.Join(points, ","))
 	cmd.Stderr = &childLog{b.t}
-	c := &child{Cmd: cmd, in: try(cmd.StdinPipe())(b.t), out: bufio.NewReader(try(cmd.StdoutPipe())(b.t))}
+	out, stdout, err := os.Pipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	cmd.Stdout = stdout
+	c := &child{Cmd: cmd, in: try(cmd.StdinPipe())(b.t), out: bufio.NewReader(out), ended: make(chan struct{})}
 	if err := cmd.Start(); err != nil {
 		b.t.Fatal(err)
 	}
+	_ = stdout.Close() // it is the child's now
+	go func() {
+		defer close(c.ended)
+		_ = cmd.Wait()
+	}()
 	b.t.Cleanup(func() {
-		if cmd.ProcessState == nil {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
+		_ = cmd.Process.Kill()
+		<-c.ended
+		_ = out.Close()
 	})
 	return c
 }
@@ -131,7 +141,7 @@ func (b *bundle) spawn(name string, points ...string) *child {
 // killed waits for the child to end and checks that it was killed.
 func (c *child) killed(t testing.TB) {
 	t.Helper()
-	_ = c.Wait()
+	<-c.ended
 	if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
 		t.Fatalf("child ended by itself: %v", c.ProcessState)
 	}
@@ -147,9 +157,7 @@ func (c *child) finish(t testing.TB) workers.KindStatus {
 	if err := json.NewDecoder(c.out).Decode(&status); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	<-c.ended
 	return status.Kinds[0]
 }
 

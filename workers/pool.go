@@ -29,7 +29,8 @@ type Pool struct {
 	guardPrefix  string
 	guards       atomic.Uint64
 
-	// work is done when handlers must end, with the cause ErrStopping.
+	// work is what handlers' contexts derive from: done when they must end, with the cause
+	// ErrStopping. Run makes it.
 	work     context.Context
 	stopWork context.CancelCauseFunc
 
@@ -56,7 +57,6 @@ func New(c Config) (*Pool, error) {
 	}
 	p.handlerConns = make(chan struct{}, c.DB.Config().MaxConns-reservedConns)
 	p.flusher = newFlusher(p)
-	p.work, p.stopWork = context.WithCancelCause(context.Background())
 	return p, nil
 }
 
@@ -99,6 +99,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 	p.config.Logger.InfoContext(ctx, "worker runs", "id", p.id, "kinds", kindNames(kinds))
 
+	p.work, p.stopWork = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer p.stopWork(ErrStopping)
 	consumers, stopping := errgroup.WithContext(ctx)
 	quit, end := context.WithCancel(context.WithoutCancel(ctx))

@@ -1,0 +1,239 @@
+package workers_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// misbehaveOnce fails at the first attempt.
+func misbehaveOnce(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	if err := insertEffect(ctx, tx, job, args); err != nil {
+		return err
+	}
+	if job.Attempt == 1 {
+		return errBoom
+	}
+	return nil
+}
+
+func TestConfigReportsEveryFault(t *testing.T) {
+	t.Parallel()
+	config := try(pgxpool.ParseConfig("postgres://localhost/x?pool_max_conns=2"))(t)
+	db := try(pgxpool.NewWithConfig(context.Background(), config))(t) // connects to nothing yet
+	defer db.Close()
+	_, err := workers.New(workers.Config{DB: db, Name: "a\nb", AckWait: time.Millisecond, StopTimeout: -1})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, fault := range []string{"at least 4 connections", "NATS is required", "Name must", "AckWait must", "StopTimeout must"} {
+		if !strings.Contains(err.Error(), fault) {
+			t.Errorf("%q is not reported in: %v", fault, err)
+		}
+	}
+}
+
+func TestRegisterRefuses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
+	err := exactly(insertEffect, &workers.KindConfig{Slots: -1, MaxAttempts: -1, MaxLost: -1, StartedAfter: time.Hour})(p)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, fault := range []string{"Slots", "MaxAttempts", "MaxLost", "StartedAfter"} {
+		if !strings.Contains(err.Error(), fault) {
+			t.Errorf("%q is not reported in: %v", fault, err)
+		}
+	}
+	var none ledger.TypedKind[orderArgs]
+	if err := workers.Register(p, none, insertEffect, nil); err == nil {
+		t.Error("a kind without a name was registered")
+	}
+	if err := p.Run(b.context()); err == nil {
+		t.Error("a pool without kinds ran")
+	}
+	p = try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
+	if err := exactly(insertEffect, nil)(p); err != nil {
+		t.Fatal(err)
+	}
+	if err := atLeast(b.outside, nil)(p); err == nil {
+		t.Error("a kind was registered twice")
+	}
+}
+
+// Run returns an error at once if waiting is useless.
+func TestRunRefuses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	run := func(db *pgxpool.Pool) error {
+		p := try(workers.New(workers.Config{DB: db, NATS: b.connect()}))(t)
+		if err := exactly(insertEffect, nil)(p); err != nil {
+			t.Fatal(err)
+		}
+		return p.Run(b.context())
+	}
+	t.Run("consumer refused", func(t *testing.T) {
+		s := try(b.js.Stream(b.context(), stream.Name))(t)
+		config := s.CachedInfo().Config
+		config.ConsumerLimits = jetstream.StreamConsumerLimits{MaxAckPending: 5}
+		try(b.js.UpdateStream(b.context(), config))(t)
+		if err := run(b.db); err == nil || !strings.Contains(err.Error(), "refused") {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("wrong password", func(t *testing.T) {
+		config := b.db.Config()
+		config.ConnConfig.Password = "wrong"
+		db := try(pgxpool.NewWithConfig(b.context(), config))(t)
+		defer db.Close()
+		if err := run(db); err == nil || !strings.Contains(err.Error(), "password") {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("not migrated", func(t *testing.T) {
+		b.exec("drop schema taskledger cascade")
+		if err := run(b.db); !errors.Is(err, ledger.ErrNotMigrated) {
+			t.Errorf("error %v, want ErrNotMigrated", err)
+		}
+	})
+}
+
+// A pool runs several kinds, each by its own guarantee, and counts what happens.
+func TestSeveralKinds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	mail := ledger.MustKind[string]("test.mail.send")
+	raw := ledger.MustKind[[]byte]("test-raw")
+	var seen atomic.Int32
+	var mailed, rawed atomic.Value
+	observer := &workers.Observer{Attempt: func(ledger.Kind, workers.Outcome, time.Duration) { seen.Add(1) }}
+	w := b.work(workers.Config{Observer: observer}, func(p *workers.Pool) error {
+		return errors.Join(
+			workers.Register(p, order, misbehaveOnce, nil),
+			workers.RegisterAtLeastOnce(p, mail, func(_ context.Context, job *workers.Job, to string) error {
+				mailed.Store(to)
+				job.Logger().Info("mailed")
+				return job.Result(to)
+			}, nil),
+			workers.RegisterAtLeastOnce(p, raw, func(_ context.Context, _ *workers.Job, bytes []byte) error {
+				rawed.Store(bytes)
+				return nil
+			}, nil),
+		)
+	})
+	b.enqueue("o-1")
+	try(mail.Enqueue(b.context(), b.db, "m-1", "a@example.org", nil))(t)
+	key := ledger.Key{Kind: raw.Name(), BizID: "r-1"}
+	try(ledger.Enqueue(b.context(), b.db, key, []byte{0, 1, 0xff}, &ledger.EnqueueOptions{Binary: true}))(t)
+	b.allDone(3)
+	if diff := cmp.Diff([]byte{0, 1, 0xff}, rawed.Load()); diff != "" || mailed.Load() != "a@example.org" {
+		t.Errorf("mailed to %q; bytes (-want +got):\n%s", mailed.Load(), diff)
+	}
+	if got := string(b.task(ledger.Key{Kind: mail.Name(), BizID: "m-1"}).Result); got != `"a@example.org"` {
+		t.Errorf("result %s", got)
+	}
+	b.await("all answers", func() bool {
+		s := w.Status()
+		return s.Kinds[0].InHand+s.Kinds[1].InHand+s.Kinds[2].InHand == 0
+	})
+	if seen.Load() != 4 {
+		t.Errorf("the observer saw %d attempts, want 4", seen.Load())
+	}
+}
+
+// The start of an attempt is recorded only once it has taken a while, or if another attempt may
+// have been there before.
+func TestStartedIsLazy(t *testing.T) {
+	t.Parallel()
+	for name, register := range map[string]func(*bundle) func(*workers.Pool) error{
+		"exactly once": func(b *bundle) func(*workers.Pool) error {
+			return exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				if err := insertEffect(ctx, tx, job, args); err != nil {
+					return err
+				}
+				b.awaitState(job.Key, ledger.StateRunning)
+				return nil
+			}, &workers.KindConfig{StartedAfter: time.Millisecond})
+		},
+		"at least once": func(b *bundle) func(*workers.Pool) error {
+			return atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+				b.awaitState(job.Key, ledger.StateRunning)
+				return b.outside(ctx, job, args)
+			}, &workers.KindConfig{StartedAfter: time.Millisecond})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			b.work(workers.Config{}, register(b))
+			k := b.enqueue("o-1")
+			b.awaitState(k, ledger.StateSucceeded)
+			b.oneEffect(k)
+			want := []ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventSucceeded}
+			if diff := cmp.Diff(want, b.types(k)); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			if n := b.task(k).Attempt; n != 1 {
+				t.Errorf("%d attempts", n)
+			}
+		})
+	}
+}
+
+// More slots than connections: handlers wait for a connection, and nothing else does. The start
+// of each is recorded while they hold all that handlers may have.
+func TestFewConnections(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	config := b.db.Config()
+	config.MaxConns = 4
+	db := try(pgxpool.NewWithConfig(b.context(), config))(t)
+	t.Cleanup(db.Close)
+	b.work(workers.Config{DB: db}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		b.awaitState(job.Key, ledger.StateRunning)
+		return insertEffect(ctx, tx, job, args)
+	}, &workers.KindConfig{Slots: 16, StartedAfter: time.Millisecond}))
+	b.enqueueMany(20)
+	b.allDone(20)
+	b.eachOnce(20)
+}
+
+// Long work is kept from others by heartbeats: also what waits for a slot behind it.
+func TestLongWorkIsKeptAlive(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	begun := make(chan struct{})
+	lease := func() time.Time { return one[time.Time](b, "select min(alive_until) from taskledger.lease") }
+	w := b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		if job.BizID == "o-0000" {
+			close(begun)
+			first := lease()
+			b.await("three times AckWait to pass", func() bool { return lease().After(first.Add(3 * ackWait)) })
+		}
+		return insertEffect(ctx, tx, job, args)
+	}, &workers.KindConfig{Slots: 1}))
+	b.enqueueMany(2)
+	<-begun
+	b.allDone(2)
+	b.eachOnce(2)
+	if s := w.status(); s.Redelivered != 0 {
+		t.Errorf("%d redeliveries", s.Redelivered)
+	}
+}

@@ -1,0 +1,85 @@
+package workers_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// Every statement is a file, is embedded, and is one that the schema knows.
+func TestStatementsPrepare(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	files := try(filepath.Glob("sql/*.sql"))(t)
+	if len(files) != len(workers.Statements) {
+		t.Errorf("%d files, %d statements", len(files), len(workers.Statements))
+	}
+	conn := try(b.db.Acquire(b.context()))(t)
+	defer conn.Release()
+	for _, file := range files {
+		name := filepath.Base(file)
+		if text := try(os.ReadFile(file))(t); string(text) != workers.Statements[name] {
+			t.Errorf("%s is not embedded", name)
+		}
+		try(conn.Conn().Prepare(b.context(), name, workers.Statements[name]))(t)
+	}
+}
+
+// The heads of a batch are read through the primary key, whatever the planner believes.
+func TestHeadsPlan(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueueMany(5000)
+	b.exec("analyze taskledger.event")
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		tx := try(b.db.Begin(b.context()))(t)
+		defer func() { _ = tx.Rollback(b.context()) }()
+		try(tx.Exec(b.context(), "set local plan_cache_mode = "+mode))(t)
+		try(tx.Exec(b.context(), "prepare heads as "+workers.Statements["heads.sql"]))(t)
+		rows := try(tx.Query(b.context(), `explain execute heads('test.order', '{"o-0001","o-0002"}', '{1,1}')`))(t)
+		plan := strings.Join(try(pgx.CollectRows(rows, pgx.RowTo[string]))(t), "\n")
+		if !strings.Contains(plan, "Index Scan Backward using event_pkey") || strings.Contains(plan, "Seq Scan on event") {
+			t.Errorf("%s: %s", mode, plan)
+		}
+	}
+}
+
+// A worker works in every query mode of pgx, and so through every kind of pooler.
+func TestQueryModes(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			config := b.db.Config()
+			config.ConnConfig.DefaultQueryExecMode = mode
+			db := try(pgxpool.NewWithConfig(b.context(), config))(t)
+			t.Cleanup(db.Close)
+			w := b.work(workers.Config{DB: db}, exactly(misbehaveOnce, nil))
+			awkward := []string{`a"b\c`, "🎫/50%:x", "{},NULL", "' or 1=1"}
+			for _, id := range awkward {
+				b.enqueue(id)
+			}
+			b.allDone(len(awkward))
+			b.eachOnce(len(awkward))
+			for _, id := range awkward {
+				b.oneEffect(ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)})
+			}
+			w.stop()
+			if n := one[int](b, "select count(*)::integer from taskledger.lease"); n != 0 {
+				t.Errorf("%d leases left", n)
+			}
+		})
+	}
+}
