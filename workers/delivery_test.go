@@ -3,6 +3,7 @@ package workers_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -201,7 +202,7 @@ func TestCancelledWhileRunning(t *testing.T) {
 			if n := b.effects(k); n != 0 {
 				t.Errorf("%d effects of a cancelled task", n)
 			}
-			if startedAfter > 0 && cause != workers.ErrFenced {
+			if startedAfter > 0 && !errors.Is(cause, workers.ErrFenced) {
 				t.Errorf("the handler's context was cancelled because of %v", cause)
 			}
 			if s := b.task(k).State; s != ledger.StateCancelled {

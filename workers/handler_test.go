@@ -47,12 +47,12 @@ func TestHandlerThatMisbehavesOnce(t *testing.T) {
 		message   string // of the failed event
 		config    workers.KindConfig
 	}{
-		"error":    {func(context.Context, pgx.Tx) error { return errBoom }, "boom", workers.KindConfig{}},
-		"panic":    {func(context.Context, pgx.Tx) error { panic("at the disco") }, "panic: at the disco", workers.KindConfig{}},
-		"nil map":  {func(context.Context, pgx.Tx) error { var m map[int]int; m[1] = 1; return nil }, "panic: assignment to entry in nil map", workers.KindConfig{}},
-		"goexit":   {func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, "runtime.Goexit", workers.KindConfig{}},
-		"nul":      {func(context.Context, pgx.Tx) error { return errors.New("a\x00b\xff") }, "a\uFFFDb\uFFFD", workers.KindConfig{}},
-		"swallows": {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, "swallowed", workers.KindConfig{}},
+		"error":           {func(context.Context, pgx.Tx) error { return errBoom }, "boom", workers.KindConfig{}},
+		"panic":           {func(context.Context, pgx.Tx) error { panic("at the disco") }, "panic: at the disco", workers.KindConfig{}},
+		"panics an error": {func(context.Context, pgx.Tx) error { panic(errBoom) }, "panic: boom", workers.KindConfig{}},
+		"goexit":          {func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, "runtime.Goexit", workers.KindConfig{}},
+		"nul":             {func(context.Context, pgx.Tx) error { return errors.New("a\x00b\xff") }, "a\uFFFDb\uFFFD", workers.KindConfig{}},
+		"swallows":        {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, "swallowed", workers.KindConfig{}},
 		"open rows": {func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Query(ctx, "select generate_series(1, 9999)")
 			return err

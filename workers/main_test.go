@@ -63,7 +63,7 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
 			}
-			fmt.Println("begun")
+			fmt.Fprintln(os.Stdout, "begun")
 			_, err := bufio.NewReader(os.Stdin).ReadString('\n')
 			return err
 		}, &workers.KindConfig{MaxLost: 3})
