@@ -95,7 +95,7 @@ func ReadStatus(ctx context.Context, db ledger.DB, js jetstream.JetStream, confi
 }
 
 func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
-	if _, err := queryRow(ctx, db, waitingSQL, []any{int64(maxWaiting)}, &s.Waiting, &s.OldestMS); err != nil {
+	if _, err := queryRow(ctx, db, waitingSQL, []any{int64(maxWaiting + 1)}, &s.Waiting, &s.OldestMS); err != nil {
 		return explain("count waiting events", err)
 	}
 	s.OldestWaiting = time.Duration(s.OldestMS) * time.Millisecond

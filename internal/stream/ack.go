@@ -75,7 +75,7 @@ func parseAck(header nats.Header, data []byte) Result {
 			n++
 		}
 		seq, err := strconv.ParseUint(string(rest[:n]), 10, 64)
-		if end := rest[n:]; err == nil && seq > 0 {
+		if end := rest[n:]; err == nil && rest[0] != '0' {
 			if bytes.Equal(end, ackEnd) {
 				return Result{Seq: seq}
 			}

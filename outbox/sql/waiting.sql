@@ -1,10 +1,45 @@
--- How many events the relay has not published yet, as far as $1 + 1, and how old the oldest of
--- them is in milliseconds.
--- $1 where to stop counting. Locks nothing. The order keeps the planner on the index on
--- (position), so that the cost is that of the events counted, however many lie behind.
+-- How many events the relay has not published yet, and how old the oldest of them is in
+-- milliseconds. The same set as the view taskledger.outbox, shaped so that the cost is that of
+-- the events counted, however many lie behind.
+-- $1 how many to count of each arm at most. Locks nothing.
+-- Indexes: (xid, position) for each xid that was under way at an edge of the window, (position)
+-- for the rest.
+with relay as materialized (
+  select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position
+    from taskledger.cursor c
+   where c.reader = 'relay'
+   order by c.n desc
+   limit 1)
 select count(*), coalesce(floor(extract(epoch from clock_timestamp() - min(w.recorded_at)) * 1000), 0)::bigint
   from (
-   select o.recorded_at
-     from taskledger.outbox o
-    order by o.position
-    limit $1::integer + 1) w
+   -- committed late: drawn before the window's lower edge
+   (select l.recorded_at
+      from relay r
+     cross join lateral taskledger.late_xids(r.seen, r.seen_bound) x
+     cross join lateral (
+       select e.recorded_at from taskledger.event e
+        where e.xid = x and e.position <= r.seen_top
+          and (r.until is null or e.position > r.after_position or not pg_visible_in_snapshot(x, r.until))
+        order by e.position
+        limit $1::integer) l
+     limit $1::integer)
+    union all
+   -- drawn within the part of the window that is published, and not visible in it
+   (select l.recorded_at
+      from relay r
+     cross join lateral taskledger.late_xids(r.until, r.bound) x
+     cross join lateral (
+       select e.recorded_at from taskledger.event e
+        where e.xid = x and e.position > r.seen_top and e.position <= r.after_position
+          and not pg_visible_in_snapshot(x, r.until)
+        order by e.position
+        limit $1::integer) l
+     where r.until is not null
+     limit $1::integer)
+    union all
+   -- drawn since
+   (select e.recorded_at
+      from taskledger.event e
+     where e.position > coalesce((select case when r.until is null then r.seen_top else greatest(r.seen_top, r.after_position) end from relay r), 0)
+     order by e.position
+     limit $1::integer)) w

@@ -1,0 +1,294 @@
+package stream_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+const patience = 20 * time.Second
+
+func start(t testing.TB, config natsserver.Config) (*natsserver.Server, *nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	config.Dir = t.TempDir()
+	server, err := natsserver.Start(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	nc, err := stream.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server, nc, js
+}
+
+func publisher(t testing.TB, nc *nats.Conn) *stream.Publisher {
+	t.Helper()
+	p, err := stream.NewPublisher(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func ensure(t testing.TB, js jetstream.JetStream, c stream.Config) jetstream.Stream {
+	t.Helper()
+	s, err := stream.Ensure(t.Context(), js, c, "i-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// page is n messages, versions first to first+n-1 of one task.
+func page(t testing.TB, first, n int) []*nats.Msg {
+	t.Helper()
+	msgs := make([]*nats.Msg, n)
+	for i := range n {
+		e := sampleEvent()
+		e.Version = ledger.Version(first + i)
+		m, err := stream.Encode(e, []byte(`{"amount":5}`), stream.Source("i-1"), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		msgs[i] = m
+	}
+	return msgs
+}
+
+func TestPublish(t *testing.T) {
+	t.Parallel()
+	_, nc, js := start(t, natsserver.Config{})
+	ensure(t, js, stream.Config{})
+	p := publisher(t, nc)
+	for i, r := range p.Publish(t.Context(), page(t, 1, 1000), patience) {
+		if r.Err != nil || r.Duplicate || r.Seq != uint64(i+1) {
+			t.Fatalf("message %d: %+v", i, r)
+		}
+	}
+	got := p.Publish(t.Context(), page(t, 1000, 2), patience)
+	if diff := cmp.Diff([]stream.Result{{Seq: 1000, Duplicate: true}, {Seq: 1001}}, got); diff != "" {
+		t.Error(diff)
+	}
+	if got := p.Publish(t.Context(), nil, patience); len(got) != 0 {
+		t.Errorf("no messages: %v", got)
+	}
+}
+
+func TestPublishWithoutStream(t *testing.T) {
+	t.Parallel()
+	_, nc, _ := start(t, natsserver.Config{})
+	for _, r := range publisher(t, nc).Publish(t.Context(), page(t, 1, 10), patience) {
+		if !errors.Is(r.Err, stream.ErrNoStream) {
+			t.Errorf("%+v, want ErrNoStream", r)
+		}
+	}
+}
+
+func TestPublishTooLarge(t *testing.T) {
+	t.Parallel()
+	_, nc, js := start(t, natsserver.Config{MaxPayload: 8 << 10})
+	ensure(t, js, stream.Config{})
+	msgs := page(t, 1, 3)
+	msgs[1].Data = bytes.Repeat([]byte("x"), 9<<10)
+	got := publisher(t, nc).Publish(t.Context(), msgs, patience)
+	var refused *stream.RefusedError
+	if got[0].Seq != 1 || got[2].Seq != 2 || !errors.As(got[1].Err, &refused) || !refused.ForMessage() {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Size is what the server reckons: the stream takes exactly as many messages as fit by it.
+func TestSizeIsWhatTheStreamCounts(t *testing.T) {
+	t.Parallel()
+	_, nc, js := start(t, natsserver.Config{})
+	s := ensure(t, js, stream.Config{MaxBytes: 1 << 16})
+	fits, total := 0, int64(0)
+	msgs := page(t, 1, 1000)
+	for total+stream.Size(msgs[fits]) <= 1<<16 {
+		total += stream.Size(msgs[fits])
+		fits++
+	}
+	for i, r := range publisher(t, nc).Publish(t.Context(), msgs, patience) {
+		var refused *stream.RefusedError
+		if i < fits && r.Err != nil {
+			t.Fatalf("message %d of %d that fit: %+v", i, fits, r)
+		}
+		// A message with a shorter version may still fit behind one that did not; none here is.
+		if i >= fits && (!errors.As(r.Err, &refused) || !refused.Full()) {
+			t.Fatalf("message %d, where %d fit: %+v", i, fits, r)
+		}
+	}
+	info, err := s.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if int64(info.State.Bytes) != total {
+		t.Errorf("the stream counts %d bytes, Size %d", info.State.Bytes, total)
+	}
+}
+
+func TestPublishDisconnected(t *testing.T) {
+	t.Parallel()
+	server, nc, js := start(t, natsserver.Config{})
+	ensure(t, js, stream.Config{})
+	p := publisher(t, nc)
+	server.Stop()
+	for _, r := range p.Publish(t.Context(), page(t, 1, 10), patience) {
+		if r.Err == nil {
+			t.Errorf("%+v, want an error", r)
+		}
+	}
+	if err := server.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); !nc.IsConnected() && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	// Nothing was kept back and sent now; the publisher works again.
+	if got := p.Publish(t.Context(), page(t, 1, 1), patience); got[0].Err != nil || got[0].Seq != 1 {
+		t.Errorf("%+v", got[0])
+	}
+}
+
+func TestPublishUnanswered(t *testing.T) {
+	t.Parallel()
+	_, nc, _ := start(t, natsserver.Config{})
+	sub, err := nc.Subscribe(stream.AllSubjects, func(m *nats.Msg) {}) // takes messages and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe()
+	for _, r := range publisher(t, nc).Publish(t.Context(), page(t, 1, 10), 50*time.Millisecond) {
+		if !errors.Is(r.Err, stream.ErrNoAck) {
+			t.Errorf("%+v, want ErrNoAck", r)
+		}
+	}
+}
+
+// The answers to a page that was given up are not taken for those to the next.
+func TestLateAcknowledgements(t *testing.T) {
+	t.Parallel()
+	_, nc, _ := start(t, natsserver.Config{})
+	first := make(chan *nats.Msg, 1)
+	var once sync.Once
+	sub, err := nc.Subscribe(stream.AllSubjects, func(m *nats.Msg) {
+		late := false
+		once.Do(func() { late = true; first <- m })
+		if !late {
+			(<-first).Respond([]byte(`{"stream":"LEDGER","seq":1}`))
+			m.Respond([]byte(`{"stream":"LEDGER","seq":2}`))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe()
+	p := publisher(t, nc)
+	if got := p.Publish(t.Context(), page(t, 1, 1), 50*time.Millisecond); !errors.Is(got[0].Err, stream.ErrNoAck) {
+		t.Errorf("%+v, want ErrNoAck", got)
+	}
+	if got := p.Publish(t.Context(), page(t, 2, 1), patience); got[0].Seq != 2 {
+		t.Errorf("%+v, want the second answer", got)
+	}
+}
+
+func TestPublisherRefusesABufferingConnection(t *testing.T) {
+	t.Parallel()
+	server, _, _ := start(t, natsserver.Config{})
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := stream.NewPublisher(nc); !errors.Is(err, stream.ErrBuffered) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestEnsure(t *testing.T) {
+	t.Parallel()
+	_, _, js := start(t, natsserver.Config{})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if _, err := stream.Ensure(t.Context(), js, stream.Config{}, "i-1"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	info := ensure(t, js, stream.Config{}).CachedInfo()
+	if got := stream.Drift(info, stream.Config{}, "i-1"); got != nil {
+		t.Errorf("drift %v", got)
+	}
+	if got := stream.Drift(info, stream.Config{MaxAge: time.Hour, Replicas: 3}, "i-1"); len(got) != 2 {
+		t.Errorf("drift %v, want max age and replicas", got)
+	}
+	ensure(t, js, stream.Config{MaxAge: time.Hour}) // shown, never changed
+	if got := ensure(t, js, stream.Config{}).CachedInfo().Config.MaxAge; got != stream.DefaultMaxAge {
+		t.Errorf("max age was changed to %s", got)
+	}
+	_, err := stream.Ensure(t.Context(), js, stream.Config{}, "i-2")
+	var foreign *stream.ForeignError
+	if !errors.As(err, &foreign) || foreign.Found != "i-1" || foreign.Want != "i-2" {
+		t.Errorf("error %v, want a ForeignError", err)
+	}
+}
+
+func TestEnsureRefusesAStreamThatLosesMessages(t *testing.T) {
+	t.Parallel()
+	_, _, js := start(t, natsserver.Config{})
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream.Name, Subjects: []string{stream.AllSubjects},
+		Retention: jetstream.WorkQueuePolicy}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := stream.Ensure(t.Context(), js, stream.Config{}, "i-1")
+	var unsuitable *stream.UnsuitableError
+	if !errors.As(err, &unsuitable) || len(unsuitable.Reasons) != 2 || !strings.Contains(err.Error(), "retention") {
+		t.Errorf("error %v, want an UnsuitableError about retention and discard", err)
+	}
+}
+
+func BenchmarkPublish(b *testing.B) {
+	_, nc, js := start(b, natsserver.Config{})
+	ensure(b, js, stream.Config{})
+	p := publisher(b, nc)
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		for _, r := range p.Publish(b.Context(), page(b, 1+n, stream.MaxPage), patience) {
+			if r.Err != nil {
+				b.Fatal(r.Err)
+			}
+		}
+		n += stream.MaxPage
+	}
+	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "msgs/s")
+}

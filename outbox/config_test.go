@@ -1,0 +1,66 @@
+package outbox_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+func TestConfigReportsEveryFault(t *testing.T) {
+	t.Parallel()
+	_, err := outbox.New(outbox.Config{LeaseTTL: time.Millisecond, CheckEvery: -1, AckTimeout: 1,
+		Stream: outbox.StreamConfig{Replicas: 6, MaxBytes: 1, MaxAge: time.Millisecond, Duplicates: time.Hour}})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, fault := range []string{"DB is missing", "NATS is missing", "LeaseTTL", "CheckEvery", "AckTimeout", "replicas", "max bytes", "max age", "duplicate window"} {
+		if !strings.Contains(err.Error(), fault) {
+			t.Errorf("%q does not name %q", err, fault)
+		}
+	}
+}
+
+func TestConnectionThatBuffersIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	nc, err := nats.Connect(b.server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := outbox.New(outbox.Config{DB: b.pool, NATS: nc}); err == nil || !strings.Contains(err.Error(), stream.ErrBuffered.Error()) {
+		t.Errorf("error %v, want one that names the option", err)
+	}
+}
+
+// Every statement is one the database takes.
+func TestStatementsPrepare(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	conn, err := b.pool.Acquire(b.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	files, err := outbox.Statements.ReadDir("sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		text, err := outbox.Statements.ReadFile("sql/" + f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(text), "-- ") {
+			t.Errorf("%s does not begin with what it is for", f.Name())
+		}
+		if _, err := conn.Conn().Prepare(b.ctx(), f.Name(), string(text)); err != nil {
+			t.Errorf("%s: %v", f.Name(), err)
+		}
+	}
+}

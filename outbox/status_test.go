@@ -1,0 +1,210 @@
+package outbox_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.enqueue("coupon.send", "order-", 3)
+	s := b.status()
+	if s.Waiting != 3 || s.WaitingCapped || s.OldestWaiting <= 0 || s.Relay != nil || s.Stream != nil || s.Generation != 0 {
+		t.Errorf("before a relay: %+v", s)
+	}
+	wantDegraded(t, s, "no relay is running", "stream LEDGER cannot be looked at")
+
+	r := b.relay(func(c *outbox.Config) { c.Name, c.Stream.MaxAge = "the-relay", time.Hour })
+	b.settle()
+	b.await("the lease is seen", func() bool { return b.status().Relay != nil })
+	s = b.status()
+	if s.Waiting != 0 || s.OldestWaiting != 0 || s.Generation != 1 || !s.Relay.Alive || !strings.HasPrefix(s.Relay.Holder, "the-relay/") ||
+		s.Stream == nil || s.Stream.Messages != 3 || s.Stream.LastSeq != 3 || s.Stream.MaxBytes != stream.DefaultMaxBytes {
+		t.Errorf("under a relay: %+v", s)
+	}
+	wantDegraded(t, s, "max age is 1h0m0s, configured is 72h0m0s")
+	r.end()
+	wantDegraded(t, b.status(), "no relay is running", "max age")
+}
+
+func wantDegraded(t *testing.T, s outbox.Status, reasons ...string) {
+	t.Helper()
+	if len(s.Degraded) != len(reasons) {
+		t.Errorf("degraded %q, want %d reasons", s.Degraded, len(reasons))
+	}
+	for _, r := range reasons {
+		if !strings.Contains(strings.Join(s.Degraded, "\n"), r) {
+			t.Errorf("degraded %q, want one about %q", s.Degraded, r)
+		}
+	}
+}
+
+func TestStatusCountsUpToACap(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.enqueue("coupon.send", "order-", 10_100)
+	if s := b.status(); s.Waiting != 10_000 || !s.WaitingCapped {
+		t.Errorf("waiting %d, capped %v", s.Waiting, s.WaitingCapped)
+	}
+}
+
+func TestStatusShowsTheOldestTransaction(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	conn, err := pgx.ConnectConfig(b.ctx(), b.pool.Config().ConnConfig.Copy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(b.ctx())
+	if _, err := conn.Exec(b.ctx(), `set application_name = 'a long report'; begin; select pg_current_xact_id()`); err != nil {
+		t.Fatal(err)
+	}
+	// Tests beside this one have transactions too, but those end.
+	b.await("the transaction shows", func() bool {
+		o := b.status().Oldest
+		return o != nil && o.Application == "a long report" && o.PID == int32(conn.PgConn().PID()) && o.Database == b.pool.Config().ConnConfig.Database
+	})
+}
+
+// What the status counts is the view taskledger.outbox, also between the pages of a window and
+// with transactions that commit late.
+func TestWaitingIsTheOutbox(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	agree := func(when string) int64 {
+		t.Helper()
+		var want int64
+		if err := b.pool.QueryRow(b.ctx(), `select count(*) from taskledger.outbox`).Scan(&want); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.status().Waiting; got != want {
+			t.Errorf("%s: %d waiting, the view has %d", when, got, want)
+		}
+		return want
+	}
+	begin := func(id ledger.BizID) pgx.Tx {
+		t.Helper()
+		tx, err := b.pool.Begin(b.ctx())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ledger.Enqueue(b.ctx(), tx, ledger.Key{Kind: "coupon.send", BizID: id}, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	commit := func(tx pgx.Tx) {
+		t.Helper()
+		if err := tx.Commit(b.ctx()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agree("at the beginning")
+	early := begin("early")
+	feed, err := ledger.OpenFeed(b.ctx(), b.pool, "relay", &ledger.FeedOptions{PageSize: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	advance := func() {
+		t.Helper()
+		page, ok, err := feed.Poll(b.ctx())
+		if err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		if err := page.Advance(b.ctx(), nil, json.RawMessage(`{"generation":1}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.enqueue("coupon.send", "a-", 50)
+	middle := begin("middle")
+	b.enqueue("coupon.send", "b-", 250)
+	agree("before the first page")
+	advance()
+	agree("within the window, two transactions open")
+	commit(middle)
+	if got := agree("within the window, one committed"); got != 201 {
+		t.Errorf("%d waiting, want 201", got)
+	}
+	advance()
+	advance()
+	agree("between windows")
+	commit(early)
+	if got := agree("both committed late"); got != 2 {
+		t.Errorf("%d waiting, want 2", got)
+	}
+	b.enqueue("coupon.send", "c-", 150)
+	advance()
+	if got := agree("within the second window"); got != 52 {
+		t.Errorf("%d waiting, want 52", got)
+	}
+}
+
+// Counting what waits costs what waits, not what lies behind, also where transactions were
+// under way at the edge of the window.
+func TestWaitingIsCheap(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	tx, err := b.pool.Begin(b.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(b.ctx(), `select pg_current_xact_id()`); err != nil {
+		t.Fatal(err)
+	}
+	r := b.relay()
+	b.enqueue("coupon.send", "order-", 20_000)
+	b.settle()
+	r.end()
+	if err := tx.Rollback(b.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	b.enqueue("coupon.send", "later-", 10)
+	if _, err := b.pool.Exec(b.ctx(), `analyze taskledger.event`); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.blocks(outbox.WaitingSQL, int64(10_001)); got > 50 {
+		t.Errorf("counting 10 events touches %d blocks", got)
+	}
+}
+
+// blocks returns how many blocks a statement touches.
+func (b *bundle) blocks(sql string, args ...any) int {
+	b.t.Helper()
+	var text string
+	if err := b.pool.QueryRow(b.ctx(), "explain (analyze, buffers, format json) "+sql, args...).Scan(&text); err != nil {
+		b.t.Fatal(err)
+	}
+	var plan []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &plan); err != nil {
+		b.t.Fatal(err)
+	}
+	return plan[0].Plan.Hit + plan[0].Plan.Read
+}
+
+func TestStatusIsJSON(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	text, err := json.Marshal(b.status())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"waiting", "waiting_capped", "oldest_waiting_ms", "parked", "generation", "relay", "stream", "oldest_transaction", "degraded"} {
+		if !strings.Contains(string(text), `"`+name+`":`) {
+			t.Errorf("%s has no member %s", text, name)
+		}
+	}
+}
