@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -40,7 +41,16 @@ find them there.
 The first SIGINT or SIGTERM ends it in order, the second one at once.`,
 		Example: "  taskledger serve\n  taskledger serve --database-url postgres://app@db/app --nats-url nats://nats:4222",
 		Args:    exactArgs(0),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := a.serve(cmd.Context(), f)
+			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
+				err = nil // stopped while it was starting
+			}
+			if err == nil {
+				fmt.Fprintln(a.stderr, "stopped")
+			}
+			return err
+		},
 	}
 	cmd.Flags().StringVar(&f.binaries, "postgres-binaries", "", "`directory` of postgres and initdb (default: searched)")
 	cmd.Flags().Int64Var(&f.stream.MaxBytes, "stream-max-bytes", 0, "size of the stream, if it has to be made (default: 4 GiB)")
@@ -141,11 +151,7 @@ func (a *app) runLoops(ctx context.Context, pool *pgxpool.Pool, nc *nats.Conn, s
 	if err := a.print(where, where.render); err != nil {
 		return err
 	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	fmt.Fprintln(a.stderr, "stopped")
-	return nil
+	return group.Wait()
 }
 
 func (s serving) render(w io.Writer) {

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/projector"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"taskledger": main})
+}
+
+// patience bounds what normally takes milliseconds.
+const patience = 30 * time.Second
+
+// TestScripts runs the program as users do: each script in a process of its own for every
+// command line, on real servers.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	// A server that root starts runs as another user, who must be able to enter the directory.
+	root, err := os.MkdirTemp("", "taskledger-script-")
+	if err == nil {
+		err = os.Chmod(root, 0o711)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(root); err != nil {
+			t.Error(err)
+		}
+	})
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		WorkdirRoot:         root,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Values["t"] = env.T()
+			env.Setenv("TASKLEDGER_DATA", env.WorkDir+"/data")
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"database": cmdDatabase,
+			"nats":     cmdNATS,
+			"announce": cmdAnnounce,
+			"sql":      cmdSQL,
+			"project":  cmdProject,
+			"exits":    cmdExits,
+			"until":    cmdUntil,
+			"isjson":   cmdIsJSON,
+			"repeat":   cmdRepeat,
+			"setvar":   cmdSetVar,
+			"mode":     cmdMode,
+
+			"terminate":     cmdTerminate,
+			"wrongpassword": cmdWrongPassword,
+		},
+	})
+}
+
+// cmdDatabase sets DATABASE_URL to a new database: migrated, or `database empty`.
+func cmdDatabase(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Setenv("DATABASE_URL", ledgertest.URL(ts.Value("t").(testing.TB)))
+	if len(args) > 0 && args[0] == "empty" {
+		cmdSQL(ts, false, []string{"drop schema taskledger cascade"})
+	}
+}
+
+// cmdNATS sets NATS_URL to a new server.
+func cmdNATS(ts *testscript.TestScript, _ bool, _ []string) {
+	server, err := natsserver.Start(natsserver.Config{Dir: ts.MkAbs("nats")})
+	ts.Check(err)
+	ts.Defer(func() { ts.Check(server.Close()) })
+	ts.Setenv("NATS_URL", server.URL())
+}
+
+// cmdAnnounce DIR announces DATABASE_URL and NATS_URL as those of servers of this process.
+func cmdAnnounce(ts *testscript.TestScript, _ bool, args []string) {
+	dir := ts.MkAbs(args[0])
+	ts.Check(os.MkdirAll(dir, 0o700))
+	_, err := embedded.Announce(dir, ts.Getenv("DATABASE_URL"), ts.Getenv("NATS_URL"))
+	ts.Check(err)
+}
+
+// cmdSQL STATEMENT executes SQL.
+func cmdSQL(ts *testscript.TestScript, _ bool, args []string) {
+	conn, err := pgx.Connect(context.Background(), ts.Getenv("DATABASE_URL"))
+	ts.Check(err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(context.Background(), args[0])
+	ts.Check(err)
+}
+
+// cmdProject lets a projector catch up.
+func cmdProject(ts *testscript.TestScript, _ bool, _ []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	pool, err := pgxpool.New(ctx, ts.Getenv("DATABASE_URL"))
+	ts.Check(err)
+	defer pool.Close()
+	p, err := projector.New(projector.Config{DB: pool})
+	ts.Check(err)
+	running, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- p.Run(running) }()
+	for {
+		lag, err := projector.Behind(ctx, pool)
+		ts.Check(err)
+		if lag.Events == 0 {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	stop()
+	ts.Check(<-done)
+}
+
+// cmdExits CODE PROGRAM ARGS… runs a program that must end with this exit code.
+func cmdExits(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	have := 0
+	var exit *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
+		have = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if have != want {
+		ts.Fatalf("exit code %d, want %d", have, want)
+	}
+}
+
+// cmdUntil PATTERN PROGRAM ARGS… runs a program until its output matches, and then once more.
+func cmdUntil(ts *testscript.TestScript, _ bool, args []string) {
+	pattern := regexp.MustCompile("(?m)" + args[0])
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		cmd := exec.Command(args[1], args[2:]...) // ts.Exec would log every attempt
+		cmd.Dir = ts.MkAbs(".")
+		cmd.Env = os.Environ()
+		for _, name := range []string{envDatabaseURL, envNATSURL, envDataDir} {
+			cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+		}
+		out, err := cmd.CombinedOutput()
+		if err == nil && pattern.Match(out) {
+			ts.Check(ts.Exec(args[1], args[2:]...))
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("no match for %s after %s: %v\n%s", args[0], patience, err, out)
+		}
+	}
+}
+
+// cmdIsJSON FILE [lines] checks that a file, stdout or stderr is one JSON value, or one a line.
+func cmdIsJSON(ts *testscript.TestScript, _ bool, args []string) {
+	values := []string{ts.ReadFile(args[0])}
+	if len(args) > 1 {
+		values = strings.Split(strings.TrimSuffix(values[0], "\n"), "\n")
+	}
+	for _, v := range values {
+		if !json.Valid([]byte(v)) {
+			ts.Fatalf("not JSON: %q", v)
+		}
+	}
+}
+
+// cmdRepeat FILE N TEXT… writes each text n times, one after the other.
+func cmdRepeat(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	var b bytes.Buffer
+	for _, text := range args[2:] {
+		b.WriteString(strings.Repeat(text, n))
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b.Bytes(), 0o600))
+}
+
+// cmdSetVar VARIABLE TEXT sets a variable to text with Go's escapes.
+func cmdSetVar(ts *testscript.TestScript, _ bool, args []string) {
+	text, err := strconv.Unquote(`"` + args[1] + `"`)
+	ts.Check(err)
+	ts.Setenv(args[0], text)
+}
+
+// cmdMode FILE MODE checks who may do what with a file.
+func cmdMode(ts *testscript.TestScript, _ bool, args []string) {
+	info, err := os.Stat(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if have := strconv.FormatInt(int64(info.Mode().Perm()), 8); have != args[1] {
+		ts.Fatalf("mode %s, want %s", have, args[1])
+	}
+}
+
+// cmdWrongPassword changes the password in DATABASE_URL.
+func cmdWrongPassword(ts *testscript.TestScript, _ bool, _ []string) {
+	address, err := url.Parse(ts.Getenv("DATABASE_URL"))
+	ts.Check(err)
+	address.User = url.UserPassword(address.User.Username(), "s3cr3t-word")
+	ts.Setenv("DATABASE_URL", address.String())
+}
+
+// cmdTerminate sends SIGTERM to what runs in the background.
+func cmdTerminate(ts *testscript.TestScript, _ bool, _ []string) {
+	for _, cmd := range ts.BackgroundCmds() {
+		ts.Check(cmd.Process.Signal(syscall.SIGTERM))
+	}
+}
