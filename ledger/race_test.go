@@ -262,8 +262,47 @@ func wantUsable(t *testing.T, tx pgx.Tx) {
 	}
 }
 
-// Whoever of a crowd is first, it is one. Nobody deadlocks, since each call takes its keys in
-// their order, whatever order they were given in.
+// Keys are taken in their order, whatever order they are given in, so that two calls cannot
+// deadlock: one that waits for the middle key holds those before it and none of those after.
+func TestKeysAreTakenInTheirOrder(t *testing.T) {
+	t.Parallel()
+	entry := func(id ledger.BizID) ledger.Entry { return ledger.Entry{Key: ledger.Key{Kind: "race", BizID: id}} }
+	for name, make := range map[string]func(ledger.DB) enqueuer{"EnqueueMany": together, "taskledger.enqueue_many": bySQLFunctionMany} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := ledgertest.Pool(t)
+			rival, caller, other := beginTx(t, pool, pgx.ReadCommitted), beginTx(t, pool, pgx.ReadCommitted), beginTx(t, pool, pgx.ReadCommitted)
+			ledgertest.Enqueue(t, rival, entry("M").Key, "")
+			pid := ledgertest.BackendPID(t, caller)
+			var group sync.WaitGroup
+			group.Go(func() {
+				if _, err := make(caller)(t.Context(), []ledger.Entry{entry("a"), entry("Z"), entry("M"), entry("B")}); err != nil {
+					t.Error(err)
+				}
+			})
+			ledgertest.AwaitBlocked(t, pool, pid)
+			if _, err := other.Exec(t.Context(), "set local lock_timeout = '50ms'"); err != nil {
+				t.Error(err)
+			}
+			for _, after := range []ledger.BizID{"Z", "a"} {
+				if _, err := ledger.Enqueue(t.Context(), other, entry(after).Key, nil, nil); err != nil {
+					t.Errorf("%s was taken before M: %v", after, err)
+				}
+			}
+			if _, err := ledger.Enqueue(t.Context(), other, entry("B").Key, nil, nil); sqlState(err) != "55P03" {
+				t.Errorf("B was not taken before M: %v", err)
+			}
+			for _, tx := range []pgx.Tx{other, rival} {
+				if err := tx.Rollback(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			group.Wait()
+		})
+	}
+}
+
+// Whoever of a crowd is first, it is one, and nobody deadlocks.
 func TestCrowdEnqueuesEachTaskOnce(t *testing.T) {
 	t.Parallel()
 	for name, make := range map[string]func(ledger.DB) enqueuer{"EnqueueMany": together, "taskledger.enqueue_many": bySQLFunctionMany} {
