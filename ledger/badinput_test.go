@@ -352,3 +352,19 @@ func TestReadBounds(t *testing.T) {
 	}
 	wantUsable(t, tx)
 }
+
+// PostgreSQL itself cannot take an object apart that holds the escape of NUL, so that such args
+// go through taskledger.enqueue, or Go, and not through enqueue_many; it says so.
+func TestEscapedNULInSQL(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	entries := []ledger.Entry{{Key: ledger.Key{Kind: "bad", BizID: "nul"}, Args: json.RawMessage(`{"a": "\u0000"}`)}}
+	if code := sqlState(ledgerError(bySQLFunctionMany(pool)(t.Context(), entries))); code != "22P05" {
+		t.Errorf("enqueue_many: SQLSTATE %q", code)
+	}
+	for name, enqueue := range map[string]enqueuer{"enqueue": bySQLFunction(pool), "EnqueueMany": together(pool)} {
+		if answers, err := enqueue(t.Context(), entries); err != nil || !answers[0].SameArgs {
+			t.Errorf("%s: %v, %v", name, answers, err)
+		}
+	}
+}

@@ -42,6 +42,8 @@ $$;
 -- Enqueues many tasks in the caller's transaction. entries is a JSON array of objects with
 -- kind, biz_id and optionally args, meta, shard, actor. Answers in the order of the entries;
 -- a task that exists already is answered with its state, and with whether its args are the same.
+-- Args with the escape \u0000 are SQLSTATE 22P05 here (PostgreSQL cannot take such an object
+-- apart); taskledger.enqueue takes them.
 -- Runs with its owner's rights: a producer needs usage on the schema and nothing else.
 -- +goose StatementBegin
 create function taskledger.enqueue_many(entries json)
