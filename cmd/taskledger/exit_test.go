@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/taskledger/taskledger/internal/pgserver"
+	"github.com/taskledger/taskledger/internal/reserve"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/migrations"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+func TestExitCodesAreTheirOwnIndex(t *testing.T) {
+	t.Parallel()
+	for i, c := range exitCodes {
+		if c.exit != i {
+			t.Errorf("%s is %d, want %d", c.code, c.exit, i)
+		}
+	}
+}
+
+func TestErrorsHaveTheirExitCode(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{errors.New("anything"), exitFailed},
+		{context.Canceled, exitFailed},
+		{&ledger.InvalidError{}, exitUsage},
+		{ledger.ErrUnsupported, exitUsage},
+		{ledger.ErrUnknownTask, exitNotFound},
+		{&ledger.ConflictError{}, exitConflict},
+		{&ledger.TransitionError{}, exitConflict},
+		{ledger.ErrRetryTransaction, exitConflict},
+		{reserve.ErrHeld, exitConflict},
+		{ledger.ErrUnavailable, exitUnavailable},
+		{ledger.ErrNotPrimary, exitUnavailable},
+		{&pgserver.NoBinariesError{}, exitUnavailable},
+		{ledger.ErrNotMigrated, exitNotMigrated},
+		{migrations.ErrNotMigrated, exitNotMigrated},
+		{&ledger.IllegalError{}, exitIntegrity},
+		{&ledger.CorruptError{Err: errors.New("bytes")}, exitIntegrity},
+		{&ledger.OriginError{}, exitIntegrity},
+		{&outbox.ForeignStreamError{}, exitIntegrity},
+		{&outbox.ForeignWriterError{}, exitIntegrity},
+	} {
+		if have := describe(fmt.Errorf("while testing: %w", c.err)); have.exit != c.want {
+			t.Errorf("%T %v: got %d, want %d", c.err, c.err, have.exit, c.want)
+		}
+	}
+}

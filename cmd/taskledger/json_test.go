@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// examples are command lines that succeed, for every command that can be run. They run in this
+// order of the tree's walk, on one database.
+var examples = map[string]string{
+	"taskledger enqueue":        "enqueue coupon.send order-17",
+	"taskledger migrate sql":    "migrate sql",
+	"taskledger migrate status": "migrate status",
+	"taskledger migrate up":     "migrate up",
+	"taskledger serve":          "serve",
+	"taskledger status":         "status",
+	"taskledger task history":   "task history coupon.send order-17",
+	"taskledger task list":      "task list",
+	"taskledger task show":      "task show coupon.send order-17",
+	"taskledger version":        "version",
+}
+
+// exempt are commands whose output is not data, with why.
+var exempt = map[string]string{
+	"taskledger completion": "prints shell scripts",
+	"taskledger help":       "prints help",
+	"taskledger demo":       "has a test of its own",
+	"taskledger bench":      "has a test of its own",
+}
+
+// A command that ignored -o json would break the scripts built on it, so the test walks the tree
+// and fails for a new command that has no example here.
+func TestEveryCommandSpeaksJSON(t *testing.T) {
+	t.Parallel()
+	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	environment := map[string]string{envDatabaseURL: ledgertest.URL(t), envNATSURL: server.URL()}
+	var commands []string
+	root := newApp().newRootCommand()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	walk(root, func(cmd *cobra.Command) {
+		if cmd.Runnable() && !cmd.HasSubCommands() {
+			commands = append(commands, cmd.CommandPath())
+		}
+	})
+	for _, path := range commands {
+		line, found := examples[path]
+		if !found {
+			t.Errorf("%s has neither an example nor a reason to be exempt", path)
+			continue
+		}
+		for _, output := range []string{"json", "jsonl"} {
+			stdout, stderr, exit := run(t, environment, append(strings.Fields(line), "-o", output)...)
+			if exit != exitOK {
+				t.Errorf("%s -o %s: exit %d: %s", line, output, exit, stderr)
+				continue
+			}
+			values := []string{stdout}
+			if output == "jsonl" {
+				values = strings.Split(strings.TrimSuffix(stdout, "\n"), "\n")
+			}
+			for _, v := range values {
+				if !json.Valid([]byte(v)) && !(output == "jsonl" && stdout == "") { // an empty list has no lines
+					t.Errorf("%s -o %s: not JSON: %q", line, output, v)
+				}
+			}
+		}
+	}
+}
+
+func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
+	if exempt[cmd.CommandPath()] != "" {
+		return
+	}
+	visit(cmd)
+	for _, sub := range cmd.Commands() {
+		walk(sub, visit)
+	}
+}
+
+// run runs a command line in this process. One that goes on after its output, as serve does, is
+// asked to end then.
+func run(t *testing.T, environment map[string]string, args ...string) (stdout, stderr string, exit int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var out, errs bytes.Buffer
+	a := newApp()
+	a.getenv = func(name string) string { return environment[name] }
+	exit = a.Run(ctx, args, strings.NewReader(""), &firstWrite{&out, cancel}, &errs)
+	return out.String(), errs.String(), exit
+}
+
+// firstWrite calls then after something was written.
+type firstWrite struct {
+	io.Writer
+	then func()
+}
+
+func (w *firstWrite) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	w.then()
+	return n, err
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"order-17 ü 🎟 \\":   "order-17 ü 🎟 \\",
+		"a\x1b[31mb":        `a\x1b[31mb`,
+		"a\nb\tc\r":         `a\nb\tc\r`,
+		"a\u009bb\x7f":      `a\u009bb\x7f`,
+		"a\u202eb\u2066":    `a\u202eb\u2066`,
+		"a\xffb\xc3":        `a\xffb\xc3`,
+		"a\uFFFDb\u00a0\a":  "a\uFFFDb" + `\u00a0\a`,
+		"\U000e0041 tagged": `\U000e0041 tagged`,
+	} {
+		if have := plain(in); have != want {
+			t.Errorf("%q: got %q, want %q", in, have, want)
+		}
+	}
+}
+
+func FuzzPlain(f *testing.F) {
+	f.Add("a\x1b[31m\xff\uFFFD")
+	f.Fuzz(func(t *testing.T, s string) {
+		p := plain(s)
+		if !utf8.ValidString(p) {
+			t.Errorf("%q is not UTF-8", p)
+		}
+		for _, r := range p {
+			if !unicode.IsPrint(r) {
+				t.Errorf("%q holds %q", p, r)
+			}
+		}
+		if short := shorten(s, 5); utf8.RuneCountInString(short) > 5 {
+			t.Errorf("%q is not short", short)
+		}
+	})
+}
+
+func FuzzEscapeControls(f *testing.F) {
+	f.Add("a\u009b\x7f\x1b")
+	f.Fuzz(func(t *testing.T, s string) {
+		text, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var before, after string
+		escaped := escapeControls(text)
+		if json.Unmarshal(text, &before) != nil || json.Unmarshal(escaped, &after) != nil || before != after {
+			t.Errorf("%q became %q", before, after)
+		}
+		for _, r := range string(escaped) {
+			if unicode.IsControl(r) {
+				t.Errorf("%q holds %q", escaped, r)
+			}
+		}
+	})
+}
+
+func TestAge(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[time.Duration]string{
+		-time.Second:            "0ms",
+		0:                       "0ms",
+		999 * time.Millisecond:  "999ms",
+		time.Second:             "1s",
+		90 * time.Second:        "1m",
+		59 * time.Minute:        "59m",
+		47*time.Hour + 1:        "47h",
+		48 * time.Hour:          "2d",
+		400 * 24 * time.Hour:    "400d",
+		1999 * time.Millisecond: "1s",
+	} {
+		if have := age(in); have != want {
+			t.Errorf("%s: got %q, want %q", in, have, want)
+		}
+	}
+}
+
+func TestCount(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", -999: "-999", 1234567: "1,234,567"} {
+		if have := count(in); have != want {
+			t.Errorf("%d: got %q, want %q", in, have, want)
+		}
+	}
+}
+
+func TestGuessFormat(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		env  string
+		want format
+	}{
+		{nil, "", formatTable},
+		{nil, "json", formatJSON},
+		{nil, "xml", formatTable},
+		{[]string{"-o", "json"}, "", formatJSON},
+		{[]string{"x", "-ojsonl"}, "json", formatJSONL},
+		{[]string{"-o=json"}, "", formatJSON},
+		{[]string{"--output", "json"}, "", formatJSON},
+		{[]string{"--output=json", "-o", "table"}, "", formatTable},
+		{[]string{"-o"}, "", formatTable},
+		{[]string{"--other=json"}, "", formatTable},
+	} {
+		if have := guessFormat(c.args, c.env); have != c.want {
+			t.Errorf("%q %q: got %s, want %s", c.args, c.env, have, c.want)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package embedded_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/reserve"
+)
+
+// dataDir is a directory that the server's user can enter, as it cannot what t.TempDir makes.
+func dataDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "taskledger-embedded-")
+	if err == nil {
+		err = os.Chmod(dir, 0o711)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return filepath.Join(dir, "data")
+}
+
+func TestServersAreAnnouncedAndKeepTheirData(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	if _, err := embedded.Attach(dir); !errors.Is(err, embedded.ErrNotRunning) {
+		t.Fatalf("before: got %v, want ErrNotRunning", err)
+	}
+	start := func() *embedded.Servers {
+		servers, err := embedded.Start(t.Context(), embedded.Config{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := servers.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return servers
+	}
+	first := start()
+	found, err := embedded.Attach(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found.PID != os.Getpid() || found.DatabaseURL != first.DatabaseURL || found.NATSURL != first.NATSURL {
+		t.Errorf("announced %+v", found)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "server.json")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("server.json: %v, %v", info.Mode(), err)
+	}
+	nc, err := nats.Connect(found.NATSURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+	if fsync := query(t, found.DatabaseURL, "create table kept (); show fsync"); fsync != "on" {
+		t.Errorf("fsync is %s", fsync)
+	}
+
+	// Nobody else starts here, and what failed does not withdraw what runs.
+	if _, err := embedded.Start(t.Context(), embedded.Config{Dir: dir}); !errors.Is(err, reserve.ErrHeld) {
+		t.Errorf("a second start: got %v, want ErrHeld", err)
+	}
+	if _, err := embedded.Attach(dir); err != nil {
+		t.Errorf("after a second start: %v", err)
+	}
+
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := embedded.Attach(dir); !errors.Is(err, embedded.ErrNotRunning) {
+		t.Errorf("after the end: got %v, want ErrNotRunning", err)
+	}
+	second := start()
+	if kept := query(t, second.DatabaseURL, "select to_regclass('kept')::text"); kept != "kept" {
+		t.Errorf("the table is gone: %q", kept)
+	}
+}
+
+func query(t *testing.T, address, sql string) (answer string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	results, err := conn.PgConn().Exec(t.Context(), sql).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(results[len(results)-1].Rows[0][0])
+}
+
+func TestAttachToTheLiving(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	withdraw, err := embedded.Announce(dir, "postgres://a", "nats://b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, err := embedded.Attach(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := embedded.Announcement{PID: os.Getpid(), DatabaseURL: "postgres://a", NATSURL: "nats://b", StartedAt: have.StartedAt}
+	if diff := cmp.Diff(want, have); diff != "" || have.StartedAt.IsZero() {
+		t.Errorf("-want +have:\n%s", diff)
+	}
+
+	// A process that has ended leaves its file behind; whoever started since is not withdrawn.
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	have.PID = ended.Process.Pid
+	write(t, dir, have)
+	if _, err := embedded.Attach(dir); !errors.Is(err, embedded.ErrNotRunning) {
+		t.Errorf("to the dead: got %v, want ErrNotRunning", err)
+	}
+	have.PID = os.Getppid()
+	write(t, dir, have)
+	if err := withdraw(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := embedded.Attach(dir); err != nil {
+		t.Errorf("another's announcement was withdrawn: %v", err)
+	}
+
+	have.PID = os.Getpid()
+	write(t, dir, have)
+	for range 2 {
+		if err := withdraw(); err != nil {
+			t.Error(err)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 0 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func write(t *testing.T, dir string, a embedded.Announcement) {
+	t.Helper()
+	text, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "server.json"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Root is told which directory is in the way, before PostgreSQL says that permission is denied.
+func TestDirectoryThatTheServersUserCannotEnter(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root starts the server as another user")
+	}
+	closed := t.TempDir()
+	if err := os.Chmod(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := embedded.Start(t.Context(), embedded.Config{Dir: filepath.Join(closed, "data")})
+	if err == nil || !strings.Contains(err.Error(), "cannot enter "+filepath.Dir(closed)) && !strings.Contains(err.Error(), "cannot enter "+closed) {
+		t.Errorf("got %v, want one that names the directory", err)
+	}
+}
+
+func TestDefaultDir(t *testing.T) {
+	dir, err := embedded.DefaultDir()
+	if err != nil || !filepath.IsAbs(dir) || filepath.Base(dir) != "taskledger" {
+		t.Errorf("got %q, %v", dir, err)
+	}
+}
