@@ -9,13 +9,13 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
-	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
@@ -30,7 +30,7 @@ func RunChild(ctx context.Context, role, name string, stdin io.Reader, stdout, s
 		cancel()
 	}()
 	out := &reporter{encoder: json.NewEncoder(stdout)}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	db, err := pgxpool.New(ctx, os.Getenv(databaseVariable))
 	if err != nil {
 		return err
@@ -63,9 +63,8 @@ func (r *reporter) say(event string) {
 }
 
 func runWorker(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, name string, out *reporter, log *slog.Logger) error {
-	if n, err := strconv.Atoi(os.Getenv(freezeVariable)); err == nil {
-		freezeAt(n, out)
-	}
+	freezer := &freezer{out: out}
+	freezer.at, _ = strconv.ParseInt(os.Getenv(freezeVariable), 10, 64) // not set: 0
 	pool, err := workers.New(workers.Config{
 		DB: db, NATS: nc, Name: name, AckWait: ackWait, Logger: log,
 		Observer: &workers.Observer{
@@ -85,6 +84,7 @@ func runWorker(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, name string
 	}
 	send := func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ couponArgs) error {
 		_, err := tx.Exec(ctx, couponSQL, string(job.BizID), name, int64(job.Attempt))
+		freezer.pass()
 		return err
 	}
 	if err := workers.Register(pool, couponKind, send, nil); err != nil {
@@ -93,19 +93,19 @@ func runWorker(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, name string
 	return pool.Run(ctx)
 }
 
-// freezeAt makes the process stop itself in mid-handler, as a machine that is suspended does;
-// the parent wakes it when it has become a zombie.
-func freezeAt(n int, out *reporter) {
-	var mu sync.Mutex
-	passages := 0
-	fault.Set(faultHandler, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if passages++; passages == n {
-			out.say("freezing")
-			freeze()
-		}
-	})
+// freezer stops the process in mid-handler, as a machine that is suspended does; the parent
+// wakes it when it has become a zombie.
+type freezer struct {
+	at       int64 // passage at which to stop; 0: never
+	passages atomic.Int64
+	out      *reporter
+}
+
+func (f *freezer) pass() {
+	if f.passages.Add(1) == f.at {
+		f.out.say("freezing")
+		freeze()
+	}
 }
 
 func runRelay(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, name string, out *reporter, log *slog.Logger) error {
