@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
@@ -102,8 +103,31 @@ func TestRedeliveryIsAdopted(t *testing.T) {
 }
 
 // A handler that fails makes its task available again by an event of its own, whose message
-// often arrives while the attempt is still ending. It must not share that attempt's fate.
+// may arrive while the attempt is still ending. It must not share that attempt's fate.
 func TestReleaseOvertakesTheEndOfItsAttempt(t *testing.T) {
+	// Not parallel: the point is passed by every worker of this process.
+	b := setup(t)
+	b.relay()
+	delivered := func() int {
+		c := try(b.js.Consumer(b.context(), stream.Name, stream.Durable(order.Name())))(t)
+		return int(c.CachedInfo().Delivered.Consumer)
+	}
+	var passed atomic.Bool
+	remove := fault.Set("worker.committed", func() {
+		if passed.CompareAndSwap(false, true) {
+			b.await("the message of the release", func() bool { return delivered() == 2 })
+		}
+	})
+	defer remove()
+	w := b.work(workers.Config{}, exactly(misbehaveOnce, nil))
+	k := b.enqueue("o-1")
+	b.awaitState(k, ledger.StateSucceeded)
+	b.oneEffect(k)
+	b.await("the acknowledgements", func() bool { return w.status().InHand == 0 && b.unanswered() == 0 })
+}
+
+// Tasks that fail several times, each time woken by its own release.
+func TestManyRetries(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.relay()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -141,6 +142,7 @@ func (k *kind) bury(ctx context.Context, a *attempt, data buriedData) {
 func (k *kind) recorded(a *attempt, o Outcome, err error) {
 	switch {
 	case err == nil:
+		fault.Point(pointCommitted)
 		k.counts.attempt(o, a.took())
 		k.settle(a.held, ackAnswer)
 	case fenced(err):

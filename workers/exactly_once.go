@@ -110,7 +110,6 @@ func (a *attempt) closeConn() {
 func (k *kind) committed(a *attempt, err error) {
 	switch {
 	case err == nil:
-		fault.Point(pointCommitted)
 		k.recorded(a, OutcomeSucceeded, nil)
 	case errors.Is(err, ledger.ErrTransactionEnded):
 		ctx, cancel := k.pool.operation()

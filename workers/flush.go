@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -89,7 +88,6 @@ func (f *flusher) flush(group []completion) (failed []completion) {
 		requests[i] = c.request
 	}
 	results := ledger.AppendEach(ctx, f.pool.config.DB, requests)
-	fault.Point(pointCommitted)
 	for i, r := range results {
 		c := group[i]
 		k := c.attempt.kind
