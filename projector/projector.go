@@ -36,10 +36,10 @@ func (c Config) Validate() error {
 		faults = append(faults, errors.New("DB is required"))
 	}
 	if c.PageSize < 0 {
-		faults = append(faults, fmt.Errorf("PageSize must not be negative, is %d", c.PageSize))
+		faults = append(faults, fmt.Errorf("negative PageSize: %d", c.PageSize))
 	}
 	if c.Standby < 0 {
-		faults = append(faults, fmt.Errorf("Standby must not be negative, is %s", c.Standby))
+		faults = append(faults, fmt.Errorf("negative Standby: %s", c.Standby))
 	}
 	if len(faults) > 0 {
 		return fmt.Errorf("projector config: %w", errors.Join(faults...))

@@ -8,7 +8,8 @@ import (
 	"github.com/taskledger/taskledger/internal/embedded"
 )
 
-// Environment variables, one for each of the flags that every command has.
+// Environment variables of the flags that every command has. A further flag X-Y that may come
+// from the environment is TASKLEDGER_X_Y there.
 const (
 	envDatabaseURL = "DATABASE_URL"
 	envNATSURL     = "NATS_URL"
@@ -29,29 +30,43 @@ type config struct {
 
 func (c *config) addFlags(flags *pflag.FlagSet) {
 	c.output = formatTable
-	flags.StringVar(&c.databaseURL, "database-url", "", "address of PostgreSQL [$"+envDatabaseURL+"]")
-	flags.StringVar(&c.natsURL, "nats-url", "", "address of NATS [$"+envNATSURL+"]")
-	flags.StringVar(&c.natsCreds, "nats-creds", "", "`file` with NATS credentials [$"+envNATSCreds+"]")
-	flags.StringVar(&c.dataDir, "data-dir", "", "`directory` of servers of our own [$"+envDataDir+"]")
-	flags.VarP(&c.output, "output", "o", "table, json or jsonl [$"+envOutput+"]")
+	flags.StringVar(&c.databaseURL, "database-url", "", "address of PostgreSQL")
+	flags.StringVar(&c.natsURL, "nats-url", "", "address of NATS")
+	flags.StringVar(&c.natsCreds, "nats-creds", "", "`file` with NATS credentials")
+	flags.StringVar(&c.dataDir, "data-dir", "", "`directory` of servers of our own")
+	flags.VarP(&c.output, "output", "o", "table, json or jsonl")
+	bind(flags, "database-url", envDatabaseURL)
+	bind(flags, "nats-url", envNATSURL)
+	bind(flags, "nats-creds", envNATSCreds)
+	bind(flags, "data-dir", envDataDir)
+	bind(flags, "output", envOutput)
 }
 
-// read completes the flags from the environment.
-func (c *config) read(flags *pflag.FlagSet, getenv func(string) string) error {
-	for name, variable := range map[string]string{
-		"database-url": envDatabaseURL,
-		"nats-url":     envNATSURL,
-		"nats-creds":   envNATSCreds,
-		"data-dir":     envDataDir,
-		"output":       envOutput,
-	} {
-		value := getenv(variable)
-		if value == "" || flags.Changed(name) {
-			continue
+// environment is the annotation of a flag with the name of its environment variable.
+const environment = "environment"
+
+// bind lets a flag take its value from an environment variable, and says so in the help.
+func bind(flags *pflag.FlagSet, name, variable string) {
+	f := flags.Lookup(name)
+	f.Usage += " [$" + variable + "]"
+	f.Annotations = map[string][]string{environment: {variable}}
+}
+
+// read completes the flags that were not given from the environment.
+func (c *config) read(flags *pflag.FlagSet, getenv func(string) string) (err error) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		for _, variable := range f.Annotations[environment] {
+			value := getenv(variable)
+			if value == "" || f.Changed || err != nil {
+				continue
+			}
+			if wrong := f.Value.Set(value); wrong != nil {
+				err = usagef("%s: %s", variable, wrong)
+			}
 		}
-		if err := flags.Set(name, value); err != nil {
-			return usagef("%s: %s", variable, errors.Unwrap(err))
-		}
+	})
+	if err != nil {
+		return err
 	}
 	if c.dataDir == "" {
 		dir, err := embedded.DefaultDir()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -56,6 +57,9 @@ The first SIGINT or SIGTERM ends it in order, the second one at once.`,
 	cmd.Flags().Int64Var(&f.stream.MaxBytes, "stream-max-bytes", 0, "size of the stream, if it has to be made (default: 4 GiB)")
 	cmd.Flags().DurationVar(&f.stream.MaxAge, "stream-max-age", 0, "how long the stream keeps messages, if it has to be made (default: 72h)")
 	cmd.Flags().IntVar(&f.stream.Replicas, "stream-replicas", 0, "replicas of the stream, if it has to be made (default: 1)")
+	for _, name := range []string{"postgres-binaries", "stream-max-bytes", "stream-max-age", "stream-replicas"} {
+		bind(cmd.Flags(), name, "TASKLEDGER_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
+	}
 	return cmd
 }
 

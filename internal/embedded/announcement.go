@@ -26,12 +26,16 @@ type Announcement struct {
 	StartedAt   time.Time `json:"started_at"`
 }
 
-// Announce writes the addresses of servers of this process into dir, whole or not at all.
+// Announce writes the addresses of servers of this process into dir, which is made if it does not
+// exist, whole or not at all.
 // Withdraw removes them, unless they are somebody else's by then.
 func Announce(dir, databaseURL, natsURL string) (withdraw func() error, err error) {
 	a := Announcement{PID: os.Getpid(), DatabaseURL: databaseURL, NATSURL: natsURL, StartedAt: time.Now().UTC()}
 	text, err := json.MarshalIndent(a, "", "  ")
 	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, err
 	}
 	name := filepath.Join(dir, announcementFile)

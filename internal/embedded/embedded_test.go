@@ -110,7 +110,7 @@ func query(t *testing.T, address, sql string) (answer string) {
 
 func TestAttachToTheLiving(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
 	withdraw, err := embedded.Announce(dir, "postgres://a", "nats://b")
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,139 @@
+package projector_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/projector"
+)
+
+// A projector runs in any process, beside others, until its context is done.
+func ExampleProjector_Run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	pool, done := ledgertest.Example()
+	defer done()
+
+	p, err := projector.New(projector.Config{DB: pool})
+	if err != nil {
+		log.Fatal(err)
+	}
+	running := make(chan error)
+	go func() { running <- p.Run(ctx) }()
+
+	key := ledger.Key{Kind: "coupon.send", BizID: "A-1"}
+	if _, err := ledger.Enqueue(ctx, pool, key, nil, nil); err != nil {
+		log.Fatal(err)
+	}
+	for behind := true; behind; {
+		lag, err := projector.Behind(ctx, pool)
+		if err != nil {
+			log.Fatal(err)
+		}
+		behind = lag.Events > 0
+	}
+	counts, err := projector.Counts(ctx, pool)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, c := range counts {
+		fmt.Println(c.Kind, c.State, c.Tasks)
+	}
+	cancel()
+	fmt.Println(<-running)
+	// Output:
+	// coupon.send available 1
+	// <nil>
+}
+
+// What an operator looks for: the tasks that were given up, newest first.
+func ExampleList() {
+	ctx := context.Background()
+	pool, done := ledgertest.Example()
+	defer done()
+	for _, id := range []ledger.BizID{"A-1", "A-2", "A-3"} {
+		key := ledger.Key{Kind: "coupon.send", BizID: id}
+		if _, err := ledger.Enqueue(ctx, pool, key, nil, nil); err != nil {
+			log.Fatal(err)
+		}
+		bury := ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventBuried, Data: []byte(`{"reason":"no such customer"}`)}
+		if _, err := ledger.Append(ctx, pool, bury); err != nil {
+			log.Fatal(err)
+		}
+	}
+	catchUp(pool)
+
+	filter := projector.Filter{State: ledger.StateDead, Limit: 2}
+	for {
+		tasks, next, err := projector.List(ctx, pool, filter)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, t := range tasks {
+			fmt.Println(t.Key, t.State, t.Error)
+		}
+		if next == 0 {
+			break
+		}
+		filter.After = next
+	}
+	// Output:
+	// coupon.send/A-3 dead no such customer
+	// coupon.send/A-2 dead no such customer
+	// coupon.send/A-1 dead no such customer
+}
+
+// The tables are what the events say, or the report says where they are not.
+func ExampleVerify() {
+	ctx := context.Background()
+	pool, done := ledgertest.Example()
+	defer done()
+	if _, err := ledger.Enqueue(ctx, pool, ledger.Key{Kind: "coupon.send", BizID: "A-1"}, nil, nil); err != nil {
+		log.Fatal(err)
+	}
+	catchUp(pool)
+	report, err := projector.Verify(ctx, pool)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(report.Events, report.Tasks, report.Equal())
+
+	if _, err := pool.Exec(ctx, `update taskledger.task set state = 'succeeded'`); err != nil {
+		log.Fatal(err)
+	}
+	if report, err = projector.Verify(ctx, pool); err != nil {
+		log.Fatal(err)
+	}
+	for _, d := range report.Differences {
+		fmt.Println(d)
+	}
+	// Output:
+	// 1 1 true
+	// coupon.send/A-1 state: table has "succeeded", events say "available"
+}
+
+// catchUp runs a projector until it has applied every event.
+func catchUp(pool *pgxpool.Pool) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p, err := projector.New(projector.Config{DB: pool})
+	if err != nil {
+		log.Fatal(err)
+	}
+	running := make(chan error)
+	go func() { running <- p.Run(ctx) }()
+	for behind := true; behind; {
+		lag, err := projector.Behind(ctx, pool)
+		if err != nil {
+			log.Fatal(err)
+		}
+		behind = lag.Events > 0
+	}
+	cancel()
+	if err := <-running; err != nil {
+		log.Fatal(err)
+	}
+}
