@@ -3,20 +3,36 @@ package outbox_test
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
 )
 
 const backlog = 200_000
 
-// BenchmarkRelay measures how fast a relay works off a backlog.
+// BenchmarkRelay measures how fast a relay works off a backlog, on servers that sync to disk as
+// they do in production.
 func BenchmarkRelay(b *testing.B) {
+	server, err := pgserver.Start(b.Context(), pgserver.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			b.Error(err)
+		}
+	})
 	for b.Loop() {
 		b.StopTimer()
-		s := newBundle(b)
+		s := newBundleOn(b, syncedPool(b, server), natsserver.Config{})
 		for from := 0; from < backlog; from += 10_000 {
 			var entries []ledger.Entry
 			for i := range 10_000 {
@@ -27,10 +43,11 @@ func BenchmarkRelay(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		b.StartTimer()
 		var published atomic.Int64
 		done := make(chan struct{})
+		b.StartTimer()
 		r := s.relay(func(c *outbox.Config) {
+			c.Logger = slog.New(slog.DiscardHandler)
 			c.Observer = &outbox.Observer{Published: func(n int) {
 				if published.Add(int64(n)) == backlog {
 					close(done)
@@ -39,6 +56,7 @@ func BenchmarkRelay(b *testing.B) {
 		})
 		<-done
 		b.StopTimer()
+		s.settle()
 		r.end()
 		if got := s.state().Msgs; got != backlog {
 			b.Errorf("%d messages on the stream, want %d", got, backlog)
@@ -46,4 +64,29 @@ func BenchmarkRelay(b *testing.B) {
 		b.StartTimer()
 	}
 	b.ReportMetric(backlog*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}
+
+var databases atomic.Int64
+
+// syncedPool is a pool to a fresh ledger on a server.
+func syncedPool(b *testing.B, server *pgserver.Server) *pgxpool.Pool {
+	b.Helper()
+	admin, err := pgxpool.New(b.Context(), server.URL("postgres"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer admin.Close()
+	name := fmt.Sprintf("bench_%d", databases.Add(1))
+	if _, err := admin.Exec(b.Context(), "create database "+name); err != nil {
+		b.Fatal(err)
+	}
+	if err := migrations.Up(b.Context(), server.URL(name)); err != nil {
+		b.Fatal(err)
+	}
+	pool, err := pgxpool.New(b.Context(), server.URL(name))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(pool.Close)
+	return pool
 }

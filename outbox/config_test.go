@@ -1,6 +1,8 @@
 package outbox_test
 
 import (
+	"errors"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -62,5 +64,27 @@ func TestStatementsPrepare(t *testing.T) {
 		if _, err := conn.Conn().Prepare(b.ctx(), f.Name(), string(text)); err != nil {
 			t.Errorf("%s: %v", f.Name(), err)
 		}
+	}
+}
+
+// A connection that NATS refuses is closed for good; the relay says so instead of waiting.
+func TestWrongCredentials(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	address, err := url.Parse(b.server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	address.User = url.User("wrong")
+	nc, err := outbox.Connect(address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	r := b.relay(func(c *outbox.Config) { c.NATS = nc })
+	err = r.wait()
+	r.err = nil
+	if !errors.Is(err, nats.ErrConnectionClosed) || !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("the relay ended with %v, want that the connection is closed and why", err)
 	}
 }

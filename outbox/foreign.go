@@ -27,9 +27,9 @@ const maxInspected = 10_000
 // from a relay that crashed before its cursor row. If one is not, the error is a
 // [*ForeignWriterError].
 func (s *session) inspect(ctx context.Context, g gap) error {
-	to := min(g.to, g.from+maxInspected-1)
+	from := max(g.from, s.info.State.FirstSeq)
 	found := make(map[uint64]stream.Message)
-	for seq := g.from; seq <= to; seq++ {
+	for seq := from; seq <= min(g.to, from+maxInspected-1); seq++ {
 		raw, err := s.stream.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue

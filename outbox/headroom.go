@@ -71,6 +71,7 @@ func (s *session) room(ctx context.Context, messages []message) (int, error) {
 
 // waitForRoom pauses and ends the session.
 func (s *session) waitForRoom(ctx context.Context, why error) error {
+	s.relay.full = true
 	s.relay.lease.remark(why.Error())
 	s.relay.config.Observer.failed(why)
 	if err := pause(ctx, relieveEvery); err != nil {

@@ -246,12 +246,7 @@ func TestUnfinishedTasksComeBack(t *testing.T) {
 	b.append(orderKey(20), 1, ledger.EventFailed) // retrying: a released event will come
 	b.settle()
 	r.end()
-	if _, err := b.pool.Exec(b.ctx(), `delete from taskledger.cursor c where c.n < (select max(n) from taskledger.cursor)`); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.js.DeleteStream(b.ctx(), stream.Name); err != nil {
-		t.Fatal(err)
-	}
+	b.forget()
 	b.relay()
 	b.await("a new generation", func() bool { return b.generation() == 2 })
 	b.enqueue("coupon.send", "after-", 1)
@@ -276,5 +271,43 @@ func TestUnfinishedTasksComeBack(t *testing.T) {
 	}
 	for k := range want {
 		t.Errorf("%s did not come back", k)
+	}
+}
+
+// forget leaves no cursor row but the newest, and no stream.
+func (b *bundle) forget() {
+	b.t.Helper()
+	if _, err := b.pool.Exec(b.ctx(), `delete from taskledger.cursor c where c.n < (select max(n) from taskledger.cursor)`); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.js.DeleteStream(b.ctx(), stream.Name); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// A relay that is killed while it makes up for a loss leaves the rest to the next.
+func TestKilledWhileMakingUpForALoss(t *testing.T) {
+	for _, point := range []string{outbox.FaultPage, outbox.FaultPublished} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			r := b.relay()
+			b.enqueue("coupon.send", "order-", 3500)
+			b.settle()
+			r.end()
+			b.forget()
+			b.killed(point, 1)
+			b.killed(point, 2)
+			b.relay()
+			b.await("nothing is owed", func() bool {
+				var owes bool
+				err := b.pool.QueryRow(b.ctx(), `select mark->'owed' is not null from taskledger.cursor where reader = 'relay' order by n desc limit 1`).Scan(&owes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return !owes && b.generation() == 2
+			})
+			b.check()
+		})
 	}
 }

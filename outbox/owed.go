@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -20,13 +21,18 @@ func (s *session) payOwed(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		fault.Point(FaultPage)
 		if err := s.send(ctx, messages); err != nil {
 			return err
 		}
+		fault.Point(FaultPublished)
 		if reached == 0 || reached >= s.mark.Owed.To {
 			s.mark.Owed = nil
 		} else {
 			s.mark.Owed = &owed{After: reached, To: s.mark.Owed.To}
+		}
+		if s.mark.Owed != nil && len(messages) == 0 {
+			continue // looking again costs less than a cursor row
 		}
 		if err := s.note(ctx); err != nil {
 			return err

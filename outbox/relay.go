@@ -1,11 +1,13 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
@@ -19,6 +21,7 @@ type Relay struct {
 	lease     *lease
 	pressed   bool      // the next session shall make room in the stream
 	relieved  time.Time // when one last did
+	full      bool      // a page waits for room
 	suspicion *loss     // a loss found while publishing; the next session makes up for it
 }
 
@@ -42,9 +45,10 @@ const goodbye = 5 * time.Second
 // Run works, or stands by while another relay works, until ctx is done; then it finishes the
 // page in hand, gives the lease back and returns nil.
 //
-// What is away is waited for, for ever: [Observer].Failed and [ReadStatus] tell. It returns an error
-// only when it must not go on: [*ledger.OriginError], [*ForeignWriterError],
-// [*ForeignStreamError], or one that wraps [ledger.ErrNotMigrated].
+// What is away is waited for, for ever: [Observer].Failed and [ReadStatus] tell. It returns an
+// error only when it must not or cannot go on: [*ledger.OriginError], [*ForeignWriterError],
+// [*ForeignStreamError], or one that wraps [ledger.ErrNotMigrated] or, since a closed connection
+// to NATS stays closed, [nats.ErrConnectionClosed] and the reason, wrong credentials for one.
 func (r *Relay) Run(ctx context.Context) error {
 	publisher, err := stream.NewPublisher(r.config.NATS)
 	if err != nil {
@@ -62,6 +66,8 @@ func (r *Relay) Run(ctx context.Context) error {
 			return nil
 		case refuses(err):
 			return fmt.Errorf("relay: %w", err)
+		case r.config.NATS.IsClosed():
+			return fmt.Errorf("relay: %w: %w", nats.ErrConnectionClosed, cmp.Or(r.config.NATS.LastError(), err))
 		}
 		if time.Since(began) > delay.longest() {
 			delay = backoff{}

@@ -52,7 +52,9 @@ func (r *Relay) session(ctx context.Context, publisher *stream.Publisher) error 
 	if err := s.open(ctx); err != nil {
 		return s.suspect(err)
 	}
-	r.lease.remark("")
+	if !r.full {
+		r.lease.remark("")
+	}
 	return s.suspect(s.run(ctx))
 }
 
@@ -223,7 +225,14 @@ func (s *session) publishPage(ctx context.Context, b batch) error {
 			return err
 		}
 	}
-	return s.send(ctx, b.messages)
+	if err := s.send(ctx, b.messages); err != nil {
+		return err
+	}
+	if s.relay.full {
+		s.relay.full = false
+		s.relay.lease.remark("")
+	}
+	return nil
 }
 
 // advancePages writes the cursor rows of the pages that are on the stream, also of those that

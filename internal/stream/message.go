@@ -1,6 +1,8 @@
 package stream
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -148,12 +150,17 @@ func Size(m *nats.Msg) int64 {
 // traceparentOf returns what the producer left, if it can be passed on. A value far too long to
 // be a trace context is left out, so that it cannot keep the event from being published.
 func traceparentOf(e ledger.Event) (string, error) {
-	if len(e.Meta) == 0 {
+	if !bytes.Contains(e.Meta, []byte(headerTraceparent)) {
 		return "", nil
 	}
-	meta, err := ledger.ParseMeta(e.Meta)
-	if err != nil || len(meta.Traceparent) > maxTraceparent {
-		return "", err
+	var meta struct {
+		Traceparent string `json:"traceparent"`
+	}
+	if err := json.Unmarshal(e.Meta, &meta); err != nil {
+		return "", &ledger.CorruptError{What: "meta", Err: err}
+	}
+	if len(meta.Traceparent) > maxTraceparent {
+		return "", nil
 	}
 	return meta.Traceparent, nil
 }

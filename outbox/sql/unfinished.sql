@@ -1,5 +1,5 @@
 -- The last waking event of tasks that are available or running, with what its message carries,
--- among the next 10,000 waking events after a position.
+-- among the next 1000 waking events after a position.
 -- $1 position to go on after, $2 position to stop at.
 -- Answers in position order; the first column is how far the walk has got, in a row of nulls if
 -- it found no such task, and null if there was nothing to walk.
@@ -10,7 +10,7 @@ with walked as materialized (
    where e.position > $1::bigint and e.position <= $2::bigint
      and e.type in ('enqueued', 'released', 'interrupted')
    order by e.position
-   limit 10000)
+   limit 1000)
 select reached.position, u.position, u.version, u.attempt, u.shard, u.type::text, u.recorded_at, u.kind, u.biz_id,
        u.meta::text, u.args_data::text, u.args_meta::text
   from (select max(w.position) as position from walked w) reached
