@@ -88,9 +88,11 @@ Addresses come from flags, else the environment, else from the servers that
 		a.newTaskCommand(),
 		a.newStatusCommand(),
 		a.newVersionCommand(),
+		a.newDemoCommand(),
+		a.newDemoChildCommand(),
+		a.newBenchCommand(),
 		newExitCodesTopic(),
 	)
-	// The place for newDemoCommand(a) and the hidden newBenchCommand(a).
 	return root
 }
 

@@ -44,7 +44,7 @@ type Config struct {
 	Terminal bool      // whether View is a terminal, to be redrawn
 	// Started is told the addresses of the servers when they run, so that they can be attached
 	// to; the function it returns is called when they end. Nil: nobody.
-	Started func(dataDir, databaseURL, natsURL string) (ended func(), err error)
+	Started func(databaseURL, natsURL string) (ended func(), err error)
 	// Stay is called after the report, before the servers end. Nil: they end at once.
 	Stay func(ctx context.Context, r Report)
 }
@@ -84,7 +84,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	if err == nil && c.Stay != nil {
 		ended := func() {}
 		if c.Started != nil {
-			if ended, err = c.Started(dir, d.postgres.URL(database), d.nats.URL()); err != nil {
+			if ended, err = c.Started(d.postgres.URL(database), d.nats.URL()); err != nil {
 				return r, errors.Join(err, d.stopServers())
 			}
 		}
@@ -181,11 +181,13 @@ func (d *demo) play(ctx context.Context) (r Report, err error) {
 	defer stopView()
 	troubled := make(chan error, 1)
 	go func() {
-		if !d.config.Chaos {
-			troubled <- nil
-			return
+		begin := d.calendar.begin("starting")
+		err := d.settle(ctx)
+		d.calendar.end("", begin)
+		if err == nil && d.config.Chaos {
+			err = d.makeTrouble(ctx)
 		}
-		troubled <- d.makeTrouble(ctx)
+		troubled <- err
 	}()
 	if err := d.shop.run(ctx); err != nil {
 		return r, fmt.Errorf("place orders: %w", err)

@@ -105,6 +105,7 @@ func (f *freezer) pass() {
 	if f.passages.Add(1) == f.at {
 		f.out.say("freezing")
 		freeze()
+		time.Sleep(50 * time.Millisecond) // the signal takes effect in here
 	}
 }
 

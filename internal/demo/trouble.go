@@ -61,11 +61,15 @@ func (c *calendar) begin(name string) time.Time {
 	return time.Now()
 }
 
+// end notes that a trouble is over; one without a name only counts for the figures.
 func (c *calendar) end(name string, begin time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = ""
 	c.past = append(c.past, interval{begin, time.Now()})
+	if name == "" {
+		return
+	}
 	c.log = append(c.log, fmt.Sprintf("%s (settled after %s)", name, time.Since(begin).Round(100*time.Millisecond)))
 }
 
