@@ -14,6 +14,9 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
+// forEver is an AckWait that no test lives to see the end of: what is not given back is lost.
+const forEver = time.Hour
+
 // A pool that is stopped gives back what it has in hand; that uses no attempt.
 func TestGracefulStop(t *testing.T) {
 	t.Parallel()
@@ -22,7 +25,7 @@ func TestGracefulStop(t *testing.T) {
 	const tasks = 10
 	var inside atomic.Int32
 	var cause atomic.Value
-	w := b.work(workers.Config{StopTimeout: 100 * time.Millisecond, AckWait: 20 * time.Second},
+	w := b.work(workers.Config{StopTimeout: 100 * time.Millisecond, AckWait: forEver},
 		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
@@ -48,11 +51,36 @@ func TestGracefulStop(t *testing.T) {
 		t.Errorf("%d leases left", n)
 	}
 
-	b.work(workers.Config{AckWait: 20 * time.Second}, exactly(insertEffect, &workers.KindConfig{MaxAttempts: 1}))
+	b.work(workers.Config{AckWait: forEver}, exactly(insertEffect, &workers.KindConfig{MaxAttempts: 1}))
 	b.allDone(tasks)
 	b.eachOnce(tasks)
 	if n := one[int](b, "select count(*)::integer from taskledger.event where type = 'failed'"); n != 0 {
 		t.Errorf("%d failures", n)
+	}
+}
+
+// Workers come and go under load. Each gives back what it has in hand and what is under way, so
+// nobody has to wait until it is missed.
+func TestStopUnderLoad(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	const tasks = 2000
+	b.enqueueMany(tasks)
+	done := func() int {
+		return one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'")
+	}
+	generations := 0
+	for n := 0; n < tasks; n = done() {
+		generations++
+		w := b.work(workers.Config{AckWait: forEver}, exactly(insertEffect, nil))
+		b.await("some progress", func() bool { return done() >= min(n+100, tasks) })
+		w.stop()
+	}
+	b.eachOnce(tasks)
+	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+	if generations < 2 {
+		t.Errorf("%d generations of workers did it", generations)
 	}
 }
 
