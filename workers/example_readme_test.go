@@ -1,0 +1,125 @@
+package workers_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/workers"
+)
+
+type Coupon struct {
+	Cents int `json:"cents"`
+}
+
+// README begin
+var SendCoupon = ledger.MustKind[Coupon]("coupon.send")
+
+func placeOrder(ctx context.Context, db *pgxpool.Pool, order string) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `insert into orders (id) values ($1)`, order); err != nil {
+			return err
+		}
+		// The task exists if and only if this transaction commits.
+		_, err := SendCoupon.Enqueue(ctx, tx, ledger.BizID(order), Coupon{Cents: 500}, nil)
+		return err
+	})
+}
+
+func work(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn) error {
+	pool, err := workers.New(workers.Config{DB: db, NATS: nc})
+	if err != nil {
+		return err
+	}
+	// The coupon and the task's "succeeded" event commit together, or not at all.
+	err = workers.Register(pool, SendCoupon, func(ctx context.Context, tx pgx.Tx, job *workers.Job, c Coupon) error {
+		_, err := tx.Exec(ctx, `insert into coupons (order_id, cents) values ($1, $2)`, string(job.BizID), c.Cents)
+		return err
+	}, nil)
+	if err != nil {
+		return err
+	}
+	return pool.Run(ctx)
+}
+
+// README end
+
+// The README's code, with the relay that `taskledger serve` runs.
+func Example() {
+	ctx, cancel := context.WithCancel(context.Background())
+	db, done := ledgertest.Example()
+	defer done()
+	must := func(err error) {
+		if err != nil {
+			log.Panic(err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "taskledger-example-")
+	must(err)
+	defer func() { _ = os.RemoveAll(dir) }()
+	server, err := natsserver.Start(natsserver.Config{Dir: dir})
+	must(err)
+	defer func() { _ = server.Close() }()
+	nc, err := outbox.Connect(server.URL())
+	must(err)
+	defer nc.Close()
+	_, err = db.Exec(ctx, `create table orders (id text primary key)`)
+	must(err)
+	_, err = db.Exec(ctx, `create table coupons (order_id text, cents integer)`)
+	must(err)
+
+	relay, err := outbox.New(outbox.Config{DB: db, NATS: nc})
+	must(err)
+	ended := make(chan error, 2)
+	go func() { ended <- relay.Run(ctx) }()
+	go func() { ended <- work(ctx, db, nc) }()
+	must(placeOrder(ctx, db, "A-1"))
+
+	for {
+		task, err := ledger.Load(ctx, db, ledger.Key{Kind: "coupon.send", BizID: "A-1"})
+		must(err)
+		if task.State == ledger.StateSucceeded {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	var cents int
+	must(db.QueryRow(ctx, `select cents from coupons where order_id = 'A-1'`).Scan(&cents))
+	fmt.Println(cents, "cents")
+	cancel()
+	must(<-ended)
+	must(<-ended)
+	// Output: 500 cents
+}
+
+// The README shows the code of this file.
+func TestReadmeShowsTheExample(t *testing.T) {
+	between := func(name, begin, end string) string {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, found := strings.Cut(string(text), begin)
+		block, _, ended := strings.Cut(rest, end)
+		if !found || !ended {
+			t.Fatalf("%s: nothing between %q and %q", name, begin, end)
+		}
+		return strings.TrimSpace(block)
+	}
+	code := between("example_readme_test.go", "// README begin\n", "// README end\n")
+	if shown := between("../README.md", "```go\n", "```\n"); shown != code {
+		t.Errorf("README.md shows:\n%s\n\nthe example is:\n%s", shown, code)
+	}
+}
