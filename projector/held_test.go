@@ -3,11 +3,14 @@ package projector_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -59,7 +62,7 @@ func TestHeldSnapshotDoesNotMakeCountsDearer(t *testing.T) {
 	if _, err := holder.Exec(t.Context(), `select count(*) from taskledger.task_count`); err != nil {
 		t.Fatal(err)
 	}
-	before := blocksOfCounts(t, pool)
+	before := blocksOf(t, pool, "counts")
 	enqueueAndSucceed(t, pool, 1, 1000)
 	applyAll(t, pool, p)
 
@@ -70,27 +73,61 @@ func TestHeldSnapshotDoesNotMakeCountsDearer(t *testing.T) {
 	if newest < 1500 || rows > 2*512 {
 		t.Errorf("%d rows are left of totals with %d and more, want at most 512 each", rows, newest)
 	}
-	if after := blocksOfCounts(t, pool); after > before+4 {
+	if after := blocksOf(t, pool, "counts"); after > before+4 {
 		t.Errorf("reading the counts touches %d blocks after %d additions, %d before", after, newest, before)
 	}
-	check := map[string]bool{}
 	counts, err := projector.Counts(t.Context(), pool)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range counts {
-		check[string(c.State)] = c.Tasks == 1001
-	}
-	if len(check) != 1 || !check["succeeded"] {
-		t.Errorf("got %v", counts)
+	if diff := cmp.Diff([]projector.Count{{Kind: "coupon.send", State: ledger.StateSucceeded, Tasks: 1001}}, counts); diff != "" {
+		t.Errorf("-want +have:\n%s", diff)
 	}
 }
 
-// blocksOfCounts returns how many blocks of tables and indexes reading the counts looks at.
-func blocksOfCounts(t *testing.T, pool *pgxpool.Pool) int {
+// Telling how far the projection is behind costs the same behind many events as behind few, also
+// where a transaction that was open when the cursor was written holds many of them.
+func TestLagCostsTheSameInALargeLedger(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	measure := func(events int) int {
+		open, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer open.Rollback(context.Background())
+		if _, err := ledger.Enqueue(t.Context(), open, ledger.Key{Kind: "open", BizID: ledger.BizID(fmt.Sprint(events))}, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		for first := 0; first < events; first += 500 {
+			enqueueAndSucceed(t, pool, 1_000_000*events+first, 250)
+		}
+		project(t, pool)
+		if _, err := pool.Exec(t.Context(), "vacuum analyze taskledger.event"); err != nil {
+			t.Fatal(err)
+		}
+		if err := open.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if lag, err := projector.Behind(t.Context(), pool); err != nil || lag.Events != 1 {
+			t.Errorf("behind by %+v, %v, want 1 event", lag, err)
+		}
+		blocks := blocksOf(t, pool, "lag", projector.Reader, projector.MaxLag)
+		project(t, pool)
+		return blocks
+	}
+	small := measure(500)
+	if large := measure(20_000); large > small+8 {
+		t.Errorf("%d blocks behind 20,000 events, %d behind 500", large, small)
+	}
+}
+
+// blocksOf returns how many blocks of tables and indexes a statement looks at.
+func blocksOf(t *testing.T, pool *pgxpool.Pool, name string, args ...any) int {
 	t.Helper()
 	var text []byte
-	if err := pool.QueryRow(t.Context(), "explain (analyze, buffers, format json) "+statement(t, "counts")).Scan(&text); err != nil {
+	if err := pool.QueryRow(t.Context(), "explain (analyze, buffers, format json) "+statement(t, name),
+		append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...).Scan(&text); err != nil {
 		t.Fatal(err)
 	}
 	var plans []struct {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
@@ -62,11 +64,23 @@ func (a *app) listTasks(ctx context.Context, f projector.Filter) error {
 	}); err != nil {
 		return err
 	}
+	return a.tellAboutList(ctx, pool, len(tasks), next)
+}
+
+// tellAboutList tells people what a list cannot show: that it goes on, or that it is late.
+func (a *app) tellAboutList(ctx context.Context, pool *pgxpool.Pool, listed int, next ledger.Position) error {
 	switch {
 	case next != 0 && a.config.output != formatJSON:
 		fmt.Fprintf(a.stderr, "there may be more: go on with --after %d\n", next)
-	case len(tasks) == 0 && next == 0:
+	case next == 0 && listed == 0:
 		fmt.Fprintln(a.stderr, "no such tasks")
 	}
-	return nil
+	if a.config.output != formatTable {
+		return nil
+	}
+	lag, err := projector.Behind(ctx, pool)
+	if err == nil && lag.Age > time.Second {
+		fmt.Fprintf(a.stderr, "the list is late: the oldest event that is not in it is %s old; is taskledger serve running?\n", age(lag.Age))
+	}
+	return err
 }

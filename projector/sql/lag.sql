@@ -6,7 +6,8 @@
 -- after_position is done as well, but for what until does not see (later).
 --
 -- Locks nothing. Indexes: (xid, position) for each late xid, (position) for the tail; each arm
--- ends after $2 rows. The laterals keep the planner from walking positions to look for xids.
+-- ends after $2 rows. The laterals, ordered by xid, keep the planner from walking positions to
+-- look for xids.
 with newest as materialized (
   select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position
     from taskledger.cursor c
@@ -21,7 +22,7 @@ with newest as materialized (
       select l.position, l.recorded_at from taskledger.event l
        where l.xid = x and l.position <= c.seen_top
          and (c.until is null or l.position > c.after_position or not pg_visible_in_snapshot(x, c.until))
-       order by l.position
+       order by l.xid, l.position
        limit $2::integer) e
     limit $2::integer)
   union all
@@ -31,7 +32,7 @@ with newest as materialized (
     cross join lateral (
       select l.position, l.recorded_at from taskledger.event l
        where l.xid = x and l.position > c.seen_top and l.position <= c.after_position
-       order by l.position
+       order by l.xid, l.position
        limit $2::integer) e
     where c.until is not null and not pg_visible_in_snapshot(x, c.until)
     limit $2::integer)
