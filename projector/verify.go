@@ -57,7 +57,8 @@ func (r *Report) compare(subject, table, events string) {
 // others write and the projector runs; its memory does not grow with the ledger. It changes
 // nothing.
 //
-// Events that do not fold are a difference and not an error.
+// Events that do not fold are a difference and not an error. So is, until the cursor has come
+// after it, a task that was folded anew from its whole history (see the package comment).
 func Verify(ctx context.Context, db interface {
 	BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
 }) (Report, error) {

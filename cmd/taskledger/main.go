@@ -9,8 +9,14 @@ import (
 )
 
 func main() {
-	// The first signal asks for an orderly end; the second one ends the process at once.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals // asks for an orderly end
+		cancel()
+		<-signals // does not want to wait for it
+		os.Exit(exitFailed)
+	}()
 	os.Exit(newApp().Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
