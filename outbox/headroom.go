@@ -96,15 +96,16 @@ func (s *session) relieve(ctx context.Context) error {
 		r.config.Logger.WarnContext(ctx, "stream is short of room, and nothing can be purged", "bytes", s.bytes, "limit", s.limit())
 		return nil
 	}
-	s.mark.First = max(s.mark.First, floor+1)
+	s.mark.Purged = floor + 1
+	s.mark.First = max(s.mark.First, s.mark.Purged)
 	if err := s.note(ctx); err != nil {
 		return err
 	}
-	if err := s.stream.Purge(ctx, jetstream.WithPurgeSequence(floor+1)); err != nil {
-		return fmt.Errorf("purge stream %s below %d: %w", stream.Name, floor+1, err)
+	if err := s.stream.Purge(ctx, jetstream.WithPurgeSequence(s.mark.Purged)); err != nil {
+		return fmt.Errorf("purge stream %s below %d: %w", stream.Name, s.mark.Purged, err)
 	}
-	r.config.Observer.purged(floor + 1)
-	r.config.Logger.WarnContext(ctx, "stream is short of room; purged what is acknowledged", "below", floor+1, "bytes", s.bytes, "limit", s.limit())
+	r.config.Observer.purged(s.mark.Purged)
+	r.config.Logger.WarnContext(ctx, "stream is short of room; purged what is acknowledged", "below", s.mark.Purged, "bytes", s.bytes, "limit", s.limit())
 	return s.refresh(ctx)
 }
 

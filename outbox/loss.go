@@ -179,7 +179,7 @@ func (s *session) checkDuplicates(ctx context.Context, oldest, newest uint64) er
 		return err
 	}
 	state := s.info.State
-	if newest > state.LastSeq || oldest < state.FirstSeq && oldest >= s.mark.First {
+	if newest > state.LastSeq || oldest < state.FirstSeq && oldest >= s.mark.Purged {
 		return &loss{reason: fmt.Sprintf("it takes messages for duplicates of %d to %d and holds %d to %d", oldest, newest, state.FirstSeq, state.LastSeq), first: oldest}
 	}
 	return nil
@@ -208,9 +208,13 @@ func (s *session) recover(ctx context.Context, found *loss) error {
 	if err != nil {
 		return err
 	}
+	purged := s.mark.Purged
+	if s.mark.Created != createdAt(s.info) {
+		purged = 0
+	}
 	s.mark = mark{
 		Generation: s.mark.Generation + 1, Created: createdAt(s.info), Seq: last, LastID: id,
-		First: max(s.info.State.FirstSeq, 1), Deleted: s.info.State.NumDeleted, Lost: lostMessages(s.info),
+		First: max(s.info.State.FirstSeq, 1), Purged: purged, Deleted: s.info.State.NumDeleted, Lost: lostMessages(s.info),
 	}
 	if bound > 0 {
 		s.mark.Owed = newOwed(bound)

@@ -311,3 +311,17 @@ func TestKilledWhileMakingUpForALoss(t *testing.T) {
 		})
 	}
 }
+
+// A page that a killed relay left without a cursor row, and that was purged since: the stream
+// remembers its message ids and calls it a duplicate of what is not there.
+func TestDuplicatesOfWhatIsGone(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.enqueue("coupon.send", "order-", 300)
+	b.killed(outbox.FaultPublished, 1)
+	b.purge()
+	b.relay(smallPages)
+	b.await("a new generation", func() bool { return b.generation() == 2 })
+	b.settle()
+	b.check()
+}

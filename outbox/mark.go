@@ -21,6 +21,7 @@ type mark struct {
 	Seq        uint64 `json:"stream_seq"`          // last message known; after it only this relay's own come
 	LastID     string `json:"stream_id,omitempty"` // message id at Seq
 	First      uint64 `json:"stream_first"`        // what is missing below is accounted for: purged by us, or published again
+	Purged     uint64 `json:"purged,omitempty"`    // we purged below, since everybody had acknowledged it
 	Deleted    int    `json:"deleted,omitempty"`   // messages missing in the middle that are accounted for
 	Lost       int    `json:"lost,omitempty"`      // messages that the server reports as lost, accounted for
 	Owed       *owed  `json:"owed,omitempty"`      // work messages still to be published again after a loss
