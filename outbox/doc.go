@@ -3,8 +3,24 @@
 //
 // A [Relay] reads the feed of the ledger in pages, publishes each page on the stream LEDGER,
 // waits for all acknowledgements, and appends a row to taskledger.cursor. The cursor is where
-// the next page begins, whatever happened to the relay that wrote it. The form of the messages
-// is described in docs and held by the tests of internal/stream; any NATS client can read them.
+// the next page begins, whatever happened to the relay that wrote it.
+//
+// # Messages
+//
+// An event is published on the subject ledger.<shard>.<type>.<kind>, where the kind keeps its
+// dots, as a CloudEvent 1.0 in the binary mode of the NATS binding: attributes are headers,
+// percent-encoded, and the body is the event's data as its producer gave it. Messages that make
+// a task available (enqueued, released, interrupted) carry the task's args instead.
+//
+//	ce-specversion   1.0
+//	ce-id            <kind>/<biz_id>/<version>@<recorded_at in µs>
+//	ce-type          taskledger.<type>
+//	ce-source        taskledger/<installation>
+//	ce-subject       <kind>/<biz_id>
+//	ce-time          recorded_at, RFC 3339
+//	ce-taskversion, ce-taskattempt, ce-taskposition
+//	traceparent      of the producer, if it left one
+//	Nats-Msg-Id      <ce-id>#<generation>
 //
 // # What is delivered
 //

@@ -25,6 +25,10 @@ type Relay struct {
 	suspicion *loss     // a loss found while publishing; the next session makes up for it
 }
 
+// requestTimeout bounds a question to JetStream: one that was asked when the server went away is
+// never answered.
+const requestTimeout = 2 * time.Second
+
 // New returns a relay, or an error that names every fault of the configuration. It talks to
 // nobody yet.
 func New(c Config) (*Relay, error) {
@@ -32,7 +36,7 @@ func New(c Config) (*Relay, error) {
 		return nil, err
 	}
 	c = c.withDefaults()
-	js, err := jetstream.New(c.NATS)
+	js, err := jetstream.New(c.NATS, jetstream.WithDefaultTimeout(requestTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
