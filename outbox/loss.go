@@ -185,11 +185,19 @@ func (s *session) checkDuplicates(ctx context.Context, oldest, newest uint64) er
 	return nil
 }
 
+// recoverEvery is the least time between two losses made up for.
+const recoverEvery = time.Second
+
 // recover makes up for a loss: the cursor goes back to where everything before is certainly on
 // the stream, in a new generation, so that the stream does not take what comes for duplicates.
 // What lies before that place is owed: the work messages of tasks that are not finished.
 func (s *session) recover(ctx context.Context, found *loss) error {
 	c := s.relay.config
+	// A stream that loses messages again and again must not be filled in a tight loop.
+	if err := pause(ctx, recoverEvery-time.Since(s.relay.recovered)); err != nil {
+		return err
+	}
+	s.relay.recovered = time.Now()
 	maxAge := s.info.Config.MaxAge
 	var n, bound int64
 	err := c.DB.QueryRow(ctx, coveredSQL, int64(s.mark.Generation), createdAt(s.info), int64(found.first), maxAge.Milliseconds()).Scan(&n, &bound)

@@ -23,6 +23,7 @@ type Relay struct {
 	relieved  time.Time // when one last did
 	full      bool      // a page waits for room
 	suspicion *loss     // a loss found while publishing; the next session makes up for it
+	recovered time.Time // when one last did
 }
 
 // requestTimeout bounds a question to JetStream: one that was asked when the server went away is
