@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -108,4 +110,29 @@ func (b *bundle) backlog(round, n int) {
 		b.t.Fatal(err)
 	}
 	<-b.js.PublishAsyncComplete()
+}
+
+// BenchmarkLatency measures how long it takes from a published message to its handler, at a rate
+// that leaves everything idle.
+func BenchmarkLatency(b *testing.B) {
+	world := setup(b)
+	var published sync.Map
+	took := make(chan time.Duration, 1)
+	world.work(workers.Config{Logger: slog.New(slog.DiscardHandler)}, exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
+		at, _ := published.Load(job.BizID)
+		took <- time.Since(at.(time.Time))
+		return nil
+	}, nil))
+	var all []time.Duration
+	for i := range b.N {
+		k := world.enqueue("o-" + strconv.Itoa(i))
+		e := world.history(k)[0]
+		published.Store(k.BizID, time.Now())
+		world.publish(e)
+		all = append(all, <-took)
+	}
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-µs")
+	b.ReportMetric(0, "ns/op")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -247,16 +246,4 @@ func (k *kind) settle(h *held, text []byte) { k.hand.settle(h, text, k.takeAgain
 func (k *kind) retryDelay(h *held) time.Duration {
 	n := min(k.hand.deliveriesOf(h), 10)
 	return min(minPause<<n, k.pool.config.AckWait/2)
-}
-
-var errNoKinds = errors.New("workers: no kind is registered")
-
-// kindNames is for the lease's detail.
-func kindNames(kinds []*kind) []string {
-	names := make([]string, len(kinds))
-	for i, k := range kinds {
-		names[i] = string(k.name)
-	}
-	slices.Sort(names)
-	return names
 }

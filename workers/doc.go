@@ -2,7 +2,7 @@
 //
 //	p, err := workers.New(workers.Config{DB: pool, NATS: nc})
 //	err = workers.Register(p, coupons, func(ctx context.Context, tx pgx.Tx, job *workers.Job, c Coupon) error {
-//		_, err := tx.Exec(ctx, "insert into coupon (order_no, percent) values ($1, $2)", job.BizID, c.Percent)
+//		_, err := tx.Exec(ctx, "insert into coupon (order_no, percent) values ($1, $2)", string(job.BizID), c.Percent)
 //		return err
 //	}, nil)
 //	err = p.Run(ctx) // until ctx is done
@@ -86,8 +86,8 @@
 // # Concurrency properties
 //
 // Tasks are independent: nothing is promised about the order of different tasks. One task never
-// runs twice at once in one process. It may run in two processes at once if one of them is cut
-// off; then one of the two is fenced. A kind's handlers run in Slots goroutines; a process asks
+// runs twice at once in one process, except beside a handler that did not return. It may run in
+// two processes at once if one of them is cut off; then one of the two is fenced. A kind's handlers run in Slots goroutines; a process asks
 // for about twice as many messages as it has slots, so what is slow here goes elsewhere. Answers
 // to messages are not waited for: losing one costs a delivery, never an effect.
 //

@@ -24,7 +24,7 @@ func (k *kind) exactly(a *attempt) {
 	select {
 	case p.handlerConns <- struct{}{}:
 	case <-p.work.Done():
-		k.settle(a.held, nakAnswer)
+		k.giveBack(a)
 		return
 	}
 	defer func() { <-p.handlerConns }()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,17 +17,20 @@ import (
 
 // Defaults of [KindConfig].
 const (
-	DefaultSlots             = 8  // of an ExactlyOnce kind
-	DefaultSlotsAtLeastOnce  = 64 // of an AtLeastOnce kind
-	DefaultTimeout           = 15 * time.Minute
-	DefaultMaxAttempts       = 25
-	DefaultMaxLost           = 5
-	DefaultStartedAfter      = time.Second
-	maxBatch                 = 1000 // tasks decided, and outcomes recorded, in one statement
-	maxSlots                 = 10_000
-	maxAbandonAfter          = 5 * time.Second
-	startedAfterPerAckWait   = 2 // a start must be on record before anybody else may get the message
-	defaultStartedPerAckWait = 3
+	DefaultSlots            = 8  // of an ExactlyOnce kind
+	DefaultSlotsAtLeastOnce = 64 // of an AtLeastOnce kind
+	DefaultTimeout          = 15 * time.Minute
+	DefaultMaxAttempts      = 25
+	DefaultMaxLost          = 5
+	DefaultStartedAfter     = time.Second
+)
+
+const (
+	// maxBatch is how many tasks are decided, or outcomes recorded, in one statement.
+	maxBatch = 1000
+	maxSlots = 10_000
+	// maxAbandonAfter is the grace of a handler whose context is done.
+	maxAbandonAfter = 5 * time.Second
 )
 
 // KindConfig says how tasks of one kind are worked on. Nil means all defaults.
@@ -69,9 +73,10 @@ func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig,
 		full.Timeout = DefaultTimeout
 	}
 	if full.StartedAfter == 0 {
-		full.StartedAfter = min(DefaultStartedAfter, ackWait/defaultStartedPerAckWait)
+		full.StartedAfter = min(DefaultStartedAfter, ackWait/3)
 	}
-	if most := ackWait / startedAfterPerAckWait; full.StartedAfter < 0 || full.StartedAfter > most {
+	// The start must be on record before anybody else may get the message.
+	if most := ackWait / 2; full.StartedAfter < 0 || full.StartedAfter > most {
 		faults = append(faults, fmt.Errorf("StartedAfter must be 0 to %s (half of AckWait), is %s", most, full.StartedAfter))
 	}
 	return full, errors.Join(faults...)
@@ -164,4 +169,25 @@ func (p *Pool) register(name ledger.Kind, exactlyOnce bool, c *KindConfig, handl
 		counts:    counts{kind: name, observer: p.config.Observer},
 	})
 	return nil
+}
+
+// exactlyOnceSlots is how many transactions the kinds could have open at a time.
+func exactlyOnceSlots(kinds []*kind) int {
+	n := 0
+	for _, k := range kinds {
+		if k.exactlyOnce {
+			n += k.config.Slots
+		}
+	}
+	return n
+}
+
+// kindNames is for the lease's detail.
+func kindNames(kinds []*kind) []string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = string(k.name)
+	}
+	slices.Sort(names)
+	return names
 }

@@ -92,12 +92,16 @@ func (p *Pool) Run(ctx context.Context) error {
 		return errors.New("workers: Run was called twice")
 	}
 	if len(kinds) == 0 {
-		return errNoKinds
+		return errors.New("workers: no kind is registered")
 	}
 	if err := p.firstLease(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	p.config.Logger.InfoContext(ctx, "worker runs", "id", p.id, "kinds", kindNames(kinds))
+	if n := exactlyOnceSlots(kinds); n > cap(p.handlerConns) {
+		p.config.Logger.WarnContext(ctx, "more ExactlyOnce slots than connections for them: raise pool_max_conns",
+			"slots", n, "connections", cap(p.handlerConns))
+	}
 
 	p.work, p.stopWork = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer p.stopWork(ErrStopping)
