@@ -23,6 +23,7 @@ const maxStack = 8 << 10
 type attempt struct {
 	kind    *kind
 	held    *held
+	verdict verdict // how it came to run
 	job     Job
 	version ledger.Version // the task's last event as this attempt knows it
 	claimed bool           // its start is on record
@@ -43,9 +44,9 @@ type attempt struct {
 	unwatch  func() bool
 }
 
-func (k *kind) newAttempt(h *held, version ledger.Version, n ledger.Attempt, now time.Time) *attempt {
+func (k *kind) newAttempt(h *held, v verdict, version ledger.Version, n ledger.Attempt, now time.Time) *attempt {
 	return &attempt{
-		kind: k, held: h, version: version, decided: now,
+		kind: k, held: h, verdict: v, version: version, claimed: v == resume, decided: now,
 		job: Job{
 			Key: h.msg.Key, Attempt: n, Version: h.msg.Version, AvailableAt: h.msg.RecordedAt,
 			Traceparent: h.msg.Traceparent, base: k.pool.config.Logger,
@@ -96,9 +97,14 @@ func (k *kind) work(stopping, quit context.Context) {
 func (k *kind) attempt(a *attempt) {
 	k.running.Add(1)
 	defer k.running.Add(-1)
-	if k.exactlyOnce {
+	if a.verdict == takeOver {
+		defer k.pool.quarantine.leave(a)
+	}
+	switch {
+	case !k.claim(a):
+	case k.exactlyOnce:
 		k.exactly(a)
-	} else {
+	default:
 		k.atLeast(a)
 	}
 }

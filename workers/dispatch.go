@@ -39,10 +39,9 @@ func (k *kind) decideBatch(batch []*held) {
 		return
 	}
 	now := time.Now()
-	var claims []*attempt
 	for i, h := range batch {
 		head := heads[i]
-		switch decide(h.msg, h.redelivered, head, k.pool.id) {
+		switch v := decide(h.msg, h.redelivered, head, k.pool.id); v {
 		case refuseGhost:
 			k.counts.ghost()
 			k.logger.WarnContext(ctx, "ghost refused: the ledger does not have this event", "event", h.msg.ID())
@@ -51,76 +50,12 @@ func (k *kind) decideBatch(batch []*held) {
 			k.settle(h, ackAnswer)
 		case wait:
 			k.settle(h, nakAfter(min(max(head.alive, minPause), k.pool.config.AckWait/2)))
-		case run:
-			k.ready <- k.newAttempt(h, head.version, head.attempt+1, now)
+		case run, claimAndRun, takeOver:
+			k.ready <- k.newAttempt(h, v, head.version, head.attempt+1, now)
 		case resume:
-			a := k.newAttempt(h, head.version, head.attempt, now)
-			a.claimed = true
-			k.ready <- a
-		case claimAndRun:
-			claims = append(claims, k.newAttempt(h, head.version, head.attempt+1, now))
-		case takeOver:
-			// Rare, and takes some round trips: out of the way of the others.
-			go k.takeOver(k.newAttempt(h, head.version, head.attempt+1, now))
+			k.ready <- k.newAttempt(h, v, head.version, head.attempt, now)
 		}
 	}
-	if len(claims) > 0 {
-		go k.claim(claims)
-	}
-}
-
-// claim records the start of attempts, as a group, and lets them run. One that does not get its
-// claim is decided afresh.
-func (k *kind) claim(attempts []*attempt) {
-	ctx, cancel := k.pool.operation()
-	defer cancel()
-	requests := make([]ledger.AppendRequest, len(attempts))
-	for i, a := range attempts {
-		requests[i] = a.request(ledger.EventStarted, nil)
-	}
-	for i, r := range ledger.AppendEach(ctx, k.pool.config.DB, requests) {
-		k.claimed(attempts[i], r.Event, r.Err)
-	}
-}
-
-// claimed lets an attempt run whose start was recorded.
-func (k *kind) claimed(a *attempt, e ledger.Event, err error) {
-	switch {
-	case err == nil:
-		a.version, a.job.Attempt, a.claimed = e.Version, e.Attempt, true
-		k.ready <- a
-	case fenced(err):
-		k.again(a.held) // somebody else was quicker
-	default:
-		k.logger.Warn("cannot record a start", "biz_id", string(a.job.BizID), "error", err)
-		k.settle(a.held, nakAfter(k.retryDelay(a.held)))
-	}
-}
-
-// takeOver takes a task from a worker that is gone: the new start fences the old attempt. A task
-// that has lost too many workers in a row is buried instead.
-func (k *kind) takeOver(a *attempt) {
-	ctx, cancel := k.pool.operation()
-	defer cancel()
-	task, err := ledger.Load(ctx, k.pool.config.DB, a.job.Key)
-	if err != nil {
-		k.claimed(a, ledger.Event{}, err)
-		return
-	}
-	if task.Version != a.version {
-		k.again(a.held)
-		return
-	}
-	if lost := task.LostInARow + 1; lost >= k.config.MaxLost {
-		k.bury(ctx, a, buriedData{Reason: "its workers were lost, one after the other", Lost: lost})
-		return
-	}
-	k.logger.WarnContext(ctx, "task taken over", "biz_id", string(a.job.BizID), "from", task.Actor)
-	e, err := ledger.Append(ctx, k.pool.config.DB, a.request(ledger.EventStarted, nil))
-	if err == nil {
-		k.counts.takeOver()
-	}
-	k.claimed(a, e, err)
 }
 
 // again has a task that is still in hand decided afresh.

@@ -76,6 +76,8 @@
 //     comes again after AckWait. If the start was on record, the worker's lease has to end first;
 //     the loss is counted, and a task that has lost MaxLost workers in a row is buried, since it
 //     seems to kill them. (A loss within StartedAfter of a first attempt is not on record.)
+//     Whatever else ran in the process counts as lost as well; so that bystanders are not buried
+//     with the culprit, tasks with two chances left run one at a time.
 //   - between handler and commit (crash point worker.handler): the same.
 //   - between commit and acknowledgement (worker.committed): the message comes again, the head
 //     says finished, it is acknowledged.

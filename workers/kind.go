@@ -44,7 +44,7 @@ type KindConfig struct {
 	// MaxAttempts is the number of failures after which a task is buried. Default 25.
 	MaxAttempts int
 	// MaxLost is the number of workers lost in a row, while they ran it, after which a task is
-	// buried: it seems to kill its workers. Default 5.
+	// buried: it seems to kill its workers. A low number may hit bystanders. Default 5.
 	MaxLost int
 	// StartedAfter is how long an attempt may take before its start is recorded: quick tasks
 	// have one event less. Default 1 s or a third of AckWait, whichever is shorter; at most half

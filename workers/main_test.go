@@ -47,12 +47,15 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 			return err
 		}, nil)
 	},
-	// killer dies of the task "killer".
+	// killer dies of the task "killer", and while it does others are at work.
 	"killer": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if job.BizID == "killer" {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				select {}
+			}
+			if _, err := tx.Exec(ctx, "select pg_sleep(0.05)"); err != nil {
+				return err
 			}
 			return insertEffect(ctx, tx, job, args)
 		}, &workers.KindConfig{MaxLost: 3})

@@ -25,6 +25,7 @@ type Pool struct {
 	quotedID []byte // id as JSON
 	flusher  *flusher
 
+	quarantine   quarantine
 	handlerConns chan struct{} // one token for each connection in the hands of a handler
 	guardPrefix  string
 	guards       atomic.Uint64
