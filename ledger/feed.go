@@ -13,6 +13,13 @@ import (
 type FeedOptions struct {
 	// PageSize is how many events a page holds at most. Default 1000.
 	PageSize int
+	// PageBytes bounds the data of a page's events: a page ends behind the event that exceeds it.
+	// Default 8 MiB.
+	PageBytes int
+	// Gather is the least time between two windows: events that are committed meanwhile share one,
+	// which makes them cheaper and, by up to this long, later. It holds back no page of an open
+	// window, so a backlog is read at full speed. Default 1 ms.
+	Gather time.Duration
 	// KeepCursors is for how long old cursor rows are kept, thinned more the older they get.
 	// Default 72 hours.
 	KeepCursors time.Duration
@@ -32,6 +39,12 @@ func (o *FeedOptions) withDefaults() FeedOptions {
 	}
 	if d.PageSize <= 0 {
 		d.PageSize = 1000
+	}
+	if d.PageBytes <= 0 {
+		d.PageBytes = 8 << 20
+	}
+	if d.Gather <= 0 {
+		d.Gather = minIdle
 	}
 	if d.KeepCursors <= 0 {
 		d.KeepCursors = 72 * time.Hour
@@ -68,6 +81,7 @@ type Feed struct {
 	n      int64 // cursor row that the next page's Advance expects to be the newest
 	newest Cursor
 	idle   time.Duration
+	opened time.Time // when the last window was
 	thin   thinner
 	audit  auditor
 }
@@ -126,6 +140,11 @@ func (f *Feed) Cursors(ctx context.Context, before int64, limit int) ([]Cursor, 
 // Errors: that of ctx; [ErrNotPrimary]; whatever the database says.
 func (f *Feed) Next(ctx context.Context) (Page, error) {
 	for {
+		if !f.place.open() {
+			if err := wait(ctx, f.options.Gather-f.now().Sub(f.opened)); err != nil {
+				return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
+			}
+		}
 		page, ok, err := f.poll(ctx)
 		if err != nil {
 			return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
@@ -135,13 +154,23 @@ func (f *Feed) Next(ctx context.Context) (Page, error) {
 			return page, nil
 		}
 		f.idle = min(max(2*f.idle, minIdle), maxIdle)
-		timer := time.NewTimer(f.idle)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return Page{}, fmt.Errorf("feed %s: %w", f.reader, context.Cause(ctx))
-		case <-timer.C:
+		if err := wait(ctx, f.idle); err != nil {
+			return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
 	}
 }
 
@@ -166,9 +195,9 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 		if err != nil || !changed {
 			return Page{}, false, err
 		}
-		f.place.until, f.place.after = until, 0
+		f.place.until, f.place.after, f.opened = until, 0, f.now()
 	}
-	events, more, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options.PageSize)
+	events, more, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options)
 	if err != nil {
 		return Page{}, false, err
 	}

@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -437,6 +438,35 @@ func TestFeedResumesInsideAWindow(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"3", "4", "5"}, f.drain(f.open(f.pool, options))); diff != "" {
 		t.Errorf("the second reader was given (-want +got):\n%s", diff)
+	}
+}
+
+// A page ends where its data grows too large, not only after so many events.
+func TestFeedPageBytes(t *testing.T) {
+	f := newFeedFixture(t)
+	large := json.RawMessage(`"` + strings.Repeat("x", 1000) + `"`)
+	for i := range 5 {
+		if _, err := ledger.Enqueue(f.ctx, f.pool, ledger.Key{Kind: "k", BizID: ledger.BizID(fmt.Sprint(i))}, large, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	feed := f.open(f.pool, &ledger.FeedOptions{PageBytes: 1500, AuditEvery: -1})
+	var sizes []int
+	for {
+		page, ok, err := feed.Poll(f.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			break
+		}
+		if err := page.Advance(f.ctx, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		sizes = append(sizes, len(page.Events))
+	}
+	if diff := cmp.Diff([]int{2, 2, 1}, sizes); diff != "" {
+		t.Errorf("events a page (-want +got):\n%s", diff)
 	}
 }
 

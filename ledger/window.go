@@ -1,11 +1,9 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
-	"slices"
 )
 
 var (
@@ -60,22 +58,31 @@ func openWindow(ctx context.Context, db DB, sql string, seen edge) (until edge, 
 	return until, true, nil
 }
 
-// readPage reads at most limit events of the window open at p and reports whether more follow.
-func readPage(ctx context.Context, db DB, sql string, p place, limit int) (events []Event, more bool, err error) {
+// readPage reads a page of the window open at p and reports whether more follow.
+func readPage(ctx context.Context, db DB, sql string, p place, o FeedOptions) (events []Event, more bool, err error) {
 	rows, err := db.Query(ctx, sql, p.seen.snapshot, int64(p.seen.top), p.seen.bound,
-		p.until.snapshot, int64(p.until.top), int64(p.after), int64(limit+1)) // one more tells whether the window ends here
+		p.until.snapshot, int64(p.until.top), int64(p.after), int64(o.PageSize+1)) // one more tells whether the window ends here
 	if err != nil {
 		return nil, false, err
 	}
-	events, err = scanEvents(rows, make([]Event, 0, min(limit+1, 1024)))
-	if err != nil {
-		return nil, false, err
+	defer rows.Close()
+	bytes := 0
+	for rows.Next() {
+		if len(events) == o.PageSize || bytes > o.PageBytes {
+			return events, true, nil
+		}
+		e, err := scanEvent(rows)
+		if err != nil {
+			return nil, false, err
+		}
+		if n := len(events); n > 0 && e.Position <= events[n-1].Position {
+			return nil, false, &CorruptError{What: "page", Err: errors.New("its events are not in position order")}
+		}
+		if events == nil {
+			events = make([]Event, 0, min(o.PageSize, 1000))
+		}
+		events = append(events, e)
+		bytes += len(e.Data) + len(e.Meta)
 	}
-	if !slices.IsSortedFunc(events, func(a, b Event) int { return cmp.Compare(a.Position, b.Position) }) {
-		return nil, false, &CorruptError{What: "page", Err: errors.New("its events are not in position order")}
-	}
-	if len(events) > limit {
-		return events[:limit], true, nil
-	}
-	return events, false, nil
+	return events, false, rows.Err()
 }

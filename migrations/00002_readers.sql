@@ -110,24 +110,38 @@ end
 $$;
 -- +goose StatementEnd
 
--- The events not yet covered by the relay's cursor, oldest position first when ordered so.
+-- The events not yet covered by the relay's cursor. Three arms, as the feed has two: what was
+-- drawn before the window and is late, what was drawn in the published part of the window and is
+-- not visible in it, and what was drawn since. Its cost is that of the events it shows.
 create view taskledger.outbox as
-with relay as (
-  select c.seen, c.seen_top, c.seen_bound, c.until, c.after_position
+with relay as materialized (
+  select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position
     from taskledger.cursor c
    where c.reader = 'relay'
    order by c.n desc
    limit 1)
-select e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
+select late.position, late.kind, late.biz_id, late.version, late.type, late.recorded_at
   from relay r
  cross join lateral taskledger.late_xids(r.seen, r.seen_bound) x
-  join taskledger.event e on e.xid = x
- where e.position <= r.seen_top
-   and (r.until is null or e.position > r.after_position or not pg_visible_in_snapshot(e.xid, r.until))
+ cross join lateral (
+   select e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
+     from taskledger.event e
+    where (e.xid, e.position) > (x, 0) and (e.xid, e.position) <= (x, r.seen_top)
+      and (r.until is null or e.position > r.after_position or not pg_visible_in_snapshot(x, r.until))
+   offset 0) late
+union all
+select unseen.position, unseen.kind, unseen.biz_id, unseen.version, unseen.type, unseen.recorded_at
+  from relay r
+ cross join lateral taskledger.late_xids(r.until, r.bound) x
+ cross join lateral (
+   select e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
+     from taskledger.event e
+    where (e.xid, e.position) > (x, r.seen_top) and (e.xid, e.position) <= (x, r.after_position)
+      and not pg_visible_in_snapshot(x, r.until)
+   offset 0) unseen
+ where r.until is not null
 union all
 select e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
   from taskledger.event e
- where e.position > coalesce((select r.seen_top from relay r), 0)
-   and not exists (
-     select from relay r
-      where r.until is not null and e.position <= r.after_position and pg_visible_in_snapshot(e.xid, r.until));
+ where e.position > coalesce(
+   (select case when r.until is null then r.seen_top else greatest(r.seen_top, r.after_position) end from relay r), 0);

@@ -319,27 +319,54 @@ CREATE TABLE taskledger.lease (
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
 CREATE VIEW taskledger.outbox AS
- WITH relay AS (
+ WITH relay AS MATERIALIZED (
          SELECT c.seen,
             c.seen_top,
             c.seen_bound,
             c.until,
+            c.bound,
             c.after_position
            FROM taskledger.cursor c
           WHERE (c.reader = 'relay'::text)
           ORDER BY c.n DESC
          LIMIT 1
         )
- SELECT e."position",
-    e.kind,
-    e.biz_id,
-    e.version,
-    e.type,
-    e.recorded_at
+ SELECT late."position",
+    late.kind,
+    late.biz_id,
+    late.version,
+    late.type,
+    late.recorded_at
    FROM ((relay r
      CROSS JOIN LATERAL taskledger.late_xids(r.seen, r.seen_bound) x(x))
-     JOIN taskledger.event e ON ((e.xid = x.x)))
-  WHERE ((e."position" <= r.seen_top) AND ((r.until IS NULL) OR (e."position" > r.after_position) OR (NOT pg_visible_in_snapshot(e.xid, r.until))))
+     CROSS JOIN LATERAL ( SELECT e."position",
+            e.kind,
+            e.biz_id,
+            e.version,
+            e.type,
+            e.recorded_at
+           FROM taskledger.event e
+          WHERE ((ROW(e.xid, e."position") > ROW(x.x, 0)) AND (ROW(e.xid, e."position") <= ROW(x.x, r.seen_top)) AND ((r.until IS NULL) OR (e."position" > r.after_position) OR (NOT pg_visible_in_snapshot(x.x, r.until))))
+         OFFSET 0) late)
+UNION ALL
+ SELECT unseen."position",
+    unseen.kind,
+    unseen.biz_id,
+    unseen.version,
+    unseen.type,
+    unseen.recorded_at
+   FROM ((relay r
+     CROSS JOIN LATERAL taskledger.late_xids(r.until, r.bound) x(x))
+     CROSS JOIN LATERAL ( SELECT e."position",
+            e.kind,
+            e.biz_id,
+            e.version,
+            e.type,
+            e.recorded_at
+           FROM taskledger.event e
+          WHERE ((ROW(e.xid, e."position") > ROW(x.x, r.seen_top)) AND (ROW(e.xid, e."position") <= ROW(x.x, r.after_position)) AND (NOT pg_visible_in_snapshot(x.x, r.until)))
+         OFFSET 0) unseen)
+  WHERE (r.until IS NOT NULL)
 UNION ALL
  SELECT e."position",
     e.kind,
@@ -348,10 +375,12 @@ UNION ALL
     e.type,
     e.recorded_at
    FROM taskledger.event e
-  WHERE ((e."position" > COALESCE(( SELECT r.seen_top
-           FROM relay r), (0)::bigint)) AND (NOT (EXISTS ( SELECT
-           FROM relay r
-          WHERE ((r.until IS NOT NULL) AND (e."position" <= r.after_position) AND pg_visible_in_snapshot(e.xid, r.until))))));
+  WHERE (e."position" > COALESCE(( SELECT
+                CASE
+                    WHEN (r.until IS NULL) THEN r.seen_top
+                    ELSE GREATEST(r.seen_top, r.after_position)
+                END AS "greatest"
+           FROM relay r), (0)::bigint));
 
 CREATE TABLE taskledger.parked (
     "position" bigint NOT NULL,

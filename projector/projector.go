@@ -47,6 +47,9 @@ func (c Config) Validate() error {
 	return nil
 }
 
+// gather is how long events may wait for company: a page costs a transaction, however small it is.
+const gather = 20 * time.Millisecond
+
 // Projector applies the events of the ledger to a projection, as they are committed.
 type Projector struct {
 	config     Config
@@ -112,7 +115,7 @@ func (p *Projector) Run(ctx context.Context) error {
 // reports whether it applied any.
 func (p *Projector) follow(ctx context.Context) (applied bool, err error) {
 	feed, err := ledger.OpenFeed(ctx, p.config.DB, p.projection.Name(),
-		&ledger.FeedOptions{PageSize: p.config.PageSize, Logger: p.config.Logger})
+		&ledger.FeedOptions{Gather: gather, PageSize: p.config.PageSize, Logger: p.config.Logger})
 	if err != nil {
 		return false, err
 	}
