@@ -16,9 +16,10 @@ type FeedOptions struct {
 	// PageBytes bounds the data of a page's events: a page ends behind the event that exceeds it.
 	// Default 8 MiB.
 	PageBytes int
-	// Gather is the least time between two windows: events that are committed meanwhile share one,
-	// which makes them cheaper and, by up to this long, later. It holds back no page of an open
-	// window, so a backlog is read at full speed. Default 1 ms.
+	// Gather is the least time between two windows. It grows with what the last window held, up
+	// to 10 ms: where much is going on, events share windows, which makes them cheaper, and where
+	// little is, they do not wait. It holds back no page of an open window, so a backlog is read
+	// at full speed. Default 1 ms.
 	Gather time.Duration
 	// KeepCursors is for how long old cursor rows are kept, thinned more the older they get.
 	// Default 72 hours.
@@ -82,6 +83,7 @@ type Feed struct {
 	newest Cursor
 	idle   time.Duration
 	opened time.Time // when the last window was
+	held   int       // events that were read of it
 	thin   thinner
 	audit  auditor
 }
@@ -141,7 +143,7 @@ func (f *Feed) Cursors(ctx context.Context, before int64, limit int) ([]Cursor, 
 func (f *Feed) Next(ctx context.Context) (Page, error) {
 	for {
 		if !f.place.open() {
-			if err := wait(ctx, f.options.Gather-f.now().Sub(f.opened)); err != nil {
+			if err := wait(ctx, f.gather()); err != nil {
 				return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 			}
 		}
@@ -158,6 +160,16 @@ func (f *Feed) Next(ctx context.Context) (Page, error) {
 			return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 		}
 	}
+}
+
+// A page costs about as much as ten of its events, so half a dozen events a millisecond are worth
+// waiting for company.
+const gatherPerEvent = 200 * time.Microsecond
+
+// gather is how long to wait before the next window is opened.
+func (f *Feed) gather() time.Duration {
+	busy := min(time.Duration(f.held)*gatherPerEvent, maxIdle)
+	return max(f.options.Gather, busy) - f.now().Sub(f.opened)
 }
 
 func wait(ctx context.Context, d time.Duration) error {
@@ -196,12 +208,14 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 			return Page{}, false, err
 		}
 		f.place.until, f.place.after, f.opened = until, 0, f.now()
+		f.held = 0
 	}
 	events, more, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options)
 	if err != nil {
 		return Page{}, false, err
 	}
 	f.audit.note(f.place.seen, events)
+	f.held += len(events)
 	if more {
 		f.place.after = events[len(events)-1].Position
 	} else {

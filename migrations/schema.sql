@@ -211,6 +211,7 @@ CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bou
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
     SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 declare
   late_rows integer;
@@ -240,14 +241,17 @@ end
 $$;
 
 CREATE FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) RETURNS SETOF xid8
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    BEGIN ATOMIC
- SELECT x.x
-    FROM pg_snapshot_xip(late_xids.seen) x(x)
- UNION
-  SELECT ((g.g)::text)::xid8 AS g
-    FROM generate_series(((pg_snapshot_xmax(late_xids.seen))::text)::bigint, (((late_xids.seen_bound)::text)::bigint - 1)) g(g);
-END;
+    LANGUAGE plpgsql IMMUTABLE ROWS 20 PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return query
+  select x from pg_snapshot_xip(late_xids.seen) x
+  union
+  select g::text::xid8
+    from generate_series(pg_snapshot_xmax(late_xids.seen)::text::bigint, late_xids.seen_bound::text::bigint - 1) g;
+end
+$$;
 
 CREATE FUNCTION taskledger.origin() RETURNS text
     LANGUAGE sql STABLE
