@@ -24,18 +24,18 @@ const (
 // errConsumerRefused says that the server will not have the consumer, today or tomorrow.
 var errConsumerRefused = errors.New("the consumer was refused")
 
-// consume takes messages in hand until ctx is done. If the consumer or the stream vanishes, or
+// consume takes the messages of one of the kind's consumers in hand until ctx is done. If the consumer or the stream vanishes, or
 // is not there yet, it goes on trying. It returns an error only if that is useless.
-func (k *kind) consume(ctx context.Context) error {
+func (k *kind) consume(ctx context.Context, source int) error {
 	pause := minPause
 	for ctx.Err() == nil {
-		err := k.ensureConsumer(ctx)
+		err := k.ensureConsumers(ctx)
 		if errors.Is(err, errConsumerRefused) || k.pool.config.NATS.IsClosed() && ctx.Err() == nil {
 			return err
 		}
 		if err == nil {
 			begun := time.Now()
-			err = k.receive(ctx)
+			err = k.receive(ctx, source)
 			if time.Since(begun) > maxPause {
 				pause = minPause
 			}
@@ -75,31 +75,44 @@ func whileConnected(ctx context.Context, nc *nats.Conn) (context.Context, contex
 	return ctx, func() { cancel(nil) }
 }
 
-// consumerConfig is the consumer that all workers of the kind share. There is no BackOff, which
+// consumerConfig is a consumer that all workers of the kind share. There is no BackOff, which
 // would replace AckWait, and no MaxDeliver, which would leave messages behind: how often a task
 // is tried is the ledger's to decide.
-func (k *kind) consumerConfig() jetstream.ConsumerConfig {
-	return jetstream.ConsumerConfig{
-		Durable:        stream.Durable(k.name),
+func (k *kind) consumerConfig(c stream.Consumer) jetstream.ConsumerConfig {
+	config := jetstream.ConsumerConfig{
+		Durable:        c.Durable,
 		Description:    "workers of " + string(k.name),
-		FilterSubjects: stream.WorkSubjects(k.name),
+		FilterSubjects: c.Filters,
 		DeliverPolicy:  jetstream.DeliverAllPolicy,
 		AckPolicy:      jetstream.AckExplicitPolicy,
 		AckWait:        k.pool.config.AckWait,
 		MaxDeliver:     -1,
 		MaxAckPending:  max(manyPending, 20*k.config.Slots),
 	}
+	if len(c.Filters) == 1 { // the server goes another, cheaper way with this one
+		config.FilterSubject, config.FilterSubjects = c.Filters[0], nil
+	}
+	return config
 }
 
-// ensureConsumer creates the durable consumer if it is missing, and brings its AckWait and
-// MaxAckPending up to date; nothing else of one that exists is touched.
-func (k *kind) ensureConsumer(ctx context.Context) error {
+// ensureConsumers creates the kind's durable consumers that are missing, in their order.
+func (k *kind) ensureConsumers(ctx context.Context) error {
 	if !k.pool.config.NATS.IsConnected() {
 		return nats.ErrDisconnected
 	}
 	ctx, cancel := whileConnected(ctx, k.pool.config.NATS)
 	defer cancel()
-	want := k.consumerConfig()
+	for _, c := range stream.Consumers(k.name) {
+		if err := k.ensureConsumer(ctx, k.consumerConfig(c)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensureConsumer creates a durable consumer if it is missing, and brings its AckWait and
+// MaxAckPending up to date; nothing else of one that exists is touched.
+func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig) error {
 	c, err := k.pool.js.Consumer(ctx, stream.Name, want.Durable)
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
@@ -129,10 +142,10 @@ func (k *kind) ensureConsumer(ctx context.Context) error {
 // receive pulls messages as long as there is room, so that what waits in this process stays
 // about twice what it can run. It returns nil once ctx is done, having given back what was
 // under way, and else why the consumer must be looked after.
-func (k *kind) receive(ctx context.Context) error {
+func (k *kind) receive(ctx context.Context, source int) error {
 	nc := k.pool.config.NATS
 	limit := 2 * k.config.Slots
-	p, err := newPuller(nc, stream.Durable(k.name), limit)
+	p, err := newPuller(nc, stream.Consumers(k.name)[source].Durable, limit)
 	if err != nil {
 		return err
 	}
@@ -153,7 +166,7 @@ func (k *kind) receive(ctx context.Context) error {
 			if err := k.admit(p, m); err != nil {
 				return err
 			}
-		case <-k.hand.room:
+		case <-k.hand.room[source]:
 		case <-reconnected:
 			p.forget()
 		case <-check.C:
@@ -168,11 +181,11 @@ func (k *kind) receive(ctx context.Context) error {
 
 // admit takes in hand a message and all that stand behind it, so that they are decided together.
 func (k *kind) admit(p *puller, m *nats.Msg) error {
-	batch := k.batch[:0]
+	batch := p.batch[:0]
 	defer func() {
 		k.arrive(batch...)
 		clear(batch)
-		k.batch = batch[:0]
+		p.batch = batch[:0]
 	}()
 	for {
 		work, err := p.see(m)

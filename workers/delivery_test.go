@@ -20,12 +20,16 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// unanswered is how many messages of the consumer nobody has answered or has yet to get.
+// unanswered is how many messages of the consumers nobody has answered or has yet to get.
 func (b *bundle) unanswered() int {
 	b.t.Helper()
-	c := try(b.js.Consumer(b.context(), stream.Name, stream.Durable(order.Name())))(b.t)
-	info := try(c.Info(b.context()))(b.t)
-	return info.NumAckPending + int(info.NumPending)
+	n := 0
+	for _, source := range stream.Consumers(order.Name()) {
+		c := try(b.js.Consumer(b.context(), stream.Name, source.Durable))(b.t)
+		info := try(c.Info(b.context()))(b.t)
+		n += info.NumAckPending + int(info.NumPending)
+	}
+	return n
 }
 
 // again publishes the message of an event once more, under another message id.
@@ -109,8 +113,11 @@ func TestReleaseOvertakesTheEndOfItsAttempt(t *testing.T) {
 	b := setup(t)
 	b.relay()
 	delivered := func() int {
-		c := try(b.js.Consumer(b.context(), stream.Name, stream.Durable(order.Name())))(t)
-		return int(c.CachedInfo().Delivered.Consumer)
+		n := 0
+		for _, c := range stream.Consumers(order.Name()) {
+			n += int(try(b.js.Consumer(b.context(), stream.Name, c.Durable))(t).CachedInfo().Delivered.Consumer)
+		}
+		return n
 	}
 	var passed atomic.Bool
 	remove := fault.Set("worker.committed", func() {

@@ -15,8 +15,8 @@ import (
 // concurrent use.
 type hand struct {
 	nc   *nats.Conn
-	open sync.WaitGroup // counts the tasks in hand
-	room chan struct{}  // holds a token after room was made
+	open sync.WaitGroup   // counts the tasks in hand
+	room [2]chan struct{} // for each consumer: holds a token after room was made
 
 	mu    sync.Mutex
 	tasks map[ledger.Key]*held
@@ -44,7 +44,11 @@ func (h *held) delivered() uint64 {
 }
 
 func newHand(nc *nats.Conn) *hand {
-	return &hand{nc: nc, room: make(chan struct{}, 1), tasks: make(map[ledger.Key]*held)}
+	h := &hand{nc: nc, tasks: make(map[ledger.Key]*held)}
+	for i := range h.room {
+		h.room[i] = make(chan struct{}, 1)
+	}
+	return h
 }
 
 // take takes a message in hand and returns the task if it was not in hand before. A delivery of
@@ -128,9 +132,11 @@ func (h *hand) again(task *held) {
 }
 
 func (h *hand) signal() {
-	select {
-	case h.room <- struct{}{}:
-	default:
+	for _, room := range h.room {
+		select {
+		case room <- struct{}{}:
+		default:
+		}
 	}
 }
 

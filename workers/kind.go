@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -131,7 +130,6 @@ type kind struct {
 	hand      *hand
 	undecided *queue[*held]
 	ready     chan *attempt
-	batch     []*nats.Msg // reused by admit
 
 	running atomic.Int32 // slots taken
 	overdue atomic.Int32 // of them by handlers that were given up

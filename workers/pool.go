@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/taskledger/taskledger/internal/stream"
 )
 
 // Pool works on tasks: one per process, as a rule. Make it with [New], add kinds with [Register]
@@ -115,7 +117,9 @@ func (p *Pool) Run(ctx context.Context) error {
 	loops.Go(func() { p.flusher.retry(quit) })
 	for _, k := range kinds {
 		k.start(stopping, quit, &loops)
-		consumers.Go(func() error { return k.consume(stopping) })
+		for source := range stream.Consumers(k.name) {
+			consumers.Go(func() error { return k.consume(stopping, source) })
+		}
 	}
 	err := consumers.Wait()
 	p.giveBack(kinds)

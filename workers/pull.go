@@ -35,6 +35,8 @@ type puller struct {
 	number int       // of the open request
 	left   int       // messages that it may still deliver; 0: none is open
 	heard  time.Time // when anything came last
+
+	batch []*nats.Msg // reused by admit
 }
 
 // newPuller begins to listen; most is the largest number of messages asked for at a time.

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,13 +43,41 @@ func WorkSubjects(kind ledger.Kind) []string {
 	var filters []string
 	for _, row := range ledger.Transitions() {
 		if row.Type.WakesWorkers() {
-			filters = append(filters, fmt.Sprintf("%s.*.%s.%s", prefix, row.Type, kind))
+			filters = append(filters, Subjects(row.Type, kind))
 		}
 	}
 	return filters
 }
 
-// Durable returns the name of the consumer that the workers of a kind share: the kind with '~',
+// Consumer is one of the two consumers of a kind's workers.
+type Consumer struct {
+	Durable string
+	Filters []string // subjects
+}
+
+// Consumers returns the consumers of a kind's workers: Durable for the tasks as they are
+// enqueued, and one for those that come again, which are few. Two, because a consumer with one
+// filter costs the server much less for each message than one with several: it need not search
+// the subjects of the stream for each of them. The one that comes again is first: who creates
+// them in this order has it when [Durable] says that the kind has workers.
+func Consumers(kind ledger.Kind) []Consumer {
+	fresh := Subjects(ledger.EventEnqueued, kind)
+	again := slices.DeleteFunc(WorkSubjects(kind), func(subject string) bool { return subject == fresh })
+	return []Consumer{
+		{Durable: Durable(kind) + againSuffix, Filters: again},
+		{Durable: Durable(kind), Filters: []string{fresh}},
+	}
+}
+
+// againSuffix begins with a character that is in no kind.
+const againSuffix = "=again"
+
+// Subjects returns the filter for the events of one type and kind, of any shard.
+func Subjects(t ledger.EventType, kind ledger.Kind) string {
+	return fmt.Sprintf("%s.*.%s.%s", prefix, t, kind)
+}
+
+// Durable returns the name of the consumer through which the workers of a kind hear of new tasks: the kind with '~',
 // which no kind contains, for its dots, which no consumer's name may contain.
 func Durable(kind ledger.Kind) string { return strings.ReplaceAll(string(kind), ".", "~") }
 

@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,6 +32,24 @@ func TestParseSubjectRefuses(t *testing.T) {
 		if _, _, _, err := stream.ParseSubject(subject); !errors.Is(err, stream.ErrMalformed) {
 			t.Errorf("ParseSubject(%q): error %v, want ErrMalformed", subject, err)
 		}
+	}
+}
+
+// The two consumers of a kind share its work between them, without overlap, and only one of
+// them tells that the kind has workers.
+func TestConsumers(t *testing.T) {
+	var filters []string
+	for i, c := range stream.Consumers("coupon.send") {
+		filters = append(filters, c.Filters...)
+		if kind, ok := stream.KindOf(c.Durable); ok != (i == 1) || ok && kind != "coupon.send" {
+			t.Errorf("KindOf(%q) = %q, %v", c.Durable, kind, ok)
+		}
+	}
+	want := stream.WorkSubjects("coupon.send")
+	slices.Sort(want)
+	slices.Sort(filters)
+	if diff := cmp.Diff(want, filters); diff != "" {
+		t.Errorf("filters (-want +got):\n%s", diff)
 	}
 }
 
