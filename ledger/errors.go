@@ -112,7 +112,7 @@ type OriginError struct {
 }
 
 func (e *OriginError) Error() string {
-	return fmt.Sprintf("cursor %q comes from another database (origin %s, this is %s): after a restore an operator must rebase; see docs/operations.md",
+	return fmt.Sprintf("cursor %q comes from another database (origin %s, this is %s): was it restored from a dump? The cure is an operator's rebase: docs/operations.md",
 		e.Reader, e.Found, e.Want)
 }
 

@@ -78,8 +78,9 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	if !f.once {
 		c.Stay = func(ctx context.Context, r demo.Report) {
 			if show(r) == nil {
-				fmt.Fprint(a.stderr, "\nThe servers stay up. In another terminal:\n"+
-					"  taskledger status\n  taskledger task list --limit 5\n  taskledger task history coupon.send A000000\nCtrl-C ends them.\n")
+				fmt.Fprintf(a.stderr, "\nThe servers stay up; relay, workers and projector have ended. In another terminal:\n"+
+					"  taskledger status --data-dir %[1]s\n  taskledger task list --limit 5 --data-dir %[1]s\n"+
+					"  taskledger task history coupon.send A000000 --data-dir %[1]s\nCtrl-C ends them.\n", a.config.dataDir)
 			}
 			<-ctx.Done()
 		}
