@@ -136,8 +136,9 @@ func (f *Feed) Cursors(ctx context.Context, before int64, limit int) ([]Cursor, 
 }
 
 // Next waits for events and returns the next page of them; it never returns an empty one.
-// It may be called again before the page is advanced, to read ahead. After an error it may be
-// called again and goes on from the same place.
+// It may be called again before the page is advanced, to read ahead. After an error of the
+// database open the feed anew: a server that crashed may give out again the transaction ids and
+// positions that this feed has already passed.
 //
 // Errors: that of ctx; [ErrNotPrimary]; whatever the database says.
 func (f *Feed) Next(ctx context.Context) (Page, error) {

@@ -11,8 +11,9 @@ with now as materialized (
          pg_is_in_recovery() as is_standby,
          pg_current_xact_id_if_assigned() is not null as has_xid
 ), drawn as materialized (
-  select now.until, now.is_standby, now.has_xid, case when s.is_called then s.last_value else 0 end as top
-    from now cross join taskledger.event_position_seq s
+  select now.until, now.is_standby, now.has_xid,
+         coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0) as top
+    from now
 )
 select d.is_standby, d.has_xid, d.until::text, d.top,
        case
