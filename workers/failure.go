@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -40,7 +41,7 @@ func (k *kind) conclude(a *attempt, cause, err error) {
 		k.interrupt(ctx, a)
 	case errors.Is(cause, ErrTimeout):
 		k.fail(ctx, a, fmt.Errorf("timed out after %s: %w", k.config.Timeout, err))
-	case errors.Is(err, errConnectionLost) || ledger.Retryable(err):
+	case repeatable(err):
 		// The seam for snoozing and permanent errors is here: more ways for a handler to end.
 		k.logger.WarnContext(ctx, "attempt will be repeated", "biz_id", string(a.job.BizID), "error", err)
 		k.counts.attempt(OutcomeRetried, a.took())
@@ -48,6 +49,15 @@ func (k *kind) conclude(a *attempt, cause, err error) {
 	default:
 		k.fail(ctx, a, err)
 	}
+}
+
+// repeatable reports whether an attempt ended through the ledger's database and not through its
+// handler: nobody's fault, and no attempt used. A network error as such proves nothing: it may be
+// the partner's who refuses the connection, and that is a failure.
+func repeatable(err error) bool {
+	var pg *pgconn.PgError
+	return errors.Is(err, errConnectionLost) || errors.Is(err, ledger.ErrRetryTransaction) || errors.Is(err, ledger.ErrUnavailable) ||
+		errors.As(err, &pg) && ledger.Retryable(err)
 }
 
 // interrupt records that the attempt was given back. It is not a failure.

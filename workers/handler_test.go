@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -53,6 +55,11 @@ func TestHandlerThatMisbehavesOnce(t *testing.T) {
 		"goexit":          {func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, "runtime.Goexit", workers.KindConfig{}},
 		"nul":             {func(context.Context, pgx.Tx) error { return errors.New("a\x00b\xff") }, "a\uFFFDb\uFFFD", workers.KindConfig{}},
 		"swallows":        {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, "swallowed", workers.KindConfig{}},
+		"partner": {func(ctx context.Context, _ pgx.Tx) error {
+			_, err := new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:1") // nobody listens there
+			return err
+		}, "connection refused", workers.KindConfig{}},
+		"truncated": {func(context.Context, pgx.Tx) error { return io.ErrUnexpectedEOF }, "unexpected EOF", workers.KindConfig{}},
 		"open rows": {func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Query(ctx, "select generate_series(1, 9999)")
 			return err
