@@ -19,7 +19,8 @@
 //
 // # A message is only a wake-up call
 //
-// All workers of a kind share one durable consumer. What they do about a message is decided by
+// All workers of a kind share its two durable consumers: one for new tasks, one for those that
+// come again (see stream.Consumers). What they do about a message is decided by
 // the head of its task, the last event in the ledger, read on the primary. Messages that arrive
 // together are decided by one query.
 //

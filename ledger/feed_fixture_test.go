@@ -1,0 +1,157 @@
+package ledger_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/pgserver"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// feedFixture is a database to itself: xids, and so windows, are shared by a whole cluster, and
+// the interleavings below must not be disturbed by anybody's transactions.
+type feedFixture struct {
+	t      *testing.T
+	ctx    context.Context
+	server *pgserver.Server
+	pool   *pgxpool.Pool
+}
+
+func newFeedFixture(t *testing.T) *feedFixture {
+	t.Helper()
+	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "lock_timeout": "10s", "max_prepared_transactions": "5", "wal_level": "replica"})
+	f := &feedFixture{t: t, ctx: t.Context(), server: server}
+	f.pool = f.connect(ledgertest.Database)
+	return f
+}
+
+func (f *feedFixture) connect(database string) *pgxpool.Pool {
+	f.t.Helper()
+	pool, err := pgxpool.New(f.ctx, f.server.URL(database))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(pool.Close)
+	return pool
+}
+
+// reset empties the ledger, so that one cluster serves many interleavings.
+func (f *feedFixture) reset() {
+	f.t.Helper()
+	for _, sql := range []string{
+		"alter table taskledger.event disable trigger event_append_only",
+		"truncate taskledger.event, taskledger.cursor restart identity",
+		"alter table taskledger.event enable trigger event_append_only",
+	} {
+		f.exec(f.pool, sql)
+	}
+}
+
+func (f *feedFixture) exec(db ledger.DB, sql string, args ...any) {
+	f.t.Helper()
+	if _, err := db.Exec(f.ctx, sql, args...); err != nil {
+		f.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (f *feedFixture) begin() pgx.Tx {
+	f.t.Helper()
+	tx, err := f.pool.Begin(f.ctx)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
+func (f *feedFixture) commit(tx pgx.Tx) {
+	f.t.Helper()
+	if err := tx.Commit(f.ctx); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *feedFixture) enqueue(db ledger.DB, ids ...string) {
+	f.t.Helper()
+	for _, id := range ids {
+		if _, err := ledger.Enqueue(f.ctx, db, ledger.Key{Kind: "k", BizID: ledger.BizID(id)}, nil, nil); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+func (f *feedFixture) open(db ledger.DB, o *ledger.FeedOptions) *ledger.Feed {
+	f.t.Helper()
+	if o == nil {
+		o = &ledger.FeedOptions{AuditEvery: -1} // what the windows find by themselves
+	}
+	feed, err := ledger.OpenFeed(f.ctx, db, "test", o)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return feed
+}
+
+// drain reads and advances pages until there is nothing to read, and returns the biz_ids.
+func (f *feedFixture) drain(feed *ledger.Feed) []string {
+	f.t.Helper()
+	ids := []string{}
+	for {
+		page, ok, err := feed.Poll(f.ctx)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if !ok {
+			// The window that was just opened may have held nothing; the next one tells.
+			if page, ok, err = feed.Poll(f.ctx); err != nil {
+				f.t.Fatal(err)
+			} else if !ok {
+				return ids
+			}
+		}
+		if err := page.Advance(f.ctx, nil, nil); err != nil {
+			f.t.Fatal(err)
+		}
+		for _, e := range page.Events {
+			ids = append(ids, string(e.BizID))
+		}
+	}
+}
+
+// replace is strings.Replace that must find its text: a mutant that changes nothing is no mutant.
+func replace(t *testing.T, sql, old, with string) string {
+	t.Helper()
+	if !strings.Contains(sql, old) {
+		t.Fatalf("mutant: %q is not in the statement", old)
+	}
+	return strings.ReplaceAll(sql, old, with)
+}
+
+// mutantPage makes a mutant of taskledger.feed_page and returns the statement that calls it.
+func (f *feedFixture) mutantPage(old, with string) string {
+	f.t.Helper()
+	var definition string
+	if err := f.pool.QueryRow(f.ctx, `select pg_get_functiondef('taskledger.feed_page'::regproc)`).Scan(&definition); err != nil {
+		f.t.Fatal(err)
+	}
+	body := replace(f.t, definition, old, with)
+	f.exec(f.pool, replace(f.t, strings.Replace(body, "taskledger.feed_page(", "taskledger.mutant_page(", 1), "feed_page.", "mutant_page."))
+	return replace(f.t, ledger.PageSQL, "taskledger.feed_page(", "taskledger.mutant_page(")
+}
+
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !done() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
