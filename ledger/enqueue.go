@@ -30,6 +30,8 @@ type EnqueueOptions struct {
 	// Binary says that args are bytes and not JSON; handlers and subscribers get them back
 	// byte for byte. Default: JSON.
 	Binary bool
+	// Retry is the task's own policy. Nil: that of its kind, which the worker has.
+	Retry *RetryPolicy
 	// RunAt is reserved for delayed tasks. Not supported yet: anything but zero is
 	// [ErrUnsupported].
 	RunAt time.Time
@@ -164,6 +166,17 @@ func newRow(e Entry) (row1, error) {
 		return row, err
 	}
 	meta := o.Meta
+	if o.Retry != nil {
+		if err := o.Retry.Validate(); err != nil {
+			return row, err
+		}
+		meta.Retry = o.Retry.String()
+	}
+	if meta.Retry != "" {
+		if _, err := ParseRetryPolicy(meta.Retry); err != nil {
+			return row, err
+		}
+	}
 	if o.Binary {
 		row.args, meta.Encoding = encodeBinary(e.Args), EncodingBase64
 	} else if err := checkJSON("args", e.Args); err != nil {

@@ -317,9 +317,12 @@ func wantLegal(t *testing.T, task ledger.Task, events []ledger.Event) {
 	}
 	first, last := events[0], events[len(events)-1]
 	failures := 0
-	for _, e := range events {
-		if e.Type == ledger.EventFailed {
+	for i, e := range events {
+		switch {
+		case e.Type == ledger.EventFailed:
 			failures++
+		case e.Type == ledger.EventReleased && events[i-1].Type.State().Finished():
+			failures = 0
 		}
 	}
 	switch {
@@ -333,6 +336,8 @@ func wantLegal(t *testing.T, task ledger.Task, events []ledger.Event) {
 		t.Errorf("attempt %d with %d lost of %d events", task.Attempt, task.LostInARow, len(events))
 	case task.Failures != failures:
 		t.Errorf("%d failures, counted %d", task.Failures, failures)
+	case (task.Fingerprint != "") != (task.State == ledger.StateDead):
+		t.Errorf("%s with fingerprint %q", task.State, task.Fingerprint)
 	case !task.EnqueuedAt.Equal(first.RecordedAt) || !task.UpdatedAt.Equal(last.RecordedAt):
 		t.Errorf("from %s to %s", task.EnqueuedAt, task.UpdatedAt)
 	}

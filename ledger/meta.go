@@ -15,6 +15,7 @@ type Meta struct {
 	Causation   string   `json:"causation,omitempty"` // id of the event that led to this one
 	Tags        []string `json:"tags,omitempty"`
 	Encoding    string   `json:"encoding,omitempty"` // of the data: "" is JSON; set by Enqueue
+	Retry       string   `json:"retry,omitempty"`    // the task's own RetryPolicy, as text; set by Enqueue
 
 	Extra map[string]json.RawMessage `json:"-"` // members this version does not know; kept
 }
@@ -32,6 +33,7 @@ func ParseMeta(meta json.RawMessage) (Meta, error) {
 	// One by one, since decoding into the struct would take "Tags" for "tags".
 	for name, into := range map[string]any{
 		"traceparent": &m.Traceparent, "tracestate": &m.Tracestate, "causation": &m.Causation, "tags": &m.Tags, "encoding": &m.Encoding,
+		"retry": &m.Retry,
 	} {
 		text, ok := m.Extra[name]
 		if !ok {
@@ -66,7 +68,7 @@ func (m Meta) MarshalJSON() ([]byte, error) {
 }
 
 func (m Meta) isZero() bool {
-	return m.Traceparent == "" && m.Tracestate == "" && m.Causation == "" && len(m.Tags) == 0 && m.Encoding == "" && len(m.Extra) == 0
+	return m.Traceparent == "" && m.Tracestate == "" && m.Causation == "" && len(m.Tags) == 0 && m.Encoding == "" && m.Retry == "" && len(m.Extra) == 0
 }
 
 // plainMeta is Meta without its MarshalJSON.

@@ -12,12 +12,15 @@ type Task struct {
 	State      State     `json:"state"`
 	Version    Version   `json:"version"`  // of its last event
 	Attempt    Attempt   `json:"attempt"`  // tries begun so far
-	Failures   int       `json:"failures"` // attempts that failed
+	Failures   int       `json:"failures"` // attempts that failed since it was last released from a finished state
 	EnqueuedAt time.Time `json:"enqueued_at"`
 	UpdatedAt  time.Time `json:"updated_at"`      // when its last event was recorded
 	Actor      string    `json:"actor,omitempty"` // of its last event
 	Error      string    `json:"error,omitempty"` // of its last failed or buried event
 	LostInARow int       `json:"lost_in_a_row"`   // workers that vanished during it, one after the other
+
+	// Fingerprint of the error that a dead task is dead of, see [ErrorFingerprint]; else "".
+	Fingerprint string `json:"fingerprint,omitempty"`
 
 	Args   json.RawMessage `json:"args,omitempty"`   // as stored; see Event.Payload
 	Result json.RawMessage `json:"result,omitempty"` // data.result of succeeded
@@ -46,7 +49,7 @@ func (t Task) Apply(e Event) (Task, error) {
 	next := t
 	next.State, next.Version, next.Attempt = e.Type.State(), e.Version, e.Attempt
 	next.UpdatedAt, next.Actor = e.RecordedAt, e.Actor
-	next.LostInARow = 0
+	next.LostInARow, next.Fingerprint = 0, ""
 	switch e.Type {
 	case EventEnqueued, EventScheduled:
 		next.Key, next.Shard, next.EnqueuedAt, next.Args = e.Key, e.Shard, e.RecordedAt, e.Data
@@ -60,7 +63,11 @@ func (t Task) Apply(e Event) (Task, error) {
 		next.Failures++
 		next.Error = ErrorText(e)
 	case EventBuried:
-		next.Error = ErrorText(e)
+		next.Error, next.Fingerprint = ErrorText(e), ErrorFingerprint(e)
+	case EventReleased:
+		if t.State.Finished() {
+			next.Failures = 0 // somebody looked at them: a new start
+		}
 	case EventSucceeded:
 		var data struct {
 			Result json.RawMessage `json:"result"`
