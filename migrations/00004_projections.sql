@@ -18,10 +18,14 @@ create table taskledger.task (
   enqueued_at timestamptz not null,
   updated_at  timestamptz not null,
   error       text,                   -- of the last failed or buried event
+  fingerprint text collate "C",       -- of the error that a dead task is dead of; else null
   primary key (kind, biz_id))
   with (fillfactor = 50);
 
 create index task_aside on taskledger.task (kind, biz_id) where aside;
+
+-- Dead tasks by what they are dead of. Among a million scheduled ones they would be hard to find.
+create index task_dead on taskledger.task (fingerprint, kind, biz_id) where fingerprint is not null;
 
 -- Tasks by kind and state as running totals. Append-only: the row with the highest n counts.
 create table taskledger.task_count (

@@ -411,7 +411,8 @@ CREATE TABLE taskledger.task (
     failures integer NOT NULL,
     enqueued_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
-    error text
+    error text,
+    fingerprint text COLLATE pg_catalog."C"
 )
 WITH (fillfactor='50');
 
@@ -450,5 +451,7 @@ ALTER TABLE ONLY taskledger.task
 CREATE INDEX event_xid_position ON taskledger.event USING btree (xid, "position");
 
 CREATE INDEX task_aside ON taskledger.task USING btree (kind, biz_id) WHERE aside;
+
+CREATE INDEX task_dead ON taskledger.task USING btree (fingerprint, kind, biz_id) WHERE (fingerprint IS NOT NULL);
 
 CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger.refuse_change();

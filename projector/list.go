@@ -35,6 +35,9 @@ type Task struct {
 	EnqueuedAt time.Time       `json:"enqueued_at"`
 	UpdatedAt  time.Time       `json:"updated_at"`
 	Error      string          `json:"error,omitempty"` // of its last failed or buried event
+
+	// Fingerprint of the error that a dead task is dead of, see [ledger.ErrorFingerprint]; else "".
+	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
 // Filter says which tasks to list. The zero value lists the newest of all.
@@ -117,7 +120,7 @@ func walkedTo(ctx context.Context, db ledger.DB, after ledger.Position) (ledger.
 
 func scanTask(row pgx.CollectableRow) (t Task, err error) {
 	err = row.Scan((*int64)(&t.Position), (*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State),
-		(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error)
+		(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error, &t.Fingerprint)
 	t.EnqueuedAt, t.UpdatedAt = t.EnqueuedAt.UTC(), t.UpdatedAt.UTC()
 	return t, err
 }

@@ -179,6 +179,7 @@ func (v *verifier) compareTask(have row, want ledger.Task) {
 	moment("enqueued_at", have.EnqueuedAt, want.EnqueuedAt)
 	moment("updated_at", have.UpdatedAt, want.UpdatedAt)
 	compare("error", have.Error, want.Error)
+	compare("fingerprint", have.Fingerprint, want.Fingerprint)
 }
 
 // totals compares the running totals with the states counted on the way.
@@ -222,7 +223,7 @@ func (v *verifier) table(ctx context.Context, after, end ledger.Key) ([]row, err
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (t row, err error) {
 		err = r.Scan((*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State), &t.aside,
-			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error)
+			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error, &t.Fingerprint)
 		return t, err
 	})
 }
