@@ -90,6 +90,17 @@ func Enqueue(ctx context.Context, db DB, k Key, args json.RawMessage, o *Enqueue
 // answers in their order. A key given twice is new once. The whole call fails if one entry is
 // invalid, and then nothing is written. In everything else it is like [Enqueue].
 func EnqueueMany(ctx context.Context, db DB, entries []Entry) ([]Enqueued, error) {
+	return enqueueMany(ctx, db, entries, true)
+}
+
+// EnqueueInOrder is [EnqueueMany] for tasks whose order matters: the feed, and so the stream,
+// has them in the order of entries. The price: two concurrent transactions that name the same
+// keys in different orders may deadlock, and the database ends one of them ([Retryable]).
+func EnqueueInOrder(ctx context.Context, db DB, entries []Entry) ([]Enqueued, error) {
+	return enqueueMany(ctx, db, entries, false)
+}
+
+func enqueueMany(ctx context.Context, db DB, entries []Entry, sorted bool) ([]Enqueued, error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
@@ -102,7 +113,9 @@ func EnqueueMany(ctx context.Context, db DB, entries []Entry) ([]Enqueued, error
 		}
 		rows[i], order[i] = row, i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return rows[a].key.Compare(rows[b].key) })
+	if sorted {
+		slices.SortStableFunc(order, func(a, b int) int { return rows[a].key.Compare(rows[b].key) })
+	}
 	added, err := insertMany(ctx, db, rows, order)
 	if err != nil {
 		return nil, explain("enqueue many", err)

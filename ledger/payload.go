@@ -29,6 +29,10 @@ func checkJSON(field string, text json.RawMessage) error {
 	return nil
 }
 
+// IsJSON reports whether the database takes payload as the JSON of args: one value in UTF-8 that
+// nests at most [MaxNesting] deep. Anything else can be enqueued with [EnqueueOptions].Binary.
+func IsJSON(payload []byte) bool { return payload != nil && checkJSON("", payload) == nil }
+
 // nesting returns how deep the brackets of text nest outside of strings.
 func nesting(text []byte) int {
 	depth, deepest := 0, 0

@@ -20,6 +20,7 @@
 //	ce-time          recorded_at, RFC 3339
 //	ce-taskversion, ce-taskattempt, ce-taskposition
 //	traceparent      of the producer, if it left one
+//	watermill        beside args that a [Publisher] published: metadata and UUID, as JSON
 //	Nats-Msg-Id      <ce-id>#<generation>
 //
 // # What is delivered

@@ -78,6 +78,7 @@ func (s *session) encode(e ledger.Event, body payloadSource) (message, error) {
 	if err != nil {
 		return message{event: e}, err
 	}
+	stream.Enclose(msg, body.meta)
 	e.Data, e.Meta = nil, nil // only the key is needed from here on
 	return message{event: e, msg: msg, size: stream.Size(msg)}, nil
 }

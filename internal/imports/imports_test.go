@@ -29,6 +29,9 @@ const (
 	xSync      = "golang.org/x/sync"
 	xSys       = "golang.org/x/sys"
 	xTerm      = "golang.org/x/term"
+
+	watermill    = "github.com/ThreeDotsLabs/watermill"
+	watermillSQL = "github.com/ThreeDotsLabs/watermill-sql/v3"
 )
 
 // A rule says what the code of a package may import beside the standard library. The names of
@@ -43,8 +46,8 @@ var rules = []rule{
 	{"/ledger", []string{pgx}, "who only enqueues pays for the standard library and pgx"},
 	{"/ledger/stdsql", []string{"/ledger", pgx}, "an adapter, and no more"},
 	{"/ledger/ledgertest", []string{"/ledger", "/migrations", "/internal/pgserver", pgx}, "the users' tests need a database and not our broker"},
-	{"/outbox", []string{"/ledger", "/internal/stream", "/internal/fault", pgx, nats, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
-	{"/workers", []string{"/ledger", "/internal/stream", "/internal/fault", pgx, nats, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
+	{"/outbox", []string{"/ledger", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, watermillSQL, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
+	{"/workers", []string{"/ledger", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
 	{"/projector", []string{"/ledger", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
 	{"/migrations", []string{pgx, goose}, "the schema is made before there is a ledger"},
 	{"/internal/fault", nil, "crash points are in everybody's code"},
@@ -52,6 +55,7 @@ var rules = []rule{
 	{"/internal/pgserver", []string{"/internal/reserve", pgx, xSys}, "a server knows nothing of what is stored in it"},
 	{"/internal/natsserver", []string{"/internal/reserve", natsServer}, "a server knows nothing of what is sent through it"},
 	{"/internal/stream", []string{"/ledger", nats}, "the form of messages, shared by those who send and who receive"},
+	{"/internal/envelope", []string{"/ledger", "/internal/stream", watermill}, "the form of Watermill's messages, shared by those who send and who receive"},
 	{"/internal/embedded", []string{"/internal/pgserver", "/internal/natsserver", "/internal/reserve", "/migrations", pgx, nats, xSys}, "servers for who has none; the work is others'"},
 	{"/internal/bench", []string{"/ledger/...", "/outbox", "/workers", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xSys, xTerm}, "a user of everything but the command line"},
 	{"/internal/demo", []string{"/ledger/...", "/outbox", "/workers", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xSys, xTerm}, "a user of everything but the command line"},
@@ -73,6 +77,7 @@ var bans = []ban{
 	{library, []string{goose, "/migrations"}, "who migrates is the operator's choice"},
 	{library, []string{cobra, goPretty}, "only commands need words and tables"},
 	{[]string{"/ledger", "/ledger/stdsql", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
+	{[]string{"/ledger", "/ledger/stdsql", "/projector", "/migrations"}, []string{watermill}, "who does without Watermill is not given it"},
 }
 
 // listed is what go list tells of a package.

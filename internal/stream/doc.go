@@ -28,6 +28,8 @@
 //	ce-taskattempt   the event's attempt
 //	ce-taskposition  the event's position in the ledger
 //	traceparent      W3C trace context of the producer, if it left one
+//	watermill        beside args that were published as a Watermill message: its metadata, and
+//	                 its UUID if that is not the biz_id, as JSON
 //	Nats-Msg-Id      <ce-id>#<generation>
 //
 // The generation counts how often the stream was found to have lost messages; it is part of

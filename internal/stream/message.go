@@ -26,7 +26,12 @@ const (
 	headerAttempt     = "ce-taskattempt"
 	headerPosition    = "ce-taskposition"
 	headerTraceparent = "traceparent"
+	headerEnvelope    = "watermill"
 )
+
+// MetaEnvelope is the member of a task's meta that travels as a header of its own wherever its
+// args do: what a Watermill message carries beside its payload, see internal/envelope.
+const MetaEnvelope = headerEnvelope
 
 const (
 	typePrefix   = "taskledger."
@@ -61,6 +66,7 @@ type Message struct {
 	Source      string    // Source(installation) of the ledger it comes from
 	Traceparent string    // W3C trace context, "" if there is none
 	Payload     []byte    // args if the message makes a task available, else the event's data
+	Envelope    string    // JSON, if Payload is args that were published as a Watermill message
 }
 
 // ID is the id of the message's event, as [ledger.Event.ID].
@@ -130,6 +136,22 @@ func Encode(e ledger.Event, payload []byte, source string, generation int) (*nat
 	return &nats.Msg{Subject: channel.of(text), Header: header, Data: payload}, nil
 }
 
+// Enclose adds to a message that carries args what stands beside them in the meta of the task's
+// first event. Meta that cannot be read has nothing to add.
+func Enclose(m *nats.Msg, meta []byte) {
+	if !bytes.Contains(meta, []byte(`"`+MetaEnvelope+`"`)) {
+		return
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(meta, &members) != nil {
+		return
+	}
+	var compact bytes.Buffer // a header has one line
+	if text, ok := members[MetaEnvelope]; ok && json.Compact(&compact, text) == nil {
+		m.Header[headerEnvelope] = []string{compact.String()}
+	}
+}
+
 // Size returns how many bytes of the stream a message takes: what counts against MaxBytes.
 func Size(m *nats.Msg) int64 {
 	const (
@@ -194,7 +216,7 @@ func Decode(subject string, header nats.Header, data []byte) (Message, error) {
 	if got := header.Get(headerSpecVersion); got != "1.0" {
 		return Message{}, malformed(headerSpecVersion, got)
 	}
-	m := Message{Shard: shard, Type: t, Payload: data}
+	m := Message{Shard: shard, Type: t, Payload: data, Envelope: header.Get(headerEnvelope)}
 	if err := m.parseID(header.Get(headerID)); err != nil {
 		return Message{}, err
 	}

@@ -1,7 +1,8 @@
 -- Appends version 1 of many tasks, but for keys that are taken; none at all if args or meta of
 -- one entry are over the limit.
 -- $1 kinds, $2 biz_ids, $3 shards, $4 actors (null for session_user), $5 args, $6 metas: text
--- array literals of one length, sorted by key so that two callers cannot deadlock.
+-- array literals of one length, sorted by key so that two callers cannot deadlock, unless their
+-- order matters. Positions are in the order of the arrays.
 -- Answers the rows inserted.
 -- Waits for concurrent transactions that insert the same keys; locks nothing else.
 with entry as materialized (

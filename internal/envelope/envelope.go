@@ -1,0 +1,128 @@
+// Package envelope is how a Watermill message is kept in a task and given back: what the
+// publisher puts in and the subscribers take out.
+//
+//	message                       task                          on the wire
+//	----------------------------  ----------------------------  -----------------------
+//	topic                         kind                          subject, ce-id
+//	metadata biz_id, else UUID    biz_id                        ce-id
+//	payload                       args: JSON as it stands,      body
+//	                              other bytes in base64
+//	metadata; UUID if not biz_id  meta.watermill, one object    header watermill, the same
+//	metadata traceparent          meta.traceparent as well      header traceparent
+package envelope
+
+import (
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// MetadataBizID is the metadata key whose value becomes the biz_id of the task. A message
+// without it is known by its UUID.
+const MetadataBizID = "biz_id"
+
+// envelope is the JSON form of what a message carries beside its payload.
+type envelope struct {
+	UUID     *string           `json:"uuid,omitempty"` // nil: the biz_id
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// Kind returns the kind that a topic names, or an [*ledger.InvalidError] that names the rule it
+// breaks.
+func Kind(topic string) (ledger.Kind, error) {
+	kind := ledger.Kind(topic)
+	if err := kind.Validate(); err != nil {
+		return "", fmt.Errorf("topic %q is no kind: %w", topic, err)
+	}
+	return kind, nil
+}
+
+// Entry returns the task that a message becomes. It returns an [*ledger.InvalidError] that names
+// the rule a topic, UUID or metadata breaks. Entry does not keep the message, but its payload.
+func Entry(topic string, m *message.Message) (ledger.Entry, error) {
+	if m == nil {
+		return ledger.Entry{}, &ledger.InvalidError{Field: "message", Rule: "must not be nil"}
+	}
+	id := m.Metadata.Get(MetadataBizID)
+	if id == "" {
+		id = m.UUID
+	}
+	if id == "" {
+		return ledger.Entry{}, &ledger.InvalidError{Field: "message UUID", Rule: "must not be empty where the metadata has no " + MetadataBizID}
+	}
+	kind, err := Kind(topic)
+	if err != nil {
+		return ledger.Entry{}, err
+	}
+	key := ledger.Key{Kind: kind, BizID: ledger.BizID(id)}
+	if err := key.BizID.Validate(); err != nil {
+		return ledger.Entry{}, fmt.Errorf("message %q: %w", m.UUID, err)
+	}
+	meta, err := pack(m, id)
+	if err != nil {
+		return ledger.Entry{}, fmt.Errorf("message %q: %w", m.UUID, err)
+	}
+	args := json.RawMessage(m.Payload)
+	if len(args) == 0 {
+		args = nil
+	}
+	return ledger.Entry{Key: key, Args: args, Options: &ledger.EnqueueOptions{Meta: meta, Binary: args != nil && !ledger.IsJSON(args)}}, nil
+}
+
+// pack returns the meta of a message's task.
+func pack(m *message.Message, id string) (ledger.Meta, error) {
+	var e envelope
+	if m.UUID != id {
+		e.UUID = &m.UUID
+	}
+	e.Metadata = m.Metadata
+	if e.UUID == nil && len(e.Metadata) == 0 {
+		return ledger.Meta{}, nil
+	}
+	// JSON would silently replace what is not UTF-8.
+	valid := utf8.ValidString(m.UUID)
+	for key, value := range m.Metadata {
+		valid = valid && utf8.ValidString(key) && utf8.ValidString(value)
+	}
+	if !valid {
+		return ledger.Meta{}, &ledger.InvalidError{Field: "metadata", Rule: "must be valid UTF-8"}
+	}
+	text, err := json.Marshal(e)
+	if err != nil {
+		return ledger.Meta{}, &ledger.InvalidError{Field: "metadata", Rule: "must be JSON: " + err.Error()}
+	}
+	return ledger.Meta{
+		Traceparent: m.Metadata.Get("traceparent"), Tracestate: m.Metadata.Get("tracestate"),
+		Extra: map[string]json.RawMessage{stream.MetaEnvelope: text},
+	}, nil
+}
+
+// Message returns the message that became a task, from a message that carries the task's args.
+// Of a task that was not published as a message, the UUID is the biz_id, and the only metadata is
+// the trace context, if there is one. It returns a [*ledger.CorruptError] if the envelope cannot
+// be read.
+func Message(id ledger.BizID, payload []byte, text, traceparent string) (*message.Message, error) {
+	m := message.NewMessage(string(id), payload)
+	if text == "" {
+		if traceparent != "" {
+			m.Metadata.Set("traceparent", traceparent)
+		}
+		return m, nil
+	}
+	var e envelope
+	if err := json.Unmarshal([]byte(text), &e); err != nil {
+		return nil, &ledger.CorruptError{What: "watermill metadata", Err: err}
+	}
+	if e.UUID != nil {
+		m.UUID = *e.UUID
+	}
+	if e.Metadata != nil {
+		m.Metadata = e.Metadata
+	}
+	return m, nil
+}
