@@ -40,6 +40,10 @@ schema: ## Rewrite migrations/schema.sql after a new migration
 demo: ## Play the shop, make trouble, prove the outcome
 	go run ./cmd/taskledger demo --once
 
+.PHONY: bench
+bench: ## Compare with the peers, an hour; BENCH="-quick" for four minutes
+	cd bench && go run . $(BENCH)
+
 .PHONY: build
 build: ## Build bin/taskledger
 	CGO_ENABLED=0 go build -trimpath -o bin/taskledger ./cmd/taskledger

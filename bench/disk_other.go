@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// diskOf knows only Linux.
+func diskOf(string) string { return "" }

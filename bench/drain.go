@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/riverqueue/river"
+
+	"github.com/taskledger/taskledger/workers"
+)
+
+// drainMeasure: a backlog worked off by a handler without effect.
+func drainMeasure() measure {
+	return measure{
+		name: "drain", title: "130,000 tasks, a handler that does nothing, completion included; for us relay, history and projections too",
+		contenders: []contender{
+			{system: ours, setting: "slots", tune: []string{"1000"},
+				run: func(ctx context.Context, t *trial) error {
+					return drainOurs(ctx, t, t.size(130_000, 40_000), noopAtLeastOnce)
+				}},
+			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms)", tune: []string{"2000", "1000", "200"},
+				run: func(ctx context.Context, t *trial) error { return drainRiver(ctx, t, t.size(130_000, 40_000)) }},
+		},
+	}
+}
+
+// exactlyOnceMeasure: the handler's row and the completion in one transaction.
+func exactlyOnceMeasure() measure {
+	return measure{
+		name: "exactly-once", title: "60,000 tasks, one insert by the handler in the completing transaction",
+		contenders: []contender{
+			{system: ours, setting: "slots", tune: []string{"16", "32", "48"},
+				run: func(ctx context.Context, t *trial) error {
+					return drainOurs(ctx, t, t.size(60_000, 15_000), insertExactlyOnce)
+				}},
+			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms), JobCompleteTx", tune: []string{"8", "16", "32", "64", "128"},
+				run: func(ctx context.Context, t *trial) error { return drainRiverTx(ctx, t, t.size(60_000, 15_000)) }},
+		},
+	}
+}
+
+// drainOurs measures from the start of relay, projector and workers behind a committed backlog
+// until every task has succeeded and is projected, and the WAL from the first enqueue on.
+func drainOurs(ctx context.Context, t *trial, tasks int, handler func(slots int) func(*workers.Pool) error) error {
+	slots, err := strconv.Atoi(t.tuning)
+	if err != nil {
+		return err
+	}
+	n, err := newNode(ctx, t, false)
+	if err != nil {
+		return err
+	}
+	wal, err := backlog(ctx, t, tasks, fillOurs)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	succeeded, err := n.runAll(ctx, tasks, handler(slots))
+	if err != nil {
+		return err
+	}
+	if err := awaitClosed(ctx, succeeded); err != nil {
+		return err
+	}
+	worked := time.Since(begin)
+	if err := n.projected(ctx); err != nil {
+		return err
+	}
+	t.add(rate, float64(tasks)/time.Since(begin).Seconds(), "tasks/s")
+	t.add("rate without projections", float64(tasks)/worked.Seconds(), "tasks/s")
+	if err := addWAL(ctx, t, wal, tasks); err != nil {
+		return err
+	}
+	return n.allSucceeded(ctx, tasks)
+}
+
+// runAll starts relay, projector and workers; the channel is closed when so many succeeded.
+func (n *node) runAll(ctx context.Context, tasks int, register func(*workers.Pool) error) (<-chan struct{}, error) {
+	if err := n.relay(ctx, nil); err != nil {
+		return nil, err
+	}
+	if err := n.project(ctx); err != nil {
+		return nil, err
+	}
+	c := newCounter(tasks)
+	return c.done, n.work(ctx, n.t.db, register, c.observer())
+}
+
+// allSucceeded fails unless so many tasks have succeeded, by the ledger and by its projection.
+func (n *node) allSucceeded(ctx context.Context, tasks int) error {
+	var events, projected int
+	if err := n.t.db.QueryRow(ctx, statement("succeeded")).Scan(&events, &projected); err != nil {
+		return err
+	}
+	if events != tasks || projected != tasks {
+		return fmt.Errorf("of %d tasks %d succeeded, %d by the projection", tasks, events, projected)
+	}
+	return nil
+}
+
+// drainRiver is River's own benchmark: its settings, its way of counting completions.
+func drainRiver(ctx context.Context, t *trial, jobs int) error {
+	maxWorkers, err := strconv.Atoi(t.tuning)
+	if err != nil {
+		return err
+	}
+	if err := migrateRiver(ctx, t); err != nil {
+		return err
+	}
+	wal, err := backlog(ctx, t, jobs, fillRiver)
+	if err != nil {
+		return err
+	}
+	client, err := newRiver(t.db, maxWorkers, riverPaces[benchPace], riverNoop{})
+	if err != nil {
+		return err
+	}
+	completed, cancel := client.SubscribeConfig(&river.SubscribeConfig{ChanSize: jobs, Kinds: []river.EventKind{river.EventKindJobCompleted}})
+	defer cancel()
+	begin := time.Now()
+	if err := startRiver(ctx, t, client); err != nil {
+		return err
+	}
+	for range jobs {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-completed:
+		}
+	}
+	t.add(rate, float64(jobs)/time.Since(begin).Seconds(), "tasks/s")
+	if err := addWAL(ctx, t, wal, jobs); err != nil {
+		return err
+	}
+	return riverFinished(ctx, t, jobs)
+}
+
+// drainRiverTx measures JobCompleteTx, with a connection for each worker.
+func drainRiverTx(ctx context.Context, t *trial, jobs int) error {
+	maxWorkers, err := strconv.Atoi(t.tuning)
+	if err != nil {
+		return err
+	}
+	if err := migrateRiver(ctx, t); err != nil {
+		return err
+	}
+	wal, err := backlog(ctx, t, jobs, fillRiver)
+	if err != nil {
+		return err
+	}
+	db, err := t.pool(ctx, maxWorkers+8) // River's own connections beside the handlers'
+	if err != nil {
+		return err
+	}
+	c := newCounter(jobs)
+	client, err := newRiver(db, maxWorkers, riverPaces[benchPace], &riverInsert{db: db, done: func() { c.add(1) }})
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := startRiver(ctx, t, client); err != nil {
+		return err
+	}
+	if err := awaitClosed(ctx, c.done); err != nil {
+		return err
+	}
+	t.add(rate, float64(jobs)/time.Since(begin).Seconds(), "tasks/s")
+	if err := addWAL(ctx, t, wal, jobs); err != nil {
+		return err
+	}
+	return riverFinished(ctx, t, jobs)
+}

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Systems.
+const (
+	ours           = "taskledger"
+	peerRiver      = "river"
+	peerWatermill  = "watermill"
+	peerSkipLocked = "skip-locked"
+	floorPgbench   = "pgbench"
+	floorJetStream = "jetstream"
+)
+
+// measure is one question, which several systems answer in turn.
+type measure struct {
+	name       string
+	title      string
+	contenders []contender
+}
+
+// contender is a system in a measure, or ours under a condition.
+type contender struct {
+	system string
+	// tune, if given, are settings to choose from: each is tried once, on a fifth of the size,
+	// and the best takes part. They go by the name of setting.
+	setting string
+	tune    []string
+	run     func(ctx context.Context, t *trial) error
+}
+
+// trial is one turn of one contender, with a database and a broker to itself.
+type trial struct {
+	config  config
+	server  *databaseServer
+	url     string // of the database
+	db      *pgxpool.Pool
+	tuning  string // what tuning chose, or tries
+	trying  bool
+	figures []figure
+
+	cleanups []func() error
+}
+
+// figure is one result of a trial.
+type figure struct {
+	metric string
+	value  float64
+	unit   string
+}
+
+// rate is the metric of throughput; tuning looks at it, else at p50.
+const (
+	rate = "rate"
+	p50  = "p50"
+)
+
+func (t *trial) add(metric string, value float64, unit string) {
+	t.figures = append(t.figures, figure{metric, value, unit})
+}
+
+// size is a number of something in this trial.
+func (t *trial) size(full, quick int) int {
+	n := t.config.size(full, quick)
+	if t.trying {
+		n /= 5
+	}
+	return max(1, n)
+}
+
+func (t *trial) lasts() time.Duration {
+	if t.trying {
+		return t.config.lasts() / 5
+	}
+	return t.config.lasts()
+}
+
+// atEnd has f called when the trial has ended, last in first out.
+func (t *trial) atEnd(f func() error) { t.cleanups = append(t.cleanups, f) }
+
+func (t *trial) cleanUp() error {
+	var err error
+	for _, f := range slices.Backward(t.cleanups) {
+		err = errors.Join(err, f())
+	}
+	t.cleanups = nil
+	return err
+}
+
+// pool opens connections to the trial's database, at most n.
+func (t *trial) pool(ctx context.Context, n int) (*pgxpool.Pool, error) {
+	c, err := pgxpool.ParseConfig(t.url)
+	if err != nil {
+		return nil, err
+	}
+	c.MaxConns = int32(n)
+	db, err := pgxpool.NewWithConfig(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	t.atEnd(func() error { db.Close(); return nil })
+	return db, nil
+}
+
+// measures are all there are, in the order in which they are taken.
+func measures() []measure {
+	return slices.Concat(
+		enqueueMeasures(),
+		[]measure{bulkMeasure(), relayMeasure(), relaySyncedMeasure(), drainMeasure(), exactlyOnceMeasure()},
+		latencyMeasures(),
+	)
+}
+
+func names() []string {
+	var names []string
+	for _, m := range measures() {
+		names = append(names, m.name)
+	}
+	return names
+}
+
+// measureAll takes the measures that were asked for. With an error it returns what it has.
+func measureAll(ctx context.Context, c config, p *progress) (r *report, err error) {
+	r = newReport(c)
+	server, err := openServer(ctx, c)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, server.close()) }()
+	if err := r.describe(ctx, server); err != nil {
+		return r, err
+	}
+	chosen := slices.DeleteFunc(measures(), func(m measure) bool { return len(c.only) > 0 && !slices.Contains(c.only, m.name) })
+	for _, m := range chosen {
+		for _, x := range m.contenders {
+			p.expect(c.turns())
+			if len(x.tune) > 1 {
+				p.expect(len(x.tune))
+			}
+		}
+	}
+	if err := warm(ctx, server); err != nil {
+		return r, err
+	}
+	for _, m := range chosen {
+		if err := take(ctx, c, m, server, r, p); err != nil {
+			return r, fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	p.done()
+	r.finish()
+	return r, nil
+}
+
+// warm has the server make its WAL files, which the first trials would pay for.
+func warm(ctx context.Context, s *databaseServer) error {
+	name, address, err := s.create(ctx)
+	if err != nil {
+		return err
+	}
+	db, err := pgx.Connect(ctx, address)
+	if err != nil {
+		return errors.Join(err, s.drop(ctx, name))
+	}
+	_, err = db.Exec(ctx, "create table filler as select repeat(md5(i::text), 20) as line from generate_series(1, 500000) i")
+	if err == nil {
+		err = s.calm(ctx)
+	}
+	return errors.Join(err, db.Close(context.WithoutCancel(ctx)), s.drop(ctx, name))
+}
+
+// take lets every contender have its turns: A B C, A B C, …
+func take(ctx context.Context, c config, m measure, s *databaseServer, r *report, p *progress) error {
+	tuned := make([]string, len(m.contenders))
+	for i, x := range m.contenders {
+		best, err := tune(ctx, c, m, x, s, p)
+		if err != nil {
+			return fmt.Errorf("%s: %w", x.system, err)
+		}
+		if tuned[i] = best; best != "" {
+			r.tuned(m.name, x, best)
+		}
+	}
+	for round := range c.turns() {
+		for i, x := range m.contenders {
+			p.begin(fmt.Sprintf("%s, round %d: %s", m.name, round+1, x.system))
+			figures, err := turn(ctx, &trial{config: c, server: s, tuning: tuned[i]}, x)
+			if err != nil {
+				return fmt.Errorf("%s: %w", x.system, err)
+			}
+			r.record(m, x.system, round+1, figures)
+		}
+	}
+	return nil
+}
+
+// tune tries a contender's settings and returns the best.
+func tune(ctx context.Context, c config, m measure, x contender, s *databaseServer, p *progress) (string, error) {
+	if len(x.tune) == 1 { // stated, not chosen
+		return x.tune[0], nil
+	}
+	var best string
+	var record float64
+	for _, candidate := range x.tune {
+		p.begin(fmt.Sprintf("%s, tuning %s: %s %s", m.name, x.system, x.setting, candidate))
+		figures, err := turn(ctx, &trial{config: c, server: s, tuning: candidate, trying: true}, x)
+		if err != nil {
+			return "", err
+		}
+		i := slices.IndexFunc(figures, func(f figure) bool { return f.metric == rate || f.metric == p50 })
+		if i < 0 {
+			return "", errors.New("nothing to tune by")
+		}
+		if merit := figures[i].merit(); best == "" || merit > record {
+			best, record = candidate, merit
+		}
+	}
+	return best, nil
+}
+
+// merit is the more the better.
+func (f figure) merit() float64 {
+	if lessIsBetter(f.unit) {
+		return -f.value
+	}
+	return f.value
+}
+
+func lessIsBetter(unit string) bool { return !strings.HasSuffix(unit, "/s") }
+
+// turn runs one trial and cleans up behind it.
+func turn(ctx context.Context, t *trial, x contender) (_ []figure, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	name, address, err := t.server.create(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.url = address
+	defer func() { err = errors.Join(err, t.cleanUp(), t.server.drop(ctx, name)) }()
+	if t.db, err = t.pool(ctx, 64); err != nil {
+		return nil, err
+	}
+	if err := x.run(ctx, t); err != nil {
+		return nil, err
+	}
+	return t.figures, nil
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/migrations"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers"
+)
+
+var kind = ledger.MustKind[json.RawMessage]("bench.task")
+
+// node is a ledger with relay and projector, as the command serve runs them.
+type node struct {
+	t         *trial
+	nc        *nats.Conn
+	published atomic.Int64
+}
+
+// migrate makes our schema and the business table.
+func migrate(ctx context.Context, t *trial) error {
+	if err := migrations.Up(ctx, t.url); err != nil {
+		return err
+	}
+	return business(ctx, t)
+}
+
+// broker starts a JetStream server in a process of its own, for this trial.
+func broker(ctx context.Context, t *trial, syncAlways bool) (address string, a *actor, err error) {
+	var answer brokerAnswer
+	t.server.made++
+	dir := filepath.Join(t.server.dir, "nats-"+time.Now().Format("150405.000000000"))
+	if a, err = cast(ctx, "broker", brokerSettings{Dir: dir, SyncAlways: syncAlways}, &answer); err != nil {
+		return "", nil, err
+	}
+	t.atEnd(a.end)
+	return answer.URL, a, nil
+}
+
+// newNode migrates, and starts a broker.
+func newNode(ctx context.Context, t *trial, syncAlways bool) (*node, error) {
+	if err := migrate(ctx, t); err != nil {
+		return nil, err
+	}
+	address, _, err := broker(ctx, t, syncAlways)
+	if err != nil {
+		return nil, err
+	}
+	n := &node{t: t}
+	if n.nc, err = outbox.Connect(address); err != nil {
+		return nil, err
+	}
+	t.atEnd(func() error { n.nc.Close(); return nil })
+	return n, nil
+}
+
+// relay runs a relay to the end of the trial.
+func (n *node) relay(ctx context.Context, published func(messages int)) error {
+	r, err := outbox.New(outbox.Config{DB: n.t.db, NATS: n.nc, Observer: &outbox.Observer{Published: func(messages int) {
+		n.published.Add(int64(messages))
+		if published != nil {
+			published(messages)
+		}
+	}}})
+	if err != nil {
+		return err
+	}
+	n.t.atEnd(background(ctx, r.Run))
+	return nil
+}
+
+// project runs the projection of tasks and counts to the end of the trial.
+func (n *node) project(ctx context.Context) error {
+	p, err := projector.New(projector.Config{DB: n.t.db})
+	if err != nil {
+		return err
+	}
+	n.t.atEnd(background(ctx, p.Run))
+	return nil
+}
+
+// work runs workers to the end of the trial.
+func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*workers.Pool) error, o *workers.Observer) error {
+	pool, err := workers.New(workers.Config{DB: db, NATS: n.nc, Observer: o})
+	if err != nil {
+		return err
+	}
+	if err := register(pool); err != nil {
+		return err
+	}
+	n.t.atEnd(background(ctx, pool.Run))
+	return nil
+}
+
+// projected waits until the projection has applied every event.
+func (n *node) projected(ctx context.Context) error {
+	return await(ctx, func() (bool, error) {
+		lag, err := projector.Behind(ctx, n.t.db)
+		return lag.Events == 0, err
+	})
+}
+
+// fillOurs enqueues n tasks.
+func fillOurs(ctx context.Context, t *trial, n int) error {
+	return batches(n, 2000, func(from, to int) error {
+		entries := make([]ledger.Entry, 0, to-from)
+		for i := from; i < to; i++ {
+			entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: kind.Name(), BizID: ledger.BizID(taskID(i))}, Args: args})
+		}
+		_, err := ledger.EnqueueMany(ctx, t.db, entries)
+		return err
+	})
+}
+
+// noopAtLeastOnce is a handler with no effect.
+func noopAtLeastOnce(slots int) func(*workers.Pool) error {
+	return func(p *workers.Pool) error {
+		return workers.RegisterAtLeastOnce(p, kind, func(context.Context, *workers.Job, json.RawMessage) error { return nil },
+			&workers.KindConfig{Slots: slots})
+	}
+}
+
+// insertExactlyOnce is a handler whose effect is one business row.
+func insertExactlyOnce(slots int) func(*workers.Pool) error {
+	return func(p *workers.Pool) error {
+		return workers.Register(p, kind, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ json.RawMessage) error {
+			_, err := tx.Exec(ctx, statement("effect"), string(job.BizID))
+			return err
+		}, &workers.KindConfig{Slots: slots})
+	}
+}
+
+// counter closes done when n successes were counted.
+type counter struct {
+	left atomic.Int64
+	done chan struct{}
+}
+
+func newCounter(n int) *counter {
+	c := &counter{done: make(chan struct{})}
+	c.left.Store(int64(n))
+	return c
+}
+
+func (c *counter) add(n int) {
+	if left := c.left.Add(-int64(n)); left <= 0 && left+int64(n) > 0 {
+		close(c.done)
+	}
+}
+
+func (c *counter) observer() *workers.Observer {
+	return &workers.Observer{Attempt: func(_ ledger.Kind, o workers.Outcome, _ time.Duration) {
+		if o == workers.OutcomeSucceeded {
+			c.add(1)
+		}
+	}}
+}

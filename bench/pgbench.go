@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// recorder writes down the statements of a connection.
+type recorder struct{ statements []pgx.TraceQueryStartData }
+
+func (r *recorder) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	r.statements = append(r.statements, data)
+	return ctx
+}
+
+func (r *recorder) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// enqueuePgbench is the floor: the statements of our own transaction, recorded and given to
+// pgbench, which is written in C and does nothing else.
+func enqueuePgbench(ctx context.Context, t *trial, connections int) error {
+	if err := migrate(ctx, t); err != nil {
+		return err
+	}
+	script, err := recordScript(ctx, t)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(t.server.dir, "enqueue.pgbench")
+	if err := os.WriteFile(file, []byte(script.text.String()), 0o600); err != nil {
+		return err
+	}
+	program, err := pgbenchProgram(t.config.binaries)
+	if err != nil {
+		return err
+	}
+	if err := settle(ctx, t); err != nil {
+		return err
+	}
+	before, err := walBytes(ctx, t)
+	if err != nil {
+		return err
+	}
+	seconds := max(1, int(t.lasts().Seconds()+0.5)) // it knows no shorter ones
+	options := append(script.defines, "--no-vacuum", "--protocol=prepared", "--file="+file,
+		"--client="+strconv.Itoa(connections), "--jobs="+strconv.Itoa(min(2, connections)), "--time="+strconv.Itoa(seconds), t.url)
+	out, err := exec.CommandContext(ctx, program, options...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("pgbench: %w: %s", err, out)
+	}
+	tps, err1 := found(`tps = ([0-9.]+)`, string(out))
+	done, err2 := found(`number of transactions actually processed: ([0-9]+)`, string(out))
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	t.add(rate, tps, "tx/s")
+	return addWAL(ctx, t, before, int(done))
+}
+
+func found(pattern, text string) (float64, error) {
+	match := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	if match == nil {
+		return 0, fmt.Errorf("pgbench did not print %q: %s", pattern, text)
+	}
+	return strconv.ParseFloat(match[1], 64)
+}
+
+// script is a transaction for pgbench.
+type script struct {
+	text    strings.Builder
+	defines []string // what the parameters were, as options
+}
+
+// recordScript runs one transaction of ours and writes down what it sent, with another id each
+// time.
+func recordScript(ctx context.Context, t *trial) (*script, error) {
+	c, err := pgx.ParseConfig(t.url)
+	if err != nil {
+		return nil, err
+	}
+	var r recorder
+	c.Tracer = &r
+	conn, err := pgx.ConnectConfig(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	const id = "recorded"
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, statement("effect"), id); err != nil {
+			return err
+		}
+		_, err := kind.Enqueue(ctx, tx, ledger.BizID(id), args, nil)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := &script{defines: []string{"--define=n=0"}}
+	s.text.WriteString("\\set n :n + 1\n\\set id :client_id * 1000000000 + :n\n")
+	for _, recorded := range r.statements {
+		if err := s.write(recorded, id); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+var (
+	placeholder = regexp.MustCompile(`\$[0-9]+`)
+	comment     = regexp.MustCompile(`--[^\n]*`)
+)
+
+// write adds a statement. Its parameters become variables, which pgbench sends as parameters.
+func (s *script) write(recorded pgx.TraceQueryStartData, id string) error {
+	var fault error
+	sql := placeholder.ReplaceAllStringFunc(comment.ReplaceAllString(recorded.SQL, ""), func(p string) string {
+		i, _ := strconv.Atoi(p[1:])
+		if i > len(recorded.Args) {
+			fault = fmt.Errorf("no value for %s", p)
+			return p
+		}
+		value := recorded.Args[i-1]
+		if text, ok := value.(*string); ok && text != nil {
+			value = *text
+		}
+		switch value := value.(type) {
+		case nil, *string:
+			return "null"
+		case string:
+			if value == id {
+				return ":id"
+			}
+			return s.define(value)
+		case int, int16, int32, int64:
+			return s.define(fmt.Sprint(value))
+		}
+		fault = fmt.Errorf("%T as %s: no way to give it to pgbench", value, p)
+		return p
+	})
+	s.text.WriteString(strings.TrimSpace(sql) + ";\n")
+	return fault
+}
+
+func (s *script) define(value string) string {
+	name := fmt.Sprintf("p%d", len(s.defines))
+	s.defines = append(s.defines, "--define="+name+"="+value)
+	return ":" + name
+}
+
+// pgbenchProgram finds pgbench beside the server's binaries.
+func pgbenchProgram(dir string) (string, error) {
+	if dir != "" {
+		return filepath.Join(dir, "pgbench"), nil
+	}
+	if path, err := exec.LookPath("pgbench"); err == nil {
+		return path, nil
+	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench")
+	if len(found) == 0 {
+		return "", errors.New("no pgbench found: name its directory with -pg-bin, or leave the measures enqueue out")
+	}
+	return found[len(found)-1], nil
+}

@@ -1,0 +1,17 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+)
+
+// kilobytes reads a line like "VmRSS:   1234 kB" of a file in /proc; 0 if there is none.
+func kilobytes(text, name string) int {
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == name {
+			n, _ := strconv.Atoi(fields[1])
+			return n
+		}
+	}
+	return 0
+}

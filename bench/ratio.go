@@ -1,0 +1,25 @@
+package main
+
+// ratio is one of ours to a peer's, of medians, with what it should be.
+type ratio struct {
+	name            string
+	measure, metric string
+	over            string // the system that ours is divided by
+	target          float64
+}
+
+// ratios are the ones the project has set itself targets for. Of latencies and sizes less is
+// better, and the target is a most; of rates it is a least.
+var ratios = []ratio{
+	{"enqueue_32_vs_river", "enqueue-32", rate, peerRiver, 2.0},
+	{"enqueue_32_vs_pgbench", "enqueue-32", rate, floorPgbench, 0.75},
+	{"relay_vs_jetstream", "relay", rate, floorJetStream, 0.8},
+	{"drain_vs_river", "drain", rate, peerRiver, 5},
+	{"exactly_once_vs_river", "exactly-once", rate, peerRiver, 3},
+	{"p50_500_vs_river", "latency-500", p50, peerRiver, 0.1},
+	{"p99_500_vs_river", "latency-500", "p99", peerRiver, 0.2},
+	{"wal_vs_river", "drain", "wal per task", peerRiver, 0.42},
+}
+
+// atMost says that less is better.
+func (x ratio) atMost() bool { return x.metric != rate }

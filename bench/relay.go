@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// relayMeasure: a committed backlog to JetStream.
+func relayMeasure() measure {
+	return measure{
+		name: "relay", title: "200,000 committed events to JetStream",
+		contenders: []contender{
+			{system: ours, run: func(ctx context.Context, t *trial) error { return relayOurs(ctx, t, false, t.size(200_000, 60_000)) }},
+			{system: floorJetStream, setting: "messages in flight", tune: []string{"1000", "4000", "16000"},
+				run: func(ctx context.Context, t *trial) error { return publishRaw(ctx, t, false, t.size(200_000, 60_000)) }},
+		},
+	}
+}
+
+// relaySyncedMeasure is the same with a broker that syncs before it acknowledges.
+func relaySyncedMeasure() measure {
+	return measure{
+		name: "relay-fsync", title: "20,000 committed events to a JetStream that syncs before it acknowledges",
+		contenders: []contender{
+			{system: ours, run: func(ctx context.Context, t *trial) error { return relayOurs(ctx, t, true, t.size(20_000, 2_000)) }},
+			{system: floorJetStream, setting: "messages in flight", tune: []string{"1000"},
+				run: func(ctx context.Context, t *trial) error { return publishRaw(ctx, t, true, t.size(20_000, 2_000)) }},
+		},
+	}
+}
+
+func relayOurs(ctx context.Context, t *trial, syncAlways bool, events int) error {
+	n, err := newNode(ctx, t, syncAlways)
+	if err != nil {
+		return err
+	}
+	if err := fillOurs(ctx, t, events); err != nil {
+		return err
+	}
+	if err := settle(ctx, t); err != nil {
+		return err
+	}
+	c := newCounter(events)
+	begin := time.Now()
+	if err := n.relay(ctx, c.add); err != nil {
+		return err
+	}
+	if err := awaitClosed(ctx, c.done); err != nil {
+		return err
+	}
+	t.add(rate, float64(events)/time.Since(begin).Seconds(), "events/s")
+	return messagesOn(ctx, n.nc, events)
+}
+
+// messagesOn fails unless the streams hold n messages.
+func messagesOn(ctx context.Context, nc *nats.Conn, n int) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	var messages uint64
+	list := js.ListStreams(ctx)
+	for info := range list.Info() {
+		messages += info.State.Msgs
+	}
+	if err := list.Err(); err != nil {
+		return err
+	}
+	if messages != uint64(n) {
+		return fmt.Errorf("%d messages on the stream, want %d", messages, n)
+	}
+	return nil
+}
+
+// publishRaw is the floor: messages with ids and the same body, made beforehand, published
+// without a database by nats.go's asynchronous publish to a stream like ours; then read and
+// acknowledged one by one by a pull consumer.
+func publishRaw(ctx context.Context, t *trial, syncAlways bool, messages int) error {
+	address, _, err := broker(ctx, t, syncAlways)
+	if err != nil {
+		return err
+	}
+	nc, err := outbox.Connect(address)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	var inFlight int
+	if _, err := fmt.Sscan(t.tuning, &inFlight); err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(inFlight),
+		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, _ *nats.Msg, err error) {
+			select {
+			case failed <- err:
+			default:
+			}
+		}))
+	if err != nil {
+		return err
+	}
+	if _, err := stream.Ensure(ctx, js, stream.Config{}, "bench"); err != nil {
+		return err
+	}
+	subject := stream.Subject(0, ledger.EventEnqueued, kind.Name())
+	all := make([]*nats.Msg, messages)
+	for i := range all {
+		all[i] = &nats.Msg{Subject: subject, Data: args, Header: nats.Header{nats.MsgIdHdr: {taskID(i)}}}
+	}
+	begin := time.Now()
+	for _, m := range all {
+		// With all in flight it waits for an acknowledgement, ten seconds at most.
+		if _, err := js.PublishMsgAsync(m, jetstream.WithStallWait(10*time.Second)); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-js.PublishAsyncComplete():
+	}
+	t.add(rate, float64(messages)/time.Since(begin).Seconds(), "events/s")
+	select {
+	case err := <-failed:
+		return err
+	default:
+	}
+	if err := messagesOn(ctx, nc, messages); err != nil {
+		return err
+	}
+	return consumeRaw(ctx, t, js, messages)
+}
+
+func consumeRaw(ctx context.Context, t *trial, js jetstream.JetStream, messages int) error {
+	consumer, err := js.CreateConsumer(ctx, "LEDGER", jetstream.ConsumerConfig{
+		Durable: "raw", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 4000,
+	})
+	if err != nil {
+		return err
+	}
+	c := newCounter(messages)
+	begin := time.Now()
+	consuming, err := consumer.Consume(func(m jetstream.Msg) {
+		if m.Ack() == nil {
+			c.add(1)
+		}
+	}, jetstream.PullMaxMessages(4000))
+	if err != nil {
+		return err
+	}
+	defer consuming.Stop()
+	if err := awaitClosed(ctx, c.done); err != nil {
+		return err
+	}
+	t.add("consume", float64(messages)/time.Since(begin).Seconds(), "events/s")
+	return nil
+}

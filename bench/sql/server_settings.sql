@@ -1,0 +1,10 @@
+-- The server's version, whether it syncs, and every setting that is not its default.
+-- No parameters.
+select name, coalesce(current_setting(name), '')
+  from pg_settings
+ where name in ('server_version', 'fsync', 'synchronous_commit', 'full_page_writes', 'wal_level')
+    or source in ('command line', 'configuration file', 'environment variable')
+   and category not like 'File Locations%'
+   and name not in ('port', 'listen_addresses', 'unix_socket_directories', 'log_timezone', 'TimeZone', 'DateStyle')
+   and name not like 'lc\_%'
+ order by name

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// print writes the report as it was asked for.
+func (r *report) print(c config, w io.Writer) error {
+	var err error
+	if c.csv != "" {
+		err = r.writeCSV(c.csv)
+	}
+	if c.output == "json" {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return errors.Join(err, e.Encode(r))
+	}
+	r.tables(w)
+	return err
+}
+
+func (r *report) writeCSV(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	w := csv.NewWriter(f)
+	_ = w.Write([]string{"began", "quick", "measure", "system", "metric", "unit", "round", "value"})
+	for _, s := range r.samples {
+		_ = w.Write([]string{r.Began.Format("2006-01-02T15:04:05Z"), strconv.FormatBool(r.Quick),
+			s.measure, s.system, s.metric, s.unit, strconv.Itoa(s.round), strconv.FormatFloat(s.value, 'g', -1, 64)})
+	}
+	w.Flush()
+	return errors.Join(w.Error(), f.Close())
+}
+
+// tables prints one table a measure, then the ratios, then where all that was measured.
+func (r *report) tables(w io.Writer) {
+	if r.Partial != "" {
+		_, _ = fmt.Fprintf(w, "PARTIAL: %s\n\n", r.Partial)
+	}
+	for _, name := range r.order {
+		_, _ = fmt.Fprintf(w, "%s: %s\n", name, r.titles[name])
+		t := newTable(w, table.Row{"system", "metric", "median", "least", "most", "unit", "ours / it"}, 3, 4, 5, 7)
+		for _, f := range r.Figures {
+			if f.Measure != name {
+				continue
+			}
+			ratio := ""
+			if f.Ratio > 0 {
+				ratio = readable(f.Ratio)
+			}
+			t.AppendRow(table.Row{f.System, f.Metric, readable(f.Median), readable(f.Min), readable(f.Max), f.Unit, ratio})
+		}
+		t.Render()
+		_, _ = fmt.Fprintln(w)
+	}
+	r.ratioTable(w)
+	_, _ = fmt.Fprintf(w, "\n%s, %d cores, %d MB, %s, %s\n", r.Machine.CPU, r.Machine.Cores, r.Machine.MemoryMB, r.Machine.OS, r.Machine.Disk)
+	_, _ = fmt.Fprintf(w, "versions: %s\nPostgreSQL: %s\nJetStream: %s\n", list(r.Versions), list(r.Settings.PostgreSQL), list(r.Settings.JetStream))
+	for _, name := range slices.Sorted(maps.Keys(r.Settings.Systems)) {
+		_, _ = fmt.Fprintf(w, "%s: %s\n", name, r.Settings.Systems[name])
+	}
+	_, _ = fmt.Fprintf(w, "%d rounds, quick: %t, scale %g, %.0f s, began %s\n", r.Rounds, r.Quick, r.Scale, r.Seconds, r.Began.Format("2006-01-02 15:04 MST"))
+}
+
+func (r *report) ratioTable(w io.Writer) {
+	if len(r.Ratios) == 0 {
+		return
+	}
+	t := newTable(w, table.Row{"ratio", "measured", "target", ""}, 2, 3)
+	for _, x := range ratios {
+		value, ok := r.Ratios[x.name]
+		if !ok {
+			continue
+		}
+		target, reached := "≥ "+readable(x.target), value >= x.target
+		if x.atMost() {
+			target, reached = "≤ "+readable(x.target), value <= x.target
+		}
+		verdict := "reached"
+		if !reached {
+			verdict = "missed"
+		}
+		t.AppendRow(table.Row{x.name, readable(value), target, verdict})
+	}
+	t.Render()
+}
+
+func newTable(w io.Writer, head table.Row, right ...int) table.Writer {
+	t := table.NewWriter()
+	t.SetOutputMirror(w)
+	t.SetStyle(table.StyleLight)
+	t.Style().Format.Header = text.FormatDefault
+	t.AppendHeader(head)
+	var columns []table.ColumnConfig
+	for _, n := range right {
+		columns = append(columns, table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	}
+	t.SetColumnConfigs(columns)
+	return t
+}
+
+// readable has three digits that matter.
+func readable(v float64) string {
+	switch {
+	case v >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case v >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
+}
+
+func list(m map[string]string) string {
+	var text string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		if text != "" {
+			text += ", "
+		}
+		text += k + " " + m[k]
+	}
+	return text
+}
