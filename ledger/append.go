@@ -32,17 +32,24 @@ type AppendRequest struct {
 	Actor    string          // empty: the database's session_user
 	Data     json.RawMessage // nil: none
 	Meta     json.RawMessage // nil: none
+
+	// After or At, at most one of them, is when the task is released again: some time after the
+	// database appends the event, by its clock, or at a moment; one that is past is now. Only for
+	// scheduled and snoozed, which need it, and for failed, whose task otherwise waits until
+	// somebody releases it. The database writes the moment it decided on into the data, which
+	// must be an object or nil: run_at, or retry_at of failed.
+	After time.Duration // to the microsecond, rounded up; 0: none
+	At    time.Time     // to the microsecond, before the year 9999; zero: none
 }
 
 func (r AppendRequest) validate() error {
 	if err := r.Key.Validate(); err != nil {
 		return err
 	}
-	row, ok := transition(r.Type)
-	if !ok {
+	if _, ok := transition(r.Type); !ok {
 		return &InvalidError{Field: "type", Value: string(r.Type), Rule: "must be an event type"}
 	}
-	if slices.Contains(row.From, StateNone) {
+	if r.Type.beginsOnly() {
 		return &InvalidError{Field: "type", Value: string(r.Type), Rule: "begins a task: use Enqueue"}
 	}
 	if r.Expected < 1 {
@@ -54,7 +61,10 @@ func (r AppendRequest) validate() error {
 	if err := checkJSON("data", r.Data); err != nil {
 		return err
 	}
-	return checkJSON("meta", r.Meta)
+	if err := checkJSON("meta", r.Meta); err != nil {
+		return err
+	}
+	return r.checkDue()
 }
 
 // Append appends one event if the task's last event has the expected version and the
@@ -70,7 +80,9 @@ func Append(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 		return Event{}, fmt.Errorf("append to %s: %w", r.Key, err)
 	}
 	e := r.event()
-	found, err := queryRow(ctx, db, appendSQL, r.args(), e.returned()...)
+	var data *string
+	after, at := due{r.After, r.At}.texts()
+	found, err := queryRow(ctx, db, appendSQL, append(r.args(), optional(after), optional(at)), append(e.returned(), &data)...)
 	if err != nil {
 		return Event{}, explain("append to "+r.Key.String(), err)
 	}
@@ -81,14 +93,15 @@ func Append(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 		}
 		return Event{}, fmt.Errorf("append to %s: %w", r.Key, why)
 	}
-	e.RecordedAt = e.RecordedAt.UTC()
+	e.stored(data)
 	return e, nil
 }
 
 // AppendAndCommit appends one event and commits the transaction that is open on conn, in one
 // round trip: both happen or neither. guard is the value that the transaction set for itself
 // with `set local taskledger.attempt` when it began; if that is gone, the transaction that
-// began is not the one that is open now, and nothing is done.
+// began is not the one that is open now, and nothing is done. It sets no timer: After and At are
+// refused.
 //
 // If it returns an error, the transaction has been rolled back, unless the connection was lost,
 // when its outcome is unknown. Errors are those of [Append], and [ErrTransactionEnded] or
@@ -96,6 +109,9 @@ func Append(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 func AppendAndCommit(ctx context.Context, conn *pgx.Conn, r AppendRequest, guard string) (Event, error) {
 	if err := r.validate(); err != nil {
 		return Event{}, fmt.Errorf("append to %s: %w", r.Key, err)
+	}
+	if !(due{r.After, r.At}).isZero() {
+		return Event{}, &InvalidError{Field: "at", Rule: "cannot be carried out with a commit: use Append"}
 	}
 	if guard == "" { // as the setting is in every later transaction of the connection
 		return Event{}, &InvalidError{Field: "guard", Rule: "must not be empty"}
@@ -212,7 +228,7 @@ func appendAlone(ctx context.Context, db DB, r AppendRequest) AppendResult {
 
 // appendGroup returns the events that were inserted, by key.
 func appendGroup(ctx context.Context, db DB, requests []AppendRequest, order []int, byKey map[Key]int) (map[Key]Event, error) {
-	var kinds, ids, expected, types, actors, data, follows, begins, metas textArray
+	var kinds, ids, expected, types, actors, data, follows, begins, metas, afters, ats textArray
 	for _, i := range order {
 		r := requests[i]
 		may, begin := r.Type.follows()
@@ -225,10 +241,14 @@ func appendGroup(ctx context.Context, db DB, requests []AppendRequest, order []i
 		follows.add(strings.Join(may, " "))
 		begins.add(strings.Join(begin, " "))
 		metas.addOptional(string(r.Meta))
+		after, at := due{r.After, r.At}.texts()
+		afters.addOptional(after)
+		ats.addOptional(at)
 	}
 	rows, err := db.Query(ctx, appendManySQL,
 		kinds.String(), ids.String(), expected.String(), types.String(), actors.String(), data.String(),
-		follows.String(), begins.String(), metas.String(), strconv.FormatInt(groupLockTimeout.Milliseconds(), 10)+"ms")
+		follows.String(), begins.String(), metas.String(), strconv.FormatInt(groupLockTimeout.Milliseconds(), 10)+"ms",
+		afters.String(), ats.String())
 	if err != nil {
 		return nil, err
 	}
@@ -237,11 +257,13 @@ func appendGroup(ctx context.Context, db DB, requests []AppendRequest, order []i
 	for rows.Next() {
 		var kind, id string
 		var e Event
-		if err := rows.Scan(append([]any{&kind, &id}, e.returned()...)...); err != nil {
+		var stored *string
+		if err := rows.Scan(append(append([]any{&kind, &id}, e.returned()...), &stored)...); err != nil {
 			return nil, err
 		}
 		r := requests[byKey[Key{Kind(kind), BizID(id)}]]
-		e.Key, e.Type, e.Data, e.Meta, e.RecordedAt = r.Key, r.Type, r.Data, r.Meta, e.RecordedAt.UTC()
+		e.Key, e.Type, e.Data, e.Meta = r.Key, r.Type, r.Data, r.Meta
+		e.stored(stored)
 		added[r.Key] = e
 	}
 	return added, rows.Err()
@@ -255,6 +277,15 @@ func (r AppendRequest) event() Event {
 // returned is where the columns that the database decides are scanned to.
 func (e *Event) returned() []any {
 	return []any{(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), &e.RecordedAt, &e.Actor}
+}
+
+// stored completes an event that was appended: data as it stands in the database, if it may
+// differ from what was sent.
+func (e *Event) stored(data *string) {
+	e.RecordedAt = e.RecordedAt.UTC()
+	if data != nil {
+		e.Data = json.RawMessage(*data)
+	}
 }
 
 func (r AppendRequest) args() []any {

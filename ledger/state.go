@@ -8,14 +8,14 @@ type EventType string
 // The types of events. All exist in the schema from its first version on.
 const (
 	EventEnqueued    EventType = "enqueued"    // by a producer; due now
-	EventScheduled   EventType = "scheduled"   // by a producer; due in the future
+	EventScheduled   EventType = "scheduled"   // by a producer, or moved by an operator: due in the future; meta.run_at, later data.run_at
 	EventReleased    EventType = "released"    // made available again; data.reason
 	EventStarted     EventType = "started"     // a worker began attempt n
 	EventProgressed  EventType = "progressed"  // a worker says how far it has got
 	EventSucceeded   EventType = "succeeded"   // a worker finished; data.result
 	EventFailed      EventType = "failed"      // an attempt failed; data.error, data.retry_at
 	EventInterrupted EventType = "interrupted" // given back unfinished; not counted as a failure
-	EventSnoozed     EventType = "snoozed"     // put off by its handler; not counted as a failure
+	EventSnoozed     EventType = "snoozed"     // put off by its handler; not counted as a failure; data.run_at
 	EventBuried      EventType = "buried"      // given up: needs a person
 	EventCancelled   EventType = "cancelled"   // called off by a producer or an operator
 	EventExpired     EventType = "expired"     // its deadline passed before it was started
@@ -70,7 +70,7 @@ var atWork = []State{StateRunning, StateAvailable}
 // transitions is the table that the fold, the append and the documentation share.
 var transitions = []Transition{
 	{EventEnqueued, []State{StateNone}, StateAvailable},
-	{EventScheduled, []State{StateNone}, StateScheduled},
+	{EventScheduled, []State{StateNone, StateScheduled, StateRetrying, StateAvailable}, StateScheduled},
 	{EventReleased, []State{StateScheduled, StateRetrying, StateDead, StateCancelled, StateExpired, StateDiscarded, StateAvailable}, StateAvailable},
 	{EventStarted, []State{StateAvailable, StateRunning}, StateRunning},
 	{EventProgressed, atWork, StateRunning},

@@ -15,6 +15,7 @@ type Task struct {
 	Failures   int       `json:"failures"` // attempts that failed since it was last released from a finished state
 	EnqueuedAt time.Time `json:"enqueued_at"`
 	UpdatedAt  time.Time `json:"updated_at"`      // when its last event was recorded
+	DueAt      time.Time `json:"due_at,omitzero"` // when it is released, if it is scheduled or retrying
 	Actor      string    `json:"actor,omitempty"` // of its last event
 	Error      string    `json:"error,omitempty"` // of its last failed or buried event
 	LostInARow int       `json:"lost_in_a_row"`   // workers that vanished during it, one after the other
@@ -49,10 +50,11 @@ func (t Task) Apply(e Event) (Task, error) {
 	next := t
 	next.State, next.Version, next.Attempt = e.Type.State(), e.Version, e.Attempt
 	next.UpdatedAt, next.Actor = e.RecordedAt, e.Actor
-	next.LostInARow, next.Fingerprint = 0, ""
-	switch e.Type {
-	case EventEnqueued, EventScheduled:
+	next.DueAt, next.LostInARow, next.Fingerprint = DueAt(e), 0, ""
+	if t.Version == 0 {
 		next.Key, next.Shard, next.EnqueuedAt, next.Args = e.Key, e.Shard, e.RecordedAt, e.Data
+	}
+	switch e.Type {
 	case EventStarted:
 		if t.State == StateRunning {
 			next.LostInARow = t.LostInARow + 1

@@ -17,7 +17,7 @@ import (
 // task without events; "unfinished" is available, scheduled, running or retrying.
 const documentedTransitions = `
 	enqueued     -                                                                 available
-	scheduled    -                                                                 scheduled
+	scheduled    -,scheduled,retrying,available                                    scheduled
 	released     scheduled,retrying,dead,cancelled,expired,discarded,available     available
 	started      available,running                                                 running
 	progressed   running,available                                                 running

@@ -66,6 +66,10 @@ begin
 end
 $$;
 
+CREATE FUNCTION taskledger.due_at(after_us bigint, at timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql
+    RETURN CASE WHEN (at IS NOT NULL) THEN GREATEST(at, clock_timestamp()) WHEN (after_us IS NOT NULL) THEN (clock_timestamp() + ((after_us)::double precision * '00:00:00.000001'::interval)) ELSE NULL::timestamp with time zone END;
+
 CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -287,6 +291,10 @@ CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskl
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
 
+CREATE FUNCTION taskledger.with_moment(object text, name text, moment timestamp with time zone) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN ((((('{"'::text || name) || '":"'::text) || to_char((moment AT TIME ZONE 'UTC'::text), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'::text)) || '"'::text) || CASE WHEN (COALESCE(object, '{}'::text) ~ '^\s*\{\s*\}\s*$'::text) THEN '}'::text ELSE (','::text || regexp_replace(object, '^\s*\{'::text, ''::text)) END);
+
 CREATE TABLE taskledger.cursor (
     reader text NOT NULL COLLATE pg_catalog."C",
     n bigint NOT NULL,
@@ -424,6 +432,16 @@ CREATE TABLE taskledger.task_count (
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
 
+CREATE TABLE taskledger.timer (
+    due_at timestamp with time zone NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    version integer NOT NULL,
+    type taskledger.event_type NOT NULL,
+    CONSTRAINT timer_type_check CHECK ((type = ANY (ARRAY['released'::taskledger.event_type, 'expired'::taskledger.event_type])))
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
+
 ALTER TABLE ONLY taskledger.cursor
     ADD CONSTRAINT cursor_pkey PRIMARY KEY (reader, n);
 
@@ -447,6 +465,9 @@ ALTER TABLE ONLY taskledger.task_count
 
 ALTER TABLE ONLY taskledger.task
     ADD CONSTRAINT task_pkey PRIMARY KEY (kind, biz_id);
+
+ALTER TABLE ONLY taskledger.timer
+    ADD CONSTRAINT timer_pkey PRIMARY KEY (due_at, kind, biz_id, version, type);
 
 CREATE INDEX event_xid_position ON taskledger.event USING btree (xid, "position");
 

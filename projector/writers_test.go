@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
 // scribble lets several writers append random legal events to few tasks, in transactions of
@@ -77,9 +78,8 @@ func step(ctx context.Context, tx pgx.Tx, random *rand.Rand) error {
 	if len(may) == 0 {
 		return nil
 	}
-	_, err = ledger.Append(ctx, tx, ledger.AppendRequest{
-		Key: key, Expected: task.Version, Type: may[random.IntN(len(may))].Type,
-		Data: json.RawMessage(fmt.Sprintf(`{"error":{"message":"no \"%d\" {\\} 'é"}}`, random.IntN(1000))),
-	})
+	r := ledgertest.Request(key, task.Version, may[random.IntN(len(may))].Type)
+	r.Data = json.RawMessage(fmt.Sprintf(`{"error":{"message":"no \"%d\" {\\} 'é"}}`, random.IntN(1000)))
+	_, err = ledger.Append(ctx, tx, r)
 	return err
 }

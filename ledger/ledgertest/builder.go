@@ -43,7 +43,8 @@ func Enqueue(t testing.TB, db ledger.DB, k ledger.Key, args string) ledger.Enque
 }
 
 // Append appends events of these types, one after the other, to a task, which is enqueued
-// first if it does not exist, and returns the task after them.
+// first if it does not exist, and returns the task after them. What is scheduled or snoozed is
+// due in an hour.
 func Append(t testing.TB, db ledger.DB, k ledger.Key, types ...ledger.EventType) ledger.Task {
 	t.Helper()
 	task, err := ledger.Load(t.Context(), db, k)
@@ -56,7 +57,7 @@ func Append(t testing.TB, db ledger.DB, k ledger.Key, types ...ledger.EventType)
 			break
 		}
 		var e ledger.Event
-		e, err = ledger.Append(t.Context(), db, ledger.AppendRequest{Key: k, Expected: task.Version, Type: eventType})
+		e, err = ledger.Append(t.Context(), db, Request(k, task.Version, eventType))
 		if err == nil {
 			task, err = task.Apply(e)
 		}
@@ -65,6 +66,16 @@ func Append(t testing.TB, db ledger.DB, k ledger.Key, types ...ledger.EventType)
 		t.Fatalf("ledgertest: %v", err)
 	}
 	return task
+}
+
+// Request returns the append of an event of any type; one that needs a due time is due in an
+// hour.
+func Request(k ledger.Key, expected ledger.Version, eventType ledger.EventType) ledger.AppendRequest {
+	r := ledger.AppendRequest{Key: k, Expected: expected, Type: eventType}
+	if eventType == ledger.EventScheduled || eventType == ledger.EventSnoozed {
+		r.After = time.Hour
+	}
+	return r
 }
 
 // BackendPID returns the process id of the connection in the server. db must be a connection
