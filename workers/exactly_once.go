@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -28,47 +26,41 @@ func (k *kind) exactly(a *attempt) {
 		return
 	}
 	defer func() { <-p.handlerConns }()
-	tx, guard, err := a.openTx()
-	if err != nil {
-		k.logger.Warn("cannot begin a transaction", "biz_id", string(a.job.BizID), "error", err)
+	if err := a.connect(); err != nil {
+		k.logger.Warn("no connection for a transaction", "biz_id", string(a.job.BizID), "error", err)
 		k.settle(a.held, nakAfter(k.retryDelay(a.held)))
 		return
 	}
 	defer a.conn.Release() // a connection that is broken or in a transaction is closed by it
 
 	handlerErr := errGoexit // unless the handler returns
-	defer func() { k.endExactly(a, guard, handlerErr) }()
+	tx := &handlerTx{conn: a.conn.Conn(), guard: p.guardPrefix + strconv.FormatUint(p.guards.Add(1), 36)}
+	if d := k.config.Timeout; d > 0 {
+		// If the process hangs or is cut off, the server ends the transaction some time after the
+		// attempt would have timed out.
+		tx.idle = d + 2*maxAbandonAfter
+	}
+	defer func() { k.endExactly(a, tx, handlerErr) }()
 	a.begin()
-	handlerErr = a.call(handlerTx{tx})
+	tx.ctx = a.ctx
+	handlerErr = a.call(tx)
 }
 
-// openTx begins the handler's transaction in one round trip. The guard is a value that is gone
-// once the transaction has ended, see [ledger.AppendAndCommit]. If the process hangs or is cut
-// off, the server ends the transaction some time after the attempt would have timed out.
-func (a *attempt) openTx() (tx pgx.Tx, guard string, err error) {
+// connect takes a connection for the handler's transaction.
+func (a *attempt) connect() error {
 	p := a.kind.pool
 	ctx, cancel := context.WithTimeout(p.work, p.config.AckWait)
 	defer cancel()
 	conn, err := p.config.DB.Acquire(ctx)
 	if err != nil {
-		return nil, "", err
-	}
-	guard = p.guardPrefix + strconv.FormatUint(p.guards.Add(1), 36)
-	begin := "begin isolation level read committed; set local taskledger.attempt = '" + guard + "'"
-	if d := a.kind.config.Timeout; d > 0 {
-		begin += "; set local idle_in_transaction_session_timeout = " + strconv.FormatInt((d+2*maxAbandonAfter).Milliseconds(), 10)
-	}
-	tx, err = conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
-	if err != nil {
-		conn.Release()
-		return nil, "", err
+		return err
 	}
 	a.conn, a.socket = conn, conn.Conn().PgConn().Conn()
-	return tx, guard, nil
+	return nil
 }
 
 // endExactly commits what the handler did, or sees to it that nothing is left of it.
-func (k *kind) endExactly(a *attempt, guard string, err error) {
+func (k *kind) endExactly(a *attempt, tx *handlerTx, err error) {
 	cause, ok := a.end()
 	if !ok {
 		a.closeConn()
@@ -77,17 +69,20 @@ func (k *kind) endExactly(a *attempt, guard string, err error) {
 	k.hand.over(a.held)
 	ctx, cancel := k.pool.operation()
 	defer cancel()
-	conn := a.conn.Conn()
+	conn := tx.conn
+	if err == nil && !a.lost {
+		tx.open(ctx) // if the handler had no use for it
+	}
 	switch {
 	case conn.IsClosed():
 		if cause == nil && !refused(err) {
-			err = errors.Join(errConnectionLost, err)
+			err = errors.Join(errConnectionLost, tx.failed, err)
 		}
 	case err == nil && conn.PgConn().IsBusy():
 		err = errRowsOpen
 	case err == nil && !a.lost:
 		fault.Point(pointHandler)
-		_, err = ledger.AppendAndCommit(ctx, conn, a.request(ledger.EventSucceeded, a.succeeded()), guard)
+		_, err = ledger.AppendAndCommit(ctx, conn, a.request(ledger.EventSucceeded, a.succeeded()), tx.guard)
 		k.committed(a, err)
 		return
 	}
