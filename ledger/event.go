@@ -49,11 +49,11 @@ func DecodePayload(data, meta json.RawMessage) ([]byte, error) {
 	if len(meta) == 0 || len(data) == 0 {
 		return data, nil
 	}
-	m, err := ParseMeta(meta)
+	encoding, err := encodingOf(meta)
 	if err != nil {
 		return nil, err
 	}
-	switch m.Encoding {
+	switch encoding {
 	case "":
 		return data, nil
 	case EncodingBase64:
@@ -67,6 +67,19 @@ func DecodePayload(data, meta json.RawMessage) ([]byte, error) {
 		}
 		return payload, nil
 	default:
-		return nil, &CorruptError{What: "payload", Err: fmt.Errorf("unknown encoding %q", m.Encoding)}
+		return nil, &CorruptError{What: "payload", Err: fmt.Errorf("unknown encoding %q", encoding)}
 	}
+}
+
+// encodingOf reads the one member of meta that says what the data are. What the others hold is no
+// reason to withhold the payload.
+func encodingOf(meta json.RawMessage) (encoding string, err error) {
+	var members map[string]json.RawMessage
+	if err = json.Unmarshal(meta, &members); err == nil && members["encoding"] != nil {
+		err = json.Unmarshal(members["encoding"], &encoding)
+	}
+	if err != nil {
+		return "", &CorruptError{What: "meta: encoding", Err: err}
+	}
+	return encoding, nil
 }

@@ -19,14 +19,9 @@ import (
 )
 
 // ghost is a message in our form of an event that the ledger does not have.
-func ghost(t *testing.T, source string) *nats.Msg {
-	t.Helper()
-	m, err := stream.Encode(ledger.Event{Key: ledger.Key{Kind: "coupon.send", BizID: "ghost"}, Version: 1, Position: 1,
+func ghost(source string) *nats.Msg {
+	return stream.Encode(ledger.Event{Key: ledger.Key{Kind: "coupon.send", BizID: "ghost"}, Version: 1, Position: 1,
 		Type: ledger.EventEnqueued, RecordedAt: time.Now()}, nil, source, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
 }
 
 func (b *bundle) source() string {
@@ -41,14 +36,14 @@ func (b *bundle) source() string {
 func TestForeignWriter(t *testing.T) {
 	tests := []struct {
 		name    string
-		message func(*bundle, *testing.T) *nats.Msg
+		message func(*bundle) *nats.Msg
 		reason  string
 	}{
-		{"no-event-at-all", func(*bundle, *testing.T) *nats.Msg {
+		{"no-event-at-all", func(*bundle) *nats.Msg {
 			return &nats.Msg{Subject: "ledger.1.enqueued.coupon.send", Data: []byte("hello")}
 		}, "malformed"},
-		{"another-source", func(_ *bundle, t *testing.T) *nats.Msg { return ghost(t, stream.Source("another")) }, "source"},
-		{"an-event-we-lack", func(b *bundle, t *testing.T) *nats.Msg { return ghost(t, b.source()) }, "no such event"},
+		{"another-source", func(*bundle) *nats.Msg { return ghost(stream.Source("another")) }, "source"},
+		{"an-event-we-lack", func(b *bundle) *nats.Msg { return ghost(b.source()) }, "no such event"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -57,7 +52,7 @@ func TestForeignWriter(t *testing.T) {
 			r := b.relay()
 			b.enqueue("coupon.send", "order-", 10)
 			b.settle()
-			ack, err := b.js.PublishMsg(b.ctx(), test.message(b, t))
+			ack, err := b.js.PublishMsg(b.ctx(), test.message(b))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -219,10 +214,11 @@ func TestBodies(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	b.relay()
+	const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	key := ledger.Key{Kind: "coupon.send", BizID: "100% \"😀\"://1"}
 	binary := ledger.Key{Kind: "coupon.send", BizID: "binary"}
 	for k, e := range map[ledger.Key]ledger.Entry{
-		key:    {Key: key, Args: json.RawMessage(`{"b" : 1}`), Options: &ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: "00-a-b-01"}}},
+		key:    {Key: key, Args: json.RawMessage(`{"b" : 1}`), Options: &ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace}}},
 		binary: {Key: binary, Args: json.RawMessage("\x00\xff"), Options: &ledger.EnqueueOptions{Binary: true}},
 	} {
 		if _, err := ledger.EnqueueMany(b.ctx(), b.pool, []ledger.Entry{e}); err != nil {
@@ -242,7 +238,7 @@ func TestBodies(t *testing.T) {
 		if string(d.Payload) != body {
 			t.Errorf("body of %s %s is %q, want %q", d.ID(), d.Type, d.Payload, body)
 		}
-		if got := d.Traceparent; d.Key == key && d.Version == 1 && got != "00-a-b-01" {
+		if got := d.Traceparent; d.Key == key && d.Version == 1 && got != trace {
 			t.Errorf("traceparent of %s is %q", d.ID(), got)
 		}
 	}

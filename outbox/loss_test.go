@@ -201,10 +201,7 @@ func (b *bundle) republish(n int) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		m, err := stream.Encode(e, e.Data, stream.Source(installation), 7)
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		m := stream.Encode(e, e.Data, stream.Source(installation), 7)
 		if _, err := b.js.PublishMsg(b.ctx(), m); err != nil {
 			b.t.Fatal(err)
 		}

@@ -74,10 +74,7 @@ func (s *session) encode(e ledger.Event, body payloadSource) (message, error) {
 	if err != nil {
 		return message{event: e}, err
 	}
-	msg, err := stream.Encode(e, payload, s.source, s.mark.Generation)
-	if err != nil {
-		return message{event: e}, err
-	}
+	msg := stream.Encode(e, payload, s.source, s.mark.Generation)
 	stream.Enclose(msg, body.meta)
 	e.Data, e.Meta = nil, nil // only the key is needed from here on
 	return message{event: e, msg: msg, size: stream.Size(msg)}, nil

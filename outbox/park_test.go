@@ -60,6 +60,31 @@ func TestTooLargeForTheStream(t *testing.T) {
 	}
 }
 
+// A trace context or tags that nobody can read are the producer's loss and no reason to withhold
+// the task.
+func TestUnreadableMetaIsPublished(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	_, err := b.pool.Exec(b.ctx(), `
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data, meta)
+		values (1, 0, 0, 'enqueued', 'coupon.send', 'a', '{"n":1}', '{"traceparent":5,"tracestate":[],"tags":{}}'),
+		       (1, 0, 0, 'enqueued', 'coupon.send', 'b', '{"n":1}', '{"traceparent":"no trace"}')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.relay()
+	b.settle()
+	all := b.check()
+	if len(all) != 2 {
+		t.Fatalf("%d messages, want 2; parked: %v", len(all), b.parked())
+	}
+	for _, d := range all {
+		if d.Traceparent != "" || string(d.Payload) != `{"n":1}` {
+			t.Errorf("%s with traceparent %q and body %q", d.ID(), d.Traceparent, d.Payload)
+		}
+	}
+}
+
 // Stored bytes that are not what they should be do not stop the relay either.
 func TestUnreadableEvent(t *testing.T) {
 	t.Parallel()

@@ -99,11 +99,7 @@ func (b *bundle) backlog(round, n int) {
 	_, err := pgx.ForEachRow(rows, []any{(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
 		(*string)(&e.Type), &e.RecordedAt, (*string)(&e.BizID), &data}, func() error {
 		e.Kind = order.Name()
-		msg, err := stream.Encode(e, []byte(data), source, 1)
-		if err != nil {
-			return err
-		}
-		_, err = b.js.PublishMsgAsync(msg)
+		_, err := b.js.PublishMsgAsync(stream.Encode(e, []byte(data), source, 1))
 		return err
 	})
 	if err != nil {

@@ -209,11 +209,7 @@ func (b *bundle) send(ctx context.Context, e ledger.Event) error {
 	if err != nil {
 		return err
 	}
-	msg, err := stream.Encode(e, payload, source, int(b.generation.Load()))
-	if err != nil {
-		return err
-	}
-	_, err = b.js.PublishMsg(ctx, msg)
+	_, err = b.js.PublishMsg(ctx, stream.Encode(e, payload, source, int(b.generation.Load())))
 	return err
 }
 

@@ -171,8 +171,7 @@ func TestGhosts(t *testing.T) {
 	future := real
 	future.Version, future.Type = 2, ledger.EventReleased // a fail-over lost it
 	for i, ghost := range []ledger.Event{unknown, moved, future} {
-		msg := try(stream.Encode(ghost, real.Data, source, i+1))(t)
-		try(b.js.PublishMsg(b.context(), msg))(t)
+		try(b.js.PublishMsg(b.context(), stream.Encode(ghost, real.Data, source, i+1)))(t)
 	}
 	b.await("the ghosts to be refused", func() bool { return w.status().Ghosts == 3 })
 	b.await("the terminations", func() bool { return b.unanswered() == 0 })
@@ -307,11 +306,7 @@ func TestCrowd(t *testing.T) {
 				return
 			}
 			if e.Type.WakesWorkers() {
-				msg, err := stream.Encode(e, e.Data, source, 77)
-				if err == nil {
-					_, err = b.js.PublishMsg(b.context(), msg)
-				}
-				if err != nil {
+				if _, err := b.js.PublishMsg(b.context(), stream.Encode(e, e.Data, source, 77)); err != nil {
 					t.Error(err)
 				}
 			}

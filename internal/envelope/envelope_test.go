@@ -33,10 +33,7 @@ func throughDatabaseAndWire(t *testing.T, db ledger.DB, topic string, m *message
 	if err != nil {
 		t.Fatal(err)
 	}
-	msg, err := stream.Encode(history[0], payload, "taskledger/test", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	msg := stream.Encode(history[0], payload, "taskledger/test", 1)
 	stream.Enclose(msg, history[0].Meta)
 	got, err := stream.Decode(msg.Subject, msg.Header, msg.Data)
 	if err != nil {
@@ -116,10 +113,7 @@ func TestForeignEnvelope(t *testing.T) {
 			t.Fatal(meta)
 		}
 		e := ledger.Event{Key: ledger.Key{Kind: "k", BizID: "b"}, Version: 1, Type: ledger.EventEnqueued, RecordedAt: time.Now()}
-		msg, err := stream.Encode(e, nil, "taskledger/test", 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		msg := stream.Encode(e, nil, "taskledger/test", 1)
 		stream.Enclose(msg, []byte(meta))
 		if _, err := stream.Decode(msg.Subject, msg.Header, msg.Data); err != nil {
 			t.Errorf("%s: %v", meta, err)

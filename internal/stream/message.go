@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -39,9 +40,6 @@ const (
 
 	// timeLayout is RFC 3339 to the microsecond.
 	timeLayout = "2006-01-02T15:04:05.999999Z07:00"
-
-	// maxTraceparent bounds what is passed on; a valid one has 55 bytes.
-	maxTraceparent = 512
 )
 
 // ErrMalformed says that a message is none of ours.
@@ -79,13 +77,10 @@ func Source(installation string) string { return sourcePrefix + installation }
 
 // Encode returns the message for an event. The payload is its body: the event's data, or the
 // task's args if the event makes the task available, both decoded. source is [Source] of the
-// installation; generation counts the losses of the stream, from 1. It returns a
-// [*ledger.CorruptError] if the event's meta cannot be read; the message is for publishing once.
-func Encode(e ledger.Event, payload []byte, source string, generation int) (*nats.Msg, error) {
-	traceparent, err := traceparentOf(e)
-	if err != nil {
-		return nil, err
-	}
+// installation; generation counts the losses of the stream, from 1. The message is for
+// publishing once.
+func Encode(e ledger.Event, payload []byte, source string, generation int) *nats.Msg {
+	traceparent := traceparentOf(e)
 	// One string holds every value, and one slice every list of values: this runs for each
 	// event that passes.
 	var c cutter
@@ -133,7 +128,7 @@ func Encode(e ledger.Event, payload []byte, source string, generation int) (*nat
 	for i := range n {
 		header[names[i]] = values[i : i+1 : i+1]
 	}
-	return &nats.Msg{Subject: channel.of(text), Header: header, Data: payload}, nil
+	return &nats.Msg{Subject: channel.of(text), Header: header, Data: payload}
 }
 
 // Enclose adds to a message that carries args what stands beside them in the meta of the task's
@@ -169,22 +164,24 @@ func Size(m *nats.Msg) int64 {
 	return int64(n)
 }
 
-// traceparentOf returns what the producer left, if it can be passed on. A value far too long to
-// be a trace context is left out, so that it cannot keep the event from being published.
-func traceparentOf(e ledger.Event) (string, error) {
+// traceparentForm is that of W3C Trace Context, level 1 and 2: version, trace, parent, flags.
+var traceparentForm = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// traceparentOf returns the trace context that the producer left, "" if it is none: a trace that
+// breaks off is no reason to keep an event from being published.
+func traceparentOf(e ledger.Event) string {
 	if !bytes.Contains(e.Meta, []byte(headerTraceparent)) {
-		return "", nil
+		return ""
 	}
-	var meta struct {
-		Traceparent string `json:"traceparent"`
+	var meta map[string]json.RawMessage
+	if json.Unmarshal(e.Meta, &meta) != nil {
+		return ""
 	}
-	if err := json.Unmarshal(e.Meta, &meta); err != nil {
-		return "", &ledger.CorruptError{What: "meta", Err: err}
+	var traceparent string
+	if json.Unmarshal(meta[headerTraceparent], &traceparent) != nil || !traceparentForm.MatchString(traceparent) {
+		return ""
 	}
-	if len(meta.Traceparent) > maxTraceparent {
-		return "", nil
-	}
-	return meta.Traceparent, nil
+	return traceparent
 }
 
 // cutter remembers where values end in a text that is still being written.

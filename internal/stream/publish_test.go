@@ -73,10 +73,7 @@ func page(t testing.TB, first, n int) []*nats.Msg {
 	for i := range n {
 		e := sampleEvent()
 		e.Version = ledger.Version(first + i)
-		m, err := stream.Encode(e, []byte(`{"amount":5}`), stream.Source("i-1"), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := stream.Encode(e, []byte(`{"amount":5}`), stream.Source("i-1"), 1)
 		msgs[i] = m
 	}
 	return msgs
