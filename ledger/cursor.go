@@ -48,21 +48,35 @@ func newestCursor(ctx context.Context, db DB, reader string) (Cursor, error) {
 		}
 		return Cursor{}, explain("open cursor "+reader, err)
 	}
-	var c Cursor
+	c, found, err := readCursor(ctx, db, reader)
+	if err == nil && !found {
+		err = explain("open cursor "+reader, pgx.ErrNoRows)
+	}
+	return c, err
+}
+
+// readCursor reads the newest row of reader and reports whether there is one.
+func readCursor(ctx context.Context, db DB, reader string) (c Cursor, found bool, err error) {
 	var mark *string
 	var origin, here string
 	var physical bool
-	found, err := queryRow(ctx, db, cursorNewestSQL, []any{reader}, append(c.columns(&mark), &origin, &here, &physical)...)
+	found, err = queryRow(ctx, db, cursorNewestSQL, []any{reader}, append(c.columns(&mark), &origin, &here, &physical)...)
 	switch {
 	case err != nil:
-		return Cursor{}, explain("open cursor "+reader, err)
-	case !found:
-		return Cursor{}, explain("open cursor "+reader, pgx.ErrNoRows)
-	case origin != here && !physical:
-		return Cursor{}, &OriginError{Reader: reader, Found: origin, Want: here}
+		return Cursor{}, false, explain("read cursor "+reader, err)
+	case found && origin != here && !physical:
+		return Cursor{}, true, &OriginError{Reader: reader, Found: origin, Want: here}
 	}
 	c.setMark(mark)
-	return c, nil
+	return c, found, nil
+}
+
+// CheckOrigin returns an [*OriginError] if the cursor of reader was written in another database,
+// so that how far it has got means nothing here and [OpenFeed] would refuse it. A reader without
+// a cursor is fine. It changes nothing.
+func CheckOrigin(ctx context.Context, db DB, reader string) error {
+	_, _, err := readCursor(ctx, db, reader)
+	return err
 }
 
 // appendCursor appends row n+1. It returns [ErrSuperseded] if n is not the newest.

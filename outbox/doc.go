@@ -62,7 +62,8 @@
 // The relay is the only writer of the stream. A message there that it did not send means that
 // somebody else publishes, or that the database has forgotten what it once sent: it was
 // restored, or failed over with losses. Then the relay refuses to go on, with a
-// [*ForeignWriterError] that names the cure.
+// [*ForeignWriterError] that names the cure. Messages of its own whose events the last crash of
+// PostgreSQL has undone, where producers do not wait for the disk, are counted and logged.
 //
 // # A slow or full stream
 //

@@ -5,6 +5,8 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,8 +15,12 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-//go:embed sql/known.sql
-var knownSQL string
+var (
+	//go:embed sql/known.sql
+	knownSQL string
+	//go:embed sql/server_start.sql
+	serverStartSQL string
+)
 
 // gap is a run of sequences that were not acknowledged to this session.
 type gap struct{ from, to uint64 }
@@ -54,18 +60,33 @@ func (s *session) inspect(ctx context.Context, g gap) error {
 	return s.known(ctx, found)
 }
 
-// known makes sure that messages tell of events in this ledger, as they stand there.
+// known makes sure that messages tell of events in this ledger, as they stand there, or of ones
+// that a crash of the database has undone.
 func (s *session) known(ctx context.Context, messages map[uint64]stream.Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
+	ids, err := s.eventIDs(ctx, messages)
+	if err != nil {
+		return err
+	}
+	for seq, m := range messages {
+		if ids[m.Position] == m.ID() {
+			delete(messages, seq)
+		}
+	}
+	return s.undone(ctx, messages)
+}
+
+// eventIDs returns the ids of the events at the positions that messages tell of.
+func (s *session) eventIDs(ctx context.Context, messages map[uint64]stream.Message) (map[ledger.Position]string, error) {
 	var positions positionArray
 	for _, m := range messages {
 		positions.add(m.Position)
 	}
 	rows, err := s.relay.config.DB.Query(ctx, knownSQL, positions.String())
 	if err != nil {
-		return explain("look events up", err)
+		return nil, explain("look events up", err)
 	}
 	defer rows.Close()
 	ids := make(map[ledger.Position]string, len(messages))
@@ -75,18 +96,43 @@ func (s *session) known(ctx context.Context, messages map[uint64]stream.Message)
 		var version int32
 		var at time.Time
 		if err := rows.Scan(&position, &kind, &id, &version, &at); err != nil {
-			return explain("look events up", err)
+			return nil, explain("look events up", err)
 		}
 		e := ledger.Event{Key: ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}, Version: ledger.Version(version), RecordedAt: at}
 		ids[ledger.Position(position)] = e.ID()
 	}
-	if err := rows.Err(); err != nil {
-		return explain("look events up", err)
+	return ids, explain("look events up", rows.Err())
+}
+
+// maxUndone is how long before a crash a commit may have been made that the crash undoes: with
+// synchronous_commit off that is three times wal_writer_delay, of which PostgreSQL allows 10 s.
+const maxUndone = 30 * time.Second
+
+// undone tells what a crash has undone from what somebody else sent. A transaction that does not
+// wait for the disk (synchronous_commit off) is visible, and published, before it is safe. If the
+// server crashes in that moment, the event is gone and its message is not; workers and
+// subscribers know such a ghost by its ce-id. All of them were recorded in the last moments
+// before the server started anew. What was recorded since, or over a longer time, is not
+// explained by that: this is a copy of the database, or it was set back.
+func (s *session) undone(ctx context.Context, messages map[uint64]stream.Message) error {
+	if len(messages) == 0 {
+		return nil
 	}
-	for seq, m := range messages {
-		if ids[m.Position] != m.ID() {
+	var start time.Time
+	if err := s.relay.config.DB.QueryRow(ctx, serverStartSQL).Scan(&start); err != nil {
+		return explain("read when the server started", err)
+	}
+	for _, seq := range slices.Sorted(maps.Keys(messages)) {
+		m := messages[seq]
+		if s.ghosts == 0 {
+			s.oldest = m.RecordedAt
+		}
+		if m.RecordedAt.After(start) || m.RecordedAt.Sub(s.oldest).Abs() > maxUndone {
 			return &ForeignWriterError{Seq: seq, ID: m.ID(), Reason: "this ledger has no such event"}
 		}
+		s.ghosts++
 	}
+	s.relay.config.Observer.undone(len(messages))
+	s.relay.config.Logger.WarnContext(ctx, "a crash of the database has undone events that were published", "messages", len(messages))
 	return nil
 }

@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -19,9 +20,11 @@ import (
 )
 
 // ghost is a message in our form of an event that the ledger does not have.
-func ghost(source string) *nats.Msg {
+func ghost(source string) *nats.Msg { return ghostAt(source, time.Now()) }
+
+func ghostAt(source string, recorded time.Time) *nats.Msg {
 	return stream.Encode(ledger.Event{Key: ledger.Key{Kind: "coupon.send", BizID: "ghost"}, Version: 1, Position: 1,
-		Type: ledger.EventEnqueued, RecordedAt: time.Now()}, nil, source, 1)
+		Type: ledger.EventEnqueued, RecordedAt: recorded}, nil, source, 1)
 }
 
 func (b *bundle) source() string {
@@ -61,9 +64,13 @@ func TestForeignWriter(t *testing.T) {
 			if found.Seq != ack.Sequence || !strings.Contains(found.Reason, test.reason) || !strings.Contains(found.Error(), "delete the stream") {
 				t.Errorf("refused with %v, want message %d, a reason with %q and the cure", found, ack.Sequence, test.reason)
 			}
+			refusal := b.refusal("message " + fmt.Sprint(ack.Sequence))
 			again := refused[*outbox.ForeignWriterError](t, b.relay())
 			if again.Seq != ack.Sequence {
 				t.Errorf("another relay refuses with %v", again)
+			}
+			if since := b.refusal("delete the stream").NoteSince; !since.Equal(refusal.NoteSince) {
+				t.Errorf("it refuses since %s, and after another relay refused too since %s", refusal.NoteSince, since)
 			}
 			// The cure it names.
 			if err := b.js.DeleteStream(b.ctx(), stream.Name); err != nil {
@@ -74,8 +81,22 @@ func TestForeignWriter(t *testing.T) {
 			b.await("a new generation", func() bool { return b.generation() == 2 })
 			b.settle()
 			b.check()
+			b.await("the status is well", func() bool { return len(b.status().Degraded) == 0 })
 		})
 	}
+}
+
+// refusal is what the status tells after a relay refused: who, since when and why.
+func (b *bundle) refusal(why string) outbox.LeaseStatus {
+	b.t.Helper()
+	s := b.status()
+	if s.Relay == nil || !s.Relay.Refused || s.Relay.Alive || s.Relay.NoteSince.IsZero() || !strings.Contains(s.Relay.Note, why) {
+		b.t.Fatalf("the status does not tell of the refusal (%s): %+v", why, s.Relay)
+	}
+	if degraded := strings.Join(s.Degraded, "\n"); !strings.Contains(degraded, "the relay refuses to go on, since ") || !strings.Contains(degraded, why) {
+		b.t.Errorf("degraded %q, want that the relay refuses: %s", degraded, why)
+	}
+	return *s.Relay
 }
 
 // A copy of the database has the same installation id and may even have a usable cursor; its
@@ -97,6 +118,7 @@ func TestCopyOfTheDatabaseOnTheSameStream(t *testing.T) {
 
 	b.enqueue("coupon.send", "later-", 1)
 	found := refused[*outbox.ForeignWriterError](t, b.relay())
+	b.refusal("copied-0")
 	if !strings.HasPrefix(found.ID, "coupon.send/copied-0/1@") {
 		t.Errorf("refused because of %q", found.ID)
 	}
@@ -151,6 +173,7 @@ func TestStreamOfAnotherLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := refused[*outbox.ForeignStreamError](t, b.relay())
+	b.refusal("belongs to the ledger another")
 	if found.Found != "another" || !strings.Contains(found.Error(), "another NATS account") {
 		t.Errorf("refused with %v", found)
 	}
@@ -167,7 +190,12 @@ func TestRefusesACursorOfAnotherCluster(t *testing.T) {
 	if _, err := b.pool.Exec(b.ctx(), `update taskledger.cursor set origin = '1/1'`); err != nil {
 		t.Fatal(err)
 	}
+	// The status sees it before any relay does: nothing is known to be published.
+	if s := b.status(); s.Waiting != 10 || !strings.Contains(strings.Join(s.Degraded, "\n"), "comes from another database") {
+		t.Errorf("before a relay: %d waiting, degraded %q", s.Waiting, s.Degraded)
+	}
 	refused[*ledger.OriginError](t, b.relay())
+	b.refusal("comes from another database")
 }
 
 func TestRefusesADatabaseWithoutTheSchema(t *testing.T) {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -36,7 +36,7 @@ type lease struct {
 	ttl    time.Duration
 
 	mu   sync.Mutex
-	note string // for the status: what keeps the holder from working, "" for nothing
+	note *string // for the status: what keeps the holder from working, "" for nothing; nil: not known yet
 }
 
 func newLease(db *pgxpool.Pool, name string, ttl time.Duration) *lease {
@@ -52,45 +52,39 @@ func hostAndProcess() string {
 	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }
 
-// detail is what lease.detail holds.
-type detail struct {
-	Note string `json:"note"`
-}
-
-func (l *lease) detail() *string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.note == "" {
-		return nil
-	}
-	text, _ := json.Marshal(detail{Note: l.note}) // a string always encodes
-	s := string(text)
-	return &s
-}
-
-// remark sets what the next renewal tells the status.
+// remark sets what the next renewal tells the status. Until the first, what the relay before
+// said still counts.
 func (l *lease) remark(note string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.note = note
+	l.note = &note
+}
+
+func (l *lease) remarked() *string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.note
 }
 
 // take takes or renews the lease and reports whether it is ours.
 func (l *lease) take(ctx context.Context) (bool, error) {
 	var ours bool
-	err := l.db.QueryRow(ctx, leaseTakeSQL, l.holder, l.ttl.Milliseconds(), l.detail()).Scan(&ours)
+	err := l.db.QueryRow(ctx, leaseTakeSQL, l.holder, l.ttl.Milliseconds(), l.remarked()).Scan(&ours)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
 	return ours, explain("take the lease", err)
 }
 
-// await waits until the lease is ours.
-func (l *lease) await(ctx context.Context) error {
-	for {
+// await waits until the lease is ours; standby is called once if it is somebody else's.
+func (l *lease) await(ctx context.Context, standby func()) error {
+	for first := true; ; first = false {
 		ours, err := l.take(ctx)
 		if ours || err != nil {
 			return err
+		}
+		if first {
+			standby()
 		}
 		if err := pause(ctx, l.ttl/3); err != nil {
 			return err
@@ -114,10 +108,10 @@ func (l *lease) keep(ctx context.Context) error {
 	}
 }
 
-// yield lets another relay try at once what this one cannot do, and leaves word why.
+// yield lets another relay try at once what this one cannot or must not do, and leaves word why.
 func (l *lease) yield(ctx context.Context, why error) error {
 	l.remark(why.Error())
-	_, err := l.db.Exec(ctx, leaseYieldSQL, l.holder, *l.detail())
+	_, err := l.db.Exec(ctx, leaseYieldSQL, l.holder, why.Error(), strconv.FormatBool(refuses(why)))
 	return explain("yield the lease", err)
 }
 

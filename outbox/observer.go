@@ -10,6 +10,7 @@ type Observer struct {
 	Lost       func(reason string)   // the stream had lost messages; they are published again
 	Purged     func(sequence uint64) // everything below was acknowledged and is removed
 	Missed     func(events int)      // the feed's audit found events that it had skipped
+	Undone     func(messages int)    // messages of ours on the stream whose commits a crash of the database has undone
 	Leading    func(leading bool)    // this relay took the lease, or lost it
 	Failed     func(err error)       // something is away; the relay tries again
 }
@@ -53,6 +54,12 @@ func (o *Observer) purged(sequence uint64) {
 func (o *Observer) missed(n int) {
 	if o.Missed != nil {
 		o.Missed(n)
+	}
+}
+
+func (o *Observer) undone(n int) {
+	if o.Undone != nil && n > 0 {
+		o.Undone(n)
 	}
 }
 

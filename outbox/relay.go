@@ -54,6 +54,8 @@ const goodbye = 5 * time.Second
 // error only when it must not or cannot go on: [*ledger.OriginError], [*ForeignWriterError],
 // [*ForeignStreamError], or one that wraps [ledger.ErrNotMigrated] or, since a closed connection
 // to NATS stays closed, [nats.ErrConnectionClosed] and the reason, wrong credentials for one.
+// The error is left in the lease, where [ReadStatus] finds it. Once its cause is gone a new relay
+// goes on.
 func (r *Relay) Run(ctx context.Context) error {
 	publisher, err := stream.NewPublisher(r.config.NATS)
 	if err != nil {
@@ -69,10 +71,13 @@ func (r *Relay) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case refuses(err):
+		case refuses(err), errors.Is(err, nats.ErrConnectionClosed):
 			return fmt.Errorf("relay: %w", err)
-		case r.config.NATS.IsClosed():
-			return fmt.Errorf("relay: %w: %w", nats.ErrConnectionClosed, cmp.Or(r.config.NATS.LastError(), err))
+		case errors.Is(err, errLeaseLost):
+			r.config.Logger.InfoContext(ctx, "another relay has taken the lease")
+		default:
+			r.config.Observer.failed(err)
+			r.config.Logger.WarnContext(ctx, "relay cannot work; it tries again", "error", err)
 		}
 		if time.Since(began) > delay.longest() {
 			delay = backoff{}
@@ -83,7 +88,12 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 }
 
+// sayGoodbye gives the lease back if the relay was told to stop; else what it ended with stays
+// there to be read.
 func (r *Relay) sayGoodbye(ctx context.Context) {
+	if ctx.Err() == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 	defer cancel()
 	if err := r.lease.release(ctx); err != nil {
@@ -93,9 +103,9 @@ func (r *Relay) sayGoodbye(ctx context.Context) {
 
 // term waits for the lease and works until something is in the way. It returns an error always.
 func (r *Relay) term(ctx context.Context, publisher *stream.Publisher) error {
-	if err := r.lease.await(ctx); err != nil {
-		r.trouble(ctx, err)
-		return err
+	err := r.lease.await(ctx, func() { r.config.Logger.InfoContext(ctx, "another relay works; this one stands by") })
+	if err != nil {
+		return r.closed(err)
 	}
 	r.config.Logger.InfoContext(ctx, "relay has the lease", "holder", r.lease.holder)
 	r.config.Observer.leading(true)
@@ -110,23 +120,28 @@ func (r *Relay) term(ctx context.Context, publisher *stream.Publisher) error {
 			}
 		}
 	})
-	err := g.Wait()
-	if err != nil && ctx.Err() == nil && !errors.Is(err, errLeaseLost) {
-		r.trouble(ctx, err)
-		if err := r.lease.yield(ctx, err); err != nil {
-			r.config.Logger.WarnContext(ctx, "relay could not yield its lease", "error", err)
-		}
+	err = r.closed(g.Wait())
+	if ctx.Err() == nil && !errors.Is(err, errLeaseLost) {
+		r.leaveWord(ctx, err)
 	}
 	return err
 }
 
-// trouble tells that something is away.
-func (r *Relay) trouble(ctx context.Context, err error) {
-	if ctx.Err() != nil {
-		return
+// closed tells why the connection to NATS is closed for ever, if it is; else err.
+func (r *Relay) closed(err error) error {
+	if !r.config.NATS.IsClosed() {
+		return err
 	}
-	r.config.Observer.failed(err)
-	r.config.Logger.WarnContext(ctx, "relay cannot work; it tries again", "error", err)
+	return fmt.Errorf("%w: %w", nats.ErrConnectionClosed, cmp.Or(r.config.NATS.LastError(), err))
+}
+
+// leaveWord yields the lease, also when the relay is told to stop meanwhile.
+func (r *Relay) leaveWord(ctx context.Context, why error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	defer cancel()
+	if err := r.lease.yield(ctx, why); err != nil {
+		r.config.Logger.WarnContext(ctx, "relay could not yield its lease; it ends by itself", "error", err)
+	}
 }
 
 // errAgain ends a session that shall be followed by another at once.

@@ -42,6 +42,9 @@ type session struct {
 	infoAt time.Time
 	first  uint64 // of the stream, when it was last found to be in order
 	bytes  int64  // what the stream holds by our reckoning since the last look
+
+	ghosts int       // messages seen whose events a crash has undone
+	oldest time.Time // when the first of them was recorded
 }
 
 // session opens a session and runs it to its end.

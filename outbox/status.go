@@ -46,8 +46,10 @@ type LeaseStatus struct {
 	Holder     string    `json:"holder"`
 	Since      time.Time `json:"since"`
 	AliveUntil time.Time `json:"alive_until"`
-	Alive      bool      `json:"alive"`          // by the database's clock
-	Note       string    `json:"note,omitempty"` // what keeps it from working
+	Alive      bool      `json:"alive"`               // by the database's clock
+	Note       string    `json:"note,omitempty"`      // what keeps it from working
+	NoteSince  time.Time `json:"note_since,omitzero"` // since when it does
+	Refused    bool      `json:"refused"`             // it must not go on until a person has seen to the note
 }
 
 // StreamStatus is what the stream is like.
@@ -112,6 +114,13 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 	if err := s.readLease(ctx, db); err != nil {
 		return err
 	}
+	var origin *ledger.OriginError
+	switch err := ledger.CheckOrigin(ctx, db, reader); {
+	case errors.As(err, &origin) && (s.Relay == nil || !s.Relay.Refused): // it has not been told yet
+		s.degraded("%s", origin)
+	case err != nil && origin == nil:
+		return err
+	}
 	var text *string
 	if _, err := queryRow(ctx, db, cursorSQL, nil, &text); err != nil {
 		return explain("read the relay's cursor", err)
@@ -137,17 +146,23 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 
 func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
 	var l LeaseStatus
-	found, err := queryRow(ctx, db, leaseSQL, nil, &l.Holder, &l.Since, &l.AliveUntil, &l.Alive, &l.Note)
+	var noted *time.Time
+	found, err := queryRow(ctx, db, leaseSQL, nil, &l.Holder, &l.Since, &l.AliveUntil, &l.Alive, &l.Note, &noted, &l.Refused)
 	if err != nil {
 		return explain("read the relay's lease", err)
 	}
 	if found {
 		l.Since, l.AliveUntil = l.Since.UTC(), l.AliveUntil.UTC()
+		if noted != nil {
+			l.NoteSince = noted.UTC()
+		}
 		s.Relay = &l
 	}
 	switch {
 	case !found:
 		s.degraded("no relay is running")
+	case l.Refused:
+		s.degraded("the relay refuses to go on, since %s: %s", l.NoteSince.Format(time.RFC3339), l.Note)
 	case !l.Alive && l.Note != "":
 		s.degraded("no relay is working; the last one, %s, said: %s", l.Holder, l.Note)
 	case !l.Alive:

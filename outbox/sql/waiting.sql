@@ -1,15 +1,14 @@
 -- How many events the relay has not published yet, and how old the oldest of them is in
 -- milliseconds. The same set as the view taskledger.outbox, shaped so that the cost is that of
--- the events counted, however many lie behind.
+-- the events counted, however many lie behind. A cursor of another database says nothing about
+-- this one: then all events wait.
 -- $1 how many to count of each arm at most. Locks nothing.
 -- Indexes: (xid, position) for each xid that was under way at an edge of the window, (position)
 -- for the rest.
 with relay as materialized (
   select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position
-    from taskledger.cursor c
-   where c.reader = 'relay'
-   order by c.n desc
-   limit 1)
+    from (select n.*, n.xmin from taskledger.cursor n where n.reader = 'relay' order by n.n desc limit 1) c
+   where c.origin = taskledger.origin() or c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint)
 select count(*), coalesce(floor(extract(epoch from clock_timestamp() - min(w.recorded_at)) * 1000), 0)::bigint
   from (
    -- committed late: drawn before the window's lower edge

@@ -1,5 +1,6 @@
 -- How many committed events a reader has not dealt with, and the oldest of them.
--- $1 reader, $2 where counting ends. A reader without a cursor has dealt with none.
+-- $1 reader, $2 where counting ends. A reader without a cursor, or with one of another database,
+-- has dealt with none.
 --
 -- With no window open, everything visible in seen is done: what is left was drawn before seen by
 -- transactions then unfinished (late), or later (tail). Of an open window, everything up to
@@ -10,10 +11,8 @@
 -- look for xids.
 with newest as materialized (
   select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position
-    from taskledger.cursor c
-   where c.reader = $1::text
-   order by c.n desc
-   limit 1
+    from (select n.*, n.xmin from taskledger.cursor n where n.reader = $1::text order by n.n desc limit 1) c
+   where c.origin = taskledger.origin() or c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint
 ), waiting as (
   (select e.position, e.recorded_at
      from newest c

@@ -1,0 +1,131 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// A producer does not wait for the disk, its events are published, and PostgreSQL is killed before
+// they are safe: they never were. The relay counts their messages and goes on. Not parallel: the
+// crash point is the process's.
+func TestCrashUndoesWhatWasPublished(t *testing.T) {
+	server := ledgertest.Cluster(t, map[string]string{"wal_writer_delay": "10s"})
+	b := newBundleOn(t, openPool(t, server.URL(ledgertest.Database)), natsserver.Config{})
+	var undone, crashes atomic.Int64
+	var armed atomic.Bool
+	crashed := make(chan error, 1)
+	remove := fault.Set(outbox.FaultPublished, func() {
+		if armed.CompareAndSwap(true, false) {
+			crashes.Add(1)
+			crashed <- server.Kill()
+		}
+	})
+	defer remove()
+	b.relay(func(c *outbox.Config) {
+		c.LeaseTTL = 30 * time.Second // a renewal in between would make the commits safe
+		c.Observer = &outbox.Observer{Undone: func(n int) { undone.Add(int64(n)) }}
+	})
+	b.enqueue("coupon.send", "before-", 10)
+	b.settle()
+	// The WAL writer may come by at just that moment; not for ever.
+	var lost ledger.Key
+	for undone.Load() == 0 && crashes.Load() < 10 {
+		lost = ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprintf("undone-%d", crashes.Load()))}
+		armed.Store(true)
+		b.enqueueUnsafe(lost)
+		if err := <-crashed; err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.await("the database is back", func() bool {
+			_, err := b.pool.Exec(b.ctx(), "select")
+			return err == nil
+		})
+		b.enqueue("coupon.send", fmt.Sprintf("after-%d-", crashes.Load()), 10)
+		b.settle()
+	}
+	if undone.Load() == 0 {
+		t.Errorf("no message was told to be undone after %d crashes", crashes.Load())
+	}
+	if _, err := ledger.Load(t.Context(), b.pool, lost); !errors.Is(err, ledger.ErrUnknownTask) {
+		t.Errorf("%s: %v, want that the crash has undone it", lost, err)
+	}
+	// The key is free, and its new event is not taken for the old one.
+	b.enqueueUnsafe(lost)
+	b.settle()
+	onStream := make(map[string]bool)
+	for _, d := range b.deliveries() {
+		onStream[d.ID()] = true
+	}
+	for e, err := range ledger.Read(t.Context(), b.pool, 0, 1<<30) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !onStream[e.ID()] {
+			t.Errorf("%s is not on the stream", e.ID())
+		}
+	}
+	if got := b.generation(); got != 1 {
+		t.Errorf("generation %d, want 1: a crash was taken for a loss", got)
+	}
+}
+
+// enqueueUnsafe enqueues a task in a transaction that does not wait for the disk.
+func (b *bundle) enqueueUnsafe(key ledger.Key) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "set local synchronous_commit to off"); err != nil {
+			return err
+		}
+		_, err := ledger.Enqueue(ctx, tx, key, nil, nil)
+		return err
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// What the server's start does not explain is somebody else's, though it is of our own source.
+func TestWhatNoCrashExplains(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay()
+	b.enqueue("coupon.send", "order-", 1)
+	b.settle()
+	r.end()
+	first := ghostAt(b.source(), time.Now().Add(-time.Hour))
+	second := ghostAt(b.source(), time.Now().Add(-2*time.Hour))
+	if _, err := b.js.PublishMsg(b.ctx(), first); err != nil {
+		t.Fatal(err)
+	}
+	var undone atomic.Int64
+	r = b.relay(func(c *outbox.Config) { c.Observer = &outbox.Observer{Undone: func(n int) { undone.Add(int64(n)) }} })
+	b.enqueue("coupon.send", "later-", 1)
+	b.settle()
+	if undone.Load() != 1 {
+		t.Errorf("%d messages were told to be undone, want 1", undone.Load())
+	}
+	ack, err := b.js.PublishMsg(b.ctx(), second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := refused[*outbox.ForeignWriterError](t, r); found.Seq != ack.Sequence {
+		t.Errorf("refused with %v, want message %d", found, ack.Sequence)
+	}
+}
