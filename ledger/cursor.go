@@ -21,6 +21,10 @@ var (
 	cursorListSQL string
 	//go:embed sql/cursor_thin.sql
 	cursorThinSQL string
+	//go:embed sql/incarnation.sql
+	incarnationSQL string
+	//go:embed sql/crashed.sql
+	crashedSQL string
 )
 
 // Cursor is one row of taskledger.cursor: how far a reader had got at some time. Rows are only
@@ -30,7 +34,8 @@ type Cursor struct {
 	Mark       json.RawMessage // the reader's own note, given to Page.Advance
 	RecordedAt time.Time
 
-	place place
+	place       place
+	incarnation string // of the database, when the row was read as the newest
 }
 
 func (c *Cursor) columns(mark **string) []any {
@@ -39,8 +44,8 @@ func (c *Cursor) columns(mark **string) []any {
 		mark, &c.RecordedAt}
 }
 
-// newestCursor returns where reader stands, making its first row if it has none. It returns an
-// [*OriginError] if the row was written in another database, whose xids mean nothing here.
+// newestCursor returns where reader stands, making its first row if it has none. It returns an [*OriginError] if the row was written
+// in another database, whose xids mean nothing here.
 func newestCursor(ctx context.Context, db DB, reader string) (Cursor, error) {
 	if _, err := db.Exec(ctx, cursorFirstSQL, reader); err != nil {
 		if isReadOnly(err) {
@@ -49,6 +54,12 @@ func newestCursor(ctx context.Context, db DB, reader string) (Cursor, error) {
 		return Cursor{}, explain("open cursor "+reader, err)
 	}
 	c, found, err := readCursor(ctx, db, reader)
+	if err == nil && c.incarnation == "" {
+		if _, err := db.Exec(ctx, incarnationSQL); err != nil {
+			return Cursor{}, explain("open cursor "+reader, err)
+		}
+		c, found, err = readCursor(ctx, db, reader) // again: the row must be one that this incarnation has
+	}
 	if err == nil && !found {
 		err = explain("open cursor "+reader, pgx.ErrNoRows)
 	}
@@ -60,7 +71,7 @@ func readCursor(ctx context.Context, db DB, reader string) (c Cursor, found bool
 	var mark *string
 	var origin, here string
 	var physical bool
-	found, err = queryRow(ctx, db, cursorNewestSQL, []any{reader}, append(c.columns(&mark), &origin, &here, &physical)...)
+	found, err = queryRow(ctx, db, cursorNewestSQL, []any{reader}, append(c.columns(&mark), &origin, &here, &physical, &c.incarnation)...)
 	switch {
 	case err != nil:
 		return Cursor{}, false, explain("read cursor "+reader, err)
@@ -79,20 +90,29 @@ func CheckOrigin(ctx context.Context, db DB, reader string) error {
 	return err
 }
 
-// appendCursor appends row n+1. It returns [ErrSuperseded] if n is not the newest.
-func appendCursor(ctx context.Context, db DB, reader string, n int64, p place, mark json.RawMessage) error {
+// appendCursor appends row n+1. It returns [ErrSuperseded] if n is not the newest, [ErrCrashed]
+// if the database's incarnation is another by now.
+func appendCursor(ctx context.Context, db DB, reader string, n int64, p place, mark json.RawMessage, incarnation string) error {
 	var added int64
 	found, err := queryRow(ctx, db, cursorAppendSQL, []any{
 		reader, n, p.seen.snapshot, int64(p.seen.top), p.seen.bound,
-		p.until.snapshot, int64(p.until.top), p.until.bound, int64(p.after), nullable(mark),
+		p.until.snapshot, int64(p.until.top), p.until.bound, int64(p.after), nullable(mark), incarnation,
 	}, &added)
-	if err != nil {
-		return explain("advance cursor "+reader, err)
+	if err == nil && !found {
+		err = whyNotAdvanced(ctx, db, incarnation)
 	}
-	if !found {
-		return explain("advance cursor "+reader, ErrSuperseded)
+	return explain("advance cursor "+reader, err)
+}
+
+func whyNotAdvanced(ctx context.Context, db DB, incarnation string) error {
+	var crashed bool
+	if _, err := queryRow(ctx, db, crashedSQL, []any{incarnation}, &crashed); err != nil {
+		return err
 	}
-	return nil
+	if crashed {
+		return ErrCrashed
+	}
+	return ErrSuperseded
 }
 
 // listCursors returns the rows of reader with n below before, newest first.

@@ -27,6 +27,10 @@ var (
 	ErrUnsupported = errors.New("not supported by this version")
 	// ErrSuperseded: another reader of the same name went on; this one must stop.
 	ErrSuperseded = errors.New("superseded: another reader has advanced the cursor")
+	// ErrCrashed: the database crashed or failed over since the feed was opened, and may give out
+	// again transaction ids and positions that the feed has passed. Open the feed anew: it goes
+	// on from its cursor.
+	ErrCrashed = errors.New("the database crashed since the feed was opened: open the feed anew")
 	// ErrNotPrimary: a feed was opened on a standby, whose snapshots it cannot use.
 	ErrNotPrimary = errors.New("the database is a standby: connect to the primary")
 	// ErrTransactionEnded: the transaction that should have been committed was ended by somebody

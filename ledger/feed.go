@@ -78,6 +78,8 @@ type Feed struct {
 
 	windowSQL, pageSQL string // replaced by mutants in tests
 
+	incarnation string // of the database, in which place was reached
+
 	place  place // up to where pages were handed out
 	n      int64 // cursor row that the next page's Advance expects to be the newest
 	newest Cursor
@@ -114,6 +116,7 @@ func OpenFeed(ctx context.Context, db DB, reader string, o *FeedOptions) (*Feed,
 	if err != nil {
 		return nil, err
 	}
+	f.incarnation = newest.incarnation
 	f.goTo(newest)
 	return f, nil
 }
@@ -137,10 +140,10 @@ func (f *Feed) Cursors(ctx context.Context, before int64, limit int) ([]Cursor, 
 
 // Next waits for events and returns the next page of them; it never returns an empty one.
 // It may be called again before the page is advanced, to read ahead. After an error of the
-// database open the feed anew: a server that crashed may give out again the transaction ids and
-// positions that this feed has already passed.
+// database it may be called again, too.
 //
-// Errors: that of ctx; [ErrNotPrimary]; whatever the database says.
+// Errors: that of ctx; [ErrNotPrimary]; [ErrCrashed], after which the feed must be opened anew;
+// whatever the database says.
 func (f *Feed) Next(ctx context.Context) (Page, error) {
 	for {
 		if !f.place.open() {
@@ -204,7 +207,7 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 		if page, ok, err := f.pageOfMissed(ctx); ok || err != nil {
 			return page, ok, err
 		}
-		until, changed, err := openWindow(ctx, f.db, f.windowSQL, f.place.seen)
+		until, changed, err := openWindow(ctx, f.db, f.windowSQL, f.place.seen, f.incarnation)
 		if err != nil || !changed {
 			return Page{}, false, err
 		}
@@ -231,7 +234,7 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 
 // hand makes a page of events, to be advanced to the place reached.
 func (f *Feed) hand(events []Event) Page {
-	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, place: f.place}
+	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, place: f.place, incarnation: f.incarnation}
 	f.n++
 	return page
 }
@@ -254,44 +257,16 @@ func (f *Feed) pageOfMissed(ctx context.Context) (Page, bool, error) {
 
 // Rewind makes the feed stand where it stood at an earlier cursor row, by appending a row; what
 // was read since is read again. Pages not yet advanced can no longer be. Returns
-// [ErrSuperseded] if another reader went on in the meantime.
+// [ErrSuperseded] if another reader went on in the meantime, [ErrCrashed] as Next does.
 func (f *Feed) Rewind(ctx context.Context, to Cursor, mark json.RawMessage) error {
 	newest, err := newestCursor(ctx, f.db, f.reader)
 	if err != nil {
 		return err
 	}
-	if err := appendCursor(ctx, f.db, f.reader, newest.N, to.place, mark); err != nil {
+	if err := appendCursor(ctx, f.db, f.reader, newest.N, to.place, mark, f.incarnation); err != nil {
 		return err
 	}
 	to.N, to.Mark = newest.N+1, mark
 	f.goTo(to)
 	return nil
 }
-
-// Page is a run of events from a feed, and the place after them.
-type Page struct {
-	Events []Event
-
-	db     DB
-	reader string
-	n      int64
-	place  place
-}
-
-// Advance records that this page was dealt with: it appends the cursor row that stands behind
-// it. mark is the reader's own note, nil for none. For a projection, db is the transaction that
-// wrote its tables, so that both move or neither; nil db is the feed's own, at once.
-// Pages are advanced in the order they were read; the pages of one reader form a chain, so
-// leaving one out makes the next fail.
-//
-// It returns [ErrSuperseded] if another reader of this name went on: roll back, stop, and
-// change nothing.
-func (p Page) Advance(ctx context.Context, db DB, mark json.RawMessage) error {
-	if db == nil {
-		db = p.db
-	}
-	return appendCursor(ctx, db, p.reader, p.n, p.place, mark)
-}
-
-// Last reports whether this page was the last of what was visible when its window was opened.
-func (p Page) Last() bool { return !p.place.open() }

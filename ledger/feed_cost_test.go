@@ -95,10 +95,10 @@ func TestFeedPageCostDoesNotGrow(t *testing.T) {
 func edgeNow(f *feedFixture) []any {
 	f.t.Helper()
 	var standby, hasXID bool
-	var until string
+	var incarnation, until string
 	var top int64
 	var bound *string
-	err := f.pool.QueryRow(f.ctx, ledger.WindowSQL, "3:3:", int64(-1), "3").Scan(&standby, &hasXID, &until, &top, &bound)
+	err := f.pool.QueryRow(f.ctx, ledger.WindowSQL, "3:3:", int64(-1), "3").Scan(&standby, &hasXID, &incarnation, &until, &top, &bound)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -25,5 +25,8 @@ func (f *Feed) WindowArgs() []any {
 // AppendArgs are the arguments with which a page would append its cursor row.
 func (p Page) AppendArgs() []any {
 	return []any{p.reader, p.n, p.place.seen.snapshot, int64(p.place.seen.top), p.place.seen.bound,
-		p.place.until.snapshot, int64(p.place.until.top), p.place.until.bound, int64(p.place.after), nil}
+		p.place.until.snapshot, int64(p.place.until.top), p.place.until.bound, int64(p.place.after), nil, p.incarnation}
 }
+
+// Incarnation of the database that the feed was opened in.
+func (f *Feed) Incarnation() string { return f.incarnation }

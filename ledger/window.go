@@ -36,19 +36,22 @@ func (p place) finished() place { return place{seen: p.until} }
 
 var errHasXID = errors.New("a window cannot be opened in a transaction that has written")
 
-// openWindow opens the window that follows seen. It reports false if nothing can have become
-// visible since.
-func openWindow(ctx context.Context, db DB, sql string, seen edge) (until edge, changed bool, err error) {
+// openWindow opens the window that follows seen, which was taken in the given incarnation of the
+// database. It reports false if nothing can have become visible since.
+func openWindow(ctx context.Context, db DB, sql string, seen edge, incarnation string) (until edge, changed bool, err error) {
 	var standby, hasXID bool
+	var now string
 	var top int64
 	var bound *string
 	_, err = queryRow(ctx, db, sql, []any{seen.snapshot, int64(seen.top), seen.bound},
-		&standby, &hasXID, &until.snapshot, &top, &bound)
+		&standby, &hasXID, &now, &until.snapshot, &top, &bound)
 	switch {
 	case err != nil:
 		return edge{}, false, err
 	case standby:
 		return edge{}, false, ErrNotPrimary
+	case now != incarnation:
+		return edge{}, false, ErrCrashed
 	case hasXID:
 		return edge{}, false, errHasXID
 	case bound == nil:

@@ -49,6 +49,29 @@ return (select c.system_identifier::text from pg_control_system() c)
   || '/' || (select d.oid::text from pg_database d where d.datname = current_database());
 -- +goose StatementEnd
 
+-- One row, in a table that crash recovery empties (so do the promotion of a standby and the copy
+-- of a data directory, and an orderly restart does not). A crash may forget the newest xids and
+-- positions, and give them out again: a feed that has them in memory would take what comes then
+-- for seen. It compares this id and begins anew from its cursor row, which survived only together
+-- with what it covers.
+create unlogged table taskledger.incarnation (
+  id  uuid not null default gen_random_uuid(),
+  one boolean primary key default true check (one));
+
+-- The id of the present incarnation; null after a crash, until a feed is opened, and on a standby.
+-- plpgsql, so that a standby, which knows no unlogged tables, does not look for it.
+-- +goose StatementBegin
+create function taskledger.incarnation() returns text
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  if pg_is_in_recovery() then
+    return null;
+  end if;
+  return (select i.id::text from taskledger.incarnation i);
+end
+$$;
+-- +goose StatementEnd
+
 -- The xids that a window must look at one by one: those running when its lower snapshot was
 -- taken, and those handed out between that snapshot and its bound. (xmax of a snapshot is the
 -- latest completed xid + 1, so running transactions may lie above it.)

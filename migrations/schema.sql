@@ -244,6 +244,18 @@ begin
 end
 $$;
 
+CREATE FUNCTION taskledger.incarnation() RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if pg_is_in_recovery() then
+    return null;
+  end if;
+  return (select i.id::text from taskledger.incarnation i);
+end
+$$;
+
 CREATE FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) RETURNS SETOF xid8
     LANGUAGE plpgsql IMMUTABLE ROWS 20 PARALLEL SAFE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -319,6 +331,12 @@ ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDE
     NO MINVALUE
     NO MAXVALUE
     CACHE 1
+);
+
+CREATE UNLOGGED TABLE taskledger.incarnation (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    one boolean DEFAULT true NOT NULL,
+    CONSTRAINT incarnation_one_check CHECK (one)
 );
 
 CREATE TABLE taskledger.lease (
@@ -450,6 +468,9 @@ ALTER TABLE ONLY taskledger.event
 
 ALTER TABLE ONLY taskledger.event
     ADD CONSTRAINT event_position_key UNIQUE ("position");
+
+ALTER TABLE ONLY taskledger.incarnation
+    ADD CONSTRAINT incarnation_pkey PRIMARY KEY (one);
 
 ALTER TABLE ONLY taskledger.lease
     ADD CONSTRAINT lease_pkey PRIMARY KEY (name);

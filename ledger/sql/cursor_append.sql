@@ -1,7 +1,8 @@
 -- Appends cursor row $2 + 1 of a reader, if row $2 is the newest: compare-and-set, and a reader
 -- that fell behind inserts nothing even where its successors have been thinned away.
 -- $1 reader, $2 n, $3 seen, $4 seen_top, $5 seen_bound, $6 until or '', $7 top, $8 bound,
--- $9 after_position, $10 mark (JSON text or null).
+-- $9 after_position, $10 mark (JSON text or null), $11 the incarnation in which the page was read:
+-- what was read before a crash moves nothing after it.
 -- Locks row $2 against deletion; waits for a concurrent insert of the same n.
 insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, origin, mark)
 select newest.reader, newest.n + 1, $3::text::pg_snapshot, $4::bigint, $5::text::xid8,
@@ -13,6 +14,6 @@ select newest.reader, newest.n + 1, $3::text::pg_snapshot, $4::bigint, $5::text:
     order by c.n desc
     limit 1
       for key share) newest
- where newest.n = $2::bigint
+ where newest.n = $2::bigint and taskledger.incarnation() = $11::text
     on conflict do nothing
 returning n

@@ -1,10 +1,12 @@
 -- Where a reader stands, and whether that row was written in this very database.
 -- A physical copy of the row (pg_upgrade, a promoted standby) has the xmin it was written
--- with; one restored from a dump does not.
+-- with; one restored from a dump does not. And the incarnation of the database, '' if it has none
+-- yet.
 -- $1 reader. Locks nothing. Index: primary key, backwards.
 select c.n, c.seen::text, c.seen_top, c.seen_bound::text, coalesce(c.until::text, ''), coalesce(c.top, 0),
        coalesce(c.bound::text, ''), c.after_position, c.mark::text, c.recorded_at,
-       c.origin, taskledger.origin(), c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint
+       c.origin, taskledger.origin(), c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint,
+       coalesce(taskledger.incarnation(), '')
   from taskledger.cursor c
  where c.reader = $1::text
  order by c.n desc

@@ -1,5 +1,6 @@
 -- Opens a window: what is visible now and was not in $1. Three facts, in this order:
 -- until, the snapshot; top, the last position drawn; bound, an xid newer than both.
+-- And the incarnation of the database: in another one the arguments mean nothing.
 -- Bound is null if nothing can have become visible, so that an idle poll draws no xid.
 -- $1 seen (pg_snapshot), $2 seen_top, $3 seen_bound (xid8) of the window before.
 -- The caller refuses where is_standby (its snapshot names no running transactions) or
@@ -15,7 +16,7 @@ with now as materialized (
          coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0) as top
     from now
 )
-select d.is_standby, d.has_xid, d.until::text, d.top,
+select d.is_standby, d.has_xid, coalesce(taskledger.incarnation(), ''), d.until::text, d.top,
        case
          when d.is_standby or d.has_xid then null
          when d.top > $2::bigint

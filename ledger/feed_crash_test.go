@@ -1,0 +1,226 @@
+package ledger_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// A crash of the database takes back what nobody was promised: commits that did not wait for the
+// disk, and the xids and positions of unfinished transactions. It gives them out again. A feed
+// that was held over the crash refuses, and so do its pages; a mutant that does not look takes
+// the new events for seen.
+func TestFeedHeldOverACrash(t *testing.T) {
+	for _, crash := range []struct {
+		name string
+		play func(*crashFixture)
+	}{
+		{"the server is killed", (*crashFixture).killServer},
+		{"a backend is killed", (*crashFixture).killBackend}, // the same server goes on, after a recovery
+	} {
+		for _, forgotten := range []struct {
+			name string
+			play func(*crashFixture, ...string)
+			page bool // it could be read before the crash
+		}{
+			{"commits without the disk", (*crashFixture).enqueueAsynchronously, true},
+			{"an open transaction", (*crashFixture).enqueueOpen, false},
+		} {
+			t.Run(crash.name+"/"+forgotten.name, func(t *testing.T) {
+				t.Parallel()
+				for range 5 { // the server may have written its log just before the crash
+					if playCrash(t, crash.play, forgotten.play, forgotten.page) {
+						return
+					}
+				}
+				t.Error("no crash made the database give out a position again")
+			})
+		}
+	}
+}
+
+// playCrash holds a feed, a page of it if there can be one, and a mutant of the feed over a
+// crash, and checks what they do then. It reports whether the database forgot what they had seen.
+func playCrash(t *testing.T, crash func(*crashFixture), forgotten func(*crashFixture, ...string), readable bool) bool {
+	t.Helper()
+	f := newCrashFixture(t)
+	feed, mutant := f.open(f.pool, nil), f.open(f.pool, nil)
+	mutant.Mutate(replace(t, ledger.WindowSQL, "coalesce(taskledger.incarnation(), '')", "'"+feed.Incarnation()+"'"), "")
+	f.enqueue(f.pool, numbered("durable", drawnAtOnce)...)
+	f.drain(feed)
+	f.poll(mutant)
+
+	f.makeRoom()
+	forgotten(f, numbered("forgotten", 5)...)
+	page, ok, err := feed.Poll(f.ctx)
+	if err != nil || ok != readable {
+		t.Fatal(ok, err)
+	}
+	f.poll(mutant)
+	crash(f)
+	after := numbered("after", 20)
+	f.enqueue(f.pool, after...)
+	for e, err := range ledger.Read(f.ctx, f.pool, drawnAtOnce, 1) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.BizID != "after 0" || e.Position > drawnAtOnce+5 {
+			return false
+		}
+	}
+
+	if readable {
+		if err := page.Advance(f.ctx, nil, nil); !errors.Is(err, ledger.ErrCrashed) {
+			t.Errorf("Advance of a page read before the crash: %v, want ErrCrashed", err)
+		}
+	}
+	if _, _, err := feed.Poll(f.ctx); !errors.Is(err, ledger.ErrCrashed) {
+		t.Errorf("Poll after the crash: %v, want ErrCrashed", err)
+	}
+	if err := feed.Rewind(f.ctx, feed.Cursor(), nil); !errors.Is(err, ledger.ErrCrashed) {
+		t.Errorf("Rewind after the crash: %v, want ErrCrashed", err)
+	}
+	if got := f.poll(mutant); slices.Equal(got, after) {
+		t.Error("the mutant lost nothing: this proves nothing")
+	}
+	if diff := cmp.Diff(after, f.drain(f.open(f.pool, nil))); diff != "" {
+		t.Errorf("the feed opened anew delivered (-want +got):\n%s", diff)
+	}
+	return true
+}
+
+// An orderly restart forgets nothing, so a feed may be held over it.
+func TestFeedHeldOverARestart(t *testing.T) {
+	t.Parallel()
+	f := newCrashFixture(t)
+	feed := f.open(f.pool, nil)
+	f.enqueueAsynchronously("before")
+	page, ok, err := feed.Poll(f.ctx)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if err := f.server.Restart(f.ctx); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitServer()
+	f.enqueue(f.pool, "after")
+	if err := page.Advance(f.ctx, nil, nil); err != nil {
+		t.Errorf("Advance over a restart: %v", err)
+	}
+	if diff := cmp.Diff([]string{"after"}, f.drain(feed)); diff != "" {
+		t.Errorf("after the restart (-want +got):\n%s", diff)
+	}
+}
+
+// drawnAtOnce positions are covered by the first entry of the sequence in the log. The one after
+// them makes the next entry, which a crash may forget.
+const drawnAtOnce = 33
+
+// crashFixture is a server that does not write the last page of its log, unless it is full or
+// somebody's commit asks for it.
+type crashFixture struct{ *feedFixture }
+
+func newCrashFixture(t *testing.T) *crashFixture {
+	t.Helper()
+	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "wal_writer_delay": "10s", "bgwriter_lru_maxpages": "0"})
+	f := &crashFixture{&feedFixture{t: t, ctx: t.Context(), server: server}}
+	f.pool = f.connect(ledgertest.Database)
+	return f
+}
+
+// makeRoom fills the present page of the log if its end is near.
+func (f *crashFixture) makeRoom() {
+	f.t.Helper()
+	f.exec(f.pool, `
+		select pg_logical_emit_message(true, '', repeat('x', 4000)) from pg_current_wal_insert_lsn() as lsn
+		 where (lsn - '0/0') % 8192 > 4000`)
+}
+
+func numbered(name string, n int) []string {
+	var ids []string
+	for i := range n {
+		ids = append(ids, fmt.Sprintf("%s %d", name, i))
+	}
+	return ids
+}
+
+func (f *crashFixture) enqueueAsynchronously(ids ...string) {
+	f.t.Helper()
+	tx := f.begin()
+	f.exec(tx, "set local synchronous_commit to off")
+	f.enqueue(tx, ids...)
+	f.commit(tx)
+}
+
+func (f *crashFixture) enqueueOpen(ids ...string) {
+	f.t.Helper()
+	f.enqueue(f.begin(), ids...)
+}
+
+// poll reads what there is without moving the cursor.
+func (f *crashFixture) poll(feed *ledger.Feed) []string {
+	f.t.Helper()
+	ids := []string{}
+	for empty := 0; empty < 2; {
+		page, ok, err := feed.Poll(f.ctx)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if !ok {
+			empty++
+		}
+		for _, e := range page.Events {
+			ids = append(ids, string(e.BizID))
+		}
+	}
+	return ids
+}
+
+func (f *crashFixture) killServer() {
+	f.t.Helper()
+	if err := f.server.Kill(); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := f.server.Restart(f.ctx); err != nil {
+		f.t.Fatal(err)
+	}
+	f.awaitServer()
+}
+
+// killBackend kills one backend. The postmaster then ends the others, the bystander among them.
+func (f *crashFixture) killBackend() {
+	f.t.Helper()
+	var conns [2]*pgxpool.Conn
+	for i := range conns {
+		conn, err := f.pool.Acquire(f.ctx)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		defer conn.Release()
+		conns[i] = conn
+	}
+	backend, err := os.FindProcess(ledgertest.BackendPID(f.t, conns[0].Conn()))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := backend.Kill(); err != nil {
+		f.t.Fatal(err)
+	}
+	await(f.t, "the end of the bystander", func() bool { return conns[1].Ping(f.ctx) != nil })
+	f.awaitServer()
+}
+
+// awaitServer waits until the server takes statements, on connections made since.
+func (f *crashFixture) awaitServer() {
+	f.t.Helper()
+	f.pool.Reset()
+	await(f.t, "the server to recover", func() bool { return f.pool.Ping(f.ctx) == nil })
+}

@@ -1,0 +1,36 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+)
+
+// Page is a run of events from a feed, and the place after them.
+type Page struct {
+	Events []Event
+
+	db     DB
+	reader string
+	n      int64
+	place  place
+
+	incarnation string // of the database, when the page was read
+}
+
+// Advance records that this page was dealt with: it appends the cursor row that stands behind
+// it. mark is the reader's own note, nil for none. For a projection, db is the transaction that
+// wrote its tables, so that both move or neither; nil db is the feed's own, at once.
+// Pages are advanced in the order they were read; the pages of one reader form a chain, so
+// leaving one out makes the next fail.
+//
+// It returns [ErrSuperseded] if another reader of this name went on: roll back, stop, and
+// change nothing. And [ErrCrashed] if the database crashed after the page was read.
+func (p Page) Advance(ctx context.Context, db DB, mark json.RawMessage) error {
+	if db == nil {
+		db = p.db
+	}
+	return appendCursor(ctx, db, p.reader, p.n, p.place, mark, p.incarnation)
+}
+
+// Last reports whether this page was the last of what was visible when its window was opened.
+func (p Page) Last() bool { return !p.place.open() }
