@@ -421,6 +421,37 @@ CREATE TABLE taskledger.parked (
     parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
+CREATE TABLE taskledger.schedule (
+    name text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL COLLATE pg_catalog."C",
+    args json,
+    cron text,
+    zone text,
+    every_ms bigint,
+    anchor timestamp with time zone,
+    after_ms bigint,
+    missed text NOT NULL,
+    missed_limit integer NOT NULL,
+    overlap text NOT NULL,
+    paused boolean DEFAULT false NOT NULL,
+    revision integer DEFAULT 1 NOT NULL,
+    actor text NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    next_at timestamp with time zone,
+    last_at timestamp with time zone,
+    last_kind text COLLATE pg_catalog."C",
+    last_biz_id text COLLATE pg_catalog."C",
+    passed bigint DEFAULT 0 NOT NULL,
+    passed_at timestamp with time zone,
+    CONSTRAINT schedule_after_ms_check CHECK ((after_ms >= 1000)),
+    CONSTRAINT schedule_check CHECK ((num_nonnulls(cron, every_ms, after_ms) = 1)),
+    CONSTRAINT schedule_check1 CHECK (((cron IS NULL) = (zone IS NULL))),
+    CONSTRAINT schedule_check2 CHECK (((every_ms IS NULL) = (anchor IS NULL))),
+    CONSTRAINT schedule_every_ms_check CHECK ((every_ms >= 1000)),
+    CONSTRAINT schedule_name_check CHECK (((name ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$'::text) AND (octet_length(name) <= 128)))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
+
 CREATE TABLE taskledger.setting (
     name text NOT NULL COLLATE pg_catalog."C",
     value text NOT NULL
@@ -477,6 +508,9 @@ ALTER TABLE ONLY taskledger.lease
 
 ALTER TABLE ONLY taskledger.parked
     ADD CONSTRAINT parked_pkey PRIMARY KEY ("position");
+
+ALTER TABLE ONLY taskledger.schedule
+    ADD CONSTRAINT schedule_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY taskledger.setting
     ADD CONSTRAINT setting_pkey PRIMARY KEY (name);

@@ -29,6 +29,7 @@ const (
 	xSync      = "golang.org/x/sync"
 	xSys       = "golang.org/x/sys"
 	xTerm      = "golang.org/x/term"
+	goCron     = "github.com/netresearch/go-cron"
 
 	watermill    = "github.com/ThreeDotsLabs/watermill"
 	watermillSQL = "github.com/ThreeDotsLabs/watermill-sql/v3"
@@ -48,6 +49,7 @@ var rules = []rule{
 	{"/ledger/ledgertest", []string{"/ledger", "/migrations", "/internal/pgserver", pgx}, "the users' tests need a database and not our broker"},
 	{"/outbox", []string{"/ledger", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, watermillSQL, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
 	{"/workers", []string{"/ledger", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
+	{"/workers/periodic", []string{"/ledger", "/internal/fault", pgx, goCron}, "what is due is enqueued, and who works on it is another matter"},
 	{"/projector", []string{"/ledger", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
 	{"/migrations", []string{pgx, goose}, "the schema is made before there is a ledger"},
 	{"/internal/fault", nil, "crash points are in everybody's code"},
@@ -57,9 +59,9 @@ var rules = []rule{
 	{"/internal/stream", []string{"/ledger", nats}, "the form of messages, shared by those who send and who receive"},
 	{"/internal/envelope", []string{"/ledger", "/internal/stream", watermill}, "the form of Watermill's messages, shared by those who send and who receive"},
 	{"/internal/embedded", []string{"/internal/pgserver", "/internal/natsserver", "/internal/reserve", "/migrations", pgx, nats, xSys}, "servers for who has none; the work is others'"},
-	{"/internal/bench", []string{"/ledger/...", "/outbox", "/workers", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xSys, xTerm}, "a user of everything but the command line"},
-	{"/internal/demo", []string{"/ledger/...", "/outbox", "/workers", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xSys, xTerm}, "a user of everything but the command line"},
-	{"/cmd/taskledger", []string{"/ledger/...", "/outbox", "/workers", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, xSync, xSys, xTerm}, "where all meet"},
+	{"/internal/bench", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xSys, xTerm}, "a user of everything but the command line"},
+	{"/internal/demo", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xSys, xTerm}, "a user of everything but the command line"},
+	{"/cmd/taskledger", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, xSync, xSys, xTerm}, "where all meet"},
 }
 
 // A ban says what may not get into a user's program by way of a package, however indirectly.
@@ -69,15 +71,15 @@ type ban struct {
 	reason string
 }
 
-var library = []string{"/ledger", "/ledger/stdsql", "/outbox", "/workers", "/projector"}
+var library = []string{"/ledger", "/ledger/stdsql", "/outbox", "/workers", "/workers/periodic", "/projector"}
 
 var bans = []ban{
 	{library, []string{"testing", "flag"}, "a library registers no flags and carries no test code"},
 	{library, []string{natsServer, "/internal/pgserver", "/internal/natsserver"}, "users run their own servers"},
 	{library, []string{goose, "/migrations"}, "who migrates is the operator's choice"},
 	{library, []string{cobra, goPretty}, "only commands need words and tables"},
-	{[]string{"/ledger", "/ledger/stdsql", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
-	{[]string{"/ledger", "/ledger/stdsql", "/projector", "/migrations"}, []string{watermill}, "who does without Watermill is not given it"},
+	{[]string{"/ledger", "/ledger/stdsql", "/workers/periodic", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
+	{[]string{"/ledger", "/ledger/stdsql", "/workers/periodic", "/projector", "/migrations"}, []string{watermill}, "who does without Watermill is not given it"},
 }
 
 // listed is what go list tells of a package.

@@ -1,0 +1,251 @@
+package periodic_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/periodic"
+)
+
+func TestApplyShowsWhatDiffers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	a, c := hourly("a"), periodic.Schedule{Name: "c", Kind: "tick", Every: 90 * time.Minute}
+	want := []periodic.Difference{
+		{Name: "a", Action: periodic.Create, Fields: []periodic.Field{
+			{Name: "kind", To: "report.make"}, {Name: "args", To: `{"of": "sales"}`}, {Name: "cron", To: a.Cron},
+			{Name: "zone", To: "Europe/Berlin"}, {Name: "missed", To: "one"}, {Name: "overlap", To: "allow"}}},
+		{Name: "c", Action: periodic.Create, Fields: []periodic.Field{
+			{Name: "kind", To: "tick"}, {Name: "every", To: "1h30m"}, {Name: "anchor", To: "1970-01-01T00:00:00Z"},
+			{Name: "missed", To: "one"}, {Name: "overlap", To: "allow"}}},
+	}
+	dry, err := periodic.Apply(t.Context(), b.db, []periodic.Schedule{c, a}, &periodic.ApplyOptions{DryRun: true})
+	if diff := cmp.Diff(want, dry); diff != "" || err != nil {
+		t.Errorf("dry run: %v (-want +got):\n%s", err, diff)
+	}
+	if all, err := periodic.List(t.Context(), b.db); len(all) != 0 || err != nil {
+		t.Fatalf("after a dry run: %+v, %v", all, err)
+	}
+	if diff := cmp.Diff(want, b.apply(c, a)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]periodic.Difference{{Name: "a", Action: periodic.Keep}, {Name: "c", Action: periodic.Keep}}, b.apply(a, c)); diff != "" {
+		t.Errorf("again (-want +got):\n%s", diff)
+	}
+	if n := one[int](b, "select count(*)::integer from taskledger.event"); n != 0 {
+		t.Errorf("applying left %d events", n)
+	}
+
+	before := a.Cron
+	a.Cron = "5,6 * * * *"
+	pruned, err := periodic.Apply(t.Context(), b.db, []periodic.Schedule{a}, &periodic.ApplyOptions{Prune: true, Actor: "alice"})
+	want = []periodic.Difference{
+		{Name: "a", Action: periodic.Change, Fields: []periodic.Field{{Name: "cron", From: before, To: "5,6 * * * *"}}},
+		{Name: "c", Action: periodic.Delete},
+	}
+	if diff := cmp.Diff(want, pruned); diff != "" || err != nil {
+		t.Errorf("changed: %v (-want +got):\n%s", err, diff)
+	}
+	if s := b.load("a"); s.Revision != 2 || s.Actor != "alice" || s.NextAt.Minute() < 5 || s.NextAt.Minute() > 6 {
+		t.Errorf("%+v", s)
+	}
+	if _, err := periodic.Load(t.Context(), b.db, "c"); !errors.Is(err, periodic.ErrUnknownSchedule) {
+		t.Errorf("load what was pruned: %v", err)
+	}
+}
+
+// What is not about time leaves the position alone; new times begin now, and what the old ones
+// left undone is on record.
+func TestApplyKeepsThePosition(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := hourly("a")
+	b.apply(s)
+	b.due("a", "3 hours")
+	before := b.load("a")
+	s.Args, s.Overlap = json.RawMessage(`2`), periodic.OverlapSkip
+	b.apply(s)
+	if after := b.load("a"); !after.NextAt.Equal(before.NextAt) || string(after.Schedule.Args) != "2" {
+		t.Errorf("%+v", after)
+	}
+	if err := periodic.Pause(t.Context(), b.db, "a", ""); err != nil {
+		t.Fatal(err)
+	}
+	s.Cron = "0,30 * * * *"
+	b.apply(s)
+	after := b.load("a")
+	if until := time.Until(after.NextAt); until < 0 || until > time.Hour || after.Passed != 3 || !after.Paused {
+		t.Errorf("with new times: %+v", after)
+	}
+	passed := b.passed("a")
+	if len(passed) != 1 || b.discardedData(ledger.Key{Kind: "report.make", BizID: ledger.BizID(passed[0])})["reason"] != "changed" {
+		t.Errorf("passed over %v", passed)
+	}
+}
+
+// Two that apply at the same time do so one after the other.
+func TestApplyRaces(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var racing sync.WaitGroup
+	for i := range 8 {
+		racing.Go(func() {
+			s := hourly("a")
+			s.Args = json.RawMessage(strings.Repeat("1", i+1))
+			if _, err := periodic.Apply(t.Context(), b.db, []periodic.Schedule{s}, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	racing.Wait()
+	if s := b.load("a"); s.Revision != 8 {
+		t.Errorf("revision %d after eight different ones", s.Revision)
+	}
+}
+
+// Apply is part of a transaction that it is given.
+func TestApplyInATransaction(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	tx, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := periodic.Apply(t.Context(), tx, []periodic.Schedule{hourly("a")}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := periodic.List(t.Context(), b.db); len(all) != 0 || err != nil {
+		t.Errorf("after the rollback: %+v, %v", all, err)
+	}
+}
+
+// Every fault is reported, with its field and its schedule, and nothing is changed.
+func TestApplyRefuses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, test := range []struct {
+		name string
+		s    periodic.Schedule
+		want []string
+	}{
+		{"nothing", periodic.Schedule{}, []string{"invalid name", "invalid kind", "exactly one of cron, every and after"}},
+		{"two ways", periodic.Schedule{Name: "s", Kind: "k", Cron: "* * * * *", Every: time.Hour}, []string{"exactly one of"}},
+		{"name and kind", periodic.Schedule{Name: "a b", Kind: "a/b", Every: time.Hour}, []string{`invalid name "a b"`, `invalid kind "a/b"`}},
+		{"cron and zone", periodic.Schedule{Name: "s", Kind: "k", Cron: "* * *", Zone: "Mars"}, []string{`invalid cron "* * *"`, `invalid zone "Mars"`}},
+		{"never", periodic.Schedule{Name: "s", Kind: "k", Cron: "0 0 30 2 *"}, []string{"a day that exists"}},
+		{"negative", periodic.Schedule{Name: "s", Kind: "k", Every: -time.Hour}, []string{`invalid every "-1h0m0s": must be 1s to`}},
+		{"too often", periodic.Schedule{Name: "s", Kind: "k", After: time.Millisecond}, []string{`invalid after "1ms"`}},
+		{"too fine", periodic.Schedule{Name: "s", Kind: "k", Every: time.Second + time.Nanosecond}, []string{"whole milliseconds"}},
+		{"anchor", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Anchor: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, []string{"invalid anchor"}},
+		{"policies", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Missed: "some", Overlap: "no", MissedLimit: 1},
+			[]string{`invalid missed "some"`, `invalid overlap "no"`, "invalid missed_limit"}},
+		{"limit", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Missed: periodic.MissedAll, MissedLimit: 1001}, []string{"must be 1 to 1000"}},
+		{"meaningless", periodic.Schedule{Name: "s", Kind: "k", After: time.Hour, Missed: "one", Overlap: "skip", Zone: "UTC", Anchor: time.Unix(1, 0)},
+			[]string{"missed", "overlap", "zone", "anchor"}},
+		{"no JSON", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Args: json.RawMessage("{")}, []string{"invalid args: must be JSON"}},
+		{"large args", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Args: json.RawMessage(`"` + strings.Repeat("x", 300_000) + `"`)},
+			[]string{"invalid args: must have at most 262144 bytes"}},
+		{"deep args", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Args: json.RawMessage(strings.Repeat("[", 600) + strings.Repeat("]", 600))},
+			[]string{"invalid args: must nest at most 512 deep"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := periodic.Apply(t.Context(), b.db, []periodic.Schedule{hourly("good"), test.s}, nil)
+			var invalid *ledger.InvalidError
+			if !errors.As(err, &invalid) {
+				t.Fatalf("%v", err)
+			}
+			for _, part := range append(test.want, `schedule "`+test.s.Name+`"`) {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("no %q in:\n%v", part, err)
+				}
+			}
+		})
+	}
+	if _, err := periodic.Apply(t.Context(), b.db, []periodic.Schedule{hourly("a"), hourly("a")}, nil); err == nil || !strings.Contains(err.Error(), "once") {
+		t.Errorf("the same name twice: %v", err)
+	}
+	if all, err := periodic.List(t.Context(), b.db); len(all) != 0 || err != nil {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	want := []periodic.Schedule{
+		{Name: "a", Kind: "k", Args: json.RawMessage(`{"n": 1}`), Cron: "0 9 * * MON", Zone: "Asia/Tokyo", Overlap: "skip"},
+		{Name: "b", Kind: "k", Every: 15 * time.Minute, Anchor: time.Date(2026, 1, 1, 9, 0, 0, 0, time.UTC), Missed: "all", MissedLimit: 5},
+		{Name: "c", Kind: "k", After: 90 * time.Second},
+	}
+	text := `{"schedules": [
+		{"name": "a", "kind": "k", "args": {"n": 1}, "cron": "0 9 * * MON", "zone": "Asia/Tokyo", "overlap": "skip"},
+		{"name": "b", "kind": "k", "every": "15m", "anchor": "2026-01-01T09:00:00Z", "missed": "all", "missed_limit": 5},
+		{"name": "c", "kind": "k", "after": "90s"}]}`
+	got, err := periodic.Parse([]byte(text))
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	again, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err = periodic.Parse(again)
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b json.RawMessage) bool {
+		return strings.ReplaceAll(string(a), " ", "") == strings.ReplaceAll(string(b), " ", "")
+	})); diff != "" || err != nil {
+		t.Errorf("written and read again: %v (-want +got):\n%s", err, diff)
+	}
+	for text, want := range map[string]string{
+		``:                                     `invalid schedules`,
+		`{`:                                    `invalid schedules`,
+		`5`:                                    `invalid schedules`,
+		`{} {}`:                                `one JSON value`,
+		`{"plans": []}`:                        `unknown field "plans"`,
+		`{"schedules": 5}`:                     `invalid schedules: must not be a number`,
+		`[{"name": 5}]`:                        `invalid name: must not be a number`,
+		`[{"nmae": "a"}]`:                      `unknown field "nmae"`,
+		`[{"name": "a", "every": "1d"}]`:       `schedule "a": invalid every "1d"`,
+		`[{"name": "a", "every": "0s"}]`:       `invalid every "0s"`,
+		`[{"name": "a", "after": "soon"}]`:     `invalid after "soon"`,
+		`[{"name": "a", "anchor": "today"}]`:   `invalid anchor "today"`,
+		`[{"name": "a", "missed_limit": 1.5}]`: `invalid missed_limit: must not be a number 1.5`,
+	} {
+		var invalid *ledger.InvalidError
+		if _, err := periodic.Parse([]byte(text)); !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"schedules": [{"name": "a", "kind": "k", "cron": "0 9 * * MON", "zone": "Asia/Tokyo"}]}`))
+	f.Add([]byte(`[{"name": "b", "kind": "k", "every": "15m", "anchor": "2026-01-01T09:00:00Z"}]`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		schedules, err := periodic.Parse(text)
+		if err != nil {
+			return
+		}
+		for _, s := range schedules {
+			if s.Validate() != nil {
+				continue
+			}
+			again, err := json.Marshal(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var back periodic.Schedule
+			if err := json.Unmarshal(again, &back); err != nil || back.Validate() != nil {
+				t.Fatalf("%s: %v, %v", again, err, back.Validate())
+			}
+		}
+	})
+}

@@ -1,0 +1,97 @@
+package periodic_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/periodic"
+)
+
+// A paused schedule fires nothing; it goes on from when it is resumed, and what was due
+// meanwhile is on record.
+func TestPauseResume(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := hourly("a")
+	s.Missed = periodic.MissedAll
+	b.apply(s)
+	for range 2 { // the second time changes nothing
+		if err := periodic.Pause(t.Context(), b.db, "a", "alice"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := b.load("a"); !s.Paused || s.Actor != "alice" || s.Revision != 2 {
+		t.Errorf("%+v", s)
+	}
+	b.due("a", "4 hours")
+	b.pass(b.runner(), 0)
+	if fired := b.fired("a"); len(fired) != 0 {
+		t.Fatalf("paused, it fired %v", fired)
+	}
+	for range 2 {
+		if err := periodic.Resume(t.Context(), b.db, "a", "bob"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := b.load("a")
+	if until := time.Until(after.NextAt); after.Paused || after.Actor != "bob" || after.Revision != 3 || after.Passed != 4 || until < 0 || until > time.Hour {
+		t.Errorf("resumed: %+v", after)
+	}
+	b.pass(b.runner(), 0)
+	passed := b.passed("a")
+	if fired := b.fired("a"); len(fired) != 0 || len(passed) != 1 {
+		t.Fatalf("fired %v, passed over %v", fired, passed)
+	}
+	if d := b.discardedData(ledger.Key{Kind: "report.make", BizID: ledger.BizID(passed[0])}); d["reason"] != "paused" || d["slots"] != 4.0 {
+		t.Errorf("%v", d)
+	}
+}
+
+// A run by hand is a task of its own beside the slots.
+func TestRunNow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(hourly("a"))
+	if err := periodic.Pause(t.Context(), b.db, "a", ""); err != nil {
+		t.Fatal(err)
+	}
+	before := b.load("a")
+	answer, err := periodic.RunNow(t.Context(), b.db, "a", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !answer.New || !strings.HasPrefix(string(answer.Key.BizID), "a@2") || !strings.HasSuffix(string(answer.Key.BizID), "Z+manual") {
+		t.Errorf("%+v", answer)
+	}
+	task, err := ledger.Load(t.Context(), b.db, answer.Key)
+	if err != nil || task.Actor != "alice" || string(task.Args) != `{"of": "sales"}` {
+		t.Errorf("%+v, %v", task, err)
+	}
+	if after := b.load("a"); !after.NextAt.Equal(before.NextAt) || after.LastTask != nil {
+		t.Errorf("the schedule went on: %+v", after)
+	}
+}
+
+func TestUnknownSchedule(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, run := periodic.RunNow(t.Context(), b.db, "a", "")
+	_, load := periodic.Load(t.Context(), b.db, "a")
+	for what, err := range map[string]error{
+		"run": run, "load": load,
+		"pause":  periodic.Pause(t.Context(), b.db, "a", ""),
+		"resume": periodic.Resume(t.Context(), b.db, "a", ""),
+		"remove": periodic.Remove(t.Context(), b.db, "a"),
+	} {
+		if !errors.Is(err, periodic.ErrUnknownSchedule) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	var invalid *ledger.InvalidError
+	if _, err := periodic.Load(t.Context(), b.db, ""); !errors.As(err, &invalid) {
+		t.Errorf("no name: %v", err)
+	}
+}

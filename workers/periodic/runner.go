@@ -1,0 +1,193 @@
+package periodic
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/due.sql
+	dueSQL string
+	//go:embed sql/finished.sql
+	finishedSQL string
+	//go:embed sql/wait.sql
+	waitSQL string
+)
+
+// Config of a [Runner].
+type Config struct {
+	// DB is the primary database. One of its connections is in use at a time. Required.
+	DB *pgxpool.Pool
+	// Logger hears of slots that were passed over, of schedules that cannot be carried out, and of
+	// outages. Nil: nobody.
+	Logger *slog.Logger
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	if c.DB == nil {
+		return errors.New("periodic: DB is required")
+	}
+	return nil
+}
+
+const (
+	// maxIdle is how long a runner sleeps at most: so soon it notices that a schedule was
+	// changed, or that a task has finished that another waits for.
+	maxIdle = time.Second
+	// retryAfter is how long a schedule is left alone that could not be carried out.
+	retryAfter = 30 * time.Second
+
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 5 * time.Second
+)
+
+// Runner fires the slots of all schedules when they are due. Any number may run.
+type Runner struct {
+	config    Config
+	finishing string               // event types that finish a task, as array literal
+	broken    map[string]time.Time // schedules that could not be carried out: when to try again, by the monotonic clock
+	clock     time.Duration        // added to the database's clock: tests set it
+}
+
+// New returns a runner. It does not use the database yet. It returns the error of
+// [Config.Validate].
+func New(c Config) (*Runner, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	var finishing []string
+	for _, row := range ledger.Transitions() {
+		if row.To.Finished() {
+			finishing = append(finishing, string(row.Type))
+		}
+	}
+	return &Runner{config: c, finishing: literal(finishing), broken: make(map[string]time.Time)}, nil
+}
+
+// literal is an array literal of words.
+func literal(words []string) string { return "{" + strings.Join(words, ",") + "}" }
+
+// Run fires slots until ctx is done, and then returns nil. It goes on through outages of the
+// database, and returns an error only where it must not go on: [ledger.ErrNotMigrated].
+func (r *Runner) Run(ctx context.Context) error {
+	backoff := minBackoff
+	for {
+		wait, err := r.pass(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, ledger.ErrNotMigrated):
+			return err
+		case err == nil:
+			backoff = minBackoff
+		default:
+			wait = backoff*3/4 + rand.N(backoff/2)
+			backoff = min(2*backoff, maxBackoff)
+			r.config.Logger.WarnContext(ctx, "periodic tasks interrupted; trying again", "error", err, "in", wait)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+// pass fires all that is due, and returns for how long nothing will be.
+func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
+	if _, err := r.config.DB.Exec(ctx, finishedSQL, r.finishing); err != nil {
+		return 0, explain("look for finished tasks", err)
+	}
+	for {
+		name, err := r.fireOne(ctx)
+		switch {
+		case name == "" && err != nil:
+			return 0, err
+		case name == "":
+			return r.idle(ctx)
+		case ctx.Err() != nil || ledger.Retryable(err) || errors.Is(err, ledger.ErrNotMigrated):
+			return 0, err
+		case err != nil: // it is the schedule's fault
+			r.broken[name] = time.Now().Add(retryAfter)
+			r.config.Logger.ErrorContext(ctx, "a schedule cannot be carried out", "schedule", name, "error", err, "again_in", retryAfter)
+		}
+	}
+}
+
+// fireOne fires what is due of one schedule, and returns its name, "" if none is due.
+func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
+	tx, err := r.config.DB.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return "", explain("begin", err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	s, now, err := scan(tx.QueryRow(ctx, dueSQL, r.clock.Microseconds(), r.leaveOut()))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	if err != nil {
+		return "", explain("look for schedules that are due", err)
+	}
+	name = s.Schedule.Name
+	due, faults := s.Schedule.compile()
+	if len(faults) > 0 { // written by SQL, or with zones that this machine does not have
+		return name, errors.Join(faults...)
+	}
+	p := planFor(s.Schedule, due, s.NextAt, now)
+	if err := carryOut(ctx, tx, s, p, ReasonMissed); err != nil {
+		return name, fmt.Errorf("schedule %s: %w", name, err)
+	}
+	fault.Point(FaultFired)
+	if err := tx.Commit(ctx); err != nil {
+		return name, explain("schedule "+name+": commit", err)
+	}
+	if p.passed.count > 0 {
+		r.config.Logger.WarnContext(ctx, "a schedule has missed slots", "schedule", name,
+			"slots", p.passed.count, "or_more", p.passed.more, "from", p.passed.from, "to", p.passed.to)
+	}
+	return name, nil
+}
+
+// leaveOut returns the schedules that are not to be tried yet, as array literal.
+func (r *Runner) leaveOut() string {
+	var names []string
+	for name, until := range r.broken {
+		if time.Now().After(until) {
+			delete(r.broken, name)
+		} else {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return literal(names)
+}
+
+// idle returns for how long nothing is due.
+func (r *Runner) idle(ctx context.Context) (time.Duration, error) {
+	var us *int64
+	if err := r.config.DB.QueryRow(ctx, waitSQL, r.clock.Microseconds(), r.leaveOut()).Scan(&us); err != nil {
+		return 0, explain("look for the next slot", err)
+	}
+	if us == nil {
+		return maxIdle, nil
+	}
+	// Not sooner than a millisecond: the slot may be due and in the hands of another runner.
+	return min(maxIdle, max(time.Millisecond, time.Duration(*us)*time.Microsecond)), nil
+}

@@ -1,0 +1,378 @@
+package periodic_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers/periodic"
+)
+
+// A slot's task says which schedule and which slot it is of, and what the clocks showed.
+func TestSlotFires(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(hourly("sales"))
+	before := b.load("sales")
+	if wait := time.Until(before.NextAt); wait < 20*time.Minute || wait > 31*time.Minute || before.NextAt.Second() != 0 {
+		t.Fatalf("next at %s", before.NextAt)
+	}
+	r := b.runner()
+	b.pass(r, 0)
+	if fired := b.fired("sales"); len(fired) != 0 {
+		t.Fatalf("fired too early: %v", fired)
+	}
+	b.pass(r, time.Hour)
+	key := ledger.Key{Kind: "report.make", BizID: ledger.BizID("sales@" + before.NextAt.Format(time.RFC3339))}
+	events, err := ledger.History(t.Context(), b.db, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf(`{"schedule":{"name":"sales","slot":"%s","zone":"Europe/Berlin","local":"%s"}}`,
+		before.NextAt.Format(time.RFC3339), before.NextAt.In(berlin).Format(time.RFC3339))
+	e := events[0]
+	if string(e.Data) != `{"of": "sales"}` || string(e.Meta) != want || e.Actor != "schedule/sales" || e.Type != ledger.EventEnqueued {
+		t.Errorf("enqueued %+v\nwant meta %s", e, want)
+	}
+	after := b.load("sales")
+	if !after.LastAt.Equal(before.NextAt) || !after.NextAt.Equal(before.NextAt.Add(time.Hour)) || *after.LastTask != key || after.Passed != 0 {
+		t.Errorf("after it: %+v", after)
+	}
+}
+
+// A runner fires by itself, on time, and notices what is applied while it sleeps.
+func TestRunnerRuns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	stop := b.run(b.runner())
+	b.apply(periodic.Schedule{Name: "tick", Kind: "tick", Every: time.Second})
+	b.await("three slots", func() bool { return len(b.fired("tick")) >= 3 })
+	stop()
+	for _, id := range b.fired("tick") {
+		at := one[time.Time](b, "select recorded_at from taskledger.event where biz_id = $1", id)
+		if at.Before(b.slot(id)) {
+			t.Errorf("%s fired before it was due, at %s", id, at)
+		}
+	}
+}
+
+// Runners that race, each as fast as it can, fire each slot once.
+func TestRunnersRace(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	all := func(s periodic.Schedule) periodic.Schedule {
+		s.Missed, s.MissedLimit = periodic.MissedAll, 1000
+		return s
+	}
+	schedules := []periodic.Schedule{all(periodic.Schedule{Name: "one", Kind: "race", Every: 10 * time.Second})}
+	for i := range 10 {
+		schedules = append(schedules, all(periodic.Schedule{Name: fmt.Sprintf("of-ten-%d", i), Kind: "race", Every: 10 * time.Second}))
+	}
+	b.apply(schedules...)
+	start := b.load("one").NextAt
+	var racing sync.WaitGroup
+	for range 3 {
+		r := b.runner()
+		racing.Go(func() {
+			for clock := time.Duration(0); clock <= 1000*time.Second; clock += 10 * time.Second {
+				b.pass(r, clock)
+			}
+		})
+	}
+	racing.Wait()
+	end := b.load("one").NextAt
+	want := int(end.Sub(start) / (10 * time.Second))
+	if want < 100 {
+		t.Fatalf("%d slots were due", want)
+	}
+	for _, s := range schedules {
+		if fired := b.fired(s.Name); len(fired) != want {
+			t.Errorf("%s fired %d slots, want %d", s.Name, len(fired), want)
+		}
+		if passed := b.passed(s.Name); len(passed) != 0 {
+			t.Errorf("%s passed over %v", s.Name, passed)
+		}
+	}
+	ledgertest.Check(t, b.db)
+}
+
+// A clock that is set back, or a row that was (by a fail-over, a restore, an operator), fires
+// nothing again.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(hourly("sales"))
+	r := b.runner()
+	for _, clock := range []time.Duration{time.Hour, 2 * time.Hour, 3 * time.Hour, -time.Hour, 0, time.Hour, 2 * time.Hour, 3 * time.Hour} {
+		b.pass(r, clock)
+	}
+	fired := b.fired("sales")
+	if len(fired) != 3 {
+		t.Fatalf("fired %v, want three slots", fired)
+	}
+	b.due("sales", "3 hours")
+	for clock := range 4 {
+		b.pass(r, time.Duration(clock)*time.Hour)
+	}
+	if diff := cmp.Diff(fired, b.fired("sales")); diff != "" {
+		t.Errorf("fired again:\n%s", diff)
+	}
+	for _, id := range fired {
+		if n := one[int](b, "select count(*)::integer from taskledger.event where biz_id = $1", id); n != 1 {
+			t.Errorf("%s has %d events", id, n)
+		}
+	}
+	if err := periodic.Remove(t.Context(), b.db, "sales"); err != nil {
+		t.Fatal(err)
+	}
+	b.apply(hourly("sales"))
+	b.pass(r, time.Hour)
+	if diff := cmp.Diff(fired, b.fired("sales")); diff != "" {
+		t.Errorf("made again, it fired again:\n%s", diff)
+	}
+}
+
+// Runners whose clocks are far apart still fire each slot once, and none before the slot before it.
+func TestClocksApart(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(periodic.Schedule{Name: "minutely", Kind: "tick", Every: time.Minute, Missed: periodic.MissedAll})
+	ahead, behind := b.runner(), b.runner()
+	for minute := range 20 {
+		clock := time.Duration(minute) * time.Minute
+		b.pass(ahead, clock+7*time.Minute)
+		b.pass(behind, clock-5*time.Minute)
+	}
+	fired := b.fired("minutely")
+	if len(fired) < 26 || len(fired) > 27 || len(b.passed("minutely")) != 0 {
+		t.Fatalf("fired %d: %v", len(fired), fired)
+	}
+	for i, id := range fired[1:] {
+		if gap := b.slot(id).Sub(b.slot(fired[i])); gap != time.Minute {
+			t.Errorf("between %s and %s: %s", fired[i], id, gap)
+		}
+	}
+}
+
+// The package reads its own clock only to find out when to try a broken schedule again. Whoever
+// finds a use for another look at it, in files that decide what is due, has this test to convince.
+func TestNoOtherClock(t *testing.T) {
+	t.Parallel()
+	clock := regexp.MustCompile(`time\.(Now|Since|Until)\(`)
+	for _, file := range []string{"apply.go", "cron.go", "fire.go", "operate.go", "plan.go", "schedule.go", "status.go"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := clock.Find(text); found != nil {
+			t.Errorf("%s: %s", file, found)
+		}
+	}
+}
+
+// After a stop, each policy does what it says, and what did not fire is on record.
+func TestMissed(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		missed periodic.Missed
+		limit  int
+		fired  int
+		passed int64
+	}{
+		{periodic.MissedOne, 0, 1, 9}, {periodic.MissedSkip, 0, 0, 10}, {periodic.MissedAll, 0, 10, 0}, {periodic.MissedAll, 4, 4, 6},
+	} {
+		t.Run(fmt.Sprint(test.missed, test.limit), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			s := periodic.Schedule{Name: "s", Kind: "tick", Every: time.Hour, Missed: test.missed, MissedLimit: test.limit}
+			s.Anchor = time.Now().Add(-20*time.Hour - 30*time.Minute).Truncate(time.Second) // the newest slot is not just now
+			b.apply(s)
+			b.due("s", "10 hours")
+			first := b.load("s").NextAt
+			b.pass(b.runner(), 0)
+			b.pass(b.runner(), 0)
+			fired, passed := b.fired("s"), b.passed("s")
+			if len(fired) != test.fired || b.load("s").Passed != test.passed {
+				t.Errorf("fired %v, passed %d", fired, b.load("s").Passed)
+			}
+			if next := b.load("s").NextAt; !next.Equal(first.Add(10 * time.Hour)) {
+				t.Errorf("next at %s", next)
+			}
+			if test.passed == 0 {
+				if len(passed) != 0 {
+					t.Errorf("passed over %v", passed)
+				}
+				return
+			}
+			if len(passed) != 1 {
+				t.Fatalf("passed over %v, want one record", passed)
+			}
+			want := map[string]any{"reason": "missed", "slots": float64(test.passed), "from": first.Format(time.RFC3339),
+				"to": first.Add(time.Duration(test.passed-1) * time.Hour).Format(time.RFC3339)}
+			if diff := cmp.Diff(want, b.discardedData(ledger.Key{Kind: "tick", BizID: ledger.BizID(passed[0])})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// While the task of the slot before is unfinished, slots are passed over, one by one; then they fire again.
+func TestOverlapSkip(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := hourly("sales")
+	s.Overlap = periodic.OverlapSkip
+	b.apply(s)
+	r := b.runner()
+	for hour := 1; hour <= 3; hour++ {
+		b.pass(r, time.Duration(hour)*time.Hour)
+	}
+	fired, passed := b.fired("sales"), b.passed("sales")
+	if len(fired) != 1 || len(passed) != 2 {
+		t.Fatalf("fired %v, passed over %v", fired, passed)
+	}
+	key := ledger.Key{Kind: "report.make", BizID: ledger.BizID(fired[0])}
+	want := map[string]any{"reason": "overlap", "unfinished": key.String()}
+	if diff := cmp.Diff(want, b.discardedData(ledger.Key{Kind: "report.make", BizID: ledger.BizID(passed[1])})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	ledgertest.Append(t, b.db, key, ledger.EventStarted, ledger.EventSucceeded)
+	b.pass(r, 4*time.Hour)
+	if fired := b.fired("sales"); len(fired) != 2 {
+		t.Errorf("fired %v after the first had finished", fired)
+	}
+	// An operator can have a slot that was passed over run after all.
+	ledgertest.Append(t, b.db, ledger.Key{Kind: "report.make", BizID: ledger.BizID(passed[0])}, ledger.EventReleased)
+	ledgertest.Check(t, b.db)
+}
+
+// By a fixed delay the first is due at once, and each other that long after the end of the one before.
+func TestFixedDelay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(periodic.Schedule{Name: "sync", Kind: "sync", After: time.Hour})
+	r := b.runner()
+	b.pass(r, 0)
+	for _, clock := range []time.Duration{0, 5 * time.Hour} {
+		b.pass(r, clock)
+		if fired := b.fired("sync"); len(fired) != 1 {
+			t.Fatalf("fired %v while the first is unfinished", fired)
+		}
+	}
+	first := *b.load("sync").LastTask
+	end := ledgertest.Append(t, b.db, first, ledger.EventStarted, ledger.EventBuried).UpdatedAt // dead is finished too
+	b.pass(r, 0)
+	if next := b.load("sync").NextAt; !next.Equal(end.Add(time.Hour)) {
+		t.Errorf("next at %s, want an hour after %s", next, end)
+	}
+	b.pass(r, time.Hour)
+	fired := b.fired("sync")
+	if len(fired) != 2 || !b.slot(fired[1]).Equal(end.Add(time.Hour)) {
+		t.Errorf("fired %v", fired)
+	}
+	if b.load("sync").Passed != 0 {
+		t.Errorf("passed over %v", b.passed("sync"))
+	}
+}
+
+// A schedule that nobody can carry out keeps no other from firing.
+func TestBrokenSchedule(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(hourly("zone"), hourly("args"), hourly("good"))
+	b.exec("update taskledger.schedule set zone = 'Atlantis/Capital' where name = 'zone'")
+	b.exec("update taskledger.setting set value = '3' where name = 'max_args_bytes'")
+	b.exec("update taskledger.schedule set args = '1' where name = 'good'")
+	for _, name := range []string{"zone", "args", "good"} {
+		b.due(name, "1 hour")
+	}
+	r := b.runner()
+	b.pass(r, 0)
+	b.pass(r, 0)
+	if fired := b.fired("good"); len(fired) != 1 {
+		t.Errorf("the good one fired %v", fired)
+	}
+	if fired := slices.Concat(b.fired("zone"), b.fired("args")); len(fired) != 0 {
+		t.Errorf("fired %v", fired)
+	}
+	b.exec("update taskledger.setting set value = '30' where name = 'max_args_bytes'")
+	b.pass(b.runner(), 0) // another runner, or this one in a while
+	if fired := b.fired("args"); len(fired) != 1 {
+		t.Errorf("once its args were allowed it fired %v", fired)
+	}
+}
+
+// Whoever is behind a pooler uses one of the simpler modes.
+func TestQueryModes(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			config := b.db.Config()
+			config.ConnConfig.DefaultQueryExecMode = mode
+			db, err := pgxpool.NewWithConfig(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			b.db = db
+			s := hourly("cron")
+			s.Overlap = periodic.OverlapSkip
+			b.apply(s, periodic.Schedule{Name: "every", Kind: "k", Every: time.Hour, Anchor: time.Now().Add(-90 * time.Minute).Truncate(time.Second)},
+				periodic.Schedule{Name: "after", Kind: "k", After: time.Hour})
+			r := b.runner()
+			for hour := range 3 {
+				b.pass(r, time.Duration(hour)*time.Hour)
+			}
+			if len(b.fired("cron")) != 1 || len(b.passed("cron")) != 1 || len(b.fired("every")) != 2 || len(b.fired("after")) != 1 {
+				t.Errorf("fired %v %v %v, passed over %v", b.fired("cron"), b.fired("every"), b.fired("after"), b.passed("cron"))
+			}
+			if err := errors.Join(periodic.Pause(t.Context(), db, "cron", "a"), periodic.Resume(t.Context(), db, "cron", "a"),
+				periodic.Remove(t.Context(), db, "cron")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Statements work as they are in every file, and none is forgotten.
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	files, err := os.ReadDir("sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) != len(periodic.Statements) {
+		t.Errorf("%d files, %d statements", len(files), len(periodic.Statements))
+	}
+	conn, err := b.db.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for name, sql := range periodic.Statements {
+		if _, err := conn.Conn().Prepare(t.Context(), name, sql); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,2 @@
+-- What time it is. Locks nothing.
+select clock_timestamp()
