@@ -19,13 +19,16 @@ const (
 )
 
 // config is what every command may be told: by a flag, else by its environment variable, else by
-// the servers that run in the data directory, else by default.
+// the servers that run in the data directory, else by default. A flag for the data directory
+// means the servers there, whatever addresses the environment has.
 type config struct {
 	databaseURL string
 	natsURL     string
 	natsCreds   string
 	dataDir     string
 	output      format
+
+	dataDirGiven bool // by a flag
 }
 
 func (c *config) addFlags(flags *pflag.FlagSet) {
@@ -54,7 +57,11 @@ func bind(flags *pflag.FlagSet, name, variable string) {
 
 // read completes the flags that were not given from the environment.
 func (c *config) read(flags *pflag.FlagSet, getenv func(string) string) (err error) {
+	c.dataDirGiven = flags.Changed("data-dir")
 	flags.VisitAll(func(f *pflag.Flag) {
+		if c.dataDirGiven && (f.Name == "database-url" || f.Name == "nats-url" || f.Name == "nats-creds") {
+			return
+		}
 		for _, variable := range f.Annotations[environment] {
 			value := getenv(variable)
 			if value == "" || f.Changed || err != nil {
@@ -102,6 +109,10 @@ func (a *app) locate() error {
 
 // errNoDatabase says that nobody told us where the database is.
 func (a *app) errNoDatabase() error {
+	if a.config.dataDirGiven {
+		return failf(exitUnavailable, "no server is running in %s", a.config.dataDir).
+			hinted("start one: taskledger serve --data-dir %s", a.config.dataDir)
+	}
 	return failf(exitUnavailable, "no database: %s is not set, and no server is running in %s", envDatabaseURL, a.config.dataDir).
 		hinted("set %s, or start one: taskledger serve, or for a first look: taskledger demo", envDatabaseURL)
 }

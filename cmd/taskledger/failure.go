@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/embedded"
 	"github.com/taskledger/taskledger/internal/pgserver"
@@ -75,9 +76,12 @@ func describe(err error) *failure {
 		f.exit = exitConflict
 	case errors.Is(err, reserve.ErrHeld):
 		f.exit = exitConflict
-		f.hint = "another taskledger serve runs on this data directory; stop it, or choose another with --data-dir"
+		f.hint = "another taskledger serve or demo runs on this data directory; stop it, or choose another with --data-dir"
 	case errors.As(err, &binaries), errors.Is(err, embedded.ErrNotRunning):
 		f.exit = exitUnavailable
+	case errors.Is(err, nats.ErrConnectionClosed):
+		f.exit = exitUnavailable
+		f.hint = fmt.Sprintf("check %s and %s", envNATSURL, envNATSCreds)
 	case violatesIntegrity(err):
 		f.exit = exitIntegrity
 	case errors.Is(err, context.Canceled):

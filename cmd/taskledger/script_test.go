@@ -17,6 +17,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/taskledger/taskledger/internal/embedded"
@@ -63,6 +65,7 @@ func TestScripts(t *testing.T) {
 			"database": cmdDatabase,
 			"nats":     cmdNATS,
 			"announce": cmdAnnounce,
+			"stream":   cmdStream,
 			"sql":      cmdSQL,
 			"project":  cmdProject,
 			"exits":    cmdExits,
@@ -99,6 +102,22 @@ func cmdAnnounce(ts *testscript.TestScript, _ bool, args []string) {
 	dir := ts.MkAbs(args[0])
 	ts.Check(os.MkdirAll(dir, 0o700))
 	_, err := embedded.Announce(dir, ts.Getenv("DATABASE_URL"), ts.Getenv("NATS_URL"))
+	ts.Check(err)
+}
+
+// cmdStream publish SUBJECT TEXT, or cmdStream delete, is somebody else at the stream.
+func cmdStream(ts *testscript.TestScript, _ bool, args []string) {
+	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
+	ts.Check(err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	ts.Check(err)
+	switch args[0] {
+	case "publish":
+		_, err = js.Publish(context.Background(), args[1], []byte(args[2]))
+	case "delete":
+		err = js.DeleteStream(context.Background(), "LEDGER")
+	}
 	ts.Check(err)
 }
 

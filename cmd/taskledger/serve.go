@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/embedded"
 	"github.com/taskledger/taskledger/migrations"
@@ -39,13 +38,17 @@ Without ` + envDatabaseURL + ` and ` + envNATSURL + ` it starts servers of its o
 installed here and NATS in process, with their data in the data directory. Other commands
 find them there.
 
-The first SIGINT or SIGTERM ends it in order, the second one at once.`,
+What is away is waited for. Where the relay or the projector refuses to go on, it says so in the
+log and in taskledger status, with the cure; the other goes on, and it looks again every 5 s.
+
+The first SIGINT or SIGTERM ends it in order, with exit code 0, the second one at once. It ends
+by itself only if it cannot start, or if its own PostgreSQL has ended (exit code 5).`,
 		Example: "  taskledger serve\n  taskledger serve --database-url postgres://app@db/app --nats-url nats://nats:4222",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := a.serve(cmd.Context(), f)
 			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
-				err = nil // stopped while it was starting
+				err = nil // stopped, as it was told
 			}
 			if err == nil {
 				fmt.Fprintln(a.stderr, "stopped")
@@ -89,12 +92,24 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	if err := migrations.Check(ctx, a.config.databaseURL); err != nil {
 		return err
 	}
-	nc, err := a.connectNATS(true, a.natsLogging()...)
-	if err != nil {
+	where := serving{Database: endpoint(a.config.databaseURL), NATS: endpoint(a.config.natsURL)}
+	if lost != nil {
+		where.DataDir = a.config.dataDir
+	}
+	if err := a.print(where, where.render); err != nil {
 		return err
 	}
-	defer nc.Close()
-	return a.runLoops(ctx, pool, nc, f.stream, lost)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-lost: // never, if the servers are not our own
+			stop(failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir))
+		}
+	}()
+	a.runLoops(ctx, a.relayLoop(pool, f.stream), a.projectorLoop(pool))
+	return context.Cause(ctx)
 }
 
 func firstOf(errs ...error) error {
@@ -127,35 +142,31 @@ type serving struct {
 	DataDir  string `json:"data_dir,omitempty"` // of servers of our own: server.json there has the secrets
 }
 
-// runLoops runs relay and projector until ctx is done or one of them must not go on.
-func (a *app) runLoops(ctx context.Context, pool *pgxpool.Pool, nc *nats.Conn, stream outbox.StreamConfig, lost <-chan struct{}) error {
-	relay, err := outbox.New(outbox.Config{DB: pool, NATS: nc, Stream: stream, Logger: a.log.With("loop", "relay")})
-	if err != nil {
-		return err
-	}
-	projector, err := projector.New(projector.Config{DB: pool, Logger: a.log.With("loop", "projector")})
-	if err != nil {
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return relay.Run(ctx) })
-	group.Go(func() error { return projector.Run(ctx) })
-	group.Go(func() error {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-lost: // never, if the servers are not our own
-			return failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir)
+// relayLoop connects to NATS for each run of the relay: a connection that NATS has refused for its
+// credentials stays closed.
+func (a *app) relayLoop(pool *pgxpool.Pool, stream outbox.StreamConfig) loop {
+	return loop{"relay", func(ctx context.Context, log *slog.Logger) error {
+		nc, err := a.connectNATS(true, a.natsLogging()...)
+		if err != nil {
+			return err
 		}
-	})
-	where := serving{Database: endpoint(a.config.databaseURL), NATS: endpoint(a.config.natsURL)}
-	if lost != nil {
-		where.DataDir = a.config.dataDir
-	}
-	if err := a.print(where, where.render); err != nil {
-		return err
-	}
-	return group.Wait()
+		defer nc.Close()
+		relay, err := outbox.New(outbox.Config{DB: pool, NATS: nc, Stream: stream, Logger: log})
+		if err != nil {
+			return err
+		}
+		return relay.Run(ctx)
+	}}
+}
+
+func (a *app) projectorLoop(pool *pgxpool.Pool) loop {
+	return loop{"projector", func(ctx context.Context, log *slog.Logger) error {
+		p, err := projector.New(projector.Config{DB: pool, Logger: log})
+		if err != nil {
+			return err
+		}
+		return p.Run(ctx)
+	}}
 }
 
 func (s serving) render(w io.Writer) {
@@ -163,7 +174,7 @@ func (s serving) render(w io.Writer) {
 	if s.DataDir != "" {
 		fields = append(fields, [2]string{"data", s.DataDir}, [2]string{"addresses", s.DataDir + "/server.json"})
 	}
-	fields = append(fields, [2]string{"running", "relay and projector; stop with Ctrl-C"})
+	fields = append(fields, [2]string{"running", "relay and projector, or standing by for those of another serve; stop with Ctrl-C"})
 	renderFields(w, fields...)
 }
 

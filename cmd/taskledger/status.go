@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -19,8 +21,12 @@ func (a *app) newStatusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show how publishing and projecting are going, and how many tasks there are",
-		Args:  exactArgs(0),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.showStatus(cmd.Context()) },
+		Long: `Show how publishing and projecting are going, and how many tasks there are. What a person should
+see to stands at the end as "degraded", in JSON as the list "degraded". Showing it is no failure:
+the exit code is 0 also then.`,
+		Example: "  taskledger status\n  taskledger status -o json | jq -e '.degraded == []'   # for a monitor",
+		Args:    exactArgs(0),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.showStatus(cmd.Context()) },
 	}
 }
 
@@ -75,7 +81,13 @@ func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err
 	if unreachable != "" {
 		s.Degraded = append(s.Degraded, a.secrets.hide(unreachable))
 	}
-	if lag.Age > projectionLate {
+	var origin *ledger.OriginError
+	switch err := ledger.CheckOrigin(ctx, pool, projector.Reader); {
+	case errors.As(err, &origin):
+		s.Degraded = append(s.Degraded, "the projector refuses to go on: "+origin.Error())
+	case err != nil:
+		return s, err
+	case lag.Age > projectionLate:
 		s.Degraded = append(s.Degraded, fmt.Sprintf("the projection is %s behind: is a projector running?", age(lag.Age)))
 	}
 	return s, nil
@@ -123,7 +135,10 @@ func (s status) fields() [][2]string {
 		{"parked", count(o.Parked)},
 	}
 	relay := "none"
-	if o.Relay != nil && o.Relay.Alive {
+	switch {
+	case o.Relay != nil && o.Relay.Refused:
+		relay = "refuses to go on, since " + ago(o.Relay.NoteSince)
+	case o.Relay != nil && o.Relay.Alive:
 		relay = fmt.Sprintf("%s, since %s", plain(o.Relay.Holder), ago(o.Relay.Since))
 	}
 	fields = append(fields, [2]string{"relay", relay})

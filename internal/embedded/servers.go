@@ -18,6 +18,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/pgserver"
+	"github.com/taskledger/taskledger/internal/reserve"
 )
 
 // Database is the name of the database that [Start] makes.
@@ -46,6 +47,9 @@ func Start(ctx context.Context, c Config) (_ *Servers, err error) {
 	dir, err := filepath.Abs(c.Dir)
 	if err != nil {
 		return nil, err
+	}
+	if others, err := Attach(dir); err == nil { // a demo's, which has its data elsewhere
+		return nil, fmt.Errorf("data directory %s in use: %w by process %d, whose servers run there", dir, reserve.ErrHeld, others.PID)
 	}
 	if err := makeDir(dir); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
