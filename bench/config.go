@@ -22,6 +22,7 @@ type config struct {
 	csv         string
 	databaseURL string
 	binaries    string
+	tuned       bool // tune with -quick too
 	noSync      bool // for the tests of this program only
 }
 
@@ -40,6 +41,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	f.StringVar(&c.output, "o", "table", "output: table or json")
 	f.StringVar(&c.csv, "csv", "", "write every single sample to this file")
 	f.StringVar(&c.databaseURL, "database-url", "", "a PostgreSQL server to use instead of one of its own, as superuser; databases are made beside the one named")
+	f.BoolVar(&c.tuned, "tune", false, "with -quick, choose the best settings of each system first, as the full run does")
 	f.BoolVar(&c.force, "force", false, "measure even though the database of -database-url holds data")
 	f.StringVar(&c.binaries, "pg-bin", "", "directory of postgres, initdb and pgbench (default: searched)")
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {

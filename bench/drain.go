@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -18,10 +19,16 @@ func drainMeasure() measure {
 		contenders: []contender{
 			{system: ours, setting: "slots", tune: []string{"1000"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(130_000, 40_000), noopAtLeastOnce)
+					return drainOurs(ctx, t, t.size(130_000, 40_000), noopAtLeastOnce, false)
+				}},
+			{system: oursFromCommit, setting: "slots", tune: []string{"1000"},
+				run: func(ctx context.Context, t *trial) error {
+					return drainOurs(ctx, t, t.size(130_000, 40_000), noopAtLeastOnce, true)
 				}},
 			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms)", tune: []string{"2000", "1000", "200"},
 				run: func(ctx context.Context, t *trial) error { return drainRiver(ctx, t, t.size(130_000, 40_000)) }},
+			{system: peerSkipLocked, setting: "", tune: []string{"8 workers, batches of 100", "16 workers, batches of 1", "4 workers, batches of 1000"},
+				run: func(ctx context.Context, t *trial) error { return drainSkipLocked(ctx, t, t.size(130_000, 40_000)) }},
 		},
 	}
 }
@@ -31,19 +38,23 @@ func exactlyOnceMeasure() measure {
 	return measure{
 		name: "exactly-once", title: "60,000 tasks, one insert by the handler in the completing transaction",
 		contenders: []contender{
-			{system: ours, setting: "slots", tune: []string{"16", "32", "48"},
+			{system: ours, setting: "slots", tune: []string{"32", "16", "48"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(60_000, 15_000), insertExactlyOnce)
+					return drainOurs(ctx, t, t.size(60_000, 15_000), insertExactlyOnce, false)
 				}},
-			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms), JobCompleteTx", tune: []string{"8", "16", "32", "64", "128"},
+			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms), JobCompleteTx", tune: []string{"16", "8", "32", "64", "128"},
 				run: func(ctx context.Context, t *trial) error { return drainRiverTx(ctx, t, t.size(60_000, 15_000)) }},
+			{system: peerSkipLocked, setting: "", tune: []string{"16 workers", "8 workers", "32 workers"},
+				run: func(ctx context.Context, t *trial) error { return drainSkipLockedTx(ctx, t, t.size(60_000, 15_000)) }},
 		},
 	}
 }
 
-// drainOurs measures from the start of relay, projector and workers behind a committed backlog
-// until every task has succeeded and is projected, and the WAL from the first enqueue on.
-func drainOurs(ctx context.Context, t *trial, tasks int, handler func(slots int) func(*workers.Pool) error) error {
+// drainOurs starts workers behind a backlog, beside a relay and a projector, and measures until
+// every task has succeeded and is projected. Like River's jobs in their table, the backlog waits
+// on the stream when the clock starts; fromCommit, it starts with the relay, behind tasks that are
+// only committed. WAL is that of everything from the first enqueue on.
+func drainOurs(ctx context.Context, t *trial, tasks int, handler func(slots int) func(*workers.Pool) error, fromCommit bool) error {
 	slots, err := strconv.Atoi(t.tuning)
 	if err != nil {
 		return err
@@ -56,12 +67,22 @@ func drainOurs(ctx context.Context, t *trial, tasks int, handler func(slots int)
 	if err != nil {
 		return err
 	}
+	if !fromCommit {
+		if err := n.catchUp(ctx, tasks); err != nil {
+			return err
+		}
+	}
 	begin := time.Now()
-	succeeded, err := n.runAll(ctx, tasks, handler(slots))
-	if err != nil {
+	if fromCommit {
+		if err := errors.Join(n.relay(ctx, nil), n.project(ctx)); err != nil {
+			return err
+		}
+	}
+	c := newCounter(tasks)
+	if err := n.work(ctx, t.db, handler(slots), c.observer()); err != nil {
 		return err
 	}
-	if err := awaitClosed(ctx, succeeded); err != nil {
+	if err := awaitClosed(ctx, c.done); err != nil {
 		return err
 	}
 	worked := time.Since(begin)
@@ -69,23 +90,23 @@ func drainOurs(ctx context.Context, t *trial, tasks int, handler func(slots int)
 		return err
 	}
 	t.add(rate, float64(tasks)/time.Since(begin).Seconds(), "tasks/s")
-	t.add("rate without projections", float64(tasks)/worked.Seconds(), "tasks/s")
+	t.add("rate before projections caught up", float64(tasks)/worked.Seconds(), "tasks/s")
 	if err := addWAL(ctx, t, wal, tasks); err != nil {
 		return err
 	}
 	return n.allSucceeded(ctx, tasks)
 }
 
-// runAll starts relay, projector and workers; the channel is closed when so many succeeded.
-func (n *node) runAll(ctx context.Context, tasks int, register func(*workers.Pool) error) (<-chan struct{}, error) {
-	if err := n.relay(ctx, nil); err != nil {
-		return nil, err
-	}
-	if err := n.project(ctx); err != nil {
-		return nil, err
-	}
+// catchUp starts relay and projector and waits until both are through with so many tasks.
+func (n *node) catchUp(ctx context.Context, tasks int) error {
 	c := newCounter(tasks)
-	return c.done, n.work(ctx, n.t.db, register, c.observer())
+	if err := errors.Join(n.relay(ctx, c.add), n.project(ctx)); err != nil {
+		return err
+	}
+	if err := awaitClosed(ctx, c.done); err != nil {
+		return err
+	}
+	return n.projected(ctx)
 }
 
 // allSucceeded fails unless so many tasks have succeeded, by the ledger and by its projection.

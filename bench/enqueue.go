@@ -23,6 +23,8 @@ func enqueueMeasures() []measure {
 			contenders: []contender{
 				{system: ours, run: func(ctx context.Context, t *trial) error { return enqueueOurs(ctx, t, connections) }},
 				{system: peerRiver, run: func(ctx context.Context, t *trial) error { return enqueueRiver(ctx, t, connections) }},
+				{system: peerWatermill, run: func(ctx context.Context, t *trial) error { return enqueueWatermill(ctx, t, connections) }},
+				{system: peerSkipLocked, run: func(ctx context.Context, t *trial) error { return enqueueSkipLocked(ctx, t, connections) }},
 				{system: floorPgbench, run: func(ctx context.Context, t *trial) error { return enqueuePgbench(ctx, t, connections) }},
 			},
 		})
@@ -160,6 +162,7 @@ func bulkMeasure() measure {
 		contenders: []contender{
 			{system: ours, run: fill(migrate, fillOurs)},
 			{system: peerRiver, run: fill(migrateRiver, fillRiver)},
+			{system: peerSkipLocked, run: fill(migrateSkipLocked, fillSkipLocked)},
 		},
 	}
 }

@@ -15,6 +15,7 @@ import (
 // Systems.
 const (
 	ours           = "taskledger"
+	oursFromCommit = "taskledger, relay included"
 	peerRiver      = "river"
 	peerWatermill  = "watermill"
 	peerSkipLocked = "skip-locked"
@@ -33,7 +34,7 @@ type measure struct {
 type contender struct {
 	system string
 	// tune, if given, are settings to choose from: each is tried once, on a fifth of the size,
-	// and the best takes part. They go by the name of setting.
+	// and the best takes part; with -quick it is the first. They go by the name of setting.
 	setting string
 	tune    []string
 	run     func(ctx context.Context, t *trial) error
@@ -144,7 +145,7 @@ func measureAll(ctx context.Context, c config, p *progress) (r *report, err erro
 	for _, m := range chosen {
 		for _, x := range m.contenders {
 			p.expect(c.turns())
-			if len(x.tune) > 1 {
+			if !x.stated(c) {
 				p.expect(len(x.tune))
 			}
 		}
@@ -204,9 +205,12 @@ func take(ctx context.Context, c config, m measure, s *databaseServer, r *report
 	return nil
 }
 
+// stated says that there is nothing to choose.
+func (x contender) stated(c config) bool { return len(x.tune) <= 1 || c.quick && !c.tuned }
+
 // tune tries a contender's settings and returns the best.
 func tune(ctx context.Context, c config, m measure, x contender, s *databaseServer, p *progress) (string, error) {
-	if len(x.tune) == 1 { // stated, not chosen
+	if len(x.tune) > 0 && x.stated(c) {
 		return x.tune[0], nil
 	}
 	var best string

@@ -12,7 +12,9 @@ type ratio struct {
 // better, and the target is a most; of rates it is a least.
 var ratios = []ratio{
 	{"enqueue_32_vs_river", "enqueue-32", rate, peerRiver, 2.0},
+	{"enqueue_32_vs_watermill", "enqueue-32", rate, peerWatermill, 1.3},
 	{"enqueue_32_vs_pgbench", "enqueue-32", rate, floorPgbench, 0.75},
+	{"relay_vs_forwarder", "relay", rate, peerWatermill, 12},
 	{"relay_vs_jetstream", "relay", rate, floorJetStream, 0.8},
 	{"drain_vs_river", "drain", rate, peerRiver, 5},
 	{"exactly_once_vs_river", "exactly-once", rate, peerRiver, 3},

@@ -9,9 +9,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/stream"
-	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
+
+const forwarderSetting = "Forwarder with TrackMsgId, polls 10ms, SubscribeBatchSize"
 
 // relayMeasure: a committed backlog to JetStream.
 func relayMeasure() measure {
@@ -19,7 +20,11 @@ func relayMeasure() measure {
 		name: "relay", title: "200,000 committed events to JetStream",
 		contenders: []contender{
 			{system: ours, run: func(ctx context.Context, t *trial) error { return relayOurs(ctx, t, false, t.size(200_000, 60_000)) }},
-			{system: floorJetStream, setting: "messages in flight", tune: []string{"1000", "4000", "16000"},
+			{system: peerWatermill, setting: forwarderSetting, tune: []string{"1000", "100", "5000"},
+				run: func(ctx context.Context, t *trial) error {
+					return relayWatermill(ctx, t, false, t.size(200_000, 20_000))
+				}},
+			{system: floorJetStream, setting: "messages in flight", tune: []string{"4000", "1000", "16000"},
 				run: func(ctx context.Context, t *trial) error { return publishRaw(ctx, t, false, t.size(200_000, 60_000)) }},
 		},
 	}
@@ -31,7 +36,9 @@ func relaySyncedMeasure() measure {
 		name: "relay-fsync", title: "20,000 committed events to a JetStream that syncs before it acknowledges",
 		contenders: []contender{
 			{system: ours, run: func(ctx context.Context, t *trial) error { return relayOurs(ctx, t, true, t.size(20_000, 2_000)) }},
-			{system: floorJetStream, setting: "messages in flight", tune: []string{"1000"},
+			{system: peerWatermill, setting: forwarderSetting, tune: []string{"1000"},
+				run: func(ctx context.Context, t *trial) error { return relayWatermill(ctx, t, true, t.size(20_000, 2_000)) }},
+			{system: floorJetStream, setting: "messages in flight", tune: []string{"4000", "1000"},
 				run: func(ctx context.Context, t *trial) error { return publishRaw(ctx, t, true, t.size(20_000, 2_000)) }},
 		},
 	}
@@ -111,10 +118,9 @@ func publishRaw(ctx context.Context, t *trial, syncAlways bool, messages int) er
 	if _, err := stream.Ensure(ctx, js, stream.Config{}, "bench"); err != nil {
 		return err
 	}
-	subject := stream.Subject(0, ledger.EventEnqueued, kind.Name())
 	all := make([]*nats.Msg, messages)
 	for i := range all {
-		all[i] = &nats.Msg{Subject: subject, Data: args, Header: nats.Header{nats.MsgIdHdr: {taskID(i)}}}
+		all[i] = &nats.Msg{Subject: destination, Data: args, Header: nats.Header{nats.MsgIdHdr: {taskID(i)}}}
 	}
 	begin := time.Now()
 	for _, m := range all {

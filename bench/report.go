@@ -125,7 +125,7 @@ func (r *report) describe(ctx context.Context, s *databaseServer) error {
 
 // tuned notes what a contender's settings became.
 func (r *report) tuned(measure string, x contender, best string) {
-	r.Settings.Systems[measure+", "+x.system] = x.setting + ": " + best
+	r.Settings.Systems[measure+", "+x.system] = strings.TrimSpace(x.setting + " " + best)
 }
 
 // record adds the figures of a trial.
@@ -160,7 +160,7 @@ func (r *report) finish() {
 	}
 	for i := range r.Figures {
 		w := &r.Figures[i]
-		if mine, ok := r.median(w.Measure, ours, w.Metric); ok && w.System != ours && w.Median > 0 {
+		if mine, ok := r.median(w.Measure, ours, w.Metric); ok && w.System != ours && w.System != oursFromCommit && w.Median > 0 {
 			w.Ratio = mine / w.Median
 		}
 	}

@@ -1,0 +1,7 @@
+-- Locks the first pending task that nobody has locked. No parameters. Needs task_pending.
+select id, biz_id, args::text
+  from task
+ where status = 'pending'
+ order by id
+ limit 1
+   for update skip locked

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	wmnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
+	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+	"github.com/ThreeDotsLabs/watermill/components/forwarder"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// outboxTopic is the table that the forwarder reads.
+const outboxTopic = "outbox"
+
+// destination is the subject that our own events of this kind have.
+var destination = stream.Subject(0, ledger.EventEnqueued, kind.Name())
+
+// watermillSchema is Watermill's default, but for the batch.
+func watermillSchema(batch int) wmsql.DefaultPostgreSQLSchema {
+	return wmsql.DefaultPostgreSQLSchema{SubscribeBatchSize: batch}
+}
+
+// migrateWatermill makes its tables and the business table, and opens the database as Watermill
+// wants it.
+func migrateWatermill(ctx context.Context, t *trial) (*sql.DB, error) {
+	db := stdlib.OpenDBFromPool(t.db)
+	db.SetMaxIdleConns(0) // the pool beneath keeps them
+	t.atEnd(db.Close)
+	s, err := watermillSubscriber(db, 100)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.SubscribeInitialize(outboxTopic); err != nil {
+		return nil, err
+	}
+	return db, business(ctx, t)
+}
+
+func watermillSubscriber(db *sql.DB, batch int) (*wmsql.Subscriber, error) {
+	return wmsql.NewSubscriber(db, wmsql.SubscriberConfig{
+		SchemaAdapter:  watermillSchema(batch),
+		OffsetsAdapter: wmsql.DefaultPostgreSQLOffsetsAdapter{},
+		PollInterval:   10 * time.Millisecond, // the default is a second
+	}, watermill.NopLogger{})
+}
+
+// publishWatermill publishes in a transaction, as the documentation of the Forwarder shows it.
+func publishWatermill(tx wmsql.ContextExecutor, ids ...string) error {
+	p, err := wmsql.NewPublisher(tx, wmsql.PublisherConfig{SchemaAdapter: watermillSchema(0)}, watermill.NopLogger{})
+	if err != nil {
+		return err
+	}
+	messages := make([]*message.Message, len(ids))
+	for i, id := range ids {
+		messages[i] = message.NewMessage(watermill.NewUUID(), message.Payload(args))
+		messages[i].Metadata.Set("biz_id", id)
+	}
+	return forwarder.NewPublisher(p, forwarder.PublisherConfig{ForwarderTopic: outboxTopic}).Publish(destination, messages...)
+}
+
+// enqueueWatermill is transactions for database/sql.
+func enqueueWatermill(ctx context.Context, t *trial, n int) error {
+	db, err := migrateWatermill(ctx, t)
+	if err != nil {
+		return err
+	}
+	if err := settle(ctx, t); err != nil {
+		return err
+	}
+	conns := make([]*sql.Conn, n)
+	for i := range conns {
+		if conns[i], err = db.Conn(ctx); err != nil {
+			return err
+		}
+		defer func() { _ = conns[i].Close() }()
+		if err := transactionWatermill(ctx, conns[i], warmUp+strconv.Itoa(i)); err != nil {
+			return err
+		}
+	}
+	before, err := walBytes(ctx, t)
+	if err != nil {
+		return err
+	}
+	var done atomic.Int64
+	begin := time.Now()
+	until := begin.Add(t.lasts())
+	err = concurrently(n, func(c int) error {
+		for i := 0; time.Now().Before(until); i++ {
+			if err := transactionWatermill(ctx, conns[c], fmt.Sprintf("%d-%d", c, i)); err != nil {
+				return err
+			}
+			done.Add(1)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	t.add(rate, float64(done.Load())/time.Since(begin).Seconds(), "tx/s")
+	return addWAL(ctx, t, before, int(done.Load()))
+}
+
+func transactionWatermill(ctx context.Context, conn *sql.Conn, id string) error {
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(ctx, statement("effect"), id); err != nil {
+		return err
+	}
+	if err := publishWatermill(tx, id); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// fillWatermill publishes n messages in multi-row inserts.
+func fillWatermill(ctx context.Context, db *sql.DB, n int) error {
+	return batches(n, 5000, func(from, to int) error {
+		ids := make([]string, 0, to-from)
+		for i := from; i < to; i++ {
+			ids = append(ids, taskID(i))
+		}
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		if err := publishWatermill(tx, ids...); err != nil {
+			return err
+		}
+		return tx.Commit()
+	})
+}
+
+// countedPublisher counts what was published and acknowledged.
+type countedPublisher struct {
+	message.Publisher
+	published func(n int)
+}
+
+func (p countedPublisher) Publish(topic string, messages ...*message.Message) error {
+	err := p.Publisher.Publish(topic, messages...)
+	if err == nil {
+		p.published(len(messages))
+	}
+	return err
+}
+
+// forward runs Watermill's relay to the end of the trial: the Forwarder from SQL to JetStream,
+// with message ids, on a stream like ours.
+func forward(ctx context.Context, t *trial, db *sql.DB, address string, published func(n int)) error {
+	batch, err := strconv.Atoi(t.tuning)
+	if err != nil {
+		return err
+	}
+	subscriber, err := watermillSubscriber(db, batch)
+	if err != nil {
+		return err
+	}
+	publisher, err := wmnats.NewPublisher(wmnats.PublisherConfig{
+		URL: address, JetStream: wmnats.JetStreamConfig{TrackMsgId: true},
+	}, watermill.NopLogger{})
+	if err != nil {
+		return err
+	}
+	f, err := forwarder.NewForwarder(subscriber, countedPublisher{publisher, published}, watermill.NopLogger{},
+		forwarder.Config{ForwarderTopic: outboxTopic, CloseTimeout: 5 * time.Second})
+	if err != nil {
+		return err
+	}
+	stop := background(ctx, f.Run)
+	t.atEnd(func() error {
+		_ = f.Close() // a forwarder that is being stopped complains of what it had in hand
+		_ = stop()
+		return nil
+	})
+	return awaitClosed(ctx, f.Running())
+}
+
+// newForwarding prepares a database and a broker with a stream for Watermill.
+func newForwarding(ctx context.Context, t *trial, syncAlways bool) (*sql.DB, string, error) {
+	db, err := migrateWatermill(ctx, t)
+	if err != nil {
+		return nil, "", err
+	}
+	address, _, err := broker(ctx, t, syncAlways)
+	if err != nil {
+		return nil, "", err
+	}
+	nc, err := outbox.Connect(address)
+	if err != nil {
+		return nil, "", err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, "", err
+	}
+	_, err = stream.Ensure(ctx, js, stream.Config{}, "bench")
+	return db, address, err
+}
+
+func relayWatermill(ctx context.Context, t *trial, syncAlways bool, messages int) error {
+	db, address, err := newForwarding(ctx, t, syncAlways)
+	if err != nil {
+		return err
+	}
+	if err := fillWatermill(ctx, db, messages); err != nil {
+		return err
+	}
+	if err := settle(ctx, t); err != nil {
+		return err
+	}
+	c := newCounter(messages)
+	begin := time.Now()
+	if err := forward(ctx, t, db, address, c.add); err != nil {
+		return err
+	}
+	if err := awaitClosed(ctx, c.done); err != nil {
+		return err
+	}
+	t.add(rate, float64(messages)/time.Since(begin).Seconds(), "events/s")
+	nc, err := outbox.Connect(address)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return messagesOn(ctx, nc, messages)
+}
