@@ -139,7 +139,7 @@ func AppendAndCommit(ctx context.Context, conn *pgx.Conn, r AppendRequest, guard
 		return e, nil
 	}
 	err = explain("append to "+r.Key.String(), rollback(ctx, conn, err))
-	if !isNothingAppended(err) {
+	if !isNotAppended(err) {
 		return Event{}, err
 	}
 	// The transaction is gone; why it appended nothing is asked outside of it.

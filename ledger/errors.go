@@ -39,8 +39,6 @@ var (
 	// ErrTransactionAborted: a statement of the transaction had failed and its error was
 	// swallowed, so that a commit would have rolled back. Nothing was committed.
 	ErrTransactionAborted = errors.New("the transaction was aborted by an error that the handler swallowed")
-
-	errNothingAppended = errors.New("nothing appended, nothing committed")
 )
 
 // InvalidError says which input was refused and by which rule. Nothing was sent.
@@ -162,8 +160,6 @@ func explain(op string, err error) error {
 			return fmt.Errorf("%s: %w: %w", op, ErrNotMigrated, err)
 		case "40001":
 			return fmt.Errorf("%s: %w: %w", op, ErrRetryTransaction, err)
-		case codeNothingAppended:
-			return fmt.Errorf("%s: %w", op, errNothingAppended)
 		}
 	}
 	return fmt.Errorf("%s: %w", op, err)
@@ -175,6 +171,10 @@ func isReadOnly(err error) bool {
 	return errors.As(err, &pg) && pg.Code == "25006"
 }
 
-func isNothingAppended(err error) bool { return errors.Is(err, errNothingAppended) }
-
-const codeNothingAppended = "TL001"
+// isNotAppended reports whether append_required.sql found the task other than expected, or the
+// guard gone: no version to insert, or one that is taken.
+func isNotAppended(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.SchemaName == "taskledger" && pg.TableName == "event" &&
+		(pg.Code == "23502" && pg.ColumnName == "version" || pg.Code == "23505" && pg.ConstraintName == "event_pkey")
+}

@@ -92,16 +92,3 @@ create function taskledger.shard_of(biz_id text) returns smallint
 language sql immutable strict parallel safe
 return ((('x' || substr(md5(biz_id), 1, 8))::bit(32)::bigint & 4294967295) % 64)::smallint;
 -- +goose StatementEnd
-
--- Ends an append that inserted nothing with an error instead of an answer, so that a commit
--- sent behind it in the same round trip is not carried out. SQLSTATE TL001.
--- +goose StatementBegin
-create function taskledger.require_appended(appended bigint) returns void
-language plpgsql set search_path = pg_catalog, pg_temp as $$
-begin
-  if appended = 0 then
-    raise exception 'taskledger: nothing was appended' using errcode = 'TL001';
-  end if;
-end
-$$;
--- +goose StatementEnd

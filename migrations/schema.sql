@@ -284,17 +284,6 @@ begin
 end
 $$;
 
-CREATE FUNCTION taskledger.require_appended(appended bigint) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  if appended = 0 then
-    raise exception 'taskledger: nothing was appended' using errcode = 'TL001';
-  end if;
-end
-$$;
-
 CREATE FUNCTION taskledger.shard_of(biz_id text) RETURNS smallint
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN (((((('x'::text || substr(md5(biz_id), 1, 8)))::bit(32))::bigint & '4294967295'::bigint) % (64)::bigint))::smallint;
