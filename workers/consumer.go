@@ -16,6 +16,8 @@ const (
 	minPause = 50 * time.Millisecond
 	maxPause = 2 * time.Second
 
+	flushTimeout = 2 * time.Second
+
 	// manyPending is the least that a consumer lets be unanswered at a time, by all its workers:
 	// above everything they can have in hand, since delayed naks count too.
 	manyPending = 10_000
@@ -145,33 +147,34 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 func (k *kind) receive(ctx context.Context, source int) error {
 	nc := k.pool.config.NATS
 	limit := 2 * k.config.Slots
-	p, err := newPuller(nc, stream.Consumers(k.name)[source].Durable, limit)
+	p, err := stream.NewPuller(nc, stream.Consumers(k.name)[source].Durable, limit)
 	if err != nil {
 		return err
 	}
-	defer func() { k.arrive(p.close()...) }()
+	in := &intake{Puller: p}
+	defer func() { k.arrive(p.Close()...) }()
 	reconnected := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(reconnected)
-	check := time.NewTicker(pullHeartbeat)
+	check := time.NewTicker(stream.PullHeartbeat)
 	defer check.Stop()
 
 	for {
-		if room := limit - k.hand.load(); p.left == 0 && room >= (limit+3)/4 {
-			if err := p.ask(room); err != nil {
+		if room := limit - k.hand.load(); !p.Open() && room >= (limit+3)/4 {
+			if err := p.Ask(room); err != nil {
 				return err
 			}
 		}
 		select {
-		case m := <-p.msgs:
-			if err := k.admit(p, m); err != nil {
+		case m := <-p.Msgs():
+			if err := k.admit(in, m); err != nil {
 				return err
 			}
 		case <-k.hand.room[source]:
 		case <-reconnected:
-			p.forget()
+			p.Forget()
 		case <-check.C:
-			if p.silent() {
-				return errConsumerGone
+			if p.Silent() {
+				return stream.ErrConsumerGone
 			}
 		case <-ctx.Done():
 			return nil
@@ -179,8 +182,14 @@ func (k *kind) receive(ctx context.Context, source int) error {
 	}
 }
 
+// intake is a puller and the memory for what it brings at a time.
+type intake struct {
+	*stream.Puller
+	batch []*nats.Msg
+}
+
 // admit takes in hand a message and all that stand behind it, so that they are decided together.
-func (k *kind) admit(p *puller, m *nats.Msg) error {
+func (k *kind) admit(p *intake, m *nats.Msg) error {
 	batch := p.batch[:0]
 	defer func() {
 		k.arrive(batch...)
@@ -188,7 +197,7 @@ func (k *kind) admit(p *puller, m *nats.Msg) error {
 		p.batch = batch[:0]
 	}()
 	for {
-		work, err := p.see(m)
+		work, err := p.See(m)
 		if err != nil {
 			return err
 		}
@@ -199,7 +208,7 @@ func (k *kind) admit(p *puller, m *nats.Msg) error {
 			return nil
 		}
 		select {
-		case m = <-p.msgs:
+		case m = <-p.Msgs():
 		default:
 			return nil
 		}

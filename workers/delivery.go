@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -24,21 +23,14 @@ type delivery struct {
 	count    uint64 // how often the message was delivered, this time included
 }
 
-// The ways to answer a delivery. Answers are not waited for: one that is lost means that the
-// message comes again, and then the head decides.
+// The ways to answer a delivery.
 var (
-	ackAnswer      = []byte("+ACK")
-	progressAnswer = []byte("+WPI")
-	nakAnswer      = []byte("-NAK")
+	ackAnswer      = stream.AckAnswer
+	progressAnswer = stream.ProgressAnswer
+	nakAnswer      = stream.NakAnswer
+	nakAfter       = stream.NakAfter
+	termAnswer     = stream.TermAnswer
 )
-
-// nakAfter asks for the message again after a while.
-func nakAfter(d time.Duration) []byte {
-	return fmt.Appendf(nil, `-NAK {"delay": %d}`, d.Nanoseconds())
-}
-
-// termAnswer asks never to deliver the message again; the reason goes into an advisory.
-func termAnswer(reason string) []byte { return []byte("+TERM " + reason) }
 
 // newDelivery reads a reply subject of JetStream:
 //
@@ -67,5 +59,6 @@ func newDelivery(reply string) (delivery, error) {
 	return delivery{reply: reply, sequence: seq, count: count}, nil
 }
 
-// answer sends an answer. It does not fail: see above.
+// answer sends an answer. It does not fail: one that is lost means that the message comes again,
+// and then the head decides.
 func answer(nc *nats.Conn, d delivery, text []byte) { _ = nc.Publish(d.reply, text) }

@@ -14,6 +14,8 @@ package envelope
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -123,6 +125,41 @@ func Message(id ledger.BizID, payload []byte, text, traceparent string) (*messag
 	}
 	if e.Metadata != nil {
 		m.Metadata = e.Metadata
+	}
+	return m, nil
+}
+
+// The metadata of an event's message beside its own: the CloudEvents attributes, as on the wire
+// but not percent-encoded.
+const (
+	MetadataEventID  = "ce-id"
+	MetadataType     = "ce-type"
+	MetadataSource   = "ce-source"
+	MetadataSubject  = "ce-subject"
+	MetadataTime     = "ce-time"
+	MetadataVersion  = "ce-taskversion"
+	MetadataAttempt  = "ce-taskattempt"
+	MetadataPosition = "ce-taskposition"
+)
+
+// Event returns the message of an event. That of a task's first event is the message the task
+// was published as, with its UUID; the others have the event's id for it.
+func Event(e stream.Message) (*message.Message, error) {
+	m, err := Message(e.BizID, e.Payload, e.Envelope, e.Traceparent)
+	if err != nil {
+		return nil, err
+	}
+	id := e.ID()
+	if e.Version > 1 {
+		m.UUID = id
+	}
+	for key, value := range map[string]string{
+		MetadataEventID: id, MetadataType: stream.TypePrefix + string(e.Type), MetadataSource: e.Source,
+		MetadataSubject: e.Key.String(), MetadataTime: e.RecordedAt.Format(time.RFC3339Nano),
+		MetadataVersion: strconv.Itoa(int(e.Version)), MetadataAttempt: strconv.Itoa(int(e.Attempt)),
+		MetadataPosition: strconv.FormatInt(int64(e.Position), 10),
+	} {
+		m.Metadata.Set(key, value)
 	}
 	return m, nil
 }

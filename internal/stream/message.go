@@ -34,8 +34,10 @@ const (
 // args do: what a Watermill message carries beside its payload, see internal/envelope.
 const MetaEnvelope = headerEnvelope
 
+// TypePrefix stands before the type of an event in its CloudEvents type.
+const TypePrefix = "taskledger."
+
 const (
-	typePrefix   = "taskledger."
 	sourcePrefix = "taskledger/"
 
 	// timeLayout is RFC 3339 to the microsecond.
@@ -108,7 +110,7 @@ func Encode(e ledger.Event, payload []byte, source string, generation int) *nats
 	c.text = append(append(append(c.text, prefix+"."...), strconv.Itoa(int(e.Shard))...), '.')
 	c.text = append(append(append(c.text, e.Type...), '.'), e.Kind...)
 	channel := c.cut()
-	c.text = append(append(c.text, typePrefix...), e.Type...)
+	c.text = append(append(c.text, TypePrefix...), e.Type...)
 	kindOfEvent := c.cut()
 	c.text = appendEscaped(c.text, source)
 	origin := c.cut()
@@ -220,7 +222,7 @@ func Decode(subject string, header nats.Header, data []byte) (Message, error) {
 	if m.Kind != kind {
 		return Message{}, malformed("kind of "+headerID, string(m.Kind))
 	}
-	if got := header.Get(headerType); got != typePrefix+string(t) {
+	if got := header.Get(headerType); got != TypePrefix+string(t) {
 		return Message{}, malformed(headerType, got)
 	}
 	version, err := number(header, headerVersion, 1, 1<<31-1)

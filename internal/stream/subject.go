@@ -89,3 +89,28 @@ func KindOf(durable string) (ledger.Kind, bool) {
 	kind := ledger.Kind(strings.ReplaceAll(durable, "~", "."))
 	return kind, kind.Validate() == nil
 }
+
+// Pattern returns a filter for the events of shards, types and kinds, each "*" for any; kinds may
+// hold wildcards as [ValidatePattern] allows.
+func Pattern(shard, t, kinds string) string { return prefix + "." + shard + "." + t + "." + kinds }
+
+// ValidatePattern returns an [ledger.InvalidError] if pattern is no kind, where a word may be "*"
+// for any word, and the last one ">" for one or more.
+func ValidatePattern(pattern string) error {
+	words := strings.Split(pattern, ".")
+	for i, word := range words {
+		if word == "*" || word == ">" && i == len(words)-1 {
+			words[i] = "x"
+		}
+	}
+	return ledger.Kind(strings.Join(words, ".")).Validate()
+}
+
+var patternEscaper = strings.NewReplacer(".", "~", "*", "+", ">", "#")
+
+// GroupDurable returns the name of a consumer of a group of subscribers on a pattern of kinds. It
+// is none that [Durable] or [Consumers] return, and no two groups, patterns and lanes share one,
+// as long as a group is one word of a kind.
+func GroupDurable(group, pattern string, lane int) string {
+	return group + "=" + patternEscaper.Replace(pattern) + "=" + strconv.Itoa(lane)
+}

@@ -1,4 +1,4 @@
-package workers
+package stream
 
 import (
 	"encoding/json"
@@ -9,23 +9,24 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-
-	"github.com/taskledger/taskledger/internal/stream"
 )
+
+// PullHeartbeat is how often the server says that a request is still there.
+const PullHeartbeat = 5 * time.Second
 
 const (
-	pullExpiry    = 30 * time.Second
-	pullHeartbeat = 5 * time.Second // the server says this often that a pull is still there
-	flushTimeout  = 2 * time.Second
+	pullExpiry       = 30 * time.Second
+	pullFlushTimeout = 2 * time.Second
 )
 
-var errConsumerGone = errors.New("the consumer is gone")
+// ErrConsumerGone says that nobody answers for a consumer any more.
+var ErrConsumerGone = errors.New("the consumer is gone")
 
-// puller asks one consumer for messages, so many as there is room for, and receives them as
+// Puller asks one consumer for messages, so many as there is room for, and receives them as
 // they come. At most one request is open at a time: if it has messages left to deliver, then
 // there are none. (jetstream.Consumer would do: but its Messages buffers what nobody keeps
 // alive, and stopping its Fetch loses what is under way for a whole AckWait.) For one goroutine.
-type puller struct {
+type Puller struct {
 	nc      *nats.Conn
 	subject string // to ask
 	inbox   string // what requests are answered to, but for their number
@@ -35,15 +36,13 @@ type puller struct {
 	number int       // of the open request
 	left   int       // messages that it may still deliver; 0: none is open
 	heard  time.Time // when anything came last
-
-	batch []*nats.Msg // reused by admit
 }
 
-// newPuller begins to listen; most is the largest number of messages asked for at a time.
-func newPuller(nc *nats.Conn, durable string, most int) (*puller, error) {
-	p := &puller{
+// NewPuller begins to listen; most is the largest number of messages asked for at a time.
+func NewPuller(nc *nats.Conn, durable string, most int) (*Puller, error) {
+	p := &Puller{
 		nc:      nc,
-		subject: "$JS.API.CONSUMER.MSG.NEXT." + stream.Name + "." + durable,
+		subject: "$JS.API.CONSUMER.MSG.NEXT." + Name + "." + durable,
 		inbox:   nc.NewInbox(),
 		msgs:    make(chan *nats.Msg, 4*most+256), // a full channel drops messages
 	}
@@ -52,13 +51,13 @@ func newPuller(nc *nats.Conn, durable string, most int) (*puller, error) {
 	return p, err
 }
 
-// ask opens a request for n messages.
-func (p *puller) ask(n int) error {
+// Ask opens a request for n messages.
+func (p *Puller) Ask(n int) error {
 	request, err := json.Marshal(struct {
 		Batch     int           `json:"batch"`
 		Expires   time.Duration `json:"expires"`
 		Heartbeat time.Duration `json:"idle_heartbeat"`
-	}{n, pullExpiry, pullHeartbeat})
+	}{n, pullExpiry, PullHeartbeat})
 	if err != nil {
 		return err
 	}
@@ -71,15 +70,21 @@ func (p *puller) ask(n int) error {
 	return nil
 }
 
-// forget drops the open request, whose answers will not come: the connection was lost.
-func (p *puller) forget() { p.left = 0 }
+// Msgs is where messages come, and the server's words on requests: give each to See.
+func (p *Puller) Msgs() <-chan *nats.Msg { return p.msgs }
 
-// silent reports whether the open request has gone unheard of for too long.
-func (p *puller) silent() bool { return p.left > 0 && time.Since(p.heard) > 3*pullHeartbeat }
+// Open reports whether a request is open, so that messages may still come.
+func (p *Puller) Open() bool { return p.left > 0 }
 
-// see takes note of a message, and reports whether it is work. If not, it is the server's word
+// Forget drops the open request, whose answers will not come: the connection was lost.
+func (p *Puller) Forget() { p.left = 0 }
+
+// Silent reports whether the open request has gone unheard of for too long.
+func (p *Puller) Silent() bool { return p.left > 0 && time.Since(p.heard) > 3*PullHeartbeat }
+
+// See takes note of a message, and reports whether it is work. If not, it is the server's word
 // on a request; the error then says why it ended, if asking again at once would not do.
-func (p *puller) see(m *nats.Msg) (work bool, err error) {
+func (p *Puller) See(m *nats.Msg) (work bool, err error) {
 	p.heard = time.Now()
 	status := ""
 	if len(m.Data) == 0 {
@@ -99,27 +104,27 @@ func (p *puller) see(m *nats.Msg) (work bool, err error) {
 		return false, nil
 	case "409":
 		if strings.EqualFold(description, "Consumer Deleted") {
-			return false, errConsumerGone
+			return false, ErrConsumerGone
 		}
 	case "503": // nobody answers for the consumer
-		return false, errConsumerGone
+		return false, ErrConsumerGone
 	}
 	return false, fmt.Errorf("the server ended the request: %s %s", status, description)
 }
 
-// close stops listening and returns the messages that were under way.
-func (p *puller) close() []*nats.Msg {
+// Close stops listening and returns the messages that were under way.
+func (p *Puller) Close() []*nats.Msg {
 	// Drain and not Unsubscribe: the latter throws away what the server has sent already. Once
 	// the flush comes back, nothing more can come.
 	if p.sub.Drain() == nil {
-		_ = p.nc.FlushTimeout(flushTimeout)
+		_ = p.nc.FlushTimeout(pullFlushTimeout)
 	}
 	_ = p.sub.Unsubscribe() // of a connection that is away; else drained already
 	var rest []*nats.Msg
 	for {
 		select {
 		case m := <-p.msgs:
-			if work, _ := p.see(m); work {
+			if work, _ := p.See(m); work {
 				rest = append(rest, m)
 			}
 		default:

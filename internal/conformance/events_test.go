@@ -1,0 +1,47 @@
+package conformance_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// events is the Pub/Sub of publisher and event subscriber, of the events that a suite can count:
+// one of each message.
+func (b *bundle) events(t *testing.T, group string) (message.Publisher, message.Subscriber) {
+	t.Helper()
+	p, err := outbox.NewPublisher(t.Context(), b.db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := outbox.NewSubscriber(outbox.SubscriberConfig{
+		NATS: b.connect(), Group: group, Types: []ledger.EventType{ledger.EventEnqueued},
+		AckWait: time.Second, NackDelay: time.Millisecond, Logger: b.logger(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, s
+}
+
+// The suite. Claimed is all that it knows but two things: ExactlyOnceDelivery would be untrue, and
+// skip tests; and an event does not have the context of its publisher. Nothing is skipped.
+func TestWatermillEvents(t *testing.T) {
+	b := newBundle(t)
+	tests.TestPubSub(t, tests.Features{
+		ConsumerGroups: true, GuaranteedOrder: true, Persistent: true, NewSubscriberReceivesOldMessages: true,
+		RestartServiceCommand: b.restartCommand(),
+	}, func(t *testing.T) (message.Publisher, message.Subscriber) {
+		if strings.Contains(t.Name(), "/TestNewSubscriberReceivesOldMessages/") { // new is a subscriber with a group of its own
+			return b.events(t, watermill.NewUUID())
+		}
+		return b.events(t, "test")
+	}, b.events)
+}
