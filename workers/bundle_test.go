@@ -235,7 +235,7 @@ func (b *bundle) relayFeed(ctx context.Context, feed *ledger.Feed) error {
 			return nil
 		}
 		if err != nil {
-			time.Sleep(20 * time.Millisecond) // the database is away
+			feed = b.reopen(ctx, feed)
 			continue
 		}
 		for _, e := range page.Events {
@@ -249,13 +249,21 @@ func (b *bundle) relayFeed(ctx context.Context, feed *ledger.Feed) error {
 				time.Sleep(20 * time.Millisecond)
 			}
 		}
-		for page.Advance(ctx, b.db, nil) != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			time.Sleep(20 * time.Millisecond)
+		if page.Advance(ctx, b.db, nil) != nil {
+			feed = b.reopen(ctx, feed)
 		}
 	}
+}
+
+// reopen opens the feed anew once the database is back.
+func (b *bundle) reopen(ctx context.Context, feed *ledger.Feed) *ledger.Feed {
+	for ctx.Err() == nil {
+		if again, err := ledger.OpenFeed(ctx, b.db, "relay", nil); err == nil {
+			return again
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return feed
 }
 
 // worker is a pool that runs.
