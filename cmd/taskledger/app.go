@@ -86,6 +86,7 @@ Addresses come from flags, else the environment, else from the servers that
 		a.newMigrateCommand(),
 		a.newEnqueueCommand(),
 		a.newTaskCommand(),
+		a.newScheduleCommand(),
 		a.newStatusCommand(),
 		a.newVersionCommand(),
 		a.newDemoCommand(),

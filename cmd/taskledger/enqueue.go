@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -104,28 +103,9 @@ func (a *app) readArgs(flag string) (json.RawMessage, error) {
 	case flag == "":
 		return nil, nil
 	case flag == "-":
-		return readLimited(a.stdin, "standard input")
+		return a.readFile("-")
 	case !named:
 		return json.RawMessage(flag), nil
 	}
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, usagef("read args: %s", err)
-	}
-	defer f.Close()
-	return readLimited(f, file)
-}
-
-// maxRead is more than any database allows for args, and less than what would be a nuisance.
-const maxRead = 64 << 20
-
-func readLimited(r io.Reader, name string) (json.RawMessage, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxRead+1))
-	if err != nil {
-		return nil, usagef("read args: %s", err)
-	}
-	if len(text) > maxRead {
-		return nil, usagef("args in %s are larger than %d bytes", name, maxRead)
-	}
-	return text, nil
+	return a.readFile(file)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/workers/periodic"
 )
 
 // failure is an error as the user sees it.
@@ -66,11 +67,11 @@ func describe(err error) *failure {
 		transition *ledger.TransitionError
 		binaries   *pgserver.NoBinariesError
 	)
-	f = failf(exitFailed, "%s", err)
+	f = failf(exitFailed, "%s", strings.ReplaceAll(err.Error(), "\n", "; ")) // several faults, a line each
 	switch {
 	case errors.As(err, &invalid), errors.Is(err, ledger.ErrUnsupported):
 		f.exit = exitUsage
-	case errors.Is(err, ledger.ErrUnknownTask):
+	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule):
 		f.exit = exitNotFound
 	case errors.As(err, &conflict), errors.As(err, &transition), errors.Is(err, ledger.ErrRetryTransaction):
 		f.exit = exitConflict

@@ -15,18 +15,25 @@ import (
 )
 
 // examples are command lines that succeed, for every command that can be run. They run in this
-// order of the tree's walk, on one database.
+// order of the tree's walk, on one database, each once for every OUTPUT.
 var examples = map[string]string{
-	"taskledger enqueue":        "enqueue coupon.send order-17",
-	"taskledger migrate sql":    "migrate sql",
-	"taskledger migrate status": "migrate status",
-	"taskledger migrate up":     "migrate up",
-	"taskledger serve":          "serve",
-	"taskledger status":         "status",
-	"taskledger task history":   "task history coupon.send order-17",
-	"taskledger task list":      "task list",
-	"taskledger task show":      "task show coupon.send order-17",
-	"taskledger version":        "version",
+	"taskledger enqueue":         "enqueue coupon.send order-17",
+	"taskledger migrate sql":     "migrate sql",
+	"taskledger migrate status":  "migrate status",
+	"taskledger migrate up":      "migrate up",
+	"taskledger schedule apply":  "schedule apply -f testdata/schedules.json",
+	"taskledger schedule list":   "schedule list",
+	"taskledger schedule pause":  "schedule pause nightly-report",
+	"taskledger schedule resume": "schedule resume nightly-report",
+	"taskledger schedule run":    "schedule run nightly-report",
+	"taskledger schedule show":   "schedule show nightly-report",
+	"taskledger schedule delete": "schedule delete old-OUTPUT",
+	"taskledger serve":           "serve",
+	"taskledger status":          "status",
+	"taskledger task history":    "task history coupon.send order-17",
+	"taskledger task list":       "task list",
+	"taskledger task show":       "task show coupon.send order-17",
+	"taskledger version":         "version",
 }
 
 // exempt are commands whose output is not data, with why.
@@ -68,7 +75,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 			continue
 		}
 		for _, output := range []string{"json", "jsonl"} {
-			stdout, stderr, exit := run(t, environment, append(strings.Fields(line), "-o", output)...)
+			stdout, stderr, exit := run(t, environment, append(strings.Fields(strings.ReplaceAll(line, "OUTPUT", output)), "-o", output)...)
 			if exit != exitOK {
 				t.Errorf("%s -o %s: exit %d: %s", line, output, exit, stderr)
 				continue

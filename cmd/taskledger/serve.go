@@ -18,6 +18,7 @@ import (
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers/periodic"
 )
 
 // serveFlags are the options of serve.
@@ -30,9 +31,10 @@ func (a *app) newServeCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the relay and the projector",
-		Long: `Run the relay, which publishes events to NATS JetStream, and the projector, which keeps the
-tables of tasks and counts. Any number may run; of each one works, and the others stand by.
+		Short: "Run the relay, the projector and what makes periodic tasks due",
+		Long: `Run the relay, which publishes events to NATS JetStream, the projector, which keeps the
+tables of tasks and counts, and what enqueues periodic tasks when they are due. Any number may
+run; of relay and projector one works, and the others stand by.
 
 Without ` + envDatabaseURL + ` and ` + envNATSURL + ` it starts servers of its own, PostgreSQL from the binaries
 installed here and NATS in process, with their data in the data directory. Other commands
@@ -108,7 +110,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 			stop(failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir))
 		}
 	}()
-	a.runLoops(ctx, a.relayLoop(pool, f.stream), a.projectorLoop(pool))
+	a.runLoops(ctx, a.relayLoop(pool, f.stream), a.projectorLoop(pool), a.periodicLoop(pool))
 	return context.Cause(ctx)
 }
 
@@ -169,12 +171,22 @@ func (a *app) projectorLoop(pool *pgxpool.Pool) loop {
 	}}
 }
 
+func (a *app) periodicLoop(pool *pgxpool.Pool) loop {
+	return loop{"periodic", func(ctx context.Context, log *slog.Logger) error {
+		r, err := periodic.New(periodic.Config{DB: pool, Logger: log})
+		if err != nil {
+			return err
+		}
+		return r.Run(ctx)
+	}}
+}
+
 func (s serving) render(w io.Writer) {
 	fields := [][2]string{{"database", s.Database}, {"nats", s.NATS}}
 	if s.DataDir != "" {
 		fields = append(fields, [2]string{"data", s.DataDir}, [2]string{"addresses", s.DataDir + "/server.json"})
 	}
-	fields = append(fields, [2]string{"running", "relay and projector, or standing by for those of another serve; stop with Ctrl-C"})
+	fields = append(fields, [2]string{"running", "periodic tasks; relay and projector, or standing by for those of another serve; stop with Ctrl-C"})
 	renderFields(w, fields...)
 }
 

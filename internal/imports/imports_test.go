@@ -30,6 +30,7 @@ const (
 	xSys       = "golang.org/x/sys"
 	xTerm      = "golang.org/x/term"
 	goCron     = "github.com/netresearch/go-cron"
+	yaml       = "go.yaml.in/yaml/v3"
 
 	watermill    = "github.com/ThreeDotsLabs/watermill"
 	watermillSQL = "github.com/ThreeDotsLabs/watermill-sql/v3"
@@ -61,7 +62,7 @@ var rules = []rule{
 	{"/internal/embedded", []string{"/internal/pgserver", "/internal/natsserver", "/internal/reserve", "/migrations", pgx, nats, xSys}, "servers for who has none; the work is others'"},
 	{"/internal/bench", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xSys, xTerm}, "a user of everything but the command line"},
 	{"/internal/demo", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xSys, xTerm}, "a user of everything but the command line"},
-	{"/cmd/taskledger", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, xSync, xSys, xTerm}, "where all meet"},
+	{"/cmd/taskledger", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml, xSync, xSys, xTerm}, "where all meet"},
 }
 
 // A ban says what may not get into a user's program by way of a package, however indirectly.
@@ -77,7 +78,7 @@ var bans = []ban{
 	{library, []string{"testing", "flag"}, "a library registers no flags and carries no test code"},
 	{library, []string{natsServer, "/internal/pgserver", "/internal/natsserver"}, "users run their own servers"},
 	{library, []string{goose, "/migrations"}, "who migrates is the operator's choice"},
-	{library, []string{cobra, goPretty}, "only commands need words and tables"},
+	{library, []string{cobra, goPretty, yaml}, "only commands need words and tables"},
 	{[]string{"/ledger", "/ledger/stdsql", "/workers/periodic", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
 	{[]string{"/ledger", "/ledger/stdsql", "/workers/periodic", "/projector", "/migrations"}, []string{watermill}, "who does without Watermill is not given it"},
 }

@@ -70,6 +70,17 @@ func (s Schedule) Validate() error {
 	return errors.Join(faults...)
 }
 
+// When says in a few words when s is due.
+func (s Schedule) When() string {
+	switch {
+	case s.Cron != "":
+		return s.Cron + " " + s.withDefaults().Zone
+	case s.Every != 0:
+		return "every " + interval(s.Every)
+	}
+	return interval(s.After) + " after the last"
+}
+
 func invalid(field, value, rule string, a ...any) error {
 	return &ledger.InvalidError{Field: field, Value: value, Rule: fmt.Sprintf(rule, a...)}
 }

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/workers/periodic"
+)
+
+func (a *app) newScheduleCommand() *cobra.Command {
+	return group(
+		&cobra.Command{Use: "schedule", Short: "Look at periodic tasks, and change when they are due"},
+		a.newScheduleApplyCommand(),
+		a.newScheduleListCommand(),
+		a.newScheduleShowCommand(),
+		a.newSchedulePauseCommand(),
+		a.newScheduleResumeCommand(),
+		a.newScheduleRunCommand(),
+		a.newScheduleDeleteCommand(),
+	)
+}
+
+// addActorFlag adds --actor, which says who does something to what others rely on.
+func addActorFlag(cmd *cobra.Command, actor *string) {
+	cmd.Flags().StringVar(actor, "actor", "", "who does it (default: you, as this machine knows you)")
+}
+
+// actorOr returns the actor given, or else the user of this process; "", which is the user of
+// the database, where it has none.
+func actorOr(given string) string {
+	if given != "" {
+		return given
+	}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return os.Getenv("USER")
+}
+
+func (a *app) newScheduleListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the schedules and where they stand",
+		Args:  exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
+				schedules, err := periodic.List(ctx, db)
+				if err != nil {
+					return err
+				}
+				return a.listSchedules(schedules)
+			})
+		},
+	}
+}
+
+// withDatabase carries out one thing on the database.
+func (a *app) withDatabase(ctx context.Context, do func(context.Context, *pgxpool.Pool) error) error {
+	pool, err := a.openDatabase(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return do(ctx, pool)
+}
+
+func (a *app) listSchedules(schedules []periodic.Status) error {
+	value := struct {
+		Schedules []periodic.Status `json:"schedules"`
+	}{append([]periodic.Status{}, schedules...)}
+	if err := printList(a, value, schedules, func(w io.Writer) {
+		t := newTable([]any{"name", "kind", "when", "next", "last", "passed over"}, 4, 5, 6)
+		for _, s := range schedules {
+			t.AppendRow(table.Row{s.Schedule.Name, s.Schedule.Kind, plain(s.Schedule.When()), nextSlot(s), lastSlot(s), count(s.Passed)})
+		}
+		renderTable(w, t)
+	}); err != nil {
+		return err
+	}
+	if len(schedules) == 0 {
+		fmt.Fprintln(a.stderr, "no schedules")
+	}
+	return nil
+}
+
+func nextSlot(s periodic.Status) string {
+	switch {
+	case s.Paused:
+		return "paused"
+	case !s.NextAt.IsZero() && time.Until(s.NextAt) > 0:
+		return "in " + age(time.Until(s.NextAt))
+	case !s.NextAt.IsZero():
+		return "due " + ago(s.NextAt)
+	case s.Schedule.After != 0:
+		return "when the last is done"
+	}
+	return "never"
+}
+
+func lastSlot(s periodic.Status) string {
+	if s.LastAt.IsZero() {
+		return "never"
+	}
+	return ago(s.LastAt)
+}
+
+func (a *app) newScheduleShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show a schedule and where it stands",
+		Args:  exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
+				s, err := periodic.Load(ctx, db, args[0])
+				if err != nil {
+					return unknownSchedule(err, args[0])
+				}
+				return a.print(s, func(w io.Writer) { renderSchedule(w, s) })
+			})
+		},
+	}
+}
+
+func renderSchedule(w io.Writer, s periodic.Status) {
+	d := s.Schedule
+	fields := [][2]string{{"schedule", d.Name}, {"kind", string(d.Kind)}, {"when", plain(d.When())}}
+	if !d.Anchor.IsZero() {
+		fields = append(fields, [2]string{"counted from", d.Anchor.Format(time.RFC3339)})
+	}
+	if len(d.Args) > 0 {
+		fields = append(fields, [2]string{"args", plain(string(d.Args))})
+	}
+	if d.After == 0 {
+		missed := string(d.Missed)
+		if d.Missed == periodic.MissedAll {
+			missed += fmt.Sprintf(", %d at a time", d.MissedLimit)
+		}
+		fields = append(fields, [2]string{"missed slots", missed}, [2]string{"overlap", string(d.Overlap)})
+	}
+	next := nextSlot(s)
+	if !s.NextAt.IsZero() {
+		next += " (" + s.NextAt.Format(time.RFC3339) + ")"
+	}
+	fields = append(fields, [2]string{"next", next}, [2]string{"last", lastSlot(s)})
+	if s.LastTask != nil {
+		fields = append(fields, [2]string{"last task", plain(s.LastTask.String())})
+	}
+	passed := count(s.Passed)
+	if !s.PassedAt.IsZero() {
+		passed += ", last found " + ago(s.PassedAt)
+	}
+	fields = append(fields, [2]string{"passed over", passed}, [2]string{"revision", strconv.Itoa(s.Revision)},
+		[2]string{"changed", ago(s.UpdatedAt) + " by " + plain(s.Actor)})
+	renderFields(w, fields...)
+}
+
+// unknownSchedule names the schedule that does not exist.
+func unknownSchedule(err error, name string) error {
+	if f := describe(err); f.exit != exitNotFound {
+		return err
+	}
+	return failf(exitNotFound, "there is no schedule %s", name).hinted("list schedules with: taskledger schedule list")
+}
+
+// changeSchedule makes a command that does one thing to one schedule.
+func (a *app) changeSchedule(cmd *cobra.Command, done string, do func(ctx context.Context, db *pgxpool.Pool, name string) error) *cobra.Command {
+	cmd.Args = exactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name := args[0]
+		return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
+			if err := do(ctx, db, name); err != nil {
+				return unknownSchedule(err, name)
+			}
+			answer := struct {
+				Name string `json:"name"`
+				Done string `json:"done"`
+			}{name, done}
+			return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", done, plain(name)) })
+		})
+	}
+	return cmd
+}
+
+func (a *app) newSchedulePauseCommand() *cobra.Command {
+	var actor string
+	cmd := a.changeSchedule(&cobra.Command{
+		Use:   "pause NAME",
+		Short: "Keep a schedule from firing",
+	}, "paused", func(ctx context.Context, db *pgxpool.Pool, name string) error {
+		return periodic.Pause(ctx, db, name, actorOr(actor))
+	})
+	addActorFlag(cmd, &actor)
+	return cmd
+}
+
+func (a *app) newScheduleResumeCommand() *cobra.Command {
+	var actor string
+	cmd := a.changeSchedule(&cobra.Command{
+		Use:   "resume NAME",
+		Short: "Have a paused schedule go on from now",
+		Long: `Have a paused schedule go on from now. The slots that were due in the meantime do not fire;
+they are recorded as one discarded task.`,
+	}, "resumed", func(ctx context.Context, db *pgxpool.Pool, name string) error {
+		return periodic.Resume(ctx, db, name, actorOr(actor))
+	})
+	addActorFlag(cmd, &actor)
+	return cmd
+}
+
+func (a *app) newScheduleDeleteCommand() *cobra.Command {
+	return a.changeSchedule(&cobra.Command{
+		Use:   "delete NAME",
+		Short: "Delete a schedule; its tasks stay",
+	}, "deleted", func(ctx context.Context, db *pgxpool.Pool, name string) error {
+		return periodic.Remove(ctx, db, name)
+	})
+}
+
+func (a *app) newScheduleRunCommand() *cobra.Command {
+	var actor string
+	cmd := &cobra.Command{
+		Use:   "run NAME",
+		Short: "Enqueue a task of a schedule now",
+		Long:  "Enqueue a task of a schedule now, paused or not. The slots of the schedule are not affected.",
+		Args:  exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
+				answer, err := periodic.RunNow(ctx, db, args[0], actorOr(actor))
+				if err != nil {
+					return unknownSchedule(err, args[0])
+				}
+				return a.print(enqueued{answer.Key, answer}, func(w io.Writer) { fmt.Fprintf(w, "enqueued %s\n", plain(answer.Key.String())) })
+			})
+		},
+	}
+	addActorFlag(cmd, &actor)
+	return cmd
+}

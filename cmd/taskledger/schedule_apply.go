@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/taskledger/taskledger/workers/periodic"
+)
+
+func (a *app) newScheduleApplyCommand() *cobra.Command {
+	var file string
+	var o periodic.ApplyOptions
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Make the schedules those in a file, and show what differs",
+		Long: `Make the schedules those in a file, YAML or JSON, and show what differs: all or, with an error,
+nothing. A schedule is:
+
+  schedules:
+    - name: nightly-report        # its tasks are <kind>/<name>@<slot in UTC>
+      kind: report.make
+      args: {of: sales}
+      cron: "30 2 * * *"          # with zone; or every: 15m, with anchor; or after: 1h
+      zone: Europe/Berlin
+      missed: one                 # one, skip, or all with missed_limit
+      overlap: skip               # allow, or skip while the one before is unfinished`,
+		Example: "  taskledger schedule apply -f schedules.yaml --dry-run\n  taskledger schedule apply -f schedules.yaml --prune",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return usagef("%s needs a file", cmd.CommandPath()).hinted("usage: %s", cmd.UseLine())
+			}
+			schedules, err := a.readSchedules(file)
+			if err != nil {
+				return err
+			}
+			o.Actor = actorOr(o.Actor)
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
+				differences, err := periodic.Apply(ctx, db, schedules, &o)
+				if err != nil {
+					return err
+				}
+				return a.printDifferences(differences, o.DryRun)
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "`file` with the schedules, or - for stdin")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "show what would change, and change nothing")
+	cmd.Flags().BoolVar(&o.Prune, "prune", false, "delete the schedules that are not in the file")
+	addActorFlag(cmd, &o.Actor)
+	return cmd
+}
+
+// readSchedules reads a file of schedules. JSON is taken as it is, so that args keep their bytes.
+func (a *app) readSchedules(file string) ([]periodic.Schedule, error) {
+	text, err := a.readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if !json.Valid(text) {
+		var value any
+		if err := yaml.Unmarshal(text, &value); err != nil {
+			return nil, usagef("%s is neither JSON nor YAML: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
+		}
+		if text, err = json.Marshal(value); err != nil {
+			return nil, usagef("%s: %s", file, strings.TrimPrefix(err.Error(), "json: "))
+		}
+	}
+	return periodic.Parse(text)
+}
+
+// applied is the answer as JSON.
+type applied struct {
+	DryRun    bool                  `json:"dry_run"`
+	Schedules []periodic.Difference `json:"schedules"`
+}
+
+func (a *app) printDifferences(differences []periodic.Difference, dryRun bool) error {
+	counts := make(map[periodic.Action]int)
+	for _, d := range differences {
+		counts[d.Action]++
+	}
+	if err := printList(a, applied{dryRun, append([]periodic.Difference{}, differences...)}, differences, func(w io.Writer) {
+		if len(differences) == counts[periodic.Keep] {
+			return
+		}
+		t := newTable([]any{"schedule", "action", "field", "from", "to"})
+		for _, d := range differences {
+			if d.Action == periodic.Keep {
+				continue
+			}
+			name, action := plain(d.Name), string(d.Action)
+			if len(d.Fields) == 0 {
+				t.AppendRow(table.Row{name, action})
+			}
+			for _, f := range d.Fields {
+				t.AppendRow(table.Row{name, action, f.Name, shorten(f.From, 40), shorten(f.To, 40)})
+				name, action = "", ""
+			}
+		}
+		renderTable(w, t)
+	}); err != nil {
+		return err
+	}
+	if a.config.output == formatTable {
+		words := "%d created, %d changed, %d deleted, %d as they should be\n"
+		if dryRun {
+			words = "dry run: %d to create, %d to change, %d to delete, %d as they should be\n"
+		}
+		fmt.Fprintf(a.stderr, words, counts[periodic.Create], counts[periodic.Change], counts[periodic.Delete], counts[periodic.Keep])
+	}
+	return nil
+}
