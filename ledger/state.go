@@ -19,7 +19,7 @@ const (
 	EventBuried      EventType = "buried"      // given up: needs a person
 	EventCancelled   EventType = "cancelled"   // called off by a producer or an operator
 	EventExpired     EventType = "expired"     // its deadline passed before it was started
-	EventDiscarded   EventType = "discarded"   // shed by an overload policy
+	EventDiscarded   EventType = "discarded"   // not to be done: shed by an overload policy, or by the word of its handler; data.reason
 )
 
 // State is what a task is in: a function of its last event's type.
@@ -81,7 +81,7 @@ var transitions = []Transition{
 	{EventBuried, unfinished, StateDead},
 	{EventCancelled, unfinished, StateCancelled},
 	{EventExpired, []State{StateAvailable, StateScheduled, StateRetrying}, StateExpired},
-	{EventDiscarded, []State{StateAvailable, StateScheduled}, StateDiscarded},
+	{EventDiscarded, []State{StateAvailable, StateScheduled, StateRunning}, StateDiscarded},
 }
 
 // Transitions returns the transition table, one row per event type, in the order of the schema.

@@ -28,7 +28,7 @@ const documentedTransitions = `
 	buried       available,scheduled,running,retrying                              dead
 	cancelled    available,scheduled,running,retrying                              cancelled
 	expired      available,scheduled,retrying                                      expired
-	discarded    available,scheduled                                               discarded`
+	discarded    available,scheduled,running                                       discarded`
 
 func TestTransitionsAreThoseDocumented(t *testing.T) {
 	t.Parallel()

@@ -81,8 +81,8 @@ func (k *kind) work(stopping, quit context.Context) {
 			switch {
 			case stopping.Err() != nil:
 				k.giveBack(a)
-			case time.Since(a.decided) > k.pool.config.AckWait/2:
-				k.again(a.held) // it waited so long for a slot that the head may have moved on
+			case time.Since(a.decided) > k.pool.config.AckWait/2, k.hand.isRecalled(a.held):
+				k.again(a.held) // it waited so long for a slot that the head may have moved on, or it has
 			default:
 				k.attempt(a)
 			}
@@ -119,6 +119,9 @@ func (a *attempt) begin() {
 		a.ctx, a.cancel = ctx, func(cause error) { cancel(cause); stop() }
 	}
 	a.timer = time.AfterFunc(a.kind.config.StartedAfter, a.outlived)
+	if a.kind.hand.begin(a) {
+		a.cancel(ErrFenced)
+	}
 }
 
 // call runs the handler. Its panic is an error. If the handler ends the goroutine, call does
@@ -130,7 +133,10 @@ func (a *attempt) call(tx pgx.Tx) (err error) {
 			err = &panicError{value: v, stack: stack[:min(len(stack), maxStack)]}
 		}
 	}()
-	return a.kind.handler(a.ctx, tx, &a.job, a.held.msg.Payload)
+	if err = a.kind.handler(a.ctx, tx, &a.job, a.held.msg.Payload); err != nil {
+		_ = err.Error() // if that panics, as of a nil pointer in an error, it does here
+	}
+	return err
 }
 
 // end takes it on to end the attempt; false if somebody else did: it was abandoned, and its

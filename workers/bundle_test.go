@@ -322,14 +322,29 @@ func insertEffect(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs)
 	return err
 }
 
+// atOnce is c with failed tasks released at once, unless it says when.
+func atOnce(c *workers.KindConfig) *workers.KindConfig {
+	full := workers.KindConfig{}
+	if c != nil {
+		full = *c
+	}
+	if p := &full.Retry; len(p.Ladder) == 0 && p.Unit == 0 && p.Max == 0 {
+		p.Ladder = []time.Duration{0}
+		if p.Attempts == 0 {
+			p.Attempts = ledger.DefaultRetryAttempts
+		}
+	}
+	return &full
+}
+
 // exactly registers an ExactlyOnce handler of kind order.
 func exactly(h func(context.Context, pgx.Tx, *workers.Job, orderArgs) error, c *workers.KindConfig) func(*workers.Pool) error {
-	return func(p *workers.Pool) error { return workers.Register(p, order, h, c) }
+	return func(p *workers.Pool) error { return workers.Register(p, order, h, atOnce(c)) }
 }
 
 // atLeast registers an AtLeastOnce handler of kind order.
 func atLeast(h func(context.Context, *workers.Job, orderArgs) error, c *workers.KindConfig) func(*workers.Pool) error {
-	return func(p *workers.Pool) error { return workers.RegisterAtLeastOnce(p, order, h, c) }
+	return func(p *workers.Pool) error { return workers.RegisterAtLeastOnce(p, order, h, atOnce(c)) }
 }
 
 // count returns a counter of the worker's only kind.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/fault"
-	"github.com/taskledger/taskledger/ledger"
 )
 
 // dispatch decides what came in, batch by batch, until quit is done. Once the pool is stopping
@@ -62,15 +61,6 @@ func (k *kind) decideBatch(batch []*held) {
 func (k *kind) again(h *held) {
 	k.hand.again(h)
 	k.undecided.add(h)
-}
-
-// bury records that a task needs a person.
-func (k *kind) bury(ctx context.Context, a *attempt, data buriedData) {
-	_, err := ledger.Append(ctx, k.pool.config.DB, a.request(ledger.EventBuried, data.json(a)))
-	if err == nil {
-		k.logger.ErrorContext(ctx, "task buried", "biz_id", string(a.job.BizID), "reason", data.Reason, "error", data.message())
-	}
-	k.recorded(a, OutcomeBuried, err)
 }
 
 // recorded ends an attempt whose outcome was appended in a transaction of its own, or was not.

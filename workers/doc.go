@@ -37,13 +37,14 @@
 //
 // # An attempt
 //
-//	arrival ──▶ undecided ──▶ ready ──▶ handler ──┬─▶ succeeded          ─▶ ack
-//	  │  in hand: kept alive by heartbeats,       ├─▶ failed + released  ─▶ ack (the release wakes again)
-//	  │  once per task; what else arrives         ├─▶ buried             ─▶ ack
-//	  │  for the task waits or joins              ├─▶ interrupted        ─▶ ack (wakes again)
-//	  │                                           ├─▶ fenced             ─▶ the head is read again
-//	  └── started is recorded once the handler    └─▶ retried            ─▶ nak: the database was away
-//	      has run for StartedAfter
+//	arrival ──▶ undecided ──▶ ready ──▶ handler ──┬─▶ succeeded        ─▶ ack
+//	  │  in hand: kept alive by heartbeats,       ├─▶ failed           ─▶ ack (its release wakes again)
+//	  │  once per task; what else arrives         ├─▶ failed + buried  ─▶ ack
+//	  │  for the task waits or joins              ├─▶ snoozed          ─▶ ack (its release wakes again)
+//	  │                                           ├─▶ discarded        ─▶ ack
+//	  └── started is recorded once the handler    ├─▶ interrupted      ─▶ ack (wakes again)
+//	      has run for StartedAfter                ├─▶ fenced           ─▶ the head is read again
+//	                                              └─▶ retried          ─▶ nak: the database was away
 //
 // Every event is appended by compare-and-set on the version that the attempt knows, so of any
 // number of workers that believe to own a task one gets its event in. The others are fenced: an
@@ -57,8 +58,13 @@
 //
 //   - The handler returns an error, panics, calls runtime.Goexit, exceeds Timeout, leaves rows
 //     open, swallows an error of its transaction or breaks a deferred constraint: the attempt has
-//     failed. failed and released are appended together; after MaxAttempts failures it is buried
-//     instead, and says why each attempt failed.
+//     failed. The retry policy of the task, or else of its kind, says when it is released again;
+//     the database's clock decides, and failed says the moment. After as many failures as the
+//     policy allows, counted since somebody last released the task from dead, it is buried as
+//     well, and says why each attempt failed.
+//   - The handler says more, by an error of this package, wrapped or not: [RetryIn] and [RetryAt]
+//     overrule the delay, [Permanent] buries, [SnoozeFor] and [SnoozeUntil] put the task off and
+//     use no attempt, [Discard] ends it.
 //   - The handler ends its transaction by COMMIT or ROLLBACK in SQL: what it wrote may be
 //     committed, so doing it again could double it: buried.
 //   - The args do not decode: buried. Release it after a deploy that can read them.
@@ -67,9 +73,10 @@
 //   - The handler does not return when its context is done: after a grace of 5 s (or AckWait if
 //     that is shorter) the attempt ends without it. The socket of its transaction is closed, so
 //     the server rolls back. Its slot stays taken until it returns ([KindStatus].Overdue).
-//   - The task is cancelled, or anything else is appended to it: the attempt is fenced. A handler
-//     whose start is being recorded learns it from its context ([ErrFenced]), others when they are
-//     done.
+//   - The task is cancelled ([Operator]), or anything else is appended to it: the attempt is
+//     fenced, and what it wrote is rolled back. Its context is cancelled ([ErrCancelled],
+//     [ErrFenced]): at once if a message says so, else when the lease is renewed, every third of
+//     AckWait. Who finished first has won, and the other is told.
 //
 // # What happens if the process ends
 //

@@ -19,6 +19,8 @@ var (
 	// ErrFenced: the claim is lost, because somebody else appended to the task: cancelled it, or
 	// took it over. Whatever the handler's transaction wrote is rolled back.
 	ErrFenced = errors.New("the claim to the task is lost")
+	// ErrCancelled is the ErrFenced of a task that was cancelled.
+	ErrCancelled = fmt.Errorf("%w: the task was cancelled", ErrFenced)
 )
 
 // ErrNotYours is what Commit and Rollback of a handler's transaction return: the pool commits
@@ -58,6 +60,15 @@ func refused(err error) bool {
 	var invalid *ledger.InvalidError
 	var pg *pgconn.PgError
 	return errors.As(err, &invalid) || errors.As(err, &pg) && !ledger.Retryable(err)
+}
+
+// notMigrated returns err, as [ledger.ErrNotMigrated] if a table or a column is missing.
+func notMigrated(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000" || pg.Code == "42703") {
+		return fmt.Errorf("%w: %w", ledger.ErrNotMigrated, err)
+	}
+	return err
 }
 
 // hopeless returns the error that ends a worker before it began, or nil if waiting may help.

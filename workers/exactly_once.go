@@ -109,7 +109,7 @@ func (k *kind) committed(a *attempt, err error) {
 	case errors.Is(err, ledger.ErrTransactionEnded):
 		ctx, cancel := k.pool.operation()
 		defer cancel()
-		k.bury(ctx, a, buriedData{Reason: "the handler ended its transaction: what it wrote may be committed", Err: err})
+		k.fail(ctx, a, err, "the handler ended its transaction: what it wrote may be committed")
 	case errors.Is(err, ledger.ErrTransactionAborted), refused(err):
 		k.conclude(a, nil, err)
 	default: // fenced; or the outcome is unknown, and the message's next delivery finds out

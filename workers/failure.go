@@ -4,75 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"reflect"
-	"strings"
+	"math/rand/v2"
 	"time"
-	"unicode/utf8"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// maxMessage is how much of an error's message is recorded.
-const maxMessage = 4 << 10
-
-// conclude ends an attempt that did not succeed: err is what its handler returned (nil if it
-// returned nil too late), cause why its context was cancelled, nil if it was not.
-func (k *kind) conclude(a *attempt, cause, err error) {
-	ctx, cancel := k.pool.operation()
-	defer cancel()
-	if err == nil {
-		err = cause
-	}
-	var args *argsError
-	var panicked *panicError
-	switch {
-	case a.lost || errors.Is(cause, ErrFenced):
-		k.counts.attempt(OutcomeFenced, a.took())
-		k.again(a.held)
-	case errors.As(err, &args):
-		k.bury(ctx, a, buriedData{Reason: "its args do not decode", Err: args.err})
-	case errors.As(err, &panicked):
-		k.fail(ctx, a, err)
-	case errors.Is(cause, ErrStopping):
-		k.interrupt(ctx, a)
-	case errors.Is(cause, ErrTimeout):
-		k.fail(ctx, a, fmt.Errorf("timed out after %s: %w", k.config.Timeout, err))
-	case repeatable(err):
-		// The seam for snoozing and permanent errors is here: more ways for a handler to end.
-		k.logger.WarnContext(ctx, "attempt will be repeated", "biz_id", string(a.job.BizID), "error", err)
-		k.counts.attempt(OutcomeRetried, a.took())
-		k.settle(a.held, nakAfter(k.retryDelay(a.held)))
-	default:
-		k.fail(ctx, a, err)
-	}
-}
-
-// repeatable reports whether an attempt ended through the ledger's database and not through its
-// handler: nobody's fault, and no attempt used. A network error as such proves nothing: it may be
-// the partner's who refuses the connection, and that is a failure.
-func repeatable(err error) bool {
-	var pg *pgconn.PgError
-	return errors.Is(err, errConnectionLost) || errors.Is(err, ledger.ErrRetryTransaction) || errors.Is(err, ledger.ErrUnavailable) ||
-		errors.As(err, &pg) && ledger.Retryable(err)
-}
-
-// interrupt records that the attempt was given back. It is not a failure.
-func (k *kind) interrupt(ctx context.Context, a *attempt) {
-	data, _ := json.Marshal(struct {
-		Reason string `json:"reason"`
-		Worker string `json:"worker"`
-	}{"shutdown", k.pool.id})
-	_, err := ledger.Append(ctx, k.pool.config.DB, a.request(ledger.EventInterrupted, data))
-	k.recorded(a, OutcomeInterrupted, err)
-}
-
-// fail records a failed attempt, and with it that the task is available again; or that the task
-// is buried, if the attempts are used up.
-func (k *kind) fail(ctx context.Context, a *attempt, cause error) {
+// fail records a failed attempt, and when it is repeated, by its handler's word or by the policy;
+// or that the task is buried, if there is a reason to (not "") or the attempts are used up.
+func (k *kind) fail(ctx context.Context, a *attempt, cause error, buried string) {
 	history, err := ledger.History(ctx, k.pool.config.DB, a.job.Key)
 	if err != nil {
 		k.recorded(a, OutcomeFailed, err)
@@ -82,85 +22,69 @@ func (k *kind) fail(ctx context.Context, a *attempt, cause error) {
 		k.recorded(a, OutcomeFailed, &ledger.ConflictError{Key: a.job.Key, Expected: a.version, Found: last.Version, State: last.Type.State()})
 		return
 	}
-	failures := failuresIn(history)
-	if len(failures)+1 >= k.config.MaxAttempts {
-		failures = append(failures, failure{Attempt: a.job.Attempt, At: time.Now().UTC(), Message: clean(cause.Error(), maxMessage)})
-		k.bury(ctx, a, buriedData{Reason: "attempts used up", Err: cause, Errors: failures})
+	policy, failures := k.policy(history[0]), failuresIn(history)
+	if buried == "" && len(failures)+1 >= policy.Limit() {
+		buried = "attempts used up"
+	}
+	if buried != "" {
+		failures = append(failures, failure{Attempt: a.job.Attempt, At: time.Now().UTC(), Message: clean(cause.Error(), maxMessage/8)})
+		k.bury(ctx, a, buriedData{Reason: buried, Err: cause, Errors: failures})
 		return
 	}
+	delay, at := policy.Delay(len(failures)+1, rand.Float64()), time.Time{}
+	var word *RetryError
+	if errors.As(cause, &word) {
+		delay, at = word.In, word.At
+	}
 	k.logger.WarnContext(ctx, "attempt failed", "biz_id", string(a.job.BizID), "attempt", int(a.job.Attempt), "error", cause)
-	k.recorded(a, OutcomeFailed, a.appendFailure(ctx, cause))
-}
-
-// appendFailure appends failed and released in one transaction.
-func (a *attempt) appendFailure(ctx context.Context, cause error) error {
-	data, err := json.Marshal(failedData{Error: describe(cause), RetryAt: time.Now().UTC(), outcomeData: a.data()})
-	if err != nil {
-		return err
+	err = a.appendFailure(ctx, cause, delay, at)
+	if isInvalid(err) && word != nil {
+		err = a.appendFailure(ctx, cause, policy.Delay(len(failures)+1, rand.Float64()), time.Time{})
 	}
-	p := a.kind.pool
-	return pgx.BeginTxFunc(ctx, p.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		e, err := ledger.Append(ctx, tx, a.request(ledger.EventFailed, data))
-		if err != nil {
-			return err
-		}
-		_, err = ledger.Append(ctx, tx, ledger.AppendRequest{
-			Key: a.job.Key, Expected: e.Version, Type: ledger.EventReleased, Actor: p.id, Data: json.RawMessage(`{"reason":"retry"}`),
-		})
-		return err
-	})
+	k.recorded(a, OutcomeFailed, err)
 }
 
-// outcomeData is what the data of every outcome says.
-type outcomeData struct {
-	Worker     string    `json:"worker"`
-	StartedAt  time.Time `json:"started_at,omitzero"`
-	DurationMS float64   `json:"duration_ms"`
-}
-
-func (a *attempt) data() outcomeData {
-	return outcomeData{Worker: a.kind.pool.id, StartedAt: a.begun.UTC(), DurationMS: float64(a.took().Microseconds()) / 1000}
-}
-
-// failedData is the data of a failed event.
-type failedData struct {
-	Error   errorData `json:"error"`
-	RetryAt time.Time `json:"retry_at"`
-	outcomeData
-}
-
-// buriedData is the data of a buried event.
-type buriedData struct {
-	Reason string
-	Err    error     // nil: none
-	Errors []failure // of all attempts, if they were used up
-	Lost   int       // workers, if that is the reason
-}
-
-func (d buriedData) message() string {
-	if d.Err == nil {
-		return ""
+// policy returns the retry policy of a task: its own, or else that of its kind. A producer that
+// writes SQL may have left one that cannot be read.
+func (k *kind) policy(first ledger.Event) ledger.RetryPolicy {
+	meta, err := ledger.ParseMeta(first.Meta)
+	if err == nil && meta.Retry == "" {
+		return k.config.Retry
 	}
-	return d.Err.Error()
+	p, err2 := ledger.ParseRetryPolicy(meta.Retry)
+	if err := errors.Join(err, err2); err != nil {
+		k.logger.Warn("the task's own retry policy cannot be read: that of its kind holds", "biz_id", string(first.BizID), "error", err)
+		return k.config.Retry
+	}
+	return p
 }
 
-func (d buriedData) json(a *attempt) json.RawMessage {
-	out := struct {
-		Reason string     `json:"reason"`
-		Error  *errorData `json:"error,omitempty"`
-		Errors []failure  `json:"errors,omitempty"`
-		Lost   int        `json:"lost,omitempty"`
-		outcomeData
-	}{Reason: d.Reason, Errors: d.Errors, Lost: d.Lost, outcomeData: a.data()}
-	if d.Err != nil {
-		e := describe(d.Err)
-		out.Error = &e
+// appendFailure appends failed, to be released after a delay by the database's clock or at a
+// moment; without either it is released in the same transaction.
+func (a *attempt) appendFailure(ctx context.Context, cause error, delay time.Duration, at time.Time) error {
+	r := a.request(ledger.EventFailed, failedJSON(a, cause))
+	if !at.IsZero() {
+		r.At = at
+		return a.appendAll(ctx, r)
 	}
-	text, err := json.Marshal(out)
-	if err != nil {
-		return json.RawMessage(`{"reason":"unknown"}`)
+	if delay > 0 {
+		r.After = delay
+		return a.appendAll(ctx, r)
 	}
-	return text
+	return a.appendAll(ctx, r, a.request(ledger.EventReleased, json.RawMessage(`{"reason":"retry"}`)))
+}
+
+// bury records that a task needs a person; before that, the failure that made it so.
+func (k *kind) bury(ctx context.Context, a *attempt, data buriedData) {
+	requests := []ledger.AppendRequest{a.request(ledger.EventBuried, data.json(a))}
+	if data.Err != nil {
+		requests = []ledger.AppendRequest{a.request(ledger.EventFailed, failedJSON(a, data.Err)), requests[0]}
+	}
+	err := a.appendAll(ctx, requests...)
+	if err == nil {
+		k.logger.ErrorContext(ctx, "task buried", "biz_id", string(a.job.BizID), "reason", data.Reason, "error", data.message())
+	}
+	k.recorded(a, OutcomeBuried, err)
 }
 
 // failure is one failed attempt of a task that is buried.
@@ -170,40 +94,17 @@ type failure struct {
 	Message string         `json:"message"`
 }
 
-// failuresIn returns the failed attempts of a task, oldest first.
+// failuresIn returns the failed attempts of a task since it was last released from a finished
+// state, oldest first: what counts against the limit, as in the fold (ledger.Task.Failures).
 func failuresIn(history []ledger.Event) []failure {
 	var all []failure
-	for _, e := range history {
-		if e.Type == ledger.EventFailed {
+	for i, e := range history {
+		switch {
+		case e.Type == ledger.EventFailed:
 			all = append(all, failure{e.Attempt, e.RecordedAt, clean(ledger.ErrorText(e), maxMessage/8)})
+		case e.Type == ledger.EventReleased && history[i-1].Type.State().Finished():
+			all = nil
 		}
 	}
 	return all
-}
-
-// errorData is an error as events carry it.
-type errorData struct {
-	Message string `json:"message"`
-	Type    string `json:"type"`
-	Stack   string `json:"stack,omitempty"` // of a panic
-}
-
-func describe(err error) errorData {
-	d := errorData{Message: clean(err.Error(), maxMessage), Type: reflect.TypeOf(err).String()}
-	var panicked *panicError
-	if errors.As(err, &panicked) {
-		d.Type, d.Stack = fmt.Sprintf("panic(%T)", panicked.value), clean(string(panicked.stack), maxStack)
-	}
-	return d
-}
-
-// clean makes a text fit for JSON in PostgreSQL: no NUL, valid UTF-8, not too long.
-func clean(s string, most int) string {
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	if !utf8.ValidString(s) {
-		s = strings.ToValidUTF8(s, "\uFFFD")
-	}
-	return strings.ReplaceAll(s, "\x00", "\uFFFD")
 }

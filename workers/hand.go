@@ -31,6 +31,8 @@ type held struct {
 	deliveries []delivery // of the event in msg; all are answered alike
 	others     []arrival  // other events of the task, decided when this one is answered
 	done       bool       // its handler is over
+	attempt    *attempt   // that began last; nil: none has
+	recalled   bool       // its head may have moved on since it was decided
 	first      [1]delivery
 }
 
@@ -121,9 +123,51 @@ func (h *hand) over(task *held) {
 	h.signal()
 }
 
+// begin notes that an attempt begins. It reports whether its head may have moved on meanwhile.
+func (h *hand) begin(a *attempt) (recalled bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	a.held.attempt = a
+	return a.held.recalled
+}
+
+// recall returns the attempt that has begun at a task in hand. If none has, the task is decided
+// again before one does.
+func (h *hand) recall(k ledger.Key) *attempt {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	task := h.tasks[k]
+	if task == nil {
+		return nil
+	}
+	task.recalled = true
+	return task.attempt
+}
+
+// begun returns the last attempts that began at what is in hand.
+func (h *hand) begun() []*attempt {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []*attempt
+	for _, task := range h.tasks {
+		if task.attempt != nil {
+			all = append(all, task.attempt)
+		}
+	}
+	return all
+}
+
+// isRecalled reports whether the task has to be decided again before it is begun.
+func (h *hand) isRecalled(task *held) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return task.recalled
+}
+
 // again undoes over: the task will be decided once more.
 func (h *hand) again(task *held) {
 	h.mu.Lock()
+	task.recalled, task.attempt = false, nil
 	if task.done {
 		task.done = false
 		h.done--

@@ -71,6 +71,7 @@ func TestHandlerThatMisbehavesOnce(t *testing.T) {
 		"heeds":      {func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return context.Cause(ctx) }, "timed out after 100ms", workers.KindConfig{Timeout: 100 * time.Millisecond}},
 		"sleeps":     {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select pg_sleep(60)"); return err }, "timed out after 100ms", workers.KindConfig{Timeout: 100 * time.Millisecond}},
 		"ignores":    {func(ctx context.Context, _ pgx.Tx) error { <-ctx.Value(neverKey{}).(chan struct{}); return nil }, "the handler did not return", workers.KindConfig{Timeout: 100 * time.Millisecond}},
+		"nil error":  {func(context.Context, pgx.Tx) error { return (*nilError)(nil) }, "panic: ", workers.KindConfig{}},
 		"ends it":    {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, workers.ErrNotYours.Error(), workers.KindConfig{}},
 		"bad result": {func(ctx context.Context, tx pgx.Tx) error { return ctxJob(ctx).Result(make(chan int)) }, "result", workers.KindConfig{}},
 	}
@@ -112,6 +113,11 @@ func TestHandlerThatMisbehavesOnce(t *testing.T) {
 		})
 	}
 }
+
+// nilError is the famous error that is not nil and holds a nil pointer.
+type nilError struct{ message string }
+
+func (e *nilError) Error() string { return e.message }
 
 type jobKey struct{}
 type neverKey struct{}
@@ -177,18 +183,19 @@ func TestSavepointsAreTheHandlers(t *testing.T) {
 	}
 }
 
-// After MaxAttempts failures a task is dead, and says why each attempt failed.
+// After as many failures as its policy allows a task is dead, and says why each attempt failed.
 func TestAttemptsUsedUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.relay()
 	b.work(workers.Config{}, atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {
 		return errors.New("boom " + string(rune('0'+job.Attempt)))
-	}, &workers.KindConfig{MaxAttempts: 3}))
+	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 3}}))
 	k := b.enqueue("o-1")
 	b.awaitState(k, ledger.StateDead)
 	want := []ledger.EventType{
-		ledger.EventEnqueued, ledger.EventFailed, ledger.EventReleased, ledger.EventFailed, ledger.EventReleased, ledger.EventBuried,
+		ledger.EventEnqueued, ledger.EventFailed, ledger.EventReleased, ledger.EventFailed, ledger.EventReleased,
+		ledger.EventFailed, ledger.EventBuried,
 	}
 	if diff := cmp.Diff(want, b.types(k)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
@@ -200,7 +207,7 @@ func TestAttemptsUsedUp(t *testing.T) {
 			Message string
 		}
 	}
-	if err := json.Unmarshal(b.history(k)[5].Data, &data); err != nil {
+	if err := json.Unmarshal(b.history(k)[6].Data, &data); err != nil {
 		t.Fatal(err)
 	}
 	var messages []string
@@ -268,7 +275,7 @@ func TestRetryableErrorsUseNoAttempt(t *testing.T) {
 					return fail(ctx, b, tx)
 				}
 				return nil
-			}, &workers.KindConfig{MaxAttempts: 1, MaxLost: 1}))
+			}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}, MaxLost: 1}))
 			k := b.enqueue("o-1")
 			b.awaitState(k, ledger.StateSucceeded)
 			b.oneEffect(k)

@@ -19,7 +19,6 @@ const (
 	DefaultSlots            = 8  // of an ExactlyOnce kind
 	DefaultSlotsAtLeastOnce = 64 // of an AtLeastOnce kind
 	DefaultTimeout          = 15 * time.Minute
-	DefaultMaxAttempts      = 25
 	DefaultMaxLost          = 5
 	DefaultStartedAfter     = time.Second
 )
@@ -40,8 +39,10 @@ type KindConfig struct {
 	// Timeout bounds one attempt: the handler's context ends then, and the attempt has failed
 	// unless the handler returns nil all the same. Default 15 min; negative: none.
 	Timeout time.Duration
-	// MaxAttempts is the number of failures after which a task is buried. Default 25.
-	MaxAttempts int
+	// Retry says when a task whose attempt failed is tried again, and after how many failures it
+	// is buried; a task may have its own (ledger.EnqueueOptions.Retry). Default: the zero policy,
+	// n⁴ seconds after the n-th failure, and 25 attempts.
+	Retry ledger.RetryPolicy
 	// MaxLost is the number of workers lost in a row, while they ran it, after which a task is
 	// buried: it seems to kill its workers. A low number may hit bystanders. Default 5.
 	MaxLost int
@@ -66,8 +67,10 @@ func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig,
 		}
 	}
 	positive("Slots", &full.Slots, slots, maxSlots)
-	positive("MaxAttempts", &full.MaxAttempts, DefaultMaxAttempts, 1_000_000)
 	positive("MaxLost", &full.MaxLost, DefaultMaxLost, 1_000_000)
+	if err := full.Retry.Validate(); err != nil {
+		faults = append(faults, fmt.Errorf("Retry: %w", err))
+	}
 	if full.Timeout == 0 {
 		full.Timeout = DefaultTimeout
 	}

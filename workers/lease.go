@@ -55,8 +55,8 @@ func (p *Pool) firstLease(ctx context.Context) error {
 	}
 }
 
-// keepLease renews the lease until quit is done. If the database is away it goes stale, and the
-// next renewal revives it.
+// keepLease renews the lease until quit is done, and looks whether what runs is still ours. If
+// the database is away the lease goes stale, and the next renewal revives it.
 func (p *Pool) keepLease(quit context.Context) {
 	t := time.NewTicker(p.config.AckWait / 3)
 	defer t.Stop()
@@ -65,6 +65,10 @@ func (p *Pool) keepLease(quit context.Context) {
 		case <-t.C:
 			if err := p.renewLease(quit); err != nil && quit.Err() == nil {
 				p.config.Logger.WarnContext(quit, "cannot renew the lease", "error", err)
+				continue
+			}
+			for _, k := range p.registered() {
+				k.fenceMoved(k.hand.begun())
 			}
 		case <-quit.Done():
 			return

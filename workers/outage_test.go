@@ -135,10 +135,10 @@ func TestPostgreSQLRestarted(t *testing.T) {
 	t.Parallel()
 	for name, register := range map[string]func(*bundle) func(*workers.Pool) error{
 		"exactly once": func(*bundle) func(*workers.Pool) error {
-			return exactly(insertEffect, &workers.KindConfig{MaxAttempts: 1, MaxLost: 1})
+			return exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}, MaxLost: 1})
 		},
 		"at least once": func(*bundle) func(*workers.Pool) error {
-			return atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, &workers.KindConfig{MaxAttempts: 1, MaxLost: 1})
+			return atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}, MaxLost: 1})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -141,6 +141,7 @@ func (k *kind) start(stopping, quit context.Context, loops *sync.WaitGroup) {
 	}
 	loops.Go(func() { k.dispatch(stopping, quit) })
 	loops.Go(func() { k.beat(quit) })
+	loops.Go(func() { k.listen(quit) })
 	loops.Go(func() { k.handBack(stopping, quit) })
 }
 

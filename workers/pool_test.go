@@ -49,11 +49,11 @@ func TestRegisterRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
-	err := exactly(insertEffect, &workers.KindConfig{Slots: -1, MaxAttempts: -1, MaxLost: -1, StartedAfter: time.Hour})(p)
+	err := exactly(insertEffect, &workers.KindConfig{Slots: -1, Retry: ledger.RetryPolicy{Attempts: -1}, MaxLost: -1, StartedAfter: time.Hour})(p)
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, fault := range []string{"Slots", "MaxAttempts", "MaxLost", "StartedAfter"} {
+	for _, fault := range []string{"Slots", "Retry", "MaxLost", "StartedAfter"} {
 		if !strings.Contains(err.Error(), fault) {
 			t.Errorf("%q is not reported in: %v", fault, err)
 		}
@@ -123,7 +123,7 @@ func TestSeveralKinds(t *testing.T) {
 	observer := &workers.Observer{Attempt: func(ledger.Kind, workers.Outcome, time.Duration) { seen.Add(1) }}
 	w := b.work(workers.Config{Observer: observer}, func(p *workers.Pool) error {
 		return errors.Join(
-			workers.Register(p, order, misbehaveOnce, nil),
+			workers.Register(p, order, misbehaveOnce, atOnce(nil)),
 			workers.RegisterAtLeastOnce(p, mail, func(_ context.Context, job *workers.Job, to string) error {
 				mailed.Store(to)
 				job.Logger().Info("mailed")

@@ -28,6 +28,7 @@ func (a *attempt) outlived() {
 
 	version, lost := a.recordStart()
 	a.mu.Lock()
+	a.claimed = version != a.version
 	a.version, a.lost = version, lost
 	a.mu.Unlock()
 	close(starting)

@@ -34,7 +34,7 @@ func TestGracefulStop(t *testing.T) {
 			<-ctx.Done()
 			cause.Store(context.Cause(ctx))
 			return ctx.Err()
-		}, &workers.KindConfig{Slots: 4, MaxAttempts: 1}))
+		}, &workers.KindConfig{Slots: 4, Retry: ledger.RetryPolicy{Attempts: 1}}))
 	b.enqueueMany(tasks)
 	b.await("handlers, and messages behind them", func() bool { return inside.Load() == 4 && w.status().InHand == 8 })
 	w.stop()
@@ -51,7 +51,7 @@ func TestGracefulStop(t *testing.T) {
 		t.Errorf("%d leases left", n)
 	}
 
-	b.work(workers.Config{AckWait: forEver}, exactly(insertEffect, &workers.KindConfig{MaxAttempts: 1}))
+	b.work(workers.Config{AckWait: forEver}, exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
 	b.allDone(tasks)
 	b.eachOnce(tasks)
 	if n := one[int](b, "select count(*)::integer from taskledger.event where type = 'failed'"); n != 0 {

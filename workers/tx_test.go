@@ -159,7 +159,7 @@ func TestTransactionBeginsWithItsFirstStatement(t *testing.T) {
 					return fmt.Errorf("%s: transaction status %q", job.BizID, status)
 				}
 				return insertEffect(ctx, tx, job, args)
-			}, &workers.KindConfig{MaxAttempts: 1}))
+			}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
 			for name := range uses {
 				b.enqueue(name)
 			}
@@ -203,7 +203,7 @@ func TestFirstStatementFails(t *testing.T) {
 		swallow[string(job.BizID)](ctx, tx)
 		_, _ = tx.Exec(ctx, "insert into copied values ($1)", string(job.BizID))
 		return nil
-	}, &workers.KindConfig{MaxAttempts: 1}))
+	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
 	for name := range swallow {
 		b.awaitState(b.enqueue(name), ledger.StateDead)
 	}

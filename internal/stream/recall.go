@@ -1,0 +1,8 @@
+package stream
+
+import "github.com/taskledger/taskledger/ledger"
+
+// RecallSubject is where workers of a kind are told, in plain NATS and not on the stream, that
+// somebody has appended to a task that they may be at; the message is its biz_id. It is a hint to
+// read the head, and nothing rests on it.
+func RecallSubject(kind ledger.Kind) string { return "taskledger.recall." + string(kind) }

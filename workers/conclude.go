@@ -1,0 +1,132 @@
+package workers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// conclude ends an attempt that did not succeed: err is what its handler returned (nil if it
+// returned nil too late), cause why its context was cancelled, nil if it was not.
+func (k *kind) conclude(a *attempt, cause, err error) {
+	ctx, cancel := k.pool.operation()
+	defer cancel()
+	if err == nil {
+		err = cause
+	}
+	var (
+		args      *argsError
+		panicked  *panicError
+		snooze    *SnoozeError
+		discard   *DiscardError
+		permanent *PermanentError
+	)
+	switch {
+	case a.lost || errors.Is(cause, ErrFenced):
+		k.counts.attempt(OutcomeFenced, a.took())
+		k.again(a.held)
+	case errors.As(err, &args):
+		k.fail(ctx, a, args.err, "its args do not decode")
+	case errors.As(err, &panicked):
+		k.fail(ctx, a, err, "")
+	case errors.As(err, &snooze):
+		k.snooze(ctx, a, snooze)
+	case errors.As(err, &discard):
+		k.discard(ctx, a, discard)
+	case errors.As(err, &permanent) && !errors.Is(err, errConnectionLost): // which it may have taken for the task's fault
+		k.fail(ctx, a, err, "its handler says that trying again is useless")
+	case errors.Is(cause, ErrStopping):
+		k.interrupt(ctx, a)
+	case errors.Is(cause, ErrTimeout):
+		k.fail(ctx, a, fmt.Errorf("timed out after %s: %w", k.config.Timeout, err), "")
+	case repeatable(err):
+		k.logger.WarnContext(ctx, "attempt will be repeated", "biz_id", string(a.job.BizID), "error", err)
+		k.counts.attempt(OutcomeRetried, a.took())
+		k.settle(a.held, nakAfter(k.retryDelay(a.held)))
+	default:
+		k.fail(ctx, a, err, "")
+	}
+}
+
+// repeatable reports whether an attempt ended through the ledger's database and not through its
+// handler: nobody's fault, and no attempt used. A network error as such proves nothing: it may be
+// the partner's who refuses the connection, and that is a failure.
+func repeatable(err error) bool {
+	var pg *pgconn.PgError
+	return errors.Is(err, errConnectionLost) || errors.Is(err, ledger.ErrRetryTransaction) || errors.Is(err, ledger.ErrUnavailable) ||
+		errors.As(err, &pg) && ledger.Retryable(err)
+}
+
+// reasonData is the data of an outcome that is neither success nor failure.
+type reasonData struct {
+	Reason string `json:"reason,omitempty"`
+	outcomeData
+}
+
+func (a *attempt) reason(text string) json.RawMessage {
+	data, _ := json.Marshal(reasonData{clean(text, maxMessage), a.data()}) // strings, a time and a finite number
+	return data
+}
+
+// interrupt records that the attempt was given back. It is not a failure.
+func (k *kind) interrupt(ctx context.Context, a *attempt) {
+	_, err := ledger.Append(ctx, k.pool.config.DB, a.request(ledger.EventInterrupted, a.reason("shutdown")))
+	k.recorded(a, OutcomeInterrupted, err)
+}
+
+// snooze records that the task is put off. It is not a failure, unless it is for ever.
+func (k *kind) snooze(ctx context.Context, a *attempt, s *SnoozeError) {
+	r := a.request(ledger.EventSnoozed, a.reason(""))
+	if r.At = s.Until; r.At.IsZero() {
+		r.After = max(s.For, time.Microsecond)
+	}
+	_, err := ledger.Append(ctx, k.pool.config.DB, r)
+	if isInvalid(err) {
+		k.fail(ctx, a, fmt.Errorf("the handler put its task off: %w", err), "")
+		return
+	}
+	k.recorded(a, OutcomeSnoozed, err)
+}
+
+// discard records that the task need not be done.
+func (k *kind) discard(ctx context.Context, a *attempt, d *DiscardError) {
+	k.recorded(a, OutcomeDiscarded, a.appendAll(ctx, a.startedBefore(a.request(ledger.EventDiscarded, a.reason(d.Reason)))...))
+}
+
+// startedBefore returns an event that counts no attempt, with the start of this one before it
+// unless that is on record: else its number would be given out again after a release.
+func (a *attempt) startedBefore(r ledger.AppendRequest) []ledger.AppendRequest {
+	if a.claimed {
+		return []ledger.AppendRequest{r}
+	}
+	return []ledger.AppendRequest{a.request(ledger.EventStarted, nil), r}
+}
+
+// appendAll appends events that follow each other, in one transaction.
+func (a *attempt) appendAll(ctx context.Context, requests ...ledger.AppendRequest) error {
+	if len(requests) == 1 {
+		_, err := ledger.Append(ctx, a.kind.pool.config.DB, requests[0])
+		return err
+	}
+	return pgx.BeginTxFunc(ctx, a.kind.pool.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		for i, r := range requests {
+			r.Expected += ledger.Version(i)
+			if _, err := ledger.Append(ctx, tx, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func isInvalid(err error) bool {
+	var invalid *ledger.InvalidError
+	return errors.As(err, &invalid)
+}

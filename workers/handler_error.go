@@ -1,0 +1,86 @@
+package workers
+
+import (
+	"fmt"
+	"time"
+)
+
+// RetryError is what a handler returns to say itself when its task is tried again, see [RetryIn]
+// and [RetryAt]. Like the others here it may be wrapped: it is found with errors.As.
+type RetryError struct {
+	Err error         // why the attempt failed; nil: it is not said
+	In  time.Duration // after the failure is recorded, by the database's clock, if At is zero
+	At  time.Time
+}
+
+// RetryIn returns an error with which an attempt fails and is repeated after d, whatever the
+// kind's policy says; 0 or less is at once. It uses an attempt, and the policy's limit holds.
+func RetryIn(d time.Duration, err error) error { return &RetryError{Err: err, In: d} }
+
+// RetryAt is [RetryIn] for a moment, for example that of a Retry-After header; one that is past
+// is now. From the year 9999 on it is no moment, and the policy decides.
+func RetryAt(t time.Time, err error) error { return &RetryError{Err: err, At: t} }
+
+func (e *RetryError) Error() string { return messageOr(e.Err, "the handler asks to be tried again") }
+
+// Unwrap returns Err.
+func (e *RetryError) Unwrap() error { return e.Err }
+
+// PermanentError is what a handler returns if trying again is useless, see [Permanent].
+type PermanentError struct {
+	Err error // why; nil: it is not said
+}
+
+// Permanent returns an error with which an attempt fails and its task is buried, however many
+// attempts are left.
+func Permanent(err error) error { return &PermanentError{Err: err} }
+
+func (e *PermanentError) Error() string { return messageOr(e.Err, "trying again is useless") }
+
+// Unwrap returns Err.
+func (e *PermanentError) Unwrap() error { return e.Err }
+
+// SnoozeError is what a handler returns to put its task off, see [SnoozeFor] and [SnoozeUntil].
+type SnoozeError struct {
+	For   time.Duration // after the snooze is recorded, by the database's clock, if Until is zero
+	Until time.Time
+}
+
+// SnoozeFor returns an error that puts a task off for d: it is no failure and uses none of the
+// policy's attempts, however often. What the handler wrote in its transaction is rolled back.
+func SnoozeFor(d time.Duration) error { return &SnoozeError{For: d} }
+
+// SnoozeUntil is [SnoozeFor] for a moment; one that is past is now. From the year 9999 on it is
+// no moment, and the attempt fails.
+func SnoozeUntil(t time.Time) error { return &SnoozeError{Until: t} }
+
+func (e *SnoozeError) Error() string {
+	if !e.Until.IsZero() {
+		return fmt.Sprintf("snoozed until %s", e.Until.UTC().Format(time.RFC3339Nano))
+	}
+	return fmt.Sprintf("snoozed for %s", e.For)
+}
+
+// DiscardError is what a handler returns if its task need not be done any more, see [Discard].
+type DiscardError struct {
+	Reason string
+}
+
+// Discard returns an error that ends a task without a success and without a failure: its order
+// was withdrawn, its report is out of date. What the handler wrote in its transaction is rolled
+// back. The task is discarded; an operator may still release it.
+func Discard(reason string) error { return &DiscardError{Reason: reason} }
+
+func (e *DiscardError) Error() string {
+	if e.Reason == "" {
+		return "discarded by its handler"
+	}
+	return "discarded: " + e.Reason
+}
+
+func messageOr(err error, otherwise string) string {
+	if err == nil {
+		return otherwise
+	}
+	return err.Error()
+}

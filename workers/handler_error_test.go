@@ -1,0 +1,252 @@
+package workers_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// outcomeData is what the event of an outcome may say.
+type outcomeData struct {
+	Reason  string
+	Error   struct{ Message, Type, Fingerprint, Stack string }
+	RetryAt time.Time `json:"retry_at"`
+	RunAt   time.Time `json:"run_at"`
+	Worker  string
+}
+
+func (b *bundle) data(e ledger.Event) (d outcomeData) {
+	b.t.Helper()
+	if err := json.Unmarshal(e.Data, &d); err != nil {
+		b.t.Fatalf("%s %s: %v", e.Type, e.Data, err)
+	}
+	return d
+}
+
+// returns is a handler that returns err.
+func returns(err error) func(context.Context, *workers.Job, orderArgs) error {
+	return func(context.Context, *workers.Job, orderArgs) error { return err }
+}
+
+// What a handler says decides, however deep it is wrapped.
+func TestHandlersWord(t *testing.T) {
+	t.Parallel()
+	const ladder = time.Hour
+	moment := time.Now().Add(3 * time.Hour).UTC().Truncate(time.Microsecond)
+	never := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+	enqueued, failed := ledger.EventEnqueued, ledger.EventFailed
+	tests := map[string]struct {
+		err    error
+		events []ledger.EventType
+		after  time.Duration // from the record to the release
+		at     time.Time
+		says   string
+		errorT string // type of the error
+	}{
+		"no word":         {errBoom, []ledger.EventType{enqueued, failed}, ladder, time.Time{}, "boom", "*errors.errorString"},
+		"retry in":        {workers.RetryIn(2*time.Hour, errBoom), []ledger.EventType{enqueued, failed}, 2 * time.Hour, time.Time{}, "boom", "*errors.errorString"},
+		"retry at":        {fmt.Errorf("call: %w", workers.RetryAt(moment, errBoom)), []ledger.EventType{enqueued, failed}, 0, moment, "call: boom", "*errors.errorString"},
+		"retry never":     {workers.RetryAt(never, errBoom), []ledger.EventType{enqueued, failed}, ladder, time.Time{}, "boom", "*errors.errorString"},
+		"retry for no":    {workers.RetryIn(2*time.Hour, nil), []ledger.EventType{enqueued, failed}, 2 * time.Hour, time.Time{}, "asks", "*workers.RetryError"},
+		"permanent":       {fmt.Errorf("call: %w", workers.Permanent(errBoom)), []ledger.EventType{enqueued, failed, ledger.EventBuried}, 0, time.Time{}, "call: boom", "*errors.errorString"},
+		"snooze for":      {workers.SnoozeFor(2 * time.Hour), []ledger.EventType{enqueued, ledger.EventSnoozed}, 2 * time.Hour, time.Time{}, "", ""},
+		"snooze until":    {errors.Join(errBoom, workers.SnoozeUntil(moment)), []ledger.EventType{enqueued, ledger.EventSnoozed}, 0, moment, "", ""},
+		"snooze for ever": {workers.SnoozeUntil(never), []ledger.EventType{enqueued, failed}, ladder, time.Time{}, "9999", "*ledger.InvalidError"},
+		"discard":         {workers.Discard("withdrawn"), []ledger.EventType{enqueued, ledger.EventStarted, ledger.EventDiscarded}, 0, time.Time{}, "withdrawn", ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			b.work(workers.Config{}, atLeast(returns(test.err), &workers.KindConfig{
+				Retry: ledger.RetryPolicy{Ladder: []time.Duration{ladder}, Attempts: 3, Jitter: -1},
+			}))
+			k := b.enqueue("o-1")
+			b.await("the outcome", func() bool { return len(b.history(k)) >= len(test.events) })
+			if diff := cmp.Diff(test.events, b.types(k)); diff != "" {
+				t.Fatalf("events (-want +got):\n%s", diff)
+			}
+			if task := b.task(k); task.Attempt != 1 {
+				t.Errorf("attempt %d", task.Attempt)
+			}
+			history := b.history(k)
+			last := history[len(history)-1]
+			data := b.data(last)
+			due := data.RetryAt
+			if last.Type == ledger.EventSnoozed {
+				due = data.RunAt
+			}
+			switch took := due.Sub(last.RecordedAt); {
+			case test.after != 0 && (took > test.after || took < test.after-time.Second):
+				t.Errorf("due %s after it was recorded, want %s", took, test.after)
+			case test.after == 0 && !due.Equal(test.at):
+				t.Errorf("due at %s, want %s", due, test.at)
+			}
+			if !strings.Contains(data.Error.Message+data.Reason, test.says) || data.Error.Type != test.errorT {
+				t.Errorf("says %s, want %q of type %q", last.Data, test.says, test.errorT)
+			}
+			if test.errorT != "" && data.Error.Fingerprint != ledger.Fingerprint(test.errorT, data.Error.Message) {
+				t.Errorf("fingerprint %q", data.Error.Fingerprint)
+			}
+		})
+	}
+}
+
+// Snoozing and being interrupted use no attempt: a task that may fail only once survives any
+// number of them, and no number of an attempt is given out twice.
+func TestSnoozesAndInterruptionsUseNoAttempt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	var calls atomic.Int32
+	attempts := make(chan ledger.Attempt, 100)
+	register := atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
+		attempts <- job.Attempt
+		switch n := calls.Add(1); {
+		case n%2 == 0 && n <= 6:
+			<-ctx.Done()
+			return ctx.Err()
+		case n <= 6:
+			return workers.SnoozeFor(time.Millisecond)
+		}
+		return nil
+	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}})
+	k := b.enqueue("o-1")
+	for round := range int32(3) {
+		w := b.work(workers.Config{StopTimeout: time.Millisecond}, register)
+		b.await("a snooze", func() bool { return calls.Load() == 2*round+1 && b.task(k).State == ledger.StateScheduled })
+		b.release(k)
+		b.await("a handler that waits", func() bool { return calls.Load() == 2*round+2 })
+		w.stop()
+	}
+	b.work(workers.Config{}, register)
+	b.awaitState(k, ledger.StateSucceeded)
+	if task := b.task(k); task.Failures != 0 || task.Attempt != 7 {
+		t.Errorf("%d failures in %d attempts, want none in 7; events: %v", task.Failures, task.Attempt, b.types(k))
+	}
+	close(attempts)
+	want := ledger.Attempt(0)
+	for n := range attempts {
+		if want++; n != want {
+			t.Errorf("attempt %d was given the number %d", want, n)
+		}
+	}
+}
+
+// release makes a task available, as an operator does.
+func (b *bundle) release(k ledger.Key) {
+	b.t.Helper()
+	task := b.task(k)
+	try(ledger.Append(b.context(), b.db, ledger.AppendRequest{Key: k, Expected: task.Version, Type: ledger.EventReleased, Actor: "operator"}))(b.t)
+}
+
+// A task that was released from dead begins with all its attempts, and its next attempt has a
+// number of its own.
+func TestReleasedFromDeadStartsAnew(t *testing.T) {
+	t.Parallel()
+	for name, buried := range map[string]error{"used up": errBoom, "permanent": workers.Permanent(errBoom)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			var repaired atomic.Bool
+			var failures atomic.Int32
+			b.work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
+				if !repaired.Load() {
+					return buried
+				}
+				if failures.Add(1) <= 2 { // the limit is three
+					return errBoom
+				}
+				return nil
+			}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 3}}))
+			k := b.enqueue("o-1")
+			b.awaitState(k, ledger.StateDead)
+			before := b.task(k)
+			if before.Fingerprint == "" || before.Attempt != ledger.Attempt(before.Failures) {
+				t.Errorf("dead with fingerprint %q, %d failures in %d attempts", before.Fingerprint, before.Failures, before.Attempt)
+			}
+			repaired.Store(true)
+			b.release(k)
+			b.awaitState(k, ledger.StateSucceeded)
+			if after := b.task(k); after.Failures != 2 || after.Attempt != before.Attempt+3 {
+				t.Errorf("%d failures, attempt %d after %d; events: %v", after.Failures, after.Attempt, before.Attempt, b.types(k))
+			}
+		})
+	}
+}
+
+// A task's own policy comes before that of its kind; one that cannot be read does no harm.
+func TestTasksOwnRetryPolicy(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	b.work(workers.Config{}, atLeast(returns(errBoom), &workers.KindConfig{
+		Retry: ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}, Jitter: -1},
+	}))
+	own := ledger.Key{Kind: order.Name(), BizID: "own"}
+	policy := ledger.RetryPolicy{Ladder: []time.Duration{0}}
+	try(ledger.Enqueue(b.context(), b.db, own, json.RawMessage(`{}`), &ledger.EnqueueOptions{Retry: &policy}))(t)
+	foreign := ledger.Key{Kind: order.Name(), BizID: "foreign"}
+	b.exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data, meta)
+		values (1, 0, 0, 'enqueued', $1, $2, '{}', '{"retry":"now and then"}')`, string(foreign.Kind), string(foreign.BizID))
+	b.awaitState(own, ledger.StateDead)
+	if task := b.task(own); task.Failures != 2 {
+		t.Errorf("dead after %d failures, want 2", task.Failures)
+	}
+	b.awaitState(foreign, ledger.StateRetrying)
+	failed := b.history(foreign)[1]
+	if delay := b.data(failed).RetryAt.Sub(failed.RecordedAt).Round(time.Minute); delay != time.Hour {
+		t.Errorf("retried after %s, want that of the kind", delay)
+	}
+}
+
+// Many tasks that fail together do not come back together.
+func TestRetryStormSpreads(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	b.work(workers.Config{}, atLeast(returns(errBoom), &workers.KindConfig{
+		Slots: 16, Retry: ledger.RetryPolicy{Unit: time.Hour, Jitter: 0.5},
+	}))
+	const tasks, slices = 1000, 10
+	b.enqueueMany(tasks)
+	b.await("all to fail", func() bool {
+		return one[int](b, "select count(*)::integer from taskledger.event where type = 'failed'") == tasks
+	})
+	// How much of the delay is left, in tenths of what may be: from half an hour to one.
+	var counts [slices]int
+	rows := try(b.db.Query(b.context(), `
+		select width_bucket(extract(epoch from (data->>'retry_at')::timestamptz - recorded_at)::float8, 1800, 3600.0001, 10) as tenth, count(*)::integer
+		  from taskledger.event where type = 'failed' group by tenth`))(t)
+	for rows.Next() {
+		var tenth, n int
+		if err := rows.Scan(&tenth, &n); err != nil {
+			t.Fatal(err)
+		}
+		if tenth < 1 || tenth > slices {
+			// the clock is read a moment before the event is recorded
+			tenth = min(max(tenth, 1), slices)
+		}
+		counts[tenth-1] += n
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for tenth, n := range counts { // 100 ± 9.5; ten times that is chance once in 10^21
+		if n < 50 || n > 150 {
+			t.Errorf("tenth %d of the spread has %d of %d tasks: %v", tenth, n, tasks, counts)
+		}
+	}
+}
