@@ -6,4 +6,8 @@ var Statements = map[string]string{
 	"lease_renew.sql": leaseRenewSQL,
 	"lease_end.sql":   leaseEndSQL,
 	"lease_sweep.sql": leaseSweepSQL,
+	"dead.sql":        deadSQL,
+	"find.sql":        findSQL,
+	"find_aside.sql":  findAsideSQL,
+	"find_dead.sql":   findDeadSQL,
 }

@@ -1,0 +1,201 @@
+package workers_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// waits is a handler that says when it begins, and why its context was cancelled.
+func waits(began chan<- struct{}, why chan<- error) func(context.Context, *workers.Job, orderArgs) error {
+	return func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
+		began <- struct{}{}
+		<-ctx.Done()
+		why <- context.Cause(ctx)
+		return ctx.Err()
+	}
+}
+
+// slowLease is an AckWait with which the lease is not renewed while a test lasts.
+const slowLease = 10 * patience
+
+// The handler of a task that is cancelled or buried is told by a message at once; if there is
+// none, when the lease is renewed.
+func TestCancelOfRunning(t *testing.T) {
+	t.Parallel()
+	cancel := func(o *workers.Operator, ctx context.Context, k ledger.Key) error {
+		_, err := o.Cancel(ctx, k, by)
+		return err
+	}
+	bury := func(o *workers.Operator, ctx context.Context, k ledger.Key) error {
+		_, err := o.Bury(ctx, k, by)
+		return err
+	}
+	all := func(o *workers.Operator, ctx context.Context, _ ledger.Key) error {
+		_, err := o.CancelAll(ctx, workers.Filter{Kind: order.Name()}, by, nil)
+		return err
+	}
+	tests := map[string]struct {
+		ackWait time.Duration // a short one: the lease is renewed
+		message bool
+		started bool // the start is on record
+		act     func(*workers.Operator, context.Context, ledger.Key) error
+		cause   error
+		state   ledger.State
+	}{
+		"cancel, by message":           {slowLease, true, true, cancel, workers.ErrCancelled, ledger.StateCancelled},
+		"cancel, no start on record":   {slowLease, true, false, cancel, workers.ErrCancelled, ledger.StateCancelled},
+		"cancel all, by message":       {slowLease, true, true, all, workers.ErrCancelled, ledger.StateCancelled},
+		"cancel, message suppressed":   {ackWait, false, true, cancel, workers.ErrCancelled, ledger.StateCancelled},
+		"suppressed, start not record": {ackWait, false, false, cancel, workers.ErrCancelled, ledger.StateCancelled},
+		"bury, by message":             {slowLease, true, true, bury, workers.ErrFenced, ledger.StateDead},
+		"bury, message suppressed":     {ackWait, false, true, bury, workers.ErrFenced, ledger.StateDead},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			began, why := make(chan struct{}, 1), make(chan error, 1)
+			config := &workers.KindConfig{StartedAfter: test.ackWait / 2}
+			if test.started {
+				config.StartedAfter = time.Millisecond
+			}
+			w := b.work(workers.Config{AckWait: test.ackWait}, atLeast(waits(began, why), config))
+			k := b.enqueue("o-1")
+			<-began
+			want := ledger.StateAvailable
+			if test.started {
+				want = ledger.StateRunning
+			}
+			b.awaitState(k, want)
+			b.project()
+			var nc *nats.Conn
+			if test.message {
+				nc = b.connect()
+			}
+			begin := time.Now()
+			if err := test.act(b.operator(nc), b.context(), k); err != nil {
+				t.Fatal(err)
+			}
+			if cause := <-why; !errors.Is(cause, test.cause) || !errors.Is(cause, workers.ErrFenced) {
+				t.Errorf("cause %v, want %v", cause, test.cause)
+			}
+			t.Logf("told after %s", time.Since(begin))
+			b.await("the message to be answered", func() bool { return w.status().InHand == 0 })
+			if s := b.task(k).State; s != test.state {
+				t.Errorf("the task is %s; events: %v", s, b.types(k))
+			}
+			if n := w.status().Attempts[workers.OutcomeFenced]; n != 1 {
+				t.Errorf("%d attempts were fenced, want 1", n)
+			}
+		})
+	}
+}
+
+// What the handler of a cancelled task wrote is rolled back, also if it does not care.
+func TestCancelRollsBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	began := make(chan struct{}, 1)
+	w := b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		err := insertEffect(ctx, tx, job, args)
+		began <- struct{}{}
+		<-ctx.Done()
+		return err
+	}, nil))
+	k := b.enqueue("o-1")
+	<-began
+	try(b.operator(b.connect()).Cancel(b.context(), k, by))(t)
+	b.await("the message to be answered", func() bool { return w.status().InHand == 0 })
+	if n := b.effects(k); n != 0 || b.task(k).State != ledger.StateCancelled {
+		t.Errorf("%d effects; events: %v", n, b.types(k))
+	}
+}
+
+// Of the handler that finishes and the operator who cancels the first one wins, and the other is
+// told: the operator with the state, the handler's transaction by being rolled back.
+func TestFinishedOrCancelled(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	const tasks = 60
+	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		time.Sleep(time.Millisecond)
+		return insertEffect(context.WithoutCancel(ctx), tx, job, args)
+	}, &workers.KindConfig{Slots: 1}))
+	o := b.operator(b.connect())
+	b.enqueueMany(tasks)
+	cancelled := 0
+	for i := range tasks {
+		k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID("o-00" + string(rune('0'+(tasks-1-i)/10)) + string(rune('0'+(tasks-1-i)%10)))}
+		_, err := o.Cancel(b.context(), k, by)
+		var lost *ledger.TransitionError
+		switch {
+		case err == nil:
+			cancelled++
+			if s := b.task(k).State; s != ledger.StateCancelled {
+				t.Errorf("%s was cancelled, and is %s", k, s)
+			}
+		case !errors.As(err, &lost) || lost.State != ledger.StateSucceeded:
+			t.Errorf("%s: %v", k, err)
+		}
+	}
+	b.await("the others", func() bool {
+		return one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'") == tasks-cancelled
+	})
+	b.eachOnce(tasks - cancelled)
+	if cancelled == 0 || cancelled == tasks {
+		t.Logf("no race: %d of %d cancelled", cancelled, tasks)
+	}
+}
+
+// A task that waits for a slot when it is cancelled is not begun.
+func TestCancelOfWaitingForASlot(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	began, why := make(chan struct{}, 9), make(chan error, 9)
+	w := b.work(workers.Config{AckWait: slowLease}, atLeast(waits(began, why), &workers.KindConfig{Slots: 1}))
+	b.enqueue("first")
+	<-began
+	k := b.enqueue("second")
+	b.await("both in hand", func() bool { return w.status().InHand == 2 })
+	o := b.operator(b.connect())
+	try(o.Cancel(b.context(), k, by))(t)
+	try(o.Cancel(b.context(), ledger.Key{Kind: order.Name(), BizID: "first"}, by))(t)
+	b.await("nothing in hand", func() bool { return w.status().InHand == 0 })
+	if len(began) != 0 {
+		t.Error("the cancelled task was begun")
+	}
+}
+
+// A hint that is wrong does nothing: the head decides.
+func TestForgedRecall(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	began, why := make(chan struct{}, 1), make(chan error, 1)
+	b.work(workers.Config{}, atLeast(waits(began, why), &workers.KindConfig{StartedAfter: time.Millisecond}))
+	k := b.enqueue("o-1")
+	<-began
+	nc := b.connect()
+	for _, text := range []string{"o-1", "", "absent", "a\x00b\xff", "o-1"} {
+		if err := nc.Publish(stream.RecallSubject(k.Kind), []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	try(b.operator(nc).Cancel(b.context(), k, by))(t) // heard after the forged ones
+	if cause := <-why; !errors.Is(cause, workers.ErrCancelled) {
+		t.Errorf("cancelled by %v", cause)
+	}
+}

@@ -1,0 +1,49 @@
+package workers
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/dead.sql
+var deadSQL string
+
+// DeadGroup is what dead tasks of one kind have in common that are dead of the same error.
+type DeadGroup struct {
+	Kind        ledger.Kind `json:"kind"`
+	Fingerprint string      `json:"fingerprint"` // see ledger.Fingerprint
+	Tasks       int64       `json:"tasks"`
+	Oldest      time.Time   `json:"oldest"` // when the first of them died
+	Newest      time.Time   `json:"newest"`
+	Error       string      `json:"error"`   // of the newest
+	Example     ledger.Key  `json:"example"` // the newest
+}
+
+// Dead returns the dead tasks in groups, the largest first, as the projection has them. kind ""
+// is all. It reads the dead tasks only, whatever else there is.
+//
+// Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
+func (o *Operator) Dead(ctx context.Context, kind ledger.Kind) ([]DeadGroup, error) {
+	if kind != "" && kind.Validate() != nil {
+		return nil, kind.Validate()
+	}
+	rows, err := o.config.DB.Query(ctx, deadSQL, string(kind))
+	if err != nil {
+		return nil, fmt.Errorf("dead tasks: %w", notMigrated(err))
+	}
+	groups, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (g DeadGroup, err error) {
+		err = row.Scan((*string)(&g.Kind), &g.Fingerprint, &g.Tasks, &g.Oldest, &g.Newest, &g.Error, (*string)(&g.Example.BizID))
+		g.Example.Kind, g.Oldest, g.Newest = g.Kind, g.Oldest.UTC(), g.Newest.UTC()
+		return g, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dead tasks: %w", notMigrated(err))
+	}
+	return groups, nil
+}
