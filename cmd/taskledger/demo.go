@@ -33,8 +33,9 @@ is frozen into a zombie, messages are published and delivered twice, and JetStre
 store. At the end SQL proves that every committed order has exactly one coupon, and folding
 all events that the projection is right.
 
-It ends with 0 only if all of that holds. Unless --once is given it stays up afterwards; the
-other commands attach to it (if nothing else runs in the data directory).`,
+It ends with 0 only if all of that holds. Unless --once is given it stays up afterwards, with
+relay, projector and workers; the other commands attach to it (if nothing else runs in the data
+directory).`,
 		Example: "  taskledger demo\n  taskledger demo --once --orders 10000 -o json",
 		Args:    exactArgs(0),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },
@@ -78,8 +79,8 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	if !f.once {
 		c.Stay = func(ctx context.Context, r demo.Report) {
 			if show(r) == nil {
-				fmt.Fprintf(a.stderr, "\nThe servers stay up; relay, workers and projector have ended. In another terminal:\n"+
-					"  taskledger status --data-dir %[1]s\n  taskledger task list --limit 5 --data-dir %[1]s\n"+
+				fmt.Fprintf(a.stderr, "\nEverything stays up: servers, relay, projector, and workers for coupon.send. In another terminal:\n"+
+					"  taskledger status --data-dir %[1]s\n  taskledger enqueue coupon.send B000001 --args '{\"customer\":\"you\",\"cents\":500}' --data-dir %[1]s\n  taskledger task list --limit 5 --data-dir %[1]s\n"+
 					"  taskledger task history coupon.send A000000 --data-dir %[1]s\nCtrl-C ends them.\n", a.config.dataDir)
 			}
 			<-ctx.Done()

@@ -45,7 +45,8 @@ type Config struct {
 	// Started is told the addresses of the servers when they run, so that they can be attached
 	// to; the function it returns is called when they end. Nil: nobody.
 	Started func(databaseURL, natsURL string) (ended func(), err error)
-	// Stay is called after the report, before the servers end. Nil: they end at once.
+	// Stay is called with the report while servers, relay, workers and projector run on, until it
+	// returns. Nil: they end at once.
 	Stay func(ctx context.Context, r Report)
 }
 
@@ -79,18 +80,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	if err := d.startServers(ctx, dir); err != nil {
 		return Report{}, errors.Join(err, d.stopServers())
 	}
-	r, err := d.play(ctx)
-	r.Seconds = time.Since(begin).Seconds()
-	if err == nil && c.Stay != nil {
-		ended := func() {}
-		if c.Started != nil {
-			if ended, err = c.Started(d.postgres.URL(database), d.nats.URL()); err != nil {
-				return r, errors.Join(err, d.stopServers())
-			}
-		}
-		c.Stay(ctx, r)
-		ended()
-	}
+	r, err := d.play(ctx, begin)
 	return r, errors.Join(err, d.stopServers())
 }
 
@@ -155,8 +145,9 @@ func (d *demo) stopServers() error {
 	return errors.Join(errs...)
 }
 
-// play runs the shop with its relay, workers and projector until every order has its coupon.
-func (d *demo) play(ctx context.Context) (r Report, err error) {
+// play runs the shop with its relay, workers and projector until every order has its coupon, and
+// as long as it shall stay.
+func (d *demo) play(ctx context.Context, begin time.Time) (r Report, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	lasts := calmLasts
@@ -202,7 +193,27 @@ func (d *demo) play(ctx context.Context) (r Report, err error) {
 		return r, err
 	}
 	stopView()
-	return d.prove(ctx)
+	if r, err = d.prove(ctx); err != nil {
+		return r, err
+	}
+	r.Seconds = tenths(time.Since(begin).Seconds())
+	return r, d.stay(ctx, r)
+}
+
+// stay lets everything run on until the caller has had enough.
+func (d *demo) stay(ctx context.Context, r Report) error {
+	if d.config.Stay == nil {
+		return nil
+	}
+	if d.config.Started != nil {
+		ended, err := d.config.Started(d.postgres.URL(database), d.nats.URL())
+		if err != nil {
+			return err
+		}
+		defer ended()
+	}
+	d.config.Stay(ctx, r)
+	return nil
 }
 
 func (d *demo) startChildren(ctx context.Context) (err error) {

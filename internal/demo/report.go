@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"math"
 
 	"github.com/taskledger/taskledger/projector"
 )
@@ -62,6 +63,9 @@ func (d *demo) prove(ctx context.Context) (Report, error) {
 	if err := d.db.QueryRow(ctx, latencySQL, begins, ends).Scan(&r.P50, &r.P99, &r.P50Calm, &r.P99Calm); err != nil {
 		return r, fmt.Errorf("latency: %w", err)
 	}
+	for _, figure := range []*float64{&r.P50, &r.P99, &r.P50Calm, &r.P99Calm} {
+		*figure = tenths(*figure)
+	}
 	verified, err := projector.Verify(ctx, d.db)
 	if err != nil {
 		return r, fmt.Errorf("verify the projection: %w", err)
@@ -70,6 +74,9 @@ func (d *demo) prove(ctx context.Context) (Report, error) {
 	r.judge(int64(d.shop.orders), d.config.Chaos)
 	return r, nil
 }
+
+// tenths rounds a figure to what it can be trusted for.
+func tenths(f float64) float64 { return math.Round(f*10) / 10 }
 
 // judge fills Failures and OK.
 func (r *Report) judge(orders int64, chaos bool) {
