@@ -23,8 +23,10 @@ type Task struct {
 	// Fingerprint of the error that a dead task is dead of, see [ErrorFingerprint]; else "".
 	Fingerprint string `json:"fingerprint,omitempty"`
 
-	Args   json.RawMessage `json:"args,omitempty"`   // as stored; see Event.Payload
-	Result json.RawMessage `json:"result,omitempty"` // data.result of succeeded
+	Args json.RawMessage `json:"args,omitempty"` // as stored; see Event.Payload
+	// ArgsEncoding is [EncodingBase64] if Args are bytes in a JSON string, else "".
+	ArgsEncoding string          `json:"args_encoding,omitempty"`
+	Result       json.RawMessage `json:"result,omitempty"` // data.result of succeeded
 }
 
 // Apply returns the task after one more event. It is pure. It returns an [*IllegalError], and
@@ -53,6 +55,7 @@ func (t Task) Apply(e Event) (Task, error) {
 	next.DueAt, next.LostInARow, next.Fingerprint = DueAt(e), 0, ""
 	if t.Version == 0 {
 		next.Key, next.Shard, next.EnqueuedAt, next.Args = e.Key, e.Shard, e.RecordedAt, e.Data
+		next.ArgsEncoding, _ = encodingOf(e.Meta) // unreadable, it must not make the task unreadable
 	}
 	switch e.Type {
 	case EventStarted:

@@ -13,7 +13,6 @@ import (
 	"context"
 	"database/sql"
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -22,6 +21,8 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
+
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // FS holds the migrations, one numbered file each.
@@ -54,7 +55,7 @@ func Up(ctx context.Context, databaseURL string) error {
 	})
 }
 
-// Check answers nil if every migration is applied, and [ErrNotMigrated] if one is missing.
+// Check answers nil if every migration is applied, and [ledger.ErrNotMigrated] if one is missing.
 // It changes nothing.
 func Check(ctx context.Context, databaseURL string) error {
 	all, err := List(ctx, databaseURL)
@@ -63,14 +64,11 @@ func Check(ctx context.Context, databaseURL string) error {
 	}
 	for _, s := range all {
 		if !s.Applied {
-			return fmt.Errorf("%w: %s is missing", ErrNotMigrated, s.Name)
+			return fmt.Errorf("%w: %s is missing", ledger.ErrNotMigrated, s.Name)
 		}
 	}
 	return nil
 }
-
-// ErrNotMigrated says that the database lacks a migration of this version.
-var ErrNotMigrated = errors.New("the database is not migrated (run: taskledger migrate up)")
 
 // List returns all migrations in order, applied or not. It changes nothing.
 func List(ctx context.Context, databaseURL string) ([]Status, error) {
@@ -89,8 +87,12 @@ func List(ctx context.Context, databaseURL string) ([]Status, error) {
 	return all, err
 }
 
+//go:embed version_table.sql
+var versionTableSQL string
+
 // SQL returns the migrations as one script for people who apply their schema with a tool of
-// their own. The script is not idempotent.
+// their own. It notes what it applied, so that [Check] and [Up] know. The script is not
+// idempotent; it has no transaction of its own.
 func SQL() (string, error) {
 	var b strings.Builder
 	b.WriteString("create schema if not exists taskledger;\n")
@@ -110,6 +112,11 @@ func SQL() (string, error) {
 			}
 		}
 	}
+	fmt.Fprintf(&b, "\n%s\ninsert into taskledger.schema_version (version_id, is_applied) values (0, true)", versionTableSQL)
+	for i := range names { // numbered from 1 without gaps, in order
+		fmt.Fprintf(&b, ", (%d, true)", i+1)
+	}
+	b.WriteString(";\n")
 	return b.String(), nil
 }
 

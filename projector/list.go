@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -58,14 +59,23 @@ func (f Filter) validate() error {
 	switch {
 	case f.Kind != "" && f.Kind.Validate() != nil:
 		return f.Kind.Validate()
-	case f.State != "" && !slices.ContainsFunc(ledger.Transitions(), func(t ledger.Transition) bool { return t.To == f.State }):
-		return &ledger.InvalidError{Field: "state", Value: string(f.State), Rule: "must be a state of a task"}
+	case f.State != "" && !slices.Contains(states(), string(f.State)):
+		return &ledger.InvalidError{Field: "state", Value: string(f.State), Rule: "must be one of " + strings.Join(states(), ", ")}
 	case f.Limit < 0 || f.Limit > MaxList:
 		return &ledger.InvalidError{Field: "limit", Value: fmt.Sprint(f.Limit), Rule: fmt.Sprintf("must be 1 to %d", MaxList)}
 	case f.After < 0:
 		return &ledger.InvalidError{Field: "after", Value: fmt.Sprint(int64(f.After)), Rule: "must be a position"}
 	}
 	return nil
+}
+
+// states are all that a task may be in.
+func states() (all []string) {
+	for _, t := range ledger.Transitions() {
+		all = append(all, string(t.To))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // List returns tasks as the projection has them, those enqueued last first, and where to go on:

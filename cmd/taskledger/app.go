@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -71,6 +72,15 @@ Addresses come from flags, else the environment, else from the servers that
   taskledger task show coupon.send order-17`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		// Flags are read before the word behind them is taken for a command.
+		TraverseChildren: true,
+		Args:             cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownCommand(cmd, args[0])
+			}
+			return cmd.Help()
+		},
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.config.read(cmd.Flags(), a.getenv); err != nil {
 				return err
@@ -79,6 +89,7 @@ Addresses come from flags, else the environment, else from the servers that
 			return nil
 		},
 	}
+	root.SetHelpCommand(newHelpCommand())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	a.config.addFlags(root.PersistentFlags())
 	root.AddCommand(
@@ -97,6 +108,22 @@ Addresses come from flags, else the environment, else from the servers that
 	return root
 }
 
+// newHelpCommand is cobra's, with an error where there is nothing to explain.
+func newHelpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Explain a command or a topic",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return usagef("there is no help on %q", strings.Join(args, " ")).hinted("run: taskledger --help")
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+	}
+}
+
 // group makes a command that only has subcommands: alone, or with a word it does not know, it is
 // used wrongly, where cobra would print its help and be content.
 func group(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
@@ -105,10 +132,14 @@ func group(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 		if len(args) == 0 {
 			return usagef("%s needs a subcommand", cmd.CommandPath()).hinted("run: %s --help", cmd.CommandPath())
 		}
-		return usagef("unknown command %q for %q", args[0], cmd.CommandPath()).hinted("run: %s --help", cmd.CommandPath())
+		return unknownCommand(cmd, args[0])
 	}
 	cmd.AddCommand(subcommands...)
 	return cmd
+}
+
+func unknownCommand(cmd *cobra.Command, word string) error {
+	return usagef("unknown command %q for %q", word, cmd.CommandPath()).hinted("run: %s --help", cmd.CommandPath())
 }
 
 // exactArgs is cobra's ExactArgs with an error that shows what is wanted.

@@ -68,7 +68,7 @@ func (c *config) read(flags *pflag.FlagSet, getenv func(string) string) (err err
 				continue
 			}
 			if wrong := f.Value.Set(value); wrong != nil {
-				err = usagef("%s: %s", variable, wrong)
+				err = usagef("%s: %s", variable, wrongValue(f, value, wrong))
 			}
 		}
 	})

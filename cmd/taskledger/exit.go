@@ -30,7 +30,7 @@ var exitCodes = []struct {
 	{exitUsage, "usage", "wrong command line or invalid input; nothing was done"},
 	{exitNotFound, "not_found", "no such task or schedule"},
 	{exitConflict, "conflict", "it is there already and differs, or is taken; nothing was changed"},
-	{exitUnavailable, "unavailable", "PostgreSQL or NATS cannot be reached, or refuses the credentials"},
+	{exitUnavailable, "unavailable", "PostgreSQL or NATS cannot be reached, or refuses the credentials or a right"},
 	{exitNotMigrated, "not_migrated", "the database lacks the schema of this version"},
 	{exitIntegrity, "integrity", "the ledger or its stream is not what it must be: a person must look"},
 }

@@ -11,12 +11,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/nats-io/nats.go"
+	"github.com/spf13/pflag"
 
 	"github.com/taskledger/taskledger/internal/embedded"
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers/periodic"
 )
@@ -48,8 +48,27 @@ func usage(err error) error {
 	if errors.As(err, &f) {
 		return f
 	}
+	var value *pflag.InvalidValueError
+	if errors.As(err, &value) {
+		return usagef("--%s: %s", value.GetFlag().Name, wrongValue(value.GetFlag(), value.GetValue(), value.Unwrap()))
+	}
 	message, _, _ := strings.Cut(err.Error(), "\n") // cobra's suggestions follow
 	return usagef("%s", message).hinted("run: taskledger --help")
+}
+
+// wrongValue says what a flag takes, where Go's parsers would only say that they cannot read it.
+func wrongValue(f *pflag.Flag, value string, cause error) string {
+	switch f.Value.Type() {
+	case "int", "int64":
+		return fmt.Sprintf("must be a whole number, not %q", value)
+	case "float64":
+		return fmt.Sprintf("must be a number, not %q", value)
+	case "bool":
+		return fmt.Sprintf("must be true or false, not %q", value)
+	case "duration":
+		return fmt.Sprintf("must be a duration such as 90s or 72h, not %q", value)
+	}
+	return cause.Error()
 }
 
 // describe finds out what an error means for the user.
@@ -107,7 +126,7 @@ func violatesIntegrity(err error) bool {
 // describeDatabase describes what keeps us from using the database at all; nil: nothing does.
 func describeDatabase(err error) *failure {
 	switch {
-	case errors.Is(err, ledger.ErrNotMigrated), errors.Is(err, migrations.ErrNotMigrated):
+	case errors.Is(err, ledger.ErrNotMigrated):
 		return failf(exitNotMigrated, "the database is not migrated").hinted("run: taskledger migrate up")
 	case errors.Is(err, ledger.ErrNotPrimary):
 		return failf(exitUnavailable, "the database is a standby").hinted("name the primary in DATABASE_URL")
@@ -115,15 +134,19 @@ func describeDatabase(err error) *failure {
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
 	if errors.As(err, &pg) && pg.Code == "42501" {
-		return failf(exitFailed, "the database refuses: %s", pg.Message).hinted("grant the role what it needs, or connect as the owner of schema taskledger")
+		return failf(exitUnavailable, "the database refuses: %s", pg.Message).hinted("grant the role what it needs, or connect as the owner of schema taskledger")
 	}
 	if !errors.As(err, &connect) && !errors.Is(err, ledger.ErrUnavailable) {
 		return nil
 	}
 	f := failf(exitUnavailable, "cannot connect to the database: %s", reason(err)).
 		hinted("check DATABASE_URL, and that PostgreSQL is running there")
-	if pg != nil && (pg.Code == "28P01" || pg.Code == "28000") {
+	switch {
+	case pg == nil:
+	case pg.Code == "28P01", pg.Code == "28000":
 		f.hint = "check user and password in DATABASE_URL"
+	case pg.Code == "3D000" && connect != nil:
+		f.hint = fmt.Sprintf("check DATABASE_URL, or create it: createdb %s, then taskledger migrate up", connect.Config.Database)
 	}
 	return f
 }

@@ -67,6 +67,7 @@ func TestScripts(t *testing.T) {
 			"announce": cmdAnnounce,
 			"stream":   cmdStream,
 			"sql":      cmdSQL,
+			"sqlfile":  cmdSQLFile,
 			"project":  cmdProject,
 			"exits":    cmdExits,
 			"until":    cmdUntil,
@@ -74,6 +75,7 @@ func TestScripts(t *testing.T) {
 			"repeat":   cmdRepeat,
 			"setvar":   cmdSetVar,
 			"mode":     cmdMode,
+			"address":  cmdAddress,
 
 			"terminate":     cmdTerminate,
 			"wrongpassword": cmdWrongPassword,
@@ -128,6 +130,27 @@ func cmdSQL(ts *testscript.TestScript, _ bool, args []string) {
 	defer conn.Close(context.Background())
 	_, err = conn.Exec(context.Background(), args[0])
 	ts.Check(err)
+}
+
+// cmdSQLFile FILE executes a script.
+func cmdSQLFile(ts *testscript.TestScript, _ bool, args []string) {
+	conn, err := pgx.Connect(context.Background(), ts.Getenv("DATABASE_URL"))
+	ts.Check(err)
+	defer conn.Close(context.Background())
+	ts.Check(conn.PgConn().Exec(context.Background(), ts.ReadFile(args[0])).Close())
+}
+
+// cmdAddress NAME VALUE changes the user, or the database, in DATABASE_URL.
+func cmdAddress(ts *testscript.TestScript, _ bool, args []string) {
+	address, err := url.Parse(ts.Getenv("DATABASE_URL"))
+	ts.Check(err)
+	switch args[0] {
+	case "user":
+		address.User = url.UserPassword(args[1], args[1])
+	case "database":
+		address.Path = "/" + args[1]
+	}
+	ts.Setenv("DATABASE_URL", address.String())
 }
 
 // cmdProject lets a projector catch up.

@@ -26,6 +26,9 @@ part of the ledger; where to go on is said at the end, in JSON as "next".`,
 		Example: "  taskledger task list --state dead\n  taskledger task list --kind coupon.send --limit 10 -o jsonl",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit == 0 { // List would take it for its default
+				return &ledger.InvalidError{Field: "limit", Value: "0", Rule: fmt.Sprintf("must be 1 to %d", projector.MaxList)}
+			}
 			return a.listTasks(cmd.Context(), projector.Filter{
 				Kind: ledger.Kind(kind), State: ledger.State(state), Limit: limit, After: ledger.Position(after),
 			})

@@ -49,7 +49,11 @@ func (a *app) showTask(ctx context.Context, key ledger.Key) error {
 			{"enqueued", ago(task.EnqueuedAt)},
 			{"updated", ago(task.UpdatedAt) + " by " + plain(task.Actor)},
 		}
-		for _, f := range [][2]string{{"error", task.Error}, {"args", string(task.Args)}, {"result", string(task.Result)}} {
+		args := "args"
+		if task.ArgsEncoding != "" {
+			args += " (" + task.ArgsEncoding + ")"
+		}
+		for _, f := range [][2]string{{"error", task.Error}, {args, string(task.Args)}, {"result", string(task.Result)}} {
 			if f[1] != "" {
 				fields = append(fields, [2]string{f[0], plain(f[1])})
 			}

@@ -52,7 +52,7 @@ var rules = []rule{
 	{"/workers", []string{"/ledger", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
 	{"/workers/periodic", []string{"/ledger", "/internal/fault", pgx, goCron}, "what is due is enqueued, and who works on it is another matter"},
 	{"/projector", []string{"/ledger", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
-	{"/migrations", []string{pgx, goose}, "the schema is made before there is a ledger"},
+	{"/migrations", []string{"/ledger", pgx, goose}, "the schema is made before there is a ledger; only the error for its absence is shared"},
 	{"/internal/fault", nil, "crash points are in everybody's code"},
 	{"/internal/reserve", []string{xSys}, "ports and locks know nothing of who wants them"},
 	{"/internal/pgserver", []string{"/internal/reserve", pgx, xSys}, "a server knows nothing of what is stored in it"},
