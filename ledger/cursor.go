@@ -41,11 +41,11 @@ type Cursor struct {
 func (c *Cursor) columns(mark **string) []any {
 	return []any{&c.N, &c.place.seen.snapshot, (*int64)(&c.place.seen.top), &c.place.seen.bound,
 		&c.place.until.snapshot, (*int64)(&c.place.until.top), &c.place.until.bound, (*int64)(&c.place.after),
-		mark, &c.RecordedAt}
+		&c.place.unaudited.since, &c.place.unaudited.read.events, &c.place.unaudited.read.positions, mark, &c.RecordedAt}
 }
 
-// newestCursor returns where reader stands, making its first row if it has none. It returns an [*OriginError] if the row was written
-// in another database, whose xids mean nothing here.
+// newestCursor returns where reader stands, making its first row if it has none. It returns an
+// [*OriginError] if the row was written in another database, whose xids mean nothing here.
 func newestCursor(ctx context.Context, db DB, reader string) (Cursor, error) {
 	if _, err := db.Exec(ctx, cursorFirstSQL, reader); err != nil {
 		if isReadOnly(err) {
@@ -97,22 +97,24 @@ func appendCursor(ctx context.Context, db DB, reader string, n int64, p place, m
 	found, err := queryRow(ctx, db, cursorAppendSQL, []any{
 		reader, n, p.seen.snapshot, int64(p.seen.top), p.seen.bound,
 		p.until.snapshot, int64(p.until.top), p.until.bound, int64(p.after), nullable(mark), incarnation,
+		p.unaudited.since, p.unaudited.read.events, p.unaudited.read.positions,
 	}, &added)
 	if err == nil && !found {
-		err = whyNotAdvanced(ctx, db, incarnation)
+		if err = crashed(ctx, db, incarnation); err == nil {
+			err = ErrSuperseded
+		}
 	}
 	return explain("advance cursor "+reader, err)
 }
 
-func whyNotAdvanced(ctx context.Context, db DB, incarnation string) error {
-	var crashed bool
-	if _, err := queryRow(ctx, db, crashedSQL, []any{incarnation}, &crashed); err != nil {
-		return err
+// crashed returns [ErrCrashed] if the database is no longer in that incarnation.
+func crashed(ctx context.Context, db DB, incarnation string) error {
+	var gone bool
+	_, err := queryRow(ctx, db, crashedSQL, []any{incarnation}, &gone)
+	if err == nil && gone {
+		err = ErrCrashed
 	}
-	if crashed {
-		return ErrCrashed
-	}
-	return ErrSuperseded
+	return err
 }
 
 // listCursors returns the rows of reader with n below before, newest first.

@@ -5,6 +5,7 @@ var (
 	WindowSQL       = windowSQL
 	PageSQL         = pageSQL
 	CursorAppendSQL = cursorAppendSQL
+	AuditSQL        = auditSQL
 )
 
 // Mutate replaces statements of a feed; empty ones stay.
@@ -25,7 +26,8 @@ func (f *Feed) WindowArgs() []any {
 // AppendArgs are the arguments with which a page would append its cursor row.
 func (p Page) AppendArgs() []any {
 	return []any{p.reader, p.n, p.place.seen.snapshot, int64(p.place.seen.top), p.place.seen.bound,
-		p.place.until.snapshot, int64(p.place.until.top), p.place.until.bound, int64(p.place.after), nil, p.incarnation}
+		p.place.until.snapshot, int64(p.place.until.top), p.place.until.bound, int64(p.place.after), nil, p.incarnation,
+		p.place.unaudited.since, p.place.unaudited.read.events, p.place.unaudited.read.positions}
 }
 
 // Incarnation of the database that the feed was opened in.

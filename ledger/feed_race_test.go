@@ -166,7 +166,8 @@ func raceRead(f *feedFixture, random *rand.Rand, writing <-chan struct{}, commit
 	done := false
 	stalled := time.Now().Add(30 * time.Second) // long after the writers' end
 	for {
-		feed := f.open(f.pool, &ledger.FeedOptions{PageSize: 1 + random.IntN(40), AuditEvery: -1})
+		feed := f.open(f.pool, &ledger.FeedOptions{PageSize: 1 + random.IntN(40), AuditEvery: time.Millisecond,
+			Missed: func(events int) { f.t.Errorf("the audit says that %d events were missed", events) }})
 		for range 1 + random.IntN(50) {
 			page, ok, err := feed.Poll(f.ctx)
 			if err != nil {

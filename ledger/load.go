@@ -96,11 +96,12 @@ func scanEvents(rows pgx.Rows, events []Event) ([]Event, error) {
 	return events, rows.Err()
 }
 
-func scanEvent(rows pgx.Rows) (Event, error) {
+// scanEvent scans an event, and what stands before it in the row.
+func scanEvent(rows pgx.Rows, before ...any) (Event, error) {
 	var e Event
 	var data, meta *string
-	err := rows.Scan((*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
-		&e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &e.Actor, &data, &meta)
+	err := rows.Scan(append(before, (*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
+		&e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &e.Actor, &data, &meta)...)
 	e.RecordedAt = e.RecordedAt.UTC()
 	if data != nil {
 		e.Data = []byte(*data)

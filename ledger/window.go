@@ -27,12 +27,14 @@ type place struct {
 	seen  edge
 	until edge     // the zero edge between windows
 	after Position // 0 at the start of a window
+
+	unaudited stretch // what was delivered up to here and is not audited
 }
 
 func (p place) open() bool { return p.until.snapshot != "" }
 
 // finished is the place after the last page of the window.
-func (p place) finished() place { return place{seen: p.until} }
+func (p place) finished() place { return place{seen: p.until, unaudited: p.unaudited} }
 
 var errHasXID = errors.New("a window cannot be opened in a transaction that has written")
 

@@ -244,6 +244,44 @@ begin
 end
 $$;
 
+CREATE FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+declare
+  lower xid8 := greatest(feed_tally.xid, pg_snapshot_xmax(since));
+  lower_position bigint := case when feed_tally.xid < lower then 0 else feed_tally.position end;
+begin
+  select count(*), count(*) filter (where s.seen), coalesce(bit_xor(s.position) filter (where s.seen), 0),
+         coalesce((array_agg(s.xid))[count(*)], feed_tally.xid), coalesce((array_agg(s.position))[count(*)], feed_tally.position)
+    into entries, events, positions, feed_tally.xid, feed_tally.position
+    from (
+      select both_arms.xid, both_arms.position, pg_visible_in_snapshot(both_arms.xid, until) as seen
+        from (
+          select unfinished.*
+            from pg_snapshot_xip(since) x
+           cross join lateral (
+             select e.xid, e.position
+               from taskledger.event e
+              where (e.xid, e.position) > (x, case when x = feed_tally.xid then feed_tally.position else 0 end)
+                and (e.xid, e.position) <= (x, 9223372036854775807)
+              order by e.xid, e.position
+              limit how_many) unfinished
+           where x >= feed_tally.xid and pg_visible_in_snapshot(x, until)
+           union all
+          (select e.xid, e.position
+             from taskledger.event e
+            where (e.xid, e.position) > (lower, lower_position) and e.xid < pg_snapshot_xmax(until)
+            order by e.xid, e.position
+            limit how_many)) both_arms
+       order by both_arms.xid, both_arms.position
+       limit how_many) s;
+end
+$$;
+
 CREATE FUNCTION taskledger.incarnation() RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -306,6 +344,9 @@ CREATE TABLE taskledger.cursor (
     top bigint,
     bound xid8,
     after_position bigint DEFAULT 0 NOT NULL,
+    audited pg_snapshot,
+    unaudited bigint DEFAULT 0 NOT NULL,
+    unaudited_xor bigint DEFAULT 0 NOT NULL,
     origin text NOT NULL,
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     mark json,

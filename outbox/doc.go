@@ -31,7 +31,10 @@
 //     published again, after a crash or a loss, repeats earlier messages in that order too.
 //     There is no order between tasks. (The one exception: a replicated stream that changes its
 //     leader in the middle of a page may store a later message of the page and refuse an
-//     earlier one. The page is published again, so nothing is lost.)
+//     earlier one. The page is published again, so nothing is lost. And an event that the audit
+//     of the feed found missing, which is a defect of ours, is published when it was found; if
+//     they are several, everything read since the last audit is published again with them.
+//     [Observer].Missed tells.)
 //   - A message may come more than once: ce-id tells. The stream drops most repetitions itself,
 //     by their message ids, for two minutes.
 //   - An event that cannot be published, because it is larger than the server or the stream

@@ -77,7 +77,7 @@ func (s *session) open(ctx context.Context) (err error) {
 		PageSize:    c.pageSize,
 		KeepCursors: c.Stream.WithDefaults().MaxAge + time.Hour,
 		Logger:      c.Logger,
-		Missed:      func(events []ledger.Event) { c.Observer.missed(len(events)) },
+		Missed:      c.Observer.missed,
 	})
 	if err != nil {
 		return err

@@ -9,7 +9,9 @@ import (
 )
 
 // Projection derives tables from events. A runner gives it every event once, those of a task in
-// their order, and moves its cursor in the same transaction.
+// their order, and moves its cursor in the same transaction. The exception is a defect of ours:
+// what the audit of the feed found missing comes late, and may bring events that came before, so
+// an event that does not continue a task must be met by reading the task's history.
 type Projection interface {
 	// Name under which its cursor is kept: it never changes.
 	Name() string

@@ -1,8 +1,8 @@
--- The events between two snapshots by the plain definition, visible in $2 and not in $1: the
--- belt to the braces of page.sql, which finds the same events without looking at every xid.
--- $1 seen, $2 until. Locks nothing. Index: (xid, position).
-select e.position
-  from taskledger.event e
- where e.xid >= pg_snapshot_xmin($1::text::pg_snapshot) and e.xid < pg_snapshot_xmax($2::text::pg_snapshot)
-   and pg_visible_in_snapshot(e.xid, $2::text::pg_snapshot)
-   and not pg_visible_in_snapshot(e.xid, $1::text::pg_snapshot)
+-- Goes on counting the events between two snapshots, visible in $2 and not in $1, by that plain
+-- definition: the belt to the braces of page.sql, which finds them by another way.
+-- $1 since, $2 until, $3 xid and $4 position of the last entry looked at, $5 how many entries to
+-- look at. Answers how many entries there were, how many of them are such events, the exclusive
+-- or of their positions, and xid and position of the last entry.
+-- Locks nothing. Index: (xid, position), read through without the rows where these are vacuumed.
+select t.entries, t.events, t.positions, t.xid::text, t.position
+  from taskledger.feed_tally($1::text::pg_snapshot, $2::text::pg_snapshot, $5::integer, $3::text::xid8, $4::bigint) t

@@ -1,0 +1,217 @@
+package ledger_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// auditing are options of a feed that audits whenever it can and counts what it missed.
+func auditing(missed *int) *ledger.FeedOptions {
+	return &ledger.FeedOptions{AuditEvery: time.Nanosecond, Missed: func(events int) { *missed += events }}
+}
+
+// hide makes a mutant of a page that does not show some tasks.
+func (f *feedFixture) hide(ids ...string) string {
+	f.t.Helper()
+	return f.mutantPage("and e.position <= feed_page.top", "and e.position <= feed_page.top and e.biz_id not in ('"+strings.Join(ids, "', '")+"')")
+}
+
+// What the windows miss by a defect, the audit finds, reports and delivers, however long the
+// stretch is that it was missed in.
+func TestFeedAuditDeliversWhatWasMissed(t *testing.T) {
+	f := newFeedFixture(t)
+	for _, test := range []struct {
+		name   string
+		hidden []string
+		again  bool // more than one: what was read with them comes again
+	}{
+		{"one", []string{"50000"}, false},
+		{"several", []string{"7", "50000", "99999"}, true},
+	} {
+		t.Run(test.name+" of 100,000", func(t *testing.T) {
+			f.reset()
+			missed := 0
+			feed := f.open(f.pool, auditing(&missed))
+			feed.Mutate("", f.hide(test.hidden...))
+			fill(f, f.pool, 1, 100_000)
+
+			times := map[string]int{}
+			for _, id := range f.drainAudited(feed) {
+				times[id]++
+			}
+			if len(times) != 100_000 {
+				t.Errorf("%d of 100,000 events were delivered", len(times))
+			}
+			for id, n := range times {
+				if slices.Contains(test.hidden, id) && n != 1 || n != 1 && !test.again {
+					t.Errorf("event %s was delivered %d times", id, n)
+				}
+			}
+			if missed != len(test.hidden) {
+				t.Errorf("reported as missed: %d, want %d", missed, len(test.hidden))
+			}
+		})
+	}
+	t.Run("a late one", func(t *testing.T) {
+		f.reset()
+		missed := 0
+		feed := f.open(f.pool, auditing(&missed))
+		feed.Mutate("", f.mutantPage("where pg_visible_in_snapshot(x, feed_page.until)", "where false"))
+		slow := f.begin()
+		f.enqueue(slow, "slow")
+		f.enqueue(f.pool, "quick")
+		got := f.drainAudited(feed)
+		f.commit(slow)
+		f.enqueue(f.pool, "last")
+		got = append(got, f.drainAudited(feed)...)
+		slices.Sort(got)
+		if diff := cmp.Diff([]string{"last", "quick", "slow"}, got); diff != "" {
+			t.Errorf("delivered (-want +got):\n%s", diff)
+		}
+		if missed != 1 {
+			t.Errorf("reported as missed: %d, want the one of slow", missed)
+		}
+	})
+}
+
+// drainAudited drains until a whole audit has found nothing more.
+func (f *feedFixture) drainAudited(feed *ledger.Feed) (ids []string) {
+	f.t.Helper()
+	for quiet := 0; quiet < 10; quiet++ { // an audit of 100,000 events takes 5 steps, and 5 again where it was told to
+		if got := f.drain(feed); len(got) > 0 {
+			ids, quiet = append(ids, got...), 0
+		}
+	}
+	return ids
+}
+
+// What awaits an audit is not forgotten by a reader that begins anew, whether the one before it
+// got to audit or to advance what it found, nor by a rewind.
+func TestFeedAuditPending(t *testing.T) {
+	f := newFeedFixture(t)
+	for _, test := range []struct {
+		name string
+		play func(t *testing.T, first *ledger.Feed) (second *ledger.Feed)
+	}{
+		{"over a reopen", func(t *testing.T, first *ledger.Feed) *ledger.Feed {
+			f.advance(first, 4)
+			return nil
+		}},
+		{"over a reopen inside of a window", func(t *testing.T, first *ledger.Feed) *ledger.Feed {
+			f.advance(first, 2)
+			return nil
+		}},
+		{"found, and not advanced", func(t *testing.T, first *ledger.Feed) *ledger.Feed {
+			f.advance(first, 4)
+			page, ok, err := first.Poll(f.ctx)
+			if err != nil || !ok || page.Events[0].BizID != "3" {
+				t.Fatalf("the audit found %v, %v, %v", page.Events, ok, err)
+			}
+			return nil
+		}},
+		{"over a rewind", func(t *testing.T, first *ledger.Feed) *ledger.Feed {
+			f.advance(first, 4)
+			cursors, err := first.Cursors(f.ctx, 0, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := first.Rewind(f.ctx, cursors[1], nil); err != nil { // behind the event that was missed
+				t.Fatal(err)
+			}
+			return first
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f.reset()
+			f.enqueue(f.pool, "1", "2", "3", "4", "5", "6", "7", "8", "9")
+			missed := 0
+			options := auditing(&missed)
+			options.PageSize = 2
+			first := f.open(f.pool, options)
+			first.Mutate("", f.hide("3"))
+			second := test.play(t, first)
+			missed = 0
+			if second == nil {
+				second = f.open(f.pool, options)
+			}
+			if got := f.drainAudited(second); !slices.Contains(got, "3") || missed != 1 {
+				t.Errorf("delivered %v, %d reported as missed; want 3 among them", got, missed)
+			}
+		})
+	}
+}
+
+// advance reads and advances so many pages.
+func (f *feedFixture) advance(feed *ledger.Feed, pages int) {
+	f.t.Helper()
+	for range pages {
+		page, ok, err := feed.Poll(f.ctx)
+		if err != nil || !ok {
+			f.t.Fatal(ok, err)
+		}
+		if err := page.Advance(f.ctx, nil, nil); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+}
+
+// An idle ledger costs no audit, and a busy one the entries of an index, of the events that were
+// read and of no others, though somebody's transaction is open since long before.
+func TestFeedAuditCost(t *testing.T) {
+	f := newFeedFixture(t)
+	old := f.begin()
+	f.enqueue(old, "old")
+	fill(f, f.pool, 1, 50_000)
+	missed := 0
+	db := &recordingDB{DB: f.pool}
+	feed := f.open(db, auditing(&missed))
+	f.drainAudited(feed)
+
+	f.exec(f.pool, "vacuum taskledger.event")
+	since := edgeNow(f)
+	fill(f, f.pool, 50_001, 20_000)
+	f.exec(f.pool, "vacuum taskledger.event")
+	until := edgeNow(f)
+	audit := []any{since[0], until[0], "0", int64(0), int64(20_000)}
+	page := []any{since[0], since[1], since[2], until[0], until[1], since[1], int64(20_000)}
+	blocks(f, ledger.AuditSQL, audit) // the first run loads the function and its plans
+	blocks(f, ledger.PageSQL, page)
+	got, want := blocks(f, ledger.AuditSQL, audit), blocks(f, ledger.PageSQL, page)
+	t.Logf("an audit of 20,000 events touches %d blocks, reading them %d", got, want)
+	if got*2 > want*3 {
+		t.Errorf("an audit of 20,000 events touches %d blocks, reading them %d", got, want)
+	}
+
+	f.drainAudited(feed)
+	db.statements = nil
+	for range 100 {
+		if _, ok, err := feed.Poll(f.ctx); ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+	if len(db.statements) != 100 || slices.ContainsFunc(db.statements, func(sql string) bool { return sql != ledger.WindowSQL }) {
+		t.Errorf("100 idle polls took %d statements, want 100 of the window", len(db.statements))
+	}
+	if missed != 0 {
+		t.Errorf("%d events reported as missed", missed)
+	}
+}
+
+// recordingDB remembers what it was asked.
+type recordingDB struct {
+	ledger.DB
+	statements []string
+}
+
+func (db *recordingDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	db.statements = append(db.statements, sql)
+	return db.DB.Query(ctx, sql, args...)
+}
