@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -52,12 +53,13 @@ func together(db ledger.DB) enqueuer {
 func bySQLFunction(db ledger.DB) enqueuer {
 	const call = `select is_new, state::text, version, same_args, position
 		from taskledger.enqueue(kind => $1::text, biz_id => $2::text, args => $3::text::json, shard => $4::integer,
-		                        actor => $5::text, meta => $6::text::json)`
+		                        actor => $5::text, meta => $6::text::json, run_at => $7::text::timestamptz,
+		                        run_in => $8::text::interval, start_by => $9::text::timestamptz, finish_by => $10::text::timestamptz)`
 	return func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
 		var answers []ledger.Enqueued
 		for _, e := range entries {
 			w := wireEntry(e)
-			rows, err := db.Query(ctx, call, w.Kind, w.BizID, text(w.Args), w.Shard, w.Actor, text(w.Meta))
+			rows, err := db.Query(ctx, call, w.Kind, w.BizID, text(w.Args), w.Shard, w.Actor, text(w.Meta), w.Times["run_at"], w.Times["run_in"], w.Times["start_by"], w.Times["finish_by"])
 			if err != nil {
 				return nil, err
 			}
@@ -97,6 +99,11 @@ func bySQLFunctionMany(db ledger.DB) enqueuer {
 				actor, _ := json.Marshal(*w.Actor) // of a string
 				list += `,"actor":` + string(actor)
 			}
+			for name, value := range w.Times {
+				if value != nil {
+					list += fmt.Sprintf(`,"%s":"%s"`, name, *value)
+				}
+			}
 			list += "}"
 		}
 		rows, err := db.Query(ctx, call, list+"]")
@@ -124,6 +131,7 @@ type wire struct {
 	Args, Meta  json.RawMessage
 	Shard       *int64
 	Actor       *string
+	Times       map[string]*string
 }
 
 func wireEntry(e ledger.Entry) wire {
@@ -139,8 +147,21 @@ func wireEntry(e ledger.Entry) wire {
 		if meta, _ := json.Marshal(o.Meta); string(meta) != "{}" {
 			w.Meta = meta
 		}
+		w.Times = map[string]*string{"run_at": moment(o.RunAt), "start_by": moment(o.StartBy), "finish_by": moment(o.FinishBy)}
+		if o.RunIn != 0 {
+			in := o.RunIn.String()
+			w.Times["run_in"] = &in
+		}
 	}
 	return w
+}
+
+func moment(t time.Time) *string {
+	if t.IsZero() {
+		return nil
+	}
+	text := t.Format("2006-01-02T15:04:05.999999Z07:00")
+	return &text
 }
 
 func text(raw json.RawMessage) *string {
@@ -269,6 +290,15 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 		{Key: ledger.Key{Kind: "bytes", BizID: "1"}, Args: json.RawMessage("{\"b\" : [ 1,2 ],\n\t\"a\":\"\\ud83d\\ude00 \\\\ \\\" % $1 {}\",\"a\":1e999}")},
 		{Key: ledger.Key{Kind: "options", BizID: "1"}, Options: &ledger.EnqueueOptions{
 			Shard: &shard, Actor: `o'actor "x" \`, Meta: ledger.Meta{Causation: "order/1/1@5", Tags: []string{"vip", `a"b\`}}}},
+		{Key: ledger.Key{Kind: "timed", BizID: "later"}, Args: json.RawMessage(`[ 1 ]`), Options: &ledger.EnqueueOptions{
+			RunAt: time.Date(2101, 2, 3, 4, 5, 6, 123456000, time.FixedZone("", 5400)), Meta: ledger.Meta{Tags: []string{"x"}}}},
+		{Key: ledger.Key{Kind: "timed", BizID: "later"}, Options: &ledger.EnqueueOptions{RunAt: time.Date(2102, 2, 3, 4, 5, 6, 0, time.UTC)}},
+		{Key: ledger.Key{Kind: "timed", BizID: "past"}, Options: &ledger.EnqueueOptions{RunAt: time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)}},
+		{Key: ledger.Key{Kind: "timed", BizID: "until"}, Options: &ledger.EnqueueOptions{
+			StartBy: time.Date(2101, 1, 1, 0, 0, 0, 0, time.UTC), FinishBy: time.Date(2102, 1, 1, 0, 0, 0, 0, time.UTC)}},
+		{Key: ledger.Key{Kind: "timed", BizID: "all"}, Options: &ledger.EnqueueOptions{
+			RunAt: time.Date(2101, 1, 1, 0, 0, 0, 0, time.UTC), StartBy: time.Date(2102, 1, 1, 0, 0, 0, 0, time.UTC),
+			FinishBy: time.Date(2103, 1, 1, 0, 0, 0, 0, time.UTC)}},
 		{Key: ledger.Key{Kind: "A-b_9.Z", BizID: "1"}, Args: json.RawMessage(`"text"`)},
 	}
 	for _, id := range oddBizIDs {
@@ -277,6 +307,7 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 	type outcome struct {
 		First, Again []ledger.Enqueued
 		Rows         []string
+		Timers       []timer
 	}
 	outcomes := make([]outcome, len(ways()))
 	t.Run("ways", func(t *testing.T) {
@@ -302,7 +333,7 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 						t.Errorf("entry %d: position %d, and %d when enqueued again", i, first.Position, o.Again[i].Position)
 					}
 				}
-				o.Rows = storedRows(t, pool)
+				o.Rows, o.Timers = storedRows(t, pool), timers(t, pool)
 				ledgertest.Check(t, pool)
 				outcomes[i] = o
 			})
@@ -312,7 +343,7 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 		return
 	}
 	want := outcomes[0]
-	if got := len(want.Rows); got != len(oddBizIDs)+7+2 {
+	if got := len(want.Rows); got != len(oddBizIDs)+7+4+2 {
 		t.Errorf("%d rows", got)
 	}
 	for i, w := range ways() {

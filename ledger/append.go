@@ -61,7 +61,7 @@ func (r AppendRequest) validate() error {
 	if err := checkJSON("data", r.Data); err != nil {
 		return err
 	}
-	if err := checkJSON("meta", r.Meta); err != nil {
+	if err := checkMeta(r.Meta); err != nil {
 		return err
 	}
 	return r.checkDue()

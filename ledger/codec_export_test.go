@@ -1,5 +1,7 @@
 package ledger
 
+import "encoding/json"
+
 // What only fuzz tests call directly.
 var (
 	CheckJSON    = checkJSON
@@ -14,4 +16,18 @@ func TextArray(texts []string) string {
 		a.add(text)
 	}
 	return a.String()
+}
+
+// Accepts returns why an enqueue of these args would be refused whose meta is this text, before
+// anything is sent.
+func Accepts(args, meta json.RawMessage) error {
+	if err := checkMeta(meta); err != nil {
+		return err
+	}
+	m, err := ParseMeta(meta)
+	if err != nil {
+		return err
+	}
+	_, err = newRow(Entry{Key: Key{Kind: "k", BizID: "1"}, Args: args, Options: &EnqueueOptions{Meta: m}})
+	return err
 }

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -10,8 +11,10 @@ import (
 
 // Members of an event's data, or of the meta of a task's first event, that say when.
 const (
-	memberRunAt   = "run_at"   // scheduled, snoozed
-	memberRetryAt = "retry_at" // failed
+	memberRunAt    = "run_at"   // scheduled, snoozed
+	memberRetryAt  = "retry_at" // failed
+	memberStartBy  = "start_by"
+	memberFinishBy = "finish_by"
 )
 
 // firstYearRefused is the first year that nothing may be put off to: a moment that far away is
@@ -34,8 +37,13 @@ func (d due) check(afterField, atField string) error {
 		return &InvalidError{Field: afterField, Value: d.after.String(), Rule: "must not be negative"}
 	case d.after != 0 && !d.at.IsZero():
 		return &InvalidError{Field: afterField, Value: d.after.String(), Rule: "cannot be given together with " + atField}
-	case d.at.UTC().Year() >= firstYearRefused:
-		return &InvalidError{Field: atField, Value: d.at.UTC().Format(time.RFC3339), Rule: fmt.Sprintf("must be before the year %d", firstYearRefused)}
+	}
+	return checkMoment(atField, d.at)
+}
+
+func checkMoment(field string, t time.Time) error {
+	if t.UTC().Year() >= firstYearRefused {
+		return &InvalidError{Field: field, Value: t.UTC().Format(time.RFC3339), Rule: fmt.Sprintf("must be before the year %d", firstYearRefused)}
 	}
 	return nil
 }
@@ -44,8 +52,7 @@ func (d due) check(afterField, atField string) error {
 func (d due) texts() (after, at string) {
 	switch {
 	case !d.at.IsZero():
-		// Everything that is past is alike, and the database cannot read years below 1.
-		return "", later(d.at.UTC(), time.Unix(0, 0).UTC()).Format("2006-01-02T15:04:05.999999Z07:00")
+		return "", momentText(d.at)
 	case d.after != 0:
 		microseconds := d.after.Microseconds()
 		if d.after%time.Microsecond != 0 {
@@ -56,11 +63,16 @@ func (d due) texts() (after, at string) {
 	return "", ""
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+// momentText is a moment as a parameter; "" for the zero time. Everything before 1970 is alike:
+// it is past, and the database cannot read years below 1.
+func momentText(t time.Time) string {
+	if t.IsZero() {
+		return ""
 	}
-	return b
+	if epoch := time.Unix(0, 0); t.Before(epoch) {
+		t = epoch
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.999999Z07:00")
 }
 
 // checkDue checks After and At of a request against its type and data.
@@ -114,6 +126,14 @@ func DueAt(e Event) time.Time {
 		return momentIn(e.Meta, member)
 	}
 	return momentIn(e.Data, member)
+}
+
+// deadlines returns what the meta of a task's first event says, zero times if nothing.
+func deadlines(meta json.RawMessage) (startBy, finishBy time.Time) {
+	if !bytes.Contains(meta, []byte(`_by"`)) { // as most: not worth decoding
+		return
+	}
+	return momentIn(meta, memberStartBy), momentIn(meta, memberFinishBy)
 }
 
 // momentIn returns a moment that an object holds, else the zero time.

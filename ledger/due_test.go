@@ -18,18 +18,18 @@ type timer struct {
 	DueAt   time.Time
 	Key     ledger.Key
 	Version ledger.Version
-	Type    ledger.EventType
+	Reason  string
 }
 
 func timers(t *testing.T, db ledger.DB) []timer {
 	t.Helper()
-	rows, err := db.Query(t.Context(), "select due_at, kind, biz_id, version, type::text from taskledger.timer order by due_at, kind, biz_id, version, type")
+	rows, err := db.Query(t.Context(), "select due_at, kind, biz_id, version, reason from taskledger.timer order by due_at, kind, biz_id, version, reason")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all []timer
 	var row timer
-	_, err = pgx.ForEachRow(rows, []any{&row.DueAt, (*string)(&row.Key.Kind), (*string)(&row.Key.BizID), (*int32)(&row.Version), (*string)(&row.Type)},
+	_, err = pgx.ForEachRow(rows, []any{&row.DueAt, (*string)(&row.Key.Kind), (*string)(&row.Key.BizID), (*int32)(&row.Version), &row.Reason},
 		func() error {
 			row.DueAt = row.DueAt.UTC()
 			all = append(all, row)
@@ -100,7 +100,7 @@ func TestAppendSetsATimer(t *testing.T) {
 				}
 			}
 			for _, row := range timers(t, pool) {
-				if !row.DueAt.Equal(at.Truncate(time.Microsecond)) || row.Version != 2 || row.Type != ledger.EventReleased {
+				if !row.DueAt.Equal(at.Truncate(time.Microsecond)) || row.Version != 2 || row.Reason != map[bool]string{true: "retry", false: "due"}[row.Key.BizID == "failed"] {
 					t.Errorf("%+v", row)
 				}
 			}
@@ -221,4 +221,110 @@ func TestDueAtOfForeignData(t *testing.T) {
 			t.Errorf("%s is due at %s", data, due)
 		}
 	}
+}
+
+// A task put off is due by the database's clock; what is past or nothing is available at once.
+func TestEnqueueLater(t *testing.T) {
+	t.Parallel()
+	for _, w := range ways() {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			pool := ledgertest.Pool(t)
+			want := map[ledger.BizID]time.Duration{"1": time.Millisecond, "2": time.Hour, "3": 100 * 365 * 24 * time.Hour}
+			var entries []ledger.Entry
+			for id, in := range want {
+				entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "later", BizID: id}, Options: &ledger.EnqueueOptions{RunIn: in}})
+			}
+			var before, after time.Time
+			clock(t, pool, &before)
+			w.run(t, pool, func(enqueue enqueuer) {
+				answers, err := enqueue(t.Context(), entries)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, answer := range answers {
+					if !answer.New || answer.State != ledger.StateScheduled {
+						t.Errorf("%+v", answer)
+					}
+				}
+			})
+			clock(t, pool, &after)
+			for _, row := range timers(t, pool) {
+				task, err := ledger.Load(t.Context(), pool, row.Key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				base := task.DueAt.Add(-want[row.Key.BizID])
+				if base.Before(before) || base.After(after) || row.DueAt.Before(task.DueAt) || row.Version != 1 || row.Reason != "due" {
+					t.Errorf("%+v, due at %s, enqueued between %s and %s", row, task.DueAt, before, after)
+				}
+			}
+			ledgertest.Check(t, pool)
+		})
+	}
+}
+
+// clock reads the database's.
+func clock(t *testing.T, db ledger.DB, into *time.Time) {
+	t.Helper()
+	rows, err := db.Query(t.Context(), "select clock_timestamp()")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pgx.ForEachRow(rows, []any{into}, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A deadline that has passed is due now, and not before the clock at the insert.
+func TestADeadlineThatHasPassedIsDueNow(t *testing.T) {
+	t.Parallel()
+	for _, w := range ways() {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			pool := ledgertest.Pool(t)
+			passed := time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
+			var before time.Time
+			clock(t, pool, &before)
+			w.run(t, pool, func(enqueue enqueuer) {
+				_, err := enqueue(t.Context(), []ledger.Entry{{Key: ledger.Key{Kind: "late", BizID: "1"},
+					Options: &ledger.EnqueueOptions{StartBy: passed, FinishBy: passed}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+			})
+			all := timers(t, pool)
+			if len(all) != 2 || all[0].DueAt.Before(before) {
+				t.Errorf("timers %+v, enqueued after %s", all, before)
+			}
+			task, err := ledger.Load(t.Context(), pool, ledger.Key{Kind: "late", BizID: "1"})
+			if err != nil || task.State != ledger.StateAvailable || !task.StartBy.Equal(passed) || !task.FinishBy.Equal(passed) {
+				t.Errorf("%+v, %v", task, err)
+			}
+		})
+	}
+}
+
+func TestEnqueueRefusesTimes(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	tx := beginTx(t, pool, pgx.ReadCommitted)
+	far := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+	for field, o := range map[string]ledger.EnqueueOptions{
+		"run_in":        {RunIn: -1},
+		"run_in both":   {RunIn: 1, RunAt: time.Now()},
+		"run_at":        {RunAt: far},
+		"start_by":      {StartBy: far},
+		"finish_by":     {FinishBy: far},
+		"meta known":    {Meta: ledger.Meta{StartBy: time.Now()}},
+		"meta in extra": {Meta: ledger.Meta{Extra: map[string]json.RawMessage{"run_at": json.RawMessage(`1`)}}},
+	} {
+		for _, enqueue := range []enqueuer{oneByOne(tx), together(tx)} {
+			_, err := enqueue(t.Context(), []ledger.Entry{{Key: ledger.Key{Kind: "bad", BizID: "1"}, Options: &o}})
+			if invalid := wantErrorAs[*ledger.InvalidError](t, err); invalid.Field != strings.Fields(field)[0] {
+				t.Errorf("%s: %v", field, invalid)
+			}
+		}
+	}
+	wantUsable(t, tx)
 }

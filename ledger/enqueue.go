@@ -15,6 +15,8 @@ var (
 	enqueueSQL string
 	//go:embed sql/enqueue_many.sql
 	enqueueManySQL string
+	//go:embed sql/enqueue_timed.sql
+	enqueueTimedSQL string
 	//go:embed sql/existing.sql
 	existingSQL string
 )
@@ -32,9 +34,17 @@ type EnqueueOptions struct {
 	Binary bool
 	// Retry is the task's own policy. Nil: that of its kind, which the worker has.
 	Retry *RetryPolicy
-	// RunAt is reserved for delayed tasks. Not supported yet: anything but zero is
-	// [ErrUnsupported].
+	// RunAt or RunIn, at most one of them, is when the task is due: at a moment, or some time
+	// after the database inserts it, by its clock. Until then it is scheduled. Zero, or what is
+	// past: now.
 	RunAt time.Time
+	RunIn time.Duration
+	// StartBy is a deadline for the first attempt: unstarted by then, the task expires. Zero: none.
+	StartBy time.Time
+	// FinishBy is a deadline for the whole task: no attempt begins after it, the context of a
+	// running one ends at it, and a task that waits by then, for its first attempt or another,
+	// expires. Zero: none.
+	FinishBy time.Time
 }
 
 // Entry is one task to enqueue.
@@ -60,7 +70,7 @@ type Enqueued struct {
 //
 // It takes one statement for a new task and two for an existing one. It never commits.
 //
-// Errors: [*InvalidError] and [ErrUnsupported] before anything is sent, and [*InvalidError]
+// Errors: [*InvalidError] before anything is sent, and [*InvalidError]
 // again if args or meta are over the limits of the database (setting max_args_bytes, 256 KiB,
 // and max_meta_bytes, 16 KiB): the transaction stays usable. [ErrRetryTransaction] if db's
 // transaction is REPEATABLE READ or SERIALIZABLE and the task was enqueued by a transaction
@@ -70,6 +80,13 @@ func Enqueue(ctx context.Context, db DB, k Key, args json.RawMessage, o *Enqueue
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("enqueue %s: %w", k, err)
 	}
+	if row.timed() {
+		answers, err := enqueueRows(ctx, db, []row1{row}, []int{0})
+		if err != nil {
+			return Enqueued{}, err
+		}
+		return answers[0], nil
+	}
 	var position Position
 	found, err := queryRow(ctx, db, enqueueSQL,
 		[]any{string(k.Kind), string(k.BizID), int64(row.shard), optional(row.actor), nullable(row.args), nullable(row.meta)}, &position)
@@ -77,7 +94,7 @@ func Enqueue(ctx context.Context, db DB, k Key, args json.RawMessage, o *Enqueue
 		return Enqueued{}, explain("enqueue "+k.String(), err)
 	}
 	if found {
-		return newlyEnqueued(k, position), nil
+		return newlyEnqueued(k, position, EventEnqueued), nil
 	}
 	answers, err := existing(ctx, db, []row1{row})
 	if err != nil {
@@ -116,16 +133,20 @@ func enqueueMany(ctx context.Context, db DB, entries []Entry, sorted bool) ([]En
 	if sorted {
 		slices.SortStableFunc(order, func(a, b int) int { return rows[a].key.Compare(rows[b].key) })
 	}
+	return enqueueRows(ctx, db, rows, order)
+}
+
+// enqueueRows inserts rows, order being that of their keys, and answers in the order of rows.
+func enqueueRows(ctx context.Context, db DB, rows []row1, order []int) ([]Enqueued, error) {
 	added, err := insertMany(ctx, db, rows, order)
 	if err != nil {
-		return nil, explain("enqueue many", err)
+		return nil, explain("enqueue", err)
 	}
-
-	answers := make([]Enqueued, len(entries))
+	answers := make([]Enqueued, len(rows))
 	var missing []int
 	for _, i := range order {
-		if position, ok := added[rows[i].key]; ok {
-			answers[i] = newlyEnqueued(rows[i].key, position)
+		if answer, ok := added[rows[i].key]; ok {
+			answers[i] = answer
 			delete(added, rows[i].key) // a second entry with this key finds it existing
 		} else {
 			missing = append(missing, i)
@@ -148,77 +169,14 @@ func enqueueMany(ctx context.Context, db DB, entries []Entry, sorted bool) ([]En
 	return answers, nil
 }
 
-// row1 is the first event of a task, checked and encoded.
-type row1 struct {
-	key   Key
-	shard Shard
-	actor string
-	args  json.RawMessage
-	meta  json.RawMessage
+func newlyEnqueued(k Key, position Position, first EventType) Enqueued {
+	return Enqueued{Key: k, New: true, State: first.State(), Version: 1, SameArgs: true, Position: position}
 }
 
-func newRow(e Entry) (row1, error) {
-	o := e.Options
-	if o == nil {
-		o = &EnqueueOptions{}
-	}
-	row := row1{key: e.Key, shard: e.Key.BizID.Shard(), actor: o.Actor, args: e.Args}
-	if err := e.Key.Validate(); err != nil {
-		return row, err
-	}
-	if !o.RunAt.IsZero() {
-		return row, fmt.Errorf("option RunAt: %w", ErrUnsupported)
-	}
-	if o.Shard != nil {
-		if err := o.Shard.Validate(); err != nil {
-			return row, err
-		}
-		row.shard = *o.Shard
-	}
-	if err := checkActor(o.Actor); err != nil {
-		return row, err
-	}
-	meta := o.Meta
-	if o.Retry != nil {
-		if err := o.Retry.Validate(); err != nil {
-			return row, err
-		}
-		meta.Retry = o.Retry.String()
-	}
-	if meta.Retry != "" {
-		if _, err := ParseRetryPolicy(meta.Retry); err != nil {
-			return row, err
-		}
-	}
-	if o.Binary {
-		row.args, meta.Encoding = encodeBinary(e.Args), EncodingBase64
-	} else if err := checkJSON("args", e.Args); err != nil {
-		return row, err
-	}
-	if meta.isZero() {
-		return row, nil
-	}
-	text, err := json.Marshal(meta)
-	if err != nil {
-		return row, &InvalidError{Field: "meta", Rule: "must be JSON: " + err.Error()}
-	}
-	row.meta = text
-	if err := checkJSON("meta", row.meta); err != nil {
-		return row, err
-	}
-	if _, err := DecodePayload(row.args, row.meta); err != nil { // nobody could read it
-		return row, &InvalidError{Field: "meta", Rule: "must say how args are encoded: " + err.Error()}
-	}
-	return row, nil
-}
-
-func newlyEnqueued(k Key, position Position) Enqueued {
-	return Enqueued{Key: k, New: true, State: StateAvailable, Version: 1, SameArgs: true, Position: position}
-}
-
-// insertMany returns the positions of the keys that were inserted.
-func insertMany(ctx context.Context, db DB, rows []row1, order []int) (map[Key]Position, error) {
-	var kinds, ids, shards, actors, args, metas textArray
+// insertMany returns the answers for the keys that were inserted.
+func insertMany(ctx context.Context, db DB, rows []row1, order []int) (map[Key]Enqueued, error) {
+	statement := enqueueManySQL
+	var kinds, ids, shards, actors, args, metas, runAfters, runAts, startBys, finishBys textArray
 	for _, i := range order {
 		row := rows[i]
 		kinds.add(string(row.key.Kind))
@@ -227,21 +185,33 @@ func insertMany(ctx context.Context, db DB, rows []row1, order []int) (map[Key]P
 		actors.addOptional(row.actor)
 		args.addOptional(string(row.args))
 		metas.addOptional(string(row.meta))
+		after, at := row.run.texts()
+		runAfters.addOptional(after)
+		runAts.addOptional(at)
+		startBys.addOptional(momentText(row.startBy))
+		finishBys.addOptional(momentText(row.finishBy))
+		if row.timed() {
+			statement = enqueueTimedSQL
+		}
 	}
-	result, err := db.Query(ctx, enqueueManySQL,
-		kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String())
+	values := []any{kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String()}
+	if statement == enqueueTimedSQL {
+		values = append(values, runAfters.String(), runAts.String(), startBys.String(), finishBys.String())
+	}
+	result, err := db.Query(ctx, statement, values...)
 	if err != nil {
 		return nil, err
 	}
 	defer result.Close()
-	added := make(map[Key]Position, len(order))
+	added := make(map[Key]Enqueued, len(order))
 	for result.Next() {
-		var kind, id string
+		var kind, id, first string
 		var position int64
-		if err := result.Scan(&kind, &id, &position); err != nil {
+		if err := result.Scan(&kind, &id, &position, &first); err != nil {
 			return nil, err
 		}
-		added[Key{Kind(kind), BizID(id)}] = Position(position)
+		k := Key{Kind(kind), BizID(id)}
+		added[k] = newlyEnqueued(k, Position(position), EventType(first))
 	}
 	return added, result.Err()
 }
@@ -287,15 +257,4 @@ func existing(ctx context.Context, db DB, rows []row1) ([]Enqueued, error) {
 		return nil, explain("enqueue: read existing task", err)
 	}
 	return answers, unseen
-}
-
-// overLimit explains an insert that did nothing although the key is free.
-func (r row1) overLimit(argsLen, maxArgs, maxMeta int64) error {
-	switch {
-	case argsLen > maxArgs:
-		return &InvalidError{Field: "args", Rule: fmt.Sprintf("must have at most %d bytes, has %d; enqueue a reference to a larger payload", maxArgs, argsLen)}
-	case int64(len(r.meta)) > maxMeta:
-		return &InvalidError{Field: "meta", Rule: fmt.Sprintf("must have at most %d bytes, has %d", maxMeta, len(r.meta))}
-	}
-	return nil
 }

@@ -23,8 +23,6 @@ var (
 	// ErrRetryTransaction: the caller's REPEATABLE READ or SERIALIZABLE transaction met a task
 	// that it cannot see. Roll back and run the whole transaction again.
 	ErrRetryTransaction = errors.New("retry the transaction: a concurrent one wrote the same task")
-	// ErrUnsupported: the option exists but this version does not carry it out.
-	ErrUnsupported = errors.New("not supported by this version")
 	// ErrSuperseded: another reader of the same name went on; this one must stop.
 	ErrSuperseded = errors.New("superseded: another reader has advanced the cursor")
 	// ErrCrashed: the database crashed or failed over since the feed was opened, and may give out

@@ -3,6 +3,7 @@ package ledger
 import (
 	"bytes"
 	"encoding/json"
+	"time"
 )
 
 // EncodingBase64 marks data that is a base64 JSON string of bytes that are not JSON.
@@ -16,6 +17,11 @@ type Meta struct {
 	Tags        []string `json:"tags,omitempty"`
 	Encoding    string   `json:"encoding,omitempty"` // of the data: "" is JSON; set by Enqueue
 	Retry       string   `json:"retry,omitempty"`    // the task's own RetryPolicy, as text; set by Enqueue
+
+	// When the task is due and its deadlines; set by Enqueue, from the options of these names.
+	RunAt    time.Time `json:"run_at,omitzero"`
+	StartBy  time.Time `json:"start_by,omitzero"`
+	FinishBy time.Time `json:"finish_by,omitzero"`
 
 	Extra map[string]json.RawMessage `json:"-"` // members this version does not know; kept
 }
@@ -33,7 +39,7 @@ func ParseMeta(meta json.RawMessage) (Meta, error) {
 	// One by one, since decoding into the struct would take "Tags" for "tags".
 	for name, into := range map[string]any{
 		"traceparent": &m.Traceparent, "tracestate": &m.Tracestate, "causation": &m.Causation, "tags": &m.Tags, "encoding": &m.Encoding,
-		"retry": &m.Retry,
+		"retry": &m.Retry, memberRunAt: &m.RunAt, memberStartBy: &m.StartBy, memberFinishBy: &m.FinishBy,
 	} {
 		text, ok := m.Extra[name]
 		if !ok {
@@ -68,7 +74,11 @@ func (m Meta) MarshalJSON() ([]byte, error) {
 }
 
 func (m Meta) isZero() bool {
-	return m.Traceparent == "" && m.Tracestate == "" && m.Causation == "" && len(m.Tags) == 0 && m.Encoding == "" && m.Retry == "" && len(m.Extra) == 0
+	return m.Traceparent == "" && m.Tracestate == "" && m.Causation == "" && len(m.Tags) == 0 && m.Encoding == "" && m.Retry == "" && !m.timed() && len(m.Extra) == 0
+}
+
+func (m Meta) timed() bool {
+	return !m.RunAt.IsZero() || !m.StartBy.IsZero() || !m.FinishBy.IsZero()
 }
 
 // plainMeta is Meta without its MarshalJSON.

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"unicode/utf8"
 )
 
@@ -32,6 +33,41 @@ func checkJSON(field string, text json.RawMessage) error {
 // IsJSON reports whether the database takes payload as the JSON of args: one value in UTF-8 that
 // nests at most [MaxNesting] deep. Anything else can be enqueued with [EnqueueOptions].Binary.
 func IsJSON(payload []byte) bool { return payload != nil && checkJSON("", payload) == nil }
+
+// checkMeta is checkJSON for a meta. It refuses escapes that the database stores but cannot look
+// into, \u0000 and halves of surrogate pairs: somebody's query over meta would end at this event.
+func checkMeta(text json.RawMessage) error {
+	if err := checkJSON("meta", text); err != nil {
+		return err
+	}
+	for i := 0; i < len(text); i++ {
+		if text[i] != '\\' {
+			continue
+		}
+		i++ // to what is escaped
+		if text[i] != 'u' {
+			continue
+		}
+		unit := codeUnit(text[i+1:])
+		i += 4
+		switch {
+		case unit == 0, 0xDC00 <= unit && unit < 0xE000:
+			return &InvalidError{Field: "meta", Rule: fmt.Sprintf(`must not hold the escape \u%04x`, unit)}
+		case 0xD800 <= unit && unit < 0xDC00:
+			if rest := text[i+1:]; len(rest) < 6 || rest[0] != '\\' || rest[1] != 'u' || codeUnit(rest[2:])&0xFC00 != 0xDC00 {
+				return &InvalidError{Field: "meta", Rule: fmt.Sprintf(`must not hold the escape \u%04x alone`, unit)}
+			}
+			i += 6
+		}
+	}
+	return nil
+}
+
+// codeUnit reads four hex digits, which valid JSON has after \u.
+func codeUnit(digits []byte) uint64 {
+	unit, _ := strconv.ParseUint(string(digits[:4]), 16, 16)
+	return unit
+}
 
 // nesting returns how deep the brackets of text nest outside of strings.
 func nesting(text []byte) int {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -95,13 +96,21 @@ func everyVerb(t *testing.T, db ledger.DB) {
 			t.Fatal(err)
 		}
 	}
+	later := ledger.Key{Kind: "mode", BizID: "later"}
+	timed := &ledger.EnqueueOptions{RunIn: time.Hour, StartBy: time.Now().Add(2 * time.Hour), FinishBy: time.Now().Add(3 * time.Hour)}
+	if _, err := ledger.Enqueue(ctx, db, later, nil, timed); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ledger.Append(ctx, db, ledger.AppendRequest{Key: later, Expected: 1, Type: ledger.EventScheduled, At: time.Now().Add(time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := ledger.Append(ctx, db, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted}); err != nil {
 		t.Fatal(err)
 	}
 	wantErrorAs[*ledger.ConflictError](t, ledgerError(ledger.Append(ctx, db, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted})))
 	group := ledger.AppendEach(ctx, db, []ledger.AppendRequest{
 		{Key: k, Expected: 2, Type: ledger.EventSucceeded, Data: json.RawMessage(`{"result" : "it's \\"}`), Meta: json.RawMessage(`{}`), Actor: "o'worker"},
-		{Key: binary, Expected: 1, Type: ledger.EventFailed},
+		{Key: binary, Expected: 1, Type: ledger.EventFailed, After: time.Hour},
 	})
 	for _, result := range group {
 		if result.Err != nil {
@@ -146,7 +155,7 @@ func everyVerb(t *testing.T, db ledger.DB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(read, page.Events); diff != "" || len(read) != 6 {
+	if diff := cmp.Diff(read, page.Events); diff != "" || len(read) != 8 {
 		t.Errorf("%d events read, and from the feed (-read +feed):\n%s", len(read), diff)
 	}
 	if err := page.Advance(ctx, db, json.RawMessage(`{"mark": "it's"}`)); err != nil {

@@ -14,11 +14,13 @@ type Task struct {
 	Attempt    Attempt   `json:"attempt"`  // tries begun so far
 	Failures   int       `json:"failures"` // attempts that failed since it was last released from a finished state
 	EnqueuedAt time.Time `json:"enqueued_at"`
-	UpdatedAt  time.Time `json:"updated_at"`      // when its last event was recorded
-	DueAt      time.Time `json:"due_at,omitzero"` // when it is released, if it is scheduled or retrying
-	Actor      string    `json:"actor,omitempty"` // of its last event
-	Error      string    `json:"error,omitempty"` // of its last failed or buried event
-	LostInARow int       `json:"lost_in_a_row"`   // workers that vanished during it, one after the other
+	UpdatedAt  time.Time `json:"updated_at"`         // when its last event was recorded
+	DueAt      time.Time `json:"due_at,omitzero"`    // when it is released, if it is scheduled or retrying
+	StartBy    time.Time `json:"start_by,omitzero"`  // when it expires if it is unstarted
+	FinishBy   time.Time `json:"finish_by,omitzero"` // when it expires if it waits, and its last attempt ends
+	Actor      string    `json:"actor,omitempty"`    // of its last event
+	Error      string    `json:"error,omitempty"`    // of its last failed or buried event
+	LostInARow int       `json:"lost_in_a_row"`      // workers that vanished during it, one after the other
 
 	// Fingerprint of the error that a dead task is dead of, see [ErrorFingerprint]; else "".
 	Fingerprint string `json:"fingerprint,omitempty"`
@@ -56,6 +58,7 @@ func (t Task) Apply(e Event) (Task, error) {
 	if t.Version == 0 {
 		next.Key, next.Shard, next.EnqueuedAt, next.Args = e.Key, e.Shard, e.RecordedAt, e.Data
 		next.ArgsEncoding, _ = encodingOf(e.Meta) // unreadable, it must not make the task unreadable
+		next.StartBy, next.FinishBy = deadlines(e.Meta)
 	}
 	switch e.Type {
 	case EventStarted:

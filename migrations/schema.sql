@@ -31,6 +31,19 @@ CREATE TYPE taskledger.task_state AS ENUM (
     'discarded'
 );
 
+CREATE FUNCTION taskledger.check_actor(actor text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if octet_length(actor) > 255 or actor ~ '[\u0001-\u001f\u007f-\u009f]' then
+    raise exception 'taskledger: invalid actor %', quote_literal(left(actor, 260))
+      using errcode = 'invalid_parameter_value',
+            hint = 'an actor is at most 255 bytes of UTF-8 without control characters';
+  end if;
+end
+$$;
+
 CREATE FUNCTION taskledger.check_key(kind text, biz_id text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -49,20 +62,95 @@ begin
 end
 $_$;
 
-CREATE FUNCTION taskledger.check_note(actor text, meta json) RETURNS void
+CREATE FUNCTION taskledger.check_meta(meta json, args json) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+begin
+  if meta is null or json_typeof(meta) = 'null' then
+    return;
+  end if;
+  if json_typeof(meta) <> 'object' then
+    raise exception 'taskledger: invalid meta: it must be a JSON object, not %', json_typeof(meta)
+      using errcode = 'invalid_parameter_value';
+  end if;
+  declare
+    member record;
+  begin
+    for member in -- of two of a name the last counts
+      select distinct on (m.key) m.key, m.value, json_typeof(m.value) as type
+        from json_each(meta) with ordinality as m(key, value, i)
+       order by m.key, m.i desc
+    loop
+      if member.key in ('traceparent', 'tracestate', 'causation', 'encoding', 'retry') and member.type not in ('string', 'null') then
+        raise exception 'taskledger: invalid meta: % must be a string, not %', member.key, member.type
+          using errcode = 'invalid_parameter_value';
+      elsif member.key in ('run_at', 'start_by', 'finish_by') then
+        raise exception 'taskledger: invalid meta: % is an argument of its own', member.key using errcode = 'invalid_parameter_value';
+      elsif member.key = 'tags' and (member.type not in ('array', 'null') or member.type = 'array' and
+          exists (select from json_array_elements(member.value) t where json_typeof(t) not in ('string', 'null'))) then
+        raise exception 'taskledger: invalid meta: tags must be an array of strings' using errcode = 'invalid_parameter_value';
+      end if;
+    end loop;
+    if coalesce(meta->>'encoding', '') not in ('', 'base64') then
+      raise exception 'taskledger: invalid meta: unknown encoding %', quote_literal(left(meta->>'encoding', 80))
+        using errcode = 'invalid_parameter_value', hint = 'base64, or none for JSON';
+    end if;
+    if meta->>'encoding' = 'base64' and json_typeof(args) <> 'null' and (json_typeof(args) <> 'string' or
+        translate(args #>> '{}', E'\r\n', '') !~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$') then
+      raise exception 'taskledger: invalid args: they must be a string of base64, as meta says' using errcode = 'invalid_parameter_value';
+    end if;
+  exception when untranslatable_character or invalid_text_representation then
+    -- Escapes that PostgreSQL stores but cannot look into: nobody's query could get past this event.
+    raise exception 'taskledger: invalid meta or args: %', sqlerrm using errcode = 'invalid_parameter_value';
+  end;
+end
+$_$;
+
+CREATE FUNCTION taskledger.check_nesting(name text, text text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
+declare
+  brackets text;
 begin
-  if octet_length(actor) > 255 or actor ~ '[\u0001-\u001f\u007f-\u009f]' then
-    raise exception 'taskledger: invalid actor %', quote_literal(left(actor, 260))
-      using errcode = 'invalid_parameter_value',
-            hint = 'an actor is at most 255 bytes of UTF-8 without control characters';
+  if coalesce(octet_length(text), 0) <= 1024 then
+    return; -- one level takes two bytes
   end if;
-  if json_typeof(meta) not in ('object', 'null') then
-    raise exception 'taskledger: meta must be a JSON object, not %', json_typeof(meta)
-      using errcode = 'invalid_parameter_value';
+  brackets := regexp_replace(text, '"(?:[^"\\]|\\.)*"', '', 'g');
+  brackets := translate(regexp_replace(brackets, '[^][{}]', '', 'g'), '{}', '[]');
+  for i in 1..512 loop
+    exit when brackets = '';
+    brackets := replace(brackets, '[]', ''); -- one level less
+  end loop;
+  if brackets <> '' then
+    raise exception 'taskledger: invalid %: it nests more than 512 deep', name using errcode = 'invalid_parameter_value';
   end if;
+end
+$$;
+
+CREATE FUNCTION taskledger.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  moment record;
+begin
+  if run_in < interval '0' then
+    raise exception 'taskledger: invalid run_in %: it is negative', run_in using errcode = 'invalid_parameter_value';
+  end if;
+  if run_in > interval '292 years' then
+    raise exception 'taskledger: invalid run_in %: it is over 292 years', run_in using errcode = 'invalid_parameter_value';
+  end if;
+  if run_in is not null and run_at is not null then
+    raise exception 'taskledger: invalid run_in %: run_at is given too', run_in using errcode = 'invalid_parameter_value';
+  end if;
+  for moment in values ('run_at', run_at), ('start_by', start_by), ('finish_by', finish_by) loop
+    if moment.column2 >= '9999-01-01 00:00:00+00' or moment.column2 = '-infinity' then
+      raise exception 'taskledger: invalid % %', moment.column1, moment.column2
+        using errcode = 'invalid_parameter_value', hint = 'a moment before the year 9999; null for never';
+    end if;
+  end loop;
 end
 $$;
 
@@ -70,7 +158,7 @@ CREATE FUNCTION taskledger.due_at(after_us bigint, at timestamp with time zone) 
     LANGUAGE sql
     RETURN CASE WHEN (at IS NOT NULL) THEN GREATEST(at, clock_timestamp()) WHEN (after_us IS NOT NULL) THEN (clock_timestamp() + ((after_us)::double precision * '00:00:00.000001'::interval)) ELSE NULL::timestamp with time zone END;
 
-CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
+CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -78,13 +166,14 @@ CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NUL
 declare
   max_args constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_args_bytes');
   max_meta constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes');
+  timed constant boolean := num_nonnulls(run_at, run_in, start_by, finish_by) > 0;
+  due timestamptz;         -- null: now
+  first_type taskledger.event_type := 'enqueued';
+  noted json := case when json_typeof(meta) = 'object' then meta end;
   added_position bigint;
 begin
   perform taskledger.check_key(enqueue.kind, enqueue.biz_id);
-  perform taskledger.check_note(enqueue.actor, enqueue.meta);
-  if enqueue.run_at is not null then
-    raise exception 'taskledger: run_at is not supported by this version' using errcode = 'feature_not_supported';
-  end if;
+  perform taskledger.check_actor(enqueue.actor);
   if octet_length(enqueue.args::text) > max_args then
     raise exception 'taskledger: args of % bytes are over the limit of %', octet_length(enqueue.args::text), max_args
       using errcode = 'invalid_parameter_value', hint = 'store the payload elsewhere and enqueue a reference to it';
@@ -96,18 +185,31 @@ begin
   if enqueue.shard not between 0 and 63 then
     raise exception 'taskledger: shard must be 0 to 63, not %', enqueue.shard using errcode = 'invalid_parameter_value';
   end if;
+  perform taskledger.check_nesting('args', enqueue.args::text);
+  perform taskledger.check_nesting('meta', enqueue.meta::text);
+  perform taskledger.check_meta(enqueue.meta, enqueue.args);
 
+  if timed then
+    perform taskledger.check_times(run_at, run_in, start_by, finish_by);
+    perform pg_current_xact_id();  -- before the clock is read, see the table timer
+    due := case when run_in > interval '0' then clock_timestamp() + run_in
+                when run_at > clock_timestamp() then run_at end;
+    first_type := case when due is null then 'enqueued' else 'scheduled' end;
+    noted := taskledger.with_times(noted::text, due, start_by, finish_by);
+  end if;
   with tx as materialized (
     select pg_current_xact_id() as xid)
   insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
-  select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), 'enqueued',
-         enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args,
-         case when json_typeof(enqueue.meta) = 'object' then enqueue.meta end
+  select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
+         enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args, noted
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
   if added_position is not null then
-    return query select true, 'available'::taskledger.task_state, 1, true, added_position;
+    if timed then
+      perform taskledger.set_timers(enqueue.kind, enqueue.biz_id, due, enqueue.start_by, enqueue.finish_by);
+    end if;
+    return query select true, taskledger.state_after(first_type), 1, true, added_position;
     return;
   end if;
 
@@ -131,6 +233,8 @@ declare
   max_args constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_args_bytes');
   max_meta constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes');
   entry record;
+  key text;
+  timed boolean := false;  -- whether any entry is
   added_positions bigint[];
 begin
   if json_typeof(entries) is distinct from 'array' then
@@ -141,7 +245,7 @@ begin
       from json_array_elements(entries) with ordinality as e(v, i)
   loop
     perform taskledger.check_key(entry.kind, entry.biz_id);
-    perform taskledger.check_note(entry.v->>'actor', entry.v->'meta');
+    perform taskledger.check_actor(entry.v->>'actor');
     if octet_length((entry.v->'args')::text) > max_args then
       raise exception 'taskledger: entry %: args of % bytes are over the limit of %', entry.i, octet_length((entry.v->'args')::text), max_args
         using errcode = 'invalid_parameter_value', hint = 'store the payload elsewhere and enqueue a reference to it';
@@ -153,28 +257,53 @@ begin
     if entry.shard is not null and (entry.shard !~ '^[0-9]{1,2}$' or entry.shard::integer > 63) then
       raise exception 'taskledger: entry %: shard must be 0 to 63', entry.i using errcode = 'invalid_parameter_value';
     end if;
-    if exists (select from json_object_keys(entry.v) k where k not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor')) then
-      raise exception 'taskledger: entry %: only kind, biz_id, args, meta, shard and actor are supported', entry.i
-        using errcode = 'feature_not_supported';
-    end if;
+    perform taskledger.check_nesting('args', (entry.v->'args')::text);
+    perform taskledger.check_nesting('meta', (entry.v->'meta')::text);
+    perform taskledger.check_meta(entry.v->'meta', entry.v->'args');
+    for key in select json_object_keys(entry.v) loop
+      if key in ('run_at', 'run_in', 'start_by', 'finish_by') then
+        perform taskledger.times_of(entry.v);
+        timed := true;
+      elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor') then
+        raise exception 'taskledger: entry %: % is not supported', entry.i, quote_literal(left(key, 80))
+          using errcode = 'feature_not_supported',
+                hint = 'kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by and finish_by are';
+      end if;
+    end loop;
   end loop;
 
-  with tx as materialized (
-    select pg_current_xact_id() as xid
-  ), added as (
-    insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
-    select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', w.kind, w.biz_id,
-           coalesce(nullif(w.actor, ''), session_user::text), w.args,
-           case when json_typeof(w.meta) = 'object' then w.meta end
-      from tx
-     cross join (
-       select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
-              (e.v->>'shard')::smallint as shard, e.v->>'actor' as actor
-         from json_array_elements(entries) with ordinality as e(v, i)) w
-     order by w.kind collate "C", w.biz_id collate "C", w.i
-        on conflict (kind, biz_id, version) do nothing
-    returning position)
-  select array_agg(a.position) into added_positions from added a;
+  if timed then -- one by one, in the order of the keys
+    for entry in
+      select e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
+             (e.v->>'shard')::integer as shard, e.v->>'actor' as actor
+        from json_array_elements(entries) with ordinality as e(v, i)
+       order by e.v->>'kind' collate "C", e.v->>'biz_id' collate "C", e.i
+    loop
+      added_positions := added_positions || array(
+        select first.position
+          from taskledger.times_of(entry.v) t
+         cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
+                                               entry.meta, t.run_in, t.start_by, t.finish_by) first
+         where first.is_new);
+    end loop;
+  else
+    with tx as materialized (
+      select pg_current_xact_id() as xid
+    ), added as (
+      insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
+      select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', w.kind, w.biz_id,
+             coalesce(nullif(w.actor, ''), session_user::text), w.args,
+             case when json_typeof(w.meta) = 'object' then w.meta end
+        from tx
+       cross join (
+         select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
+                (e.v->>'shard')::smallint as shard, e.v->>'actor' as actor
+           from json_array_elements(entries) with ordinality as e(v, i)) w
+       order by w.kind collate "C", w.biz_id collate "C", w.i
+          on conflict (kind, biz_id, version) do nothing
+      returning position)
+    select array_agg(a.position) into added_positions from added a;
+  end if;
 
   -- A statement of its own: the winner of a race is visible only to a later snapshot.
   return query
@@ -322,6 +451,28 @@ begin
 end
 $$;
 
+CREATE TABLE taskledger.timer (
+    due_at timestamp with time zone NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    version integer NOT NULL,
+    reason text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT timer_reason_check CHECK ((reason = ANY (ARRAY['due'::text, 'retry'::text, 'start_by'::text, 'finish_by'::text])))
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
+
+CREATE FUNCTION taskledger.set_timers(kind text, biz_id text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
+    LANGUAGE sql
+    BEGIN ATOMIC
+ INSERT INTO taskledger.timer (due_at, kind, biz_id, version, reason)  SELECT taskledger.due_at(NULL::bigint, t.at) AS due_at,
+             set_timers.kind AS kind,
+             set_timers.biz_id AS biz_id,
+             1,
+             t.reason
+            FROM ( VALUES (set_timers.run_at,'due'::text), (set_timers.start_by,'start_by'::text), (set_timers.finish_by,'finish_by'::text)) t(at, reason)
+           WHERE (t.at IS NOT NULL);
+END;
+
 CREATE FUNCTION taskledger.shard_of(biz_id text) RETURNS smallint
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN (((((('x'::text || substr(md5(biz_id), 1, 8)))::bit(32))::bigint & '4294967295'::bigint) % (64)::bigint))::smallint;
@@ -330,9 +481,31 @@ CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskl
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
 
+CREATE FUNCTION taskledger.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  name text;
+begin
+  name := 'run_at';    run_at := (entry->>name)::timestamptz;
+  name := 'run_in';    run_in := (entry->>name)::interval;
+  name := 'start_by';  start_by := (entry->>name)::timestamptz;
+  name := 'finish_by'; finish_by := (entry->>name)::timestamptz;
+  perform taskledger.check_times(run_at, run_in, start_by, finish_by);
+exception
+  when datetime_field_overflow or invalid_datetime_format or interval_field_overflow or invalid_time_zone_displacement_value then
+    raise exception 'taskledger: invalid % %', name, quote_literal(left(entry->>name, 80)) using errcode = 'invalid_parameter_value';
+end
+$$;
+
 CREATE FUNCTION taskledger.with_moment(object text, name text, moment timestamp with time zone) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN ((((('{"'::text || name) || '":"'::text) || to_char((moment AT TIME ZONE 'UTC'::text), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'::text)) || '"'::text) || CASE WHEN (COALESCE(object, '{}'::text) ~ '^\s*\{\s*\}\s*$'::text) THEN '}'::text ELSE (','::text || regexp_replace(object, '^\s*\{'::text, ''::text)) END);
+    RETURN CASE WHEN (moment IS NULL) THEN object ELSE ((((('{"'::text || name) || '":"'::text) || to_char((moment AT TIME ZONE 'UTC'::text), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'::text)) || '"'::text) || CASE WHEN (COALESCE(object, '{}'::text) ~ '^\s*\{\s*\}\s*$'::text) THEN '}'::text ELSE (','::text || regexp_replace(object, '^\s*\{'::text, ''::text)) END) END;
+
+CREATE FUNCTION taskledger.with_times(meta text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN taskledger.with_moment(taskledger.with_moment(taskledger.with_moment(meta, 'finish_by'::text, finish_by), 'start_by'::text, start_by), 'run_at'::text, run_at);
 
 CREATE TABLE taskledger.cursor (
     reader text NOT NULL COLLATE pg_catalog."C",
@@ -511,16 +684,6 @@ CREATE TABLE taskledger.task_count (
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
 
-CREATE TABLE taskledger.timer (
-    due_at timestamp with time zone NOT NULL,
-    kind text NOT NULL COLLATE pg_catalog."C",
-    biz_id text NOT NULL COLLATE pg_catalog."C",
-    version integer NOT NULL,
-    type taskledger.event_type NOT NULL,
-    CONSTRAINT timer_type_check CHECK ((type = ANY (ARRAY['released'::taskledger.event_type, 'expired'::taskledger.event_type])))
-)
-WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
-
 ALTER TABLE ONLY taskledger.cursor
     ADD CONSTRAINT cursor_pkey PRIMARY KEY (reader, n);
 
@@ -552,7 +715,7 @@ ALTER TABLE ONLY taskledger.task
     ADD CONSTRAINT task_pkey PRIMARY KEY (kind, biz_id);
 
 ALTER TABLE ONLY taskledger.timer
-    ADD CONSTRAINT timer_pkey PRIMARY KEY (due_at, kind, biz_id, version, type);
+    ADD CONSTRAINT timer_pkey PRIMARY KEY (due_at, kind, biz_id, version, reason);
 
 CREATE INDEX event_xid_position ON taskledger.event USING btree (xid, "position");
 

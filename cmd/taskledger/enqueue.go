@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +20,9 @@ type enqueueFlags struct {
 	shard  int
 	actor  string
 	tags   []string
-	runAt  string
+
+	runAt, startBy, finishBy string
+	runIn                    time.Duration
 }
 
 func (a *app) newEnqueueCommand() *cobra.Command {
@@ -32,13 +35,11 @@ exists, nothing is written, and it is shown as it is. Only if it exists with oth
 that a conflict (exit code 4).`,
 		Example: `  taskledger enqueue coupon.send order-17 --args '{"percent":10}'
   taskledger enqueue report.make 2026-11 --args @report.json --actor alice --tag monthly
+  taskledger enqueue reminder.send 17 --run-in 36h --start-by 2026-12-24T18:00:00+01:00
   generate | taskledger enqueue import.run 42 --args -`,
 		Args: exactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key := ledger.Key{Kind: ledger.Kind(args[0]), BizID: ledger.BizID(args[1])}
-			if cmd.Flags().Changed("run-at") {
-				return usagef("--run-at is not supported by this version").hinted("enqueue the task when it is due")
-			}
 			return a.enqueue(cmd.Context(), key, f, cmd.Flags().Changed("shard"))
 		},
 	}
@@ -47,8 +48,10 @@ that a conflict (exit code 4).`,
 	cmd.Flags().IntVar(&f.shard, "shard", 0, "shard, 0 to 63 (default: hash of BIZ_ID)")
 	cmd.Flags().StringVar(&f.actor, "actor", "", "who enqueues (default: the database user)")
 	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "tag in the task's meta; may be repeated")
-	cmd.Flags().StringVar(&f.runAt, "run-at", "", "not supported by this version")
-	_ = cmd.Flags().MarkHidden("run-at") // the flag exists
+	cmd.Flags().StringVar(&f.runAt, "run-at", "", "run it at this `TIME`, such as 2026-12-24T18:00:00+01:00 (default: now)")
+	cmd.Flags().DurationVar(&f.runIn, "run-in", 0, "run it after this time, such as 90s or 36h (default: now)")
+	cmd.Flags().StringVar(&f.startBy, "start-by", "", "let it expire if it is unstarted at this `TIME`")
+	cmd.Flags().StringVar(&f.finishBy, "finish-by", "", "let it expire if it is unfinished at this `TIME`")
 	return cmd
 }
 
@@ -64,6 +67,9 @@ func (a *app) enqueue(ctx context.Context, key ledger.Key, f enqueueFlags, shard
 	if sharded {
 		shard := ledger.Shard(f.shard)
 		options.Shard = &shard
+	}
+	if err := f.setTimes(&options); err != nil {
+		return err
 	}
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
@@ -86,6 +92,25 @@ func (a *app) enqueue(ctx context.Context, key ledger.Key, f enqueueFlags, shard
 	if !answer.New && !answer.SameArgs {
 		return failf(exitConflict, "%s exists with other args; nothing was changed", key).
 			hinted("a key names one task for ever: look at it with taskledger task show, or choose another BIZ_ID")
+	}
+	return nil
+}
+
+// setTimes reads when the task is to run.
+func (f enqueueFlags) setTimes(o *ledger.EnqueueOptions) error {
+	o.RunIn = f.runIn
+	for _, flag := range []struct {
+		name, text string
+		into       *time.Time
+	}{{"run-at", f.runAt, &o.RunAt}, {"start-by", f.startBy, &o.StartBy}, {"finish-by", f.finishBy, &o.FinishBy}} {
+		if flag.text == "" {
+			continue
+		}
+		t, err := time.Parse(time.RFC3339, flag.text)
+		if err != nil {
+			return usagef("--%s is no time: %q", flag.name, flag.text).hinted("write it as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00")
+		}
+		*flag.into = t
 	}
 	return nil
 }

@@ -30,7 +30,6 @@ func TestErrorsHaveTheirExitCode(t *testing.T) {
 		{errors.New("anything"), exitFailed},
 		{context.Canceled, exitFailed},
 		{&ledger.InvalidError{}, exitUsage},
-		{ledger.ErrUnsupported, exitUsage},
 		{ledger.ErrUnknownTask, exitNotFound},
 		{&ledger.ConflictError{}, exitConflict},
 		{&ledger.TransitionError{}, exitConflict},

@@ -88,7 +88,7 @@ func describe(err error) *failure {
 	)
 	f = failf(exitFailed, "%s", strings.ReplaceAll(err.Error(), "\n", "; ")) // several faults, a line each
 	switch {
-	case errors.As(err, &invalid), errors.Is(err, ledger.ErrUnsupported):
+	case errors.As(err, &invalid):
 		f.exit = exitUsage
 	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule):
 		f.exit = exitNotFound

@@ -27,8 +27,8 @@ with tx as materialized (
       on conflict (kind, biz_id, version) do nothing
   returning kind, biz_id, position, version, attempt, shard, type, recorded_at, actor, data
 ), timed as (
-  insert into taskledger.timer (due_at, kind, biz_id, version, type)
-  select due.at, a.kind, a.biz_id, a.version, 'released'
+  insert into taskledger.timer (due_at, kind, biz_id, version, reason)
+  select due.at, a.kind, a.biz_id, a.version, case a.type when 'failed' then 'retry' else 'due' end
     from added a cross join due
    where due.at is not null
 )

@@ -30,8 +30,8 @@ with tx as materialized (
       on conflict (kind, biz_id, version) do nothing
   returning kind, biz_id, position, version, attempt, shard, type, recorded_at, actor, data
 ), timed as (
-  insert into taskledger.timer (due_at, kind, biz_id, version, type)
-  select r.due_at, a.kind, a.biz_id, a.version, 'released'
+  insert into taskledger.timer (due_at, kind, biz_id, version, reason)
+  select r.due_at, a.kind, a.biz_id, a.version, case a.type when 'failed' then 'retry' else 'due' end
     from request r
     join added a on a.kind = r.kind and a.biz_id = r.biz_id
    where r.due_at is not null

@@ -24,4 +24,4 @@ select tx.xid, 1, 0, e.shard, 'enqueued', e.kind, e.biz_id, coalesce(e.actor, se
   from tx cross join entry e
  order by e.i
     on conflict (kind, biz_id, version) do nothing
-returning kind, biz_id, position
+returning kind, biz_id, position, type::text

@@ -1,0 +1,44 @@
+-- enqueue_many.sql for tasks that have a due time or deadlines.
+-- $1 to $6 as there; $7 due after how many microseconds, $8 due at, $9 to be started by, $10 to be
+-- finished by (null for none): text array literals of the same length.
+-- Answers the rows inserted, with their type: scheduled if due in the future. The moments are
+-- written into the metas, and as timers; a deadline that has passed is due now.
+-- Waits for concurrent transactions that insert the same keys; locks nothing else.
+-- The xid is drawn before the clock is read (see the table timer).
+with entry as materialized (
+  select e.*, row_number() over (partition by e.kind, e.biz_id order by e.i) as nth
+    from unnest($1::text::text[], $2::text::text[], $3::text::integer[], $4::text::text[], $5::text::text[], $6::text::text[],
+                $7::text::bigint[], $8::text::timestamptz[], $9::text::timestamptz[], $10::text::timestamptz[])
+         with ordinality as e(kind, biz_id, shard, actor, args, meta, run_after, run_at, start_by, finish_by, i)
+), limits as materialized (
+  select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
+         max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
+    from taskledger.setting s
+), tx as materialized (
+  select pg_current_xact_id() as xid
+   where not exists (
+     select from entry e cross join limits
+      where octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
+), timed as materialized (
+  select tx.xid, e.*, case when e.run_at is null or e.run_at > clock_timestamp() then taskledger.due_at(e.run_after, e.run_at) end as due_at
+    from tx cross join entry e
+   where e.nth = 1
+), added as (
+  insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
+  select t.xid, 1, 0, t.shard, case when t.due_at is null then 'enqueued' else 'scheduled' end::taskledger.event_type,
+         t.kind, t.biz_id, coalesce(t.actor, session_user), t.args::json,
+         taskledger.with_times(t.meta, t.due_at, t.start_by, t.finish_by)::json
+    from timed t
+   order by t.i
+      on conflict (kind, biz_id, version) do nothing
+  returning kind, biz_id, position, type
+), timers as (
+  insert into taskledger.timer (due_at, kind, biz_id, version, reason)
+  select taskledger.due_at(null, r.at), a.kind, a.biz_id, 1, r.reason
+    from added a
+    join timed t on t.kind = a.kind and t.biz_id = a.biz_id
+   cross join lateral (values (t.due_at, 'due'), (t.start_by, 'start_by'), (t.finish_by, 'finish_by')) r(at, reason)
+   where r.at is not null
+)
+select a.kind, a.biz_id, a.position, a.type::text
+  from added a
