@@ -8,6 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgserver"
 )
 
 func TestMain(m *testing.M) {
@@ -42,9 +46,13 @@ func TestMeasures(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range ratios {
-		if got.Ratios[r.name] <= 0 {
-			t.Errorf("ratio %s is %v", r.name, got.Ratios[r.name])
+	for _, name := range []string{
+		"enqueue_32_vs_river", "enqueue_32_vs_watermill", "enqueue_32_vs_pgbench", "relay_vs_forwarder", "relay_vs_jetstream",
+		"drain_vs_river", "exactly_once_vs_river", "p50_500_vs_river", "p99_500_vs_river", "wal_vs_river",
+		"held_snapshot", "foreign_write", "waiting", "history", "relay_rss_mb",
+	} {
+		if got.Ratios[name] <= 0 {
+			t.Errorf("ratio %s is %v", name, got.Ratios[name])
 		}
 	}
 	if got.Settings.PostgreSQL["shared_buffers"] != "512MB" || got.Versions["postgresql"] == "" || got.Machine.Cores == 0 {
@@ -101,6 +109,38 @@ func TestUsage(t *testing.T) {
 		if !strings.Contains(stderr.String(), test.want) {
 			t.Errorf("%v: %q does not tell %q", test.args, stderr.String(), test.want)
 		}
+	}
+}
+
+// Somebody's data are not measured upon, unless that is wanted.
+func TestRealData(t *testing.T) {
+	server, err := pgserver.Start(t.Context(), pgserver.Config{NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Close() }()
+	db, err := pgx.Connect(t.Context(), server.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close(context.Background()) }()
+	arguments := []string{"-database-url", server.URL("postgres"), "-only", "bulk", "-quick", "-scale", "0.01", "-rounds", "1"}
+	if code := run(t.Context(), arguments, t.Output(), t.Output()); code != exitOK {
+		t.Errorf("empty database: exit code %d", code)
+	}
+	if _, err := db.Exec(t.Context(), "create table customer as select 1 as id"); err != nil {
+		t.Fatal(err)
+	}
+	var stderr strings.Builder
+	if code := run(t.Context(), arguments, t.Output(), &stderr); code != exitFailed || !strings.Contains(stderr.String(), "public.customer") {
+		t.Errorf("real data: exit code %d, %q", code, stderr.String())
+	}
+	if code := run(t.Context(), append(arguments, "-force"), t.Output(), t.Output()); code != exitOK {
+		t.Errorf("with -force: exit code %d", code)
+	}
+	var left int
+	if err := db.QueryRow(t.Context(), "select count(*) from pg_database where datname like 'taskledger_bench%'").Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d databases are left behind, error %v", left, err)
 	}
 }
 

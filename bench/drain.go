@@ -19,16 +19,16 @@ func drainMeasure() measure {
 		contenders: []contender{
 			{system: ours, setting: "slots", tune: []string{"1000"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(130_000, 40_000), noopAtLeastOnce, false)
+					return drainOurs(ctx, t, t.size(130_000, 30_000), noopAtLeastOnce, false)
 				}},
 			{system: oursFromCommit, setting: "slots", tune: []string{"1000"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(130_000, 40_000), noopAtLeastOnce, true)
+					return drainOurs(ctx, t, t.size(130_000, 30_000), noopAtLeastOnce, true)
 				}},
 			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms)", tune: []string{"2000", "1000", "200"},
-				run: func(ctx context.Context, t *trial) error { return drainRiver(ctx, t, t.size(130_000, 40_000)) }},
+				run: func(ctx context.Context, t *trial) error { return drainRiver(ctx, t, t.size(130_000, 30_000)) }},
 			{system: peerSkipLocked, setting: "", tune: []string{"8 workers, batches of 100", "16 workers, batches of 1", "4 workers, batches of 1000"},
-				run: func(ctx context.Context, t *trial) error { return drainSkipLocked(ctx, t, t.size(130_000, 40_000)) }},
+				run: func(ctx context.Context, t *trial) error { return drainSkipLocked(ctx, t, t.size(130_000, 30_000)) }},
 		},
 	}
 }
@@ -40,12 +40,12 @@ func exactlyOnceMeasure() measure {
 		contenders: []contender{
 			{system: ours, setting: "slots", tune: []string{"32", "16", "48"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(60_000, 15_000), insertExactlyOnce, false)
+					return drainOurs(ctx, t, t.size(60_000, 6_000), insertExactlyOnce, false)
 				}},
 			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms), JobCompleteTx", tune: []string{"16", "8", "32", "64", "128"},
-				run: func(ctx context.Context, t *trial) error { return drainRiverTx(ctx, t, t.size(60_000, 15_000)) }},
+				run: func(ctx context.Context, t *trial) error { return drainRiverTx(ctx, t, t.size(60_000, 6_000)) }},
 			{system: peerSkipLocked, setting: "", tune: []string{"16 workers", "8 workers", "32 workers"},
-				run: func(ctx context.Context, t *trial) error { return drainSkipLockedTx(ctx, t, t.size(60_000, 15_000)) }},
+				run: func(ctx context.Context, t *trial) error { return drainSkipLockedTx(ctx, t, t.size(60_000, 6_000)) }},
 		},
 	}
 }
@@ -79,7 +79,7 @@ func drainOurs(ctx context.Context, t *trial, tasks int, handler func(slots int)
 		}
 	}
 	c := newCounter(tasks)
-	if err := n.work(ctx, t.db, handler(slots), c.observer()); err != nil {
+	if err := n.work(ctx, t.db, handler(slots), successes(c.add)); err != nil {
 		return err
 	}
 	if err := awaitClosed(ctx, c.done); err != nil {

@@ -36,7 +36,7 @@ func enqueueOurs(ctx context.Context, t *trial, connections int) error {
 	if err := migrate(ctx, t); err != nil {
 		return err
 	}
-	return transactions(ctx, t, connections, func(ctx context.Context, tx pgx.Tx, id string) error {
+	return enqueued(ctx, t, connections, func(ctx context.Context, tx pgx.Tx, id string) error {
 		_, err := kind.Enqueue(ctx, tx, ledger.BizID(id), args, nil)
 		return err
 	})
@@ -50,7 +50,7 @@ func enqueueRiver(ctx context.Context, t *trial, connections int) error {
 	if err != nil {
 		return err
 	}
-	return transactions(ctx, t, connections, func(ctx context.Context, tx pgx.Tx, id string) error {
+	return enqueued(ctx, t, connections, func(ctx context.Context, tx pgx.Tx, id string) error {
 		_, err := c.InsertTx(ctx, tx, newRiverArgs(id), nil)
 		return err
 	})
@@ -82,19 +82,37 @@ func connections(ctx context.Context, t *trial, n int, enqueue func(ctx context.
 	return conns, release, nil
 }
 
-// transactions runs transactions of a business row and an enqueue for a while, on n connections.
-func transactions(ctx context.Context, t *trial, n int, enqueue func(ctx context.Context, tx pgx.Tx, id string) error) error {
-	if err := settle(ctx, t); err != nil {
+// enqueued measures transactions and their WAL.
+func enqueued(ctx context.Context, t *trial, n int, enqueue func(ctx context.Context, tx pgx.Tx, id string) error) error {
+	load, err := transactions(ctx, t, n, enqueue)
+	if err != nil {
 		return err
+	}
+	t.add(rate, load.perSecond, "tx/s")
+	t.add("wal per task", load.wal, "bytes")
+	return nil
+}
+
+// load is what transactions were done.
+type load struct {
+	perSecond float64
+	wal       float64 // bytes a transaction
+	all       int     // with those that warmed up
+}
+
+// transactions runs transactions of a business row and an enqueue for a while, on n connections.
+func transactions(ctx context.Context, t *trial, n int, enqueue func(ctx context.Context, tx pgx.Tx, id string) error) (load, error) {
+	if err := settle(ctx, t); err != nil {
+		return load{}, err
 	}
 	conns, release, err := connections(ctx, t, n, enqueue)
 	if err != nil {
-		return err
+		return load{}, err
 	}
 	defer release()
 	before, err := walBytes(ctx, t)
 	if err != nil {
-		return err
+		return load{}, err
 	}
 	var done atomic.Int64
 	begin := time.Now()
@@ -108,11 +126,13 @@ func transactions(ctx context.Context, t *trial, n int, enqueue func(ctx context
 		}
 		return nil
 	})
+	took := time.Since(begin)
 	if err != nil {
-		return err
+		return load{}, err
 	}
-	t.add(rate, float64(done.Load())/time.Since(begin).Seconds(), "tx/s")
-	return addWAL(ctx, t, before, int(done.Load()))
+	after, err := walBytes(ctx, t)
+	count := done.Load()
+	return load{float64(count) / took.Seconds(), (after - before) / float64(max(count, 1)), int(count) + n}, err
 }
 
 func transaction(ctx context.Context, conn *pgxpool.Conn, id string, enqueue func(ctx context.Context, tx pgx.Tx, id string) error) error {

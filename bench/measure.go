@@ -27,7 +27,20 @@ const (
 type measure struct {
 	name       string
 	title      string
+	once       bool // one round is enough
 	contenders []contender
+}
+
+// quickHalf is when a run with -quick goes over to one round a measure, so that it keeps to its
+// four minutes on slower machines too.
+const quickHalf = 100 * time.Second
+
+// rounds is how many turns each contender has.
+func (m measure) rounds(c config, spent time.Duration) int {
+	if m.once || c.quick && c.rounds == 0 && spent > quickHalf {
+		return 1
+	}
+	return c.turns()
 }
 
 // contender is a system in a measure, or ours under a condition.
@@ -37,7 +50,9 @@ type contender struct {
 	// and the best takes part; with -quick it is the first. They go by the name of setting.
 	setting string
 	tune    []string
-	run     func(ctx context.Context, t *trial) error
+	// open, if given, prepares a trial that lives through all rounds.
+	open func(ctx context.Context, t *trial) error
+	run  func(ctx context.Context, t *trial) error
 }
 
 // trial is one turn of one contender, with a database and a broker to itself.
@@ -89,15 +104,6 @@ func (t *trial) lasts() time.Duration {
 // atEnd has f called when the trial has ended, last in first out.
 func (t *trial) atEnd(f func() error) { t.cleanups = append(t.cleanups, f) }
 
-func (t *trial) cleanUp() error {
-	var err error
-	for _, f := range slices.Backward(t.cleanups) {
-		err = errors.Join(err, f())
-	}
-	t.cleanups = nil
-	return err
-}
-
 // pool opens connections to the trial's database, at most n.
 func (t *trial) pool(ctx context.Context, n int) (*pgxpool.Pool, error) {
 	c, err := pgxpool.ParseConfig(t.url)
@@ -119,6 +125,7 @@ func measures() []measure {
 		enqueueMeasures(),
 		[]measure{bulkMeasure(), relayMeasure(), relaySyncedMeasure(), drainMeasure(), exactlyOnceMeasure()},
 		latencyMeasures(),
+		[]measure{growthMeasure(), stallMeasure(), memoryMeasure(), scaleMeasure()},
 	)
 }
 
@@ -144,7 +151,7 @@ func measureAll(ctx context.Context, c config, p *progress) (r *report, err erro
 	chosen := slices.DeleteFunc(measures(), func(m measure) bool { return len(c.only) > 0 && !slices.Contains(c.only, m.name) })
 	for _, m := range chosen {
 		for _, x := range m.contenders {
-			p.expect(c.turns())
+			p.expect(m.rounds(c, 0))
 			if !x.stated(c) {
 				p.expect(len(x.tune))
 			}
@@ -181,21 +188,42 @@ func warm(ctx context.Context, s *databaseServer) error {
 }
 
 // take lets every contender have its turns: A B C, A B C, …
-func take(ctx context.Context, c config, m measure, s *databaseServer, r *report, p *progress) error {
+func take(ctx context.Context, c config, m measure, s *databaseServer, r *report, p *progress) (err error) {
+	trials := make([]*trial, len(m.contenders)) // those that live through all rounds
 	tuned := make([]string, len(m.contenders))
 	for i, x := range m.contenders {
-		best, err := tune(ctx, c, m, x, s, p)
-		if err != nil {
+		if tuned[i], err = tune(ctx, c, m, x, s, p); err != nil {
 			return fmt.Errorf("%s: %w", x.system, err)
 		}
-		if tuned[i] = best; best != "" {
-			r.tuned(m.name, x, best)
+		if tuned[i] != "" {
+			r.tuned(m.name, x, tuned[i])
+		}
+		if x.open == nil {
+			continue
+		}
+		p.tell(fmt.Sprintf("%s: preparing %s", m.name, x.system))
+		trials[i] = &trial{config: c, server: s}
+		defer func() { err = errors.Join(err, trials[i].strike()) }()
+		if err := trials[i].raise(ctx); err != nil {
+			return err
+		}
+		if err := x.open(ctx, trials[i]); err != nil {
+			return fmt.Errorf("%s: %w", x.system, err)
 		}
 	}
-	for round := range c.turns() {
+	rounds := m.rounds(c, time.Since(r.Began))
+	p.expect((rounds - m.rounds(c, 0)) * len(m.contenders))
+	for round := range rounds {
 		for i, x := range m.contenders {
 			p.begin(fmt.Sprintf("%s, round %d: %s", m.name, round+1, x.system))
-			figures, err := turn(ctx, &trial{config: c, server: s, tuning: tuned[i]}, x)
+			var figures []figure
+			if t := trials[i]; t != nil {
+				t.figures = nil
+				err = x.run(ctx, t)
+				figures = t.figures
+			} else {
+				figures, err = turn(ctx, &trial{config: c, server: s, tuning: tuned[i]}, x)
+			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", x.system, err)
 			}
@@ -246,17 +274,34 @@ func lessIsBetter(unit string) bool { return !strings.HasSuffix(unit, "/s") }
 func turn(ctx context.Context, t *trial, x contender) (_ []figure, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	name, address, err := t.server.create(ctx)
-	if err != nil {
-		return nil, err
-	}
-	t.url = address
-	defer func() { err = errors.Join(err, t.cleanUp(), t.server.drop(ctx, name)) }()
-	if t.db, err = t.pool(ctx, 64); err != nil {
+	defer func() { err = errors.Join(err, t.strike()) }()
+	if err := t.raise(ctx); err != nil {
 		return nil, err
 	}
 	if err := x.run(ctx, t); err != nil {
 		return nil, err
 	}
 	return t.figures, nil
+}
+
+// raise makes the trial's database.
+func (t *trial) raise(ctx context.Context) (err error) {
+	name, address, err := t.server.create(ctx)
+	if err != nil {
+		return err
+	}
+	t.url = address
+	t.atEnd(func() error { return t.server.drop(ctx, name) })
+	t.db, err = t.pool(ctx, 64)
+	return err
+}
+
+// strike ends what the trial has started, last in first out.
+func (t *trial) strike() error {
+	var err error
+	for _, f := range slices.Backward(t.cleanups) {
+		err = errors.Join(err, f())
+	}
+	t.cleanups = nil
+	return err
 }

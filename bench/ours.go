@@ -20,6 +20,9 @@ import (
 
 var kind = ledger.MustKind[json.RawMessage]("bench.task")
 
+// streamSettings leave room for ten million events.
+var streamSettings = outbox.StreamConfig{MaxBytes: 12 << 30}
+
 // node is a ledger with relay and projector, as the command serve runs them.
 type node struct {
 	t         *trial
@@ -66,7 +69,7 @@ func newNode(ctx context.Context, t *trial, syncAlways bool) (*node, error) {
 
 // relay runs a relay to the end of the trial.
 func (n *node) relay(ctx context.Context, published func(messages int)) error {
-	r, err := outbox.New(outbox.Config{DB: n.t.db, NATS: n.nc, Observer: &outbox.Observer{Published: func(messages int) {
+	r, err := outbox.New(outbox.Config{DB: n.t.db, NATS: n.nc, Stream: streamSettings, Observer: &outbox.Observer{Published: func(messages int) {
 		n.published.Add(int64(messages))
 		if published != nil {
 			published(messages)
@@ -111,11 +114,13 @@ func (n *node) projected(ctx context.Context) error {
 }
 
 // fillOurs enqueues n tasks.
-func fillOurs(ctx context.Context, t *trial, n int) error {
+func fillOurs(ctx context.Context, t *trial, n int) error { return fillNamed(ctx, t, n, taskID) }
+
+func fillNamed(ctx context.Context, t *trial, n int, name func(i int) string) error {
 	return batches(n, 2000, func(from, to int) error {
 		entries := make([]ledger.Entry, 0, to-from)
 		for i := from; i < to; i++ {
-			entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: kind.Name(), BizID: ledger.BizID(taskID(i))}, Args: args})
+			entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: kind.Name(), BizID: ledger.BizID(name(i))}, Args: args})
 		}
 		_, err := ledger.EnqueueMany(ctx, t.db, entries)
 		return err
@@ -158,10 +163,11 @@ func (c *counter) add(n int) {
 	}
 }
 
-func (c *counter) observer() *workers.Observer {
+// successes counts them.
+func successes(add func(int)) *workers.Observer {
 	return &workers.Observer{Attempt: func(_ ledger.Kind, o workers.Outcome, _ time.Duration) {
 		if o == workers.OutcomeSucceeded {
-			c.add(1)
+			add(1)
 		}
 	}}
 }

@@ -39,6 +39,15 @@ func (p *progress) begin(what string) {
 	p.past++
 }
 
+// tell tells what is done that is no trial.
+func (p *progress) tell(what string) {
+	if p.terminal {
+		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", what)
+	} else {
+		_, _ = fmt.Fprintf(p.w, "%v %s\n", time.Since(p.began).Round(time.Second), what)
+	}
+}
+
 // done takes the bar away.
 func (p *progress) done() {
 	if p.terminal {

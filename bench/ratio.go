@@ -8,6 +8,28 @@ type ratio struct {
 	target          float64
 }
 
+// condition is the ratio of our rates under a condition to our own on a small and quiet ledger:
+// the least of them.
+type condition struct {
+	name, system string
+}
+
+var conditions = []condition{
+	{"held_snapshot", underSnapshot},
+	{"foreign_write", underForeign},
+	{"waiting", underWaiting},
+	{"history", underHistory},
+}
+
+// conditionTarget is what each should be at least; memoryTarget what the relay may need, in MB.
+const (
+	conditionTarget = 0.9
+	memoryTarget    = 150
+	relayMemory     = "relay_rss_mb"
+)
+
+var conditionRates = []string{"enqueue rate", "relay rate", "drain rate"}
+
 // ratios are the ones the project has set itself targets for. Of latencies and sizes less is
 // better, and the target is a most; of rates it is a least.
 var ratios = []ratio{

@@ -22,7 +22,7 @@ func relayMeasure() measure {
 			{system: ours, run: func(ctx context.Context, t *trial) error { return relayOurs(ctx, t, false, t.size(200_000, 60_000)) }},
 			{system: peerWatermill, setting: forwarderSetting, tune: []string{"1000", "100", "5000"},
 				run: func(ctx context.Context, t *trial) error {
-					return relayWatermill(ctx, t, false, t.size(200_000, 20_000))
+					return relayWatermill(ctx, t, false, t.size(200_000, 15_000))
 				}},
 			{system: floorJetStream, setting: "messages in flight", tune: []string{"4000", "1000", "16000"},
 				run: func(ctx context.Context, t *trial) error { return publishRaw(ctx, t, false, t.size(200_000, 60_000)) }},
@@ -115,7 +115,7 @@ func publishRaw(ctx context.Context, t *trial, syncAlways bool, messages int) er
 	if err != nil {
 		return err
 	}
-	if _, err := stream.Ensure(ctx, js, stream.Config{}, "bench"); err != nil {
+	if _, err := stream.Ensure(ctx, js, streamSettings, "bench"); err != nil {
 		return err
 	}
 	all := make([]*nats.Msg, messages)

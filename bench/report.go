@@ -143,7 +143,7 @@ func (r *report) record(m measure, system string, round int, figures []figure) {
 // finish computes medians and ratios.
 func (r *report) finish() {
 	r.Seconds = math.Round(time.Since(r.Began).Seconds())
-	r.Figures = nil
+	r.Figures, r.Ratios = nil, map[string]float64{}
 	for _, s := range r.samples {
 		i := slices.IndexFunc(r.Figures, func(w row) bool {
 			return w.Measure == s.measure && w.System == s.system && w.Metric == s.metric
@@ -160,7 +160,7 @@ func (r *report) finish() {
 	}
 	for i := range r.Figures {
 		w := &r.Figures[i]
-		if mine, ok := r.median(w.Measure, ours, w.Metric); ok && w.System != ours && w.System != oursFromCommit && w.Median > 0 {
+		if mine, ok := r.median(w.Measure, ours, w.Metric); ok && !strings.HasPrefix(w.System, ours+",") && w.System != ours && w.Median > 0 {
 			w.Ratio = mine / w.Median
 		}
 	}
@@ -170,6 +170,18 @@ func (r *report) finish() {
 		if ok1 && ok2 && theirs > 0 {
 			r.Ratios[x.name] = mine / theirs
 		}
+	}
+	for _, x := range conditions {
+		for _, metric := range conditionRates {
+			clean, ok1 := r.median("growth", ours, metric)
+			under, ok2 := r.median("growth", x.system, metric)
+			if least, seen := r.Ratios[x.name]; ok1 && ok2 && clean > 0 && (!seen || under/clean < least) {
+				r.Ratios[x.name] = under / clean
+			}
+		}
+	}
+	if mb, ok := r.median("memory", behindWhole, "relay memory"); ok {
+		r.Ratios[relayMemory] = mb
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -22,12 +24,15 @@ import (
 const roleVariable = "TASKLEDGER_BENCH_ROLE"
 
 var roles = map[string]func(ctx context.Context, settings json.RawMessage, ready func(answer any)) error{
-	"broker": playBroker,
+	"broker":    playBroker,
+	"relay":     playRelay,
+	"projector": playProjector,
+	"worker":    playWorker,
 }
 
 // play is main in such a process.
 func play(role string) int {
-	signal.Ignore(os.Interrupt) // the terminal's is for the parent, which ends us
+	signal.Ignore(os.Interrupt, syscall.SIGTERM) // they are for the parent, which ends us
 	f, ok := roles[role]
 	if !ok {
 		_, _ = fmt.Fprintf(os.Stderr, "bench: no role %q\n", role)
@@ -59,6 +64,10 @@ type actor struct {
 	input   io.Closer
 	output  *json.Decoder
 	stderr  strings.Builder
+	count   atomic.Int64  // what it has told last
+	heard   chan struct{} // closed when it says no more
+	ending  sync.Once
+	outcome error
 }
 
 // cast starts a process in a role and reads its answer when it is ready.
@@ -67,7 +76,7 @@ func cast(ctx context.Context, role string, settings, answer any) (*actor, error
 	if err != nil {
 		return nil, err
 	}
-	a := &actor{role: role, command: exec.Command(program)}
+	a := &actor{role: role, command: exec.Command(program), heard: make(chan struct{})}
 	a.command.Env = append(os.Environ(), roleVariable+"="+role)
 	a.command.Stderr = &a.stderr
 	stdin, err := a.command.StdinPipe()
@@ -88,6 +97,7 @@ func cast(ctx context.Context, role string, settings, answer any) (*actor, error
 	if err == nil {
 		err = a.output.Decode(answer)
 	}
+	go a.listen()
 	if err != nil {
 		err = errors.Join(err, a.end())
 		return nil, fmt.Errorf("process of the %s: %w", role, err)
@@ -95,13 +105,38 @@ func cast(ctx context.Context, role string, settings, answer any) (*actor, error
 	return a, nil
 }
 
-// end ends the process and waits for it: 20 s, then it is killed.
-func (a *actor) end() error {
-	_ = a.input.Close()
-	kill := time.AfterFunc(20*time.Second, func() { _ = a.command.Process.Signal(syscall.SIGKILL) })
-	defer kill.Stop()
-	if err := a.command.Wait(); err != nil {
-		return fmt.Errorf("%s: %w: %s", a.role, err, strings.TrimSpace(a.stderr.String()))
+// listen keeps what the process counts, until it has no more to say.
+func (a *actor) listen() {
+	defer close(a.heard)
+	for {
+		var c count
+		if err := a.output.Decode(&c); err != nil {
+			return
+		}
+		a.count.Store(c.Count)
 	}
-	return nil
+}
+
+// ended tells whether the process is gone, or about to be.
+func (a *actor) ended() bool {
+	select {
+	case <-a.heard:
+		return true
+	default:
+		return false
+	}
+}
+
+// end ends the process and waits for it: 20 s, then it is killed. More than one call is fine.
+func (a *actor) end() error {
+	a.ending.Do(func() {
+		_ = a.input.Close()
+		kill := time.AfterFunc(20*time.Second, func() { _ = a.command.Process.Kill() })
+		defer kill.Stop()
+		<-a.heard
+		if err := a.command.Wait(); err != nil {
+			a.outcome = fmt.Errorf("%s: %w: %s", a.role, err, strings.TrimSpace(a.stderr.String()))
+		}
+	})
+	return a.outcome
 }

@@ -25,7 +25,7 @@ func enqueueSkipLocked(ctx context.Context, t *trial, connections int) error {
 	if err := migrateSkipLocked(ctx, t); err != nil {
 		return err
 	}
-	return transactions(ctx, t, connections, func(ctx context.Context, tx pgx.Tx, id string) error {
+	return enqueued(ctx, t, connections, func(ctx context.Context, tx pgx.Tx, id string) error {
 		_, err := tx.Exec(ctx, statement("skip_locked_enqueue"), string(kind.Name()), id, string(args))
 		return err
 	})

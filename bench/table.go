@@ -80,21 +80,27 @@ func (r *report) ratioTable(w io.Writer) {
 		return
 	}
 	t := newTable(w, table.Row{"ratio", "measured", "target", ""}, 2, 3)
-	for _, x := range ratios {
-		value, ok := r.Ratios[x.name]
+	row := func(name string, target float64, atMost bool) {
+		value, ok := r.Ratios[name]
 		if !ok {
-			continue
+			return
 		}
-		target, reached := "≥ "+readable(x.target), value >= x.target
-		if x.atMost() {
-			target, reached = "≤ "+readable(x.target), value <= x.target
+		sign, verdict := "≥ ", "reached"
+		if atMost {
+			sign = "≤ "
 		}
-		verdict := "reached"
-		if !reached {
+		if value < target != atMost && value != target {
 			verdict = "missed"
 		}
-		t.AppendRow(table.Row{x.name, readable(value), target, verdict})
+		t.AppendRow(table.Row{name, readable(value), sign + readable(target), verdict})
 	}
+	for _, x := range ratios {
+		row(x.name, x.target, x.atMost())
+	}
+	for _, x := range conditions {
+		row(x.name, conditionTarget, false)
+	}
+	row(relayMemory, memoryTarget, true)
 	t.Render()
 }
 

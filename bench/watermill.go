@@ -210,7 +210,7 @@ func newForwarding(ctx context.Context, t *trial, syncAlways bool) (*sql.DB, str
 	if err != nil {
 		return nil, "", err
 	}
-	_, err = stream.Ensure(ctx, js, stream.Config{}, "bench")
+	_, err = stream.Ensure(ctx, js, streamSettings, "bench")
 	return db, address, err
 }
 

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Conditions of growth: each is ours again, on a ledger of its own that lives through all rounds.
+const (
+	underSnapshot = "taskledger, snapshot held"
+	underForeign  = "taskledger, foreign write transaction"
+	underWaiting  = "taskledger, many waiting"
+	underHistory  = "taskledger, long history"
+)
+
+// growth is one ledger under one condition.
+type growth struct {
+	*company
+	round int
+	// prepare makes the ledger what it is to be, once, and tells how many events it holds then.
+	prepare func(ctx context.Context, g *growth) (events int, err error)
+	// hold begins what lasts for a round.
+	hold func(ctx context.Context, t *trial) (release func() error, err error)
+}
+
+// growthMeasure: our own rates under conditions, beside those on a small and quiet ledger.
+func growthMeasure() measure {
+	return measure{
+		name:  "growth",
+		title: "our own rates: 1,000,000 waiting, 5,000,000 finished, a snapshot held, a write transaction open in another database",
+		contenders: []contender{
+			(&growth{}).contender(ours),
+			(&growth{hold: holdSnapshot}).contender(underSnapshot),
+			(&growth{hold: holdForeignWrite}).contender(underForeign),
+			(&growth{prepare: manyWaiting}).contender(underWaiting),
+			(&growth{prepare: longHistory}).contender(underHistory),
+		},
+	}
+}
+
+func manyWaiting(ctx context.Context, g *growth) (events int, err error) {
+	n := g.t.size(1_000_000, 100_000)
+	return n, g.fill(ctx, "waiting", n)
+}
+
+func longHistory(ctx context.Context, g *growth) (events int, err error) {
+	n := g.t.size(5_000_000, 500_000)
+	return 2 * n, batches(n, 20_000, func(from, to int) error {
+		_, err := g.t.db.Exec(ctx, statement("history"), from, to, string(args))
+		return err
+	})
+}
+
+func (g *growth) contender(system string) contender {
+	return contender{system: system, open: g.open, run: g.rates}
+}
+
+// open makes the ledger and lets relay and projector catch up with what it holds.
+func (g *growth) open(ctx context.Context, t *trial) (err error) {
+	if g.company, err = newCompany(ctx, t); err != nil || g.prepare == nil {
+		return err
+	}
+	events, err := g.prepare(ctx, g)
+	if err != nil {
+		return err
+	}
+	if err := settle(ctx, t); err != nil {
+		return err
+	}
+	relay, err1 := g.cast(ctx, "relay", false, 0)
+	projector, err2 := g.cast(ctx, "projector", false, 0)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if err := errors.Join(counted(ctx, events, relay), g.relayed(ctx), g.projected(ctx), relay.end(), projector.end()); err != nil {
+		return err
+	}
+	_, err = t.db.Exec(ctx, "vacuum analyze")
+	return err
+}
+
+// fill enqueues n tasks of the kind that is worked on.
+func (g *growth) fill(ctx context.Context, prefix string, n int) error {
+	return fillNamed(ctx, g.t, n, func(i int) string { return prefix + "-" + taskID(i) })
+}
+
+// rates measures enqueue, relay and drain, one after the other.
+func (g *growth) rates(ctx context.Context, t *trial) (err error) {
+	g.round++
+	if g.hold != nil {
+		release, failed := g.hold(ctx, t)
+		if failed != nil {
+			return failed
+		}
+		defer func() { err = errors.Join(err, release()) }()
+	}
+	other := ledger.MustKind[string]("bench.other") // nobody works on these
+	load, err := transactions(ctx, t, 32, func(ctx context.Context, tx pgx.Tx, id string) error {
+		_, err := ledger.Enqueue(ctx, tx, ledger.Key{Kind: other.Name(), BizID: ledger.BizID(fmt.Sprintf("%d-%s", g.round, id))}, args, nil)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	t.add("enqueue rate", load.perSecond, "tx/s")
+	tasks := t.size(130_000, 20_000)
+	if err := g.fill(ctx, fmt.Sprintf("round-%d", g.round), tasks); err != nil {
+		return err
+	}
+	if err := analyze(ctx, t); err != nil {
+		return err
+	}
+	return g.relayAndDrain(ctx, t, load.all, tasks)
+}
+
+// relayAndDrain measures the relay of all that is pending, then workers behind it.
+func (g *growth) relayAndDrain(ctx context.Context, t *trial, enqueued, tasks int) error {
+	relay, err1 := g.cast(ctx, "relay", false, 0)
+	begin := time.Now()
+	projector, err2 := g.cast(ctx, "projector", false, 0)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if err := counted(ctx, enqueued+tasks, relay); err != nil {
+		return err
+	}
+	t.add("relay rate", float64(enqueued+tasks)/time.Since(begin).Seconds(), "events/s")
+	if err := g.projected(ctx); err != nil {
+		return err
+	}
+	begin = time.Now()
+	worker, err := g.cast(ctx, "worker", false, 1000)
+	if err != nil {
+		return err
+	}
+	if err := counted(ctx, tasks, worker); err != nil {
+		return err
+	}
+	t.add("drain rate", float64(tasks)/time.Since(begin).Seconds(), "tasks/s")
+	for _, a := range []*actor{relay, projector, worker} {
+		addMemory(t, a)
+	}
+	return errors.Join(worker.end(), g.relayed(ctx), g.projected(ctx), projector.end(), relay.end())
+}
+
+// holdSnapshot keeps a read-only snapshot of the ledger's database.
+func holdSnapshot(ctx context.Context, t *trial) (release func() error, err error) {
+	return holdTransaction(ctx, t.url, "begin isolation level repeatable read read only; select count(*) from pg_class")
+}
+
+// holdForeignWrite keeps a transaction open that has written, in another database of the server.
+func holdForeignWrite(ctx context.Context, t *trial) (release func() error, err error) {
+	return holdTransaction(ctx, t.server.base, "begin; create temporary table written as select 1 as one")
+}
+
+func holdTransaction(ctx context.Context, address, sql string) (release func() error, err error) {
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	return func() error { return conn.Close(context.Background()) }, nil // which rolls back
+}
+
+// stallMeasure: what relays deliver while a transaction of another database is open.
+func stallMeasure() measure {
+	return measure{
+		name:  "stall",
+		title: "relay of what was committed behind a write transaction open in another database, for a while",
+		contenders: []contender{
+			{system: ours, run: func(ctx context.Context, t *trial) error {
+				n, err := newNode(ctx, t, false)
+				if err != nil {
+					return err
+				}
+				return stalled(ctx, t, func(n int) error { return fillOurs(ctx, t, n) }, func(add func(int)) error { return n.relay(ctx, add) })
+			}},
+			{system: peerWatermill, setting: forwarderSetting, tune: []string{"1000"}, run: func(ctx context.Context, t *trial) error {
+				db, address, err := newForwarding(ctx, t, false)
+				if err != nil {
+					return err
+				}
+				return stalled(ctx, t, func(n int) error { return fillWatermill(ctx, db, n) }, func(add func(int)) error { return forward(ctx, t, db, address, add) })
+			}},
+		},
+	}
+}
+
+func stalled(ctx context.Context, t *trial, fill func(n int) error, relay func(add func(int)) error) error {
+	release, err := holdForeignWrite(ctx, t)
+	if err != nil {
+		return err
+	}
+	t.atEnd(release)
+	n := t.size(20_000, 5_000)
+	if err := fill(n); err != nil {
+		return err
+	}
+	c := newCounter(n)
+	begin := time.Now()
+	if err := relay(c.add); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.done:
+	case <-time.After(max(t.lasts(), time.Second)):
+	}
+	t.add(rate, float64(int64(n)-c.left.Load())/time.Since(begin).Seconds(), "events/s")
+	return nil
+}
