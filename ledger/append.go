@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,8 +17,8 @@ var (
 	appendSQL string
 	//go:embed sql/append_required.sql
 	appendRequiredSQL string
-	//go:embed sql/append_many.sql
-	appendManySQL string
+	//go:embed sql/appended.sql
+	appendedSQL string
 	//go:embed sql/head.sql
 	headSQL string
 )
@@ -40,6 +39,12 @@ type AppendRequest struct {
 	// must be an object or nil: run_at, or retry_at of failed.
 	After time.Duration // to the microsecond, rounded up; 0: none
 	At    time.Time     // to the microsecond, before the year 9999; zero: none
+
+	// Resent says that this request was sent before and that its answer was lost. If the event at
+	// Expected+1 is the one asked for (type, actor, data and meta are the same), it is returned,
+	// and there is no conflict. Only for requests that nobody else could have sent: the data names
+	// the sender and the occasion. One with After or At is not recognized.
+	Resent bool
 }
 
 func (r AppendRequest) validate() error {
@@ -87,11 +92,7 @@ func Append(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 		return Event{}, explain("append to "+r.Key.String(), err)
 	}
 	if !found {
-		why := whyNot(ctx, db, r)
-		if why == nil {
-			why = ErrRetryTransaction // the winner of the race rolled back after all
-		}
-		return Event{}, fmt.Errorf("append to %s: %w", r.Key, why)
+		return notAppended(ctx, db, r)
 	}
 	e.stored(data)
 	return e, nil
@@ -164,111 +165,6 @@ func rollback(ctx context.Context, conn *pgx.Conn, cause error) error {
 	return cause
 }
 
-// AppendResult is the outcome of one request of a group.
-type AppendResult struct {
-	Event Event
-	Err   error // nil, or as Append would have returned
-}
-
-// groupLockTimeout bounds how long a group waits for somebody's open transaction that holds
-// one of its keys.
-const groupLockTimeout = 200 * time.Millisecond
-
-// AppendEach appends every request in its own right, as one group in one statement where that
-// works: one that conflicts does not harm the others. If the group as a whole fails, because
-// somebody's open transaction holds one key longer than a moment, each is appended alone.
-// A key may occur once; the second is refused. db must not be in a transaction (a pool, or an idle connection), since
-// each attempt commits by itself. Results are in the order of the requests.
-func AppendEach(ctx context.Context, db DB, requests []AppendRequest) []AppendResult {
-	results := make([]AppendResult, len(requests))
-	order := make([]int, 0, len(requests))
-	byKey := make(map[Key]int, len(requests))
-	for i, r := range requests {
-		err := r.validate()
-		if _, twice := byKey[r.Key]; err == nil && twice {
-			err = &InvalidError{Field: "key", Value: r.Key.String(), Rule: "may occur once in a group"}
-		}
-		if err != nil {
-			results[i].Err = fmt.Errorf("append to %s: %w", r.Key, err)
-			continue
-		}
-		byKey[r.Key] = i
-		order = append(order, i)
-	}
-	slices.SortFunc(order, func(a, b int) int { return requests[a].Key.Compare(requests[b].Key) })
-
-	added, err := appendGroup(ctx, db, requests, order, byKey)
-	if err != nil && len(order) > 1 {
-		for _, i := range order {
-			results[i] = appendAlone(ctx, db, requests[i])
-		}
-		return results
-	}
-	for _, i := range order {
-		r := requests[i]
-		switch e, ok := added[r.Key]; {
-		case err != nil:
-			results[i].Err = explain("append to "+r.Key.String(), err)
-		case ok:
-			results[i].Event = e
-		default:
-			why := whyNot(ctx, db, r)
-			if why == nil {
-				why = ErrRetryTransaction // the winner of the race rolled back after all
-			}
-			results[i].Err = fmt.Errorf("append to %s: %w", r.Key, why)
-		}
-	}
-	return results
-}
-
-func appendAlone(ctx context.Context, db DB, r AppendRequest) AppendResult {
-	return AppendEach(ctx, db, []AppendRequest{r})[0]
-}
-
-// appendGroup returns the events that were inserted, by key.
-func appendGroup(ctx context.Context, db DB, requests []AppendRequest, order []int, byKey map[Key]int) (map[Key]Event, error) {
-	var kinds, ids, expected, types, actors, data, follows, begins, metas, afters, ats textArray
-	for _, i := range order {
-		r := requests[i]
-		may, begin := r.Type.follows()
-		kinds.add(string(r.Key.Kind))
-		ids.add(string(r.Key.BizID))
-		expected.add(strconv.Itoa(int(r.Expected)))
-		types.add(string(r.Type))
-		actors.addOptional(r.Actor)
-		data.addOptional(string(r.Data))
-		follows.add(strings.Join(may, " "))
-		begins.add(strings.Join(begin, " "))
-		metas.addOptional(string(r.Meta))
-		after, at := due{r.After, r.At}.texts()
-		afters.addOptional(after)
-		ats.addOptional(at)
-	}
-	rows, err := db.Query(ctx, appendManySQL,
-		kinds.String(), ids.String(), expected.String(), types.String(), actors.String(), data.String(),
-		follows.String(), begins.String(), metas.String(), strconv.FormatInt(groupLockTimeout.Milliseconds(), 10)+"ms",
-		afters.String(), ats.String())
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	added := make(map[Key]Event, len(order))
-	for rows.Next() {
-		var kind, id string
-		var e Event
-		var stored *string
-		if err := rows.Scan(append(append([]any{&kind, &id}, e.returned()...), &stored)...); err != nil {
-			return nil, err
-		}
-		r := requests[byKey[Key{Kind(kind), BizID(id)}]]
-		e.Key, e.Type, e.Data, e.Meta = r.Key, r.Type, r.Data, r.Meta
-		e.stored(stored)
-		added[r.Key] = e
-	}
-	return added, rows.Err()
-}
-
 // event is what will be stored, but for what the database decides.
 func (r AppendRequest) event() Event {
 	return Event{Key: r.Key, Type: r.Type, Data: r.Data, Meta: r.Meta}
@@ -308,6 +204,28 @@ func (t EventType) follows() (may, begins []string) {
 		}
 	}
 	return may, begins
+}
+
+// notAppended answers for an append that inserted nothing: by the event that the request had
+// inserted before, or by why not.
+func notAppended(ctx context.Context, db DB, r AppendRequest) (Event, error) {
+	if r.Resent {
+		e := r.event()
+		found, err := queryRow(ctx, db, appendedSQL, []any{string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected),
+			string(r.Type), optional(r.Actor), nullable(r.Data), nullable(r.Meta)}, e.returned()...)
+		if err != nil {
+			return Event{}, explain("append to "+r.Key.String(), err)
+		}
+		if found {
+			e.stored(nil)
+			return e, nil
+		}
+	}
+	why := whyNot(ctx, db, r)
+	if why == nil {
+		why = ErrRetryTransaction // the winner of the race rolled back after all
+	}
+	return Event{}, fmt.Errorf("append to %s: %w", r.Key, why)
 }
 
 // whyNot explains, by a statement of its own, an append that inserted nothing; nil if the task

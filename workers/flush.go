@@ -97,6 +97,7 @@ func (f *flusher) flush(group []completion) (failed []completion) {
 		case refused(r.Err):
 			go k.conclude(c.attempt, nil, r.Err) // takes some round trips: not in the way of the others
 		default:
+			c.request.Resent = true // it may have been recorded and the answer lost; the data tells our attempt from any other
 			failed = append(failed, c)
 			continue
 		}

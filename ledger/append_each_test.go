@@ -1,0 +1,184 @@
+package ledger_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// One locked key of 500 costs a few statements, and the others are appended.
+func TestAppendEachHalvesWhatFails(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	var requests []ledger.AppendRequest
+	for i := range 500 {
+		r := appending(ledger.BizID(fmt.Sprint(i)), 1, ledger.EventSucceeded)
+		ledgertest.Enqueue(t, pool, r.Key, "")
+		requests = append(requests, r)
+	}
+	rival := beginTx(t, pool, pgx.ReadCommitted)
+	if _, err := ledger.Append(t.Context(), rival, requests[123]); err != nil {
+		t.Fatal(err)
+	}
+	db := &recordingDB{DB: pool}
+	for i, r := range ledger.AppendEach(t.Context(), db, requests) {
+		if i == 123 {
+			if code := wantErrorAs[*pgconn.PgError](t, r.Err).Code; code != "55P03" {
+				t.Errorf("the locked one: %v", r.Err)
+			}
+		} else if r.Err != nil || r.Event.Version != 2 {
+			t.Errorf("%d: %+v", i, r)
+		}
+	}
+	if n := len(db.statements); n > 1+2*9 { // 2^9 > 500
+		t.Errorf("it took %d statements", n)
+	}
+	if err := rival.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ledgertest.Check(t, pool)
+}
+
+// A connection that is cut between the commit and its answer makes no conflict of one's own event.
+func TestAppendEachWhoseAnswerWasLost(t *testing.T) {
+	t.Parallel()
+	f := newCutFixture(t)
+	requests := []ledger.AppendRequest{f.request("b"), f.request("a"), f.request("c")}
+	f.cutBehind(requests[2].Key)
+	for i, r := range ledger.AppendEach(t.Context(), f.fragile, requests) {
+		if r.Err != nil {
+			t.Errorf("%s: %v", requests[i].Key, r.Err)
+			continue
+		}
+		stored, err := ledger.History(t.Context(), f.pool, requests[i].Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(stored[1:], []ledger.Event{r.Event}); diff != "" {
+			t.Errorf("(-stored +answered):\n%s", diff)
+		}
+	}
+	if f.cuts.Load() != 1 {
+		t.Errorf("the connection was cut %d times", f.cuts.Load())
+	}
+	ledgertest.Check(t, f.pool)
+}
+
+// A request that is sent again as such recognizes its own event and no other.
+func TestAppendResent(t *testing.T) {
+	t.Parallel()
+	f := newCutFixture(t)
+	r := f.request("1")
+	r.Actor, r.Meta = "worker 1", json.RawMessage(`{"b": 1, "a": 1}`)
+	f.cutBehind(r.Key)
+	if _, err := ledger.Append(t.Context(), f.fragile, r); err == nil || !ledger.Retryable(err) {
+		t.Fatalf("the cut connection: %v, want an error to try again after", err)
+	}
+	wantErrorAs[*ledger.ConflictError](t, ledgerError(ledger.Append(t.Context(), f.pool, r)))
+
+	r.Resent = true
+	e, err := ledger.Append(t.Context(), f.pool, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := ledger.History(t.Context(), f.pool, r.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(stored[1:], []ledger.Event{e}); diff != "" {
+		t.Errorf("(-stored +answered):\n%s", diff)
+	}
+	for name, change := range map[string]func(*ledger.AppendRequest){
+		"type":     func(r *ledger.AppendRequest) { r.Type = ledger.EventProgressed },
+		"actor":    func(r *ledger.AppendRequest) { r.Actor = "worker 2" },
+		"no actor": func(r *ledger.AppendRequest) { r.Actor = "" },
+		"data":     func(r *ledger.AppendRequest) { r.Data = json.RawMessage(strings.Replace(string(r.Data), "{", "{ ", 1)) },
+		"no data":  func(r *ledger.AppendRequest) { r.Data = nil },
+		"meta":     func(r *ledger.AppendRequest) { r.Meta = nil },
+	} {
+		other := r
+		change(&other)
+		if _, err := ledger.Append(t.Context(), f.pool, other); err == nil {
+			t.Errorf("another %s was taken for the same request", name)
+		}
+		if err := ledger.AppendEach(t.Context(), f.pool, []ledger.AppendRequest{other})[0].Err; err == nil {
+			t.Errorf("another %s was taken for the same request of a group", name)
+		}
+	}
+	ledgertest.Check(t, f.pool)
+}
+
+// cutFixture has a pool whose connections can be cut when an event is committed and before the
+// client hears of it.
+type cutFixture struct {
+	t       *testing.T
+	pool    *pgxpool.Pool
+	fragile *pgxpool.Pool
+	behind  atomic.Pointer[ledger.Key]
+	cuts    atomic.Int64
+}
+
+func newCutFixture(t *testing.T) *cutFixture {
+	t.Helper()
+	f := &cutFixture{t: t, pool: ledgertest.Pool(t)}
+	config := f.pool.Config()
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // one round trip
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return &cutConn{conn, f}, err
+	}
+	var err error
+	if f.fragile, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.fragile.Close)
+	return f
+}
+
+func (f *cutFixture) request(id ledger.BizID) ledger.AppendRequest {
+	f.t.Helper()
+	r := appending(id, 1, ledger.EventSucceeded)
+	r.Data = json.RawMessage(`{"worker": "w", "started_at": "2024-05-01T10:00:00Z"}`)
+	ledgertest.Enqueue(f.t, f.pool, r.Key, "")
+	return r
+}
+
+// cutBehind cuts the connection that next awaits an answer, as soon as version 2 of a task is
+// committed.
+func (f *cutFixture) cutBehind(k ledger.Key) {
+	f.t.Helper()
+	if err := f.fragile.Ping(f.t.Context()); err != nil { // so that a connection is there
+		f.t.Fatal(err)
+	}
+	f.behind.Store(&k)
+}
+
+type cutConn struct {
+	net.Conn
+	f *cutFixture
+}
+
+func (c *cutConn) Read(p []byte) (int, error) {
+	if k := c.f.behind.Swap(nil); k != nil {
+		await(c.f.t, "the commit", func() bool {
+			task, err := ledger.Load(c.f.t.Context(), c.f.pool, *k)
+			return err == nil && task.Version == 2
+		})
+		c.f.cuts.Add(1)
+		_ = c.Conn.Close()
+	}
+	return c.Conn.Read(p)
+}
