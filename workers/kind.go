@@ -69,7 +69,7 @@ func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig,
 	positive("Slots", &full.Slots, slots, maxSlots)
 	positive("MaxLost", &full.MaxLost, DefaultMaxLost, 1_000_000)
 	if err := full.Retry.Validate(); err != nil {
-		faults = append(faults, fmt.Errorf("Retry: %w", err))
+		faults = append(faults, err)
 	}
 	if full.Timeout == 0 {
 		full.Timeout = DefaultTimeout

@@ -124,8 +124,6 @@ func (o *Operator) find(ctx context.Context, q query, after place) (tasks []foun
 	return tasks, last, more, nil
 }
 
-func contains[E comparable](all []E, one E) bool { return slices.Contains(all, one) }
-
 func joinStates(states []ledger.State) string {
 	names := make([]string, len(states))
 	for i, s := range states {

@@ -53,7 +53,7 @@ func TestRegisterRefuses(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, fault := range []string{"Slots", "Retry", "MaxLost", "StartedAfter"} {
+	for _, fault := range []string{"Slots", "retry", "MaxLost", "StartedAfter"} {
 		if !strings.Contains(err.Error(), fault) {
 			t.Errorf("%q is not reported in: %v", fault, err)
 		}

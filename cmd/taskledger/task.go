@@ -10,10 +10,15 @@ import (
 
 func (a *app) newTaskCommand() *cobra.Command {
 	return group(
-		&cobra.Command{Use: "task", Short: "Look at tasks"},
+		&cobra.Command{Use: "task", Short: "Look at tasks, and operate on them"},
 		a.newTaskShowCommand(),
 		a.newTaskHistoryCommand(),
 		a.newTaskListCommand(),
+		a.newTaskDeadCommand(),
+		a.newTaskReleaseCommand(),
+		a.newTaskBuryCommand(),
+		a.newTaskCancelCommand(),
+		a.newTaskRescheduleCommand(),
 	)
 }
 

@@ -78,6 +78,11 @@ func (a *app) tellAboutList(ctx context.Context, pool *pgxpool.Pool, listed int,
 	case next == 0 && listed == 0:
 		fmt.Fprintln(a.stderr, "no such tasks")
 	}
+	return a.tellAboutLag(ctx, pool)
+}
+
+// tellAboutLag tells people that what the projector wrote is late.
+func (a *app) tellAboutLag(ctx context.Context, pool *pgxpool.Pool) error {
 	if a.config.output != formatTable {
 		return nil
 	}

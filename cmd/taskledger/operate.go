@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jedib0t/go-pretty/v6/progress"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// withOperator carries out one thing with an operator.
+func (a *app) withOperator(ctx context.Context, tells bool, do func(*workers.Operator, *pgxpool.Pool) error) error {
+	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+		var nc *nats.Conn
+		if tells && a.config.natsURL != "" {
+			var err error
+			if nc, err = a.connectNATS(false); err != nil {
+				fmt.Fprintf(a.stderr, "%s: workers that are at such a task notice it later, when they renew their leases\n", err)
+			} else {
+				defer nc.Close()
+			}
+		}
+		operator, err := workers.NewOperator(workers.OperatorConfig{DB: pool, NATS: nc})
+		if err != nil {
+			return err
+		}
+		return do(operator, pool)
+	})
+}
+
+// operateOne carries an operation out on one task.
+func (a *app) operateOne(ctx context.Context, o operation, key ledger.Key, by workers.By) error {
+	return a.withOperator(ctx, o.tells, func(operator *workers.Operator, _ *pgxpool.Pool) error {
+		e, err := o.one(ctx, operator, key, by)
+		if err != nil {
+			return unknownTask(err, key)
+		}
+		return a.print(e, func(w io.Writer) {
+			text := fmt.Sprintf("%s %s", o.done, plain(key.String()))
+			if due := ledger.DueAt(e); !due.IsZero() {
+				text += " to " + due.Format(time.RFC3339)
+			}
+			fmt.Fprintln(w, text)
+		})
+	})
+}
+
+// operated is what came of many tasks, as JSON.
+type operated struct {
+	workers.Tally
+	DryRun bool `json:"dry_run"`
+}
+
+// operateAll carries an operation out on all that the filters find.
+func (a *app) operateAll(ctx context.Context, o operation, f operateFlags) error {
+	filter := f.filter()
+	narrow := filter
+	narrow.Limit = 0
+	switch named := narrow != (workers.Filter{}); {
+	case !named && !f.everything:
+		return usagef("name a task, or filters").hinted("add KIND BIZ_ID, or --kind and the like, or --all")
+	case named && f.everything:
+		return usagef("--all is without a filter")
+	}
+	return a.withOperator(ctx, o.tells, func(operator *workers.Operator, pool *pgxpool.Pool) error {
+		tally, err := o.all(ctx, operator, filter, f.by, &workers.BulkOptions{DryRun: true})
+		if err == nil && !f.dryRun {
+			show, stop := a.progress(o.done, int64(tally.Found))
+			tally, err = o.all(ctx, operator, filter, f.by, &workers.BulkOptions{Progress: show})
+			stop()
+		}
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+			return failf(exitFailed, "interrupted: %s %s", count(int64(tally.Done)), o.done).hinted("run it again for the rest")
+		}
+		if err != nil {
+			return err
+		}
+		if err := a.print(operated{tally, f.dryRun}, func(w io.Writer) { renderTally(w, o.done, tally, f.dryRun) }); err != nil {
+			return err
+		}
+		return a.tellAboutLag(ctx, pool)
+	})
+}
+
+func renderTally(w io.Writer, done string, t workers.Tally, dryRun bool) {
+	switch {
+	case dryRun:
+		fmt.Fprintf(w, "would be %s: %s\n", done, count(int64(t.Found)))
+	case t.Skipped > 0:
+		fmt.Fprintf(w, "%s: %s; skipped, since they had moved on: %s\n", done, count(int64(t.Done)), count(int64(t.Skipped)))
+	default:
+		fmt.Fprintf(w, "%s: %s\n", done, count(int64(t.Done)))
+	}
+}
+
+const (
+	redrawEvery   = 100 * time.Millisecond
+	progressEvery = 2 * time.Second // between lines, where nothing can be redrawn
+)
+
+// progress shows people how far a long operation is: as a bar on a terminal, else as a line now
+// and then.
+func (a *app) progress(done string, total int64) (show func(workers.Tally), stop func()) {
+	if !a.onTerminal() || a.config.output != formatTable {
+		last := time.Now()
+		return func(t workers.Tally) {
+			if time.Since(last) > progressEvery {
+				last = time.Now()
+				fmt.Fprintf(a.stderr, "%s %s of %s\n", done, count(int64(t.Done)), count(total))
+			}
+		}, func() {}
+	}
+	bar := &progress.Tracker{Message: done, Total: total}
+	w := progress.NewWriter()
+	w.SetOutputWriter(a.stderr)
+	w.SetUpdateFrequency(redrawEvery)
+	w.SetTrackerLength(40)
+	w.Style().Visibility.ETA = true
+	w.AppendTracker(bar)
+	go w.Render()
+	return func(t workers.Tally) { bar.SetValue(int64(t.Found)) }, func() {
+		w.Stop()
+		for w.IsRenderInProgress() {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// operation is a command that changes tasks: one by its key, or all that a filter finds.
+type operation struct {
+	done string // what has then been done to a task
+	// tells says that workers may be at such a task, and are to be told.
+	tells bool
+	one   func(context.Context, *workers.Operator, ledger.Key, workers.By) (ledger.Event, error)
+	all   func(context.Context, *workers.Operator, workers.Filter, workers.By, *workers.BulkOptions) (workers.Tally, error)
+}
+
+// operateFlags are the options of all operations.
+type operateFlags struct {
+	by          workers.By
+	dryRun      bool
+	everything  bool
+	kind, state string
+	fingerprint string
+	olderThan   time.Duration
+	limit       int
+}
+
+func (a *app) newTaskReleaseCommand() *cobra.Command {
+	return a.newOperateCommand(&cobra.Command{
+		Use:   "release [KIND BIZ_ID]",
+		Short: "Make tasks available again that are dead, cancelled, expired, discarded or waiting",
+		Long: `Make a task available again, or all that the filters find: the dead ones, unless --state says
+otherwise. What was dead has all its attempts before it again; what waits for a time or a retry
+is brought forward.`,
+		Example: "  taskledger task release coupon.send order-17 --reason 'partner is back'\n" +
+			"  taskledger task release --fingerprint 77e2e2705ea532c6 --dry-run\n" +
+			"  taskledger task release --kind coupon.send --state retrying",
+	}, operation{
+		done: "released",
+		one: func(ctx context.Context, o *workers.Operator, k ledger.Key, by workers.By) (ledger.Event, error) {
+			return o.Release(ctx, k, by)
+		},
+		all: func(ctx context.Context, o *workers.Operator, f workers.Filter, by workers.By, b *workers.BulkOptions) (workers.Tally, error) {
+			return o.ReleaseAll(ctx, f, by, b)
+		},
+	})
+}
+
+func (a *app) newTaskBuryCommand() *cobra.Command {
+	return a.newOperateCommand(&cobra.Command{
+		Use:   "bury [KIND BIZ_ID]",
+		Short: "Make unfinished tasks dead, until somebody releases them",
+		Long: `Make an unfinished task dead, or all that the filters find: nobody works on it until it is
+released. A handler that is at it is told, and what it has done is rolled back.`,
+		Example: "  taskledger task bury coupon.send order-17 --reason 'needs a look'\n  taskledger task bury --kind coupon.send --state retrying",
+	}, operation{
+		done: "buried", tells: true,
+		one: func(ctx context.Context, o *workers.Operator, k ledger.Key, by workers.By) (ledger.Event, error) {
+			return o.Bury(ctx, k, by)
+		},
+		all: func(ctx context.Context, o *workers.Operator, f workers.Filter, by workers.By, b *workers.BulkOptions) (workers.Tally, error) {
+			return o.BuryAll(ctx, f, by, b)
+		},
+	})
+}
+
+func (a *app) newTaskCancelCommand() *cobra.Command {
+	return a.newOperateCommand(&cobra.Command{
+		Use:   "cancel [KIND BIZ_ID]",
+		Short: "Call unfinished tasks off",
+		Long: `Call an unfinished task off, or all that the filters find. A handler that is at it is told, and
+what it has done is rolled back. If the handler has finished first, the task has succeeded: that
+is a conflict (exit code 4).`,
+		Example: "  taskledger task cancel coupon.send order-17 --reason 'order withdrawn'\n" +
+			"  taskledger task cancel --kind report.make --state scheduled --older-than 720h",
+	}, operation{
+		done: "cancelled", tells: true,
+		one: func(ctx context.Context, o *workers.Operator, k ledger.Key, by workers.By) (ledger.Event, error) {
+			return o.Cancel(ctx, k, by)
+		},
+		all: func(ctx context.Context, o *workers.Operator, f workers.Filter, by workers.By, b *workers.BulkOptions) (workers.Tally, error) {
+			return o.CancelAll(ctx, f, by, b)
+		},
+	})
+}
+
+func (a *app) newTaskRescheduleCommand() *cobra.Command {
+	var when workers.When
+	var at string
+	cmd := a.newOperateCommand(&cobra.Command{
+		Use:   "reschedule [KIND BIZ_ID]",
+		Short: "Have waiting or available tasks run at another time",
+		Long: `Have a task that is scheduled, retrying or available run at another time, or all that the filters
+find. A time that is past is now.`,
+		Example: "  taskledger task reschedule coupon.send order-17 --at 2026-12-24T18:00:00Z\n" +
+			"  taskledger task reschedule --kind coupon.send --state retrying --in 1h",
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			if at == "" {
+				return nil
+			}
+			if when.At, err = time.Parse(time.RFC3339Nano, at); err != nil {
+				return usagef("--at must be a time such as 2026-12-24T18:00:00Z, not %q", at)
+			}
+			return nil
+		},
+	}, operation{
+		done: "rescheduled", tells: true,
+		one: func(ctx context.Context, o *workers.Operator, k ledger.Key, by workers.By) (ledger.Event, error) {
+			return o.Reschedule(ctx, k, when, by)
+		},
+		all: func(ctx context.Context, o *workers.Operator, f workers.Filter, by workers.By, b *workers.BulkOptions) (workers.Tally, error) {
+			return o.RescheduleAll(ctx, f, when, by, b)
+		},
+	})
+	cmd.Flags().StringVar(&at, "at", "", "when, as RFC 3339 `time`")
+	cmd.Flags().DurationVar(&when.In, "in", 0, "or how long from now on")
+	return cmd
+}
+
+// newOperateCommand completes a command with the options that all operations have.
+func (a *app) newOperateCommand(cmd *cobra.Command, o operation) *cobra.Command {
+	var f operateFlags
+	cmd.Args = cobra.MaximumNArgs(2)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		f.by.Actor = actorOr(f.by.Actor)
+		if len(args) == 0 {
+			return a.operateAll(cmd.Context(), o, f)
+		}
+		key, err := parseKey(args)
+		switch {
+		case err != nil:
+			return usagef("%s", err).hinted("usage: %s", cmd.UseLine())
+		case f.dryRun || f.everything || f.filter() != (workers.Filter{}):
+			return usagef("name a task, or filters, and not both").hinted("look at a task with: taskledger task show %s", key)
+		}
+		return a.operateOne(cmd.Context(), o, key, f.by)
+	}
+	addActorFlag(cmd, &f.by.Actor)
+	cmd.Flags().StringVar(&f.by.Reason, "reason", "", "why, for the history of the task")
+	cmd.Flags().StringVar(&f.kind, "kind", "", "all tasks of this kind")
+	cmd.Flags().StringVar(&f.state, "state", "", "all tasks in this state")
+	if o.done == "released" {
+		cmd.Flags().StringVar(&f.fingerprint, "fingerprint", "", "all tasks that are dead of this error, see taskledger task dead")
+	}
+	cmd.Flags().DurationVar(&f.olderThan, "older-than", 0, "all tasks to which nothing has happened for so long")
+	cmd.Flags().IntVar(&f.limit, "limit", 0, "how many of them at most (default: all)")
+	cmd.Flags().BoolVar(&f.everything, "all", false, "all tasks to which it can be done, without a filter")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say how many it would be, and do nothing")
+	return cmd
+}
+
+func (f operateFlags) filter() workers.Filter {
+	return workers.Filter{
+		Kind: ledger.Kind(f.kind), State: ledger.State(f.state), Fingerprint: f.fingerprint, OlderThan: f.olderThan, Limit: f.limit,
+	}
+}
