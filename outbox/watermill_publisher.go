@@ -183,7 +183,7 @@ func (e executor) ExecContext(_ context.Context, _ string, args ...any) (sql.Res
 		if err != nil {
 			return nil, e.cause(err)
 		}
-		return nil, conflict(answer)
+		return nil, envelope.Conflict(answer)
 	}
 	answers, err := ledger.EnqueueInOrder(e.ctx, e.db, entries)
 	if err != nil {
@@ -191,7 +191,7 @@ func (e executor) ExecContext(_ context.Context, _ string, args ...any) (sql.Res
 	}
 	var conflicts []error
 	for _, answer := range answers {
-		conflicts = append(conflicts, conflict(answer))
+		conflicts = append(conflicts, envelope.Conflict(answer))
 	}
 	return nil, errors.Join(conflicts...)
 }
@@ -202,13 +202,4 @@ func (e executor) cause(err error) error {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err
-}
-
-// conflict is the error of a message whose task exists with other args, or nil.
-func conflict(e ledger.Enqueued) error {
-	if e.New || e.SameArgs {
-		return nil
-	}
-	return fmt.Errorf("a message with another payload was published before: %w",
-		&ledger.ConflictError{Key: e.Key, Expected: 0, Found: e.Version, State: e.State})
 }

@@ -49,7 +49,7 @@ func (k *kind) newAttempt(h *held, v verdict, version ledger.Version, n ledger.A
 		kind: k, held: h, verdict: v, version: version, claimed: v == resume, decided: now,
 		job: Job{
 			Key: h.msg.Key, Attempt: n, Version: h.msg.Version, AvailableAt: h.msg.RecordedAt,
-			Traceparent: h.msg.Traceparent, base: k.pool.config.Logger,
+			Traceparent: h.msg.Traceparent, envelope: h.msg.Envelope, base: k.pool.config.Logger,
 		},
 	}
 }

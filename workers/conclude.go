@@ -32,6 +32,8 @@ func (k *kind) conclude(a *attempt, cause, err error) {
 	case a.lost || errors.Is(cause, ErrFenced):
 		k.counts.attempt(OutcomeFenced, a.took())
 		k.again(a.held)
+	case errors.Is(err, errNotReceived):
+		k.giveBack(a)
 	case errors.As(err, &args):
 		k.fail(ctx, a, args.err, "its args do not decode")
 	case errors.As(err, &panicked):

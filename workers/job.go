@@ -26,7 +26,8 @@ type Job struct {
 	// Traceparent is the W3C trace context that the producer left, "" if none.
 	Traceparent string
 
-	base *slog.Logger
+	base     *slog.Logger
+	envelope string // of the message it was published as, see internal/envelope
 
 	mu     sync.Mutex
 	result json.RawMessage

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -50,6 +51,14 @@ type KindConfig struct {
 	// have one event less. Default 1 s or a third of AckWait, whichever is shorter; at most half
 	// of AckWait.
 	StartedAfter time.Duration
+	// Middleware is Watermill's, around each attempt and within its transaction; the first one
+	// is the outermost. The attempt is what it returns: its error fails it and rolls back. Acks
+	// have no say, a nack fails it. See docs/watermill.md for those that fit.
+	Middleware []message.HandlerMiddleware
+	// Produces is the kind of the tasks that messages become which a handler or its middleware
+	// returns: they are enqueued in the attempt's transaction, so ExactlyOnce only. Empty:
+	// returning messages fails the attempt.
+	Produces ledger.Kind
 }
 
 func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig, error) {
@@ -81,6 +90,11 @@ func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig,
 	if most := ackWait / 2; full.StartedAfter < 0 || full.StartedAfter > most {
 		faults = append(faults, fmt.Errorf("StartedAfter must be 0 to %s (half of AckWait), is %s", most, full.StartedAfter))
 	}
+	if c.Produces != "" {
+		if err := c.Produces.Validate(); err != nil {
+			faults = append(faults, fmt.Errorf("what it Produces: %w", err))
+		}
+	}
 	return full, errors.Join(faults...)
 }
 
@@ -93,13 +107,13 @@ func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig,
 // It must be called before [Pool.Run], once per kind. It returns an error if the kind is
 // registered already or c is invalid, naming every fault.
 func Register[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error, c *KindConfig) error {
-	return p.register(k.Name(), true, c, func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error {
+	return p.register(k.Name(), true, c, c.wrap(func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error {
 		args, err := k.Decode(payload)
 		if err != nil {
 			return &argsError{err}
 		}
 		return handler(ctx, tx, job, args)
-	})
+	}))
 }
 
 // RegisterAtLeastOnce adds a kind whose handler has effects outside of the database. It may run
@@ -107,13 +121,13 @@ func Register[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Co
 // recorded: give the outside system job.Key as its idempotency key. Successes are recorded in
 // groups. In everything else it is like [Register].
 func RegisterAtLeastOnce[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, job *Job, args A) error, c *KindConfig) error {
-	return p.register(k.Name(), false, c, func(ctx context.Context, _ pgx.Tx, job *Job, payload []byte) error {
+	return p.register(k.Name(), false, c, c.wrap(func(ctx context.Context, _ pgx.Tx, job *Job, payload []byte) error {
 		args, err := k.Decode(payload)
 		if err != nil {
 			return &argsError{err}
 		}
 		return handler(ctx, job, args)
-	})
+	}))
 }
 
 // handlerFunc is a handler without the type of its args. Its tx is nil for AtLeastOnce.
@@ -147,6 +161,9 @@ func (p *Pool) register(name ledger.Kind, exactlyOnce bool, c *KindConfig, handl
 	config, err := c.withDefaults(slots, p.config.AckWait)
 	if err == nil {
 		err = name.Validate()
+	}
+	if err == nil && config.Produces != "" && !exactlyOnce {
+		err = errors.New("what it Produces needs the transaction of an ExactlyOnce handler")
 	}
 	if err != nil {
 		return fmt.Errorf("workers: register kind %q: %w", name, err)

@@ -76,6 +76,16 @@ func Entry(topic string, m *message.Message) (ledger.Entry, error) {
 	return ledger.Entry{Key: key, Args: args, Options: &ledger.EnqueueOptions{Meta: meta, Binary: args != nil && !ledger.IsJSON(args)}}, nil
 }
 
+// Conflict is the error of a message whose task exists with another payload, a
+// [*ledger.ConflictError], or nil.
+func Conflict(e ledger.Enqueued) error {
+	if e.New || e.SameArgs {
+		return nil
+	}
+	return fmt.Errorf("a message with another payload was published before: %w",
+		&ledger.ConflictError{Key: e.Key, Expected: 0, Found: e.Version, State: e.State})
+}
+
 // pack returns the meta of a message's task.
 func pack(m *message.Message, id string) (ledger.Meta, error) {
 	var e envelope
