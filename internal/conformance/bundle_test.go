@@ -10,15 +10,19 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -153,4 +157,104 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
+}
+func (b *bundle) publisher() *outbox.Publisher {
+	b.t.Helper()
+	p, err := outbox.NewPublisher(context.Background(), b.db, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return p
+}
+
+// publish publishes messages from the pool.
+func (b *bundle) publish(topic string, messages ...*message.Message) {
+	b.t.Helper()
+	if err := b.publisher().Publish(topic, messages...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// receive returns the next message of a channel.
+func (b *bundle) receive(messages <-chan *message.Message) *message.Message {
+	b.t.Helper()
+	select {
+	case m, ok := <-messages:
+		if !ok {
+			b.t.Fatal("the channel is closed")
+		}
+		return m
+	case <-time.After(patience):
+		b.t.Fatal("no message came")
+	}
+	return nil
+}
+
+// types returns the types of a task's events.
+func (b *bundle) types(k ledger.Key) string {
+	b.t.Helper()
+	var types []string
+	for _, e := range b.history(k) {
+		types = append(types, string(e.Type))
+	}
+	return strings.Join(types, " ")
+}
+
+func (b *bundle) history(k ledger.Key) []ledger.Event {
+	b.t.Helper()
+	history, err := ledger.History(b.t.Context(), b.db, k)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return history
+}
+
+func (b *bundle) awaitState(k ledger.Key, s ledger.State) ledger.Task {
+	b.t.Helper()
+	var task ledger.Task
+	b.await(fmt.Sprintf("%s to be %s", k, s), func() bool {
+		var err error
+		task, err = ledger.Load(b.t.Context(), b.db, k)
+		return err == nil && task.State == s
+	})
+	return task
+}
+
+// count returns the number that a query answers.
+func (b *bundle) count(sql string, args ...any) int {
+	b.t.Helper()
+	var n int
+	if err := b.db.QueryRow(b.t.Context(), sql, args...).Scan(&n); err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
+func (b *bundle) exec(sql string, args ...any) {
+	b.t.Helper()
+	if _, err := b.db.Exec(b.t.Context(), sql, args...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// router returns a router that runs from start until the test ends.
+func (b *bundle) router() (router *message.Router, start func()) {
+	b.t.Helper()
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: patience}, watermill.NewSlogLogger(b.logger()))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return router, func() {
+		ended := make(chan error, 1)
+		go func() { ended <- router.Run(context.Background()) }()
+		<-router.Running()
+		b.t.Cleanup(func() {
+			if err := router.Close(); err != nil {
+				b.t.Error(err)
+			}
+			if err := <-ended; err != nil {
+				b.t.Error(err)
+			}
+		})
+	}
 }
