@@ -87,7 +87,7 @@ func TestMiddlewareAroundAHandler(t *testing.T) {
 	b.publish(string(order.Name()), message.NewMessage("o-1", []byte(`{"a":1}`)))
 	task := b.awaitState(ledger.Key{Kind: order.Name(), BizID: "o-1"}, ledger.StateSucceeded)
 	if task.Failures != 1 || !strings.Contains(task.Error, "the first one always panics") || calls.Load() != 2 {
-		t.Errorf("%+v after %d calls", task, calls.Load())
+		t.Errorf("%d failures, error %q, %d calls", task.Failures, task.Error, calls.Load())
 	}
 	if n := b.count("select count(*) from effect"); n != 1 {
 		t.Errorf("%d effects", n)
@@ -128,7 +128,7 @@ func TestMiddlewareErrorRollsBack(t *testing.T) {
 	b.publish("test.order", m)
 	task := b.awaitState(ledger.Key{Kind: "test.order", BizID: "o-1"}, ledger.StateSucceeded)
 	if task.Failures != 1 || task.Error != "refused by the middleware" {
-		t.Errorf("%+v", task)
+		t.Errorf("%d failures, error %q", task.Failures, task.Error)
 	}
 	if n := b.count("select count(*) from effect where biz_id = 'o-1' and note = 'hello'"); n != 1 {
 		t.Errorf("%d effects", n)

@@ -65,7 +65,7 @@ func TestRouterAsWorker(t *testing.T) {
 	for id, reason := range map[string]string{"fails-once": "no box left", "panics-once": "the box broke"} {
 		task, err := ledger.Load(t.Context(), b.db, ledger.Key{Kind: "order.pack", BizID: ledger.BizID(id)})
 		if err != nil || task.Failures != 1 || !strings.Contains(task.Error, reason) {
-			t.Errorf("%+v, %v; want the reason %q", task, err, reason)
+			t.Errorf("%d failures, error %q, %v; want the reason %q", task.Failures, task.Error, err, reason)
 		}
 	}
 }
