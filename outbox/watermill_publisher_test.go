@@ -170,6 +170,7 @@ func TestPublishRefusesBeforeSending(t *testing.T) {
 		"no message":             {"mail.send", nil, "message", "must not be nil"},
 		"metadata too long":      {"mail.send", with("note", strings.Repeat("x", 16<<10)), "meta", "at most 16384 bytes"},
 		"metadata no UTF-8":      {"mail.send", with("note", "\xff"), "metadata", "valid UTF-8"},
+		"metadata with NUL":      {"mail.send", with("note", "\x00"), "metadata", "without NUL"},
 		"payload too long":       {"mail.send", message.NewMessage("m-3", make([]byte, 256<<10)), "args", "at most 262144 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {

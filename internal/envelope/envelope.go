@@ -14,7 +14,10 @@ package envelope
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -96,13 +99,11 @@ func pack(m *message.Message, id string) (ledger.Meta, error) {
 	if e.UUID == nil && len(e.Metadata) == 0 {
 		return ledger.Meta{}, nil
 	}
-	// JSON would silently replace what is not UTF-8.
-	valid := utf8.ValidString(m.UUID)
-	for key, value := range m.Metadata {
-		valid = valid && utf8.ValidString(key) && utf8.ValidString(value)
-	}
-	if !valid {
-		return ledger.Meta{}, &ledger.InvalidError{Field: "metadata", Rule: "must be valid UTF-8"}
+	for _, s := range slices.Concat([]string{m.UUID}, slices.Collect(maps.Keys(m.Metadata)), slices.Collect(maps.Values(m.Metadata))) {
+		// JSON would silently replace what is not UTF-8, and the database has no NUL.
+		if !utf8.ValidString(s) || strings.Contains(s, "\x00") {
+			return ledger.Meta{}, &ledger.InvalidError{Field: "metadata", Rule: "must be valid UTF-8 without NUL"}
+		}
 	}
 	text, err := json.Marshal(e)
 	if err != nil {
