@@ -33,26 +33,21 @@ func analyze(ctx context.Context, t *trial) error {
 	return err
 }
 
-// backlog fills a fresh database, and tells where the WAL stood before. There is no checkpoint
-// between filling and working, since that would have every page written to the WAL that a system
-// updates in place.
-func backlog(ctx context.Context, t *trial, n int, fill func(context.Context, *trial, int) error) (wal float64, err error) {
+// backlog fills a fresh database; the meter was read before. There is no checkpoint between
+// filling and working, since that would have every page written to the WAL that a system updates
+// in place.
+func backlog(ctx context.Context, t *trial, n int, fill func(context.Context, *trial, int) error) (*meter, error) {
 	if err := t.server.calm(ctx); err != nil {
-		return 0, err
+		return nil, err
 	}
-	if wal, err = walBytes(ctx, t); err != nil {
-		return 0, err
+	var m meter
+	if err := m.read(ctx, t); err != nil {
+		return nil, err
 	}
 	if err := fill(ctx, t, n); err != nil {
-		return 0, err
+		return nil, err
 	}
-	return wal, analyze(ctx, t)
-}
-
-// walBytes is how much WAL the server has written in its life.
-func walBytes(ctx context.Context, t *trial) (n float64, err error) {
-	err = t.db.QueryRow(ctx, `select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::double precision`).Scan(&n)
-	return n, err
+	return &m, analyze(ctx, t)
 }
 
 // background runs f until the function it returns is called, which waits for its end and returns

@@ -111,7 +111,7 @@ func newCompany(ctx context.Context, t *trial) (*company, error) {
 	if err := migrate(ctx, t); err != nil {
 		return nil, err
 	}
-	address, _, err := broker(ctx, t, false)
+	address, err := broker(ctx, t, false)
 	return &company{t, address}, err
 }
 

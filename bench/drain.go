@@ -63,7 +63,7 @@ func drainOurs(ctx context.Context, t *trial, tasks int, handler func(slots int)
 	if err != nil {
 		return err
 	}
-	wal, err := backlog(ctx, t, tasks, fillOurs)
+	before, err := backlog(ctx, t, tasks, fillOurs)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func drainOurs(ctx context.Context, t *trial, tasks int, handler func(slots int)
 	}
 	t.add(rate, float64(tasks)/time.Since(begin).Seconds(), "tasks/s")
 	t.add("rate before projections caught up", float64(tasks)/worked.Seconds(), "tasks/s")
-	if err := addWAL(ctx, t, wal, tasks); err != nil {
+	if err := before.add(ctx, t, tasks); err != nil {
 		return err
 	}
 	return n.allSucceeded(ctx, tasks)
@@ -130,7 +130,7 @@ func drainRiver(ctx context.Context, t *trial, jobs int) error {
 	if err := migrateRiver(ctx, t); err != nil {
 		return err
 	}
-	wal, err := backlog(ctx, t, jobs, fillRiver)
+	before, err := backlog(ctx, t, jobs, fillRiver)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func drainRiver(ctx context.Context, t *trial, jobs int) error {
 		}
 	}
 	t.add(rate, float64(jobs)/time.Since(begin).Seconds(), "tasks/s")
-	if err := addWAL(ctx, t, wal, jobs); err != nil {
+	if err := before.add(ctx, t, jobs); err != nil {
 		return err
 	}
 	return riverFinished(ctx, t, jobs)
@@ -167,7 +167,7 @@ func drainRiverTx(ctx context.Context, t *trial, jobs int) error {
 	if err := migrateRiver(ctx, t); err != nil {
 		return err
 	}
-	wal, err := backlog(ctx, t, jobs, fillRiver)
+	before, err := backlog(ctx, t, jobs, fillRiver)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func drainRiverTx(ctx context.Context, t *trial, jobs int) error {
 		return err
 	}
 	t.add(rate, float64(jobs)/time.Since(begin).Seconds(), "tasks/s")
-	if err := addWAL(ctx, t, wal, jobs); err != nil {
+	if err := before.add(ctx, t, jobs); err != nil {
 		return err
 	}
 	return riverFinished(ctx, t, jobs)

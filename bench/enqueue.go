@@ -89,7 +89,7 @@ func enqueued(ctx context.Context, t *trial, n int, enqueue func(ctx context.Con
 		return err
 	}
 	t.add(rate, load.perSecond, "tx/s")
-	t.add("wal per task", load.wal, "bytes")
+	t.add(walPerTask, load.wal, "bytes")
 	return nil
 }
 
@@ -110,8 +110,8 @@ func transactions(ctx context.Context, t *trial, n int, enqueue func(ctx context
 		return load{}, err
 	}
 	defer release()
-	before, err := walBytes(ctx, t)
-	if err != nil {
+	var before, after meter
+	if err := before.read(ctx, t); err != nil {
 		return load{}, err
 	}
 	var done atomic.Int64
@@ -130,9 +130,9 @@ func transactions(ctx context.Context, t *trial, n int, enqueue func(ctx context
 	if err != nil {
 		return load{}, err
 	}
-	after, err := walBytes(ctx, t)
+	err = after.read(ctx, t)
 	count := done.Load()
-	return load{float64(count) / took.Seconds(), (after - before) / float64(max(count, 1)), int(count) + n}, err
+	return load{float64(count) / took.Seconds(), (after.wal - before.wal) / float64(max(count, 1)), int(count) + n}, err
 }
 
 func transaction(ctx context.Context, conn *pgxpool.Conn, id string, enqueue func(ctx context.Context, tx pgx.Tx, id string) error) error {
@@ -142,16 +142,6 @@ func transaction(ctx context.Context, conn *pgxpool.Conn, id string, enqueue fun
 		}
 		return enqueue(ctx, tx, id)
 	})
-}
-
-// addWAL adds what was written since before, for each of n tasks.
-func addWAL(ctx context.Context, t *trial, before float64, n int) error {
-	after, err := walBytes(ctx, t)
-	if err != nil {
-		return err
-	}
-	t.add("wal per task", (after-before)/float64(max(n, 1)), "bytes")
-	return nil
 }
 
 // bulkMeasure: many tasks at once, without any other work.
@@ -164,8 +154,8 @@ func bulkMeasure() measure {
 			if err := settle(ctx, t); err != nil {
 				return err
 			}
-			before, err := walBytes(ctx, t)
-			if err != nil {
+			var before meter
+			if err := before.read(ctx, t); err != nil {
 				return err
 			}
 			n := t.size(100_000, 20_000)
@@ -174,7 +164,7 @@ func bulkMeasure() measure {
 				return err
 			}
 			t.add(rate, float64(n)/time.Since(begin).Seconds(), "tasks/s")
-			return addWAL(ctx, t, before, n)
+			return before.add(ctx, t, n)
 		}
 	}
 	return measure{

@@ -63,9 +63,12 @@ type trial struct {
 	db      *pgxpool.Pool
 	tuning  string // what tuning chose, or tries
 	trying  bool
+	costs   bool   // meter more than the WAL
+	broker  *actor // nil: none
 	figures []figure
 
-	cleanups []func() error
+	brokerDir string
+	cleanups  []func() error
 }
 
 // figure is one result of a trial.
@@ -77,8 +80,9 @@ type figure struct {
 
 // rate is the metric of throughput; tuning looks at it, else at p50.
 const (
-	rate = "rate"
-	p50  = "p50"
+	rate       = "rate"
+	p50        = "p50"
+	walPerTask = "wal per task"
 )
 
 func (t *trial) add(metric string, value float64, unit string) {
@@ -125,7 +129,7 @@ func measures() []measure {
 		enqueueMeasures(),
 		[]measure{bulkMeasure(), relayMeasure(), relaySyncedMeasure(), drainMeasure(), exactlyOnceMeasure()},
 		latencyMeasures(),
-		[]measure{growthMeasure(), stallMeasure(), memoryMeasure(), scaleMeasure()},
+		[]measure{costMeasure(), growthMeasure(), stallMeasure(), memoryMeasure(), scaleMeasure()},
 	)
 }
 

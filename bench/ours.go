@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"path/filepath"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -39,15 +39,17 @@ func migrate(ctx context.Context, t *trial) error {
 }
 
 // broker starts a JetStream server in a process of its own, for this trial.
-func broker(ctx context.Context, t *trial, syncAlways bool) (address string, a *actor, err error) {
+func broker(ctx context.Context, t *trial, syncAlways bool) (address string, err error) {
 	var answer brokerAnswer
-	t.server.made++
-	dir := filepath.Join(t.server.dir, "nats-"+time.Now().Format("150405.000000000"))
-	if a, err = cast(ctx, "broker", brokerSettings{Dir: dir, SyncAlways: syncAlways}, &answer); err != nil {
-		return "", nil, err
+	if t.brokerDir, err = os.MkdirTemp(t.server.dir, "nats-"); err != nil {
+		return "", err
 	}
-	t.atEnd(a.end)
-	return answer.URL, a, nil
+	t.atEnd(func() error { return os.RemoveAll(t.brokerDir) })
+	if t.broker, err = cast(ctx, "broker", brokerSettings{Dir: t.brokerDir, SyncAlways: syncAlways}, &answer); err != nil {
+		return "", err
+	}
+	t.atEnd(t.broker.end)
+	return answer.URL, nil
 }
 
 // newNode migrates, and starts a broker.
@@ -55,7 +57,7 @@ func newNode(ctx context.Context, t *trial, syncAlways bool) (*node, error) {
 	if err := migrate(ctx, t); err != nil {
 		return nil, err
 	}
-	address, _, err := broker(ctx, t, syncAlways)
+	address, err := broker(ctx, t, syncAlways)
 	if err != nil {
 		return nil, err
 	}

@@ -47,8 +47,8 @@ func enqueuePgbench(ctx context.Context, t *trial, connections int) error {
 	if err := settle(ctx, t); err != nil {
 		return err
 	}
-	before, err := walBytes(ctx, t)
-	if err != nil {
+	var before meter
+	if err := before.read(ctx, t); err != nil {
 		return err
 	}
 	seconds := max(1, int(t.lasts().Seconds()+0.5)) // it knows no shorter ones
@@ -64,7 +64,7 @@ func enqueuePgbench(ctx context.Context, t *trial, connections int) error {
 		return err
 	}
 	t.add(rate, tps, "tx/s")
-	return addWAL(ctx, t, before, int(done))
+	return before.add(ctx, t, int(done))
 }
 
 func found(pattern, text string) (float64, error) {

@@ -42,7 +42,7 @@ var ratios = []ratio{
 	{"exactly_once_vs_river", "exactly-once", rate, peerRiver, 3},
 	{"p50_500_vs_river", "latency-500", p50, peerRiver, 0.1},
 	{"p99_500_vs_river", "latency-500", "p99", peerRiver, 0.2},
-	{"wal_vs_river", "drain", "wal per task", peerRiver, 0.42},
+	{"wal_vs_river", "drain", walPerTask, peerRiver, 0.42},
 }
 
 // atMost says that less is better.

@@ -91,7 +91,7 @@ func messagesOn(ctx context.Context, nc *nats.Conn, n int) error {
 // without a database by nats.go's asynchronous publish to a stream like ours; then read and
 // acknowledged one by one by a pull consumer.
 func publishRaw(ctx context.Context, t *trial, syncAlways bool, messages int) error {
-	address, _, err := broker(ctx, t, syncAlways)
+	address, err := broker(ctx, t, syncAlways)
 	if err != nil {
 		return err
 	}

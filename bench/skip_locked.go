@@ -96,7 +96,7 @@ func workSkipLocked(ctx context.Context, t *trial, tasks, workers int, step func
 	if err := migrateSkipLocked(ctx, t); err != nil {
 		return err
 	}
-	wal, err := backlog(ctx, t, tasks, fillSkipLocked)
+	before, err := backlog(ctx, t, tasks, fillSkipLocked)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func workSkipLocked(ctx context.Context, t *trial, tasks, workers int, step func
 		return err
 	}
 	t.add(rate, float64(tasks)/time.Since(begin).Seconds(), "tasks/s")
-	if err := addWAL(ctx, t, wal, tasks); err != nil {
+	if err := before.add(ctx, t, tasks); err != nil {
 		return err
 	}
 	var done int

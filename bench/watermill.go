@@ -89,8 +89,8 @@ func enqueueWatermill(ctx context.Context, t *trial, n int) error {
 			return err
 		}
 	}
-	before, err := walBytes(ctx, t)
-	if err != nil {
+	var before meter
+	if err := before.read(ctx, t); err != nil {
 		return err
 	}
 	var done atomic.Int64
@@ -109,7 +109,7 @@ func enqueueWatermill(ctx context.Context, t *trial, n int) error {
 		return err
 	}
 	t.add(rate, float64(done.Load())/time.Since(begin).Seconds(), "tx/s")
-	return addWAL(ctx, t, before, int(done.Load()))
+	return before.add(ctx, t, int(done.Load()))
 }
 
 func transactionWatermill(ctx context.Context, conn *sql.Conn, id string) error {
@@ -197,7 +197,7 @@ func newForwarding(ctx context.Context, t *trial, syncAlways bool) (*sql.DB, str
 	if err != nil {
 		return nil, "", err
 	}
-	address, _, err := broker(ctx, t, syncAlways)
+	address, err := broker(ctx, t, syncAlways)
 	if err != nil {
 		return nil, "", err
 	}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// costMeasure: what a task costs beside time, from its enqueue to its end.
+func costMeasure() measure {
+	drain := func(run func(ctx context.Context, t *trial, tasks int) error) func(context.Context, *trial) error {
+		return func(ctx context.Context, t *trial) error {
+			t.costs = true
+			return run(ctx, t, t.size(1_000_000, 30_000))
+		}
+	}
+	return measure{
+		name: "cost", title: "what each of 1,000,000 tasks costs, enqueued in bulk, worked off by a handler that does nothing", once: true,
+		contenders: []contender{
+			{system: ours, setting: "slots", tune: []string{"1000"}, run: drain(func(ctx context.Context, t *trial, tasks int) error {
+				return drainOurs(ctx, t, tasks, noopAtLeastOnce, true)
+			})},
+			{system: peerRiver, setting: "MaxWorkers (" + benchPace + ")", tune: []string{"2000"}, run: drain(drainRiver)},
+			{system: peerSkipLocked, tune: []string{"8 workers, batches of 100"}, run: drain(drainSkipLocked)},
+		},
+	}
+}
+
+// meter is what everything stood at when a trial began.
+type meter struct {
+	wal, xids, dead, size       float64
+	postgres, broker, ourselves float64 // CPU seconds
+}
+
+// read takes all meters. Those that cannot be read here are 0.
+func (m *meter) read(ctx context.Context, t *trial) error {
+	var postmaster int
+	err := t.db.QueryRow(ctx, statement("meter")).Scan(&m.wal, &m.xids, &m.dead, &m.size, &postmaster)
+	if err != nil || !t.costs {
+		return err
+	}
+	if t.server.own != nil {
+		m.postgres = familySeconds(postmaster)
+	}
+	if t.broker != nil {
+		m.broker = familySeconds(t.broker.command.Process.Pid)
+	}
+	m.ourselves = processSeconds(os.Getpid())
+	return nil
+}
+
+// add adds what each of n tasks has cost since m was read.
+func (m *meter) add(ctx context.Context, t *trial, n int) error {
+	var now meter
+	if err := now.read(ctx, t); err != nil {
+		return err
+	}
+	per := func(metric string, from, to, factor float64, unit string) {
+		t.add(metric, (to-from)*factor/float64(n), unit)
+	}
+	per(walPerTask, m.wal, now.wal, 1, "bytes")
+	if !t.costs {
+		return nil
+	}
+	if err := now.flush(ctx, t); err != nil {
+		return err
+	}
+	per("write transactions per task", m.xids, now.xids, 1, "transactions")
+	per("dead tuples per task", m.dead, now.dead, 1, "tuples")
+	per("database per task", m.size, now.size, 1, "bytes")
+	if now.postgres > 0 {
+		per("CPU of PostgreSQL per task", m.postgres, now.postgres, 1e6, "µs")
+	}
+	if now.broker > 0 {
+		per("CPU of NATS per task", m.broker, now.broker, 1e6, "µs")
+		bytes, err := sizeOf(t.brokerDir)
+		if err != nil {
+			return err
+		}
+		per("stream per task", 0, bytes, 1, "bytes")
+	}
+	if now.ourselves > 0 {
+		per("CPU of the client per task", m.ourselves, now.ourselves, 1e6, "µs")
+	}
+	return nil
+}
+
+// flush reads the dead tuples again when connections have told theirs, which they do when they
+// end, or else seconds later.
+func (m *meter) flush(ctx context.Context, t *trial) error {
+	t.db.Reset()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(time.Second):
+	}
+	var late meter
+	if err := late.read(ctx, t); err != nil {
+		return err
+	}
+	m.dead = late.dead
+	return nil
+}
+
+// sizeOf is what the files below a directory hold together.
+func sizeOf(dir string) (sum float64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+			return nil
+		}
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			sum += float64(info.Size())
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	return sum, err
+}
+
+// ticks is how finely Linux tells CPU time.
+const ticks = 100
+
+// times are the CPU seconds of a process, and of those of its children that have ended.
+type times struct {
+	parent         int
+	self, children float64
+}
+
+// processTimes reads /proc; false where there is none, or no such process.
+func processTimes(pid int) (times, bool) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, ok := bytes.Cut(text, []byte(") ")) // behind the name, which may hold anything
+	f := strings.Fields(string(rest))
+	if err != nil || !ok || len(f) < 15 {
+		return times{}, false
+	}
+	number := func(i int) float64 { n, _ := strconv.ParseFloat(f[i], 64); return n }
+	return times{int(number(1)), (number(11) + number(12)) / ticks, (number(13) + number(14)) / ticks}, true
+}
+
+func processSeconds(pid int) float64 {
+	t, _ := processTimes(pid)
+	return t.self
+}
+
+// familySeconds is the CPU time of a process and its children, the ended ones included.
+func familySeconds(pid int) float64 {
+	t, ok := processTimes(pid)
+	if !ok {
+		return 0
+	}
+	sum := t.self + t.children
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if child, err := strconv.Atoi(e.Name()); err == nil {
+			if c, ok := processTimes(child); ok && c.parent == pid {
+				sum += c.self
+			}
+		}
+	}
+	return sum
+}
