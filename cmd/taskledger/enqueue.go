@@ -20,6 +20,7 @@ type enqueueFlags struct {
 	shard  int
 	actor  string
 	tags   []string
+	retry  string
 
 	runAt, startBy, finishBy string
 	runIn                    time.Duration
@@ -48,6 +49,7 @@ that a conflict (exit code 4).`,
 	cmd.Flags().IntVar(&f.shard, "shard", 0, "shard, 0 to 63 (default: hash of BIZ_ID)")
 	cmd.Flags().StringVar(&f.actor, "actor", "", "who enqueues (default: the database user)")
 	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "tag in the task's meta; may be repeated")
+	cmd.Flags().StringVar(&f.retry, "retry", "", "when to try again after a failure, such as 1m,5m,20m or 'exponential attempts=10' (default: as its kind)")
 	cmd.Flags().StringVar(&f.runAt, "run-at", "", "run it at this `TIME`, such as 2026-12-24T18:00:00+01:00 (default: now)")
 	cmd.Flags().DurationVar(&f.runIn, "run-in", 0, "run it after this time, such as 90s or 36h (default: now)")
 	cmd.Flags().StringVar(&f.startBy, "start-by", "", "let it expire if it is unstarted at this `TIME`")
@@ -63,7 +65,7 @@ func (a *app) enqueue(ctx context.Context, key ledger.Key, f enqueueFlags, shard
 	if err != nil {
 		return err
 	}
-	options := ledger.EnqueueOptions{Actor: f.actor, Binary: f.binary, Meta: ledger.Meta{Tags: f.tags}}
+	options := ledger.EnqueueOptions{Actor: f.actor, Binary: f.binary, Meta: ledger.Meta{Tags: f.tags, Retry: f.retry}}
 	if sharded {
 		shard := ledger.Shard(f.shard)
 		options.Shard = &shard
@@ -96,6 +98,15 @@ func (a *app) enqueue(ctx context.Context, key ledger.Key, f enqueueFlags, shard
 	return nil
 }
 
+// parseTime reads the time that a flag gives.
+func parseTime(flag, text string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return t, usagef("--%s is no time: %q", flag, text).hinted("write it as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00")
+	}
+	return t, nil
+}
+
 // setTimes reads when the task is to run.
 func (f enqueueFlags) setTimes(o *ledger.EnqueueOptions) error {
 	o.RunIn = f.runIn
@@ -106,9 +117,9 @@ func (f enqueueFlags) setTimes(o *ledger.EnqueueOptions) error {
 		if flag.text == "" {
 			continue
 		}
-		t, err := time.Parse(time.RFC3339, flag.text)
+		t, err := parseTime(flag.name, flag.text)
 		if err != nil {
-			return usagef("--%s is no time: %q", flag.name, flag.text).hinted("write it as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00")
+			return err
 		}
 		*flag.into = t
 	}

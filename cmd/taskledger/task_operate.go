@@ -100,13 +100,10 @@ find. A time that is past is now.`,
 		Example: "  taskledger task reschedule coupon.send order-17 --at 2026-12-24T18:00:00Z\n" +
 			"  taskledger task reschedule --kind coupon.send --state retrying --in 1h",
 		PreRunE: func(*cobra.Command, []string) (err error) {
-			if at == "" {
-				return nil
+			if at != "" {
+				when.At, err = parseTime("at", at)
 			}
-			if when.At, err = time.Parse(time.RFC3339Nano, at); err != nil {
-				return usagef("--at must be a time such as 2026-12-24T18:00:00Z, not %q", at)
-			}
-			return nil
+			return err
 		},
 	}, operation{
 		done: "rescheduled", tells: true,
