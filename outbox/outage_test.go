@@ -118,7 +118,7 @@ func TestServersAwayAtTheStart(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.awaitDegraded("no relay is working; the last one, ")
+	b.awaitDegraded("said: not connected to NATS")
 	b.restart()
 	b.settle()
 	b.check()

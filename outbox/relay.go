@@ -105,7 +105,7 @@ func (r *Relay) sayGoodbye(ctx context.Context) {
 func (r *Relay) term(ctx context.Context, publisher *stream.Publisher) error {
 	err := r.lease.await(ctx, func() { r.config.Logger.InfoContext(ctx, "another relay works; this one stands by") })
 	if err != nil {
-		return r.closed(err)
+		return r.offline(err)
 	}
 	r.config.Logger.InfoContext(ctx, "relay has the lease", "holder", r.lease.holder)
 	r.config.Observer.leading(true)
@@ -120,19 +120,24 @@ func (r *Relay) term(ctx context.Context, publisher *stream.Publisher) error {
 			}
 		}
 	})
-	err = r.closed(g.Wait())
+	err = r.offline(g.Wait())
 	if ctx.Err() == nil && !errors.Is(err, errLeaseLost) {
 		r.leaveWord(ctx, err)
 	}
 	return err
 }
 
-// closed tells why the connection to NATS is closed for ever, if it is; else err.
-func (r *Relay) closed(err error) error {
-	if !r.config.NATS.IsClosed() {
-		return err
+// offline says that there is no connection to NATS, and why, where the client would only say that
+// it must not buffer; err, if there is one. A closed connection stays closed.
+func (r *Relay) offline(err error) error {
+	last := r.config.NATS.LastError()
+	switch {
+	case r.config.NATS.IsClosed():
+		return fmt.Errorf("%w: %w", nats.ErrConnectionClosed, cmp.Or(last, err))
+	case errors.Is(err, nats.ErrReconnectBufExceeded):
+		return fmt.Errorf("not connected to NATS: %w", cmp.Or(last, nats.ErrDisconnected))
 	}
-	return fmt.Errorf("%w: %w", nats.ErrConnectionClosed, cmp.Or(r.config.NATS.LastError(), err))
+	return err
 }
 
 // leaveWord yields the lease, also when the relay is told to stop meanwhile.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -37,9 +36,14 @@ func (l loop) keep(ctx context.Context, log *slog.Logger) {
 		if ctx.Err() != nil {
 			return
 		}
-		if f := describe(err); f.message != told {
-			told = f.message
-			log.ErrorContext(ctx, "refuses to go on, and looks again now and then; the others go on", "error", f.message, "cure", cmp.Or(f.hint, "as the error says"))
+		f := describe(err)
+		reason := f.message
+		if f.hint != "" {
+			reason += ": " + f.hint
+		}
+		if reason != told {
+			told = reason
+			log.ErrorContext(ctx, "refuses to go on, and looks again now and then; the others go on", "error", reason)
 		}
 		select {
 		case <-ctx.Done():

@@ -140,17 +140,23 @@ func cmdSQLFile(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(conn.PgConn().Exec(context.Background(), ts.ReadFile(args[0])).Close())
 }
 
-// cmdAddress NAME VALUE changes the user, or the database, in DATABASE_URL.
+// cmdAddress NAME VALUE changes the user, or the database, in DATABASE_URL, or the token in NATS_URL.
 func cmdAddress(ts *testscript.TestScript, _ bool, args []string) {
-	address, err := url.Parse(ts.Getenv("DATABASE_URL"))
+	variable := envDatabaseURL
+	if args[0] == "token" {
+		variable = envNATSURL
+	}
+	address, err := url.Parse(ts.Getenv(variable))
 	ts.Check(err)
 	switch args[0] {
 	case "user":
 		address.User = url.UserPassword(args[1], args[1])
 	case "database":
 		address.Path = "/" + args[1]
+	case "token":
+		address.User = url.User(args[1])
 	}
-	ts.Setenv("DATABASE_URL", address.String())
+	ts.Setenv(variable, address.String())
 }
 
 // cmdProject lets a projector catch up.
