@@ -45,14 +45,25 @@ type Status struct {
 // Any number of processes may call it at once: one migrates, the others wait and find nothing
 // left to do. If a migration fails, those before it stay applied and the error names it.
 func Up(ctx context.Context, databaseURL string) error {
-	return withProvider(ctx, databaseURL, func(db *sql.DB, p *goose.Provider) error {
+	_, err := Apply(ctx, databaseURL)
+	return err
+}
+
+// Apply is [Up], and tells the names of the migrations that this call applied, in order: not
+// those that another process applied while it waited.
+func Apply(ctx context.Context, databaseURL string) (applied []string, err error) {
+	err = withProvider(ctx, databaseURL, func(db *sql.DB, p *goose.Provider) error {
 		// goose keeps its version table in the schema, so the schema comes first.
 		if _, err := db.ExecContext(ctx, `create schema if not exists taskledger`); err != nil && !alreadyThere(ctx, db) {
 			return fmt.Errorf("create schema taskledger: %w", err)
 		}
-		_, err := p.Up(ctx)
+		results, err := p.Up(ctx)
+		for _, r := range results {
+			applied = append(applied, r.Source.Path)
+		}
 		return err
 	})
+	return applied, err
 }
 
 // Check answers nil if every migration is applied, and [ledger.ErrNotMigrated] if one is missing.

@@ -42,25 +42,21 @@ may do it at once. It needs a direct connection: no pooler in transaction mode.`
 
 // migrated is the answer of migrate up.
 type migrated struct {
-	Applied []string `json:"applied"` // now, in order
+	Applied []string `json:"applied"` // by this command, in order
 	Current string   `json:"current"` // the newest there is
 }
 
 func (a *app) migrateUp(ctx context.Context) error {
-	before, err := a.listMigrations(ctx)
+	all, err := a.listMigrations(ctx)
 	if err != nil {
 		return err
 	}
-	if err := migrations.Up(ctx, a.config.databaseURL); err != nil {
+	applied, err := migrations.Apply(ctx, a.config.databaseURL)
+	if err != nil {
 		return err
 	}
-	answer := migrated{Applied: []string{}}
-	for _, m := range before {
-		answer.Current = m.Name
-		if !m.Applied {
-			answer.Applied = append(answer.Applied, m.Name)
-		}
-	}
+	answer := migrated{Applied: []string{}, Current: all[len(all)-1].Name}
+	answer.Applied = append(answer.Applied, applied...)
 	return a.print(answer, func(w io.Writer) {
 		for _, name := range answer.Applied {
 			fmt.Fprintln(w, "applied", name)
