@@ -8,6 +8,7 @@ import (
 	"log"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -242,6 +243,86 @@ func ExampleRead() {
 	// 2 coupon.send/A-1 started
 	// 3 coupon.send/A-1 failed
 	// 4 coupon.send/A-1 released
+}
+
+// What a handler writes and the event that says so are committed together, in one round trip.
+func ExampleAppendAndCommit() {
+	ctx := context.Background()
+	pool, done := ledgertest.Example()
+	defer done()
+
+	key := ledger.Key{Kind: "coupon.send", BizID: "A-1"}
+	if _, err := ledger.Enqueue(ctx, pool, key, nil, nil); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := pool.Exec(ctx, `create table coupon (shop_order text)`); err != nil {
+		log.Fatal(err)
+	}
+	handle := func(conn *pgx.Conn) error {
+		// The guard tells the transaction that begins here from any other on this connection.
+		if _, err := conn.Exec(ctx, `begin; set local taskledger.attempt = 'A-1, attempt 1'`); err != nil {
+			return err
+		}
+		if _, err := conn.Exec(ctx, `insert into coupon values ('A-1')`); err != nil {
+			return err
+		}
+		succeeded := ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded}
+		_, err := ledger.AppendAndCommit(ctx, conn, succeeded, "A-1, attempt 1")
+		return err
+	}
+	for range 2 { // the second time the task is not as it was, and nothing is committed
+		err := pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return handle(c.Conn()) })
+		fmt.Println(err)
+	}
+	var coupons int
+	if err := pool.QueryRow(ctx, `select count(*) from coupon`).Scan(&coupons); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("coupons:", coupons)
+	// Output:
+	// <nil>
+	// append to coupon.send/A-1: conflict on coupon.send/A-1: expected version 1, found 2 (succeeded)
+	// coupons: 1
+}
+
+// A reader that finds that what it made of the events is lost goes back to an earlier cursor row.
+func ExampleFeed_Rewind() {
+	ctx := context.Background()
+	pool, done := ledgertest.Example()
+	defer done()
+
+	failedTwice(ctx, pool)
+	feed, err := ledger.OpenFeed(ctx, pool, "example", &ledger.FeedOptions{PageSize: 3})
+	if err != nil {
+		log.Fatal(err)
+	}
+	read := func(pages int) {
+		for range pages {
+			page, err := feed.Next(ctx)
+			if err != nil {
+				log.Fatal(err)
+			}
+			if err := page.Advance(ctx, nil, json.RawMessage(`{"copy": 1}`)); err != nil {
+				log.Fatal(err)
+			}
+			fmt.Println(len(page.Events), "events from version", page.Events[0].Version)
+		}
+	}
+	read(2)
+	rows, err := feed.Cursors(ctx, 0, 2) // newest first
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("back to row", rows[1].N)
+	if err := feed.Rewind(ctx, rows[1], json.RawMessage(`{"copy": 2}`)); err != nil {
+		log.Fatal(err)
+	}
+	read(1)
+	// Output:
+	// 3 events from version 1
+	// 2 events from version 4
+	// back to row 2
+	// 2 events from version 4
 }
 
 // A reader that was interrupted goes on after the last page it advanced.

@@ -2,12 +2,15 @@ package outbox_test
 
 import (
 	"context"
+	"fmt"
 	"log"
 	"os"
 	"os/signal"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -30,4 +33,27 @@ func ExampleRelay_Run() {
 	if err := relay.Run(ctx); err != nil {
 		log.Fatal(err) // it must not go on; the error names the cure
 	}
+}
+
+// What waits to be published, and what a person should see to. Without a connection to NATS it
+// tells the database's part.
+func ExampleReadStatus() {
+	ctx := context.Background()
+	pool, done := ledgertest.Example()
+	defer done()
+
+	for _, id := range []ledger.BizID{"A-1", "A-2"} {
+		if _, err := ledger.Enqueue(ctx, pool, ledger.Key{Kind: "coupon.send", BizID: id}, nil, nil); err != nil {
+			log.Fatal(err)
+		}
+	}
+	status, err := outbox.ReadStatus(ctx, pool, nil, outbox.StreamConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("waiting:", status.Waiting)
+	fmt.Println("relay at work:", status.Relay != nil)
+	// Output:
+	// waiting: 2
+	// relay at work: false
 }
