@@ -14,7 +14,7 @@ import (
 const reader = "relay"
 
 // mark is the note in every cursor row: what the stream was like when everything before the row
-// was on it. By it a loss shows.
+// was on it. By it a loss shows; and the reconciler of the workers reads from it where messages stand.
 type mark struct {
 	Generation int    `json:"generation"`          // counts losses, from 1; part of message ids
 	Created    string `json:"stream_created"`      // of the stream, as createdAt

@@ -1,5 +1,10 @@
 package workers
 
+import "context"
+
+// Pass looks at everything once.
+func (r *Reconciler) Pass(ctx context.Context) error { return r.pass(ctx) }
+
 // Statements are those of this package, by file name.
 var Statements = map[string]string{
 	"heads.sql":       headsSQL,
@@ -10,4 +15,8 @@ var Statements = map[string]string{
 	"find.sql":        findSQL,
 	"find_aside.sql":  findAsideSQL,
 	"find_dead.sql":   findDeadSQL,
+
+	"reconcile_mark.sql":   reconcileMarkSQL,
+	"reconcile_bounds.sql": reconcileBoundsSQL,
+	"reconcile_page.sql":   reconcilePageSQL,
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/periodic"
 )
 
@@ -33,8 +34,9 @@ func (a *app) newServeCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the relay, the projector and what makes periodic tasks due",
 		Long: `Run the relay, which publishes events to NATS JetStream, the projector, which keeps the
-tables of tasks and counts, and what enqueues periodic tasks when they are due. Any number may
-run; of relay and projector one works, and the others stand by.
+tables of tasks and counts, what enqueues periodic tasks when they are due, and the reconciler,
+which releases tasks whose message has gone. Any number may run; of relay and projector one works,
+and the others stand by.
 
 Without ` + envDatabaseURL + ` and ` + envNATSURL + ` it starts servers of its own, PostgreSQL from the binaries
 installed here and NATS in process, with their data in the data directory. Other commands
@@ -110,7 +112,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 			stop(failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir))
 		}
 	}()
-	a.runLoops(ctx, a.relayLoop(pool, f.stream), a.projectorLoop(pool), a.periodicLoop(pool))
+	a.runLoops(ctx, a.relayLoop(pool, f.stream), a.projectorLoop(pool), a.periodicLoop(pool), a.reconcilerLoop(pool))
 	return context.Cause(ctx)
 }
 
@@ -168,6 +170,21 @@ func (a *app) projectorLoop(pool *pgxpool.Pool) loop {
 			return err
 		}
 		return p.Run(ctx)
+	}}
+}
+
+func (a *app) reconcilerLoop(pool *pgxpool.Pool) loop {
+	return loop{"reconciler", func(ctx context.Context, log *slog.Logger) error {
+		nc, err := a.connectNATS(true)
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		r, err := workers.NewReconciler(workers.ReconcilerConfig{DB: pool, NATS: nc, Logger: log})
+		if err != nil {
+			return err
+		}
+		return r.Run(ctx)
 	}}
 }
 

@@ -1,0 +1,330 @@
+package workers
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/reconcile_mark.sql
+	reconcileMarkSQL string
+	//go:embed sql/reconcile_bounds.sql
+	reconcileBoundsSQL string
+	//go:embed sql/reconcile_page.sql
+	reconcilePageSQL string
+)
+
+// ReconcilerConfig says how a [Reconciler] works.
+type ReconcilerConfig struct {
+	// DB is the primary. One of its connections is in use at a time. Required.
+	DB *pgxpool.Pool
+	// NATS is where the stream is. Required.
+	NATS *nats.Conn
+	// Every is the least time between two looks at everything; where looking takes long, it is
+	// twenty times what it took. Default 2 s.
+	Every time.Duration
+	// Settle is how long a task must have been available. Default 5 s.
+	Settle time.Duration
+	// Logger hears of every task that was released. Nil: nobody.
+	Logger *slog.Logger
+}
+
+// Validate reports every fault at once.
+func (c ReconcilerConfig) Validate() error {
+	var faults []error
+	if c.DB == nil {
+		faults = append(faults, errors.New("reconciler: DB is required"))
+	}
+	if c.NATS == nil {
+		faults = append(faults, errors.New("reconciler: NATS is required"))
+	}
+	if c.Every < 0 || c.Settle < 0 {
+		faults = append(faults, errors.New("reconciler: Every and Settle must not be negative"))
+	}
+	return errors.Join(faults...)
+}
+
+const (
+	reconcileShare = 20     // a reconciler looks for one part in so many of the time
+	reconcilePage  = 10_000 // tasks that a statement looks at
+)
+
+// Reconciler makes tasks available again whose message has gone while nobody works on them:
+// acknowledged by somebody who had no business to, expired with the stream's MaxAge, removed.
+// Workers acknowledge a message only after its task has moved on, so a task that still stands
+// where the message left it, after the message has been acknowledged, is one that nobody will hear of.
+//
+// What tells it is never age. It is where the message stands in the stream, which the relay's
+// cursor bounds from above, compared with what the kind's consumers have acknowledged and with
+// where the stream begins. A task whose message still waits is left alone, however long, as is a
+// running one while its worker's lease lives. As long as the relay makes up for a loss of the
+// whole stream, it does nothing.
+//
+// A kind without consumers is looked at once its first worker comes. It finds tasks by the
+// projection, so it needs a projector at work. Any number may run: an event is appended once.
+type Reconciler struct {
+	config ReconcilerConfig
+	js     jetstream.JetStream
+}
+
+// NewReconciler returns a reconciler. It uses nothing yet. It returns the error of
+// [ReconcilerConfig.Validate].
+func NewReconciler(c ReconcilerConfig) (*Reconciler, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if c.Every == 0 {
+		c.Every = 2 * time.Second
+	}
+	if c.Settle == 0 {
+		c.Settle = 5 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	js, err := jetstream.New(c.NATS)
+	if err != nil {
+		return nil, fmt.Errorf("reconciler: %w", err)
+	}
+	return &Reconciler{config: c, js: js}, nil
+}
+
+// Run looks again and again until ctx is done, and then returns nil. PostgreSQL or NATS being
+// away does not end it; it returns an error only if it cannot go on, as [Pool.Run] does.
+func (r *Reconciler) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		begun := time.Now()
+		err := r.pass(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case hopeless(err) != nil:
+			return fmt.Errorf("reconciler: %w", hopeless(err))
+		case err != nil:
+			r.config.Logger.WarnContext(ctx, "cannot reconcile", "error", err)
+		}
+		sleep(ctx, max(r.config.Every, (reconcileShare-1)*time.Since(begun)))
+	}
+	return nil
+}
+
+// pass looks at everything once.
+func (r *Reconciler) pass(ctx context.Context) error {
+	if !r.config.NATS.IsConnected() {
+		return nats.ErrDisconnected
+	}
+	nctx, cancel := whileConnected(ctx, r.config.NATS)
+	defer cancel()
+	kinds, found, err := r.look(nctx)
+	if err != nil || len(kinds) == 0 {
+		return err
+	}
+	known, err := r.bound(ctx, kinds, found)
+	if err != nil || !known {
+		return err
+	}
+	for _, k := range kinds {
+		if err := r.reconcile(ctx, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reconciled is a kind that has workers: what has gone for its two consumers, which are in the
+// order of stream.Consumers.
+type reconciled struct {
+	name  ledger.Kind
+	gone  [2]uint64 // messages up to here will not be delivered any more
+	seen  [2]string // of events visible in this snapshot that holds; "": of none
+	until [2]time.Time
+}
+
+// look finds out, for each kind with consumers, which messages have gone.
+func (r *Reconciler) look(ctx context.Context) (kinds []*reconciled, info *jetstream.StreamInfo, err error) {
+	s, err := r.js.Stream(ctx, stream.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("look at stream %s: %w", stream.Name, err)
+	}
+	info = s.CachedInfo() // before the consumers, so that what it holds can have been acknowledged when they are asked
+	consumers := make(map[string]*jetstream.ConsumerInfo)
+	lister := s.ListConsumers(ctx)
+	for c := range lister.Info() {
+		consumers[c.Name] = c
+		if kind, ok := stream.KindOf(c.Name); ok {
+			kinds = append(kinds, &reconciled{name: kind})
+		}
+	}
+	if err := lister.Err(); err != nil {
+		return nil, nil, fmt.Errorf("list consumers: %w", err)
+	}
+	for _, k := range kinds {
+		for i, want := range stream.Consumers(k.name) {
+			c := consumers[want.Durable]
+			if c == nil {
+				continue // its messages wait for it
+			}
+			if k.gone[i], err = gone(ctx, s, info, c, want.Filters); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return kinds, info, nil
+}
+
+// gone returns the sequence up to which a consumer will deliver nothing any more: all there is
+// if it has acknowledged the last message that is for it.
+func gone(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo, c *jetstream.ConsumerInfo, filters []string) (uint64, error) {
+	last := uint64(0)
+	for _, subject := range filters {
+		m, err := s.GetLastMsgForSubject(ctx, subject)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("find the last message on %s: %w", subject, err)
+		}
+		last = max(last, m.Sequence)
+	}
+	if last <= c.AckFloor.Stream {
+		return info.State.LastSeq, nil
+	}
+	return max(c.AckFloor.Stream, info.State.FirstSeq-1), nil
+}
+
+// bound finds out of which events the messages have gone. It reports false if the relay does not
+// know the stream as it is.
+func (r *Reconciler) bound(ctx context.Context, kinds []*reconciled, info *jetstream.StreamInfo) (bool, error) {
+	var created string
+	var generation int64
+	var owed bool
+	err := r.config.DB.QueryRow(ctx, reconcileMarkSQL).Scan(&created, &generation, &owed)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && (owed || created != info.Created.UTC().Format(time.RFC3339Nano)) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the relay's mark: %w", err)
+	}
+	sequences := make([]string, 0, 2*len(kinds))
+	for _, k := range kinds {
+		for _, gone := range k.gone {
+			sequences = append(sequences, strconv.FormatUint(gone, 10))
+		}
+	}
+	rows, err := r.config.DB.Query(ctx, reconcileBoundsSQL, "{"+strings.Join(sequences, ",")+"}", created, generation)
+	if err != nil {
+		return false, fmt.Errorf("find what was published: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var i int
+		var seen string
+		var at time.Time
+		if err := rows.Scan(&i, &seen, &at); err != nil {
+			return false, fmt.Errorf("find what was published: %w", err)
+		}
+		k, n := kinds[(i-1)/2], (i-1)%2
+		k.seen[n], k.until[n] = seen, at
+	}
+	return true, rows.Err()
+}
+
+// reconcile makes the tasks of a kind available again that wait for messages which have gone.
+func (r *Reconciler) reconcile(ctx context.Context, k *reconciled) error {
+	const again, fresh = 0, 1 // in the order of stream.Consumers
+	if k.seen[again] == "" && k.seen[fresh] == "" {
+		return nil
+	}
+	for after := ""; ; {
+		lost, reached, err := r.page(ctx, string(k.name), after, reconcilePage, k.seen[fresh], moment(k.until[fresh]),
+			k.seen[again], moment(k.until[again]), r.config.Settle.Milliseconds())
+		if err != nil {
+			return fmt.Errorf("look for lost tasks of %s: %w", k.name, err)
+		}
+		for _, t := range lost {
+			if err := r.release(ctx, ledger.Key{Kind: k.name, BizID: t.id}, t.version, t.running); err != nil {
+				return err
+			}
+		}
+		if reached == "" {
+			return nil
+		}
+		after = reached
+	}
+}
+
+// moment is a time for SQL; one long ago if it is zero.
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return "-infinity"
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// lostTask waits for a message that has gone.
+type lostTask struct {
+	id      ledger.BizID
+	version ledger.Version
+	running bool
+}
+
+func (r *Reconciler) page(ctx context.Context, parameters ...any) (lost []lostTask, reached string, err error) {
+	rows, err := r.config.DB.Query(ctx, reconcilePageSQL, parameters...)
+	if err != nil {
+		return nil, "", err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id *string
+		var version *int32
+		var running *bool
+		if err := rows.Scan(&reached, &id, &version, &running); err != nil {
+			return nil, "", err
+		}
+		if id != nil {
+			lost = append(lost, lostTask{ledger.BizID(*id), ledger.Version(*version), *running})
+		}
+	}
+	return lost, reached, rows.Err()
+}
+
+// release makes a lost task available again, unless it has moved on meanwhile.
+func (r *Reconciler) release(ctx context.Context, k ledger.Key, version ledger.Version, running bool) error {
+	request := ledger.AppendRequest{Key: k, Expected: version, Type: ledger.EventReleased, Actor: "reconciler"}
+	reason := "its message has gone"
+	if running {
+		request.Type, reason = ledger.EventInterrupted, "its worker and its message have gone"
+	}
+	var err error
+	if request.Data, err = json.Marshal(struct {
+		Reason string `json:"reason"`
+	}{reason}); err != nil {
+		return err
+	}
+	_, err = ledger.Append(ctx, r.config.DB, request)
+	if fenced(err) {
+		return nil
+	}
+	if err == nil {
+		r.config.Logger.WarnContext(ctx, "task made available again", "kind", string(k.Kind), "biz_id", string(k.BizID), "reason", reason)
+	}
+	return err
+}

@@ -1,0 +1,47 @@
+-- Tasks of a kind, among the next $3 of the projection, that wait for a message which will not
+-- come: they are available, or running on a worker that is gone, and the message of their last
+-- waking event has gone.
+-- $1 kind, $2 biz_id to go on after, $3 how many to look at; messages have gone of $4 events visible in
+-- this snapshot that enqueued, and $6 of those that made available again ('' for none of them);
+-- $5 and $7 no event after this moment is visible there; $8 milliseconds for which a task must
+-- have been available.
+-- Answers the biz_id that was looked at last ('' if it was the last of the kind), with null or
+-- such a task: biz_id, version, and whether it is running.
+-- Locks nothing. Index: primary keys; the lateral limits keep the planner on them.
+with page as materialized (
+  select t.biz_id, t.state, t.updated_at
+    from taskledger.task t
+   where t.kind = $1::text and t.biz_id > $2::text
+   order by t.biz_id
+   limit $3::integer
+), reached as (
+  select case when count(*) < $3::integer then '' else max(p.biz_id) end as biz_id from page p
+)
+select reached.biz_id, lost.biz_id, lost.version, lost.running
+  from reached
+  left join (
+    select p.biz_id, head.version, head.running
+      from page p
+     cross join lateral (
+       select h.version, h.actor, h.type in ('started', 'progressed') as running
+         from taskledger.event h
+        where h.kind = $1::text and h.biz_id = p.biz_id
+        order by h.version desc
+        limit 1) head
+     cross join lateral (
+       select w.xid, w.version, w.type, w.recorded_at
+         from taskledger.event w
+        where w.kind = $1::text and w.biz_id = p.biz_id and w.type in ('enqueued', 'released', 'interrupted')
+        order by w.version desc
+        limit 1) waking
+     where (p.state = 'running' or p.state = 'available' and p.updated_at <= greatest($5::text::timestamptz, $7::text::timestamptz))
+       and (head.version = waking.version or head.running)
+       and case when waking.type = 'enqueued'
+                then waking.recorded_at <= $5::text::timestamptz and pg_visible_in_snapshot(waking.xid, nullif($4::text, '')::pg_snapshot)
+                else waking.recorded_at <= $7::text::timestamptz and pg_visible_in_snapshot(waking.xid, nullif($6::text, '')::pg_snapshot)
+           end
+       and (head.running or waking.recorded_at < clock_timestamp() - $8::bigint * interval '1 millisecond')
+       and not (head.running and exists (
+         select from taskledger.lease l where l.name = 'worker/' || head.actor and l.alive_until > clock_timestamp()))
+       and not exists (
+         select from taskledger.parked k where k.kind = $1::text and k.biz_id = p.biz_id and k.version = waking.version)) lost on true
