@@ -3,6 +3,15 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
 )
@@ -11,10 +20,11 @@ import (
 type brokerSettings struct {
 	Dir        string `json:"dir"`
 	SyncAlways bool   `json:"sync_always"` // fsync before every acknowledgement
+	Accounts   int    `json:"accounts"`    // with JetStream each; 0: one, without a name
 }
 
 type brokerAnswer struct {
-	URL string `json:"url"`
+	URLs []string `json:"urls"` // one an account
 }
 
 // playBroker is a NATS server with JetStream.
@@ -23,11 +33,50 @@ func playBroker(ctx context.Context, settings json.RawMessage, ready func(any)) 
 	if err := json.Unmarshal(settings, &s); err != nil {
 		return err
 	}
+	if s.Accounts > 0 {
+		return playAccounts(ctx, s, ready)
+	}
 	server, err := natsserver.Start(natsserver.Config{Dir: s.Dir, SyncAlways: s.SyncAlways})
 	if err != nil {
 		return err
 	}
-	ready(brokerAnswer{server.URL()})
+	ready(brokerAnswer{[]string{server.URL()}})
 	<-ctx.Done()
 	return server.Close()
+}
+
+// playAccounts is one with an account for each ledger, since a stream belongs to one ledger.
+func playAccounts(ctx context.Context, s brokerSettings, ready func(any)) error {
+	var config strings.Builder
+	fmt.Fprintf(&config, "host: 127.0.0.1\nport: -1\njetstream { store_dir: %q, sync_interval: 1s }\naccounts {\n", filepath.Join(s.Dir, "store"))
+	for i := range s.Accounts {
+		fmt.Fprintf(&config, "  ledger%d { jetstream: enabled, users: [ { user: ledger%d, password: %q } ] }\n", i, i, s.Dir)
+	}
+	config.WriteString("}\n")
+	file := filepath.Join(s.Dir, "nats.conf")
+	if err := os.WriteFile(file, []byte(config.String()), 0o600); err != nil {
+		return err
+	}
+	options, err := server.ProcessConfigFile(file)
+	if err != nil {
+		return err
+	}
+	options.NoSigs, options.NoLog = true, true
+	instance, err := server.NewServer(options)
+	if err != nil {
+		return err
+	}
+	instance.Start()
+	defer func() { instance.Shutdown(); instance.WaitForShutdown() }()
+	if !instance.ReadyForConnections(10 * time.Second) {
+		return errors.New("not ready after 10s")
+	}
+	var answer brokerAnswer
+	for i := range s.Accounts {
+		u := url.URL{Scheme: "nats", User: url.UserPassword(fmt.Sprintf("ledger%d", i), s.Dir), Host: instance.Addr().String()}
+		answer.URLs = append(answer.URLs, u.String())
+	}
+	ready(answer)
+	<-ctx.Done()
+	return nil
 }

@@ -40,16 +40,30 @@ func migrate(ctx context.Context, t *trial) error {
 
 // broker starts a JetStream server in a process of its own, for this trial.
 func broker(ctx context.Context, t *trial, syncAlways bool) (address string, err error) {
-	var answer brokerAnswer
-	if t.brokerDir, err = os.MkdirTemp(t.server.dir, "nats-"); err != nil {
+	addresses, err := startBroker(ctx, t, brokerSettings{SyncAlways: syncAlways})
+	if err != nil {
 		return "", err
+	}
+	return addresses[0], nil
+}
+
+// brokerFor starts one with an account for each of so many ledgers.
+func brokerFor(ctx context.Context, t *trial, ledgers int) (addresses []string, err error) {
+	return startBroker(ctx, t, brokerSettings{Accounts: ledgers})
+}
+
+func startBroker(ctx context.Context, t *trial, s brokerSettings) (addresses []string, err error) {
+	if t.brokerDir, err = os.MkdirTemp(t.server.dir, "nats-"); err != nil {
+		return nil, err
 	}
 	t.atEnd(func() error { return os.RemoveAll(t.brokerDir) })
-	if t.broker, err = cast(ctx, "broker", brokerSettings{Dir: t.brokerDir, SyncAlways: syncAlways}, &answer); err != nil {
-		return "", err
+	s.Dir = t.brokerDir
+	var answer brokerAnswer
+	if t.broker, err = cast(ctx, "broker", s, &answer); err != nil {
+		return nil, err
 	}
 	t.atEnd(t.broker.end)
-	return answer.URL, nil
+	return answer.URLs, nil
 }
 
 // newNode migrates, and starts a broker.

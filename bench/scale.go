@@ -7,63 +7,86 @@ import (
 	"time"
 )
 
-// scaleMeasure: more worker processes on one ledger.
+// scaleMeasure: more worker processes on one ledger, and more ledgers on one broker.
 func scaleMeasure() measure {
-	m := measure{name: "scale-out", title: "the two drains by 1, 2 and 4 worker processes, relay and projector in processes of their own"}
-	for _, processes := range []int{1, 2, 4} {
-		m.contenders = append(m.contenders, contender{
+	m := measure{
+		name: "scale-out", title: "the two drains by more worker processes, and on two ledgers of one JetStream (an account each); all of them together",
+		contenders: []contender{{system: "taskledger, ledgers: 2", run: func(ctx context.Context, t *trial) error { return scaleOut(ctx, t, 2, 1) }}},
+	}
+	for _, processes := range []int{4, 2, 1} {
+		m.contenders = append([]contender{{
 			system: fmt.Sprintf("taskledger, worker processes: %d", processes),
-			run:    func(ctx context.Context, t *trial) error { return scaleOut(ctx, t, processes) },
-		})
+			run:    func(ctx context.Context, t *trial) error { return scaleOut(ctx, t, 1, processes) },
+		}}, m.contenders...)
 	}
 	return m
 }
 
-func scaleOut(ctx context.Context, t *trial, processes int) error {
-	c, err := newCompany(ctx, t)
+// scaleOut drains so many ledgers by so many worker processes each.
+func scaleOut(ctx context.Context, t *trial, ledgers, processes int) error {
+	addresses, err := brokerFor(ctx, t, ledgers)
 	if err != nil {
 		return err
 	}
-	relay, err1 := c.cast(ctx, "relay", false, 0)
-	projector, err2 := c.cast(ctx, "projector", false, 0)
-	if err := errors.Join(err1, err2); err != nil {
-		return err
+	companies := make([]*company, ledgers)
+	for i := range companies {
+		c := &company{t, addresses[i]}
+		if i > 0 { // the first has the trial's own database
+			c.t = &trial{config: t.config, server: t.server}
+			t.atEnd(c.t.strike)
+			if err := c.t.raise(ctx); err != nil {
+				return err
+			}
+		}
+		if err := migrate(ctx, c.t); err != nil {
+			return err
+		}
+		_, err1 := c.cast(ctx, "relay", false, 0)
+		_, err2 := c.cast(ctx, "projector", false, 0)
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		companies[i] = c
 	}
 	for _, exactlyOnce := range []bool{false, true} {
-		if err := c.scaledDrain(ctx, processes, exactlyOnce); err != nil {
+		if err := scaledDrain(ctx, t, companies, processes, exactlyOnce); err != nil {
 			return err
 		}
 	}
-	return errors.Join(relay.end(), projector.end())
+	return nil
 }
 
-// scaledDrain measures from the start of the processes behind a relayed backlog.
-func (c *company) scaledDrain(ctx context.Context, processes int, exactlyOnce bool) error {
-	tasks, slots, metric := c.t.size(130_000, 20_000), 1000, "rate, no-op"
+// scaledDrain measures from the start of the workers behind relayed backlogs.
+func scaledDrain(ctx context.Context, t *trial, companies []*company, processes int, exactlyOnce bool) (err error) {
+	tasks, slots, metric := t.size(130_000, 20_000), 1000, "rate, no-op"
 	if exactlyOnce {
-		tasks, slots, metric = c.t.size(30_000, 5_000), 16, "rate, exactly once"
+		tasks, slots, metric = t.size(30_000, 5_000), 16, "rate, exactly once"
 	}
-	if err := fillNamed(ctx, c.t, tasks, func(i int) string { return fmt.Sprintf("%t-%d", exactlyOnce, i) }); err != nil {
-		return err
-	}
-	if err := errors.Join(analyze(ctx, c.t), c.relayed(ctx), c.projected(ctx)); err != nil {
-		return err
-	}
-	begin := time.Now()
-	workers := make([]*actor, processes)
-	for i := range workers {
-		var err error
-		if workers[i], err = c.cast(ctx, "worker", exactlyOnce, slots); err != nil {
+	for _, c := range companies {
+		if err := fillNamed(ctx, c.t, tasks, func(i int) string { return fmt.Sprintf("%t-%d", exactlyOnce, i) }); err != nil {
+			return err
+		}
+		if err := errors.Join(analyze(ctx, c.t), c.relayed(ctx), c.projected(ctx)); err != nil {
 			return err
 		}
 	}
-	if err := counted(ctx, tasks, workers...); err != nil {
-		return err
+	begin := time.Now()
+	workers := make([][]*actor, len(companies))
+	for i, c := range companies {
+		for range processes {
+			worker, failed := c.cast(ctx, "worker", exactlyOnce, slots)
+			if failed != nil {
+				return failed
+			}
+			workers[i] = append(workers[i], worker)
+			defer func() { err = errors.Join(err, worker.end()) }()
+		}
 	}
-	c.t.add(metric, float64(tasks)/time.Since(begin).Seconds(), "tasks/s")
-	var err error
-	for _, a := range workers {
-		err = errors.Join(err, a.end())
+	for i := range companies {
+		if err := counted(ctx, tasks, workers[i]...); err != nil {
+			return err
+		}
 	}
-	return err
+	t.add(metric, float64(tasks*len(companies))/time.Since(begin).Seconds(), "tasks/s")
+	return nil
 }
