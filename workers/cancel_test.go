@@ -24,6 +24,18 @@ func waits(began chan<- struct{}, why chan<- error) func(context.Context, *worke
 	}
 }
 
+// receive waits for what a handler says.
+func receive[T any](b *bundle, what string, from <-chan T) T {
+	b.t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patience):
+		b.t.Fatalf("still waiting for: %s", what)
+		panic("not reached")
+	}
+}
+
 // slowLease is an AckWait with which the lease is not renewed while a test lasts.
 const slowLease = 10 * patience
 
@@ -71,12 +83,10 @@ func TestCancelOfRunning(t *testing.T) {
 			}
 			w := b.work(workers.Config{AckWait: test.ackWait}, atLeast(waits(began, why), config))
 			k := b.enqueue("o-1")
-			<-began
-			want := ledger.StateAvailable
+			receive(b, "the handler to begin", began)
 			if test.started {
-				want = ledger.StateRunning
+				b.awaitState(k, ledger.StateRunning)
 			}
-			b.awaitState(k, want)
 			b.project()
 			var nc *nats.Conn
 			if test.message {
@@ -86,7 +96,7 @@ func TestCancelOfRunning(t *testing.T) {
 			if err := test.act(b.operator(nc), b.context(), k); err != nil {
 				t.Fatal(err)
 			}
-			if cause := <-why; !errors.Is(cause, test.cause) || !errors.Is(cause, workers.ErrFenced) {
+			if cause := receive(b, "the cause", why); !errors.Is(cause, test.cause) || !errors.Is(cause, workers.ErrFenced) {
 				t.Errorf("cause %v, want %v", cause, test.cause)
 			}
 			t.Logf("told after %s", time.Since(begin))
@@ -114,7 +124,7 @@ func TestCancelRollsBack(t *testing.T) {
 		return err
 	}, nil))
 	k := b.enqueue("o-1")
-	<-began
+	receive(b, "the handler to begin", began)
 	try(b.operator(b.connect()).Cancel(b.context(), k, by))(t)
 	b.await("the message to be answered", func() bool { return w.status().InHand == 0 })
 	if n := b.effects(k); n != 0 || b.task(k).State != ledger.StateCancelled {
@@ -167,7 +177,7 @@ func TestCancelOfWaitingForASlot(t *testing.T) {
 	began, why := make(chan struct{}, 9), make(chan error, 9)
 	w := b.work(workers.Config{AckWait: slowLease}, atLeast(waits(began, why), &workers.KindConfig{Slots: 1}))
 	b.enqueue("first")
-	<-began
+	receive(b, "the handler to begin", began)
 	k := b.enqueue("second")
 	b.await("both in hand", func() bool { return w.status().InHand == 2 })
 	o := b.operator(b.connect())
@@ -187,7 +197,7 @@ func TestForgedRecall(t *testing.T) {
 	began, why := make(chan struct{}, 1), make(chan error, 1)
 	b.work(workers.Config{}, atLeast(waits(began, why), &workers.KindConfig{StartedAfter: time.Millisecond}))
 	k := b.enqueue("o-1")
-	<-began
+	receive(b, "the handler to begin", began)
 	nc := b.connect()
 	for _, text := range []string{"o-1", "", "absent", "a\x00b\xff", "o-1"} {
 		if err := nc.Publish(stream.RecallSubject(k.Kind), []byte(text)); err != nil {
@@ -195,7 +205,7 @@ func TestForgedRecall(t *testing.T) {
 		}
 	}
 	try(b.operator(nc).Cancel(b.context(), k, by))(t) // heard after the forged ones
-	if cause := <-why; !errors.Is(cause, workers.ErrCancelled) {
+	if cause := receive(b, "the cause", why); !errors.Is(cause, workers.ErrCancelled) {
 		t.Errorf("cancelled by %v", cause)
 	}
 }

@@ -54,6 +54,21 @@ func fenced(err error) bool {
 	return errors.As(err, &conflict) || errors.As(err, &transition) || errors.Is(err, ledger.ErrUnknownTask)
 }
 
+// fencedBy is what the handler of an attempt is told whose append was fenced.
+func fencedBy(err error) error {
+	var conflict *ledger.ConflictError
+	if errors.As(err, &conflict) && conflict.State == ledger.StateCancelled {
+		return ErrCancelled
+	}
+	return ErrFenced
+}
+
+// locked reports whether an append waited in vain for somebody's open transaction on the same task.
+func locked(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "55P03"
+}
+
 // refused reports whether the database answered an append with an error that stays: what was
 // to be appended or committed is at fault, not the moment.
 func refused(err error) bool {

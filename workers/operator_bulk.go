@@ -102,16 +102,17 @@ func (o *Operator) batch(ctx context.Context, r order, tasks []found, tally *Tal
 			return err
 		}
 	}
+	var failed error
 	for i, result := range ledger.AppendEach(ctx, o.config.DB, requests) {
 		switch {
 		case result.Err == nil:
 			tally.Done++
 			o.recall(tasks[i].key, tasks[i].state)
-		case fenced(result.Err):
+		case fenced(result.Err), locked(result.Err): // or it is just moving on
 			tally.Skipped++
-		default:
-			return result.Err
+		case failed == nil:
+			failed = result.Err
 		}
 	}
-	return nil
+	return failed
 }

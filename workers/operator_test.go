@@ -294,6 +294,21 @@ func TestOperatorsRace(t *testing.T) {
 	}
 }
 
+// A task in somebody's open transaction does not hold up the others.
+func TestOperatorPassesOpenTransactions(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.bury("a", 100, "no customer")
+	b.project()
+	tx := try(b.db.Begin(b.context()))(t)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	try(ledger.Append(b.context(), tx, ledger.AppendRequest{Key: ledger.Key{Kind: "test.order", BizID: "a-00042"}, Expected: 2, Type: ledger.EventReleased}))(t)
+	tally, err := b.operator(nil).ReleaseAll(b.context(), workers.Filter{State: ledger.StateDead}, by, nil)
+	if diff := cmp.Diff(workers.Tally{Found: 100, Done: 99, Skipped: 1}, tally); diff != "" || err != nil {
+		t.Errorf("%v; tally (-want +got):\n%s", err, diff)
+	}
+}
+
 // A filter means those that fit all of it, in whatever stretch they are found.
 func TestOperatorFilters(t *testing.T) {
 	t.Parallel()

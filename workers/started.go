@@ -29,26 +29,26 @@ func (a *attempt) outlived() {
 	version, lost := a.recordStart()
 	a.mu.Lock()
 	a.claimed = version != a.version
-	a.version, a.lost = version, lost
+	a.version, a.lost = version, lost != nil
 	a.mu.Unlock()
 	close(starting)
-	if lost {
-		a.cancel(ErrFenced)
+	if lost != nil {
+		a.cancel(lost)
 	}
 }
 
 // recordStart appends the started event. It returns the version that the attempt must expect
-// from now on, and whether the claim is lost.
-func (a *attempt) recordStart() (version ledger.Version, lost bool) {
+// from now on, and why the claim is lost: ErrFenced or ErrCancelled; nil: it is not.
+func (a *attempt) recordStart() (version ledger.Version, lost error) {
 	k := a.kind
 	ctx, cancel := k.pool.operation()
 	defer cancel()
 	e, err := ledger.Append(ctx, k.pool.config.DB, a.request(ledger.EventStarted, nil))
 	switch {
 	case err == nil:
-		return e.Version, false
+		return e.Version, nil
 	case fenced(err):
-		return a.version, true
+		return a.version, fencedBy(err)
 	}
 	// It may or may not be recorded: the head knows.
 	k.logger.WarnContext(ctx, "cannot record a start", "biz_id", string(a.job.BizID), "error", err)
@@ -56,15 +56,15 @@ func (a *attempt) recordStart() (version ledger.Version, lost bool) {
 	defer stop()
 	heads, err := k.heads(retry, []*held{a.held})
 	if err != nil {
-		return a.version, false // if it was recorded after all, the outcome will be fenced
+		return a.version, nil // if it was recorded after all, the outcome will be fenced
 	}
 	switch h := heads[0]; {
 	case h.found && h.version == a.version:
-		return a.version, false
+		return a.version, nil
 	case h.version == a.version+1 && h.eventType == ledger.EventStarted && h.actor == k.pool.id:
-		return h.version, false
+		return h.version, nil
 	}
-	return a.version, true
+	return a.version, ErrFenced
 }
 
 // join waits until nobody records the start of the attempt any more, so that its version is
