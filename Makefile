@@ -22,6 +22,10 @@ race: ## All tests under the race detector
 torture: ## The feed's race with many more transactions
 	go test ./ledger -run TestFeedRace -v -timeout 30m -race-transactions 20000
 
+.PHONY: conformance-stress
+conformance-stress: ## Watermill's suite in its stress form, under the race detector
+	go test -race -tags stress ./internal/conformance -timeout 60m
+
 .PHONY: fuzz
 fuzz: ## Every fuzz target for 30 seconds
 	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep ^Fuzz); do \

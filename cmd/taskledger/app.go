@@ -96,6 +96,7 @@ Addresses come from flags, else the environment, else from the servers that
 		a.newServeCommand(),
 		a.newMigrateCommand(),
 		a.newEnqueueCommand(),
+		a.newImportCommand(),
 		a.newTaskCommand(),
 		a.newScheduleCommand(),
 		a.newStatusCommand(),

@@ -37,9 +37,13 @@ func (b *bundle) taskSubscriber(c workers.KindConfig) *workers.Subscriber {
 	return s
 }
 
-// The suite. Tasks are persistent; who shares their kind shares the work, so there are no groups
-// and no old messages for new subscribers, and no order between tasks.
+// taskFeatures: tasks are persistent; who shares their kind shares the work, so there are no
+// groups and no old messages for new subscribers, and no order between tasks.
+func (b *bundle) taskFeatures() tests.Features {
+	return tests.Features{Persistent: true, RestartServiceCommand: b.restartCommand()}
+}
+
 func TestWatermillTasks(t *testing.T) {
 	b := newBundle(t)
-	tests.TestPubSub(t, tests.Features{Persistent: true, RestartServiceCommand: b.restartCommand()}, b.tasks, nil)
+	tests.TestPubSub(t, b.taskFeatures(), b.tasks, nil)
 }

@@ -1,0 +1,7 @@
+-- Whether a watermill-sql outbox has messages behind a place, also those that cannot be read yet
+-- because an older transaction is under way.
+-- $1 last transaction, $2 last offset within it. {messages} is the table, quoted.
+-- Locks nothing. Index: primary key.
+select exists (
+  select from {messages} m
+   where (m.transaction_id, m."offset") > ($1::text::xid8, $2::bigint))

@@ -1,0 +1,309 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// oldOutbox is a database with an outbox of watermill-sql's beside the ledger.
+type oldOutbox struct {
+	t    *testing.T
+	pool *pgxpool.Pool
+	db   *sql.DB
+	old  wmsql.DefaultPostgreSQLSchema
+}
+
+const oldTopic = "order.ship"
+
+func newOldOutbox(t *testing.T) *oldOutbox {
+	t.Helper()
+	url := ledgertest.URL(t)
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	o := &oldOutbox{t: t, pool: pool, db: db}
+	for _, q := range slices.Concat(o.old.SchemaInitializingQueries(oldTopic), wmsql.DefaultPostgreSQLOffsetsAdapter{}.SchemaInitializingQueries(oldTopic)) {
+		if _, err := pool.Exec(t.Context(), q.Query, q.Args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return o
+}
+
+// publish publishes as an old producer does, in a transaction.
+func (o *oldOutbox) publish(commit bool, hold time.Duration, messages ...*message.Message) {
+	tx, err := o.db.BeginTx(o.t.Context(), nil)
+	if err != nil {
+		o.t.Error(err)
+		return
+	}
+	defer func() { _ = tx.Rollback() }()
+	p, err := wmsql.NewPublisher(tx, wmsql.PublisherConfig{SchemaAdapter: o.old}, nil)
+	if err == nil {
+		err = p.Publish(oldTopic, messages...)
+	}
+	time.Sleep(hold)
+	if err == nil && commit {
+		err = tx.Commit()
+	}
+	if err != nil {
+		o.t.Error(err)
+	}
+}
+
+// handle handles n messages as an old subscriber does.
+func (o *oldOutbox) handle(group string, n int) {
+	o.t.Helper()
+	s, err := wmsql.NewSubscriber(o.db, wmsql.SubscriberConfig{ConsumerGroup: group, PollInterval: 5 * time.Millisecond,
+		SchemaAdapter: o.old, OffsetsAdapter: wmsql.DefaultPostgreSQLOffsetsAdapter{}}, nil)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	messages, err := s.Subscribe(o.t.Context(), oldTopic)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	for range n {
+		m := <-messages
+		m.Ack()
+		<-m.Context().Done()
+	}
+	if err := s.Close(); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+func (o *oldOutbox) importAll(configure ...func(*outbox.ImportConfig)) outbox.Imported {
+	o.t.Helper()
+	c := outbox.ImportConfig{DB: o.pool, Topic: oldTopic, Batch: 7}
+	for _, f := range configure {
+		f(&c)
+	}
+	done, err := outbox.Import(o.t.Context(), c)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return done
+}
+
+// The import goes on where the group of the old subscriber stands, and gives it what comes.
+func TestImportTakesTheGroupsPlace(t *testing.T) {
+	t.Parallel()
+	o := newOldOutbox(t)
+	var want []string
+	for i := range 20 {
+		id := fmt.Sprintf("m-%02d", i)
+		m := message.NewMessage(id, []byte(fmt.Sprintf(`{ "n": %d }`, i)))
+		m.Metadata.Set("note", id)
+		o.publish(i%5 != 4, 0, m) // one in five is rolled back
+		if i%5 != 4 {
+			want = append(want, id)
+		}
+	}
+	o.handle("shipping", 3)
+	done := o.importAll(func(c *outbox.ImportConfig) { c.Group, c.Kind, c.Actor = "shipping", "parcel.ship", "mover" })
+	got := tasks(t, o.pool, "parcel.ship")
+	// What was acked at the moment of the close may come once more; nothing else, and all in order.
+	if done.Messages != len(got) || len(got) < len(want)-3 || len(got) > len(want)-2 || !slices.Equal(got, want[len(want)-len(got):]) {
+		t.Errorf("imported %d: %v, want what is behind the third of %v", done.Messages, got, want)
+	}
+	history, err := ledger.History(t.Context(), o.pool, ledger.Key{Kind: "parcel.ship", BizID: "m-08"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := history[0]; string(e.Data) != `{ "n": 8 }` || e.Actor != "mover" || !strings.Contains(string(e.Meta), `"note":"m-08"`) {
+		t.Errorf("%s %s %s", e.Data, e.Meta, e.Actor)
+	}
+	if again := o.importAll(func(c *outbox.ImportConfig) { c.Group, c.Kind = "shipping", "parcel.ship" }); again.Messages != 0 {
+		t.Errorf("imported %d again", again.Messages)
+	}
+}
+
+// Old producers write in transactions of any length, new ones publish here, imports are cut off
+// at any moment, and two run at once: every message committed becomes one task, no other does.
+func TestImportBesideEverything(t *testing.T) {
+	t.Parallel()
+	o := newOldOutbox(t)
+	var mu sync.Mutex
+	want := make(map[string]bool)
+	var producing, importing sync.WaitGroup
+	for p := range 6 {
+		producing.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(p), 7))
+			for i := range 60 {
+				id := fmt.Sprintf("%d-%d", p, i)
+				m := message.NewMessage(id, []byte(`"x"`))
+				commit := random.IntN(4) > 0
+				switch {
+				case p == 0: // a producer that has moved already
+					if err := publisher(t, o.pool).Publish(oldTopic, m); err != nil {
+						t.Error(err)
+					}
+					commit = true
+				case p == 1: // one that publishes both ways meanwhile
+					if err := publisher(t, o.pool).Publish(oldTopic, m); err != nil {
+						t.Error(err)
+					}
+					o.publish(commit, 0, m)
+					commit = true
+				default:
+					o.publish(commit, time.Duration(random.IntN(20))*time.Millisecond, m)
+				}
+				if commit {
+					mu.Lock()
+					want[id] = true
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	var over atomic.Bool
+	var cut atomic.Int32
+	for n := range 2 {
+		importing.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(n), 8))
+			for !over.Load() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(40))*time.Millisecond)
+				_, err := outbox.Import(ctx, outbox.ImportConfig{DB: o.pool, Topic: oldTopic, Batch: 7})
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+				if err != nil {
+					cut.Add(1)
+				}
+				cancel()
+			}
+		})
+	}
+	producing.Wait()
+	over.Store(true)
+	importing.Wait()
+	o.importAll()
+	if cut.Load() == 0 {
+		t.Error("no import was cut off")
+	}
+	got := make(map[string]bool)
+	for _, id := range tasks(t, o.pool, oldTopic) {
+		got[id] = true
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A drain does not end before messages that wait for an older transaction.
+func TestImportWaitsForWhatIsHeldBack(t *testing.T) {
+	t.Parallel()
+	o := newOldOutbox(t)
+	blocker, err := o.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = blocker.Rollback(context.Background()) }()
+	if _, err := blocker.Exec(t.Context(), "select pg_current_xact_id()"); err != nil {
+		t.Fatal(err)
+	}
+	o.publish(true, 0, message.NewMessage("m-1", []byte("{}")))
+	ended := make(chan outbox.Imported, 1)
+	go func() { ended <- o.importAll() }()
+	select {
+	case done := <-ended:
+		t.Errorf("it ended with %+v", done)
+	case <-time.After(300 * time.Millisecond):
+	}
+	if err := blocker.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if done := <-ended; done.Messages != 1 {
+		t.Errorf("imported %+v", done)
+	}
+}
+
+func TestImportFollows(t *testing.T) {
+	t.Parallel()
+	o := newOldOutbox(t)
+	ctx, stop := context.WithCancel(t.Context())
+	progress := make(chan outbox.Imported, 10)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := outbox.Import(ctx, outbox.ImportConfig{DB: o.pool, Topic: oldTopic, Follow: true, Progress: func(i outbox.Imported) { progress <- i }})
+		ended <- err
+	}()
+	for n := range 2 {
+		o.publish(true, 0, message.NewMessage(fmt.Sprint(n), []byte("{}")))
+		if i := <-progress; i.Messages != n+1 {
+			t.Errorf("%+v", i)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestImportBytes(t *testing.T) {
+	t.Parallel()
+	o := newOldOutbox(t)
+	if _, err := o.pool.Exec(t.Context(), `alter table "watermill_order.ship" alter payload type bytea using null`); err != nil {
+		t.Fatal(err)
+	}
+	o.publish(true, 0, message.NewMessage("m-1", []byte{0, 0xff}))
+	o.importAll(func(c *outbox.ImportConfig) { c.Schema = "public" })
+	history, err := ledger.History(t.Context(), o.pool, ledger.Key{Kind: oldTopic, BizID: "m-1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if payload, err := history[0].Payload(); err != nil || string(payload) != "\x00\xff" {
+		t.Errorf("%q, %v", payload, err)
+	}
+}
+
+func TestImportStopsAtWhatItCannotTake(t *testing.T) {
+	t.Parallel()
+	o := newOldOutbox(t)
+	o.publish(true, 0, message.NewMessage("m-1", []byte("1")))
+	o.publish(true, 0, message.NewMessage("m-1", []byte("1"))) // the old outbox does not mind
+	o.publish(true, 0, message.NewMessage("m-1", []byte("2")))
+	done, err := outbox.Import(t.Context(), outbox.ImportConfig{DB: o.pool, Topic: oldTopic, Batch: 1})
+	var failed *outbox.ImportError
+	var conflict *ledger.ConflictError
+	if !errors.As(err, &failed) || failed.Offset != 3 || failed.UUID != "m-1" || !errors.As(err, &conflict) {
+		t.Errorf("%v", err)
+	}
+	if done != (outbox.Imported{Messages: 2, Existing: 1}) {
+		t.Errorf("%+v", done)
+	}
+	for _, c := range []outbox.ImportConfig{{}, {DB: o.pool}, {DB: o.pool, Topic: "a:b"}, {DB: o.pool, Topic: "a", Kind: "b c"}, {DB: o.pool, Topic: "a", Batch: -1}} {
+		if _, err := outbox.Import(t.Context(), c); err == nil {
+			t.Errorf("no error for %+v", c)
+		}
+	}
+	if _, err := outbox.Import(t.Context(), outbox.ImportConfig{DB: o.pool, Topic: "none"}); err == nil || !strings.Contains(err.Error(), "no outbox of watermill-sql") {
+		t.Errorf("%v", err)
+	}
+}
