@@ -117,18 +117,24 @@ func joinContexts(base context.Context, messages []*wm.Message) (context.Context
 			stops = append(stops, context.AfterFunc(other, func() { cancel(context.Cause(other)) }))
 		}
 	}
-	until(base)
+	if values != base {
+		until(base)
+	}
 	for _, m := range messages {
 		if m != nil {
 			until(m.Context())
 		}
 	}
-	return valuesContext{ctx, base}, func(cause error) {
+	end := func(cause error) {
 		for _, stop := range stops {
 			stop()
 		}
 		cancel(cause)
 	}
+	if values == base {
+		return ctx, end
+	}
+	return valuesContext{ctx, base}, end
 }
 
 // valuesContext also has the values of another context.
