@@ -28,6 +28,7 @@ type measure struct {
 	name       string
 	title      string
 	once       bool // one round is enough
+	onceQuick  bool // with -quick
 	contenders []contender
 }
 
@@ -37,7 +38,7 @@ const quickHalf = 100 * time.Second
 
 // rounds is how many turns each contender has.
 func (m measure) rounds(c config, spent time.Duration) int {
-	if m.once || c.quick && c.rounds == 0 && spent > quickHalf {
+	if m.once || c.quick && c.rounds == 0 && (m.onceQuick || spent > quickHalf) {
 		return 1
 	}
 	return c.turns()
