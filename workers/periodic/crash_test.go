@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -85,4 +86,40 @@ func TestRunnerKilled(t *testing.T) {
 			ledgertest.Check(t, b.db)
 		})
 	}
+}
+
+// A runner that is frozen in the middle of a slot keeps it from nobody for long, and has done
+// nothing when it wakes. Not parallel: it freezes the first runner of this process.
+func TestRunnerFrozen(t *testing.T) {
+	b := setup(t)
+	b.apply(hourly("sales"))
+	b.due("sales", "1 hour")
+	frozen, thaw := make(chan struct{}), make(chan struct{})
+	var passed atomic.Bool
+	remove := fault.Set(periodic.FaultFired, func() {
+		if !passed.Swap(true) {
+			close(frozen)
+			<-thaw
+		}
+	})
+	defer remove()
+	zombie := make(chan error, 1)
+	r := b.runner()
+	go func() {
+		_, err := r.Pass(context.Background())
+		zombie <- err
+	}()
+	<-frozen
+	b.run(b.runner())
+	b.await("another runner to fire", func() bool { return len(b.fired("sales")) == 1 })
+	after := b.load("sales")
+	close(thaw)
+	if err := <-zombie; err == nil {
+		t.Error("the zombie's commit was taken")
+	}
+	if now := b.load("sales"); !now.NextAt.Equal(after.NextAt) || len(b.fired("sales")) != 1 {
+		t.Errorf("the zombie changed %+v into %+v", after, now)
+	}
+	b.pass(r, 0) // it works on
+	ledgertest.Check(t, b.db)
 }

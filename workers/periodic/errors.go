@@ -13,6 +13,9 @@ import (
 // ErrUnknownSchedule: no schedule has this name.
 var ErrUnknownSchedule = errors.New("unknown schedule")
 
+// errConnectionEnded says that a schedule is not at fault.
+var errConnectionEnded = errors.New("the connection has ended")
+
 // explain wraps a database error with the operation, and with the error that names the cure where
 // there is one: [ledger.ErrUnavailable], [ledger.ErrNotMigrated].
 func explain(op string, err error) error {

@@ -51,9 +51,16 @@ const (
 	// retryAfter is how long a schedule is left alone that could not be carried out.
 	retryAfter = 30 * time.Second
 
+	// inHand is how long a runner leaves a slot alone that is due and in the hands of another one.
+	inHand = 10 * time.Millisecond
+
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 5 * time.Second
 )
+
+// begin makes the server end the transaction of a runner that is frozen, which would keep the
+// schedule from all others.
+const begin = "begin isolation level read committed; set local idle_in_transaction_session_timeout to '5s'"
 
 // Runner fires the slots of all schedules when they are due. Any number may run.
 type Runner struct {
@@ -122,7 +129,7 @@ func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		case name == "":
 			return r.idle(ctx)
-		case ctx.Err() != nil || ledger.Retryable(err) || errors.Is(err, ledger.ErrNotMigrated):
+		case ctx.Err() != nil || ledger.Retryable(err) || errors.Is(err, ledger.ErrNotMigrated) || errors.Is(err, errConnectionEnded):
 			return 0, err
 		case err != nil: // it is the schedule's fault
 			r.broken[name] = time.Now().Add(retryAfter)
@@ -133,7 +140,7 @@ func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
 
 // fireOne fires what is due of one schedule, and returns its name, "" if none is due.
 func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
-	tx, err := r.config.DB.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := r.config.DB.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		return "", explain("begin", err)
 	}
@@ -151,12 +158,16 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 		return name, errors.Join(faults...)
 	}
 	p := planFor(s.Schedule, due, s.NextAt, now)
-	if err := carryOut(ctx, tx, s, p, ReasonMissed); err != nil {
-		return name, fmt.Errorf("schedule %s: %w", name, err)
+	err = carryOut(ctx, tx, s, p, ReasonMissed)
+	if err == nil {
+		fault.Point(FaultFired)
+		err = explain("commit", tx.Commit(ctx))
 	}
-	fault.Point(FaultFired)
-	if err := tx.Commit(ctx); err != nil {
-		return name, explain("schedule "+name+": commit", err)
+	if err != nil && tx.Conn().IsClosed() { // whatever was said last
+		err = fmt.Errorf("%w: %w", errConnectionEnded, err)
+	}
+	if err != nil {
+		return name, fmt.Errorf("schedule %s: %w", name, err)
 	}
 	if p.passed.count > 0 {
 		r.config.Logger.WarnContext(ctx, "a schedule has missed slots", "schedule", name,
@@ -188,6 +199,8 @@ func (r *Runner) idle(ctx context.Context) (time.Duration, error) {
 	if us == nil {
 		return maxIdle, nil
 	}
-	// Not sooner than a millisecond: the slot may be due and in the hands of another runner.
-	return min(maxIdle, max(time.Millisecond, time.Duration(*us)*time.Microsecond)), nil
+	if *us <= 0 {
+		return inHand, nil
+	}
+	return min(maxIdle, time.Duration(*us)*time.Microsecond), nil
 }
