@@ -1,6 +1,9 @@
 package workers
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Pass looks at everything once.
 func (r *Reconciler) Pass(ctx context.Context) error { return r.pass(ctx) }
@@ -19,4 +22,21 @@ var Statements = map[string]string{
 	"reconcile_mark.sql":   reconcileMarkSQL,
 	"reconcile_bounds.sql": reconcileBoundsSQL,
 	"reconcile_page.sql":   reconcilePageSQL,
+
+	"timers_fire.sql":        timersFireSQL,
+	"timers_lowest.sql":      timersLowestSQL,
+	"scheduler_mark.sql":     schedulerMarkSQL,
+	"scheduler_settings.sql": schedulerSettingsSQL,
 }
+
+// Pass looks once whether something is due, and fires a batch of it.
+func (s *Scheduler) Pass(ctx context.Context) error {
+	_, err := s.pass(ctx)
+	return err
+}
+
+// Safe is the moment below which the scheduler does not look.
+func (s *Scheduler) Safe() time.Time { return s.marks.safe }
+
+// LookAlways has every pass look from the safe mark on, whatever that costs, and set a mark.
+func (s *Scheduler) LookAlways() { s.lookAt, s.markAt = time.Time{}, time.Time{} }

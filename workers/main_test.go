@@ -86,6 +86,13 @@ func runChild(name string) error {
 	if err != nil {
 		return err
 	}
+	if name == "scheduler" {
+		s, err := workers.NewScheduler(workers.SchedulerConfig{DB: db})
+		if err != nil {
+			return err
+		}
+		return s.Run(ctx)
+	}
 	nc, err := stream.Connect(os.Getenv("NATS_URL"))
 	if err != nil {
 		return err
@@ -116,8 +123,10 @@ func (b *bundle) spawn(name string, points ...string) *child {
 	b.t.Helper()
 	cmd := exec.Command(try(os.Executable())(b.t))
 	cmd.Env = append(os.Environ(), childVariable+"="+name,
-		"DATABASE_URL="+b.db.Config().ConnString(), "NATS_URL="+b.server.URL(),
-		fault.Variable+"="+strings.Join(points, ","))
+		"DATABASE_URL="+b.db.Config().ConnString(), fault.Variable+"="+strings.Join(points, ","))
+	if b.server != nil {
+		cmd.Env = append(cmd.Env, "NATS_URL="+b.server.URL())
+	}
 	cmd.Stderr = &childLog{b.t}
 	out, stdout, err := os.Pipe()
 	if err != nil {

@@ -1,0 +1,334 @@
+package workers
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/timers_fire.sql
+	timersFireSQL string
+	//go:embed sql/timers_lowest.sql
+	timersLowestSQL string
+	//go:embed sql/scheduler_mark.sql
+	schedulerMarkSQL string
+	//go:embed sql/scheduler_settings.sql
+	schedulerSettingsSQL string
+)
+
+// The crash points of a scheduler, for internal/fault.
+const (
+	pointFiring = "scheduler.firing" // timers are about to be fired
+	pointFired  = "scheduler.fired"  // they are, and their events are committed
+)
+
+// SchedulerConfig says how a [Scheduler] works.
+type SchedulerConfig struct {
+	// DB is the primary. One of its connections is in use at a time. Required.
+	DB *pgxpool.Pool
+	// Logger hears of outages, and of tasks that somebody keeps locked. Nil: nobody.
+	Logger *slog.Logger
+	// Fired is told of each batch, for metrics. Nil: nobody.
+	Fired func(Firing)
+}
+
+// Validate reports every fault at once.
+func (c SchedulerConfig) Validate() error {
+	if c.DB == nil {
+		return errors.New("workers: DB is required")
+	}
+	return nil
+}
+
+// Firing is one batch of timers.
+type Firing struct {
+	Timers   int           // in hand; those whose task had moved on had nothing to do
+	Released int           // events appended
+	Expired  int           // events appended
+	Late     time.Duration // how long the first had been due, by the database's clock
+}
+
+// Scheduler appends what is due: released to tasks that were scheduled or wait for a retry,
+// expired to those whose deadline passes while they wait. Any number may run, in any number of
+// processes: they share the work, and nothing is done twice. The database's clock decides; that
+// of this machine is of no account.
+type Scheduler struct {
+	config            SchedulerConfig
+	released, expired string // types of events that these may follow, as array literals
+
+	marks marks
+	clock time.Time            // the database's, when it was last seen
+	limit int                  // timers of the next batch
+	held  map[string]time.Time // tasks that somebody has locked: when to try again, by the monotonic clock
+
+	// When to look, by the monotonic clock: from safe, from the beginning, and to set a mark.
+	lookAt, lookAllAt, markAt time.Time
+	worked                    bool // timers were removed since the last mark
+}
+
+const (
+	maxFiring = 1000
+	// maxIdleLook is how long a scheduler sleeps at most.
+	maxIdleLook = 50 * time.Millisecond
+	// lookShare is which part of the time may go to stepping over what is dead in the index.
+	lookShare = 10
+	// lookAllEvery is how often the whole index is looked at, if that is cheap: nothing should
+	// ever be found by it, but clocks are set, and people write into tables.
+	lookAllEvery = time.Minute
+	lookAllShare = 1000
+	markEvery    = time.Second
+	// heldFor is how long a task is left alone that somebody has locked.
+	heldFor = 5 * time.Second
+
+	minSchedulerBackoff = 50 * time.Millisecond
+	maxSchedulerBackoff = 5 * time.Second
+)
+
+// NewScheduler returns a scheduler. It does not use the database yet. It returns the error of
+// [SchedulerConfig.Validate].
+func NewScheduler(c SchedulerConfig) (*Scheduler, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Scheduler{
+		config: c, limit: maxFiring, held: make(map[string]time.Time),
+		released: typesBefore(ledger.EventReleased), expired: typesBefore(ledger.EventExpired),
+	}, nil
+}
+
+// typesBefore returns the types of the events that one of type t may follow, as array literal.
+func typesBefore(t ledger.EventType) string {
+	var types []string
+	table := ledger.Transitions()
+	i := slices.IndexFunc(table, func(row ledger.Transition) bool { return row.Type == t })
+	for _, row := range table {
+		if slices.Contains(table[i].From, row.To) {
+			types = append(types, string(row.Type))
+		}
+	}
+	return "{" + strings.Join(types, ",") + "}"
+}
+
+// Run fires timers until ctx is done, and then returns nil. It goes on through outages of the
+// database, and returns an error only where it must not go on: [ledger.ErrNotMigrated]. It may
+// be called once at a time.
+func (s *Scheduler) Run(ctx context.Context) error {
+	backoff := minSchedulerBackoff
+	for ctx.Err() == nil {
+		wait, err := s.pass(ctx)
+		switch {
+		case err == nil:
+			backoff = minSchedulerBackoff
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(notMigrated(err), ledger.ErrNotMigrated):
+			return notMigrated(err)
+		default:
+			wait = backoff*3/4 + rand.N(backoff/2)
+			backoff = min(2*backoff, maxSchedulerBackoff)
+			s.config.Logger.WarnContext(ctx, "scheduler interrupted; trying again", "error", err, "in", wait)
+		}
+		sleep(ctx, wait)
+	}
+	return nil
+}
+
+// pass looks whether something is due and fires a batch of it. It returns how long to wait.
+func (s *Scheduler) pass(ctx context.Context) (time.Duration, error) {
+	if s.worked && time.Now().After(s.markAt) {
+		if err := s.setMark(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if time.Now().After(s.lookAt) {
+		lowest, err := s.look(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if lowest.IsZero() || lowest.After(s.clock) {
+			return s.until(lowest), nil
+		}
+	}
+	fault.Point(pointFiring)
+	f, err := s.fire(ctx)
+	if isLockTimeout(err) {
+		return 0, s.stepAside(ctx)
+	}
+	if err != nil {
+		return 0, err
+	}
+	fault.Point(pointFired)
+	if f.Timers == 0 {
+		return maxIdleLook, nil
+	}
+	if s.config.Fired != nil {
+		s.config.Fired(f)
+	}
+	return 0, nil
+}
+
+// until is how long nothing is due; zero: nothing waits.
+func (s *Scheduler) until(lowest time.Time) time.Duration {
+	if lowest.IsZero() {
+		return maxIdleLook
+	}
+	return min(maxIdleLook, max(time.Millisecond, lowest.Sub(s.clock)))
+}
+
+// setMark remembers a moment and a transaction id.
+func (s *Scheduler) setMark(ctx context.Context) error {
+	var k mark
+	var xid string
+	if err := s.query(ctx, schedulerMarkSQL, nil, &k.at, &xid); err != nil {
+		return err
+	}
+	var err error
+	if k.xid, err = strconv.ParseUint(xid, 10, 64); err != nil {
+		return err
+	}
+	s.marks.remember(k)
+	s.markAt, s.worked = time.Now().Add(markEvery), false
+	return nil
+}
+
+// look returns when the first timer is due, the zero time if none waits. It looks from safe on,
+// now and then from the beginning.
+func (s *Scheduler) look(ctx context.Context) (time.Time, error) {
+	from, all := s.marks.safe, time.Now().After(s.lookAllAt)
+	if all {
+		from = time.Time{}
+	}
+	var lowest *time.Time
+	var clock time.Time
+	var xmin string
+	begun := time.Now()
+	if err := s.query(ctx, timersLowestSQL, []any{moment(from), "{}"}, &clock, &xmin, &lowest, new(*string), new(*string)); err != nil {
+		return time.Time{}, err
+	}
+	took := time.Since(begun)
+	s.lookAt = time.Now().Add(lookShare * took)
+	if all {
+		s.lookAllAt = time.Now().Add(max(lookAllEvery, lookAllShare*took))
+	}
+	if s.saw(clock) {
+		return clock, nil // whatever is due: the next look is at everything
+	}
+	running, err := strconv.ParseUint(xmin, 10, 64)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if lowest == nil {
+		lowest = new(time.Time)
+	}
+	if all && !lowest.IsZero() && lowest.Before(s.marks.safe) {
+		s.config.Logger.WarnContext(ctx, "a timer was found where none should be: was the clock set?", "due_at", *lowest)
+		s.marks.reset()
+	}
+	s.marks.looked(*lowest, running)
+	return *lowest, nil
+}
+
+// saw takes in the database's clock. It reports whether it was set back.
+func (s *Scheduler) saw(clock time.Time) (back bool) {
+	back = clock.Before(s.clock)
+	if back {
+		s.marks.reset()
+		s.lookAt, s.lookAllAt = time.Time{}, time.Time{}
+	}
+	s.clock = clock
+	return back
+}
+
+// fire fires a batch.
+func (s *Scheduler) fire(ctx context.Context) (Firing, error) {
+	var f Firing
+	var kept int
+	var clock time.Time
+	var first, last *time.Time
+	args := []any{moment(s.marks.next), int64(s.limit), s.released, s.expired, s.leaveOut()}
+	err := s.query(ctx, timersFireSQL, args, &clock, &f.Timers, &f.Released, &f.Expired, &kept, &first, &last)
+	if err != nil {
+		return f, err
+	}
+	full := f.Timers == s.limit
+	s.limit = min(2*s.limit, maxFiring)
+	s.worked = s.worked || f.Timers > 0
+	if s.saw(clock) {
+		return f, nil
+	}
+	switch {
+	case kept > 0:
+		s.marks.next = *first
+	case full:
+		s.marks.next = *last
+	default:
+		s.marks.next = clock // all that was due was taken, by somebody
+	}
+	if first != nil {
+		f.Late = clock.Sub(*first)
+	}
+	return f, nil
+}
+
+// stepAside makes the batches smaller, down to the one task that somebody has locked, which is
+// then left alone for a while.
+func (s *Scheduler) stepAside(ctx context.Context) error {
+	if s.limit > 1 {
+		s.limit = max(1, s.limit/10)
+		return nil
+	}
+	var kind, id *string
+	if err := s.query(ctx, timersLowestSQL, []any{moment(s.marks.next), s.leaveOut()}, new(time.Time), new(string), new(*time.Time), &kind, &id); err != nil {
+		return err
+	}
+	if kind != nil {
+		key := *kind + "/" + *id
+		s.held[key] = time.Now().Add(heldFor)
+		s.config.Logger.WarnContext(ctx, "somebody's open transaction holds a task that is due", "task", key, "again_in", heldFor)
+	}
+	return nil
+}
+
+// leaveOut returns the keys that are left alone, as array literal.
+func (s *Scheduler) leaveOut() string {
+	var keys []string
+	for key, until := range s.held {
+		if time.Now().After(until) {
+			delete(s.held, key)
+			continue
+		}
+		keys = append(keys, `"`+strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key)+`"`)
+	}
+	return "{" + strings.Join(keys, ",") + "}"
+}
+
+// query runs a statement that answers one row, in a transaction of its own with the scheduler's
+// settings, in one round trip.
+func (s *Scheduler) query(ctx context.Context, sql string, args []any, into ...any) error {
+	batch := &pgx.Batch{}
+	batch.Queue(schedulerSettingsSQL)
+	batch.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(into...) })
+	return s.config.DB.SendBatch(ctx, batch).Close()
+}
+
+func isLockTimeout(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "55P03"
+}

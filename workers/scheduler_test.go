@@ -1,0 +1,394 @@
+package workers_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// setupTimers is a bundle without a broker, which timers do not need.
+func setupTimers(t *testing.T) *bundle {
+	t.Helper()
+	return &bundle{t: t, db: ledgertest.Pool(t)}
+}
+
+// schedule runs a scheduler until the test ends.
+func (b *bundle) schedule(fired func(workers.Firing)) {
+	b.t.Helper()
+	s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.db, Fired: fired}))(b.t)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	b.t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			b.t.Error(err)
+		}
+	})
+}
+
+func (b *bundle) later(id string, o ledger.EnqueueOptions) ledger.Key {
+	b.t.Helper()
+	k := ledger.Key{Kind: "test.later", BizID: ledger.BizID(id)}
+	try(ledger.Enqueue(b.context(), b.db, k, nil, &o))(b.t)
+	return k
+}
+
+func (b *bundle) append(r ledger.AppendRequest) ledger.Event {
+	b.t.Helper()
+	return try(ledger.Append(b.context(), b.db, r))(b.t)
+}
+
+func (b *bundle) noTimers() {
+	b.t.Helper()
+	b.await("the timers to go", func() bool { return one[int](b, "select count(*)::integer from taskledger.timer") == 0 })
+}
+
+const soon = 30 * time.Millisecond
+
+// What is scheduled, snoozed, moved or waits for a retry is released, for that reason, when it
+// is due and not before; a task without a time is left alone.
+func TestSchedulerReleases(t *testing.T) {
+	t.Parallel()
+	b := setupTimers(t)
+	b.schedule(nil)
+	b.later("now", ledger.EnqueueOptions{})
+	b.later("far", ledger.EnqueueOptions{RunIn: time.Hour})
+	reasons := map[ledger.Key]string{b.later("scheduled", ledger.EnqueueOptions{RunIn: soon}): "due"}
+	for id, r := range map[string]ledger.AppendRequest{
+		`snoozed "\,{}`: {Type: ledger.EventSnoozed},
+		"moved/'🎟":      {Type: ledger.EventScheduled},
+		"failed":        {Type: ledger.EventFailed},
+	} {
+		r.Key, r.Expected, r.After = b.later(id, ledger.EnqueueOptions{}), 1, soon
+		b.append(r)
+		reasons[r.Key] = map[bool]string{true: "retry", false: "due"}[r.Type == ledger.EventFailed]
+	}
+	for k, reason := range reasons {
+		b.awaitState(k, ledger.StateAvailable)
+		history := try(ledger.History(b.context(), b.db, k))(t)
+		due, last := ledger.DueAt(history[len(history)-2]), history[len(history)-1]
+		var data struct {
+			Reason string    `json:"reason"`
+			DueAt  time.Time `json:"due_at"`
+		}
+		if err := json.Unmarshal(last.Data, &data); err != nil || data.Reason != reason || data.DueAt.Before(due) {
+			t.Errorf("%s: %s, %v, want reason %s", k, last.Data, err, reason)
+		}
+		if last.Type != ledger.EventReleased || last.Actor != "scheduler" || last.RecordedAt.Before(due) {
+			t.Errorf("%s was due at %s: %+v", k, due, last)
+		}
+	}
+	want := []string{"far"}
+	rows := try(b.db.Query(b.context(), "select biz_id from taskledger.timer"))(t)
+	if diff := cmp.Diff(want, try(pgx.CollectRows(rows, pgx.RowTo[string]))(t)); diff != "" {
+		t.Errorf("timers (-want +got):\n%s", diff)
+	}
+	ledgertest.Check(t, b.db)
+}
+
+// A timer whose task has moved on does nothing, and goes.
+func TestTimersOfTasksThatMovedOn(t *testing.T) {
+	t.Parallel()
+	b := setupTimers(t)
+	histories := map[ledger.Key][]ledger.EventType{}
+	for id, types := range map[string][]ledger.EventType{
+		"cancelled":            {ledger.EventCancelled},
+		"buried":               {ledger.EventBuried},
+		"released":             {ledger.EventReleased},
+		"released and at work": {ledger.EventReleased, ledger.EventStarted},
+		"done":                 {ledger.EventReleased, ledger.EventSucceeded},
+		"moved":                {ledger.EventScheduled}, // in an hour
+	} {
+		k := b.later(id, ledger.EnqueueOptions{RunIn: soon})
+		ledgertest.Append(t, b.db, k, types...)
+		histories[k] = b.types(k)
+	}
+	b.exec("insert into taskledger.timer values (clock_timestamp(), 'test.later', 'archived', 1, 'due'), (clock_timestamp(), 'test.later', 'archived', 1, 'finish_by')")
+	b.schedule(nil)
+	b.await("all but one timer to go", func() bool { return one[int](b, "select count(*)::integer from taskledger.timer") == 1 })
+	for k, want := range histories {
+		if diff := cmp.Diff(want, b.types(k)); diff != "" {
+			t.Errorf("%s (-before +after):\n%s", k, diff)
+		}
+	}
+}
+
+// start_by is about the first attempt, finish_by about the whole task.
+func TestDeadlines(t *testing.T) {
+	t.Parallel()
+	b := setupTimers(t)
+	passed := time.Now().Add(-time.Hour)
+	start, finish := ledger.EnqueueOptions{StartBy: passed}, ledger.EnqueueOptions{FinishBy: passed}
+	retried := []ledger.EventType{ledger.EventFailed}
+	both := ledger.EnqueueOptions{RunIn: time.Microsecond, StartBy: passed, FinishBy: passed}
+	for _, test := range []struct {
+		name    string
+		options ledger.EnqueueOptions
+		before  []ledger.EventType
+		want    ledger.State
+		reason  string // of the expiry
+	}{
+		{"start: available", start, nil, ledger.StateExpired, "start_by"},
+		{"start: scheduled", ledger.EnqueueOptions{RunIn: time.Hour, StartBy: passed}, nil, ledger.StateExpired, "start_by"},
+		{"start: moved", start, []ledger.EventType{ledger.EventScheduled}, ledger.StateExpired, "start_by"},
+		{"start: running", start, []ledger.EventType{ledger.EventStarted}, ledger.StateRunning, ""},
+		{"start: given back", start, []ledger.EventType{ledger.EventInterrupted}, ledger.StateAvailable, ""},
+		{"start: retrying", start, retried, ledger.StateRetrying, ""},
+		{"start: done", start, []ledger.EventType{ledger.EventSucceeded}, ledger.StateSucceeded, ""},
+		{"finish: available", finish, nil, ledger.StateExpired, "finish_by"},
+		{"finish: retrying", finish, retried, ledger.StateExpired, "finish_by"},
+		{"finish: given back", finish, []ledger.EventType{ledger.EventInterrupted}, ledger.StateExpired, "finish_by"},
+		{"finish: snoozed", finish, []ledger.EventType{ledger.EventSnoozed}, ledger.StateExpired, "finish_by"},
+		{"finish: dead", finish, []ledger.EventType{ledger.EventBuried}, ledger.StateDead, ""},
+		{"finish: done", finish, []ledger.EventType{ledger.EventSucceeded}, ledger.StateSucceeded, ""},
+		{"everything at once", both, nil, ledger.StateExpired, "finish_by"},
+	} {
+		k := b.later(test.name, test.options)
+		before := ledgertest.Append(t, b.db, k, test.before...)
+		t.Cleanup(func() {
+			after := try(ledger.Load(context.Background(), b.db, k))(t)
+			history := try(ledger.History(context.Background(), b.db, k))(t)
+			var data struct{ Reason string }
+			if last := history[len(history)-1]; after.State == ledger.StateExpired {
+				_ = json.Unmarshal(last.Data, &data)
+			}
+			if after.State != test.want || data.Reason != test.reason || after.Version > before.Version+1 {
+				t.Errorf("%s: %s for %q after %d events, want %s for %q", test.name, after.State, data.Reason, after.Version, test.want, test.reason)
+			}
+		})
+	}
+	b.schedule(nil)
+	b.await("what is due", func() bool {
+		return one[int](b, "select count(*)::integer from taskledger.timer where due_at <= clock_timestamp()") == 0
+	})
+}
+
+// A task that is at work at its deadline expires as soon as it waits again.
+func TestDeadlineOfATaskAtWork(t *testing.T) {
+	t.Parallel()
+	b := setupTimers(t)
+	k := b.later("1", ledger.EnqueueOptions{FinishBy: time.Now()})
+	done := b.later("2", ledger.EnqueueOptions{FinishBy: time.Now()})
+	ledgertest.Append(t, b.db, k, ledger.EventStarted)
+	ledgertest.Append(t, b.db, done, ledger.EventStarted)
+	b.schedule(nil)
+	b.await("both to be looked at", func() bool {
+		return one[int](b, "select count(*)::integer from taskledger.timer where due_at > clock_timestamp()") == 2
+	})
+	b.append(ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventFailed, After: time.Hour})
+	b.append(ledger.AppendRequest{Key: done, Expected: 2, Type: ledger.EventSucceeded})
+	b.awaitState(k, ledger.StateExpired)
+	b.await("the deadline of what is done to go", func() bool {
+		return one[int](b, "select count(*)::integer from taskledger.timer where biz_id = '2'") == 0
+	})
+	if n := len(b.types(done)); n != 3 {
+		t.Errorf("%v", b.types(done))
+	}
+}
+
+// Schedulers share the work; none of it is done twice.
+func TestSchedulersShare(t *testing.T) {
+	t.Parallel()
+	b := setupTimers(t)
+	const n = 10_000
+	var entries []ledger.Entry
+	for i := range n {
+		entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(fmt.Sprint(i))},
+			Options: &ledger.EnqueueOptions{RunIn: time.Microsecond}})
+	}
+	try(ledger.EnqueueMany(b.context(), b.db, entries))(t)
+	var released [3]atomic.Int64
+	for i := range released {
+		b.schedule(func(f workers.Firing) {
+			released[i].Add(int64(f.Released))
+			if f.Timers != f.Released || f.Late <= 0 {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+	b.noTimers()
+	b.await("the counts", func() bool { return released[0].Load()+released[1].Load()+released[2].Load() == n })
+	if got := one[int](b, "select count(*)::integer from taskledger.event where type = 'released' and version = 2"); got != n {
+		t.Errorf("%d of %d are released", got, n)
+	}
+	ledgertest.Check(t, b.db)
+}
+
+// A timer whose transaction commits long after it was due is found, although the scheduler has
+// gone on beyond it; and it does not look below the times of transactions that are open.
+// (The transaction's id is above the xmax of every snapshot: a mark made of xmax would be wrong.)
+func TestTimerThatCommitsLate(t *testing.T) {
+	t.Parallel()
+	b := setupTimers(t)
+	s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.db}))(t)
+	round := func(prefix string) {
+		t.Helper()
+		k := b.later(prefix, ledger.EnqueueOptions{RunIn: time.Microsecond})
+		for b.task(k).State != ledger.StateAvailable {
+			s.LookAlways()
+			if err := s.Pass(b.context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	n := 0
+	roundsUntil := func(ok func() bool) {
+		t.Helper()
+		b.await("the safe mark to move", func() bool { // not before the transactions of other tests have ended
+			n++
+			round(fmt.Sprint("round ", n))
+			return ok()
+		})
+	}
+	roundsUntil(func() bool { return !s.Safe().IsZero() })
+
+	tx := try(b.db.Begin(b.context()))(t)
+	late := ledger.Key{Kind: "test.later", BizID: "late"}
+	try(ledger.Enqueue(b.context(), tx, late, nil, &ledger.EnqueueOptions{RunIn: time.Microsecond}))(t)
+	due := try(ledger.Load(b.context(), tx, late))(t).DueAt
+	for i := range 50 {
+		round(fmt.Sprint("meanwhile ", i))
+		if s.Safe().After(due) {
+			t.Fatalf("the safe mark is %s, and a timer due at %s is not committed yet", s.Safe(), due)
+		}
+	}
+	if err := tx.Commit(b.context()); err != nil {
+		t.Fatal(err)
+	}
+	s.LookAlways()
+	if err := s.Pass(b.context()); err != nil {
+		t.Fatal(err)
+	}
+	if state := b.task(late).State; state != ledger.StateAvailable {
+		t.Errorf("the late task is %s", state)
+	}
+	roundsUntil(func() bool { return s.Safe().After(due) })
+	ledgertest.Check(t, b.db)
+}
+
+// What somebody's open transaction holds is stepped over; the others are on time.
+func TestSomebodyHoldsATask(t *testing.T) {
+	t.Parallel()
+	b := setupTimers(t)
+	held := b.later("held", ledger.EnqueueOptions{RunIn: time.Microsecond})
+	tx := try(b.db.Begin(b.context()))(t)
+	try(ledger.Append(b.context(), tx, ledger.AppendRequest{Key: held, Expected: 1, Type: ledger.EventCancelled}))(t)
+	var others []ledger.Key
+	for i := range 200 {
+		others = append(others, b.later(fmt.Sprint(i), ledger.EnqueueOptions{RunIn: time.Microsecond}))
+	}
+	b.schedule(nil)
+	for _, k := range others {
+		b.awaitState(k, ledger.StateAvailable)
+	}
+	if err := tx.Rollback(b.context()); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitState(held, ledger.StateAvailable)
+	b.noTimers()
+}
+
+// This machine's clock is of no account: here it says the year 2000.
+func TestSchedulerGoesByTheDatabasesClock(t *testing.T) {
+	url := ledgertest.URL(t)
+	synctest.Test(t, func(t *testing.T) {
+		if year := time.Now().Year(); year != 2000 {
+			t.Fatalf("the year is %d", year)
+		}
+		ctx := context.Background()
+		db := try(pgxpool.New(ctx, url))(t)
+		defer db.Close()
+		s := try(workers.NewScheduler(workers.SchedulerConfig{DB: db}))(t)
+		k := ledger.Key{Kind: "test.later", BizID: "1"}
+		try(ledger.Enqueue(ctx, db, k, nil, &ledger.EnqueueOptions{RunIn: 100 * time.Millisecond}))(t)
+		for try(ledger.Load(ctx, db, k))(t).State != ledger.StateAvailable {
+			s.LookAlways()
+			if err := s.Pass(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		history := try(ledger.History(ctx, db, k))(t)
+		if late := history[1].RecordedAt.Sub(ledger.DueAt(history[0])); late < 0 || late > time.Minute {
+			t.Errorf("released %s after it was due", late)
+		}
+	})
+}
+
+// A scheduler process that is killed before or after a batch, or whose connection is cut in the
+// middle of one, has done all of it or nothing.
+func TestSchedulerKilled(t *testing.T) {
+	t.Parallel()
+	const n = 5000
+	enqueue := func(b *bundle) {
+		var entries []ledger.Entry
+		for i := range n {
+			entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(fmt.Sprint(i))},
+				Options: &ledger.EnqueueOptions{RunIn: time.Microsecond}})
+		}
+		try(ledger.EnqueueMany(b.context(), b.db, entries))(t)
+	}
+	// done checks that each task has either its timer or its event, and returns how many events.
+	done := func(b *bundle) int {
+		t.Helper()
+		neitherOrBoth := one[int](b, `select count(*)::integer from taskledger.event f
+			where f.version = 1 and exists (select from taskledger.timer t where t.biz_id = f.biz_id)
+			                      = exists (select from taskledger.event r where r.biz_id = f.biz_id and r.version = 2)`)
+		if neitherOrBoth != 0 {
+			t.Errorf("%d tasks have a timer and an event, or neither", neitherOrBoth)
+		}
+		return one[int](b, "select count(*)::integer from taskledger.event where version = 2")
+	}
+	for point, want := range map[string]int{"scheduler.firing:3": 2000, "scheduler.fired:3": 3000} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			b := setupTimers(t)
+			enqueue(b)
+			b.spawn("scheduler", point).killed(t)
+			if got := done(b); got != want {
+				t.Errorf("%d events, want %d", got, want)
+			}
+			b.schedule(nil)
+			b.noTimers()
+			if got := done(b); got != n {
+				t.Errorf("%d events, want %d", got, n)
+			}
+			ledgertest.Check(t, b.db)
+		})
+	}
+	t.Run("connection cut", func(t *testing.T) {
+		t.Parallel()
+		b := setupTimers(t)
+		enqueue(b)
+		tx := try(b.db.Begin(b.context()))(t) // holds a task of the first batch, so that this one waits in its midst
+		defer func() { _ = tx.Rollback(b.context()) }()
+		first := one[string](b, "select biz_id from taskledger.timer order by due_at, biz_id limit 1")
+		try(ledger.Append(b.context(), tx, ledger.AppendRequest{
+			Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(first)}, Expected: 1, Type: ledger.EventCancelled}))(t)
+		s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.db}))(t)
+		ended := make(chan error)
+		go func() { ended <- s.Pass(b.context()) }()
+		b.await("the batch to wait, and to be cut off", func() bool {
+			return one[bool](b, `select coalesce(bool_or(pg_terminate_backend(pid)), false) from pg_stat_activity
+				where datname = current_database() and wait_event_type = 'Lock'`)
+		})
+		if err := <-ended; err == nil {
+			t.Error("the pass went through")
+		}
+		if got := done(b); got != 0 {
+			t.Errorf("%d events", got)
+		}
+	})
+}

@@ -1,0 +1,3 @@
+-- Settings for the rest of the transaction: the scheduler's statements go by index, and do not
+-- wait long for somebody's open transaction that holds one of the tasks. Locks nothing.
+select set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('lock_timeout', '50ms', true)
