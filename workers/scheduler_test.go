@@ -301,6 +301,24 @@ func TestSomebodyHoldsATask(t *testing.T) {
 	b.noTimers()
 }
 
+func TestReadTimers(t *testing.T) {
+	t.Parallel()
+	b := setupTimers(t)
+	read := func() workers.TimerStatus { return try(workers.ReadTimers(b.context(), b.db))(t) }
+	if s := read(); s != (workers.TimerStatus{}) {
+		t.Errorf("without timers: %+v", s)
+	}
+	at := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
+	b.later("1", ledger.EnqueueOptions{RunAt: at})
+	if s := read(); s != (workers.TimerStatus{NextAt: at}) {
+		t.Errorf("with one in an hour: %+v", s)
+	}
+	b.exec("insert into taskledger.timer select clock_timestamp() - interval '1 minute', 'test.later', i::text, 1, 'due' from generate_series(1, 10001) i")
+	if s := read(); s.Due != 10_000 || !s.DueCapped || s.Late() < time.Minute {
+		t.Errorf("with 10,001 due: %+v", s)
+	}
+}
+
 // This machine's clock is of no account: here it says the year 2000.
 func TestSchedulerGoesByTheDatabasesClock(t *testing.T) {
 	url := ledgertest.URL(t)

@@ -32,9 +32,10 @@ func (a *app) newServeCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the relay, the projector and what makes periodic tasks due",
+		Short: "Run the relay, the projector and what makes tasks due",
 		Long: `Run the relay, which publishes events to NATS JetStream, the projector, which keeps the
-tables of tasks and counts, what enqueues periodic tasks when they are due, and the reconciler,
+tables of tasks and counts, the scheduler, which releases delayed tasks and retries and lets tasks
+expire at their deadlines, what enqueues periodic tasks when they are due, and the reconciler,
 which releases tasks whose message has gone. Any number may run; of relay and projector one works,
 and the others stand by.
 
@@ -112,7 +113,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 			stop(failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir))
 		}
 	}()
-	a.runLoops(ctx, a.relayLoop(pool, f.stream), a.projectorLoop(pool), a.periodicLoop(pool), a.reconcilerLoop(pool))
+	a.runLoops(ctx, a.relayLoop(pool, f.stream), a.projectorLoop(pool), a.schedulerLoop(pool), a.periodicLoop(pool), a.reconcilerLoop(pool))
 	return context.Cause(ctx)
 }
 
@@ -188,6 +189,16 @@ func (a *app) reconcilerLoop(pool *pgxpool.Pool) loop {
 	}}
 }
 
+func (a *app) schedulerLoop(pool *pgxpool.Pool) loop {
+	return loop{"scheduler", func(ctx context.Context, log *slog.Logger) error {
+		s, err := workers.NewScheduler(workers.SchedulerConfig{DB: pool, Logger: log})
+		if err != nil {
+			return err
+		}
+		return s.Run(ctx)
+	}}
+}
+
 func (a *app) periodicLoop(pool *pgxpool.Pool) loop {
 	return loop{"periodic", func(ctx context.Context, log *slog.Logger) error {
 		r, err := periodic.New(periodic.Config{DB: pool, Logger: log})
@@ -203,7 +214,7 @@ func (s serving) render(w io.Writer) {
 	if s.DataDir != "" {
 		fields = append(fields, [2]string{"data", s.DataDir}, [2]string{"addresses", s.DataDir + "/server.json"})
 	}
-	fields = append(fields, [2]string{"running", "periodic tasks; relay and projector, or standing by for those of another serve; stop with Ctrl-C"})
+	fields = append(fields, [2]string{"running", "scheduler, periodic tasks; relay and projector, or standing by for those of another serve; stop with Ctrl-C"})
 	renderFields(w, fields...)
 }
 

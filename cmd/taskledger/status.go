@@ -15,6 +15,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers"
 )
 
 func (a *app) newStatusCommand() *cobra.Command {
@@ -32,10 +33,11 @@ the exit code is 0 also then.`,
 
 // status is the answer as JSON.
 type status struct {
-	Outbox     outbox.Status     `json:"outbox"`
-	Projection projection        `json:"projection"`
-	Tasks      []projector.Count `json:"tasks"`
-	Degraded   []string          `json:"degraded"` // what a person should see to
+	Outbox     outbox.Status       `json:"outbox"`
+	Projection projection          `json:"projection"`
+	Timers     workers.TimerStatus `json:"timers"`
+	Tasks      []projector.Count   `json:"tasks"`
+	Degraded   []string            `json:"degraded"` // what a person should see to
 }
 
 // projection is how far the projector is behind.
@@ -47,6 +49,9 @@ type projection struct {
 
 // projectionLate is how old an event may be before it counts as a reason to look.
 const projectionLate = 30 * time.Second
+
+// timersLate is how long a timer may be due before it counts as a reason to look.
+const timersLate = 30 * time.Second
 
 func (a *app) showStatus(ctx context.Context) error {
 	pool, err := a.openDatabase(ctx)
@@ -72,6 +77,9 @@ func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err
 	if s.Tasks, err = projector.Counts(ctx, pool); err != nil {
 		return s, err
 	}
+	if s.Timers, err = workers.ReadTimers(ctx, pool); err != nil {
+		return s, err
+	}
 	lag, err := projector.Behind(ctx, pool)
 	if err != nil {
 		return s, err
@@ -80,6 +88,9 @@ func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err
 	s.Degraded = append([]string{}, s.Outbox.Degraded...)
 	if unreachable != "" {
 		s.Degraded = append(s.Degraded, a.secrets.hide(unreachable))
+	}
+	if late := s.Timers.Late(); late > timersLate {
+		s.Degraded = append(s.Degraded, fmt.Sprintf("timers have been due for %s: is a scheduler running (taskledger serve)?", age(late)))
 	}
 	var origin *ledger.OriginError
 	switch err := ledger.CheckOrigin(ctx, pool, projector.Reader); {
@@ -132,6 +143,7 @@ func (s status) fields() [][2]string {
 	fields := [][2]string{
 		{"to publish", waiting(o.Waiting, o.WaitingCapped, o.OldestWaiting)},
 		{"to project", waiting(int64(s.Projection.Waiting), s.Projection.WaitingCapped, time.Duration(s.Projection.OldestWaitingMS)*time.Millisecond)},
+		{"timers", s.timers()},
 		{"parked", count(o.Parked)},
 	}
 	relay := "none"
@@ -155,6 +167,20 @@ func (s status) fields() [][2]string {
 			age(t.Age), who, plain(t.User), plain(t.Application), plain(t.Database))})
 	}
 	return fields
+}
+
+// timers says how the timers are doing.
+func (s status) timers() string {
+	switch t := s.Timers; {
+	case t.NextAt.IsZero():
+		return "none"
+	case t.Due == 0:
+		return "the next is due " + t.NextAt.Format(time.RFC3339)
+	case t.DueCapped:
+		return fmt.Sprintf("%s+ due, the first for %s", count(int64(t.Due)), age(t.Late()))
+	default:
+		return fmt.Sprintf("%s due, the first for %s", count(int64(t.Due)), age(t.Late()))
+	}
 }
 
 // waiting is a number of events with the age of the oldest.
