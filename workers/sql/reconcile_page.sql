@@ -7,9 +7,10 @@
 -- have been available.
 -- Answers the biz_id that was looked at last ('' if it was the last of the kind), with null or
 -- such a task: biz_id, version, and whether it is running.
+-- What the projection says of a task decides whether it is worth a look at its events.
 -- Locks nothing. Index: primary keys; the lateral limits keep the planner on them.
 with page as materialized (
-  select t.biz_id, t.state, t.updated_at
+  select t.biz_id, t.state, t.version, t.updated_at
     from taskledger.task t
    where t.kind = $1::text and t.biz_id > $2::text
    order by t.biz_id
@@ -34,7 +35,7 @@ select reached.biz_id, lost.biz_id, lost.version, lost.running
         where w.kind = $1::text and w.biz_id = p.biz_id and w.type in ('enqueued', 'released', 'interrupted')
         order by w.version desc
         limit 1) waking
-     where (p.state = 'running' or p.state = 'available' and p.updated_at <= greatest($5::text::timestamptz, $7::text::timestamptz))
+     where (p.state = 'running' or p.state = 'available' and p.updated_at <= case when p.version = 1 then $5::text::timestamptz else $7::text::timestamptz end)
        and (head.version = waking.version or head.running)
        and case when waking.type = 'enqueued'
                 then waking.recorded_at <= $5::text::timestamptz and pg_visible_in_snapshot(waking.xid, nullif($4::text, '')::pg_snapshot)
