@@ -130,6 +130,21 @@ func TestPublishAgain(t *testing.T) {
 	}
 }
 
+// Bytes, and the text that is their base64, are different payloads.
+func TestPublishTellsBytesFromTheirBase64(t *testing.T) {
+	t.Parallel()
+	p := publisher(t, ledgertest.Pool(t))
+	for id, payloads := range map[string][2][]byte{"m-1": {{0, 1, 2, 3}, []byte(`"AAECAw=="`)}, "m-2": {[]byte(`"AAECAw=="`), {0, 1, 2, 3}}} {
+		if err := p.Publish("mail.send", message.NewMessage(id, payloads[0])); err != nil {
+			t.Fatal(err)
+		}
+		var conflict *ledger.ConflictError
+		if err := p.Publish("mail.send", message.NewMessage(id, payloads[1])); !errors.As(err, &conflict) {
+			t.Errorf("%q after %q: %v, want a conflict", payloads[1], payloads[0], err)
+		}
+	}
+}
+
 func TestPublishKeepsTheOrderOfItsMessages(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)

@@ -6,12 +6,15 @@
 //	topic                         kind                          subject, ce-id
 //	metadata biz_id, else UUID    biz_id                        ce-id
 //	payload                       args: JSON as it stands,      body
-//	                              other bytes in base64
+//	                              other bytes in base64, and a
+//	                              text that looks like base64
 //	metadata; UUID if not biz_id  meta.watermill, one object    header watermill, the same
 //	metadata traceparent          meta.traceparent as well      header traceparent
 package envelope
 
 import (
+	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -76,7 +79,21 @@ func Entry(topic string, m *message.Message) (ledger.Entry, error) {
 	if len(args) == 0 {
 		args = nil
 	}
-	return ledger.Entry{Key: key, Args: args, Options: &ledger.EnqueueOptions{Meta: meta, Binary: args != nil && !ledger.IsJSON(args)}}, nil
+	return ledger.Entry{Key: key, Args: args, Options: &ledger.EnqueueOptions{Meta: meta, Binary: args != nil && !storedAsIs(args)}}, nil
+}
+
+// storedAsIs reports whether a payload is stored as the JSON that it is. A text that looks like the
+// base64 of other bytes is not: the two would be taken for the same args.
+func storedAsIs(payload []byte) bool {
+	if !ledger.IsJSON(payload) {
+		return false
+	}
+	inner, ok := bytes.CutPrefix(payload, []byte(`"`))
+	if !ok {
+		return true
+	}
+	_, err := base64.StdEncoding.Strict().DecodeString(string(bytes.TrimSuffix(inner, []byte(`"`))))
+	return err != nil
 }
 
 // Conflict is the error of a message whose task exists with another payload, a
