@@ -36,7 +36,7 @@ func (b *bundle) events(t *testing.T, group string) (message.Publisher, message.
 func (b *bundle) eventFeatures() tests.Features {
 	return tests.Features{
 		ConsumerGroups: true, GuaranteedOrder: true, Persistent: true, NewSubscriberReceivesOldMessages: true,
-		RestartServiceCommand: b.restartCommand(),
+		RestartServiceCommand: b.suiteRestarts(),
 	}
 }
 

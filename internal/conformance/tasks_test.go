@@ -40,7 +40,7 @@ func (b *bundle) taskSubscriber(c workers.KindConfig) *workers.Subscriber {
 // taskFeatures: tasks are persistent; who shares their kind shares the work, so there are no
 // groups and no old messages for new subscribers, and no order between tasks.
 func (b *bundle) taskFeatures() tests.Features {
-	return tests.Features{Persistent: true, RestartServiceCommand: b.restartCommand()}
+	return tests.Features{Persistent: true, RestartServiceCommand: b.suiteRestarts()}
 }
 
 func TestWatermillTasks(t *testing.T) {
