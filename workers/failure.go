@@ -82,7 +82,7 @@ func (k *kind) bury(ctx context.Context, a *attempt, data buriedData) {
 	}
 	err := a.appendAll(ctx, requests...)
 	if err == nil {
-		k.logger.ErrorContext(ctx, "task buried", "biz_id", string(a.job.BizID), "reason", data.Reason, "error", data.message())
+		k.logger.WarnContext(ctx, "task buried", "biz_id", string(a.job.BizID), "reason", data.Reason, "error", data.message())
 	}
 	k.recorded(a, OutcomeBuried, err)
 }

@@ -28,7 +28,8 @@ func (a *app) newDemoCommand() *cobra.Command {
 		Short: "Play a shop with servers of its own, make trouble, and prove that each coupon was sent once",
 		Long: `Play a shop with servers of its own, in a temporary directory: whatever DATABASE_URL says is not
 touched. Orders are placed by concurrent transactions, some of them rolled back; each enqueues
-a task that sends a coupon. Meanwhile workers and the relay are killed with SIGKILL, a worker
+a task that sends a coupon. Two of a hundred are refused twice and sent at the third attempt; one
+is refused for ever, and ends dead. Meanwhile workers and the relay are killed with SIGKILL, a worker
 is frozen into a zombie, messages are published and delivered twice, and JetStream loses its
 store. At the end SQL proves that every committed order has exactly one coupon, and folding
 all events that the projection is right.
@@ -80,7 +81,7 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 		c.Stay = func(ctx context.Context, r demo.Report) {
 			if show(r) == nil {
 				fmt.Fprintf(a.stderr, "\nEverything stays up: servers, relay, projector, and workers for coupon.send. In another terminal:\n"+
-					"  taskledger status --data-dir %[1]s\n  taskledger enqueue coupon.send B000001 --args '{\"customer\":\"you\",\"cents\":500}' --data-dir %[1]s\n  taskledger task list --limit 5 --data-dir %[1]s\n"+
+					"  taskledger status --data-dir %[1]s\n  taskledger enqueue coupon.send B000001 --args '{\"customer\":\"you\",\"cents\":500}' --data-dir %[1]s\n  taskledger task list --limit 5 --data-dir %[1]s\n  taskledger task dead --data-dir %[1]s\n"+
 					"  taskledger task history coupon.send A000000 --data-dir %[1]s\nCtrl-C ends them.\n", a.config.dataDir)
 			}
 			<-ctx.Done()
@@ -136,6 +137,9 @@ func renderDemo(w io.Writer, r demo.Report) {
 		fmt.Fprintln(w)
 	}
 	verdict := "every committed order has exactly one coupon, and the projection is what its events say"
+	if r.Dead > 0 {
+		verdict = "every committed order has exactly one coupon, but for the one that is refused for ever; and the projection is what its events say"
+	}
 	if !r.OK {
 		verdict = "NOT: " + strings.Join(r.Failures, "; ")
 	}
@@ -144,6 +148,8 @@ func renderDemo(w io.Writer, r demo.Report) {
 		[2]string{"tasks", count(r.Tasks)},
 		[2]string{"succeeded", count(r.Succeeded)},
 		[2]string{"coupons", count(r.Coupons)},
+		[2]string{"succeeded at the third attempt", count(r.Retried)},
+		[2]string{"dead after three", count(r.Dead)},
 		[2]string{"lost", count(r.Lost)},
 		[2]string{"doubled", count(r.Doubled)},
 		[2]string{"from rolled-back orders", fmt.Sprintf("%s of %s", count(r.Ghosts), count(r.OrdersRolledBack))},

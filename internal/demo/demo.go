@@ -18,6 +18,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers"
 )
 
 const (
@@ -167,6 +168,11 @@ func (d *demo) play(ctx context.Context, begin time.Time) (r Report, err error) 
 		return r, err
 	}
 	defer func() { cancel(nil); <-projected }()
+	scheduled, err := d.startScheduler(ctx, cancel)
+	if err != nil {
+		return r, err
+	}
+	defer func() { cancel(nil); <-scheduled }()
 
 	stopView := d.show(ctx)
 	defer stopView()
@@ -234,14 +240,28 @@ func (d *demo) startProjector(ctx context.Context, fail context.CancelCauseFunc)
 	if err != nil {
 		return nil, err
 	}
+	return start(ctx, p.Run, fail), nil
+}
+
+// startScheduler runs the scheduler, which releases what failed, in the same way.
+func (d *demo) startScheduler(ctx context.Context, fail context.CancelCauseFunc) (<-chan struct{}, error) {
+	s, err := workers.NewScheduler(workers.SchedulerConfig{DB: d.db, Logger: d.log})
+	if err != nil {
+		return nil, err
+	}
+	return start(ctx, s.Run, fail), nil
+}
+
+// start runs something until ctx is done; the channel closes when it has ended.
+func start(ctx context.Context, run func(context.Context) error, fail context.CancelCauseFunc) <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := p.Run(ctx); err != nil {
+		if err := run(ctx); err != nil {
 			fail(err)
 		}
 	}()
-	return ended, nil
+	return ended
 }
 
 func (d *demo) awaitProjection(ctx context.Context) error {

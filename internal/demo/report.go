@@ -24,7 +24,9 @@ type Report struct {
 	Tasks            int64    `json:"tasks"`
 	Succeeded        int64    `json:"succeeded"`
 	Coupons          int64    `json:"coupons"`
-	Lost             int64    `json:"lost"`    // orders without a coupon
+	Retried          int64    `json:"retried"` // tasks that failed twice and succeeded at the third attempt
+	Dead             int64    `json:"dead"`    // tasks that failed three times, as they were to
+	Lost             int64    `json:"lost"`    // orders with neither a coupon nor a dead task
 	Doubled          int64    `json:"doubled"` // orders with more than one
 	Ghosts           int64    `json:"ghosts"`  // coupons and tasks without a committed order
 	Redelivered      int64    `json:"redelivered"`
@@ -35,7 +37,7 @@ type Report struct {
 	StreamWipes      int64    `json:"stream_wipes"`
 	StreamLosses     int64    `json:"stream_losses"` // how often the relay found the stream to have lost messages
 	Events           int64    `json:"events"`
-	P50              float64  `json:"p50_ms"` // enqueue to done, over all tasks
+	P50              float64  `json:"p50_ms"` // enqueue to done, over all tasks that did not fail
 	P99              float64  `json:"p99_ms"`
 	P50Calm          float64  `json:"p50_calm_ms"` // of tasks outside of any trouble
 	P99Calm          float64  `json:"p99_calm_ms"`
@@ -55,7 +57,8 @@ func (d *demo) prove(ctx context.Context) (Report, error) {
 		Kills: d.children.kills.Load(), StreamWipes: d.wipes.Load(),
 		Troubles: append([]string{}, d.calendar.log...), Failures: []string{},
 	}
-	err := d.db.QueryRow(ctx, proofSQL).Scan(&r.OrdersCommitted, &r.Tasks, &r.Succeeded, &r.Coupons, &r.Lost, &r.Doubled, &r.Ghosts, &r.Events)
+	err := d.db.QueryRow(ctx, proofSQL, flakyRefusals, retryPolicy.Limit()).Scan(&r.OrdersCommitted, &r.Tasks, &r.Succeeded, &r.Coupons,
+		&r.Lost, &r.Doubled, &r.Ghosts, &r.Events, &r.Retried, &r.Dead)
 	if err != nil {
 		return r, fmt.Errorf("proof: %w", err)
 	}
@@ -71,7 +74,7 @@ func (d *demo) prove(ctx context.Context) (Report, error) {
 		return r, fmt.Errorf("verify the projection: %w", err)
 	}
 	r.ProjectionEqual = verified.Equal() && verified.Events == r.Events
-	r.judge(int64(d.shop.orders), d.config.Chaos)
+	r.judge(d.shop, d.config.Chaos)
 	return r, nil
 }
 
@@ -79,7 +82,8 @@ func (d *demo) prove(ctx context.Context) (Report, error) {
 func tenths(f float64) float64 { return math.Round(f*10) / 10 }
 
 // judge fills Failures and OK.
-func (r *Report) judge(orders int64, chaos bool) {
+func (r *Report) judge(s *shop, chaos bool) {
+	orders, flaky, poison := int64(s.orders), s.refused(flakyRefusals), s.refused(poisonRefusals)
 	must := func(holds bool, what string, args ...any) {
 		if !holds {
 			r.Failures = append(r.Failures, fmt.Sprintf(what, args...))
@@ -87,9 +91,11 @@ func (r *Report) judge(orders int64, chaos bool) {
 	}
 	must(r.OrdersCommitted == orders, "%d orders were committed, not %d", r.OrdersCommitted, orders)
 	must(r.Tasks == r.OrdersCommitted, "%d tasks for %d orders", r.Tasks, r.OrdersCommitted)
-	must(r.Succeeded == r.Tasks, "%d of %d tasks succeeded", r.Succeeded, r.Tasks)
-	must(r.Coupons == r.OrdersCommitted, "%d coupons for %d orders", r.Coupons, r.OrdersCommitted)
-	must(r.Lost == 0, "%d orders have no coupon", r.Lost)
+	must(r.Dead == poison, "%d tasks are dead, not %d", r.Dead, poison)
+	must(r.Retried == flaky, "%d tasks succeeded at the third attempt, not %d", r.Retried, flaky)
+	must(r.Succeeded == r.Tasks-poison, "%d of %d tasks succeeded, and not all but %d", r.Succeeded, r.Tasks, poison)
+	must(r.Coupons == r.OrdersCommitted-poison, "%d coupons for %d orders of which %d is refused", r.Coupons, r.OrdersCommitted, poison)
+	must(r.Lost == 0, "%d orders have neither a coupon nor a dead task", r.Lost)
 	must(r.Doubled == 0, "%d orders have more than one coupon", r.Doubled)
 	must(r.Ghosts == 0, "%d coupons or tasks have no committed order", r.Ghosts)
 	must(r.ProjectionEqual, "the projection is not what its events say")

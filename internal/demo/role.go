@@ -82,15 +82,34 @@ func runWorker(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, name string
 	if err != nil {
 		return err
 	}
-	send := func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ couponArgs) error {
+	send := func(ctx context.Context, tx pgx.Tx, job *workers.Job, args couponArgs) error {
+		if err := askPartner(ctx, tx, job.Key, args); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx, couponSQL, string(job.BizID), name, int64(job.Attempt))
 		freezer.pass()
 		return err
 	}
-	if err := workers.Register(pool, couponKind, send, nil); err != nil {
+	if err := workers.Register(pool, couponKind, send, &workers.KindConfig{Retry: retryPolicy}); err != nil {
 		return err
 	}
 	return pool.Run(ctx)
+}
+
+// retryPolicy lets a coupon be tried three times within half a second.
+var retryPolicy = ledger.RetryPolicy{Ladder: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond}}
+
+// askPartner asks for a coupon, which is refused as often as its args say. The ledger counts:
+// whatever else goes wrong with an attempt does not.
+func askPartner(ctx context.Context, tx pgx.Tx, k ledger.Key, args couponArgs) error {
+	if args.Refusals == 0 {
+		return nil
+	}
+	task, err := ledger.Load(ctx, tx, k)
+	if err != nil || task.Failures >= args.Refusals {
+		return err
+	}
+	return fmt.Errorf("the partner refuses %s", k.BizID)
 }
 
 // freezer stops the process in mid-handler, as a machine that is suspended does; the parent

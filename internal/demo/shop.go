@@ -29,6 +29,35 @@ var (
 type couponArgs struct {
 	Customer string `json:"customer"`
 	Cents    int    `json:"cents"`
+	// Refusals is how often the partner who makes the coupon refuses.
+	Refusals int `json:"refusals,omitempty"`
+}
+
+const (
+	flakyRefusals  = 2    // the third attempt succeeds
+	poisonRefusals = 1000 // none does
+)
+
+// refusals says how often an order's coupon is refused: two of a hundred twice, one of all for
+// ever.
+func (s *shop) refusals(number int) int {
+	switch {
+	case number == s.orders/2 && s.orders >= 10:
+		return poisonRefusals
+	case number%50 == 7:
+		return flakyRefusals
+	}
+	return 0
+}
+
+// refused counts the orders whose coupon is refused so often.
+func (s *shop) refused(refusals int) (n int64) {
+	for number := range s.orders {
+		if s.refusals(number) == refusals {
+			n++
+		}
+	}
+	return n
 }
 
 // couponKind is the shop's one kind of task; its biz_id is the order number.
@@ -86,22 +115,23 @@ var errChangedMind = errors.New("the customer changed their mind")
 // now and then, and enqueues the task a second time now and then.
 func (s *shop) placeOrder(ctx context.Context, customer, number int) error {
 	name := fmt.Sprintf("customer-%d", customer)
+	args := couponArgs{Customer: name, Cents: 500, Refusals: s.refusals(number)}
 	if rand.IntN(10) == 0 {
-		err := s.transact(ctx, fmt.Sprintf("R%06d", number), name, errChangedMind)
+		err := s.transact(ctx, fmt.Sprintf("R%06d", number), args, errChangedMind)
 		if !errors.Is(err, errChangedMind) {
 			return err
 		}
 		s.rolledBack.Add(1)
 	}
 	order := fmt.Sprintf("A%06d", number)
-	if err := s.transact(ctx, order, name, nil); err != nil {
+	if err := s.transact(ctx, order, args, nil); err != nil {
 		return err
 	}
 	s.placed.Add(1)
 	if rand.IntN(20) > 0 {
 		return nil
 	}
-	again, err := couponKind.Enqueue(ctx, s.db, ledger.BizID(order), couponArgs{Customer: name, Cents: 500}, nil)
+	again, err := couponKind.Enqueue(ctx, s.db, ledger.BizID(order), args, nil)
 	if err != nil {
 		return fmt.Errorf("enqueue %s again: %w", order, err)
 	}
@@ -114,12 +144,12 @@ func (s *shop) placeOrder(ctx context.Context, customer, number int) error {
 
 // transact places an order and enqueues its coupon in one transaction, which it rolls back if
 // it is given a reason.
-func (s *shop) transact(ctx context.Context, order, customer string, rollBack error) error {
+func (s *shop) transact(ctx context.Context, order string, args couponArgs, rollBack error) error {
 	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, orderSQL, order, customer); err != nil {
+		if _, err := tx.Exec(ctx, orderSQL, order, args.Customer); err != nil {
 			return fmt.Errorf("place order %s: %w", order, err)
 		}
-		if _, err := couponKind.Enqueue(ctx, tx, ledger.BizID(order), couponArgs{Customer: customer, Cents: 500}, nil); err != nil {
+		if _, err := couponKind.Enqueue(ctx, tx, ledger.BizID(order), args, nil); err != nil {
 			return err
 		}
 		return rollBack

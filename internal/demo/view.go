@@ -44,7 +44,7 @@ func (d *demo) figures(ctx context.Context) (f figures) {
 
 // showTerminal draws a progress bar with a table above it.
 func (d *demo) showTerminal(ctx context.Context) {
-	bar := &progress.Tracker{Message: "coupons", Total: int64(d.shop.orders)}
+	bar := &progress.Tracker{Message: "coupons", Total: int64(d.shop.orders) - d.shop.refused(poisonRefusals)}
 	w := progress.NewWriter()
 	w.SetOutputWriter(d.config.View)
 	w.SetUpdateFrequency(redrawEvery)
