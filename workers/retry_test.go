@@ -1,0 +1,75 @@
+package workers_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// A task fails, is snoozed and fails again, comes back by the scheduler each time when it is due
+// and not before, and dies of the last failure that its ladder allows.
+func TestRetriesComeBackWhenDue(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	b.schedule(nil)
+	var calls atomic.Int32
+	b.work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
+		switch calls.Add(1) {
+		case 2:
+			return workers.SnoozeFor(200 * time.Millisecond)
+		case 3:
+			return workers.RetryIn(300*time.Millisecond, errBoom)
+		}
+		return errBoom
+	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Ladder: []time.Duration{100 * time.Millisecond, time.Hour}, Jitter: -1}}))
+	k := b.enqueue("o-1")
+	b.awaitState(k, ledger.StateDead)
+	want := []ledger.EventType{
+		ledger.EventEnqueued, ledger.EventFailed, ledger.EventReleased, ledger.EventSnoozed, ledger.EventReleased,
+		ledger.EventFailed, ledger.EventReleased, ledger.EventFailed, ledger.EventBuried,
+	}
+	if diff := cmp.Diff(want, b.types(k)); diff != "" {
+		t.Fatalf("events (-want +got):\n%s", diff)
+	}
+	history := b.history(k)
+	for i, reason := range map[int]string{2: "retry", 4: "due", 6: "retry"} {
+		due := ledger.DueAt(history[i-1])
+		if due.IsZero() || history[i].RecordedAt.Before(due) || b.data(history[i]).Reason != reason {
+			t.Errorf("due at %s, released at %s: %s", due, history[i].RecordedAt, history[i].Data)
+		}
+	}
+}
+
+// What an operator does to a task that waits is not undone by its timer.
+func TestTimersOfOperatedTasks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	o := b.operator(nil)
+	snooze := func(id string) ledger.Key {
+		k := b.in(ledger.StateAvailable, id)
+		try(ledger.Append(b.context(), b.db, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSnoozed, After: 50 * time.Millisecond}))(t)
+		return k
+	}
+	cancelled, buried, put, forward := snooze("cancelled"), snooze("buried"), snooze("put off"), b.in(ledger.StateScheduled, "forward")
+	try(o.Cancel(b.context(), cancelled, by))(t)
+	try(o.Bury(b.context(), buried, by))(t)
+	try(o.Reschedule(b.context(), put, workers.When{In: time.Hour}, by))(t)
+	try(o.Reschedule(b.context(), forward, workers.When{At: time.Now().Add(-time.Hour)}, by))(t)
+	b.schedule(nil)
+	b.awaitState(forward, ledger.StateAvailable)
+	b.await("the old timers to go", func() bool { return one[int](b, "select count(*)::integer from taskledger.timer") == 1 })
+	for k, want := range map[ledger.Key]ledger.State{
+		cancelled: ledger.StateCancelled, buried: ledger.StateDead, put: ledger.StateScheduled,
+	} {
+		if task := b.task(k); task.State != want || task.Version != 3 {
+			t.Errorf("%s is %s: %v", k, task.State, b.types(k))
+		}
+	}
+}
