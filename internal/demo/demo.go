@@ -19,6 +19,7 @@ import (
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/periodic"
 )
 
 const (
@@ -174,6 +175,12 @@ func (d *demo) play(ctx context.Context, begin time.Time) (r Report, err error) 
 	}
 	defer func() { cancel(nil); <-scheduled }()
 
+	counting, err := d.openTill(ctx, cancel)
+	if err != nil {
+		return r, err
+	}
+	defer func() { cancel(nil); <-counting }()
+
 	stopView := d.show(ctx)
 	defer stopView()
 	troubled := make(chan error, 1)
@@ -193,6 +200,9 @@ func (d *demo) play(ctx context.Context, begin time.Time) (r Report, err error) 
 		return r, err
 	}
 	if err := d.settle(ctx); err != nil {
+		return r, err
+	}
+	if err := d.closeTill(ctx); err != nil {
 		return r, err
 	}
 	if err := d.awaitProjection(ctx); err != nil {
@@ -217,6 +227,9 @@ func (d *demo) stay(ctx context.Context, r Report) error {
 			return err
 		}
 		defer ended()
+	}
+	if err := periodic.Resume(ctx, d.db, tillSchedule.Name, ""); err != nil {
+		return err
 	}
 	d.config.Stay(ctx, r)
 	return nil

@@ -8,4 +8,7 @@
 //
 // Two of a hundred coupons are refused twice and sent at the third attempt; one is refused for
 // ever, so that its task ends dead.
+//
+// A periodic task counts the till every second. Whatever is killed, no second is left out and
+// none is counted twice.
 package demo

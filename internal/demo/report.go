@@ -24,11 +24,13 @@ type Report struct {
 	Tasks            int64    `json:"tasks"`
 	Succeeded        int64    `json:"succeeded"`
 	Coupons          int64    `json:"coupons"`
-	Retried          int64    `json:"retried"` // tasks that failed twice and succeeded at the third attempt
-	Dead             int64    `json:"dead"`    // tasks that failed three times, as they were to
-	Lost             int64    `json:"lost"`    // orders with neither a coupon nor a dead task
-	Doubled          int64    `json:"doubled"` // orders with more than one
-	Ghosts           int64    `json:"ghosts"`  // coupons and tasks without a committed order
+	Retried          int64    `json:"retried"`     // tasks that failed twice and succeeded at the third attempt
+	Dead             int64    `json:"dead"`        // tasks that failed three times, as they were to
+	Lost             int64    `json:"lost"`        // orders with neither a coupon nor a dead task
+	Doubled          int64    `json:"doubled"`     // orders with more than one
+	Ghosts           int64    `json:"ghosts"`      // coupons and tasks without a committed order
+	Slots            int64    `json:"slots"`       // of the periodic task, one a second
+	TillCounts       int64    `json:"till_counts"` // its effects
 	Redelivered      int64    `json:"redelivered"`
 	Adopted          int64    `json:"adopted"`
 	TakenOver        int64    `json:"taken_over"`
@@ -74,6 +76,9 @@ func (d *demo) prove(ctx context.Context) (Report, error) {
 		return r, fmt.Errorf("verify the projection: %w", err)
 	}
 	r.ProjectionEqual = verified.Equal() && verified.Events == r.Events
+	if err := d.proveTill(ctx, &r); err != nil {
+		return r, err
+	}
 	r.judge(d.shop, d.config.Chaos)
 	return r, nil
 }

@@ -93,6 +93,9 @@ func runWorker(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, name string
 	if err := workers.Register(pool, couponKind, send, &workers.KindConfig{Retry: retryPolicy}); err != nil {
 		return err
 	}
+	if err := workers.Register(pool, tillKind, countTill, nil); err != nil {
+		return err
+	}
 	return pool.Run(ctx)
 }
 

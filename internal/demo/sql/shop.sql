@@ -10,4 +10,7 @@ create table shop.coupon (
   order_no text not null,
   worker   text not null,
   attempt  integer not null,
-  sent_at  timestamptz not null default clock_timestamp())
+  sent_at  timestamptz not null default clock_timestamp());
+create table shop.till (
+  slot    text not null,
+  coupons bigint not null)
