@@ -29,6 +29,9 @@ type attempt struct {
 	claimed bool           // its start is on record
 	decided time.Time      // when its head was read
 
+	running  bool      // the task's last event is that of a running one
+	finishBy time.Time // by this machine's clock, made of the time that was left by the database's; zero: no deadline
+
 	begun  time.Time
 	ctx    context.Context // of the handler
 	cancel context.CancelCauseFunc
@@ -44,15 +47,23 @@ type attempt struct {
 	unwatch  func() bool
 }
 
-func (k *kind) newAttempt(h *held, v verdict, version ledger.Version, n ledger.Attempt, now time.Time) *attempt {
-	return &attempt{
-		kind: k, held: h, verdict: v, version: version, claimed: v == resume, decided: now,
+func (k *kind) newAttempt(h *held, v verdict, last head, n ledger.Attempt, now time.Time) *attempt {
+	a := &attempt{
+		kind: k, held: h, verdict: v, version: last.version, claimed: v == resume, decided: now,
+		running: last.eventType.State() == ledger.StateRunning,
 		job: Job{
 			Key: h.msg.Key, Attempt: n, Version: h.msg.Version, AvailableAt: h.msg.RecordedAt,
 			Traceparent: h.msg.Traceparent, envelope: h.msg.Envelope, base: k.pool.config.Logger,
 		},
 	}
+	if !h.msg.FinishBy.IsZero() {
+		a.finishBy = now.Add(h.msg.FinishBy.Sub(last.clock))
+	}
+	return a
 }
+
+// expired reports whether the deadline of the whole task has passed.
+func (a *attempt) expired() bool { return !a.finishBy.IsZero() && !time.Now().Before(a.finishBy) }
 
 // request is the append of an event that follows what the attempt knows.
 func (a *attempt) request(t ledger.EventType, data json.RawMessage) ledger.AppendRequest {
@@ -101,6 +112,8 @@ func (k *kind) attempt(a *attempt) {
 		defer k.pool.quarantine.leave(a)
 	}
 	switch {
+	case a.expired():
+		k.expire(a)
 	case !k.claim(a):
 	case k.exactlyOnce:
 		k.exactly(a)
@@ -116,6 +129,11 @@ func (a *attempt) begin() {
 	a.ctx, a.cancel = parent, cancel
 	if d := a.kind.config.Timeout; d > 0 {
 		ctx, stop := context.WithDeadlineCause(parent, a.begun.Add(d), ErrTimeout)
+		a.ctx, a.cancel = ctx, func(cause error) { cancel(cause); stop() }
+	}
+	if !a.finishBy.IsZero() {
+		ctx, stop := context.WithDeadlineCause(a.ctx, a.finishBy, ErrExpired)
+		cancel := a.cancel
 		a.ctx, a.cancel = ctx, func(cause error) { cancel(cause); stop() }
 	}
 	a.timer = time.AfterFunc(a.kind.config.StartedAfter, a.outlived)

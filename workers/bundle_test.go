@@ -209,7 +209,9 @@ func (b *bundle) send(ctx context.Context, e ledger.Event) error {
 	if err != nil {
 		return err
 	}
-	_, err = b.js.PublishMsg(ctx, stream.Encode(e, payload, source, int(b.generation.Load())))
+	msg := stream.Encode(e, payload, source, int(b.generation.Load()))
+	stream.Enclose(msg, first.Meta)
+	_, err = b.js.PublishMsg(ctx, msg)
 	return err
 }
 

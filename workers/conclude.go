@@ -46,6 +46,8 @@ func (k *kind) conclude(a *attempt, cause, err error) {
 		k.fail(ctx, a, err, "its handler says that trying again is useless")
 	case errors.Is(cause, ErrStopping):
 		k.interrupt(ctx, a)
+	case errors.Is(cause, ErrExpired):
+		k.failedTooLate(ctx, a, err)
 	case errors.Is(cause, ErrTimeout):
 		k.fail(ctx, a, fmt.Errorf("timed out after %s: %w", k.config.Timeout, err), "")
 	case repeatable(err):

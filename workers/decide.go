@@ -15,6 +15,7 @@ type head struct {
 	attempt    ledger.Attempt
 	actor      string
 	recordedAt time.Time     // of the message's own event; zero: the ledger has no such event
+	clock      time.Time     // the database's, when the head was read
 	alive      time.Duration // how much longer the actor's lease lasts; 0: it is over, or there is none
 }
 

@@ -29,6 +29,7 @@ func (k *kind) dispatch(stopping, quit context.Context) {
 func (k *kind) decideBatch(batch []*held) {
 	ctx, cancel := k.pool.operation()
 	defer cancel()
+	now := time.Now()
 	heads, err := k.heads(ctx, batch)
 	if err != nil {
 		k.logger.WarnContext(ctx, "cannot read heads", "tasks", len(batch), "error", err)
@@ -37,7 +38,6 @@ func (k *kind) decideBatch(batch []*held) {
 		}
 		return
 	}
-	now := time.Now()
 	for i, h := range batch {
 		head := heads[i]
 		switch v := decide(h.msg, h.redelivered, head, k.pool.id); v {
@@ -50,9 +50,9 @@ func (k *kind) decideBatch(batch []*held) {
 		case wait:
 			k.settle(h, nakAfter(min(max(head.alive, minPause), k.pool.config.AckWait/2)))
 		case run, claimAndRun, takeOver:
-			k.ready <- k.newAttempt(h, v, head.version, head.attempt+1, now)
+			k.ready <- k.newAttempt(h, v, head, head.attempt+1, now)
 		case resume:
-			k.ready <- k.newAttempt(h, v, head.version, head.attempt, now)
+			k.ready <- k.newAttempt(h, v, head, head.attempt, now)
 		}
 	}
 }

@@ -16,6 +16,8 @@ var (
 	ErrStopping = errors.New("the worker is stopping")
 	// ErrTimeout: the attempt took longer than its kind's Timeout.
 	ErrTimeout = errors.New("the attempt timed out")
+	// ErrExpired: the deadline of the whole task has passed (FinishBy). There is no other attempt.
+	ErrExpired = errors.New("the task's deadline has passed")
 	// ErrFenced: the claim is lost, because somebody else appended to the task: cancelled it, or
 	// took it over. Whatever the handler's transaction wrote is rolled back.
 	ErrFenced = errors.New("the claim to the task is lost")

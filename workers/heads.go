@@ -34,7 +34,7 @@ func (k *kind) heads(ctx context.Context, tasks []*held) ([]head, error) {
 		var recordedAt *time.Time
 		var alive int64
 		h := head{found: true}
-		if err := rows.Scan(&i, (*int32)(&h.version), (*string)(&h.eventType), (*int32)(&h.attempt), &h.actor, &recordedAt, &alive); err != nil {
+		if err := rows.Scan(&i, (*int32)(&h.version), (*string)(&h.eventType), (*int32)(&h.attempt), &h.actor, &recordedAt, &alive, &h.clock); err != nil {
 			return nil, fmt.Errorf("read heads: %w", err)
 		}
 		if recordedAt != nil {

@@ -17,12 +17,13 @@ const (
 	OutcomeBuried      Outcome = "buried"      // failed for good
 	OutcomeSnoozed     Outcome = "snoozed"     // put off by its handler
 	OutcomeDiscarded   Outcome = "discarded"   // not to be done, says its handler
+	OutcomeExpired     Outcome = "expired"     // its task's deadline has passed
 	OutcomeInterrupted Outcome = "interrupted" // given back because the pool stops
 	OutcomeFenced      Outcome = "fenced"      // somebody else appended first: nothing it wrote was committed
 	OutcomeRetried     Outcome = "retried"     // the database was away or asked for a retry: no attempt used
 )
 
-var outcomes = [...]Outcome{OutcomeSucceeded, OutcomeFailed, OutcomeBuried, OutcomeSnoozed, OutcomeDiscarded, OutcomeInterrupted, OutcomeFenced, OutcomeRetried}
+var outcomes = [...]Outcome{OutcomeSucceeded, OutcomeFailed, OutcomeBuried, OutcomeSnoozed, OutcomeDiscarded, OutcomeExpired, OutcomeInterrupted, OutcomeFenced, OutcomeRetried}
 
 // Observer is told what happens, for metrics. Any function may be nil. They are called from
 // many goroutines, in the way of the work: they must be quick and must not block.

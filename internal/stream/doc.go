@@ -27,6 +27,7 @@
 //	ce-taskversion   the event's version
 //	ce-taskattempt   the event's attempt
 //	ce-taskposition  the event's position in the ledger
+//	ce-taskfinishby  beside args: the deadline of the whole task, RFC 3339, if it has one
 //	traceparent      W3C trace context of the producer, if it left one
 //	watermill        beside args that were published as a Watermill message: its metadata, and
 //	                 its UUID if that is not the biz_id, as JSON

@@ -26,6 +26,7 @@ const (
 	headerVersion     = "ce-taskversion"
 	headerAttempt     = "ce-taskattempt"
 	headerPosition    = "ce-taskposition"
+	headerFinishBy    = "ce-taskfinishby"
 	headerTraceparent = "traceparent"
 	headerEnvelope    = "watermill"
 )
@@ -33,6 +34,9 @@ const (
 // MetaEnvelope is the member of a task's meta that travels as a header of its own wherever its
 // args do: what a Watermill message carries beside its payload, see internal/envelope.
 const MetaEnvelope = headerEnvelope
+
+// metaFinishBy is the member of a task's meta that holds the deadline of the whole task.
+const metaFinishBy = "finish_by"
 
 // TypePrefix stands before the type of an event in its CloudEvents type.
 const TypePrefix = "taskledger."
@@ -66,6 +70,7 @@ type Message struct {
 	Source      string    // Source(installation) of the ledger it comes from
 	Traceparent string    // W3C trace context, "" if there is none
 	Payload     []byte    // args if the message makes a task available, else the event's data
+	FinishBy    time.Time // the deadline of the whole task, by the database's clock; zero: none
 	Envelope    string    // JSON, if Payload is args that were published as a Watermill message
 }
 
@@ -136,7 +141,7 @@ func Encode(e ledger.Event, payload []byte, source string, generation int) *nats
 // Enclose adds to a message that carries args what stands beside them in the meta of the task's
 // first event. Meta that cannot be read has nothing to add.
 func Enclose(m *nats.Msg, meta []byte) {
-	if !bytes.Contains(meta, []byte(`"`+MetaEnvelope+`"`)) {
+	if !bytes.Contains(meta, []byte(`"`+MetaEnvelope+`"`)) && !bytes.Contains(meta, []byte(`"`+metaFinishBy+`"`)) {
 		return
 	}
 	var members map[string]json.RawMessage
@@ -146,6 +151,10 @@ func Enclose(m *nats.Msg, meta []byte) {
 	var compact bytes.Buffer // a header has one line
 	if text, ok := members[MetaEnvelope]; ok && json.Compact(&compact, text) == nil {
 		m.Header[headerEnvelope] = []string{compact.String()}
+	}
+	var finishBy time.Time
+	if json.Unmarshal(members[metaFinishBy], &finishBy) == nil && !finishBy.IsZero() {
+		m.Header[headerFinishBy] = []string{finishBy.UTC().Format(timeLayout)}
 	}
 }
 
@@ -239,6 +248,11 @@ func Decode(subject string, header nats.Header, data []byte) (Message, error) {
 	position, err := number(header, headerPosition, 0, 1<<63-1)
 	if err != nil {
 		return Message{}, err
+	}
+	if text := header.Get(headerFinishBy); text != "" {
+		if m.FinishBy, err = time.Parse(time.RFC3339, text); err != nil {
+			return Message{}, malformed(headerFinishBy, text)
+		}
 	}
 	m.Attempt, m.Position = ledger.Attempt(attempt), ledger.Position(position)
 	var ok1, ok2 bool

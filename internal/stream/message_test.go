@@ -212,3 +212,30 @@ func ExampleSubject() {
 	fmt.Println(stream.Subject(7, ledger.EventSucceeded, "coupon.send"))
 	// Output: ledger.7.succeeded.coupon.send
 }
+
+// The deadline of a task travels beside its args; what cannot be read keeps no event from being
+// published.
+func TestFinishBy(t *testing.T) {
+	t.Parallel()
+	for meta, want := range map[string]time.Time{
+		`{"finish_by":"2026-11-20T12:00:00.123456Z","tags":[]}`: recordedAt,
+		`{"finish_by":"2026-11-20T13:00:00.123456+01:00"}`:      recordedAt,
+		`{"tags":["\"finish_by\""]}`:                            {},
+		`{"finish_by":5}`:                                       {},
+		`{"finish_by":null}`:                                    {},
+		`["finish_by"]`:                                         {},
+		`{}`:                                                    {},
+	} {
+		msg := stream.Encode(sampleEvent(), nil, "taskledger/test", 1)
+		stream.Enclose(msg, []byte(meta))
+		got, err := stream.Decode(msg.Subject, msg.Header, msg.Data)
+		if err != nil || !got.FinishBy.Equal(want) {
+			t.Errorf("%s: %s, %v, want %s", meta, got.FinishBy, err, want)
+		}
+	}
+	msg := stream.Encode(sampleEvent(), nil, "taskledger/test", 1)
+	msg.Header.Set("ce-taskfinishby", "soon")
+	if _, err := stream.Decode(msg.Subject, msg.Header, msg.Data); !errors.Is(err, stream.ErrMalformed) {
+		t.Errorf("%v", err)
+	}
+}

@@ -2,11 +2,12 @@
 -- $1 kind; $2 biz_ids and $3 versions of the messages' events: text array literals of one length.
 -- Answers, for each task that exists, its number in the list (from 1), its last event, when the
 -- message's own event was recorded (null: there is no such event), and for how many milliseconds
--- the worker that appended the last event is still alive (0: it is not, or it is no worker).
+-- the worker that appended the last event is still alive (0: it is not, or it is no worker); and
+-- the database's clock.
 -- Locks nothing. Index: primary keys; the lateral limits keep the planner on them.
 select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
        case when h.version = r.version then h.recorded_at else m.recorded_at end,
-       coalesce(l.left_ms, 0)
+       coalesce(l.left_ms, 0), clock_timestamp()
   from unnest($2::text::text[], $3::text::integer[]) with ordinality as r(biz_id, version, i)
  cross join lateral (
    select e.version, e.type, e.attempt, e.actor, e.recorded_at

@@ -1,0 +1,98 @@
+package workers_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers"
+)
+
+func (b *bundle) finishBy(id string, in time.Duration) ledger.Key {
+	b.t.Helper()
+	by := one[time.Time](b, "select clock_timestamp()").Add(in)
+	try(order.Enqueue(b.context(), b.db, ledger.BizID(id), orderArgs{}, &ledger.EnqueueOptions{FinishBy: by}))(b.t)
+	return ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)}
+}
+
+// The context of an attempt ends at the deadline of its task, and there is no other attempt.
+func TestAttemptEndsAtTheDeadline(t *testing.T) {
+	t.Parallel()
+	for name, register := range map[string]func(chan<- error) func(*workers.Pool) error{
+		"exactly once": func(causes chan<- error) func(*workers.Pool) error {
+			return exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				if err := insertEffect(ctx, tx, job, args); err != nil {
+					return err
+				}
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return ctx.Err()
+			}, nil)
+		},
+		"at least once": func(causes chan<- error) func(*workers.Pool) error {
+			return atLeast(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return ctx.Err()
+			}, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			causes := make(chan error, 1)
+			w := b.work(workers.Config{}, register(causes))
+			k := b.finishBy("1", 2*time.Second)
+			if cause := <-causes; !errors.Is(cause, workers.ErrExpired) {
+				t.Errorf("cause %v", cause)
+			}
+			b.awaitState(k, ledger.StateExpired)
+			w.stop()
+			types := b.types(k)
+			if diff := cmp.Diff([]ledger.EventType{ledger.EventFailed, ledger.EventExpired}, types[len(types)-2:]); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if n := b.effects(k); n != 0 {
+				t.Errorf("%d effects", n)
+			}
+			ledgertest.Check(t, b.db)
+		})
+	}
+}
+
+// No attempt begins after the deadline, also of a task that somebody has released since, and of
+// one whose worker was lost.
+func TestNoAttemptBeginsAfterTheDeadline(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	late := b.finishBy("late", 0)
+	released := b.finishBy("released", 0)
+	ledgertest.Append(t, b.db, released, ledger.EventExpired, ledger.EventReleased)
+	lost := b.finishBy("lost", 0)
+	ledgertest.Append(t, b.db, lost, ledger.EventStarted)
+	inTime := b.finishBy("in time", time.Hour)
+	b.relay()
+	b.work(workers.Config{}, exactly(insertEffect, nil))
+	b.awaitState(inTime, ledger.StateSucceeded)
+	for k, want := range map[ledger.Key][]ledger.EventType{
+		late:     {ledger.EventEnqueued, ledger.EventExpired},
+		released: {ledger.EventEnqueued, ledger.EventExpired, ledger.EventReleased, ledger.EventExpired},
+		lost:     {ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted, ledger.EventExpired},
+	} {
+		b.awaitState(k, ledger.StateExpired)
+		if diff := cmp.Diff(want, b.types(k)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", k, diff)
+		}
+		if n := b.effects(k); n != 0 {
+			t.Errorf("%s: %d effects", k, n)
+		}
+	}
+	ledgertest.Check(t, b.db)
+}
