@@ -43,12 +43,13 @@ func TestConnectionThatBuffersIsRefused(t *testing.T) {
 // Every statement is one the database takes.
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	conn, err := b.pool.Acquire(b.ctx())
+	o := newOldOutbox(t) // for the statements of Import, whose tables have names of their own
+	conn, err := o.pool.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Release()
+	tables := strings.NewReplacer("{messages}", `"watermill_`+oldTopic+`"`, "{offsets}", `"watermill_offsets_`+oldTopic+`"`)
 	files, err := outbox.Statements.ReadDir("sql")
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +62,7 @@ func TestStatementsPrepare(t *testing.T) {
 		if !strings.HasPrefix(string(text), "-- ") {
 			t.Errorf("%s does not begin with what it is for", f.Name())
 		}
-		if _, err := conn.Conn().Prepare(b.ctx(), f.Name(), string(text)); err != nil {
+		if _, err := conn.Conn().Prepare(t.Context(), f.Name(), tables.Replace(string(text))); err != nil {
 			t.Errorf("%s: %v", f.Name(), err)
 		}
 	}
