@@ -93,6 +93,9 @@
 // If the connection is lost during the commit, the outcome is unknown to the worker; it has the
 // message delivered again, and the head knows.
 //
+// A message that will not come again although its task stands where it left it (acknowledged by
+// somebody else, expired with the stream's MaxAge, removed) is made up for by a [Reconciler].
+//
 // # Concurrency properties
 //
 // Tasks are independent: nothing is promised about the order of different tasks. One task never
