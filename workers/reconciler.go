@@ -7,27 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
 
-var (
-	//go:embed sql/reconcile_mark.sql
-	reconcileMarkSQL string
-	//go:embed sql/reconcile_bounds.sql
-	reconcileBoundsSQL string
-	//go:embed sql/reconcile_page.sql
-	reconcilePageSQL string
-)
+//go:embed sql/reconcile_page.sql
+var reconcilePageSQL string
 
 // ReconcilerConfig says how a [Reconciler] works.
 type ReconcilerConfig struct {
@@ -144,107 +134,6 @@ func (r *Reconciler) pass(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// reconciled is a kind that has workers: what has gone for its two consumers, which are in the
-// order of stream.Consumers.
-type reconciled struct {
-	name  ledger.Kind
-	gone  [2]uint64 // messages up to here will not be delivered any more
-	seen  [2]string // of events visible in this snapshot that holds; "": of none
-	until [2]time.Time
-}
-
-// look finds out, for each kind with consumers, which messages have gone.
-func (r *Reconciler) look(ctx context.Context) (kinds []*reconciled, info *jetstream.StreamInfo, err error) {
-	s, err := r.js.Stream(ctx, stream.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("look at stream %s: %w", stream.Name, err)
-	}
-	info = s.CachedInfo() // before the consumers, so that what it holds can have been acknowledged when they are asked
-	consumers := make(map[string]*jetstream.ConsumerInfo)
-	lister := s.ListConsumers(ctx)
-	for c := range lister.Info() {
-		consumers[c.Name] = c
-		if kind, ok := stream.KindOf(c.Name); ok {
-			kinds = append(kinds, &reconciled{name: kind})
-		}
-	}
-	if err := lister.Err(); err != nil {
-		return nil, nil, fmt.Errorf("list consumers: %w", err)
-	}
-	for _, k := range kinds {
-		for i, want := range stream.Consumers(k.name) {
-			c := consumers[want.Durable]
-			if c == nil {
-				continue // its messages wait for it
-			}
-			if k.gone[i], err = gone(ctx, s, info, c, want.Filters); err != nil {
-				return nil, nil, err
-			}
-		}
-	}
-	return kinds, info, nil
-}
-
-// gone returns the sequence up to which a consumer will deliver nothing any more: all there is
-// if it has acknowledged the last message that is for it.
-func gone(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo, c *jetstream.ConsumerInfo, filters []string) (uint64, error) {
-	last := uint64(0)
-	for _, subject := range filters {
-		m, err := s.GetLastMsgForSubject(ctx, subject)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
-		if err != nil {
-			return 0, fmt.Errorf("find the last message on %s: %w", subject, err)
-		}
-		last = max(last, m.Sequence)
-	}
-	if last <= c.AckFloor.Stream {
-		return info.State.LastSeq, nil
-	}
-	return max(c.AckFloor.Stream, info.State.FirstSeq-1), nil
-}
-
-// bound finds out of which events the messages have gone. It reports false if the relay does not
-// know the stream as it is.
-func (r *Reconciler) bound(ctx context.Context, kinds []*reconciled, info *jetstream.StreamInfo) (bool, error) {
-	var created string
-	var generation int64
-	var owed bool
-	err := r.config.DB.QueryRow(ctx, reconcileMarkSQL).Scan(&created, &generation, &owed)
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && (owed || created != info.Created.UTC().Format(time.RFC3339Nano)) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("read the relay's mark: %w", err)
-	}
-	sequences := make([]string, 0, 2*len(kinds))
-	for _, k := range kinds {
-		for _, gone := range k.gone {
-			sequences = append(sequences, strconv.FormatUint(gone, 10))
-		}
-	}
-	rows, err := r.config.DB.Query(ctx, reconcileBoundsSQL, "{"+strings.Join(sequences, ",")+"}", created, generation)
-	if err != nil {
-		return false, fmt.Errorf("find what was published: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var i int
-		var seen string
-		var at time.Time
-		if err := rows.Scan(&i, &seen, &at); err != nil {
-			return false, fmt.Errorf("find what was published: %w", err)
-		}
-		k, n := kinds[(i-1)/2], (i-1)%2
-		k.seen[n], k.until[n] = seen, at
-	}
-	return true, rows.Err()
 }
 
 // reconcile makes the tasks of a kind available again that wait for messages which have gone.
