@@ -53,7 +53,7 @@ func (a *app) showTask(ctx context.Context, key ledger.Key) error {
 		if task.ArgsEncoding != "" {
 			args += " (" + task.ArgsEncoding + ")"
 		}
-		for _, f := range [][2]string{{"error", task.Error}, {args, string(task.Args)}, {"result", string(task.Result)}} {
+		for _, f := range [][2]string{{"error", task.Error}, {"fingerprint", task.Fingerprint}, {args, string(task.Args)}, {"result", string(task.Result)}} {
 			if f[1] != "" {
 				fields = append(fields, [2]string{f[0], plain(f[1])})
 			}
