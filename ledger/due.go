@@ -143,7 +143,7 @@ func momentIn(object json.RawMessage, member string) time.Time {
 	if json.Unmarshal(object, &members) != nil || json.Unmarshal(members[member], &moment) != nil {
 		return time.Time{}
 	}
-	return moment.UTC()
+	return moment.UTC().Truncate(time.Microsecond) // as the database keeps it
 }
 
 // beginsOnly reports whether an event of type t can be nothing but a task's first.

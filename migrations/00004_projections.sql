@@ -19,6 +19,7 @@ create table taskledger.task (
   updated_at  timestamptz not null,
   error       text,                   -- of the last failed or buried event
   fingerprint text collate "C",       -- of the error that a dead task is dead of; else null
+  due_at      timestamptz,            -- when a task that is scheduled or retrying is released; else null
   primary key (kind, biz_id))
   with (fillfactor = 50);
 

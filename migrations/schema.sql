@@ -672,7 +672,8 @@ CREATE TABLE taskledger.task (
     enqueued_at timestamp with time zone NOT NULL,
     updated_at timestamp with time zone NOT NULL,
     error text,
-    fingerprint text COLLATE pg_catalog."C"
+    fingerprint text COLLATE pg_catalog."C",
+    due_at timestamp with time zone
 )
 WITH (fillfactor='50');
 

@@ -53,6 +53,15 @@ func (a *array) addTime(t time.Time) {
 	a.text = append(a.text, '"')
 }
 
+// addOptionalTime adds NULL for the zero time.
+func (a *array) addOptionalTime(t time.Time) {
+	if !t.IsZero() {
+		a.addTime(t)
+		return
+	}
+	a.addOptional("")
+}
+
 func (a *array) empty() bool { return len(a.text) == 0 }
 
 func (a *array) String() string {

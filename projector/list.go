@@ -39,6 +39,9 @@ type Task struct {
 
 	// Fingerprint of the error that a dead task is dead of, see [ledger.ErrorFingerprint]; else "".
 	Fingerprint string `json:"fingerprint,omitempty"`
+
+	// DueAt is when it is released, if it is scheduled or retrying.
+	DueAt time.Time `json:"due_at,omitzero"`
 }
 
 // Filter says which tasks to list. The zero value lists the newest of all.
@@ -129,8 +132,12 @@ func walkedTo(ctx context.Context, db ledger.DB, after ledger.Position) (ledger.
 }
 
 func scanTask(row pgx.CollectableRow) (t Task, err error) {
+	var due *time.Time
 	err = row.Scan((*int64)(&t.Position), (*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State),
-		(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error, &t.Fingerprint)
+		(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error, &t.Fingerprint, &due)
+	if due != nil {
+		t.DueAt = due.UTC()
+	}
 	t.EnqueuedAt, t.UpdatedAt = t.EnqueuedAt.UTC(), t.UpdatedAt.UTC()
 	return t, err
 }

@@ -72,7 +72,7 @@ func check(tb testing.TB, pool *pgxpool.Pool) {
 		if diff := cmp.Diff(projector.Task{
 			Key: want.Key, Shard: want.Shard, State: want.State, Version: want.Version, Attempt: want.Attempt,
 			Failures: want.Failures, EnqueuedAt: want.EnqueuedAt, UpdatedAt: want.UpdatedAt, Error: want.Error,
-			Fingerprint: want.Fingerprint,
+			Fingerprint: want.Fingerprint, DueAt: want.DueAt,
 		}, have); diff != "" {
 			tb.Errorf("%s (-fold +table):\n%s", have.Key, diff)
 		}

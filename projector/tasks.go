@@ -141,8 +141,8 @@ func (p *tasks) foldHistory(ctx context.Context, tx pgx.Tx, c *change) error {
 
 // columns are the values of task rows, one array a column, without what names the rows.
 type columns struct {
-	shards, states, asides, versions, attempts, failures, enqueued, updated, problems, fingerprints array
-	rows                                                                                            int64
+	shards, states, asides, versions, attempts, failures, enqueued, updated, problems, fingerprints, due array
+	rows                                                                                                 int64
 }
 
 func (c *columns) add(t ledger.Task) {
@@ -160,14 +160,15 @@ func (c *columns) add(t ledger.Task) {
 	c.updated.addTime(t.UpdatedAt)
 	c.problems.addOptional(t.Error)
 	c.fingerprints.addOptional(t.Fingerprint)
+	c.due.addOptionalTime(t.DueAt)
 	c.rows++
 }
 
 // args returns the arrays that name the rows, then the values.
 func (c *columns) args(naming ...*array) []any {
-	args := make([]any, 0, 12)
+	args := make([]any, 0, 13)
 	for _, a := range append(naming, &c.shards, &c.states, &c.asides, &c.versions, &c.attempts, &c.failures,
-		&c.enqueued, &c.updated, &c.problems, &c.fingerprints) {
+		&c.enqueued, &c.updated, &c.problems, &c.fingerprints, &c.due) {
 		args = append(args, a.String())
 	}
 	return args

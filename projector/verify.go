@@ -179,6 +179,7 @@ func (v *verifier) compareTask(have row, want ledger.Task) {
 	moment("enqueued_at", have.EnqueuedAt, want.EnqueuedAt)
 	moment("updated_at", have.UpdatedAt, want.UpdatedAt)
 	compare("error", have.Error, want.Error)
+	moment("due_at", have.DueAt, want.DueAt)
 	compare("fingerprint", have.Fingerprint, want.Fingerprint)
 }
 
@@ -206,11 +207,14 @@ func (v *verifier) events(ctx context.Context, after ledger.Key, limit int) ([]l
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (e ledger.Event, err error) {
-		var data *string
+		var data, meta *string
 		err = r.Scan((*string)(&e.Kind), (*string)(&e.BizID), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
-			(*string)(&e.Type), &e.RecordedAt, &data)
+			(*string)(&e.Type), &e.RecordedAt, &data, &meta)
 		if data != nil {
 			e.Data = []byte(*data)
+		}
+		if meta != nil {
+			e.Meta = []byte(*meta)
 		}
 		return e, err
 	})
@@ -222,8 +226,12 @@ func (v *verifier) table(ctx context.Context, after, end ledger.Key) ([]row, err
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (t row, err error) {
+		var due *time.Time
 		err = r.Scan((*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State), &t.aside,
-			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error, &t.Fingerprint)
+			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error, &t.Fingerprint, &due)
+		if due != nil {
+			t.DueAt = *due
+		}
 		return t, err
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -68,7 +69,11 @@ func step(ctx context.Context, tx pgx.Tx, random *rand.Rand) error {
 	}
 	task, err := ledger.Load(ctx, tx, key)
 	if errors.Is(err, ledger.ErrUnknownTask) {
-		_, err = ledger.Enqueue(ctx, tx, key, json.RawMessage(`{"a":1}`), nil)
+		var o ledger.EnqueueOptions
+		if random.IntN(3) == 0 {
+			o.RunIn = time.Hour
+		}
+		_, err = ledger.Enqueue(ctx, tx, key, json.RawMessage(`{"a":1}`), &o)
 		return err
 	}
 	if err != nil {

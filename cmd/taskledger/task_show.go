@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -48,6 +49,14 @@ func (a *app) showTask(ctx context.Context, key ledger.Key) error {
 			{"shard", strconv.Itoa(int(task.Shard))},
 			{"enqueued", ago(task.EnqueuedAt)},
 			{"updated", ago(task.UpdatedAt) + " by " + plain(task.Actor)},
+		}
+		for _, f := range []struct {
+			name string
+			at   time.Time
+		}{{"due", task.DueAt}, {"start by", task.StartBy}, {"finish by", task.FinishBy}} {
+			if !f.at.IsZero() {
+				fields = append(fields, [2]string{f.name, f.at.Format(time.RFC3339)})
+			}
 		}
 		args := "args"
 		if task.ArgsEncoding != "" {
