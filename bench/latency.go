@@ -139,7 +139,7 @@ func latencyOurs(ctx context.Context, t *trial, perSecond int) error {
 		_, err := kind.Enqueue(ctx, tx, ledger.BizID(id), args, nil)
 		return err
 	}
-	subscription, err := n.nc.Subscribe(stream.Subjects(ledger.EventEnqueued, kind.Name()), func(m *nats.Msg) {
+	subscription, err := n.nc.Subscribe(stream.Subjects(ledger.EventEnqueued, kind.Name(), ledger.AllShards)[0], func(m *nats.Msg) {
 		if event, err := stream.Decode(m.Subject, m.Header, m.Data); err == nil {
 			subscriber.arrived(string(event.BizID))
 		}

@@ -660,6 +660,14 @@ CREATE TABLE taskledger.setting (
     value text NOT NULL
 );
 
+CREATE TABLE taskledger.shard_owner (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    shards text NOT NULL COLLATE pg_catalog."C",
+    worker text NOT NULL,
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
+
 CREATE TABLE taskledger.task (
     kind text NOT NULL COLLATE pg_catalog."C",
     biz_id text NOT NULL COLLATE pg_catalog."C",
@@ -708,6 +716,9 @@ ALTER TABLE ONLY taskledger.schedule
 
 ALTER TABLE ONLY taskledger.setting
     ADD CONSTRAINT setting_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY taskledger.shard_owner
+    ADD CONSTRAINT shard_owner_pkey PRIMARY KEY (kind, shards);
 
 ALTER TABLE ONLY taskledger.task_count
     ADD CONSTRAINT task_count_pkey PRIMARY KEY (kind, state, n);

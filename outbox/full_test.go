@@ -19,9 +19,14 @@ func smallStream(c *outbox.Config) { c.Stream.MaxBytes = 200 << 10 }
 
 // workers makes the consumer of a kind.
 func (b *bundle) workers(kind ledger.Kind) jetstream.Consumer {
+	return b.workersOf(kind, ledger.AllShards)
+}
+
+// workersOf makes the consumer of a kind in some shards.
+func (b *bundle) workersOf(kind ledger.Kind, shards ledger.ShardSet) jetstream.Consumer {
 	b.t.Helper()
-	c, err := b.stream().CreateOrUpdateConsumer(b.ctx(), jetstream.ConsumerConfig{Durable: stream.Durable(kind),
-		FilterSubjects: stream.WorkSubjects(kind), AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 10_000})
+	c, err := b.stream().CreateOrUpdateConsumer(b.ctx(), jetstream.ConsumerConfig{Durable: stream.Durable(kind, shards),
+		FilterSubjects: stream.WorkSubjects(kind, shards), AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 10_000})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -139,6 +144,39 @@ func TestPurgeSparesWhatSomebodyWaitsFor(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Shards without workers hold the purge up as a kind does, though others of their kind have some.
+func TestPurgeSparesShardsWithoutWorkers(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var stopped atomic.Int64
+	b.relay(smallPages, smallStream, func(c *outbox.Config) {
+		c.Observer = &outbox.Observer{Failed: func(error) { stopped.Add(1) }}
+	})
+	b.enqueue("coupon.send", "order-", 50)
+	b.enqueue("mail.send", "order-", 1)
+	b.settle()
+	m, err := b.stream().GetMsg(b.ctx(), 51)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shard, _, _, err := stream.ParseSubject(m.Subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := ledger.ShardRange(shard, shard)
+	b.workersOf("mail.send", ledger.AllShards&^waiting)
+	b.enqueue("coupon.send", "more-", 1000)
+	b.awaitDegraded("held up: the stream is full")
+	b.take(b.workers("coupon.send"), 100)
+	looked := stopped.Load()
+	b.await("the relay has looked again, and stopped again", func() bool { return stopped.Load() >= looked+3 })
+	if got := b.state().FirstSeq; got != 51 {
+		t.Errorf("the stream begins at %d, want 51", got)
+	}
+	b.take(b.workersOf("mail.send", waiting), 1)
+	b.await("the stream to be purged further", func() bool { return b.state().FirstSeq > 51 })
 }
 
 // awaitDegraded waits until the status names a reason.

@@ -110,18 +110,18 @@ func (s *session) relieve(ctx context.Context) error {
 }
 
 // acknowledged returns the sequence up to which nobody needs the stream any more: every durable
-// consumer has acknowledged what it wants of it, and no kind that has no workers yet waits for
-// a message there.
+// consumer has acknowledged what it wants of it, and no kind or shard that has no workers yet waits
+// for a message there.
 func (s *session) acknowledged(ctx context.Context) (uint64, error) {
 	floor := s.info.State.LastSeq // looked at before the consumers
-	served := make(map[ledger.Kind]bool)
+	served := make(map[ledger.Kind]ledger.ShardSet)
 	consumers := s.stream.ListConsumers(ctx)
 	for c := range consumers.Info() {
 		if c.Config.Durable == "" {
 			continue // nobody can rely on one that vanishes with its client
 		}
-		if kind, ok := stream.KindOf(c.Name); ok {
-			served[kind] = true
+		if kind, shards, ok := stream.Served(c.Name); ok {
+			served[kind] |= shards
 		}
 		floor = min(floor, consumerFloor(c, floor))
 	}
@@ -157,21 +157,26 @@ func consumerFloor(c *jetstream.ConsumerInfo, last uint64) uint64 {
 	return last
 }
 
-// unserved returns the work subjects on the stream of kinds without a consumer.
-func (s *session) unserved(ctx context.Context, served map[ledger.Kind]bool) ([]string, error) {
+// unserved returns the work subjects on the stream of kinds and shards without a consumer.
+func (s *session) unserved(ctx context.Context, served map[ledger.Kind]ledger.ShardSet) ([]string, error) {
 	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(stream.AllSubjects))
 	if err != nil {
 		return nil, fmt.Errorf("list subjects of stream %s: %w", stream.Name, err)
 	}
-	seen := make(map[ledger.Kind]bool)
-	var subjects []string
+	waiting := make(map[ledger.Kind]ledger.ShardSet)
 	for subject := range info.State.Subjects {
-		_, t, kind, err := stream.ParseSubject(subject)
-		if err != nil || !t.WakesWorkers() || served[kind] || seen[kind] {
-			continue
+		shard, t, kind, err := stream.ParseSubject(subject)
+		switch {
+		case err != nil || !t.WakesWorkers() || served[kind].Has(shard):
+		case served[kind] == 0:
+			waiting[kind] = ledger.AllShards // one filter says it
+		default:
+			waiting[kind] |= ledger.ShardRange(shard, shard)
 		}
-		seen[kind] = true
-		subjects = append(subjects, stream.WorkSubjects(kind)...)
+	}
+	var subjects []string
+	for kind, shards := range waiting {
+		subjects = append(subjects, stream.WorkSubjects(kind, shards)...)
 	}
 	return subjects, nil
 }

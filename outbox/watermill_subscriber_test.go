@@ -407,7 +407,7 @@ func TestGroupDurablesAreDistinct(t *testing.T) {
 		if strings.ContainsAny(name, ".*> /\\\t") {
 			t.Errorf("%s is no name of a consumer", name)
 		}
-		if _, ok := stream.KindOf(name); ok {
+		if _, _, ok := stream.Served(name); ok {
 			t.Errorf("%s is a worker's", name)
 		}
 	}

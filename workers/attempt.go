@@ -90,7 +90,7 @@ func (k *kind) work(stopping, quit context.Context) {
 		select {
 		case a := <-k.ready:
 			switch {
-			case stopping.Err() != nil:
+			case stopping.Err() != nil || !k.mine.has(a.held.msg.Shard):
 				k.giveBack(a)
 			case time.Since(a.decided) > k.pool.config.AckWait/2, k.hand.isRecalled(a.held):
 				k.again(a.held) // it waited so long for a slot that the head may have moved on, or it has

@@ -12,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // Defaults of [Config].
@@ -42,6 +44,16 @@ type Config struct {
 	// has in hand: of its messages (heartbeats go out three times as often) and of its lease.
 	// Default 30 s, at least 1 s. All workers of a kind should agree on it.
 	AckWait time.Duration
+	// Shards are those whose tasks this worker takes. Workers of a kind have either the same ones,
+	// and share their tasks, or others; if they overlap, the later worker is refused
+	// ([*OverlapError]). A set that is neither one shard nor all of them costs the broker more for
+	// each message. Default: all.
+	Shards ledger.ShardSet
+	// ShardGroups has the workers of a kind divide the shards among themselves, as they come and go:
+	// in so many groups, each of which one worker has at a time. What a worker had that is gone,
+	// others have within 10 s. All workers of a kind must agree on the number; up to a few times
+	// as many as there will be workers is right. Default 0: they are not divided.
+	ShardGroups int
 	// StopTimeout is how long Run lets handlers finish once its context is done; then their
 	// contexts are cancelled and what is left is given back. Default 10 s.
 	StopTimeout time.Duration
@@ -68,6 +80,12 @@ func (c Config) Validate() error {
 	if c.AckWait != 0 && c.AckWait < time.Second {
 		faults = append(faults, fmt.Errorf("workers: AckWait must be at least 1s, is %s", c.AckWait))
 	}
+	if c.ShardGroups < 0 || c.ShardGroups > ledger.Shards {
+		faults = append(faults, fmt.Errorf("workers: ShardGroups must be 0 to %d, is %d", ledger.Shards, c.ShardGroups))
+	}
+	if c.ShardGroups != 0 && c.Shards != 0 {
+		faults = append(faults, errors.New("workers: Shards are fixed, ShardGroups divides them: give one of them"))
+	}
 	if c.StopTimeout < 0 {
 		faults = append(faults, fmt.Errorf("workers: StopTimeout must not be negative, is %s", c.StopTimeout))
 	}
@@ -88,6 +106,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.StopTimeout == 0 {
 		c.StopTimeout = DefaultStopTimeout
+	}
+	if c.Shards == 0 {
+		c.Shards = ledger.AllShards
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -9,7 +9,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 const (
@@ -26,18 +29,33 @@ const (
 // errConsumerRefused says that the server will not have the consumer, today or tomorrow.
 var errConsumerRefused = errors.New("the consumer was refused")
 
-// consume takes the messages of one of the kind's consumers in hand until ctx is done. If the consumer or the stream vanishes, or
-// is not there yet, it goes on trying. It returns an error only if that is useless.
-func (k *kind) consume(ctx context.Context, source int) error {
+// serve receives the messages of the kind's tasks in these shards until ctx is done. It returns an
+// error only if going on is useless.
+func (k *kind) serve(ctx context.Context, shards ledger.ShardSet) error {
+	k.pairs.Add(1)
+	defer k.pairs.Add(-1)
+	k.mine.add(shards, 1)
+	defer k.mine.add(shards, -1)
+	both, ctx := errgroup.WithContext(ctx)
+	for _, c := range stream.Consumers(k.name, shards) {
+		both.Go(func() error { return k.consume(ctx, shards, c.Durable) })
+	}
+	return both.Wait()
+}
+
+// consume takes the messages of a consumer of the kind in hand until ctx is done. If the consumer or
+// the stream vanishes, or is not there yet, it goes on trying. It returns an error only if that is
+// useless.
+func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable string) error {
 	pause := minPause
 	for ctx.Err() == nil {
-		err := k.ensureConsumers(ctx)
+		err := k.ensureConsumers(ctx, shards)
 		if errors.Is(err, errConsumerRefused) || k.pool.config.NATS.IsClosed() && ctx.Err() == nil {
 			return err
 		}
 		if err == nil {
 			begun := time.Now()
-			err = k.receive(ctx, source)
+			err = k.receive(ctx, durable)
 			if time.Since(begun) > maxPause {
 				pause = minPause
 			}
@@ -97,31 +115,60 @@ func (k *kind) consumerConfig(c stream.Consumer) jetstream.ConsumerConfig {
 	return config
 }
 
-// ensureConsumers creates the kind's durable consumers that are missing, in their order.
-func (k *kind) ensureConsumers(ctx context.Context) error {
+// ensureConsumers creates the kind's durable consumers for these shards that are missing, in
+// their order, unless they would overlap others.
+func (k *kind) ensureConsumers(ctx context.Context, shards ledger.ShardSet) error {
 	if !k.pool.config.NATS.IsConnected() {
 		return nats.ErrDisconnected
 	}
 	ctx, cancel := whileConnected(ctx, k.pool.config.NATS)
 	defer cancel()
-	for _, c := range stream.Consumers(k.name) {
-		if err := k.ensureConsumer(ctx, k.consumerConfig(c)); err != nil {
+	if err := k.checkOverlap(ctx, shards); err != nil {
+		return err
+	}
+	var made []string
+	for _, c := range stream.Consumers(k.name, shards) {
+		isNew, err := k.ensureConsumer(ctx, k.consumerConfig(c))
+		if err != nil {
 			return err
 		}
+		if isNew {
+			made = append(made, c.Durable)
+		}
 	}
-	return nil
+	if made == nil {
+		return nil
+	}
+	err := k.checkOverlap(ctx, shards) // with those that were made meanwhile
+	if errors.Is(err, errConsumerRefused) {
+		k.unmake(made)
+	}
+	return err
+}
+
+// unmake deletes consumers that were just made.
+func (k *kind) unmake(durables []string) {
+	ctx, cancel := k.pool.operation()
+	defer cancel()
+	for _, durable := range durables {
+		if err := k.pool.js.DeleteConsumer(ctx, stream.Name, durable); err != nil {
+			k.logger.WarnContext(ctx, "cannot delete the refused consumer", "consumer", durable, "error", err)
+		}
+	}
 }
 
 // ensureConsumer creates a durable consumer if it is missing, and brings its AckWait and
-// MaxAckPending up to date; nothing else of one that exists is touched.
-func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig) error {
+// MaxAckPending up to date; nothing else of one that exists is touched. It reports whether it was
+// missing.
+func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig) (isNew bool, err error) {
 	c, err := k.pool.js.Consumer(ctx, stream.Name, want.Durable)
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		_, err = k.pool.js.CreateConsumer(ctx, stream.Name, want)
 		if errors.Is(err, jetstream.ErrConsumerExists) {
-			return fmt.Errorf("create consumer %s: %w", want.Durable, err) // by somebody else just now: look again
+			return false, fmt.Errorf("create consumer %s: %w", want.Durable, err) // by somebody else just now: look again
 		}
+		isNew = err == nil
 	case err == nil:
 		found := c.CachedInfo().Config
 		if found.AckWait == want.AckWait && found.MaxAckPending >= want.MaxAckPending {
@@ -133,25 +180,26 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 	}
 	var api jetstream.JetStreamError
 	if errors.As(err, &api) && api.APIError() != nil && api.APIError().Code == 400 {
-		return fmt.Errorf("%w: consumer %s: %w", errConsumerRefused, want.Durable, err)
+		return false, fmt.Errorf("%w: consumer %s: %w", errConsumerRefused, want.Durable, err)
 	}
 	if err != nil {
-		return fmt.Errorf("consumer %s: %w", want.Durable, err)
+		return false, fmt.Errorf("consumer %s: %w", want.Durable, err)
 	}
-	return nil
+	return isNew, nil
 }
 
 // receive pulls messages as long as there is room, so that what waits in this process stays
 // about twice what it can run. It returns nil once ctx is done, having given back what was
 // under way, and else why the consumer must be looked after.
-func (k *kind) receive(ctx context.Context, source int) error {
+func (k *kind) receive(ctx context.Context, durable string) error {
 	nc := k.pool.config.NATS
-	limit := 2 * k.config.Slots
-	p, err := stream.NewPuller(nc, stream.Consumers(k.name)[source].Durable, limit)
+	p, err := stream.NewPuller(nc, durable, k.hand.limit)
 	if err != nil {
 		return err
 	}
 	in := &intake{Puller: p}
+	room := make(chan struct{}, 1)
+	defer k.hand.stopWaiting(room)
 	defer func() { k.arrive(p.Close()...) }()
 	reconnected := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(reconnected)
@@ -159,9 +207,11 @@ func (k *kind) receive(ctx context.Context, source int) error {
 	defer check.Stop()
 
 	for {
-		if room := limit - k.hand.load(); !p.Open() && room >= (limit+3)/4 {
-			if err := p.Ask(room); err != nil {
-				return err
+		if !p.Open() {
+			if n := k.hand.roomFor(room); n > 0 {
+				if err := p.Ask(min(n, k.askMost())); err != nil {
+					return err
+				}
 			}
 		}
 		select {
@@ -169,7 +219,7 @@ func (k *kind) receive(ctx context.Context, source int) error {
 			if err := k.admit(in, m); err != nil {
 				return err
 			}
-		case <-k.hand.room[source]:
+		case <-room:
 		case <-reconnected:
 			p.Forget()
 		case <-check.C:
@@ -180,6 +230,13 @@ func (k *kind) receive(ctx context.Context, source int) error {
 			return nil
 		}
 	}
+}
+
+// askMost is the most that one consumer is asked for at a time: requests of idle shards stay
+// open, and together they must not bring in much more than there is room for.
+func (k *kind) askMost() int {
+	pairs := max(1, int(k.pairs.Load()))
+	return (k.hand.limit + pairs - 1) / pairs
 }
 
 // intake is a puller and the memory for what it brings at a time.

@@ -24,7 +24,7 @@ import (
 func (b *bundle) unanswered() int {
 	b.t.Helper()
 	n := 0
-	for _, source := range stream.Consumers(order.Name()) {
+	for _, source := range stream.Consumers(order.Name(), ledger.AllShards) {
 		c := try(b.js.Consumer(b.context(), stream.Name, source.Durable))(b.t)
 		info := try(c.Info(b.context()))(b.t)
 		n += info.NumAckPending + int(info.NumPending)
@@ -114,7 +114,7 @@ func TestReleaseOvertakesTheEndOfItsAttempt(t *testing.T) {
 	b.relay()
 	delivered := func() int {
 		n := 0
-		for _, c := range stream.Consumers(order.Name()) {
+		for _, c := range stream.Consumers(order.Name(), ledger.AllShards) {
 			n += int(try(b.js.Consumer(b.context(), stream.Name, c.Durable))(t).CachedInfo().Delivered.Consumer)
 		}
 		return n

@@ -20,7 +20,7 @@
 // # A message is only a wake-up call
 //
 // All workers of a kind share its two durable consumers: one for new tasks, one for those that
-// come again (see stream.Consumers). What they do about a message is decided by
+// come again (see stream.Consumers); or those of each set of shards share two, see below. What they do about a message is decided by
 // the head of its task, the last event in the ledger, read on the primary. Messages that arrive
 // together are decided by one query.
 //
@@ -106,6 +106,22 @@
 //
 // The database and NATS may go away and come back at any time. A stream or consumer that is gone
 // is waited for or made again.
+//
+// # Shards
+//
+// A worker takes tasks of the kinds that are registered with it, in all shards unless
+// [Config].Shards says in which. With [Config].ShardGroups workers divide the shards among
+// themselves: each group of shards of a kind has two consumers and one worker at a time, whose claim
+// is a row that counts while the worker's lease lives. Every 2 s each worker looks who is there, for
+// each of its kinds; gives up groups that are over its part; and takes what nobody has. A worker
+// that is gone is missed after 6 s. What it had in hand comes again after AckWait, as ever.
+//
+// Who gives up a group stops receiving, gives back what has not begun, and lets its handlers return
+// for up to 5 s before the next one may take it. So tasks of a shard rarely run in two processes at
+// once, but they may, and one task never does more than without shards: heads decide.
+//
+// Sets of shards that overlap without being the same are refused ([*OverlapError]). To change them,
+// stop the kind's workers and [Retire] the old consumers.
 //
 // # Stopping
 //

@@ -14,13 +14,14 @@ import (
 // twice at once in one process; further deliveries join the one in hand. It is safe for
 // concurrent use.
 type hand struct {
-	nc   *nats.Conn
-	open sync.WaitGroup   // counts the tasks in hand
-	room [2]chan struct{} // for each consumer: holds a token after room was made
+	nc    *nats.Conn
+	open  sync.WaitGroup // counts the tasks in hand
+	limit int            // how many tasks may run or wait for a slot
 
-	mu    sync.Mutex
-	tasks map[ledger.Key]*held
-	done  int // tasks whose handler is over, waiting for their outcome to be recorded
+	mu      sync.Mutex
+	tasks   map[ledger.Key]*held
+	done    int                        // tasks whose handler is over, waiting for their outcome to be recorded
+	waiting map[chan struct{}]struct{} // for room; each gets a token when there is
 }
 
 // held is one task in hand. Its message is constant, the rest guarded by the hand's mutex.
@@ -45,12 +46,8 @@ func (h *held) delivered() uint64 {
 	return n
 }
 
-func newHand(nc *nats.Conn) *hand {
-	h := &hand{nc: nc, tasks: make(map[ledger.Key]*held)}
-	for i := range h.room {
-		h.room[i] = make(chan struct{}, 1)
-	}
-	return h
+func newHand(nc *nats.Conn, limit int) *hand {
+	return &hand{nc: nc, limit: limit, tasks: make(map[ledger.Key]*held), waiting: make(map[chan struct{}]struct{})}
 }
 
 // take takes a message in hand and returns the task if it was not in hand before. A delivery of
@@ -100,6 +97,7 @@ func (h *hand) settle(task *held, text []byte, next func(arrival)) {
 	if task.done {
 		h.done--
 	}
+	h.wake()
 	h.mu.Unlock()
 	// Nobody else holds the task now.
 	for _, d := range task.deliveries {
@@ -109,18 +107,70 @@ func (h *hand) settle(task *held, text []byte, next func(arrival)) {
 		next(a)
 	}
 	h.open.Done()
-	h.signal()
 }
 
 // over makes room for another task although this one is still in hand: its handler is over.
 func (h *hand) over(task *held) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	if !task.done {
 		task.done = true
 		h.done++
 	}
-	h.mu.Unlock()
-	h.signal()
+	h.wake()
+}
+
+// room is how many more tasks may come; 0 if they are too few to ask for. h.mu is held.
+func (h *hand) room() int {
+	if n := h.limit - (len(h.tasks) - h.done); n >= (h.limit+3)/4 {
+		return n
+	}
+	return 0
+}
+
+// wake wakes those who wait for room, if there is. h.mu is held.
+func (h *hand) wake() {
+	if len(h.waiting) == 0 || h.room() == 0 {
+		return
+	}
+	for c := range h.waiting {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+	clear(h.waiting)
+}
+
+// roomFor returns for how many more tasks there is room. If there is none, c, which has room for
+// one token, gets one as soon as there is.
+func (h *hand) roomFor(c chan struct{}) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.room()
+	if n == 0 {
+		h.waiting[c] = struct{}{}
+	}
+	return n
+}
+
+// stopWaiting undoes roomFor.
+func (h *hand) stopWaiting(c chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.waiting, c)
+}
+
+// holds reports whether a task in one of these shards is in hand.
+func (h *hand) holds(shards ledger.ShardSet) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, task := range h.tasks {
+		if shards.Has(task.msg.Shard) {
+			return true
+		}
+	}
+	return false
 }
 
 // begin notes that an attempt begins. It reports whether its head may have moved on meanwhile.
@@ -175,27 +225,11 @@ func (h *hand) again(task *held) {
 	h.mu.Unlock()
 }
 
-func (h *hand) signal() {
-	for _, room := range h.room {
-		select {
-		case room <- struct{}{}:
-		default:
-		}
-	}
-}
-
 // size is the number of tasks in hand.
 func (h *hand) size() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.tasks)
-}
-
-// load is the number of tasks that run or wait for a slot.
-func (h *hand) load() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.tasks) - h.done
 }
 
 // deliveriesOf returns how often the task was delivered, at the most.

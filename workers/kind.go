@@ -144,6 +144,8 @@ type kind struct {
 	config      KindConfig
 	logger      *slog.Logger
 
+	pairs     atomic.Int32 // of consumers that messages are received from
+	mine      shardCounts  // for which shards
 	hand      *hand
 	undecided *queue[*held]
 	ready     chan *attempt
@@ -181,7 +183,7 @@ func (p *Pool) register(name ledger.Kind, exactlyOnce bool, c *KindConfig, handl
 	p.kinds = append(p.kinds, &kind{
 		pool: p, name: name, exactlyOnce: exactlyOnce, handler: handler, config: config,
 		logger:    p.config.Logger.With("kind", string(name)),
-		hand:      newHand(p.config.NATS),
+		hand:      newHand(p.config.NATS, 2*config.Slots),
 		undecided: newQueue[*held](),
 		ready:     make(chan *attempt, 2*config.Slots),
 		counts:    counts{kind: name, observer: p.config.Observer},

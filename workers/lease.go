@@ -22,9 +22,11 @@ func (p *Pool) leaseName() string { return "worker/" + p.id }
 // renewLease says that this worker is alive for another AckWait. Only then may others leave it
 // what it has started; nothing that must be correct rests on it.
 func (p *Pool) renewLease(ctx context.Context) error {
-	detail, err := json.Marshal(struct {
-		Kinds []string `json:"kinds"`
-	}{kindNames(p.registered())})
+	d := leaseDetail{Kinds: kindNames(p.registered()), Shards: p.config.Shards, ShardGroups: p.config.ShardGroups}
+	if d.ShardGroups > 0 {
+		d.Shards = 0 // those it has are in the table shard_owner
+	}
+	detail, err := json.Marshal(d)
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,10 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 			return err
 		}, nil)
 	},
+	// divided does its work in the transaction, in its part of the shards.
+	"divided": func(p *workers.Pool, _ *pgxpool.Pool) error {
+		return workers.Register(p, order, insertEffect, nil)
+	},
 	// killer dies of the task "killer", and while it does others are at work.
 	"killer": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
@@ -97,7 +101,11 @@ func runChild(name string) error {
 	if err != nil {
 		return err
 	}
-	p, err := workers.New(workers.Config{DB: db, NATS: nc, Name: "child", AckWait: ackWait})
+	config := workers.Config{DB: db, NATS: nc, Name: "child", AckWait: ackWait}
+	if name == "divided" {
+		config.ShardGroups = 8
+	}
+	p, err := workers.New(config)
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func TestConsumerDeleted(t *testing.T) {
 	w := b.work(workers.Config{}, exactly(insertEffect, nil))
 	first := b.enqueue("o-1")
 	b.awaitState(first, ledger.StateSucceeded)
-	if err := b.js.DeleteConsumer(b.context(), stream.Name, stream.Durable(order.Name())); err != nil {
+	if err := b.js.DeleteConsumer(b.context(), stream.Name, stream.Durable(order.Name(), ledger.AllShards)); err != nil {
 		t.Fatal(err)
 	}
 	second := b.enqueue("o-2")

@@ -14,8 +14,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
-
-	"github.com/taskledger/taskledger/internal/stream"
 )
 
 // Pool works on tasks: one per process, as a rule. Make it with [New], add kinds with [Register]
@@ -26,6 +24,7 @@ type Pool struct {
 	id       string
 	quotedID []byte // id as JSON
 	flusher  *flusher
+	layout   layout
 
 	quarantine   quarantine
 	handlerConns chan struct{} // one token for each connection in the hands of a handler
@@ -85,7 +84,8 @@ func (p *Pool) abandonAfter() time.Duration { return min(maxAbandonAfter, p.conf
 // Run works until ctx is done, and then returns nil, having given back what it had in hand: see
 // the package comment. It may be called once. PostgreSQL or NATS being away does not end it; it
 // returns an error only if it cannot go on: no kind is registered, the database is not migrated
-// ([ledger.ErrNotMigrated]) or refuses the role, the server refuses a consumer.
+// ([ledger.ErrNotMigrated]) or refuses the role, the server refuses a consumer, or its
+// shards overlap those of others ([*OverlapError]).
 func (p *Pool) Run(ctx context.Context) error {
 	p.mu.Lock()
 	kinds, again := p.kinds, p.ran
@@ -117,9 +117,12 @@ func (p *Pool) Run(ctx context.Context) error {
 	loops.Go(func() { p.flusher.retry(quit) })
 	for _, k := range kinds {
 		k.start(stopping, quit, &loops)
-		for source := range stream.Consumers(k.name) {
-			consumers.Go(func() error { return k.consume(stopping, source) })
+		if p.config.ShardGroups == 0 {
+			consumers.Go(func() error { return k.serve(stopping, p.config.Shards) })
 		}
+	}
+	if p.config.ShardGroups > 0 {
+		consumers.Go(func() error { return p.divide(stopping, kinds) })
 	}
 	err := consumers.Wait()
 	p.giveBack(kinds)

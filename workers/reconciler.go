@@ -144,7 +144,7 @@ func (r *Reconciler) reconcile(ctx context.Context, k *reconciled) error {
 	}
 	for after := ""; ; {
 		lost, reached, err := r.page(ctx, string(k.name), after, reconcilePage, k.seen[fresh], moment(k.until[fresh]),
-			k.seen[again], moment(k.until[again]), r.config.Settle.Milliseconds())
+			k.seen[again], moment(k.until[again]), r.config.Settle.Milliseconds(), int64(k.shards))
 		if err != nil {
 			return fmt.Errorf("look for lost tasks of %s: %w", k.name, err)
 		}

@@ -24,12 +24,15 @@ var (
 )
 
 // reconciled is a kind that has workers: what has gone for its two consumers, which are in the
-// order of stream.Consumers.
+// order of stream.Consumers. Where it has several pairs, for different shards, the one that is
+// furthest behind speaks for all of them: the tasks need to be looked at only once.
 type reconciled struct {
-	name  ledger.Kind
-	gone  [2]uint64 // messages up to here will not be delivered any more
-	seen  [2]string // of events visible in this snapshot that holds; "": of none
-	until [2]time.Time
+	name   ledger.Kind
+	shards ledger.ShardSet // those that have workers
+	pairs  []ledger.ShardSet
+	gone   [2]uint64 // messages up to here will not be delivered any more
+	seen   [2]string // of events visible in this snapshot that holds; "": of none
+	until  [2]time.Time
 }
 
 // look finds out, for each kind with consumers, which messages have gone.
@@ -43,28 +46,48 @@ func (r *Reconciler) look(ctx context.Context) (kinds []*reconciled, info *jetst
 	}
 	info = s.CachedInfo() // before the consumers, so that what it holds can have been acknowledged when they are asked
 	consumers := make(map[string]*jetstream.ConsumerInfo)
+	byName := make(map[ledger.Kind]*reconciled)
 	lister := s.ListConsumers(ctx)
 	for c := range lister.Info() {
 		consumers[c.Name] = c
-		if kind, ok := stream.KindOf(c.Name); ok {
-			kinds = append(kinds, &reconciled{name: kind})
+		if name, shards, ok := stream.Served(c.Name); ok {
+			k := byName[name]
+			if k == nil {
+				k = &reconciled{name: name, gone: [2]uint64{info.State.LastSeq, info.State.LastSeq}}
+				byName[name], kinds = k, append(kinds, k)
+			}
+			k.shards |= shards
+			k.pairs = append(k.pairs, shards)
 		}
 	}
 	if err := lister.Err(); err != nil {
 		return nil, nil, fmt.Errorf("list consumers: %w", err)
 	}
 	for _, k := range kinds {
-		for i, want := range stream.Consumers(k.name) {
-			c := consumers[want.Durable]
-			if c == nil {
-				continue // its messages wait for it
-			}
-			if k.gone[i], err = gone(ctx, s, info, c, want.Filters); err != nil {
-				return nil, nil, err
-			}
+		if err := k.look(ctx, s, info, consumers); err != nil {
+			return nil, nil, err
 		}
 	}
 	return kinds, info, nil
+}
+
+// look finds out which messages of the kind have gone.
+func (k *reconciled) look(ctx context.Context, s jetstream.Stream, info *jetstream.StreamInfo, consumers map[string]*jetstream.ConsumerInfo) error {
+	for _, shards := range k.pairs {
+		for i, want := range stream.Consumers(k.name, shards) {
+			c := consumers[want.Durable]
+			if c == nil {
+				k.gone[i] = 0 // its messages wait for it
+				continue
+			}
+			sequence, err := gone(ctx, s, info, c, want.Filters)
+			if err != nil {
+				return err
+			}
+			k.gone[i] = min(k.gone[i], sequence)
+		}
+	}
+	return nil
 }
 
 // gone returns the sequence up to which a consumer will deliver nothing any more: all there is

@@ -44,7 +44,7 @@ func setupServed(t testing.TB, c outbox.StreamConfig) *bundle {
 	})
 	w := b.work(workers.Config{}, exactly(insertEffect, nil))
 	b.await("the consumers", func() bool {
-		for _, c := range stream.Consumers(order.Name()) {
+		for _, c := range stream.Consumers(order.Name(), ledger.AllShards) {
 			if _, err := b.js.Consumer(b.context(), stream.Name, c.Durable); err != nil {
 				return false
 			}
@@ -97,7 +97,7 @@ func (b *bundle) projected() {
 // steal acknowledges n messages of the kind's new tasks, as somebody may who has no business to.
 func (b *bundle) steal(n int) {
 	b.t.Helper()
-	c := try(b.js.Consumer(b.context(), stream.Name, stream.Durable(order.Name())))(b.t)
+	c := try(b.js.Consumer(b.context(), stream.Name, stream.Durable(order.Name(), ledger.AllShards)))(b.t)
 	stolen := 0
 	for stolen < n {
 		for m := range try(c.Fetch(n-stolen, jetstream.FetchMaxWait(time.Second)))(b.t).Messages() {
@@ -295,13 +295,13 @@ func TestReconcilerRunningTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.awaitState(k, ledger.StateRunning)
-	last := try(try(b.js.Stream(b.context(), stream.Name))(t).GetLastMsgForSubject(b.context(), stream.Subjects(ledger.EventEnqueued, order.Name())))(t)
-	ack := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.%d.0", stream.Name, stream.Durable(order.Name()), last.Sequence, last.Time.UnixNano())
+	last := try(try(b.js.Stream(b.context(), stream.Name))(t).GetLastMsgForSubject(b.context(), stream.Subjects(ledger.EventEnqueued, order.Name(), ledger.AllShards)[0]))(t)
+	ack := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.%d.0", stream.Name, stream.Durable(order.Name(), ledger.AllShards), last.Sequence, last.Time.UnixNano())
 	if err := b.nc.Publish(ack, []byte("+ACK")); err != nil {
 		t.Fatal(err)
 	}
 	b.await("the foreign acknowledgement", func() bool {
-		return try(b.js.Consumer(b.context(), stream.Name, stream.Durable(order.Name())))(t).CachedInfo().AckFloor.Stream >= last.Sequence
+		return try(b.js.Consumer(b.context(), stream.Name, stream.Durable(order.Name(), ledger.AllShards)))(t).CachedInfo().AckFloor.Stream >= last.Sequence
 	})
 	b.projected()
 	for end := time.Now().Add(3 * ackWait); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {

@@ -18,6 +18,7 @@ import (
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/periodic"
 )
 
@@ -84,15 +85,16 @@ func describe(err error) *failure {
 		invalid    *ledger.InvalidError
 		conflict   *ledger.ConflictError
 		transition *ledger.TransitionError
+		inUse      *workers.InUseError
 		binaries   *pgserver.NoBinariesError
 	)
 	f = failf(exitFailed, "%s", strings.ReplaceAll(err.Error(), "\n", "; ")) // several faults, a line each
 	switch {
 	case errors.As(err, &invalid):
 		f.exit = exitUsage
-	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule):
+	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule), errors.Is(err, workers.ErrUnknownConsumer):
 		f.exit = exitNotFound
-	case errors.As(err, &conflict), errors.As(err, &transition), errors.Is(err, ledger.ErrRetryTransaction):
+	case errors.As(err, &conflict), errors.As(err, &transition), errors.As(err, &inUse), errors.Is(err, ledger.ErrRetryTransaction):
 		f.exit = exitConflict
 	case errors.Is(err, reserve.ErrHeld):
 		f.exit = exitConflict

@@ -39,6 +39,7 @@ var examples = map[string]string{
 	"taskledger task list":       "task list",
 	"taskledger task show":       "task show coupon.send order-17",
 	"taskledger version":         "version",
+	"taskledger worker list":     "worker list",
 }
 
 // exempt are commands whose output is not data, with why.
@@ -48,6 +49,8 @@ var exempt = map[string]string{
 	"taskledger demo":       "has a test of its own",
 	"taskledger demo-child": "is a part of demo",
 	"taskledger bench":      "has a test of its own",
+
+	"taskledger worker retire": "needs the consumers of a worker: TestWorkerRetire has some",
 
 	"taskledger import watermill": "needs an outbox: the script import has one",
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -186,7 +187,7 @@ func (d *demo) stealDeliveries(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	consumer, err := s.Consumer(ctx, stream.Durable(couponKind.Name()))
+	consumer, err := s.Consumer(ctx, stream.Durable(couponKind.Name(), ledger.AllShards))
 	if err != nil {
 		return err
 	}

@@ -37,13 +37,13 @@ func ParseSubject(subject string) (ledger.Shard, ledger.EventType, ledger.Kind, 
 	return shard, t, kind, nil
 }
 
-// WorkSubjects returns the filters that match the messages which make tasks of this kind
-// available, in any shard. They do not overlap.
-func WorkSubjects(kind ledger.Kind) []string {
+// WorkSubjects returns the filters that match the messages which make tasks of this kind in these
+// shards available. They do not overlap.
+func WorkSubjects(kind ledger.Kind, shards ledger.ShardSet) []string {
 	var filters []string
 	for _, row := range ledger.Transitions() {
 		if row.Type.WakesWorkers() {
-			filters = append(filters, Subjects(row.Type, kind))
+			filters = append(filters, Subjects(row.Type, kind, shards)...)
 		}
 	}
 	return filters
@@ -55,39 +55,57 @@ type Consumer struct {
 	Filters []string // subjects
 }
 
-// Consumers returns the consumers of a kind's workers: Durable for the tasks as they are
-// enqueued, and one for those that come again, which are few. Two, because a consumer with one
-// filter costs the server much less for each message than one with several: it need not search
-// the subjects of the stream for each of them. The one that comes again is first: who creates
-// them in this order has it when [Durable] says that the kind has workers.
-func Consumers(kind ledger.Kind) []Consumer {
-	fresh := Subjects(ledger.EventEnqueued, kind)
-	again := slices.DeleteFunc(WorkSubjects(kind), func(subject string) bool { return subject == fresh })
+// Consumers returns the consumers of a kind's workers in these shards: Durable for the tasks as
+// they are enqueued, and one for those that come again, which are few. Two, because a consumer with
+// one filter costs the server much less for each message than one with several: it need not search
+// the subjects of the stream for each of them. So sets of one shard, or all, are the cheap ones. The
+// one that comes again is first: who creates them in this order has it when [Durable] says that the
+// kind has workers.
+func Consumers(kind ledger.Kind, shards ledger.ShardSet) []Consumer {
+	fresh := Subjects(ledger.EventEnqueued, kind, shards)
+	again := slices.DeleteFunc(WorkSubjects(kind, shards), func(subject string) bool { return slices.Contains(fresh, subject) })
 	return []Consumer{
-		{Durable: Durable(kind) + againSuffix, Filters: again},
-		{Durable: Durable(kind), Filters: []string{fresh}},
+		{Durable: Durable(kind, shards) + againSuffix, Filters: again},
+		{Durable: Durable(kind, shards), Filters: fresh},
 	}
 }
 
 // againSuffix begins with a character that is in no kind.
 const againSuffix = "=again"
 
-// Subjects returns the filter for the events of one type and kind, of any shard.
-func Subjects(t ledger.EventType, kind ledger.Kind) string {
-	return fmt.Sprintf("%s.*.%s.%s", prefix, t, kind)
+// Subjects returns the filters for the events of one type and kind in these shards: one for all
+// of them, or one for each.
+func Subjects(t ledger.EventType, kind ledger.Kind, shards ledger.ShardSet) []string {
+	if shards == ledger.AllShards {
+		return []string{fmt.Sprintf("%s.*.%s.%s", prefix, t, kind)}
+	}
+	var filters []string
+	for shard := range shards.Shards() {
+		filters = append(filters, Subject(shard, t, kind))
+	}
+	return filters
 }
 
-// Durable returns the name of the consumer through which the workers of a kind hear of new tasks: the kind with '~',
-// which no kind contains, for its dots, which no consumer's name may contain.
-func Durable(kind ledger.Kind) string { return strings.ReplaceAll(string(kind), ".", "~") }
-
-// KindOf is the inverse of [Durable]; false if no kind has a durable of this name.
-func KindOf(durable string) (ledger.Kind, bool) {
-	if strings.Contains(durable, ".") {
-		return "", false
+// Durable returns the name of the consumer through which the workers of a kind hear of new tasks in
+// these shards: the kind with '~', which no kind contains, for its dots, which no consumer's name
+// may contain; and unless it is for all shards, these after a '=', with '+' for commas.
+func Durable(kind ledger.Kind, shards ledger.ShardSet) string {
+	name := strings.ReplaceAll(string(kind), ".", "~")
+	if shards == ledger.AllShards {
+		return name
 	}
-	kind := ledger.Kind(strings.ReplaceAll(durable, "~", "."))
-	return kind, kind.Validate() == nil
+	return name + "=" + strings.ReplaceAll(shards.String(), ",", "+")
+}
+
+// Served is the inverse of [Durable]: of which kind and shards a consumer tells that they have
+// workers. False if it is none of these.
+func Served(durable string) (ledger.Kind, ledger.ShardSet, bool) {
+	name, text, sharded := strings.Cut(durable, "=")
+	kind, shards := ledger.Kind(strings.ReplaceAll(name, "~", ".")), ledger.AllShards
+	if sharded {
+		shards, _ = ledger.ParseShardSet(strings.ReplaceAll(text, "+", ","))
+	}
+	return kind, shards, shards != 0 && kind.Validate() == nil && Durable(kind, shards) == durable
 }
 
 // Pattern returns a filter for the events of shards, types and kinds, each "*" for any; kinds may

@@ -35,27 +35,30 @@ func TestParseSubjectRefuses(t *testing.T) {
 	}
 }
 
-// The two consumers of a kind share its work between them, without overlap, and only one of
-// them tells that the kind has workers.
+// The two consumers of a kind in some shards share its work there between them, without overlap,
+// and only one of them tells that the kind has workers.
 func TestConsumers(t *testing.T) {
-	var filters []string
-	for i, c := range stream.Consumers("coupon.send") {
-		filters = append(filters, c.Filters...)
-		if kind, ok := stream.KindOf(c.Durable); ok != (i == 1) || ok && kind != "coupon.send" {
-			t.Errorf("KindOf(%q) = %q, %v", c.Durable, kind, ok)
+	for _, shards := range []ledger.ShardSet{ledger.AllShards, ledger.ShardRange(0, 15), ledger.ShardRange(7, 7)} {
+		var filters []string
+		for i, c := range stream.Consumers("coupon.send", shards) {
+			filters = append(filters, c.Filters...)
+			kind, of, ok := stream.Served(c.Durable)
+			if ok != (i == 1) || ok && (kind != "coupon.send" || of != shards) {
+				t.Errorf("Served(%q) = %q, %s, %v", c.Durable, kind, of, ok)
+			}
 		}
-	}
-	want := stream.WorkSubjects("coupon.send")
-	slices.Sort(want)
-	slices.Sort(filters)
-	if diff := cmp.Diff(want, filters); diff != "" {
-		t.Errorf("filters (-want +got):\n%s", diff)
+		want := stream.WorkSubjects("coupon.send", shards)
+		slices.Sort(want)
+		slices.Sort(filters)
+		if diff := cmp.Diff(want, filters); diff != "" {
+			t.Errorf("filters (-want +got):\n%s", diff)
+		}
 	}
 }
 
 func TestWorkSubjects(t *testing.T) {
 	want := []string{"ledger.*.enqueued.coupon.send", "ledger.*.released.coupon.send", "ledger.*.interrupted.coupon.send"}
-	if diff := cmp.Diff(want, stream.WorkSubjects("coupon.send")); diff != "" {
+	if diff := cmp.Diff(want, stream.WorkSubjects("coupon.send", ledger.AllShards)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -63,25 +66,26 @@ func TestWorkSubjects(t *testing.T) {
 // Every subject and durable of a valid kind is one that NATS takes, leads back to the kind, and
 // the filters of a kind match its own messages and no other kind's.
 func FuzzKindMapping(f *testing.F) {
-	f.Add("coupon.send", "coupon_send", byte(3))
-	f.Add("a.b", "a~b", byte(63))
-	f.Add("a-b.c", "a.b-c", byte(0))
-	f.Fuzz(func(t *testing.T, a, b string, shard byte) {
+	f.Add("coupon.send", "coupon_send", byte(3), ^uint64(0))
+	f.Add("a.b", "a~b", byte(63), uint64(1)<<63)
+	f.Add("a-b.c", "a.b-c", byte(0), uint64(0x5555_5555_5555_5555))
+	f.Fuzz(func(t *testing.T, a, b string, shard byte, bits uint64) {
+		shards := max(ledger.ShardSet(bits), 1)
 		kind, other := ledger.Kind(a), ledger.Kind(b)
 		if kind.Validate() != nil {
-			if _, ok := stream.KindOf(stream.Durable(kind)); ok && !strings.Contains(a, "~") {
+			if _, _, ok := stream.Served(stream.Durable(kind, shards)); ok && !strings.ContainsAny(a, "~=") {
 				t.Errorf("the invalid kind %q has a durable", a)
 			}
 			return
 		}
-		durable := stream.Durable(kind)
-		if strings.ContainsAny(durable, ".*>/\\ \t\r\n") || len(durable) > server.JSMaxNameLen {
+		durable := stream.Durable(kind, shards)
+		if again := stream.Consumers(kind, shards)[0].Durable; strings.ContainsAny(again, ".*>/\\ \t\r\n") || len(again) > server.JSMaxNameLen {
 			t.Errorf("Durable(%q) = %q is no name for a consumer", a, durable)
 		}
-		if back, ok := stream.KindOf(durable); !ok || back != kind {
-			t.Errorf("KindOf(%q) = %q, %v, want %q", durable, back, ok, a)
+		if back, of, ok := stream.Served(durable); !ok || back != kind || of != shards {
+			t.Errorf("Served(%q) = %q, %s, %v, want %q, %s", durable, back, of, ok, a, shards)
 		}
-		if other != kind && other.Validate() == nil && stream.Durable(other) == durable {
+		if other != kind && other.Validate() == nil && stream.Durable(other, shards) == durable {
 			t.Errorf("%q and %q share the durable %q", a, b, durable)
 		}
 		for _, row := range ledger.Transitions() {
@@ -94,10 +98,10 @@ func FuzzKindMapping(f *testing.F) {
 			if err != nil || gotShard != s || gotType != row.Type || gotKind != kind {
 				t.Errorf("ParseSubject(%q) = %v, %v, %v, %v", subject, gotShard, gotType, gotKind, err)
 			}
-			if got := matches(subject, stream.WorkSubjects(kind)); got != row.Type.WakesWorkers() {
+			if got := matches(subject, stream.WorkSubjects(kind, shards)); got != (row.Type.WakesWorkers() && shards.Has(s)) {
 				t.Errorf("work filters of %q match %q: %v", a, subject, got)
 			}
-			if other != kind && other.Validate() == nil && matches(subject, stream.WorkSubjects(other)) {
+			if other != kind && other.Validate() == nil && matches(subject, stream.WorkSubjects(other, shards)) {
 				t.Errorf("work filters of %q match %q", b, subject)
 			}
 		}

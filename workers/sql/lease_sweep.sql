@@ -4,5 +4,5 @@
 delete from taskledger.lease l
  where l.name in (
    select d.name from taskledger.lease d
-    where d.name like 'worker/%' and d.alive_until < clock_timestamp() - interval '1 day'
+    where (d.name like 'worker/%' or d.name like 'shards/%') and d.alive_until < clock_timestamp() - interval '1 day'
       for update skip locked)

@@ -4,13 +4,13 @@
 -- $1 kind, $2 biz_id to go on after, $3 how many to look at; messages have gone of $4 events visible in
 -- this snapshot that enqueued, and $6 of those that made available again ('' for none of them);
 -- $5 and $7 no event after this moment is visible there; $8 milliseconds for which a task must
--- have been available.
+-- have been available; $9 shards to look at, one bit each.
 -- Answers the biz_id that was looked at last ('' if it was the last of the kind), with null or
 -- such a task: biz_id, version, and whether it is running.
 -- What the projection says of a task decides whether it is worth a look at its events.
 -- Locks nothing. Index: primary keys; the lateral limits keep the planner on them.
 with page as materialized (
-  select t.biz_id, t.state, t.version, t.updated_at
+  select t.biz_id, t.state, t.version, t.updated_at, t.shard
     from taskledger.task t
    where t.kind = $1::text and t.biz_id > $2::text
    order by t.biz_id
@@ -35,7 +35,8 @@ select reached.biz_id, lost.biz_id, lost.version, lost.running
         where w.kind = $1::text and w.biz_id = p.biz_id and w.type in ('enqueued', 'released', 'interrupted')
         order by w.version desc
         limit 1) waking
-     where (p.state = 'running' or p.state = 'available' and p.updated_at <= case when p.version = 1 then $5::text::timestamptz else $7::text::timestamptz end)
+     where ($9::bigint >> p.shard) & 1 = 1
+       and (p.state = 'running' or p.state = 'available' and p.updated_at <= case when p.version = 1 then $5::text::timestamptz else $7::text::timestamptz end)
        and (head.version = waking.version or head.running)
        and case when waking.type = 'enqueued'
                 then waking.recorded_at <= $5::text::timestamptz and pg_visible_in_snapshot(waking.xid, nullif($4::text, '')::pg_snapshot)

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+func (a *app) newWorkerCommand() *cobra.Command {
+	return group(
+		&cobra.Command{Use: "worker", Short: "Look at the worker processes, and at who has which shards"},
+		a.newWorkerListCommand(),
+		a.newWorkerRetireCommand(),
+	)
+}
+
+func (a *app) newWorkerListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the worker processes with their kinds and shards",
+		Long: `List the worker processes with their kinds and shards. One that ended without saying so is lost:
+others take over what it had in hand. It is listed for another day.`,
+		Example: "  taskledger worker list\n  taskledger worker list -o json",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withDatabase(cmd.Context(), a.listWorkers)
+		},
+	}
+}
+
+func (a *app) listWorkers(ctx context.Context, pool *pgxpool.Pool) error {
+	all, err := workers.List(ctx, pool)
+	if err != nil {
+		return err
+	}
+	list := struct {
+		Workers []workers.Worker `json:"workers"`
+	}{append([]workers.Worker{}, all...)}
+	if err := printList(a, list, all, func(w io.Writer) {
+		if len(all) > 0 {
+			renderWorkers(w, all)
+		}
+	}); err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(a.stderr, "no workers")
+	}
+	return nil
+}
+
+func renderWorkers(w io.Writer, all []workers.Worker) {
+	t := newTable([]any{"worker", "state", "since", "kind", "shards"}, 3)
+	for _, worker := range all {
+		state := "alive"
+		if !worker.Alive {
+			state = "lost"
+		}
+		id, since := plain(worker.ID), ago(worker.Since)
+		for _, k := range worker.Kinds {
+			shards := k.Shards.String()
+			if shards == "" {
+				shards = "none"
+			}
+			if k.Divided {
+				shards += " (divided)"
+			}
+			t.AppendRow(table.Row{id, state, since, k.Kind, shards})
+			id, state, since = "", "", ""
+		}
+	}
+	renderTable(w, t)
+}
+
+func (a *app) newWorkerRetireCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "retire KIND SHARDS",
+		Short: "Remove the consumers of shards that nobody works on any more",
+		Long: `Remove the consumers of a kind for exactly these shards, after the last worker on them has ended,
+so that workers may have other sets of shards. SHARDS is all, or such as 0-15 or 0-15,40.
+
+No task is lost: who works on the shards next hears of all their tasks that the stream still has,
+and passes over the finished ones.`,
+		Example: "  taskledger worker retire coupon.send all\n  taskledger worker retire coupon.send 0-31",
+		Args:    exactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			shards, err := ledger.ParseShardSet(args[1])
+			if err == nil && shards == 0 {
+				err = &ledger.InvalidError{Field: "shards", Rule: "must not be empty"}
+			}
+			if err != nil {
+				return err
+			}
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				nc, err := a.connectNATS(false)
+				if err != nil {
+					return err
+				}
+				defer nc.Close()
+				r := retired{ledger.Kind(args[0]), shards}
+				if err := workers.Retire(ctx, pool, nc, r.Kind, r.Shards); err != nil {
+					return err
+				}
+				return a.print(r, func(w io.Writer) { fmt.Fprintf(w, "retired the consumers of %s for shards %s\n", r.Kind, r.Shards) })
+			})
+		},
+	}
+}
+
+// retired is the answer as JSON.
+type retired struct {
+	Kind   ledger.Kind     `json:"kind"`
+	Shards ledger.ShardSet `json:"shards"`
+}
