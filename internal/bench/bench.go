@@ -60,6 +60,7 @@ var measures = []measure{
 	{"drain-at-least-once", measureDrainAtLeastOnce},
 	{"drain-exactly-once", measureDrainExactlyOnce},
 	{"latency", measureLatency},
+	{"timers", measureTimers},
 }
 
 // Names returns the names of the measures.
@@ -103,6 +104,8 @@ type bench struct {
 	report *Report
 	db     *pgxpool.Pool
 	nc     *nats.Conn
+	url    func(database string) string
+	fired  fired // by the schedulers of the measure of timers
 }
 
 func runOne(ctx context.Context, c Config, m measure, r *Report) (err error) {
@@ -132,7 +135,7 @@ func runOne(ctx context.Context, c Config, m measure, r *Report) (err error) {
 		return err
 	}
 	pool.MaxConns = 64
-	b := &bench{config: c, report: r}
+	b := &bench{config: c, report: r, url: postgres.URL}
 	if b.db, err = pgxpool.NewWithConfig(ctx, pool); err != nil {
 		return err
 	}
