@@ -31,6 +31,7 @@ const (
 	xTerm      = "golang.org/x/term"
 	goCron     = "github.com/netresearch/go-cron"
 	yaml       = "go.yaml.in/yaml/v3"
+	goMail     = "github.com/wneessen/go-mail"
 
 	watermill    = "github.com/ThreeDotsLabs/watermill"
 	watermillSQL = "github.com/ThreeDotsLabs/watermill-sql/v3"
@@ -51,6 +52,7 @@ var rules = []rule{
 	{"/outbox", []string{"/ledger", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, watermillSQL, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
 	{"/workers", []string{"/ledger", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
 	{"/workers/periodic", []string{"/ledger", "/internal/fault", pgx, goCron}, "what is due is enqueued, and who works on it is another matter"},
+	{"/workers/alarm", []string{"/ledger", "/workers", "/workers/periodic", "/internal/fault", pgx, goMail}, "what is wrong is found in the database; lags are told to it"},
 	{"/projector", []string{"/ledger", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
 	{"/migrations", []string{"/ledger", pgx, goose}, "the schema is made before there is a ledger; only the error for its absence is shared"},
 	{"/internal/fault", nil, "crash points are in everybody's code"},
@@ -72,7 +74,7 @@ type ban struct {
 	reason string
 }
 
-var library = []string{"/ledger", "/ledger/stdsql", "/outbox", "/workers", "/workers/periodic", "/projector"}
+var library = []string{"/ledger", "/ledger/stdsql", "/outbox", "/workers", "/workers/periodic", "/workers/alarm", "/projector"}
 
 var bans = []ban{
 	{library, []string{"testing", "flag"}, "a library registers no flags and carries no test code"},

@@ -1,0 +1,81 @@
+package alarm
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/list.sql
+var listSQL string
+
+// Alarm is one of the past, or of now.
+type Alarm struct {
+	Receiver string         `json:"receiver"`
+	Task     ledger.Key     `json:"task"`
+	State    ledger.State   `json:"state"` // succeeded: delivered; dead: it could not be
+	Attempt  ledger.Attempt `json:"attempt"`
+	Test     bool           `json:"test"`
+	Subject  string         `json:"subject"`
+	Error    string         `json:"error,omitempty"` // of the last attempt, if it is not delivered
+	MadeAt   time.Time      `json:"made_at"`
+	DueAt    time.Time      `json:"due_at,omitzero"` // of the next attempt
+}
+
+// MaxList is how many alarms of a receiver [List] returns at most.
+const MaxList = 1000
+
+// List returns the newest alarms of every receiver, limit of each, receiver by receiver. The cost
+// does not grow with the alarms that there were.
+//
+// Errors: [*ledger.InvalidError], [ledger.ErrUnavailable], [ledger.ErrNotMigrated].
+func List(ctx context.Context, db ledger.DB, limit int) ([]Alarm, error) {
+	if limit < 1 || limit > MaxList {
+		return nil, invalid("limit", fmt.Sprint(limit), "must be 1 to %d", MaxList)
+	}
+	rows, err := db.Query(ctx, listSQL, string(Kind), int64(limit))
+	if err != nil {
+		return nil, explain("list alarms", err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, explain("list alarms", err)
+	}
+	var alarms []Alarm
+	for _, id := range ids {
+		l, err := load(ctx, db, ledger.BizID(id))
+		if err != nil {
+			return nil, err
+		}
+		receiver, _, _ := strings.Cut(id, "/")
+		alarms = append(alarms, Alarm{
+			Receiver: receiver, Task: l.task.Key, State: l.task.State, Attempt: l.task.Attempt, Test: l.args.Test,
+			Subject: l.message().Subject(), Error: failureOf(l.task), MadeAt: l.task.EnqueuedAt, DueAt: l.task.DueAt,
+		})
+	}
+	return alarms, nil
+}
+
+// failureOf is why the last attempt failed of an alarm that is not delivered.
+func failureOf(t ledger.Task) string {
+	if t.State == ledger.StateSucceeded {
+		return ""
+	}
+	return t.Error
+}
+
+// pause waits a moment, or until ctx is done.
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(50 * time.Millisecond):
+		return nil
+	}
+}
