@@ -51,6 +51,7 @@ var rules = []rule{
 	{"/ledger/ledgertest", []string{"/ledger", "/migrations", "/internal/pgserver", pgx}, "the users' tests need a database and not our broker"},
 	{"/outbox", []string{"/ledger", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, watermillSQL, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
 	{"/workers", []string{"/ledger", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
+	{"/workers/workertest", []string{"/ledger", "/workers", "/internal/stream", "/internal/natsserver", "/internal/fault", pgx, nats}, "the users' tests need a broker, and their production code does not get it"},
 	{"/workers/periodic", []string{"/ledger", "/internal/fault", pgx, goCron}, "what is due is enqueued, and who works on it is another matter"},
 	{"/workers/alarm", []string{"/ledger", "/workers", "/workers/periodic", "/internal/fault", pgx, goMail}, "what is wrong is found in the database; lags are told to it"},
 	{"/projector", []string{"/ledger", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},

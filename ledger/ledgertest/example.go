@@ -3,6 +3,7 @@ package ledgertest
 import (
 	"context"
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -11,8 +12,15 @@ import (
 // Example is [Pool] for an Example function, which has no test to fail: it panics instead. The
 // function calls done at its end.
 func Example() (pool *pgxpool.Pool, done func()) {
+	t, done := ExampleTB()
+	return Pool(t), done
+}
+
+// ExampleTB is the test that an Example function does not have: it panics instead of failing. The
+// function calls done at its end.
+func ExampleTB() (t testing.TB, done func()) {
 	e := &example{}
-	return Pool(e), e.done
+	return e, e.done
 }
 
 // example is as much of a test as Pool needs.
@@ -27,7 +35,15 @@ func (*example) Context() context.Context     { return context.Background() }
 func (*example) Logf(string, ...any)          {}
 func (*example) Errorf(text string, a ...any) { panic(fmt.Sprintf(text, a...)) }
 func (*example) Fatalf(text string, a ...any) { panic(fmt.Sprintf(text, a...)) }
-func (e *example) Cleanup(f func())           { e.cleanups = append(e.cleanups, f) }
+func (e *example) TempDir() string {
+	dir, err := os.MkdirTemp("", "ledgertest-")
+	if err != nil {
+		panic(err)
+	}
+	e.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+func (e *example) Cleanup(f func()) { e.cleanups = append(e.cleanups, f) }
 
 func (e *example) done() {
 	for i := len(e.cleanups) - 1; i >= 0; i-- {
