@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -35,10 +35,10 @@ type attempt struct {
 	begun  time.Time
 	ctx    context.Context // of the handler
 	cancel context.CancelCauseFunc
-	conn   *pgxpool.Conn // ExactlyOnce: that of the handler's transaction; its slot's alone
-	socket net.Conn      // the socket of conn, which others may close
-	over   atomic.Bool   // somebody has taken it on to end this attempt
-	timer  *time.Timer   // until the attempt has outlived StartedAfter
+	conn   handlerConn // ExactlyOnce: that of the handler's transaction; its slot's alone
+	socket net.Conn    // the socket of conn, which others may close
+	over   atomic.Bool // somebody has taken it on to end this attempt
+	timer  *time.Timer // until the attempt has outlived StartedAfter
 
 	mu       sync.Mutex
 	joined   bool          // too late to record the start
@@ -108,14 +108,17 @@ func (k *kind) work(stopping, quit context.Context) {
 func (k *kind) attempt(a *attempt) {
 	k.running.Add(1)
 	defer k.running.Add(-1)
+	fault.Point(pointReady)
 	if a.verdict == takeOver {
 		defer k.pool.quarantine.leave(a)
 	}
 	switch {
+	case a.verdict == vanished:
+		k.buryVanished(a)
 	case a.expired():
 		k.expire(a)
 	case !k.claim(a):
-	case k.exactlyOnce:
+	case k.guarantee == ExactlyOnce:
 		k.exactly(a)
 	default:
 		k.atLeast(a)

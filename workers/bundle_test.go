@@ -2,6 +2,7 @@ package workers_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -324,6 +325,12 @@ func insertEffect(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs)
 	return err
 }
 
+// insertEffectSQL is insertEffect by database/sql.
+func insertEffectSQL(ctx context.Context, tx *sql.Tx, job *workers.Job, _ orderArgs) error {
+	_, err := tx.ExecContext(ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt))
+	return err
+}
+
 // atOnce is c with failed tasks released at once, unless it says when.
 func atOnce(c *workers.KindConfig) *workers.KindConfig {
 	full := workers.KindConfig{}
@@ -349,15 +356,32 @@ func atLeast(h func(context.Context, *workers.Job, orderArgs) error, c *workers.
 	return func(p *workers.Pool) error { return workers.RegisterAtLeastOnce(p, order, h, atOnce(c)) }
 }
 
+// atMost registers an AtMostOnce handler of kind order.
+func atMost(h func(context.Context, *workers.Job, orderArgs) error, c *workers.KindConfig) func(*workers.Pool) error {
+	return func(p *workers.Pool) error { return workers.RegisterAtMostOnce(p, order, h, atOnce(c)) }
+}
+
+// exactlySQL registers an ExactlyOnce handler of kind order by database/sql.
+func exactlySQL(h func(context.Context, *sql.Tx, *workers.Job, orderArgs) error, c *workers.KindConfig) func(*workers.Pool) error {
+	return func(p *workers.Pool) error { return workers.RegisterSQL(p, order, h, atOnce(c)) }
+}
+
 // count returns a counter of the worker's only kind.
 func (w *worker) status() workers.KindStatus { return w.Status().Kinds[0] }
 
 var errBoom = errors.New("boom")
 
-// outside is an AtLeastOnce handler that does what the tests count, in a transaction of its own.
-func (b *bundle) outside(ctx context.Context, job *workers.Job, _ orderArgs) error {
-	_, err := b.db.Exec(ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt))
-	return err
+// outside returns an AtLeastOnce handler that does what the tests count, in a transaction of its own.
+func outside(db *pgxpool.Pool) func(context.Context, *workers.Job, orderArgs) error {
+	return func(ctx context.Context, job *workers.Job, _ orderArgs) error {
+		_, err := db.Exec(ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt))
+		return err
+	}
+}
+
+// outside is that on the bundle's database.
+func (b *bundle) outside(ctx context.Context, job *workers.Job, args orderArgs) error {
+	return outside(b.db)(ctx, job, args)
 }
 
 // allDone waits until n tasks have succeeded.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -21,7 +22,7 @@ func (k *kind) claim(a *attempt) bool {
 	if a.verdict == takeOver && !k.mayTakeOver(ctx, a) {
 		return false
 	}
-	e, err := ledger.Append(ctx, k.pool.config.DB, a.request(ledger.EventStarted, nil))
+	e, err := k.appendStart(ctx, a)
 	if err != nil {
 		k.unclaimed(a, err)
 		return false
@@ -29,8 +30,16 @@ func (k *kind) claim(a *attempt) bool {
 	if a.verdict == takeOver {
 		k.counts.takeOver()
 	}
+	fault.Point(pointClaimed)
 	a.version, a.job.Attempt, a.claimed = e.Version, e.Attempt, true
 	return true
+}
+
+func (k *kind) appendStart(ctx context.Context, a *attempt) (ledger.Event, error) {
+	if k.guarantee == AtMostOnce {
+		return k.claimOnce(ctx, a)
+	}
+	return ledger.Append(ctx, k.pool.config.DB, a.request(ledger.EventStarted, nil))
 }
 
 // unclaimed takes care of a task that could not be claimed.

@@ -36,6 +36,8 @@ func (k *kind) conclude(a *attempt, cause, err error) {
 		k.giveBack(a)
 	case errors.As(err, &args):
 		k.fail(ctx, a, args.err, "its args do not decode")
+	case k.guarantee == AtMostOnce && !saysOn(err):
+		k.buryUnsafe(ctx, a, cause, err)
 	case errors.As(err, &panicked):
 		k.fail(ctx, a, err, "")
 	case errors.As(err, &snooze):
@@ -50,7 +52,7 @@ func (k *kind) conclude(a *attempt, cause, err error) {
 		k.failedTooLate(ctx, a, err)
 	case errors.Is(cause, ErrTimeout):
 		k.fail(ctx, a, fmt.Errorf("timed out after %s: %w", k.config.Timeout, err), "")
-	case repeatable(err):
+	case k.guarantee != AtMostOnce && repeatable(err): // what has begun once fails, or is buried
 		k.logger.WarnContext(ctx, "attempt will be repeated", "biz_id", string(a.job.BizID), "error", err)
 		k.counts.attempt(OutcomeRetried, a.took())
 		k.settle(a.held, nakAfter(k.retryDelay(a.held)))

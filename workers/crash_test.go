@@ -36,39 +36,6 @@ func TestKilledAtCrashPoint(t *testing.T) {
 	}
 }
 
-// The group that was recorded when the process was killed is not run again.
-func TestAtLeastOnceKilledAfterCommit(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.relay()
-	b.enqueue("o-1")
-	b.spawn("at-least", "worker.committed").killed(t)
-	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
-	b.awaitState(k, ledger.StateSucceeded)
-	w := b.work(workers.Config{}, atLeast(b.outside, nil))
-	b.await("the redelivery to be acknowledged", func() bool {
-		return w.status().Redelivered == 1 && w.status().InHand == 0
-	})
-	b.oneEffect(k)
-}
-
-// Before the group is recorded, nobody can know that the handler was done.
-func TestAtLeastOnceKilledBeforeCommit(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.relay()
-	k := b.enqueue("o-1")
-	b.spawn("at-least", "worker.handler").killed(t)
-	if s := b.task(k).State; s != ledger.StateAvailable {
-		t.Fatalf("the task is %s", s)
-	}
-	b.work(workers.Config{}, atLeast(b.outside, nil))
-	b.awaitState(k, ledger.StateSucceeded)
-	if n := b.effects(k); n != 2 {
-		t.Errorf("%d effects, want 2: one of each process", n)
-	}
-}
-
 // A task that kills its process each time is buried; its neighbours finish.
 func TestTaskThatKillsItsWorkers(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,7 @@ const (
 	resume                     // this process began, and did not get to record an outcome
 	wait                       // another worker is at it
 	takeOver                   // another worker was at it, and is gone
+	vanished                   // somebody was at it, and nobody may do it again
 )
 
 // decide says what the head of a task makes of a message for it that is not in hand already.

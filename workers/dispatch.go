@@ -40,7 +40,11 @@ func (k *kind) decideBatch(batch []*held) {
 	}
 	for i, h := range batch {
 		head := heads[i]
-		switch v := decide(h.msg, h.redelivered, head, k.pool.id); v {
+		v := decide(h.msg, h.redelivered, head, k.pool.id)
+		if k.guarantee == AtMostOnce {
+			v = v.onceOnly()
+		}
+		switch v {
 		case refuseGhost:
 			k.counts.ghost()
 			k.logger.WarnContext(ctx, "ghost refused: the ledger does not have this event", "event", h.msg.ID())
@@ -51,7 +55,7 @@ func (k *kind) decideBatch(batch []*held) {
 			k.settle(h, nakAfter(min(max(head.alive, minPause), k.pool.config.AckWait/2)))
 		case run, claimAndRun, takeOver:
 			k.ready <- k.newAttempt(h, v, head, head.attempt+1, now)
-		case resume:
+		case resume, vanished:
 			k.ready <- k.newAttempt(h, v, head, head.attempt, now)
 		}
 	}

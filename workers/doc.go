@@ -17,6 +17,11 @@
 // recorded after it, together with those of others, so a process that ends in between leaves a
 // task that is run again. The task's key is the idempotency key to give to that elsewhere.
 //
+// AtMostOnce ([RegisterAtMostOnce]): the same, but the start is recorded before the handler runs,
+// and a task whose attempt vanished is buried and not run again.
+//
+// docs/guarantees.md compares them.
+//
 // # A message is only a wake-up call
 //
 // All workers of a kind share its two durable consumers: one for new tasks, one for those that
@@ -34,6 +39,7 @@
 //	running elsewhere, that worker's lease lives  has it delivered again later
 //	running elsewhere, the lease is over          takes over: records started of the next attempt
 //	                                              or buries the task if it has lost too many workers
+//	running, and AtMostOnce                       buries the task: unknown outcome
 //
 // # An attempt
 //

@@ -94,7 +94,7 @@ func errorType(err error) string {
 			return reflect.TypeOf(err).String()
 		}
 		switch err.(type) {
-		case *RetryError, *PermanentError:
+		case *RetryError, *PermanentError, *SafeToRetryError:
 		default:
 			if reflect.TypeOf(err).String() != "*fmt.wrapError" {
 				return reflect.TypeOf(err).String()

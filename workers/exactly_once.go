@@ -12,6 +12,8 @@ import (
 
 // The crash points of a worker, for internal/fault.
 const (
+	pointReady     = "worker.ready"     // a slot is there, nothing is recorded
+	pointClaimed   = "worker.claimed"   // the start is recorded, the handler has not begun
 	pointHandler   = "worker.handler"   // the handler is done, nothing is committed
 	pointCommitted = "worker.committed" // the outcome is committed, the message not acknowledged
 )
@@ -34,7 +36,7 @@ func (k *kind) exactly(a *attempt) {
 	defer a.conn.Release() // a connection that is broken or in a transaction is closed by it
 
 	handlerErr := errGoexit // unless the handler returns
-	tx := &handlerTx{conn: a.conn.Conn(), guard: p.guardPrefix + strconv.FormatUint(p.guards.Add(1), 36)}
+	tx := &handlerTx{holder: a.conn, conn: a.conn.Conn(), guard: p.guardPrefix + strconv.FormatUint(p.guards.Add(1), 36)}
 	if d := k.config.Timeout; d > 0 {
 		// If the process hangs or is cut off, the server ends the transaction some time after the
 		// attempt would have timed out.
@@ -51,7 +53,7 @@ func (a *attempt) connect() error {
 	p := a.kind.pool
 	ctx, cancel := context.WithTimeout(p.work, p.config.AckWait)
 	defer cancel()
-	conn, err := p.config.DB.Acquire(ctx)
+	conn, err := a.kind.acquire(ctx)
 	if err != nil {
 		return err
 	}

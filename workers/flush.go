@@ -54,7 +54,8 @@ func (f *flusher) run(quit context.Context) {
 }
 
 // retry records what could not be recorded at first. A completion is given up after a few times
-// AckWait, or when the pool is stopping: the message's next delivery then finds out.
+// AckWait, or when the pool is stopping: the message's next delivery then finds out. That of an
+// AtMostOnce attempt is not given up as long as the pool runs: nobody else will ever know.
 func (f *flusher) retry(quit context.Context) {
 	pause := minPause
 	for {
@@ -69,7 +70,7 @@ func (f *flusher) retry(quit context.Context) {
 		}
 		for _, c := range failed {
 			a := c.attempt
-			if f.pool.work.Err() != nil || a.took() > 4*f.pool.config.AckWait {
+			if f.pool.work.Err() != nil || a.took() > 4*f.pool.config.AckWait && a.kind.guarantee != AtMostOnce {
 				<-f.room
 				a.kind.recorded(a, OutcomeSucceeded, errGivenUp)
 			} else {

@@ -78,6 +78,22 @@ func (e *DiscardError) Error() string {
 	return "discarded: " + e.Reason
 }
 
+// SafeToRetryError is what the handler of an AtMostOnce kind returns if it had no effect, see
+// [SafeToRetry].
+type SafeToRetryError struct {
+	Err error // why the attempt failed; nil: it is not said
+}
+
+// SafeToRetry returns an error with which an attempt fails and says that it had no effect, so that
+// its task may be tried again, as the policy says. For the handlers of AtMostOnce kinds, whose
+// tasks are buried otherwise; the others need not say it.
+func SafeToRetry(err error) error { return &SafeToRetryError{Err: err} }
+
+func (e *SafeToRetryError) Error() string { return messageOr(e.Err, "trying again is safe") }
+
+// Unwrap returns Err.
+func (e *SafeToRetryError) Unwrap() error { return e.Err }
+
 func messageOr(err error, otherwise string) string {
 	if err == nil {
 		return otherwise

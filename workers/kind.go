@@ -17,11 +17,11 @@ import (
 
 // Defaults of [KindConfig].
 const (
-	DefaultSlots            = 8  // of an ExactlyOnce kind
-	DefaultSlotsAtLeastOnce = 64 // of an AtLeastOnce kind
-	DefaultTimeout          = 15 * time.Minute
-	DefaultMaxLost          = 5
-	DefaultStartedAfter     = time.Second
+	DefaultSlots        = 8  // of an ExactlyOnce kind
+	DefaultSlotsOutside = 64 // of a kind whose effects are elsewhere
+	DefaultTimeout      = 15 * time.Minute
+	DefaultMaxLost      = 5
+	DefaultStartedAfter = time.Second
 )
 
 const (
@@ -35,7 +35,7 @@ const (
 // KindConfig says how tasks of one kind are worked on. Nil means all defaults.
 type KindConfig struct {
 	// Slots is how many of its handlers run at a time in this process.
-	// Default 8 for ExactlyOnce, 64 for AtLeastOnce.
+	// Default 8 for ExactlyOnce, 64 for the others.
 	Slots int
 	// Timeout bounds one attempt: the handler's context ends then, and the attempt has failed
 	// unless the handler returns nil all the same. Default 15 min; negative: none.
@@ -107,7 +107,7 @@ func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig,
 // It must be called before [Pool.Run], once per kind. It returns an error if the kind is
 // registered already or c is invalid, naming every fault.
 func Register[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error, c *KindConfig) error {
-	return p.register(k.Name(), true, c, c.wrap(func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error {
+	return p.register(k.Name(), ExactlyOnce, c, c.wrap(func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error {
 		args, err := k.Decode(payload)
 		if err != nil {
 			return &argsError{err}
@@ -121,7 +121,7 @@ func Register[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Co
 // recorded: give the outside system job.Key as its idempotency key. Successes are recorded in
 // groups. In everything else it is like [Register].
 func RegisterAtLeastOnce[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, job *Job, args A) error, c *KindConfig) error {
-	return p.register(k.Name(), false, c, c.wrap(func(ctx context.Context, _ pgx.Tx, job *Job, payload []byte) error {
+	return p.register(k.Name(), AtLeastOnce, c, c.wrap(func(ctx context.Context, _ pgx.Tx, job *Job, payload []byte) error {
 		args, err := k.Decode(payload)
 		if err != nil {
 			return &argsError{err}
@@ -130,19 +130,21 @@ func RegisterAtLeastOnce[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx
 	}))
 }
 
-// handlerFunc is a handler without the type of its args. Its tx is nil for AtLeastOnce.
+// handlerFunc is a handler without the type of its args. Its tx is nil if its effects are
+// elsewhere.
 type handlerFunc func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error
 
 // kind is what a pool keeps for one kind: the way of a message goes from consume through
 // undecided (the head is read) and ready (a slot is waited for) to the handler, and its task
 // stays in hand until its outcome is recorded.
 type kind struct {
-	pool        *Pool
-	name        ledger.Kind
-	exactlyOnce bool
-	handler     handlerFunc
-	config      KindConfig
-	logger      *slog.Logger
+	pool      *Pool
+	name      ledger.Kind
+	guarantee Guarantee
+	handler   handlerFunc
+	acquire   func(context.Context) (handlerConn, error) // for its transaction
+	config    KindConfig
+	logger    *slog.Logger
 
 	pairs     atomic.Int32 // of consumers that messages are received from
 	mine      shardCounts  // for which shards
@@ -155,16 +157,17 @@ type kind struct {
 	counts  counts
 }
 
-func (p *Pool) register(name ledger.Kind, exactlyOnce bool, c *KindConfig, handler handlerFunc) error {
-	slots := DefaultSlotsAtLeastOnce
-	if exactlyOnce {
-		slots = DefaultSlots
-	}
-	config, err := c.withDefaults(slots, p.config.AckWait)
+func (p *Pool) register(name ledger.Kind, guarantee Guarantee, c *KindConfig, handler handlerFunc) error {
+	return p.registerOn(p.acquire, name, guarantee, c, handler)
+}
+
+// registerOn is register for handlers whose transactions have connections of their own sort.
+func (p *Pool) registerOn(acquire func(context.Context) (handlerConn, error), name ledger.Kind, guarantee Guarantee, c *KindConfig, handler handlerFunc) error {
+	config, err := c.withDefaults(guarantee.slots(), p.config.AckWait)
 	if err == nil {
 		err = name.Validate()
 	}
-	if err == nil && config.Produces != "" && !exactlyOnce {
+	if err == nil && config.Produces != "" && guarantee != ExactlyOnce {
 		err = errors.New("what it Produces needs the transaction of an ExactlyOnce handler")
 	}
 	if err != nil {
@@ -181,7 +184,7 @@ func (p *Pool) register(name ledger.Kind, exactlyOnce bool, c *KindConfig, handl
 		}
 	}
 	p.kinds = append(p.kinds, &kind{
-		pool: p, name: name, exactlyOnce: exactlyOnce, handler: handler, config: config,
+		pool: p, name: name, guarantee: guarantee, acquire: acquire, handler: handler, config: config,
 		logger:    p.config.Logger.With("kind", string(name)),
 		hand:      newHand(p.config.NATS, 2*config.Slots),
 		undecided: newQueue[*held](),
@@ -195,7 +198,7 @@ func (p *Pool) register(name ledger.Kind, exactlyOnce bool, c *KindConfig, handl
 func exactlyOnceSlots(kinds []*kind) int {
 	n := 0
 	for _, k := range kinds {
-		if k.exactlyOnce {
+		if k.guarantee == ExactlyOnce {
 			n += k.config.Slots
 		}
 	}

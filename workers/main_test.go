@@ -3,6 +3,7 @@ package workers_test
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -38,13 +39,26 @@ func TestMain(m *testing.M) {
 var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 	// exactly does its work in the transaction.
 	"exactly": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return workers.Register(p, order, insertEffect, nil)
+		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			return passing(insertEffect(ctx, tx, job, args))
+		}, nil)
+	},
+	// exactly-sql does, too, by database/sql.
+	"exactly-sql": func(p *workers.Pool, _ *pgxpool.Pool) error {
+		return workers.RegisterSQL(p, order, func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
+			return passing(insertEffectSQL(ctx, tx, job, args))
+		}, nil)
 	},
 	// at-least does its work outside of the transaction.
 	"at-least": func(p *workers.Pool, db *pgxpool.Pool) error {
-		return workers.RegisterAtLeastOnce(p, order, func(ctx context.Context, job *workers.Job, _ orderArgs) error {
-			_, err := db.Exec(ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt))
-			return err
+		return workers.RegisterAtLeastOnce(p, order, func(ctx context.Context, job *workers.Job, args orderArgs) error {
+			return passing(outside(db)(ctx, job, args))
+		}, nil)
+	},
+	// at-most does its work outside of the transaction, and not again.
+	"at-most": func(p *workers.Pool, db *pgxpool.Pool) error {
+		return workers.RegisterAtMostOnce(p, order, func(ctx context.Context, job *workers.Job, args orderArgs) error {
+			return passing(outside(db)(ctx, job, args))
 		}, nil)
 	},
 	// divided does its work in the transaction, in its part of the shards.
@@ -75,6 +89,22 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 			return err
 		}, &workers.KindConfig{MaxLost: 3})
 	},
+	// slow-once is slow, and not to be done again.
+	"slow-once": func(p *workers.Pool, _ *pgxpool.Pool) error {
+		return workers.RegisterAtMostOnce(p, order, func(context.Context, *workers.Job, orderArgs) error {
+			fmt.Fprintln(os.Stdout, "begun")
+			_, err := bufio.NewReader(os.Stdin).ReadString('\n')
+			return err
+		}, nil)
+	},
+}
+
+// pointEffect is passed by handlers that have had their effect.
+const pointEffect = "test.effect"
+
+func passing(err error) error {
+	fault.Point(pointEffect)
+	return err
 }
 
 // runChild runs a worker process until it gets SIGTERM, and then prints its status.

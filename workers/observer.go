@@ -107,6 +107,7 @@ type Status struct {
 // KindStatus is the [Status] of one kind.
 type KindStatus struct {
 	Kind        ledger.Kind       `json:"kind"`
+	Guarantee   Guarantee         `json:"guarantee"`
 	Slots       int               `json:"slots"`
 	Shards      ledger.ShardSet   `json:"shards"`  // those it takes tasks of now
 	InHand      int               `json:"in_hand"` // tasks whose message is not answered yet
@@ -125,7 +126,7 @@ func (p *Pool) Status() Status {
 	s := Status{ID: p.id}
 	for _, k := range p.registered() {
 		ks := KindStatus{
-			Kind: k.name, Slots: k.config.Slots, Shards: k.mine.set(),
+			Kind: k.name, Guarantee: k.guarantee, Slots: k.config.Slots, Shards: k.mine.set(),
 			InHand: k.hand.size(), Running: int(k.running.Load()), Overdue: int(k.overdue.Load()),
 			Redelivered: k.counts.redelivered.Load(), Adopted: k.counts.adopted.Load(),
 			Ghosts: k.counts.ghosts.Load(), Malformed: k.counts.malformed.Load(), TakenOver: k.counts.takenOver.Load(),

@@ -200,7 +200,14 @@ func (r *Reconciler) release(ctx context.Context, k ledger.Key, version ledger.V
 	request := ledger.AppendRequest{Key: k, Expected: version, Type: ledger.EventReleased, Actor: "reconciler"}
 	reason := "its message has gone"
 	if running {
+		history, err := ledger.History(ctx, r.config.DB, k)
+		if err != nil {
+			return err
+		}
 		request.Type, reason = ledger.EventInterrupted, "its worker and its message have gone"
+		if begunOnce(history) {
+			request.Type, reason = ledger.EventBuried, reasonUnknown
+		}
 	}
 	var err error
 	if request.Data, err = json.Marshal(struct {
@@ -213,7 +220,7 @@ func (r *Reconciler) release(ctx context.Context, k ledger.Key, version ledger.V
 		return nil
 	}
 	if err == nil {
-		r.config.Logger.WarnContext(ctx, "task made available again", "kind", string(k.Kind), "biz_id", string(k.BizID), "reason", reason)
+		r.config.Logger.WarnContext(ctx, "lost task found", "event", string(request.Type), "kind", string(k.Kind), "biz_id", string(k.BizID), "reason", reason)
 	}
 	return err
 }

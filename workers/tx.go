@@ -19,7 +19,8 @@ import (
 // cannot begin, the connection is closed, so that nothing is ever run on it outside of the
 // transaction, and failed says why.
 type handlerTx struct {
-	conn   *pgx.Conn
+	holder handlerConn
+	conn   *pgx.Conn       // of holder
 	ctx    context.Context // of the attempt, for Conn and LargeObjects
 	guard  string
 	idle   time.Duration // how long the server leaves it idle; 0: as the server is set

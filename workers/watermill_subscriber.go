@@ -33,7 +33,7 @@ type SubscriberConfig struct {
 // Validate reports every fault at once.
 func (c SubscriberConfig) Validate() error {
 	faults := []error{c.Pool.Validate()}
-	if _, err := c.Kind.withDefaults(DefaultSlotsAtLeastOnce, c.Pool.withDefaults().AckWait); err != nil {
+	if _, err := c.Kind.withDefaults(DefaultSlotsOutside, c.Pool.withDefaults().AckWait); err != nil {
 		faults = append(faults, fmt.Errorf("workers: %w", err))
 	}
 	if len(c.Kind.Middleware) > 0 || c.Kind.Produces != "" {
@@ -93,7 +93,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		return nil, err
 	}
 	sub := &subscription{out: make(chan *message.Message)}
-	if err := pool.register(kind, false, &s.config.Kind, sub.handle); err != nil {
+	if err := pool.register(kind, AtLeastOnce, &s.config.Kind, sub.handle); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

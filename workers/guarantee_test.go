@@ -1,0 +1,374 @@
+package workers_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// registered are the guarantees, by the name of the program that keeps them.
+func (b *bundle) registered(c *workers.KindConfig) map[string]func(*workers.Pool) error {
+	return map[string]func(*workers.Pool) error{
+		"exactly":     exactly(insertEffect, c),
+		"exactly-sql": exactlySQL(insertEffectSQL, c),
+		"at-least":    atLeast(b.outside, c),
+		"at-most":     atMost(b.outside, c),
+	}
+}
+
+// The table of docs/guarantees.md: a worker process is killed at each point, another one goes on,
+// and so many effects are the result.
+func TestGuaranteesAtEachCrashPoint(t *testing.T) {
+	t.Parallel()
+	const done, dead = ledger.StateSucceeded, ledger.StateDead
+	type end struct {
+		effects int
+		state   ledger.State
+	}
+	table := map[string]map[string]end{
+		"exactly": {
+			"worker.ready": {1, done}, pointEffect: {1, done}, "worker.handler": {1, done}, "worker.committed": {1, done},
+		},
+		"exactly-sql": {
+			"worker.ready": {1, done}, pointEffect: {1, done}, "worker.handler": {1, done}, "worker.committed": {1, done},
+		},
+		"at-least": {
+			"worker.ready": {1, done}, pointEffect: {2, done}, "worker.handler": {2, done}, "worker.committed": {1, done},
+		},
+		"at-most": {
+			"worker.ready": {1, done}, "worker.claimed": {0, dead}, pointEffect: {1, dead}, "worker.handler": {1, dead}, "worker.committed": {1, done},
+		},
+	}
+	for program, cells := range table {
+		for point, want := range cells {
+			t.Run(program+"/"+point, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				b.relay()
+				k := b.enqueue("o-1")
+				b.spawn(program, point).killed(t)
+				w := b.work(workers.Config{}, b.registered(nil)[program])
+				b.awaitState(k, want.state)
+				b.await("the message that comes again to be answered", func() bool {
+					return w.status().Redelivered >= 1 && w.status().InHand == 0
+				})
+				if got := (end{b.effects(k), b.task(k).State}); got != want {
+					t.Errorf("%+v, want %+v; events: %v", got, want, b.types(k))
+				}
+				if reason := b.task(k).Error; want.state == dead && reason != "unknown outcome" {
+					t.Errorf("dead of %q", reason)
+				}
+			})
+		}
+	}
+}
+
+// What the guarantees cost is what docs/guarantees.md says.
+func TestCostOfGuarantees(t *testing.T) {
+	t.Parallel()
+	const tasks = 100
+	type cost struct{ events, transactions, trips int64 }
+	for program, want := range map[string]struct{ least, most cost }{
+		"exactly":     {cost{2, tasks, 2 * tasks}, cost{2, tasks, 2 * tasks}},
+		"exactly-sql": {cost{2, tasks, 3 * tasks}, cost{2, tasks, 3 * tasks}},
+		"at-least":    {cost{2, 1, 1}, cost{2, tasks - 1, tasks - 1}}, // they share
+		"at-most":     {cost{3, tasks + 1, tasks + 1}, cost{3, 2*tasks - 1, 2*tasks - 1}},
+	} {
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			counted := &tripCounter{}
+			config := b.db.Config()
+			config.ConnConfig.Tracer = counted
+			db := try(pgxpool.NewWithConfig(b.context(), config))(t)
+			t.Cleanup(db.Close)
+			b.enqueueMany(tasks)
+			b.relay()
+			b.work(workers.Config{DB: db}, b.registered(nil)[program])
+			b.allDone(tasks)
+			got := cost{
+				events:       one[int64](b, "select count(*) / $1 from taskledger.event", tasks),
+				transactions: one[int64](b, "select count(distinct xid) from taskledger.event where type <> 'enqueued'"),
+				trips:        counted.trips.Load(),
+			}
+			if l, m := want.least, want.most; got.events != l.events || got.transactions < l.transactions || got.transactions > m.transactions ||
+				got.trips < l.trips || got.trips > m.trips {
+				t.Errorf("%+v, want %+v to %+v", got, l, m)
+			}
+		})
+	}
+}
+
+// tripCounter counts round trips: a statement or a batch each. Those that tasks share when they
+// arrive, and those of the lease, are not counted.
+type tripCounter struct{ trips atomic.Int64 }
+
+func (c *tripCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	for name, text := range workers.Statements {
+		if data.SQL == text && (name == "heads.sql" || strings.HasPrefix(name, "lease_")) {
+			return ctx
+		}
+	}
+	c.trips.Add(1)
+	return ctx
+}
+
+func (*tripCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (c *tripCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	c.trips.Add(1)
+	return ctx
+}
+
+func (*tripCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*tripCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+// The handler of an AtMostOnce kind fails: its task is dead, unless it says that it may run again.
+func TestAtMostOnceFailures(t *testing.T) {
+	t.Parallel()
+	const enqueued, started, failed, buried = ledger.EventEnqueued, ledger.EventStarted, ledger.EventFailed, ledger.EventBuried
+	const unsafe = "its handler did not say that trying again is safe"
+	for name, test := range map[string]struct {
+		handler func(context.Context) error
+		events  []ledger.EventType
+		reason  string
+	}{
+		"error":   {func(context.Context) error { return errBoom }, []ledger.EventType{enqueued, started, failed, buried}, unsafe},
+		"panic":   {func(context.Context) error { panic("boom") }, []ledger.EventType{enqueued, started, failed, buried}, unsafe},
+		"timeout": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, []ledger.EventType{enqueued, started, failed, buried}, "unknown outcome"},
+		"ledger unavailable": {func(context.Context) error { return ledger.ErrUnavailable },
+			[]ledger.EventType{enqueued, started, failed, buried}, unsafe},
+		"safe":       {func(context.Context) error { return workers.SafeToRetry(errBoom) }, []ledger.EventType{enqueued, started, failed}, ""},
+		"retry in":   {func(context.Context) error { return workers.RetryIn(time.Hour, errBoom) }, []ledger.EventType{enqueued, started, failed}, ""},
+		"snooze":     {func(context.Context) error { return workers.SnoozeFor(time.Hour) }, []ledger.EventType{enqueued, started, ledger.EventSnoozed}, ""},
+		"discard":    {func(context.Context) error { return workers.Discard("no") }, []ledger.EventType{enqueued, started, ledger.EventDiscarded}, ""},
+		"permanent":  {func(context.Context) error { return workers.Permanent(errBoom) }, []ledger.EventType{enqueued, started, failed, buried}, "its handler says that trying again is useless"},
+		"safe, late": {func(ctx context.Context) error { <-ctx.Done(); return workers.SafeToRetry(ctx.Err()) }, []ledger.EventType{enqueued, started, failed}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			var runs atomic.Int32
+			w := b.work(workers.Config{}, atMost(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
+				runs.Add(1)
+				return test.handler(ctx)
+			}, &workers.KindConfig{Timeout: 100 * time.Millisecond, Retry: ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}, Attempts: 3}}))
+			k := b.enqueue("o-1")
+			b.await("the outcome", func() bool { return len(b.history(k)) >= len(test.events) && w.status().InHand == 0 })
+			if diff := cmp.Diff(test.events, b.types(k)); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			history := b.history(k)
+			if got := b.data(history[len(history)-1]).Reason; test.reason != "" && got != test.reason {
+				t.Errorf("reason %q, want %q", got, test.reason)
+			}
+			if runs.Load() != 1 {
+				t.Errorf("%d runs", runs.Load())
+			}
+		})
+	}
+}
+
+// A failure that is safe to retry is retried, and a person may release what is dead.
+func TestAtMostOnceRunsAgainWhenSomebodySaysSo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	b.work(workers.Config{}, atMost(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+		switch job.Attempt {
+		case 1:
+			return workers.SafeToRetry(errBoom)
+		case 2:
+			return errBoom
+		}
+		return b.outside(ctx, job, args)
+	}, nil))
+	k := b.enqueue("o-1")
+	b.awaitState(k, ledger.StateDead)
+	if n := b.effects(k); n != 0 {
+		t.Fatalf("%d effects", n)
+	}
+	o := try(workers.NewOperator(workers.OperatorConfig{DB: b.db}))(t)
+	try(o.Release(b.context(), k, workers.By{Actor: "ada", Reason: "nothing was sent"}))(t)
+	b.awaitState(k, ledger.StateSucceeded)
+	b.oneEffect(k)
+}
+
+// A handler that is told to stop, and stops, may have had its effect.
+func TestAtMostOnceInterrupted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err  error
+		want ledger.State
+	}{
+		"says nothing": {errBoom, ledger.StateDead},
+		"says safe":    {workers.SafeToRetry(errBoom), ledger.StateAvailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			w := b.work(workers.Config{StopTimeout: time.Millisecond}, atMost(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
+				<-ctx.Done()
+				return test.err
+			}, nil))
+			k := b.enqueue("o-1")
+			b.awaitState(k, ledger.StateRunning)
+			w.stop()
+			if state := b.task(k).State; state != test.want {
+				t.Errorf("it is %s, want %s; %v", state, test.want, b.types(k))
+			}
+			history := b.history(k)
+			if reason := b.data(history[len(history)-1]).Reason; test.want == ledger.StateDead && reason != "unknown outcome" {
+				t.Errorf("dead of %q", reason)
+			}
+		})
+	}
+}
+
+// The answer to the record of a start is lost: whoever sent it finds its own event, and runs once.
+func TestAtMostOnceStartWhoseAnswerWasLost(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	lose := &loser{}
+	config := b.db.Config()
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // so that what is lost is the answer to the whole
+	config.ConnConfig.Tracer = lose
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return &losingConn{Conn: conn}, err
+	}
+	losing := try(pgxpool.NewWithConfig(b.context(), config))(t)
+	t.Cleanup(losing.Close)
+	b.relay()
+	b.work(workers.Config{DB: losing}, atMost(b.outside, nil))
+	k := b.enqueue("o-1")
+	b.await("the end", func() bool { return b.task(k).State.Finished() })
+	if !lose.begun.Load() {
+		t.Fatal("no answer was lost")
+	}
+	if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventSucceeded}, b.types(k)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	b.oneEffect(k)
+}
+
+// loser loses the answer to the first record of a start.
+type loser struct{ begun atomic.Bool }
+
+func (l *loser) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if slices.Contains(data.Args, any(string(ledger.EventStarted))) && l.begun.CompareAndSwap(false, true) {
+		conn.PgConn().Conn().(*losingConn).lose.Store(true)
+	}
+	return ctx
+}
+
+func (*loser) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// losingConn, told to, waits for an answer and loses it, and itself.
+type losingConn struct {
+	net.Conn
+	lose atomic.Bool
+}
+
+func (c *losingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err == nil && c.lose.Load() {
+		_ = c.Close()
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+// A transaction of database/sql is as safe from its handler as one of pgx.
+func TestSQLHandlerThatMisbehavesOnce(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		misbehave func(context.Context, *sql.Tx) error
+		message   string
+	}{
+		"error":    {func(context.Context, *sql.Tx) error { return errBoom }, "boom"},
+		"panic":    {func(context.Context, *sql.Tx) error { panic("boom") }, "panic: boom"},
+		"commits":  {func(_ context.Context, tx *sql.Tx) error { return tx.Commit() }, workers.ErrNotYours.Error()},
+		"rolls":    {func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() }, workers.ErrNotYours.Error()},
+		"swallows": {func(ctx context.Context, tx *sql.Tx) error { _, _ = tx.ExecContext(ctx, "select 1/0"); return nil }, "swallowed"},
+		"open rows": {func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.QueryContext(ctx, "select generate_series(1, 9999)")
+			return err
+		}, "rows"}, //nolint:rowserrcheck,sqlclosecheck // that is the point
+		"sleeps": {func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "select pg_sleep(60)")
+			return err
+		}, "timed out"},
+		"deferred": {func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "insert into strict values (1), (1)")
+			return err
+		}, "strict_pkey"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.exec("create table strict (i integer, constraint strict_pkey primary key (i) deferrable initially deferred)")
+			b.relay()
+			var kept atomic.Pointer[sql.Tx]
+			b.work(workers.Config{}, exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
+				if err := insertEffectSQL(ctx, tx, job, args); err != nil {
+					return err
+				}
+				if job.Attempt == 1 {
+					kept.Store(tx)
+					return test.misbehave(ctx, tx)
+				}
+				return nil
+			}, &workers.KindConfig{Timeout: time.Second}))
+			k := b.enqueue("o-1")
+			b.awaitState(k, ledger.StateSucceeded)
+			b.oneEffect(k)
+			if failures := b.failures(k); len(failures) != 1 || !strings.Contains(failures[0].Error.Message, test.message) {
+				t.Errorf("failures %q, want one that says %q", failures, test.message)
+			}
+			if _, err := kept.Load().Exec("select 1"); !errors.Is(err, sql.ErrTxDone) {
+				t.Errorf("the transaction of the first attempt can still be used: %v", err)
+			}
+		})
+	}
+}
+
+// One that ends its transaction in SQL is found out, as with pgx.
+func TestSQLHandlerThatCommits(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"commit", "commit; begin", "rollback"} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			b.work(workers.Config{}, exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
+				if err := insertEffectSQL(ctx, tx, job, args); err != nil {
+					return err
+				}
+				_, err := tx.ExecContext(ctx, end)
+				return err
+			}, nil))
+			k := b.enqueue("o-1")
+			b.awaitState(k, ledger.StateDead)
+			if reason := b.task(k).Error; !strings.Contains(reason, "ended inside the handler") {
+				t.Errorf("buried because of %q", reason)
+			}
+		})
+	}
+}

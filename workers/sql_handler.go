@@ -1,0 +1,97 @@
+package workers
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// RegisterSQL is [Register] for handlers that use database/sql, and libraries on top of it. Their
+// transaction is READ COMMITTED, on a connection of the pool; tx.Commit and tx.Rollback return
+// [ErrNotYours]. To enqueue in it, wrap it by stdsql.Wrap. A task of one statement takes three
+// round trips, not two: the transaction begins before its first statement.
+func RegisterSQL[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, tx *sql.Tx, job *Job, args A) error, c *KindConfig) error {
+	return p.registerOn(p.acquireSQL, k.Name(), ExactlyOnce, c, c.wrap(func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error {
+		args, err := k.Decode(payload)
+		if err != nil {
+			return &argsError{err}
+		}
+		return inSQL(ctx, tx.(*handlerTx), func(tx *sql.Tx) error { return handler(ctx, tx, job, args) })
+	}))
+}
+
+// handlerConn is a connection for the transaction of a handler. Release gives it back, or closes
+// it if it is broken or in a transaction.
+type handlerConn interface {
+	Conn() *pgx.Conn
+	Release()
+}
+
+func (p *Pool) acquire(ctx context.Context) (handlerConn, error) { return p.config.DB.Acquire(ctx) }
+
+// acquireSQL takes a connection of the pool in the form that database/sql drives.
+func (p *Pool) acquireSQL(ctx context.Context) (handlerConn, error) {
+	conn, err := stdlib.GetPoolConnector(p.config.DB).Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sqlConn{conn.(*stdlib.Conn)}, nil
+}
+
+type sqlConn struct{ std *stdlib.Conn }
+
+func (c sqlConn) Conn() *pgx.Conn { return c.std.Conn() }
+func (c sqlConn) Release()        { _ = c.std.Close() }
+
+// inSQL calls a handler with the transaction t as one of database/sql: of a database that has
+// this one connection, on which beginning begins t and ending does nothing.
+func inSQL(ctx context.Context, t *handlerTx, handler func(*sql.Tx) error) error {
+	db := sql.OpenDB(sqlDriver{t.holder.(sqlConn).std, t})
+	defer func() { _ = db.Close() }()
+	db.SetMaxOpenConns(1)
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // so that it is of no use any more; nothing is rolled back
+	if err := handler(tx); err != nil {
+		return err
+	}
+	if conn := t.conn; !conn.IsClosed() && conn.PgConn().IsBusy() {
+		return errRowsOpen
+	}
+	return nil
+}
+
+// sqlDriver is the connection of a handler's transaction, and the connector that has no other.
+type sqlDriver struct {
+	*stdlib.Conn
+	tx *handlerTx
+}
+
+func (d sqlDriver) Connect(context.Context) (driver.Conn, error) { return d, nil }
+func (sqlDriver) Driver() driver.Driver                          { return stdlib.GetDefaultDriver() }
+
+// BeginTx begins the transaction of the attempt.
+func (d sqlDriver) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, error) {
+	d.tx.open(ctx)
+	return notYours{}, d.tx.failed
+}
+
+// Close leaves the connection to the attempt.
+func (sqlDriver) Close() error { return nil }
+
+// ResetSession does nothing: the connection is used once.
+func (sqlDriver) ResetSession(context.Context) error { return nil }
+
+// notYours is the end of a transaction that is not the handler's to end.
+type notYours struct{}
+
+func (notYours) Commit() error   { return ErrNotYours }
+func (notYours) Rollback() error { return ErrNotYours }
