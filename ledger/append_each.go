@@ -119,27 +119,35 @@ func isOfOneRow(err error) bool {
 
 // insert returns the events that were inserted, by key.
 func (g *group) insert(ctx context.Context, order []int, patience time.Duration) (map[Key]Event, error) {
-	var kinds, ids, expected, types, actors, data, follows, begins, metas, afters, ats textArray
+	var kinds, ids, expected, rules, actors, data, metas, afters, ats textArray
+	var types, follows, begins textArray // by rule
+	rule := make(map[EventType]string)
 	for _, i := range order {
 		r := g.requests[i]
-		may, begin := r.Type.follows()
+		n, known := rule[r.Type]
+		if !known {
+			n = strconv.Itoa(len(rule) + 1)
+			rule[r.Type] = n
+			may, begin := r.Type.follows()
+			types.add(string(r.Type))
+			follows.add(strings.Join(may, " "))
+			begins.add(strings.Join(begin, " "))
+		}
 		kinds.add(string(r.Key.Kind))
 		ids.add(string(r.Key.BizID))
 		expected.add(strconv.Itoa(int(r.Expected)))
-		types.add(string(r.Type))
+		rules.add(n)
 		actors.addOptional(r.Actor)
 		data.addOptional(string(r.Data))
-		follows.add(strings.Join(may, " "))
-		begins.add(strings.Join(begin, " "))
 		metas.addOptional(string(r.Meta))
 		after, at := due{r.After, r.At}.texts()
 		afters.addOptional(after)
 		ats.addOptional(at)
 	}
 	rows, err := g.db.Query(ctx, appendManySQL,
-		kinds.String(), ids.String(), expected.String(), types.String(), actors.String(), data.String(),
-		follows.String(), begins.String(), metas.String(), strconv.FormatInt(patience.Milliseconds(), 10)+"ms",
-		afters.String(), ats.String())
+		kinds.String(), ids.String(), expected.String(), rules.String(), actors.String(), data.String(), metas.String(),
+		afters.String(), ats.String(), types.String(), follows.String(), begins.String(),
+		strconv.FormatInt(patience.Milliseconds(), 10)+"ms")
 	if err != nil {
 		return nil, err
 	}
