@@ -99,6 +99,7 @@ Addresses come from flags, else the environment, else from the servers that
 		a.newImportCommand(),
 		a.newTaskCommand(),
 		a.newScheduleCommand(),
+		a.newAlarmCommand(),
 		a.newWorkerCommand(),
 		a.newStatusCommand(),
 		a.newVersionCommand(),

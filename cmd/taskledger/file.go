@@ -1,8 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"io"
 	"os"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // maxRead is more than any database allows for args, and less than what would be a nuisance.
@@ -19,6 +23,22 @@ func (a *app) readFile(name string) ([]byte, error) {
 	}
 	defer f.Close()
 	return readLimited(f, name)
+}
+
+// readJSON reads a file of JSON, which is left as it is, or of YAML, which becomes JSON.
+func (a *app) readJSON(name string) ([]byte, error) {
+	text, err := a.readFile(name)
+	if err != nil || json.Valid(text) {
+		return text, err
+	}
+	var value any
+	if err := yaml.Unmarshal(text, &value); err != nil {
+		return nil, usagef("%s is neither JSON nor YAML: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if text, err = json.Marshal(value); err != nil {
+		return nil, usagef("%s: %s", name, strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return text, nil
 }
 
 func readLimited(r io.Reader, name string) ([]byte, error) {

@@ -17,6 +17,8 @@ import (
 // examples are command lines that succeed, for every command that can be run. They run in this
 // order of the tree's walk, on one database, each once for every OUTPUT.
 var examples = map[string]string{
+	"taskledger alarm list":      "alarm list",
+	"taskledger alarm test":      "alarm test --alarms testdata/alarms.json",
 	"taskledger enqueue":         "enqueue coupon.send order-17",
 	"taskledger migrate sql":     "migrate sql",
 	"taskledger migrate status":  "migrate status",

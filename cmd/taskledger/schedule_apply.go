@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/taskledger/taskledger/workers/periodic"
 )
@@ -61,18 +58,9 @@ nothing. A schedule is:
 
 // readSchedules reads a file of schedules. JSON is taken as it is, so that args keep their bytes.
 func (a *app) readSchedules(file string) ([]periodic.Schedule, error) {
-	text, err := a.readFile(file)
+	text, err := a.readJSON(file)
 	if err != nil {
 		return nil, err
-	}
-	if !json.Valid(text) {
-		var value any
-		if err := yaml.Unmarshal(text, &value); err != nil {
-			return nil, usagef("%s is neither JSON nor YAML: %s", file, strings.TrimPrefix(err.Error(), "yaml: "))
-		}
-		if text, err = json.Marshal(value); err != nil {
-			return nil, usagef("%s: %s", file, strings.TrimPrefix(err.Error(), "json: "))
-		}
 	}
 	return periodic.Parse(text)
 }

@@ -25,6 +25,7 @@ import (
 // serveFlags are the options of serve.
 type serveFlags struct {
 	binaries string
+	alarms   string
 	stream   outbox.StreamConfig
 }
 
@@ -36,8 +37,8 @@ func (a *app) newServeCommand() *cobra.Command {
 		Long: `Run the relay, which publishes events to NATS JetStream, the projector, which keeps the
 tables of tasks and counts, the scheduler, which releases delayed tasks and retries and lets tasks
 expire at their deadlines, what enqueues periodic tasks when they are due, and the reconciler,
-which releases tasks whose message has gone. Any number may run; of relay and projector one works,
-and the others stand by.
+which releases tasks whose message has gone; with --alarms also what tells people about trouble.
+Any number may run; of relay and projector one works, and the others stand by.
 
 Without ` + envDatabaseURL + ` and ` + envNATSURL + ` it starts servers of its own, PostgreSQL from the binaries
 installed here and NATS in process, with their data in the data directory. Other commands
@@ -65,6 +66,7 @@ by itself only if it cannot start, or if its own PostgreSQL has ended (exit code
 	cmd.Flags().Int64Var(&f.stream.MaxBytes, "stream-max-bytes", 0, "size of the stream, if it has to be made (default: 4 GiB)")
 	cmd.Flags().DurationVar(&f.stream.MaxAge, "stream-max-age", 0, "how long the stream keeps messages, if it has to be made (default: 72h)")
 	cmd.Flags().IntVar(&f.stream.Replicas, "stream-replicas", 0, "replicas of the stream, if it has to be made (default: 1)")
+	addAlarmsFlag(cmd, &f.alarms)
 	for _, name := range []string{"postgres-binaries", "stream-max-bytes", "stream-max-age", "stream-replicas"} {
 		bind(cmd.Flags(), name, "TASKLEDGER_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
 	}
@@ -74,6 +76,10 @@ by itself only if it cannot start, or if its own PostgreSQL has ended (exit code
 func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	if err := f.stream.Validate(); err != nil {
 		return usagef("%s", err)
+	}
+	alarms, err := a.readAlarms(f.alarms)
+	if err != nil {
+		return err
 	}
 	var lost <-chan struct{} // closed when a server of our own has ended
 	switch given := a.config; {
@@ -113,7 +119,8 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 			stop(failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir))
 		}
 	}()
-	a.runLoops(ctx, a.relayLoop(pool, f.stream), a.projectorLoop(pool), a.schedulerLoop(pool), a.periodicLoop(pool), a.reconcilerLoop(pool))
+	loops := []loop{a.relayLoop(pool, f.stream), a.projectorLoop(pool), a.schedulerLoop(pool), a.periodicLoop(pool), a.reconcilerLoop(pool)}
+	a.runLoops(ctx, append(loops, a.alarmLoop(pool, alarms)...)...)
 	return context.Cause(ctx)
 }
 

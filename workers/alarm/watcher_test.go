@@ -236,3 +236,31 @@ func TestMuchIsLeftOut(t *testing.T) {
 		t.Errorf("%d items and %d more, %d groups", len(m.Items), m.More, len(m.Items[0].Groups))
 	}
 }
+
+// An alarm that its processes seem to die of is given up, and not for good: the next one tells it.
+func TestAlarmThatKills(t *testing.T) {
+	t.Parallel()
+	b, h := setup(t), newHook(t)
+	h.answer(500)
+	c := b.config(h.receiver("hook"))
+	c.Retry = &ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}}
+	w := b.watcher(c)
+	b.die("coupon.send", "a-", 2, "out of coupons")
+	b.pass(w)
+	first := b.alarms()[0].Task
+	started := ledger.EventStarted
+	ledgertest.Append(t, b.db, first, ledger.EventReleased, started, started, started, started, started)
+	b.pass(w)
+	task, err := ledger.Load(t.Context(), b.db, first)
+	if err != nil || task.State != ledger.StateDead || task.Error != "5 processes were lost delivering it" {
+		t.Errorf("%+v, %v", task, err)
+	}
+	if len(h.got()) != 1 {
+		t.Errorf("delivered %d times", len(h.got()))
+	}
+	h.answer(200)
+	b.pass(w)
+	if alarms := b.alarms(); len(alarms) != 2 || alarms[0].State != ledger.StateSucceeded {
+		t.Errorf("alarms %+v", alarms)
+	}
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers/alarm"
+)
+
+func (a *app) newAlarmCommand() *cobra.Command {
+	return group(
+		&cobra.Command{Use: "alarm", Short: "Look at the alarms that were told, and try whether they arrive"},
+		a.newAlarmListCommand(),
+		a.newAlarmTestCommand(),
+	)
+}
+
+// addAlarmsFlag adds --alarms, the file that says what is worth an alarm and who gets it.
+func addAlarmsFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "alarms", "", "`file` with rules and receivers of alarms: docs/alarms.md")
+	bind(cmd.Flags(), "alarms", "TASKLEDGER_ALARMS")
+}
+
+// readAlarms reads a file of alarms; "" is none.
+func (a *app) readAlarms(file string) (f alarm.File, err error) {
+	if file == "" {
+		return f, nil
+	}
+	text, err := a.readJSON(file)
+	if err != nil {
+		return f, err
+	}
+	return alarm.Parse(text)
+}
+
+// alarmLoop is nothing without receivers.
+func (a *app) alarmLoop(pool *pgxpool.Pool, f alarm.File) []loop {
+	if len(f.Receivers) == 0 {
+		return nil
+	}
+	return []loop{{"alarm", func(ctx context.Context, log *slog.Logger) error {
+		w, err := alarm.New(alarm.Config{
+			DB: pool, File: f, Logger: log,
+			RelayLag: func(ctx context.Context) (time.Duration, error) {
+				s, err := outbox.ReadStatus(ctx, pool, nil, outbox.StreamConfig{})
+				return s.OldestWaiting, err
+			},
+			ProjectionLag: func(ctx context.Context) (time.Duration, error) {
+				lag, err := projector.Behind(ctx, pool)
+				return lag.Age, err
+			},
+		})
+		if err != nil {
+			return err
+		}
+		return w.Run(ctx)
+	}}}
+}
+
+func (a *app) newAlarmListCommand() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the newest alarms of every receiver, and whether they arrived",
+		Args:  exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
+				alarms, err := alarm.List(ctx, db, limit)
+				if err != nil {
+					return err
+				}
+				return a.listAlarms(alarms)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 10, "how many of each")
+	return cmd
+}
+
+func (a *app) listAlarms(alarms []alarm.Alarm) error {
+	value := struct {
+		Alarms []alarm.Alarm `json:"alarms"`
+	}{append([]alarm.Alarm{}, alarms...)}
+	if err := printList(a, value, alarms, func(w io.Writer) {
+		t := newTable([]any{"alarm", "state", "made", "attempts", "subject", "error"}, 4)
+		for _, l := range alarms {
+			t.AppendRow(table.Row{plain(string(l.Task.BizID)), l.State, ago(l.MadeAt), l.Attempt, shorten(l.Subject, 70), shorten(l.Error, 70)})
+		}
+		renderTable(w, t)
+	}); err != nil {
+		return err
+	}
+	if len(alarms) == 0 {
+		fmt.Fprintln(a.stderr, "no alarms")
+	}
+	return nil
+}
+
+func (a *app) newAlarmTestCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "test [RECEIVER...]",
+		Short: "Send an alarm that says it is a test",
+		Long: `Send an alarm that says it is a test to these receivers, or to all of the file, and tell whether
+it arrived. It is tried once. The exit code is 1 if one did not arrive.`,
+		Example: "  taskledger alarm test --alarms alarms.yaml\n  taskledger alarm test --alarms alarms.yaml pager",
+		RunE: func(cmd *cobra.Command, names []string) error {
+			if file == "" {
+				return usagef("%s needs a file", cmd.CommandPath()).hinted("name it with --alarms or TASKLEDGER_ALARMS")
+			}
+			f, err := a.readAlarms(file)
+			if err != nil {
+				return err
+			}
+			receivers, err := named(f.Receivers, names)
+			if err != nil {
+				return err
+			}
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
+				return a.testAlarms(ctx, db, receivers)
+			})
+		},
+	}
+	addAlarmsFlag(cmd, &file)
+	return cmd
+}
+
+// named returns the receivers with these names, all if there are none.
+func named(all []alarm.Receiver, names []string) (found []alarm.Receiver, err error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(r alarm.Receiver) bool { return r.Name == name })
+		if i < 0 {
+			return nil, failf(exitNotFound, "there is no receiver %s in the file", name)
+		}
+		found = append(found, all[i])
+	}
+	return found, nil
+}
+
+func (a *app) testAlarms(ctx context.Context, db *pgxpool.Pool, receivers []alarm.Receiver) error {
+	var tests []alarm.Tested
+	lost := 0
+	for _, r := range receivers {
+		t, err := alarm.Test(ctx, db, r)
+		if err != nil {
+			return err
+		}
+		if t.State != ledger.StateSucceeded {
+			lost++
+		}
+		tests = append(tests, t)
+	}
+	value := struct {
+		Tests []alarm.Tested `json:"tests"`
+	}{tests}
+	if err := printList(a, value, tests, func(w io.Writer) {
+		for _, t := range tests {
+			if t.State == ledger.StateSucceeded {
+				fmt.Fprintf(w, "%s has arrived\n", plain(string(t.Alarm)))
+			} else {
+				fmt.Fprintf(w, "%s is %s: %s\n", plain(string(t.Alarm)), t.State, plain(t.Error))
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	if lost > 0 {
+		return failf(exitFailed, "%d of %d receivers did not get it", lost, len(receivers))
+	}
+	return nil
+}
