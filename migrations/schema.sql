@@ -419,7 +419,7 @@ begin
   if pg_is_in_recovery() then
     return null;
   end if;
-  return (select i.id::text from taskledger.incarnation i);
+  return (select i.id::text from taskledger.incarnation i where i.one);
 end
 $$;
 
