@@ -76,7 +76,7 @@ type Enqueued struct {
 // transaction is REPEATABLE READ or SERIALIZABLE and the task was enqueued by a transaction
 // it cannot see; [ErrNotMigrated].
 func Enqueue(ctx context.Context, db DB, k Key, args json.RawMessage, o *EnqueueOptions) (Enqueued, error) {
-	row, err := newRow(Entry{Key: k, Args: args, Options: o})
+	row, err := newRow(Entry{Key: k, Args: args, Options: o}.causedBy(ctx))
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("enqueue %s: %w", k, err)
 	}
@@ -124,7 +124,7 @@ func enqueueMany(ctx context.Context, db DB, entries []Entry, sorted bool) ([]En
 	rows := make([]row1, len(entries))
 	order := make([]int, len(entries))
 	for i, entry := range entries {
-		row, err := newRow(entry)
+		row, err := newRow(entry.causedBy(ctx))
 		if err != nil {
 			return nil, fmt.Errorf("enqueue entry %d (%s): %w", i, entry.Key, err)
 		}

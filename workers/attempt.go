@@ -40,11 +40,13 @@ type attempt struct {
 	over   atomic.Bool // somebody has taken it on to end this attempt
 	timer  *time.Timer // until the attempt has outlived StartedAfter
 
-	mu       sync.Mutex
-	joined   bool          // too late to record the start
-	starting chan struct{} // closed when the start was recorded; nil: nobody tries
-	lost     bool          // somebody else appended to the task
-	unwatch  func() bool
+	progress progress
+	noting   sync.Mutex // held while an event is appended beside the handler
+
+	mu      sync.Mutex
+	joined  bool // too late to note anything
+	lost    bool // somebody else appended to the task
+	unwatch func() bool
 }
 
 func (k *kind) newAttempt(h *held, v verdict, last head, n ledger.Attempt, now time.Time) *attempt {
@@ -56,6 +58,7 @@ func (k *kind) newAttempt(h *held, v verdict, last head, n ledger.Attempt, now t
 			Traceparent: h.msg.Traceparent, envelope: h.msg.Envelope, base: k.pool.config.Logger,
 		},
 	}
+	a.job.attempt = a
 	if !h.msg.FinishBy.IsZero() {
 		a.finishBy = now.Add(h.msg.FinishBy.Sub(last.clock))
 	}
@@ -128,7 +131,8 @@ func (k *kind) attempt(a *attempt) {
 // begin starts the clocks of an attempt.
 func (a *attempt) begin() {
 	a.begun = time.Now()
-	parent, cancel := context.WithCancelCause(a.kind.pool.work)
+	a.progress.recorded = a.begun // nothing is, but quick attempts are spared the event
+	parent, cancel := context.WithCancelCause(ledger.WithCause(a.kind.pool.work, &a.job))
 	a.ctx, a.cancel = parent, cancel
 	if d := a.kind.config.Timeout; d > 0 {
 		ctx, stop := context.WithDeadlineCause(parent, a.begun.Add(d), ErrTimeout)

@@ -60,6 +60,16 @@
 // From then on everybody can tell that it runs and where, and a worker that dies is noticed. The
 // append goes beside the handler's transaction and is joined before the outcome is appended.
 //
+// # Inside a handler
+//
+//   - What it enqueues with its context names, as causation, the event that made its task
+//     available, and goes on with its producer's trace ([ledger.WithCause]).
+//   - [Job.Progress] tells people how far it is: at once in plain NATS, and in an event a second at
+//     the most, beside its transaction.
+//   - [Job.Checkpoint] commits how far a handler with outside effects is, and [Job.Resume] tells a
+//     later attempt. [Job.PreviousErrors] tells what the earlier ones failed of.
+//   - [Job.Result] leaves a value in the succeeded event, and [Job.Logger] names task and attempt.
+//
 // # Failures
 //
 //   - The handler returns an error, panics, calls runtime.Goexit, exceeds Timeout, leaves rows

@@ -38,9 +38,9 @@ func failedJSON(a *attempt, cause error) json.RawMessage {
 // buriedData is the data of a buried event.
 type buriedData struct {
 	Reason string
-	Err    error     // nil: none
-	Errors []failure // of all attempts since the task was last released by somebody
-	Lost   int       // workers, if that is the reason
+	Err    error           // nil: none
+	Errors []PreviousError // of all attempts since the task was last released by somebody
+	Lost   int             // workers, if that is the reason
 }
 
 func (d buriedData) message() string {
@@ -52,10 +52,10 @@ func (d buriedData) message() string {
 
 func (d buriedData) json(a *attempt) json.RawMessage {
 	out := struct {
-		Reason string     `json:"reason"`
-		Error  *errorData `json:"error,omitempty"`
-		Errors []failure  `json:"errors,omitempty"`
-		Lost   int        `json:"lost,omitempty"`
+		Reason string          `json:"reason"`
+		Error  *errorData      `json:"error,omitempty"`
+		Errors []PreviousError `json:"errors,omitempty"`
+		Lost   int             `json:"lost,omitempty"`
 		outcomeData
 	}{Reason: d.Reason, Errors: d.Errors, Lost: d.Lost, outcomeData: a.data()}
 	if d.Err != nil {

@@ -27,7 +27,7 @@ func (k *kind) fail(ctx context.Context, a *attempt, cause error, buried string)
 		buried = "attempts used up"
 	}
 	if buried != "" {
-		failures = append(failures, failure{Attempt: a.job.Attempt, At: time.Now().UTC(), Message: clean(cause.Error(), maxMessage/8)})
+		failures = append(failures, PreviousError{Attempt: a.job.Attempt, At: time.Now().UTC(), Message: clean(cause.Error(), maxMessage/8)})
 		k.bury(ctx, a, buriedData{Reason: buried, Err: cause, Errors: failures})
 		return
 	}
@@ -87,21 +87,21 @@ func (k *kind) bury(ctx context.Context, a *attempt, data buriedData) {
 	k.recorded(a, OutcomeBuried, err)
 }
 
-// failure is one failed attempt of a task that is buried.
-type failure struct {
+// PreviousError is one failed attempt of a task.
+type PreviousError struct {
 	Attempt ledger.Attempt `json:"attempt"`
 	At      time.Time      `json:"at"`
-	Message string         `json:"message"`
+	Message string         `json:"message"` // shortened
 }
 
 // failuresIn returns the failed attempts of a task since it was last released from a finished
 // state, oldest first: what counts against the limit, as in the fold (ledger.Task.Failures).
-func failuresIn(history []ledger.Event) []failure {
-	var all []failure
+func failuresIn(history []ledger.Event) []PreviousError {
+	var all []PreviousError
 	for i, e := range history {
 		switch {
 		case e.Type == ledger.EventFailed:
-			all = append(all, failure{e.Attempt, e.RecordedAt, clean(ledger.ErrorText(e), maxMessage/8)})
+			all = append(all, PreviousError{e.Attempt, e.RecordedAt, clean(ledger.ErrorText(e), maxMessage/8)})
 		case e.Type == ledger.EventReleased && history[i-1].Type.State().Finished():
 			all = nil
 		}

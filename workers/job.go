@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -26,6 +27,7 @@ type Job struct {
 	// Traceparent is the W3C trace context that the producer left, "" if none.
 	Traceparent string
 
+	attempt  *attempt
 	base     *slog.Logger
 	envelope string // of the message it was published as, see internal/envelope
 
@@ -36,6 +38,22 @@ type Job struct {
 // Logger returns a logger that names the task and the attempt.
 func (j *Job) Logger() *slog.Logger {
 	return j.base.With("kind", string(j.Kind), "biz_id", string(j.BizID), "attempt", int(j.Attempt))
+}
+
+// Cause makes this attempt the cause of what is enqueued with its handler's context: the event
+// that made the task available, and the trace that its producer left. See [ledger.WithCause].
+func (j *Job) Cause() (event, traceparent string) {
+	return j.attempt.held.msg.ID(), j.Traceparent
+}
+
+// PreviousErrors returns what the earlier attempts failed of, oldest first, since the task was last
+// released from a finished state. It reads the task's history, in one statement.
+func (j *Job) PreviousErrors(ctx context.Context) ([]PreviousError, error) {
+	history, err := ledger.History(ctx, j.attempt.kind.pool.config.DB, j.Key)
+	if err != nil {
+		return nil, err
+	}
+	return failuresIn(history), nil
 }
 
 // Result leaves a value that becomes part of the succeeded event (data.result) if the attempt

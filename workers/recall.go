@@ -66,7 +66,7 @@ func (a *attempt) fenceIfMoved(h head) {
 	a.mu.Lock()
 	known := a.version
 	a.mu.Unlock()
-	own := h.actor == a.kind.pool.id && h.eventType == ledger.EventStarted
+	own := h.actor == a.kind.pool.id && h.eventType.State() == ledger.StateRunning
 	switch {
 	case a.over.Load(), h.found && (h.version <= known || own): // over before its outcome is appended
 	case h.eventType == ledger.EventCancelled:

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -18,69 +19,83 @@ func (a *attempt) outlived() {
 	a.unwatch = context.AfterFunc(a.ctx, func() {
 		time.AfterFunc(a.kind.pool.abandonAfter(), a.abandon)
 	})
-	if a.claimed {
-		a.mu.Unlock()
-		return
-	}
-	starting := make(chan struct{})
-	a.starting = starting
 	a.mu.Unlock()
-
-	version, lost := a.recordStart()
-	a.mu.Lock()
-	a.claimed = version != a.version
-	a.version, a.lost = version, lost != nil
-	a.mu.Unlock()
-	close(starting)
-	if lost != nil {
-		a.cancel(lost)
-	}
+	_ = a.note(ledger.EventStarted, nil)
 }
 
-// recordStart appends the started event. It returns the version that the attempt must expect
-// from now on, and why the claim is lost: ErrFenced or ErrCancelled; nil: it is not.
-func (a *attempt) recordStart() (version ledger.Version, lost error) {
+// note appends an event of an attempt that runs, beside its transaction: its start, unless that
+// is on record, or progress, which says as well that it has begun. Events are noted one after the
+// other. If the claim turns out to be lost, the handler is cancelled, and note returns why. An error
+// that says nothing of the claim means that the event may or may not be on record.
+func (a *attempt) note(t ledger.EventType, data json.RawMessage) error {
+	a.noting.Lock()
+	defer a.noting.Unlock()
+	a.mu.Lock()
+	over, claimed, lost := a.joined, a.claimed, a.lost
+	a.mu.Unlock()
+	switch {
+	case lost:
+		return ErrFenced
+	case over || claimed && t == ledger.EventStarted:
+		return errOver
+	}
+	version, fence, err := a.appendNote(t, data)
+	a.mu.Lock()
+	a.claimed = a.claimed || version != a.version
+	a.version, a.lost = version, fence != nil
+	a.mu.Unlock()
+	if fence != nil {
+		a.cancel(fence)
+		return fence
+	}
+	return err
+}
+
+// appendNote appends an event of the running attempt. It returns the version that the attempt
+// must expect from now on, and why the claim is lost: ErrFenced or ErrCancelled; nil: it is not.
+func (a *attempt) appendNote(t ledger.EventType, data json.RawMessage) (version ledger.Version, lost, err error) {
 	k := a.kind
 	ctx, cancel := k.pool.operation()
 	defer cancel()
-	e, err := ledger.Append(ctx, k.pool.config.DB, a.request(ledger.EventStarted, nil))
+	e, err := ledger.Append(ctx, k.pool.config.DB, a.request(t, data))
 	switch {
 	case err == nil:
-		return e.Version, nil
+		return e.Version, nil, nil
 	case fenced(err):
-		return a.version, fencedBy(err)
+		return a.version, fencedBy(err), err
 	}
 	// It may or may not be recorded: the head knows.
-	k.logger.WarnContext(ctx, "cannot record a start", "biz_id", string(a.job.BizID), "error", err)
+	k.logger.WarnContext(ctx, "cannot record that an attempt runs", "event", string(t), "biz_id", string(a.job.BizID), "error", err)
 	retry, stop := k.pool.operation()
 	defer stop()
-	heads, err := k.heads(retry, []*held{a.held})
-	if err != nil {
-		return a.version, nil // if it was recorded after all, the outcome will be fenced
+	heads, headErr := k.heads(retry, []*held{a.held})
+	if headErr != nil {
+		return a.version, nil, err // if it was recorded after all, the outcome will be fenced
 	}
 	switch h := heads[0]; {
 	case h.found && h.version == a.version:
-		return a.version, nil
-	case h.version == a.version+1 && h.eventType == ledger.EventStarted && h.actor == k.pool.id:
-		return h.version, nil
+		return a.version, nil, err
+	case h.version == a.version+1 && h.eventType == t && h.actor == k.pool.id:
+		return h.version, nil, nil
 	}
-	return a.version, ErrFenced
+	return a.version, ErrFenced, err
 }
 
-// join waits until nobody records the start of the attempt any more, so that its version is
-// what the outcome has to follow.
+// join waits until nothing is noted of the attempt any more, so that its version is what the
+// outcome has to follow.
 func (a *attempt) join() {
-	if a.timer == nil || a.timer.Stop() {
-		return // the attempt was quick
+	if a.timer == nil {
+		return // it did not begin
 	}
+	a.timer.Stop()
 	a.mu.Lock()
 	a.joined = true
-	starting, unwatch := a.starting, a.unwatch
+	unwatch := a.unwatch
 	a.mu.Unlock()
 	if unwatch != nil {
 		unwatch()
 	}
-	if starting != nil {
-		<-starting
-	}
+	a.noting.Lock() // what is being noted
+	defer a.noting.Unlock()
+	a.progress.stop()
 }

@@ -6,3 +6,7 @@ import "github.com/taskledger/taskledger/ledger"
 // somebody has appended to a task that they may be at; the message is its biz_id. It is a hint to
 // read the head, and nothing rests on it.
 func RecallSubject(kind ledger.Kind) string { return "taskledger.recall." + string(kind) }
+
+// ProgressSubject is where workers of a kind tell, in plain NATS and not on the stream, how far
+// their handlers are.
+func ProgressSubject(kind ledger.Kind) string { return "taskledger.progress." + string(kind) }

@@ -1,0 +1,220 @@
+package workers_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/stdsql"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// progressed returns what the progressed events of a task say.
+func (b *bundle) progressed(k ledger.Key) (all []string) {
+	b.t.Helper()
+	for _, e := range b.history(k) {
+		if e.Type == ledger.EventProgressed {
+			all = append(all, string(e.Data))
+		}
+	}
+	return all
+}
+
+// Progress is told at once and recorded now and then, beside a transaction that commits all the same.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	live := try(b.nc.SubscribeSync("taskledger.progress.test.order"))(t)
+	if err := b.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	var took atomic.Int64
+	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
+	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		begun := time.Now()
+		if err := insertEffect(ctx, tx, job, args); err != nil {
+			return err
+		}
+		for n := 0; len(b.progressed(k)) < 2; n++ {
+			if err := job.Progress(n); err != nil {
+				return err
+			}
+		}
+		took.Store(int64(time.Since(begun)))
+		return nil
+	}, nil))
+	b.enqueue("o-1")
+	b.awaitState(k, ledger.StateSucceeded)
+	b.oneEffect(k)
+	if n, most := len(b.progressed(k)), int(time.Duration(took.Load())/time.Second)+1; n > most {
+		t.Errorf("%d events in %s", n, time.Duration(took.Load()))
+	}
+	var told struct {
+		BizID    string `json:"biz_id"`
+		Attempt  int
+		Progress int
+	}
+	if err := json.Unmarshal(try(live.NextMsg(patience))(t).Data, &told); err != nil {
+		t.Fatal(err)
+	}
+	if told.BizID != "o-1" || told.Attempt != 1 || told.Progress != 0 {
+		t.Errorf("told %+v", told)
+	}
+	if task := b.task(k); task.Attempt != 1 {
+		t.Errorf("attempt %d", task.Attempt)
+	}
+}
+
+// A quick attempt has no event for its progress.
+func TestProgressOfQuickAttempt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	var kept atomic.Pointer[workers.Job]
+	b.work(workers.Config{}, exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
+		kept.Store(job)
+		return errors.Join(job.Progress("half"), job.Progress("done"))
+	}, nil))
+	k := b.enqueue("o-1")
+	b.awaitState(k, ledger.StateSucceeded)
+	if err := kept.Load().Progress("late"); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventSucceeded}, b.types(k)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// An attempt goes on where the one before it had come to, and knows what became of that.
+func TestCheckpoint(t *testing.T) {
+	t.Parallel()
+	for name, register := range map[string]func(func(context.Context, *workers.Job, orderArgs) error, *workers.KindConfig) func(*workers.Pool) error{
+		"at least once": atLeast, "at most once": atMost,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			var resumed, before atomic.Value
+			b.work(workers.Config{}, register(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
+				var at int
+				found, err := job.Resume(ctx, &at)
+				if err != nil || !found {
+					return errors.Join(err, job.Checkpoint(3), job.Checkpoint(7), workers.SafeToRetry(errBoom))
+				}
+				resumed.Store(at)
+				errors, err := job.PreviousErrors(ctx)
+				before.Store(errors)
+				return err
+			}, nil))
+			k := b.enqueue("o-1")
+			b.awaitState(k, ledger.StateSucceeded)
+			if resumed.Load() != 7 {
+				t.Errorf("resumed at %v", resumed.Load())
+			}
+			if diff := cmp.Diff([]string{`{"checkpoint":3}`, `{"checkpoint":7}`}, b.progressed(k)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if errors := before.Load().([]workers.PreviousError); len(errors) != 1 || errors[0].Message != "boom" || errors[0].Attempt != 1 {
+				t.Errorf("errors before: %+v", errors)
+			}
+			if task := b.task(k); task.Attempt != 2 {
+				t.Errorf("attempt %d", task.Attempt)
+			}
+		})
+	}
+}
+
+// What cannot be kept is refused, and the attempt is none the worse.
+func TestProgressRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		for what, err := range map[string]error{
+			"no JSON":                    job.Progress(make(chan int)),
+			"too long":                   job.Progress(strings.Repeat("x", workers.MaxProgressBytes)),
+			"checkpoint, exactly once":   job.Checkpoint(1),
+			"checkpoint that is no JSON": job.Checkpoint(make(chan int)),
+		} {
+			var invalid *ledger.InvalidError
+			if !errors.As(err, &invalid) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		return insertEffect(ctx, tx, job, args)
+	}, nil))
+	k := b.enqueue("o-1")
+	b.awaitState(k, ledger.StateSucceeded)
+	b.oneEffect(k)
+}
+
+// A handler whose task was cancelled hears of it by its checkpoint.
+func TestCheckpointOfCancelled(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	heard := make(chan error, 1)
+	o := try(workers.NewOperator(workers.OperatorConfig{DB: b.db}))(t) // without NATS: nobody else tells
+	b.work(workers.Config{AckWait: forEver}, atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
+		if err := job.Checkpoint(1); err != nil {
+			return err
+		}
+		if _, err := o.Cancel(ctx, job.Key, workers.By{Actor: "ada"}); err != nil {
+			return err
+		}
+		err := job.Checkpoint(2)
+		heard <- errors.Join(err, job.Checkpoint(3), context.Cause(ctx))
+		return err
+	}, nil))
+	k := b.enqueue("o-1")
+	b.awaitState(k, ledger.StateCancelled)
+	if err := <-heard; !errors.Is(err, workers.ErrCancelled) {
+		t.Errorf("heard %v", err)
+	}
+	if diff := cmp.Diff([]string{`{"checkpoint":1}`}, b.progressed(k)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What a handler enqueues names what led to it, and goes on with its trace.
+func TestFollowUpsNameTheirCause(t *testing.T) {
+	t.Parallel()
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	mail := ledger.MustKind[orderArgs]("test.mail")
+	for name, register := range map[string]func(*workers.Pool) error{
+		"pgx": exactly(func(ctx context.Context, tx pgx.Tx, _ *workers.Job, args orderArgs) error {
+			_, err := mail.Enqueue(ctx, tx, "m-1", args, nil)
+			return err
+		}, nil),
+		"database/sql": exactlySQL(func(ctx context.Context, tx *sql.Tx, _ *workers.Job, args orderArgs) error {
+			_, err := ledger.EnqueueMany(ctx, stdsql.Wrap(tx), []ledger.Entry{{Key: ledger.Key{Kind: "test.mail", BizID: "m-1"}}})
+			return err
+		}, nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			b.work(workers.Config{}, register)
+			k := ledger.Key{Kind: order.Name(), BizID: "o/1"}
+			try(order.Enqueue(b.context(), b.db, k.BizID, orderArgs{}, &ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace}}))(t)
+			b.awaitState(k, ledger.StateSucceeded)
+			want := ledger.Meta{Causation: b.history(k)[0].ID(), Traceparent: trace}
+			got := try(ledger.ParseMeta(b.history(ledger.Key{Kind: "test.mail", BizID: "m-1"})[0].Meta))(t)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
