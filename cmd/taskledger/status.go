@@ -16,6 +16,7 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/alarm"
 )
 
 func (a *app) newStatusCommand() *cobra.Command {
@@ -92,6 +93,9 @@ func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err
 	if late := s.Timers.Late(); late > timersLate {
 		s.Degraded = append(s.Degraded, fmt.Sprintf("timers have been due for %s: is a scheduler running (taskledger serve)?", age(late)))
 	}
+	if err := s.addAlarms(ctx, pool); err != nil {
+		return s, err
+	}
 	var origin *ledger.OriginError
 	switch err := ledger.CheckOrigin(ctx, pool, projector.Reader); {
 	case errors.As(err, &origin):
@@ -102,6 +106,17 @@ func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err
 		s.Degraded = append(s.Degraded, fmt.Sprintf("the projection is %s behind: is a projector running?", age(lag.Age)))
 	}
 	return s, nil
+}
+
+// addAlarms tells of alarms that do not arrive, which no alarm does.
+func (s *status) addAlarms(ctx context.Context, pool *pgxpool.Pool) error {
+	alarms, err := alarm.List(ctx, pool, 1)
+	for _, l := range alarms {
+		if l.Error != "" && !l.Test && l.State != ledger.StateCancelled {
+			s.Degraded = append(s.Degraded, fmt.Sprintf("alarm %s, made %s, has not been delivered: %s", l.Task.BizID, ago(l.MadeAt), l.Error))
+		}
+	}
+	return err
 }
 
 // jetStream connects to NATS. That it cannot is part of the status and not an error.

@@ -24,7 +24,8 @@ func runCommand(ctx context.Context, words []string, m Message) error {
 	cmd.Stdin = bytes.NewReader(text)
 	said := &tail{}
 	cmd.Stdout, cmd.Stderr = said, said
-	cmd.WaitDelay = time.Second // for pipes that a child of it still holds
+	endWithChildren(cmd)
+	cmd.WaitDelay = time.Second // for pipes that somebody still holds
 	cmd.Env = []string{"TASKLEDGER_ALARM=" + m.Alarm, "TASKLEDGER_ALARM_SUBJECT=" + m.Subject()}
 	for _, name := range []string{"PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "SystemRoot"} {
 		if value, ok := os.LookupEnv(name); ok {

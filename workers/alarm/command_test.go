@@ -3,10 +3,12 @@ package alarm_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/taskledger/taskledger/workers/alarm"
 )
@@ -51,10 +53,33 @@ func TestCommandFails(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), "exit status 3: ") || !strings.HasSuffix(err.Error(), `no \x1b[31mline`) || len(err.Error()) > 4096 {
 		t.Errorf("error %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+}
+
+// A command that hangs ends, and what it has started with it.
+func TestCommandHangs(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r.Command = []string{"sh", "-c", "sleep 1000"}
-	if err := r.Send(ctx, alarm.Message{}); err == nil {
+	path := filepath.Join(t.TempDir(), "child")
+	r := alarm.Receiver{Name: "pager", Command: []string{"sh", "-c", `sleep 1000 & echo $! > "$1.new"; mv "$1.new" "$1"; wait`, "sh", path}}
+	sent := make(chan error, 1)
+	go func() { sent <- r.Send(ctx, alarm.Message{}) }()
+	b := &bundle{t: t}
+	b.await("the child", func() bool { _, err := os.Stat(path); return err == nil })
+	cancel()
+	if err := <-sent; err == nil {
 		t.Error("a command that hangs was waited for")
 	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.await("its end", func() bool {
+		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
+		return err != nil || strings.Contains(string(state), ") Z ") // nobody may have asked for its exit code
+	})
 }

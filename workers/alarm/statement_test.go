@@ -38,15 +38,19 @@ func TestStatementsPrepare(t *testing.T) {
 	}
 }
 
-// Finding alarms costs the same behind any number of them.
-func TestListingAlarmsIsCheap(t *testing.T) {
+// Finding alarms costs the same behind any number of them, and a page of waiting tasks behind any
+// number of tasks.
+func TestPlans(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for _, receiver := range []string{"hook", "ops"} {
 		b.die(string(alarm.Kind), receiver+"/0", 20_000, "")
 	}
 	b.exec("analyze taskledger.event")
-	for statement, arguments := range map[string]string{"newest": "('taskledger.alarm', 'ops')", "list": "('taskledger.alarm', 10)"} {
+	b.exec("analyze taskledger.task")
+	for statement, arguments := range map[string]string{
+		"newest": "('taskledger.alarm', 'ops')", "list": "('taskledger.alarm', 10)", "waiting": "('taskledger.alarm', 'hook/01', 100)",
+	} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			tx, err := b.db.Begin(t.Context())
 			if err != nil {
@@ -64,7 +68,7 @@ func TestListingAlarmsIsCheap(t *testing.T) {
 			}
 			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			plan := strings.Join(lines, "\n")
-			if err != nil || strings.Contains(plan, "Seq Scan on event") || strings.Contains(plan, "Sort Method: external") || strings.Contains(plan, "rows=20000 ") {
+			if err != nil || strings.Contains(plan, "Seq Scan on") || strings.Contains(plan, "Sort Method: external") || strings.Contains(plan, "rows=20000 ") {
 				t.Errorf("%s, %s: %v\n%s", statement, mode, err, plan)
 			}
 		}
