@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -74,7 +75,8 @@ type Enqueued struct {
 // again if args or meta are over the limits of the database (setting max_args_bytes, 256 KiB,
 // and max_meta_bytes, 16 KiB): the transaction stays usable. [ErrRetryTransaction] if db's
 // transaction is REPEATABLE READ or SERIALIZABLE and the task was enqueued by a transaction
-// it cannot see; [ErrNotMigrated].
+// it cannot see; [ErrNotMigrated]. [*OverloadError] if the kind has a [Limit] that is reached and says
+// Reject; if it says Discard, the answer is a new task that is discarded.
 func Enqueue(ctx context.Context, db DB, k Key, args json.RawMessage, o *EnqueueOptions) (Enqueued, error) {
 	row, err := newRow(Entry{Key: k, Args: args, Options: o}.causedBy(ctx))
 	if err != nil {
@@ -216,9 +218,47 @@ func insertMany(ctx context.Context, db DB, rows []row1, order []int) (map[Key]E
 	return added, result.Err()
 }
 
-// existing answers for keys whose insert did nothing. It is a statement of its own because the
-// winner of a race is visible only to a snapshot taken after it committed.
+// existing answers for keys, in their order, whose insert did nothing. It is a statement of its own
+// because the winner of a race is visible only to a snapshot taken after it committed.
 func existing(ctx context.Context, db DB, rows []row1) ([]Enqueued, error) {
+	answers, discard, err := readExisting(ctx, db, rows)
+	if err != nil || len(discard) == 0 {
+		return answers, err
+	}
+	discarded := make([]row1, len(discard))
+	for j, i := range discard {
+		discarded[j] = rows[i]
+	}
+	added, err := enqueueDiscarded(ctx, db, discarded)
+	if err != nil {
+		return nil, err
+	}
+	var late []int // somebody else was quicker, or the key stands there twice
+	var lateRows []row1
+	for _, i := range discard {
+		answer, ok := added[rows[i].key]
+		if !ok {
+			late, lateRows = append(late, i), append(lateRows, rows[i])
+			continue
+		}
+		answers[i] = answer
+		delete(added, rows[i].key)
+	}
+	if late == nil {
+		return answers, nil
+	}
+	found, err := existing(ctx, db, lateRows)
+	if err != nil {
+		return nil, err
+	}
+	for j, i := range late {
+		answers[i] = found[j]
+	}
+	return answers, nil
+}
+
+// readExisting returns answers for the keys that exist, and which rows are to be discarded.
+func readExisting(ctx context.Context, db DB, rows []row1) (answers []Enqueued, discard []int, err error) {
 	var kinds, ids, args textArray
 	for _, row := range rows {
 		kinds.add(string(row.key.Kind))
@@ -227,34 +267,62 @@ func existing(ctx context.Context, db DB, rows []row1) ([]Enqueued, error) {
 	}
 	result, err := db.Query(ctx, existingSQL, kinds.String(), ids.String(), args.String())
 	if err != nil {
-		return nil, explain("enqueue: read existing task", err)
+		return nil, nil, explain("enqueue: read existing task", err)
 	}
 	defer result.Close()
-	answers := make([]Enqueued, len(rows))
+	answers = make([]Enqueued, len(rows))
 	var unseen error
 	for i := 0; result.Next(); i++ {
 		var position, version *int64
 		var eventType *string
 		var same bool
-		var argsLen, maxArgs, maxMeta int64
-		if err := result.Scan(&position, &version, &eventType, &same, &argsLen, &maxArgs, &maxMeta); err != nil {
-			return nil, explain("enqueue: read existing task", err)
+		var m missing
+		if err := result.Scan(&position, &version, &eventType, &same, &m.argsLen, &m.maxArgs, &m.maxMeta,
+			&m.policy, &m.waiting, &m.maxWaiting, &m.retryAfterMS, &m.mayBeUnseen); err != nil {
+			return nil, nil, explain("enqueue: read existing task", err)
 		}
-		row := rows[i]
-		if err := row.overLimit(argsLen, maxArgs, maxMeta); err != nil && version == nil {
-			return nil, fmt.Errorf("enqueue %s: %w", row.key, err)
-		}
-		if version == nil { // unless another entry was over the limit, so that none was inserted
-			unseen = fmt.Errorf("enqueue %s: %w", row.key, ErrRetryTransaction)
+		if version != nil {
+			answers[i] = Enqueued{
+				Key: rows[i].key, State: EventType(*eventType).State(), Version: Version(*version),
+				SameArgs: same, Position: Position(*position),
+			}
 			continue
 		}
-		answers[i] = Enqueued{
-			Key: row.key, State: EventType(*eventType).State(), Version: Version(*version),
-			SameArgs: same, Position: Position(*position),
+		switch isDiscarded, err := m.explain(rows[i]); {
+		case isDiscarded:
+			discard = append(discard, i)
+		case errors.Is(err, ErrRetryTransaction): // unless another entry says why none was inserted
+			unseen = err
+		default:
+			return nil, nil, err
 		}
 	}
 	if err := result.Err(); err != nil {
-		return nil, explain("enqueue: read existing task", err)
+		return nil, nil, explain("enqueue: read existing task", err)
 	}
-	return answers, unseen
+	return answers, discard, unseen
+}
+
+// missing is what may be the reason that a task was not inserted and does not exist either.
+type missing struct {
+	argsLen, maxArgs, maxMeta         int64
+	policy                            string
+	waiting, maxWaiting, retryAfterMS int64
+	mayBeUnseen                       bool
+}
+
+// explain returns the reason, or that the task is to be discarded.
+func (m missing) explain(row row1) (discard bool, err error) {
+	overload := &OverloadError{Kind: row.key.Kind, Waiting: m.waiting, MaxWaiting: m.maxWaiting, RetryAfter: time.Duration(m.retryAfterMS) * time.Millisecond}
+	// Where nothing can be unseen it was the limit, also if fewer wait by now.
+	limited := m.policy != "" && (!m.mayBeUnseen || m.waiting >= m.maxWaiting && row.run.isZero())
+	switch err := row.overLimit(m.argsLen, m.maxArgs, m.maxMeta); {
+	case err != nil:
+		return false, fmt.Errorf("enqueue %s: %w", row.key, err)
+	case limited && m.policy == string(Discard):
+		return true, nil
+	case limited:
+		return false, fmt.Errorf("enqueue %s: %w", row.key, overload)
+	}
+	return false, fmt.Errorf("enqueue %s: %w", row.key, ErrRetryTransaction)
 }

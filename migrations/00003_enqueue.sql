@@ -122,7 +122,7 @@ declare
   max_meta constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes');
   entry record;
   key text;
-  timed boolean := false;  -- whether any entry is
+  one_by_one boolean := false;  -- some entry has times, or too many of its kind wait
   added_positions bigint[];
 begin
   if json_typeof(entries) is distinct from 'array' then
@@ -151,7 +151,7 @@ begin
     for key in select json_object_keys(entry.v) loop
       if key in ('run_at', 'run_in', 'start_by', 'finish_by') then
         perform taskledger.times_of(entry.v);
-        timed := true;
+        one_by_one := true;
       elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor') then
         raise exception 'taskledger: entry %: % is not supported', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
@@ -160,7 +160,9 @@ begin
     end loop;
   end loop;
 
-  if timed then -- one by one, in the order of the keys
+  one_by_one := one_by_one or exists (
+    select from json_array_elements(entries) e join taskledger.overload o on o.kind = e->>'kind' where o.waiting >= o.max_waiting);
+  if one_by_one then -- in the order of the keys
     for entry in
       select e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
              (e.v->>'shard')::integer as shard, e.v->>'actor' as actor
@@ -230,6 +232,8 @@ declare
   due timestamptz;         -- null: now
   first_type taskledger.event_type := 'enqueued';
   noted json := case when json_typeof(meta) = 'object' then meta end;
+  limited record;
+  discarding boolean := false;
   added_position bigint;
 begin
   perform taskledger.check_key(enqueue.kind, enqueue.biz_id);
@@ -257,6 +261,18 @@ begin
     first_type := case when due is null then 'enqueued' else 'scheduled' end;
     noted := taskledger.with_times(noted::text, due, start_by, finish_by);
   end if;
+  if due is null then
+    select o.* into limited from taskledger.overload o where o.kind = enqueue.kind and o.waiting >= o.max_waiting;
+    if limited.policy = 'discard' then
+      discarding := true;
+    elsif limited.policy = 'reject' and not exists (
+        select from taskledger.event e where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
+      raise exception 'taskledger: too many tasks of kind % wait: %, of at most %', enqueue.kind, limited.waiting, limited.max_waiting
+        using errcode = 'configuration_limit_exceeded',
+              detail = json_build_object('kind', enqueue.kind, 'waiting', limited.waiting, 'max_waiting', limited.max_waiting, 'retry_after_ms', limited.retry_after_ms)::text,
+              hint = 'try again after ' || limited.retry_after_ms || ' ms';
+    end if;
+  end if;
   with tx as materialized (
     select pg_current_xact_id() as xid)
   insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
@@ -265,6 +281,17 @@ begin
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
+  if added_position is not null and discarding then
+    with tx as materialized (
+      select pg_current_xact_id() as xid)
+    insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data)
+    select tx.xid, 2, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), 'discarded',
+           enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
+           '{"reason":"too many tasks of its kind wait"}'
+      from tx;
+    return query select true, 'discarded'::taskledger.task_state, 2, true, added_position;
+    return;
+  end if;
   if added_position is not null then
     if timed then
       perform taskledger.set_timers(enqueue.kind, enqueue.biz_id, due, enqueue.start_by, enqueue.finish_by);

@@ -1,5 +1,6 @@
 -- Appends version 1 of many tasks, but for keys that are taken; none at all if args or meta of
--- one entry are over the limit.
+-- one entry are over the limit, or too many tasks of a kind wait that rejects more; and but for
+-- those of a kind that discards more.
 -- $1 kinds, $2 biz_ids, $3 shards, $4 actors (null for session_user), $5 args, $6 metas: text
 -- array literals of one length, sorted by key so that two callers cannot deadlock, unless their
 -- order matters. Positions are in the order of the arrays.
@@ -13,15 +14,21 @@ with entry as materialized (
   select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
          max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
     from taskledger.setting s
+), full_kind as materialized (
+  select o.kind, o.policy from taskledger.overload o where o.waiting >= o.max_waiting
 ), tx as materialized (
   select pg_current_xact_id() as xid
    where not exists (
+     select from entry e join full_kind f on f.kind = e.kind
+      where f.policy = 'reject')
+     and not exists (
      select from entry e cross join limits
       where octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
 )
 insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
 select tx.xid, 1, 0, e.shard, 'enqueued', e.kind, e.biz_id, coalesce(e.actor, session_user), e.args::json, e.meta::json
   from tx cross join entry e
+ where not exists (select from full_kind f where f.kind = e.kind)
  order by e.i
     on conflict (kind, biz_id, version) do nothing
 returning kind, biz_id, position, type::text

@@ -14,15 +14,21 @@ with entry as materialized (
   select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
          max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
     from taskledger.setting s
+), full_kind as materialized (
+  select o.kind, o.policy from taskledger.overload o where o.waiting >= o.max_waiting
 ), tx as materialized (
   select pg_current_xact_id() as xid
    where not exists (
+     select from entry e join full_kind f on f.kind = e.kind
+      where f.policy = 'reject' and e.run_after is null and (e.run_at is null or e.run_at <= clock_timestamp()))
+     and not exists (
      select from entry e cross join limits
       where octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
 ), timed as materialized (
   select tx.xid, e.*, case when e.run_at is null or e.run_at > clock_timestamp() then taskledger.due_at(e.run_after, e.run_at) end as due_at
     from tx cross join entry e
    where e.nth = 1
+     and (e.run_after is not null or e.run_at > clock_timestamp() or not exists (select from full_kind f where f.kind = e.kind))
 ), added as (
   insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
   select t.xid, 1, 0, t.shard, case when t.due_at is null then 'enqueued' else 'scheduled' end::taskledger.event_type,

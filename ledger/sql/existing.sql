@@ -1,14 +1,18 @@
--- The tasks behind keys whose enqueue inserted nothing, with the limits it may have hit.
+-- The tasks behind keys whose enqueue inserted nothing, with the limits they may have hit, and
+-- whether a task may be there that the transaction cannot see.
 -- $1 kinds, $2 biz_ids, $3 args to compare (null for none): text array literals of one length.
 -- Answers a row per key in order; version is null where there is no such task.
 -- Locks nothing. Index: primary key, twice a key.
 select first.position, head.version, head.type::text, first.data::text is not distinct from e.args,
-       coalesce(octet_length(e.args), 0), limits.args, limits.meta
+       coalesce(octet_length(e.args), 0), limits.args, limits.meta,
+       coalesce(o.policy, ''), coalesce(o.waiting, 0), coalesce(o.max_waiting, 0), coalesce(o.retry_after_ms, 0),
+       current_setting('transaction_isolation') in ('repeatable read', 'serializable')
   from unnest($1::text::text[], $2::text::text[], $3::text::text[]) with ordinality as e(kind, biz_id, args, i)
  cross join (
    select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
           max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
      from taskledger.setting s) limits
+  left join taskledger.overload o on o.kind = e.kind
   left join lateral (
    select f.position, f.data from taskledger.event f
     where f.kind = e.kind and f.biz_id = e.biz_id and f.version = 1) first on true

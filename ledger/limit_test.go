@@ -1,0 +1,303 @@
+package ledger_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/projector"
+)
+
+const flooded = ledger.Kind("test.flooded")
+
+// flood is a database with a projector at work, in which three tasks of a kind wait, the most
+// that a policy allows.
+func flood(t *testing.T, policy ledger.OverloadPolicy) *pgxpool.Pool {
+	t.Helper()
+	db := ledgertest.Pool(t)
+	p, err := projector.New(projector.Config{DB: db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	limit := ledger.Limit{Kind: flooded, MaxWaiting: 3, Policy: policy, RetryAfter: 7 * time.Second}
+	if err := ledger.SetLimit(t.Context(), db, limit, "alice"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		ledgertest.Enqueue(t, db, ledger.Key{Kind: flooded, BizID: ledger.BizID(fmt.Sprint("w-", i))}, "")
+	}
+	awaitWaiting(t, db, 3)
+	return db
+}
+
+// awaitWaiting waits until the projector has counted.
+func awaitWaiting(t *testing.T, db ledger.DB, n int64) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		limits, err := ledger.Limits(t.Context(), db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if limits[0].Waiting == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v, want %d waiting", limits, n)
+		}
+	}
+}
+
+// Who enqueues too much is told how much waits and when to try again; the transaction goes on.
+func TestLimitRejects(t *testing.T) {
+	t.Parallel()
+	db := flood(t, ledger.Reject)
+	ctx := t.Context()
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	want := ledger.OverloadError{Kind: flooded, Waiting: 3, MaxWaiting: 3, RetryAfter: 7 * time.Second}
+	more := ledger.Key{Kind: flooded, BizID: "more"}
+	other := ledger.Key{Kind: "test.other", BizID: "1"}
+	for name, enqueue := range map[string]func() error{
+		"one": func() error { _, err := ledger.Enqueue(ctx, tx, more, nil, nil); return err },
+		"deadline": func() error {
+			_, err := ledger.Enqueue(ctx, tx, more, nil, &ledger.EnqueueOptions{StartBy: time.Now().Add(time.Hour)})
+			return err
+		},
+		"past": func() error {
+			_, err := ledger.Enqueue(ctx, tx, more, nil, &ledger.EnqueueOptions{RunAt: time.Now().Add(-time.Hour)})
+			return err
+		},
+		"many": func() error {
+			_, err := ledger.EnqueueMany(ctx, tx, []ledger.Entry{{Key: other}, {Key: more}, {Key: ledger.Key{Kind: flooded, BizID: "w-0"}}})
+			return err
+		},
+	} {
+		var overload *ledger.OverloadError
+		if err := enqueue(); !errors.As(err, &overload) || *overload != want {
+			t.Errorf("%s: %v, want %v", name, err, &want)
+		}
+	}
+	if _, err := ledger.Load(ctx, tx, other); !errors.Is(err, ledger.ErrUnknownTask) {
+		t.Errorf("a task was enqueued beside one that was rejected: %v", err)
+	}
+	if existing, err := ledger.Enqueue(ctx, tx, ledger.Key{Kind: flooded, BizID: "w-1"}, nil, nil); err != nil || existing.New || existing.State != ledger.StateAvailable {
+		t.Errorf("a task that exists: %+v, %v", existing, err)
+	}
+	if later, err := ledger.Enqueue(ctx, tx, more, nil, &ledger.EnqueueOptions{RunIn: time.Hour}); err != nil || later.State != ledger.StateScheduled {
+		t.Errorf("a task that is due later: %+v, %v", later, err)
+	}
+	ledgertest.Enqueue(t, tx, other, "")
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+
+	// What frees a place lets one in.
+	ledgertest.Append(t, db, ledger.Key{Kind: flooded, BizID: "w-0"}, ledger.EventSucceeded)
+	awaitWaiting(t, db, 2)
+	ledgertest.Enqueue(t, db, ledger.Key{Kind: flooded, BizID: "next"}, "")
+	awaitWaiting(t, db, 3)
+	if removed, err := ledger.RemoveLimit(ctx, db, flooded); err != nil || !removed {
+		t.Fatal(removed, err)
+	}
+	ledgertest.Enqueue(t, db, ledger.Key{Kind: flooded, BizID: "unlimited"}, "")
+	ledgertest.Check(t, db)
+}
+
+// SQL callers meet the same limit: an error with a state of its own, and what Go's has as its detail.
+func TestLimitRejectsInSQL(t *testing.T) {
+	t.Parallel()
+	db := flood(t, ledger.Reject)
+	for _, statement := range []string{
+		"select * from taskledger.enqueue('test.flooded', 'more')",
+		"select * from taskledger.enqueue('test.flooded', 'more', start_by => now() + interval '1 hour')",
+		`select * from taskledger.enqueue_many('[{"kind":"test.other","biz_id":"1"},{"kind":"test.flooded","biz_id":"more"}]')`,
+	} {
+		_, err := db.Exec(t.Context(), statement)
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != "53400" {
+			t.Errorf("%s: %v", statement, err)
+			continue
+		}
+		var detail map[string]any
+		if err := json.Unmarshal([]byte(pg.Detail), &detail); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]any{"kind": string(flooded), "waiting": 3.0, "max_waiting": 3.0, "retry_after_ms": 7000.0}
+		if diff := cmp.Diff(want, detail); diff != "" {
+			t.Errorf("%s: detail (-want +got):\n%s", statement, diff)
+		}
+	}
+	for _, statement := range []string{
+		"select state::text from taskledger.enqueue('test.flooded', 'w-0')",
+		"select state::text from taskledger.enqueue_many('[{\"kind\":\"test.flooded\",\"biz_id\":\"w-0\"}]')",
+		"select 'available' where 'scheduled' = (select state::text from taskledger.enqueue('test.flooded', 'later', run_in => '1 hour'))",
+	} {
+		if state, err := queryText(t.Context(), db, statement); err != nil || state != "available" {
+			t.Errorf("%s: %q, %v", statement, state, err)
+		}
+	}
+}
+
+func queryText(ctx context.Context, db *pgxpool.Pool, statement string) (string, error) {
+	rows, err := db.Query(ctx, statement)
+	if err != nil {
+		return "", err
+	}
+	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
+}
+
+// What is discarded exists, and says why; whoever looks can release it.
+func TestLimitDiscards(t *testing.T) {
+	t.Parallel()
+	db := flood(t, ledger.Discard)
+	ctx := t.Context()
+	key := func(id ledger.BizID) ledger.Key { return ledger.Key{Kind: flooded, BizID: id} }
+	one, err := ledger.Enqueue(ctx, db, key("one"), json.RawMessage(`{"n":1}`), &ledger.EnqueueOptions{Actor: "bob"})
+	if err != nil || !one.New || one.State != ledger.StateDiscarded || one.Version != 2 {
+		t.Errorf("%+v, %v", one, err)
+	}
+	if again, err := ledger.Enqueue(ctx, db, key("one"), json.RawMessage(`{"n":1}`), nil); err != nil || again.New || again.State != ledger.StateDiscarded || !again.SameArgs {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+	many, err := ledger.EnqueueMany(ctx, db, []ledger.Entry{{Key: key("two")}, {Key: ledger.Key{Kind: "test.other", BizID: "1"}}, {Key: key("two")}, {Key: key("w-0")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, answer := range many {
+		got = append(got, fmt.Sprint(answer.Key, " ", answer.New, " ", answer.State))
+	}
+	want := []string{"test.flooded/two true discarded", "test.other/1 true available", "test.flooded/two false discarded", "test.flooded/w-0 false available"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, statement := range []string{
+		"select is_new || ' ' || state || ' ' || version from taskledger.enqueue('test.flooded', 'sql', '1')",
+		`select is_new || ' ' || state || ' ' || version from taskledger.enqueue_many('[{"kind":"test.flooded","biz_id":"sql many"}]')`,
+	} {
+		if answer, err := queryText(ctx, db, statement); err != nil || answer != "true discarded 2" {
+			t.Errorf("%s: %q, %v", statement, answer, err)
+		}
+	}
+	for _, id := range []ledger.BizID{"one", "two", "sql", "sql many"} {
+		history, err := ledger.History(ctx, db, key(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := history[len(history)-1]; last.Type != ledger.EventDiscarded || string(last.Data) != `{"reason":"too many tasks of its kind wait"}` || last.Actor != history[0].Actor {
+			t.Errorf("%s: %+v", id, last)
+		}
+	}
+	if task := ledgertest.Append(t, db, key("one"), ledger.EventReleased); task.State != ledger.StateAvailable {
+		t.Errorf("released: %+v", task)
+	}
+	ledgertest.Check(t, db)
+}
+
+// The limit is passed by what the projector has not seen yet, and by nothing else: once it has
+// counted, not one more is let in, however many try at once.
+func TestLimitOvershoot(t *testing.T) {
+	t.Parallel()
+	db := flood(t, ledger.Reject)
+	if err := ledger.SetLimit(t.Context(), db, ledger.Limit{Kind: flooded, MaxWaiting: 200}, ""); err != nil {
+		t.Fatal(err)
+	}
+	held, err := db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Rollback(t.Context()) }()
+	ledgertest.Enqueue(t, held, ledger.Key{Kind: flooded, BizID: "held"}, "") // let in, and counted once it commits
+	var admitted atomic.Int64
+	rush := func(round string) {
+		var writers sync.WaitGroup
+		for w := range 8 {
+			writers.Go(func() {
+				for i := range 100 {
+					_, err := ledger.Enqueue(context.Background(), db, ledger.Key{Kind: flooded, BizID: ledger.BizID(fmt.Sprintf("%s-%d-%d", round, w, i))}, nil, nil)
+					var overload *ledger.OverloadError
+					switch {
+					case err == nil:
+						admitted.Add(1)
+					case !errors.As(err, &overload):
+						t.Error(err)
+					}
+				}
+			})
+		}
+		writers.Wait()
+	}
+	rush("first")
+	first := admitted.Load()
+	if first < 197 {
+		t.Errorf("%d were let in, want at least 197", first)
+	}
+	t.Logf("%d over a limit of 200", first-197)
+	awaitWaiting(t, db, 3+first)
+	rush("second")
+	if more := admitted.Load() - first; more != 0 {
+		t.Errorf("%d more were let in", more)
+	}
+	if err := held.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	awaitWaiting(t, db, 4+first)
+}
+
+// The count is read from one row of an index, however many tasks and counts there are.
+func TestLimitPlan(t *testing.T) {
+	t.Parallel()
+	db := flood(t, ledger.Reject)
+	rows, err := db.Query(t.Context(), "explain select from taskledger.overload o where o.kind = 'test.flooded' and o.waiting >= o.max_waiting")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan := strings.Join(lines, "\n"); !strings.Contains(plan, "Index Scan Backward using task_count_pkey") {
+		t.Error(plan)
+	}
+}
+
+func TestSetLimitRefuses(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.Pool(t)
+	for _, l := range []ledger.Limit{
+		{Kind: "a b", MaxWaiting: 1}, {Kind: "a", MaxWaiting: -1}, {Kind: "a", Policy: "drop"}, {Kind: "a", RetryAfter: -1},
+	} {
+		var invalid *ledger.InvalidError
+		if err := ledger.SetLimit(t.Context(), db, l, ""); !errors.As(err, &invalid) {
+			t.Errorf("%+v: error %v", l, err)
+		}
+	}
+	if limits, err := ledger.Limits(t.Context(), db); err != nil || len(limits) != 0 {
+		t.Errorf("%v, %v", limits, err)
+	}
+}

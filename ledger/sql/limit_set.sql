@@ -1,0 +1,8 @@
+-- Sets the limit of a kind.
+-- $1 kind, $2 how many tasks may wait, $3 policy, $4 hint in milliseconds, $5 actor or null.
+-- Locks that row. Index: primary key.
+insert into taskledger.kind_limit as l (kind, max_waiting, policy, retry_after_ms, actor)
+values ($1::text, $2::bigint, $3::text, $4::bigint, coalesce($5::text, session_user))
+    on conflict (kind) do update
+   set max_waiting = excluded.max_waiting, policy = excluded.policy, retry_after_ms = excluded.retry_after_ms,
+       actor = excluded.actor, updated_at = clock_timestamp()
