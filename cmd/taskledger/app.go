@@ -101,6 +101,7 @@ Addresses come from flags, else the environment, else from the servers that
 		a.newScheduleCommand(),
 		a.newAlarmCommand(),
 		a.newWorkerCommand(),
+		a.newLimitCommand(),
 		a.newStatusCommand(),
 		a.newVersionCommand(),
 		a.newDemoCommand(),

@@ -86,6 +86,7 @@ func describe(err error) *failure {
 		conflict   *ledger.ConflictError
 		transition *ledger.TransitionError
 		inUse      *workers.InUseError
+		overload   *ledger.OverloadError
 		binaries   *pgserver.NoBinariesError
 	)
 	f = failf(exitFailed, "%s", strings.ReplaceAll(err.Error(), "\n", "; ")) // several faults, a line each
@@ -94,7 +95,7 @@ func describe(err error) *failure {
 		f.exit = exitUsage
 	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule), errors.Is(err, workers.ErrUnknownConsumer):
 		f.exit = exitNotFound
-	case errors.As(err, &conflict), errors.As(err, &transition), errors.As(err, &inUse), errors.Is(err, ledger.ErrRetryTransaction):
+	case errors.As(err, &conflict), errors.As(err, &transition), errors.As(err, &inUse), errors.As(err, &overload), errors.Is(err, ledger.ErrRetryTransaction):
 		f.exit = exitConflict
 	case errors.Is(err, reserve.ErrHeld):
 		f.exit = exitConflict

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+func (a *app) newLimitCommand() *cobra.Command {
+	return group(
+		&cobra.Command{Use: "limit", Short: "Limit how many tasks of a kind may wait"},
+		a.newLimitListCommand(),
+		a.newLimitSetCommand(),
+		a.newLimitRemoveCommand(),
+	)
+}
+
+// limit is a limit as JSON.
+type limit struct {
+	ledger.Limit
+	RetryAfterMS int64 `json:"retry_after_ms"`
+}
+
+// usedLimit is a limit, and how near it is.
+type usedLimit struct {
+	limit
+	Waiting int64 `json:"waiting"`
+}
+
+func (a *app) newLimitListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Short:   "List the limits, and how many tasks wait",
+		Example: "  taskledger limit list\n  taskledger limit list -o json",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withDatabase(cmd.Context(), a.listLimits)
+		},
+	}
+}
+
+func (a *app) listLimits(ctx context.Context, pool *pgxpool.Pool) error {
+	found, err := ledger.Limits(ctx, pool)
+	if err != nil {
+		return err
+	}
+	all := make([]usedLimit, len(found))
+	for i, l := range found {
+		all[i] = usedLimit{limit{l.Limit, l.RetryAfter.Milliseconds()}, l.Waiting}
+	}
+	if err := printList(a, struct {
+		Limits []usedLimit `json:"limits"`
+	}{all}, all, func(w io.Writer) {
+		if len(all) == 0 {
+			return
+		}
+		t := newTable([]any{"kind", "waiting", "at most", "policy", "retry after"}, 2, 3, 5)
+		for _, l := range all {
+			t.AppendRow(table.Row{l.Kind, count(l.Waiting), count(l.MaxWaiting), l.Policy, l.RetryAfter})
+		}
+		renderTable(w, t)
+	}); err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(a.stderr, "no limits")
+		return nil
+	}
+	return a.tellAboutLag(ctx, pool)
+}
+
+func (a *app) newLimitSetCommand() *cobra.Command {
+	var l ledger.Limit
+	var policy, actor string
+	cmd := &cobra.Command{
+		Use:   "set KIND MAX_WAITING",
+		Short: "Limit how many tasks of a kind may wait",
+		Long: `Limit how many tasks of a kind may wait, for everybody who enqueues, from now on. Beyond it the
+policy decides: reject is an error to who enqueues; discard makes the task, discarded.
+
+What the projector has not counted yet is let in, and so are tasks that are due later.`,
+		Example: "  taskledger limit set coupon.send 100000\n  taskledger limit set report.make 50 --policy discard",
+		Args:    exactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l.Kind, l.Policy = ledger.Kind(args[0]), ledger.OverloadPolicy(policy)
+			var err error
+			if l.MaxWaiting, err = strconv.ParseInt(args[1], 10, 64); err != nil {
+				return &ledger.InvalidError{Field: "max_waiting", Value: args[1], Rule: "must be a number"}
+			}
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				if err := ledger.SetLimit(ctx, pool, l, actor); err != nil {
+					return err
+				}
+				return a.print(limit{l, l.RetryAfter.Milliseconds()}, func(w io.Writer) {
+					fmt.Fprintf(w, "at most %d tasks of kind %s may wait (%s)\n", l.MaxWaiting, l.Kind, l.Policy)
+				})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&policy, "policy", string(ledger.Reject), "reject or discard")
+	cmd.Flags().DurationVar(&l.RetryAfter, "retry-after", time.Second, "what the rejected are told, when to try again")
+	cmd.Flags().StringVar(&actor, "actor", "", "who does it (default: the database's user)")
+	return cmd
+}
+
+func (a *app) newLimitRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "remove KIND",
+		Short:   "Let any number of tasks of a kind wait",
+		Example: "  taskledger limit remove coupon.send",
+		Args:    exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				removed, err := ledger.RemoveLimit(ctx, pool, ledger.Kind(args[0]))
+				if err != nil {
+					return err
+				}
+				answer := struct {
+					Kind    string `json:"kind"`
+					Removed bool   `json:"removed"`
+				}{args[0], removed}
+				return a.print(answer, func(w io.Writer) {
+					if removed {
+						fmt.Fprintf(w, "any number of tasks of kind %s may wait\n", plain(args[0]))
+					} else {
+						fmt.Fprintf(w, "kind %s had no limit\n", plain(args[0]))
+					}
+				})
+			})
+		},
+	}
+}
