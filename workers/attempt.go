@@ -92,18 +92,29 @@ func (k *kind) work(stopping, quit context.Context) {
 	for {
 		select {
 		case a := <-k.ready:
-			switch {
-			case stopping.Err() != nil || !k.mine.has(a.held.msg.Shard):
-				k.giveBack(a)
-			case time.Since(a.decided) > k.pool.config.AckWait/2, k.hand.isRecalled(a.held):
-				k.again(a.held) // it waited so long for a slot that the head may have moved on, or it has
-			default:
-				k.attempt(a)
-			}
+			k.inTurn(stopping, a)
 		case <-quit.Done():
 			returned = true
 			return
 		}
+	}
+}
+
+// inTurn runs an attempt when the pool has a slot for it, if it is still to be run then.
+func (k *kind) inTurn(stopping context.Context, a *attempt) {
+	turns := &k.pool.turns
+	if !turns.wait(k, stopping.Done()) {
+		k.giveBack(a)
+		return
+	}
+	defer turns.give()
+	switch {
+	case stopping.Err() != nil || !k.mine.has(a.held.msg.Shard):
+		k.giveBack(a)
+	case time.Since(a.decided) > k.pool.config.AckWait/2, k.hand.isRecalled(a.held):
+		k.again(a.held) // it waited so long for a slot that the head may have moved on, or it has
+	default:
+		k.attempt(a)
 	}
 }
 

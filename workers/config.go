@@ -44,6 +44,9 @@ type Config struct {
 	// has in hand: of its messages (heartbeats go out three times as often) and of its lease.
 	// Default 30 s, at least 1 s. All workers of a kind should agree on it.
 	AckWait time.Duration
+	// Slots is how many handlers run at a time, of all kinds together; kinds that wait for one
+	// take turns. [Pool.SetSlots] changes it. Default 0: as many as the kinds' Slots allow.
+	Slots int
 	// Shards are those whose tasks this worker takes. Workers of a kind have either the same ones,
 	// and share their tasks, or others; if they overlap, the later worker is refused
 	// ([*OverlapError]). A set that is neither one shard nor all of them costs the broker more for
@@ -79,6 +82,9 @@ func (c Config) Validate() error {
 	}
 	if c.AckWait != 0 && c.AckWait < time.Second {
 		faults = append(faults, fmt.Errorf("workers: AckWait must be at least 1s, is %s", c.AckWait))
+	}
+	if c.Slots < 0 {
+		faults = append(faults, fmt.Errorf("workers: Slots must not be negative, is %d", c.Slots))
 	}
 	if c.ShardGroups < 0 || c.ShardGroups > ledger.Shards {
 		faults = append(faults, fmt.Errorf("workers: ShardGroups must be 0 to %d, is %d", ledger.Shards, c.ShardGroups))

@@ -123,6 +123,13 @@
 // The database and NATS may go away and come back at any time. A stream or consumer that is gone
 // is waited for or made again.
 //
+// # Capacity
+//
+// A kind's handlers run in [KindConfig].Slots, and those of all kinds together in [Config].Slots, if
+// that is set. While there are too few of the latter, kinds take turns, one handler each. What waits
+// in the process is bounded, by twice the slots of each kind; with ShardGroups, whose consumers have
+// requests of their own, by about twice that.
+//
 // # Shards
 //
 // A worker takes tasks of the kinds that are registered with it, in all shards unless

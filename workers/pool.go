@@ -25,6 +25,7 @@ type Pool struct {
 	quotedID []byte // id as JSON
 	flusher  *flusher
 	layout   layout
+	turns    turns
 
 	quarantine   quarantine
 	handlerConns chan struct{} // one token for each connection in the hands of a handler
@@ -59,12 +60,24 @@ func New(c Config) (*Pool, error) {
 	}
 	p.handlerConns = make(chan struct{}, c.DB.Config().MaxConns-reservedConns)
 	p.flusher = newFlusher(p)
+	p.turns.set(c.Slots)
 	return p, nil
 }
 
 // ID returns what is unique about this worker: its name and a random end. It is the actor of
 // the worker's events, and its lease is "worker/<id>".
 func (p *Pool) ID() string { return p.id }
+
+// SetSlots changes how many handlers run at a time, of all kinds together, as [Config].Slots says;
+// 0 is no limit but those of the kinds. Where there are fewer now, handlers that run are left to
+// return. It returns an error if n is negative. It is safe for concurrent use, at any time.
+func (p *Pool) SetSlots(n int) error {
+	if n < 0 {
+		return fmt.Errorf("workers: Slots must not be negative, is %d", n)
+	}
+	p.turns.set(n)
+	return nil
+}
 
 func (p *Pool) registered() []*kind {
 	p.mu.Lock()
