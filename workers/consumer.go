@@ -29,9 +29,9 @@ const (
 // errConsumerRefused says that the server will not have the consumer, today or tomorrow.
 var errConsumerRefused = errors.New("the consumer was refused")
 
-// serve receives the messages of the kind's tasks in these shards until ctx is done. It returns an
-// error only if going on is useless.
-func (k *kind) serve(ctx context.Context, shards ledger.ShardSet) error {
+// serveUnpaused receives the messages of the kind's tasks in these shards until ctx is done. It
+// returns an error only if going on is useless.
+func (k *kind) serveUnpaused(ctx context.Context, shards ledger.ShardSet) error {
 	k.pairs.Add(1)
 	defer k.pairs.Add(-1)
 	k.mine.add(shards, 1)

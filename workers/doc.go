@@ -146,6 +146,12 @@
 // Sets of shards that overlap without being the same are refused ([*OverlapError]). To change them,
 // stop the kind's workers and [Retire] the old consumers.
 //
+// # Pausing
+//
+// A kind that is paused ([Operator.PauseKind]) is begun by no worker until it is resumed. The pause
+// is a row in the database, which workers look at every second. What waits in a worker is given
+// back, what runs goes on.
+//
 // # Stopping
 //
 // When the context of [Pool.Run] is done, messages are no longer taken, and those whose handler

@@ -146,6 +146,7 @@ type kind struct {
 	config    KindConfig
 	logger    *slog.Logger
 
+	pause     pause
 	pairs     atomic.Int32 // of consumers that messages are received from
 	mine      shardCounts  // for which shards
 	hand      *hand

@@ -110,6 +110,7 @@ type KindStatus struct {
 	Guarantee   Guarantee         `json:"guarantee"`
 	Slots       int               `json:"slots"`
 	Shards      ledger.ShardSet   `json:"shards"`  // those it takes tasks of now
+	Paused      bool              `json:"paused"`  // by [Operator.PauseKind]
 	InHand      int               `json:"in_hand"` // tasks whose message is not answered yet
 	Running     int               `json:"running"` // slots taken by handlers, the overdue ones included
 	Overdue     int               `json:"overdue"` // handlers that did not return when they were told to
@@ -132,6 +133,7 @@ func (p *Pool) Status() Status {
 			Ghosts: k.counts.ghosts.Load(), Malformed: k.counts.malformed.Load(), TakenOver: k.counts.takenOver.Load(),
 			Attempts: make(map[Outcome]int64, len(outcomes)),
 		}
+		ks.Paused, _ = k.pause.state()
 		for i, o := range outcomes {
 			ks.Attempts[o] = k.counts.attempts[i].Load()
 		}

@@ -125,6 +125,8 @@ func (p *Pool) Run(ctx context.Context) error {
 	quit, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	var loops sync.WaitGroup
+	p.lookAtPauses(ctx)
+	loops.Go(func() { p.watchPauses(quit) })
 	loops.Go(func() { p.keepLease(quit) })
 	loops.Go(func() { p.flusher.run(quit) })
 	loops.Go(func() { p.flusher.retry(quit) })

@@ -98,6 +98,7 @@ Addresses come from flags, else the environment, else from the servers that
 		a.newEnqueueCommand(),
 		a.newImportCommand(),
 		a.newTaskCommand(),
+		a.newKindCommand(),
 		a.newScheduleCommand(),
 		a.newAlarmCommand(),
 		a.newWorkerCommand(),

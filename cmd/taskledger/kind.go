@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+func (a *app) newKindCommand() *cobra.Command {
+	return group(
+		&cobra.Command{Use: "kind", Short: "Pause kinds, so that workers begin none of their tasks"},
+		a.newKindPauseCommand(),
+		a.newKindResumeCommand(),
+		a.newKindListCommand(),
+	)
+}
+
+func (a *app) newKindPauseCommand() *cobra.Command {
+	var by workers.By
+	cmd := &cobra.Command{
+		Use:   "pause KIND",
+		Short: "Have workers begin no task of a kind until it is resumed",
+		Long: `Have all workers, also those that are started later, begin no task of a kind until it is resumed.
+They hear of it within a second or two. What runs goes on, and tasks are enqueued as ever.`,
+		Example: "  taskledger kind pause coupon.send --reason 'partner is down'",
+		Args:    exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			by.Actor = actorOr(by.Actor)
+			return a.changeKind(cmd.Context(), args[0], "paused", func(ctx context.Context, o *workers.Operator) (bool, error) {
+				return o.PauseKind(ctx, ledger.Kind(args[0]), by)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&by.Actor, "actor", "", "who does it (default: the login name)")
+	cmd.Flags().StringVar(&by.Reason, "reason", "", "why")
+	return cmd
+}
+
+func (a *app) newKindResumeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "resume KIND",
+		Short:   "Have workers begin tasks of a kind again",
+		Example: "  taskledger kind resume coupon.send",
+		Args:    exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.changeKind(cmd.Context(), args[0], "resumed", func(ctx context.Context, o *workers.Operator) (bool, error) {
+				return o.ResumeKind(ctx, ledger.Kind(args[0]))
+			})
+		},
+	}
+}
+
+// changeKind pauses or resumes a kind, and says whether that was a change.
+func (a *app) changeKind(ctx context.Context, kind, done string, change func(context.Context, *workers.Operator) (bool, error)) error {
+	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+		o, err := workers.NewOperator(workers.OperatorConfig{DB: pool})
+		if err != nil {
+			return err
+		}
+		changed, err := change(ctx, o)
+		if err != nil {
+			return err
+		}
+		answer := struct {
+			Kind    string `json:"kind"`
+			Changed bool   `json:"changed"`
+		}{kind, changed}
+		return a.print(answer, func(w io.Writer) {
+			if changed {
+				fmt.Fprintf(w, "%s %s\n", done, plain(kind))
+			} else {
+				fmt.Fprintf(w, "%s was %s already\n", plain(kind), done)
+			}
+		})
+	})
+}
+
+func (a *app) newKindListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Short:   "List the kinds that are paused",
+		Example: "  taskledger kind list\n  taskledger kind list -o json",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withDatabase(cmd.Context(), a.listPausedKinds)
+		},
+	}
+}
+
+func (a *app) listPausedKinds(ctx context.Context, pool *pgxpool.Pool) error {
+	paused, err := workers.PausedKinds(ctx, pool)
+	if err != nil {
+		return err
+	}
+	list := struct {
+		Paused []workers.PausedKind `json:"paused"`
+	}{append([]workers.PausedKind{}, paused...)}
+	if err := printList(a, list, paused, func(w io.Writer) {
+		if len(paused) == 0 {
+			return
+		}
+		t := newTable([]any{"paused kind", "since", "by", "reason"}, 4)
+		for _, k := range paused {
+			t.AppendRow(table.Row{plain(string(k.Kind)), ago(k.Since), plain(k.Actor), plain(k.Reason)})
+		}
+		renderTable(w, t)
+	}); err != nil {
+		return err
+	}
+	if len(paused) == 0 {
+		fmt.Fprintln(a.stderr, "no kind is paused")
+	}
+	return nil
+}

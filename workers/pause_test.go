@@ -1,0 +1,65 @@
+package workers_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// A paused kind is begun by nobody, by those who run and by those who come, until it is resumed; what
+// runs goes on. No attempt is used.
+func TestPauseKind(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	o := try(workers.NewOperator(workers.OperatorConfig{DB: b.db}))(t)
+	inside, leave := make(chan struct{}, 1), make(chan struct{})
+	handler := func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		if job.BizID == "first" {
+			inside <- struct{}{}
+			<-leave
+		}
+		return insertEffect(ctx, tx, job, args)
+	}
+	w := b.work(workers.Config{AckWait: forEver}, exactly(handler, &workers.KindConfig{Slots: 1}))
+	first := b.enqueue("first")
+	<-inside
+	b.enqueueMany(5) // one or two of which wait for the slot
+	if !try(o.PauseKind(b.context(), order.Name(), workers.By{Actor: "ada", Reason: "partner is down"}))(t) {
+		t.Error("it was not paused before")
+	}
+	if try(o.PauseKind(b.context(), order.Name(), workers.By{Actor: "bob"}))(t) {
+		t.Error("it was paused before")
+	}
+	b.await("the worker to hear of it", func() bool { return w.status().Paused })
+	close(leave)
+	b.awaitState(first, ledger.StateSucceeded)
+	b.await("what waited to be given back", func() bool { return w.status().InHand == 0 })
+	late := b.work(workers.Config{AckWait: forEver}, exactly(handler, nil))
+	b.await("the later one to know", func() bool { return late.status().Paused })
+	time.Sleep(100 * time.Millisecond) // for what would be wrong
+	if n := one[int](b, "select count(*)::integer from effect"); n != 1 {
+		t.Errorf("%d effects while paused", n)
+	}
+	paused := try(workers.PausedKinds(b.context(), b.db))(t)
+	if len(paused) != 1 || paused[0].Kind != order.Name() || paused[0].Actor != "ada" || paused[0].Reason != "partner is down" || time.Since(paused[0].Since) > time.Hour {
+		t.Errorf("paused: %+v", paused)
+	}
+
+	if !try(o.ResumeKind(b.context(), order.Name()))(t) || try(o.ResumeKind(b.context(), order.Name()))(t) {
+		t.Error("it was paused, and then it was not")
+	}
+	b.allDone(6)
+	b.eachOnce(6)
+	if n := one[int](b, "select count(*)::integer from taskledger.event where type not in ('enqueued', 'started', 'succeeded')"); n != 0 {
+		t.Errorf("%d other events", n)
+	}
+	if w.status().Paused {
+		t.Error("still paused")
+	}
+}
