@@ -89,6 +89,16 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 			return err
 		}, &workers.KindConfig{MaxLost: 3})
 	},
+	// panics does so in a goroutine of its handler's own, after which nothing can be recorded.
+	"panics": func(p *workers.Pool, _ *pgxpool.Pool) error {
+		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			if err := insertEffect(ctx, tx, job, args); err != nil {
+				return err
+			}
+			go panic("nobody can recover this")
+			select {}
+		}, nil)
+	},
 	// slow-once is slow, and not to be done again.
 	"slow-once": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.RegisterAtMostOnce(p, order, func(context.Context, *workers.Job, orderArgs) error {

@@ -1,0 +1,81 @@
+package workers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// A handler that does to itself what it should not: its task is done once all the same.
+func TestHandlerThatHarmsItself(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		harm   func(context.Context, pgx.Tx, *workers.Job) error
+		failed int // attempts
+	}{
+		"enqueues its own task": {func(ctx context.Context, tx pgx.Tx, job *workers.Job) error {
+			e, err := order.Enqueue(ctx, tx, job.BizID, orderArgs{Amount: 7}, nil)
+			if err == nil && (e.New || !e.SameArgs) {
+				err = fmt.Errorf("answered %+v", e)
+			}
+			return err
+		}, 0},
+		"leaves too large a result": {func(_ context.Context, _ pgx.Tx, job *workers.Job) error {
+			err := job.Result(strings.Repeat("x", workers.MaxResultBytes))
+			var invalid *ledger.InvalidError
+			if !errors.As(err, &invalid) {
+				return fmt.Errorf("no *InvalidError: %w", err)
+			}
+			return err
+		}, 1},
+		// Nobody can tell this from a connection that was lost.
+		"closes its connection": {func(ctx context.Context, tx pgx.Tx, _ *workers.Job) error { return tx.Conn().Close(ctx) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			var calls atomic.Int32
+			b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				if err := insertEffect(ctx, tx, job, args); err != nil {
+					return err
+				}
+				if calls.Add(1) == 1 {
+					return test.harm(ctx, tx, job)
+				}
+				return nil
+			}, nil))
+			k := b.enqueue("o-1")
+			b.awaitState(k, ledger.StateSucceeded)
+			b.oneEffect(k)
+			if failures := b.failures(k); len(failures) != test.failed {
+				t.Errorf("failures: %q", failures)
+			}
+		})
+	}
+}
+
+// A panic in a goroutine that the handler started ends the process, as Go will have it: another one
+// does the task, once.
+func TestHandlerWhoseGoroutinePanics(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	k := b.enqueue("o-1")
+	c := b.spawn("panics")
+	<-c.ended
+	if c.ProcessState.Success() {
+		t.Fatal("the process ended well")
+	}
+	b.work(workers.Config{}, exactly(insertEffect, nil))
+	b.awaitState(k, ledger.StateSucceeded)
+	b.oneEffect(k)
+}
