@@ -24,17 +24,28 @@ import (
 // BenchmarkDrainAtLeastOnce measures how fast a backlog is worked off by a handler that does
 // nothing: head read, handler called, success recorded, message acknowledged.
 func BenchmarkDrainAtLeastOnce(b *testing.B) {
-	drain(b, 130_000, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil },
+	drain(b, 130_000, workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil },
 		&workers.KindConfig{Slots: 500}))
 }
 
 // BenchmarkDrainExactlyOnce is the same with a handler that inserts one row in its transaction.
 func BenchmarkDrainExactlyOnce(b *testing.B) {
-	drain(b, 30_000, exactly(insertEffect, &workers.KindConfig{Slots: 16}))
+	drain(b, 30_000, workers.Config{}, exactly(insertEffect, &workers.KindConfig{Slots: 16}))
+}
+
+// BenchmarkDrainShardGroups is BenchmarkDrainAtLeastOnce by one worker that has all groups of shards:
+// what dividing costs.
+func BenchmarkDrainShardGroups(b *testing.B) {
+	for _, groups := range []int{0, 8, 64} {
+		b.Run(strconv.Itoa(groups), func(b *testing.B) {
+			drain(b, 60_000, workers.Config{ShardGroups: groups}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil },
+				&workers.KindConfig{Slots: 500}))
+		})
+	}
 }
 
 // drain works off a backlog of n tasks per iteration and reports tasks per second.
-func drain(b *testing.B, n int, register func(*workers.Pool) error) {
+func drain(b *testing.B, n int, c workers.Config, register func(*workers.Pool) error) {
 	world := setupOn(b, durablePool(b))
 	var took time.Duration
 	var before, after runtime.MemStats
@@ -44,7 +55,8 @@ func drain(b *testing.B, n int, register func(*workers.Pool) error) {
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		begun := time.Now()
-		w := world.work(workers.Config{Logger: slog.New(slog.DiscardHandler), AckWait: 30 * time.Second}, register)
+		c.NATS, c.Logger, c.AckWait = nil, slog.New(slog.DiscardHandler), 30*time.Second
+		w := world.work(c, register)
 		for w.status().Attempts[workers.OutcomeSucceeded] < int64(n) {
 			time.Sleep(time.Millisecond)
 		}
