@@ -109,7 +109,7 @@ func (k *kind) inTurn(stopping context.Context, a *attempt) {
 	}
 	defer turns.give()
 	switch {
-	case stopping.Err() != nil || !k.mine.has(a.held.msg.Shard):
+	case stopping.Err() != nil || k.pause.isOn() || !k.mine.has(a.held.msg.Shard):
 		k.giveBack(a)
 	case time.Since(a.decided) > k.pool.config.AckWait/2, k.hand.isRecalled(a.held):
 		k.again(a.held) // it waited so long for a slot that the head may have moved on, or it has

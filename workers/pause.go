@@ -147,6 +147,12 @@ func (p *pause) set(on bool) bool {
 	return true
 }
 
+func (p *pause) isOn() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.on
+}
+
 // state returns what is closed when it changes, too.
 func (p *pause) state() (on bool, changed <-chan struct{}) {
 	p.mu.Lock()
