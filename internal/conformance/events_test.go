@@ -28,6 +28,7 @@ func (b *bundle) events(t *testing.T, group string) (message.Publisher, message.
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.t.Cleanup(func() { _ = s.Close() }) // the suite leaves some open
 	return p, s
 }
 

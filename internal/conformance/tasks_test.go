@@ -34,6 +34,7 @@ func (b *bundle) taskSubscriber(c workers.KindConfig) *workers.Subscriber {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.t.Cleanup(func() { _ = s.Close() }) // the suite leaves some open
 	return s
 }
 
