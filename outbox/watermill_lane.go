@@ -158,10 +158,7 @@ func (l *lane) run(ctx context.Context, out chan<- *wm.Message) {
 // under way; else it returns why the consumer must be looked after.
 func (l *lane) receive(ctx context.Context, out chan<- *wm.Message) error {
 	nc := l.s.config.NATS
-	p, err := stream.NewPuller(nc, l.durable, laneAhead)
-	if err != nil {
-		return err
-	}
+	p := stream.NewPuller(nc, l.durable)
 	defer func() {
 		for _, m := range p.Close() {
 			_ = nc.Publish(m.Reply, stream.NakAnswer)

@@ -81,33 +81,8 @@ func (a *attempt) took() time.Duration {
 	return time.Since(a.begun)
 }
 
-// work runs attempts until quit is done: one slot.
-func (k *kind) work(stopping, quit context.Context) {
-	returned := false
-	defer func() {
-		if !returned {
-			go k.work(stopping, quit) // a handler ended this goroutine
-		}
-	}()
-	for {
-		select {
-		case a := <-k.ready:
-			k.inTurn(stopping, a)
-		case <-quit.Done():
-			returned = true
-			return
-		}
-	}
-}
-
-// inTurn runs an attempt when the pool has a slot for it, if it is still to be run then.
+// inTurn runs an attempt that has its slots, if it is still to be run.
 func (k *kind) inTurn(stopping context.Context, a *attempt) {
-	turns := &k.pool.turns
-	if !turns.wait(k, stopping.Done()) {
-		k.giveBack(a)
-		return
-	}
-	defer turns.give()
 	switch {
 	case stopping.Err() != nil || k.pause.isOn() || !k.mine.has(a.held.msg.Shard):
 		k.giveBack(a)

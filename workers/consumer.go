@@ -107,13 +107,16 @@ func (k *kind) consumerConfig(c stream.Consumer) jetstream.ConsumerConfig {
 		AckPolicy:      jetstream.AckExplicitPolicy,
 		AckWait:        k.pool.config.AckWait,
 		MaxDeliver:     -1,
-		MaxAckPending:  max(manyPending, 20*k.config.Slots),
+		MaxAckPending:  k.mostPending(),
 	}
 	if len(c.Filters) == 1 { // the server goes another, cheaper way with this one
 		config.FilterSubject, config.FilterSubjects = c.Filters[0], nil
 	}
 	return config
 }
+
+// mostPending is how many messages the kind's consumers let be unanswered.
+func (k *kind) mostPending() int { return max(manyPending, 20*k.slots()) }
 
 // ensureConsumers creates the kind's durable consumers for these shards that are missing, in
 // their order, unless they would overlap others.
@@ -190,13 +193,12 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 
 // receive pulls messages as long as there is room, so that what waits in this process stays
 // about twice what it can run. It returns nil once ctx is done, having given back what was
-// under way, and else why the consumer must be looked after.
+// under way, or why the consumer must be looked after; nil as well if the kind has more slots now
+// than it was made for.
 func (k *kind) receive(ctx context.Context, durable string) error {
 	nc := k.pool.config.NATS
-	p, err := stream.NewPuller(nc, durable, k.hand.limit)
-	if err != nil {
-		return err
-	}
+	pending := k.mostPending()
+	p := stream.NewPuller(nc, durable)
 	in := &intake{Puller: p}
 	room := make(chan struct{}, 1)
 	defer k.hand.stopWaiting(room)
@@ -207,9 +209,12 @@ func (k *kind) receive(ctx context.Context, durable string) error {
 	defer check.Stop()
 
 	for {
+		if k.mostPending() > pending {
+			return nil // its consumers are to be changed
+		}
 		if !p.Open() {
-			if n := k.hand.roomFor(room); n > 0 {
-				if err := p.Ask(min(n, k.askMost())); err != nil {
+			if n := k.hand.roomFor(room, max(1, int(k.pairs.Load()))); n > 0 {
+				if err := p.Ask(n); err != nil {
 					return err
 				}
 			}
@@ -230,13 +235,6 @@ func (k *kind) receive(ctx context.Context, durable string) error {
 			return nil
 		}
 	}
-}
-
-// askMost is the most that one consumer is asked for at a time: requests of idle shards stay
-// open, and together they must not bring in much more than there is room for.
-func (k *kind) askMost() int {
-	pairs := max(1, int(k.pairs.Load()))
-	return (k.hand.limit + pairs - 1) / pairs
 }
 
 // intake is a puller and the memory for what it brings at a time.

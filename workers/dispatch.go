@@ -38,6 +38,7 @@ func (k *kind) decideBatch(batch []*held) {
 		}
 		return
 	}
+	var ready []*attempt
 	for i, h := range batch {
 		head := heads[i]
 		v := decide(h.msg, h.redelivered, head, k.pool.id)
@@ -54,10 +55,16 @@ func (k *kind) decideBatch(batch []*held) {
 		case wait:
 			k.settle(h, nakAfter(min(max(head.alive, minPause), k.pool.config.AckWait/2)))
 		case run, claimAndRun, takeOver:
-			k.ready <- k.newAttempt(h, v, head, head.attempt+1, now)
+			ready = append(ready, k.newAttempt(h, v, head, head.attempt+1, now))
 		case resume, vanished:
-			k.ready <- k.newAttempt(h, v, head, head.attempt, now)
+			ready = append(ready, k.newAttempt(h, v, head, head.attempt, now))
 		}
+	}
+	if k.pool.turns.add(&k.line, ready...) {
+		return
+	}
+	for _, a := range ready {
+		k.giveBack(a)
 	}
 }
 

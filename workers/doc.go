@@ -126,8 +126,8 @@
 // # Capacity
 //
 // A kind's handlers run in [KindConfig].Slots, and those of all kinds together in [Config].Slots, if
-// that is set. While there are too few of the latter, kinds take turns, one handler each. What waits
-// in the process is bounded, by twice the slots of each kind; with ShardGroups, whose consumers have
+// that is set. While there are too few of the latter, kinds take turns, one handler each. Both can be
+// changed while they run ([Pool.SetKindSlots], [Pool.SetSlots]). What waits in the process is bounded, by twice the slots of each kind; with ShardGroups, whose consumers have
 // requests of their own, by about twice that.
 //
 // # Shards

@@ -14,11 +14,11 @@ import (
 // twice at once in one process; further deliveries join the one in hand. It is safe for
 // concurrent use.
 type hand struct {
-	nc    *nats.Conn
-	open  sync.WaitGroup // counts the tasks in hand
-	limit int            // how many tasks may run or wait for a slot
+	nc   *nats.Conn
+	open sync.WaitGroup // counts the tasks in hand
 
 	mu      sync.Mutex
+	slots   int // of the kind
 	tasks   map[ledger.Key]*held
 	done    int                        // tasks whose handler is over, waiting for their outcome to be recorded
 	waiting map[chan struct{}]struct{} // for room; each gets a token when there is
@@ -46,8 +46,8 @@ func (h *held) delivered() uint64 {
 	return n
 }
 
-func newHand(nc *nats.Conn, limit int) *hand {
-	return &hand{nc: nc, limit: limit, tasks: make(map[ledger.Key]*held), waiting: make(map[chan struct{}]struct{})}
+func newHand(nc *nats.Conn, slots int) *hand {
+	return &hand{nc: nc, slots: slots, tasks: make(map[ledger.Key]*held), waiting: make(map[chan struct{}]struct{})}
 }
 
 // take takes a message in hand and returns the task if it was not in hand before. A delivery of
@@ -120,9 +120,21 @@ func (h *hand) over(task *held) {
 	h.wake()
 }
 
+// setSlots follows the kind's slots. What is in hand stays.
+func (h *hand) setSlots(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.slots = n
+	h.wake()
+}
+
+// limit is how many tasks may run or wait for a slot. h.mu is held.
+func (h *hand) limit() int { return 2 * h.slots }
+
 // room is how many more tasks may come; 0 if they are too few to ask for. h.mu is held.
 func (h *hand) room() int {
-	if n := h.limit - (len(h.tasks) - h.done); n >= (h.limit+3)/4 {
+	limit := h.limit()
+	if n := limit - (len(h.tasks) - h.done); n >= (limit+3)/4 {
 		return n
 	}
 	return 0
@@ -142,16 +154,17 @@ func (h *hand) wake() {
 	clear(h.waiting)
 }
 
-// roomFor returns for how many more tasks there is room. If there is none, c, which has room for
-// one token, gets one as soon as there is.
-func (h *hand) roomFor(c chan struct{}) int {
+// roomFor returns for how many more tasks one of so many consumers may ask at a time: requests of
+// idle shards stay open, and together they must not bring in much more than there is room for. If
+// there is no room, c, which has room for one token, gets one as soon as there is.
+func (h *hand) roomFor(c chan struct{}, consumers int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.room()
 	if n == 0 {
 		h.waiting[c] = struct{}{}
 	}
-	return n
+	return min(n, (h.limit()+consumers-1)/consumers)
 }
 
 // stopWaiting undoes roomFor.

@@ -34,8 +34,8 @@ const (
 
 // KindConfig says how tasks of one kind are worked on. Nil means all defaults.
 type KindConfig struct {
-	// Slots is how many of its handlers run at a time in this process.
-	// Default 8 for ExactlyOnce, 64 for the others.
+	// Slots is how many of its handlers run at a time in this process. [Pool.SetKindSlots] changes
+	// it. Default 8 for ExactlyOnce, 64 for the others.
 	Slots int
 	// Timeout bounds one attempt: the handler's context ends then, and the attempt has failed
 	// unless the handler returns nil all the same. Default 15 min; negative: none.
@@ -68,11 +68,8 @@ func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig,
 	full := *c
 	var faults []error
 	positive := func(name string, n *int, otherwise, most int) {
-		if *n == 0 {
-			*n = otherwise
-		}
-		if *n < 1 || *n > most {
-			faults = append(faults, fmt.Errorf("%s must be 1 to %d, is %d", name, most, *n))
+		if err := setPositive(name, n, otherwise, most); err != nil {
+			faults = append(faults, err)
 		}
 	}
 	positive("Slots", &full.Slots, slots, maxSlots)
@@ -96,6 +93,17 @@ func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig,
 		}
 	}
 	return full, errors.Join(faults...)
+}
+
+// setPositive gives n its default if it is 0, and returns an error if it is out of its bounds.
+func setPositive(name string, n *int, otherwise, most int) error {
+	if *n == 0 {
+		*n = otherwise
+	}
+	if *n < 1 || *n > most {
+		return fmt.Errorf("%s must be 1 to %d, is %d", name, most, *n)
+	}
+	return nil
 }
 
 // Register adds a kind whose handler's effects are rows of the same database: they are
@@ -135,7 +143,7 @@ func RegisterAtLeastOnce[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx
 type handlerFunc func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error
 
 // kind is what a pool keeps for one kind: the way of a message goes from consume through
-// undecided (the head is read) and ready (a slot is waited for) to the handler, and its task
+// undecided (the head is read) and its line (a slot is waited for) to the handler, and its task
 // stays in hand until its outcome is recorded.
 type kind struct {
 	pool      *Pool
@@ -151,9 +159,9 @@ type kind struct {
 	mine      shardCounts  // for which shards
 	hand      *hand
 	undecided *queue[*held]
-	ready     chan *attempt
+	line      line // of what is ready
 
-	running atomic.Int32 // slots taken
+	running atomic.Int32 // handlers that run
 	overdue atomic.Int32 // of them by handlers that were given up
 	counts  counts
 }
@@ -179,28 +187,31 @@ func (p *Pool) registerOn(acquire func(context.Context) (handlerConn, error), na
 	if p.ran {
 		return fmt.Errorf("workers: register kind %q: the pool runs already", name)
 	}
-	for _, k := range p.kinds {
-		if k.name == name {
-			return fmt.Errorf("workers: register kind %q: it is registered already", name)
-		}
+	if p.byName[name] != nil {
+		return fmt.Errorf("workers: register kind %q: it is registered already", name)
 	}
-	p.kinds = append(p.kinds, &kind{
+	k := &kind{
 		pool: p, name: name, guarantee: guarantee, acquire: acquire, handler: handler, config: config,
 		logger:    p.config.Logger.With("kind", string(name)),
-		hand:      newHand(p.config.NATS, 2*config.Slots),
+		hand:      newHand(p.config.NATS, config.Slots),
 		undecided: newQueue[*held](),
-		ready:     make(chan *attempt, 2*config.Slots),
+		line:      line{slots: config.Slots},
 		counts:    counts{kind: name, observer: p.config.Observer},
-	})
+	}
+	p.kinds = append(p.kinds, k)
+	p.byName[name] = k
 	return nil
 }
+
+// slots is how many of the kind's handlers may run at a time.
+func (k *kind) slots() int { return k.pool.turns.slotsOf(&k.line) }
 
 // exactlyOnceSlots is how many transactions the kinds could have open at a time.
 func exactlyOnceSlots(kinds []*kind) int {
 	n := 0
 	for _, k := range kinds {
 		if k.guarantee == ExactlyOnce {
-			n += k.config.Slots
+			n += k.slots()
 		}
 	}
 	return n

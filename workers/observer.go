@@ -127,7 +127,7 @@ func (p *Pool) Status() Status {
 	s := Status{ID: p.id}
 	for _, k := range p.registered() {
 		ks := KindStatus{
-			Kind: k.name, Guarantee: k.guarantee, Slots: k.config.Slots, Shards: k.mine.set(),
+			Kind: k.name, Guarantee: k.guarantee, Slots: k.slots(), Shards: k.mine.set(),
 			InHand: k.hand.size(), Running: int(k.running.Load()), Overdue: int(k.overdue.Load()),
 			Redelivered: k.counts.redelivered.Load(), Adopted: k.counts.adopted.Load(),
 			Ghosts: k.counts.ghosts.Load(), Malformed: k.counts.malformed.Load(), TakenOver: k.counts.takenOver.Load(),

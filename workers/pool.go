@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // Pool works on tasks: one per process, as a rule. Make it with [New], add kinds with [Register]
@@ -37,9 +39,10 @@ type Pool struct {
 	work     context.Context
 	stopWork context.CancelCauseFunc
 
-	mu    sync.Mutex
-	kinds []*kind
-	ran   bool
+	mu     sync.Mutex
+	kinds  []*kind
+	byName map[ledger.Kind]*kind
+	ran    bool
 }
 
 // New returns a pool without kinds. It connects to nothing yet. It returns the error of
@@ -53,7 +56,7 @@ func New(c Config) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workers: %w", err)
 	}
-	p := &Pool{config: c, js: js, guardPrefix: strings.ToLower(rand.Text()[:10]) + "."}
+	p := &Pool{config: c, js: js, byName: make(map[ledger.Kind]*kind), guardPrefix: strings.ToLower(rand.Text()[:10]) + "."}
 	p.id = c.Name + "-" + strings.ToLower(rand.Text()[:8])
 	if p.quotedID, err = json.Marshal(p.id); err != nil {
 		return nil, fmt.Errorf("workers: name: %w", err)
@@ -77,6 +80,38 @@ func (p *Pool) SetSlots(n int) error {
 	}
 	p.turns.set(n)
 	return nil
+}
+
+// SetKindSlots changes how many handlers of one kind run at a time, as [KindConfig].Slots says; 0 is
+// the default. In all else it is like [Pool.SetSlots]. It returns an error if n is out of bounds or
+// the kind is not registered.
+func (p *Pool) SetKindSlots(kind ledger.Kind, n int) error {
+	p.mu.Lock()
+	k := p.byName[kind]
+	p.mu.Unlock()
+	if k == nil {
+		return fmt.Errorf("workers: kind %q is not registered", kind)
+	}
+	if err := setPositive("Slots", &n, k.guarantee.slots(), maxSlots); err != nil {
+		return fmt.Errorf("workers: kind %s: %w", kind, err)
+	}
+	k.hand.setSlots(n)
+	p.turns.setLine(&k.line, n)
+	p.warnOfConnections()
+	return nil
+}
+
+// warnOfConnections says so if ExactlyOnce handlers have more slots than connections. They wait for
+// each other then, which is safe and slow.
+func (p *Pool) warnOfConnections() {
+	n := exactlyOnceSlots(p.registered())
+	if overall := p.turns.overall(); overall > 0 {
+		n = min(n, overall)
+	}
+	if n > cap(p.handlerConns) {
+		p.config.Logger.Warn("more ExactlyOnce slots than connections for them: raise pool_max_conns",
+			"slots", n, "connections", cap(p.handlerConns))
+	}
 }
 
 func (p *Pool) registered() []*kind {
@@ -114,10 +149,7 @@ func (p *Pool) Run(ctx context.Context) error {
 		return err
 	}
 	p.config.Logger.InfoContext(ctx, "worker runs", "id", p.id, "kinds", kindNames(kinds))
-	if n := exactlyOnceSlots(kinds); n > cap(p.handlerConns) {
-		p.config.Logger.WarnContext(ctx, "more ExactlyOnce slots than connections for them: raise pool_max_conns",
-			"slots", n, "connections", cap(p.handlerConns))
-	}
+	p.warnOfConnections()
 
 	p.work, p.stopWork = context.WithCancelCause(context.WithoutCancel(ctx))
 	defer p.stopWork(ErrStopping)
@@ -125,6 +157,13 @@ func (p *Pool) Run(ctx context.Context) error {
 	quit, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	var loops sync.WaitGroup
+	p.turns.start(func(a *attempt) { a.kind.inTurn(stopping, a) })
+	loops.Go(func() {
+		<-stopping.Done()
+		for _, a := range p.turns.stop(kinds) {
+			a.kind.giveBack(a)
+		}
+	})
 	p.lookAtPauses(ctx)
 	loops.Go(func() { p.watchPauses(quit) })
 	loops.Go(func() { p.keepLease(quit) })
@@ -151,16 +190,11 @@ func (p *Pool) Run(ctx context.Context) error {
 	return nil
 }
 
-// start starts the loops of a kind, which end when quit is done. Its slots are not waited for:
-// one may be taken by a handler that never returns.
+// start starts the loops of a kind, which end when quit is done.
 func (k *kind) start(stopping, quit context.Context, loops *sync.WaitGroup) {
-	for range k.config.Slots {
-		go k.work(stopping, quit)
-	}
 	loops.Go(func() { k.dispatch(stopping, quit) })
 	loops.Go(func() { k.beat(quit) })
 	loops.Go(func() { k.listen(quit) })
-	loops.Go(func() { k.handBack(stopping, quit) })
 }
 
 // beat keeps what is in hand from being delivered to others, until quit is done.
@@ -171,19 +205,6 @@ func (k *kind) beat(quit context.Context) {
 		select {
 		case <-t.C:
 			k.hand.beat()
-		case <-quit.Done():
-			return
-		}
-	}
-}
-
-// handBack gives back, once the pool is stopping, what waits for slots that may stay taken.
-func (k *kind) handBack(stopping, quit context.Context) {
-	<-stopping.Done()
-	for {
-		select {
-		case a := <-k.ready:
-			k.giveBack(a)
 		case <-quit.Done():
 			return
 		}

@@ -1,27 +1,35 @@
 package workers
 
-import (
-	"slices"
-	"sync"
-)
+import "sync"
 
-// turns shares the slots that a pool has over all its kinds. While there are too few, the kinds
-// that wait take turns, one handler each, so that one with a flood of tasks does not keep the
-// others from theirs. It is safe for concurrent use.
+// turns gives slots to what is ready to run: each attempt needs one of its kind's and one of those
+// that the pool has over all kinds. While there are too few of the latter, the kinds that wait take
+// turns, one handler each, so that one with a flood of tasks does not keep the others from theirs.
+//
+// A taken slot is a goroutine, a free one is nothing but a number: kinds that have nothing to do
+// cost nothing, and numbers can be changed at any time. It is safe for concurrent use.
 type turns struct {
+	run func(*attempt) // runs one attempt, in a goroutine that may end in it
+
 	mu      sync.Mutex
-	slots   int // 0: as many as the kinds have
+	slots   int // over all kinds; 0: as many as they have
 	running int
-	lines   []*line // of the kinds that wait, whose turn is next first
+	lines   []*line // with something ready and a slot of their own for it, whose turn is next first
+	stopped bool
 }
 
-// line is what waits of one kind, first come first.
+// line is what a pool's turns know of one kind.
 type line struct {
-	kind    *kind
-	waiting []chan struct{} // closed when its turn has come
+	slots   int
+	running int
+	ready   []*attempt // first come first
+	listed  bool       // in turns.lines
 }
 
-// set changes the number of slots. More are used at once; fewer as handlers return.
+// start says how attempts are run. None must have been added before.
+func (t *turns) start(run func(*attempt)) { t.run = run }
+
+// set changes the number of slots over all kinds. More are used at once; fewer as handlers return.
 func (t *turns) set(slots int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -29,67 +37,115 @@ func (t *turns) set(slots int) {
 	t.serve()
 }
 
-// wait waits for a slot, which is to be given back, or until stop is closed: then it reports false.
-func (t *turns) wait(k *kind, stop <-chan struct{}) bool {
-	t.mu.Lock()
-	if t.free() && len(t.lines) == 0 {
-		t.running++
-		t.mu.Unlock()
-		return true
-	}
-	turn := make(chan struct{})
-	i := slices.IndexFunc(t.lines, func(l *line) bool { return l.kind == k })
-	if i < 0 {
-		i = len(t.lines)
-		t.lines = append(t.lines, &line{kind: k})
-	}
-	t.lines[i].waiting = append(t.lines[i].waiting, turn)
-	t.mu.Unlock()
-	select {
-	case <-turn:
-		return true
-	case <-stop:
-	}
-	t.leave(turn)
-	return false
-}
-
-// leave ends a wait, or gives back the slot if its turn has come meanwhile.
-func (t *turns) leave(turn chan struct{}) {
+// setLine changes the number of a kind's own slots, in the same way.
+func (t *turns) setLine(l *line, slots int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i, l := range t.lines {
-		if j := slices.Index(l.waiting, turn); j >= 0 {
-			l.waiting = slices.Delete(l.waiting, j, j+1)
-			if len(l.waiting) == 0 {
-				t.lines = slices.Delete(t.lines, i, i+1)
-			}
-			return
-		}
-	}
-	t.running--
+	l.slots = slots
+	t.list(l)
 	t.serve()
 }
 
-// give gives a slot back.
-func (t *turns) give() {
+// overall returns the number of slots over all kinds, 0 if only they limit it.
+func (t *turns) overall() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.running--
-	t.serve()
+	return t.slots
 }
 
-func (t *turns) free() bool { return t.slots == 0 || t.running < t.slots }
+// slotsOf returns the number of a kind's own slots.
+func (t *turns) slotsOf(l *line) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return l.slots
+}
 
-// serve gives free slots to those who wait, kind by kind. t.mu is held.
+// add has attempts of one kind run when it is their turn. It reports false if nothing is begun any
+// more: then they are still the caller's.
+func (t *turns) add(l *line, ready ...*attempt) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped {
+		return false
+	}
+	l.ready = append(l.ready, ready...)
+	t.list(l)
+	t.serve()
+	return true
+}
+
+// stop has nothing begin any more, and returns what has not begun.
+func (t *turns) stop(kinds []*kind) (left []*attempt) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stopped = true
+	for _, k := range kinds {
+		left = append(left, k.line.ready...)
+		k.line.ready = nil
+	}
+	return left
+}
+
+// serve gives free slots to what waits. t.mu is held.
 func (t *turns) serve() {
-	for t.free() && len(t.lines) > 0 {
-		l := t.lines[0]
-		t.lines = t.lines[1:]
-		t.running++
-		close(l.waiting[0])
-		if l.waiting = l.waiting[1:]; len(l.waiting) > 0 {
-			t.lines = append(t.lines, l)
-		}
+	for a := t.next(); a != nil; a = t.next() {
+		go t.work(a)
 	}
+}
+
+// work runs an attempt in its slot, and then others whose turn it is, as long as there are any.
+func (t *turns) work(a *attempt) {
+	for a != nil {
+		a = t.runOne(a)
+	}
+}
+
+// runOne runs an attempt, and returns the next one for this goroutine. If the handler ends the
+// goroutine, another one goes on.
+func (t *turns) runOne(a *attempt) (next *attempt) {
+	returned := false
+	defer func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		l := &a.kind.line
+		l.running--
+		t.running--
+		t.list(l)
+		if returned {
+			next = t.next()
+		}
+		t.serve()
+	}()
+	t.run(a)
+	returned = true
+	return nil
+}
+
+// list puts a kind in line if it has something to run and a slot for it. t.mu is held.
+func (t *turns) list(l *line) {
+	if !l.listed && len(l.ready) > 0 && l.running < l.slots {
+		l.listed = true
+		t.lines = append(t.lines, l)
+	}
+}
+
+// next takes slots for the attempt whose turn it is; nil if there is none, or no slot. t.mu is held.
+func (t *turns) next() *attempt {
+	for len(t.lines) > 0 && (t.slots == 0 || t.running < t.slots) {
+		l := t.lines[0]
+		t.lines[0] = nil
+		t.lines = t.lines[1:]
+		l.listed = false
+		if len(l.ready) == 0 || l.running >= l.slots { // it has fewer now
+			continue
+		}
+		a := l.ready[0]
+		l.ready[0] = nil
+		l.ready = l.ready[1:]
+		l.running++
+		t.running++
+		t.list(l)
+		return a
+	}
+	return nil
 }

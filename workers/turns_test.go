@@ -1,14 +1,21 @@
 package workers_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -105,4 +112,122 @@ func TestStopWhileWaitingForATurn(t *testing.T) {
 	b.work(workers.Config{}, exactly(insertEffect, nil))
 	b.allDone(30)
 	b.eachOnce(30)
+}
+
+// A kind's own slots are changed while its handlers run: more are used at once, fewer as handlers
+// return, and its consumers let as much be unanswered as it needs.
+func TestKindSlots(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	gate := make(chan struct{})
+	var running atomic.Int64
+	w := b.work(workers.Config{}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+		running.Add(1)
+		defer running.Add(-1)
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		return b.outside(ctx, job, args)
+	}, &workers.KindConfig{Slots: 2}))
+	b.enqueueMany(100)
+	runs := func(n int64) {
+		t.Helper()
+		b.await(fmt.Sprint(n, " to run"), func() bool { return running.Load() == n })
+	}
+	set := func(n int) {
+		t.Helper()
+		if err := w.SetKindSlots(order.Name(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runs(2)
+	set(20)
+	runs(20)
+	if got := w.status(); got.Slots != 20 || got.InHand > 60 {
+		t.Errorf("%d slots and %d in hand", got.Slots, got.InHand)
+	}
+	set(1)
+	for range 25 {
+		gate <- struct{}{}
+	}
+	runs(1)
+	set(0)
+	runs(workers.DefaultSlotsOutside)
+	for _, n := range []int{-1, 1_000_000} {
+		if err := w.SetKindSlots(order.Name(), n); err == nil {
+			t.Errorf("%d was taken", n)
+		}
+	}
+	if err := w.SetKindSlots("test.nothing", 1); err == nil {
+		t.Error("an unknown kind was taken")
+	}
+	set(8000)
+	close(gate)
+	b.allDone(100)
+	b.eachOnce(100)
+	durable := stream.Consumers(order.Name(), ledger.AllShards)[0].Durable
+	b.await("the consumer to be changed", func() bool {
+		b.enqueue(fmt.Sprint("more-", time.Now().UnixNano())) // the change is noticed where there is work
+		return try(b.js.Consumer(b.context(), stream.Name, durable))(t).CachedInfo().Config.MaxAckPending >= 8000*20
+	})
+}
+
+// A worker whose connections are fewer than its ExactlyOnce handlers is told so when it begins, and
+// when its slots are changed; not if fewer handlers than that run over all kinds.
+func TestFewConnectionsAreTold(t *testing.T) {
+	t.Parallel()
+	const told = "more ExactlyOnce slots than connections"
+	for name, test := range map[string]struct {
+		slots, overall, raised int
+		want                   int
+	}{
+		"enough":           {slots: 2, want: 0},
+		"too few":          {slots: 3, want: 1},
+		"few over all":     {slots: 30, overall: 2, want: 0},
+		"too few after it": {slots: 2, raised: 8, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			config := b.db.Config()
+			config.MaxConns = 5
+			db := try(pgxpool.NewWithConfig(b.context(), config))(t)
+			t.Cleanup(db.Close)
+			var log lockedBuffer
+			w := b.work(workers.Config{DB: db, Slots: test.overall, Logger: slog.New(slog.NewTextHandler(&log, nil))},
+				exactly(insertEffect, &workers.KindConfig{Slots: test.slots}))
+			b.enqueueMany(1)
+			b.allDone(1)
+			if test.raised > 0 {
+				if err := w.SetKindSlots(order.Name(), test.raised); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := strings.Count(log.String(), told); n != test.want {
+				t.Errorf("told %d times, want %d:\n%s", n, test.want, log.String())
+			}
+		})
+	}
+}
+
+// lockedBuffer is a buffer that many may write to.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/bits"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ const PullHeartbeat = 5 * time.Second
 const (
 	pullExpiry       = 30 * time.Second
 	pullFlushTimeout = 2 * time.Second
+	pullWords        = 64
 )
 
 // ErrConsumerGone says that nobody answers for a consumer any more.
@@ -38,21 +40,33 @@ type Puller struct {
 	heard  time.Time // when anything came last
 }
 
-// NewPuller begins to listen; most is the largest number of messages asked for at a time.
-func NewPuller(nc *nats.Conn, durable string, most int) (*Puller, error) {
-	p := &Puller{
-		nc:      nc,
-		subject: "$JS.API.CONSUMER.MSG.NEXT." + Name + "." + durable,
-		inbox:   nc.NewInbox(),
-		msgs:    make(chan *nats.Msg, 4*most+256), // a full channel drops messages
-	}
-	var err error
-	p.sub, err = nc.ChanSubscribe(p.inbox+".*", p.msgs)
-	return p, err
+// NewPuller returns one that has asked for nothing yet.
+func NewPuller(nc *nats.Conn, durable string) *Puller {
+	return &Puller{nc: nc, subject: "$JS.API.CONSUMER.MSG.NEXT." + Name + "." + durable}
 }
 
-// Ask opens a request for n messages.
+// listen sees to it that there is room for the answers to a request for n messages, since a full
+// channel drops them: beside those, there may be some to a request that was forgotten, and words.
+func (p *Puller) listen(n int) (err error) {
+	if 2*n+pullWords <= cap(p.msgs) {
+		return nil
+	}
+	under := p.Close()
+	p.inbox, p.msgs = p.nc.NewInbox(), make(chan *nats.Msg, 2<<bits.Len(uint(n))+pullWords)
+	if p.sub, err = p.nc.ChanSubscribe(p.inbox+".*", p.msgs); err != nil {
+		return fmt.Errorf("ask for messages: %w", err)
+	}
+	for _, m := range under { // they fit: all came through a smaller channel
+		p.msgs <- m
+	}
+	return nil
+}
+
+// Ask opens a request for n messages, when none is open.
 func (p *Puller) Ask(n int) error {
+	if err := p.listen(n); err != nil {
+		return err
+	}
 	request, err := json.Marshal(struct {
 		Batch     int           `json:"batch"`
 		Expires   time.Duration `json:"expires"`
@@ -70,7 +84,8 @@ func (p *Puller) Ask(n int) error {
 	return nil
 }
 
-// Msgs is where messages come, and the server's words on requests: give each to See.
+// Msgs is where messages come, and the server's words on requests: give each to See. It may be
+// another channel after Ask.
 func (p *Puller) Msgs() <-chan *nats.Msg { return p.msgs }
 
 // Open reports whether a request is open, so that messages may still come.
@@ -114,6 +129,9 @@ func (p *Puller) See(m *nats.Msg) (work bool, err error) {
 
 // Close stops listening and returns the messages that were under way.
 func (p *Puller) Close() []*nats.Msg {
+	if p.sub == nil {
+		return nil
+	}
 	// Drain and not Unsubscribe: the latter throws away what the server has sent already. Once
 	// the flush comes back, nothing more can come.
 	if p.sub.Drain() == nil {
