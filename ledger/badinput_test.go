@@ -225,28 +225,28 @@ func TestOneEntryOverTheLimit(t *testing.T) {
 func TestLimitsAreThoseOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
-	const lower = `update taskledger.setting set value = 10 where name in ('max_args_bytes', 'max_meta_bytes')`
+	const lower = `update taskledger.setting set value = 4096 where name in ('max_args_bytes', 'max_meta_bytes')`
 	if _, err := pool.Exec(t.Context(), lower); err != nil {
 		t.Fatal(err)
 	}
 	for _, entry := range []ledger.Entry{
-		{Key: ledger.Key{Kind: "bad", BizID: "args"}, Args: quoted(11)},
-		{Key: ledger.Key{Kind: "bad", BizID: "meta"}, Options: metaOf(17)},
+		{Key: ledger.Key{Kind: "bad", BizID: "args"}, Args: quoted(4097)},
+		{Key: ledger.Key{Kind: "bad", BizID: "meta"}, Options: metaOf(4097)},
 	} {
 		for _, enqueue := range []enqueuer{oneByOne(pool), together(pool)} {
 			invalid := wantErrorAs[*ledger.InvalidError](t, ledgerError(enqueue(t.Context(), []ledger.Entry{entry})))
-			if !strings.Contains(invalid.Rule, "10 bytes") {
+			if !strings.Contains(invalid.Rule, "4096 bytes") {
 				t.Error(invalid)
 			}
 		}
 		for _, enqueue := range []enqueuer{bySQLFunction(pool), bySQLFunctionMany(pool)} {
 			pg := wantErrorAs[*pgconn.PgError](t, ledgerError(enqueue(t.Context(), []ledger.Entry{entry})))
-			if pg.Code != "22023" || !strings.Contains(pg.Message, "over the limit of 10") {
+			if pg.Code != "22023" || !strings.Contains(pg.Message, "over the limit of 4096") {
 				t.Error(pg)
 			}
 		}
 	}
-	ledgertest.Enqueue(t, pool, ledger.Key{Kind: "bad", BizID: "args"}, string(quoted(10)))
+	ledgertest.Enqueue(t, pool, ledger.Key{Kind: "bad", BizID: "args"}, string(quoted(4096)))
 }
 
 // What SQL accepts of actor, shard and meta is what Go accepts.

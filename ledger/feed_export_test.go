@@ -1,11 +1,12 @@
 package ledger
 
-// The statements of the feed, for mutants of them.
+// The statements of the feed, for mutants of them, and one whose plan the feed relies on.
 var (
 	WindowSQL       = windowSQL
 	PageSQL         = pageSQL
 	CursorAppendSQL = cursorAppendSQL
 	AuditSQL        = auditSQL
+	EnqueueSQL      = enqueueSQL
 )
 
 // Mutate replaces statements of a feed; empty ones stay.

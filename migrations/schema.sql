@@ -31,6 +31,20 @@ CREATE TYPE taskledger.task_state AS ENUM (
     'discarded'
 );
 
+CREATE FUNCTION taskledger.admits(kind text, args_bytes integer, meta_bytes integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return not exists (
+      select from taskledger.setting s
+       where s.name = 'max_args_bytes' and admits.args_bytes > s.value::integer
+          or s.name = 'max_meta_bytes' and admits.meta_bytes > s.value::integer)
+     and not exists (
+      select from taskledger.overload o where o.kind = admits.kind and o.waiting >= o.max_waiting);
+end
+$$;
+
 CREATE FUNCTION taskledger.check_actor(actor text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -717,7 +731,8 @@ WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_
 
 CREATE TABLE taskledger.setting (
     name text NOT NULL COLLATE pg_catalog."C",
-    value text NOT NULL
+    value text NOT NULL,
+    CONSTRAINT setting_min_bytes CHECK (((name <> ALL (ARRAY['max_args_bytes'::text, 'max_meta_bytes'::text])) OR ((value)::integer >= 4096)))
 );
 
 CREATE TABLE taskledger.shard_owner (

@@ -4,15 +4,12 @@
 -- $6 meta (JSON text or null).
 -- Answers one row, or none if nothing was inserted.
 -- Waits for a concurrent transaction that inserts the same key; locks nothing else.
--- The xid comes from a materialized CTE so that it is older than the position (see page.sql).
-with tx as materialized (
-  select pg_current_xact_id() as xid
-   where octet_length($5::text) <= (select s.value::integer from taskledger.setting s where s.name = 'max_args_bytes') is not false
-     and octet_length($6::text) <= (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes') is not false
-     and not exists (select from taskledger.overload o where o.kind = $1::text and o.waiting >= o.max_waiting)
-)
-insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
-select tx.xid, 1, 0, $3::integer, 'enqueued', $1::text, $2::text, coalesce($4::text, session_user), $5::text::json, $6::text::json
-  from tx
+-- The xid is the first column's default and the position the second's: computed in this order, the
+-- xid is the older one (see page.sql).
+insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, data, meta)
+select 1, 0, $3::integer, 'enqueued', $1::text, $2::text, coalesce($4::text, session_user), $5::text::json, $6::text::json
+ where coalesce(octet_length($5::text), 0) <= 4096 and coalesce(octet_length($6::text), 0) <= 4096
+       and not exists (select from taskledger.kind_limit l where l.kind = $1::text)
+    or taskledger.admits($1::text, octet_length($5::text), octet_length($6::text))
     on conflict (kind, biz_id, version) do nothing
 returning position

@@ -296,8 +296,8 @@ func TestBrokenSchedule(t *testing.T) {
 	b := setup(t)
 	b.apply(hourly("zone"), hourly("args"), hourly("good"))
 	b.exec("update taskledger.schedule set zone = 'Atlantis/Capital' where name = 'zone'")
-	b.exec("update taskledger.setting set value = '3' where name = 'max_args_bytes'")
-	b.exec("update taskledger.schedule set args = '1' where name = 'good'")
+	b.exec("update taskledger.setting set value = '4096' where name = 'max_args_bytes'")
+	b.exec("update taskledger.schedule set args = to_json(repeat('x', 5000)) where name = 'args'")
 	for _, name := range []string{"zone", "args", "good"} {
 		b.due(name, "1 hour")
 	}
@@ -310,7 +310,7 @@ func TestBrokenSchedule(t *testing.T) {
 	if fired := slices.Concat(b.fired("zone"), b.fired("args")); len(fired) != 0 {
 		t.Errorf("fired %v", fired)
 	}
-	b.exec("update taskledger.setting set value = '30' where name = 'max_args_bytes'")
+	b.exec("update taskledger.setting set value = '8192' where name = 'max_args_bytes'")
 	b.pass(b.runner(), 0) // another runner, or this one in a while
 	if fired := b.fired("args"); len(fired) != 1 {
 		t.Errorf("once its args were allowed it fired %v", fired)

@@ -1,0 +1,38 @@
+package ledger_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// Enqueue leaves xid and position to their defaults, which one projection computes in the order of
+// the columns: the feed relies on an xid that is older than the position.
+func TestEnqueueDrawsTheXidFirst(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	for _, mode := range []string{"force_generic_plan", "force_custom_plan"} {
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(t.Context()) }()
+		for _, statement := range []string{"prepare enqueue_" + mode + " as " + ledger.EnqueueSQL, "set local plan_cache_mode = " + mode} {
+			if _, err := tx.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rows, _ := tx.Query(t.Context(), "explain (verbose, costs off) execute enqueue_"+mode+" ('a', 'b', '1', null, '{}', null)", pgx.QueryExecModeSimpleProtocol)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan := strings.Join(lines, "\n"); !strings.Contains(plan, "->  Result\n        Output: pg_current_xact_id(), nextval(") {
+			t.Errorf("%s:\n%s", mode, plan)
+		}
+	}
+}
