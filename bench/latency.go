@@ -131,7 +131,7 @@ func latencyOurs(ctx context.Context, t *trial, perSecond int) error {
 			handlers.arrived(string(job.BizID))
 			return nil
 		}, nil)
-	}, nil)
+	})
 	if err != nil {
 		return err
 	}

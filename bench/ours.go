@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"sync/atomic"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -109,8 +108,8 @@ func (n *node) project(ctx context.Context) error {
 }
 
 // work runs workers to the end of the trial.
-func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*workers.Pool) error, o *workers.Observer) error {
-	pool, err := workers.New(workers.Config{DB: db, NATS: n.nc, Observer: o})
+func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*workers.Pool) error, hooks ...any) error {
+	pool, err := workers.New(workers.Config{DB: db, NATS: n.nc, Hooks: hooks})
 	if err != nil {
 		return err
 	}
@@ -179,11 +178,11 @@ func (c *counter) add(n int) {
 	}
 }
 
-// successes counts them.
-func successes(add func(int)) *workers.Observer {
-	return &workers.Observer{Attempt: func(_ ledger.Kind, o workers.Outcome, _ time.Duration) {
-		if o == workers.OutcomeSucceeded {
-			add(1)
-		}
-	}}
+// successes is a hook that counts them.
+type successes func(int)
+
+func (add successes) AfterAttempt(_ context.Context, _ *workers.Job, end workers.AttemptEnd) {
+	if end.Outcome == workers.OutcomeSucceeded {
+		add(1)
+	}
 }

@@ -29,6 +29,10 @@ type attempt struct {
 	claimed bool           // its start is on record
 	decided time.Time      // when its head was read
 
+	state   ledger.State // after the last event that was appended here; "": none was
+	err     error        // why it did not succeed
+	entered atomic.Bool  // the handler may have begun
+
 	running  bool      // the task's last event is that of a running one
 	finishBy time.Time // by this machine's clock, made of the time that was left by the database's; zero: no deadline
 
@@ -47,6 +51,7 @@ type attempt struct {
 	joined  bool // too late to note anything
 	lost    bool // somebody else appended to the task
 	unwatch func() bool
+	values  context.Context // the handler's context, if hooks made another one than ctx
 }
 
 func (k *kind) newAttempt(h *held, v verdict, last head, n ledger.Attempt, now time.Time) *attempt {
@@ -135,16 +140,20 @@ func (a *attempt) begin() {
 	}
 }
 
-// call runs the handler. Its panic is an error. If the handler ends the goroutine, call does
-// not return; deferred functions of the caller still run.
+// call runs the hooks before the handler, and the handler. A panic is an error. If one of them ends
+// the goroutine, call does not return; deferred functions of the caller still run.
 func (a *attempt) call(tx pgx.Tx) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			stack := debug.Stack()
-			err = &panicError{value: v, stack: stack[:min(len(stack), maxStack)]}
+			err = &PanicError{Value: v, Stack: stack[:min(len(stack), maxStack)]}
 		}
 	}()
-	if err = a.kind.handler(a.ctx, tx, &a.job, a.held.msg.Payload); err != nil {
+	ctx, err := a.before(tx)
+	if err == nil {
+		err = a.kind.handler(ctx, tx, &a.job, a.held.msg.Payload)
+	}
+	if err != nil {
 		_ = err.Error() // if that panics, as of a nil pointer in an error, it does here
 	}
 	return err

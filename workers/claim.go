@@ -28,10 +28,11 @@ func (k *kind) claim(a *attempt) bool {
 		return false
 	}
 	if a.verdict == takeOver {
-		k.counts.takeOver()
+		k.noticed(NoticeTakenOver)
 	}
 	fault.Point(pointClaimed)
 	a.version, a.job.Attempt, a.claimed = e.Version, e.Attempt, true
+	a.appended(e)
 	return true
 }
 

@@ -21,22 +21,26 @@ func (k *kind) conclude(a *attempt, cause, err error) {
 	if err == nil {
 		err = cause
 	}
+	a.err = err
 	var (
 		args      *argsError
-		panicked  *panicError
+		panicked  *PanicError
 		snooze    *SnoozeError
 		discard   *DiscardError
 		permanent *PermanentError
 	)
 	switch {
 	case a.lost || errors.Is(cause, ErrFenced):
-		k.counts.attempt(OutcomeFenced, a.took())
+		k.ended(a, OutcomeFenced, ErrFenced)
 		k.again(a.held)
 	case errors.Is(err, errNotReceived):
+		if !a.claimed { // else its outcome is recorded
+			a.after(OutcomeInterrupted, nil)
+		}
 		k.giveBack(a)
 	case errors.As(err, &args):
 		k.fail(ctx, a, args.err, "its args do not decode")
-	case k.guarantee == AtMostOnce && !saysOn(err):
+	case k.guarantee == AtMostOnce && a.entered.Load() && !saysOn(err):
 		k.buryUnsafe(ctx, a, cause, err)
 	case errors.As(err, &panicked):
 		k.fail(ctx, a, err, "")
@@ -54,7 +58,7 @@ func (k *kind) conclude(a *attempt, cause, err error) {
 		k.fail(ctx, a, fmt.Errorf("timed out after %s: %w", k.config.Timeout, err), "")
 	case k.guarantee != AtMostOnce && repeatable(err): // what has begun once fails, or is buried
 		k.logger.WarnContext(ctx, "attempt will be repeated", "biz_id", string(a.job.BizID), "error", err)
-		k.counts.attempt(OutcomeRetried, a.took())
+		k.ended(a, OutcomeRetried, nil)
 		k.settle(a.held, nakAfter(k.retryDelay(a.held)))
 	default:
 		k.fail(ctx, a, err, "")
@@ -83,8 +87,7 @@ func (a *attempt) reason(text string) json.RawMessage {
 
 // interrupt records that the attempt was given back. It is not a failure.
 func (k *kind) interrupt(ctx context.Context, a *attempt) {
-	_, err := ledger.Append(ctx, k.pool.config.DB, a.request(ledger.EventInterrupted, a.reason("shutdown")))
-	k.recorded(a, OutcomeInterrupted, err)
+	k.recorded(a, OutcomeInterrupted, a.appendAll(ctx, a.request(ledger.EventInterrupted, a.reason("shutdown"))))
 }
 
 // snooze records that the task is put off. It is not a failure, unless it is for ever.
@@ -93,7 +96,7 @@ func (k *kind) snooze(ctx context.Context, a *attempt, s *SnoozeError) {
 	if r.At = s.Until; r.At.IsZero() {
 		r.After = max(s.For, time.Microsecond)
 	}
-	_, err := ledger.Append(ctx, k.pool.config.DB, r)
+	err := a.appendAll(ctx, r)
 	if isInvalid(err) {
 		k.fail(ctx, a, fmt.Errorf("the handler put its task off: %w", err), "")
 		return
@@ -116,20 +119,28 @@ func (a *attempt) startedBefore(r ledger.AppendRequest) []ledger.AppendRequest {
 }
 
 // appendAll appends events that follow each other, in one transaction.
-func (a *attempt) appendAll(ctx context.Context, requests ...ledger.AppendRequest) error {
+func (a *attempt) appendAll(ctx context.Context, requests ...ledger.AppendRequest) (err error) {
+	events, db := make([]ledger.Event, len(requests)), a.kind.pool.config.DB
 	if len(requests) == 1 {
-		_, err := ledger.Append(ctx, a.kind.pool.config.DB, requests[0])
+		events[0], err = ledger.Append(ctx, db, requests[0])
+	} else {
+		err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
+			for i, r := range requests {
+				r.Expected += ledger.Version(i)
+				if events[i], err = ledger.Append(ctx, tx, r); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err != nil {
 		return err
 	}
-	return pgx.BeginTxFunc(ctx, a.kind.pool.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		for i, r := range requests {
-			r.Expected += ledger.Version(i)
-			if _, err := ledger.Append(ctx, tx, r); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	for _, e := range events {
+		a.appended(e)
+	}
+	return nil
 }
 
 func isInvalid(err error) bool {

@@ -63,8 +63,11 @@ type Config struct {
 	StopTimeout time.Duration
 	// Logger is told what people should know. Nil: nobody.
 	Logger *slog.Logger
-	// Observer is told what happens, for metrics. Nil: nobody.
-	Observer *Observer
+	// Hooks are told what happens, and may have a say: each has at least one of the interfaces
+	// [BeforeAttemptHook], [AfterAttemptHook], [StateHook] and [NoticeHook]. They are called in this
+	// order, those after an attempt in the reverse one; they must be safe for concurrent use. Nil is
+	// passed over. Default: none.
+	Hooks []any
 }
 
 // Validate reports every fault at once.
@@ -95,6 +98,9 @@ func (c Config) Validate() error {
 	}
 	if c.StopTimeout < 0 {
 		faults = append(faults, fmt.Errorf("workers: StopTimeout must not be negative, is %s", c.StopTimeout))
+	}
+	if err := checkHooks(c.Hooks); err != nil {
+		faults = append(faults, fmt.Errorf("workers: %w", err))
 	}
 	return errors.Join(faults...)
 }

@@ -284,7 +284,7 @@ func (k *kind) arrive(msgs ...*nats.Msg) {
 			err = fmt.Errorf("%w: not work of this kind", stream.ErrMalformed)
 		}
 		if err != nil {
-			k.counts.malform()
+			k.noticed(NoticeMalformed)
 			k.logger.Warn("message refused", "subject", m.Subject, "sequence", d.sequence, "error", err)
 			answer(k.pool.config.NATS, d, termAnswer("malformed"))
 			continue
@@ -299,11 +299,11 @@ func (k *kind) arrive(msgs ...*nats.Msg) {
 // take takes one message in hand and returns its task if it has to be decided.
 func (k *kind) take(a arrival) *held {
 	if a.delivery.count > 1 {
-		k.counts.redeliver()
+		k.noticed(NoticeRedelivered)
 	}
 	h, adopted := k.hand.take(a)
 	if adopted {
-		k.counts.adopt()
+		k.noticed(NoticeAdopted)
 	}
 	return h
 }

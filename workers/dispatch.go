@@ -47,7 +47,7 @@ func (k *kind) decideBatch(batch []*held) {
 		}
 		switch v {
 		case refuseGhost:
-			k.counts.ghost()
+			k.noticed(NoticeGhost)
 			k.logger.WarnContext(ctx, "ghost refused: the ledger does not have this event", "event", h.msg.ID())
 			k.settle(h, termAnswer("ghost"))
 		case drop:
@@ -79,14 +79,14 @@ func (k *kind) recorded(a *attempt, o Outcome, err error) {
 	switch {
 	case err == nil:
 		fault.Point(pointCommitted)
-		k.counts.attempt(o, a.took())
+		k.ended(a, o, nil)
 		k.settle(a.held, ackAnswer)
 	case fenced(err):
-		k.counts.attempt(OutcomeFenced, a.took())
+		k.ended(a, OutcomeFenced, err)
 		k.again(a.held)
 	default:
 		k.logger.Warn("cannot record an outcome", "biz_id", string(a.job.BizID), "outcome", string(o), "error", err)
-		k.counts.attempt(OutcomeRetried, a.took())
+		k.ended(a, OutcomeRetried, err)
 		k.settle(a.held, nakAfter(k.retryDelay(a.held)))
 	}
 }

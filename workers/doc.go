@@ -123,6 +123,22 @@
 // The database and NATS may go away and come back at any time. A stream or consumer that is gone
 // is waited for or made again.
 //
+// # Hooks
+//
+// [Config].Hooks and [KindConfig].Hooks are called around attempts: before one, with a say
+// ([BeforeAttemptHook]); after it, with its outcome as it was recorded ([AfterAttemptHook]); for each
+// event that the pool appended ([StateHook]); and for what is odd about messages ([NoticeHook]). One
+// value may be several of these.
+//
+// Hooks before an attempt run in its time and in its transaction: what they return or do wrong is what
+// the handler would have. The others have no say. They hear of what is committed, at most once: what
+// must happen is enqueued by the handler in its transaction. One that panics or exits is logged, and
+// one that does not return within 5 s (or AckWait, if that is shorter) is left behind; until then its
+// message is not answered, and its pool not stopped.
+//
+// Hooks around enqueueing go with the kind ([ledger.NewKind]). For middleware of Watermill's see
+// [KindConfig].Middleware: it is within the hooks.
+//
 // # Capacity
 //
 // A kind's handlers run in [KindConfig].Slots, and those of all kinds together in [Config].Slots, if

@@ -77,9 +77,9 @@ type errorData struct {
 
 func describe(err error) errorData {
 	d := errorData{Message: clean(err.Error(), maxMessage), Type: errorType(err)}
-	var panicked *panicError
+	var panicked *PanicError
 	if errors.As(err, &panicked) {
-		d.Type, d.Stack = fmt.Sprintf("panic(%T)", panicked.value), clean(string(panicked.stack), maxStack)
+		d.Type, d.Stack = fmt.Sprintf("panic(%T)", panicked.Value), clean(string(panicked.Stack), maxStack)
 	}
 	d.Fingerprint = ledger.Fingerprint(d.Type, d.Message)
 	return d

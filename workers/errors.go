@@ -40,14 +40,6 @@ type argsError struct{ err error }
 func (e *argsError) Error() string { return e.err.Error() }
 func (e *argsError) Unwrap() error { return e.err }
 
-// panicError is a recovered panic.
-type panicError struct {
-	value any
-	stack []byte // at most maxStack bytes
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
-
 // fenced reports whether an append failed because the task is not as it was: somebody else
 // appended, or it is not there any more.
 func fenced(err error) bool {

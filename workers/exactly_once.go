@@ -84,7 +84,10 @@ func (k *kind) endExactly(a *attempt, tx *handlerTx, err error) {
 		err = errRowsOpen
 	case err == nil && !a.lost:
 		fault.Point(pointHandler)
-		_, err = ledger.AppendAndCommit(ctx, conn, a.request(ledger.EventSucceeded, a.succeeded()), tx.guard)
+		var e ledger.Event
+		if e, err = ledger.AppendAndCommit(ctx, conn, a.request(ledger.EventSucceeded, a.succeeded()), tx.guard); err == nil {
+			a.appended(e)
+		}
 		k.committed(a, err)
 		return
 	}

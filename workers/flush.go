@@ -71,8 +71,7 @@ func (f *flusher) retry(quit context.Context) {
 		for _, c := range failed {
 			a := c.attempt
 			if f.pool.work.Err() != nil || a.took() > 4*f.pool.config.AckWait && a.kind.guarantee != AtMostOnce {
-				<-f.room
-				a.kind.recorded(a, OutcomeSucceeded, errGivenUp)
+				f.recorded(a, ledger.Event{}, errGivenUp)
 			} else {
 				f.later.add(c)
 			}
@@ -90,13 +89,13 @@ func (f *flusher) flush(group []completion) (failed []completion) {
 	}
 	results := ledger.AppendEach(ctx, f.pool.config.DB, requests)
 	for i, r := range results {
-		c := group[i]
-		k := c.attempt.kind
+		c, a := group[i], group[i].attempt
 		switch {
 		case r.Err == nil || fenced(r.Err):
-			k.recorded(c.attempt, OutcomeSucceeded, r.Err)
+			f.recorded(a, r.Event, r.Err)
+			continue
 		case refused(r.Err):
-			go k.conclude(c.attempt, nil, r.Err) // takes some round trips: not in the way of the others
+			go a.kind.conclude(a, nil, r.Err) // takes some round trips: not in the way of the others
 		default:
 			c.request.Resent = true // it may have been recorded and the answer lost; the data tells our attempt from any other
 			failed = append(failed, c)
@@ -108,6 +107,24 @@ func (f *flusher) flush(group []completion) (failed []completion) {
 		f.pool.config.Logger.Warn("cannot record outcomes, trying again", "tasks", len(failed), "error", firstError(results))
 	}
 	return failed
+}
+
+// recorded ends an attempt whose success is recorded as e, or is not. Hooks are not in the way of
+// the other attempts.
+func (f *flusher) recorded(a *attempt, e ledger.Event, err error) {
+	if a.kind.hooks.hear() {
+		go f.record(a, e, err)
+		return
+	}
+	f.record(a, e, err)
+}
+
+func (f *flusher) record(a *attempt, e ledger.Event, err error) {
+	defer func() { <-f.room }()
+	if err == nil {
+		a.appended(e)
+	}
+	a.kind.recorded(a, OutcomeSucceeded, err)
 }
 
 func firstError(results []ledger.AppendResult) error {

@@ -59,6 +59,8 @@ type KindConfig struct {
 	// returns: they are enqueued in the attempt's transaction, so ExactlyOnce only. Empty:
 	// returning messages fails the attempt.
 	Produces ledger.Kind
+	// Hooks are those of this kind alone, within those of [Config].Hooks.
+	Hooks []any
 }
 
 func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig, error) {
@@ -91,6 +93,9 @@ func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig,
 		if err := c.Produces.Validate(); err != nil {
 			faults = append(faults, fmt.Errorf("what it Produces: %w", err))
 		}
+	}
+	if err := checkHooks(c.Hooks); err != nil {
+		faults = append(faults, err)
 	}
 	return full, errors.Join(faults...)
 }
@@ -150,6 +155,7 @@ type kind struct {
 	name      ledger.Kind
 	guarantee Guarantee
 	handler   handlerFunc
+	hooks     hooks
 	acquire   func(context.Context) (handlerConn, error) // for its transaction
 	config    KindConfig
 	logger    *slog.Logger
@@ -192,11 +198,11 @@ func (p *Pool) registerOn(acquire func(context.Context) (handlerConn, error), na
 	}
 	k := &kind{
 		pool: p, name: name, guarantee: guarantee, acquire: acquire, handler: handler, config: config,
+		hooks:     newHooks(slices.Concat(p.config.Hooks, config.Hooks)...),
 		logger:    p.config.Logger.With("kind", string(name)),
 		hand:      newHand(p.config.NATS, config.Slots),
 		undecided: newQueue[*held](),
 		line:      line{slots: config.Slots},
-		counts:    counts{kind: name, observer: p.config.Observer},
 	}
 	p.kinds = append(p.kinds, k)
 	p.byName[name] = k

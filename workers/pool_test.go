@@ -118,10 +118,9 @@ func TestSeveralKinds(t *testing.T) {
 	b.relay()
 	mail := ledger.MustKind[string]("test.mail.send")
 	raw := ledger.MustKind[[]byte]("test-raw")
-	var seen atomic.Int32
 	var mailed, rawed atomic.Value
-	observer := &workers.Observer{Attempt: func(ledger.Kind, workers.Outcome, time.Duration) { seen.Add(1) }}
-	w := b.work(workers.Config{Observer: observer}, func(p *workers.Pool) error {
+	hook := &witness{}
+	w := b.work(workers.Config{Hooks: []any{hook}}, func(p *workers.Pool) error {
 		return errors.Join(
 			workers.Register(p, order, misbehaveOnce, atOnce(nil)),
 			workers.RegisterAtLeastOnce(p, mail, func(_ context.Context, job *workers.Job, to string) error {
@@ -150,8 +149,8 @@ func TestSeveralKinds(t *testing.T) {
 		s := w.Status()
 		return s.Kinds[0].InHand+s.Kinds[1].InHand+s.Kinds[2].InHand == 0
 	})
-	if seen.Load() != 4 {
-		t.Errorf("the observer saw %d attempts, want 4", seen.Load())
+	if n := hook.ended(); n != 4 {
+		t.Errorf("the hook was told of %d attempts, want 4", n)
 	}
 }
 

@@ -39,7 +39,7 @@ func (a *attempt) note(t ledger.EventType, data json.RawMessage) error {
 	case over || claimed && t == ledger.EventStarted:
 		return errOver
 	}
-	version, fence, err := a.appendNote(t, data)
+	e, version, fence, err := a.appendNote(t, data)
 	a.mu.Lock()
 	a.claimed = a.claimed || version != a.version
 	a.version, a.lost = version, fence != nil
@@ -48,21 +48,25 @@ func (a *attempt) note(t ledger.EventType, data json.RawMessage) error {
 		a.cancel(fence)
 		return fence
 	}
+	if e.Version != 0 {
+		a.appended(e)
+	}
 	return err
 }
 
-// appendNote appends an event of the running attempt. It returns the version that the attempt
-// must expect from now on, and why the claim is lost: ErrFenced or ErrCancelled; nil: it is not.
-func (a *attempt) appendNote(t ledger.EventType, data json.RawMessage) (version ledger.Version, lost, err error) {
+// appendNote appends an event of the running attempt. It returns the event, if the answer says
+// so; the version that the attempt must expect from now on; and why the claim is lost: ErrFenced or
+// ErrCancelled; nil: it is not.
+func (a *attempt) appendNote(t ledger.EventType, data json.RawMessage) (e ledger.Event, version ledger.Version, lost, err error) {
 	k := a.kind
 	ctx, cancel := k.pool.operation()
 	defer cancel()
-	e, err := ledger.Append(ctx, k.pool.config.DB, a.request(t, data))
+	e, err = ledger.Append(ctx, k.pool.config.DB, a.request(t, data))
 	switch {
 	case err == nil:
-		return e.Version, nil, nil
+		return e, e.Version, nil, nil
 	case fenced(err):
-		return a.version, fencedBy(err), err
+		return e, a.version, fencedBy(err), err
 	}
 	// It may or may not be recorded: the head knows.
 	k.logger.WarnContext(ctx, "cannot record that an attempt runs", "event", string(t), "biz_id", string(a.job.BizID), "error", err)
@@ -70,15 +74,15 @@ func (a *attempt) appendNote(t ledger.EventType, data json.RawMessage) (version 
 	defer stop()
 	heads, headErr := k.heads(retry, []*held{a.held})
 	if headErr != nil {
-		return a.version, nil, err // if it was recorded after all, the outcome will be fenced
+		return e, a.version, nil, err // if it was recorded after all, the outcome will be fenced
 	}
 	switch h := heads[0]; {
 	case h.found && h.version == a.version:
-		return a.version, nil, err
+		return e, a.version, nil, err
 	case h.version == a.version+1 && h.eventType == t && h.actor == k.pool.id:
-		return h.version, nil, nil
+		return e, h.version, nil, nil
 	}
-	return a.version, ErrFenced, err
+	return e, a.version, ErrFenced, err
 }
 
 // join waits until nothing is noted of the attempt any more, so that its version is what the

@@ -131,15 +131,8 @@ func (b *bench) drain(ctx context.Context, n int, name string, register func(*wo
 		return err
 	}
 
-	var succeeded atomic.Int64
 	finished := make(chan struct{})
-	pool, err := workers.New(workers.Config{DB: b.db, NATS: b.nc, Observer: &workers.Observer{
-		Attempt: func(ledger.Kind, workers.Outcome, time.Duration) {
-			if succeeded.Add(1) == int64(n) {
-				close(finished)
-			}
-		},
-	}})
+	pool, err := workers.New(workers.Config{DB: b.db, NATS: b.nc, Hooks: []any{&countdown{left: int64(n), done: finished}}})
 	if err != nil {
 		return err
 	}
@@ -319,4 +312,17 @@ func concurrently(n int, f func(i int) error) error {
 		}
 	}
 	return first
+}
+
+// countdown is a hook that closes done after so many attempts.
+type countdown struct {
+	left int64
+	done chan<- struct{}
+}
+
+// AfterAttempt is called from many goroutines.
+func (c *countdown) AfterAttempt(context.Context, *workers.Job, workers.AttemptEnd) {
+	if atomic.AddInt64(&c.left, -1) == 0 {
+		close(c.done)
+	}
 }

@@ -107,20 +107,10 @@ func BenchmarkDrain(b *testing.B) {
 	}
 	w.await("everything is on the stream", func() bool { return w.count("select count(*) from taskledger.outbox") == 0 })
 
-	observe := func(done chan<- struct{}) *workers.Observer {
-		var mu sync.Mutex
-		succeeded := 0
-		return &workers.Observer{Attempt: func(_ ledger.Kind, o workers.Outcome, _ time.Duration) {
-			mu.Lock()
-			defer mu.Unlock()
-			if succeeded++; succeeded == n {
-				close(done)
-			}
-		}}
-	}
+	count := func(done chan<- struct{}) []any { return []any{&attemptCounter{n: n, done: done}} }
 	share(b, n, func(round int) {
 		done := make(chan struct{})
-		p, err := workers.New(workers.Config{DB: w.db, NATS: w.nc, Observer: observe(done)})
+		p, err := workers.New(workers.Config{DB: w.db, NATS: w.nc, Hooks: count(done)})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -140,7 +130,7 @@ func BenchmarkDrain(b *testing.B) {
 	}, func(round int) {
 		done := make(chan struct{})
 		s, err := workers.NewSubscriber(workers.SubscriberConfig{
-			Pool: workers.Config{DB: w.db, NATS: w.nc, Observer: observe(done)}, Kind: workers.KindConfig{Slots: 500},
+			Pool: workers.Config{DB: w.db, NATS: w.nc, Hooks: count(done)}, Kind: workers.KindConfig{Slots: 500},
 		})
 		if err != nil {
 			b.Fatal(err)
@@ -160,4 +150,20 @@ func BenchmarkDrain(b *testing.B) {
 			b.Fatal(err)
 		}
 	})
+}
+
+// attemptCounter is a hook that closes done after n attempts.
+type attemptCounter struct {
+	mu   sync.Mutex
+	seen int
+	n    int
+	done chan<- struct{}
+}
+
+func (c *attemptCounter) AfterAttempt(context.Context, *workers.Job, workers.AttemptEnd) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen++; c.seen == c.n {
+		close(c.done)
+	}
 }

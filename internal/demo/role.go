@@ -62,22 +62,22 @@ func (r *reporter) say(event string) {
 	_ = r.encoder.Encode(report{Event: event}) // the parent may be gone; then stdin ends too
 }
 
+// Noticed and AfterAttempt say what the parent counts.
+func (r *reporter) Noticed(_ context.Context, _ ledger.Kind, n workers.Notice) { r.say(string(n)) }
+
+// AfterAttempt is a hook, too.
+func (r *reporter) AfterAttempt(_ context.Context, _ *workers.Job, end workers.AttemptEnd) {
+	if end.Outcome == workers.OutcomeFenced {
+		r.say("fenced")
+	}
+}
+
 func runWorker(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, name string, out *reporter, log *slog.Logger) error {
 	freezer := &freezer{out: out}
 	freezer.at, _ = strconv.ParseInt(os.Getenv(freezeVariable), 10, 64) // not set: 0
 	pool, err := workers.New(workers.Config{
 		DB: db, NATS: nc, Name: name, AckWait: ackWait, Logger: log,
-		Observer: &workers.Observer{
-			Attempt: func(_ ledger.Kind, outcome workers.Outcome, _ time.Duration) {
-				if outcome == workers.OutcomeFenced {
-					out.say("fenced")
-				}
-			},
-			Redelivered: func(ledger.Kind) { out.say("redelivered") },
-			Adopted:     func(ledger.Kind) { out.say("adopted") },
-			Ghost:       func(ledger.Kind) { out.say("ghost") },
-			TakenOver:   func(ledger.Kind) { out.say("taken_over") },
-		},
+		Hooks: []any{out},
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,438 @@
+package workers_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// witness is a hook that remembers what it is told.
+type witness struct {
+	mu     sync.Mutex
+	before int
+	ends   []workers.AttemptEnd
+	events []ledger.Event
+}
+
+func (w *witness) BeforeAttempt(ctx context.Context, _ pgx.Tx, _ *workers.Job) (context.Context, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.before++
+	return ctx, nil
+}
+
+func (w *witness) AfterAttempt(_ context.Context, _ *workers.Job, end workers.AttemptEnd) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ends = append(w.ends, end)
+}
+
+func (w *witness) StateChanged(_ context.Context, e ledger.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.events = append(w.events, e)
+}
+
+// ended returns how many attempts have.
+func (w *witness) ended() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.ends)
+}
+
+// ledgerAgrees checks that a hook heard of each event that the worker appended to a task, in order,
+// and once of the end of each attempt that it heard the beginning of.
+func (w *witness) ledgerAgrees(b *bundle, worker *worker, k ledger.Key) {
+	b.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var want, got []ledger.Version
+	for _, e := range b.history(k) {
+		if e.Actor == worker.ID() {
+			want = append(want, e.Version)
+		}
+	}
+	for _, e := range w.events {
+		got = append(got, e.Version)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		b.t.Errorf("events heard of (-want +got):\n%s\n%v", diff, b.types(k))
+	}
+	if w.before != len(w.ends) {
+		b.t.Errorf("%d attempts began, %d ended: %+v", w.before, len(w.ends), w.ends)
+	}
+}
+
+// However an attempt ends, its hooks are told once, as it was recorded.
+func TestHooksAreToldHowAttemptsEnd(t *testing.T) {
+	t.Parallel()
+	type handler func(ctx context.Context, b *bundle, job *workers.Job) error
+	untilDone := func(ctx context.Context, _ *bundle, _ *workers.Job) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	once := func(h handler) handler { // and then well
+		return func(ctx context.Context, b *bundle, job *workers.Job) error {
+			if job.Attempt == 1 {
+				return h(ctx, b, job)
+			}
+			return nil
+		}
+	}
+	tests := map[string]struct {
+		handler handler
+		config  workers.KindConfig
+		stop    bool // the pool, once the handler runs
+		want    []workers.Outcome
+		state   ledger.State // after the last one
+		err     string
+	}{
+		"success": {func(context.Context, *bundle, *workers.Job) error { return nil }, workers.KindConfig{}, false,
+			[]workers.Outcome{workers.OutcomeSucceeded}, ledger.StateSucceeded, ""},
+		"error": {once(func(context.Context, *bundle, *workers.Job) error { return errBoom }), workers.KindConfig{}, false,
+			[]workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded}, ledger.StateSucceeded, "boom"},
+		"panic": {once(func(context.Context, *bundle, *workers.Job) error { panic("at the disco") }), workers.KindConfig{}, false,
+			[]workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded}, ledger.StateSucceeded, "panic: at the disco"},
+		"goexit": {once(func(context.Context, *bundle, *workers.Job) error { runtime.Goexit(); return nil }), workers.KindConfig{}, false,
+			[]workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded}, ledger.StateSucceeded, "runtime.Goexit"},
+		"permanent": {func(context.Context, *bundle, *workers.Job) error { return workers.Permanent(errBoom) }, workers.KindConfig{}, false,
+			[]workers.Outcome{workers.OutcomeBuried}, ledger.StateDead, "boom"},
+		"snooze": {func(context.Context, *bundle, *workers.Job) error { return workers.SnoozeFor(time.Hour) }, workers.KindConfig{}, false,
+			[]workers.Outcome{workers.OutcomeSnoozed}, ledger.StateScheduled, "snoozed"},
+		"discard": {func(context.Context, *bundle, *workers.Job) error { return workers.Discard("too old") }, workers.KindConfig{}, false,
+			[]workers.Outcome{workers.OutcomeDiscarded}, ledger.StateDiscarded, "too old"},
+		"does not return": {once(func(ctx context.Context, b *bundle, _ *workers.Job) error {
+			<-b.context().Done() // as far as the test is concerned
+			return nil
+		}), workers.KindConfig{Timeout: 100 * time.Millisecond, StartedAfter: 10 * time.Millisecond}, false,
+			[]workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded}, ledger.StateSucceeded, "did not return"},
+		"cancelled": {func(ctx context.Context, b *bundle, job *workers.Job) error {
+			if _, err := b.operator(b.nc).Cancel(ctx, job.Key, by); err != nil {
+				return err
+			}
+			return untilDone(ctx, b, job)
+		}, workers.KindConfig{}, false, []workers.Outcome{workers.OutcomeFenced}, "", "canceled"},
+		"shutdown": {untilDone, workers.KindConfig{}, true,
+			[]workers.Outcome{workers.OutcomeInterrupted}, ledger.StateAvailable, "canceled"},
+	}
+	for name, test := range tests {
+		for guarantee, register := range map[string]func(*bundle) func(*workers.Pool) error{
+			"exactly once": func(b *bundle) func(*workers.Pool) error {
+				return exactly(func(ctx context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
+					return test.handler(ctx, b, job)
+				}, &test.config)
+			},
+			"at least once": func(b *bundle) func(*workers.Pool) error {
+				return atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error { return test.handler(ctx, b, job) }, &test.config)
+			},
+		} {
+			t.Run(name+" "+guarantee, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				b.relay()
+				hook := &witness{}
+				w := b.work(workers.Config{Hooks: []any{hook}, StopTimeout: time.Millisecond}, register(b))
+				k := b.enqueue("o-1")
+				if test.stop {
+					b.await("the handler to run", func() bool { return w.status().Running == 1 })
+					w.stop()
+				}
+				b.await("the ends of its attempts", func() bool { return hook.ended() == len(test.want) })
+				hook.ledgerAgrees(b, w, k)
+				var got []workers.Outcome
+				for _, end := range hook.ends {
+					got = append(got, end.Outcome)
+					if end.Began.IsZero() || end.Duration <= 0 {
+						t.Errorf("%+v has no time", end)
+					}
+				}
+				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Errorf("outcomes (-want +got):\n%s", diff)
+				}
+				if last := hook.ends[len(got)-1]; last.State != test.state {
+					t.Errorf("the state is %q in the end, want %q", last.State, test.state)
+				}
+				if first := fmt.Sprint(hook.ends[0].Err); test.err != "" && !strings.Contains(first, test.err) || test.err == "" && hook.ends[0].Err != nil {
+					t.Errorf("the first error is %q, want one that says %q", first, test.err)
+				}
+			})
+		}
+	}
+}
+
+// tracer is a hook that notes the order in which hooks are called, and passes on a value.
+type tracer struct {
+	name string
+	note func(string)
+}
+
+type traceKey struct{}
+
+func (h tracer) BeforeAttempt(ctx context.Context, tx pgx.Tx, _ *workers.Job) (context.Context, error) {
+	h.note("before " + h.name)
+	said, _ := ctx.Value(traceKey{}).(string)
+	_, err := tx.Exec(ctx, "select set_config('test.hook', $1, true)", said+h.name)
+	return context.WithValue(ctx, traceKey{}, said+h.name), err
+}
+
+func (h tracer) AfterAttempt(ctx context.Context, _ *workers.Job, _ workers.AttemptEnd) {
+	h.note("after " + h.name + " of " + ctx.Value(traceKey{}).(string))
+}
+
+// beforeOnly has no other method, and leaves the context as it is.
+type beforeOnly func(tx pgx.Tx) error
+
+func (h beforeOnly) BeforeAttempt(_ context.Context, tx pgx.Tx, _ *workers.Job) (context.Context, error) {
+	return nil, h(tx)
+}
+
+// afterOnly has no other method.
+type afterOnly func(ctx context.Context)
+
+func (h afterOnly) AfterAttempt(ctx context.Context, _ *workers.Job, _ workers.AttemptEnd) { h(ctx) }
+
+// Hooks are around each other, the pool's around those of the kind, and around the handler: what they
+// set, in its context and in its transaction, it has.
+func TestHooksAreAroundTheHandler(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	var mu sync.Mutex
+	var calls []string
+	note := func(s string) {
+		mu.Lock()
+		defer mu.Unlock()
+		calls = append(calls, s)
+	}
+	b.work(workers.Config{Hooks: []any{tracer{"a", note}, nil, tracer{"b", note}}}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		var set string
+		if err := tx.QueryRow(ctx, "select current_setting('test.hook')").Scan(&set); err != nil {
+			return err
+		}
+		note("handler of " + ctx.Value(traceKey{}).(string) + " " + set)
+		return insertEffect(ctx, tx, job, args)
+	}, &workers.KindConfig{Hooks: []any{tracer{"c", note}, beforeOnly(func(pgx.Tx) error { return nil })}}))
+	k := b.enqueue("o-1")
+	b.awaitState(k, ledger.StateSucceeded)
+	want := []string{"before a", "before b", "before c", "handler of abc abc", "after c of abc", "after b of abc", "after a of abc"}
+	b.await("all hooks", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(calls) >= len(want)
+	})
+	if diff := cmp.Diff(want, calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	b.oneEffect(k)
+}
+
+// A hook before an attempt has its say, as if it were the handler, which is not called. That has had
+// no effect then, so a task to be done at most once may be tried again.
+func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		hook func(tx pgx.Tx) error
+		want []ledger.EventType // before it is available again
+	}{
+		"error":  {func(pgx.Tx) error { return errBoom }, []ledger.EventType{ledger.EventFailed, ledger.EventReleased}},
+		"panic":  {func(pgx.Tx) error { panic("at the disco") }, []ledger.EventType{ledger.EventFailed, ledger.EventReleased}},
+		"goexit": {func(pgx.Tx) error { runtime.Goexit(); return nil }, []ledger.EventType{ledger.EventFailed, ledger.EventReleased}},
+		"commit": {func(tx pgx.Tx) error {
+			if tx == nil {
+				return workers.ErrNotYours
+			}
+			return tx.Commit(context.Background())
+		}, []ledger.EventType{ledger.EventFailed, ledger.EventReleased}},
+		"snooze": {func(pgx.Tx) error { return workers.SnoozeFor(time.Millisecond) }, []ledger.EventType{ledger.EventSnoozed, ledger.EventReleased}},
+	} {
+		for guarantee, register := range map[string]func(h func() error, c *workers.KindConfig) func(*workers.Pool) error{
+			"exactly once": func(h func() error, c *workers.KindConfig) func(*workers.Pool) error {
+				return exactly(func(context.Context, pgx.Tx, *workers.Job, orderArgs) error { return h() }, c)
+			},
+			"at most once": func(h func() error, c *workers.KindConfig) func(*workers.Pool) error {
+				return atMost(func(context.Context, *workers.Job, orderArgs) error { return h() }, c)
+			},
+		} {
+			t.Run(name+" "+guarantee, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				b.relay()
+				b.schedule(nil)
+				var hooked, handled atomic.Int32
+				hook := beforeOnly(func(tx pgx.Tx) error {
+					if hooked.Add(1) == 1 {
+						return test.hook(tx)
+					}
+					return nil
+				})
+				outer, inner := &witness{}, &witness{}
+				w := b.work(workers.Config{Hooks: []any{outer}}, register(func() error { handled.Add(1); return nil },
+					&workers.KindConfig{Hooks: []any{hook, inner}}))
+				k := b.enqueue("o-1")
+				b.awaitState(k, ledger.StateSucceeded)
+				b.await("the ends of both attempts", func() bool { return outer.ended() == 2 && inner.ended() == 2 })
+				outer.ledgerAgrees(b, w, k)
+				if handled.Load() != 1 {
+					t.Errorf("the handler was called %d times", handled.Load())
+				}
+				got := slices.DeleteFunc(b.types(k), func(e ledger.EventType) bool { return e == ledger.EventStarted })
+				want := slices.Concat([]ledger.EventType{ledger.EventEnqueued}, test.want, []ledger.EventType{ledger.EventSucceeded})
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("events but for starts (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// badHook misbehaves in every way that has no say.
+type badHook struct {
+	misbehave func(ctx context.Context)
+	calls     atomic.Int32
+}
+
+func (h *badHook) AfterAttempt(ctx context.Context, _ *workers.Job, _ workers.AttemptEnd) {
+	h.calls.Add(1)
+	h.misbehave(ctx)
+}
+
+func (h *badHook) StateChanged(ctx context.Context, _ ledger.Event) {
+	h.calls.Add(1)
+	h.misbehave(ctx)
+}
+
+// What a hook does that has no say changes nothing for the tasks, nor for the other hooks.
+func TestHooksThatMisbehave(t *testing.T) {
+	t.Parallel()
+	never := make(chan struct{}) // as far as the test is concerned
+	t.Cleanup(func() { close(never) })
+	for name, misbehave := range map[string]func(context.Context){
+		"panics":      func(context.Context) { panic("at the disco") },
+		"exits":       func(context.Context) { runtime.Goexit() },
+		"waits":       func(ctx context.Context) { <-ctx.Done() },
+		"blocks":      func(context.Context) { <-never },
+		"nil pointer": func(context.Context) { var e error; _ = e.Error() },
+	} {
+		for guarantee, register := range map[string]func(b *bundle) func(*workers.Pool) error{
+			"exactly once":  func(*bundle) func(*workers.Pool) error { return exactly(insertEffect, nil) },
+			"at least once": func(b *bundle) func(*workers.Pool) error { return atLeast(b.outside, nil) },
+		} {
+			t.Run(name+" "+guarantee, func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				b.relay()
+				const tasks = 3
+				bad, good := &badHook{misbehave: misbehave}, &witness{}
+				w := b.work(workers.Config{Hooks: []any{good, bad}}, register(b))
+				b.enqueueMany(tasks)
+				b.allDone(tasks)
+				b.eachOnce(tasks)
+				b.await("the good hook and the answers", func() bool { return good.ended() == tasks && w.status().InHand == 0 })
+				if n := bad.calls.Load(); n != 2*tasks {
+					t.Errorf("%d calls", n)
+				}
+				if s := w.status(); s.Attempts[workers.OutcomeSucceeded] != tasks {
+					t.Errorf("%+v", s)
+				}
+			})
+		}
+	}
+}
+
+// The pool does not end before its hooks have been told all.
+func TestStopWaitsForHooks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	reached, release := make(chan struct{}), make(chan struct{})
+	slow := afterOnly(func(ctx context.Context) {
+		close(reached)
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+	})
+	good := &witness{}
+	w := b.work(workers.Config{Hooks: []any{good, slow}, AckWait: forEver}, atLeast(b.outside, nil))
+	k := b.enqueue("o-1")
+	<-reached
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		w.stop()
+	}()
+	select {
+	case <-stopped:
+		t.Error("the pool ended before its hooks")
+	case <-time.After(300 * time.Millisecond): // many times what it takes otherwise
+	}
+	close(release)
+	<-stopped
+	good.ledgerAgrees(b, w, k)
+}
+
+type wrongHook struct{ witness }
+
+func (*wrongHook) Noticed(string) {}
+
+type noHook struct{}
+
+// What is no hook is refused by name.
+func TestHooksRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := workers.New(workers.Config{DB: b.db, NATS: b.nc, Hooks: []any{&witness{}, nil, noHook{}, &wrongHook{}}})
+	for _, fault := range []string{"Hooks[2]: workers_test.noHook is no hook", "Hooks[3]: the method Noticed of *workers_test.wrongHook must be that of workers.NoticeHook, is func("} {
+		if err == nil || !strings.Contains(err.Error(), fault) {
+			t.Errorf("%q is not reported in: %v", fault, err)
+		}
+	}
+	p := try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
+	if err := exactly(insertEffect, &workers.KindConfig{Hooks: []any{42}})(p); err == nil || !strings.Contains(err.Error(), "Hooks[0]: int is no hook") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// noticer counts what is odd.
+type noticer struct {
+	mu   sync.Mutex
+	seen map[workers.Notice]int
+}
+
+func (n *noticer) Noticed(_ context.Context, _ ledger.Kind, what workers.Notice) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.seen == nil {
+		n.seen = make(map[workers.Notice]int)
+	}
+	n.seen[what]++
+}
+
+// What is odd about messages is noticed, and counted.
+func TestHooksAreToldOfOddMessages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	hook := &noticer{}
+	w := b.work(workers.Config{Hooks: []any{hook}}, exactly(insertEffect, nil))
+	e := b.history(b.enqueue("o-1"))[0]
+	e.RecordedAt = e.RecordedAt.Add(time.Second) // of another past
+	b.publish(e)
+	b.await("the ghost", func() bool { return w.status().Ghosts == 1 })
+	hook.mu.Lock()
+	defer hook.mu.Unlock()
+	if diff := cmp.Diff(map[workers.Notice]int{workers.NoticeGhost: 1}, hook.seen); diff != "" {
+		t.Errorf("noticed (-want +got):\n%s", diff)
+	}
+}

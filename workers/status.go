@@ -1,0 +1,47 @@
+package workers
+
+import "github.com/taskledger/taskledger/ledger"
+
+// Status is what a pool has done since it was made, and is doing.
+type Status struct {
+	ID    string       `json:"id"`
+	Kinds []KindStatus `json:"kinds"` // in the order of registration
+}
+
+// KindStatus is the [Status] of one kind.
+type KindStatus struct {
+	Kind        ledger.Kind       `json:"kind"`
+	Guarantee   Guarantee         `json:"guarantee"`
+	Slots       int               `json:"slots"`
+	Shards      ledger.ShardSet   `json:"shards"`  // those it takes tasks of now
+	Paused      bool              `json:"paused"`  // by [Operator.PauseKind]
+	InHand      int               `json:"in_hand"` // tasks whose message is not answered yet
+	Running     int               `json:"running"` // slots taken by handlers, the overdue ones included
+	Overdue     int               `json:"overdue"` // handlers that did not return when they were told to
+	Redelivered int64             `json:"redelivered"`
+	Adopted     int64             `json:"adopted"`
+	Ghosts      int64             `json:"ghosts"`
+	Malformed   int64             `json:"malformed"`
+	TakenOver   int64             `json:"taken_over"`
+	Attempts    map[Outcome]int64 `json:"attempts"`
+}
+
+// Status returns a snapshot. It is safe for concurrent use.
+func (p *Pool) Status() Status {
+	s := Status{ID: p.id}
+	for _, k := range p.registered() {
+		ks := KindStatus{
+			Kind: k.name, Guarantee: k.guarantee, Slots: k.slots(), Shards: k.mine.set(),
+			InHand: k.hand.size(), Running: int(k.running.Load()), Overdue: int(k.overdue.Load()),
+			Redelivered: k.counts.redelivered.Load(), Adopted: k.counts.adopted.Load(),
+			Ghosts: k.counts.ghosts.Load(), Malformed: k.counts.malformed.Load(), TakenOver: k.counts.takenOver.Load(),
+			Attempts: make(map[Outcome]int64, len(outcomes)),
+		}
+		ks.Paused, _ = k.pause.state()
+		for i, o := range outcomes {
+			ks.Attempts[o] = k.counts.attempts[i].Load()
+		}
+		s.Kinds = append(s.Kinds, ks)
+	}
+	return s
+}
