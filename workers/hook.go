@@ -136,11 +136,11 @@ func checkHooks(all []any) error {
 				known = true
 			} else if m, ok := t.MethodByName(name); ok {
 				known = true
-				faults = append(faults, fmt.Errorf("Hooks[%d]: the method %s of %s must be that of %s, is %s", i, name, t, hook, m.Type))
+				faults = append(faults, fmt.Errorf("hook %d: the method %s of %s must be that of %s, is %s", i, name, t, hook, m.Type))
 			}
 		}
 		if !known {
-			faults = append(faults, fmt.Errorf("Hooks[%d]: %s is no hook: it has none of the methods BeforeAttempt, AfterAttempt, StateChanged, Noticed", i, t))
+			faults = append(faults, fmt.Errorf("hook %d: %s is no hook: it has none of the methods BeforeAttempt, AfterAttempt, StateChanged, Noticed", i, t))
 		}
 	}
 	return errors.Join(faults...)

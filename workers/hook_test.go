@@ -394,13 +394,13 @@ func TestHooksRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	_, err := workers.New(workers.Config{DB: b.db, NATS: b.nc, Hooks: []any{&witness{}, nil, noHook{}, &wrongHook{}}})
-	for _, fault := range []string{"Hooks[2]: workers_test.noHook is no hook", "Hooks[3]: the method Noticed of *workers_test.wrongHook must be that of workers.NoticeHook, is func("} {
+	for _, fault := range []string{"hook 2: workers_test.noHook is no hook", "hook 3: the method Noticed of *workers_test.wrongHook must be that of workers.NoticeHook, is func("} {
 		if err == nil || !strings.Contains(err.Error(), fault) {
 			t.Errorf("%q is not reported in: %v", fault, err)
 		}
 	}
 	p := try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
-	if err := exactly(insertEffect, &workers.KindConfig{Hooks: []any{42}})(p); err == nil || !strings.Contains(err.Error(), "Hooks[0]: int is no hook") {
+	if err := exactly(insertEffect, &workers.KindConfig{Hooks: []any{42}})(p); err == nil || !strings.Contains(err.Error(), "hook 0: int is no hook") {
 		t.Errorf("error %v", err)
 	}
 }
