@@ -313,7 +313,10 @@ type missing struct {
 
 // explain returns the reason, or that the task is to be discarded.
 func (m missing) explain(row row1) (discard bool, err error) {
-	overload := &OverloadError{Kind: row.key.Kind, Waiting: m.waiting, MaxWaiting: m.maxWaiting, RetryAfter: time.Duration(m.retryAfterMS) * time.Millisecond}
+	overload := &OverloadError{
+		Kind: row.key.Kind, Waiting: m.waiting, MaxWaiting: m.maxWaiting,
+		RetryAfter: time.Duration(m.retryAfterMS) * time.Millisecond, Policy: OverloadPolicy(m.policy),
+	}
 	// Where nothing can be unseen it was the limit, also if fewer wait by now.
 	limited := m.policy != "" && (!m.mayBeUnseen || m.waiting >= m.maxWaiting && row.run.isZero())
 	switch err := row.overLimit(m.argsLen, m.maxArgs, m.maxMeta); {

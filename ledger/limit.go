@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -27,7 +28,15 @@ const (
 	Reject OverloadPolicy = "reject"
 	// Discard: the task exists, and is discarded. An operator may release it.
 	Discard OverloadPolicy = "discard"
+	// DiscardOldest: the task is let in, and those that have waited longest are discarded soon
+	// after, until no more than the limit wait. A workers.Scheduler does it.
+	DiscardOldest OverloadPolicy = "discard_oldest"
+	// CallerRuns: who enqueues runs the handler, in the same transaction, by workers.Caller.
+	// To who does not, it is Reject.
+	CallerRuns OverloadPolicy = "caller_runs"
 )
+
+var overloadPolicies = []OverloadPolicy{Reject, Discard, DiscardOldest, CallerRuns}
 
 // Limit is how many tasks of a kind may wait: be available, and not run yet. It is kept in the
 // database, so that everybody meets it who enqueues, in whatever language.
@@ -35,7 +44,8 @@ const (
 // Who enqueues does not count, but reads the projection's count: one row, however many tasks there
 // are. So the limit is passed by what is let in before the projector has seen it, usually within
 // some tens of milliseconds, by what open transactions hold, and by what one call enqueues at once.
-// Tasks that are due later are always let in. While no projector works the count stands still.
+// Tasks that are due later are always let in, and so are those that are released. While no projector
+// works the count stands still.
 type Limit struct {
 	Kind       Kind           `json:"kind"`
 	MaxWaiting int64          `json:"max_waiting"` // 0 or more
@@ -55,11 +65,16 @@ type OverloadError struct {
 	Kind       Kind
 	Waiting    int64 // how many wait, as far as projected
 	MaxWaiting int64
-	RetryAfter time.Duration // when to try again, says the operator who set the limit
+	RetryAfter time.Duration  // when to try again, says the operator who set the limit
+	Policy     OverloadPolicy // Reject, or CallerRuns: the kind is to be enqueued by a workers.Caller
 }
 
 func (e *OverloadError) Error() string {
-	return fmt.Sprintf("too many tasks of kind %s wait: %d, of at most %d; try again after %s", e.Kind, e.Waiting, e.MaxWaiting, e.RetryAfter)
+	cure := ""
+	if e.Policy == CallerRuns {
+		cure = ", or have it run in your transaction: workers.Caller"
+	}
+	return fmt.Sprintf("too many tasks of kind %s wait: %d, of at most %d; try again after %s%s", e.Kind, e.Waiting, e.MaxWaiting, e.RetryAfter, cure)
 }
 
 // SetLimit sets the limit of a kind, or changes it; it holds for statements that begin after db's
@@ -77,8 +92,8 @@ func SetLimit(ctx context.Context, db DB, l Limit, actor string) error {
 	case err != nil:
 	case l.MaxWaiting < 0:
 		err = &InvalidError{Field: "max_waiting", Value: fmt.Sprint(l.MaxWaiting), Rule: "must not be negative"}
-	case l.Policy != Reject && l.Policy != Discard:
-		err = &InvalidError{Field: "policy", Value: string(l.Policy), Rule: "must be reject or discard"}
+	case !slices.Contains(overloadPolicies, l.Policy):
+		err = &InvalidError{Field: "policy", Value: string(l.Policy), Rule: "must be reject, discard, discard_oldest or caller_runs"}
 	case l.RetryAfter < 0:
 		err = &InvalidError{Field: "retry_after", Value: l.RetryAfter.String(), Rule: "must not be negative"}
 	default:

@@ -161,7 +161,7 @@ begin
   end loop;
 
   one_by_one := one_by_one or exists (
-    select from json_array_elements(entries) e join taskledger.overload o on o.kind = e->>'kind' where o.waiting >= o.max_waiting);
+    select from json_array_elements(entries) e join taskledger.overload o on o.kind = e->>'kind' where o.closed);
   if one_by_one then -- in the order of the keys
     for entry in
       select e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
@@ -262,15 +262,16 @@ begin
     noted := taskledger.with_times(noted::text, due, start_by, finish_by);
   end if;
   if due is null then
-    select o.* into limited from taskledger.overload o where o.kind = enqueue.kind and o.waiting >= o.max_waiting;
+    select o.* into limited from taskledger.overload o where o.kind = enqueue.kind and o.closed;
     if limited.policy = 'discard' then
       discarding := true;
-    elsif limited.policy = 'reject' and not exists (
+    elsif limited.policy is not null and not exists (
         select from taskledger.event e where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
       raise exception 'taskledger: too many tasks of kind % wait: %, of at most %', enqueue.kind, limited.waiting, limited.max_waiting
         using errcode = 'configuration_limit_exceeded',
-              detail = json_build_object('kind', enqueue.kind, 'waiting', limited.waiting, 'max_waiting', limited.max_waiting, 'retry_after_ms', limited.retry_after_ms)::text,
-              hint = 'try again after ' || limited.retry_after_ms || ' ms';
+              detail = json_build_object('kind', enqueue.kind, 'waiting', limited.waiting, 'max_waiting', limited.max_waiting, 'retry_after_ms', limited.retry_after_ms, 'policy', limited.policy)::text,
+              hint = 'try again after ' || limited.retry_after_ms || ' ms'
+                     || case limited.policy when 'caller_runs' then ', or have it run in your transaction: workers.Caller in Go' else '' end;
     end if;
   end if;
   with tx as materialized (

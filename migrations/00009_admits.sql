@@ -22,7 +22,7 @@ begin
        where s.name = 'max_args_bytes' and admits.args_bytes > s.value::integer
           or s.name = 'max_meta_bytes' and admits.meta_bytes > s.value::integer)
      and not exists (
-      select from taskledger.overload o where o.kind = admits.kind and o.waiting >= o.max_waiting);
+      select from taskledger.overload o where o.kind = admits.kind and o.closed);
 end
 $$;
 -- +goose StatementEnd

@@ -45,6 +45,9 @@ func (k *kind) decideBatch(batch []*held) {
 		if k.guarantee == AtMostOnce {
 			v = v.onceOnly()
 		}
+		if v == run && k.shed.Load() {
+			v = claimAndRun
+		}
 		switch v {
 		case refuseGhost:
 			k.noticed(NoticeGhost)

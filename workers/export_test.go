@@ -23,6 +23,7 @@ var Statements = map[string]string{
 	"kind_pause.sql":    kindPauseSQL,
 	"kind_resume.sql":   kindResumeSQL,
 	"kind_paused.sql":   kindPausedSQL,
+	"kind_shed.sql":     kindShedSQL,
 	"find.sql":          findSQL,
 	"find_aside.sql":    findAsideSQL,
 	"find_dead.sql":     findDeadSQL,
@@ -36,6 +37,10 @@ var Statements = map[string]string{
 	"timers_status.sql":      timersStatusSQL,
 	"scheduler_mark.sql":     schedulerMarkSQL,
 	"scheduler_settings.sql": schedulerSettingsSQL,
+
+	"overload_look.sql": overloadLookSQL,
+	"overload_page.sql": overloadPageSQL,
+	"overload_back.sql": overloadBackSQL,
 }
 
 // Pass looks once whether something is due, and fires a batch of it.
@@ -43,6 +48,9 @@ func (s *Scheduler) Pass(ctx context.Context) error {
 	_, err := s.pass(ctx)
 	return err
 }
+
+// Shed looks once whether too much waits, and discards it.
+func (s *Scheduler) Shed(ctx context.Context) error { return s.shedder.pass(ctx) }
 
 // Safe is the moment below which the scheduler does not look.
 func (s *Scheduler) Safe() time.Time { return s.marks.safe }

@@ -161,6 +161,7 @@ type kind struct {
 	logger    *slog.Logger
 
 	pause     pause
+	shed      atomic.Bool  // what waits longest is about to be discarded
 	pairs     atomic.Int32 // of consumers that messages are received from
 	mine      shardCounts  // for which shards
 	hand      *hand

@@ -22,8 +22,8 @@ var (
 	kindPausedSQL string
 )
 
-// pauseEvery is how often a worker looks which kinds are paused.
-const pauseEvery = time.Second
+// kindsEvery is how often a worker looks which kinds are paused, and which are overloaded.
+const kindsEvery = time.Second
 
 // PausedKind is a kind whose tasks nobody begins.
 type PausedKind struct {
@@ -89,15 +89,16 @@ func PausedKinds(ctx context.Context, db ledger.DB) ([]PausedKind, error) {
 	return all, nil
 }
 
-// watchPauses keeps looking which kinds are paused, until quit is done. If the database is away,
-// what was so stays so.
-func (p *Pool) watchPauses(quit context.Context) {
-	t := time.NewTicker(pauseEvery)
+// watchKinds keeps looking which kinds are paused and which are overloaded, until quit is done. If
+// the database is away, what was so stays so.
+func (p *Pool) watchKinds(quit context.Context) {
+	t := time.NewTicker(kindsEvery)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
 			p.lookAtPauses(quit)
+			p.lookAtLimits(quit)
 		case <-quit.Done():
 			return
 		}

@@ -165,7 +165,8 @@ func (p *Pool) Run(ctx context.Context) error {
 		}
 	})
 	p.lookAtPauses(ctx)
-	loops.Go(func() { p.watchPauses(quit) })
+	p.lookAtLimits(ctx)
+	loops.Go(func() { p.watchKinds(quit) })
 	loops.Go(func() { p.keepLease(quit) })
 	loops.Go(func() { p.flusher.run(quit) })
 	loops.Go(func() { p.flusher.retry(quit) })

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -37,12 +38,15 @@ const (
 
 // SchedulerConfig says how a [Scheduler] works.
 type SchedulerConfig struct {
-	// DB is the primary. One of its connections is in use at a time. Required.
+	// DB is the primary. At most two of its connections are in use at a time. Required.
 	DB *pgxpool.Pool
 	// Logger hears of outages, and of tasks that somebody keeps locked. Nil: nobody.
 	Logger *slog.Logger
 	// Fired is told of each batch, for metrics. Nil: nobody.
 	Fired func(Firing)
+	// Discarded is told how many waiting tasks of a kind were discarded, since too many waited
+	// (ledger.DiscardOldest), for metrics. Nil: nobody.
+	Discarded func(kind ledger.Kind, tasks int)
 }
 
 // Validate reports every fault at once.
@@ -62,12 +66,15 @@ type Firing struct {
 }
 
 // Scheduler appends what is due: released to tasks that were scheduled or wait for a retry,
-// expired to those whose deadline passes while they wait. Any number may run, in any number of
+// expired to those whose deadline passes while they wait, and discarded to the oldest that wait
+// where too many do, and the limit says so ([ledger.DiscardOldest]). Any number may run, in any number of
 // processes: they share the work, and nothing is done twice. The database's clock decides; that
 // of this machine is of no account.
 type Scheduler struct {
 	config            SchedulerConfig
 	released, expired string // types of events that these may follow, as array literals
+
+	shedder shedder
 
 	marks marks
 	clock time.Time            // the database's, when it was last seen
@@ -106,10 +113,12 @@ func NewScheduler(c SchedulerConfig) (*Scheduler, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Scheduler{
+	s := &Scheduler{
 		config: c, limit: maxFiring, held: make(map[string]time.Time),
 		released: typesBefore(ledger.EventReleased), expired: typesBefore(ledger.EventExpired),
-	}, nil
+	}
+	s.shedder = shedder{scheduler: s, places: make(map[ledger.Kind]*waitingFrom)}
+	return s, nil
 }
 
 // typesBefore returns the types of the events that one of type t may follow, as array literal.
@@ -125,10 +134,15 @@ func typesBefore(t ledger.EventType) string {
 	return "{" + strings.Join(types, ",") + "}"
 }
 
-// Run fires timers until ctx is done, and then returns nil. It goes on through outages of the
+// Run works until ctx is done, and then returns nil. It goes on through outages of the
 // database, and returns an error only where it must not go on: [ledger.ErrNotMigrated]. It may
 // be called once at a time.
 func (s *Scheduler) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	var shedding sync.WaitGroup
+	shedding.Go(func() { s.shedder.run(ctx) })
+	defer shedding.Wait()
+	defer stop()
 	backoff := minSchedulerBackoff
 	for ctx.Err() == nil {
 		wait, err := s.pass(ctx)

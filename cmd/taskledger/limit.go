@@ -84,10 +84,16 @@ func (a *app) newLimitSetCommand() *cobra.Command {
 		Use:   "set KIND MAX_WAITING",
 		Short: "Limit how many tasks of a kind may wait",
 		Long: `Limit how many tasks of a kind may wait, for everybody who enqueues, from now on. Beyond it the
-policy decides: reject is an error to who enqueues; discard makes the task, discarded.
+policy decides:
 
-What the projector has not counted yet is let in, and so are tasks that are due later.`,
-		Example: "  taskledger limit set coupon.send 100000\n  taskledger limit set report.make 50 --policy discard",
+  reject          an error to who enqueues
+  discard         the task is made, discarded
+  discard_oldest  the task is let in, and those that have waited longest are discarded
+  caller_runs     who enqueues runs the handler (workers.Caller in Go; an error to all others)
+
+What the projector has not counted yet is let in, and so are tasks that are due later. See
+docs/overload.md.`,
+		Example: "  taskledger limit set coupon.send 100000\n  taskledger limit set price.refresh 50 --policy discard_oldest",
 		Args:    exactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l.Kind, l.Policy = ledger.Kind(args[0]), ledger.OverloadPolicy(policy)
@@ -105,7 +111,7 @@ What the projector has not counted yet is let in, and so are tasks that are due 
 			})
 		},
 	}
-	cmd.Flags().StringVar(&policy, "policy", string(ledger.Reject), "reject or discard")
+	cmd.Flags().StringVar(&policy, "policy", string(ledger.Reject), "reject, discard, discard_oldest or caller_runs")
 	cmd.Flags().DurationVar(&l.RetryAfter, "retry-after", time.Second, "what the rejected are told, when to try again")
 	cmd.Flags().StringVar(&actor, "actor", "", "who does it (default: the database's user)")
 	return cmd

@@ -15,12 +15,12 @@ with entry as materialized (
          max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
     from taskledger.setting s
 ), full_kind as materialized (
-  select o.kind, o.policy from taskledger.overload o where o.waiting >= o.max_waiting
+  select o.kind, o.policy from taskledger.overload o where o.closed
 ), tx as materialized (
   select pg_current_xact_id() as xid
    where not exists (
      select from entry e join full_kind f on f.kind = e.kind
-      where f.policy = 'reject' and e.run_after is null and (e.run_at is null or e.run_at <= clock_timestamp()))
+      where f.policy <> 'discard' and e.run_after is null and (e.run_at is null or e.run_at <= clock_timestamp()))
      and not exists (
      select from entry e cross join limits
       where octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)

@@ -5,7 +5,7 @@
 -- Locks nothing. Index: primary key, twice a key.
 select first.position, head.version, head.type::text, first.data::text is not distinct from e.args,
        coalesce(octet_length(e.args), 0), limits.args, limits.meta,
-       coalesce(o.policy, ''), coalesce(o.waiting, 0), coalesce(o.max_waiting, 0), coalesce(o.retry_after_ms, 0),
+       coalesce(nullif(o.policy, 'discard_oldest'), ''), coalesce(o.waiting, 0), coalesce(o.max_waiting, 0), coalesce(o.retry_after_ms, 0),
        current_setting('transaction_isolation') in ('repeatable read', 'serializable')
   from unnest($1::text::text[], $2::text::text[], $3::text::text[]) with ordinality as e(kind, biz_id, args, i)
  cross join (
