@@ -33,9 +33,11 @@ const reservedConns = 3
 // Config says how a [Pool] works.
 type Config struct {
 	// DB is the primary. Required. At most MaxConns - 3 ExactlyOnce handlers run at a time,
-	// whatever the slots of their kinds: each holds a connection.
+	// whatever the slots of their kinds: each holds a connection. (pgx's default is 4, or one for
+	// each CPU: set pool_max_conns in the address.)
 	DB *pgxpool.Pool
-	// NATS is where the messages come from. Required. It should reconnect for ever.
+	// NATS is where the messages come from. Required. It should reconnect for ever:
+	// nats.MaxReconnects(-1).
 	NATS *nats.Conn
 	// Name says to people which worker this is; what is added to it makes it unique.
 	// Default: <host>-<pid>.

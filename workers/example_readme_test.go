@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -39,7 +40,7 @@ func placeOrder(ctx context.Context, db *pgxpool.Pool, order string) error {
 }
 
 func work(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn) error {
-	pool, err := workers.New(workers.Config{DB: db, NATS: nc})
+	pool, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: slog.Default()})
 	if err != nil {
 		return err
 	}

@@ -115,7 +115,7 @@ func setPositive(name string, n *int, otherwise, most int) error {
 // committed together with the task's succeeded event, or not at all (ExactlyOnce). The handler
 // returns nil to commit and an error to roll back and try again; it cannot end the transaction
 // itself, but may open savepoints (tx.Begin). It must not use tx after it returned, nor from
-// several goroutines at a time.
+// several goroutines at a time. A task without args has the zero value of A.
 //
 // It must be called before [Pool.Run], once per kind. It returns an error if the kind is
 // registered already or c is invalid, naming every fault.

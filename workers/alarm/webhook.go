@@ -33,7 +33,7 @@ type Webhook struct {
 func (w *Webhook) faults() []error {
 	faults := secretFaults("secret", w.SecretFile, w.SecretEnv)
 	if w.SecretFile+w.SecretEnv == "" {
-		faults = append(faults, invalid("secret_file", "", "or secret_env must be given"))
+		faults = append(faults, invalid("secret_file", "", "must be given, or secret_env: requests are signed with it"))
 	}
 	if u, err := url.Parse(w.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		faults = append(faults, invalid("url", "", "must be an address with http or https")) // it may hold a token
