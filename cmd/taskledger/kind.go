@@ -38,7 +38,7 @@ They hear of it within a second or two. What runs goes on, and tasks are enqueue
 			})
 		},
 	}
-	cmd.Flags().StringVar(&by.Actor, "actor", "", "who does it (default: the login name)")
+	addActorFlag(cmd, &by.Actor)
 	cmd.Flags().StringVar(&by.Reason, "reason", "", "why")
 	return cmd
 }

@@ -102,7 +102,7 @@ docs/overload.md.`,
 				return &ledger.InvalidError{Field: "max_waiting", Value: args[1], Rule: "must be a number"}
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				if err := ledger.SetLimit(ctx, pool, l, actor); err != nil {
+				if err := ledger.SetLimit(ctx, pool, l, actorOr(actor)); err != nil {
 					return err
 				}
 				return a.print(limit{l, l.RetryAfter.Milliseconds()}, func(w io.Writer) {
@@ -113,7 +113,7 @@ docs/overload.md.`,
 	}
 	cmd.Flags().StringVar(&policy, "policy", string(ledger.Reject), "reject, discard, discard_oldest or caller_runs")
 	cmd.Flags().DurationVar(&l.RetryAfter, "retry-after", time.Second, "what the rejected are told, when to try again")
-	cmd.Flags().StringVar(&actor, "actor", "", "who does it (default: the database's user)")
+	addActorFlag(cmd, &actor)
 	return cmd
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/user"
 	"strconv"
 	"time"
 
@@ -27,23 +25,6 @@ func (a *app) newScheduleCommand() *cobra.Command {
 		a.newScheduleRunCommand(),
 		a.newScheduleDeleteCommand(),
 	)
-}
-
-// addActorFlag adds --actor, which says who does something to what others rely on.
-func addActorFlag(cmd *cobra.Command, actor *string) {
-	cmd.Flags().StringVar(actor, "actor", "", "who does it (default: you, as this machine knows you)")
-}
-
-// actorOr returns the actor given, or else the user of this process; "", which is the user of
-// the database, where it has none.
-func actorOr(given string) string {
-	if given != "" {
-		return given
-	}
-	if u, err := user.Current(); err == nil {
-		return u.Username
-	}
-	return os.Getenv("USER")
 }
 
 func (a *app) newScheduleListCommand() *cobra.Command {

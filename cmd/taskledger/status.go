@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -178,8 +179,8 @@ func (s status) fields() [][2]string {
 		if t.Prepared != "" {
 			who = "prepared as " + plain(t.Prepared)
 		}
-		fields = append(fields, [2]string{"oldest transaction", fmt.Sprintf("%s: %s, %s %s in %s",
-			age(t.Age), who, plain(t.User), plain(t.Application), plain(t.Database))})
+		user := strings.TrimSpace(plain(t.User) + " " + plain(t.Application))
+		fields = append(fields, [2]string{"oldest transaction", fmt.Sprintf("%s: %s, %s in %s", age(t.Age), who, user, plain(t.Database))})
 	}
 	return fields
 }
