@@ -53,6 +53,8 @@ type Entry struct {
 	Key     Key
 	Args    json.RawMessage // nil: none
 	Options *EnqueueOptions // nil: all defaults
+
+	hooks *enqueueHooks // of its kind, if that made the entry
 }
 
 // Enqueued is the answer to an enqueue.
@@ -78,7 +80,19 @@ type Enqueued struct {
 // it cannot see; [ErrNotMigrated]. [*OverloadError] if the kind has a [Limit] that is reached and says
 // Reject; if it says Discard, the answer is a new task that is discarded.
 func Enqueue(ctx context.Context, db DB, k Key, args json.RawMessage, o *EnqueueOptions) (Enqueued, error) {
-	row, err := newRow(Entry{Key: k, Args: args, Options: o}.causedBy(ctx))
+	return enqueue(ctx, db, Entry{Key: k, Args: args, Options: o})
+}
+
+// enqueue enqueues an entry, between its hooks.
+func enqueue(ctx context.Context, db DB, e Entry) (Enqueued, error) {
+	answer, err := enqueueOne(ctx, db, e)
+	e.enqueued(ctx, answer, err)
+	return answer, err
+}
+
+func enqueueOne(ctx context.Context, db DB, e Entry) (Enqueued, error) {
+	k := e.Key
+	row, err := e.row(ctx)
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("enqueue %s: %w", k, err)
 	}
@@ -109,14 +123,27 @@ func Enqueue(ctx context.Context, db DB, k Key, args json.RawMessage, o *Enqueue
 // answers in their order. A key given twice is new once. The whole call fails if one entry is
 // invalid, and then nothing is written. In everything else it is like [Enqueue].
 func EnqueueMany(ctx context.Context, db DB, entries []Entry) ([]Enqueued, error) {
-	return enqueueMany(ctx, db, entries, true)
+	return enqueueAll(ctx, db, entries, true)
 }
 
 // EnqueueInOrder is [EnqueueMany] for tasks whose order matters: the feed, and so the stream,
 // has them in the order of entries. The price: two concurrent transactions that name the same
 // keys in different orders may deadlock, and the database ends one of them ([Retryable]).
 func EnqueueInOrder(ctx context.Context, db DB, entries []Entry) ([]Enqueued, error) {
-	return enqueueMany(ctx, db, entries, false)
+	return enqueueAll(ctx, db, entries, false)
+}
+
+// enqueueAll enqueues entries, between their hooks.
+func enqueueAll(ctx context.Context, db DB, entries []Entry, sorted bool) ([]Enqueued, error) {
+	answers, err := enqueueMany(ctx, db, entries, sorted)
+	for i, e := range entries {
+		var answer Enqueued
+		if err == nil {
+			answer = answers[i]
+		}
+		e.enqueued(ctx, answer, err)
+	}
+	return answers, err
 }
 
 func enqueueMany(ctx context.Context, db DB, entries []Entry, sorted bool) ([]Enqueued, error) {
@@ -126,7 +153,7 @@ func enqueueMany(ctx context.Context, db DB, entries []Entry, sorted bool) ([]En
 	rows := make([]row1, len(entries))
 	order := make([]int, len(entries))
 	for i, entry := range entries {
-		row, err := newRow(entry.causedBy(ctx))
+		row, err := entry.row(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("enqueue entry %d (%s): %w", i, entry.Key, err)
 		}

@@ -357,3 +357,30 @@ func ExampleOpenFeed() {
 	// 5 failed
 	// advanced: <nil>
 }
+
+// quota is a hook that lets a customer have so many coupons, and tags those that are enqueued.
+type quota struct{ left int }
+
+func (q *quota) BeforeEnqueue(_ context.Context, _ ledger.Key, _ json.RawMessage, o *ledger.EnqueueOptions) error {
+	if q.left--; q.left < 0 {
+		return errors.New("the quota is used up")
+	}
+	o.Meta.Tags = append(o.Meta.Tags, "quota")
+	return nil
+}
+
+// A hook of a kind may refuse its tasks, and add to their meta.
+func ExampleBeforeEnqueueHook() {
+	ctx := context.Background()
+	pool, done := ledgertest.Example()
+	defer done()
+
+	coupons := ledger.MustKind[int]("coupon.send", &quota{left: 1})
+	for _, order := range []ledger.BizID{"A-1", "A-2"} {
+		answer, err := coupons.Enqueue(ctx, pool, order, 10, nil)
+		fmt.Println(answer.New, err)
+	}
+	// Output:
+	// true <nil>
+	// false enqueue coupon.send/A-2: hook *ledger_test.quota: the quota is used up
+}

@@ -9,20 +9,34 @@ import (
 
 // TypedKind is a kind whose args have a Go type. The zero value is invalid; make one with
 // [NewKind], once, and share it between producers and workers.
-type TypedKind[A any] struct{ name Kind }
+type TypedKind[A any] struct {
+	name  Kind
+	hooks *enqueueHooks
+}
 
 // NewKind returns the kind with this name and args of type A, which are carried as JSON.
-// It returns an [*InvalidError] if the name is invalid.
-func NewKind[A any](name Kind) (TypedKind[A], error) {
+//
+// Hooks are called around every enqueue by way of the kind: by [TypedKind.Enqueue], and by
+// [EnqueueMany] of what [TypedKind.Entry] made. Each is a [BeforeEnqueueHook], an [AfterEnqueueHook] or
+// both. They are called in their order, those after in the reverse one, by the goroutine that
+// enqueues: a panic is the caller's. Nil is passed over. Who enqueues by the name of the kind, with
+// the function [Enqueue] or in SQL, passes by them.
+//
+// It returns an [*InvalidError] if the name is invalid, or an error that names what is no hook.
+func NewKind[A any](name Kind, hooks ...any) (TypedKind[A], error) {
 	if err := name.Validate(); err != nil {
 		return TypedKind[A]{}, err
 	}
-	return TypedKind[A]{name: name}, nil
+	h, err := newEnqueueHooks(hooks)
+	if err != nil {
+		return TypedKind[A]{}, fmt.Errorf("kind %s: %w", name, err)
+	}
+	return TypedKind[A]{name: name, hooks: h}, nil
 }
 
-// MustKind is [NewKind] for package variables: it panics if the name is invalid.
-func MustKind[A any](name Kind) TypedKind[A] {
-	k, err := NewKind[A](name)
+// MustKind is [NewKind] for package variables: it panics where that returns an error.
+func MustKind[A any](name Kind, hooks ...any) TypedKind[A] {
+	k, err := NewKind[A](name, hooks...)
 	if err != nil {
 		panic(err)
 	}
@@ -38,7 +52,7 @@ func (k TypedKind[A]) Entry(id BizID, args A, o *EnqueueOptions) (Entry, error) 
 	if err != nil {
 		return Entry{}, &InvalidError{Field: "args", Rule: "must be JSON: " + err.Error()}
 	}
-	return Entry{Key: Key{k.name, id}, Args: text, Options: o}, nil
+	return Entry{Key: Key{k.name, id}, Args: text, Options: o, hooks: k.hooks}, nil
 }
 
 // Enqueue is the function [Enqueue] for this kind.
@@ -47,7 +61,7 @@ func (k TypedKind[A]) Enqueue(ctx context.Context, db DB, id BizID, args A, o *E
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("enqueue %s: %w", Key{k.name, id}, err)
 	}
-	return Enqueue(ctx, db, entry.Key, entry.Args, o)
+	return enqueue(ctx, db, entry)
 }
 
 // Decode returns the args that a payload holds; no payload, or JSON null, is the zero value of

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -20,6 +21,15 @@ type row1 struct {
 
 // timed reports whether the row takes more than an insert.
 func (r row1) timed() bool { return !r.run.isZero() || !r.startBy.IsZero() || !r.finishBy.IsZero() }
+
+// row returns the first event of an entry, as its cause and its hooks have it.
+func (e Entry) row(ctx context.Context) (row1, error) {
+	e, err := e.causedBy(ctx).hooked(ctx)
+	if err != nil {
+		return row1{}, err
+	}
+	return newRow(e)
+}
 
 func newRow(e Entry) (row1, error) {
 	o := e.Options

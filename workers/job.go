@@ -40,6 +40,14 @@ func (j *Job) Logger() *slog.Logger {
 	return j.base.With("kind", string(j.Kind), "biz_id", string(j.BizID), "attempt", int(j.Attempt))
 }
 
+// TraceContext returns where the producer was when it enqueued the task, taken apart from
+// Traceparent; false if it left nothing. An attempt may run long after that, and more than once: begin
+// a span of its own with a link to it, rather than a child. docs/hooks.md shows how.
+func (j *Job) TraceContext() (ledger.TraceContext, bool) {
+	c, err := ledger.ParseTraceparent(j.Traceparent)
+	return c, err == nil
+}
+
 // Cause makes this attempt the cause of what is enqueued with its handler's context: the event
 // that made the task available, and the trace that its producer left. See [ledger.WithCause].
 func (j *Job) Cause() (event, traceparent string) {

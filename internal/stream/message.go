@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -175,9 +174,6 @@ func Size(m *nats.Msg) int64 {
 	return int64(n)
 }
 
-// traceparentForm is that of W3C Trace Context, level 1 and 2: version, trace, parent, flags.
-var traceparentForm = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
-
 // traceparentOf returns the trace context that the producer left, "" if it is none: a trace that
 // breaks off is no reason to keep an event from being published.
 func traceparentOf(e ledger.Event) string {
@@ -189,7 +185,10 @@ func traceparentOf(e ledger.Event) string {
 		return ""
 	}
 	var traceparent string
-	if json.Unmarshal(meta[headerTraceparent], &traceparent) != nil || !traceparentForm.MatchString(traceparent) {
+	if json.Unmarshal(meta[headerTraceparent], &traceparent) != nil {
+		return ""
+	}
+	if _, err := ledger.ParseTraceparent(traceparent); err != nil {
 		return ""
 	}
 	return traceparent
