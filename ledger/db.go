@@ -1,10 +1,8 @@
 package ledger
 
 import (
-	"bytes"
 	"context"
 	_ "embed" // the statements
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -21,89 +19,40 @@ type DB interface {
 
 // textArray is an array literal: statements take arrays as plain text and cast them, so that
 // they work in every query mode of pgx and through poolers.
-type textArray struct {
-	b     strings.Builder
-	nulls int // at the end, not written yet
-}
+type textArray struct{ b strings.Builder }
 
-// grow makes room for n elements of so many bytes together.
-func (a *textArray) grow(n, bytes int) { a.b.Grow(bytes + 4*n + 2) }
-
-// special is what is escaped in an element.
-const special = `"\`
+var arrayEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 func (a *textArray) separate() {
-	separator := byte(',')
 	if a.b.Len() == 0 {
-		separator = '{'
+		a.b.WriteByte('{')
+	} else {
+		a.b.WriteByte(',')
 	}
-	a.b.WriteByte(separator)
 }
 
 func (a *textArray) add(s string) {
-	a.writeNulls()
 	a.separate()
 	a.b.WriteByte('"')
-	for i := strings.IndexAny(s, special); i >= 0; i = strings.IndexAny(s, special) {
-		a.b.WriteString(s[:i])
-		a.b.WriteByte('\\')
-		a.b.WriteByte(s[i])
-		s = s[i+1:]
-	}
-	a.b.WriteString(s)
+	arrayEscaper.WriteString(&a.b, s)
 	a.b.WriteByte('"')
 }
 
-// addBytes is addOptional without a copy.
-func (a *textArray) addBytes(s []byte) {
-	if len(s) == 0 {
-		a.nulls++
-		return
-	}
-	a.writeNulls()
-	a.separate()
-	a.b.WriteByte('"')
-	for i := bytes.IndexAny(s, special); i >= 0; i = bytes.IndexAny(s, special) {
-		a.b.Write(s[:i])
-		a.b.WriteByte('\\')
-		a.b.WriteByte(s[i])
-		s = s[i+1:]
-	}
-	a.b.Write(s)
-	a.b.WriteByte('"')
-}
-
-func (a *textArray) addInt(n int64) {
-	a.writeNulls()
-	a.separate()
-	var digits [20]byte
-	a.b.Write(strconv.AppendInt(digits[:0], n, 10))
-}
-
-// addOptional adds NULL for the empty string. The NULLs at the end are left out: unnest puts them
-// where one of its arrays is shorter than the others.
+// addOptional adds NULL for the empty string.
 func (a *textArray) addOptional(s string) {
 	if s == "" {
-		a.nulls++
+		a.separate()
+		a.b.WriteString("NULL")
 		return
 	}
 	a.add(s)
 }
 
-func (a *textArray) writeNulls() {
-	for ; a.nulls > 0; a.nulls-- {
-		a.separate()
-		a.b.WriteString("NULL")
-	}
-}
-
-// String ends the array: nothing may be added behind it.
 func (a *textArray) String() string {
 	if a.b.Len() == 0 {
 		return "{}"
 	}
-	a.b.WriteByte('}')
-	return a.b.String()
+	return a.b.String() + "}"
 }
 
 // optional is NULL for the empty string.

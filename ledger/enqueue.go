@@ -78,31 +78,47 @@ type Enqueued struct {
 // and max_meta_bytes, 16 KiB): the transaction stays usable. [ErrRetryTransaction] if db's
 // transaction is REPEATABLE READ or SERIALIZABLE and the task was enqueued by a transaction
 // it cannot see; [ErrNotMigrated]. [*OverloadError] if the kind has a [Limit] that is reached and says
-// Reject; if it says Discard, the answer is a new task that is discarded.
+// Reject or CallerRuns; if it says Discard, the answer is a new task that is discarded.
 func Enqueue(ctx context.Context, db DB, k Key, args json.RawMessage, o *EnqueueOptions) (Enqueued, error) {
 	return enqueue(ctx, db, Entry{Key: k, Args: args, Options: o})
 }
 
 // enqueue enqueues an entry, between its hooks.
 func enqueue(ctx context.Context, db DB, e Entry) (Enqueued, error) {
-	answer, err := enqueueOne(ctx, db, e)
+	var answer Enqueued
+	row, err := e.row(ctx)
+	if err != nil {
+		err = fmt.Errorf("enqueue %s: %w", e.Key, err)
+	} else {
+		answer, err = enqueueOne(ctx, db, row)
+	}
 	e.enqueued(ctx, answer, err)
 	return answer, err
 }
 
-func enqueueOne(ctx context.Context, db DB, e Entry) (Enqueued, error) {
-	k := e.Key
+// EnqueueForCaller is [Enqueue] for who can run the task at once, in the same transaction: if the
+// limit of its kind is reached and says CallerRuns, the task is enqueued all the same, and runs says
+// that it has to be run, or to be rolled back. It is what workers.Caller is built on.
+func EnqueueForCaller(ctx context.Context, db DB, e Entry) (answer Enqueued, runs bool, err error) {
 	row, err := e.row(ctx)
 	if err != nil {
-		return Enqueued{}, fmt.Errorf("enqueue %s: %w", k, err)
+		err = fmt.Errorf("enqueue %s: %w", e.Key, err)
+	} else {
+		answer, err = enqueueOne(ctx, db, row)
 	}
+	if overload := (*OverloadError)(nil); errors.As(err, &overload) && overload.Policy == CallerRuns {
+		answer, err = enqueueRow(ctx, db, row, true)
+		runs = err == nil && answer.New
+	}
+	e.enqueued(ctx, answer, err)
+	return answer, runs, err
+}
+
+func enqueueOne(ctx context.Context, db DB, row row1) (Enqueued, error) {
 	if row.timed() {
-		answers, err := enqueueRows(ctx, db, []row1{row}, []int{0})
-		if err != nil {
-			return Enqueued{}, err
-		}
-		return answers[0], nil
+		return enqueueRow(ctx, db, row, false)
 	}
+	k := row.key
 	var position Position
 	found, err := queryRow(ctx, db, enqueueSQL,
 		[]any{string(k.Kind), string(k.BizID), int64(row.shard), optional(row.actor), nullable(row.args), nullable(row.meta)}, &position)
@@ -162,12 +178,21 @@ func enqueueMany(ctx context.Context, db DB, entries []Entry, sorted bool) ([]En
 	if sorted {
 		slices.SortStableFunc(order, func(a, b int) int { return rows[a].key.Compare(rows[b].key) })
 	}
-	return enqueueRows(ctx, db, rows, order)
+	return enqueueRows(ctx, db, rows, order, false)
 }
 
-// enqueueRows inserts rows, order being that of their keys, and answers in the order of rows.
-func enqueueRows(ctx context.Context, db DB, rows []row1, order []int) ([]Enqueued, error) {
-	added, err := insertMany(ctx, db, rows, order)
+func enqueueRow(ctx context.Context, db DB, row row1, beyond bool) (Enqueued, error) {
+	answers, err := enqueueRows(ctx, db, []row1{row}, []int{0}, beyond)
+	if err != nil {
+		return Enqueued{}, err
+	}
+	return answers[0], nil
+}
+
+// enqueueRows inserts rows, order being that of their keys, and answers in the order of rows; beyond
+// the limits of what waits, if told to.
+func enqueueRows(ctx context.Context, db DB, rows []row1, order []int, beyond bool) ([]Enqueued, error) {
+	added, err := insertMany(ctx, db, rows, order, beyond)
 	if err != nil {
 		return nil, explain("enqueue", err)
 	}
@@ -203,7 +228,7 @@ func newlyEnqueued(k Key, position Position, first EventType) Enqueued {
 }
 
 // insertMany returns the answers for the keys that were inserted.
-func insertMany(ctx context.Context, db DB, rows []row1, order []int) (map[Key]Enqueued, error) {
+func insertMany(ctx context.Context, db DB, rows []row1, order []int, beyond bool) (map[Key]Enqueued, error) {
 	statement := enqueueManySQL
 	var kinds, ids, shards, actors, args, metas, runAfters, runAts, startBys, finishBys textArray
 	for _, i := range order {
@@ -223,7 +248,11 @@ func insertMany(ctx context.Context, db DB, rows []row1, order []int) (map[Key]E
 			statement = enqueueTimedSQL
 		}
 	}
-	values := []any{kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String()}
+	limits := int64(0)
+	if beyond {
+		limits = 1
+	}
+	values := []any{kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String(), limits}
 	if statement == enqueueTimedSQL {
 		values = append(values, runAfters.String(), runAts.String(), startBys.String(), finishBys.String())
 	}

@@ -24,6 +24,7 @@ type attempt struct {
 	kind    *kind
 	held    *held
 	verdict verdict // how it came to run
+	caller  *caller // in whose transaction it runs; nil: it is a worker's
 	job     Job
 	version ledger.Version // the task's last event as this attempt knows it
 	claimed bool           // its start is on record
@@ -72,6 +73,14 @@ func (k *kind) newAttempt(h *held, v verdict, last head, n ledger.Attempt, now t
 
 // expired reports whether the deadline of the whole task has passed.
 func (a *attempt) expired() bool { return !a.finishBy.IsZero() && !time.Now().Before(a.finishBy) }
+
+// db is where its outcome is recorded.
+func (a *attempt) db() ledger.DB {
+	if a.caller != nil {
+		return a.caller.tx
+	}
+	return a.kind.pool.config.DB
+}
 
 // request is the append of an event that follows what the attempt knows.
 func (a *attempt) request(t ledger.EventType, data json.RawMessage) ledger.AppendRequest {
@@ -123,7 +132,11 @@ func (k *kind) attempt(a *attempt) {
 func (a *attempt) begin() {
 	a.begun = time.Now()
 	a.progress.recorded = a.begun // nothing is, but quick attempts are spared the event
-	parent, cancel := context.WithCancelCause(ledger.WithCause(a.kind.pool.work, &a.job))
+	work := a.kind.pool.work
+	if a.caller != nil {
+		work = a.caller.ctx
+	}
+	parent, cancel := context.WithCancelCause(ledger.WithCause(work, &a.job))
 	a.ctx, a.cancel = parent, cancel
 	if d := a.kind.config.Timeout; d > 0 {
 		ctx, stop := context.WithDeadlineCause(parent, a.begun.Add(d), ErrTimeout)
@@ -134,7 +147,9 @@ func (a *attempt) begin() {
 		cancel := a.cancel
 		a.ctx, a.cancel = ctx, func(cause error) { cancel(cause); stop() }
 	}
+	a.mu.Lock() // it may be over at once
 	a.timer = time.AfterFunc(a.kind.config.StartedAfter, a.outlived)
+	a.mu.Unlock()
 	if a.kind.hand.begin(a) {
 		a.cancel(ErrFenced)
 	}
@@ -186,5 +201,10 @@ func (a *attempt) abandon() {
 	}
 	a.join()
 	k.logger.Error("handler does not return: its slot stays taken", "biz_id", string(a.job.BizID), "attempt", int(a.job.Attempt), "cause", cause)
-	k.conclude(a, cause, fmt.Errorf("%w, and the handler did not return", cause))
+	err := fmt.Errorf("%w, and the handler did not return", cause)
+	if a.caller != nil {
+		k.forsake(a, err)
+		return
+	}
+	k.conclude(a, cause, err)
 }

@@ -120,19 +120,20 @@ func (a *attempt) startedBefore(r ledger.AppendRequest) []ledger.AppendRequest {
 
 // appendAll appends events that follow each other, in one transaction.
 func (a *attempt) appendAll(ctx context.Context, requests ...ledger.AppendRequest) (err error) {
-	events, db := make([]ledger.Event, len(requests)), a.kind.pool.config.DB
-	if len(requests) == 1 {
-		events[0], err = ledger.Append(ctx, db, requests[0])
-	} else {
-		err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) (err error) {
-			for i, r := range requests {
-				r.Expected += ledger.Version(i)
-				if events[i], err = ledger.Append(ctx, tx, r); err != nil {
-					return err
-				}
+	events := make([]ledger.Event, len(requests))
+	each := func(db ledger.DB) (err error) {
+		for i, r := range requests {
+			r.Expected += ledger.Version(i)
+			if events[i], err = ledger.Append(ctx, db, r); err != nil {
+				return err
 			}
-			return nil
-		})
+		}
+		return nil
+	}
+	if db := a.db(); len(requests) == 1 || a.caller != nil {
+		err = each(db)
+	} else {
+		err = pgx.BeginTxFunc(ctx, a.kind.pool.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error { return each(tx) })
 	}
 	if err != nil {
 		return err

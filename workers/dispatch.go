@@ -84,7 +84,7 @@ func (k *kind) recorded(a *attempt, o Outcome, err error) {
 		fault.Point(pointCommitted)
 		k.ended(a, o, nil)
 		k.settle(a.held, ackAnswer)
-	case fenced(err):
+	case fenced(err) && a.caller == nil:
 		k.ended(a, OutcomeFenced, err)
 		k.again(a.held)
 	default:

@@ -114,13 +114,16 @@ func (k *kind) committed(a *attempt, err error) {
 	case errors.Is(err, ledger.ErrTransactionEnded):
 		ctx, cancel := k.pool.operation()
 		defer cancel()
-		k.fail(ctx, a, err, "the handler ended its transaction: what it wrote may be committed")
+		k.fail(ctx, a, err, reasonEnded)
 	case errors.Is(err, ledger.ErrTransactionAborted), refused(err):
 		k.conclude(a, nil, err)
 	default: // fenced; or the outcome is unknown, and the message's next delivery finds out
 		k.recorded(a, OutcomeSucceeded, err)
 	}
 }
+
+// reasonEnded: a task is buried for what its handler did with its transaction.
+const reasonEnded = "the handler ended its transaction: what it wrote may be committed"
 
 var errConnectionLost = errors.New("the connection of the transaction was lost")
 

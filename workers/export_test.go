@@ -57,3 +57,9 @@ func (s *Scheduler) Safe() time.Time { return s.marks.safe }
 
 // LookAlways has every pass look from the safe mark on, whatever that costs, and set a mark.
 func (s *Scheduler) LookAlways() { s.lookAt, s.markAt = time.Time{}, time.Time{} }
+
+// Errors of who runs a handler in a transaction that the handler has broken.
+var (
+	ErrRowsOpen       = errRowsOpen
+	ErrConnectionLost = errConnectionLost
+)

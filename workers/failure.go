@@ -13,7 +13,7 @@ import (
 // fail records a failed attempt, and when it is repeated, by its handler's word or by the policy;
 // or that the task is buried, if there is a reason to (not "") or the attempts are used up.
 func (k *kind) fail(ctx context.Context, a *attempt, cause error, buried string) {
-	history, err := ledger.History(ctx, k.pool.config.DB, a.job.Key)
+	history, err := ledger.History(ctx, a.db(), a.job.Key)
 	if err != nil {
 		k.recorded(a, OutcomeFailed, err)
 		return

@@ -78,6 +78,14 @@ func (h *hand) take(a arrival) (task *held, adopted bool) {
 	return nil, false
 }
 
+// put takes a task in hand that has no message.
+func (h *hand) put(task *held) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.tasks[task.msg.Key] = task
+	h.open.Add(1)
+}
+
 // hold adds a delivery, which replaces an earlier one of the same message.
 func hold(deliveries []delivery, d delivery) []delivery {
 	for i := range deliveries {

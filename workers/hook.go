@@ -29,7 +29,7 @@ type BeforeAttemptHook interface {
 // AfterAttemptHook is another: it is called once after each attempt that began, however it ended.
 type AfterAttemptHook interface {
 	// AfterAttempt is called when the outcome is committed, or when nothing was to be, and before the
-	// message is answered. ctx has the values of the handler's, and lasts 5 s (or AckWait, if that is
+	// message is answered; in a [Caller], when the outcome is appended. ctx has the values of the handler's, and lasts 5 s (or AckWait, if that is
 	// shorter). It is called also if a hook's BeforeAttempt ended the attempt, that of this one or of
 	// one before it.
 	AfterAttempt(ctx context.Context, job *Job, end AttemptEnd)
@@ -39,7 +39,7 @@ type AfterAttemptHook interface {
 type StateHook interface {
 	// StateChanged is called for each event that the pool appended, after its commit, in the order of
 	// the task's versions and before AfterAttempt; e.Type.State() is the state after it. What others
-	// append (producers, operators, the scheduler) it does not hear, nor what this process did not
+	// append (producers and callers, operators, the scheduler) it does not hear, nor what this process did not
 	// live to tell, or did not get an answer about: the stream has all events.
 	StateChanged(ctx context.Context, e ledger.Event)
 }
@@ -178,6 +178,9 @@ func (a *attempt) before(tx pgx.Tx) (context.Context, error) {
 // ended counts how an attempt ended, and tells the hooks if it had begun.
 func (k *kind) ended(a *attempt, o Outcome, err error) {
 	k.counts.attempt(o)
+	if a.caller != nil {
+		a.caller.outcome, a.caller.err = o, err
+	}
 	a.after(o, err)
 }
 
@@ -202,7 +205,10 @@ func (a *attempt) after(o Outcome, err error) {
 // appended notes an event of the attempt that is committed, and tells the hooks.
 func (a *attempt) appended(e ledger.Event) {
 	a.state = e.Type.State()
-	if len(a.kind.hooks.state) > 0 {
+	switch {
+	case a.caller != nil:
+		a.caller.version = e.Version // it is not committed, and may never be
+	case len(a.kind.hooks.state) > 0:
 		a.changed(e)
 	}
 }

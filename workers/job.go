@@ -57,7 +57,7 @@ func (j *Job) Cause() (event, traceparent string) {
 // PreviousErrors returns what the earlier attempts failed of, oldest first, since the task was last
 // released from a finished state. It reads the task's history, in one statement.
 func (j *Job) PreviousErrors(ctx context.Context) ([]PreviousError, error) {
-	history, err := ledger.History(ctx, j.attempt.kind.pool.config.DB, j.Key)
+	history, err := ledger.History(ctx, j.attempt.db(), j.Key)
 	if err != nil {
 		return nil, err
 	}

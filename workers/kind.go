@@ -120,13 +120,18 @@ func setPositive(name string, n *int, otherwise, most int) error {
 // It must be called before [Pool.Run], once per kind. It returns an error if the kind is
 // registered already or c is invalid, naming every fault.
 func Register[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error, c *KindConfig) error {
-	return p.register(k.Name(), ExactlyOnce, c, c.wrap(func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error {
+	return p.register(k.Name(), ExactlyOnce, c, c.wrap(decoding(k, handler)))
+}
+
+// decoding returns a handler without the type of its args.
+func decoding[A any](k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error) handlerFunc {
+	return func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error {
 		args, err := k.Decode(payload)
 		if err != nil {
 			return &argsError{err}
 		}
 		return handler(ctx, tx, job, args)
-	}))
+	}
 }
 
 // RegisterAtLeastOnce adds a kind whose handler has effects outside of the database. It may run

@@ -51,19 +51,26 @@ func New(c Config) (*Pool, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	c = c.withDefaults()
-	js, err := jetstream.New(c.NATS)
+	p, err := newPool(c.withDefaults())
 	if err != nil {
-		return nil, fmt.Errorf("workers: %w", err)
+		return nil, err
 	}
-	p := &Pool{config: c, js: js, byName: make(map[ledger.Kind]*kind), guardPrefix: strings.ToLower(rand.Text()[:10]) + "."}
-	p.id = c.Name + "-" + strings.ToLower(rand.Text()[:8])
-	if p.quotedID, err = json.Marshal(p.id); err != nil {
-		return nil, fmt.Errorf("workers: name: %w", err)
+	if p.js, err = jetstream.New(c.NATS); err != nil {
+		return nil, fmt.Errorf("workers: %w", err)
 	}
 	p.handlerConns = make(chan struct{}, c.DB.Config().MaxConns-reservedConns)
 	p.flusher = newFlusher(p)
 	p.turns.set(c.Slots)
+	return p, nil
+}
+
+// newPool returns what a pool is without its connections.
+func newPool(c Config) (p *Pool, err error) {
+	p = &Pool{config: c, byName: make(map[ledger.Kind]*kind), guardPrefix: strings.ToLower(rand.Text()[:10]) + "."}
+	p.id = c.Name + "-" + strings.ToLower(rand.Text()[:8])
+	if p.quotedID, err = json.Marshal(p.id); err != nil {
+		return nil, fmt.Errorf("workers: name: %w", err)
+	}
 	return p, nil
 }
 

@@ -96,6 +96,9 @@ func (a *attempt) noteProgress() {
 
 // sendProgress tells whoever listens now.
 func (a *attempt) sendProgress(text json.RawMessage) {
+	if a.caller != nil {
+		return // who would follow it does not know the task yet
+	}
 	data, _ := json.Marshal(struct { // is JSON
 		BizID    ledger.BizID    `json:"biz_id"`
 		Attempt  ledger.Attempt  `json:"attempt"`
@@ -130,7 +133,7 @@ func (j *Job) Checkpoint(v any) error {
 // Resume reads the newest checkpoint of the task's earlier attempts, or of this one, into v. It
 // reports whether there is one. It reads the task's history, in one statement.
 func (j *Job) Resume(ctx context.Context, v any) (bool, error) {
-	history, err := ledger.History(ctx, j.attempt.kind.pool.config.DB, j.Key)
+	history, err := ledger.History(ctx, j.attempt.db(), j.Key)
 	if err != nil {
 		return false, err
 	}

@@ -36,7 +36,7 @@ func (a *attempt) note(t ledger.EventType, data json.RawMessage) error {
 	switch {
 	case lost:
 		return ErrFenced
-	case over || claimed && t == ledger.EventStarted:
+	case over || a.caller != nil || claimed && t == ledger.EventStarted: // nobody can see the task of a caller
 		return errOver
 	}
 	e, version, fence, err := a.appendNote(t, data)

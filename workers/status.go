@@ -30,18 +30,22 @@ type KindStatus struct {
 func (p *Pool) Status() Status {
 	s := Status{ID: p.id}
 	for _, k := range p.registered() {
-		ks := KindStatus{
-			Kind: k.name, Guarantee: k.guarantee, Slots: k.slots(), Shards: k.mine.set(),
-			InHand: k.hand.size(), Running: int(k.running.Load()), Overdue: int(k.overdue.Load()),
-			Redelivered: k.counts.redelivered.Load(), Adopted: k.counts.adopted.Load(),
-			Ghosts: k.counts.ghosts.Load(), Malformed: k.counts.malformed.Load(), TakenOver: k.counts.takenOver.Load(),
-			Attempts: make(map[Outcome]int64, len(outcomes)),
-		}
-		ks.Paused, _ = k.pause.state()
-		for i, o := range outcomes {
-			ks.Attempts[o] = k.counts.attempts[i].Load()
-		}
-		s.Kinds = append(s.Kinds, ks)
+		s.Kinds = append(s.Kinds, k.status())
 	}
 	return s
+}
+
+func (k *kind) status() KindStatus {
+	ks := KindStatus{
+		Kind: k.name, Guarantee: k.guarantee, Slots: k.slots(), Shards: k.mine.set(),
+		InHand: k.hand.size(), Running: int(k.running.Load()), Overdue: int(k.overdue.Load()),
+		Redelivered: k.counts.redelivered.Load(), Adopted: k.counts.adopted.Load(),
+		Ghosts: k.counts.ghosts.Load(), Malformed: k.counts.malformed.Load(), TakenOver: k.counts.takenOver.Load(),
+		Attempts: make(map[Outcome]int64, len(outcomes)),
+	}
+	ks.Paused, _ = k.pause.state()
+	for i, o := range outcomes {
+		ks.Attempts[o] = k.counts.attempts[i].Load()
+	}
+	return ks
 }

@@ -4,6 +4,7 @@
 -- $1 kinds, $2 biz_ids, $3 shards, $4 actors (null for session_user), $5 args, $6 metas: text
 -- array literals of one length, sorted by key so that two callers cannot deadlock, unless their
 -- order matters. Positions are in the order of the arrays.
+-- $7 is 1 if limits on what waits do not count, else 0.
 -- Answers the rows inserted.
 -- Waits for concurrent transactions that insert the same keys; locks nothing else.
 with entry as materialized (
@@ -15,7 +16,7 @@ with entry as materialized (
          max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
     from taskledger.setting s
 ), full_kind as materialized (
-  select o.kind, o.policy from taskledger.overload o where o.closed
+  select o.kind, o.policy from taskledger.overload o where o.closed and $7::integer = 0
 ), tx as materialized (
   select pg_current_xact_id() as xid
    where not exists (

@@ -1,5 +1,5 @@
 -- enqueue_many.sql for tasks that have a due time or deadlines.
--- $1 to $6 as there; $7 due after how many microseconds, $8 due at, $9 to be started by, $10 to be
+-- $1 to $7 as there; $8 due after how many microseconds, $9 due at, $10 to be started by, $11 to be
 -- finished by (null for none): text array literals of the same length.
 -- Answers the rows inserted, with their type: scheduled if due in the future. The moments are
 -- written into the metas, and as timers; a deadline that has passed is due now.
@@ -8,14 +8,14 @@
 with entry as materialized (
   select e.*, row_number() over (partition by e.kind, e.biz_id order by e.i) as nth
     from unnest($1::text::text[], $2::text::text[], $3::text::integer[], $4::text::text[], $5::text::text[], $6::text::text[],
-                $7::text::bigint[], $8::text::timestamptz[], $9::text::timestamptz[], $10::text::timestamptz[])
+                $8::text::bigint[], $9::text::timestamptz[], $10::text::timestamptz[], $11::text::timestamptz[])
          with ordinality as e(kind, biz_id, shard, actor, args, meta, run_after, run_at, start_by, finish_by, i)
 ), limits as materialized (
   select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
          max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
     from taskledger.setting s
 ), full_kind as materialized (
-  select o.kind, o.policy from taskledger.overload o where o.closed
+  select o.kind, o.policy from taskledger.overload o where o.closed and $7::integer = 0
 ), tx as materialized (
   select pg_current_xact_id() as xid
    where not exists (

@@ -1,0 +1,365 @@
+package workers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers"
+)
+
+type orderHandler = func(context.Context, pgx.Tx, *workers.Job, orderArgs) error
+
+// full is a bundle without a broker, in which one task of kind order waits, as many as may; callers
+// run the others.
+func full(t *testing.T) *bundle {
+	t.Helper()
+	b := setupTimers(t)
+	b.exec("create table effect (biz_id text not null, attempt integer not null, note text)")
+	b.fill()
+	return b
+}
+
+func (b *bundle) fill() {
+	b.t.Helper()
+	b.limit(1, ledger.CallerRuns)
+	b.enqueue("waits")
+	b.project()
+}
+
+func caller(t testing.TB, h orderHandler, c *workers.KindConfig) *workers.Caller[orderArgs] {
+	t.Helper()
+	config := &workers.CallerConfig{Name: "shop"}
+	if c != nil {
+		config.KindConfig = *c
+	}
+	return try(workers.NewCaller(order, h, config))(t)
+}
+
+// buy is a business transaction that enqueues; commit says whether it commits.
+func (b *bundle) buy(c *workers.Caller[orderArgs], id string, commit bool) (answer ledger.Enqueued, err error) {
+	b.t.Helper()
+	ctx := b.context()
+	tx := try(b.db.Begin(ctx))(b.t)
+	defer func() { _ = tx.Rollback(ctx) }()
+	try(tx.Exec(ctx, "insert into effect values ('business', 0, $1)", id))(b.t)
+	if answer, err = c.Enqueue(ctx, tx, ledger.BizID(id), orderArgs{Amount: 7}, nil); err != nil || !commit {
+		return answer, err
+	}
+	try(tx.Exec(ctx, "insert into effect values ('business', 1, $1)", id))(b.t) // it is as usable as before
+	return answer, tx.Commit(ctx)
+}
+
+// Where too many wait the handler runs in the transaction of who enqueues: all of it commits
+// together, or nothing does. The message that a worker gets then is answered and no more.
+func TestCallerRuns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.fill()
+	b.relay()
+	hear := &witness{}
+	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		if errors := try(job.PreviousErrors(ctx))(t); len(errors) > 0 || job.Attempt != 1 || args.Amount != 7 {
+			t.Errorf("attempt %d, args %+v, previous errors %v", job.Attempt, args, errors)
+		}
+		if err := errors.Join(job.Result("done"), job.Progress(1)); err != nil {
+			return err
+		}
+		if _, err := ledger.Enqueue(ctx, tx, ledger.Key{Kind: "test.next", BizID: job.BizID}, nil, nil); err != nil {
+			return err
+		}
+		return insertEffect(ctx, tx, job, args)
+	}, &workers.KindConfig{Hooks: []any{hear}})
+	for id, commit := range map[string]bool{"rolled-back": false, "o-1": true} {
+		answer, err := b.buy(c, id, commit)
+		want := ledger.Enqueued{Key: ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)}, New: true, State: ledger.StateSucceeded, Version: 2, SameArgs: true, Position: answer.Position}
+		if diff := cmp.Diff(want, answer); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", id, err, diff)
+		}
+	}
+	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
+	b.oneEffect(k)
+	if _, err := ledger.Load(b.context(), b.db, ledger.Key{Kind: order.Name(), BizID: "rolled-back"}); !errors.Is(err, ledger.ErrUnknownTask) {
+		t.Errorf("a task of a transaction that rolled back: %v", err)
+	}
+	task, history := b.task(k), b.history(k)
+	if string(task.Result) != `"done"` || task.Attempt != 1 || task.Actor[:5] != "shop-" {
+		t.Errorf("%+v", task)
+	}
+	next := try(ledger.ParseMeta(b.history(ledger.Key{Kind: "test.next", BizID: "o-1"})[0].Meta))(t)
+	if next.Causation != history[0].ID() {
+		t.Errorf("the follow-up names %q as its cause, want %q", next.Causation, history[0].ID())
+	}
+	if again, err := b.buy(c, "o-1", true); err != nil || again.New || again.State != ledger.StateSucceeded {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+	if hear.before != 2 || len(hear.ends) != 2 || hear.ends[0].Outcome != workers.OutcomeSucceeded || len(hear.events) != 0 {
+		t.Errorf("hooks heard %+v", hear)
+	}
+	if s := c.Status(); s.Attempts[workers.OutcomeSucceeded] != 2 || s.InHand != 0 || s.Running != 0 {
+		t.Errorf("%+v", s)
+	}
+
+	w := b.work(workers.Config{}, exactly(insertEffect, nil))
+	b.awaitState(ledger.Key{Kind: order.Name(), BizID: "waits"}, ledger.StateSucceeded)
+	b.await("the messages to be answered", func() bool {
+		consumer := try(b.js.Consumer(b.context(), stream.Name, stream.Durable(order.Name(), ledger.AllShards)))(t)
+		state := try(consumer.Info(b.context()))(t)
+		return state.NumPending == 0 && state.NumAckPending == 0
+	})
+	b.oneEffect(k)
+	if n := w.status().Attempts[workers.OutcomeSucceeded]; n != 1 {
+		t.Errorf("the worker ran %d tasks, want 1", n)
+	}
+	b.project()
+	if answer := try(b.buy(c, "room", true))(t); answer.State != ledger.StateAvailable {
+		t.Errorf("with room for it: %+v", answer)
+	}
+	ledgertest.Check(t, b.db)
+}
+
+// A handler that fails in a transaction of its caller leaves nothing of what it wrote and has its
+// task go on as after any failure; the caller goes on, too.
+func TestCallerRunsAndFails(t *testing.T) {
+	t.Parallel()
+	const enqueued, failed, buried = ledger.EventEnqueued, ledger.EventFailed, ledger.EventBuried
+	retry := []ledger.EventType{enqueued, failed}
+	b := full(t)
+	for name, test := range map[string]struct {
+		end    func(ctx context.Context, tx pgx.Tx) error
+		config workers.KindConfig
+		events []ledger.EventType
+		state  ledger.State
+		says   string
+	}{
+		"error":     {end: func(context.Context, pgx.Tx) error { return errBoom }, events: retry, state: ledger.StateRetrying, says: "boom"},
+		"panic":     {end: func(context.Context, pgx.Tx) error { panic("bang") }, events: retry, state: ledger.StateRetrying, says: "panic: bang"},
+		"goexit":    {end: func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, events: retry, state: ledger.StateRetrying, says: "the handler ended its goroutine (runtime.Goexit)"},
+		"at once":   {end: func(context.Context, pgx.Tx) error { return workers.RetryIn(0, errBoom) }, events: append(retry, ledger.EventReleased), state: ledger.StateAvailable, says: "boom"},
+		"permanent": {end: func(context.Context, pgx.Tx) error { return workers.Permanent(errBoom) }, events: append(retry, buried), state: ledger.StateDead, says: "boom"},
+		"last": {end: func(context.Context, pgx.Tx) error { return errBoom }, config: workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}},
+			events: append(retry, buried), state: ledger.StateDead, says: "boom"},
+		"snoozed":   {end: func(context.Context, pgx.Tx) error { return workers.SnoozeFor(time.Hour) }, events: []ledger.EventType{enqueued, ledger.EventSnoozed}, state: ledger.StateScheduled},
+		"discarded": {end: func(context.Context, pgx.Tx) error { return workers.Discard("no") }, events: []ledger.EventType{enqueued, ledger.EventStarted, ledger.EventDiscarded}, state: ledger.StateDiscarded},
+		"timeout": {end: func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return ctx.Err() }, config: workers.KindConfig{Timeout: 20 * time.Millisecond},
+			events: retry, state: ledger.StateRetrying, says: "timed out after 20ms: context deadline exceeded"},
+		"SQL error": {end: func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 1/0"); return err },
+			events: retry, state: ledger.StateRetrying, says: "ERROR: division by zero (SQLSTATE 22012)"},
+		"swallowed SQL error": {end: func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil },
+			events: retry, state: ledger.StateRetrying, says: ledger.ErrTransactionAborted.Error()},
+		"commit":   {end: func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, events: retry, state: ledger.StateRetrying, says: workers.ErrNotYours.Error()},
+		"rollback": {end: func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, events: retry, state: ledger.StateRetrying, says: workers.ErrNotYours.Error()},
+		"savepoints left open": {end: func(ctx context.Context, tx pgx.Tx) error {
+			inner := try(tx.Begin(ctx))(t)
+			_, err := inner.Exec(ctx, "select 1/0")
+			return err
+		}, events: retry, state: ledger.StateRetrying, says: "ERROR: division by zero (SQLSTATE 22012)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				if err := insertEffect(ctx, tx, job, args); err != nil {
+					return err
+				}
+				return test.end(ctx, tx)
+			}, &test.config)
+			answer, err := b.buy(c, name, true)
+			if err != nil || !answer.New || answer.State != test.state || int(answer.Version) != len(test.events) {
+				t.Errorf("%+v, %v", answer, err)
+			}
+			k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID(name)}
+			if diff := cmp.Diff(test.events, b.types(k)); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			if task := b.task(k); task.Error != test.says {
+				t.Errorf("error %q, want %q", task.Error, test.says)
+			}
+			if n := b.effects(k); n != 0 {
+				t.Errorf("%d effects", n)
+			}
+			if n := one[int](b, "select count(*)::integer from effect where biz_id = 'business' and note = $1", name); n != 2 {
+				t.Errorf("%d effects of the business", n)
+			}
+		})
+	}
+	ledgertest.Check(t, b.db)
+}
+
+// A task whose deadline has passed is not run.
+func TestCallerRunsTooLate(t *testing.T) {
+	t.Parallel()
+	b := full(t)
+	c := caller(t, insertEffect, nil)
+	tx := try(b.db.Begin(b.context()))(t)
+	answer, err := c.Enqueue(b.context(), tx, "late", orderArgs{}, &ledger.EnqueueOptions{FinishBy: time.Now().Add(-time.Minute)})
+	if err := errors.Join(err, tx.Commit(b.context())); err != nil {
+		t.Fatal(err)
+	}
+	k := ledger.Key{Kind: order.Name(), BizID: "late"}
+	if n := b.effects(k); answer.State != ledger.StateExpired || b.task(k).State != ledger.StateExpired || n != 0 {
+		t.Errorf("%+v, %+v, %d effects", answer, b.task(k), n)
+	}
+}
+
+// What failed in its caller is done by a worker later, and once.
+func TestCallerRunsAndWorkersRetry(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.fill()
+	b.relay()
+	b.schedule(nil)
+	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		if err := insertEffect(ctx, tx, job, args); err != nil {
+			return err
+		}
+		return workers.RetryIn(10*time.Millisecond, errBoom)
+	}, nil)
+	try(b.buy(c, "o-1", true))(t)
+	b.work(workers.Config{}, exactly(insertEffect, nil))
+	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
+	b.awaitState(k, ledger.StateSucceeded)
+	b.oneEffect(k)
+	if task := b.task(k); task.Attempt != 2 || task.Failures != 1 {
+		t.Errorf("%+v", task)
+	}
+}
+
+// A handler that ends its caller's transaction, or makes it unusable, is found out: the caller gets an
+// error and commits nothing more, and what may be committed of the task is not run again.
+func TestCallerRunsAndEndsTheTransaction(t *testing.T) {
+	t.Parallel()
+	dead, none := ledger.StateDead, ledger.StateNone
+	for name, test := range map[string]struct {
+		do    func(ctx context.Context, tx pgx.Tx)
+		want  error
+		state ledger.State
+	}{
+		"commit":             {func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "commit") }, ledger.ErrTransactionEnded, dead},
+		"commit and begin":   {func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "commit; begin") }, ledger.ErrTransactionEnded, dead},
+		"rollback":           {func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "rollback") }, ledger.ErrTransactionEnded, none},
+		"rollback and begin": {func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "rollback; begin") }, ledger.ErrTransactionEnded, none},
+		"open rows":          {func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Query(ctx, "select generate_series(1, 100000)") }, workers.ErrRowsOpen, none},
+		"closed":             {func(ctx context.Context, tx pgx.Tx) { _ = tx.Conn().Close(ctx) }, workers.ErrConnectionLost, none},
+		"terminated": {func(ctx context.Context, tx pgx.Tx) {
+			_, _ = tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
+		}, workers.ErrConnectionLost, none},
+	} {
+		for how, result := range map[string]error{"": nil, " and fails": errBoom} {
+			t.Run(name+how, func(t *testing.T) {
+				t.Parallel()
+				b := full(t)
+				c := caller(t, func(ctx context.Context, tx pgx.Tx, _ *workers.Job, _ orderArgs) error {
+					test.do(ctx, tx)
+					return result
+				}, nil)
+				if answer, err := b.buy(c, "o-1", true); !errors.Is(err, test.want) {
+					t.Errorf("%+v, %v, want %v", answer, err, test.want)
+				}
+				task, err := ledger.Load(b.context(), b.db, ledger.Key{Kind: order.Name(), BizID: "o-1"})
+				if err != nil && !errors.Is(err, ledger.ErrUnknownTask) || task.State != test.state {
+					t.Errorf("%+v, %v", task, err)
+				}
+				ledgertest.Check(t, b.db)
+			})
+		}
+	}
+}
+
+// Nobody's fault is no failure: who enqueues has to roll back, and may try again.
+func TestCallerRunsAndIsToRetry(t *testing.T) {
+	t.Parallel()
+	b := full(t)
+	for _, code := range []string{"40001", "40P01"} {
+		c := caller(t, func(ctx context.Context, tx pgx.Tx, _ *workers.Job, _ orderArgs) error {
+			_, err := tx.Exec(ctx, "do $$ begin raise exception 'again' using errcode = '"+code+"'; end $$")
+			return err
+		}, nil)
+		if answer, err := b.buy(c, code, true); !ledger.Retryable(err) {
+			t.Errorf("%s: %+v, %v", code, answer, err)
+		}
+		if n := c.Status().Attempts[workers.OutcomeRetried]; n != 1 {
+			t.Errorf("%d retried", n)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(b.context())
+	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		if err := insertEffect(ctx, tx, job, args); err != nil {
+			return err
+		}
+		cancel(errBoom)
+		<-ctx.Done()
+		return ctx.Err()
+	}, nil)
+	tx := try(b.db.Begin(b.context()))(t)
+	if _, err := c.Enqueue(ctx, tx, "cancelled", orderArgs{}, nil); !errors.Is(err, errBoom) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if err := tx.Commit(b.context()); err != nil { // against the word of the error: nothing is half done
+		t.Fatal(err)
+	}
+	k := ledger.Key{Kind: order.Name(), BizID: "cancelled"}
+	if task, n := b.task(k), b.effects(k); task.State != ledger.StateAvailable || n != 0 {
+		t.Errorf("%+v, %d effects", task, n)
+	}
+}
+
+// A handler that does not return costs its caller the connection, and not for ever.
+func TestCallerRunsAndDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	b := full(t)
+	goOn := make(chan struct{})
+	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		<-goOn
+		return insertEffect(ctx, tx, job, args)
+	}, &workers.KindConfig{Timeout: time.Millisecond, StartedAfter: time.Millisecond})
+	if answer, err := b.buy(c, "o-1", true); !errors.Is(err, workers.ErrTimeout) {
+		t.Errorf("%+v, %v", answer, err)
+	}
+	if s := c.Status(); s.Overdue != 1 || s.Running != 1 {
+		t.Errorf("%+v", s)
+	}
+	close(goOn)
+	b.await("the handler to return", func() bool { s := c.Status(); return s.Overdue == 0 && s.Running == 0 })
+	if _, err := ledger.Load(b.context(), b.db, ledger.Key{Kind: order.Name(), BizID: "o-1"}); !errors.Is(err, ledger.ErrUnknownTask) {
+		t.Error(err)
+	}
+}
+
+// Many callers at once, some with the same tasks: each task is done once.
+func TestCallersRace(t *testing.T) {
+	t.Parallel()
+	b := full(t)
+	c := caller(t, insertEffect, nil)
+	var callers sync.WaitGroup
+	for i := range 6 {
+		callers.Go(func() {
+			for n := range 20 {
+				if _, err := b.buy(c, fmt.Sprint("o-", n), i%3 > 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	b.exec("delete from effect where biz_id = 'business'")
+	b.eachOnce(20)
+	ledgertest.Check(t, b.db)
+}
+
+func TestNewCallerRefuses(t *testing.T) {
+	t.Parallel()
+	_, err := workers.NewCaller(order, insertEffect, &workers.CallerConfig{KindConfig: workers.KindConfig{MaxLost: -1, Hooks: []any{7}}})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	t.Log(err)
+}
