@@ -34,6 +34,7 @@ var Statements = map[string]string{
 
 	"timers_fire.sql":        timersFireSQL,
 	"timers_lowest.sql":      timersLowestSQL,
+	"timers_due.sql":         timersDueSQL,
 	"timers_status.sql":      timersStatusSQL,
 	"scheduler_mark.sql":     schedulerMarkSQL,
 	"scheduler_settings.sql": schedulerSettingsSQL,

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -77,9 +78,8 @@ type Scheduler struct {
 	shedder shedder
 
 	marks marks
-	clock time.Time            // the database's, when it was last seen
-	limit int                  // timers of the next batch
-	held  map[string]time.Time // tasks that somebody has locked: when to try again, by the monotonic clock
+	clock time.Time // the database's, when it was last seen
+	aside aside
 
 	// When to look, by the monotonic clock: from safe, from the beginning, and to set a mark.
 	lookAt, lookAllAt, markAt time.Time
@@ -94,12 +94,9 @@ const (
 	lookShare = 10
 	// lookAllEvery is how often the whole index is looked at, if that is cheap: nothing should
 	// ever be found by it, but clocks are set, and people write into tables.
-	lookAllEvery = time.Minute
-	lookAllShare = 1000
-	markEvery    = time.Second
-	// heldFor is how long a task is left alone that somebody has locked.
-	heldFor = 5 * time.Second
-
+	lookAllEvery        = time.Minute
+	lookAllShare        = 1000
+	markEvery           = time.Second
 	minSchedulerBackoff = 50 * time.Millisecond
 	maxSchedulerBackoff = 5 * time.Second
 )
@@ -114,8 +111,7 @@ func NewScheduler(c SchedulerConfig) (*Scheduler, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Scheduler{
-		config: c, limit: maxFiring, held: make(map[string]time.Time),
-		released: typesBefore(ledger.EventReleased), expired: typesBefore(ledger.EventExpired),
+		config: c, released: typesBefore(ledger.EventReleased), expired: typesBefore(ledger.EventExpired),
 	}
 	s.shedder = shedder{scheduler: s, places: make(map[ledger.Kind]*waitingFrom)}
 	return s, nil
@@ -163,13 +159,23 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return nil
 }
 
-// pass looks whether something is due and fires a batch of it. It returns how long to wait.
+// pass fires a batch of what is due, and tries some of what was set aside. It returns how long to
+// wait.
 func (s *Scheduler) pass(ctx context.Context) (time.Duration, error) {
 	if s.worked && time.Now().After(s.markAt) {
 		if err := s.setMark(ctx); err != nil {
 			return 0, err
 		}
 	}
+	if err := s.tryAside(ctx); err != nil {
+		return 0, err
+	}
+	wait, err := s.next(ctx)
+	return min(wait, s.aside.wait()), err
+}
+
+// next looks whether something is due, and fires a batch of it.
+func (s *Scheduler) next(ctx context.Context) (time.Duration, error) {
 	if time.Now().After(s.lookAt) {
 		lowest, err := s.look(ctx)
 		if err != nil {
@@ -179,20 +185,18 @@ func (s *Scheduler) pass(ctx context.Context) (time.Duration, error) {
 			return s.until(lowest), nil
 		}
 	}
-	fault.Point(pointFiring)
-	f, err := s.fire(ctx)
+	f, err := s.fire(ctx, moment(s.marks.next), nil)
 	if isLockTimeout(err) {
-		return 0, s.stepAside(ctx)
+		return s.setAside(ctx)
 	}
 	if err != nil {
 		return 0, err
 	}
-	fault.Point(pointFired)
+	if !f.back {
+		s.marks.next = f.next
+	}
 	if f.Timers == 0 {
 		return maxIdleLook, nil
-	}
-	if s.config.Fired != nil {
-		s.config.Fired(f)
 	}
 	return 0, nil
 }
@@ -205,76 +209,62 @@ func (s *Scheduler) until(lowest time.Time) time.Duration {
 	return min(maxIdleLook, max(time.Millisecond, lowest.Sub(s.clock)))
 }
 
-// fire fires a batch.
-func (s *Scheduler) fire(ctx context.Context) (Firing, error) {
-	var f Firing
+// fired is a batch, and from where on there may be more.
+type fired struct {
+	Firing
+	elsewhere int // of only some: timers that another scheduler has in hand
+	next      time.Time
+	back      bool // the database's clock was set back, so that next means nothing
+}
+
+// fire fires a batch of what is due from a moment on: but for what is set aside, or only some.
+func (s *Scheduler) fire(ctx context.Context, from string, only []dueTask) (fired, error) {
+	fault.Point(pointFiring)
+	leaveOut, to, patience := s.aside.literal(), "infinity", firePatience
+	if only != nil {
+		leaveOut, to, patience = "{}", moment(only[len(only)-1].at), asidePatience
+	}
+	var f fired
 	var kept int
 	var clock time.Time
 	var first, last *time.Time
-	args := []any{moment(s.marks.next), int64(s.limit), s.released, s.expired, s.leaveOut()}
-	err := s.query(ctx, timersFireSQL, args, &clock, &f.Timers, &f.Released, &f.Expired, &kept, &first, &last)
+	args := []any{from, int64(maxFiring), s.released, s.expired, leaveOut, keysLiteral(only), to}
+	err := s.query(ctx, patience, timersFireSQL, args, &clock, &f.Timers, &f.Released, &f.Expired, &kept, &f.elsewhere, &first, &last)
 	if err != nil {
 		return f, err
 	}
-	full := f.Timers == s.limit
-	s.limit = min(2*s.limit, maxFiring)
+	fault.Point(pointFired)
 	s.worked = s.worked || f.Timers > 0
-	if s.saw(clock) {
-		return f, nil
-	}
+	f.back = s.saw(clock)
 	switch {
 	case kept > 0:
-		s.marks.next = *first
-	case full:
-		s.marks.next = *last
+		f.next = *first
+	case f.Timers == maxFiring:
+		f.next = *last
 	default:
-		s.marks.next = clock // all that was due was taken, by somebody
+		f.next = clock // all that was due was taken, by somebody
 	}
-	if first != nil {
+	if first != nil && !f.back {
 		f.Late = clock.Sub(*first)
+	}
+	if f.Timers > 0 && s.config.Fired != nil {
+		s.config.Fired(f.Firing)
 	}
 	return f, nil
 }
 
-// stepAside makes the batches smaller, down to the one task that somebody has locked, which is
-// then left alone for a while.
-func (s *Scheduler) stepAside(ctx context.Context) error {
-	if s.limit > 1 {
-		s.limit = max(1, s.limit/10)
-		return nil
-	}
-	var kind, id *string
-	if err := s.query(ctx, timersLowestSQL, []any{moment(s.marks.next), s.leaveOut()}, new(time.Time), new(string), new(*time.Time), &kind, &id); err != nil {
-		return err
-	}
-	if kind != nil {
-		key := *kind + "/" + *id
-		s.held[key] = time.Now().Add(heldFor)
-		s.config.Logger.WarnContext(ctx, "somebody's open transaction holds a task that is due", "task", key, "again_in", heldFor)
-	}
-	return nil
-}
-
-// leaveOut returns the keys that are left alone, as array literal.
-func (s *Scheduler) leaveOut() string {
-	var keys []string
-	for key, until := range s.held {
-		if time.Now().After(until) {
-			delete(s.held, key)
-			continue
-		}
-		keys = append(keys, `"`+strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key)+`"`)
-	}
-	return "{" + strings.Join(keys, ",") + "}"
-}
-
 // query runs a statement that answers one row, in a transaction of its own with the scheduler's
-// settings, in one round trip.
-func (s *Scheduler) query(ctx context.Context, sql string, args []any, into ...any) error {
+// settings, in one round trip. It waits for patience at most for a task that somebody has locked.
+func (s *Scheduler) query(ctx context.Context, patience time.Duration, sql string, args []any, into ...any) error {
 	batch := &pgx.Batch{}
-	batch.Queue(schedulerSettingsSQL)
+	batch.Queue(schedulerSettingsSQL, lockTimeout(patience))
 	batch.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(into...) })
 	return s.config.DB.SendBatch(ctx, batch).Close()
+}
+
+// lockTimeout is a patience as the setting has it.
+func lockTimeout(patience time.Duration) string {
+	return strconv.FormatInt(patience.Milliseconds(), 10) + "ms"
 }
 
 func isLockTimeout(err error) bool {

@@ -22,7 +22,7 @@ func (b *bundle) blocks(statement string, args ...any) int {
 	}
 	for range 2 { // the first one loads what the second finds
 		tx := try(b.db.Begin(b.context()))(b.t)
-		try(tx.Exec(b.context(), workers.Statements["scheduler_settings.sql"]))(b.t)
+		try(tx.Exec(b.context(), workers.Statements["scheduler_settings.sql"], "50ms"))(b.t)
 		try(tx.Exec(b.context(), "set local plan_cache_mode = force_generic_plan"))(b.t)
 		var text []byte
 		err := tx.QueryRow(b.context(), "explain (analyze, buffers, format json) "+workers.Statements[statement], args...).Scan(&text)
@@ -44,7 +44,7 @@ func (b *bundle) lookBlocks(from string) int {
 }
 
 func (b *bundle) fireBlocks(from string) int {
-	return b.blocks("timers_fire.sql", from, 1000, "{enqueued,scheduled,failed,snoozed}", "{enqueued,scheduled,failed,snoozed}", "{}")
+	return b.blocks("timers_fire.sql", from, 1000, "{enqueued,scheduled,failed,snoozed}", "{enqueued,scheduled,failed,snoozed}", "{}", "{}", "infinity")
 }
 
 // What is done costs the same with none waiting and with 100,000, with statistics of an empty
@@ -60,7 +60,7 @@ func TestCostWithManyTimersWaiting(t *testing.T) {
 	for _, statistics := range []string{"of an empty table", "true"} {
 		manyLook, manyFire := b.costOfOneDue()
 		t.Logf("statistics %s: look %d and %d blocks, fire %d and %d", statistics, look, manyLook, fire, manyFire)
-		if manyLook > look+5 || manyFire > fire+15 { // the index is two levels higher
+		if manyLook > look+8 || manyFire > fire+15 { // the index is two levels higher, and looked into twice
 			t.Errorf("statistics %s: with 100,000 timers waiting a look touches %d blocks and not %d, firing %d and not %d",
 				statistics, manyLook, look, manyFire, fire)
 		}

@@ -10,7 +10,7 @@ import (
 func (s *Scheduler) setMark(ctx context.Context) error {
 	var k mark
 	var xid string
-	if err := s.query(ctx, schedulerMarkSQL, nil, &k.at, &xid); err != nil {
+	if err := s.query(ctx, firePatience, schedulerMarkSQL, nil, &k.at, &xid); err != nil {
 		return err
 	}
 	var err error
@@ -22,18 +22,18 @@ func (s *Scheduler) setMark(ctx context.Context) error {
 	return nil
 }
 
-// look returns when the first timer is due, the zero time if none waits. It looks from safe on,
-// now and then from the beginning.
+// look returns when the first timer is due of those that are not set aside, the zero time if none
+// waits. It looks from safe on, now and then from the beginning.
 func (s *Scheduler) look(ctx context.Context) (time.Time, error) {
 	from, all := s.marks.safe, time.Now().After(s.lookAllAt)
 	if all {
 		from = time.Time{}
 	}
-	var lowest *time.Time
+	var lowest, free *time.Time
 	var clock time.Time
 	var xmin string
 	begun := time.Now()
-	if err := s.query(ctx, timersLowestSQL, []any{moment(from), "{}"}, &clock, &xmin, &lowest, new(*string), new(*string)); err != nil {
+	if err := s.query(ctx, firePatience, timersLowestSQL, []any{moment(from), s.aside.literal()}, &clock, &xmin, &lowest, &free); err != nil {
 		return time.Time{}, err
 	}
 	took := time.Since(begun)
@@ -51,12 +51,15 @@ func (s *Scheduler) look(ctx context.Context) (time.Time, error) {
 	if lowest == nil {
 		lowest = new(time.Time)
 	}
+	if free == nil {
+		free = new(time.Time)
+	}
 	if all && !lowest.IsZero() && lowest.Before(s.marks.safe) {
 		s.config.Logger.WarnContext(ctx, "a timer was found where none should be: was the clock set?", "due_at", *lowest)
 		s.marks.reset()
 	}
-	s.marks.looked(*lowest, running)
-	return *lowest, nil
+	s.marks.looked(*lowest, *free, running)
+	return *free, nil
 }
 
 // saw takes in the database's clock. It reports whether it was set back.

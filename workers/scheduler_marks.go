@@ -42,9 +42,9 @@ func (m *marks) remember(k mark) {
 	m.remembered = append(m.remembered, k)
 }
 
-// looked takes in that the lowest timer from safe on is due at lowest, zero for none, in a
-// snapshot in which no transaction below xmin is running.
-func (m *marks) looked(lowest time.Time, xmin uint64) {
+// looked takes in that the lowest timer from safe on is due at lowest, and of those that are not set
+// aside at free (zero for none), in a snapshot in which no transaction below xmin is running.
+func (m *marks) looked(lowest, free time.Time, xmin uint64) {
 	n := 0
 	for n < len(m.remembered) && m.remembered[n].xid <= xmin {
 		n++
@@ -59,8 +59,8 @@ func (m *marks) looked(lowest time.Time, xmin uint64) {
 		}
 		m.remembered = append(m.remembered[:0], m.remembered[n-1:]...) // the last one serves again, for another lowest
 	}
-	if !lowest.IsZero() && (lowest.Before(m.next) || m.next.IsZero()) {
-		m.next = lowest
+	if !free.IsZero() && (free.Before(m.next) || m.next.IsZero()) {
+		m.next = free
 	}
 }
 

@@ -301,6 +301,40 @@ func TestSomebodyHoldsATask(t *testing.T) {
 	b.noTimers()
 }
 
+// However many tasks somebody's open transaction holds, the others are released meanwhile, those in
+// between and those after them; and when it ends, so are they.
+func TestSomebodyHoldsManyTasks(t *testing.T) {
+	t.Parallel()
+	b := setupTimers(t)
+	const n = 600
+	tx := try(b.db.Begin(b.context()))(t)
+	var held, others []ledger.Key
+	for i := range n {
+		k := b.later(fmt.Sprintf("%04d", i), ledger.EnqueueOptions{RunIn: time.Microsecond})
+		if i%10 == 9 {
+			others = append(others, k)
+			continue
+		}
+		held = append(held, k)
+		try(ledger.Append(b.context(), tx, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventCancelled}))(t)
+	}
+	b.schedule(nil)
+	b.schedule(nil)
+	b.awaitState(b.later("after them", ledger.EnqueueOptions{RunIn: time.Microsecond}), ledger.StateAvailable)
+	for _, k := range others {
+		b.awaitState(k, ledger.StateAvailable)
+		b.awaitState(b.later("beside "+string(k.BizID), ledger.EnqueueOptions{RunIn: time.Microsecond}), ledger.StateAvailable)
+	}
+	if err := tx.Rollback(b.context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range held {
+		b.awaitState(k, ledger.StateAvailable)
+	}
+	b.noTimers()
+	ledgertest.Check(t, b.db)
+}
+
 func TestReadTimers(t *testing.T) {
 	t.Parallel()
 	b := setupTimers(t)

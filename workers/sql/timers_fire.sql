@@ -1,8 +1,10 @@
 -- Appends the events of timers that are due and removes the timers, or does neither.
 -- $1 where in the index to start, $2 how many at most; $3 the types that released and $4 those
--- that expired may follow (text array literals); $5 keys, kind/biz_id, that are left alone (text array literal).
+-- that expired may follow (text array literals); $5 keys, kind/biz_id, that are left alone, or
+-- $6 the only ones that are not ('{}': all others), due until $7 (text array literals).
 -- Answers one row: the clock by which it went; how many timers it had in hand, the events
--- released and expired, the timers kept; due_at of the first and the last in hand, or null.
+-- released and expired, the timers kept, those of $6 in other hands; due_at of the first and the
+-- last in hand, or null.
 --
 -- released is appended if the event that set the timer is the task's last one. A deadline is
 -- about the task: start_by expires one that waits and was never begun, finish_by one that waits.
@@ -20,8 +22,9 @@ with clock as materialized (
 ), due as materialized (
   select t.ctid as address, t.due_at, t.kind, t.biz_id, t.version, t.reason
     from taskledger.timer t
-   where t.due_at >= $1::text::timestamptz and t.due_at <= (select c.at from clock c)
-     and t.kind || '/' || t.biz_id <> all ($5::text::text[])
+   where t.due_at >= $1::text::timestamptz and t.due_at <= (select least(c.at, $7::text::timestamptz) from clock c)
+     and t.kind || '/' || t.biz_id not in (select unnest($5::text::text[])) -- hashed, as any array is not
+     and ($6::text = '{}' or t.kind || '/' || t.biz_id in (select unnest($6::text::text[])))
    order by t.due_at, t.kind, t.biz_id, t.version, t.reason
    limit $2::integer
      for update skip locked
@@ -72,5 +75,11 @@ with clock as materialized (
         and not exists (select from verdict v where v.address = d.address and v.answer = 'later')))
 )
 select (select c.at from clock c), count(*), (select count(*) from added a where a.type = 'released'),
-       (select count(*) from added a where a.type = 'expired'), (select count(*) from kept), min(d.due_at), max(d.due_at)
+       (select count(*) from added a where a.type = 'expired'), (select count(*) from kept),
+       case when $6::text = '{}' then 0 else (
+         select count(*) from taskledger.timer t
+          where t.due_at >= $1::text::timestamptz and t.due_at <= (select least(c.at, $7::text::timestamptz) from clock c)
+            and t.kind || '/' || t.biz_id in (select unnest($6::text::text[]))
+            and not exists (select from due mine where mine.address = t.ctid)) end,
+       min(d.due_at), max(d.due_at)
   from due d
