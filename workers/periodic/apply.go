@@ -17,6 +17,8 @@ import (
 var (
 	//go:embed sql/lock.sql
 	lockSQL string
+	//go:embed sql/lock_one.sql
+	lockOneSQL string
 	//go:embed sql/now.sql
 	nowSQL string
 	//go:embed sql/put.sql
@@ -66,6 +68,9 @@ type Field struct {
 // of it or, with an error, nothing. A schedule that exists keeps its position unless it is to be
 // due at other times; then it goes on from now. Whether it is paused is not Apply's business.
 //
+// As part of a transaction of the caller's, until that ends: other calls of Apply wait, and the schedules
+// that differ do not fire; all others go on.
+//
 // Errors: every [*ledger.InvalidError] there is, of all schedules, also for args that the ledger
 // would refuse when a slot fires.
 func Apply(ctx context.Context, db DB, want []Schedule, o *ApplyOptions) ([]Difference, error) {
@@ -83,17 +88,13 @@ func Apply(ctx context.Context, db DB, want []Schedule, o *ApplyOptions) ([]Diff
 	if _, err := tx.Exec(ctx, lockSQL); err != nil {
 		return nil, explain("apply schedules", err)
 	}
-	var now time.Time
-	if err := tx.QueryRow(ctx, nowSQL).Scan(&now); err != nil {
-		return nil, explain("apply schedules", err)
-	}
 	found, err := List(ctx, tx)
 	if err != nil {
 		return nil, err
 	}
 	differences := make([]Difference, 0, len(want))
 	for _, s := range want {
-		d, err := apply(ctx, tx, find(found, s.Name), s.withDefaults(), now, o.Actor)
+		d, err := apply(ctx, tx, find(found, s.Name), s.withDefaults(), o.Actor)
 		if err != nil {
 			return nil, err
 		}
@@ -141,15 +142,19 @@ func find(all []Status, name string) *Status {
 }
 
 // apply makes one schedule, which has its defaults, what it should be.
-func apply(ctx context.Context, tx pgx.Tx, old *Status, s Schedule, now time.Time, actor string) (Difference, error) {
+func apply(ctx context.Context, tx pgx.Tx, old *Status, s Schedule, actor string) (Difference, error) {
 	d := Difference{Name: s.Name, Action: Create}
+	if old != nil && len(differing(old.Schedule, s)) == 0 {
+		return Difference{Name: s.Name, Action: Keep}, nil
+	}
+	old, now, err := hold(ctx, tx, s.Name)
+	if err != nil {
+		return d, err
+	}
 	next := first(s, now)
 	if old != nil {
 		d.Action = Change
 		d.Fields = differing(old.Schedule, s)
-		if len(d.Fields) == 0 {
-			return Difference{Name: s.Name, Action: Keep}, nil
-		}
 		if sameTimes(old.Schedule, s) {
 			next = old.NextAt
 		} else if err := passOverDue(ctx, tx, *old, now, ReasonChanged); err != nil {
@@ -163,10 +168,25 @@ func apply(ctx context.Context, tx pgx.Tx, old *Status, s Schedule, now time.Tim
 	if err := tryOut(ctx, tx, s, now); err != nil {
 		return d, err
 	}
-	_, err := tx.Exec(ctx, putSQL, s.Name, string(s.Kind), optional(string(s.Args)), optional(s.Cron), optional(s.Zone),
+	_, err = tx.Exec(ctx, putSQL, s.Name, string(s.Kind), optional(string(s.Args)), optional(s.Cron), optional(s.Zone),
 		milliseconds(s.Every), optional(instant(s.Anchor)), milliseconds(s.After), string(s.Missed), s.MissedLimit,
 		string(s.Overlap), optional(actor), optionalTime(next))
 	return d, explain("apply schedule "+s.Name, err)
+}
+
+// hold locks a schedule and returns it as it stands, nil if there is none, and what time it is.
+func hold(ctx context.Context, tx pgx.Tx, name string) (s *Status, now time.Time, err error) {
+	if _, err := tx.Exec(ctx, lockOneSQL, name); err != nil {
+		return nil, now, explain("lock schedule "+name, err)
+	}
+	if err := tx.QueryRow(ctx, nowSQL).Scan(&now); err != nil {
+		return nil, now, explain("lock schedule "+name, err)
+	}
+	found, _, err := list(ctx, tx, name)
+	if err != nil || len(found) == 0 {
+		return nil, now.UTC(), err
+	}
+	return &found[0], now.UTC(), nil
 }
 
 // first returns the first slot of a schedule that begins now.

@@ -1,6 +1,7 @@
 package periodic_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -130,6 +131,44 @@ func TestApplyInATransaction(t *testing.T) {
 }
 
 // Every fault is reported, with its field and its schedule, and nothing is changed.
+// A transaction that changes a schedule and stays open keeps that one from firing, and no other:
+// neither one that is due at fixed times nor one that goes by the end of the task before.
+func TestApplyInATransactionThatStaysOpen(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	delayed := func(name string) periodic.Schedule {
+		return periodic.Schedule{Name: name, Kind: "test.k", After: time.Second}
+	}
+	secondly := periodic.Schedule{Name: "secondly", Kind: "test.k", Every: time.Second}
+	b.apply(hourly("changed"), delayed("changed.too"), delayed("delayed"), secondly)
+	b.run(b.runner())
+	for _, name := range []string{"delayed", "changed.too", "secondly"} {
+		b.await(name+" to fire", func() bool { return len(b.fired(name)) > 0 })
+	}
+	tx, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	changed, too := hourly("changed"), delayed("changed.too")
+	changed.Args, too.Args = []byte("1"), []byte("1")
+	if _, err := periodic.Apply(t.Context(), tx, []periodic.Schedule{changed, too, hourly("new"), delayed("delayed"), secondly}, nil); err != nil {
+		t.Fatal(err)
+	}
+	n := len(b.fired("secondly"))
+	b.await("what fires by the clock", func() bool { return len(b.fired("secondly")) > n+1 })
+	b.exec(`insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id)
+		select pg_current_xact_id(), e.version + 1, 1, e.shard, 'succeeded', e.kind, e.biz_id from taskledger.event e where e.biz_id ~ '^(delayed|changed.too)@'`)
+	b.await("what fires by the end of the task before", func() bool { return len(b.fired("delayed")) > 1 })
+	if n := len(b.fired("changed.too")); n != 1 {
+		t.Errorf("what is being changed has fired %d times", n)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.await("what was changed to go on", func() bool { return len(b.fired("changed.too")) > 1 })
+}
+
 func TestApplyRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -14,5 +14,5 @@ func (r *Runner) Pass(ctx context.Context) (time.Duration, error) { return r.pas
 // Statements are those of this package, by file name.
 var Statements = map[string]string{
 	"advance.sql": advanceSQL, "delete.sql": deleteSQL, "due.sql": dueSQL, "finished.sql": finishedSQL,
-	"list.sql": listSQL, "lock.sql": lockSQL, "now.sql": nowSQL, "pause.sql": pauseSQL, "put.sql": putSQL, "wait.sql": waitSQL,
+	"list.sql": listSQL, "lock.sql": lockSQL, "lock_one.sql": lockOneSQL, "now.sql": nowSQL, "pause.sql": pauseSQL, "put.sql": putSQL, "wait.sql": waitSQL,
 }

@@ -30,15 +30,12 @@ func Resume(ctx context.Context, db DB, name, actor string) error {
 		return explain("resume schedule "+name, err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
-	if _, err := tx.Exec(ctx, lockSQL); err != nil {
-		return explain("resume schedule "+name, err)
-	}
-	s, now, err := load(ctx, tx, name)
+	s, now, err := hold(ctx, tx, name)
 	if err != nil {
 		return err
 	}
-	if s.Paused {
-		if err := passOverDue(ctx, tx, s, now, ReasonPaused); err != nil {
+	if s != nil && s.Paused {
+		if err := passOverDue(ctx, tx, *s, now, ReasonPaused); err != nil {
 			return err
 		}
 	}

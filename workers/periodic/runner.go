@@ -51,7 +51,8 @@ const (
 	// retryAfter is how long a schedule is left alone that could not be carried out.
 	retryAfter = 30 * time.Second
 
-	// inHand is how long a runner leaves a slot alone that is due and in the hands of another one.
+	// inHand is how long a runner leaves a slot alone that is due and in somebody's hands, the
+	// first time: a runner's, or an operator's open transaction.
 	inHand = 10 * time.Millisecond
 
 	minBackoff = 50 * time.Millisecond
@@ -67,6 +68,7 @@ type Runner struct {
 	config    Config
 	finishing string               // event types that finish a task, as array literal
 	broken    map[string]time.Time // schedules that could not be carried out: when to try again, by the monotonic clock
+	inHand    time.Duration        // how long to leave alone what is due and in somebody's hands
 	clock     time.Duration        // added to the database's clock: tests set it
 }
 
@@ -85,7 +87,7 @@ func New(c Config) (*Runner, error) {
 			finishing = append(finishing, string(row.Type))
 		}
 	}
-	return &Runner{config: c, finishing: literal(finishing), broken: make(map[string]time.Time)}, nil
+	return &Runner{config: c, finishing: literal(finishing), broken: make(map[string]time.Time), inHand: inHand}, nil
 }
 
 // literal is an array literal of words.
@@ -129,6 +131,8 @@ func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		case name == "":
 			return r.idle(ctx)
+		case err == nil:
+			r.inHand = inHand
 		case ctx.Err() != nil || ledger.Retryable(err) || errors.Is(err, ledger.ErrNotMigrated) || errors.Is(err, errConnectionEnded):
 			return 0, err
 		case err != nil: // it is the schedule's fault
@@ -200,7 +204,8 @@ func (r *Runner) idle(ctx context.Context) (time.Duration, error) {
 		return maxIdle, nil
 	}
 	if *us <= 0 {
-		return inHand, nil
+		r.inHand = min(2*r.inHand, maxIdle)
+		return r.inHand / 2, nil
 	}
 	return min(maxIdle, time.Duration(*us)*time.Microsecond), nil
 }

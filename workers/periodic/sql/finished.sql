@@ -1,6 +1,6 @@
 -- Sets the next slot of schedules whose task must finish first, and has.
 -- $1 event types that finish a task (text array literal).
--- Locks those rows. Reads the whole small table, and the last event of the tasks waited for by
+-- Locks those rows; passes by those that others have locked. Reads the whole small table, and the last event of the tasks waited for by
 -- primary key. A task that is not there (any more) finished when its slot was.
 update taskledger.schedule s
    set next_at = w.finished_at + s.after_ms * interval '1 millisecond'
@@ -15,6 +15,6 @@ update taskledger.schedule s
          limit 1) h on true
      where p.after_ms is not null and p.next_at is null
        and (h.type is null or h.type::text = any ($1::text::text[]))
-    offset 0) w
+       for update of p skip locked) w
  where s.name = w.name and s.after_ms is not null and s.next_at is null
    and s.last_kind is not distinct from w.last_kind and s.last_biz_id is not distinct from w.last_biz_id
