@@ -88,7 +88,8 @@ func (b *bundle) connect() *nats.Conn {
 // provision makes the stream, as the relay would.
 func (b *bundle) provision() {
 	b.t.Helper()
-	try(stream.Ensure(b.context(), b.js, stream.Config{MaxBytes: 1 << 30}, "test"))(b.t)
+	installation := one[string](b, "select value from taskledger.setting where name = 'installation'")
+	try(stream.Ensure(b.context(), b.js, stream.Config{MaxBytes: 1 << 30}, installation))(b.t)
 }
 
 func (b *bundle) context() context.Context {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -24,6 +25,9 @@ var (
 	// ErrCancelled is the ErrFenced of a task that was cancelled.
 	ErrCancelled = fmt.Errorf("%w: the task was cancelled", ErrFenced)
 )
+
+// ForeignStreamError says that the stream belongs to another ledger.
+type ForeignStreamError = stream.ForeignError
 
 // ErrNotYours is what Commit and Rollback of a handler's transaction return: the pool commits
 // it together with the task's outcome, and rolls it back if the handler returns an error.

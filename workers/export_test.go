@@ -12,6 +12,7 @@ func (r *Reconciler) Pass(ctx context.Context) error { return r.pass(ctx) }
 var Statements = map[string]string{
 	"heads.sql":         headsSQL,
 	"lease_renew.sql":   leaseRenewSQL,
+	"installation.sql":  installationSQL,
 	"lease_end.sql":     leaseEndSQL,
 	"lease_sweep.sql":   leaseSweepSQL,
 	"worker_list.sql":   workerListSQL,

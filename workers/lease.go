@@ -15,6 +15,8 @@ var (
 	leaseEndSQL string
 	//go:embed sql/lease_sweep.sql
 	leaseSweepSQL string
+	//go:embed sql/installation.sql
+	installationSQL string
 )
 
 func (p *Pool) leaseName() string { return "worker/" + p.id }
@@ -39,12 +41,15 @@ func (p *Pool) renewLease(ctx context.Context) error {
 }
 
 // firstLease takes the lease, however long the database is away, and finds out whether this
-// worker can work at all. It returns nil with ctx done.
+// worker can work at all, and for which ledger. It returns nil with ctx done.
 func (p *Pool) firstLease(ctx context.Context) error {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		err := p.renewLease(ctx)
 		if err == nil {
 			_, err = p.config.DB.Exec(ctx, leaseSweepSQL)
+		}
+		if err == nil {
+			err = p.config.DB.QueryRow(ctx, installationSQL).Scan(&p.layout.installation)
 		}
 		switch {
 		case err == nil || ctx.Err() != nil:

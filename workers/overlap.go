@@ -35,12 +35,16 @@ func (e *OverlapError) Error() string {
 // layout is what the stream has of consumers: for which shards of each kind. Kinds that begin
 // together share a look at it.
 type layout struct {
+	installation string // whose stream it must be; Run sets it
+
 	mu    sync.Mutex
 	asked time.Time
 	found map[ledger.Kind][]ledger.ShardSet
 }
 
-// after returns the shards of a kind's consumers, as they were at some time after a moment.
+// after returns the shards of a kind's consumers, as they were at some time after a moment. The
+// stream of another ledger is refused: to this one its messages are ghosts, and acknowledging them
+// would take them from those who can work on them.
 func (l *layout) after(ctx context.Context, js jetstream.JetStream, kind ledger.Kind, moment time.Time) ([]ledger.ShardSet, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,6 +55,9 @@ func (l *layout) after(ctx context.Context, js jetstream.JetStream, kind ledger.
 	s, err := js.Stream(ctx, stream.Name)
 	if err != nil {
 		return nil, fmt.Errorf("list consumers: %w", err)
+	}
+	if err := stream.CheckOwner(s.CachedInfo(), l.installation); err != nil {
+		return nil, fmt.Errorf("%w: %w", errConsumerRefused, err)
 	}
 	found := make(map[ledger.Kind][]ledger.ShardSet)
 	lister := s.ConsumerNames(ctx)

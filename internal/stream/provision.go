@@ -80,6 +80,14 @@ func (e *ForeignError) Error() string {
 		Name, e.Found, e.Want)
 }
 
+// CheckOwner returns a [*ForeignError] if a stream says that it belongs to another installation.
+func CheckOwner(info *jetstream.StreamInfo, installation string) error {
+	if found := info.Config.Metadata[metadataInstallation]; found != "" && found != installation {
+		return &ForeignError{Found: found, Want: installation}
+	}
+	return nil
+}
+
 // UnsuitableError says that the stream exists with settings under which messages vanish that
 // nobody has read.
 type UnsuitableError struct{ Reasons []string }
@@ -143,8 +151,8 @@ func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation 
 	if err != nil {
 		return nil, fmt.Errorf("provision stream %s: %w", Name, err)
 	}
-	if found := s.CachedInfo().Config.Metadata[metadataInstallation]; found != "" && found != installation {
-		return nil, &ForeignError{Found: found, Want: installation}
+	if err := CheckOwner(s.CachedInfo(), installation); err != nil {
+		return nil, err
 	}
 	if reasons := unsuitable(s.CachedInfo().Config); reasons != nil {
 		return nil, &UnsuitableError{Reasons: reasons}

@@ -1,0 +1,43 @@
+package workers_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// A worker whose database and NATS are not of the same ledger ends, and takes none of the messages
+// that are for others.
+func TestForeignStreamIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.work(workers.Config{}, exactly(insertEffect, nil)) // of the ledger that the stream is of
+	first := b.enqueue("o-1")
+	b.publish(b.history(first)[0])
+	b.awaitState(first, ledger.StateSucceeded)
+	w.stop()
+	durable := stream.Durable(order.Name(), ledger.AllShards)
+	b.exec("update taskledger.setting set value = gen_random_uuid()::text where name = 'installation'")
+	b.publish(b.history(b.enqueue("o-2"))[0])
+
+	for _, config := range []workers.Config{{}, {ShardGroups: 4}} {
+		config.DB, config.NATS, config.AckWait = b.db, b.connect(), ackWait
+		p := try(workers.New(config))(t)
+		if err := exactly(insertEffect, nil)(p); err != nil {
+			t.Fatal(err)
+		}
+		var foreign *workers.ForeignStreamError
+		if err := p.Run(b.context()); !errors.As(err, &foreign) {
+			t.Errorf("%d groups: error %v, want a ForeignStreamError", config.ShardGroups, err)
+		}
+	}
+	if n := try(b.js.Consumer(b.context(), stream.Name, durable))(t).CachedInfo().NumPending; n != 1 {
+		t.Errorf("%d messages wait for their own workers, want 1", n)
+	}
+	if n := one[int](b, "select count(*)::integer from effect where biz_id = 'o-2'"); n != 0 {
+		t.Error("a task of another ledger's stream was worked on")
+	}
+}
