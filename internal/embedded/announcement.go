@@ -27,36 +27,43 @@ type Announcement struct {
 }
 
 // Announce writes the addresses of servers of this process into dir, which is made if it does not
-// exist, whole or not at all.
-// Withdraw removes them, unless they are somebody else's by then.
+// exist. Withdraw removes them, unless they are somebody else's by then.
 func Announce(dir, databaseURL, natsURL string) (withdraw func() error, err error) {
 	a := Announcement{PID: os.Getpid(), DatabaseURL: databaseURL, NATSURL: natsURL, StartedAt: time.Now().UTC()}
-	text, err := json.MarshalIndent(a, "", "  ")
-	if err != nil {
+	if err := writeWhole(dir, announcementFile, a); err != nil {
 		return nil, err
-	}
-	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return nil, err
-	}
-	name := filepath.Join(dir, announcementFile)
-	unfinished, err := os.CreateTemp(dir, announcementFile+".*") // mode 0600
-	if err != nil {
-		return nil, err
-	}
-	_, err = unfinished.Write(append(text, '\n'))
-	if err = errors.Join(err, unfinished.Close()); err == nil {
-		err = os.Rename(unfinished.Name(), name)
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.Remove(unfinished.Name()))
 	}
 	return func() error {
 		there, err := read(dir)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && there.PID != a.PID {
 			return nil
 		}
-		return os.Remove(name)
+		return os.Remove(filepath.Join(dir, announcementFile))
 	}, nil
+}
+
+// writeWhole writes a value as JSON into a file that only its owner may read, whole or not at all. It
+// makes the directory if there is none.
+func writeWhole(dir, file string, value any) error {
+	text, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return err
+	}
+	unfinished, err := os.CreateTemp(dir, file+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = unfinished.Write(append(text, '\n'))
+	if err = errors.Join(err, unfinished.Close()); err == nil {
+		err = os.Rename(unfinished.Name(), filepath.Join(dir, file))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(unfinished.Name()))
+	}
+	return nil
 }
 
 // Attach returns the addresses of the servers that run in dir, [ErrNotRunning] if there are none.

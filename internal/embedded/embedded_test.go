@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,8 +91,53 @@ func TestServersAreAnnouncedAndKeepTheirData(t *testing.T) {
 		t.Errorf("after the end: got %v, want ErrNotRunning", err)
 	}
 	second := start()
+	// Somebody else on this machine may just have taken a port, but not time and again.
+	for again := 0; second.DatabaseURL != first.DatabaseURL || second.NATSURL != first.NATSURL; again++ {
+		if again == 3 {
+			t.Fatalf("the addresses were %s and %s, and are %s and %s", first.DatabaseURL, first.NATSURL, second.DatabaseURL, second.NATSURL)
+		}
+		first = second
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+		second = start()
+	}
 	if kept := query(t, second.DatabaseURL, "select to_regclass('kept')::text"); kept != "kept" {
 		t.Errorf("the table is gone: %q", kept)
+	}
+}
+
+// Who took a port meanwhile has it, and the server takes another.
+func TestTakenPort(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	first, err := embedded.Start(t.Context(), embedded.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	address, err := url.Parse(first.NATSURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := net.Listen("tcp", address.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	second, err := embedded.Start(t.Context(), embedded.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := second.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if second.NATSURL == first.NATSURL {
+		t.Errorf("NATS is at %s, which is taken", second.NATSURL)
 	}
 }
 

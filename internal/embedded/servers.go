@@ -1,9 +1,10 @@
 // Package embedded runs PostgreSQL and NATS for those who have neither: both in one data
 // directory, which a later start finds again, and announced there to the other commands.
 //
-//	postgres      PostgreSQL (package pgserver), with fsync on
-//	nats          NATS (package natsserver)
-//	server.json   an [Announcement], while they run
+//	postgres         PostgreSQL (package pgserver), with fsync on
+//	nats             NATS (package natsserver)
+//	server.json      an [Announcement], while they run
+//	addresses.json   their ports and the token of NATS, which later ones have again
 package embedded
 
 import (
@@ -54,22 +55,26 @@ func Start(ctx context.Context, c Config) (_ *Servers, err error) {
 	if err := makeDir(dir); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
+	last := readKept(dir)
 	s := &Servers{withdraw: func() error { return nil }}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if s.postgres, err = pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dir, "postgres"), Binaries: c.Binaries}); err != nil {
+	if s.postgres, err = pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dir, "postgres"), Binaries: c.Binaries, Port: last.PostgresPort}); err != nil {
 		return nil, err
 	}
 	if err := createDatabase(ctx, s.postgres.URL("postgres")); err != nil {
 		return nil, err
 	}
-	if s.nats, err = natsserver.Start(natsserver.Config{Dir: filepath.Join(dir, "nats"), Log: c.Log}); err != nil {
+	if s.nats, err = natsserver.Start(natsserver.Config{Dir: filepath.Join(dir, "nats"), Log: c.Log, Port: last.NATSPort, Token: last.NATSToken}); err != nil {
 		return nil, err
 	}
 	s.DatabaseURL, s.NATSURL = s.postgres.URL(Database), s.nats.URL()
+	if err := keep(dir, s.DatabaseURL, s.NATSURL); err != nil {
+		return nil, fmt.Errorf("keep the addresses: %w", err)
+	}
 	if s.withdraw, err = Announce(dir, s.DatabaseURL, s.NATSURL); err != nil {
 		s.withdraw = func() error { return nil }
 		return nil, fmt.Errorf("announce the servers: %w", err)
