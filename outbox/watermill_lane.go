@@ -170,7 +170,7 @@ func (l *lane) receive(ctx context.Context, out chan<- *wm.Message) error {
 	defer check.Stop()
 	for {
 		if !p.Open() {
-			if err := p.Ask(laneAhead); err != nil {
+			if err := p.Ask(laneAhead, 0); err != nil {
 				return err
 			}
 		}

@@ -111,6 +111,7 @@ func (k *kind) inTurn(stopping context.Context, a *attempt) {
 func (k *kind) attempt(a *attempt) {
 	k.running.Add(1)
 	defer k.running.Add(-1)
+	defer func() { k.hand.pace.note(time.Since(a.decided)) }()
 	fault.Point(pointReady)
 	if a.verdict == takeOver {
 		defer k.pool.quarantine.leave(a)

@@ -175,7 +175,7 @@ func TestCancelOfWaitingForASlot(t *testing.T) {
 	b := setup(t)
 	b.relay()
 	began, why := make(chan struct{}, 9), make(chan error, 9)
-	w := b.work(workers.Config{AckWait: slowLease}, atLeast(waits(began, why), &workers.KindConfig{Slots: 1}))
+	w := b.work(workers.Config{Slots: 1, AckWait: slowLease}, atLeast(waits(began, why), nil))
 	b.enqueue("first")
 	receive(b, "the handler to begin", began)
 	k := b.enqueue("second")

@@ -23,7 +23,7 @@ const (
 
 	// manyPending is the least that a consumer lets be unanswered at a time, by all its workers:
 	// above everything they can have in hand, since delayed naks count too.
-	manyPending = 10_000
+	manyPending = 50_000
 )
 
 // errConsumerRefused says that the server will not have the consumer, today or tomorrow.
@@ -191,8 +191,7 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 	return isNew, nil
 }
 
-// receive pulls messages as long as there is room, so that what waits in this process stays
-// about twice what it can run. It returns nil once ctx is done, having given back what was
+// receive pulls messages as long as there is room in hand. It returns nil once ctx is done, having given back what was
 // under way, or why the consumer must be looked after; nil as well if the kind has more slots now
 // than it was made for.
 func (k *kind) receive(ctx context.Context, durable string) error {
@@ -213,8 +212,8 @@ func (k *kind) receive(ctx context.Context, durable string) error {
 			return nil // its consumers are to be changed
 		}
 		if !p.Open() {
-			if n := k.hand.roomFor(room, max(1, int(k.pairs.Load()))); n > 0 {
-				if err := p.Ask(n); err != nil {
+			if r := k.hand.roomFor(room, max(1, int(k.pairs.Load()))); r.tasks > 0 {
+				if err := p.Ask(r.tasks, r.bytes); err != nil {
 					return err
 				}
 			}

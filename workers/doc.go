@@ -116,9 +116,9 @@
 //
 // Tasks are independent: nothing is promised about the order of different tasks. One task never
 // runs twice at once in one process, except beside a handler that did not return. It may run in
-// two processes at once if one of them is cut off; then one of the two is fenced. A kind's handlers run in Slots goroutines; a process asks
-// for about twice as many messages as it has slots, so what is slow here goes elsewhere. Answers
-// to messages are not waited for: losing one costs a delivery, never an effect.
+// two processes at once if one of them is cut off; then one of the two is fenced. A process asks for as many messages of a kind
+// as it has slots, and for more only if they are used up quickly, so what is slow here goes
+// elsewhere. Answers to messages are not waited for: losing one costs a delivery, never an effect.
 //
 // The database and NATS may go away and come back at any time. A stream or consumer that is gone
 // is waited for or made again.
@@ -143,8 +143,13 @@
 //
 // A kind's handlers run in [KindConfig].Slots, and those of all kinds together in [Config].Slots, if
 // that is set. While there are too few of the latter, kinds take turns, one handler each. Both can be
-// changed while they run ([Pool.SetKindSlots], [Pool.SetSlots]). What waits in the process is bounded, by twice the slots of each kind; with ShardGroups, whose consumers have
-// requests of their own, by about twice that.
+// changed while they run ([Pool.SetKindSlots], [Pool.SetSlots]).
+//
+// What a process has in hand of a kind are as many tasks as it has slots, and beyond that what they
+// will use while more is on its way: about 100 ms' worth, at most 1000 tasks, and none if the messages
+// in hand have 8 MiB or more. So slow handlers hold nothing that another worker could begin. If they
+// become slow, what waited for 5 s goes back. (Tasks that come again have a consumer of their own,
+// and may be as many again; so may each shard group have one more than its part.)
 //
 // # Shards
 //

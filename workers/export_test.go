@@ -65,3 +65,6 @@ var (
 	ErrRowsOpen       = errRowsOpen
 	ErrConnectionLost = errConnectionLost
 )
+
+// AheadBytes bounds what is held beyond the slots.
+const AheadBytes = aheadBytes

@@ -16,11 +16,13 @@ import (
 type hand struct {
 	nc   *nats.Conn
 	open sync.WaitGroup // counts the tasks in hand
+	pace pace
 
 	mu      sync.Mutex
 	slots   int // of the kind
 	tasks   map[ledger.Key]*held
 	done    int                        // tasks whose handler is over, waiting for their outcome to be recorded
+	bytes   int                        // of the payloads in hand
 	waiting map[chan struct{}]struct{} // for room; each gets a token when there is
 }
 
@@ -46,6 +48,9 @@ func (h *held) delivered() uint64 {
 	return n
 }
 
+// size is about how many bytes of memory the task's message takes.
+func (h *held) size() int { return len(h.msg.Payload) + len(h.msg.Envelope) }
+
 func newHand(nc *nats.Conn, slots int) *hand {
 	return &hand{nc: nc, slots: slots, tasks: make(map[ledger.Key]*held), waiting: make(map[chan struct{}]struct{})}
 }
@@ -62,6 +67,7 @@ func (h *hand) take(a arrival) (task *held, adopted bool) {
 		task = &held{msg: a.msg, redelivered: a.delivery.count > 1, first: [1]delivery{a.delivery}}
 		task.deliveries = task.first[:]
 		h.tasks[a.msg.Key] = task
+		h.bytes += task.size()
 		h.open.Add(1)
 		return task, false
 	case task.msg.Version == a.msg.Version && task.msg.RecordedAt.Equal(a.msg.RecordedAt):
@@ -102,6 +108,7 @@ func hold(deliveries []delivery, d delivery) []delivery {
 func (h *hand) settle(task *held, text []byte, next func(arrival)) {
 	h.mu.Lock()
 	delete(h.tasks, task.msg.Key)
+	h.bytes -= task.size()
 	if task.done {
 		h.done--
 	}
@@ -136,21 +143,33 @@ func (h *hand) setSlots(n int) {
 	h.wake()
 }
 
-// limit is how many tasks may run or wait for a slot. h.mu is held.
-func (h *hand) limit() int { return 2 * h.slots }
+// room is for how much more there is room.
+type room struct {
+	tasks int
+	bytes int // of their messages, if there are more of them than slots; 0: any
+}
 
-// room is how many more tasks may come; 0 if they are too few to ask for. h.mu is held.
-func (h *hand) room() int {
-	limit := h.limit()
-	if n := limit - (len(h.tasks) - h.done); n >= (limit+3)/4 {
-		return n
+// room returns for how much more there is room in all: nothing, unless a slot would be free or it is
+// worth asking. h.mu is held.
+func (h *hand) room() room {
+	limit := h.slots + h.pace.ahead(h.slots)
+	have := len(h.tasks) - h.done
+	free := h.slots - have
+	bytes := aheadBytes - h.bytes
+	switch n := limit - have; {
+	case n <= 0, free <= 0 && n < (limit+3)/4:
+		return room{}
+	case n > free && bytes > int(h.nc.MaxPayload())+headBytes:
+		return room{n, bytes}
+	case free > 0:
+		return room{tasks: free}
 	}
-	return 0
+	return room{}
 }
 
 // wake wakes those who wait for room, if there is. h.mu is held.
 func (h *hand) wake() {
-	if len(h.waiting) == 0 || h.room() == 0 {
+	if len(h.waiting) == 0 || h.room().tasks == 0 {
 		return
 	}
 	for c := range h.waiting {
@@ -162,17 +181,20 @@ func (h *hand) wake() {
 	clear(h.waiting)
 }
 
-// roomFor returns for how many more tasks one of so many consumers may ask at a time: requests of
-// idle shards stay open, and together they must not bring in much more than there is room for. If
-// there is no room, c, which has room for one token, gets one as soon as there is.
-func (h *hand) roomFor(c chan struct{}, consumers int) int {
+// roomFor returns for how much one of so many pairs of consumers may ask at a time: requests of idle
+// shards stay open, and together they must not bring in much more than there is room for. If there
+// is no room, c, which has room for one token, gets one as soon as there is.
+func (h *hand) roomFor(c chan struct{}, pairs int) room {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := h.room()
-	if n == 0 {
+	r := h.room()
+	if r.tasks == 0 {
 		h.waiting[c] = struct{}{}
+		return r
 	}
-	return min(n, (h.limit()+consumers-1)/consumers)
+	limit := h.slots + h.pace.ahead(h.slots)
+	r.tasks = min(r.tasks, (limit+pairs-1)/pairs)
+	return r
 }
 
 // stopWaiting undoes roomFor.
@@ -246,11 +268,11 @@ func (h *hand) again(task *held) {
 	h.mu.Unlock()
 }
 
-// size is the number of tasks in hand.
-func (h *hand) size() int {
+// size is the number of tasks in hand, and of the bytes of their payloads.
+func (h *hand) size() (tasks, bytes int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.tasks)
+	return len(h.tasks), h.bytes
 }
 
 // deliveriesOf returns how often the task was delivered, at the most.

@@ -80,11 +80,11 @@ func TestStreamWiped(t *testing.T) {
 	b := setup(t)
 	release := make(chan struct{})
 	var runs atomic.Int32
-	w := b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	w := b.work(workers.Config{Slots: 1}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		runs.Add(1)
 		<-release
 		return insertEffect(ctx, tx, job, args)
-	}, &workers.KindConfig{Slots: 1}))
+	}, nil))
 	running, unpublished := b.enqueue("o-1"), b.enqueue("o-2")
 	b.publish(b.history(running)[0])
 	b.await("the handler", func() bool { return runs.Load() == 1 })

@@ -176,6 +176,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	p.lookAtLimits(ctx)
 	loops.Go(func() { p.watchKinds(quit) })
 	loops.Go(func() { p.keepLease(quit) })
+	loops.Go(func() { p.relieve(quit, kinds) })
 	loops.Go(func() { p.flusher.run(quit) })
 	loops.Go(func() { p.flusher.retry(quit) })
 	for _, k := range kinds {

@@ -220,16 +220,17 @@ func TestLongWorkIsKeptAlive(t *testing.T) {
 	b.relay()
 	begun := make(chan struct{})
 	lease := func() time.Time { return one[time.Time](b, "select min(alive_until) from taskledger.lease") }
-	w := b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	w := b.work(workers.Config{Slots: 1}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.BizID == "o-0000" {
 			close(begun)
 			first := lease()
 			b.await("three times AckWait to pass", func() bool { return lease().After(first.Add(3 * ackWait)) })
 		}
 		return insertEffect(ctx, tx, job, args)
-	}, &workers.KindConfig{Slots: 1}))
+	}, nil))
 	b.enqueueMany(2)
 	<-begun
+	b.await("the other one to wait", func() bool { return w.status().InHand == 2 })
 	b.allDone(2)
 	b.eachOnce(2)
 	if s := w.status(); s.Redelivered != 0 {

@@ -215,10 +215,10 @@ func TestHandOver(t *testing.T) {
 	b := setup(t)
 	b.relay()
 	block := make(chan struct{})
-	first := b.work(workers.Config{ShardGroups: 8, Name: "first"}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	first := b.work(workers.Config{Slots: 4, ShardGroups: 8, Name: "first"}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		<-block
 		return noteWorker("first")(ctx, tx, job, args)
-	}, &workers.KindConfig{Slots: 4}))
+	}, nil))
 	b.enqueueMany(100)
 	b.await("all slots to be taken, and more to wait", func() bool {
 		s := first.status()

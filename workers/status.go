@@ -13,11 +13,12 @@ type KindStatus struct {
 	Kind        ledger.Kind       `json:"kind"`
 	Guarantee   Guarantee         `json:"guarantee"`
 	Slots       int               `json:"slots"`
-	Shards      ledger.ShardSet   `json:"shards"`  // those it takes tasks of now
-	Paused      bool              `json:"paused"`  // by [Operator.PauseKind]
-	InHand      int               `json:"in_hand"` // tasks whose message is not answered yet
-	Running     int               `json:"running"` // slots taken by handlers, the overdue ones included
-	Overdue     int               `json:"overdue"` // handlers that did not return when they were told to
+	Shards      ledger.ShardSet   `json:"shards"`        // those it takes tasks of now
+	Paused      bool              `json:"paused"`        // by [Operator.PauseKind]
+	InHand      int               `json:"in_hand"`       // tasks whose message is not answered yet
+	InHandBytes int               `json:"in_hand_bytes"` // of their messages' payloads
+	Running     int               `json:"running"`       // slots taken by handlers, the overdue ones included
+	Overdue     int               `json:"overdue"`       // handlers that did not return when they were told to
 	Redelivered int64             `json:"redelivered"`
 	Adopted     int64             `json:"adopted"`
 	Ghosts      int64             `json:"ghosts"`
@@ -38,12 +39,13 @@ func (p *Pool) Status() Status {
 func (k *kind) status() KindStatus {
 	ks := KindStatus{
 		Kind: k.name, Guarantee: k.guarantee, Slots: k.slots(), Shards: k.mine.set(),
-		InHand: k.hand.size(), Running: int(k.running.Load()), Overdue: int(k.overdue.Load()),
+		Running: int(k.running.Load()), Overdue: int(k.overdue.Load()),
 		Redelivered: k.counts.redelivered.Load(), Adopted: k.counts.adopted.Load(),
 		Ghosts: k.counts.ghosts.Load(), Malformed: k.counts.malformed.Load(), TakenOver: k.counts.takenOver.Load(),
 		Attempts: make(map[Outcome]int64, len(outcomes)),
 	}
 	ks.Paused, _ = k.pause.state()
+	ks.InHand, ks.InHandBytes = k.hand.size()
 	for i, o := range outcomes {
 		ks.Attempts[o] = k.counts.attempts[i].Load()
 	}

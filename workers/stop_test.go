@@ -25,7 +25,7 @@ func TestGracefulStop(t *testing.T) {
 	const tasks = 10
 	var inside atomic.Int32
 	var cause atomic.Value
-	w := b.work(workers.Config{StopTimeout: 100 * time.Millisecond, AckWait: forEver},
+	w := b.work(workers.Config{Slots: 4, StopTimeout: 100 * time.Millisecond, AckWait: forEver},
 		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
@@ -34,7 +34,7 @@ func TestGracefulStop(t *testing.T) {
 			<-ctx.Done()
 			cause.Store(context.Cause(ctx))
 			return ctx.Err()
-		}, &workers.KindConfig{Slots: 4, Retry: ledger.RetryPolicy{Attempts: 1}}))
+		}, &workers.KindConfig{Slots: 8, Retry: ledger.RetryPolicy{Attempts: 1}}))
 	b.enqueueMany(tasks)
 	b.await("handlers, and messages behind them", func() bool { return inside.Load() == 4 && w.status().InHand == 8 })
 	w.stop()

@@ -1,6 +1,9 @@
 package workers
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // turns gives slots to what is ready to run: each attempt needs one of its kind's and one of those
 // that the pool has over all kinds. While there are too few of the latter, the kinds that wait take
@@ -84,6 +87,22 @@ func (t *turns) stop(kinds []*kind) (left []*attempt) {
 		k.line.ready = nil
 	}
 	return left
+}
+
+// late takes from the lines, last first, what has waited for a slot since before a moment, but as many
+// as the kind has slots for.
+func (t *turns) late(kinds []*kind, before time.Time) (late []*attempt) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, k := range kinds {
+		l := &k.line
+		for n := len(l.ready); n > max(0, l.slots-l.running) && l.ready[n-1].decided.Before(before); n-- {
+			late = append(late, l.ready[n-1])
+			l.ready[n-1] = nil
+			l.ready = l.ready[:n-1]
+		}
+	}
+	return late
 }
 
 // serve gives free slots to what waits. t.mu is held.

@@ -52,7 +52,7 @@ func TestSlotsOverAllKinds(t *testing.T) {
 		return errors.Join(workers.Register(p, order, handler(false), nil), workers.Register(p, few, handler(true), nil))
 	})
 	b.enqueueMany(200)
-	b.await("the flood to be in hand", func() bool { return begun.Load() == 1 && w.status().InHand > 8 })
+	b.await("the flood to be in hand", func() bool { return begun.Load() == 1 && w.status().InHand == workers.DefaultSlots })
 	for i := range 5 {
 		try(few.Enqueue(b.context(), b.db, ledger.BizID(fmt.Sprint("few-", i)), orderArgs{}, nil))(t)
 	}
@@ -97,7 +97,7 @@ func TestStopWhileWaitingForATurn(t *testing.T) {
 		return insertEffect(ctx, tx, job, args)
 	}, nil))
 	b.enqueueMany(30)
-	b.await("one to run and others to wait", func() bool { return w.status().Running == 1 && w.status().InHand > 8 })
+	b.await("one to run and others to wait", func() bool { return w.status().Running == 1 && w.status().InHand == workers.DefaultSlots })
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

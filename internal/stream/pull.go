@@ -35,9 +35,12 @@ type Puller struct {
 	sub     *nats.Subscription
 	msgs    chan *nats.Msg
 
-	number int       // of the open request
-	left   int       // messages that it may still deliver; 0: none is open
-	heard  time.Time // when anything came last
+	number int // of the open request
+	left   int // messages that it may still deliver; 0: none is open
+
+	leftBytes int // those that it may still deliver, if they are limited
+
+	heard time.Time // when anything came last
 }
 
 // NewPuller returns one that has asked for nothing yet.
@@ -62,16 +65,18 @@ func (p *Puller) listen(n int) (err error) {
 	return nil
 }
 
-// Ask opens a request for n messages, when none is open.
-func (p *Puller) Ask(n int) error {
+// Ask opens a request for n messages, when none is open. It ends before they have more than so many
+// bytes in all, with what is around them; that must be enough for the largest one. 0: no limit.
+func (p *Puller) Ask(n, bytes int) error {
 	if err := p.listen(n); err != nil {
 		return err
 	}
 	request, err := json.Marshal(struct {
 		Batch     int           `json:"batch"`
+		MaxBytes  int           `json:"max_bytes,omitempty"`
 		Expires   time.Duration `json:"expires"`
 		Heartbeat time.Duration `json:"idle_heartbeat"`
-	}{n, pullExpiry, PullHeartbeat})
+	}{n, bytes, pullExpiry, PullHeartbeat})
 	if err != nil {
 		return err
 	}
@@ -80,7 +85,7 @@ func (p *Puller) Ask(n int) error {
 		p.left = 0
 		return fmt.Errorf("ask for messages: %w", err)
 	}
-	p.left, p.heard = n, time.Now()
+	p.left, p.leftBytes, p.heard = n, bytes, time.Now()
 	return nil
 }
 
@@ -107,6 +112,11 @@ func (p *Puller) See(m *nats.Msg) (work bool, err error) {
 	}
 	if status == "" {
 		p.left = max(0, p.left-1)
+		if p.leftBytes > 0 {
+			if p.leftBytes -= m.Size(); p.leftBytes <= 0 {
+				p.left = 0 // the server says nothing when they are just used up
+			}
+		}
 		return true, nil
 	}
 	if status == "100" || m.Subject != p.inbox+"."+strconv.Itoa(p.number) {
@@ -118,8 +128,11 @@ func (p *Puller) See(m *nats.Msg) (work bool, err error) {
 	case "404", "408": // nothing there, expired
 		return false, nil
 	case "409":
-		if strings.EqualFold(description, "Consumer Deleted") {
+		switch {
+		case strings.EqualFold(description, "Consumer Deleted"):
 			return false, ErrConsumerGone
+		case strings.EqualFold(description, "Message Size Exceeds MaxBytes"), strings.EqualFold(description, "Batch Completed"):
+			return false, nil
 		}
 	case "503": // nobody answers for the consumer
 		return false, ErrConsumerGone

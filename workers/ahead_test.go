@@ -1,0 +1,113 @@
+package workers_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// A worker whose handlers are slow holds no more than they run: who joins has work at once.
+func TestSlowHandlersHoldLittle(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	gate := make(chan struct{})
+	handler := atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		return b.outside(ctx, job, args)
+	}, &workers.KindConfig{Slots: 4})
+	b.enqueueMany(8)
+	first := b.work(workers.Config{AckWait: forEver}, handler)
+	b.await("the first to have all it can run", func() bool { return first.status().Running == 4 })
+	second := b.work(workers.Config{AckWait: forEver}, handler)
+	b.await("the second to have the rest", func() bool { return second.status().Running == 4 })
+	close(gate)
+	b.allDone(8)
+	b.eachOnce(8)
+}
+
+// A worker whose handlers are quick holds much more than they run; when they become slow, it gives
+// that back.
+func TestQuickHandlersHoldMuch(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	const tasks, quick, slots = 3000, 1000, 4
+	gate := make(chan struct{})
+	var begun atomic.Int64
+	first := b.work(workers.Config{}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+		if begun.Add(1) > quick {
+			select {
+			case <-gate:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
+	}, &workers.KindConfig{Slots: slots}))
+	b.enqueueMany(tasks)
+	most := 0
+	b.await("handlers to be slow", func() bool {
+		most = max(most, first.status().InHand)
+		return begun.Load() == quick+slots
+	})
+	if most < 10*slots {
+		t.Errorf("at most %d were in hand while handlers were quick", most)
+	}
+	second := b.work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, nil))
+	b.await("all but what the first one runs to be done", func() bool {
+		return one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'") == tasks-slots
+	})
+	if got := first.status().InHand; got != slots {
+		t.Errorf("the first has %d in hand, want %d", got, slots)
+	}
+	b.await("the second to have done the rest", func() bool {
+		return second.status().Attempts[workers.OutcomeSucceeded] == tasks-quick-slots
+	})
+	close(gate)
+	b.allDone(tasks)
+}
+
+// What is held ahead is bounded in bytes as well.
+func TestHeldBytesAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	const tasks, slots, size = 150, 4, 250_000
+	notes := ledger.MustKind[string]("test.note")
+	var w *worker
+	var most, mostBytes atomic.Int64
+	ready := make(chan struct{})
+	w = b.work(workers.Config{AckWait: 30 * time.Second}, func(p *workers.Pool) error {
+		return workers.RegisterAtLeastOnce(p, notes, func(context.Context, *workers.Job, string) error {
+			<-ready
+			s := w.status()
+			most.Store(max(most.Load(), int64(s.InHand)))
+			mostBytes.Store(max(mostBytes.Load(), int64(s.InHandBytes)))
+			return nil
+		}, &workers.KindConfig{Slots: slots})
+	})
+	close(ready)
+	var entries []ledger.Entry
+	for i := range tasks {
+		entries = append(entries, try(notes.Entry(ledger.BizID(fmt.Sprint(i)), strings.Repeat("x", size), nil))(t))
+	}
+	try(ledger.EnqueueMany(b.context(), b.db, entries))(t)
+	b.allDone(tasks)
+	if limit := int64(workers.AheadBytes + slots*2*size); mostBytes.Load() > limit {
+		t.Errorf("%d bytes were in hand, want at most %d", mostBytes.Load(), limit)
+	}
+	if most.Load() <= slots {
+		t.Errorf("at most %d were in hand", most.Load())
+	}
+}
