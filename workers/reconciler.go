@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -148,8 +149,8 @@ func (r *Reconciler) reconcile(ctx context.Context, k *reconciled) error {
 		if err != nil {
 			return fmt.Errorf("look for lost tasks of %s: %w", k.name, err)
 		}
-		for _, t := range lost {
-			if err := r.release(ctx, ledger.Key{Kind: k.name, BizID: t.id}, t.version, t.running); err != nil {
+		for some := range slices.Chunk(lost, maxBatch) {
+			if err := r.release(ctx, k.name, some); err != nil {
 				return err
 			}
 		}
@@ -195,14 +196,37 @@ func (r *Reconciler) page(ctx context.Context, parameters ...any) (lost []lostTa
 	return lost, reached, rows.Err()
 }
 
-// release makes a lost task available again, unless it has moved on meanwhile.
-func (r *Reconciler) release(ctx context.Context, k ledger.Key, version ledger.Version, running bool) error {
-	request := ledger.AppendRequest{Key: k, Expected: version, Type: ledger.EventReleased, Actor: "reconciler"}
+// release makes lost tasks available again, but for those that have moved on meanwhile, or that
+// somebody's open transaction has appended to.
+func (r *Reconciler) release(ctx context.Context, kind ledger.Kind, lost []lostTask) error {
+	requests := make([]ledger.AppendRequest, len(lost))
+	for i, t := range lost {
+		var err error
+		if requests[i], err = r.request(ctx, ledger.Key{Kind: kind, BizID: t.id}, t); err != nil {
+			return err
+		}
+	}
+	var failed error
+	for i, result := range ledger.AppendEach(ctx, r.config.DB, requests) {
+		switch {
+		case result.Err == nil:
+			q := requests[i]
+			r.config.Logger.WarnContext(ctx, "lost task found", "event", string(q.Type), "kind", string(kind), "biz_id", string(q.Key.BizID), "data", string(q.Data))
+		case !fenced(result.Err) && !locked(result.Err) && failed == nil:
+			failed = result.Err
+		}
+	}
+	return failed
+}
+
+// request is the append by which a lost task is released.
+func (r *Reconciler) request(ctx context.Context, k ledger.Key, t lostTask) (ledger.AppendRequest, error) {
+	request := ledger.AppendRequest{Key: k, Expected: t.version, Type: ledger.EventReleased, Actor: "reconciler"}
 	reason := "its message has gone"
-	if running {
+	if t.running {
 		history, err := ledger.History(ctx, r.config.DB, k)
 		if err != nil {
-			return err
+			return request, err
 		}
 		request.Type, reason = ledger.EventInterrupted, "its worker and its message have gone"
 		if begunOnce(history) {
@@ -210,17 +234,8 @@ func (r *Reconciler) release(ctx context.Context, k ledger.Key, version ledger.V
 		}
 	}
 	var err error
-	if request.Data, err = json.Marshal(struct {
+	request.Data, err = json.Marshal(struct {
 		Reason string `json:"reason"`
-	}{reason}); err != nil {
-		return err
-	}
-	_, err = ledger.Append(ctx, r.config.DB, request)
-	if fenced(err) {
-		return nil
-	}
-	if err == nil {
-		r.config.Logger.WarnContext(ctx, "lost task found", "event", string(request.Type), "kind", string(k.Kind), "biz_id", string(k.BizID), "reason", reason)
-	}
-	return err
+	}{reason})
+	return request, err
 }

@@ -152,6 +152,27 @@ func TestReconcilerForeignAck(t *testing.T) {
 	}
 }
 
+// A lost task that somebody's open transaction has appended to does not keep the others waiting.
+func TestReconcilerBesideAnOpenTransaction(t *testing.T) {
+	t.Parallel()
+	b := setupServed(t, outbox.StreamConfig{})
+	held, other := b.enqueue("o-1"), b.enqueue("o-2")
+	b.projected()
+	b.steal(2)
+	tx := try(b.db.Begin(b.context()))(t)
+	try(ledger.Append(b.context(), tx, ledger.AppendRequest{Key: held, Expected: 1, Type: ledger.EventCancelled}))(t)
+	r := b.reconciler(b.db)
+	b.loop(r.Run)
+	b.await("the other one to be released", func() bool { return len(b.types(other)) == 2 })
+	if err := tx.Rollback(b.context()); err != nil {
+		t.Fatal(err)
+	}
+	b.await("the one that was held to be released", func() bool { return len(b.types(held)) == 2 })
+	if n := b.releases(); n != 2 {
+		t.Errorf("%d releases", n)
+	}
+}
+
 // Messages that reach the stream's MaxAge while no worker is there are gone; each loss is
 // released once.
 func TestReconcilerMaxAge(t *testing.T) {
