@@ -1,6 +1,10 @@
 package ledger
 
-import "context"
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+)
 
 // Cause is what leads to tasks: an attempt of a worker, as a rule.
 type Cause interface {
@@ -36,4 +40,18 @@ func (e Entry) causedBy(ctx context.Context) Entry {
 	}
 	e.Options = &o
 	return e
+}
+
+// causeIn returns the task whose event a meta names as its causation; zero if it names none.
+func causeIn(meta json.RawMessage) Key {
+	if !bytes.Contains(meta, []byte(`"causation"`)) { // as most: not worth decoding
+		return Key{}
+	}
+	var members map[string]json.RawMessage
+	var id string
+	if json.Unmarshal(meta, &members) != nil || json.Unmarshal(members["causation"], &id) != nil {
+		return Key{}
+	}
+	k, _, _, _ := ParseEventID(id)
+	return k
 }

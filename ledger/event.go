@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -37,6 +38,20 @@ type Event struct {
 // The version alone would not do, since a fail-over that loses commits can issue one twice.
 func (e Event) ID() string {
 	return e.Key.String() + "/" + strconv.FormatInt(int64(e.Version), 10) + "@" + strconv.FormatInt(e.RecordedAt.UnixMicro(), 10)
+}
+
+// ParseEventID takes apart what [Event.ID] made. It returns an [*InvalidError] if id is none.
+func ParseEventID(id string) (k Key, v Version, recordedAt time.Time, err error) {
+	kind, rest, _ := strings.Cut(id, "/") // a kind holds no slash, and a version neither
+	slash := max(0, strings.LastIndexByte(rest, '/'))
+	k = Key{Kind(kind), BizID(rest[:slash])}
+	version, micros, _ := strings.Cut(strings.TrimPrefix(rest[slash:], "/"), "@")
+	n, versionErr := strconv.ParseInt(version, 10, 32)
+	us, timeErr := strconv.ParseInt(micros, 10, 64)
+	if strings.Contains(rest[slash:], "+") || versionErr != nil || timeErr != nil || n < 1 || k.Validate() != nil {
+		return Key{}, 0, time.Time{}, &InvalidError{Field: "event id", Value: id, Rule: "must be <kind>/<biz_id>/<version>@<microseconds>"}
+	}
+	return k, Version(n), time.UnixMicro(us).UTC(), nil
 }
 
 // Payload returns the event's data as its producer gave it: JSON as it stands, and bytes that

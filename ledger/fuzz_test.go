@@ -342,3 +342,23 @@ func wantLegal(t *testing.T, task ledger.Task, events []ledger.Event) {
 		t.Errorf("from %s to %s", task.EnqueuedAt, task.UpdatedAt)
 	}
 }
+
+func FuzzParseEventID(f *testing.F) {
+	f.Add("coupon.send/order/17@x/2@1700000000000000", "coupon.send", "order-17", int32(1), int64(-1))
+	f.Add("k/b/+1@1", "", "", int32(0), int64(0))
+	f.Fuzz(func(t *testing.T, text, kind, bizID string, version int32, micros int64) {
+		if k, v, at, err := ledger.ParseEventID(text); err == nil {
+			id := ledger.Event{Key: k, Version: v, RecordedAt: at}.ID()
+			if k2, v2, at2, err := ledger.ParseEventID(id); err != nil || k2 != k || v2 != v || !at2.Equal(at) {
+				t.Fatalf("%q, %q: %v %d %s, %v", text, id, k2, v2, at2, err)
+			}
+		}
+		e := ledger.Event{Key: ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(bizID)}, Version: ledger.Version(version), RecordedAt: time.UnixMicro(micros)}
+		if e.Key.Validate() != nil || version < 1 {
+			return
+		}
+		if k, v, at, err := ledger.ParseEventID(e.ID()); err != nil || k != e.Key || v != e.Version || !at.Equal(e.RecordedAt) {
+			t.Fatalf("%q became %v %d %s, %v", e.ID(), k, v, at, err)
+		}
+	})
+}

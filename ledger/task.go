@@ -21,6 +21,7 @@ type Task struct {
 	Actor      string    `json:"actor,omitempty"`    // of its last event
 	Error      string    `json:"error,omitempty"`    // of its last failed or buried event
 	LostInARow int       `json:"lost_in_a_row"`      // workers that vanished during it, one after the other
+	Cause      Key       `json:"cause,omitzero"`     // the task whose event led to it, says its meta; zero: none
 
 	// Fingerprint of the error that a dead task is dead of, see [ErrorFingerprint]; else "".
 	Fingerprint string `json:"fingerprint,omitempty"`
@@ -59,6 +60,7 @@ func (t Task) Apply(e Event) (Task, error) {
 		next.Key, next.Shard, next.EnqueuedAt, next.Args = e.Key, e.Shard, e.RecordedAt, e.Data
 		next.ArgsEncoding, _ = encodingOf(e.Meta) // unreadable, it must not make the task unreadable
 		next.StartBy, next.FinishBy = deadlines(e.Meta)
+		next.Cause = causeIn(e.Meta)
 	}
 	switch e.Type {
 	case EventStarted:

@@ -758,7 +758,8 @@ CREATE TABLE taskledger.task (
     updated_at timestamp with time zone NOT NULL,
     error text,
     fingerprint text COLLATE pg_catalog."C",
-    due_at timestamp with time zone
+    due_at timestamp with time zone,
+    cause text COLLATE pg_catalog."C"
 )
 WITH (fillfactor='50');
 
@@ -804,6 +805,8 @@ ALTER TABLE ONLY taskledger.timer
 CREATE INDEX event_xid_position ON taskledger.event USING btree (xid, "position");
 
 CREATE INDEX task_aside ON taskledger.task USING btree (kind, biz_id) WHERE aside;
+
+CREATE INDEX task_cause ON taskledger.task USING btree (cause, kind, biz_id) WHERE (cause IS NOT NULL);
 
 CREATE INDEX task_dead ON taskledger.task USING btree (fingerprint, kind, biz_id) WHERE (fingerprint IS NOT NULL);
 

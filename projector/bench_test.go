@@ -74,11 +74,20 @@ func applyAll(tb testing.TB, pool *pgxpool.Pool, p *projector.Projector) {
 
 func enqueueAndSucceed(tb testing.TB, pool *pgxpool.Pool, first, n int) {
 	tb.Helper()
+	enqueueAndFinish(tb, pool, first, n, false)
+}
+
+// enqueueAndFinish does so for tasks that others have led to, or have not.
+func enqueueAndFinish(tb testing.TB, pool *pgxpool.Pool, first, n int, led bool) {
+	tb.Helper()
 	entries := make([]ledger.Entry, n)
 	finish := make([]ledger.AppendRequest, n)
 	for i := range n {
 		key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprintf("order-%08d", first+i))}
 		entries[i] = ledger.Entry{Key: key, Args: json.RawMessage(`{"customer":17,"percent":10}`)}
+		if led {
+			entries[i].Options = &ledger.EnqueueOptions{Meta: ledger.Meta{Causation: "order.place/" + string(key.BizID) + "/1@1"}}
+		}
 		finish[i] = ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded, Data: json.RawMessage(`{"duration_ms":3}`)}
 	}
 	if _, err := ledger.EnqueueMany(tb.Context(), pool, entries); err != nil {

@@ -19,9 +19,18 @@ import (
 // no index.
 func TestUpdatesAreHOT(t *testing.T) {
 	t.Parallel()
+	for name, led := range map[string]bool{"plain": false, "with a cause": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			updatesAreHOT(t, led)
+		})
+	}
+}
+
+func updatesAreHOT(t *testing.T, led bool) {
 	pool := ledgertest.Pool(t)
 	const tasks = 2000
-	enqueueAndSucceed(t, pool, 0, tasks)
+	enqueueAndFinish(t, pool, 0, tasks, led)
 	p, err := projector.New(projector.Config{DB: pool})
 	if err != nil {
 		t.Fatal(err)

@@ -175,12 +175,13 @@ func (c *columns) args(naming ...*array) []any {
 }
 
 func write(ctx context.Context, tx pgx.Tx, changes []*change) error {
-	var kinds, ids, addresses array
+	var kinds, ids, causes, addresses array
 	var added, updated columns
 	for _, c := range changes {
 		if c.new() {
 			kinds.add(string(c.key.Kind))
 			ids.add(string(c.key.BizID))
+			causes.addOptional(causeOf(c.after))
 			added.add(c.after)
 		} else {
 			addresses.add(c.address)
@@ -188,7 +189,7 @@ func write(ctx context.Context, tx pgx.Tx, changes []*change) error {
 		}
 	}
 	if added.rows > 0 {
-		if _, err := tx.Exec(ctx, tasksInsertSQL, added.args(&kinds, &ids)...); err != nil {
+		if _, err := tx.Exec(ctx, tasksInsertSQL, append(added.args(&kinds, &ids), causes.String())...); err != nil {
 			return explain("insert tasks", err)
 		}
 	}
@@ -203,4 +204,12 @@ func write(ctx context.Context, tx pgx.Tx, changes []*change) error {
 		}
 	}
 	return nil
+}
+
+// causeOf is the cause of a task as its row has it; "" for none.
+func causeOf(t ledger.Task) string {
+	if t.Cause == (ledger.Key{}) {
+		return ""
+	}
+	return t.Cause.String()
 }

@@ -159,6 +159,7 @@ func (v *verifier) batch(ctx context.Context, events []ledger.Event, after, end 
 type row struct {
 	ledger.Task
 	aside bool
+	cause string
 }
 
 func (v *verifier) compareTask(have row, want ledger.Task) {
@@ -181,6 +182,7 @@ func (v *verifier) compareTask(have row, want ledger.Task) {
 	compare("error", have.Error, want.Error)
 	moment("due_at", have.DueAt, want.DueAt)
 	compare("fingerprint", have.Fingerprint, want.Fingerprint)
+	compare("cause", have.cause, causeOf(want))
 }
 
 // totals compares the running totals with the states counted on the way.
@@ -228,7 +230,7 @@ func (v *verifier) table(ctx context.Context, after, end ledger.Key) ([]row, err
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (t row, err error) {
 		var due *time.Time
 		err = r.Scan((*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State), &t.aside,
-			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error, &t.Fingerprint, &due)
+			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error, &t.Fingerprint, &due, &t.cause)
 		if due != nil {
 			t.DueAt = *due
 		}

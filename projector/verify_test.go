@@ -23,6 +23,7 @@ func TestVerifyFindsEveryKindOfDamage(t *testing.T) {
 		`update taskledger.task set error = 'none' where biz_id like '%1'`:                                       "order-00000001 error",
 		`update taskledger.task set updated_at = updated_at + interval '1 microsecond' where biz_id like '%1'`:   "order-00000001 updated_at",
 		`update taskledger.task set enqueued_at = enqueued_at - interval '1 microsecond' where biz_id like '%1'`: "order-00000001 enqueued_at",
+		`update taskledger.task set cause = 'a/b' where biz_id like '%1'`:                                        "order-00000001 cause",
 		`delete from taskledger.task where biz_id like '%0'`:                                                     "order-00000000",
 		`delete from taskledger.task where biz_id like '%4'`:                                                     "order-00000004",
 		`update taskledger.task set biz_id = 'a' where biz_id like '%1'`:                                         "coupon.send/a",

@@ -46,6 +46,7 @@ var examples = map[string]string{
 	"taskledger task history":    "task history coupon.send order-17",
 	"taskledger task list":       "task list",
 	"taskledger task show":       "task show coupon.send order-17",
+	"taskledger task tree":       "task tree coupon.send order-17",
 	"taskledger version":         "version",
 	"taskledger worker list":     "worker list",
 }

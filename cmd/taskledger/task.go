@@ -13,6 +13,7 @@ func (a *app) newTaskCommand() *cobra.Command {
 		&cobra.Command{Use: "task", Short: "Look at tasks, and operate on them"},
 		a.newTaskShowCommand(),
 		a.newTaskHistoryCommand(),
+		a.newTaskTreeCommand(),
 		a.newTaskListCommand(),
 		a.newTaskDeadCommand(),
 		a.newTaskReleaseCommand(),

@@ -40,6 +40,10 @@ func (a *app) showTask(ctx context.Context, key ledger.Key) error {
 		return unknownTask(err, key)
 	}
 	return a.print(task, func(w io.Writer) {
+		cause := ""
+		if task.Cause != (ledger.Key{}) {
+			cause = task.Cause.String()
+		}
 		fields := [][2]string{
 			{"task", plain(key.String())},
 			{"state", string(task.State)},
@@ -62,7 +66,7 @@ func (a *app) showTask(ctx context.Context, key ledger.Key) error {
 		if task.ArgsEncoding != "" {
 			args += " (" + task.ArgsEncoding + ")"
 		}
-		for _, f := range [][2]string{{"error", task.Error}, {"fingerprint", task.Fingerprint}, {args, string(task.Args)}, {"result", string(task.Result)}} {
+		for _, f := range [][2]string{{"led by", cause}, {"error", task.Error}, {"fingerprint", task.Fingerprint}, {args, string(task.Args)}, {"result", string(task.Result)}} {
 			if f[1] != "" {
 				fields = append(fields, [2]string{f[0], plain(f[1])})
 			}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -267,19 +266,11 @@ func Decode(subject string, header nats.Header, data []byte) (Message, error) {
 // stands behind the last slash holds none either, so whatever the biz_id holds is unambiguous.
 func (m *Message) parseID(escaped string) error {
 	id, ok := unescape(escaped)
-	kind, rest, ok2 := strings.Cut(id, "/")
-	slash := strings.LastIndexByte(rest, '/')
-	if !ok || !ok2 || slash < 0 {
+	key, version, recordedAt, err := ledger.ParseEventID(id)
+	if !ok || err != nil {
 		return malformed(headerID, escaped)
 	}
-	m.Kind, m.BizID = ledger.Kind(kind), ledger.BizID(rest[:slash])
-	version, micros, ok := strings.Cut(rest[slash+1:], "@")
-	v, err1 := strconv.ParseInt(version, 10, 32)
-	us, err2 := strconv.ParseInt(micros, 10, 64)
-	if !ok || err1 != nil || err2 != nil || v < 1 || m.Validate() != nil {
-		return malformed(headerID, escaped)
-	}
-	m.Version, m.RecordedAt = ledger.Version(v), time.UnixMicro(us).UTC()
+	m.Key, m.Version, m.RecordedAt = key, version, recordedAt
 	return nil
 }
 

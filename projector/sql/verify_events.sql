@@ -11,7 +11,7 @@ with newest as materialized (
 )
 select e.kind, e.biz_id, e.version, e.attempt, e.shard::integer, e.type::text, e.recorded_at,
        case when e.type in ('failed', 'buried', 'snoozed') or e.type = 'scheduled' and e.version > 1 then e.data::text end,
-       case when e.type = 'scheduled' and e.version = 1 then e.meta::text end
+       case when e.version = 1 then e.meta::text end
   from taskledger.event e
  cross join newest c
  where (e.kind, e.biz_id) > ($2::text, $3::text)

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"io"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/projector"
+)
+
+func (a *app) newTaskTreeCommand() *cobra.Command {
+	var limits projector.TreeLimits
+	cmd := &cobra.Command{
+		Use:   "tree KIND BIZ_ID",
+		Short: "Show what a task has led to, and what led to it",
+		Long: `Show the tasks that a task's handler has enqueued, those that these have led to, and so on; before
+them what led to the task itself. The task and its causes are as the ledger has them, the others
+as the projector has.`,
+		Example: "  taskledger task tree order.place order-17\n  taskledger task tree order.place/order-17 --depth 2 -o json",
+		Args:    keyArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := parseKey(args)
+			if err != nil {
+				return err
+			}
+			for name, n := range map[string]int{"depth": limits.Depth, "breadth": limits.Breadth, "limit": limits.Tasks} {
+				if n == 0 { // ReadTree would take it for its default
+					return &ledger.InvalidError{Field: name, Value: "0", Rule: "must be at least 1"}
+				}
+			}
+			return a.showTree(cmd.Context(), key, limits)
+		},
+	}
+	cmd.Flags().IntVar(&limits.Depth, "depth", 10, "generations to show, up and down, 1 to 100")
+	cmd.Flags().IntVar(&limits.Breadth, "breadth", 50, "tasks to show that one task has led to, 1 to 1000")
+	cmd.Flags().IntVar(&limits.Tasks, "limit", 1000, "tasks to show in all, 1 to 10000")
+	return cmd
+}
+
+func (a *app) showTree(ctx context.Context, key ledger.Key, limits projector.TreeLimits) error {
+	pool, err := a.openDatabase(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	tree, err := projector.ReadTree(ctx, pool, key, limits)
+	if err != nil {
+		return unknownTask(err, key)
+	}
+	if err := a.print(tree, func(w io.Writer) { renderTree(w, tree) }); err != nil {
+		return err
+	}
+	return a.tellAboutLag(ctx, pool)
+}
+
+func renderTree(w io.Writer, tree projector.Tree) {
+	t := newTable([]any{"task", "state", "attempt", "enqueued", "updated"}, 3, 4, 5)
+	for i := len(tree.Causes) - 1; i >= 0; i-- { // the first one first
+		appendNode(t, "led by ", &tree.Causes[i])
+	}
+	appendNode(t, "", tree.Task)
+	appendChildren(t, "", tree.Task)
+	renderTable(w, t)
+}
+
+func appendNode(t table.Writer, before string, n *projector.Node) {
+	if n.State == "" {
+		t.AppendRow(table.Row{before + plain(n.Key.String()), "unknown"})
+		return
+	}
+	t.AppendRow(table.Row{before + plain(n.Key.String()), n.State, n.Attempt, ago(n.EnqueuedAt), ago(n.UpdatedAt)})
+}
+
+func appendChildren(t table.Writer, indent string, n *projector.Node) {
+	for i, c := range n.Children {
+		branch, below := "├─ ", "│  "
+		if i == len(n.Children)-1 && !n.More {
+			branch, below = "└─ ", "   "
+		}
+		appendNode(t, indent+branch, c)
+		appendChildren(t, indent+below, c)
+	}
+	if n.More {
+		t.AppendRow(table.Row{indent + "└─ … and more"})
+	}
+}

@@ -1,0 +1,14 @@
+-- The tasks that each of some tasks has led to, as the projection has them.
+-- $1 causes, as kind/biz_id: a text array literal; $2 how many of each at most, $3 how many of all.
+-- Answers the place of the cause in $1, from 0, and the task.
+-- Locks nothing. Index: task_cause, of which it reads what it answers.
+select (k.i - 1)::integer, c.kind, c.biz_id, c.state::text, c.attempt, c.enqueued_at, c.updated_at
+  from unnest($1::text::text[]) with ordinality as k(cause, i)
+ cross join lateral (
+   select t.kind, t.biz_id, t.state, t.attempt, t.enqueued_at, t.updated_at
+     from taskledger.task t
+    where t.cause = k.cause
+    order by t.kind, t.biz_id
+    limit $2::integer) c
+ order by k.i, c.kind, c.biz_id
+ limit $3::integer

@@ -1,0 +1,161 @@
+package projector
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/tree_children.sql
+var treeChildrenSQL string
+
+// Node is a task in a [Tree].
+type Node struct {
+	ledger.Key
+	State      ledger.State   `json:"state,omitempty"` // "": the ledger does not have the task
+	Attempt    ledger.Attempt `json:"attempt"`
+	EnqueuedAt time.Time      `json:"enqueued_at,omitzero"`
+	UpdatedAt  time.Time      `json:"updated_at,omitzero"`
+	Children   []*Node        `json:"children,omitempty"` // what it has led to, by key
+	More       bool           `json:"more,omitempty"`     // there are, or may be, more of these
+}
+
+// Tree is what led to a task, and what that has led to.
+type Tree struct {
+	Causes []Node `json:"causes"` // the task's cause, that one's cause, and so on
+	Task   *Node  `json:"task"`
+}
+
+// TreeLimits bound a [Tree]. Zero is the default.
+type TreeLimits struct {
+	Depth   int // generations, both up and down: 1 to 100; default 10
+	Breadth int // tasks that one task has led to: 1 to 1000; default 50
+	Tasks   int // in the whole tree: 1 to 10,000; default 1000
+}
+
+func (l *TreeLimits) complete() error {
+	for _, limit := range []struct {
+		field           string
+		n               *int
+		most, otherwise int
+	}{{"depth", &l.Depth, 100, 10}, {"breadth", &l.Breadth, 1000, 50}, {"tasks", &l.Tasks, 10_000, 1000}} {
+		if *limit.n == 0 {
+			*limit.n = limit.otherwise
+		}
+		if *limit.n < 1 || *limit.n > limit.most {
+			return &ledger.InvalidError{Field: limit.field, Value: fmt.Sprint(*limit.n), Rule: fmt.Sprintf("must be 1 to %d", limit.most)}
+		}
+	}
+	return nil
+}
+
+// ReadTree returns the tasks that a task has led to, as their metas name their causes
+// ([ledger.WithCause]), and those that led to it. It reads one small statement a generation; the cost
+// is of the tasks it returns, and of the events of the task and of its causes.
+//
+// The task and its causes are as the ledger has them, the others as the projection has: those that are
+// not projected yet are left out; see [Behind]. A task is in a tree once, whatever is claimed of it.
+//
+// Errors: [*ledger.InvalidError], [ledger.ErrUnknownTask], [ledger.ErrNotMigrated].
+func ReadTree(ctx context.Context, db ledger.DB, k ledger.Key, l TreeLimits) (Tree, error) {
+	if err := errors.Join(l.complete(), k.Validate()); err != nil {
+		return Tree{}, fmt.Errorf("task tree: %w", err)
+	}
+	task, err := ledger.Load(ctx, db, k)
+	if err != nil {
+		return Tree{}, err
+	}
+	t := tree{db: db, limits: l, seen: map[ledger.Key]bool{k: true}}
+	causes, err := t.causes(ctx, task.Cause)
+	if err != nil {
+		return Tree{}, err
+	}
+	root := nodeOf(task)
+	for generation, depth := []*Node{&root}, 1; len(generation) > 0; depth++ {
+		if generation, err = t.descend(ctx, generation, depth > l.Depth); err != nil {
+			return Tree{}, err
+		}
+	}
+	return Tree{Causes: causes, Task: &root}, nil
+}
+
+func nodeOf(t ledger.Task) Node {
+	return Node{Key: t.Key, State: t.State, Attempt: t.Attempt, EnqueuedAt: t.EnqueuedAt, UpdatedAt: t.UpdatedAt}
+}
+
+// tree is one that is being read.
+type tree struct {
+	db     ledger.DB
+	limits TreeLimits
+	seen   map[ledger.Key]bool // what is in it; causes are, too
+}
+
+// causes returns what led to a task, the nearest first. The last one may be a task that the ledger
+// does not have.
+func (t *tree) causes(ctx context.Context, k ledger.Key) ([]Node, error) {
+	causes := []Node{}
+	for k != (ledger.Key{}) && !t.seen[k] && len(causes) < t.limits.Depth {
+		t.seen[k] = true
+		task, err := ledger.Load(ctx, t.db, k)
+		switch {
+		case errors.Is(err, ledger.ErrUnknownTask):
+			return append(causes, Node{Key: k}), nil
+		case err != nil:
+			return nil, err
+		}
+		causes = append(causes, nodeOf(task))
+		k = task.Cause
+	}
+	return causes, nil
+}
+
+// descend reads what a generation has led to, and returns that. If that is too deep, it only finds
+// out whether there is something.
+func (t *tree) descend(ctx context.Context, parents []*Node, tooDeep bool) ([]*Node, error) {
+	breadth, room := t.limits.Breadth, t.limits.Tasks-len(t.seen)
+	if tooDeep || room <= 0 {
+		breadth, room = 0, 0
+	}
+	var causes array
+	for _, p := range parents {
+		causes.add(p.Key.String())
+	}
+	all := len(parents) * (breadth + 1)
+	most := all
+	if room > 0 {
+		most = min(all, room+1)
+	}
+	rows, err := t.db.Query(ctx, treeChildrenSQL, causes.String(), int64(breadth+1), int64(most))
+	if err != nil {
+		return nil, explain("task tree", err)
+	}
+	defer rows.Close()
+	var next []*Node
+	read, last := 0, 0
+	for ; rows.Next(); read++ {
+		var c Node
+		if err := rows.Scan(&last, (*string)(&c.Kind), (*string)(&c.BizID), (*string)(&c.State), (*int32)(&c.Attempt), &c.EnqueuedAt, &c.UpdatedAt); err != nil {
+			return nil, explain("task tree", err)
+		}
+		p := parents[last]
+		switch {
+		case t.seen[c.Key]:
+		case len(p.Children) >= breadth || len(next) >= room:
+			p.More = true
+		default:
+			t.seen[c.Key] = true
+			c.EnqueuedAt, c.UpdatedAt = c.EnqueuedAt.UTC(), c.UpdatedAt.UTC()
+			p.Children, next = append(p.Children, &c), append(next, &c)
+		}
+	}
+	if read == most && most < all { // there may be more, which nobody has read
+		for _, p := range parents[last:] {
+			p.More = true
+		}
+	}
+	return next, explain("task tree", rows.Err())
+}

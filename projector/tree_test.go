@@ -1,0 +1,227 @@
+package projector_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/projector"
+)
+
+// lead enqueues tasks that an event of another one has led to, "" being none.
+func lead(tb testing.TB, pool *pgxpool.Pool, causation string, names ...string) {
+	tb.Helper()
+	for _, name := range names {
+		kind, id, _ := strings.Cut(name, "/")
+		k := ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}
+		if _, err := ledger.Enqueue(tb.Context(), pool, k, nil, &ledger.EnqueueOptions{Meta: ledger.Meta{Causation: causation}}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// event returns the id of the first event of a task.
+func event(tb testing.TB, pool *pgxpool.Pool, name string) string {
+	tb.Helper()
+	kind, id, _ := strings.Cut(name, "/")
+	history, err := ledger.History(tb.Context(), pool, ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return history[0].ID()
+}
+
+// outline returns a tree as text: causes, then the task and what it has led to, "…" for more.
+func outline(tb testing.TB, pool *pgxpool.Pool, name string, l projector.TreeLimits) []string {
+	tb.Helper()
+	kind, id, _ := strings.Cut(name, "/")
+	t, err := projector.ReadTree(tb.Context(), pool, ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}, l)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var lines []string
+	for _, c := range t.Causes {
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("< %s %s", c.Key, c.State)))
+	}
+	var walk func(indent string, n *projector.Node)
+	walk = func(indent string, n *projector.Node) {
+		line := fmt.Sprintf("%s%s %s", indent, n.Key, n.State)
+		if n.More {
+			line += " …"
+		}
+		lines = append(lines, line)
+		for _, c := range n.Children {
+			walk(indent+"  ", c)
+		}
+	}
+	walk("", t.Task)
+	return lines
+}
+
+// grow makes a tree: an order, whose coupon has mails and whose mail has none.
+func grow(tb testing.TB) *pgxpool.Pool {
+	tb.Helper()
+	pool := ledgertest.Pool(tb)
+	lead(tb, pool, "import/yesterday/1@5", "order.place/o/1@2 🎟") // an id as ours, of a task that the ledger does not have
+	root := event(tb, pool, "order.place/o/1@2 🎟")
+	lead(tb, pool, root, "coupon.send/o-1", "mail.send/o-1")
+	lead(tb, pool, event(tb, pool, "coupon.send/o-1"), "mail.send/c-3", "mail.send/c-1", "mail.send/c-2")
+	lead(tb, pool, event(tb, pool, "mail.send/c-1"), "log/1")
+	lead(tb, pool, "whatever", "order.place/o-2")
+	lead(tb, pool, "", "order.place/o-3")
+	enqueueAndSucceed(tb, pool, 0, 3)
+	project(tb, pool)
+	return pool
+}
+
+func TestTree(t *testing.T) {
+	t.Parallel()
+	pool := grow(t)
+	check(t, pool)
+	const root = "order.place/o/1@2 🎟"
+	for name, test := range map[string]struct {
+		of     string
+		limits projector.TreeLimits
+		want   []string
+	}{
+		"whole": {root, projector.TreeLimits{}, []string{
+			"< import/yesterday",
+			root + " available",
+			"  coupon.send/o-1 available",
+			"    mail.send/c-1 available",
+			"      log/1 available",
+			"    mail.send/c-2 available",
+			"    mail.send/c-3 available",
+			"  mail.send/o-1 available"}},
+		"branch": {"mail.send/c-1", projector.TreeLimits{}, []string{
+			"< coupon.send/o-1 available", "< " + root + " available", "< import/yesterday",
+			"mail.send/c-1 available", "  log/1 available"}},
+		"leaf":      {"order.place/o-3", projector.TreeLimits{}, []string{"order.place/o-3 available"}},
+		"no id":     {"order.place/o-2", projector.TreeLimits{}, []string{"order.place/o-2 available"}},
+		"succeeded": {"coupon.send/order-00000001", projector.TreeLimits{}, []string{"coupon.send/order-00000001 succeeded"}},
+		"depth": {root, projector.TreeLimits{Depth: 1}, []string{
+			"< import/yesterday", root + " available", "  coupon.send/o-1 available …", "  mail.send/o-1 available"}},
+		"depth up": {"log/1", projector.TreeLimits{Depth: 1}, []string{"< mail.send/c-1 available", "log/1 available"}},
+		"breadth": {root, projector.TreeLimits{Breadth: 2}, []string{
+			"< import/yesterday", root + " available", "  coupon.send/o-1 available …", "    mail.send/c-1 available", "      log/1 available",
+			"    mail.send/c-2 available", "  mail.send/o-1 available"}},
+		"breadth of all": {root, projector.TreeLimits{Breadth: 1}, []string{
+			"< import/yesterday", root + " available …", "  coupon.send/o-1 available …", "    mail.send/c-1 available", "      log/1 available"}},
+		"tasks": {root, projector.TreeLimits{Tasks: 5}, []string{ // with the root and its cause
+			"< import/yesterday", root + " available", "  coupon.send/o-1 available …", "    mail.send/c-1 available …", "  mail.send/o-1 available …"}},
+		"one task": {root, projector.TreeLimits{Tasks: 1}, []string{"< import/yesterday", root + " available …"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(test.want, outline(t, pool, test.of, test.limits)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What is claimed of causes may go in circles, and of oneself.
+func TestTreeOfACircle(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	lead(t, pool, "k/c/1@1", "k/a")
+	lead(t, pool, "k/a/1@1", "k/b")
+	lead(t, pool, "k/b/1@1", "k/c")
+	lead(t, pool, "k/self/1@1", "k/self")
+	project(t, pool)
+	for of, want := range map[string][]string{
+		"k/a":    {"< k/c available", "< k/b available", "k/a available"},
+		"k/self": {"k/self available"},
+	} {
+		if diff := cmp.Diff(want, outline(t, pool, of, projector.TreeLimits{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", of, diff)
+		}
+	}
+}
+
+func TestTreeRefuses(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	k := ledger.Key{Kind: "k", BizID: "a"}
+	if _, err := projector.ReadTree(t.Context(), pool, k, projector.TreeLimits{}); !errors.Is(err, ledger.ErrUnknownTask) {
+		t.Errorf("error %v", err)
+	}
+	for _, l := range []projector.TreeLimits{{Depth: -1}, {Depth: 101}, {Breadth: 1001}, {Tasks: 10_001}} {
+		var invalid *ledger.InvalidError
+		if _, err := projector.ReadTree(t.Context(), pool, k, l); !errors.As(err, &invalid) {
+			t.Errorf("%+v: error %v", l, err)
+		}
+	}
+}
+
+// Rows that were projected before rows had causes get them with the column.
+func TestCausesOfRowsThatWereThere(t *testing.T) {
+	t.Parallel()
+	pool := grow(t)
+	for i, causation := range []string{
+		"a..b/c/1@1", "/c/1@1", "a/1@1", "a//1@1", "a/b/0@1", "a/b/2147483648@1", "a/b/2147483647@-1", "a/b/+1@1", "a/b/1@+1", "a/b/1@", "a/b\n/1@1",
+		"a/b/1@1\n", "a/\u0085/1@1", strings.Repeat("a", 128) + "/b/1@1", strings.Repeat("a", 129) + "/b/1@1", "a/" + strings.Repeat("é", 127) + "x/1@1",
+		"a/" + strings.Repeat("é", 128) + "/1@1", "a/b/01@1",
+	} {
+		lead(t, pool, causation, fmt.Sprintf("odd/%d", i))
+	}
+	project(t, pool)
+	check(t, pool)
+	script, err := os.ReadFile("../migrations/00010_task_cause.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(t.Context(), "alter table taskledger.task drop column cause"); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if err := conn.Conn().PgConn().Exec(t.Context(), string(script)).Close(); err != nil {
+		t.Fatal(err)
+	}
+	pool.Reset() // of statements prepared before
+	check(t, pool)
+	if lines := outline(t, pool, "order.place/o/1@2 🎟", projector.TreeLimits{}); len(lines) != 8 {
+		t.Errorf("%q", lines)
+	}
+}
+
+// What a task has led to is found without looking at others.
+func TestTreeCostsWhatItAnswers(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	const tasks = 20_000
+	entries := make([]ledger.Entry, tasks)
+	for i := range entries {
+		entries[i] = ledger.Entry{Key: ledger.Key{Kind: "k", BizID: ledger.BizID(fmt.Sprint(i))}, Options: &ledger.EnqueueOptions{
+			Meta: ledger.Meta{Causation: fmt.Sprintf("k/%d/1@1", i/10)}, // ten each
+		}}
+	}
+	if _, err := ledger.EnqueueMany(t.Context(), pool, entries); err != nil {
+		t.Fatal(err)
+	}
+	project(t, pool)
+	if lines := outline(t, pool, "k/77", projector.TreeLimits{Depth: 1}); len(lines) != 12 { // its cause, itself, and ten more
+		t.Errorf("%q", lines)
+	}
+	for _, statistics := range []string{"none", "analyze taskledger.task"} {
+		if statistics != "none" {
+			if _, err := pool.Exec(t.Context(), statistics); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if blocks := blocksOf(t, pool, "tree_children", "{k/77,k/78,k/79}", 51, 153); blocks > 100 {
+			t.Errorf("statistics %s: %d blocks for 30 rows", statistics, blocks)
+		}
+	}
+}
