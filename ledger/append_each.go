@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -31,68 +32,74 @@ const (
 
 // AppendEach appends every request in its own right, as one group in one statement where that
 // works: one that conflicts does not harm the others. If the group as a whole fails by one of its
-// keys, because somebody's open transaction holds it longer than a moment, it is halved, and what
-// fails again is halved again, so that one such key among n costs about 2 log2 n statements. If the
-// connection is lost, and with it the answer, the group is sent once more, as [AppendRequest].Resent.
+// keys, because somebody's open transaction holds it longer than a moment or has just taken the
+// version, it is halved, and what fails again is halved again, so that one such key among n costs
+// about 2 log2 n statements. If the connection is lost, and with it the answer, the group is sent
+// once more, as [AppendRequest].Resent.
 //
 // A key may occur once; the second is refused. db must not be in a transaction (a pool, or an
 // idle connection), since each attempt commits by itself. Results are in the order of the requests.
 func AppendEach(ctx context.Context, db DB, requests []AppendRequest) []AppendResult {
-	g := &group{
-		db: db, requests: slices.Clone(requests),
-		byKey: make(map[Key]int, len(requests)), results: make([]AppendResult, len(requests)),
-	}
-	order := make([]int, 0, len(requests))
-	for i, r := range requests {
-		err := r.validate()
-		if _, twice := g.byKey[r.Key]; err == nil && twice {
-			err = &InvalidError{Field: "key", Value: r.Key.String(), Rule: "may occur once in a group"}
-		}
-		if err != nil {
-			g.results[i].Err = fmt.Errorf("append to %s: %w", r.Key, err)
-			continue
-		}
-		g.byKey[r.Key] = i
-		order = append(order, i)
-	}
-	slices.SortFunc(order, func(a, b int) int { return requests[a].Key.Compare(requests[b].Key) })
-	added, err := g.insert(ctx, order, groupPatience)
+	g := &group{db: db, requests: requests, results: make([]AppendResult, len(requests))}
+	order := g.sorted()
+	err := g.insert(ctx, order, groupPatience)
 	var connect *pgconn.ConnectError // after which nothing was sent
 	if isConnectionLost(err) && !errors.As(err, &connect) {
+		g.requests = slices.Clone(requests)
 		for i := range g.requests {
 			g.requests[i].Resent = true
 		}
-		added, err = g.insert(ctx, order, groupPatience)
+		err = g.insert(ctx, order, groupPatience)
 	}
-	g.conclude(ctx, order, groupPatience, added, err)
+	g.conclude(ctx, order, groupPatience, err)
 	return g.results
 }
 
-// group is the requests of one AppendEach.
+// group is the requests of one AppendEach. The result of one that was appended has its event.
 type group struct {
 	db       DB
 	requests []AppendRequest
-	byKey    map[Key]int
 	results  []AppendResult
+}
+
+// sorted returns the requests to be sent, by key. The others have their error.
+func (g *group) sorted() []int {
+	order := make([]int, 0, len(g.requests))
+	for i := range g.requests {
+		r := &g.requests[i]
+		if err := r.validate(); err != nil {
+			g.results[i].Err = fmt.Errorf("append to %s: %w", r.Key, err)
+			continue
+		}
+		order = append(order, i)
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Or(g.requests[a].Key.Compare(g.requests[b].Key), a-b) })
+	once := order[:0]
+	for _, i := range order {
+		k := g.requests[i].Key
+		if len(once) > 0 && g.requests[once[len(once)-1]].Key == k {
+			g.results[i].Err = fmt.Errorf("append to %s: %w", k, &InvalidError{Field: "key", Value: k.String(), Rule: "may occur once in a group"})
+			continue
+		}
+		once = append(once, i)
+	}
+	return once
 }
 
 // conclude fills in the results of the requests in order, after they were sent; those that failed
 // together are sent again in halves.
-func (g *group) conclude(ctx context.Context, order []int, patience time.Duration, added map[Key]Event, err error) {
+func (g *group) conclude(ctx context.Context, order []int, patience time.Duration, err error) {
 	switch {
-	case err == nil:
+	case err == nil, len(order) == 1 && isNotAppended(err):
 		for _, i := range order {
-			if e, ok := added[g.requests[i].Key]; ok {
-				g.results[i].Event = e
-			} else {
+			if g.results[i].Event.Version == 0 {
 				g.results[i].Event, g.results[i].Err = notAppended(ctx, g.db, g.requests[i])
 			}
 		}
 	case len(order) > 1 && isOfOneRow(err):
 		patience = max(patience/2, minPatience)
 		for _, half := range [][]int{order[:len(order)/2], order[len(order)/2:]} {
-			added, err := g.insert(ctx, half, patience)
-			g.conclude(ctx, half, patience, added, err)
+			g.conclude(ctx, half, patience, g.insert(ctx, half, patience))
 		}
 	default:
 		for _, i := range order {
@@ -117,53 +124,109 @@ func isOfOneRow(err error) bool {
 	return true
 }
 
-// insert returns the events that were inserted, by key.
-func (g *group) insert(ctx context.Context, order []int, patience time.Duration) (map[Key]Event, error) {
-	var kinds, ids, expected, rules, actors, data, metas, afters, ats textArray
-	var types, follows, begins textArray // by rule
-	rule := make(map[EventType]string)
+// insert sends the requests in order and takes the events that were inserted. If it returns an error,
+// there are none.
+func (g *group) insert(ctx context.Context, order []int, patience time.Duration) error {
+	if len(order) == 0 {
+		return nil
+	}
+	rows, err := g.db.Query(ctx, appendManySQL, g.args(order, patience)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var kind, id string
+	var e Event
+	var data *string
+	columns := append(append([]any{&kind, &id}, e.returned()...), &data)
+	for next := 0; err == nil && rows.Next(); next++ {
+		e = Event{}
+		if err = rows.Scan(columns...); err != nil {
+			break
+		}
+		if next, err = g.find(order, next, Key{Kind(kind), BizID(id)}); err != nil {
+			break
+		}
+		r := &g.requests[order[next]]
+		e.Key, e.Type, e.Data, e.Meta = r.Key, r.Type, r.Data, r.Meta
+		e.stored(data)
+		g.results[order[next]].Event = e
+	}
+	if err == nil {
+		err = rows.Err()
+	}
+	if err != nil {
+		for _, i := range order {
+			g.results[i].Event = Event{}
+		}
+	}
+	return err
+}
+
+// find returns where in order the request for k stands: at next, if everything is appended.
+func (g *group) find(order []int, next int, k Key) (int, error) {
+	if next < len(order) && g.requests[order[next]].Key == k {
+		return next, nil
+	}
+	at, found := slices.BinarySearchFunc(order, k, func(i int, k Key) int { return g.requests[i].Key.Compare(k) })
+	if !found {
+		return 0, &CorruptError{What: "answer to an append", Err: fmt.Errorf("nothing was to be appended to %s", k)}
+	}
+	return at, nil
+}
+
+// shared is what many requests of a group have in common, and is sent once.
+type shared struct {
+	kind      Kind
+	eventType EventType
+	actor     string
+}
+
+// args returns the parameters of append_many.sql.
+func (g *group) args(order []int, patience time.Duration) []any {
+	var rules, ids, expected, data, metas textArray
+	var kinds, types, actors, follows, begins textArray // of rules
+	var timed, afters, ats textArray
+	idBytes, dataBytes := 0, 0
 	for _, i := range order {
-		r := g.requests[i]
-		n, known := rule[r.Type]
-		if !known {
-			n = strconv.Itoa(len(rule) + 1)
-			rule[r.Type] = n
+		idBytes += len(g.requests[i].Key.BizID)
+		dataBytes += len(g.requests[i].Data)
+	}
+	rules.grow(len(order), 0)
+	expected.grow(len(order), 0)
+	ids.grow(len(order), idBytes)
+	data.grow(len(order), dataBytes+dataBytes/4) // JSON has many quotes to escape
+	known := make(map[shared]int64)
+	for n, i := range order {
+		r := &g.requests[i]
+		s := shared{r.Key.Kind, r.Type, r.Actor}
+		rule := known[s]
+		if rule == 0 {
+			rule = int64(len(known) + 1)
+			known[s] = rule
 			may, begin := r.Type.follows()
+			kinds.add(string(r.Key.Kind))
 			types.add(string(r.Type))
+			actors.addOptional(r.Actor)
 			follows.add(strings.Join(may, " "))
 			begins.add(strings.Join(begin, " "))
 		}
-		kinds.add(string(r.Key.Kind))
+		rules.addInt(rule)
 		ids.add(string(r.Key.BizID))
-		expected.add(strconv.Itoa(int(r.Expected)))
-		rules.add(n)
-		actors.addOptional(r.Actor)
-		data.addOptional(string(r.Data))
-		metas.addOptional(string(r.Meta))
-		after, at := due{r.After, r.At}.texts()
-		afters.addOptional(after)
-		ats.addOptional(at)
-	}
-	rows, err := g.db.Query(ctx, appendManySQL,
-		kinds.String(), ids.String(), expected.String(), rules.String(), actors.String(), data.String(), metas.String(),
-		afters.String(), ats.String(), types.String(), follows.String(), begins.String(),
-		strconv.FormatInt(patience.Milliseconds(), 10)+"ms")
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	added := make(map[Key]Event, len(order))
-	for rows.Next() {
-		var kind, id string
-		var e Event
-		var stored *string
-		if err := rows.Scan(append(append([]any{&kind, &id}, e.returned()...), &stored)...); err != nil {
-			return nil, err
+		expected.addInt(int64(r.Expected))
+		data.addBytes(r.Data)
+		metas.addBytes(r.Meta)
+		if d := (due{r.After, r.At}); !d.isZero() {
+			after, at := d.texts()
+			timed.addInt(int64(n + 1))
+			afters.addOptional(after)
+			ats.addOptional(at)
 		}
-		r := g.requests[g.byKey[Key{Kind(kind), BizID(id)}]]
-		e.Key, e.Type, e.Data, e.Meta = r.Key, r.Type, r.Data, r.Meta
-		e.stored(stored)
-		added[r.Key] = e
 	}
-	return added, rows.Err()
+	return []any{
+		rules.String(), ids.String(), expected.String(), data.String(), metas.String(),
+		kinds.String(), types.String(), actors.String(), follows.String(), begins.String(),
+		timed.String(), afters.String(), ats.String(),
+		strconv.FormatInt(patience.Milliseconds(), 10) + "ms",
+	}
 }

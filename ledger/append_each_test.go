@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -49,6 +50,56 @@ func TestAppendEachHalvesWhatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	ledgertest.Check(t, pool)
+}
+
+// Where somebody else's append commits while the group waits for it, one request conflicts and the
+// others are appended: in a group, and alone.
+func TestAppendEachBesideACommit(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{1, 5} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			t.Parallel()
+			pool := ledgertest.Pool(t)
+			conn := connectIn(t, pool.Config().ConnString(), pgx.QueryExecModeCacheStatement)
+			pid := ledgertest.BackendPID(t, conn)
+			for round := 0; ; round++ {
+				var requests []ledger.AppendRequest
+				for i := range size {
+					r := appending(ledger.BizID(fmt.Sprintf("%d-%d", round, i)), 1, ledger.EventSucceeded)
+					ledgertest.Enqueue(t, pool, r.Key, "")
+					requests = append(requests, r)
+				}
+				contested := size / 2
+				rival := beginTx(t, pool, pgx.ReadCommitted)
+				if _, err := ledger.Append(t.Context(), rival, requests[contested]); err != nil {
+					t.Fatal(err)
+				}
+				done := make(chan []ledger.AppendResult, 1)
+				go func() { done <- ledger.AppendEach(t.Context(), conn, requests) }()
+				for blocked := false; !blocked && len(done) == 0; {
+					if err := pool.QueryRow(t.Context(), "select cardinality(pg_blocking_pids($1)) > 0", pid).Scan(&blocked); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := rival.Commit(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				results := <-done
+				if pg := (*pgconn.PgError)(nil); errors.As(results[contested].Err, &pg) && pg.Code == "55P03" {
+					continue // it lost patience before the commit
+				}
+				for i, r := range results {
+					if i == contested {
+						wantErrorAs[*ledger.ConflictError](t, r.Err)
+					} else if r.Err != nil || r.Event.Version != 2 {
+						t.Errorf("%d: %+v", i, r)
+					}
+				}
+				break
+			}
+			ledgertest.Check(t, pool)
+		})
+	}
 }
 
 // A connection that is cut between the commit and its answer makes no conflict of one's own event.

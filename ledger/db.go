@@ -1,8 +1,10 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
 	_ "embed" // the statements
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -19,40 +21,89 @@ type DB interface {
 
 // textArray is an array literal: statements take arrays as plain text and cast them, so that
 // they work in every query mode of pgx and through poolers.
-type textArray struct{ b strings.Builder }
+type textArray struct {
+	b     strings.Builder
+	nulls int // at the end, not written yet
+}
 
-var arrayEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+// grow makes room for n elements of so many bytes together.
+func (a *textArray) grow(n, bytes int) { a.b.Grow(bytes + 4*n + 2) }
+
+// special is what is escaped in an element.
+const special = `"\`
 
 func (a *textArray) separate() {
+	separator := byte(',')
 	if a.b.Len() == 0 {
-		a.b.WriteByte('{')
-	} else {
-		a.b.WriteByte(',')
+		separator = '{'
 	}
+	a.b.WriteByte(separator)
 }
 
 func (a *textArray) add(s string) {
+	a.writeNulls()
 	a.separate()
 	a.b.WriteByte('"')
-	arrayEscaper.WriteString(&a.b, s)
+	for i := strings.IndexAny(s, special); i >= 0; i = strings.IndexAny(s, special) {
+		a.b.WriteString(s[:i])
+		a.b.WriteByte('\\')
+		a.b.WriteByte(s[i])
+		s = s[i+1:]
+	}
+	a.b.WriteString(s)
 	a.b.WriteByte('"')
 }
 
-// addOptional adds NULL for the empty string.
+// addBytes is addOptional without a copy.
+func (a *textArray) addBytes(s []byte) {
+	if len(s) == 0 {
+		a.nulls++
+		return
+	}
+	a.writeNulls()
+	a.separate()
+	a.b.WriteByte('"')
+	for i := bytes.IndexAny(s, special); i >= 0; i = bytes.IndexAny(s, special) {
+		a.b.Write(s[:i])
+		a.b.WriteByte('\\')
+		a.b.WriteByte(s[i])
+		s = s[i+1:]
+	}
+	a.b.Write(s)
+	a.b.WriteByte('"')
+}
+
+func (a *textArray) addInt(n int64) {
+	a.writeNulls()
+	a.separate()
+	var digits [20]byte
+	a.b.Write(strconv.AppendInt(digits[:0], n, 10))
+}
+
+// addOptional adds NULL for the empty string. The NULLs at the end are left out: unnest puts them
+// where one of its arrays is shorter than the others.
 func (a *textArray) addOptional(s string) {
 	if s == "" {
-		a.separate()
-		a.b.WriteString("NULL")
+		a.nulls++
 		return
 	}
 	a.add(s)
 }
 
+func (a *textArray) writeNulls() {
+	for ; a.nulls > 0; a.nulls-- {
+		a.separate()
+		a.b.WriteString("NULL")
+	}
+}
+
+// String ends the array: nothing may be added behind it.
 func (a *textArray) String() string {
 	if a.b.Len() == 0 {
 		return "{}"
 	}
-	return a.b.String() + "}"
+	a.b.WriteByte('}')
+	return a.b.String()
 }
 
 // optional is NULL for the empty string.

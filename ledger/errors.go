@@ -170,7 +170,7 @@ func isReadOnly(err error) bool {
 }
 
 // isNotAppended reports whether append_required.sql found the task other than expected, or the
-// guard gone: no version to insert, or one that is taken.
+// guard gone: no version to insert, or one that is taken; or append_many.sql one that was just taken.
 func isNotAppended(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.SchemaName == "taskledger" && pg.TableName == "event" &&

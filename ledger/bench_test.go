@@ -1,0 +1,62 @@
+package ledger_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// BenchmarkAppendEach records 1,000 successes together, as workers do: what one costs.
+func BenchmarkAppendEach(b *testing.B) {
+	const group = 1000
+	pool := ledgertest.Pool(b)
+	var bytes, allocs, wal uint64
+	written := func() (lsn uint64) {
+		if err := pool.QueryRow(b.Context(), "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint").Scan(&lsn); err != nil {
+			b.Fatal(err)
+		}
+		return lsn
+	}
+	events := 0
+	for b.Loop() {
+		b.StopTimer()
+		entries := make([]ledger.Entry, group)
+		requests := make([]ledger.AppendRequest, group)
+		for i := range group {
+			key := ledger.Key{Kind: "bench.task", BizID: ledger.BizID(fmt.Sprintf("task-%08d", events+i))}
+			entries[i] = ledger.Entry{Key: key, Args: json.RawMessage(`{"customer":17,"percent":10}`)}
+			requests[i] = ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded, Actor: "worker-4711-abcdefgh",
+				Data: json.RawMessage(`{"worker":"worker-4711-abcdefgh","started_at":"2026-11-21T12:00:00.123456789Z","duration_ms":0.003}`)}
+		}
+		if _, err := ledger.EnqueueMany(b.Context(), pool, entries); err != nil {
+			b.Fatal(err)
+		}
+		events += group
+		before := written()
+		var from, to runtime.MemStats
+		runtime.ReadMemStats(&from)
+		b.StartTimer()
+		results := ledger.AppendEach(b.Context(), pool, requests)
+		b.StopTimer()
+		runtime.ReadMemStats(&to)
+		wal += written() - before
+		bytes += to.TotalAlloc - from.TotalAlloc
+		allocs += to.Mallocs - from.Mallocs
+		for _, r := range results {
+			if r.Err != nil {
+				b.Fatal(r.Err)
+			}
+		}
+		b.StartTimer()
+	}
+	n := float64(events)
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/n, "µs/event")
+	b.ReportMetric(float64(allocs)/n, "allocs/event")
+	b.ReportMetric(float64(bytes)/n, "B/event")
+	b.ReportMetric(float64(wal)/n, "WAL-B/event")
+	b.ReportMetric(0, "ns/op")
+}
