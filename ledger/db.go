@@ -32,17 +32,22 @@ func (a *textArray) grow(n, bytes int) { a.b.Grow(bytes + 4*n + 2) }
 // special is what is escaped in an element.
 const special = `"\`
 
-func (a *textArray) separate() {
+// next begins another element.
+func (a *textArray) next() {
 	separator := byte(',')
 	if a.b.Len() == 0 {
 		separator = '{'
+	}
+	for ; a.nulls > 0; a.nulls-- {
+		a.b.WriteByte(separator)
+		a.b.WriteString("NULL")
+		separator = ','
 	}
 	a.b.WriteByte(separator)
 }
 
 func (a *textArray) add(s string) {
-	a.writeNulls()
-	a.separate()
+	a.next()
 	a.b.WriteByte('"')
 	for i := strings.IndexAny(s, special); i >= 0; i = strings.IndexAny(s, special) {
 		a.b.WriteString(s[:i])
@@ -60,8 +65,7 @@ func (a *textArray) addBytes(s []byte) {
 		a.nulls++
 		return
 	}
-	a.writeNulls()
-	a.separate()
+	a.next()
 	a.b.WriteByte('"')
 	for i := bytes.IndexAny(s, special); i >= 0; i = bytes.IndexAny(s, special) {
 		a.b.Write(s[:i])
@@ -74,8 +78,7 @@ func (a *textArray) addBytes(s []byte) {
 }
 
 func (a *textArray) addInt(n int64) {
-	a.writeNulls()
-	a.separate()
+	a.next()
 	var digits [20]byte
 	a.b.Write(strconv.AppendInt(digits[:0], n, 10))
 }
@@ -88,13 +91,6 @@ func (a *textArray) addOptional(s string) {
 		return
 	}
 	a.add(s)
-}
-
-func (a *textArray) writeNulls() {
-	for ; a.nulls > 0; a.nulls-- {
-		a.separate()
-		a.b.WriteString("NULL")
-	}
 }
 
 // String ends the array: nothing may be added behind it.

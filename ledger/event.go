@@ -89,6 +89,9 @@ func DecodePayload(data, meta json.RawMessage) ([]byte, error) {
 // encodingOf reads the one member of meta that says what the data are. What the others hold is no
 // reason to withhold the payload.
 func encodingOf(meta json.RawMessage) (encoding string, err error) {
+	if len(meta) == 0 {
+		return "", nil
+	}
 	var members map[string]json.RawMessage
 	if err = json.Unmarshal(meta, &members); err == nil && members["encoding"] != nil {
 		err = json.Unmarshal(members["encoding"], &encoding)

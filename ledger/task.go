@@ -82,7 +82,7 @@ func (t Task) Apply(e Event) (Task, error) {
 		var data struct {
 			Result json.RawMessage `json:"result"`
 		}
-		if json.Unmarshal(e.Data, &data) == nil { // data of a foreign shape must not make the task unreadable
+		if len(e.Data) > 0 && json.Unmarshal(e.Data, &data) == nil { // data of a foreign shape must not make the task unreadable
 			next.Result = data.Result
 		}
 	}

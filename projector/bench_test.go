@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 // succeeded, a thousand at a time.
 func BenchmarkProjector(b *testing.B) {
 	const tasks, group = 50_000, 1000
+	var from, to runtime.MemStats
 	for b.Loop() {
 		b.StopTimer()
 		pool := ledgertest.Pool(b)
@@ -27,10 +29,14 @@ func BenchmarkProjector(b *testing.B) {
 		if _, err := pool.Exec(b.Context(), "vacuum analyze taskledger.event"); err != nil {
 			b.Fatal(err)
 		}
+		runtime.ReadMemStats(&from)
 		b.StartTimer()
 		start := time.Now()
 		project(b, pool)
 		b.ReportMetric(2*tasks/time.Since(start).Seconds(), "events/s")
+		runtime.ReadMemStats(&to)
+		b.ReportMetric(float64(to.Mallocs-from.Mallocs)/(2*tasks), "allocs/event") // reading the page included
+		b.ReportMetric(float64(to.TotalAlloc-from.TotalAlloc)/(2*tasks), "B/event")
 	}
 }
 

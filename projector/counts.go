@@ -56,9 +56,9 @@ func addCounts(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	deltas := make(map[total]int64)
 	for _, c := range changes {
 		if !c.new() {
-			deltas[total{c.key.Kind, c.before.State}]--
+			deltas[total{c.key.Kind, c.was}]--
 		}
-		deltas[total{c.key.Kind, c.after.State}]++
+		deltas[total{c.key.Kind, c.task.State}]++
 	}
 	var kinds, states, values array
 	for t, delta := range deltas {

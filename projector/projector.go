@@ -153,9 +153,10 @@ func (p *Projector) follow(ctx context.Context) (applied bool, err error) {
 
 // begin makes commits that do not wait for the disk: a crash undoes tables and cursor together.
 // What is read in the transaction is read by key or address; a plan made while a table was small
-// must not walk it when it is large. What seems dear by that is not to be compiled.
+// must not walk it when it is large. What seems dear by that is not to be compiled. And as no plan
+// is better for knowing the parameters, it is made once.
 const begin = "begin isolation level read committed; set local synchronous_commit to off; " +
-	"set local enable_seqscan to off; set local jit to off"
+	"set local enable_seqscan to off; set local jit to off; set local plan_cache_mode to force_generic_plan"
 
 // apply moves the cursor and the tables behind a page, or neither. The cursor comes first: a
 // projector that has lost the page to another one learns it there and writes nothing more.

@@ -52,7 +52,7 @@ func (p *tasks) Apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) err
 			return err
 		}
 	}
-	changes = slices.DeleteFunc(changes, func(c *change) bool { return c.after.Version == 0 }) // not even the first event folds
+	changes = slices.DeleteFunc(changes, func(c *change) bool { return c.task.Version == 0 }) // not even the first event folds
 	if err := write(ctx, tx, changes); err != nil {
 		return err
 	}
@@ -63,31 +63,41 @@ func (p *tasks) Apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) err
 type change struct {
 	key     ledger.Key
 	events  []ledger.Event
-	before  ledger.Task
-	address string // of the row before; empty: the task is new
-	after   ledger.Task
+	address string       // of the row before; empty: the task is new
+	was     ledger.State // of the row before
+	task    ledger.Task  // as the row has it, then as it is after the events
 }
 
 func (c *change) new() bool { return c.address == "" }
 
 // byTask groups the events by task, sorted by key: every page takes the rows in one order.
 func byTask(events []ledger.Event) []*change {
-	sorted := slices.Clone(events)
-	slices.SortStableFunc(sorted, func(a, b ledger.Event) int {
-		return cmp.Or(a.Key.Compare(b.Key), cmp.Compare(a.Version, b.Version))
+	order := make([]int, len(events)) // events are too large to be moved about
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(events[a].Key.Compare(events[b].Key), cmp.Compare(events[a].Version, events[b].Version), a-b)
 	})
+	sorted := make([]ledger.Event, len(events))
+	for i, from := range order {
+		sorted[i] = events[from]
+	}
+	tasks := make([]change, 0, len(events)) // does not grow, so that it can be pointed into
 	changes := make([]*change, 0, len(events))
 	for len(sorted) > 0 {
 		n := 1
 		for n < len(sorted) && sorted[n].Key == sorted[0].Key {
 			n++
 		}
-		changes = append(changes, &change{key: sorted[0].Key, events: sorted[:n]})
+		tasks = append(tasks, change{key: sorted[0].Key, events: sorted[:n]})
+		changes = append(changes, &tasks[len(tasks)-1])
 		sorted = sorted[n:]
 	}
 	return changes
 }
 
+// readBefore reads of the tasks what their next events are applied to.
 func readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	var kinds, ids array
 	for _, c := range changes {
@@ -99,16 +109,18 @@ func readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
 		return explain("read tasks", err)
 	}
 	defer rows.Close()
+	var i int
+	var address string
+	var t ledger.Task
+	columns := []any{&i, &address, (*string)(&t.State), (*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.Error}
 	for rows.Next() {
-		var i int
-		var address string
-		var t ledger.Task
-		if err := rows.Scan(&i, &address, (*int)(&t.Shard), (*string)(&t.State), (*int32)(&t.Version), (*int32)(&t.Attempt),
-			&t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error); err != nil {
+		t = ledger.Task{}
+		if err := rows.Scan(columns...); err != nil {
 			return explain("read tasks", err)
 		}
-		t.Key = changes[i].key
-		changes[i].before, changes[i].address = t, address
+		c := changes[i]
+		t.Key = c.key
+		c.address, c.was, c.task = address, t.State, t
 	}
 	return explain("read tasks", rows.Err())
 }
@@ -116,13 +128,15 @@ func readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
 // fold applies the events of a change. Where they do not continue the row, the whole history
 // decides; a history that does not fold is projected up to where it does, and said.
 func (p *tasks) fold(ctx context.Context, tx pgx.Tx, c *change) error {
-	c.after = c.before
 	for _, e := range c.events {
-		next, err := c.after.Apply(e)
+		if e.Type == ledger.EventSucceeded {
+			e.Data = nil // the result, which is not projected and need not be decoded
+		}
+		next, err := c.task.Apply(e)
 		if err != nil {
 			return p.foldHistory(ctx, tx, c)
 		}
-		c.after = next
+		c.task = next
 	}
 	return nil
 }
@@ -132,17 +146,17 @@ func (p *tasks) foldHistory(ctx context.Context, tx pgx.Tx, c *change) error {
 	if err != nil {
 		return err
 	}
-	if c.after, err = ledger.Fold(history); err != nil {
+	if c.task, err = ledger.Fold(history); err != nil {
 		p.log.ErrorContext(ctx, "task does not fold; it is kept as it was before the illegal event",
 			"task", c.key.String(), "error", err)
 	}
 	return nil
 }
 
-// columns are the values of task rows, one array a column, without what names the rows.
+// columns are the values of task rows that an event may change, one array a column.
 type columns struct {
-	shards, states, asides, versions, attempts, failures, enqueued, updated, problems, fingerprints, due array
-	rows                                                                                                 int64
+	states, asides, versions, attempts, failures, updated, problems, fingerprints, due array
+	rows                                                                               int64
 }
 
 func (c *columns) add(t ledger.Task) {
@@ -150,46 +164,46 @@ func (c *columns) add(t ledger.Task) {
 	if t.State.Aside() {
 		aside = 1
 	}
-	c.shards.addInt(int64(t.Shard))
 	c.states.add(string(t.State))
 	c.asides.addInt(aside)
 	c.versions.addInt(int64(t.Version))
 	c.attempts.addInt(int64(t.Attempt))
 	c.failures.addInt(int64(t.Failures))
-	c.enqueued.addTime(t.EnqueuedAt)
-	c.updated.addTime(t.UpdatedAt)
+	c.updated.addInt(t.UpdatedAt.UnixMicro())
 	c.problems.addOptional(t.Error)
 	c.fingerprints.addOptional(t.Fingerprint)
 	c.due.addOptionalTime(t.DueAt)
 	c.rows++
 }
 
-// args returns the arrays that name the rows, then the values.
+// args returns the arrays that name the rows and what never changes of them, then the values.
 func (c *columns) args(naming ...*array) []any {
 	args := make([]any, 0, 13)
-	for _, a := range append(naming, &c.shards, &c.states, &c.asides, &c.versions, &c.attempts, &c.failures,
-		&c.enqueued, &c.updated, &c.problems, &c.fingerprints, &c.due) {
+	for _, a := range append(naming, &c.states, &c.asides, &c.versions, &c.attempts, &c.failures,
+		&c.updated, &c.problems, &c.fingerprints, &c.due) {
 		args = append(args, a.String())
 	}
 	return args
 }
 
 func write(ctx context.Context, tx pgx.Tx, changes []*change) error {
-	var kinds, ids, causes, addresses array
+	var kinds, ids, shards, enqueued, causes, addresses array
 	var added, updated columns
 	for _, c := range changes {
 		if c.new() {
 			kinds.add(string(c.key.Kind))
 			ids.add(string(c.key.BizID))
-			causes.addOptional(causeOf(c.after))
-			added.add(c.after)
+			shards.addInt(int64(c.task.Shard))
+			enqueued.addInt(c.task.EnqueuedAt.UnixMicro())
+			causes.addOptional(causeOf(c.task))
+			added.add(c.task)
 		} else {
 			addresses.add(c.address)
-			updated.add(c.after)
+			updated.add(c.task)
 		}
 	}
 	if added.rows > 0 {
-		if _, err := tx.Exec(ctx, tasksInsertSQL, append(added.args(&kinds, &ids), causes.String())...); err != nil {
+		if _, err := tx.Exec(ctx, tasksInsertSQL, append(added.args(&kinds, &ids, &shards, &enqueued), causes.String())...); err != nil {
 			return explain("insert tasks", err)
 		}
 	}

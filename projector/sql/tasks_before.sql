@@ -1,14 +1,13 @@
--- The tasks that a page of events changes, as they are before it.
+-- What a page of events is applied to, of the tasks that it changes.
 -- $1 kinds, $2 biz_ids: text array literals of one length. Answers the place of the key in them,
 -- from 0, and the row with its address; nothing for a task that is new.
 -- Locks nothing: the transaction has appended the projector's cursor row, and with it is the
 -- only writer. Index: primary key, on which the lateral limit keeps the planner whatever it
 -- believes of the table.
-select (k.i - 1)::integer, t.ctid::text, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
-       t.enqueued_at, t.updated_at, coalesce(t.error, '')
+select (k.i - 1)::integer, t.ctid::text, t.state::text, t.version, t.attempt, t.failures, coalesce(t.error, '')
   from unnest($1::text::text[], $2::text::text[]) with ordinality as k(kind, biz_id, i)
  cross join lateral (
-   select c.ctid, c.shard, c.state, c.version, c.attempt, c.failures, c.enqueued_at, c.updated_at, c.error
+   select c.ctid, c.state, c.version, c.attempt, c.failures, c.error
      from taskledger.task c
     where c.kind = k.kind and c.biz_id = k.biz_id
     limit 1) t
