@@ -24,6 +24,7 @@ var Statements = map[string]string{
 	"kind_pause.sql":    kindPauseSQL,
 	"kind_resume.sql":   kindResumeSQL,
 	"kind_paused.sql":   kindPausedSQL,
+	"unhandled.sql":     unhandledSQL,
 	"kind_shed.sql":     kindShedSQL,
 	"find.sql":          findSQL,
 	"find_aside.sql":    findAsideSQL,

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -31,6 +32,7 @@ type WorkerKind struct {
 	Kind    ledger.Kind     `json:"kind"`
 	Shards  ledger.ShardSet `json:"shards"`  // those it takes tasks of now
 	Divided bool            `json:"divided"` // and that changes as workers come and go
+	Paused  bool            `json:"paused"`  // by [Operator.PauseKind]: it begins none of its tasks
 }
 
 // leaseDetail is what a worker's lease says of it.
@@ -52,12 +54,12 @@ func List(ctx context.Context, db ledger.DB) ([]Worker, error) {
 	for rows.Next() {
 		var w Worker
 		var left int64
-		var detailText, dividedText string
-		if err := rows.Scan(&w.ID, &w.Since, &left, &detailText, &dividedText); err != nil {
+		var detailText, dividedText, pausedText string
+		if err := rows.Scan(&w.ID, &w.Since, &left, &detailText, &dividedText, &pausedText); err != nil {
 			return nil, fmt.Errorf("list workers: %w", notMigrated(err))
 		}
 		w.Alive = left > 0
-		if w.Kinds, err = workerKinds(detailText, dividedText); err != nil {
+		if w.Kinds, err = workerKinds(detailText, dividedText, pausedText); err != nil {
 			return nil, fmt.Errorf("list workers: lease of %s: %w", w.ID, err)
 		}
 		all = append(all, w)
@@ -68,19 +70,20 @@ func List(ctx context.Context, db ledger.DB) ([]Worker, error) {
 	return all, nil
 }
 
-func workerKinds(detailText, dividedText string) ([]WorkerKind, error) {
+func workerKinds(detailText, dividedText, pausedText string) ([]WorkerKind, error) {
 	var divided []struct {
 		Kind   ledger.Kind     `json:"kind"`
 		Shards ledger.ShardSet `json:"shards"`
 	}
 	var detail leaseDetail
-	err := errors.Join(json.Unmarshal([]byte(detailText), &detail), json.Unmarshal([]byte(dividedText), &divided))
+	var paused []ledger.Kind
+	err := errors.Join(json.Unmarshal([]byte(detailText), &detail), json.Unmarshal([]byte(dividedText), &divided), json.Unmarshal([]byte(pausedText), &paused))
 	if err != nil {
 		return nil, err
 	}
 	kinds := make([]WorkerKind, len(detail.Kinds))
 	for i, name := range detail.Kinds {
-		k := WorkerKind{Kind: ledger.Kind(name), Shards: detail.Shards, Divided: detail.ShardGroups > 0}
+		k := WorkerKind{Kind: ledger.Kind(name), Shards: detail.Shards, Divided: detail.ShardGroups > 0, Paused: slices.Contains(paused, ledger.Kind(name))}
 		for _, d := range divided {
 			if d.Kind == k.Kind {
 				k.Shards |= d.Shards

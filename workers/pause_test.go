@@ -26,10 +26,11 @@ func TestPauseKind(t *testing.T) {
 		}
 		return insertEffect(ctx, tx, job, args)
 	}
-	w := b.work(workers.Config{AckWait: forEver}, exactly(handler, &workers.KindConfig{Slots: 1}))
+	w := b.work(workers.Config{Slots: 1, AckWait: forEver}, exactly(handler, nil))
 	first := b.enqueue("first")
 	<-inside
-	b.enqueueMany(5) // one or two of which wait for the slot
+	b.enqueueMany(5)
+	b.await("some to wait for a slot", func() bool { return w.status().InHand > 1 })
 	if !try(o.PauseKind(b.context(), order.Name(), workers.By{Actor: "ada", Reason: "partner is down"}))(t) {
 		t.Error("it was not paused before")
 	}

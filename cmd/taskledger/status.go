@@ -25,7 +25,7 @@ func (a *app) newStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show how publishing and projecting are going, and how many tasks there are",
 		Long: `Show how publishing and projecting are going, and how many tasks there are. What a person should
-see to stands at the end as "degraded", in JSON as the list "degraded". Showing it is no failure:
+see to stands at the end as "degraded" (kinds whose tasks wait while no worker handles them, for one), in JSON as the list "degraded". Showing it is no failure:
 the exit code is 0 also then.`,
 		Example: "  taskledger status\n  taskledger status -o json | jq -e '.degraded == []'   # for a monitor",
 		Args:    exactArgs(0),
@@ -35,11 +35,13 @@ the exit code is 0 also then.`,
 
 // status is the answer as JSON.
 type status struct {
-	Outbox     outbox.Status       `json:"outbox"`
-	Projection projection          `json:"projection"`
-	Timers     workers.TimerStatus `json:"timers"`
-	Tasks      []projector.Count   `json:"tasks"`
-	Degraded   []string            `json:"degraded"` // what a person should see to
+	Outbox     outbox.Status           `json:"outbox"`
+	Projection projection              `json:"projection"`
+	Timers     workers.TimerStatus     `json:"timers"`
+	Tasks      []projector.Count       `json:"tasks"`
+	Unhandled  []workers.UnhandledKind `json:"unhandled"` // kinds with waiting tasks and no worker
+	Paused     []workers.PausedKind    `json:"paused"`
+	Degraded   []string                `json:"degraded"` // what a person should see to
 }
 
 // projection is how far the projector is behind.
@@ -94,6 +96,9 @@ func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err
 	if late := s.Timers.Late(); late > timersLate {
 		s.Degraded = append(s.Degraded, fmt.Sprintf("timers have been due for %s: is a scheduler running (taskledger serve)?", age(late)))
 	}
+	if err := s.addKinds(ctx, pool); err != nil {
+		return s, err
+	}
 	if err := s.addAlarms(ctx, pool); err != nil {
 		return s, err
 	}
@@ -146,6 +151,7 @@ func (s status) render(w io.Writer) {
 		}
 		renderTable(w, t)
 	}
+	s.renderUnhandled(w)
 	for i, reason := range s.Degraded {
 		if i == 0 {
 			fmt.Fprintln(w)
@@ -161,6 +167,9 @@ func (s status) fields() [][2]string {
 		{"to project", waiting(int64(s.Projection.Waiting), s.Projection.WaitingCapped, time.Duration(s.Projection.OldestWaitingMS)*time.Millisecond)},
 		{"timers", s.timers()},
 		{"parked", count(o.Parked)},
+	}
+	if len(s.Paused) > 0 {
+		fields = append(fields, [2]string{"paused kinds", s.pausedKinds()})
 	}
 	relay := "none"
 	switch {

@@ -26,7 +26,8 @@ func (a *app) newWorkerListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the worker processes with their kinds and shards",
 		Long: `List the worker processes with their kinds and shards. One that ended without saying so is lost:
-others take over what it had in hand. It is listed for another day.`,
+others take over what it had in hand. It is listed for another day. Of a kind that is paused nobody
+begins tasks (taskledger kind resume).`,
 		Example: "  taskledger worker list\n  taskledger worker list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,7 +73,11 @@ func renderWorkers(w io.Writer, all []workers.Worker) {
 			if k.Divided {
 				shards += " (divided)"
 			}
-			t.AppendRow(table.Row{id, state, since, k.Kind, shards})
+			kind := string(k.Kind)
+			if k.Paused {
+				kind += " (paused)"
+			}
+			t.AppendRow(table.Row{id, state, since, kind, shards})
 			id, state, since = "", "", ""
 		}
 	}
