@@ -43,6 +43,21 @@ func oneByOne(db ledger.DB) enqueuer {
 	}
 }
 
+// eachCommitted enqueues each entry at the end of a transaction.
+func eachCommitted(t *testing.T, pool *pgxpool.Pool) enqueuer {
+	return func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
+		var answers []ledger.Enqueued
+		for _, e := range entries {
+			answer, err := ledger.EnqueueAndCommit(ctx, beginLedgerTx(t, pool, nil), e.Key, e.Args, e.Options)
+			if err != nil {
+				return nil, err
+			}
+			answers = append(answers, answer)
+		}
+		return answers, nil
+	}
+}
+
 func together(db ledger.DB) enqueuer {
 	return func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
 		return ledger.EnqueueMany(ctx, db, entries)
@@ -226,6 +241,14 @@ func ways() []way {
 	return []way{
 		{"pgx.Tx", inPgx(oneByOne)},
 		{"pgx.Tx together", inPgx(together)},
+		{"ledger.Tx", func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) {
+			tx := beginLedgerTx(t, pool, nil)
+			f(oneByOne(tx))
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"EnqueueAndCommit", func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) { f(eachCommitted(t, pool)) }},
 		{"pgx.Conn", func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) {
 			conn, err := pool.Acquire(t.Context())
 			if err != nil {

@@ -120,8 +120,7 @@ func enqueueOne(ctx context.Context, db DB, row row1) (Enqueued, error) {
 	}
 	k := row.key
 	var position Position
-	found, err := queryRow(ctx, db, enqueueSQL,
-		[]any{string(k.Kind), string(k.BizID), int64(row.shard), optional(row.actor), nullable(row.args), nullable(row.meta)}, &position)
+	found, err := queryRow(ctx, db, enqueueSQL, row.enqueueArgs(), &position)
 	if err != nil {
 		return Enqueued{}, explain("enqueue "+k.String(), err)
 	}
@@ -223,6 +222,11 @@ func enqueueRows(ctx context.Context, db DB, rows []row1, order []int, beyond bo
 	return answers, nil
 }
 
+// enqueueArgs are the arguments of enqueue.sql.
+func (row row1) enqueueArgs() []any {
+	return []any{string(row.key.Kind), string(row.key.BizID), int64(row.shard), optional(row.actor), nullable(row.args), nullable(row.meta)}
+}
+
 func newlyEnqueued(k Key, position Position, first EventType) Enqueued {
 	return Enqueued{Key: k, New: true, State: first.State(), Version: 1, SameArgs: true, Position: position}
 }
@@ -282,8 +286,8 @@ func existing(ctx context.Context, db DB, rows []row1) ([]Enqueued, error) {
 		return answers, err
 	}
 	discarded := make([]row1, len(discard))
-	for j, i := range discard {
-		discarded[j] = rows[i]
+	for j, d := range discard {
+		discarded[j] = rows[d.row]
 	}
 	added, err := enqueueDiscarded(ctx, db, discarded)
 	if err != nil {
@@ -291,7 +295,8 @@ func existing(ctx context.Context, db DB, rows []row1) ([]Enqueued, error) {
 	}
 	var late []int // somebody else was quicker, or the key stands there twice
 	var lateRows []row1
-	for _, i := range discard {
+	for _, d := range discard {
+		i := d.row
 		answer, ok := added[rows[i].key]
 		if !ok {
 			late, lateRows = append(late, i), append(lateRows, rows[i])
@@ -314,7 +319,7 @@ func existing(ctx context.Context, db DB, rows []row1) ([]Enqueued, error) {
 }
 
 // readExisting returns answers for the keys that exist, and which rows are to be discarded.
-func readExisting(ctx context.Context, db DB, rows []row1) (answers []Enqueued, discard []int, err error) {
+func readExisting(ctx context.Context, db DB, rows []row1) (answers []Enqueued, discard []overflow, err error) {
 	var kinds, ids, args textArray
 	for _, row := range rows {
 		kinds.add(string(row.key.Kind))
@@ -344,12 +349,12 @@ func readExisting(ctx context.Context, db DB, rows []row1) (answers []Enqueued, 
 			}
 			continue
 		}
-		switch isDiscarded, err := m.explain(rows[i]); {
-		case isDiscarded:
-			discard = append(discard, i)
-		case errors.Is(err, ErrRetryTransaction): // unless another entry says why none was inserted
+		err := m.explain(rows[i])
+		if why, ok := err.(*OverloadError); ok {
+			discard = append(discard, overflow{i, why})
+		} else if errors.Is(err, ErrRetryTransaction) { // unless another entry says why none was inserted
 			unseen = err
-		default:
+		} else {
 			return nil, nil, err
 		}
 	}
@@ -367,8 +372,14 @@ type missing struct {
 	mayBeUnseen                       bool
 }
 
-// explain returns the reason, or that the task is to be discarded.
-func (m missing) explain(row row1) (discard bool, err error) {
+// overflow is a row to be discarded, and why.
+type overflow struct {
+	row int
+	why *OverloadError
+}
+
+// explain returns the reason: an OverloadError itself if the task is to be discarded.
+func (m missing) explain(row row1) error {
 	overload := &OverloadError{
 		Kind: row.key.Kind, Waiting: m.waiting, MaxWaiting: m.maxWaiting,
 		RetryAfter: time.Duration(m.retryAfterMS) * time.Millisecond, Policy: OverloadPolicy(m.policy),
@@ -377,11 +388,11 @@ func (m missing) explain(row row1) (discard bool, err error) {
 	limited := m.policy != "" && (!m.mayBeUnseen || m.waiting >= m.maxWaiting && row.run.isZero())
 	switch err := row.overLimit(m.argsLen, m.maxArgs, m.maxMeta); {
 	case err != nil:
-		return false, fmt.Errorf("enqueue %s: %w", row.key, err)
-	case limited && m.policy == string(Discard):
-		return true, nil
+		return fmt.Errorf("enqueue %s: %w", row.key, err)
+	case limited && overload.Policy == Discard:
+		return overload
 	case limited:
-		return false, fmt.Errorf("enqueue %s: %w", row.key, overload)
+		return fmt.Errorf("enqueue %s: %w", row.key, overload)
 	}
-	return false, fmt.Errorf("enqueue %s: %w", row.key, ErrRetryTransaction)
+	return fmt.Errorf("enqueue %s: %w", row.key, ErrRetryTransaction)
 }

@@ -49,6 +49,37 @@ func ExampleEnqueue() {
 	// A-2  true
 }
 
+// An order and its task in two round trips: the transaction begins with its first statement, and
+// commits with the enqueue.
+func ExampleEnqueueAndCommit() {
+	ctx := context.Background()
+	pool, done := ledgertest.Example()
+	defer done()
+	if _, err := pool.Exec(ctx, `create table shop_order (id text primary key)`); err != nil {
+		log.Fatal(err)
+	}
+	coupon := ledger.MustKind[map[string]int]("coupon.send")
+
+	placeOrder := func(order string) error {
+		tx, err := ledger.Begin(ctx, pool, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(ctx) }() // unless it was committed
+		if _, err := tx.Exec(ctx, `insert into shop_order (id) values ($1)`, order); err != nil {
+			return err
+		}
+		_, err = coupon.EnqueueAndCommit(ctx, tx, ledger.BizID(order), map[string]int{"percent": 10}, nil)
+		return err
+	}
+	fmt.Println(placeOrder("A-1"))
+	task, err := ledger.Load(ctx, pool, ledger.Key{Kind: coupon.Name(), BizID: "A-1"})
+	fmt.Println(task.State, err)
+	// Output:
+	// <nil>
+	// available <nil>
+}
+
 // A task is enqueued once; whoever does it again is told how it stands.
 func ExampleEnqueue_again() {
 	ctx := context.Background()

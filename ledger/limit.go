@@ -66,13 +66,16 @@ type OverloadError struct {
 	Waiting    int64 // how many wait, as far as projected
 	MaxWaiting int64
 	RetryAfter time.Duration  // when to try again, says the operator who set the limit
-	Policy     OverloadPolicy // Reject, or CallerRuns: the kind is to be enqueued by a workers.Caller
+	Policy     OverloadPolicy // Reject; CallerRuns: the kind is to be enqueued by a workers.Caller; Discard: of [EnqueueAndCommit] only
 }
 
 func (e *OverloadError) Error() string {
 	cure := ""
-	if e.Policy == CallerRuns {
+	switch e.Policy {
+	case CallerRuns:
 		cure = ", or have it run in your transaction: workers.Caller"
+	case Discard:
+		cure = ", or enqueue before you commit, not along with it: then it is discarded"
 	}
 	return fmt.Sprintf("too many tasks of kind %s wait: %d, of at most %d; try again after %s%s", e.Kind, e.Waiting, e.MaxWaiting, e.RetryAfter, cure)
 }

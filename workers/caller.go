@@ -166,7 +166,7 @@ func (k *kind) callHandler(a *attempt) {
 	handlerErr := errGoexit // unless the handler returns
 	defer func() { k.endCall(a, handlerErr) }()
 	a.begin()
-	handlerErr = a.call(&handlerTx{conn: a.caller.tx.Conn(), ctx: a.ctx, tx: a.caller.tx})
+	handlerErr = a.call(&handlerTx{Tx: a.caller.tx})
 }
 
 // endCall appends what came of a handler to the caller's transaction, or sees to it that nothing is

@@ -36,15 +36,15 @@ func (k *kind) exactly(a *attempt) {
 	defer a.conn.Release() // a connection that is broken or in a transaction is closed by it
 
 	handlerErr := errGoexit // unless the handler returns
-	tx := &handlerTx{holder: a.conn, conn: a.conn.Conn(), guard: p.guardPrefix + strconv.FormatUint(p.guards.Add(1), 36)}
+	var idle time.Duration
 	if d := k.config.Timeout; d > 0 {
 		// If the process hangs or is cut off, the server ends the transaction some time after the
 		// attempt would have timed out.
-		tx.idle = d + 2*maxAbandonAfter
+		idle = d + 2*maxAbandonAfter
 	}
-	defer func() { k.endExactly(a, tx, handlerErr) }()
 	a.begin()
-	tx.ctx = a.ctx
+	tx := a.newTx(idle)
+	defer func() { k.endExactly(a, tx, handlerErr) }()
 	handlerErr = a.call(tx)
 }
 
@@ -71,14 +71,14 @@ func (k *kind) endExactly(a *attempt, tx *handlerTx, err error) {
 	k.hand.over(a.held)
 	ctx, cancel := k.pool.operation()
 	defer cancel()
-	conn := tx.conn
+	conn := a.conn.Conn()
 	if err == nil && !a.lost {
-		tx.open(ctx) // if the handler had no use for it
+		_ = tx.own.Open(ctx) // if the handler had no use for it; a failure closes the connection
 	}
 	switch {
 	case conn.IsClosed():
 		if cause == nil && !refused(err) {
-			err = errors.Join(errConnectionLost, tx.failed, err)
+			err = errors.Join(errConnectionLost, tx.own.Open(ctx), err)
 		}
 	case err == nil && conn.PgConn().IsBusy():
 		err = errRowsOpen

@@ -142,11 +142,8 @@ func runChild(name string) error {
 		return err
 	}
 	config := workers.Config{DB: db, NATS: nc, Name: "child", AckWait: ackWait}
-	switch name {
-	case "divided":
+	if name == "divided" {
 		config.ShardGroups = 8
-	case "slow, default AckWait":
-		name, config.AckWait = "slow", 0
 	}
 	p, err := workers.New(config)
 	if err != nil {

@@ -63,7 +63,7 @@ func inSQL(ctx context.Context, t *handlerTx, handler func(*sql.Tx) error) error
 	if err := handler(tx); err != nil {
 		return err
 	}
-	if conn := t.conn; !conn.IsClosed() && conn.PgConn().IsBusy() {
+	if conn := t.holder.Conn(); !conn.IsClosed() && conn.PgConn().IsBusy() {
 		return errRowsOpen
 	}
 	return nil
@@ -80,8 +80,7 @@ func (sqlDriver) Driver() driver.Driver                          { return stdlib
 
 // BeginTx begins the transaction of the attempt.
 func (d sqlDriver) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, error) {
-	d.tx.open(ctx)
-	return notYours{}, d.tx.failed
+	return notYours{}, d.tx.own.Open(ctx)
 }
 
 // Close leaves the connection to the attempt.

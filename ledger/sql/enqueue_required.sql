@@ -1,0 +1,16 @@
+-- enqueue.sql for the end of a transaction: an enqueue that is refused is an error, so that the commit
+-- sent behind it in the same round trip is not carried out: there is no version to insert then
+-- (not_null_violation). Parameters as in enqueue.sql.
+-- Answers one row, or none if the key is taken.
+-- Waits for a concurrent transaction that inserts the same key; locks nothing else.
+insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, data, meta)
+select case
+         when coalesce(octet_length($5::text), 0) <= 4096 and coalesce(octet_length($6::text), 0) <= 4096
+              and not exists (select from taskledger.kind_limit l where l.kind = $1::text)
+           or taskledger.admits($1::text, octet_length($5::text), octet_length($6::text))
+           or exists (select from taskledger.event e where e.kind = $1::text and e.biz_id = $2::text and e.version = 1)
+         then 1
+       end,
+       0, $3::integer, 'enqueued', $1::text, $2::text, coalesce($4::text, session_user), $5::text::json, $6::text::json
+    on conflict (kind, biz_id, version) do nothing
+returning position

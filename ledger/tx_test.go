@@ -1,0 +1,338 @@
+package ledger_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+func beginLedgerTx(t *testing.T, pool *pgxpool.Pool, o *ledger.TxOptions) *ledger.Tx {
+	t.Helper()
+	tx, err := ledger.Begin(t.Context(), pool, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
+// business are transactions of a business row, which a deferred constraint can refuse at the
+// commit, and a task.
+type business struct {
+	t    *testing.T
+	pool *pgxpool.Pool
+}
+
+var businessKey = ledger.Key{Kind: "test.tx", BizID: "1"}
+
+func newBusiness(t *testing.T, pool *pgxpool.Pool) *business {
+	t.Helper()
+	b := &business{t, pool}
+	b.exec(pool, "create table business (id int primary key, parent int references business deferrable initially deferred)")
+	return b
+}
+
+func (b *business) exec(db ledger.DB, sql string, args ...any) {
+	b.t.Helper()
+	if _, err := db.Exec(b.t.Context(), sql, args...); err != nil {
+		b.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// begin begins with a business row.
+func (b *business) begin(o *ledger.TxOptions) *ledger.Tx {
+	b.t.Helper()
+	tx := beginLedgerTx(b.t, b.pool, o)
+	b.exec(tx, "insert into business (id) values ($1)", 1)
+	return tx
+}
+
+// want checks what was committed, and that no connection is kept.
+func (b *business) want(rows int, task bool) {
+	b.t.Helper()
+	await(b.t, "connections to be given back, or closed", func() bool { return b.pool.Stat().AcquiredConns() == 0 })
+	var found int
+	if err := b.pool.QueryRow(b.t.Context(), "select count(*) from business").Scan(&found); err != nil {
+		b.t.Fatal(err)
+	}
+	_, err := ledger.Load(b.t.Context(), b.pool, businessKey)
+	if found != rows || (err == nil) != task || err != nil && !errors.Is(err, ledger.ErrUnknownTask) {
+		b.t.Errorf("%d business rows and task %v, want %d and %t", found, err, rows, task)
+	}
+	ledgertest.Check(b.t, b.pool)
+}
+
+// A business row and a task, in two round trips.
+func TestTxTakesTwoRoundTrips(t *testing.T) {
+	t.Parallel()
+	config := ledgertest.Pool(t).Config()
+	dial := config.ConnConfig.DialFunc
+	var sent atomic.Int64
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return &countedConn{conn, &sent}, err
+	}
+	config.MaxConns = 1 // so that statements are prepared the second time
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	newBusiness(t, pool)
+	for i := range 3 {
+		before := sent.Load()
+		tx := beginLedgerTx(t, pool, &ledger.TxOptions{Settings: map[string]string{"statement_timeout": "5000"}})
+		if _, err := tx.Exec(t.Context(), "insert into business (id) values ($1)", i); err != nil {
+			t.Fatal(err)
+		}
+		k := ledger.Key{Kind: "test.tx", BizID: ledger.BizID(rune('a' + i))}
+		if answer, err := ledger.EnqueueAndCommit(t.Context(), tx, k, nil, nil); err != nil || !answer.New {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		if err := tx.Rollback(t.Context()); !errors.Is(err, pgx.ErrTxClosed) { // as deferred
+			t.Error(err)
+		}
+		if n := sent.Load() - before; i > 0 && n != 2 {
+			t.Errorf("transaction %d took %d round trips", i, n)
+		}
+	}
+	before := sent.Load()
+	tx := beginLedgerTx(t, pool, nil)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := sent.Load() - before; n != 0 {
+		t.Errorf("an empty transaction took %d round trips", n)
+	}
+}
+
+// countedConn counts what is sent at once, each of which waits for its answer.
+type countedConn struct {
+	net.Conn
+	sent *atomic.Int64
+}
+
+func (c *countedConn) Write(b []byte) (int, error) {
+	c.sent.Add(1)
+	return c.Conn.Write(b)
+}
+
+// Whatever keeps the enqueue from being done keeps the transaction from being committed.
+func TestEnqueueAndCommitOrNeither(t *testing.T) {
+	t.Parallel()
+	var invalid *ledger.InvalidError
+	var overload *ledger.OverloadError
+	var pg *pgconn.PgError
+	as := func(target any) func(error) bool { return func(err error) bool { return errors.As(err, target) } }
+	is := func(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
+	limit := func(p ledger.OverloadPolicy) func(*business, *ledger.Tx) {
+		return func(b *business, _ *ledger.Tx) {
+			if err := ledger.SetLimit(b.t.Context(), b.pool, ledger.Limit{Kind: businessKey.Kind, Policy: p}, ""); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		before  func(*business, *ledger.Tx)
+		args    json.RawMessage
+		options *ledger.EnqueueOptions
+		want    func(error) bool
+	}{
+		"invalid": {args: json.RawMessage(`{`), want: as(&invalid)},
+		"too large": {
+			before: func(b *business, _ *ledger.Tx) {
+				b.exec(b.pool, "update taskledger.setting set value = '5000' where name = 'max_args_bytes'")
+			},
+			args: quoted(5001), want: as(&invalid),
+		},
+		"rejected":         {before: limit(ledger.Reject), want: as(&overload)},
+		"discarded":        {before: limit(ledger.Discard), want: func(err error) bool { return errors.As(err, &overload) && overload.Policy == ledger.Discard }},
+		"invalid and late": {options: &ledger.EnqueueOptions{RunIn: -1}, want: as(&invalid)},
+		"too large and late": {
+			before: func(b *business, _ *ledger.Tx) {
+				b.exec(b.pool, "update taskledger.setting set value = '5000' where name = 'max_args_bytes'")
+			},
+			args: quoted(5001), options: &ledger.EnqueueOptions{RunIn: time.Hour}, want: as(&invalid),
+		},
+		"aborted": {
+			before: func(b *business, tx *ledger.Tx) { _, _ = tx.Exec(b.t.Context(), "select 1 / $1::integer", 0) },
+			want:   is(ledger.ErrTransactionAborted),
+		},
+		"refused at the commit": {
+			before: func(b *business, tx *ledger.Tx) { b.exec(tx, "insert into business values (2, 3)") },
+			want:   func(err error) bool { return errors.As(err, &pg) && pg.Code == "23503" },
+		},
+		"killed": {
+			before: func(b *business, tx *ledger.Tx) {
+				b.exec(b.pool, "select pg_terminate_backend($1)", tx.Conn().PgConn().PID())
+			},
+			want: ledger.Retryable,
+		},
+		"rolled back before": {
+			before: func(b *business, tx *ledger.Tx) { _ = tx.Rollback(b.t.Context()) },
+			want:   is(pgx.ErrTxClosed),
+		},
+		"rolled back in SQL": {
+			before: func(b *business, tx *ledger.Tx) { b.exec(tx, "rollback") },
+			want:   is(ledger.ErrTransactionEnded),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBusiness(t, ledgertest.Pool(t))
+			tx := b.begin(nil)
+			if test.before != nil {
+				test.before(b, tx)
+			}
+			if answer, err := ledger.EnqueueAndCommit(t.Context(), tx, businessKey, test.args, test.options); err == nil || !test.want(err) {
+				t.Errorf("%+v, %v", answer, err)
+			}
+			b.want(0, false)
+		})
+	}
+}
+
+// A task that exists is no obstacle, also if its kind is full or it is being enqueued by somebody
+// else.
+func TestEnqueueAndCommitOfAnExistingTask(t *testing.T) {
+	t.Parallel()
+	b := newBusiness(t, ledgertest.Pool(t))
+	rival := beginLedgerTx(t, b.pool, nil)
+	if _, err := ledger.Enqueue(t.Context(), rival, businessKey, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	tx := b.begin(nil)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		if answer, err := ledger.EnqueueAndCommit(t.Context(), tx, businessKey, json.RawMessage(`1`), nil); err != nil || answer.New || answer.SameArgs || answer.State != ledger.StateAvailable {
+			t.Errorf("%+v, %v", answer, err)
+		}
+	})
+	await(t, "the second one to wait for the first", func() bool {
+		var waits bool
+		err := b.pool.QueryRow(t.Context(), "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')").Scan(&waits)
+		return err == nil && waits
+	})
+	if err := rival.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waiting.Wait()
+	b.want(1, true)
+
+	if err := ledger.SetLimit(t.Context(), b.pool, ledger.Limit{Kind: businessKey.Kind}, ""); err != nil {
+		t.Fatal(err)
+	}
+	tx = beginLedgerTx(t, b.pool, nil)
+	b.exec(tx, "insert into business (id) values ($1)", 2)
+	if answer, err := ledger.EnqueueAndCommit(t.Context(), tx, businessKey, nil, nil); err != nil || answer.New || !answer.SameArgs {
+		t.Errorf("%+v, %v", answer, err)
+	}
+	b.want(2, true)
+}
+
+// Of two REPEATABLE READ transactions one is told to try again.
+func TestEnqueueAndCommitUnseen(t *testing.T) {
+	t.Parallel()
+	b := newBusiness(t, ledgertest.Pool(t))
+	tx := b.begin(&ledger.TxOptions{Isolation: pgx.RepeatableRead})
+	ledgertest.Enqueue(t, b.pool, businessKey, "")
+	if _, err := ledger.EnqueueAndCommit(t.Context(), tx, businessKey, nil, nil); !errors.Is(err, ledger.ErrRetryTransaction) {
+		t.Error(err)
+	}
+	b.want(0, true)
+}
+
+// Settings hold for the transaction and no longer; a wrong one keeps it from beginning, and nothing
+// is run outside of it.
+func TestTxSettings(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	config := pool.Config()
+	config.MaxConns = 1
+	one, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(one.Close)
+	tx := beginLedgerTx(t, one, &ledger.TxOptions{Settings: map[string]string{"statement_timeout": "4321ms", "shop.user": "o'hara"}})
+	show := func(db interface {
+		QueryRow(context.Context, string, ...any) pgx.Row
+	}) (timeout, user string) {
+		if err := db.QueryRow(t.Context(), "select current_setting($1), coalesce(current_setting($2, true), '')", "statement_timeout", "shop.user").Scan(&timeout, &user); err != nil {
+			t.Error(err)
+		}
+		return timeout, user
+	}
+	if timeout, user := show(tx); timeout != "4321ms" || user != "o'hara" {
+		t.Error(timeout, user)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if timeout, user := show(one); timeout == "4321ms" || user != "" {
+		t.Error(timeout, user)
+	}
+
+	b := newBusiness(t, one)
+	tx = beginLedgerTx(t, one, &ledger.TxOptions{Settings: map[string]string{"statement_timeout": "soon"}})
+	for range 2 {
+		if _, err := tx.Exec(t.Context(), "insert into business (id) values ($1)", 1); err == nil {
+			t.Error("a statement was run without the settings")
+		}
+	}
+	if _, err := ledger.EnqueueAndCommit(t.Context(), tx, businessKey, nil, nil); err == nil {
+		t.Error("it was committed")
+	}
+	b.want(0, false)
+}
+
+// hookOnce notes what it is told, and refuses what has no args.
+type hookOnce struct{ told []error }
+
+func (*hookOnce) BeforeEnqueue(_ context.Context, _ ledger.Key, args json.RawMessage, o *ledger.EnqueueOptions) error {
+	if string(args) == `""` {
+		return errors.New("whom for?")
+	}
+	o.Meta.Tags = append(o.Meta.Tags, "hooked")
+	return nil
+}
+
+func (h *hookOnce) AfterEnqueue(_ context.Context, _ ledger.Key, _ ledger.Enqueued, err error) {
+	h.told = append(h.told, err)
+}
+
+// The hooks of a kind are called for this way to enqueue, too, and a refusal rolls back.
+func TestEnqueueAndCommitBetweenHooks(t *testing.T) {
+	t.Parallel()
+	b := newBusiness(t, ledgertest.Pool(t))
+	var hook hookOnce
+	kind, err := ledger.NewKind[string](businessKey.Kind, &hook)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kind.EnqueueAndCommit(t.Context(), b.begin(nil), businessKey.BizID, "", nil); err == nil {
+		t.Error("not refused")
+	}
+	b.want(0, false)
+	if _, err := kind.EnqueueAndCommit(t.Context(), b.begin(nil), businessKey.BizID, "alice", nil); err != nil {
+		t.Error(err)
+	}
+	b.want(1, true)
+	history, err := ledger.History(t.Context(), b.pool, businessKey)
+	if err != nil || len(history) != 1 || !strings.Contains(string(history[0].Meta), "hooked") || len(hook.told) != 2 || hook.told[0] == nil || hook.told[1] != nil {
+		t.Errorf("%v, %+v, %v", err, history, hook.told)
+	}
+}
