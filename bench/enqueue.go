@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -22,6 +23,7 @@ func enqueueMeasures() []measure {
 			title: fmt.Sprintf("business insert + enqueue a transaction, connections: %d", connections),
 			contenders: []contender{
 				{system: ours, run: func(ctx context.Context, t *trial) error { return enqueueOurs(ctx, t, connections) }},
+				{system: oursPlain, run: func(ctx context.Context, t *trial) error { return enqueueOursPlain(ctx, t, connections) }},
 				{system: peerRiver, run: func(ctx context.Context, t *trial) error { return enqueueRiver(ctx, t, connections) }},
 				{system: peerWatermill, run: func(ctx context.Context, t *trial) error { return enqueueWatermill(ctx, t, connections) }},
 				{system: peerSkipLocked, run: func(ctx context.Context, t *trial) error { return enqueueSkipLocked(ctx, t, connections) }},
@@ -36,10 +38,18 @@ func enqueueOurs(ctx context.Context, t *trial, connections int) error {
 	if err := migrate(ctx, t); err != nil {
 		return err
 	}
-	return enqueued(ctx, t, connections, func(ctx context.Context, tx pgx.Tx, id string) error {
+	return enqueued(ctx, t, connections, ofOurs(kind))
+}
+
+// enqueueOursPlain is for those who have a transaction of pgx.
+func enqueueOursPlain(ctx context.Context, t *trial, connections int) error {
+	if err := migrate(ctx, t); err != nil {
+		return err
+	}
+	return enqueued(ctx, t, connections, inTx(func(ctx context.Context, tx pgx.Tx, id string) error {
 		_, err := kind.Enqueue(ctx, tx, ledger.BizID(id), args, nil)
 		return err
-	})
+	}))
 }
 
 func enqueueRiver(ctx context.Context, t *trial, connections int) error {
@@ -50,10 +60,45 @@ func enqueueRiver(ctx context.Context, t *trial, connections int) error {
 	if err != nil {
 		return err
 	}
-	return enqueued(ctx, t, connections, func(ctx context.Context, tx pgx.Tx, id string) error {
+	return enqueued(ctx, t, connections, inTx(func(ctx context.Context, tx pgx.Tx, id string) error {
 		_, err := c.InsertTx(ctx, tx, newRiverArgs(id), nil)
 		return err
-	})
+	}))
+}
+
+// transaction is one of a business, on a connection: a row and the task of this id.
+type transaction func(ctx context.Context, conn *pgx.Conn, id string) error
+
+// ofOurs are transactions as our documentation advises where each round trip counts.
+func ofOurs(kind ledger.TypedKind[json.RawMessage]) transaction {
+	return func(ctx context.Context, conn *pgx.Conn, id string) error {
+		tx := ledger.BeginOn(ctx, conn, nil)
+		defer func() { _ = tx.Rollback(ctx) }()
+		if _, err := tx.Exec(ctx, statement("effect"), id); err != nil {
+			return err
+		}
+		_, err := kind.EnqueueAndCommit(ctx, tx, ledger.BizID(id), args, nil)
+		return err
+	}
+}
+
+// inTx are transactions of pgx, which begin in the round trip of their first statement, too.
+func inTx(enqueue func(ctx context.Context, tx pgx.Tx, id string) error) transaction {
+	return func(ctx context.Context, conn *pgx.Conn, id string) (err error) {
+		b := &pgx.Batch{}
+		b.BeginTx(pgx.TxOptions{})
+		b.Queue(statement("effect"), id)
+		results := conn.SendBatch(ctx, b)
+		tx := results.Tx()
+		defer func() { _ = tx.Rollback(ctx) }()
+		if err := results.Close(); err != nil {
+			return err
+		}
+		if err := enqueue(ctx, tx, id); err != nil {
+			return err
+		}
+		return tx.Commit(ctx)
+	}
 }
 
 // warmUp begins the ids of tasks that do not count.
@@ -61,7 +106,7 @@ const warmUp = "warm-up-"
 
 // connections are n connections that have enqueued one task each, so that statements and caches
 // are prepared.
-func connections(ctx context.Context, t *trial, n int, enqueue func(ctx context.Context, tx pgx.Tx, id string) error) (_ []*pgxpool.Conn, release func(), err error) {
+func connections(ctx context.Context, t *trial, n int, run transaction) (_ []*pgxpool.Conn, release func(), err error) {
 	var conns []*pgxpool.Conn
 	release = func() {
 		for _, c := range conns {
@@ -72,7 +117,7 @@ func connections(ctx context.Context, t *trial, n int, enqueue func(ctx context.
 		c, err := t.db.Acquire(ctx)
 		if err == nil {
 			conns = append(conns, c)
-			err = transaction(ctx, c, warmUp+strconv.Itoa(i), enqueue)
+			err = run(ctx, c.Conn(), warmUp+strconv.Itoa(i))
 		}
 		if err != nil {
 			release()
@@ -83,8 +128,8 @@ func connections(ctx context.Context, t *trial, n int, enqueue func(ctx context.
 }
 
 // enqueued measures transactions and their WAL.
-func enqueued(ctx context.Context, t *trial, n int, enqueue func(ctx context.Context, tx pgx.Tx, id string) error) error {
-	load, err := transactions(ctx, t, n, enqueue)
+func enqueued(ctx context.Context, t *trial, n int, run transaction) error {
+	load, err := transactions(ctx, t, n, run)
 	if err != nil {
 		return err
 	}
@@ -101,11 +146,11 @@ type load struct {
 }
 
 // transactions runs transactions of a business row and an enqueue for a while, on n connections.
-func transactions(ctx context.Context, t *trial, n int, enqueue func(ctx context.Context, tx pgx.Tx, id string) error) (load, error) {
+func transactions(ctx context.Context, t *trial, n int, run transaction) (load, error) {
 	if err := settle(ctx, t); err != nil {
 		return load{}, err
 	}
-	conns, release, err := connections(ctx, t, n, enqueue)
+	conns, release, err := connections(ctx, t, n, run)
 	if err != nil {
 		return load{}, err
 	}
@@ -119,7 +164,7 @@ func transactions(ctx context.Context, t *trial, n int, enqueue func(ctx context
 	until := begin.Add(t.lasts())
 	err = concurrently(n, func(c int) error {
 		for i := 0; time.Now().Before(until); i++ {
-			if err := transaction(ctx, conns[c], fmt.Sprintf("%d-%d", c, i), enqueue); err != nil {
+			if err := run(ctx, conns[c].Conn(), fmt.Sprintf("%d-%d", c, i)); err != nil {
 				return err
 			}
 			done.Add(1)
@@ -133,15 +178,6 @@ func transactions(ctx context.Context, t *trial, n int, enqueue func(ctx context
 	err = after.read(ctx, t)
 	count := done.Load()
 	return load{float64(count) / took.Seconds(), (after.wal - before.wal) / float64(max(count, 1)), int(count) + n}, err
-}
-
-func transaction(ctx context.Context, conn *pgxpool.Conn, id string, enqueue func(ctx context.Context, tx pgx.Tx, id string) error) error {
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, statement("effect"), id); err != nil {
-			return err
-		}
-		return enqueue(ctx, tx, id)
-	})
 }
 
 // bulkMeasure: many tasks at once, without any other work.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -100,10 +101,9 @@ func (g *growth) rates(ctx context.Context, t *trial) (err error) {
 		}
 		defer func() { err = errors.Join(err, release()) }()
 	}
-	other := ledger.MustKind[string]("bench.other") // nobody works on these
-	load, err := transactions(ctx, t, 32, func(ctx context.Context, tx pgx.Tx, id string) error {
-		_, err := ledger.Enqueue(ctx, tx, ledger.Key{Kind: other.Name(), BizID: ledger.BizID(fmt.Sprintf("%d-%s", g.round, id))}, args, nil)
-		return err
+	run := ofOurs(ledger.MustKind[json.RawMessage]("bench.other")) // nobody works on these
+	load, err := transactions(ctx, t, 32, func(ctx context.Context, conn *pgx.Conn, id string) error {
+		return run(ctx, conn, fmt.Sprintf("%d-%s", g.round, id))
 	})
 	if err != nil {
 		return err

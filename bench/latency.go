@@ -84,8 +84,8 @@ func (w *stopwatch) add(t *trial, prefix string) {
 const producers = 8
 
 // offer enqueues n tasks at an even rate, whatever becomes of them.
-func (w *stopwatch) offer(ctx context.Context, t *trial, perSecond int, enqueue func(ctx context.Context, tx pgx.Tx, id string) error) error {
-	conns, release, err := connections(ctx, t, producers, enqueue)
+func (w *stopwatch) offer(ctx context.Context, t *trial, perSecond int, run transaction) error {
+	conns, release, err := connections(ctx, t, producers, run)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (w *stopwatch) offer(ctx context.Context, t *trial, perSecond int, enqueue 
 				return context.Cause(ctx)
 			case <-time.After(time.Until(due)):
 			}
-			if err := transaction(ctx, conns[p], strconv.Itoa(i), enqueue); err != nil {
+			if err := run(ctx, conns[p].Conn(), strconv.Itoa(i)); err != nil {
 				return err
 			}
 			w.committed[i].Store(time.Now().UnixNano())
@@ -135,10 +135,6 @@ func latencyOurs(ctx context.Context, t *trial, perSecond int) error {
 	if err != nil {
 		return err
 	}
-	enqueue := func(ctx context.Context, tx pgx.Tx, id string) error {
-		_, err := kind.Enqueue(ctx, tx, ledger.BizID(id), args, nil)
-		return err
-	}
 	subscription, err := n.nc.Subscribe(stream.Subjects(ledger.EventEnqueued, kind.Name(), ledger.AllShards)[0], func(m *nats.Msg) {
 		if event, err := stream.Decode(m.Subject, m.Header, m.Data); err == nil {
 			subscriber.arrived(string(event.BizID))
@@ -151,7 +147,7 @@ func latencyOurs(ctx context.Context, t *trial, perSecond int) error {
 	if err := n.nc.FlushTimeout(10 * time.Second); err != nil {
 		return err
 	}
-	if err := handlers.offer(ctx, t, perSecond, enqueue); err != nil {
+	if err := handlers.offer(ctx, t, perSecond, ofOurs(kind)); err != nil {
 		return err
 	}
 	if err := awaitClosed(ctx, handlers.counter.done); err != nil {
@@ -191,11 +187,11 @@ func latencyRiver(ctx context.Context, t *trial, perSecond int) error {
 	if err := startRiver(ctx, t, client); err != nil {
 		return err
 	}
-	enqueue := func(ctx context.Context, tx pgx.Tx, id string) error {
+	err = w.offer(ctx, t, perSecond, inTx(func(ctx context.Context, tx pgx.Tx, id string) error {
 		_, err := client.InsertTx(ctx, tx, newRiverArgs(id), nil)
 		return err
-	}
-	if err := w.offer(ctx, t, perSecond, enqueue); err != nil {
+	}))
+	if err != nil {
 		return err
 	}
 	if err := awaitClosed(ctx, w.counter.done); err != nil {

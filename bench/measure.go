@@ -14,6 +14,7 @@ import (
 // Systems.
 const (
 	ours           = "taskledger"
+	oursPlain      = "taskledger, Enqueue and Commit"
 	oursFromCommit = "taskledger, relay included"
 	peerRiver      = "river"
 	peerWatermill  = "watermill"

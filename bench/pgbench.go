@@ -12,19 +12,34 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/taskledger/taskledger/ledger"
 )
 
-// recorder writes down the statements of a connection.
-type recorder struct{ statements []pgx.TraceQueryStartData }
+// recorder writes down what a connection sends, by round trips.
+type recorder struct{ trips [][]recorded }
+
+// recorded is a statement.
+type recorded struct {
+	sql  string
+	args []any
+}
 
 func (r *recorder) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	r.statements = append(r.statements, data)
+	r.trips = append(r.trips, []recorded{{data.SQL, data.Args}})
 	return ctx
 }
 
-func (r *recorder) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (r *recorder) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	var trip []recorded
+	for _, q := range data.Batch.QueuedQueries {
+		trip = append(trip, recorded{q.SQL, q.Arguments})
+	}
+	r.trips = append(r.trips, trip)
+	return ctx
+}
+
+func (*recorder) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
+func (*recorder) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*recorder) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
 // enqueuePgbench is the floor: the statements of our own transaction, recorded and given to
 // pgbench, which is written in C and does nothing else.
@@ -96,22 +111,19 @@ func recordScript(ctx context.Context, t *trial) (*script, error) {
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	const id = "recorded"
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, statement("effect"), id); err != nil {
-			return err
-		}
-		_, err := kind.Enqueue(ctx, tx, ledger.BizID(id), args, nil)
-		return err
-	})
-	if err != nil {
+	if err := ofOurs(kind)(ctx, conn, id); err != nil {
 		return nil, err
 	}
 	s := &script{defines: []string{"--define=n=0"}}
 	s.text.WriteString("\\set n :n + 1\n\\set id :client_id * 1000000000 + :n\n")
-	for _, recorded := range r.statements {
-		if err := s.write(recorded, id); err != nil {
-			return nil, err
+	for _, trip := range r.trips {
+		s.text.WriteString("\\startpipeline\n")
+		for _, statement := range trip {
+			if err := s.write(statement, id); err != nil {
+				return nil, err
+			}
 		}
+		s.text.WriteString("\\endpipeline\n")
 	}
 	return s, nil
 }
@@ -122,15 +134,15 @@ var (
 )
 
 // write adds a statement. Its parameters become variables, which pgbench sends as parameters.
-func (s *script) write(recorded pgx.TraceQueryStartData, id string) error {
+func (s *script) write(r recorded, id string) error {
 	var fault error
-	sql := placeholder.ReplaceAllStringFunc(comment.ReplaceAllString(recorded.SQL, ""), func(p string) string {
+	sql := placeholder.ReplaceAllStringFunc(comment.ReplaceAllString(r.sql, ""), func(p string) string {
 		i, _ := strconv.Atoi(p[1:])
-		if i > len(recorded.Args) {
+		if i > len(r.args) {
 			fault = fmt.Errorf("no value for %s", p)
 			return p
 		}
-		value := recorded.Args[i-1]
+		value := r.args[i-1]
 		if text, ok := value.(*string); ok && text != nil {
 			value = *text
 		}

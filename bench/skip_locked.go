@@ -25,9 +25,17 @@ func enqueueSkipLocked(ctx context.Context, t *trial, connections int) error {
 	if err := migrateSkipLocked(ctx, t); err != nil {
 		return err
 	}
-	return enqueued(ctx, t, connections, func(ctx context.Context, tx pgx.Tx, id string) error {
-		_, err := tx.Exec(ctx, statement("skip_locked_enqueue"), string(kind.Name()), id, string(args))
-		return err
+	return enqueued(ctx, t, connections, func(ctx context.Context, conn *pgx.Conn, id string) error {
+		b := &pgx.Batch{}
+		b.Queue("begin")
+		b.Queue(statement("effect"), id)
+		if err := conn.SendBatch(ctx, b).Close(); err != nil {
+			return err // and the connection is not used again
+		}
+		b = &pgx.Batch{}
+		b.Queue(statement("skip_locked_enqueue"), string(kind.Name()), id, string(args))
+		b.Queue("commit")
+		return conn.SendBatch(ctx, b).Close()
 	})
 }
 
