@@ -142,8 +142,11 @@ func runChild(name string) error {
 		return err
 	}
 	config := workers.Config{DB: db, NATS: nc, Name: "child", AckWait: ackWait}
-	if name == "divided" {
+	switch name {
+	case "divided":
 		config.ShardGroups = 8
+	case "slow, default AckWait":
+		name, config.AckWait = "slow", 0
 	}
 	p, err := workers.New(config)
 	if err != nil {

@@ -377,35 +377,40 @@ func TestReconcilerRunningOnce(t *testing.T) {
 }
 
 // The task of a worker that is killed runs again within AckWait and 5 s: by its message, which
-// the reconciler leaves to itself.
+// the reconciler leaves to itself. Also with the AckWait that a worker has which says nothing.
 func TestVanishedWorkersTaskRunsAgain(t *testing.T) {
 	t.Parallel()
-	b := setupServed(t, outbox.StreamConfig{})
-	b.loop(b.reconciler(b.db).Run)
-	k := b.enqueue("o-1")
-	c := b.spawn("slow")
-	if _, err := c.out.ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	b.awaitState(k, ledger.StateRunning)
-	b.work(workers.Config{}, exactly(insertEffect, nil))
-	time.Sleep(2 * ackWait) // by age alone it would be taken away by now
-	if state := b.task(k).State; state != ledger.StateRunning {
-		t.Fatalf("it is %s while its worker lives", state)
-	}
-	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	killed := time.Now()
-	b.awaitState(k, ledger.StateSucceeded)
-	took := time.Since(killed)
-	t.Logf("ran again after %s with an AckWait of %s", took, ackWait)
-	if took > ackWait+5*time.Second {
-		t.Errorf("it ran again after %s", took)
-	}
-	b.oneEffect(k)
-	if n := b.releases(); n != 0 {
-		t.Errorf("%d releases", n)
+	for program, wait := range map[string]time.Duration{"slow": ackWait, "slow, default AckWait": workers.DefaultAckWait} {
+		t.Run(wait.String(), func(t *testing.T) {
+			t.Parallel()
+			b := setupServed(t, outbox.StreamConfig{})
+			b.loop(b.reconciler(b.db).Run)
+			k := b.enqueue("o-1")
+			c := b.spawn(program)
+			if _, err := c.out.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+			b.awaitState(k, ledger.StateRunning)
+			b.work(workers.Config{AckWait: wait}, exactly(insertEffect, nil))
+			time.Sleep(2 * ackWait) // by age alone it would be taken away by now
+			if state := b.task(k).State; state != ledger.StateRunning {
+				t.Fatalf("it is %s while its worker lives", state)
+			}
+			if err := c.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			killed := time.Now()
+			b.awaitState(k, ledger.StateSucceeded)
+			took := time.Since(killed)
+			t.Logf("ran again after %s with an AckWait of %s", took, wait)
+			if took > wait+5*time.Second {
+				t.Errorf("it ran again after %s", took)
+			}
+			b.oneEffect(k)
+			if n := b.releases(); n != 0 {
+				t.Errorf("%d releases", n)
+			}
+		})
 	}
 }
 

@@ -16,6 +16,7 @@ const (
 	WhatRelayLag       = "relay_lag"       // events wait to be published
 	WhatProjectionLag  = "projection_lag"  // events wait to be projected
 	WhatScheduleMissed = "schedule_missed" // a schedule has passed slots over
+	WhatTimersLate     = "timers_late"     // a delay, a retry or a deadline is due that no scheduler fires
 	WhatScheduleLate   = "schedule_late"   // a slot is due that nobody fires
 	WhatTest           = "test"            // somebody wanted to see an alarm
 )

@@ -154,6 +154,8 @@ func overText(what, about string) string {
 		return "over: the relay has caught up"
 	case WhatProjectionLag:
 		return "over: the projection has caught up"
+	case WhatTimersLate:
+		return "over: what is due later is released in time"
 	case WhatScheduleLate:
 		return "over: schedule " + about + " is not late"
 	}

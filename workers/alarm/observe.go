@@ -49,6 +49,7 @@ type observer struct {
 	config   Config
 	operator *workers.Operator
 	dead     seldom[[]workers.DeadGroup]
+	timers   seldom[workers.TimerStatus]
 	waiting  map[ledger.Kind]*seldom[waiting]
 }
 
@@ -71,7 +72,7 @@ func (w *observer) observe(ctx context.Context) (o observation, installation str
 	if o.schedules, err = periodic.List(ctx, w.config.DB); err != nil {
 		return o, "", err
 	}
-	for _, look := range []func(context.Context, *observation) error{w.lags, w.kinds} {
+	for _, look := range []func(context.Context, *observation) error{w.lags, w.late, w.kinds} {
 		if err := look(ctx, &o); err != nil {
 			return o, "", err
 		}
@@ -110,6 +111,23 @@ func (w *observer) lags(ctx context.Context, o *observation) error {
 		if lag > time.Duration(l.limit) {
 			o.holds = append(o.holds, condition{l.what, "", fmt.Sprintf(l.text, age(lag), l.limit)})
 		}
+	}
+	return nil
+}
+
+// late looks at the timers, which is expensive while a snapshot that somebody holds keeps what was fired.
+func (w *observer) late(ctx context.Context, o *observation) error {
+	timers, err := w.timers.get(func() (workers.TimerStatus, error) { return workers.ReadTimers(ctx, w.config.DB) })
+	if err != nil {
+		return err
+	}
+	if limit := w.config.Rules.TimersLate; limit > 0 && timers.Late() > time.Duration(limit) {
+		more := ""
+		if timers.DueCapped {
+			more = " or more"
+		}
+		o.holds = append(o.holds, condition{WhatTimersLate, "", fmt.Sprintf(
+			"a delay, a retry or a deadline has been due for %s, and no scheduler fires it; %s%s are due", age(timers.Late()), count(int64(timers.Due)), more)})
 	}
 	return nil
 }

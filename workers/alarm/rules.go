@@ -16,6 +16,7 @@ const (
 	DefaultGather       = 30 * time.Second
 	DefaultRemind       = 4 * time.Hour
 	DefaultScheduleLate = 5 * time.Minute
+	DefaultTimersLate   = 5 * time.Minute
 )
 
 // Duration is a [time.Duration] that is written as text, such as 90s or 4h.
@@ -36,8 +37,8 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil
 
 func (d Duration) String() string { return time.Duration(d).String() }
 
-// Rules say what is worth an alarm. The zero value tells of tasks that go dead, and of schedules
-// that pass slots over or are late.
+// Rules say what is worth an alarm. The zero value tells of tasks that go dead, of schedules
+// that pass slots over or are late, and of timers that are late.
 type Rules struct {
 	// Every is the least time between two alarms to a receiver. Default 5 min.
 	Every Duration `json:"every"`
@@ -54,6 +55,9 @@ type Rules struct {
 	ProjectionLag Duration `json:"projection_lag"`
 	// ScheduleLate is how long a slot may be due that nobody has fired. Default 5 min; negative: for ever.
 	ScheduleLate Duration `json:"schedule_late"`
+	// TimersLate is how long a delay, a retry or a deadline may be due that no scheduler has fired.
+	// Default 5 min; negative: for ever.
+	TimersLate Duration `json:"timers_late"`
 	// Kinds are limits for kinds of tasks.
 	Kinds []KindRule `json:"kinds"`
 }
@@ -107,7 +111,7 @@ func (r Rules) withDefaults() Rules {
 	for _, d := range []struct {
 		field     *Duration
 		otherwise time.Duration
-	}{{&r.Every, DefaultEvery}, {&r.Gather, DefaultGather}, {&r.Remind, DefaultRemind}, {&r.ScheduleLate, DefaultScheduleLate}} {
+	}{{&r.Every, DefaultEvery}, {&r.Gather, DefaultGather}, {&r.Remind, DefaultRemind}, {&r.ScheduleLate, DefaultScheduleLate}, {&r.TimersLate, DefaultTimersLate}} {
 		if *d.field == 0 {
 			*d.field = Duration(d.otherwise)
 		}
@@ -125,6 +129,8 @@ func (r Rules) watch(what string, kind ledger.Kind) bool {
 		return r.ProjectionLag > 0
 	case WhatScheduleLate:
 		return r.ScheduleLate > 0
+	case WhatTimersLate:
+		return r.TimersLate > 0
 	case WhatDeadOver:
 		return i >= 0 && r.Kinds[i].DeadOver > 0
 	case WhatWaitingOver:

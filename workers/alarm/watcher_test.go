@@ -107,6 +107,9 @@ func TestConditions(t *testing.T) {
 	if _, err := periodic.Apply(t.Context(), b.db, []periodic.Schedule{schedule}, nil); err != nil {
 		t.Fatal(err)
 	}
+	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "sms.send/later"), "")
+	ledgertest.Append(t, b.db, ledgertest.Key(t, "sms.send/later"), ledger.EventSnoozed)
+	b.exec("update taskledger.timer set due_at = clock_timestamp() - interval '6 minutes'")
 	b.exec("update taskledger.schedule set next_at = next_at - interval '3 hours', passed = 7, passed_at = clock_timestamp()")
 	w := b.watcher(c)
 	b.pass(w)
@@ -120,7 +123,7 @@ func TestConditions(t *testing.T) {
 	}
 	read1(h.got()[0])
 	if want := []told{
-		{"dead", "mail.send", "new"}, {"schedule_missed", "nightly", "new"}, {"relay_lag", "", "new"}, {"projection_lag", "", "new"},
+		{"dead", "mail.send", "new"}, {"schedule_missed", "nightly", "new"}, {"relay_lag", "", "new"}, {"projection_lag", "", "new"}, {"timers_late", "", "new"},
 		{"dead_over", "coupon.send", "new"}, {"waiting_over", "mail.send", "new"}, {"schedule_late", "nightly", "new"},
 	}; !slices.Equal(items, want) {
 		t.Errorf("told %v, want %v", items, want)
@@ -130,6 +133,7 @@ func TestConditions(t *testing.T) {
 		t.Fatalf("%d alarms while nothing changed", n)
 	}
 	lag = 0
+	b.exec("update taskledger.timer set due_at = clock_timestamp() - interval '4 minutes'")
 	ledgertest.Append(t, b.db, waits, ledger.EventStarted)
 	ledgertest.Append(t, b.db, ledgertest.Key(t, "coupon.send/a-1"), ledger.EventReleased)
 	b.exec("update taskledger.schedule set next_at = clock_timestamp() + interval '1 hour'")
@@ -144,11 +148,12 @@ func TestConditions(t *testing.T) {
 				over[i] = true
 			}
 		}
-		return len(over) == 5
+		return len(over) == 6
 	})
 	for _, want := range []told{
 		{"dead_over", "coupon.send", "over"}, {"projection_lag", "", "over"}, {"relay_lag", "", "over"},
 		{"schedule_late", "nightly", "over"}, {"waiting_over", "mail.send", "over"},
+		{"timers_late", "", "over"},
 	} {
 		if !over[want] {
 			t.Errorf("not told: %v", want)
