@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -33,20 +31,4 @@ func refuses(err error) bool {
 	var writer *ForeignWriterError
 	var owner *ForeignStreamError
 	return errors.As(err, &origin) || errors.As(err, &writer) || errors.As(err, &owner) || errors.Is(err, ledger.ErrNotMigrated)
-}
-
-// explain wraps a database error with the operation, and with [ledger.ErrNotMigrated] if
-// something of the schema is missing.
-func explain(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		switch pg.Code {
-		case "42P01", "3F000", "42883", "42704": // undefined table, schema, function, type
-			return fmt.Errorf("%s: %w: %w", op, ledger.ErrNotMigrated, err)
-		}
-	}
-	return fmt.Errorf("%s: %w", op, err)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -86,7 +87,7 @@ func (s *session) eventIDs(ctx context.Context, messages map[uint64]stream.Messa
 	}
 	rows, err := s.relay.config.DB.Query(ctx, knownSQL, positions.String())
 	if err != nil {
-		return nil, explain("look events up", err)
+		return nil, dberror.Explain("look events up", err)
 	}
 	defer rows.Close()
 	ids := make(map[ledger.Position]string, len(messages))
@@ -96,12 +97,12 @@ func (s *session) eventIDs(ctx context.Context, messages map[uint64]stream.Messa
 		var version int32
 		var at time.Time
 		if err := rows.Scan(&position, &kind, &id, &version, &at); err != nil {
-			return nil, explain("look events up", err)
+			return nil, dberror.Explain("look events up", err)
 		}
 		e := ledger.Event{Key: ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}, Version: ledger.Version(version), RecordedAt: at}
 		ids[ledger.Position(position)] = e.ID()
 	}
-	return ids, explain("look events up", rows.Err())
+	return ids, dberror.Explain("look events up", rows.Err())
 }
 
 // maxUndone is how long before a crash a commit may have been made that the crash undoes: with
@@ -120,7 +121,7 @@ func (s *session) undone(ctx context.Context, messages map[uint64]stream.Message
 	}
 	var start time.Time
 	if err := s.relay.config.DB.QueryRow(ctx, serverStartSQL).Scan(&start); err != nil {
-		return explain("read when the server started", err)
+		return dberror.Explain("read when the server started", err)
 	}
 	for _, seq := range slices.Sorted(maps.Keys(messages)) {
 		m := messages[seq]

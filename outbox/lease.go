@@ -14,6 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/dberror"
 )
 
 var (
@@ -73,7 +75,7 @@ func (l *lease) take(ctx context.Context) (bool, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
-	return ours, explain("take the lease", err)
+	return ours, dberror.Explain("take the lease", err)
 }
 
 // await waits until the lease is ours; standby is called once if it is somebody else's.
@@ -112,13 +114,13 @@ func (l *lease) keep(ctx context.Context) error {
 func (l *lease) yield(ctx context.Context, why error) error {
 	l.remark(why.Error())
 	_, err := l.db.Exec(ctx, leaseYieldSQL, l.holder, why.Error(), strconv.FormatBool(refuses(why)))
-	return explain("yield the lease", err)
+	return dberror.Explain("yield the lease", err)
 }
 
 // release gives the lease back.
 func (l *lease) release(ctx context.Context) error {
 	_, err := l.db.Exec(ctx, leaseReleaseSQL, l.holder)
-	return explain("release the lease", err)
+	return dberror.Explain("release the lease", err)
 }
 
 // pause waits for d, or returns the error of ctx.

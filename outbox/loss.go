@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
@@ -127,7 +128,7 @@ func (s *session) diagnoseFront(ctx context.Context) error {
 	}
 	var ms int64
 	if err := s.relay.config.DB.QueryRow(ctx, publishedSQL, s.mark.Created, int64(first-1)).Scan(&ms); err != nil {
-		return explain("read when a message was published", err)
+		return dberror.Explain("read when a message was published", err)
 	}
 	maxAge := s.info.Config.MaxAge
 	if published := time.Duration(ms) * time.Millisecond; maxAge == 0 || published < maxAge-slack(maxAge) {
@@ -202,7 +203,7 @@ func (s *session) recover(ctx context.Context, found *loss) error {
 	var n, bound int64
 	err := c.DB.QueryRow(ctx, coveredSQL, int64(s.mark.Generation), createdAt(s.info), int64(found.first), maxAge.Milliseconds()).Scan(&n, &bound)
 	if err != nil {
-		return explain("find the place before the loss", err)
+		return dberror.Explain("find the place before the loss", err)
 	}
 	rows, err := s.feed.Cursors(ctx, n+1, 1)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -96,7 +97,7 @@ func (s *session) args(ctx context.Context, events []ledger.Event) (map[ledger.P
 	}
 	rows, err := s.relay.config.DB.Query(ctx, argsSQL, positions.String())
 	if err != nil {
-		return nil, explain("read args", err)
+		return nil, dberror.Explain("read args", err)
 	}
 	defer rows.Close()
 	args := make(map[ledger.Position]payloadSource)
@@ -104,11 +105,11 @@ func (s *session) args(ctx context.Context, events []ledger.Event) (map[ledger.P
 		var position int64
 		var data, meta *string
 		if err := rows.Scan(&position, &data, &meta); err != nil {
-			return nil, explain("read args", err)
+			return nil, dberror.Explain("read args", err)
 		}
 		args[ledger.Position(position)] = payloadSource{text(data), text(meta)}
 	}
-	return args, explain("read args", rows.Err())
+	return args, dberror.Explain("read args", rows.Err())
 }
 
 // text is the bytes of a nullable column.
@@ -124,7 +125,7 @@ func text(s *string) []byte {
 func (s *session) park(ctx context.Context, e ledger.Event, reason string) error {
 	_, err := s.relay.config.DB.Exec(ctx, parkSQL, int64(e.Position), string(e.Kind), string(e.BizID), int64(e.Version), reason)
 	if err != nil {
-		return explain("park "+e.ID(), err)
+		return dberror.Explain("park "+e.ID(), err)
 	}
 	s.relay.config.Observer.parked(reason)
 	s.relay.config.Logger.ErrorContext(ctx, "relay could not publish an event and parked it", "event", e.ID(), "reason", reason)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -31,18 +32,18 @@ type Count struct {
 func Counts(ctx context.Context, db ledger.DB) ([]Count, error) {
 	rows, err := db.Query(ctx, countsSQL)
 	if err != nil {
-		return nil, explain("read counts", err)
+		return nil, dberror.Explain("read counts", err)
 	}
 	defer rows.Close()
 	counts := []Count{}
 	for rows.Next() {
 		var c Count
 		if err := rows.Scan((*string)(&c.Kind), (*string)(&c.State), &c.Tasks); err != nil {
-			return nil, explain("read counts", err)
+			return nil, dberror.Explain("read counts", err)
 		}
 		counts = append(counts, c)
 	}
-	return counts, explain("read counts", rows.Err())
+	return counts, dberror.Explain("read counts", rows.Err())
 }
 
 // total names one running total.
@@ -73,14 +74,14 @@ func addCounts(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	}
 	rows, err := tx.Query(ctx, countsAddSQL, kinds.String(), states.String(), values.String())
 	if err != nil {
-		return explain("add counts", err)
+		return dberror.Explain("add counts", err)
 	}
 	added, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r totalRow, err error) {
 		err = row.Scan((*string)(&r.kind), (*string)(&r.state), &r.n)
 		return r, err
 	})
 	if err != nil {
-		return explain("add counts", err)
+		return dberror.Explain("add counts", err)
 	}
 	return prune(ctx, tx, added)
 }
@@ -101,7 +102,7 @@ func prune(ctx context.Context, tx pgx.Tx, added []totalRow) error {
 			continue
 		}
 		if _, err := tx.Exec(ctx, countsPruneSQL, string(r.kind), string(r.state), r.n); err != nil {
-			return explain("prune counts", err)
+			return dberror.Explain("prune counts", err)
 		}
 	}
 	return nil

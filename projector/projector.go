@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -163,7 +164,7 @@ const begin = "begin isolation level read committed; set local synchronous_commi
 func (p *Projector) apply(ctx context.Context, page ledger.Page) error {
 	tx, err := p.config.DB.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
-		return explain("begin", err)
+		return dberror.Explain("begin", err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
 	if err := page.Advance(ctx, tx, nil); err != nil {
@@ -173,5 +174,5 @@ func (p *Projector) apply(ctx context.Context, page ledger.Page) error {
 		return err
 	}
 	fault.Point("projector.applied")
-	return explain("commit", tx.Commit(ctx))
+	return dberror.Explain("commit", tx.Commit(ctx))
 }

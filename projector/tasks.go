@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -106,7 +107,7 @@ func readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	}
 	rows, err := tx.Query(ctx, tasksBeforeSQL, kinds.String(), ids.String())
 	if err != nil {
-		return explain("read tasks", err)
+		return dberror.Explain("read tasks", err)
 	}
 	defer rows.Close()
 	var i int
@@ -116,13 +117,13 @@ func readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	for rows.Next() {
 		t = ledger.Task{}
 		if err := rows.Scan(columns...); err != nil {
-			return explain("read tasks", err)
+			return dberror.Explain("read tasks", err)
 		}
 		c := changes[i]
 		t.Key = c.key
 		c.address, c.was, c.task = address, t.State, t
 	}
-	return explain("read tasks", rows.Err())
+	return dberror.Explain("read tasks", rows.Err())
 }
 
 // fold applies the events of a change. Where they do not continue the row, the whole history
@@ -204,13 +205,13 @@ func write(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	}
 	if added.rows > 0 {
 		if _, err := tx.Exec(ctx, tasksInsertSQL, append(added.args(&kinds, &ids, &shards, &enqueued), causes.String())...); err != nil {
-			return explain("insert tasks", err)
+			return dberror.Explain("insert tasks", err)
 		}
 	}
 	if updated.rows > 0 {
 		tag, err := tx.Exec(ctx, tasksUpdateSQL, updated.args(&addresses)...)
 		if err != nil {
-			return explain("update tasks", err)
+			return dberror.Explain("update tasks", err)
 		}
 		if tag.RowsAffected() != updated.rows {
 			return fmt.Errorf("update tasks: %d of %d rows were changed by somebody else meanwhile",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -131,7 +132,7 @@ func (t *tree) descend(ctx context.Context, parents []*Node, tooDeep bool) ([]*N
 	}
 	rows, err := t.db.Query(ctx, treeChildrenSQL, causes.String(), int64(breadth+1), int64(most))
 	if err != nil {
-		return nil, explain("task tree", err)
+		return nil, dberror.Explain("task tree", err)
 	}
 	defer rows.Close()
 	var next []*Node
@@ -139,7 +140,7 @@ func (t *tree) descend(ctx context.Context, parents []*Node, tooDeep bool) ([]*N
 	for ; rows.Next(); read++ {
 		var c Node
 		if err := rows.Scan(&last, (*string)(&c.Kind), (*string)(&c.BizID), (*string)(&c.State), (*int32)(&c.Attempt), &c.EnqueuedAt, &c.UpdatedAt); err != nil {
-			return nil, explain("task tree", err)
+			return nil, dberror.Explain("task tree", err)
 		}
 		p := parents[last]
 		switch {
@@ -157,5 +158,5 @@ func (t *tree) descend(ctx context.Context, parents []*Node, tooDeep bool) ([]*N
 			p.More = true
 		}
 	}
-	return next, explain("task tree", rows.Err())
+	return next, dberror.Explain("task tree", rows.Err())
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -75,10 +76,9 @@ func refused(err error) bool {
 	return errors.As(err, &invalid) || errors.As(err, &pg) && !ledger.Retryable(err)
 }
 
-// notMigrated returns err, as [ledger.ErrNotMigrated] if a table or a column is missing.
+// notMigrated returns err, as [ledger.ErrNotMigrated] if the schema lacks something.
 func notMigrated(err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000" || pg.Code == "42703") {
+	if dberror.NotMigrated(err) {
 		return fmt.Errorf("%w: %w", ledger.ErrNotMigrated, err)
 	}
 	return err
@@ -87,12 +87,11 @@ func notMigrated(err error) error {
 // hopeless returns the error that ends a worker before it began, or nil if waiting may help.
 func hopeless(err error) error {
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return nil
-	}
 	switch {
-	case pg.Code == "42P01" || pg.Code == "3F000": // no such table, no such schema
-		return fmt.Errorf("%w: %w", ledger.ErrNotMigrated, err)
+	case dberror.NotMigrated(err):
+		return notMigrated(err)
+	case !errors.As(err, &pg):
+		return nil
 	case pg.Code == "42501" || pg.Code == "3D000" || len(pg.Code) == 5 && pg.Code[:2] == "28":
 		return err // not allowed, no such database, wrong credentials
 	}

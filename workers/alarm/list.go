@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -41,11 +42,11 @@ func List(ctx context.Context, db ledger.DB, limit int) ([]Alarm, error) {
 	}
 	rows, err := db.Query(ctx, listSQL, string(Kind), int64(limit))
 	if err != nil {
-		return nil, explain("list alarms", err)
+		return nil, dberror.Explain("list alarms", err)
 	}
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return nil, explain("list alarms", err)
+		return nil, dberror.Explain("list alarms", err)
 	}
 	var alarms []Alarm
 	for _, id := range ids {

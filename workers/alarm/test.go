@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -40,7 +41,7 @@ func Test(ctx context.Context, db *pgxpool.Pool, r Receiver) (Tested, error) {
 	var observed observation
 	var installation string
 	if err := db.QueryRow(ctx, nowSQL).Scan(&observed.now, &installation); err != nil {
-		return Tested{}, explain("read the clock", err)
+		return Tested{}, dberror.Explain("read the clock", err)
 	}
 	before := last.known()
 	made, err := last.add(ctx, db, r.Name, args{Ledger: installation, Test: true, Before: before, After: before,

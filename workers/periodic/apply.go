@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -82,11 +83,11 @@ func Apply(ctx context.Context, db DB, want []Schedule, o *ApplyOptions) ([]Diff
 	}
 	tx, err := db.Begin(ctx)
 	if err != nil {
-		return nil, explain("apply schedules", err)
+		return nil, dberror.Explain("apply schedules", err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
 	if _, err := tx.Exec(ctx, lockSQL); err != nil {
-		return nil, explain("apply schedules", err)
+		return nil, dberror.Explain("apply schedules", err)
 	}
 	found, err := List(ctx, tx)
 	if err != nil {
@@ -114,7 +115,7 @@ func Apply(ctx context.Context, db DB, want []Schedule, o *ApplyOptions) ([]Diff
 	if o.DryRun {
 		return differences, nil
 	}
-	return differences, explain("apply schedules", tx.Commit(ctx))
+	return differences, dberror.Explain("apply schedules", tx.Commit(ctx))
 }
 
 func validateAll(want []Schedule) error {
@@ -171,16 +172,16 @@ func apply(ctx context.Context, tx pgx.Tx, old *Status, s Schedule, actor string
 	_, err = tx.Exec(ctx, putSQL, s.Name, string(s.Kind), optional(string(s.Args)), optional(s.Cron), optional(s.Zone),
 		milliseconds(s.Every), optional(instant(s.Anchor)), milliseconds(s.After), string(s.Missed), s.MissedLimit,
 		string(s.Overlap), optional(actor), optionalTime(next))
-	return d, explain("apply schedule "+s.Name, err)
+	return d, dberror.Explain("apply schedule "+s.Name, err)
 }
 
 // hold locks a schedule and returns it as it stands, nil if there is none, and what time it is.
 func hold(ctx context.Context, tx pgx.Tx, name string) (s *Status, now time.Time, err error) {
 	if _, err := tx.Exec(ctx, lockOneSQL, name); err != nil {
-		return nil, now, explain("lock schedule "+name, err)
+		return nil, now, dberror.Explain("lock schedule "+name, err)
 	}
 	if err := tx.QueryRow(ctx, nowSQL).Scan(&now); err != nil {
-		return nil, now, explain("lock schedule "+name, err)
+		return nil, now, dberror.Explain("lock schedule "+name, err)
 	}
 	found, _, err := list(ctx, tx, name)
 	if err != nil || len(found) == 0 {
@@ -204,7 +205,7 @@ func first(s Schedule, now time.Time) time.Time {
 func tryOut(ctx context.Context, tx pgx.Tx, s Schedule, slot time.Time) error {
 	trial, err := tx.Begin(ctx)
 	if err != nil {
-		return explain("apply schedule "+s.Name, err)
+		return dberror.Explain("apply schedule "+s.Name, err)
 	}
 	defer trial.Rollback(context.WithoutCancel(ctx))
 	if _, err := enqueueSlot(ctx, trial, s, slot); err != nil {

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"fmt"
 
+	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -27,7 +28,7 @@ func Pause(ctx context.Context, db ledger.DB, name, actor string) error {
 func Resume(ctx context.Context, db DB, name, actor string) error {
 	tx, err := db.Begin(ctx)
 	if err != nil {
-		return explain("resume schedule "+name, err)
+		return dberror.Explain("resume schedule "+name, err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
 	s, now, err := hold(ctx, tx, name)
@@ -42,23 +43,23 @@ func Resume(ctx context.Context, db DB, name, actor string) error {
 	if err := pause(ctx, tx, name, false, actor); err != nil {
 		return err
 	}
-	return explain("resume schedule "+name, tx.Commit(ctx))
+	return dberror.Explain("resume schedule "+name, tx.Commit(ctx))
 }
 
 func pause(ctx context.Context, db ledger.DB, name string, paused bool, actor string) error {
 	rows, err := db.Query(ctx, pauseSQL, name, fmt.Sprint(paused), optional(actor))
 	if err != nil {
-		return explain("pause schedule "+name, err)
+		return dberror.Explain("pause schedule "+name, err)
 	}
 	defer rows.Close()
 	var exists bool
 	for rows.Next() {
 		if err := rows.Scan(&exists); err != nil {
-			return explain("pause schedule "+name, err)
+			return dberror.Explain("pause schedule "+name, err)
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return explain("pause schedule "+name, err)
+		return dberror.Explain("pause schedule "+name, err)
 	}
 	if !exists {
 		return fmt.Errorf("schedule %s: %w", name, ErrUnknownSchedule)
@@ -83,7 +84,7 @@ func RunNow(ctx context.Context, db ledger.DB, name, actor string) (ledger.Enque
 func Remove(ctx context.Context, db ledger.DB, name string) error {
 	tag, err := db.Exec(ctx, deleteSQL, name)
 	if err != nil {
-		return explain("delete schedule "+name, err)
+		return dberror.Explain("delete schedule "+name, err)
 	}
 	if tag.RowsAffected() == 0 {
 		return fmt.Errorf("schedule %s: %w", name, ErrUnknownSchedule)

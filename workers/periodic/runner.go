@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -122,7 +123,7 @@ func (r *Runner) Run(ctx context.Context) error {
 // pass fires all that is due, and returns for how long nothing will be.
 func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
 	if _, err := r.config.DB.Exec(ctx, finishedSQL, r.finishing); err != nil {
-		return 0, explain("look for finished tasks", err)
+		return 0, dberror.Explain("look for finished tasks", err)
 	}
 	for {
 		name, err := r.fireOne(ctx)
@@ -146,7 +147,7 @@ func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
 func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 	tx, err := r.config.DB.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
-		return "", explain("begin", err)
+		return "", dberror.Explain("begin", err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
 	s, now, err := scan(tx.QueryRow(ctx, dueSQL, r.clock.Microseconds(), r.leaveOut()))
@@ -154,7 +155,7 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", explain("look for schedules that are due", err)
+		return "", dberror.Explain("look for schedules that are due", err)
 	}
 	name = s.Schedule.Name
 	due, faults := s.Schedule.compile()
@@ -165,7 +166,7 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 	err = carryOut(ctx, tx, s, p, ReasonMissed)
 	if err == nil {
 		fault.Point(FaultFired)
-		err = explain("commit", tx.Commit(ctx))
+		err = dberror.Explain("commit", tx.Commit(ctx))
 	}
 	if err != nil && tx.Conn().IsClosed() { // whatever was said last
 		err = fmt.Errorf("%w: %w", errConnectionEnded, err)
@@ -198,7 +199,7 @@ func (r *Runner) leaveOut() string {
 func (r *Runner) idle(ctx context.Context) (time.Duration, error) {
 	var us *int64
 	if err := r.config.DB.QueryRow(ctx, waitSQL, r.clock.Microseconds(), r.leaveOut()).Scan(&us); err != nil {
-		return 0, explain("look for the next slot", err)
+		return 0, dberror.Explain("look for the next slot", err)
 	}
 	if us == nil {
 		return maxIdle, nil

@@ -1,0 +1,51 @@
+package dberror_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// Each statement fails as one of ours does in a database that lacks something.
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.Pool(t)
+	for sql, want := range map[string]error{
+		"select from taskledger.nothing":              ledger.ErrNotMigrated,
+		"create table nowhere.nothing ()":             ledger.ErrNotMigrated,
+		"select taskledger.nothing()":                 ledger.ErrNotMigrated,
+		"select null::taskledger.nothing":             ledger.ErrNotMigrated,
+		"select nothing from taskledger.event":        ledger.ErrNotMigrated,
+		"insert into taskledger.setting values ('a')": nil,
+	} {
+		_, err := db.Exec(t.Context(), sql)
+		explained := dberror.Explain("op", err)
+		if err == nil || !errors.Is(explained, err) || want != nil && !errors.Is(explained, want) ||
+			want == nil && (errors.Is(explained, ledger.ErrNotMigrated) || errors.Is(explained, ledger.ErrUnavailable)) {
+			t.Errorf("%s: %v, want %v", sql, explained, want)
+		}
+	}
+	if err := dberror.Explain("op", nil); err != nil {
+		t.Errorf("nil became %v", err)
+	}
+}
+
+func TestExplainUnavailable(t *testing.T) {
+	t.Parallel()
+	_, err := pgx.Connect(t.Context(), "postgres://127.0.0.1:1/nothing?connect_timeout=5")
+	if !errors.Is(dberror.Explain("op", err), ledger.ErrUnavailable) {
+		t.Errorf("%v is not unavailable", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = pgx.Connect(ended, "postgres://127.0.0.1:1/nothing")
+	if errors.Is(dberror.Explain("op", err), ledger.ErrUnavailable) {
+		t.Errorf("%v is the caller's own end", err)
+	}
+}
