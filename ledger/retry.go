@@ -192,4 +192,4 @@ func formatDelay(d time.Duration) string {
 	return s
 }
 
-func formatShare(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+func formatShare(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

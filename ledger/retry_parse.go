@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -8,6 +9,14 @@ import (
 
 // maxRetryText is longer than any policy within the limits needs.
 const maxRetryText = 4 << 10
+
+// What a policy is written with. taskledger.check_retry reads the same, so that SQL takes what Go
+// takes: Go's own parsers take more, such as hexadecimal numbers.
+var (
+	durationText = regexp.MustCompile(`^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|μs|ms|s|m|h))+)$`)
+	countText    = regexp.MustCompile(`^[0-9]+$`)
+	shareText    = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
+)
 
 // endless is the last element of a ladder whose last rung repeats.
 const endless = "..."
@@ -18,7 +27,7 @@ func ParseRetryPolicy(text string) (RetryPolicy, error) {
 	if len(text) > maxRetryText {
 		return RetryPolicy{}, &InvalidError{Field: "retry", Value: text, Rule: "is longer than any policy"}
 	}
-	words := strings.Fields(text)
+	words := strings.FieldsFunc(text, func(r rune) bool { return r == ' ' })
 	if len(words) == 0 {
 		return RetryPolicy{}, &InvalidError{Field: "retry", Rule: "must be exponential, or a ladder such as 1m,5m,20m"}
 	}
@@ -58,7 +67,7 @@ func parseCurve(word string) (p RetryPolicy, repeats bool, err error) {
 	}
 	for _, rung := range rungs {
 		d, err := time.ParseDuration(rung)
-		if err != nil {
+		if err != nil || !durationText.MatchString(rung) {
 			return p, false, &InvalidError{Field: "retry", Value: rung, Rule: "must be exponential, or a ladder such as 1m,5m,20m"}
 		}
 		p.Ladder = append(p.Ladder, d)
@@ -69,6 +78,7 @@ func parseCurve(word string) (p RetryPolicy, repeats bool, err error) {
 // option reads one option into p.
 func (p *RetryPolicy) option(name, value, word string) (err error) {
 	var zero bool
+	written := durationText
 	switch name {
 	case "unit":
 		p.Unit, err = time.ParseDuration(value)
@@ -77,20 +87,19 @@ func (p *RetryPolicy) option(name, value, word string) (err error) {
 		p.Max, err = time.ParseDuration(value)
 		zero = p.Max == 0
 	case "attempts":
+		written = countText
 		p.Attempts, err = strconv.Atoi(value)
 		zero = p.Attempts == 0
 	case "jitter":
+		written = shareText
 		p.Jitter, err = strconv.ParseFloat(value, 64)
-		if err == nil && p.Jitter < 0 {
-			return &InvalidError{Field: "retry", Value: word, Rule: "jitter must be 0 to 1"}
-		}
 		if p.Jitter == 0 {
 			p.Jitter = -1
 		}
 	default:
 		return &InvalidError{Field: "retry", Value: word, Rule: "options are unit=, max=, attempts= and jitter="}
 	}
-	if err != nil || zero {
+	if err != nil || zero || !written.MatchString(value) {
 		return &InvalidError{Field: "retry", Value: word, Rule: "must have a value, as in max=1h attempts=10 jitter=0.2, and not 0 but for jitter"}
 	}
 	return nil

@@ -99,6 +99,8 @@ begin
       if member.key in ('traceparent', 'tracestate', 'causation', 'encoding', 'retry') and member.type not in ('string', 'null') then
         raise exception 'taskledger: invalid meta: % must be a string, not %', member.key, member.type
           using errcode = 'invalid_parameter_value';
+      elsif member.key = 'retry' then
+        perform taskledger.check_retry(member.value #>> '{}');
       elsif member.key in ('run_at', 'start_by', 'finish_by') then
         raise exception 'taskledger: invalid meta: % is an argument of its own', member.key using errcode = 'invalid_parameter_value';
       elsif member.key = 'tags' and (member.type not in ('array', 'null') or member.type = 'array' and
@@ -142,6 +144,53 @@ begin
   end if;
 end
 $$;
+
+CREATE FUNCTION taskledger.check_retry(retry text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+  duration constant text := '(0|([0-9]+(\.[0-9]+)?(ns|us|µs|μs|ms|s|m|h))+)';
+  longest constant numeric := 366 * 24 * 3600 * 1000000000::numeric;
+  words constant text[] := regexp_split_to_array(trim(both ' ' from retry), ' +');
+  rungs constant text[] := string_to_array(regexp_replace(words[1], ',\.\.\.$', ''), ',');
+  word text;
+  name text;
+  value text;
+  seen text[] := '{}';
+  wrong text;
+begin
+  if coalesce(retry, '') = '' then
+    return;
+  end if;
+  if octet_length(retry) > 4096 or cardinality(rungs) > 100 then
+    raise exception 'taskledger: invalid meta: retry: it is longer than any policy' using errcode = 'invalid_parameter_value';
+  end if;
+  if words[1] <> 'exponential' and words[1] !~ ('^' || duration || '(,' || duration || ')*(,\.\.\.)?$') then
+    wrong := words[1];
+  elsif words[1] <> 'exponential' then
+    wrong := (select r from unnest(rungs) r where taskledger.nanoseconds(r) > longest limit 1);
+  end if;
+  foreach word in array words[2:] loop
+    name := split_part(word, '=', 1);
+    value := substr(word, length(name) + 2);
+    if wrong is null and not coalesce(case
+        when name = any (seen) then false
+        when name = 'unit' and words[1] <> 'exponential' then false
+        when name in ('unit', 'max') and value ~ ('^' || duration || '$') then taskledger.nanoseconds(value) between 1 and longest
+        when name = 'attempts' and value ~ '^[0-9]+$' then value::numeric between 1 and 1000000
+        when name = 'jitter' and value ~ '^[0-9]+(\.[0-9]+)?$' then value::numeric <= 1
+      end, false) then
+      wrong := word;
+    end if;
+    seen := seen || name;
+  end loop;
+  if wrong is not null then
+    raise exception 'taskledger: invalid meta: retry: %', quote_literal(left(wrong, 80)) using errcode = 'invalid_parameter_value',
+      hint = 'exponential, or a ladder such as 1m,5m,20m; then unit=, max=, attempts=, jitter=';
+  end if;
+end
+$_$;
 
 CREATE FUNCTION taskledger.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
     LANGUAGE plpgsql STABLE
@@ -477,6 +526,21 @@ begin
     from generate_series(pg_snapshot_xmax(late_xids.seen)::text::bigint, late_xids.seen_bound::text::bigint - 1) g;
 end
 $$;
+
+CREATE FUNCTION taskledger.nanoseconds(duration text) RETURNS numeric
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT COALESCE(sum(trunc(((part.part[1])::numeric * (
+         CASE part.part[2]
+             WHEN 'ns'::text THEN (1)::bigint
+             WHEN 'ms'::text THEN (1000000)::bigint
+             WHEN 's'::text THEN (1000000000)::bigint
+             WHEN 'm'::text THEN '60000000000'::bigint
+             WHEN 'h'::text THEN '3600000000000'::bigint
+             ELSE (1000)::bigint
+         END)::numeric))), (0)::numeric) AS "coalesce"
+    FROM regexp_matches(nanoseconds.duration, '([0-9.]+)(ns|us|µs|μs|ms|s|m|h)'::text, 'g'::text) part(part);
+END;
 
 CREATE FUNCTION taskledger.origin() RETURNS text
     LANGUAGE sql STABLE
