@@ -1,16 +1,12 @@
 package workers_test
 
 import (
-	"os"
-	"os/signal"
 	"syscall"
 	"testing"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
-
-func notify(c chan os.Signal) { signal.Notify(c, syscall.SIGTERM) }
 
 // A worker process that is killed in mid-handler has done nothing; one that is killed between
 // commit and acknowledgement has done everything. Either way its successor leaves one effect.

@@ -179,4 +179,6 @@
 // has not begun are given back at once. Handlers have StopTimeout to finish; then their contexts
 // are cancelled with the cause [ErrStopping], and what returns an error is given back with an
 // interrupted event, which uses no attempt. Run returns when nothing is in hand any more.
+//
+// [SignalContext] makes this of the first SIGINT or SIGTERM; the second one ends the process at once.
 package workers

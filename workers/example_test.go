@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log"
-	"os/signal"
-	"syscall"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,7 +21,7 @@ var couponSend = ledger.MustKind[coupon]("coupon.send")
 
 // A worker process: the coupon and the task's success are one commit.
 func ExampleRegister() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	ctx, stop := workers.SignalContext(context.Background()) // the first SIGTERM drains, the second one ends
 	defer stop()
 	db, err := pgxpool.New(ctx, "postgres://localhost/shop")
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -89,6 +90,25 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 			return err
 		}, &workers.KindConfig{MaxLost: 3})
 	},
+	// slow-at-least is slow, with effects elsewhere.
+	"slow-at-least": func(p *workers.Pool, _ *pgxpool.Pool) error {
+		return workers.RegisterAtLeastOnce(p, order, func(context.Context, *workers.Job, orderArgs) error {
+			fmt.Fprintln(os.Stdout, "begun")
+			_, err := bufio.NewReader(os.Stdin).ReadString('\n')
+			return err
+		}, nil)
+	},
+	// heeds is slow, and returns when it is told to.
+	"heeds": func(p *workers.Pool, _ *pgxpool.Pool) error {
+		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			if err := insertEffect(ctx, tx, job, args); err != nil {
+				return err
+			}
+			fmt.Fprintln(os.Stdout, "begun")
+			<-ctx.Done()
+			return ctx.Err()
+		}, nil)
+	},
 	// panics does so in a goroutine of its handler's own, after which nothing can be recorded.
 	"panics": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
@@ -119,13 +139,8 @@ func passing(err error) error {
 
 // runChild runs a worker process until it gets SIGTERM, and then prints its status.
 func runChild(name string) error {
-	ctx, stop := context.WithCancel(context.Background())
-	go func() {
-		terminated := make(chan os.Signal, 1)
-		notify(terminated)
-		<-terminated
-		stop()
-	}()
+	ctx, stop := workers.SignalContext(context.Background())
+	defer stop()
 	db, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
 		return err
@@ -141,12 +156,14 @@ func runChild(name string) error {
 	if err != nil {
 		return err
 	}
-	config := workers.Config{DB: db, NATS: nc, Name: "child", AckWait: ackWait}
+	config := workers.Config{DB: db, NATS: nc, Name: "child", AckWait: ackWait, StopTimeout: time.Hour}
 	switch name {
 	case "divided":
 		config.ShardGroups = 8
 	case "slow, default AckWait":
 		name, config.AckWait = "slow", 0
+	case "heeds":
+		config.StopTimeout = 100 * time.Millisecond
 	}
 	p, err := workers.New(config)
 	if err != nil {
