@@ -2,6 +2,8 @@ package workers_test
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -113,16 +115,17 @@ func TestStreamWiped(t *testing.T) {
 	}
 }
 
-// A worker that starts before there is a stream waits for it.
+// A worker that starts before there is a stream waits for it, and says who makes it.
 func TestStreamIsMissing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	if err := b.js.DeleteStream(b.context(), stream.Name); err != nil {
 		t.Fatal(err)
 	}
-	b.work(workers.Config{}, exactly(insertEffect, nil))
+	var log lockedBuffer
+	b.work(workers.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, exactly(insertEffect, nil))
 	k := b.enqueue("o-1")
-	b.await("the lease", func() bool { return one[int](b, "select count(*)::integer from taskledger.lease") == 1 })
+	b.await("the cure in the log", func() bool { return strings.Contains(log.String(), "run: taskledger serve") })
 	b.provision()
 	b.publish(b.history(k)[0])
 	b.awaitState(k, ledger.StateSucceeded)

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,6 +54,9 @@ func (l *layout) after(ctx context.Context, js jetstream.JetStream, kind ledger.
 	}
 	asked := time.Now()
 	s, err := js.Stream(ctx, stream.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("there is no stream %s yet: a relay makes it (run: taskledger serve): %w", stream.Name, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list consumers: %w", err)
 	}
