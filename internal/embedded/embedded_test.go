@@ -38,25 +38,28 @@ func dataDir(t *testing.T) string {
 	return filepath.Join(dir, "data")
 }
 
+// start starts servers that end with the test, if not before.
+func start(t *testing.T, dir string) *embedded.Servers {
+	t.Helper()
+	servers, err := embedded.Start(t.Context(), embedded.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := servers.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return servers
+}
+
 func TestServersAreAnnouncedAndKeepTheirData(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	if _, err := embedded.Attach(dir); !errors.Is(err, embedded.ErrNotRunning) {
 		t.Fatalf("before: got %v, want ErrNotRunning", err)
 	}
-	start := func() *embedded.Servers {
-		servers, err := embedded.Start(t.Context(), embedded.Config{Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := servers.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return servers
-	}
-	first := start()
+	first := start(t, dir)
 	found, err := embedded.Attach(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +93,7 @@ func TestServersAreAnnouncedAndKeepTheirData(t *testing.T) {
 	if _, err := embedded.Attach(dir); !errors.Is(err, embedded.ErrNotRunning) {
 		t.Errorf("after the end: got %v, want ErrNotRunning", err)
 	}
-	second := start()
+	second := start(t, dir)
 	// Somebody else on this machine may just have taken a port, but not time and again.
 	for again := 0; second.DatabaseURL != first.DatabaseURL || second.NATSURL != first.NATSURL; again++ {
 		if again == 3 {
@@ -100,7 +103,7 @@ func TestServersAreAnnouncedAndKeepTheirData(t *testing.T) {
 		if err := first.Close(); err != nil {
 			t.Fatal(err)
 		}
-		second = start()
+		second = start(t, dir)
 	}
 	if kept := query(t, second.DatabaseURL, "select to_regclass('kept')::text"); kept != "kept" {
 		t.Errorf("the table is gone: %q", kept)
@@ -111,10 +114,7 @@ func TestServersAreAnnouncedAndKeepTheirData(t *testing.T) {
 func TestTakenPort(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
-	first, err := embedded.Start(t.Context(), embedded.Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := start(t, dir)
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -127,15 +127,7 @@ func TestTakenPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	second, err := embedded.Start(t.Context(), embedded.Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := second.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	second := start(t, dir)
 	if second.NATSURL == first.NATSURL {
 		t.Errorf("NATS is at %s, which is taken", second.NATSURL)
 	}
