@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/printable"
 )
 
 // runCommand runs a program with a [Message] as JSON on its stdin. No shell is between, and nothing
@@ -37,7 +39,7 @@ func runCommand(ctx context.Context, words []string, m Message) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("ended after %s: %w", Timeout, ctx.Err())
 	case err != nil:
-		return fmt.Errorf("%w: %s", err, visible(strings.TrimSpace(string(said.kept))))
+		return fmt.Errorf("%w: %s", err, printable.Text(strings.TrimSpace(string(said.kept))))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -161,7 +162,7 @@ func (d deliverer) conclude(ctx context.Context, l link, failure error, took tim
 		_, err := d.append(ctx, l, ledger.EventInterrupted, what, 0)
 		return err
 	}
-	e := errorData{Message: shorten(failure.Error(), 2*maxSaid), Type: "alarm.Delivery"}
+	e := errorData{Message: printable.Short(failure.Error(), 2*maxSaid), Type: "alarm.Delivery"}
 	e.Fingerprint = ledger.Fingerprint(e.Type, e.Message)
 	what.Error = &e
 	failures := l.task.Failures + 1

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -101,12 +102,12 @@ func (m Message) Text() string {
 		}
 		for _, g := range i.Groups {
 			fmt.Fprintf(&b, "  - %s, the newest at %s: %s\n    %s\n    taskledger task dead --kind %s  (fingerprint %s)\n", tasks(g.Tasks),
-				g.Newest.UTC().Format(time.RFC3339), shorten(g.Example.String(), 300), shorten(g.Error, 300), g.Example.Kind, visible(g.Fingerprint))
+				g.Newest.UTC().Format(time.RFC3339), printable.Short(g.Example.String(), 300), printable.Short(g.Error, 300), g.Example.Kind, printable.Text(g.Fingerprint))
 		}
 	}
 	if m.More > 0 {
 		fmt.Fprintf(&b, "* and %d more\n", m.More)
 	}
-	fmt.Fprintf(&b, "\nAlarm %s of %s, ledger %s\n", visible(m.Alarm), m.At.UTC().Format(time.RFC3339), visible(m.Ledger))
+	fmt.Fprintf(&b, "\nAlarm %s of %s, ledger %s\n", printable.Text(m.Alarm), m.At.UTC().Format(time.RFC3339), printable.Text(m.Ledger))
 	return b.String()
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/periodic"
@@ -52,7 +53,7 @@ func (k known) news(o observation, r Rules) (items []Item, next known) {
 		}
 		if s.PassedAt.After(k.Missed[s.Schedule.Name]) {
 			items = append(items, Item{What: WhatScheduleMissed, About: s.Schedule.Name, Status: StatusNew, Since: s.PassedAt,
-				Text: fmt.Sprintf("schedule %s has passed slots over, %s so far", s.Schedule.Name, count(s.Passed))})
+				Text: fmt.Sprintf("schedule %s has passed slots over, %s so far", s.Schedule.Name, printable.Count(s.Passed))})
 		}
 	}
 	return append(items, k.conditions(o, r, next)...), next
@@ -99,7 +100,7 @@ func deathText(kind ledger.Kind, before, now deadKnown) string {
 	switch more := now.Tasks - before.Tasks; {
 	case before.Tasks == 0:
 	case more > 0:
-		text += fmt.Sprintf(", %s more than told before", count(more))
+		text += fmt.Sprintf(", %s more than told before", printable.Count(more))
 	default:
 		text += ", some of them newly"
 	}

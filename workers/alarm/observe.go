@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/periodic"
@@ -128,7 +129,7 @@ func (w *observer) late(ctx context.Context, o *observation) error {
 			more = " or more"
 		}
 		o.holds = append(o.holds, condition{WhatTimersLate, "", fmt.Sprintf(
-			"a delay, a retry or a deadline has been due for %s, and no scheduler fires it; %s%s are due", age(timers.Late()), count(int64(timers.Due)), more)})
+			"a delay, a retry or a deadline has been due for %s, and no scheduler fires it; %s%s are due", age(timers.Late()), printable.Count(int64(timers.Due)), more)})
 	}
 	return nil
 }
@@ -151,7 +152,7 @@ func (w *observer) kinds(ctx context.Context, o *observation) error {
 	for _, rule := range w.config.Rules.Kinds {
 		if n := dead[rule.Kind]; rule.DeadOver > 0 && n > rule.DeadOver {
 			o.holds = append(o.holds, condition{WhatDeadOver, string(rule.Kind),
-				fmt.Sprintf("%s of kind %s are dead; the limit is %s", tasks(n), rule.Kind, count(rule.DeadOver))})
+				fmt.Sprintf("%s of kind %s are dead; the limit is %s", tasks(n), rule.Kind, printable.Count(rule.DeadOver))})
 		}
 		if rule.WaitingOver == 0 {
 			continue
@@ -162,7 +163,7 @@ func (w *observer) kinds(ctx context.Context, o *observation) error {
 		}
 		if found.bizID != "" {
 			o.holds = append(o.holds, condition{WhatWaitingOver, string(rule.Kind), fmt.Sprintf("%s of kind %s has been available for %s; the limit is %s",
-				shorten(found.bizID, 80), rule.Kind, age(found.age), rule.WaitingOver)})
+				printable.Short(found.bizID, 80), rule.Kind, age(found.age), rule.WaitingOver)})
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -34,7 +35,7 @@ func Test(ctx context.Context, db *pgxpool.Pool, r Receiver) (Tested, error) {
 	if last.exists() && !last.task.State.Finished() {
 		err := fmt.Errorf("receiver %s: alarm %s is %s, and a test comes after it", r.Name, last.task.BizID, last.task.State)
 		if last.task.Error != "" {
-			err = fmt.Errorf("%w; its last attempt failed: %s", err, visible(last.task.Error))
+			err = fmt.Errorf("%w; its last attempt failed: %s", err, printable.Text(last.task.Error))
 		}
 		return Tested{}, err
 	}

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/printable"
 )
 
 // Headers of a webhook's requests.
@@ -91,7 +93,7 @@ func (w *Webhook) send(ctx context.Context, m Message) error {
 		return nil
 	}
 	said, _ := io.ReadAll(io.LimitReader(response.Body, maxSaid)) // as much as there is
-	return fmt.Errorf("answered %d %s", response.StatusCode, visible(strings.TrimSpace(string(said))))
+	return fmt.Errorf("answered %d %s", response.StatusCode, printable.Text(strings.TrimSpace(string(said))))
 }
 
 // maxSaid is how much is recorded of what a receiver says that refuses a message.

@@ -1,0 +1,54 @@
+package printable_test
+
+import (
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/taskledger/taskledger/internal/printable"
+)
+
+func TestText(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"order-17 ü 🎟 \\":   "order-17 ü 🎟 \\",
+		"a\x1b[31mb":        `a\x1b[31mb`,
+		"a\nb\tc\r":         `a\nb\tc\r`,
+		"a\u009bb\x7f":      `a\u009bb\x7f`,
+		"a\u202eb\u2066":    `a\u202eb\u2066`,
+		"a\xffb\xc3":        `a\xffb\xc3`,
+		"a\uFFFDb\u00a0\a":  "a\uFFFDb" + `\u00a0\a`,
+		"\U000e0041 tagged": `\U000e0041 tagged`,
+	} {
+		if have := printable.Text(in); have != want {
+			t.Errorf("%q: got %q, want %q", in, have, want)
+		}
+	}
+}
+
+func FuzzText(f *testing.F) {
+	f.Add("a\x1b[31m\xff\uFFFD")
+	f.Fuzz(func(t *testing.T, s string) {
+		p := printable.Text(s)
+		if !utf8.ValidString(p) {
+			t.Errorf("%q is not UTF-8", p)
+		}
+		for _, r := range p {
+			if !unicode.IsPrint(r) {
+				t.Errorf("%q holds %q", p, r)
+			}
+		}
+		if short := printable.Short(s, 5); utf8.RuneCountInString(short) > 5 {
+			t.Errorf("%q is not short", short)
+		}
+	})
+}
+
+func TestCount(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", -999: "-999", 1234567: "1,234,567"} {
+		if have := printable.Count(in); have != want {
+			t.Errorf("%d: got %q, want %q", in, have, want)
+		}
+	}
+}
