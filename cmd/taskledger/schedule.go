@@ -198,12 +198,15 @@ they are recorded as one discarded task.`,
 }
 
 func (a *app) newScheduleDeleteCommand() *cobra.Command {
-	return a.changeSchedule(&cobra.Command{
+	var actor string
+	cmd := a.changeSchedule(&cobra.Command{
 		Use:   "delete NAME",
 		Short: "Delete a schedule; its tasks stay",
 	}, "deleted", func(ctx context.Context, db *pgxpool.Pool, name string) error {
-		return periodic.Remove(ctx, db, name)
+		return periodic.Remove(ctx, db, name, actorOr(actor))
 	})
+	addActorFlag(cmd, &actor)
+	return cmd
 }
 
 func (a *app) newScheduleRunCommand() *cobra.Command {

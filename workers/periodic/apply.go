@@ -106,7 +106,7 @@ func Apply(ctx context.Context, db DB, want []Schedule, o *ApplyOptions) ([]Diff
 		if given || !o.Prune {
 			continue
 		}
-		if err := Remove(ctx, tx, f.Schedule.Name); err != nil {
+		if err := Remove(ctx, tx, f.Schedule.Name, o.Actor); err != nil {
 			return nil, err
 		}
 		differences = append(differences, Difference{Name: f.Schedule.Name, Action: Delete})
@@ -172,6 +172,9 @@ func apply(ctx context.Context, tx pgx.Tx, old *Status, s Schedule, actor string
 	_, err = tx.Exec(ctx, putSQL, s.Name, string(s.Kind), optional(string(s.Args)), optional(s.Cron), optional(s.Zone),
 		milliseconds(s.Every), optional(instant(s.Anchor)), milliseconds(s.After), string(s.Missed), s.MissedLimit,
 		string(s.Overlap), optional(actor), optionalTime(next))
+	if err == nil {
+		err = record(ctx, tx, d, actor, now)
+	}
 	return d, dberror.Explain("apply schedule "+s.Name, err)
 }
 

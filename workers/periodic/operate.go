@@ -4,6 +4,9 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/ledger"
@@ -18,7 +21,7 @@ var (
 
 // Pause keeps a schedule from firing until [Resume]. Pausing a paused one changes nothing. An
 // empty actor is the database's session_user. It returns [ErrUnknownSchedule].
-func Pause(ctx context.Context, db ledger.DB, name, actor string) error {
+func Pause(ctx context.Context, db DB, name, actor string) error {
 	return pause(ctx, db, name, true, actor)
 }
 
@@ -26,45 +29,60 @@ func Pause(ctx context.Context, db ledger.DB, name, actor string) error {
 // recorded as one discarded task and do not fire. Resuming one that is not paused changes nothing.
 // An empty actor is the database's session_user. It returns [ErrUnknownSchedule].
 func Resume(ctx context.Context, db DB, name, actor string) error {
-	tx, err := db.Begin(ctx)
-	if err != nil {
-		return dberror.Explain("resume schedule "+name, err)
-	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
-	s, now, err := hold(ctx, tx, name)
-	if err != nil {
-		return err
-	}
-	if s != nil && s.Paused {
-		if err := passOverDue(ctx, tx, *s, now, ReasonPaused); err != nil {
-			return err
-		}
-	}
-	if err := pause(ctx, tx, name, false, actor); err != nil {
-		return err
-	}
-	return dberror.Explain("resume schedule "+name, tx.Commit(ctx))
+	return pause(ctx, db, name, false, actor)
 }
 
-func pause(ctx context.Context, db ledger.DB, name string, paused bool, actor string) error {
-	rows, err := db.Query(ctx, pauseSQL, name, fmt.Sprint(paused), optional(actor))
-	if err != nil {
-		return dberror.Explain("pause schedule "+name, err)
+func pause(ctx context.Context, db DB, name string, pausing bool, actor string) error {
+	d := Difference{Name: name, Action: resumed}
+	if pausing {
+		d.Action = paused
 	}
-	defer rows.Close()
-	var exists bool
-	for rows.Next() {
-		if err := rows.Scan(&exists); err != nil {
-			return dberror.Explain("pause schedule "+name, err)
+	return changeOne(ctx, db, d, actor, func(tx pgx.Tx, s Status, now time.Time) (bool, error) {
+		if s.Paused == pausing {
+			return false, nil
 		}
+		if s.Paused {
+			if err := passOverDue(ctx, tx, s, now, ReasonPaused); err != nil {
+				return false, err
+			}
+		}
+		_, err := tx.Exec(ctx, pauseSQL, name, fmt.Sprint(pausing), optional(actor))
+		return true, err
+	})
+}
+
+// Remove deletes a schedule. Its tasks stay. An empty actor is the database's session_user. It
+// returns [ErrUnknownSchedule].
+func Remove(ctx context.Context, db DB, name, actor string) error {
+	return changeOne(ctx, db, Difference{Name: name, Action: Delete}, actor, func(tx pgx.Tx, _ Status, _ time.Time) (bool, error) {
+		_, err := tx.Exec(ctx, deleteSQL, name)
+		return true, err
+	})
+}
+
+// changeOne does something to a schedule, and records it if do reports that it changed something.
+func changeOne(ctx context.Context, db DB, d Difference, actor string, do func(pgx.Tx, Status, time.Time) (bool, error)) error {
+	what := string(d.Action) + " schedule " + d.Name
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return dberror.Explain(what, err)
 	}
-	if err := rows.Err(); err != nil {
-		return dberror.Explain("pause schedule "+name, err)
+	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	s, now, err := hold(ctx, tx, d.Name)
+	if err != nil {
+		return err
 	}
-	if !exists {
-		return fmt.Errorf("schedule %s: %w", name, ErrUnknownSchedule)
+	if s == nil {
+		return fmt.Errorf("schedule %s: %w", d.Name, ErrUnknownSchedule)
 	}
-	return nil
+	changed, err := do(tx, *s, now)
+	if err == nil && changed {
+		err = record(ctx, tx, d, actor, now)
+	}
+	if err != nil {
+		return dberror.Explain(what, err)
+	}
+	return dberror.Explain(what, tx.Commit(ctx))
 }
 
 // RunNow enqueues a task of the schedule at once, paused or not, and answers it. Its key ends in
@@ -78,16 +96,4 @@ func RunNow(ctx context.Context, db ledger.DB, name, actor string) (ledger.Enque
 	key := slotKey(s.Schedule, now)
 	key.BizID += "+manual"
 	return enqueue(ctx, db, s.Schedule, key, actor, slotMeta{Name: name})
-}
-
-// Remove deletes a schedule. Its tasks stay. It returns [ErrUnknownSchedule].
-func Remove(ctx context.Context, db ledger.DB, name string) error {
-	tag, err := db.Exec(ctx, deleteSQL, name)
-	if err != nil {
-		return dberror.Explain("delete schedule "+name, err)
-	}
-	if tag.RowsAffected() == 0 {
-		return fmt.Errorf("schedule %s: %w", name, ErrUnknownSchedule)
-	}
-	return nil
 }

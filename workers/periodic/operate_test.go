@@ -6,7 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers/periodic"
 )
 
@@ -50,6 +54,60 @@ func TestPauseResume(t *testing.T) {
 	}
 }
 
+// Whatever somebody does to a schedule is on record with who did it, if and only if it is done.
+func TestChangesAreOnRecord(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	as := func(actor string, schedules ...periodic.Schedule) {
+		t.Helper()
+		if _, err := periodic.Apply(t.Context(), b.db, schedules, &periodic.ApplyOptions{Actor: actor, Prune: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	daily := hourly("a")
+	daily.Cron, daily.Args = "0 3 * * *", []byte(`"`+strings.Repeat("x", 200<<10)+`"`)
+	as("alice", hourly("a"))
+	as("nobody", hourly("a")) // changes nothing
+	as("bob", daily)
+	tx, err := b.db.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(periodic.Pause(t.Context(), tx, "a", "nobody"), tx.Rollback(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time changes nothing
+		if err := periodic.Pause(t.Context(), b.db, "a", "carol"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := periodic.Resume(t.Context(), b.db, "a", ""); err != nil {
+		t.Fatal(err)
+	}
+	as("dave")
+	rows, err := b.db.Query(t.Context(), `select concat_ws(' ', min(actor), string_agg(type::text, '+' order by version), min(data->>'schedule'), min(data->>'action'),
+		(select string_agg(f->>'field', ',') from json_array_elements((array_agg(data order by version))[1]->'fields') f))
+		from taskledger.event where kind = 'taskledger.schedule' group by biz_id order by min(position)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"alice enqueued+succeeded a create kind,args,cron,zone,missed,overlap",
+		"bob enqueued+succeeded a change args,cron",
+		"carol enqueued+succeeded a pause",
+		one[string](b, "select session_user::text") + " enqueued+succeeded a resume",
+		"dave enqueued+succeeded a delete",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	ledgertest.Check(t, b.db)
+}
+
 // A run by hand is a task of its own beside the slots.
 func TestRunNow(t *testing.T) {
 	t.Parallel()
@@ -84,7 +142,7 @@ func TestUnknownSchedule(t *testing.T) {
 		"run": run, "load": load,
 		"pause":  periodic.Pause(t.Context(), b.db, "a", ""),
 		"resume": periodic.Resume(t.Context(), b.db, "a", ""),
-		"remove": periodic.Remove(t.Context(), b.db, "a"),
+		"remove": periodic.Remove(t.Context(), b.db, "a", ""),
 	} {
 		if !errors.Is(err, periodic.ErrUnknownSchedule) {
 			t.Errorf("%s: %v", what, err)

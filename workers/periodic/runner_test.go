@@ -137,7 +137,7 @@ func TestClockSetBack(t *testing.T) {
 			t.Errorf("%s has %d events", id, n)
 		}
 	}
-	if err := periodic.Remove(t.Context(), b.db, "sales"); err != nil {
+	if err := periodic.Remove(t.Context(), b.db, "sales", ""); err != nil {
 		t.Fatal(err)
 	}
 	b.apply(hourly("sales"))
@@ -347,7 +347,7 @@ func TestQueryModes(t *testing.T) {
 				t.Errorf("fired %v %v %v, passed over %v", b.fired("cron"), b.fired("every"), b.fired("after"), b.passed("cron"))
 			}
 			if err := errors.Join(periodic.Pause(t.Context(), db, "cron", "a"), periodic.Resume(t.Context(), db, "cron", "a"),
-				periodic.Remove(t.Context(), db, "cron")); err != nil {
+				periodic.Remove(t.Context(), db, "cron", "")); err != nil {
 				t.Error(err)
 			}
 		})

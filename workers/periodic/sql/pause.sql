@@ -1,10 +1,6 @@
 -- Pauses a schedule or has it go on.
 -- $1 name, $2 whether it is to be paused, $3 actor or null for session_user.
--- Changes nothing if it is so already. Answers whether the schedule exists.
 -- Locks that row. Index: primary key.
-with changed as (
-  update taskledger.schedule s
-     set paused = $2::text::boolean, actor = coalesce($3::text, session_user), revision = s.revision + 1, updated_at = clock_timestamp()
-   where s.name = $1::text and s.paused <> $2::text::boolean
-)
-select exists (select from taskledger.schedule s where s.name = $1::text)
+update taskledger.schedule s
+   set paused = $2::text::boolean, actor = coalesce($3::text, session_user), revision = s.revision + 1, updated_at = clock_timestamp()
+ where s.name = $1::text
