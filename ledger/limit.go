@@ -3,8 +3,11 @@ package ledger
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -78,6 +81,34 @@ func (e *OverloadError) Error() string {
 		cure = ", or enqueue before you commit, not along with it: then it is discarded"
 	}
 	return fmt.Sprintf("too many tasks of kind %s wait: %d, of at most %d; try again after %s%s", e.Kind, e.Waiting, e.MaxWaiting, e.RetryAfter, cure)
+}
+
+// rejections counts what Rejected returns.
+var rejections struct {
+	mu     sync.Mutex
+	byKind map[Kind]int64
+}
+
+// countRejection counts the error of a call, if it is one.
+func countRejection(err error) {
+	var overload *OverloadError
+	if !errors.As(err, &overload) {
+		return
+	}
+	rejections.mu.Lock()
+	defer rejections.mu.Unlock()
+	if rejections.byKind == nil {
+		rejections.byKind = make(map[Kind]int64)
+	}
+	rejections.byKind[overload.Kind]++
+}
+
+// Rejected returns how many calls have returned an [*OverloadError] in this process since it began, by
+// kind. Those in SQL are known to who made them, and to the server's log.
+func Rejected() map[Kind]int64 {
+	rejections.mu.Lock()
+	defer rejections.mu.Unlock()
+	return maps.Clone(rejections.byKind)
 }
 
 // SetLimit sets the limit of a kind, or changes it; it holds for statements that begin after db's

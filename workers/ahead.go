@@ -46,15 +46,23 @@ func (p *pace) ahead(slots int) int {
 // relieve gives back, until quit is done, what has waited for longer than anything should that is
 // beyond the slots: its handlers are not what they were.
 func (p *Pool) relieve(quit context.Context, kinds []*kind) {
-	maxWait := min(maxWaitAhead, p.config.AckWait)
-	t := time.NewTicker(maxWait / 5)
+	shortest := kinds[0].patience()
+	for _, k := range kinds {
+		shortest = min(shortest, k.patience())
+	}
+	t := time.NewTicker(shortest / 5)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-			for _, a := range p.turns.late(kinds, time.Now().Add(-maxWait)) {
-				a.kind.hand.pace.took.Store(int64(maxWait))
-				a.kind.giveBack(a)
+			for _, a := range p.turns.late(kinds, time.Now()) {
+				k, answer := a.kind, nakAnswer
+				if k.config.WhenFull == GiveBack {
+					answer = nakAfter(giveBackAfter)
+				}
+				k.hand.pace.took.Store(int64(k.patience()))
+				k.noticed(NoticeGivenBack)
+				k.giveBackBy(a, answer)
 			}
 		case <-quit.Done():
 			return

@@ -199,6 +199,7 @@ func (k *kind) receive(ctx context.Context, durable string) error {
 	pending := k.mostPending()
 	p := stream.NewPuller(nc, durable)
 	in := &intake{Puller: p}
+	own := fetcher{kind: k}
 	room := make(chan struct{}, 1)
 	defer k.hand.stopWaiting(room)
 	defer func() { k.arrive(p.Close()...) }()
@@ -218,12 +219,16 @@ func (k *kind) receive(ctx context.Context, durable string) error {
 				}
 			}
 		}
+		own.look()
 		select {
 		case m := <-p.Msgs():
 			if err := k.admit(in, m); err != nil {
 				return err
 			}
 		case <-room:
+		case <-own.ready():
+		case <-own.over:
+			own.over = nil
 		case <-reconnected:
 			p.Forget()
 		case <-check.C:

@@ -64,6 +64,10 @@ func (k *kind) decideBatch(batch []*held) {
 		}
 	}
 	if k.pool.turns.add(&k.line, ready...) {
+		select {
+		case k.readied <- struct{}{}:
+		default:
+		}
 		return
 	}
 	for _, a := range ready {

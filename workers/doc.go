@@ -148,7 +148,7 @@
 // What a process has in hand of a kind are as many tasks as it has slots, and beyond that what they
 // will use while more is on its way: about 100 ms' worth, at most 1000 tasks, and none if the messages
 // in hand have 8 MiB or more. So slow handlers hold nothing that another worker could begin. If they
-// become slow, what waited for 5 s goes back. (Tasks that come again have a consumer of their own,
+// become slow, what waited for 5 s goes back. [KindConfig].WhenFull is about what else to do then. (Tasks that come again have a consumer of their own,
 // and may be as many again; so may each shard group have one more than its part.)
 //
 // # Shards

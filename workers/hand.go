@@ -89,6 +89,7 @@ func (h *hand) put(task *held) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.tasks[task.msg.Key] = task
+	h.bytes += task.size()
 	h.open.Add(1)
 }
 
@@ -133,6 +134,13 @@ func (h *hand) over(task *held) {
 		h.done++
 	}
 	h.wake()
+}
+
+// full reports whether there is no room.
+func (h *hand) full() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.room().tasks == 0
 }
 
 // setSlots follows the kind's slots. What is in hand stays.

@@ -59,6 +59,9 @@ const (
 	NoticeGhost       Notice = "ghost"       // refused: the ledger does not have its event
 	NoticeMalformed   Notice = "malformed"   // refused: it is none of ours
 	NoticeTakenOver   Notice = "taken_over"  // its task was taken from a worker that is gone
+
+	NoticeFetcherRuns Notice = "fetcher_runs" // its task is run beyond the slots ([FetcherRuns])
+	NoticeGivenBack   Notice = "given_back"   // its task waited here for too long and was given back
 )
 
 // AttemptEnd is how an attempt ended.

@@ -59,6 +59,9 @@ type KindConfig struct {
 	// returns: they are enqueued in the attempt's transaction, so ExactlyOnce only. Empty:
 	// returning messages fails the attempt.
 	Produces ledger.Kind
+	// WhenFull says what is done while no slot is free and as many tasks wait here as are to wait.
+	// Default: StopPulling.
+	WhenFull WhenFull
 	// Hooks are those of this kind alone, within those of [Config].Hooks.
 	Hooks []any
 }
@@ -77,6 +80,12 @@ func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig,
 	positive("Slots", &full.Slots, slots, maxSlots)
 	positive("MaxLost", &full.MaxLost, DefaultMaxLost, 1_000_000)
 	if err := full.Retry.Validate(); err != nil {
+		faults = append(faults, err)
+	}
+	if full.WhenFull == "" {
+		full.WhenFull = StopPulling
+	}
+	if err := full.WhenFull.validate(); err != nil {
 		faults = append(faults, err)
 	}
 	if full.Timeout == 0 {
@@ -171,7 +180,8 @@ type kind struct {
 	mine      shardCounts  // for which shards
 	hand      *hand
 	undecided *queue[*held]
-	line      line // of what is ready
+	line      line          // of what is ready
+	readied   chan struct{} // holds a token if something may have become ready
 
 	running atomic.Int32 // handlers that run
 	overdue atomic.Int32 // of them by handlers that were given up
@@ -206,9 +216,10 @@ func (p *Pool) registerOn(acquire func(context.Context) (handlerConn, error), na
 		pool: p, name: name, guarantee: guarantee, acquire: acquire, handler: handler, config: config,
 		hooks:     newHooks(slices.Concat(p.config.Hooks, config.Hooks)...),
 		logger:    p.config.Logger.With("kind", string(name)),
-		hand:      newHand(p.config.NATS, config.Slots),
+		hand:      newHand(p.config.NATS, config.WhenFull.fits(config.Slots)),
 		undecided: newQueue[*held](),
 		line:      line{slots: config.Slots},
+		readied:   make(chan struct{}, 1),
 	}
 	p.kinds = append(p.kinds, k)
 	p.byName[name] = k

@@ -22,7 +22,7 @@ var outcomes = [...]Outcome{OutcomeSucceeded, OutcomeFailed, OutcomeBuried, Outc
 
 // counts is what one kind has counted.
 type counts struct {
-	redelivered, adopted, ghosts, malformed, takenOver atomic.Int64
+	redelivered, adopted, ghosts, malformed, takenOver, fetcherRuns, givenBack atomic.Int64
 
 	attempts [len(outcomes)]atomic.Int64
 }
@@ -47,5 +47,9 @@ func (c *counts) notice(n Notice) {
 		c.malformed.Add(1)
 	case NoticeTakenOver:
 		c.takenOver.Add(1)
+	case NoticeFetcherRuns:
+		c.fetcherRuns.Add(1)
+	case NoticeGivenBack:
+		c.givenBack.Add(1)
 	}
 }

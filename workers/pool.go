@@ -102,7 +102,7 @@ func (p *Pool) SetKindSlots(kind ledger.Kind, n int) error {
 	if err := setPositive("Slots", &n, k.guarantee.slots(), maxSlots); err != nil {
 		return fmt.Errorf("workers: kind %s: %w", kind, err)
 	}
-	k.hand.setSlots(n)
+	k.hand.setSlots(k.config.WhenFull.fits(n))
 	p.turns.setLine(&k.line, n)
 	p.warnOfConnections()
 	return nil
@@ -222,9 +222,12 @@ func (k *kind) beat(quit context.Context) {
 }
 
 // giveBack gives back an attempt whose handler did not begin.
-func (k *kind) giveBack(a *attempt) {
+func (k *kind) giveBack(a *attempt) { k.giveBackBy(a, nakAnswer) }
+
+// giveBackBy does so by an answer to its message, unless its start is on record.
+func (k *kind) giveBackBy(a *attempt, answer []byte) {
 	if !a.claimed {
-		k.settle(a.held, nakAnswer)
+		k.settle(a.held, answer)
 		return
 	}
 	ctx, cancel := k.pool.operation()

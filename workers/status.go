@@ -24,6 +24,8 @@ type KindStatus struct {
 	Ghosts      int64             `json:"ghosts"`
 	Malformed   int64             `json:"malformed"`
 	TakenOver   int64             `json:"taken_over"`
+	FetcherRuns int64             `json:"fetcher_runs"` // tasks run beyond the slots, see [FetcherRuns]
+	GivenBack   int64             `json:"given_back"`   // tasks that waited here for too long and were given back
 	Attempts    map[Outcome]int64 `json:"attempts"`
 }
 
@@ -42,6 +44,7 @@ func (k *kind) status() KindStatus {
 		Running: int(k.running.Load()), Overdue: int(k.overdue.Load()),
 		Redelivered: k.counts.redelivered.Load(), Adopted: k.counts.adopted.Load(),
 		Ghosts: k.counts.ghosts.Load(), Malformed: k.counts.malformed.Load(), TakenOver: k.counts.takenOver.Load(),
+		FetcherRuns: k.counts.fetcherRuns.Load(), GivenBack: k.counts.givenBack.Load(),
 		Attempts: make(map[Outcome]int64, len(outcomes)),
 	}
 	ks.Paused, _ = k.pause.state()

@@ -89,13 +89,13 @@ func (t *turns) stop(kinds []*kind) (left []*attempt) {
 	return left
 }
 
-// late takes from the lines, last first, what has waited for a slot since before a moment, but as many
-// as the kind has slots for.
-func (t *turns) late(kinds []*kind, before time.Time) (late []*attempt) {
+// late takes from the lines, last first, what has waited for a slot for longer than its kind has
+// patience, but as many as it has slots for.
+func (t *turns) late(kinds []*kind, now time.Time) (late []*attempt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, k := range kinds {
-		l := &k.line
+		l, before := &k.line, now.Add(-k.patience())
 		for n := len(l.ready); n > max(0, l.slots-l.running) && l.ready[n-1].decided.Before(before); n-- {
 			late = append(late, l.ready[n-1])
 			l.ready[n-1] = nil
@@ -138,6 +138,32 @@ func (t *turns) runOne(a *attempt) (next *attempt) {
 	t.run(a)
 	returned = true
 	return nil
+}
+
+// runBeyond runs one attempt of a kind that waits, beyond the kind's own slots. It returns what is
+// closed when that is over; nil if nothing waits or the slots over all kinds are taken.
+func (t *turns) runBeyond(l *line) <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped || len(l.ready) == 0 || l.running < l.slots || t.slots > 0 && t.running >= t.slots {
+		return nil
+	}
+	a := l.ready[0]
+	l.ready[0] = nil
+	l.ready = l.ready[1:]
+	t.running++
+	over := make(chan struct{})
+	go func() {
+		defer func() {
+			t.mu.Lock()
+			t.running--
+			t.serve()
+			t.mu.Unlock()
+			close(over)
+		}()
+		t.run(a)
+	}()
+	return over
 }
 
 // list puts a kind in line if it has something to run and a slot for it. t.mu is held.

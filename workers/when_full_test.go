@@ -1,0 +1,168 @@
+package workers_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// gated is a worker whose handlers wait until they may go on, after some quick ones.
+type gated struct {
+	*worker
+	begun, running, most atomic.Int32
+	goOn                 chan struct{}
+}
+
+// gated returns one with two slots.
+func (b *bundle) gated(quick int32, c workers.Config, w workers.WhenFull) *gated {
+	b.t.Helper()
+	x := &gated{goOn: make(chan struct{})}
+	x.worker = b.work(c, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		n := x.running.Add(1)
+		defer x.running.Add(-1)
+		for most := x.most.Load(); n > most && !x.most.CompareAndSwap(most, n); most = x.most.Load() {
+		}
+		if x.begun.Add(1) > quick {
+			select {
+			case <-x.goOn:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return insertEffect(ctx, tx, job, args)
+	}, &workers.KindConfig{Slots: 2, WhenFull: w}))
+	return x
+}
+
+// A worker whose slots are taken asks for no more, and others get the rest.
+func TestStopPulling(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	full := b.gated(0, workers.Config{}, workers.StopPulling)
+	b.enqueueMany(40)
+	b.await("the slots to be taken", func() bool { return full.running.Load() == 2 })
+	b.work(workers.Config{}, exactly(insertEffect, nil))
+	b.allDone(38)
+	if now := full.status(); now.InHand != 2 || now.GivenBack+now.FetcherRuns != 0 {
+		t.Errorf("%+v", now)
+	}
+	close(full.goOn)
+	b.allDone(40)
+	b.eachOnce(40)
+}
+
+// While its buffer is full a worker runs one task beyond its slots, whatever becomes of that one, but
+// not beyond the slots over all kinds.
+func TestFetcherRuns(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ overall, least, most int }{
+		"of its kind":    {0, 3, 4}, // one for each consumer
+		"over all kinds": {2, 2, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			w := b.gated(0, workers.Config{Slots: test.overall}, workers.FetcherRuns)
+			b.enqueueMany(40)
+			b.await("so many to run, and no more to be asked for", func() bool {
+				return int(w.running.Load()) >= test.least && w.status().InHand >= 3
+			})
+			for range 40 { // each in its turn
+				w.goOn <- struct{}{}
+			}
+			b.allDone(40)
+			b.eachOnce(40)
+			most, beyond := int(w.most.Load()), w.status().FetcherRuns
+			if most < test.least || most > test.most || (beyond > 0) != (test.most > 2) {
+				t.Errorf("%d ran at a time, want %d to %d; %d beyond the slots", most, test.least, test.most, beyond)
+			}
+		})
+	}
+}
+
+// What runs beyond the slots may fail, panic and end its goroutine like anything else.
+func TestFetcherRunsWhatFails(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	b.enqueueMany(60)
+	var n atomic.Int32
+	w := b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		if _, err := tx.Exec(ctx, "select pg_sleep(0.005)"); err != nil {
+			return err
+		}
+		if job.Attempt == 1 {
+			switch n.Add(1) % 4 {
+			case 0:
+				return errors.New("failed")
+			case 1:
+				panic("panicked")
+			case 2:
+				runtime.Goexit()
+			}
+		}
+		return insertEffect(ctx, tx, job, args)
+	}, &workers.KindConfig{Slots: 1, WhenFull: workers.FetcherRuns}))
+	b.allDone(60)
+	b.eachOnce(60)
+	if s := w.status(); s.FetcherRuns == 0 {
+		t.Errorf("%+v", s)
+	}
+	b.await("all to be over", func() bool { s := w.status(); return s.Running == 0 && s.InHand == 0 })
+}
+
+// What waits in a worker whose handlers have become slow goes elsewhere, after a while, and uses no
+// attempt.
+func TestGiveBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	const tasks, quick = 1000, 300
+	full := b.gated(quick, workers.Config{}, workers.GiveBack)
+	b.enqueueMany(tasks)
+	b.await("what waits to be given back", func() bool { s := full.status(); return s.GivenBack > 0 && s.InHand == 2 })
+	b.work(workers.Config{}, exactly(insertEffect, nil))
+	b.allDone(tasks - 2)
+	if s := full.status(); s.Running != 2 || s.InHand != 2 || s.Attempts[workers.OutcomeInterrupted] != 0 {
+		t.Errorf("%+v", s)
+	}
+	close(full.goOn)
+	b.allDone(tasks)
+	b.eachOnce(tasks)
+	if n := one[int](b, "select count(*)::integer from effect where attempt > 1"); n > 0 {
+		t.Errorf("%d tasks used another attempt", n)
+	}
+}
+
+// Nobody else is there: the worker that gave back sees to it all.
+func TestGiveBackAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	const tasks, quick = 500, 300
+	w := b.gated(quick, workers.Config{}, workers.GiveBack)
+	b.enqueueMany(tasks)
+	b.await("some to be given back", func() bool { return w.status().GivenBack > 0 })
+	close(w.goOn)
+	b.allDone(tasks)
+	b.eachOnce(tasks)
+}
+
+func TestWhenFullIsChecked(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	p := try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
+	err := workers.Register(p, ledger.MustKind[orderArgs]("test.full"), insertEffect, &workers.KindConfig{WhenFull: "drop"})
+	if err == nil || err.Error() != `workers: register kind "test.full": WhenFull must be stop_pulling, fetcher_runs or give_back, is "drop"` {
+		t.Error(err)
+	}
+}
