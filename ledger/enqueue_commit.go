@@ -45,6 +45,7 @@ func (t *Tx) finish(ctx context.Context, e Entry) (Enqueued, error) {
 	if err != nil {
 		answer = Enqueued{}
 	}
+	countRejection(err)
 	e.enqueued(ctx, answer, err)
 	return answer, err
 }
