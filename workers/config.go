@@ -33,8 +33,8 @@ const reservedConns = 3
 // Config says how a [Pool] works.
 type Config struct {
 	// DB is the primary. Required. At most MaxConns - 3 ExactlyOnce handlers run at a time,
-	// whatever the slots of their kinds: each holds a connection. (pgx's default is 4, or one for
-	// each CPU: set pool_max_conns in the address.)
+	// whatever the slots of their kinds: each holds a connection. (pgxpool's default is 4, or
+	// one for each CPU: raise MaxConns.)
 	DB *pgxpool.Pool
 	// NATS is where the messages come from. Required. It should reconnect for ever:
 	// nats.MaxReconnects(-1).

@@ -25,9 +25,9 @@
 // # A message is only a wake-up call
 //
 // All workers of a kind share its two durable consumers: one for new tasks, one for those that
-// come again (see stream.Consumers); or those of each set of shards share two, see below. What they do about a message is decided by
-// the head of its task, the last event in the ledger, read on the primary. Messages that arrive
-// together are decided by one query.
+// come again (see stream.Consumers); or those of each set of shards share two, see below. What they
+// do about a message is decided by the head of its task, the last event in the ledger, read on the
+// primary. Messages that arrive together are decided by one query.
 //
 //	head of the task                              the worker
 //	--------------------------------------------  ------------------------------------------------
@@ -148,8 +148,9 @@
 // What a process has in hand of a kind are as many tasks as it has slots, and beyond that what they
 // will use while more is on its way: about 100 ms' worth, at most 1000 tasks, and none if the messages
 // in hand have 8 MiB or more. So slow handlers hold nothing that another worker could begin. If they
-// become slow, what waited for 5 s goes back. [KindConfig].WhenFull is about what else to do then. (Tasks that come again have a consumer of their own,
-// and may be as many again; so may each shard group have one more than its part.)
+// become slow, what waited for 5 s goes back. [KindConfig].WhenFull is about what else to do then.
+// (Tasks that come again have a consumer of their own, and may be as many again; so may each shard
+// group have one more than its part.)
 //
 // # Shards
 //
