@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -102,6 +103,36 @@ func TestLongestKeysWork(t *testing.T) {
 	for _, enqueue := range []enqueuer{bySQLFunction(pool), bySQLFunctionMany(pool)} {
 		if answers, err := enqueue(t.Context(), []ledger.Entry{{Key: k}}); err != nil || answers[0].New {
 			t.Errorf("%v, %v", answers, err)
+		}
+	}
+	ledgertest.Check(t, pool)
+}
+
+// Keys that look alike when they are written in one word are different tasks.
+func TestSameIDOfTwoKinds(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	keys := []ledger.Key{
+		{Kind: "a", BizID: "1"}, {Kind: "b", BizID: "1"}, {Kind: "a", BizID: "b.1"}, {Kind: "a.b", BizID: "1"}, {Kind: "a", BizID: "b/1"},
+		{Kind: "a", BizID: "."}, {Kind: "a", BizID: ".1"}, {Kind: "a", BizID: "1."}, {Kind: "A", BizID: "1"}, {Kind: "a", BizID: " 1"},
+	}
+	for name, enqueue := range map[string]enqueuer{"enqueue": bySQLFunction(pool), "enqueue_many": bySQLFunctionMany(pool), "EnqueueMany": func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
+		return ledger.EnqueueMany(ctx, pool, entries)
+	}} {
+		var entries []ledger.Entry
+		for i, k := range keys {
+			k.BizID += ledger.BizID(name)
+			entries = append(entries, ledger.Entry{Key: k, Args: fmt.Appendf(nil, "%d", i)})
+		}
+		answers, err := enqueue(t.Context(), entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, e := range entries {
+			task, err := ledger.Load(t.Context(), pool, e.Key)
+			if err != nil || !answers[i].New || string(task.Args) != string(e.Args) {
+				t.Errorf("%s of %s: %+v with args %s, %v", name, e.Key, answers[i], task.Args, err)
+			}
 		}
 	}
 	ledgertest.Check(t, pool)
