@@ -168,6 +168,12 @@
 // Sets of shards that overlap without being the same are refused ([*OverlapError]). To change them,
 // stop the kind's workers and [Retire] the old consumers.
 //
+// # Overload
+//
+// Limits on how many tasks of a kind may wait hold where tasks are enqueued ([ledger.Limit]). A
+// [Scheduler] discards the oldest beyond a limit that says so, and a [Caller] runs what is too much
+// in the transaction of who enqueues it. docs/overload.md compares what there is.
+//
 // # Pausing
 //
 // A kind that is paused ([Operator.PauseKind]) is begun by no worker until it is resumed. The pause

@@ -181,7 +181,7 @@ type kind struct {
 	hand      *hand
 	undecided *queue[*held]
 	line      line          // of what is ready
-	readied   chan struct{} // holds a token if something may have become ready
+	readied   chan struct{} // holds a token if something may have become ready; nil: nobody wants to know
 
 	running atomic.Int32 // handlers that run
 	overdue atomic.Int32 // of them by handlers that were given up
@@ -219,7 +219,9 @@ func (p *Pool) registerOn(acquire func(context.Context) (handlerConn, error), na
 		hand:      newHand(p.config.NATS, config.WhenFull.fits(config.Slots)),
 		undecided: newQueue[*held](),
 		line:      line{slots: config.Slots},
-		readied:   make(chan struct{}, 1),
+	}
+	if config.WhenFull == FetcherRuns {
+		k.readied = make(chan struct{}, 1)
 	}
 	p.kinds = append(p.kinds, k)
 	p.byName[name] = k

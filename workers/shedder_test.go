@@ -229,13 +229,13 @@ func TestDiscardOldestLeavesWhatHasBegun(t *testing.T) {
 	b.enqueueMany(1)
 	b.project()
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.work(workers.Config{AckWait: forEver}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.BizID == "o-0000" {
 			close(begun)
 		}
 		<-goOn
 		return insertEffect(ctx, tx, job, args)
-	}, &workers.KindConfig{Slots: 1}))
+	}, &workers.KindConfig{Slots: 1, StartedAfter: forEver / 2}))
 	<-begun
 	b.enqueueRound("p", 3)
 	b.shed(b.scheduler())
@@ -244,6 +244,26 @@ func TestDiscardOldestLeavesWhatHasBegun(t *testing.T) {
 	}
 	close(goOn)
 	b.awaitState(ledger.Key{Kind: order.Name(), BizID: "o-0000"}, ledger.StateSucceeded)
+}
+
+// With everything at work the limit is passed while somebody enqueues, and soon afterwards no more: the
+// newest are left.
+func TestDiscardOldestSettles(t *testing.T) {
+	t.Parallel()
+	b := limitOldest(t, 20)
+	b.loop(try(projector.New(projector.Config{DB: b.db}))(t).Run)
+	b.schedule(nil)
+	b.schedule(nil)
+	for i := range 10 {
+		b.enqueueRound(fmt.Sprint("r", i), 50)
+	}
+	b.await("the rest to be discarded", func() bool { return len(b.available()) == 20 })
+	if left := b.available(); left[0] != "r9-0030" {
+		t.Errorf("the oldest that is left is %s", left[0])
+	}
+	if n := len(b.ofState(ledger.StateDiscarded)); n != 480 {
+		t.Errorf("%d were discarded, want 480", n)
+	}
 }
 
 // A scheduler that is killed in the middle leaves the rest to the next one, which goes no further.

@@ -35,8 +35,8 @@ func (a *app) newServeCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Run the relay, the projector and what makes tasks due",
 		Long: `Run the relay, which publishes events to NATS JetStream, the projector, which keeps the
-tables of tasks and counts, the scheduler, which releases delayed tasks and retries and lets tasks
-expire at their deadlines, what enqueues periodic tasks when they are due, and the reconciler,
+tables of tasks and counts, the scheduler, which releases delayed tasks and retries, lets tasks
+expire at their deadlines and discards the oldest where a limit says so, what enqueues periodic tasks when they are due, and the reconciler,
 which releases tasks whose message has gone; with --alarms also what tells people about trouble.
 Any number may run; of relay and projector one works, and the others stand by.
 
