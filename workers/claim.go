@@ -56,7 +56,11 @@ func (k *kind) unclaimed(a *attempt, err error) {
 // mayTakeOver decides whether a task whose worker is gone gets another one: not if it has lost
 // too many in a row, and later if it is a suspect and another suspect runs.
 func (k *kind) mayTakeOver(ctx context.Context, a *attempt) bool {
-	task, err := ledger.Load(ctx, k.pool.config.DB, a.job.Key)
+	history, err := ledger.History(ctx, k.pool.config.DB, a.job.Key)
+	var task ledger.Task
+	if err == nil {
+		task, err = ledger.Fold(history)
+	}
 	if err != nil {
 		k.unclaimed(a, err)
 		return false
@@ -65,6 +69,9 @@ func (k *kind) mayTakeOver(ctx context.Context, a *attempt) bool {
 	switch {
 	case task.Version != a.version:
 		k.again(a.held)
+		return false
+	case begunOnce(history): // by a worker from before the kind's guarantee was changed
+		k.bury(ctx, a, buriedData{Reason: reasonUnknown})
 		return false
 	case lost >= k.config.MaxLost:
 		k.bury(ctx, a, buriedData{Reason: "its workers were lost, one after the other", Lost: lost})

@@ -11,6 +11,7 @@ func (r *Reconciler) Pass(ctx context.Context) error { return r.pass(ctx) }
 // Statements are those of this package, by file name.
 var Statements = map[string]string{
 	"heads.sql":         headsSQL,
+	"lease_lock.sql":    leaseLockSQL,
 	"lease_renew.sql":   leaseRenewSQL,
 	"installation.sql":  installationSQL,
 	"lease_end.sql":     leaseEndSQL,

@@ -1,5 +1,13 @@
 package workers
 
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
 // Guarantee is what a kind promises about how often the effects of a task happen. All workers of
 // a kind must agree on it.
 type Guarantee string
@@ -22,4 +30,67 @@ func (g Guarantee) slots() int {
 		return DefaultSlots
 	}
 	return DefaultSlotsOutside
+}
+
+// GuaranteeError says that a worker was refused, since one that lives has the same kind with another
+// guarantee: nobody could rely on either.
+type GuaranteeError struct {
+	Kind   ledger.Kind
+	Wanted Guarantee // of the worker that was refused
+	Found  Guarantee // of the other one
+	Worker string    // which that is
+}
+
+func (e *GuaranteeError) Error() string {
+	return fmt.Sprintf("kind %s is to be done %s, and worker %s does it %s: all workers of a kind must agree; stop that one "+
+		"(one that was lost counts until its lease is over), or have this one say that it Replaces such (KindConfig)",
+		e.Kind, e.Wanted, e.Worker, e.Found)
+}
+
+// checkGuarantees returns a [*GuaranteeError] for each kind of which a live worker says otherwise.
+func (p *Pool) checkGuarantees(ctx context.Context, db ledger.DB) error {
+	all, err := List(ctx, db)
+	if err != nil {
+		return err
+	}
+	mine := make(map[ledger.Kind]*kind)
+	for _, k := range p.registered() {
+		mine[k.name] = k
+	}
+	var faults []error
+	for _, w := range all {
+		if !w.Alive || w.ID == p.id {
+			continue
+		}
+		for _, other := range w.Kinds {
+			if k := mine[other.Kind]; k != nil && other.Guarantee != k.guarantee && other.Guarantee != k.config.Replaces {
+				faults = append(faults, &GuaranteeError{Kind: k.name, Wanted: k.guarantee, Found: other.Guarantee, Worker: w.ID})
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// guarantees are the names of the kinds with each guarantee, as leases have them; ExactlyOnce goes
+// without saying.
+type guarantees map[Guarantee][]string
+
+func guaranteesOf(kinds []*kind) guarantees {
+	g := make(guarantees)
+	for _, k := range kinds {
+		if k.guarantee != ExactlyOnce {
+			g[k.guarantee] = append(g[k.guarantee], string(k.name))
+		}
+	}
+	return g
+}
+
+func (g guarantees) byKind() map[string]Guarantee {
+	by := make(map[string]Guarantee)
+	for guarantee, names := range g {
+		for _, name := range names {
+			by[name] = guarantee
+		}
+	}
+	return by
 }

@@ -96,8 +96,10 @@ func TestCostOfGuarantees(t *testing.T) {
 			db := try(pgxpool.NewWithConfig(b.context(), config))(t)
 			t.Cleanup(db.Close)
 			b.enqueueMany(tasks)
-			b.relay()
 			b.work(workers.Config{DB: db}, b.registered(nil)[program])
+			b.await("the worker to have begun", func() bool { return one[int](b, "select count(*)::integer from taskledger.lease") == 1 })
+			counted.trips.Store(0)
+			b.relay()
 			b.allDone(tasks)
 			got := cost{
 				events:       one[int64](b, "select count(*) / $1 from taskledger.event", tasks),

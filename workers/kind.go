@@ -62,6 +62,10 @@ type KindConfig struct {
 	// WhenFull says what is done while no slot is free and as many tasks wait here as are to wait.
 	// Default: StopPulling.
 	WhenFull WhenFull
+	// Replaces is another guarantee, which workers of the kind had before a deploy that changes it:
+	// those may still be at work. Until the last of them has ended, the kind has the weaker of both;
+	// they cannot begin again. Default: none, and if one is at work, Run returns a [*GuaranteeError].
+	Replaces Guarantee
 	// Hooks are those of this kind alone, within those of [Config].Hooks.
 	Hooks []any
 }
@@ -102,6 +106,9 @@ func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig,
 		if err := c.Produces.Validate(); err != nil {
 			faults = append(faults, fmt.Errorf("what it Produces: %w", err))
 		}
+	}
+	if !slices.Contains([]Guarantee{"", ExactlyOnce, AtLeastOnce, AtMostOnce}, c.Replaces) {
+		faults = append(faults, fmt.Errorf("what it Replaces must be a guarantee, is %q", c.Replaces))
 	}
 	if err := checkHooks(c.Hooks); err != nil {
 		faults = append(faults, err)

@@ -4,11 +4,18 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
 )
 
 var (
+	//go:embed sql/lease_lock.sql
+	leaseLockSQL string
 	//go:embed sql/lease_renew.sql
 	leaseRenewSQL string
 	//go:embed sql/lease_end.sql
@@ -23,8 +30,9 @@ func (p *Pool) leaseName() string { return "worker/" + p.id }
 
 // renewLease says that this worker is alive for another AckWait. Only then may others leave it
 // what it has started; nothing that must be correct rests on it.
-func (p *Pool) renewLease(ctx context.Context) error {
-	d := leaseDetail{Kinds: kindNames(p.registered()), Shards: p.config.Shards, ShardGroups: p.config.ShardGroups}
+func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
+	kinds := p.registered()
+	d := leaseDetail{Kinds: kindNames(kinds), Guarantees: guaranteesOf(kinds), Shards: p.config.Shards, ShardGroups: p.config.ShardGroups}
 	if d.ShardGroups > 0 {
 		d.Shards = 0 // those it has are in the table shard_owner
 	}
@@ -34,24 +42,42 @@ func (p *Pool) renewLease(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
-	if _, err := p.config.DB.Exec(ctx, leaseRenewSQL, p.leaseName(), p.id, p.config.AckWait.Milliseconds(), string(detail)); err != nil {
+	if _, err := db.Exec(ctx, leaseRenewSQL, p.leaseName(), p.id, p.config.AckWait.Milliseconds(), string(detail)); err != nil {
 		return fmt.Errorf("renew lease: %w", err)
 	}
 	return nil
 }
 
+// takeLease takes the lease, unless a worker that has one does not go together with this one.
+func (p *Pool) takeLease(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
+	defer cancel()
+	return pgx.BeginTxFunc(ctx, p.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, leaseLockSQL); err != nil {
+			return fmt.Errorf("take lease: %w", err)
+		}
+		if err := p.renewLease(ctx, tx); err != nil {
+			return err
+		}
+		return p.checkGuarantees(ctx, tx)
+	})
+}
+
 // firstLease takes the lease, however long the database is away, and finds out whether this
-// worker can work at all, and for which ledger. It returns nil with ctx done.
+// worker can work at all, beside the others, and for which ledger. It returns nil with ctx done.
 func (p *Pool) firstLease(ctx context.Context) error {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		err := p.renewLease(ctx)
+		err := p.takeLease(ctx)
 		if err == nil {
 			_, err = p.config.DB.Exec(ctx, leaseSweepSQL)
 		}
 		if err == nil {
 			err = p.config.DB.QueryRow(ctx, installationSQL).Scan(&p.layout.installation)
 		}
+		var differs *GuaranteeError
 		switch {
+		case errors.As(err, &differs):
+			return fmt.Errorf("workers: %w", err)
 		case err == nil || ctx.Err() != nil:
 			return nil
 		case hopeless(err) != nil:
@@ -70,7 +96,8 @@ func (p *Pool) keepLease(quit context.Context) {
 	for {
 		select {
 		case <-t.C:
-			if err := p.renewLease(quit); err != nil && quit.Err() == nil {
+			// Not given up half-way: what the server does then would come after the end of the lease.
+			if err := p.renewLease(context.WithoutCancel(quit), p.config.DB); err != nil && quit.Err() == nil {
 				p.config.Logger.WarnContext(quit, "cannot renew the lease", "error", err)
 				continue
 			}

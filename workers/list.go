@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -29,15 +30,17 @@ type Worker struct {
 
 // WorkerKind is a kind that a worker works on.
 type WorkerKind struct {
-	Kind    ledger.Kind     `json:"kind"`
-	Shards  ledger.ShardSet `json:"shards"`  // those it takes tasks of now
-	Divided bool            `json:"divided"` // and that changes as workers come and go
-	Paused  bool            `json:"paused"`  // by [Operator.PauseKind]: it begins none of its tasks
+	Kind      ledger.Kind     `json:"kind"`
+	Guarantee Guarantee       `json:"guarantee"`
+	Shards    ledger.ShardSet `json:"shards"`  // those it takes tasks of now
+	Divided   bool            `json:"divided"` // and that changes as workers come and go
+	Paused    bool            `json:"paused"`  // by [Operator.PauseKind]: it begins none of its tasks
 }
 
 // leaseDetail is what a worker's lease says of it.
 type leaseDetail struct {
 	Kinds       []string        `json:"kinds"`
+	Guarantees  guarantees      `json:"guarantees,omitempty"`
 	Shards      ledger.ShardSet `json:"shards"`
 	ShardGroups int             `json:"shard_groups,omitempty"`
 }
@@ -81,9 +84,10 @@ func workerKinds(detailText, dividedText, pausedText string) ([]WorkerKind, erro
 	if err != nil {
 		return nil, err
 	}
+	guarantee := detail.Guarantees.byKind()
 	kinds := make([]WorkerKind, len(detail.Kinds))
 	for i, name := range detail.Kinds {
-		k := WorkerKind{Kind: ledger.Kind(name), Shards: detail.Shards, Divided: detail.ShardGroups > 0, Paused: slices.Contains(paused, ledger.Kind(name))}
+		k := WorkerKind{Kind: ledger.Kind(name), Guarantee: cmp.Or(guarantee[name], ExactlyOnce), Shards: detail.Shards, Divided: detail.ShardGroups > 0, Paused: slices.Contains(paused, ledger.Kind(name))}
 		for _, d := range divided {
 			if d.Kind == k.Kind {
 				k.Shards |= d.Shards

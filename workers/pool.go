@@ -139,7 +139,8 @@ func (p *Pool) abandonAfter() time.Duration { return min(maxAbandonAfter, p.conf
 // Run works until ctx is done, and then returns nil, having given back what it had in hand: see
 // the package comment. It may be called once. PostgreSQL or NATS being away does not end it; it
 // returns an error only if it cannot go on: no kind is registered, the database is not migrated
-// ([ledger.ErrNotMigrated]) or refuses the role, the stream belongs to another ledger
+// ([ledger.ErrNotMigrated]) or refuses the role, another worker has another guarantee for a kind
+// ([*GuaranteeError]), the stream belongs to another ledger
 // ([*ForeignStreamError]), the server refuses a consumer, or its shards overlap those of others
 // ([*OverlapError]).
 func (p *Pool) Run(ctx context.Context) error {

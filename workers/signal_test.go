@@ -89,7 +89,10 @@ func TestSignalGivesBackWhatDoesNotFinish(t *testing.T) {
 // another, and no attempt was used.
 func TestSecondSignalIsImmediate(t *testing.T) {
 	t.Parallel()
-	for _, program := range []string{"slow", "slow-at-least"} {
+	for program, register := range map[string]func(*bundle, *workers.KindConfig) func(*workers.Pool) error{
+		"slow":          func(_ *bundle, c *workers.KindConfig) func(*workers.Pool) error { return exactly(insertEffect, c) },
+		"slow-at-least": func(b *bundle, c *workers.KindConfig) func(*workers.Pool) error { return atLeast(b.outside, c) },
+	} {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
@@ -108,7 +111,7 @@ func TestSecondSignalIsImmediate(t *testing.T) {
 			if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGTERM {
 				t.Errorf("the child ended as %v", c.ProcessState)
 			}
-			b.work(workers.Config{}, exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
+			b.work(workers.Config{}, register(b, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
 			b.awaitState(k, ledger.StateSucceeded)
 			b.oneEffect(k)
 			if task := b.task(k); task.Failures != 0 {

@@ -58,7 +58,7 @@ func (a *app) listWorkers(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 func renderWorkers(w io.Writer, all []workers.Worker) {
-	t := newTable([]any{"worker", "state", "since", "kind", "shards"}, 3)
+	t := newTable([]any{"worker", "state", "since", "kind", "guarantee", "shards"}, 3)
 	for _, worker := range all {
 		state := "alive"
 		if !worker.Alive {
@@ -77,7 +77,7 @@ func renderWorkers(w io.Writer, all []workers.Worker) {
 			if k.Paused {
 				kind += " (paused)"
 			}
-			t.AppendRow(table.Row{id, state, since, kind, shards})
+			t.AppendRow(table.Row{id, state, since, kind, k.Guarantee, shards})
 			id, state, since = "", "", ""
 		}
 	}

@@ -1,0 +1,168 @@
+package workers_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// refused runs a worker beside others and returns why it did not.
+func (b *bundle) refused(register func(*workers.Pool) error) error {
+	b.t.Helper()
+	p := try(workers.New(workers.Config{DB: b.db, NATS: b.connect(), AckWait: ackWait}))(b.t)
+	if err := register(p); err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	return receive(b, "the worker to be refused", ended)
+}
+
+// All workers of a kind must agree on its guarantee: one that does not is told whom it differs from,
+// and leaves nothing behind. Those of other kinds are no business of it.
+func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	child := b.spawn("at-least")
+	b.await("the child", func() bool { return len(try(workers.List(b.context(), b.db))(t)) == 1 })
+	id := try(workers.List(b.context(), b.db))(t)[0].ID
+	for want, register := range map[workers.Guarantee]func(*workers.Pool) error{
+		workers.ExactlyOnce: exactly(insertEffect, nil),
+		workers.AtMostOnce:  atMost(b.outside, &workers.KindConfig{Replaces: workers.ExactlyOnce}),
+	} {
+		err := b.refused(register)
+		var differs *workers.GuaranteeError
+		if !errors.As(err, &differs) {
+			t.Fatalf("%s: error %v", want, err)
+		}
+		if diff := cmp.Diff(&workers.GuaranteeError{Kind: order.Name(), Wanted: want, Found: workers.AtLeastOnce, Worker: id}, differs); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if text := err.Error(); !strings.Contains(text, "is to be done "+string(want)+", and worker "+id+" does it at least once") {
+			t.Errorf("error %q", text)
+		}
+	}
+	if n := one[int](b, "select count(*)::integer from taskledger.lease"); n != 1 {
+		t.Errorf("%d leases, want that of the child", n)
+	}
+	other := ledger.MustKind[orderArgs]("test.other")
+	w := b.work(workers.Config{}, func(p *workers.Pool) error { return workers.Register(p, other, insertEffect, nil) })
+	w.stop()
+
+	child.finish(t)
+	b.work(workers.Config{}, exactly(insertEffect, nil))
+	b.enqueueMany(1)
+	b.allDone(1)
+}
+
+// A deploy that changes a guarantee says which one it replaces: it works beside the old workers, which
+// cannot begin again. What was begun once by them is not begun again.
+func TestGuaranteeChangedByARollingDeploy(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	old := b.spawn("slow-once")
+	k := b.enqueue("o-1")
+	if line, err := old.out.ReadString('\n'); err != nil || line != "begun\n" {
+		t.Fatalf("the child said %q, %v", line, err)
+	}
+	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		return insertEffect(ctx, tx, job, args)
+	}, &workers.KindConfig{Replaces: workers.AtMostOnce}))
+	second := b.enqueue("o-2")
+	b.await("a task to be done beside the old worker, or by it", func() bool { return b.task(second).State != ledger.StateAvailable })
+
+	var differs *workers.GuaranteeError
+	if err := b.refused(atMost(b.outside, nil)); !errors.As(err, &differs) || differs.Found != workers.ExactlyOnce {
+		t.Errorf("an old worker that begins again: %v", err)
+	}
+	if err := old.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitState(k, ledger.StateDead)
+	if n := b.effects(k); n != 0 || b.task(k).Error != "unknown outcome" {
+		t.Errorf("%d effects of %v, %q", n, b.types(k), b.task(k).Error)
+	}
+}
+
+// Leases say what each worker guarantees.
+func TestListTellsGuarantees(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	names := map[workers.Guarantee]string{workers.ExactlyOnce: "test.a", workers.AtLeastOnce: "test.b", workers.AtMostOnce: "test.c"}
+	w := b.work(workers.Config{}, func(p *workers.Pool) error {
+		kind := func(g workers.Guarantee) ledger.TypedKind[orderArgs] {
+			return ledger.MustKind[orderArgs](ledger.Kind(names[g]))
+		}
+		return errors.Join(workers.Register(p, kind(workers.ExactlyOnce), insertEffect, nil),
+			workers.RegisterAtLeastOnce(p, kind(workers.AtLeastOnce), b.outside, nil),
+			workers.RegisterAtMostOnce(p, kind(workers.AtMostOnce), b.outside, nil))
+	})
+	b.await("its lease", func() bool { return len(try(workers.List(b.context(), b.db))(t)) == 1 })
+	all := try(workers.List(b.context(), b.db))(t)
+	got := make(map[workers.Guarantee]string)
+	for _, k := range all[0].Kinds {
+		got[k.Guarantee] = string(k.Kind)
+	}
+	if diff := cmp.Diff(names, got); diff != "" || all[0].ID != w.ID() {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if !slices.IsSortedFunc(all[0].Kinds, func(a, b workers.WorkerKind) int { return strings.Compare(string(a.Kind), string(b.Kind)) }) {
+		t.Error("the kinds are not in order")
+	}
+	if err := atMost(b.outside, &workers.KindConfig{Replaces: "twice"})(try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)); err == nil || !strings.Contains(err.Error(), `is "twice"`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Of workers that begin at the same time and do not agree, those of one guarantee run.
+func TestWorkersThatDisagreeAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx, cancel := context.WithCancel(b.context())
+	defer cancel()
+	const each = 4
+	type end struct {
+		guarantee workers.Guarantee
+		err       error
+	}
+	ends := make(chan end, 2*each)
+	for range each {
+		for guarantee, register := range map[workers.Guarantee]func(*workers.Pool) error{
+			workers.ExactlyOnce: exactly(insertEffect, nil), workers.AtLeastOnce: atLeast(b.outside, nil),
+		} {
+			p := try(workers.New(workers.Config{DB: b.db, NATS: b.connect(), AckWait: slowLease}))(t)
+			if err := register(p); err != nil {
+				t.Fatal(err)
+			}
+			go func() { ends <- end{guarantee, p.Run(ctx)} }()
+		}
+	}
+	var refused workers.Guarantee
+	for range each {
+		e := receive(b, "workers to be refused", ends)
+		var differs *workers.GuaranteeError
+		if !errors.As(e.err, &differs) || refused != "" && refused != e.guarantee {
+			t.Errorf("a worker that is to do it %s ended: %v", e.guarantee, e.err)
+		}
+		refused = e.guarantee
+	}
+	b.await("the others to have leases", func() bool { return one[int](b, "select count(*)::integer from taskledger.lease") == each })
+	cancel()
+	for range each {
+		if e := receive(b, "the others to stop", ends); e.err != nil || e.guarantee == refused {
+			t.Errorf("a worker that is to do it %s ended: %v", e.guarantee, e.err)
+		}
+	}
+}
