@@ -26,9 +26,14 @@ import (
 // order, which a worker has left.
 func setupServed(t testing.TB, c outbox.StreamConfig) *bundle {
 	t.Helper()
+	return setupServedOn(t, ledgertest.Pool(t), c)
+}
+
+func setupServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig) *bundle {
+	t.Helper()
 	server := try(natsserver.Start(natsserver.Config{Dir: t.TempDir()}))(t)
 	t.Cleanup(func() { _ = server.Close() })
-	b := &bundle{t: t, db: ledgertest.Pool(t), server: server}
+	b := &bundle{t: t, db: db, server: server}
 	b.nc = b.connect()
 	b.js = try(jetstream.New(b.nc))(t)
 	b.exec("create table effect (biz_id text not null, attempt integer not null, note text)")
