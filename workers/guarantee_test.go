@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -247,22 +249,12 @@ func TestAtMostOnceInterrupted(t *testing.T) {
 func TestAtMostOnceStartWhoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	lose := &loser{}
-	config := b.db.Config()
-	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // so that what is lost is the answer to the whole
-	config.ConnConfig.Tracer = lose
-	dial := config.ConnConfig.DialFunc
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		return &losingConn{Conn: conn}, err
-	}
-	losing := try(pgxpool.NewWithConfig(b.context(), config))(t)
-	t.Cleanup(losing.Close)
+	losing, lose := b.losing(ledger.EventStarted, 1)
 	b.relay()
 	b.work(workers.Config{DB: losing}, atMost(b.outside, nil))
 	k := b.enqueue("o-1")
 	b.await("the end", func() bool { return b.task(k).State.Finished() })
-	if !lose.begun.Load() {
+	if lose.left.Load() > 0 {
 		t.Fatal("no answer was lost")
 	}
 	if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventSucceeded}, b.types(k)); diff != "" {
@@ -271,11 +263,76 @@ func TestAtMostOnceStartWhoseAnswerWasLost(t *testing.T) {
 	b.oneEffect(k)
 }
 
-// loser loses the answer to the first record of a start.
-type loser struct{ begun atomic.Bool }
+// Successes that are recorded together, and whose answer is lost, and lost again when they are sent
+// again, are recognized: each is recorded once, and nobody is told that it was fenced.
+func TestCompletionsWhoseAnswerWasLost(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []int32{1, 2, 3} { // ledger.AppendEach makes up for one by itself
+		t.Run(fmt.Sprint(lost), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			losing, lose := b.losing(ledger.EventSucceeded, lost)
+			const tasks = 8
+			b.enqueueMany(tasks)
+			hook := &witness{}
+			var together sync.WaitGroup // so that they are recorded in groups
+			together.Add(tasks)
+			w := b.work(workers.Config{DB: losing, Hooks: []any{hook}, AckWait: slowLease}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+				together.Done()
+				together.Wait()
+				return b.outside(ctx, job, args)
+			}, nil))
+			b.relay()
+			b.await("the ends of all attempts", func() bool { return hook.ended() == tasks && w.status().InHand == 0 })
+			if lose.left.Load() > 0 {
+				t.Fatal("too few answers were lost")
+			}
+			for i := range tasks {
+				k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID(fmt.Sprintf("o-%04d", i))}
+				if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventSucceeded}, b.types(k)); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", k, diff)
+				}
+			}
+			for _, end := range hook.ends {
+				if end.Outcome != workers.OutcomeSucceeded || end.State != ledger.StateSucceeded || end.Err != nil {
+					t.Errorf("an attempt ended as %+v", end)
+				}
+			}
+			if len(hook.events) != tasks {
+				t.Errorf("heard of %d events, want %d", len(hook.events), tasks)
+			}
+			b.eachOnce(tasks)
+		})
+	}
+}
+
+// losing is a connection pool that loses the answers to so many records of a type of event.
+func (b *bundle) losing(t ledger.EventType, answers int32) (*pgxpool.Pool, *loser) {
+	b.t.Helper()
+	lose := &loser{event: string(t)}
+	lose.left.Store(answers)
+	config := b.db.Config()
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // so that what is lost is the answer to the whole
+	config.ConnConfig.Tracer = lose
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return &losingConn{Conn: conn}, err
+	}
+	pool := try(pgxpool.NewWithConfig(b.context(), config))(b.t)
+	b.t.Cleanup(pool.Close)
+	return pool, lose
+}
+
+// loser loses the answers to the first records of a type of event.
+type loser struct {
+	event string
+	left  atomic.Int32
+}
 
 func (l *loser) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if slices.Contains(data.Args, any(string(ledger.EventStarted))) && l.begun.CompareAndSwap(false, true) {
+	records := slices.ContainsFunc(data.Args, func(arg any) bool { return arg == l.event || arg == `{"`+l.event+`"}` })
+	if records && l.left.Add(-1) >= 0 {
 		conn.PgConn().Conn().(*losingConn).lose.Store(true)
 	}
 	return ctx
