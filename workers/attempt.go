@@ -45,6 +45,8 @@ type attempt struct {
 	over   atomic.Bool // somebody has taken it on to end this attempt
 	timer  *time.Timer // until the attempt has outlived StartedAfter
 
+	timeout *timeout // ctx is derived from; nil: it has none, or one of its own
+
 	progress progress
 	noting   sync.Mutex // held while an event is appended beside the handler
 
@@ -137,10 +139,15 @@ func (a *attempt) begin() {
 	if a.caller != nil {
 		work = a.caller.ctx
 	}
-	parent, cancel := context.WithCancelCause(ledger.WithCause(work, &a.job))
-	a.ctx, a.cancel = parent, cancel
-	if d := a.kind.config.Timeout; d > 0 {
-		ctx, stop := context.WithDeadlineCause(parent, a.begun.Add(d), ErrTimeout)
+	d := a.kind.config.Timeout
+	if d > 0 && a.caller == nil {
+		a.timeout = a.kind.timeouts.enter(work, a.begun, d)
+		work = a.timeout
+	}
+	a.ctx, a.cancel = context.WithCancelCause(ledger.WithCause(work, &a.job))
+	if d > 0 && a.caller != nil { // whose context is like no other's
+		ctx, stop := context.WithDeadlineCause(a.ctx, a.begun.Add(d), ErrTimeout)
+		cancel := a.cancel
 		a.ctx, a.cancel = ctx, func(cause error) { cancel(cause); stop() }
 	}
 	if !a.finishBy.IsZero() {

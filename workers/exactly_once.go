@@ -40,7 +40,7 @@ func (k *kind) exactly(a *attempt) {
 	if d := k.config.Timeout; d > 0 {
 		// If the process hangs or is cut off, the server ends the transaction some time after the
 		// attempt would have timed out.
-		idle = d + 2*maxAbandonAfter
+		idle = d + d/100 + 2*maxAbandonAfter
 	}
 	a.begin()
 	tx := a.newTx(idle)

@@ -70,3 +70,12 @@ var (
 
 // AheadBytes bounds what is held beyond the slots.
 const AheadBytes = aheadBytes
+
+// Timeouts returns what gives contexts to the attempts of one kind, each to be left.
+func Timeouts() func(work context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	t := &timeouts{}
+	return func(work context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+		c := t.enter(work, time.Now(), d)
+		return c, func() { t.leave(c) }
+	}
+}

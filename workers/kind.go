@@ -38,7 +38,8 @@ type KindConfig struct {
 	// it. Default 8 for ExactlyOnce, 64 for the others.
 	Slots int
 	// Timeout bounds one attempt: the handler's context ends then, and the attempt has failed
-	// unless the handler returns nil all the same. Default 15 min; negative: none.
+	// unless the handler returns nil all the same. Attempts share their ends, so it may last a
+	// hundredth longer. Default 15 min; negative: none.
 	Timeout time.Duration
 	// Retry says when a task whose attempt failed is tried again, and after how many failures it
 	// is buried; a task may have its own (ledger.EnqueueOptions.Retry). Default: the zero policy,
@@ -179,6 +180,7 @@ type kind struct {
 	hooks     hooks
 	acquire   func(context.Context) (handlerConn, error) // for its transaction
 	config    KindConfig
+	timeouts  timeouts
 	logger    *slog.Logger
 
 	pause     pause

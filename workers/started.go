@@ -92,6 +92,9 @@ func (a *attempt) join() {
 		return // it did not begin
 	}
 	a.timer.Stop()
+	if a.timeout != nil {
+		a.kind.timeouts.leave(a.timeout)
+	}
 	a.mu.Lock()
 	a.joined = true
 	unwatch := a.unwatch
