@@ -114,13 +114,14 @@ func (w *walk) next(ctx context.Context, db DB, o FeedOptions) (events []Event, 
 	}
 	defer rows.Close()
 	var xid string
+	scan := newEventScanner(&xid)
 	bytes := 0
 	for done = true; rows.Next(); {
 		if len(events) == o.PageSize || bytes > o.PageBytes {
 			done = false
 			break
 		}
-		e, err := scanEvent(rows, &xid)
+		e, err := scan.next(rows)
 		if err != nil {
 			return nil, false, explain("audit feed", err)
 		}

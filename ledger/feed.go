@@ -88,14 +88,15 @@ type Feed struct {
 
 	incarnation string // of the database, in which place was reached
 
-	place  place // up to where pages were handed out
-	n      int64 // cursor row that the next page's Advance expects to be the newest
-	newest Cursor
-	idle   time.Duration
-	opened time.Time // when the last window was
-	held   int       // events that were read of it
-	thin   thinner
-	audit  auditor
+	place   place // up to where pages were handed out
+	n       int64 // cursor row that the next page's Advance expects to be the newest
+	newest  Cursor
+	idle    time.Duration
+	opened  time.Time // when the last window was
+	held    int       // events that were read of it
+	pageLen int       // of the last page
+	thin    thinner
+	audit   auditor
 }
 
 // Idle feeds look for news after minIdle, then ever more seldom up to maxIdle.
@@ -226,10 +227,11 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 		f.place.until, f.place.after, f.opened = until, 0, f.now()
 		f.held = 0
 	}
-	events, more, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options)
+	events, more, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options, f.pageLen)
 	if err != nil {
 		return Page{}, false, err
 	}
+	f.pageLen = len(events)
 	f.place.unaudited.note(f.place.seen, events)
 	f.held += len(events)
 	if more {

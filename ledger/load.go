@@ -67,8 +67,9 @@ func Read(ctx context.Context, db DB, after Position, limit int) iter.Seq2[Event
 			return
 		}
 		defer rows.Close()
+		scan := newEventScanner()
 		for rows.Next() {
-			e, err := scanEvent(rows)
+			e, err := scan.next(rows)
 			if err != nil {
 				yield(Event{}, explain("read events", err))
 				return
@@ -86,8 +87,9 @@ func Read(ctx context.Context, db DB, after Position, limit int) iter.Seq2[Event
 // scanEvents appends all rows to events and closes rows.
 func scanEvents(rows pgx.Rows, events []Event) ([]Event, error) {
 	defer rows.Close()
+	scan := newEventScanner()
 	for rows.Next() {
-		e, err := scanEvent(rows)
+		e, err := scan.next(rows)
 		if err != nil {
 			return events, err
 		}
@@ -96,18 +98,25 @@ func scanEvents(rows pgx.Rows, events []Event) ([]Event, error) {
 	return events, rows.Err()
 }
 
-// scanEvent scans an event, and what stands before it in the row.
-func scanEvent(rows pgx.Rows, before ...any) (Event, error) {
-	var e Event
-	var data, meta *string
-	err := rows.Scan(append(before, (*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
-		&e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &e.Actor, &data, &meta)...)
-	e.RecordedAt = e.RecordedAt.UTC()
-	if data != nil {
-		e.Data = []byte(*data)
-	}
-	if meta != nil {
-		e.Meta = []byte(*meta)
-	}
-	return e, err
+// eventScanner scans rows of events, all into the same place.
+type eventScanner struct {
+	event   Event
+	columns []any
+}
+
+// newEventScanner returns one for rows that have an event behind other columns.
+func newEventScanner(before ...any) *eventScanner {
+	var s eventScanner
+	e := &s.event
+	s.columns = append(before, (*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
+		&e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &e.Actor, (*[]byte)(&e.Data), (*[]byte)(&e.Meta))
+	return &s
+}
+
+// next scans the row that rows stands at.
+func (s *eventScanner) next(rows pgx.Rows) (Event, error) {
+	s.event.Data, s.event.Meta = nil, nil // which the one before has
+	err := rows.Scan(s.columns...)
+	s.event.RecordedAt = s.event.RecordedAt.UTC()
+	return s.event, err
 }

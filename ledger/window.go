@@ -63,8 +63,9 @@ func openWindow(ctx context.Context, db DB, sql string, seen edge, incarnation s
 	return until, true, nil
 }
 
-// readPage reads a page of the window open at p and reports whether more follow.
-func readPage(ctx context.Context, db DB, sql string, p place, o FeedOptions) (events []Event, more bool, err error) {
+// readPage reads a page of the window open at p, which may have about so many events as expected, and
+// reports whether more follow.
+func readPage(ctx context.Context, db DB, sql string, p place, o FeedOptions, expected int) (events []Event, more bool, err error) {
 	rows, err := db.Query(ctx, sql, p.seen.snapshot, int64(p.seen.top), p.seen.bound,
 		p.until.snapshot, int64(p.until.top), int64(p.after), int64(o.PageSize+1)) // one more tells whether the window ends here
 	if err != nil {
@@ -72,11 +73,12 @@ func readPage(ctx context.Context, db DB, sql string, p place, o FeedOptions) (e
 	}
 	defer rows.Close()
 	bytes := 0
+	scan := newEventScanner()
 	for rows.Next() {
 		if len(events) == o.PageSize || bytes > o.PageBytes {
 			return events, true, nil
 		}
-		e, err := scanEvent(rows)
+		e, err := scan.next(rows)
 		if err != nil {
 			return nil, false, err
 		}
@@ -84,7 +86,7 @@ func readPage(ctx context.Context, db DB, sql string, p place, o FeedOptions) (e
 			return nil, false, &CorruptError{What: "page", Err: errors.New("its events are not in position order")}
 		}
 		if events == nil {
-			events = make([]Event, 0, min(o.PageSize, 1000))
+			events = make([]Event, 0, min(o.PageSize, max(16, expected)))
 		}
 		events = append(events, e)
 		bytes += len(e.Data) + len(e.Meta)

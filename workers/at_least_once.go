@@ -2,7 +2,6 @@ package workers
 
 import (
 	"github.com/taskledger/taskledger/internal/fault"
-	"github.com/taskledger/taskledger/ledger"
 )
 
 // atLeast runs an attempt whose effects are outside of the database. Its success is recorded
@@ -25,5 +24,5 @@ func (k *kind) endAtLeast(a *attempt, err error) {
 		return
 	}
 	fault.Point(pointHandler)
-	k.pool.flusher.add(completion{a, a.request(ledger.EventSucceeded, a.succeeded())})
+	k.pool.flusher.add(completion{attempt: a, data: a.succeeded()})
 }

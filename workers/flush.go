@@ -16,7 +16,14 @@ var errGivenUp = errors.New("recording the outcome was given up")
 // completion is the success of an attempt, to be recorded.
 type completion struct {
 	attempt *attempt
-	request ledger.AppendRequest
+	data    []byte // of the succeeded event
+	resent  bool   // it may be on record already
+}
+
+func (c completion) request() ledger.AppendRequest {
+	r := c.attempt.request(ledger.EventSucceeded, c.data)
+	r.Resent = c.resent
+	return r
 }
 
 // flusher records successes in groups: while one group is being recorded the next one gathers,
@@ -85,7 +92,7 @@ func (f *flusher) flush(group []completion) (failed []completion) {
 	defer cancel()
 	requests := make([]ledger.AppendRequest, len(group))
 	for i, c := range group {
-		requests[i] = c.request
+		requests[i] = c.request()
 	}
 	results := ledger.AppendEach(ctx, f.pool.config.DB, requests)
 	for i, r := range results {
@@ -97,7 +104,7 @@ func (f *flusher) flush(group []completion) (failed []completion) {
 		case refused(r.Err):
 			go a.kind.conclude(a, nil, r.Err) // takes some round trips: not in the way of the others
 		default:
-			c.request.Resent = true // it may have been recorded and the answer lost; the data tells our attempt from any other
+			c.resent = true // the answer may have been lost; the data tells our attempt from any other
 			failed = append(failed, c)
 			continue
 		}

@@ -29,12 +29,14 @@ func (k *kind) heads(ctx context.Context, tasks []*held) ([]head, error) {
 	}
 	defer rows.Close()
 	heads := make([]head, len(tasks))
+	var i int32
+	var h head
+	var recordedAt *time.Time
+	var alive int64
+	columns := []any{&i, (*int32)(&h.version), (*string)(&h.eventType), (*int32)(&h.attempt), &h.actor, &recordedAt, &alive, &h.clock}
 	for rows.Next() {
-		var i int32
-		var recordedAt *time.Time
-		var alive int64
-		h := head{found: true}
-		if err := rows.Scan(&i, (*int32)(&h.version), (*string)(&h.eventType), (*int32)(&h.attempt), &h.actor, &recordedAt, &alive, &h.clock); err != nil {
+		h = head{found: true}
+		if err := rows.Scan(columns...); err != nil {
 			return nil, fmt.Errorf("read heads: %w", err)
 		}
 		if recordedAt != nil {

@@ -10,6 +10,7 @@ import (
 type queue[T any] struct {
 	mu    sync.Mutex
 	items []T
+	taken []T           // last, whose memory is used again
 	wake  chan struct{} // holds a token if there may be items
 }
 
@@ -44,10 +45,12 @@ func (q *queue[T]) take(ctx context.Context, limit int) []T {
 func (q *queue[T]) takeNow(limit int) []T {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := min(limit, len(q.items))
-	items := q.items[:n:n]
-	if q.items = q.items[n:]; len(q.items) == 0 {
-		q.items = nil
+	again := q.taken[:0]
+	clear(q.taken)
+	if n := min(limit, len(q.items)); n < len(q.items) {
+		q.taken, q.items = q.items[:n:n], q.items[n:]
+	} else {
+		q.taken, q.items = q.items, again
 	}
-	return items
+	return q.taken
 }
