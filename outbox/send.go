@@ -29,6 +29,9 @@ func (s *session) send(ctx context.Context, messages []message) error {
 		if err := s.sendPage(ctx, messages[:n]); err != nil {
 			return err
 		}
+		for _, m := range messages[:n] {
+			stream.Recycle(m.msg)
+		}
 		messages = messages[n:]
 	}
 	return nil

@@ -125,15 +125,18 @@ func Encode(e ledger.Event, payload []byte, source string, generation int) *nats
 		version.of(text), attempt.of(text), position.of(text), msgID.of(text), trace.of(text)}
 	names := [...]string{headerSpecVersion, headerID, headerType, headerSource, headerSubject, headerTime,
 		headerVersion, headerAttempt, headerPosition, nats.MsgIdHdr, headerTraceparent}
-	n := len(names)
-	if traceparent == "" {
-		n--
+	m := blank()
+	m.Subject, m.Data = channel.of(text), payload
+	for i, name := range names {
+		if name == headerTraceparent && traceparent == "" {
+			delete(m.Header, name)
+		} else if old := m.Header[name]; old != nil {
+			old[0] = values[i]
+		} else {
+			m.Header[name] = values[i : i+1 : i+1]
+		}
 	}
-	header := make(nats.Header, n)
-	for i := range n {
-		header[names[i]] = values[i : i+1 : i+1]
-	}
-	return &nats.Msg{Subject: channel.of(text), Header: header, Data: payload}
+	return m
 }
 
 // Enclose adds to a message that carries args what stands beside them in the meta of the task's

@@ -184,6 +184,30 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// A message that is made of one that was published has nothing of it.
+func TestRecycle(t *testing.T) {
+	t.Parallel()
+	plain := sampleEvent()
+	plain.Meta = nil
+	want := stream.Encode(plain, []byte("x"), "taskledger/test", 1)
+	for range 100 { // some of which are made of others
+		rich := sampleEvent()
+		rich.Meta = json.RawMessage(`{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","finish_by":"2026-11-20T12:00:00Z","watermill":{"uuid":"1"}}`)
+		used := stream.Encode(rich, nil, "taskledger/other", 9)
+		stream.Enclose(used, rich.Meta)
+		if len(used.Header) != len(want.Header)+3 {
+			t.Fatalf("headers: %v", used.Header)
+		}
+		used.Reply = "reply"
+		stream.Recycle(used)
+		got := stream.Encode(plain, []byte("x"), "taskledger/test", 1)
+		if diff := cmp.Diff(want.Header, got.Header); diff != "" || got.Reply != "" || got.Subject != want.Subject || string(got.Data) != "x" {
+			t.Fatalf("%+v, headers (-want +got):\n%s", got, diff)
+		}
+		stream.Recycle(got)
+	}
+}
+
 func BenchmarkEncode(b *testing.B) {
 	e := sampleEvent()
 	e.BizID, e.Meta = "order-1234567", nil
@@ -191,7 +215,7 @@ func BenchmarkEncode(b *testing.B) {
 	source := stream.Source("0190a6c4-5b0e-7c3a-9f6e-1234567890ab")
 	b.ReportAllocs()
 	for b.Loop() {
-		stream.Encode(e, payload, source, 1)
+		stream.Recycle(stream.Encode(e, payload, source, 1))
 	}
 }
 
