@@ -22,6 +22,10 @@ race: ## All tests under the race detector
 torture: ## The feed's race with many more transactions
 	go test ./ledger -run TestFeedRace -v -timeout 30m -race-transactions 20000
 
+.PHONY: many-kinds
+many-kinds: ## One worker with 10,000 kinds: start, memory, idle CPU time, stop
+	go test ./workers -run TestManyKinds -v -timeout 30m -kinds 10000
+
 .PHONY: conformance-stress
 conformance-stress: ## Watermill's suite in its stress form, under the race detector
 	go test -race -tags stress ./internal/conformance -timeout 60m

@@ -158,7 +158,7 @@ func (l *lane) run(ctx context.Context, out chan<- *wm.Message) {
 // under way; else it returns why the consumer must be looked after.
 func (l *lane) receive(ctx context.Context, out chan<- *wm.Message) error {
 	nc := l.s.config.NATS
-	p := stream.NewPuller(nc, l.durable)
+	p := stream.NewPuller(nc, l.durable, stream.PullHeartbeat)
 	defer func() {
 		for _, m := range p.Close() {
 			_ = nc.Publish(m.Reply, stream.NakAnswer)

@@ -51,7 +51,7 @@ func drain(b *testing.B, n int, c workers.Config, register func(*workers.Pool) e
 	var before, after runtime.MemStats
 	var allocs, bytes uint64
 	for round := range b.N {
-		world.backlog(round, n)
+		world.backlog(round, n, order)
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		begun := time.Now()
@@ -91,26 +91,25 @@ func durablePool(b *testing.B) *pgxpool.Pool {
 	return pool
 }
 
-// backlog enqueues n tasks and publishes their messages.
-func (b *bundle) backlog(round, n int) {
+// backlog enqueues n tasks, of these kinds by turns, and publishes their messages.
+func (b *bundle) backlog(round, n int, kinds ...ledger.TypedKind[orderArgs]) {
 	b.t.Helper()
 	const page = 5000
 	var entries []ledger.Entry
 	for i := range n {
 		id := ledger.BizID(fmt.Sprintf("%d-%07d", round, i))
-		entries = append(entries, try(order.Entry(id, orderArgs{Amount: i}, nil))(b.t))
+		entries = append(entries, try(kinds[i%len(kinds)].Entry(id, orderArgs{Amount: i}, nil))(b.t))
 		if len(entries) == page || i == n-1 {
 			try(ledger.EnqueueMany(context.Background(), b.db, entries))(b.t)
 			entries = entries[:0]
 		}
 	}
-	rows := try(b.db.Query(context.Background(), `select position, version, attempt, shard, type::text, recorded_at, biz_id, data::text
+	rows := try(b.db.Query(context.Background(), `select position, version, attempt, shard, type::text, recorded_at, kind, biz_id, data::text
 		from taskledger.event where biz_id like $1 order by position`, strconv.Itoa(round)+"-%"))(b.t)
 	var e ledger.Event
 	var data string
 	_, err := pgx.ForEachRow(rows, []any{(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
-		(*string)(&e.Type), &e.RecordedAt, (*string)(&e.BizID), &data}, func() error {
-		e.Kind = order.Name()
+		(*string)(&e.Type), &e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &data}, func() error {
 		_, err := b.js.PublishMsgAsync(stream.Encode(e, []byte(data), source, 1))
 		return err
 	})

@@ -21,6 +21,13 @@ const (
 
 	flushTimeout = 2 * time.Second
 
+	// manyAsking is how many questions about consumers a pool has at a time: a server drops them all
+	// where it has too many.
+	manyAsking = 32
+
+	// beatsPerSecond are at most so many from all consumers of a pool.
+	beatsPerSecond = 200
+
 	// manyPending is the least that a consumer lets be unanswered at a time, by all its workers:
 	// above everything they can have in hand, since delayed naks count too.
 	manyPending = 50_000
@@ -37,23 +44,43 @@ func (k *kind) serveUnpaused(ctx context.Context, shards ledger.ShardSet) error 
 	k.mine.add(shards, 1)
 	defer k.mine.add(shards, -1)
 	both, ctx := errgroup.WithContext(ctx)
-	for _, c := range stream.Consumers(k.name, shards) {
-		both.Go(func() error { return k.consume(ctx, shards, c.Durable) })
+	made := make(chan struct{})
+	for i, c := range stream.Consumers(k.name, shards) {
+		both.Go(func() error {
+			if i == 0 {
+				return k.consume(ctx, shards, c.Durable, func() { close(made) })
+			}
+			select {
+			case <-made: // all of them
+				return k.consume(ctx, shards, c.Durable, nil)
+			case <-ctx.Done():
+				return nil
+			}
+		})
 	}
 	return both.Wait()
 }
 
 // consume takes the messages of a consumer of the kind in hand until ctx is done. If the consumer or
 // the stream vanishes, or is not there yet, it goes on trying. It returns an error only if that is
-// useless.
-func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable string) error {
+// useless. made is called once all consumers are there; nil: they are.
+func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable string, made func()) error {
 	pause := minPause
+	ensured := made == nil
 	for ctx.Err() == nil {
-		err := k.ensureConsumers(ctx, shards)
+		var err error
+		if !ensured {
+			err = k.ensureConsumers(ctx, shards)
+		}
+		ensured = false
 		if errors.Is(err, errConsumerRefused) || k.pool.config.NATS.IsClosed() && ctx.Err() == nil {
 			return err
 		}
 		if err == nil {
+			if made != nil {
+				made()
+				made = nil
+			}
 			begun := time.Now()
 			err = k.receive(ctx, durable)
 			if time.Since(begun) > maxPause {
@@ -164,6 +191,12 @@ func (k *kind) unmake(durables []string) {
 // MaxAckPending up to date; nothing else of one that exists is touched. It reports whether it was
 // missing.
 func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig) (isNew bool, err error) {
+	select {
+	case k.pool.asking <- struct{}{}:
+		defer func() { <-k.pool.asking }()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
 	c, err := k.pool.js.Consumer(ctx, stream.Name, want.Durable)
 	switch {
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
@@ -181,6 +214,10 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 		k.logger.InfoContext(ctx, "consumer changed", "consumer", want.Durable, "ack_wait", want.AckWait, "max_ack_pending", want.MaxAckPending)
 		_, err = k.pool.js.UpdateConsumer(ctx, stream.Name, want)
 	}
+	if stream.TooManyConsumers(err) {
+		return false, fmt.Errorf("%w: consumer %s: %w: nats stream edit %s --max-consumers 1000000, or raise the account's limit",
+			errConsumerRefused, want.Durable, err, stream.Name)
+	}
 	var api jetstream.JetStreamError
 	if errors.As(err, &api) && api.APIError() != nil && api.APIError().Code == 400 {
 		return false, fmt.Errorf("%w: consumer %s: %w", errConsumerRefused, want.Durable, err)
@@ -191,13 +228,22 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 	return isNew, nil
 }
 
+// heartbeat is how often the server tells each consumer of the pool that its request is still there:
+// the more there are the less often, and the later one that is gone is missed.
+func (p *Pool) heartbeat() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	consumers := 2 * len(p.kinds) * max(1, p.config.ShardGroups)
+	return max(stream.PullHeartbeat, time.Duration(consumers)*time.Second/beatsPerSecond)
+}
+
 // receive pulls messages as long as there is room in hand. It returns nil once ctx is done, having given back what was
 // under way, or why the consumer must be looked after; nil as well if the kind has more slots now
 // than it was made for.
 func (k *kind) receive(ctx context.Context, durable string) error {
 	nc := k.pool.config.NATS
 	pending := k.mostPending()
-	p := stream.NewPuller(nc, durable)
+	p := stream.NewPuller(nc, durable, k.pool.heartbeat())
 	in := &intake{Puller: p}
 	own := fetcher{kind: k}
 	room := make(chan struct{}, 1)
@@ -205,7 +251,7 @@ func (k *kind) receive(ctx context.Context, durable string) error {
 	defer func() { k.arrive(p.Close()...) }()
 	reconnected := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(reconnected)
-	check := time.NewTicker(stream.PullHeartbeat)
+	check := time.NewTicker(k.pool.heartbeat())
 	defer check.Stop()
 
 	for {
@@ -297,7 +343,7 @@ func (k *kind) arrive(msgs ...*nats.Msg) {
 			fresh = append(fresh, h)
 		}
 	}
-	k.undecided.add(fresh...)
+	k.decideSoon(fresh...)
 }
 
 // take takes one message in hand and returns its task if it has to be decided.
@@ -315,7 +361,7 @@ func (k *kind) take(a arrival) *held {
 // takeAgain takes up a message that had to wait for another one of its task.
 func (k *kind) takeAgain(a arrival) {
 	if h, _ := k.hand.take(a); h != nil {
-		k.undecided.add(h)
+		k.decideSoon(h)
 	}
 }
 

@@ -1,21 +1,36 @@
 package workers
 
 import (
-	"context"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/fault"
 )
 
-// dispatch decides what came in, batch by batch, until quit is done. Once the pool is stopping
-// it gives everything back instead.
-func (k *kind) dispatch(stopping, quit context.Context) {
+// decideSoon has tasks decided, with what else comes meanwhile. A kind to which nothing comes has no
+// goroutine for it.
+func (k *kind) decideSoon(tasks ...*held) {
+	if len(tasks) == 0 {
+		return
+	}
+	k.undecided.add(tasks...)
+	if k.deciding.CompareAndSwap(false, true) {
+		go k.dispatch()
+	}
+}
+
+// dispatch decides what came in, batch by batch, until there is nothing. Once the pool is stopping it
+// gives everything back instead.
+func (k *kind) dispatch() {
 	for {
-		batch := k.undecided.take(quit, maxBatch)
+		batch := k.undecided.takeNow(maxBatch)
 		if len(batch) == 0 {
-			return
+			k.deciding.Store(false)
+			if k.undecided.empty() || !k.deciding.CompareAndSwap(false, true) {
+				return
+			}
+			continue
 		}
-		if stopping.Err() != nil {
+		if k.pool.stopping.Err() != nil {
 			for _, h := range batch {
 				k.settle(h, nakAnswer)
 			}
@@ -78,7 +93,7 @@ func (k *kind) decideBatch(batch []*held) {
 // again has a task that is still in hand decided afresh.
 func (k *kind) again(h *held) {
 	k.hand.again(h)
-	k.undecided.add(h)
+	k.decideSoon(h)
 }
 
 // recorded ends an attempt whose outcome was appended in a transaction of its own, or was not.

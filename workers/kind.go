@@ -189,6 +189,7 @@ type kind struct {
 	mine      shardCounts  // for which shards
 	hand      *hand
 	undecided *queue[*held]
+	deciding  atomic.Bool   // somebody is at it
 	line      line          // of what is ready
 	readied   chan struct{} // holds a token if something may have become ready; nil: nobody wants to know
 

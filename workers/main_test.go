@@ -156,6 +156,9 @@ func runChild(name string) error {
 	if err != nil {
 		return err
 	}
+	if arguments, ok := strings.CutPrefix(name, "drain "); ok {
+		return runDrain(ctx, db, nc, arguments)
+	}
 	config := workers.Config{DB: db, NATS: nc, Name: "child", AckWait: ackWait, StopTimeout: time.Hour}
 	switch name {
 	case "divided":

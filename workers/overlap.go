@@ -33,6 +33,10 @@ func (e *OverlapError) Error() string {
 		e.Kind, e.Wanted, strings.Join(found, " and "), e.Kind, found[0])
 }
 
+// lookPause is for how many times as long as a look took there is no other: where kinds begin by the
+// thousand each takes long, and looks are not to be most of the work.
+const lookPause = 10
+
 // layout is what the stream has of consumers: for which shards of each kind. Kinds that begin
 // together share a look at it.
 type layout struct {
@@ -40,6 +44,7 @@ type layout struct {
 
 	mu    sync.Mutex
 	asked time.Time
+	took  time.Duration
 	found map[ledger.Kind][]ledger.ShardSet
 }
 
@@ -52,6 +57,7 @@ func (l *layout) after(ctx context.Context, js jetstream.JetStream, kind ledger.
 	if l.asked.After(moment) {
 		return l.found[kind], nil
 	}
+	sleep(ctx, time.Until(l.asked.Add(lookPause*l.took))) // with those who will ask meanwhile
 	asked := time.Now()
 	s, err := js.Stream(ctx, stream.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -73,7 +79,7 @@ func (l *layout) after(ctx context.Context, js jetstream.JetStream, kind ledger.
 	if err := lister.Err(); err != nil {
 		return nil, fmt.Errorf("list consumers: %w", err)
 	}
-	l.asked, l.found = asked, found
+	l.asked, l.took, l.found = asked, time.Since(asked), found
 	return found[kind], nil
 }
 

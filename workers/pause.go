@@ -130,7 +130,8 @@ func (p *Pool) lookAtPauses(ctx context.Context) {
 type pause struct {
 	mu      sync.Mutex
 	on      bool
-	changed chan struct{} // closed at the next change
+	changed context.Context // done at the next change; nil: nobody asked
+	change  context.CancelFunc
 }
 
 // set reports whether that is a change.
@@ -142,7 +143,7 @@ func (p *pause) set(on bool) bool {
 	}
 	p.on = on
 	if p.changed != nil {
-		close(p.changed)
+		p.change()
 		p.changed = nil
 	}
 	return true
@@ -154,12 +155,12 @@ func (p *pause) isOn() bool {
 	return p.on
 }
 
-// state returns what is closed when it changes, too.
-func (p *pause) state() (on bool, changed <-chan struct{}) {
+// state returns what is done when it changes, too.
+func (p *pause) state() (on bool, changed context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.changed == nil {
-		p.changed = make(chan struct{})
+		p.changed, p.change = context.WithCancel(context.Background())
 	}
 	return p.on, p.changed
 }
@@ -171,20 +172,15 @@ func (k *kind) serve(ctx context.Context, shards ledger.ShardSet) error {
 		paused, changed := k.pause.state()
 		if paused {
 			select {
-			case <-changed:
+			case <-changed.Done():
 			case <-ctx.Done():
 			}
 			continue
 		}
 		unpaused, stop := context.WithCancel(ctx)
-		go func() {
-			select {
-			case <-changed:
-				stop()
-			case <-unpaused.Done():
-			}
-		}()
+		forget := context.AfterFunc(changed, stop)
 		err := k.serveUnpaused(unpaused, shards)
+		forget()
 		stop()
 		if err != nil {
 			return err

@@ -28,6 +28,8 @@ type Pool struct {
 	flusher  *flusher
 	layout   layout
 	turns    turns
+	asking   chan struct{}   // one token for each question about a consumer
+	stopping context.Context // done when nothing more is to begin; Run sets it
 
 	quarantine   quarantine
 	handlerConns chan struct{} // one token for each connection in the hands of a handler
@@ -59,6 +61,7 @@ func New(c Config) (*Pool, error) {
 		return nil, fmt.Errorf("workers: %w", err)
 	}
 	p.handlerConns = make(chan struct{}, c.DB.Config().MaxConns-reservedConns)
+	p.asking = make(chan struct{}, manyAsking)
 	p.flusher = newFlusher(p)
 	p.turns.set(c.Slots)
 	return p, nil
@@ -166,6 +169,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	quit, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	var loops sync.WaitGroup
+	p.stopping = stopping
 	p.turns.start(func(a *attempt) { a.kind.inTurn(stopping, a) })
 	loops.Go(func() {
 		<-stopping.Done()
@@ -180,14 +184,14 @@ func (p *Pool) Run(ctx context.Context) error {
 	loops.Go(func() { p.relieve(quit, kinds) })
 	loops.Go(func() { p.flusher.run(quit) })
 	loops.Go(func() { p.flusher.retry(quit) })
-	for _, k := range kinds {
-		k.start(stopping, quit, &loops)
-		if p.config.ShardGroups == 0 {
-			consumers.Go(func() error { return k.serve(stopping, p.config.Shards) })
-		}
-	}
+	loops.Go(func() { p.beat(quit, kinds) })
+	loops.Go(func() { p.listen(quit, kinds) })
 	if p.config.ShardGroups > 0 {
 		consumers.Go(func() error { return p.divide(stopping, kinds) })
+	} else {
+		for _, k := range kinds {
+			consumers.Go(func() error { return k.serve(stopping, p.config.Shards) })
+		}
 	}
 	err := consumers.Wait()
 	p.giveBack(kinds)
@@ -201,21 +205,16 @@ func (p *Pool) Run(ctx context.Context) error {
 	return nil
 }
 
-// start starts the loops of a kind, which end when quit is done.
-func (k *kind) start(stopping, quit context.Context, loops *sync.WaitGroup) {
-	loops.Go(func() { k.dispatch(stopping, quit) })
-	loops.Go(func() { k.beat(quit) })
-	loops.Go(func() { k.listen(quit) })
-}
-
 // beat keeps what is in hand from being delivered to others, until quit is done.
-func (k *kind) beat(quit context.Context) {
-	t := time.NewTicker(k.pool.config.AckWait / 3)
+func (p *Pool) beat(quit context.Context, kinds []*kind) {
+	t := time.NewTicker(p.config.AckWait / 3)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-			k.hand.beat()
+			for _, k := range kinds {
+				k.hand.beat()
+			}
 		case <-quit.Done():
 			return
 		}

@@ -41,6 +41,12 @@ func (q *queue[T]) take(ctx context.Context, limit int) []T {
 	return nil
 }
 
+func (q *queue[T]) empty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items) == 0
+}
+
 // takeNow is take without the wait.
 func (q *queue[T]) takeNow(limit int) []T {
 	q.mu.Lock()

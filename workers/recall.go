@@ -12,28 +12,48 @@ import (
 // listen hears, until quit is done, of tasks that somebody has taken from their workers. What it
 // hears is only a hint, which may be lost or wrong: the head decides, and whoever hears nothing
 // finds out when the lease is renewed.
-func (k *kind) listen(quit context.Context) {
-	recalled := newQueue[ledger.Key]()
-	sub, err := k.pool.config.NATS.Subscribe(stream.RecallSubject(k.name), func(m *nats.Msg) {
-		recalled.add(ledger.Key{Kind: k.name, BizID: ledger.BizID(m.Data)})
-	})
-	if err != nil {
-		k.logger.WarnContext(quit, "cannot listen for cancelled tasks: they are noticed later", "error", err)
-		return
-	}
-	defer func() { _ = sub.Unsubscribe() }()
-	for {
-		keys := recalled.take(quit, maxBatch)
-		if len(keys) == 0 {
+func (p *Pool) listen(quit context.Context, kinds []*kind) {
+	heard := make(chan *nats.Msg, 8*maxBatch) // what is more is lost
+	bySubject := make(map[string]*kind, len(kinds))
+	for _, k := range kinds {
+		subject := stream.RecallSubject(k.name)
+		bySubject[subject] = k
+		sub, err := p.config.NATS.ChanSubscribe(subject, heard)
+		if err != nil {
+			k.logger.WarnContext(quit, "cannot listen for cancelled tasks: they are noticed later", "error", err)
 			return
 		}
-		var begun []*attempt
-		for _, key := range keys {
-			if a := k.hand.recall(key); a != nil {
-				begun = append(begun, a)
+		defer func() { _ = sub.Unsubscribe() }()
+	}
+	for {
+		select {
+		case m := <-heard:
+			recall(bySubject, m, heard)
+		case <-quit.Done():
+			return
+		}
+	}
+}
+
+// recall looks at the tasks that were heard of, those of each kind together.
+func recall(bySubject map[string]*kind, m *nats.Msg, more <-chan *nats.Msg) {
+	begun := make(map[*kind][]*attempt)
+	for n := 1; ; n++ {
+		k := bySubject[m.Subject]
+		if a := k.hand.recall(ledger.Key{Kind: k.name, BizID: ledger.BizID(m.Data)}); a != nil {
+			begun[k] = append(begun[k], a)
+		}
+		if n < maxBatch {
+			select {
+			case m = <-more:
+				continue
+			default:
 			}
 		}
-		k.fenceMoved(begun)
+		for k, attempts := range begun {
+			k.fenceMoved(attempts)
+		}
+		return
 	}
 }
 

@@ -67,6 +67,9 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
+// maxConsumers is above all that there will be.
+const maxConsumers = 1_000_000
+
 // metadataInstallation names the ledger that a stream belongs to.
 const metadataInstallation = "taskledger_installation"
 
@@ -132,7 +135,9 @@ func (c Config) settings(installation string) jetstream.StreamConfig {
 		MaxBytes:    c.MaxBytes,
 		Duplicates:  c.Duplicates,
 		Replicas:    c.Replicas,
-		Metadata:    map[string]string{metadataInstallation: installation},
+		// Each kind has two consumers. Where nothing is said a server allows a thousand in all.
+		MaxConsumers: maxConsumers,
+		Metadata:     map[string]string{metadataInstallation: installation},
 	}
 }
 
@@ -143,7 +148,12 @@ func (c Config) settings(installation string) jetstream.StreamConfig {
 func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation string) (jetstream.Stream, error) {
 	s, err := js.Stream(ctx, Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		s, err = js.CreateStream(ctx, c.settings(installation))
+		settings := c.settings(installation)
+		s, err = js.CreateStream(ctx, settings)
+		if TooManyConsumers(err) { // the account has a limit, which holds then
+			settings.MaxConsumers = -1
+			s, err = js.CreateStream(ctx, settings)
+		}
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			s, err = js.Stream(ctx, Name) // somebody else has just created it with other settings
 		}
@@ -158,6 +168,13 @@ func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation 
 		return nil, &UnsuitableError{Reasons: reasons}
 	}
 	return s, nil
+}
+
+// TooManyConsumers reports whether the server refused to have so many consumers.
+func TooManyConsumers(err error) bool {
+	const code = 10026
+	var api jetstream.JetStreamError
+	return errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == code
 }
 
 // Drift lists how a stream differs from what c would have created, one sentence each. It is
@@ -178,6 +195,7 @@ func Drift(info *jetstream.StreamInfo, c Config, installation string) []string {
 	differ("max messages", found.MaxMsgs, int64(-1))
 	differ("duplicate window", found.Duplicates, want.Duplicates)
 	differ("replicas", found.Replicas, want.Replicas)
+	differ("max consumers", found.MaxConsumers, want.MaxConsumers)
 	differ("deny purge", found.DenyPurge, false)
 	differ("installation", found.Metadata[metadataInstallation], installation)
 	return drift

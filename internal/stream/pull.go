@@ -12,11 +12,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// PullHeartbeat is how often the server says that a request is still there.
+// PullHeartbeat is how often the server says that a request is still there, as a rule.
 const PullHeartbeat = 5 * time.Second
 
 const (
-	pullExpiry       = 30 * time.Second
+	pullBeats        = 6 // until a request expires
 	pullFlushTimeout = 2 * time.Second
 	pullWords        = 64
 )
@@ -35,6 +35,8 @@ type Puller struct {
 	sub     *nats.Subscription
 	msgs    chan *nats.Msg
 
+	heartbeat time.Duration
+
 	number int // of the open request
 	left   int // messages that it may still deliver; 0: none is open
 
@@ -43,9 +45,10 @@ type Puller struct {
 	heard time.Time // when anything came last
 }
 
-// NewPuller returns one that has asked for nothing yet.
-func NewPuller(nc *nats.Conn, durable string) *Puller {
-	return &Puller{nc: nc, subject: "$JS.API.CONSUMER.MSG.NEXT." + Name + "." + durable}
+// NewPuller returns one that has asked for nothing yet. heartbeat is how often the server says that
+// a request is still there.
+func NewPuller(nc *nats.Conn, durable string, heartbeat time.Duration) *Puller {
+	return &Puller{nc: nc, subject: "$JS.API.CONSUMER.MSG.NEXT." + Name + "." + durable, heartbeat: heartbeat}
 }
 
 // listen sees to it that there is room for the answers to a request for n messages, since a full
@@ -55,7 +58,7 @@ func (p *Puller) listen(n int) (err error) {
 		return nil
 	}
 	under := p.Close()
-	p.inbox, p.msgs = p.nc.NewInbox(), make(chan *nats.Msg, 2<<bits.Len(uint(n))+pullWords)
+	p.inbox, p.msgs = p.nc.NewInbox(), make(chan *nats.Msg, 2<<bits.Len(uint(n-1))+pullWords)
 	if p.sub, err = p.nc.ChanSubscribe(p.inbox+".*", p.msgs); err != nil {
 		return fmt.Errorf("ask for messages: %w", err)
 	}
@@ -76,7 +79,7 @@ func (p *Puller) Ask(n, bytes int) error {
 		MaxBytes  int           `json:"max_bytes,omitempty"`
 		Expires   time.Duration `json:"expires"`
 		Heartbeat time.Duration `json:"idle_heartbeat"`
-	}{n, bytes, pullExpiry, PullHeartbeat})
+	}{n, bytes, pullBeats * p.heartbeat, p.heartbeat})
 	if err != nil {
 		return err
 	}
@@ -100,7 +103,7 @@ func (p *Puller) Open() bool { return p.left > 0 }
 func (p *Puller) Forget() { p.left = 0 }
 
 // Silent reports whether the open request has gone unheard of for too long.
-func (p *Puller) Silent() bool { return p.left > 0 && time.Since(p.heard) > 3*PullHeartbeat }
+func (p *Puller) Silent() bool { return p.left > 0 && time.Since(p.heard) > 3*p.heartbeat }
 
 // See takes note of a message, and reports whether it is work. If not, it is the server's word
 // on a request; the error then says why it ended, if asking again at once would not do.

@@ -1,0 +1,142 @@
+package workers_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// drainCost is what a worker process of its own took to drain a backlog.
+type drainCost struct {
+	Tasks  float64
+	Allocs float64
+	Bytes  float64
+	Took   time.Duration
+	CPU    time.Duration
+}
+
+// drainKinds are kinds whose handlers do nothing but count, or insert a row.
+func drainKinds(n int) []ledger.TypedKind[orderArgs] {
+	kinds := make([]ledger.TypedKind[orderArgs], n)
+	for i := range kinds {
+		kinds[i] = ledger.MustKind[orderArgs](ledger.Kind(fmt.Sprint("test.drain.", i)))
+	}
+	return kinds
+}
+
+// runDrain is what the child does: "<guarantee> <kinds> <tasks>".
+func runDrain(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, arguments string) error {
+	var guarantee string
+	var kinds, tasks int
+	if _, err := fmt.Sscan(arguments, &guarantee, &kinds, &tasks); err != nil {
+		return err
+	}
+	p, err := workers.New(workers.Config{DB: db, NATS: nc})
+	if err != nil {
+		return err
+	}
+	for _, k := range drainKinds(kinds) {
+		if guarantee == "exactly" {
+			err = workers.Register(p, k, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				return insertEffect(ctx, tx, job, args)
+			}, nil)
+		} else {
+			err = workers.RegisterAtLeastOnce(p, k, func(context.Context, *workers.Job, orderArgs) error { return nil }, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var done atomic.Bool
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	cpu, begun := ownCPU(), time.Now()
+	ran := make(chan error, 1)
+	go func() { ran <- p.Run(ctx) }()
+	for !done.Load() {
+		time.Sleep(5 * time.Millisecond)
+		n := int64(0)
+		for _, k := range p.Status().Kinds {
+			n += k.Attempts[workers.OutcomeSucceeded]
+		}
+		done.Store(n >= int64(tasks))
+	}
+	cost := drainCost{Tasks: float64(tasks), Took: time.Since(begun), CPU: ownCPU() - cpu}
+	runtime.ReadMemStats(&after)
+	cost.Allocs, cost.Bytes = float64(after.Mallocs-before.Mallocs), float64(after.TotalAlloc-before.TotalAlloc)
+	stop()
+	if err := <-ran; err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(cost)
+}
+
+// drainElsewhere drains a backlog in a process of its own.
+func (b *bundle) drainElsewhere(round int, guarantee string, kinds, tasks int) (c drainCost) {
+	b.t.Helper()
+	b.backlog(round, tasks, drainKinds(kinds)...)
+	line := try(b.spawn(fmt.Sprint("drain ", guarantee, " ", kinds, " ", tasks)).out.ReadBytes('\n'))(b.t)
+	if err := json.Unmarshal(line, &c); err != nil {
+		b.t.Fatal(err)
+	}
+	return c
+}
+
+// What a task costs the process that works on it, in memory, is what docs/guarantees.md says.
+func TestAllocationsPerTask(t *testing.T) {
+	t.Parallel()
+	for guarantee, most := range map[string]struct{ allocs, bytes float64 }{
+		"at-least": {75, 10_000},
+		"exactly":  {250, 17_000},
+	} {
+		t.Run(guarantee, func(t *testing.T) {
+			t.Parallel()
+			c := setup(t).drainElsewhere(0, guarantee, 1, 5000)
+			allocs, bytes := c.Allocs/c.Tasks, c.Bytes/c.Tasks
+			t.Logf("%.1f allocations, %.0f bytes a task", allocs, bytes)
+			if allocs > most.allocs || bytes > most.bytes {
+				t.Errorf("%.1f allocations and %.0f bytes a task, want at most %.0f and %.0f", allocs, bytes, most.allocs, most.bytes)
+			}
+		})
+	}
+}
+
+// BenchmarkDrainEightKinds drains as many tasks as one kind and as eight, by turns, and reports how
+// many times as long one takes, and how many times as much CPU time the worker used.
+func BenchmarkDrainEightKinds(b *testing.B) {
+	for _, guarantee := range []string{"at-least", "exactly"} {
+		b.Run(guarantee, func(b *testing.B) {
+			tasks := map[string]int{"at-least": 20_000, "exactly": 4_000}[guarantee]
+			var speed, cpu []float64
+			for round := range b.N {
+				costs := map[int]drainCost{}
+				for i := range 2 {
+					kinds := []int{1, 8}[(i+round)%2]
+					costs[kinds] = setupOn(b, durablePool(b)).drainElsewhere(0, guarantee, kinds, tasks)
+				}
+				speed = append(speed, costs[1].Took.Seconds()/costs[8].Took.Seconds())
+				cpu = append(cpu, costs[1].CPU.Seconds()/costs[8].CPU.Seconds())
+			}
+			slices.Sort(speed)
+			slices.Sort(cpu)
+			b.ReportMetric(speed[len(speed)/2], "speed-of-8/speed-of-1")
+			b.ReportMetric(cpu[len(cpu)/2], "cpu-of-1/cpu-of-8")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
