@@ -1,0 +1,124 @@
+package workers_test
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// slowLine is a connection to the broker on which everything takes its time, or comes to a halt.
+type slowLine struct {
+	url   string
+	delay time.Duration // of what is read at a time
+
+	mu   sync.Mutex
+	halt chan struct{} // nil: it flows; else closed when it does again
+}
+
+// slowLine returns one that lasts until the test ends.
+func (b *bundle) slowLine(delay time.Duration) *slowLine {
+	b.t.Helper()
+	listener := try(net.Listen("tcp", "127.0.0.1:0"))(b.t)
+	b.t.Cleanup(func() { _ = listener.Close() })
+	address := try(url.Parse(b.server.URL()))(b.t)
+	broker := address.Host
+	address.Host = listener.Addr().String()
+	l := &slowLine{url: address.String(), delay: delay}
+	go func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", broker)
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			go l.carry(near, far)
+			go l.carry(far, near)
+		}
+	}()
+	return l
+}
+
+// carry carries what comes from one end to the other.
+func (l *slowLine) carry(from, to net.Conn) {
+	defer from.Close()
+	defer to.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		time.Sleep(l.delay)
+		l.mu.Lock()
+		halt := l.halt
+		l.mu.Unlock()
+		if halt != nil {
+			<-halt
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// stop brings it to a halt, until goOn is called.
+func (l *slowLine) stop() (goOn func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	halt := make(chan struct{})
+	l.halt = halt
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.halt = nil
+		close(halt)
+	})
+}
+
+// The broker is slow, and in between says nothing for several times AckWait, on connections that stay
+// open: messages come again, to another worker too. The work goes on by itself, and is done once.
+func TestSlowNATS(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	l := b.slowLine(50 * time.Millisecond)
+	nc := try(stream.Connect(l.url, nats.ReconnectWait(20*time.Millisecond)))(t)
+	t.Cleanup(nc.Close)
+	var begun sync.Once
+	running := make(chan struct{})
+	slow := exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		begun.Do(func() { close(running) })
+		return insertEffect(ctx, tx, job, args)
+	}, nil)
+	const tasks = 400
+	b.work(workers.Config{NATS: nc}, slow)
+	b.enqueueMany(tasks)
+	<-running
+	goOn := l.stop()
+	t.Cleanup(goOn)
+	lease := one[time.Time](b, "select min(alive_until) from taskledger.lease")
+	b.await("three times AckWait to pass", func() bool {
+		return one[time.Time](b, "select min(alive_until) from taskledger.lease").After(lease.Add(3 * ackWait))
+	})
+	second := b.work(workers.Config{}, exactly(insertEffect, nil))
+	b.await("the other worker to have something", func() bool {
+		return second.status().Redelivered+second.status().Attempts[workers.OutcomeSucceeded] > 0
+	})
+	goOn()
+	b.allDone(tasks)
+	b.eachOnce(tasks)
+	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+}
