@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/internal/stream"
@@ -110,7 +111,7 @@ func (b *bundle) backlog(round, n int, kinds ...ledger.TypedKind[orderArgs]) {
 	var data string
 	_, err := pgx.ForEachRow(rows, []any{(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
 		(*string)(&e.Type), &e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &data}, func() error {
-		_, err := b.js.PublishMsgAsync(stream.Encode(e, []byte(data), source, 1))
+		_, err := b.js.PublishMsgAsync(stream.Encode(e, []byte(data), source, 1), jetstream.WithStallWait(patience))
 		return err
 	})
 	if err != nil {
