@@ -257,7 +257,7 @@ func (s *Scheduler) fire(ctx context.Context, from string, only []dueTask) (fire
 // settings, in one round trip. It waits for patience at most for a task that somebody has locked.
 func (s *Scheduler) query(ctx context.Context, patience time.Duration, sql string, args []any, into ...any) error {
 	batch := &pgx.Batch{}
-	batch.Queue(schedulerSettingsSQL, lockTimeout(patience))
+	batch.Queue(schedulerSettingsSQL, lockTimeout(patience), "off")
 	batch.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(into...) })
 	return s.config.DB.SendBatch(ctx, batch).Close()
 }

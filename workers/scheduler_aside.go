@@ -140,7 +140,7 @@ func (s *Scheduler) setAside(ctx context.Context) (time.Duration, error) {
 // due returns the tasks of the next batch, in its order.
 func (s *Scheduler) due(ctx context.Context, limit int) (tasks []dueTask, err error) {
 	batch := &pgx.Batch{}
-	batch.Queue(schedulerSettingsSQL, lockTimeout(firePatience))
+	batch.Queue(schedulerSettingsSQL, lockTimeout(firePatience), "off")
 	batch.Queue(timersDueSQL, moment(s.marks.next), int64(limit), s.aside.literal()).Query(func(rows pgx.Rows) error {
 		tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t dueTask, err error) {
 			err = row.Scan(&t.key, &t.at)

@@ -22,7 +22,7 @@ func (b *bundle) blocks(statement string, args ...any) int {
 	}
 	for range 2 { // the first one loads what the second finds
 		tx := try(b.db.Begin(b.context()))(b.t)
-		try(tx.Exec(b.context(), workers.Statements["scheduler_settings.sql"], "50ms"))(b.t)
+		try(tx.Exec(b.context(), workers.Statements["scheduler_settings.sql"], "50ms", "off"))(b.t)
 		try(tx.Exec(b.context(), "set local plan_cache_mode = force_generic_plan"))(b.t)
 		var text []byte
 		err := tx.QueryRow(b.context(), "explain (analyze, buffers, format json) "+workers.Statements[statement], args...).Scan(&text)

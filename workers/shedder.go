@@ -167,7 +167,7 @@ func (s *shedder) discard(ctx context.Context, kind ledger.Kind, oldest []waitin
 // query runs a statement with the scheduler's settings, in a transaction of its own.
 func (s *shedder) query(ctx context.Context, sql string, args []any, row func(pgx.Rows) error) error {
 	batch := &pgx.Batch{}
-	batch.Queue(schedulerSettingsSQL, lockTimeout(firePatience))
+	batch.Queue(schedulerSettingsSQL, lockTimeout(firePatience), "on")
 	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		defer rows.Close()
 		for rows.Next() {
