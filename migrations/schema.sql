@@ -543,8 +543,14 @@ CREATE FUNCTION taskledger.nanoseconds(duration text) RETURNS numeric
 END;
 
 CREATE FUNCTION taskledger.origin() RETURNS text
-    LANGUAGE sql STABLE
-    RETURN (((SELECT (c.system_identifier)::text AS system_identifier FROM pg_control_system() c(pg_control_version, catalog_version_no, system_identifier, pg_control_last_modified)) || '/'::text) || (SELECT (d.oid)::text AS oid FROM pg_database d WHERE (d.datname = current_database())));
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return (select c.system_identifier::text from pg_control_system() c) || '/'
+      || (select d.oid::text from pg_database d where d.datname = current_database());
+end
+$$;
 
 CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
     LANGUAGE plpgsql

@@ -64,7 +64,8 @@ func BenchmarkTimeouts(b *testing.B) {
 		b.Run(fmt.Sprintf("shared=%t", shared), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				ctx, leave := work, context.CancelFunc(nil)
+				var ctx context.Context
+				var leave context.CancelFunc
 				if shared {
 					ctx, leave = enter(work, workers.DefaultTimeout)
 				} else {
