@@ -70,7 +70,7 @@ func NewCaller[A any](k ledger.TypedKind[A], handler func(ctx context.Context, t
 // again if [ledger.Retryable] says so: a serialization failure or a deadlock, the end of ctx, or the
 // connection was lost. If the handler leaves rows open, or does not return within 5 s after its time
 // is over, the connection is closed. If it ends the transaction by COMMIT or ROLLBACK in SQL, it is
-// [ledger.ErrTransactionEnded]; the task is buried if it exists.
+// [ledger.ErrTransactionEnded]; the task is buried if that committed it, unless a worker was quicker.
 func (c *Caller[A]) Enqueue(ctx context.Context, tx pgx.Tx, id ledger.BizID, args A, o *ledger.EnqueueOptions) (ledger.Enqueued, error) {
 	entry, err := c.typed.Entry(id, args, o)
 	if err != nil {
@@ -238,10 +238,14 @@ func (k *kind) forsake(a *attempt, err error) {
 	close(a.caller.forsaken)
 }
 
-// endedTx ends an attempt whose handler ended the transaction of its caller. If the task was
-// committed by that, nobody may run it again who does not know.
+// endedTx ends an attempt whose savepoint is gone: its handler ended the transaction of its caller. If
+// the task was committed by that, nobody should run it again who does not know.
 func (k *kind) endedTx(ctx context.Context, a *attempt) {
 	conn := a.caller.tx.Conn()
+	if conn.IsClosed() {
+		k.broken(a, errConnectionLost)
+		return
+	}
 	if conn.PgConn().TxStatus() != 'I' { // that of another one, which is the handler's
 		_, _ = conn.Exec(ctx, "rollback")
 	}
