@@ -80,6 +80,7 @@ func TestGuaranteeChangedByARollingDeploy(t *testing.T) {
 	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Replaces: workers.AtMostOnce}))
+	b.await("the leases of both", func() bool { return len(try(workers.List(b.context(), b.db))(t)) == 2 })
 	second := b.enqueue("o-2")
 	b.await("a task to be done beside the old worker, or by it", func() bool { return b.task(second).State != ledger.StateAvailable })
 

@@ -79,3 +79,10 @@ func Timeouts() func(work context.Context, d time.Duration) (context.Context, co
 		return c, func() { t.leave(c) }
 	}
 }
+
+// Waiting is how many tasks of its i-th kind wait for a slot and nothing else.
+func (p *Pool) Waiting(i int) int {
+	p.turns.mu.Lock()
+	defer p.turns.mu.Unlock()
+	return len(p.registered()[i].line.ready)
+}

@@ -56,7 +56,7 @@ func TestSlotsOverAllKinds(t *testing.T) {
 	for i := range 5 {
 		try(few.Enqueue(b.context(), b.db, ledger.BizID(fmt.Sprint("few-", i)), orderArgs{}, nil))(t)
 	}
-	b.await("the few to be in hand", func() bool { return w.Status().Kinds[1].InHand == 5 })
+	b.await("the few to wait for their turn", func() bool { return w.Waiting(1) == 5 && w.Waiting(0) == workers.DefaultSlots-1 })
 	for begun.Load() < 30 {
 		select {
 		case gate <- struct{}{}:
