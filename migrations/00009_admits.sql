@@ -11,7 +11,7 @@ alter table taskledger.setting add constraint setting_min_bytes
 
 -- Whether a task of this kind, with args and meta of so many bytes, may be enqueued as available.
 -- Enqueue asks only for a kind that has a limit, or for a payload over 4 KiB: as a part of the
--- statement these looks cost every enqueue a quarter of its time, also where they find nothing.
+-- statement these looks cost a quarter of its time on the server, also where they find nothing.
 -- Reads settings, limits and counts by key; locks nothing.
 -- +goose StatementBegin
 create function taskledger.admits(kind text, args_bytes integer, meta_bytes integer) returns boolean
