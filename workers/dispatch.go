@@ -71,7 +71,7 @@ func (k *kind) decideBatch(batch []*held) {
 		case drop:
 			k.settle(h, ackAnswer)
 		case wait:
-			k.settle(h, nakAfter(min(max(head.alive, minPause), k.pool.config.AckWait/2)))
+			k.handOver(h, head)
 		case run, claimAndRun, takeOver:
 			ready = append(ready, k.newAttempt(h, v, head, head.attempt+1, now))
 		case resume, vanished:

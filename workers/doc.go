@@ -36,7 +36,8 @@
 //	available                                     runs the handler
 //	available, message came before                records started, then runs the handler
 //	running in this process                       adopts the message: it is answered with the first one
-//	running elsewhere, that worker's lease lives  has it delivered again later
+//	running elsewhere, that worker's lease lives  hands the message over to it, which may have let go of
+//	                                              the task without an outcome; else it comes again later
 //	running elsewhere, the lease is over          takes over: records started of the next attempt
 //	                                              or buries the task if it has lost too many workers
 //	running, and AtMostOnce                       buries the task: unknown outcome

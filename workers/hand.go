@@ -290,6 +290,13 @@ func (h *hand) deliveriesOf(task *held) uint64 {
 	return task.delivered()
 }
 
+// lastDelivery returns the delivery of the task that came last.
+func (h *hand) lastDelivery(task *held) delivery {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return task.deliveries[len(task.deliveries)-1]
+}
+
 // beat tells the server that everything in hand is being worked on, so that it is not
 // delivered again: what waits for a slot or for another event of its task, too.
 func (h *hand) beat() {

@@ -186,6 +186,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	loops.Go(func() { p.flusher.retry(quit) })
 	loops.Go(func() { p.beat(quit, kinds) })
 	loops.Go(func() { p.listen(quit, kinds) })
+	consumers.Go(func() error { p.takeOwn(stopping); return nil })
 	if p.config.ShardGroups > 0 {
 		consumers.Go(func() error { return p.divide(stopping, kinds) })
 	} else {
