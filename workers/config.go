@@ -78,7 +78,7 @@ func (c Config) Validate() error {
 	if c.DB == nil {
 		faults = append(faults, errors.New("workers: DB is required"))
 	} else if n := c.DB.Config().MaxConns; n < minConns {
-		faults = append(faults, fmt.Errorf("workers: the connection pool must allow at least %d connections, allows %d (pool_max_conns)", minConns, n))
+		faults = append(faults, fmt.Errorf("workers: the connection pool must allow at least %d connections, allows %d: raise pgxpool.Config.MaxConns (pool_max_conns in the URL)", minConns, n))
 	}
 	if c.NATS == nil {
 		faults = append(faults, errors.New("workers: NATS is required"))

@@ -119,7 +119,7 @@ func (p *Pool) warnOfConnections() {
 		n = min(n, overall)
 	}
 	if n > cap(p.handlerConns) {
-		p.config.Logger.Warn("more ExactlyOnce slots than connections for them: raise pool_max_conns",
+		p.config.Logger.Warn("more ExactlyOnce slots than connections for them: raise pgxpool.Config.MaxConns (pool_max_conns in the URL)",
 			"slots", n, "connections", cap(p.handlerConns))
 	}
 }
