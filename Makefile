@@ -26,6 +26,10 @@ torture: ## The feed's race with many more transactions
 many-kinds: ## One worker with 10,000 kinds: start, memory, idle CPU time, stop
 	go test ./workers -run TestManyKinds -v -timeout 30m -kinds 10000
 
+.PHONY: nats-away
+nats-away: ## NATS away for a minute under a relay and workers of all guarantees
+	go test ./internal/demo -run TestNATSAway -v -timeout 30m -nats-away 60s
+
 .PHONY: conformance-stress
 conformance-stress: ## Watermill's suite in its stress form, under the race detector
 	go test -race -tags stress ./internal/conformance -timeout 60m

@@ -44,17 +44,12 @@ type depot struct {
 func TestPostgresRestartsUnderEverything(t *testing.T) {
 	t.Parallel()
 	d := newDepot(t)
-	d.start("relay", func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-		return outbox.New(outbox.Config{DB: db, NATS: nc, Logger: log, LeaseTTL: time.Second, CheckEvery: time.Second})
-	})
-	d.start("projector", func(db *pgxpool.Pool, _ *nats.Conn, log *slog.Logger) (runner, error) {
-		return projector.New(projector.Config{DB: db, Logger: log})
-	})
+	d.startServing()
 	for i := range 2 {
 		d.start(fmt.Sprintf("worker-%d", i+1), sends)
 	}
 	stop := make(chan struct{})
-	producers := d.produce(stop)
+	producers := d.produce(stop, time.Millisecond, parcel, parcel, parcel)
 	for i, end := range []func() error{
 		func() error { return d.pg.Stop(t.Context()) }, d.pg.Kill,
 		func() error { return d.pg.Stop(t.Context()) }, d.pg.Kill,
@@ -70,20 +65,38 @@ func TestPostgresRestartsUnderEverything(t *testing.T) {
 	}
 	close(stop)
 	producers.Wait()
+	d.allDone()
+	if tasks, effects := int(d.enqueued.Load()), d.count(`select count(*) from effect`); effects != tasks {
+		t.Errorf("%d effects of %d tasks", effects, tasks)
+	}
+}
+
+// startServing starts a relay and a projector.
+func (d *depot) startServing() {
+	d.t.Helper()
+	d.start("relay", func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
+		return outbox.New(outbox.Config{DB: db, NATS: nc, Logger: log, LeaseTTL: time.Second, CheckEvery: time.Second})
+	})
+	d.start("projector", func(db *pgxpool.Pool, _ *nats.Conn, log *slog.Logger) (runner, error) {
+		return projector.New(projector.Config{DB: db, Logger: log})
+	})
+}
+
+// allDone waits until every task has succeeded and left an effect, and checks the ledger and its
+// projection.
+func (d *depot) allDone() {
+	d.t.Helper()
 	tasks := int(d.enqueued.Load())
-	d.await("every task to be done", func() bool { return d.count(`select count(distinct biz_id) from effect`) == tasks })
+	d.await("every task to be done", func() bool { return d.count(`select count(distinct (kind, biz_id)) from effect`) == tasks })
 	d.await("the projection to follow", func() bool {
 		return d.count(`select count(*) from taskledger.task where state = 'succeeded'`) == tasks
 	})
-	if effects := d.count(`select count(*) from effect`); effects != tasks {
-		t.Errorf("%d effects of %d tasks", effects, tasks)
-	}
-	verified, err := projector.Verify(t.Context(), d.db)
+	verified, err := projector.Verify(d.t.Context(), d.db)
 	if err != nil || !verified.Equal() {
-		t.Errorf("the projection is not what the events say: %+v, %v", verified, err)
+		d.t.Errorf("the projection is not what the events say: %+v, %v", verified, err)
 	}
-	ledgertest.Check(t, d.db)
-	t.Logf("%d tasks", tasks)
+	ledgertest.Check(d.t, d.db)
+	d.t.Logf("%d tasks", tasks)
 }
 
 func newDepot(t *testing.T) *depot {
@@ -96,7 +109,7 @@ func newDepot(t *testing.T) *depot {
 	t.Cleanup(func() { _ = server.Close() })
 	d := &depot{t: t, pg: pg, nats: server}
 	d.db = d.pool()
-	if _, err := d.db.Exec(t.Context(), `create table effect (biz_id text not null)`); err != nil {
+	if _, err := d.db.Exec(t.Context(), `create table effect (kind text not null, biz_id text not null)`); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -104,7 +117,12 @@ func newDepot(t *testing.T) *depot {
 
 func (d *depot) pool() *pgxpool.Pool {
 	d.t.Helper()
-	db, err := pgxpool.New(d.t.Context(), d.pg.URL(ledgertest.Database))
+	config, err := pgxpool.ParseConfig(d.pg.URL(ledgertest.Database))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	config.MaxConns = 12
+	db, err := pgxpool.NewWithConfig(d.t.Context(), config)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -152,36 +170,46 @@ func sends(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
 		return nil, err
 	}
 	return p, workers.Register(p, parcel, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ struct{}) error {
-		_, err := tx.Exec(ctx, `insert into effect (biz_id) values ($1)`, string(job.BizID))
-		return err
+		return leaveEffect(ctx, tx, job)
 	}, nil)
 }
 
-// produce enqueues tasks from several connections until stop is closed, each again until the
-// database has said that it is there.
-func (d *depot) produce(stop <-chan struct{}) *sync.WaitGroup {
+// leaveEffect leaves an effect, wherever db is.
+func leaveEffect(ctx context.Context, db ledger.DB, job *workers.Job) error {
+	_, err := db.Exec(ctx, `insert into effect (kind, biz_id) values ($1, $2)`, string(job.Kind), string(job.BizID))
+	return err
+}
+
+// produce has a producer for each of the kinds, which enqueues a task at a time, pausing between them,
+// until stop is closed.
+func (d *depot) produce(stop <-chan struct{}, pause time.Duration, kinds ...ledger.TypedKind[struct{}]) *sync.WaitGroup {
 	var producers sync.WaitGroup
-	for p := range 3 {
+	for p, kind := range kinds {
 		producers.Go(func() {
 			for i := 0; ; i++ {
 				select {
 				case <-stop:
 					return
-				case <-time.After(time.Millisecond):
+				case <-time.After(pause):
 				}
 				id := ledger.BizID(fmt.Sprintf("%d-%d", p, i))
-				d.await("an enqueue", func() bool {
-					_, err := parcel.Enqueue(context.Background(), d.db, id, struct{}{}, nil)
-					if err != nil && !ledger.Retryable(err) && !errors.Is(err, ledger.ErrUnavailable) {
-						d.t.Errorf("enqueue: %v", err)
-					}
-					return err == nil
-				})
-				d.enqueued.Add(1)
+				d.enqueue(kind, id)
 			}
 		})
 	}
 	return &producers
+}
+
+// enqueue makes a task, again until the database has said that it is there.
+func (d *depot) enqueue(kind ledger.TypedKind[struct{}], id ledger.BizID) {
+	d.await("an enqueue", func() bool {
+		_, err := kind.Enqueue(context.Background(), d.db, id, struct{}{}, nil)
+		if err != nil && !ledger.Retryable(err) && !errors.Is(err, ledger.ErrUnavailable) {
+			d.t.Errorf("enqueue: %v", err)
+		}
+		return err == nil
+	})
+	d.enqueued.Add(1)
 }
 
 // count is the answer of a query, -1 while the database is away.
