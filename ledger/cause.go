@@ -8,15 +8,16 @@ import (
 
 // Cause is what leads to tasks: an attempt of a worker, as a rule.
 type Cause interface {
-	// Cause returns the id of the event that led to them and the W3C trace context to continue;
-	// "" where there is none. It is called once for every task, and must be safe for concurrent use.
-	Cause() (event, traceparent string)
+	// Cause returns the id of the event that led to them and the W3C trace context to continue, a
+	// traceparent and the tracestate beside it; "" where there is none. It is called once for every
+	// task, and must be safe for concurrent use.
+	Cause() (event, traceparent, tracestate string)
 }
 
 type causeKey struct{}
 
 // WithCause returns a context that has c noted in the meta of every task that is enqueued with it
-// by this package: as causation and as traceparent, where the options do not say another.
+// by this package: as causation and as trace context, where the options do not say another.
 func WithCause(ctx context.Context, c Cause) context.Context {
 	return context.WithValue(ctx, causeKey{}, c)
 }
@@ -31,12 +32,12 @@ func (e Entry) causedBy(ctx context.Context) Entry {
 	if e.Options != nil {
 		o = *e.Options
 	}
-	event, traceparent := c.Cause()
+	event, traceparent, tracestate := c.Cause()
 	if o.Meta.Causation == "" {
 		o.Meta.Causation = event
 	}
 	if o.Meta.Traceparent == "" {
-		o.Meta.Traceparent = traceparent
+		o.Meta.Traceparent, o.Meta.Tracestate = traceparent, tracestate
 	}
 	e.Options = &o
 	return e

@@ -12,8 +12,8 @@ const EncodingBase64 = "base64"
 // Meta is what an event carries beside its data: at most max_meta_bytes (16 KiB) of JSON.
 type Meta struct {
 	Traceparent string   `json:"traceparent,omitempty"` // W3C trace context of the producer
-	Tracestate  string   `json:"tracestate,omitempty"`
-	Causation   string   `json:"causation,omitempty"` // id of the event that led to this one
+	Tracestate  string   `json:"tracestate,omitempty"`  // beside it; [PassTracestate] says what of it is passed on
+	Causation   string   `json:"causation,omitempty"`   // id of the event that led to this one
 	Tags        []string `json:"tags,omitempty"`
 	Encoding    string   `json:"encoding,omitempty"` // of the data: "" is JSON; set by Enqueue
 	Retry       string   `json:"retry,omitempty"`    // the task's own RetryPolicy, as text; set by Enqueue

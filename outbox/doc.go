@@ -19,7 +19,7 @@
 //	ce-subject       <kind>/<biz_id>
 //	ce-time          recorded_at, RFC 3339
 //	ce-taskversion, ce-taskattempt, ce-taskposition
-//	traceparent      of the producer, if it left one
+//	traceparent      of the producer, if it left one, and tracestate beside it
 //	watermill        beside args that a [Publisher] published: metadata and UUID, as JSON
 //	Nats-Msg-Id      <ce-id>#<generation>
 //

@@ -246,7 +246,7 @@ func TestBodies(t *testing.T) {
 	key := ledger.Key{Kind: "coupon.send", BizID: "100% \"😀\"://1"}
 	binary := ledger.Key{Kind: "coupon.send", BizID: "binary"}
 	for k, e := range map[ledger.Key]ledger.Entry{
-		key:    {Key: key, Args: json.RawMessage(`{"b" : 1}`), Options: &ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace}}},
+		key:    {Key: key, Args: json.RawMessage(`{"b" : 1}`), Options: &ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace, Tracestate: "vendor=1"}}},
 		binary: {Key: binary, Args: json.RawMessage("\x00\xff"), Options: &ledger.EnqueueOptions{Binary: true}},
 	} {
 		if _, err := ledger.EnqueueMany(b.ctx(), b.pool, []ledger.Entry{e}); err != nil {
@@ -266,8 +266,12 @@ func TestBodies(t *testing.T) {
 		if string(d.Payload) != body {
 			t.Errorf("body of %s %s is %q, want %q", d.ID(), d.Type, d.Payload, body)
 		}
-		if got := d.Traceparent; d.Key == key && d.Version == 1 && got != trace {
-			t.Errorf("traceparent of %s is %q", d.ID(), got)
+		traced := [2]string{}
+		if d.Key == key && d.Type.WakesWorkers() {
+			traced = [2]string{trace, "vendor=1"}
+		}
+		if got := [2]string{d.Traceparent, d.Tracestate}; got != traced {
+			t.Errorf("trace context of %s %s is %q, want %q", d.ID(), d.Type, got, traced)
 		}
 	}
 }

@@ -32,8 +32,8 @@ type PublisherConfig struct {
 // Publisher is a Watermill publisher whose messages become tasks: the topic is the kind, the
 // metadata biz_id, or else the UUID, the biz_id. Payload and metadata come back byte for byte,
 // from the subscribers of this module and on the wire (see docs/events.md). A metadata
-// traceparent becomes the trace context of the task. It is safe for concurrent use as far as its
-// database is: a transaction is not.
+// traceparent, and a tracestate beside it, becomes the trace context of the task. It is safe for
+// concurrent use as far as its database is: a transaction is not.
 type Publisher struct {
 	ctx    context.Context
 	db     ledger.DB

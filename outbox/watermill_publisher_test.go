@@ -286,6 +286,7 @@ func TestPublishIsTraced(t *testing.T) {
 	traced := message.NewMessageWithContext(context.WithValue(t.Context(), spanKey{}, "message"), "m-2", nil)
 	const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	traced.Metadata.Set("traceparent", traceparent)
+	traced.Metadata.Set("tracestate", "vendor=1")
 	for _, m := range []*message.Message{message.NewMessage("m-1", nil), traced} {
 		if err := p.Publish("mail.send", m); err != nil {
 			t.Fatal(err)
@@ -298,8 +299,8 @@ func TestPublishIsTraced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if meta, err := ledger.ParseMeta(history[0].Meta); err != nil || meta.Traceparent != traceparent {
-		t.Errorf("trace context %q, %v", meta.Traceparent, err)
+	if meta, err := ledger.ParseMeta(history[0].Meta); err != nil || meta.Traceparent != traceparent || meta.Tracestate != "vendor=1" {
+		t.Errorf("trace context %q, %q, %v", meta.Traceparent, meta.Tracestate, err)
 	}
 }
 

@@ -24,8 +24,9 @@ type Job struct {
 	Version ledger.Version
 	// AvailableAt is when the task was made available, by the database's clock.
 	AvailableAt time.Time
-	// Traceparent is the W3C trace context that the producer left, "" if none.
-	Traceparent string
+	// Traceparent is the W3C trace context that the producer left, "" if none, and Tracestate what
+	// stood beside it, as [ledger.PassTracestate] returns it.
+	Traceparent, Tracestate string
 
 	attempt  *attempt
 	base     *slog.Logger
@@ -41,17 +42,21 @@ func (j *Job) Logger() *slog.Logger {
 }
 
 // TraceContext returns where the producer was when it enqueued the task, taken apart from
-// Traceparent; false if it left nothing. An attempt may run long after that, and more than once: begin
+// Traceparent, with Tracestate; false if it left nothing. An attempt may run long after that, and more than once: begin
 // a span of its own with a link to it, rather than a child. docs/hooks.md shows how.
 func (j *Job) TraceContext() (ledger.TraceContext, bool) {
 	c, err := ledger.ParseTraceparent(j.Traceparent)
-	return c, err == nil
+	if err != nil {
+		return c, false
+	}
+	c.State = j.Tracestate
+	return c, true
 }
 
 // Cause makes this attempt the cause of what is enqueued with its handler's context: the event
 // that made the task available, and the trace that its producer left. See [ledger.WithCause].
-func (j *Job) Cause() (event, traceparent string) {
-	return j.attempt.held.msg.ID(), j.Traceparent
+func (j *Job) Cause() (event, traceparent, tracestate string) {
+	return j.attempt.held.msg.ID(), j.Traceparent, j.Tracestate
 }
 
 // PreviousErrors returns what the earlier attempts failed of, oldest first, since the task was last

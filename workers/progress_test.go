@@ -208,9 +208,9 @@ func TestFollowUpsNameTheirCause(t *testing.T) {
 			b.relay()
 			b.work(workers.Config{}, register)
 			k := ledger.Key{Kind: order.Name(), BizID: "o/1"}
-			try(order.Enqueue(b.context(), b.db, k.BizID, orderArgs{}, &ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace}}))(t)
+			try(order.Enqueue(b.context(), b.db, k.BizID, orderArgs{}, &ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace, Tracestate: "vendor=1"}}))(t)
 			b.awaitState(k, ledger.StateSucceeded)
-			want := ledger.Meta{Causation: b.history(k)[0].ID(), Traceparent: trace}
+			want := ledger.Meta{Causation: b.history(k)[0].ID(), Traceparent: trace, Tracestate: "vendor=1"}
 			got := try(ledger.ParseMeta(b.history(ledger.Key{Kind: "test.mail", BizID: "m-1"})[0].Meta))(t)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -62,7 +62,7 @@ func inHandOf(ctx context.Context) *inHand {
 
 // newMessage returns the message of an attempt.
 func newMessage(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) (*message.Message, *inHand, error) {
-	msg, err := envelope.Message(job.BizID, payload, job.envelope, job.Traceparent)
+	msg, err := envelope.Message(job.BizID, payload, job.envelope, job.Traceparent, job.Tracestate)
 	if err != nil {
 		return nil, nil, &argsError{err}
 	}

@@ -10,6 +10,7 @@
 //	                              text that looks like base64
 //	metadata; UUID if not biz_id  meta.watermill, one object    header watermill, the same
 //	metadata traceparent          meta.traceparent as well      header traceparent
+//	metadata tracestate           meta.tracestate as well       header tracestate
 package envelope
 
 import (
@@ -136,11 +137,14 @@ func pack(m *message.Message, id string) (ledger.Meta, error) {
 // Of a task that was not published as a message, the UUID is the biz_id, and the only metadata is
 // the trace context, if there is one. It returns a [*ledger.CorruptError] if the envelope cannot
 // be read.
-func Message(id ledger.BizID, payload []byte, text, traceparent string) (*message.Message, error) {
+func Message(id ledger.BizID, payload []byte, text, traceparent, tracestate string) (*message.Message, error) {
 	m := message.NewMessage(string(id), payload)
 	if text == "" {
 		if traceparent != "" {
 			m.Metadata.Set("traceparent", traceparent)
+		}
+		if tracestate != "" {
+			m.Metadata.Set("tracestate", tracestate)
 		}
 		return m, nil
 	}
@@ -173,7 +177,7 @@ const (
 // Event returns the message of an event. That of a task's first event is the message the task
 // was published as, with its UUID; the others have the event's id for it.
 func Event(e stream.Message) (*message.Message, error) {
-	m, err := Message(e.BizID, e.Payload, e.Envelope, e.Traceparent)
+	m, err := Message(e.BizID, e.Payload, e.Envelope, e.Traceparent, e.Tracestate)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func throughDatabaseAndWire(t *testing.T, db ledger.DB, topic string, m *message
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := envelope.Message(got.BizID, got.Payload, got.Envelope, got.Traceparent)
+	back, err := envelope.Message(got.BizID, got.Payload, got.Envelope, got.Traceparent, got.Tracestate)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,14 +93,14 @@ func TestMessagesComeBackByteForByte(t *testing.T) {
 
 func TestMessageOfATaskThatWasNone(t *testing.T) {
 	t.Parallel()
-	m, err := envelope.Message("o-1", []byte("{}"), "", "00-a-b-01")
+	m, err := envelope.Message("o-1", []byte("{}"), "", "00-a-b-01", "a=1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.UUID != "o-1" || string(m.Payload) != "{}" || m.Metadata.Get("traceparent") != "00-a-b-01" || len(m.Metadata) != 1 {
+	if m.UUID != "o-1" || string(m.Payload) != "{}" || m.Metadata.Get("traceparent") != "00-a-b-01" || m.Metadata.Get("tracestate") != "a=1" || len(m.Metadata) != 2 {
 		t.Errorf("got %q %q %v", m.UUID, m.Payload, m.Metadata)
 	}
-	if _, err := envelope.Message("o-1", nil, `{"metadata":7}`, ""); err == nil {
+	if _, err := envelope.Message("o-1", nil, `{"metadata":7}`, "", ""); err == nil {
 		t.Error("an envelope of a foreign shape is not noticed")
 	}
 }

@@ -26,6 +26,7 @@ const (
 	headerPosition    = "ce-taskposition"
 	headerFinishBy    = "ce-taskfinishby"
 	headerTraceparent = "traceparent"
+	headerTracestate  = "tracestate"
 	headerEnvelope    = "watermill"
 )
 
@@ -67,6 +68,7 @@ type Message struct {
 	RecordedAt  time.Time // to the microsecond, UTC
 	Source      string    // Source(installation) of the ledger it comes from
 	Traceparent string    // W3C trace context, "" if there is none
+	Tracestate  string    // beside it, as ledger.PassTracestate returns it
 	Payload     []byte    // args if the message makes a task available, else the event's data
 	FinishBy    time.Time // the deadline of the whole task, by the database's clock; zero: none
 	Envelope    string    // JSON, if Payload is args that were published as a Watermill message
@@ -85,7 +87,7 @@ func Source(installation string) string { return sourcePrefix + installation }
 // installation; generation counts the losses of the stream, from 1. The message is for
 // publishing once.
 func Encode(e ledger.Event, payload []byte, source string, generation int) *nats.Msg {
-	traceparent := traceparentOf(e)
+	traceparent, tracestate := traceIn(e.Meta)
 	// One string holds every value, and one slice every list of values: this runs for each
 	// event that passes.
 	var c cutter
@@ -136,12 +138,22 @@ func Encode(e ledger.Event, payload []byte, source string, generation int) *nats
 			m.Header[name] = values[i : i+1 : i+1]
 		}
 	}
+	if tracestate != "" {
+		m.Header[headerTracestate] = []string{tracestate}
+	}
 	return m
 }
 
 // Enclose adds to a message that carries args what stands beside them in the meta of the task's
-// first event. Meta that cannot be read has nothing to add.
+// first event, its trace context included, unless the message's event has one of its own. Meta that
+// cannot be read has nothing to add.
 func Enclose(m *nats.Msg, meta []byte) {
+	if traceparent, tracestate := traceIn(meta); traceparent != "" && m.Header[headerTraceparent] == nil {
+		m.Header[headerTraceparent] = []string{traceparent}
+		if tracestate != "" {
+			m.Header[headerTracestate] = []string{tracestate}
+		}
+	}
 	if !bytes.Contains(meta, []byte(`"`+MetaEnvelope+`"`)) && !bytes.Contains(meta, []byte(`"`+metaFinishBy+`"`)) {
 		return
 	}
@@ -176,24 +188,25 @@ func Size(m *nats.Msg) int64 {
 	return int64(n)
 }
 
-// traceparentOf returns the trace context that the producer left, "" if it is none: a trace that
-// breaks off is no reason to keep an event from being published.
-func traceparentOf(e ledger.Event) string {
-	if !bytes.Contains(e.Meta, []byte(headerTraceparent)) {
-		return ""
+// traceIn returns the trace context in an event's meta, "" if there is none that is well-formed: a
+// trace that breaks off is no reason to keep an event from being published. A tracestate alone says
+// nothing.
+func traceIn(meta []byte) (traceparent, tracestate string) {
+	if !bytes.Contains(meta, []byte(headerTraceparent)) {
+		return "", ""
 	}
-	var meta map[string]json.RawMessage
-	if json.Unmarshal(e.Meta, &meta) != nil {
-		return ""
+	var members map[string]json.RawMessage
+	var parent, state string
+	if json.Unmarshal(meta, &members) != nil || json.Unmarshal(members[headerTraceparent], &parent) != nil {
+		return "", ""
 	}
-	var traceparent string
-	if json.Unmarshal(meta[headerTraceparent], &traceparent) != nil {
-		return ""
+	if _, err := ledger.ParseTraceparent(parent); err != nil {
+		return "", ""
 	}
-	if _, err := ledger.ParseTraceparent(traceparent); err != nil {
-		return ""
+	if json.Unmarshal(members[headerTracestate], &state) != nil {
+		return parent, ""
 	}
-	return traceparent
+	return parent, ledger.PassTracestate(state)
 }
 
 // cutter remembers where values end in a text that is still being written.
@@ -261,6 +274,9 @@ func Decode(subject string, header nats.Header, data []byte) (Message, error) {
 	m.Traceparent, ok2 = unescape(header.Get(headerTraceparent))
 	if !ok1 || !ok2 {
 		return Message{}, malformed("encoding", header.Get(headerSource)+" "+header.Get(headerTraceparent))
+	}
+	if m.Traceparent != "" {
+		m.Tracestate = ledger.PassTracestate(header.Get(headerTracestate))
 	}
 	return m, nil
 }

@@ -112,6 +112,47 @@ func TestTraceparent(t *testing.T) {
 	}
 }
 
+// A tracestate goes with its traceparent: with that of the event, or with that of the producer beside
+// its args. What is malformed is left out.
+func TestTracestate(t *testing.T) {
+	t.Parallel()
+	const (
+		own      = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+		producer = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	)
+	for name, test := range map[string]struct {
+		meta, first   string
+		parent, state string
+	}{
+		"the event's":               {`{"traceparent":"` + own + `","tracestate":"a=1, b=x%20y z"}`, ``, own, "a=1,b=x%20y z"},
+		"both have one":             {`{"traceparent":"` + own + `","tracestate":"a=1"}`, `{"traceparent":"` + producer + `","tracestate":"b=2"}`, own, "a=1"},
+		"the producer's":            {``, `{"traceparent":"` + producer + `","tracestate":"b=2"}`, producer, "b=2"},
+		"of another trace":          {`{"traceparent":"` + own + `"}`, `{"traceparent":"` + producer + `","tracestate":"b=2"}`, own, ""},
+		"malformed":                 {`{"traceparent":"` + own + `","tracestate":"no state"}`, ``, own, ""},
+		"no text":                   {`{"traceparent":"` + own + `","tracestate":7}`, ``, own, ""},
+		"alone":                     {`{"tracestate":"a=1"}`, ``, "", ""},
+		"beside a malformed parent": {`{"traceparent":"00","tracestate":"a=1"}`, ``, "", ""},
+		"no object":                 {`["traceparent"]`, `["traceparent"]`, "", ""},
+	} {
+		e := sampleEvent()
+		e.Meta = json.RawMessage(test.meta)
+		msg := stream.Encode(e, nil, stream.Source("i-1"), 1)
+		stream.Enclose(msg, []byte(test.first))
+		got, err := stream.Decode(msg.Subject, msg.Header, msg.Data)
+		if err != nil || got.Traceparent != test.parent || got.Tracestate != test.state {
+			t.Errorf("%s: %q, %q, %v, want %q, %q", name, got.Traceparent, got.Tracestate, err, test.parent, test.state)
+		}
+		if _, there := msg.Header["tracestate"]; there != (test.state != "") {
+			t.Errorf("%s: headers %v", name, msg.Header)
+		}
+	}
+	msg := stream.Encode(sampleEvent(), nil, stream.Source("i-1"), 1)
+	msg.Header.Set("tracestate", "\x00")
+	if got, err := stream.Decode(msg.Subject, msg.Header, msg.Data); err != nil || got.Tracestate != "" {
+		t.Errorf("from somebody else: %q, %v", got.Tracestate, err)
+	}
+}
+
 // wellFormed is a trace context.
 var wellFormed = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
@@ -192,10 +233,10 @@ func TestRecycle(t *testing.T) {
 	want := stream.Encode(plain, []byte("x"), "taskledger/test", 1)
 	for range 100 { // some of which are made of others
 		rich := sampleEvent()
-		rich.Meta = json.RawMessage(`{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","finish_by":"2026-11-20T12:00:00Z","watermill":{"uuid":"1"}}`)
+		rich.Meta = json.RawMessage(`{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","tracestate":"vendor=1","finish_by":"2026-11-20T12:00:00Z","watermill":{"uuid":"1"}}`)
 		used := stream.Encode(rich, nil, "taskledger/other", 9)
 		stream.Enclose(used, rich.Meta)
-		if len(used.Header) != len(want.Header)+3 {
+		if len(used.Header) != len(want.Header)+4 {
 			t.Fatalf("headers: %v", used.Header)
 		}
 		used.Reply = "reply"
