@@ -214,6 +214,9 @@ func TestMissingRightsNameTheCure(t *testing.T) {
 	if err != nil || !answers[0].New {
 		t.Errorf("a producer needs usage only: %v, %v", answers, err)
 	}
+	if _, err := tx.Exec(t.Context(), "select taskledger.count_rejection()"); err != nil {
+		t.Errorf("a producer may be counted: %v", err)
+	}
 	_, err = ledger.Load(t.Context(), tx, ledger.Key{Kind: "connect", BizID: "1"})
 	if sqlState(err) != "42501" || !strings.Contains(err.Error(), "permission denied for table event") {
 		t.Errorf("got %v", err)

@@ -90,7 +90,7 @@ func enqueue(ctx context.Context, db DB, e Entry) (Enqueued, error) {
 	} else {
 		answer, err = enqueueOne(ctx, db, row)
 	}
-	countRejection(err)
+	err = countRejection(ctx, db, err)
 	e.enqueued(ctx, answer, err)
 	return answer, err
 }
@@ -109,7 +109,7 @@ func EnqueueForCaller(ctx context.Context, db DB, e Entry) (answer Enqueued, run
 		answer, err = enqueueRow(ctx, db, row, true)
 		runs = err == nil && answer.New
 	}
-	countRejection(err)
+	err = countRejection(ctx, db, err)
 	e.enqueued(ctx, answer, err)
 	return answer, runs, err
 }
@@ -151,7 +151,7 @@ func EnqueueInOrder(ctx context.Context, db DB, entries []Entry) ([]Enqueued, er
 // enqueueAll enqueues entries, between their hooks.
 func enqueueAll(ctx context.Context, db DB, entries []Entry, sorted bool) ([]Enqueued, error) {
 	answers, err := enqueueMany(ctx, db, entries, sorted)
-	countRejection(err)
+	err = countRejection(ctx, db, err)
 	for i, e := range entries {
 		var answer Enqueued
 		if err == nil {

@@ -45,7 +45,6 @@ func (t *Tx) finish(ctx context.Context, e Entry) (Enqueued, error) {
 	if err != nil {
 		answer = Enqueued{}
 	}
-	countRejection(err)
 	e.enqueued(ctx, answer, err)
 	return answer, err
 }
@@ -60,7 +59,7 @@ func (t *Tx) finishOne(ctx context.Context, e Entry) (Enqueued, error) {
 	}
 	answer, err := enqueueRow(ctx, t, row, false)
 	if err != nil {
-		return Enqueued{}, t.abort(ctx, err)
+		return Enqueued{}, t.abort(ctx, countRejection(ctx, t, err))
 	}
 	return answer, t.Commit(ctx)
 }
@@ -140,9 +139,10 @@ func (t *Tx) refused(ctx context.Context, row row1, err error) error {
 	_, discard, err := readExisting(ctx, t.conn, []row1{row}) // nothing hinders it now, perhaps, or it exists
 	switch {
 	case err != nil:
-		return err
 	case len(discard) > 0:
-		return fmt.Errorf("enqueue %s: %w", row.key, discard[0].why)
+		err = fmt.Errorf("enqueue %s: %w", row.key, discard[0].why)
+	default:
+		err = fmt.Errorf("enqueue %s: %w", row.key, ErrRetryTransaction)
 	}
-	return fmt.Errorf("enqueue %s: %w", row.key, ErrRetryTransaction)
+	return countRejection(ctx, t.conn, err)
 }

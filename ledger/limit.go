@@ -3,11 +3,8 @@ package ledger
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -60,55 +57,6 @@ type Limit struct {
 type LimitStatus struct {
 	Limit
 	Waiting int64 `json:"waiting"` // as the projector has counted
-}
-
-// OverloadError says that a task was not enqueued since too many of its kind wait. Nothing was
-// written, and the transaction stays usable.
-type OverloadError struct {
-	Kind       Kind
-	Waiting    int64 // how many wait, as far as projected
-	MaxWaiting int64
-	RetryAfter time.Duration  // when to try again, says the operator who set the limit
-	Policy     OverloadPolicy // Reject; CallerRuns: the kind is to be enqueued by a workers.Caller; Discard: of [EnqueueAndCommit] only
-}
-
-func (e *OverloadError) Error() string {
-	cure := ""
-	switch e.Policy {
-	case CallerRuns:
-		cure = ", or have it run in your transaction: workers.Caller"
-	case Discard:
-		cure = ", or enqueue before you commit, not along with it: then it is discarded"
-	}
-	return fmt.Sprintf("too many tasks of kind %s wait: %d, of at most %d; try again after %s%s", e.Kind, e.Waiting, e.MaxWaiting, e.RetryAfter, cure)
-}
-
-// rejections counts what Rejected returns.
-var rejections struct {
-	mu     sync.Mutex
-	byKind map[Kind]int64
-}
-
-// countRejection counts the error of a call, if it is one.
-func countRejection(err error) {
-	var overload *OverloadError
-	if !errors.As(err, &overload) {
-		return
-	}
-	rejections.mu.Lock()
-	defer rejections.mu.Unlock()
-	if rejections.byKind == nil {
-		rejections.byKind = make(map[Kind]int64)
-	}
-	rejections.byKind[overload.Kind]++
-}
-
-// Rejected returns how many calls have returned an [*OverloadError] in this process since it began, by
-// kind. Those in SQL are known to who made them, and to the server's log.
-func Rejected() map[Kind]int64 {
-	rejections.mu.Lock()
-	defer rejections.mu.Unlock()
-	return maps.Clone(rejections.byKind)
 }
 
 // SetLimit sets the limit of a kind, or changes it; it holds for statements that begin after db's

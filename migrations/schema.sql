@@ -217,6 +217,15 @@ begin
 end
 $$;
 
+CREATE FUNCTION taskledger.count_rejection() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform nextval('taskledger.rejected');
+end
+$$;
+
 CREATE FUNCTION taskledger.due_at(after_us bigint, at timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql
     RETURN CASE WHEN (at IS NOT NULL) THEN GREATEST(at, clock_timestamp()) WHEN (after_us IS NOT NULL) THEN (clock_timestamp() + ((after_us)::double precision * '00:00:00.000001'::interval)) ELSE NULL::timestamp with time zone END;
@@ -268,6 +277,7 @@ begin
       discarding := true;
     elsif limited.policy is not null and not exists (
         select from taskledger.event e where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
+      perform taskledger.count_rejection();
       raise exception 'taskledger: too many tasks of kind % wait: %, of at most %', enqueue.kind, limited.waiting, limited.max_waiting
         using errcode = 'configuration_limit_exceeded',
               detail = json_build_object('kind', enqueue.kind, 'waiting', limited.waiting, 'max_waiting', limited.max_waiting, 'retry_after_ms', limited.retry_after_ms, 'policy', limited.policy)::text,
@@ -769,6 +779,13 @@ CREATE TABLE taskledger.parked (
     reason text NOT NULL,
     parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
+
+CREATE SEQUENCE taskledger.rejected
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
 
 CREATE TABLE taskledger.schedule (
     name text NOT NULL COLLATE pg_catalog."C",

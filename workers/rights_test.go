@@ -78,6 +78,9 @@ func TestProducerRights(t *testing.T) {
 	if _, err := ledger.Enqueue(t.Context(), db, ledgertest.Key(t, "full/1"), nil, nil); !errors.As(err, &overload) {
 		t.Errorf("over the limit: %v, want an OverloadError", err)
 	}
+	if n := try(ledger.ReadRejected(t.Context(), pool))(t); n != 1 {
+		t.Errorf("%d rejections are counted, want 1", n)
+	}
 }
 
 // Relay, projector, scheduler, reconciler, operator and workers do with the rights of a worker.
@@ -105,5 +108,8 @@ func TestWorkerRights(t *testing.T) {
 	b.projected()
 	if err := b.reconciler(b.db).Pass(b.context()); err != nil {
 		t.Errorf("reconciler: %v", err)
+	}
+	if _, err := ledger.ReadRejected(b.context(), b.db); err != nil {
+		t.Error(err)
 	}
 }

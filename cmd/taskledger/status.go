@@ -39,6 +39,7 @@ type status struct {
 	Projection projection              `json:"projection"`
 	Timers     workers.TimerStatus     `json:"timers"`
 	Tasks      []projector.Count       `json:"tasks"`
+	Rejected   int64                   `json:"rejected"`  // calls to enqueue, since too many tasks of a kind waited
 	Unhandled  []workers.UnhandledKind `json:"unhandled"` // kinds with waiting tasks and no worker
 	Paused     []workers.PausedKind    `json:"paused"`
 	Degraded   []string                `json:"degraded"` // what a person should see to
@@ -79,6 +80,9 @@ func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err
 		return s, err
 	}
 	if s.Tasks, err = projector.Counts(ctx, pool); err != nil {
+		return s, err
+	}
+	if s.Rejected, err = ledger.ReadRejected(ctx, pool); err != nil {
 		return s, err
 	}
 	if s.Timers, err = workers.ReadTimers(ctx, pool); err != nil {
@@ -167,6 +171,7 @@ func (s status) fields() [][2]string {
 		{"to project", waiting(int64(s.Projection.Waiting), s.Projection.WaitingCapped, time.Duration(s.Projection.OldestWaitingMS)*time.Millisecond)},
 		{"timers", s.timers()},
 		{"parked", count(o.Parked)},
+		{"rejected", count(s.Rejected)},
 	}
 	if len(s.Paused) > 0 {
 		fields = append(fields, [2]string{"paused kinds", s.pausedKinds()})

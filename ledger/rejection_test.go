@@ -1,0 +1,247 @@
+package ledger_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/stdsql"
+)
+
+// rejected returns how many calls were rejected, as the database has counted.
+func rejected(t *testing.T, db ledger.DB) int64 {
+	t.Helper()
+	n, err := ledger.ReadRejected(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// rejection tells whether an error is one, of Go or of SQL.
+func rejection(err error) bool {
+	var overload *ledger.OverloadError
+	return errors.As(err, &overload) || sqlState(err) == "53400"
+}
+
+// Whoever is rejected is counted once, in Go and in SQL, also if the transaction is rolled back.
+func TestRejectionsAreCounted(t *testing.T) {
+	t.Parallel()
+	db := flood(t, ledger.Reject)
+	standard, err := sql.Open("pgx", db.Config().ConnString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer standard.Close()
+	key := func(id ledger.BizID) ledger.Key { return ledger.Key{Kind: flooded, BizID: id} }
+	deadline := &ledger.EnqueueOptions{StartBy: time.Now().Add(time.Hour)}
+	counted := rejected(t, db)
+	for _, test := range []struct {
+		name    string
+		enqueue func(context.Context, pgx.Tx) error
+	}{
+		{"one", func(ctx context.Context, tx pgx.Tx) error { return second(ledger.Enqueue(ctx, tx, key("x"), nil, nil)) }},
+		{"one with a deadline", func(ctx context.Context, tx pgx.Tx) error {
+			return second(ledger.Enqueue(ctx, tx, key("x"), nil, deadline))
+		}},
+		{"one of a kind", func(ctx context.Context, tx pgx.Tx) error {
+			return second(ledger.MustKind[int](flooded).Enqueue(ctx, tx, "x", 1, nil))
+		}},
+		{"many", func(ctx context.Context, tx pgx.Tx) error {
+			return second(ledger.EnqueueMany(ctx, tx, []ledger.Entry{{Key: key("x")}, {Key: key("w-0")}, {Key: key("y")}}))
+		}},
+		{"many in order", func(ctx context.Context, tx pgx.Tx) error {
+			return second(ledger.EnqueueInOrder(ctx, tx, []ledger.Entry{{Key: key("x"), Options: deadline}, {Key: key("y")}}))
+		}},
+		{"no transaction", func(ctx context.Context, _ pgx.Tx) error { return second(ledger.Enqueue(ctx, db, key("x"), nil, nil)) }},
+		{"database/sql", func(ctx context.Context, _ pgx.Tx) error {
+			return second(ledger.Enqueue(ctx, stdsql.Wrap(standard), key("x"), nil, nil))
+		}},
+		{"the end of a transaction", func(ctx context.Context, _ pgx.Tx) error { return enqueueAndCommit(ctx, db, key("x"), nil) }},
+		{"the end of a transaction, with a deadline", func(ctx context.Context, _ pgx.Tx) error { return enqueueAndCommit(ctx, db, key("x"), deadline) }},
+		{"SQL", func(ctx context.Context, tx pgx.Tx) error {
+			return second(tx.Exec(ctx, "select * from taskledger.enqueue('test.flooded', 'x')"))
+		}},
+		{"SQL, many", func(ctx context.Context, tx pgx.Tx) error {
+			return second(tx.Exec(ctx, `select * from taskledger.enqueue_many('[{"kind":"test.flooded","biz_id":"x"},{"kind":"test.flooded","biz_id":"y"}]')`))
+		}},
+		{"SQL, many with a deadline", func(ctx context.Context, tx pgx.Tx) error {
+			return second(tx.Exec(ctx, `select * from taskledger.enqueue_many('[{"kind":"test.flooded","biz_id":"x","start_by":"2100-01-01"}]')`))
+		}},
+	} {
+		err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return test.enqueue(t.Context(), tx) }) // rolls back
+		if !rejection(err) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		counted++
+		if n := rejected(t, db); n != counted {
+			t.Errorf("%s: %d are counted, want %d", test.name, n, counted)
+			counted = n
+		}
+	}
+
+	// Who catches it in SQL, and goes on.
+	if _, err := db.Exec(t.Context(), `do $$
+		begin
+		  perform taskledger.enqueue('test.flooded', 'x');
+		exception when configuration_limit_exceeded then
+		end $$`); err != nil {
+		t.Error(err)
+	}
+	if n := rejected(t, db); n != counted+1 {
+		t.Errorf("caught in SQL: %d are counted, want %d", n, counted+1)
+	}
+}
+
+// second is an error alone.
+func second[T any](_ T, err error) error { return err }
+
+func enqueueAndCommit(ctx context.Context, db *pgxpool.Pool, k ledger.Key, o *ledger.EnqueueOptions) error {
+	tx, err := ledger.Begin(ctx, db, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "select $1::integer", 1); err != nil {
+		return err
+	}
+	return second(ledger.EnqueueAndCommit(ctx, tx, k, nil, o))
+}
+
+// What is let in, discarded, there already, due later or wrong is not rejected.
+func TestWhatIsNoRejection(t *testing.T) {
+	t.Parallel()
+	const later, ordinary = time.Hour, "ordinary"
+	for _, policy := range []ledger.OverloadPolicy{ledger.Reject, ledger.CallerRuns, ledger.Discard, ledger.DiscardOldest} {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			db := flood(t, policy)
+			ctx := t.Context()
+			key := func(id ledger.BizID) ledger.Key { return ledger.Key{Kind: flooded, BizID: id} }
+			var faults []error
+			for range 2 {
+				faults = append(faults,
+					second(ledger.Enqueue(ctx, db, key("w-0"), nil, nil)),
+					second(ledger.Enqueue(ctx, db, key("w-0"), nil, &ledger.EnqueueOptions{StartBy: time.Now().Add(later)})),
+					second(ledger.EnqueueMany(ctx, db, []ledger.Entry{{Key: key("w-0")}, {Key: key("w-1")}})),
+					enqueueAndCommit(ctx, db, key("w-0"), nil),
+					second(db.Exec(ctx, "select * from taskledger.enqueue('test.flooded', 'w-0')")),
+					second(db.Exec(ctx, `select * from taskledger.enqueue_many('[{"kind":"test.flooded","biz_id":"w-0"}]')`)),
+					second(ledger.Enqueue(ctx, db, key("later"), nil, &ledger.EnqueueOptions{RunIn: later})),
+					second(db.Exec(ctx, "select * from taskledger.enqueue('test.flooded', 'later in SQL', run_in => '1 hour')")),
+					second(ledger.Enqueue(ctx, db, ledger.Key{Kind: ordinary, BizID: "1"}, nil, nil)))
+			}
+			if policy == ledger.Discard || policy == ledger.DiscardOldest {
+				faults = append(faults,
+					second(ledger.Enqueue(ctx, db, key("more"), nil, nil)),
+					second(ledger.EnqueueMany(ctx, db, []ledger.Entry{{Key: key("more")}, {Key: key("still more")}})),
+					second(db.Exec(ctx, "select * from taskledger.enqueue('test.flooded', 'more in SQL')")))
+			}
+			if policy == ledger.CallerRuns { // if it is run
+				_, runs, err := ledger.EnqueueForCaller(ctx, db, ledger.Entry{Key: key("run")})
+				if faults = append(faults, err); !runs {
+					t.Error("the caller need not run it")
+				}
+			}
+			if err := errors.Join(faults...); err != nil {
+				t.Error(err)
+			}
+			var invalid *ledger.InvalidError
+			big := json.RawMessage(`"` + strings.Repeat("x", 256<<10) + `"`)
+			if _, err := ledger.Enqueue(ctx, db, key("big"), big, nil); !errors.As(err, &invalid) {
+				t.Errorf("too big: %v", err)
+			}
+			if n := rejected(t, db); n != 0 {
+				t.Errorf("%d are counted", n)
+			}
+		})
+	}
+}
+
+// What would be discarded, but for the commit that goes along with it, is rejected.
+func TestRejectedAtTheCommit(t *testing.T) {
+	t.Parallel()
+	db := flood(t, ledger.Discard)
+	if err := enqueueAndCommit(t.Context(), db, ledger.Key{Kind: flooded, BizID: "x"}, nil); !rejection(err) {
+		t.Error(err)
+	}
+	if n := rejected(t, db); n != 1 {
+		t.Errorf("%d are counted, want 1", n)
+	}
+}
+
+// The count is exact, however many are rejected at once, and nobody waits for anybody.
+func TestRejectionsAtOnce(t *testing.T) {
+	t.Parallel()
+	db := flood(t, ledger.Reject)
+	open, err := db.Begin(t.Context()) // with a rejection in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = open.Rollback(context.Background()) }()
+	if _, err := ledger.Enqueue(t.Context(), open, ledger.Key{Kind: flooded, BizID: "open"}, nil, nil); !rejection(err) {
+		t.Fatal(err)
+	}
+	var errs atomic.Int64
+	var callers sync.WaitGroup
+	for c := range 6 {
+		callers.Go(func() {
+			for i := range 50 {
+				var err error
+				if k := (ledger.Key{Kind: flooded, BizID: ledger.BizID(fmt.Sprint(c, "-", i))}); c%2 == 0 {
+					_, err = ledger.Enqueue(t.Context(), db, k, nil, nil)
+				} else {
+					_, err = db.Exec(t.Context(), "select * from taskledger.enqueue($1, $2)", string(k.Kind), string(k.BizID))
+				}
+				if !rejection(err) {
+					t.Error(err)
+				} else {
+					errs.Add(1)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	if n := rejected(t, db); n != errs.Load()+1 {
+		t.Errorf("%d are counted, %d were rejected", n, errs.Load()+1)
+	}
+}
+
+// A crash of the database takes nothing from the count that is on disk, and adds no more than the log
+// runs ahead.
+func TestRejectionsOverACrash(t *testing.T) {
+	t.Parallel()
+	f := newCrashFixture(t)
+	if err := ledger.SetLimit(f.ctx, f.pool, ledger.Limit{Kind: flooded}, ""); err != nil {
+		t.Fatal(err)
+	}
+	reject := func() {
+		if _, err := ledger.Enqueue(f.ctx, f.pool, ledger.Key{Kind: flooded, BizID: "x"}, nil, nil); !rejection(err) {
+			t.Error(err)
+		}
+	}
+	const calls, ahead = 40, 32
+	for range calls {
+		reject()
+	}
+	f.killServer()
+	after := rejected(t, f.pool)
+	t.Logf("%d are counted after the crash, %d before", after, calls)
+	if after < calls || after > calls+ahead {
+		t.Errorf("%d are counted, want %d to %d", after, calls, calls+ahead)
+	}
+	reject()
+	if n := rejected(t, f.pool); n != after+1 {
+		t.Errorf("%d are counted then, want %d", n, after+1)
+	}
+}
