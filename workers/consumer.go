@@ -320,7 +320,7 @@ func (k *kind) admit(p *intake, m *nats.Msg) error {
 	}
 }
 
-// arrive takes messages in hand, to be decided; those that cannot be read are refused.
+// arrive takes messages in hand, to be decided.
 func (k *kind) arrive(msgs ...*nats.Msg) {
 	fresh := make([]*held, 0, len(msgs))
 	for _, m := range msgs {
@@ -329,21 +329,27 @@ func (k *kind) arrive(msgs ...*nats.Msg) {
 			k.logger.Warn("message without a reply subject", "subject", m.Subject, "error", err)
 			continue
 		}
-		msg, err := stream.Decode(m.Subject, m.Header, m.Data)
-		if err == nil && (msg.Kind != k.name || !msg.Type.WakesWorkers()) {
-			err = fmt.Errorf("%w: not work of this kind", stream.ErrMalformed)
-		}
-		if err != nil {
-			k.noticed(NoticeMalformed)
-			k.logger.Warn("message refused", "subject", m.Subject, "sequence", d.sequence, "error", err)
-			answer(k.pool.config.NATS, d, termAnswer("malformed"))
-			continue
-		}
-		if h := k.take(arrival{msg, d}); h != nil {
+		if h := k.read(m, d); h != nil {
 			fresh = append(fresh, h)
 		}
 	}
 	k.decideSoon(fresh...)
+}
+
+// read takes a message in hand and returns its task if it has to be decided. One that cannot be read
+// is refused.
+func (k *kind) read(m *nats.Msg, d delivery) *held {
+	msg, err := stream.Decode(m.Subject, m.Header, m.Data)
+	if err == nil && (msg.Kind != k.name || !msg.Type.WakesWorkers()) {
+		err = fmt.Errorf("%w: not work of this kind", stream.ErrMalformed)
+	}
+	if err != nil {
+		k.noticed(NoticeMalformed)
+		k.logger.Warn("message refused", "subject", m.Subject, "sequence", d.sequence, "error", err)
+		answer(k.pool.config.NATS, d, termAnswer("malformed"))
+		return nil
+	}
+	return k.take(arrival{msg, d})
 }
 
 // take takes one message in hand and returns its task if it has to be decided.

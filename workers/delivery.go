@@ -19,6 +19,8 @@ type arrival struct {
 // delivery is one delivery of a message: where to answer, and which one it is.
 type delivery struct {
 	reply    string
+	stream   string
+	durable  string // the consumer
 	sequence uint64 // of the message in the stream
 	count    uint64 // how often the message was delivered, this time included
 }
@@ -46,9 +48,11 @@ func newDelivery(reply string) (delivery, error) {
 		return delivery{}, fmt.Errorf("no reply subject of JetStream: %q", reply)
 	}
 	rest := reply
-	for range skip {
+	for range skip - 2 {
 		_, rest, _ = strings.Cut(rest, ".")
 	}
+	source, rest, _ := strings.Cut(rest, ".")
+	durable, rest, _ := strings.Cut(rest, ".")
 	delivered, rest, _ := strings.Cut(rest, ".")
 	sequence, _, _ := strings.Cut(rest, ".")
 	count, err1 := strconv.ParseUint(delivered, 10, 64)
@@ -56,7 +60,7 @@ func newDelivery(reply string) (delivery, error) {
 	if err1 != nil || err2 != nil {
 		return delivery{}, fmt.Errorf("no reply subject of JetStream: %q", reply)
 	}
-	return delivery{reply: reply, sequence: seq, count: count}, nil
+	return delivery{reply: reply, stream: source, durable: durable, sequence: seq, count: count}, nil
 }
 
 // answer sends an answer. It does not fail: one that is lost means that the message comes again,

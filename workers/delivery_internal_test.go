@@ -9,9 +9,9 @@ import (
 func TestNewDelivery(t *testing.T) {
 	t.Parallel()
 	for reply, want := range map[string]delivery{
-		"$JS.ACK.LEDGER.test~order.3.42.7.1700000000000000000.0":               {sequence: 42, count: 3},
-		"$JS.ACK.hub.ACC.LEDGER.test~order.3.42.7.1700000000000000000.0.x7":    {sequence: 42, count: 3},
-		"$JS.ACK._.ACC.LEDGER.test~order.1.1.1.1700000000000000000.12345.more": {sequence: 1, count: 1},
+		"$JS.ACK.LEDGER.test~order.3.42.7.1700000000000000000.0":               {stream: "LEDGER", durable: "test~order", sequence: 42, count: 3},
+		"$JS.ACK.hub.ACC.LEDGER.test~order.3.42.7.1700000000000000000.0.x7":    {stream: "LEDGER", durable: "test~order", sequence: 42, count: 3},
+		"$JS.ACK._.ACC.LEDGER.test~order.1.1.1.1700000000000000000.12345.more": {stream: "LEDGER", durable: "test~order", sequence: 1, count: 1},
 	} {
 		want.reply = reply
 		if got, err := newDelivery(reply); err != nil || got != want {
@@ -33,7 +33,7 @@ func FuzzNewDelivery(f *testing.F) {
 			return
 		}
 		reply := fmt.Sprintf("$JS.ACK.%s.%s.%d.%d.1.1.1", stream, consumer, count, sequence)
-		if d, err := newDelivery(reply); err != nil || d.count != count || d.sequence != sequence || d.reply != reply {
+		if d, err := newDelivery(reply); err != nil || d.count != count || d.sequence != sequence || d.stream != stream || d.durable != consumer || d.reply != reply {
 			t.Errorf("%s: %+v, %v", reply, d, err)
 		}
 	})

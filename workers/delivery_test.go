@@ -106,39 +106,6 @@ func TestRedeliveryIsAdopted(t *testing.T) {
 	}
 }
 
-// A worker has let go of a task whose start it recorded, and its message comes to another worker:
-// the one that may go on gets it, although it asks for no messages.
-func TestMessageFindsTheWorkerThatBegan(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	begun, release := make(chan struct{}), make(chan struct{})
-	owner := b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-		if job.BizID == "keeps it busy" {
-			close(begun)
-			<-release
-		}
-		return insertEffect(ctx, tx, job, args)
-	}, &workers.KindConfig{Slots: 1}))
-	b.publish(b.history(b.enqueue("keeps it busy"))[0])
-	<-begun
-	b.work(workers.Config{}, exactly(insertEffect, nil))
-	tasks := make([]ledger.Key, 10)
-	for i := range tasks {
-		tasks[i] = b.enqueue(fmt.Sprint(i))
-		try(ledger.Append(b.context(), b.db, ledger.AppendRequest{
-			Key: tasks[i], Expected: 1, Type: ledger.EventStarted, Actor: owner.ID(),
-		}))(t)
-		b.publish(b.history(tasks[i])[0])
-	}
-	b.await("the tasks in the hand of the worker that began", func() bool { return owner.status().InHand == 1+len(tasks) })
-	close(release)
-	for _, k := range tasks {
-		b.awaitState(k, ledger.StateSucceeded)
-		b.oneEffect(k)
-	}
-	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
-}
-
 // A handler that fails makes its task available again by an event of its own, whose message
 // may arrive while the attempt is still ending. It must not share that attempt's fate.
 func TestReleaseOvertakesTheEndOfItsAttempt(t *testing.T) {

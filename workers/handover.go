@@ -2,18 +2,11 @@ package workers
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/stream"
 )
-
-// handover is a message of a task for the worker that has begun it.
-type handover struct {
-	Message stream.Message
-	Reply   string
-}
 
 // handOver tells the worker that has begun a task of a message for it. That worker may have let go of
 // the task without recording an outcome, as when its database was away, and nobody else may go on with
@@ -23,20 +16,20 @@ type handover struct {
 func (k *kind) handOver(h *held, to head) {
 	d := k.hand.lastDelivery(h)
 	k.settle(h, nakAfter(min(max(to.alive, minPause), k.pool.config.AckWait/2)))
-	text, err := json.Marshal(handover{h.msg, d.reply})
-	if err == nil {
-		err = k.pool.config.NATS.Publish(stream.HandoverSubject(to.actor), text)
-	}
-	if err != nil {
-		k.logger.Warn("cannot tell a worker of its task", "biz_id", string(h.msg.BizID), "worker", to.actor, "error", err)
-	}
+	_ = k.pool.config.NATS.Publish(stream.HandoverSubject(to.actor), []byte(d.reply))
 }
 
-// takeOwn takes in hand, until stopping is done, what others got of this worker's tasks. What it hears
-// is as little trusted as any message: the head decides.
+// takeOwn takes in hand, until stopping is done, what others got of this worker's tasks. It hears only
+// which messages these are: they come from the stream, whatever their size, and nothing else does,
+// whoever may have said so.
 func (p *Pool) takeOwn(stopping context.Context) {
-	heard := make(chan *nats.Msg, maxBatch) // what is more is lost, and comes again
-	sub, err := p.config.NATS.ChanSubscribe(stream.HandoverSubject(p.id), heard)
+	heard := make(chan string, 8*maxBatch) // what is more is lost, and comes again
+	sub, err := p.config.NATS.Subscribe(stream.HandoverSubject(p.id), func(m *nats.Msg) {
+		select {
+		case heard <- string(m.Data):
+		default:
+		}
+	})
 	if err != nil {
 		p.config.Logger.WarnContext(stopping, "cannot hear of own tasks from others", "error", err)
 		return
@@ -44,29 +37,54 @@ func (p *Pool) takeOwn(stopping context.Context) {
 	defer func() { _ = sub.Unsubscribe() }()
 	for {
 		select {
-		case m := <-heard:
-			p.takeHandedOver(m.Data)
+		case reply := <-heard:
+			p.takeHandedOver(stopping, reply)
 		case <-stopping.Done():
 			return
 		}
 	}
 }
 
-func (p *Pool) takeHandedOver(text []byte) {
-	var own handover
-	if err := json.Unmarshal(text, &own); err != nil {
+// takeHandedOver takes a message in hand that was delivered to somebody else. Being handed over is
+// one more delivery: others have had it before.
+func (p *Pool) takeHandedOver(stopping context.Context, reply string) {
+	d, err := newDelivery(reply)
+	if err != nil || d.stream != stream.Name {
 		return
 	}
-	d, err := newDelivery(own.Reply)
+	d.count++
 	p.mu.Lock()
-	k := p.byName[own.Message.Kind]
+	k := p.byName[stream.KindOf(d.durable)]
 	p.mu.Unlock()
-	if err != nil || k == nil || own.Message.BizID.Validate() != nil {
+	if k == nil {
 		return
 	}
-	h, _ := k.hand.take(arrival{own.Message, d})
+	if _, bytes := k.hand.size(); bytes > aheadBytes {
+		return
+	}
+	m, err := p.message(stopping, d.sequence)
+	if err != nil {
+		return
+	}
 	answer(p.config.NATS, d, progressAnswer)
-	if h != nil {
+	if h := k.read(m, d); h != nil {
 		k.decideSoon(h)
 	}
+}
+
+// message reads a message of the stream.
+func (p *Pool) message(ctx context.Context, sequence uint64) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	ctx, lost := whileConnected(ctx, p.config.NATS)
+	defer lost()
+	s, err := p.js.Stream(ctx, stream.Name)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := s.GetMsg(ctx, sequence)
+	if err != nil {
+		return nil, err
+	}
+	return &nats.Msg{Subject: raw.Subject, Header: raw.Header, Data: raw.Data}, nil
 }

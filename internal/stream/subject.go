@@ -108,6 +108,12 @@ func Served(durable string) (ledger.Kind, ledger.ShardSet, bool) {
 	return kind, shards, shards != 0 && kind.Validate() == nil && Durable(kind, shards) == durable
 }
 
+// KindOf returns whose tasks a consumer that [Consumers] returned is for; of another one, anything.
+func KindOf(durable string) ledger.Kind {
+	name, _, _ := strings.Cut(durable, "=")
+	return ledger.Kind(strings.ReplaceAll(name, "~", "."))
+}
+
 // Pattern returns a filter for the events of shards, types and kinds, each "*" for any; kinds may
 // hold wildcards as [ValidatePattern] allows.
 func Pattern(shard, t, kinds string) string { return prefix + "." + shard + "." + t + "." + kinds }

@@ -1,0 +1,219 @@
+package workers_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// begunBy makes a task whose start a worker has on record, and which it has let go of.
+func (b *bundle) begunBy(w *worker, id string, args json.RawMessage, o *ledger.EnqueueOptions) ledger.Key {
+	b.t.Helper()
+	k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)}
+	try(ledger.Enqueue(b.context(), b.db, k, args, o))(b.t)
+	try(ledger.Append(b.context(), b.db, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted, Actor: w.ID()}))(b.t)
+	return k
+}
+
+var someArgs = json.RawMessage(`{"amount":7}`)
+
+// busy registers a handler with one slot, which is taken until release is closed.
+func (b *bundle) busy(release <-chan struct{}) (register func(*workers.Pool) error, begun <-chan struct{}) {
+	entered := make(chan struct{})
+	return exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		if job.BizID == "keeps it busy" {
+			close(entered)
+			<-release
+		}
+		return insertEffect(ctx, tx, job, args)
+	}, &workers.KindConfig{Slots: 1}), entered
+}
+
+// A worker has let go of a task whose start it recorded, and its message comes to another worker:
+// the one that may go on gets it, although it asks for no messages, whatever its name and however
+// large the message is.
+func TestMessageFindsTheWorkerThatBegan(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec("update taskledger.setting set value = '2000000' where name = 'max_args_bytes'")
+	release := make(chan struct{})
+	handler, begun := b.busy(release)
+	owner := b.work(workers.Config{Name: `ä *.> "\ b`}, handler)
+	b.publish(b.history(b.enqueue("keeps it busy"))[0])
+	<-begun
+	b.work(workers.Config{}, exactly(insertEffect, nil))
+	tasks := make([]ledger.Key, 10)
+	for i := range tasks {
+		args := someArgs
+		if i == 0 { // nearly as much as the server takes
+			args = fmt.Appendf(nil, `{"amount":7,"note":"%s"}`, strings.Repeat("x", int(b.nc.MaxPayload())-1000))
+		}
+		tasks[i] = b.begunBy(owner, fmt.Sprint(i), args, nil)
+		b.publish(b.history(tasks[i])[0])
+	}
+	b.await("the tasks in the hand of the worker that began", func() bool { return owner.status().InHand == 1+len(tasks) })
+	close(release)
+	for _, k := range tasks {
+		b.awaitState(k, ledger.StateSucceeded)
+		b.oneEffect(k)
+	}
+	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+}
+
+// What is handed over to a worker that has no part in the task's shard any more goes to who has.
+func TestHandedOverToAWorkerWithoutTheShard(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	none := func(context.Context, pgx.Tx, *workers.Job, orderArgs) error { return errBoom }
+	owner := b.work(workers.Config{Shards: ledger.ShardRange(0, 31)}, exactly(none, nil))
+	b.await("its lease", func() bool { return len(try(workers.List(b.context(), b.db))(t)) == 1 })
+	shard := ledger.Shard(40)
+	k := b.begunBy(owner, "o-1", someArgs, &ledger.EnqueueOptions{Shard: &shard})
+	b.work(workers.Config{Shards: ledger.ShardRange(32, 63)}, exactly(insertEffect, nil))
+	b.awaitState(k, ledger.StateSucceeded)
+	want := []ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted, ledger.EventSucceeded}
+	if diff := cmp.Diff(want, b.types(k)); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// What may run once is not begun again by being handed over: nobody knows what its attempt did.
+func TestHandedOverAtMostOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	register := atMost(func(context.Context, *workers.Job, orderArgs) error {
+		t.Error("it began again")
+		return nil
+	}, nil)
+	owner := b.work(workers.Config{}, register)
+	b.await("its lease", func() bool { return len(try(workers.List(b.context(), b.db))(t)) == 1 })
+	b.work(workers.Config{}, register)
+	for i := range 10 { // some of them come to the other one first
+		k := b.begunBy(owner, fmt.Sprint(i), someArgs, nil)
+		b.publish(b.history(k)[0])
+		b.awaitState(k, ledger.StateDead)
+		if last := b.history(k)[2]; last.Actor != owner.ID() {
+			t.Errorf("buried by %s, not by the worker that began, %s", last.Actor, owner.ID())
+		}
+	}
+}
+
+// Who says what he likes where workers hear of their tasks makes them answer nothing but messages of
+// their kinds, and run nothing but what the ledger has.
+func TestForgedHandovers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var mu sync.Mutex
+	var amounts []int
+	w := b.work(workers.Config{}, exactly(func(_ context.Context, _ pgx.Tx, _ *workers.Job, args orderArgs) error {
+		mu.Lock()
+		defer mu.Unlock()
+		amounts = append(amounts, args.Amount)
+		return nil
+	}, nil))
+	k := b.enqueue("o-1")
+	b.publish(b.history(k)[0])
+	b.awaitState(k, ledger.StateSucceeded)
+	b.await("its acknowledgement", func() bool { return b.unanswered() == 0 })
+
+	answers := try(b.nc.SubscribeSync("$JS.ACK.>"))(t)
+	b.enqueue("o-2")
+	first := b.history(ledger.Key{Kind: order.Name(), BizID: "o-2"})[0]
+	forged := try(json.Marshal(map[string]any{
+		"Message": stream.Message{
+			Key: first.Key, Version: 1, RecordedAt: first.RecordedAt, Type: first.Type, Shard: first.Shard, Payload: []byte(`{"amount":1000000}`),
+		},
+		"Reply": "$JS.ACK.LEDGER.test~order.1.1.1.1.0",
+	}))(t)
+	const genuine = "$JS.ACK.LEDGER.test~order.1.1.1.1.0"
+	for _, text := range []string{
+		"", "nonsense", string(forged),
+		"$JS.ACK.OTHER.test~order.1.1.1.1.0",
+		"$JS.ACK.LEDGER.test~other.1.1.1.1.0",
+		"$JS.ACK.LEDGER.test~order.1.2.1.1.0", // there is no such message
+		"$JS.ACK.LEDGER.test~order.1.18446744073709551615.1.1.0",
+		genuine,
+	} {
+		if err := b.nc.Publish(stream.HandoverSubject(w.ID()), []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"+WPI", "+ACK"} { // its task is done
+		m, err := answers.NextMsgWithContext(b.context())
+		if err != nil || m.Subject != genuine || string(m.Data) != want {
+			t.Errorf("answered %+v, %v, want %s to %s", m, err, want, genuine)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if diff := cmp.Diff([]int{7}, amounts); diff != "" {
+		t.Errorf("args of handlers (-want +got):\n%s", diff)
+	}
+}
+
+// A worker that hears of more than it can read does not fall behind on its connection, and then
+// takes what is its own.
+func TestManyHandovers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	release := make(chan struct{})
+	handler, begun := b.busy(release)
+	var slow atomic.Bool
+	nc := try(stream.Connect(b.server.URL(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if errors.Is(err, nats.ErrSlowConsumer) {
+			slow.Store(true)
+		}
+	})))(t)
+	t.Cleanup(nc.Close)
+	owner := b.work(workers.Config{NATS: nc}, handler)
+	b.publish(b.history(b.enqueue("keeps it busy"))[0])
+	<-begun
+	for range 10_000 {
+		if err := b.nc.Publish(stream.HandoverSubject(owner.ID()), []byte("$JS.ACK.LEDGER.test~order.1.1000.1.1.0")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.work(workers.Config{}, exactly(insertEffect, nil))
+	k := b.begunBy(owner, "o-1", someArgs, nil)
+	b.publish(b.history(k)[0])
+	b.await("the task in the hand of the worker that began", func() bool { return owner.status().InHand == 2 })
+	close(release)
+	b.awaitState(k, ledger.StateSucceeded)
+	b.oneEffect(k)
+	if slow.Load() {
+		t.Error("the connection calls it a slow consumer")
+	}
+}
+
+// A worker stops while its tasks are handed over to it: those it cannot take any more are done by others.
+func TestHandoversWhileStopping(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	owner := b.work(workers.Config{}, exactly(insertEffect, &workers.KindConfig{Slots: 1}))
+	b.await("its lease", func() bool { return len(try(workers.List(b.context(), b.db))(t)) == 1 })
+	b.work(workers.Config{}, exactly(insertEffect, nil))
+	const n = 300
+	for i := range n {
+		b.publish(b.history(b.begunBy(owner, fmt.Sprint(i), someArgs, nil))[0])
+	}
+	b.relay() // what is given back comes again
+	b.await("the worker that began to be at it", func() bool { return owner.status().Attempts[workers.OutcomeSucceeded] > 0 })
+	owner.stop()
+	b.allDone(n)
+	b.eachOnce(n)
+	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+}
