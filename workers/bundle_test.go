@@ -388,12 +388,16 @@ func (b *bundle) outside(ctx context.Context, job *workers.Job, args orderArgs) 
 	return outside(b.db)(ctx, job, args)
 }
 
-// allDone waits until n tasks have succeeded.
+// allDone waits until n tasks have succeeded, as long as there are more and more of them.
 func (b *bundle) allDone(n int) {
 	b.t.Helper()
-	b.await(fmt.Sprintf("%d tasks to succeed", n), func() bool {
-		return one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'") == n
-	})
+	for done := -1; done != n; {
+		before := done
+		b.await(fmt.Sprintf("more than %d of %d tasks to succeed", before, n), func() bool {
+			done = one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'")
+			return done == n || before < done && done < n
+		})
+	}
 }
 
 // eachOnce checks that n tasks had exactly one effect each.
