@@ -199,7 +199,8 @@ func TestMalformedMessages(t *testing.T) {
 }
 
 // Somebody cancels the task while its handler runs: the handler's writes are rolled back, and
-// once its start is to be recorded, its context tells it.
+// once its start is to be recorded, its context tells it. He began before the handler did, so that
+// the start comes after him whenever it is recorded.
 func TestCancelledWhileRunning(t *testing.T) {
 	t.Parallel()
 	for name, startedAfter := range map[string]time.Duration{"before its start is recorded": 50 * time.Millisecond, "at the commit": 0} {
@@ -208,6 +209,12 @@ func TestCancelledWhileRunning(t *testing.T) {
 			b := setup(t)
 			b.relay()
 			running, cancelled := make(chan struct{}), make(chan struct{})
+			k := b.enqueue("o-1")
+			person := try(b.db.Begin(b.context()))(t)
+			defer func() { _ = person.Rollback(b.context()) }()
+			try(ledger.Append(b.context(), person, ledger.AppendRequest{
+				Key: k, Expected: 1, Type: ledger.EventCancelled, Actor: "a person", Data: json.RawMessage(`{"reason":"changed my mind"}`),
+			}))(t)
 			var cause error
 			w := b.work(workers.Config{AckWait: 10 * time.Second}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 				if err := insertEffect(ctx, tx, job, args); err != nil {
@@ -221,11 +228,10 @@ func TestCancelledWhileRunning(t *testing.T) {
 				}
 				return nil
 			}, &workers.KindConfig{StartedAfter: startedAfter}))
-			k := b.enqueue("o-1")
 			<-running
-			try(ledger.Append(b.context(), b.db, ledger.AppendRequest{
-				Key: k, Expected: b.task(k).Version, Type: ledger.EventCancelled, Actor: "a person", Data: json.RawMessage(`{"reason":"changed my mind"}`),
-			}))(t)
+			if err := person.Commit(b.context()); err != nil {
+				t.Fatal(err)
+			}
 			close(cancelled)
 			b.await("the attempt to be fenced", func() bool { return w.status().Attempts[workers.OutcomeFenced] == 1 })
 			b.await("the acknowledgement", func() bool { return w.status().InHand == 0 && b.unanswered() == 0 })

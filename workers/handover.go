@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/stream"
 )
@@ -23,7 +24,7 @@ func (k *kind) handOver(h *held, to head) {
 // which messages these are: they come from the stream, whatever their size, and nothing else does,
 // whoever may have said so.
 func (p *Pool) takeOwn(stopping context.Context) {
-	heard := make(chan string, 8*maxBatch) // what is more is lost, and comes again
+	heard := make(chan string, maxBatch) // what is more is lost, and comes again
 	sub, err := p.config.NATS.Subscribe(stream.HandoverSubject(p.id), func(m *nats.Msg) {
 		select {
 		case heard <- string(m.Data):
@@ -35,10 +36,11 @@ func (p *Pool) takeOwn(stopping context.Context) {
 		return
 	}
 	defer func() { _ = sub.Unsubscribe() }()
+	source := messages{pool: p}
 	for {
 		select {
 		case reply := <-heard:
-			p.takeHandedOver(stopping, reply)
+			p.takeHandedOver(stopping, &source, reply)
 		case <-stopping.Done():
 			return
 		}
@@ -47,7 +49,7 @@ func (p *Pool) takeOwn(stopping context.Context) {
 
 // takeHandedOver takes a message in hand that was delivered to somebody else. Being handed over is
 // one more delivery: others have had it before.
-func (p *Pool) takeHandedOver(stopping context.Context, reply string) {
+func (p *Pool) takeHandedOver(stopping context.Context, source *messages, reply string) {
 	d, err := newDelivery(reply)
 	if err != nil || d.stream != stream.Name {
 		return
@@ -62,7 +64,7 @@ func (p *Pool) takeHandedOver(stopping context.Context, reply string) {
 	if _, bytes := k.hand.size(); bytes > aheadBytes {
 		return
 	}
-	m, err := p.message(stopping, d.sequence)
+	m, err := source.get(stopping, d.sequence)
 	if err != nil {
 		return
 	}
@@ -72,17 +74,24 @@ func (p *Pool) takeHandedOver(stopping context.Context, reply string) {
 	}
 }
 
-// message reads a message of the stream.
-func (p *Pool) message(ctx context.Context, sequence uint64) (*nats.Msg, error) {
+// messages reads single messages of the stream.
+type messages struct {
+	pool   *Pool
+	stream jetstream.Stream // nil: nobody has asked for it yet
+}
+
+func (s *messages) get(ctx context.Context, sequence uint64) (m *nats.Msg, err error) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	ctx, lost := whileConnected(ctx, p.config.NATS)
-	defer lost()
-	s, err := p.js.Stream(ctx, stream.Name)
-	if err != nil {
-		return nil, err
+	ctx, connected := whileConnected(ctx, s.pool.config.NATS)
+	defer connected()
+	if s.stream == nil {
+		if s.stream, err = s.pool.js.Stream(ctx, stream.Name); err != nil {
+			s.stream = nil
+			return nil, err
+		}
 	}
-	raw, err := s.GetMsg(ctx, sequence)
+	raw, err := s.stream.GetMsg(ctx, sequence)
 	if err != nil {
 		return nil, err
 	}
