@@ -55,13 +55,8 @@ func drain(b *testing.B, n int, c workers.Config, register func(*workers.Pool) e
 		world.backlog(round, n, order)
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		begun := time.Now()
-		c.NATS, c.Logger, c.AckWait = nil, slog.New(slog.DiscardHandler), 30*time.Second
-		w := world.work(c, register)
-		for w.status().Attempts[workers.OutcomeSucceeded] < int64(n) {
-			time.Sleep(time.Millisecond)
-		}
-		took += time.Since(begun)
+		w, t := world.workOff(n, c, register)
+		took += t
 		runtime.ReadMemStats(&after)
 		allocs += after.Mallocs - before.Mallocs
 		bytes += after.TotalAlloc - before.TotalAlloc
@@ -75,6 +70,18 @@ func drain(b *testing.B, n int, c workers.Config, register func(*workers.Pool) e
 	b.ReportMetric(float64(allocs)/tasks, "allocs/task") // of the servers in this process too
 	b.ReportMetric(float64(bytes)/tasks, "B/task")
 	b.ReportMetric(0, "ns/op")
+}
+
+// workOff runs a worker until n tasks have succeeded, and says how long that took.
+func (b *bundle) workOff(n int, c workers.Config, register func(*workers.Pool) error) (*worker, time.Duration) {
+	b.t.Helper()
+	begun := time.Now()
+	c.NATS, c.Logger, c.AckWait = nil, slog.New(slog.DiscardHandler), 30*time.Second
+	w := b.work(c, register)
+	for w.status().Attempts[workers.OutcomeSucceeded] < int64(n) {
+		time.Sleep(time.Millisecond)
+	}
+	return w, time.Since(begun)
 }
 
 // durablePool is a database of which every commit is synced, unlike those of the tests.
