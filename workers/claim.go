@@ -49,7 +49,7 @@ func (k *kind) unclaimed(a *attempt, err error) {
 		k.again(a.held) // somebody else was quicker
 		return
 	}
-	k.logger.Warn("cannot record a start", "biz_id", string(a.job.BizID), "error", err)
+	k.warn("cannot record a start", "biz_id", string(a.job.BizID), "error", err)
 	k.settle(a.held, nakAfter(k.retryDelay(a.held)))
 }
 

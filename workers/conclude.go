@@ -57,7 +57,7 @@ func (k *kind) conclude(a *attempt, cause, err error) {
 	case errors.Is(cause, ErrTimeout):
 		k.fail(ctx, a, fmt.Errorf("timed out after %s: %w", k.config.Timeout, err), "")
 	case k.guarantee != AtMostOnce && repeatable(err): // what has begun once fails, or is buried
-		k.logger.WarnContext(ctx, "attempt will be repeated", "biz_id", string(a.job.BizID), "error", err)
+		k.warn("attempt will be repeated", "biz_id", string(a.job.BizID), "error", err)
 		k.ended(a, OutcomeRetried, nil)
 		k.settle(a.held, nakAfter(k.retryDelay(a.held)))
 	default:

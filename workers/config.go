@@ -61,9 +61,13 @@ type Config struct {
 	// a fifth to two fifths less than without (BenchmarkDrainShardGroups). Default 0: not divided.
 	ShardGroups int
 	// StopTimeout is how long Run lets handlers finish once its context is done; then their
-	// contexts are cancelled and what is left is given back. Default 10 s.
+	// contexts are cancelled and what is left is given back. If PostgreSQL says nothing meanwhile,
+	// outcomes wait for it for AckWait, and then Run returns without them: StopTimeout, AckWait and
+	// 15 s after its context was done at the latest, and 5 s after it if nothing has begun. Default
+	// 10 s.
 	StopTimeout time.Duration
-	// Logger is told what people should know. Nil: nobody.
+	// Logger is told what people should know. What happens over and over, while a server is away, is
+	// logged at once and then every 10 s, with how many times. Nil: nobody.
 	Logger *slog.Logger
 	// Hooks are told what happens, and may have a say: each has at least one of the interfaces
 	// [BeforeAttemptHook], [AfterAttemptHook], [StateHook] and [NoticeHook]. They are called in this

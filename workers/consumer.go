@@ -88,7 +88,7 @@ func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable stri
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			k.logger.WarnContext(ctx, "cannot receive messages", "error", err, "again_in", pause)
+			k.pool.repeated.warn(k.pool.config.Logger, "cannot receive messages", "kind", string(k.name), "error", err, "again_in", pause)
 			sleep(ctx, pause)
 			pause = min(2*pause, maxPause)
 		}

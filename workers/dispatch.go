@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"context"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/fault"
@@ -42,12 +43,18 @@ func (k *kind) dispatch() {
 
 // decideBatch reads the heads of a batch in one query and carries out what they say.
 func (k *kind) decideBatch(batch []*held) {
-	ctx, cancel := k.pool.operation()
+	ctx, cancel := context.WithTimeout(k.pool.stopping, k.pool.config.AckWait)
 	defer cancel()
 	now := time.Now()
 	heads, err := k.heads(ctx, batch)
+	if err != nil && k.pool.stopping.Err() != nil {
+		for _, h := range batch {
+			k.settle(h, nakAnswer)
+		}
+		return
+	}
 	if err != nil {
-		k.logger.WarnContext(ctx, "cannot read heads", "tasks", len(batch), "error", err)
+		k.warn("cannot read heads", "tasks", len(batch), "error", err)
 		for _, h := range batch {
 			k.settle(h, nakAfter(k.retryDelay(h)))
 		}
@@ -107,7 +114,7 @@ func (k *kind) recorded(a *attempt, o Outcome, err error) {
 		k.ended(a, OutcomeFenced, err)
 		k.again(a.held)
 	default:
-		k.logger.Warn("cannot record an outcome", "biz_id", string(a.job.BizID), "outcome", string(o), "error", err)
+		k.warn("cannot record an outcome", "biz_id", string(a.job.BizID), "outcome", string(o), "error", err)
 		k.ended(a, OutcomeRetried, err)
 		k.settle(a.held, nakAfter(k.retryDelay(a.held)))
 	}

@@ -86,7 +86,7 @@ func (p *Pool) divide(ctx context.Context, kinds []*kind) error {
 
 // end tells the others that this worker has no shards any more.
 func (d *division) end() {
-	ctx, cancel := d.pool.operation()
+	ctx, cancel := context.WithTimeout(d.pool.lasting, farewellTime)
 	defer cancel()
 	_, err := d.pool.config.DB.Exec(ctx, shardLeaveSQL, d.pool.id, "", "")
 	if err == nil {

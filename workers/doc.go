@@ -194,5 +194,9 @@
 // are cancelled with the cause [ErrStopping], and what returns an error is given back with an
 // interrupted event, which uses no attempt. Run returns when nothing is in hand any more.
 //
+// If PostgreSQL has fallen silent, outcomes wait for it for AckWait more: a slow database gets to take
+// them. Then the worker gives them up, and the messages back; what had begun is taken over elsewhere,
+// as after a crash. Config.StopTimeout says how long that takes at the most.
+//
 // [SignalContext] makes this of the first SIGINT or SIGTERM; the second one ends the process at once.
 package workers

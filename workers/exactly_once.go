@@ -29,7 +29,7 @@ func (k *kind) exactly(a *attempt) {
 	}
 	defer func() { <-p.handlerConns }()
 	if err := a.connect(); err != nil {
-		k.logger.Warn("no connection for a transaction", "biz_id", string(a.job.BizID), "error", err)
+		k.warn("no connection for a transaction", "biz_id", string(a.job.BizID), "error", err)
 		k.settle(a.held, nakAfter(k.retryDelay(a.held)))
 		return
 	}

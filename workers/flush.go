@@ -111,7 +111,7 @@ func (f *flusher) flush(group []completion) (failed []completion) {
 		<-f.room
 	}
 	if len(failed) > 0 {
-		f.pool.config.Logger.Warn("cannot record outcomes, trying again", "tasks", len(failed), "error", firstError(results))
+		f.pool.repeated.warn(f.pool.config.Logger, "cannot record outcomes, trying again", "tasks", len(failed), "error", firstError(results))
 	}
 	return failed
 }

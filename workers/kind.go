@@ -238,6 +238,11 @@ func (p *Pool) registerOn(acquire func(context.Context) (handlerConn, error), na
 	return nil
 }
 
+// warn logs what may happen to many tasks at a time.
+func (k *kind) warn(message string, attributes ...any) {
+	k.pool.repeated.warn(k.logger, message, attributes...)
+}
+
 // slots is how many of the kind's handlers may run at a time.
 func (k *kind) slots() int { return k.pool.turns.slotsOf(&k.line) }
 

@@ -97,7 +97,7 @@ func (p *Pool) keepLease(quit context.Context) {
 		select {
 		case <-t.C:
 			// Not given up half-way: what the server does then would come after the end of the lease.
-			if err := p.renewLease(context.WithoutCancel(quit), p.config.DB); err != nil && quit.Err() == nil {
+			if err := p.renewLease(p.lasting, p.config.DB); err != nil && quit.Err() == nil {
 				p.config.Logger.WarnContext(quit, "cannot renew the lease", "error", err)
 				continue
 			}

@@ -26,7 +26,7 @@ func (p *Pool) lookAtLimits(ctx context.Context) {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			p.config.Logger.WarnContext(ctx, "cannot see which kinds are overloaded", "error", err)
+			p.repeated.warn(p.config.Logger, "cannot see which kinds are overloaded", "error", err)
 		}
 		return
 	}

@@ -111,7 +111,7 @@ func (p *Pool) lookAtPauses(ctx context.Context) {
 	all, err := PausedKinds(ctx, p.config.DB)
 	if err != nil {
 		if ctx.Err() == nil {
-			p.config.Logger.WarnContext(ctx, "cannot see which kinds are paused", "error", err)
+			p.repeated.warn(p.config.Logger, "cannot see which kinds are paused", "error", err)
 		}
 		return
 	}

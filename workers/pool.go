@@ -31,6 +31,7 @@ type Pool struct {
 	asking   chan struct{}   // one token for each question about a consumer
 	stopping context.Context // done when nothing more is to begin; Run sets it
 
+	repeated     *repeated // warnings
 	quarantine   quarantine
 	handlerConns chan struct{} // one token for each connection in the hands of a handler
 	guardPrefix  string
@@ -40,6 +41,11 @@ type Pool struct {
 	// ErrStopping. Run makes it.
 	work     context.Context
 	stopWork context.CancelCauseFunc
+
+	// lasting is what operations on the database derive from that outlive work; cut ends it, when
+	// the pool has been stopping for too long.
+	lasting context.Context
+	cut     context.CancelFunc
 
 	mu     sync.Mutex
 	kinds  []*kind
@@ -69,7 +75,8 @@ func New(c Config) (*Pool, error) {
 
 // newPool returns what a pool is without its connections.
 func newPool(c Config) (p *Pool, err error) {
-	p = &Pool{config: c, byName: make(map[ledger.Kind]*kind), guardPrefix: strings.ToLower(rand.Text()[:10]) + "."}
+	p = &Pool{config: c, byName: make(map[ledger.Kind]*kind), repeated: newRepeated(), guardPrefix: strings.ToLower(rand.Text()[:10]) + "."}
+	p.lasting, p.cut = context.WithCancel(context.Background())
 	p.id = c.Name + "-" + strings.ToLower(rand.Text()[:8])
 	if p.quotedID, err = json.Marshal(p.id); err != nil {
 		return nil, fmt.Errorf("workers: name: %w", err)
@@ -130,15 +137,6 @@ func (p *Pool) registered() []*kind {
 	return slices.Clone(p.kinds)
 }
 
-// operation returns the context of one operation on the database that must go on while the pool
-// is stopping, but not for ever.
-func (p *Pool) operation() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), p.config.AckWait)
-}
-
-// abandonAfter is how long a handler may go on after its context was cancelled.
-func (p *Pool) abandonAfter() time.Duration { return min(maxAbandonAfter, p.config.AckWait) }
-
 // Run works until ctx is done, and then returns nil, having given back what it had in hand: see
 // the package comment. It may be called once. PostgreSQL or NATS being away does not end it; it
 // returns an error only if it cannot go on: no kind is registered, the database is not migrated
@@ -197,6 +195,8 @@ func (p *Pool) Run(ctx context.Context) error {
 	err := consumers.Wait()
 	p.giveBack(kinds)
 	end()
+	farewell := time.AfterFunc(farewellTime, p.cut)
+	defer farewell.Stop()
 	loops.Wait()
 	p.endLease()
 	_ = p.config.NATS.FlushTimeout(flushTimeout) // the last answers
@@ -234,28 +234,4 @@ func (k *kind) giveBackBy(a *attempt, answer []byte) {
 	ctx, cancel := k.pool.operation()
 	defer cancel()
 	k.interrupt(ctx, a)
-}
-
-// giveBack waits until nothing is in hand any more: first for handlers to finish by themselves,
-// then, told to, for them to return, and at last not even for that.
-func (p *Pool) giveBack(kinds []*kind) {
-	empty := make(chan struct{})
-	go func() {
-		for _, k := range kinds {
-			k.hand.open.Wait()
-		}
-		close(empty)
-	}()
-	select {
-	case <-empty:
-		return
-	case <-time.After(p.config.StopTimeout):
-	}
-	p.config.Logger.Warn("handlers are told to stop", "waited", p.config.StopTimeout)
-	p.stopWork(ErrStopping)
-	select {
-	case <-empty:
-	case <-time.After(p.abandonAfter() + 3*p.config.AckWait): // abandoned, and outcomes recorded or not
-		p.config.Logger.Error("stopped with tasks in hand: others will take them over")
-	}
 }

@@ -69,7 +69,7 @@ func (a *attempt) appendNote(t ledger.EventType, data json.RawMessage) (e ledger
 		return e, a.version, fencedBy(err), err
 	}
 	// It may or may not be recorded: the head knows.
-	k.logger.WarnContext(ctx, "cannot record that an attempt runs", "event", string(t), "biz_id", string(a.job.BizID), "error", err)
+	k.warn("cannot record that an attempt runs", "event", string(t), "biz_id", string(a.job.BizID), "error", err)
 	retry, stop := k.pool.operation()
 	defer stop()
 	heads, headErr := k.heads(retry, []*held{a.held})

@@ -1,0 +1,126 @@
+package workers_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// frozenWorker is a worker whose database can be frozen.
+type frozenWorker struct {
+	*worker
+	freezer
+	log  *lockedBuffer
+	thaw func()
+}
+
+func (b *bundle) workFrozen(c workers.Config, register func(*workers.Pool) error) frozenWorker {
+	b.t.Helper()
+	w := frozenWorker{freezer: freezer{make(chan struct{}), make(chan struct{})}, log: &lockedBuffer{}}
+	w.thaw = sync.OnceFunc(func() { close(w.thawed) })
+	c.DB = w.through(b, b.db)
+	c.Logger = slog.New(slog.NewTextHandler(w.log, nil))
+	w.worker = b.work(c, register)
+	return w
+}
+
+// stops fails the test if the worker, told to stop, does not within patience. Then the database thaws.
+func (w frozenWorker) stops(t *testing.T, meanwhile func()) {
+	t.Helper()
+	stopped := make(chan struct{})
+	begun := time.Now()
+	defer w.thaw()
+	go func() {
+		defer close(stopped)
+		w.stop()
+	}()
+	meanwhile()
+	select {
+	case <-stopped:
+		t.Logf("stopped after %s", time.Since(begun).Round(time.Millisecond))
+	case <-time.After(patience):
+		t.Error("it does not stop")
+	}
+}
+
+// A worker that has nothing in hand, or only what has not begun, does not wait for a database that has
+// fallen silent.
+func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.workFrozen(workers.Config{AckWait: forEver}, exactly(insertEffect, nil))
+	first, second := b.enqueue("o-1"), b.enqueue("o-2")
+	b.publish(b.history(first)[0])
+	b.awaitState(first, ledger.StateSucceeded)
+	close(w.frozen)
+	b.publish(b.history(second)[0])
+	b.await("a message that cannot be decided", func() bool { return w.status().InHand == 1 })
+	w.stops(t, func() {})
+
+	b.work(workers.Config{AckWait: forEver}, exactly(insertEffect, nil)) // to which it was given back
+	b.awaitState(second, ledger.StateSucceeded)
+	b.oneEffect(second)
+}
+
+// Outcomes that the database does not take keep a worker from stopping for AckWait, and no longer. What
+// it had in hand goes elsewhere, and is done once.
+func TestStopInTheMiddleWhileTheDatabaseIsFrozen(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	running := make(chan struct{})
+	freeze := make(chan struct{})
+	w := b.workFrozen(workers.Config{StopTimeout: 50 * time.Millisecond}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		close(running)
+		<-freeze
+		return insertEffect(ctx, tx, job, args)
+	}, nil))
+	k := b.enqueue("o-1")
+	<-running
+	b.awaitState(k, ledger.StateRunning)
+	close(w.frozen)
+	close(freeze)
+	w.stops(t, func() {})
+	if n := w.status().InHand; n != 0 {
+		t.Errorf("%d tasks in hand", n)
+	}
+
+	b.work(workers.Config{}, exactly(insertEffect, nil))
+	b.awaitState(k, ledger.StateSucceeded)
+	b.oneEffect(k)
+}
+
+// A database that is slow, and not gone, gets to take the outcomes of what a stopping worker has done.
+func TestStopWhileTheDatabaseIsSlow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	var w frozenWorker
+	ready := make(chan struct{})
+	done := make(chan struct{})
+	w = b.workFrozen(workers.Config{StopTimeout: 50 * time.Millisecond, AckWait: forEver}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+		<-ready
+		close(w.frozen)
+		defer close(done)
+		return b.outside(ctx, job, args)
+	}, &workers.KindConfig{StartedAfter: forEver / 2}))
+	close(ready)
+	k := b.enqueue("o-1")
+	<-done
+	w.stops(t, func() {
+		b.await("the end of StopTimeout", func() bool { return strings.Contains(w.log.String(), "told to stop") })
+		w.thaw()
+	})
+	if s := b.task(k); s.State != ledger.StateSucceeded || s.Attempt != 1 {
+		t.Errorf("the task is %s after attempt %d", s.State, s.Attempt)
+	}
+	b.oneEffect(k)
+}

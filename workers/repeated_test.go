@@ -1,0 +1,49 @@
+package workers_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// While PostgreSQL is away a worker says so, and not for each task that it cannot work on.
+func TestLogWhilePostgreSQLIsAway(t *testing.T) {
+	t.Parallel()
+	cluster := ledgertest.Cluster(t, nil)
+	db := try(pgxpool.New(context.Background(), cluster.URL(ledgertest.Database)+"&pool_max_conns=12"))(t)
+	t.Cleanup(db.Close)
+	b := setupOn(t, db)
+	b.relay()
+	var log lockedBuffer
+	begun := time.Now()
+	w := b.work(workers.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, exactly(insertEffect, nil))
+	const tasks = 500
+	b.enqueueMany(tasks)
+	b.await("work to be under way", func() bool { return w.status().Attempts[workers.OutcomeSucceeded] > 0 })
+	if err := cluster.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	b.await("messages to come in vain, again and again", func() bool { return w.status().Redelivered > 20 })
+	if err := cluster.Restart(b.context()); err != nil {
+		t.Fatal(err)
+	}
+	b.allDone(tasks)
+	b.eachOnce(tasks)
+	text := log.String()
+	most := 1 + int(time.Since(begun)/(10*time.Second))
+	for _, sort := range []string{"cannot read heads", "cannot see which kinds are paused", "attempt will be repeated", "no connection for a transaction", "cannot record an outcome"} {
+		if n := strings.Count(text, sort); n > most {
+			t.Errorf("%q is logged %d times:\n%s", sort, n, text)
+		}
+	}
+	if !strings.Contains(text, "level=WARN") {
+		t.Errorf("nothing is said:\n%s", text)
+	}
+}
