@@ -16,6 +16,7 @@ const (
 	ours           = "taskledger"
 	oursPlain      = "taskledger, Enqueue and Commit"
 	oursFromCommit = "taskledger, relay included"
+	oursTogether   = "taskledger, Together"
 	peerRiver      = "river"
 	peerWatermill  = "watermill"
 	peerSkipLocked = "skip-locked"

@@ -151,12 +151,15 @@ func noopAtLeastOnce(slots int) func(*workers.Pool) error {
 }
 
 // insertExactlyOnce is a handler whose effect is one business row.
-func insertExactlyOnce(slots int) func(*workers.Pool) error {
+func insertExactlyOnce(slots int) func(*workers.Pool) error { return insertTogether(slots, 1) }
+
+// insertTogether is the same where up to so many tasks share a transaction.
+func insertTogether(slots, together int) func(*workers.Pool) error {
 	return func(p *workers.Pool) error {
 		return workers.Register(p, kind, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ json.RawMessage) error {
 			_, err := tx.Exec(ctx, statement("effect"), string(job.BizID))
 			return err
-		}, &workers.KindConfig{Slots: slots})
+		}, &workers.KindConfig{Slots: slots, Together: together})
 	}
 }
 

@@ -98,37 +98,51 @@ func Append(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 	return e, nil
 }
 
-// AppendAndCommit appends one event and commits the transaction that is open on conn, in one
-// round trip: both happen or neither. guard is the value that the transaction set for itself
+// AppendAndCommit appends events and commits the transaction that is open on conn, in one round
+// trip: all of it happens or nothing. guard is the value that the transaction set for itself
 // with `set local taskledger.attempt` when it began; if that is gone, the transaction that
 // began is not the one that is open now, and nothing is done. It sets no timer: After and At are
 // refused.
 //
 // If it returns an error, the transaction has been rolled back, unless the connection was lost,
-// when its outcome is unknown. Errors are those of [Append], and [ErrTransactionEnded] or
-// [ErrTransactionAborted] if the transaction was not open and healthy.
-func AppendAndCommit(ctx context.Context, conn *pgx.Conn, r AppendRequest, guard string) (Event, error) {
-	if err := r.validate(); err != nil {
-		return Event{}, fmt.Errorf("append to %s: %w", r.Key, err)
+// when its outcome is unknown. Errors are those of [Append], of the first event that could not be
+// appended, and [ErrTransactionEnded] or [ErrTransactionAborted] if the transaction was not open
+// and healthy.
+func AppendAndCommit(ctx context.Context, conn *pgx.Conn, guard string, requests ...AppendRequest) ([]Event, error) {
+	switch {
+	case guard == "": // as the setting is in every later transaction of the connection
+		return nil, &InvalidError{Field: "guard", Rule: "must not be empty"}
+	case len(requests) == 0:
+		return nil, &InvalidError{Field: "requests", Rule: "must be at least one"}
 	}
-	if !(due{r.After, r.At}).isZero() {
-		return Event{}, &InvalidError{Field: "at", Rule: "cannot be carried out with a commit: use Append"}
+	batch := &pgx.Batch{}
+	for _, r := range requests {
+		if err := r.validate(); err != nil {
+			return nil, fmt.Errorf("append to %s: %w", r.Key, err)
+		}
+		if !(due{r.After, r.At}).isZero() {
+			return nil, &InvalidError{Field: "at", Rule: "cannot be carried out with a commit: use Append"}
+		}
+		batch.Queue(appendRequiredSQL, append(r.args(), guard)...)
 	}
-	if guard == "" { // as the setting is in every later transaction of the connection
-		return Event{}, &InvalidError{Field: "guard", Rule: "must not be empty"}
-	}
+	batch.Queue("commit")
 	switch conn.PgConn().TxStatus() {
 	case 'I':
-		return Event{}, ErrTransactionEnded
+		return nil, ErrTransactionEnded
 	case 'E':
-		return Event{}, rollback(ctx, conn, ErrTransactionAborted)
+		return nil, rollback(ctx, conn, ErrTransactionAborted)
 	}
-	e := r.event()
-	batch := &pgx.Batch{}
-	batch.Queue(appendRequiredSQL, append(r.args(), guard)...)
-	batch.Queue("commit")
+	events := make([]Event, len(requests))
 	results := conn.SendBatch(ctx, batch)
-	err := results.QueryRow().Scan(e.returned()...)
+	var err error
+	failed := 0 // the request that was, if one was
+	for i, r := range requests {
+		events[i], failed = r.event(), i
+		if err = results.QueryRow().Scan(events[i].returned()...); err != nil {
+			break
+		}
+		events[i].RecordedAt = events[i].RecordedAt.UTC()
+	}
 	if err == nil {
 		_, err = results.Exec()
 	}
@@ -136,18 +150,18 @@ func AppendAndCommit(ctx context.Context, conn *pgx.Conn, r AppendRequest, guard
 		err = closing
 	}
 	if err == nil {
-		e.RecordedAt = e.RecordedAt.UTC()
-		return e, nil
+		return events, nil
 	}
+	r := requests[failed]
 	err = explain("append to "+r.Key.String(), rollback(ctx, conn, err))
 	if !isNotAppended(err) {
-		return Event{}, err
+		return nil, err
 	}
 	// The transaction is gone; why it appended nothing is asked outside of it.
 	if why := whyNot(ctx, conn, r); why != nil {
-		return Event{}, fmt.Errorf("append to %s: %w", r.Key, why)
+		return nil, fmt.Errorf("append to %s: %w", r.Key, why)
 	}
-	return Event{}, ErrTransactionEnded // the task was as expected, so it was the guard
+	return nil, ErrTransactionEnded // the task was as expected, so it was the guard
 }
 
 // rollbackTimeout bounds a rollback, which may not be cut short by the end of the caller's time.

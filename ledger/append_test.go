@@ -218,7 +218,11 @@ func (f *commitFixture) want(t *testing.T, businessRows int, version ledger.Vers
 
 func (f *commitFixture) finish(t *testing.T, ctx context.Context) (ledger.Event, error) {
 	t.Helper()
-	return ledger.AppendAndCommit(ctx, f.conn, appending("1", 1, ledger.EventSucceeded), "guard")
+	events, err := ledger.AppendAndCommit(ctx, f.conn, "guard", appending("1", 1, ledger.EventSucceeded))
+	if err != nil {
+		return ledger.Event{}, err
+	}
+	return events[0], nil
 }
 
 func TestAppendAndCommit(t *testing.T) {
@@ -370,7 +374,7 @@ func TestAppendAndCommitNeedsAGuard(t *testing.T) {
 	f := newCommitFixture(t)
 	f.exec(t, "commit")
 	f.exec(t, "begin") // in which the setting is '' and no longer NULL
-	_, err := ledger.AppendAndCommit(t.Context(), f.conn, appending("1", 1, ledger.EventSucceeded), "")
+	_, err := ledger.AppendAndCommit(t.Context(), f.conn, "", appending("1", 1, ledger.EventSucceeded))
 	if invalid := wantErrorAs[*ledger.InvalidError](t, err); invalid.Field != "guard" {
 		t.Error(invalid)
 	}

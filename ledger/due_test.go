@@ -188,7 +188,7 @@ func TestAppendRefusesDueTimes(t *testing.T) {
 	f := newCommitFixture(t)
 	r := appending("1", 1, ledger.EventFailed)
 	r.After = time.Second
-	_, err := ledger.AppendAndCommit(t.Context(), f.conn, r, "guard")
+	_, err := ledger.AppendAndCommit(t.Context(), f.conn, "guard", r)
 	wantErrorAs[*ledger.InvalidError](t, err)
 }
 

@@ -298,7 +298,7 @@ func ExampleAppendAndCommit() {
 			return err
 		}
 		succeeded := ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded}
-		_, err := ledger.AppendAndCommit(ctx, conn, succeeded, "A-1, attempt 1")
+		_, err := ledger.AppendAndCommit(ctx, conn, "A-1, attempt 1", succeeded)
 		return err
 	}
 	for range 2 { // the second time the task is not as it was, and nothing is committed

@@ -41,7 +41,7 @@ func TestEveryVerbWorksInEveryQueryMode(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSucceeded, Data: json.RawMessage(`{"result": [1]}`)}
-			if _, err := ledger.AppendAndCommit(t.Context(), conn, r, "guard"); err != nil {
+			if _, err := ledger.AppendAndCommit(t.Context(), conn, "guard", r); err != nil {
 				t.Fatal(err)
 			}
 			ledgertest.Check(t, conn)

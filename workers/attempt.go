@@ -41,6 +41,7 @@ type attempt struct {
 	ctx    context.Context // of the handler
 	cancel context.CancelCauseFunc
 	conn   handlerConn // ExactlyOnce: that of the handler's transaction; its slot's alone
+	shared *together   // that transaction, if it may be that of others, too
 	socket net.Conn    // the socket of conn, which others may close
 	over   atomic.Bool // somebody has taken it on to end this attempt
 	timer  *time.Timer // until the attempt has outlived StartedAfter
@@ -99,14 +100,22 @@ func (a *attempt) took() time.Duration {
 
 // inTurn runs an attempt that has its slots, if it is still to be run.
 func (k *kind) inTurn(stopping context.Context, a *attempt) {
+	if k.begins(stopping, a) {
+		k.attempt(a)
+	}
+}
+
+// begins reports whether an attempt whose turn it is is still to be run; else it is taken care of.
+func (k *kind) begins(stopping context.Context, a *attempt) bool {
 	switch {
 	case stopping.Err() != nil || k.pause.isOn() || !k.mine.has(a.held.msg.Shard):
 		k.giveBack(a)
 	case time.Since(a.decided) > k.pool.config.AckWait/2, k.hand.isRecalled(a.held):
 		k.again(a.held) // it waited so long for a slot that the head may have moved on, or it has
 	default:
-		k.attempt(a)
+		return true
 	}
+	return false
 }
 
 // attempt runs one attempt to its end.
@@ -213,6 +222,9 @@ func (a *attempt) abandon() {
 	if a.caller != nil {
 		k.forsake(a, err)
 		return
+	}
+	if a.shared != nil {
+		a.shared.abandoned(err)
 	}
 	k.conclude(a, cause, err)
 }

@@ -12,13 +12,17 @@ import (
 // commit and acknowledgement has done everything. Either way its successor leaves one effect.
 func TestKilledAtCrashPoint(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{"worker.handler", "worker.committed"} {
-		t.Run(point, func(t *testing.T) {
+	for _, test := range []struct{ program, point string }{
+		{"exactly", "worker.handler"}, {"exactly", "worker.committed"},
+		{"together", "worker.handler"}, {"together", "worker.committed"},
+	} {
+		point := test.point
+		t.Run(test.program+" "+point, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.relay()
 			b.enqueueMany(20)
-			b.spawn("exactly", point+":5").killed(t)
+			b.spawn(test.program, point+":5").killed(t)
 			if done := one[int](b, "select count(*)::integer from effect"); done >= 20 {
 				t.Fatalf("the child was killed too late: it had done %d", done)
 			}

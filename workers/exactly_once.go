@@ -35,17 +35,25 @@ func (k *kind) exactly(a *attempt) {
 	}
 	defer a.conn.Release() // a connection that is broken or in a transaction is closed by it
 
-	handlerErr := errGoexit // unless the handler returns
-	var idle time.Duration
-	if d := k.config.Timeout; d > 0 {
-		// If the process hangs or is cut off, the server ends the transaction some time after the
-		// attempt would have timed out.
-		idle = d + d/100 + 2*maxAbandonAfter
+	if k.shares(a) {
+		return
 	}
+
+	handlerErr := errGoexit // unless the handler returns
 	a.begin()
-	tx := a.newTx(idle)
+	tx := a.newTx(a.ctx, k.idle())
 	defer func() { k.endExactly(a, tx, handlerErr) }()
 	handlerErr = a.call(tx)
+}
+
+// idle is how long a transaction may be left idle; 0: as the server is set. If the process hangs or is
+// cut off, the server ends it some time after the attempt would have timed out.
+func (k *kind) idle() time.Duration {
+	d := k.config.Timeout
+	if d <= 0 {
+		return 0
+	}
+	return d + d/100 + 2*maxAbandonAfter
 }
 
 // connect takes a connection for the handler's transaction.
@@ -84,9 +92,9 @@ func (k *kind) endExactly(a *attempt, tx *handlerTx, err error) {
 		err = errRowsOpen
 	case err == nil && !a.lost:
 		fault.Point(pointHandler)
-		var e ledger.Event
-		if e, err = ledger.AppendAndCommit(ctx, conn, a.request(ledger.EventSucceeded, a.succeeded()), tx.guard); err == nil {
-			a.appended(e)
+		var events []ledger.Event
+		if events, err = ledger.AppendAndCommit(ctx, conn, tx.guard, a.request(ledger.EventSucceeded, a.succeeded())); err == nil {
+			a.appended(events[0])
 		}
 		k.committed(a, err)
 		return

@@ -8,6 +8,19 @@ import (
 // Pass looks at everything once.
 func (r *Reconciler) Pass(ctx context.Context) error { return r.pass(ctx) }
 
+// SetTogetherTime replaces togetherTime. It must be called before Run.
+func (p *Pool) SetTogetherTime(d time.Duration) { p.togetherTime = d }
+
+// Ready is how many tasks wait for a slot.
+func (p *Pool) Ready() (n int) {
+	p.turns.mu.Lock()
+	defer p.turns.mu.Unlock()
+	for _, k := range p.kinds {
+		n += len(k.line.ready)
+	}
+	return n
+}
+
 // Statements are those of this package, by file name.
 var Statements = map[string]string{
 	"heads.sql":         headsSQL,

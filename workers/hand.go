@@ -20,6 +20,7 @@ type hand struct {
 
 	mu      sync.Mutex
 	slots   int // of the kind
+	width   int // how many tasks a slot may run at a time
 	tasks   map[ledger.Key]*held
 	done    int                        // tasks whose handler is over, waiting for their outcome to be recorded
 	bytes   int                        // of the payloads in hand
@@ -36,6 +37,7 @@ type held struct {
 	done       bool       // its handler is over
 	attempt    *attempt   // that began last; nil: none has
 	recalled   bool       // its head may have moved on since it was decided
+	alone      bool       // it shares no transaction any more; of its attempt, and not of the mutex
 	first      [1]delivery
 }
 
@@ -51,8 +53,8 @@ func (h *held) delivered() uint64 {
 // size is about how many bytes of memory the task's message takes.
 func (h *held) size() int { return len(h.msg.Payload) + len(h.msg.Envelope) }
 
-func newHand(nc *nats.Conn, slots int) *hand {
-	return &hand{nc: nc, slots: slots, tasks: make(map[ledger.Key]*held), waiting: make(map[chan struct{}]struct{})}
+func newHand(nc *nats.Conn, slots, width int) *hand {
+	return &hand{nc: nc, slots: slots, width: width, tasks: make(map[ledger.Key]*held), waiting: make(map[chan struct{}]struct{})}
 }
 
 // take takes a message in hand and returns the task if it was not in hand before. A delivery of
@@ -160,7 +162,7 @@ type room struct {
 // room returns for how much more there is room in all: nothing, unless a slot would be free or it is
 // worth asking. h.mu is held.
 func (h *hand) room() room {
-	limit := h.slots + h.pace.ahead(h.slots)
+	limit := h.slots + h.pace.ahead(h.slots*h.width)
 	have := len(h.tasks) - h.done
 	free := h.slots - have
 	bytes := aheadBytes - h.bytes
@@ -200,7 +202,7 @@ func (h *hand) roomFor(c chan struct{}, pairs int) room {
 		h.waiting[c] = struct{}{}
 		return r
 	}
-	limit := h.slots + h.pace.ahead(h.slots)
+	limit := h.slots + h.pace.ahead(h.slots*h.width)
 	r.tasks = min(r.tasks, (limit+pairs-1)/pairs)
 	return r
 }

@@ -40,46 +40,53 @@ func (b *bundle) failures(k ledger.Key) []failedData {
 	return all
 }
 
+// misbehaviour is what a handler may do wrong.
+type misbehaviour struct {
+	misbehave func(ctx context.Context, tx pgx.Tx) error
+	message   string // of the failed event
+	config    workers.KindConfig
+}
+
+var misbehaviours = map[string]misbehaviour{
+	"error":           {func(context.Context, pgx.Tx) error { return errBoom }, "boom", workers.KindConfig{}},
+	"panic":           {func(context.Context, pgx.Tx) error { panic("at the disco") }, "panic: at the disco", workers.KindConfig{}},
+	"panics an error": {func(context.Context, pgx.Tx) error { panic(errBoom) }, "panic: boom", workers.KindConfig{}},
+	"goexit":          {func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, "runtime.Goexit", workers.KindConfig{}},
+	"nul":             {func(context.Context, pgx.Tx) error { return errors.New("a\x00b\xff") }, "a\uFFFDb\uFFFD", workers.KindConfig{}},
+	"swallows":        {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, "swallowed", workers.KindConfig{}},
+	"partner": {func(ctx context.Context, _ pgx.Tx) error {
+		_, err := new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:1") // nobody listens there
+		return err
+	}, "connection refused", workers.KindConfig{}},
+	"truncated": {func(context.Context, pgx.Tx) error { return io.ErrUnexpectedEOF }, "unexpected EOF", workers.KindConfig{}},
+	"open rows": {func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Query(ctx, "select generate_series(1, 9999)")
+		return err
+	}, "rows", workers.KindConfig{}},
+	"deferred": {func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "insert into strict values (1), (1)")
+		return err
+	}, "strict_pkey", workers.KindConfig{}},
+	"heeds":      {func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return context.Cause(ctx) }, "timed out after 100ms", workers.KindConfig{Timeout: 100 * time.Millisecond}},
+	"sleeps":     {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select pg_sleep(60)"); return err }, "timed out after 100ms", workers.KindConfig{Timeout: 100 * time.Millisecond}},
+	"ignores":    {func(ctx context.Context, _ pgx.Tx) error { <-ctx.Value(neverKey{}).(chan struct{}); return nil }, "the handler did not return", workers.KindConfig{Timeout: 100 * time.Millisecond}},
+	"nil error":  {func(context.Context, pgx.Tx) error { return (*nilError)(nil) }, "panic: ", workers.KindConfig{}},
+	"ends it":    {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, workers.ErrNotYours.Error(), workers.KindConfig{}},
+	"bad result": {func(ctx context.Context, tx pgx.Tx) error { return ctxJob(ctx).Result(make(chan int)) }, "result", workers.KindConfig{}},
+}
+
+// schemaOfMisbehaviours is what they need in the database.
+const schemaOfMisbehaviours = "create table strict (i integer, constraint strict_pkey primary key (i) deferrable initially deferred)"
+
 // A handler that misbehaves at its first attempt and not at its second: the first leaves
 // nothing but a failed event, the second is done once.
 func TestHandlerThatMisbehavesOnce(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
-		misbehave func(ctx context.Context, tx pgx.Tx) error
-		message   string // of the failed event
-		config    workers.KindConfig
-	}{
-		"error":           {func(context.Context, pgx.Tx) error { return errBoom }, "boom", workers.KindConfig{}},
-		"panic":           {func(context.Context, pgx.Tx) error { panic("at the disco") }, "panic: at the disco", workers.KindConfig{}},
-		"panics an error": {func(context.Context, pgx.Tx) error { panic(errBoom) }, "panic: boom", workers.KindConfig{}},
-		"goexit":          {func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, "runtime.Goexit", workers.KindConfig{}},
-		"nul":             {func(context.Context, pgx.Tx) error { return errors.New("a\x00b\xff") }, "a\uFFFDb\uFFFD", workers.KindConfig{}},
-		"swallows":        {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, "swallowed", workers.KindConfig{}},
-		"partner": {func(ctx context.Context, _ pgx.Tx) error {
-			_, err := new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:1") // nobody listens there
-			return err
-		}, "connection refused", workers.KindConfig{}},
-		"truncated": {func(context.Context, pgx.Tx) error { return io.ErrUnexpectedEOF }, "unexpected EOF", workers.KindConfig{}},
-		"open rows": {func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Query(ctx, "select generate_series(1, 9999)")
-			return err
-		}, "rows", workers.KindConfig{}},
-		"deferred": {func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "insert into strict values (1), (1)")
-			return err
-		}, "strict_pkey", workers.KindConfig{}},
-		"heeds":      {func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return context.Cause(ctx) }, "timed out after 100ms", workers.KindConfig{Timeout: 100 * time.Millisecond}},
-		"sleeps":     {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select pg_sleep(60)"); return err }, "timed out after 100ms", workers.KindConfig{Timeout: 100 * time.Millisecond}},
-		"ignores":    {func(ctx context.Context, _ pgx.Tx) error { <-ctx.Value(neverKey{}).(chan struct{}); return nil }, "the handler did not return", workers.KindConfig{Timeout: 100 * time.Millisecond}},
-		"nil error":  {func(context.Context, pgx.Tx) error { return (*nilError)(nil) }, "panic: ", workers.KindConfig{}},
-		"ends it":    {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, workers.ErrNotYours.Error(), workers.KindConfig{}},
-		"bad result": {func(ctx context.Context, tx pgx.Tx) error { return ctxJob(ctx).Result(make(chan int)) }, "result", workers.KindConfig{}},
-	}
-	for name, test := range tests {
+	for name, test := range misbehaviours {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.exec("create table strict (i integer, constraint strict_pkey primary key (i) deferrable initially deferred)")
+			b.exec(schemaOfMisbehaviours)
 			b.relay()
 			var calls atomic.Int32
 			never := make(chan struct{}) // as far as the test is concerned

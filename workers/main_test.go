@@ -62,6 +62,10 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 			return passing(outside(db)(ctx, job, args))
 		}, nil)
 	},
+	// together shares transactions.
+	"together": func(p *workers.Pool, _ *pgxpool.Pool) error {
+		return workers.Register(p, order, insertEffect, &workers.KindConfig{Slots: 1, Together: 5})
+	},
 	// divided does its work in the transaction, in its part of the shards.
 	"divided": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.Register(p, order, insertEffect, nil)

@@ -29,6 +29,14 @@ type line struct {
 	listed  bool       // in turns.lines
 }
 
+// first takes out what is next; there must be something.
+func (l *line) first() *attempt {
+	a := l.ready[0]
+	l.ready[0] = nil
+	l.ready = l.ready[1:]
+	return a
+}
+
 // start says how attempts are run. None must have been added before.
 func (t *turns) start(run func(*attempt)) { t.run = run }
 
@@ -140,6 +148,17 @@ func (t *turns) runOne(a *attempt) (next *attempt) {
 	return nil
 }
 
+// take takes the attempt that is next in a line, for a slot that is taken, if it may share a
+// transaction; nil if none is, or may.
+func (t *turns) take(l *line) *attempt {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(l.ready) == 0 || !l.ready[0].mayShare() {
+		return nil
+	}
+	return l.first()
+}
+
 // runBeyond runs one attempt of a kind that waits, beyond the kind's own slots. It returns what is
 // closed when that is over; nil if nothing waits or the slots over all kinds are taken.
 func (t *turns) runBeyond(l *line) <-chan struct{} {
@@ -148,9 +167,7 @@ func (t *turns) runBeyond(l *line) <-chan struct{} {
 	if t.stopped || len(l.ready) == 0 || l.running < l.slots || t.slots > 0 && t.running >= t.slots {
 		return nil
 	}
-	a := l.ready[0]
-	l.ready[0] = nil
-	l.ready = l.ready[1:]
+	a := l.first()
 	t.running++
 	over := make(chan struct{})
 	go func() {
@@ -184,9 +201,7 @@ func (t *turns) next() *attempt {
 		if len(l.ready) == 0 || l.running >= l.slots { // it has fewer now
 			continue
 		}
-		a := l.ready[0]
-		l.ready[0] = nil
-		l.ready = l.ready[1:]
+		a := l.first()
 		l.running++
 		t.running++
 		t.list(l)

@@ -23,16 +23,16 @@ type handlerTx struct {
 	guard  string
 }
 
-// newTx returns a transaction on the attempt's connection. The server ends it if it is left
+// newTx returns a transaction on the attempt's connection, and of ctx. The server ends it if it is left
 // idle for longer than idle; 0: as the server is set.
-func (a *attempt) newTx(idle time.Duration) *handlerTx {
+func (a *attempt) newTx(ctx context.Context, idle time.Duration) *handlerTx {
 	p := a.kind.pool
 	t := &handlerTx{holder: a.conn, guard: p.guardPrefix + strconv.FormatUint(p.guards.Add(1), 36)}
 	settings := map[string]string{"taskledger.attempt": t.guard}
 	if idle > 0 {
 		settings["idle_in_transaction_session_timeout"] = strconv.FormatInt(idle.Milliseconds(), 10)
 	}
-	t.own = ledger.BeginOn(a.ctx, a.conn.Conn(), &ledger.TxOptions{Settings: settings})
+	t.own = ledger.BeginOn(ctx, a.conn.Conn(), &ledger.TxOptions{Settings: settings})
 	t.Tx = t.own
 	return t
 }
