@@ -429,7 +429,11 @@ func TestHooksAreToldOfOddMessages(t *testing.T) {
 	e := b.history(b.enqueue("o-1"))[0]
 	e.RecordedAt = e.RecordedAt.Add(time.Second) // of another past
 	b.publish(e)
-	b.await("the ghost", func() bool { return w.status().Ghosts == 1 })
+	b.await("the ghost", func() bool { // is counted, and then told
+		hook.mu.Lock()
+		defer hook.mu.Unlock()
+		return w.status().Ghosts == 1 && len(hook.seen) > 0
+	})
 	hook.mu.Lock()
 	defer hook.mu.Unlock()
 	if diff := cmp.Diff(map[workers.Notice]int{workers.NoticeGhost: 1}, hook.seen); diff != "" {
