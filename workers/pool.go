@@ -153,6 +153,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	if again {
 		return errors.New("workers: Run was called twice")
 	}
+	defer p.repeated.end()
 	if len(kinds) == 0 {
 		return errors.New("workers: no kind is registered")
 	}

@@ -14,7 +14,7 @@ const repeatedEvery = 10 * time.Second
 // concurrent use.
 type repeated struct {
 	mu    sync.Mutex
-	sorts map[sortOfLine]*heldBack
+	sorts map[sortOfLine]*heldBack // nil: it has ended, and nothing is held back
 }
 
 // sortOfLine is what lines have in common of which one stands for the others.
@@ -25,8 +25,9 @@ type sortOfLine struct {
 
 // heldBack are the lines of a sort since the last one that was logged.
 type heldBack struct {
-	n    int
-	last []any // attributes
+	n     int
+	last  []any // attributes
+	timer *time.Timer
 }
 
 func newRepeated() *repeated { return &repeated{sorts: make(map[sortOfLine]*heldBack)} }
@@ -41,23 +42,46 @@ func (r *repeated) warn(l *slog.Logger, message string, attributes ...any) {
 		r.mu.Unlock()
 		return
 	}
-	r.sorts[sort] = &heldBack{}
+	r.hold(sort)
 	r.mu.Unlock()
 	l.Warn(message, attributes...)
-	time.AfterFunc(repeatedEvery, func() { r.next(sort) })
+}
+
+// hold has what follows of a sort held back. r.mu is held.
+func (r *repeated) hold(sort sortOfLine) {
+	if r.sorts != nil {
+		r.sorts[sort] = &heldBack{timer: time.AfterFunc(repeatedEvery, func() { r.next(sort) })}
+	}
 }
 
 // next logs what was held back of a sort, if anything was.
 func (r *repeated) next(sort sortOfLine) {
 	r.mu.Lock()
-	held := *r.sorts[sort]
-	if held.n == 0 {
-		delete(r.sorts, sort)
-		r.mu.Unlock()
+	defer r.mu.Unlock()
+	held := r.sorts[sort]
+	if held == nil {
 		return
 	}
-	r.sorts[sort] = &heldBack{}
-	r.mu.Unlock()
-	sort.logger.Warn(sort.message, append(held.last, "times", held.n)...)
-	time.AfterFunc(repeatedEvery, func() { r.next(sort) })
+	delete(r.sorts, sort)
+	if held.n > 0 {
+		held.log(sort)
+		r.hold(sort)
+	}
+}
+
+// end logs what is held back. Once it has returned nothing is logged but by who calls warn.
+func (r *repeated) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for sort, held := range r.sorts {
+		held.timer.Stop()
+		if held.n > 0 {
+			held.log(sort)
+		}
+	}
+	r.sorts = nil
+}
+
+func (h *heldBack) log(sort sortOfLine) {
+	sort.logger.Warn(sort.message, append(h.last, "times", h.n)...)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Of a storm of lines the first is logged at once and one every 10 s, and they tell of all.
+// Of a storm of lines the first is logged at once and one every 10 s, and they tell of all. Nothing is
+// logged behind the back of who ended it.
 func TestRepeatedLines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -39,6 +40,7 @@ func TestRepeatedLines(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.warn(one, "away", "task", "later")
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		want := `at=0s msg=away kind=one task=0
 at=10s msg=away kind=one task=99 times=99
 at=10s msg=away kind=other task=100
@@ -52,6 +54,18 @@ at=1m25s msg=away kind=one task=later
 		}
 		if len(r.sorts) != 0 {
 			t.Errorf("%d sorts are remembered", len(r.sorts))
+		}
+
+		log.Reset()
+		r.warn(one, "away", "task", 1)
+		r.warn(one, "away", "task", 2)
+		r.end()
+		r.warn(one, "away", "task", 3)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		want = "at=2m25s msg=away kind=one task=1\nat=2m25s msg=away kind=one task=2 times=1\nat=2m25s msg=away kind=one task=3\n"
+		if diff := cmp.Diff(want, log.String()); diff != "" {
+			t.Errorf("ended (-want +got):\n%s", diff)
 		}
 	})
 }
