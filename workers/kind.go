@@ -222,7 +222,7 @@ func (p *Pool) registerOn(acquire func(context.Context) (handlerConn, error), na
 		err = errors.New("what it Produces needs the transaction of an ExactlyOnce handler")
 	}
 	if err == nil && config.Together > 1 && guarantee != ExactlyOnce {
-		err = errors.New("Together needs the transaction of an ExactlyOnce handler")
+		err = errors.New("tasks that run Together need the transaction of an ExactlyOnce handler")
 	}
 	if err != nil {
 		return fmt.Errorf("workers: register kind %q: %w", name, err)
