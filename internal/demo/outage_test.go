@@ -134,14 +134,20 @@ func (d *depot) pool() *pgxpool.Pool {
 type runner interface{ Run(context.Context) error }
 
 // start runs one with connections of its own until the test ends; it must not end before, nor with
-// an error.
-func (d *depot) start(name string, build func(*pgxpool.Pool, *nats.Conn, *slog.Logger) (runner, error)) {
+// an error. It returns what was built.
+func (d *depot) start(name string, build func(*pgxpool.Pool, *nats.Conn, *slog.Logger) (runner, error)) runner {
 	d.t.Helper()
 	nc, err := outbox.Connect(d.nats.URL())
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(nc.Close)
+	return d.startOn(name, nc, build)
+}
+
+// startOn is start with a connection to NATS.
+func (d *depot) startOn(name string, nc *nats.Conn, build func(*pgxpool.Pool, *nats.Conn, *slog.Logger) (runner, error)) runner {
+	d.t.Helper()
 	r, err := build(d.pool(), nc, slog.New(slog.NewTextHandler(d.t.Output(), nil)).With("runner", name))
 	if err != nil {
 		d.t.Fatal(err)
@@ -160,6 +166,7 @@ func (d *depot) start(name string, build func(*pgxpool.Pool, *nats.Conn, *slog.L
 			}
 		}
 	})
+	return r
 }
 
 // sends makes workers that leave an effect for each parcel; nothing but the ledger keeps them from
