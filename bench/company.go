@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
@@ -146,6 +147,29 @@ func (c *company) relayed(ctx context.Context) error {
 		err = c.t.db.QueryRow(ctx, statement("relayed")).Scan(&empty)
 		return empty, err
 	})
+}
+
+// audited waits until relay and projector have audited what they delivered: until then they work for
+// what was, beside what is. Each time it asks it enqueues a task, so that they say how far they are.
+func (c *company) audited(ctx context.Context) error {
+	for i := 0; ; i++ {
+		other := ledger.Key{Kind: "bench.history", BizID: ledger.BizID(fmt.Sprintf("poke-%d", i))}
+		if _, err := ledger.Enqueue(ctx, c.t.db, other, args, nil); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Second):
+		}
+		var left int
+		if err := c.t.db.QueryRow(ctx, statement("unaudited")).Scan(&left); err != nil {
+			return err
+		}
+		if left < 1000 {
+			return nil
+		}
+	}
 }
 
 // projected waits until nothing is left to project.

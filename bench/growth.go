@@ -62,7 +62,7 @@ func (g *growth) contender(system string) contender {
 	return contender{system: system, open: g.open, run: g.rates}
 }
 
-// open makes the ledger and lets relay and projector catch up with what it holds.
+// open makes the ledger and lets relay and projector catch up with what it holds, their audit too.
 func (g *growth) open(ctx context.Context, t *trial) (err error) {
 	if g.company, err = newCompany(ctx, t); err != nil || g.prepare == nil {
 		return err
@@ -79,7 +79,7 @@ func (g *growth) open(ctx context.Context, t *trial) (err error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	if err := errors.Join(counted(ctx, events, relay), g.relayed(ctx), g.projected(ctx), relay.end(), projector.end()); err != nil {
+	if err := errors.Join(counted(ctx, events, relay), g.relayed(ctx), g.projected(ctx), g.audited(ctx), relay.end(), projector.end()); err != nil {
 		return err
 	}
 	_, err = t.db.Exec(ctx, "vacuum analyze")

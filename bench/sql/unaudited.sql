@@ -1,0 +1,5 @@
+-- How many events relay and projector have delivered that neither of them has audited, as their last
+-- cursor rows have it: an idle reader writes none. No parameters.
+select coalesce(max(c.unaudited), 0)
+  from taskledger.cursor c
+ where c.n = (select max(n) from taskledger.cursor l where l.reader = c.reader)
