@@ -2,12 +2,14 @@ package demo_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,8 +75,8 @@ func (g *guarded) as(user string) *nats.Conn {
 	return nc
 }
 
-// With the rights in docs/nats.conf everything works, also what happens seldom: a stream that is made
-// anew, that is short of room, messages that are handed over, tasks that are cancelled while they run.
+// With the rights in docs/nats.conf everything works, also what happens seldom: a stream that is
+// short of room, messages that are handed over, tasks that are cancelled while they run.
 func TestRightsInNATS(t *testing.T) {
 	g := newGuarded(t)
 	d := &depot{t: t, pg: ledgertest.Cluster(t, nil)}
@@ -86,8 +88,10 @@ func TestRightsInNATS(t *testing.T) {
 		return d.startOn(name, g.as(user), build)
 	}
 	room := outbox.StreamConfig{MaxBytes: 4 << 20}
+	var purged atomic.Bool
 	begin("relay", "relay", func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-		return outbox.New(outbox.Config{DB: db, NATS: nc, Logger: log, LeaseTTL: time.Second, CheckEvery: time.Second, Stream: room})
+		return outbox.New(outbox.Config{DB: db, NATS: nc, Logger: log, LeaseTTL: time.Second, CheckEvery: time.Second, Stream: room,
+			Observer: &outbox.Observer{Purged: func(uint64) { purged.Store(true) }}})
 	})
 	begin("projector", "relay", func(db *pgxpool.Pool, _ *nats.Conn, log *slog.Logger) (runner, error) {
 		return projector.New(projector.Config{DB: db, Logger: log})
@@ -159,8 +163,19 @@ func TestRightsInNATS(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	if err := workers.Retire(t.Context(), d.db, operator, "parcel.none", ledger.AllShards); !errors.Is(err, workers.ErrUnknownConsumer) {
+		t.Errorf("retire: %v", err)
+	}
+
 	consumer := g.subscribe("mails", "ledger.*.succeeded.>")
-	for range n {
+	const large = 60 // together more than the stream may hold
+	for i := range large {
+		key := ledger.Key{Kind: parcel.Name(), BizID: ledger.BizID(fmt.Sprint("large ", i))}
+		if _, err := ledger.Enqueue(t.Context(), d.db, key, json.RawMessage(`{"filling": "`+strings.Repeat("x", 100_000)+`"}`), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range n + large {
 		m, err := consumer.Next(jetstream.FetchMaxWait(patience))
 		if err == nil {
 			err = m.Ack()
@@ -168,6 +183,9 @@ func TestRightsInNATS(t *testing.T) {
 		if err != nil {
 			t.Fatalf("the subscriber: %v", err)
 		}
+	}
+	if !purged.Load() {
+		t.Error("the stream was never short of room")
 	}
 	if err := consumer.stream.DeleteConsumer(t.Context(), "parcel~send"); err == nil {
 		t.Error("the subscriber could remove the workers' consumer")
