@@ -57,7 +57,11 @@ func playing(ctx context.Context, raw json.RawMessage, connections int32, ready 
 		return err
 	}
 	ready(count{})
-	stop := background(ctx, run)
+	ctx, over := context.WithCancel(ctx) // also if it ends by itself, which is a failure
+	stop := background(ctx, func(ctx context.Context) error {
+		defer over()
+		return run(ctx)
+	})
 	for told := int64(0); ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
 		if now := total.Load(); now != told {
 			ready(count{now})

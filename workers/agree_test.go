@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -164,6 +165,26 @@ func TestWorkersThatDisagreeAtOnce(t *testing.T) {
 	for range each {
 		if e := receive(b, "the others to stop", ends); e.err != nil || e.guarantee == refused {
 			t.Errorf("a worker that is to do it %s ended: %v", e.guarantee, e.err)
+		}
+	}
+}
+
+// A worker that is stopped while it begins leaves no lease, which would keep others from beginning.
+func TestStopWhileBeginningLeavesNoLease(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i := range 30 {
+		p := try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
+		if err := exactly(insertEffect, nil)(p); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*500*time.Microsecond)
+		if err := p.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		if n := one[int](b, "select count(*)::integer from taskledger.lease"); n != 0 {
+			t.Fatalf("%d leases are left after %d µs", n, i*500)
 		}
 	}
 }

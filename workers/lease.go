@@ -110,9 +110,9 @@ func (p *Pool) keepLease(quit context.Context) {
 	}
 }
 
-// endLease removes the lease of a worker that has given everything back.
+// endLease removes the lease of a worker that has nothing in hand.
 func (p *Pool) endLease() {
-	ctx, cancel := p.operation()
+	ctx, cancel := context.WithTimeout(p.lasting, farewellTime)
 	defer cancel()
 	if _, err := p.config.DB.Exec(ctx, leaseEndSQL, p.leaseName()); err != nil {
 		p.config.Logger.WarnContext(ctx, "cannot end the lease", "error", err)

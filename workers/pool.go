@@ -158,6 +158,7 @@ func (p *Pool) Run(ctx context.Context) error {
 		return errors.New("workers: no kind is registered")
 	}
 	if err := p.firstLease(ctx); err != nil || ctx.Err() != nil {
+		p.endLease() // it may just have been taken
 		return err
 	}
 	p.config.Logger.InfoContext(ctx, "worker runs", "id", p.id, "kinds", kindNames(kinds))
