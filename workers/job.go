@@ -42,8 +42,8 @@ func (j *Job) Logger() *slog.Logger {
 }
 
 // TraceContext returns where the producer was when it enqueued the task, taken apart from
-// Traceparent, with Tracestate; false if it left nothing. An attempt may run long after that, and more than once: begin
-// a span of its own with a link to it, rather than a child. docs/hooks.md shows how.
+// Traceparent, with Tracestate; false if it left nothing. An attempt may run long after that, and more
+// than once: begin a span of its own with a link to it, rather than a child. docs/hooks.md shows how.
 func (j *Job) TraceContext() (ledger.TraceContext, bool) {
 	c, err := ledger.ParseTraceparent(j.Traceparent)
 	if err != nil {

@@ -157,8 +157,11 @@ func (p *Pool) Run(ctx context.Context) error {
 	if len(kinds) == 0 {
 		return errors.New("workers: no kind is registered")
 	}
-	if err := p.firstLease(ctx); err != nil || ctx.Err() != nil {
+	switch err := p.firstLease(ctx); {
+	case ctx.Err() != nil:
 		p.endLease() // it may just have been taken
+		return err
+	case err != nil:
 		return err
 	}
 	p.config.Logger.InfoContext(ctx, "worker runs", "id", p.id, "kinds", kindNames(kinds))

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	_ "embed" // guard_holds.sql
 	"errors"
 	"sync"
 	"time"
@@ -9,6 +10,9 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 )
+
+//go:embed sql/guard_holds.sql
+var guardHoldsSQL string
 
 const (
 	// maxTogether bounds what one failure undoes.
@@ -57,8 +61,7 @@ func (k *kind) shares(first *attempt) bool {
 	if k.config.Together == 1 || !first.mayShare() {
 		return false
 	}
-	next := k.companion()
-	if next == nil {
+	if !k.pool.turns.mayShare(&k.line) {
 		return false
 	}
 	t := &together{kind: k, conn: first.conn, tx: first.newTx(k.pool.work, k.idle()), began: time.Now()}
@@ -66,19 +69,16 @@ func (k *kind) shares(first *attempt) bool {
 	defer cancel()
 	if err := t.tx.own.Open(ctx); err != nil { // their heads cannot be read, either
 		k.again(first.held)
-		k.again(next.held)
 		return true
 	}
 	defer t.end()
 	t.run(first)
-	for ; next != nil && t.err == nil; next = t.next() {
+	// The next one leaves the line when its turn has come: a handler may end its goroutine, or not return.
+	for a := t.next(); a != nil; a = t.next() {
 		k.running.Add(1)
 		fault.Point(pointReady)
-		next.conn, next.socket = first.conn, first.socket
-		t.run(next)
-	}
-	if next != nil {
-		k.again(next.held)
+		a.conn, a.socket = first.conn, first.socket
+		t.run(a)
 	}
 	return true
 }
@@ -108,7 +108,7 @@ func (t *together) run(a *attempt) {
 	case conn.PgConn().IsBusy():
 		t.err = errRowsOpen
 	case conn.PgConn().TxStatus() != 'T':
-		t.err = ledger.ErrTransactionAborted // or ended, see broken
+		t.err = ledger.ErrTransactionAborted // or ended, see ended
 	case a.lost:
 		t.err = ErrFenced
 	}
@@ -193,7 +193,7 @@ func (t *together) ended(ctx context.Context) bool {
 		return true
 	case 'T':
 		var same bool
-		err := conn.QueryRow(ctx, `select current_setting('taskledger.attempt', true) = $1::text`, t.tx.guard).Scan(&same)
+		err := conn.QueryRow(ctx, guardHoldsSQL, t.tx.guard).Scan(&same)
 		if err == nil && !same {
 			_, _ = conn.Exec(ctx, "rollback")
 			return true
@@ -213,6 +213,9 @@ func (t *together) abandoned(err error) {
 // tryAlone has tasks decided again after the transaction that they shared was undone because of err,
 // which is one's only.
 func (k *kind) tryAlone(ctx context.Context, undone []*attempt, err error) {
+	if len(undone) == 0 {
+		return
+	}
 	k.logger.InfoContext(ctx, "tasks whose transaction is undone are tried again alone", "tasks", len(undone), "error", err)
 	for _, a := range undone {
 		a.err = err

@@ -29,6 +29,9 @@ type line struct {
 	listed  bool       // in turns.lines
 }
 
+// mayShare reports whether there is a next one, and it may share a transaction.
+func (l *line) mayShare() bool { return len(l.ready) > 0 && l.ready[0].mayShare() }
+
 // first takes out what is next; there must be something.
 func (l *line) first() *attempt {
 	a := l.ready[0]
@@ -148,12 +151,19 @@ func (t *turns) runOne(a *attempt) (next *attempt) {
 	return nil
 }
 
+// mayShare reports whether the attempt that is next in a line may share a transaction.
+func (t *turns) mayShare(l *line) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return l.mayShare()
+}
+
 // take takes the attempt that is next in a line, for a slot that is taken, if it may share a
 // transaction; nil if none is, or may.
 func (t *turns) take(l *line) *attempt {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(l.ready) == 0 || !l.ready[0].mayShare() {
+	if !l.mayShare() {
 		return nil
 	}
 	return l.first()

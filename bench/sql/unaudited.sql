@@ -1,4 +1,4 @@
--- How many events relay and projector have delivered that neither of them has audited, as their last
+-- How many events relay and projector have delivered that one of them has not audited, as their last
 -- cursor rows have it: an idle reader writes none. No parameters.
 select coalesce(max(c.unaudited), 0)
   from taskledger.cursor c

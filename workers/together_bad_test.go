@@ -1,0 +1,157 @@
+package workers_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+var (
+	someIDs  = []string{"a", "b", "c", "bad", "d", "e", "f", "g"}
+	badFirst = []string{"bad", "a", "b", "c", "d", "e", "f", "g"}
+)
+
+// What one task does wrong in a transaction that it shares has the consequences that it has alone, and
+// for the other tasks it has none.
+func TestOneOfTogetherMisbehaves(t *testing.T) {
+	t.Parallel()
+	for name, test := range misbehaviours {
+		t.Run(name, func(t *testing.T) { oneMisbehaves(t, name, test, someIDs) })
+	}
+	for _, name := range []string{"error", "goexit", "ignores"} { // where it begins the transaction
+		t.Run(name+", the first", func(t *testing.T) { oneMisbehaves(t, name, misbehaviours[name], badFirst) })
+	}
+}
+
+func oneMisbehaves(t *testing.T, name string, test misbehaviour, ids []string) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(schemaOfMisbehaviours)
+	b.relay()
+	var calls atomic.Int32
+	times := int32(2) // in company, and alone
+	if name == "ignores" {
+		times = 1 // so that a slot is left
+	}
+	never := make(chan struct{}) // as far as the test is concerned
+	t.Cleanup(func() { close(never) })
+	g := b.gather(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		if err := insertEffect(ctx, tx, job, args); err != nil || job.BizID != "bad" || calls.Add(1) > times {
+			return err
+		}
+		ctx = context.WithValue(ctx, jobKey{}, job)
+		return test.misbehave(context.WithValue(ctx, neverKey{}, never), tx)
+	}, test.config)
+	for _, k := range b.enqueueGathered(g, ids...) {
+		b.awaitState(k, ledger.StateSucceeded)
+		b.oneEffect(k)
+		failures := b.failures(k)
+		if k.BizID != "bad" {
+			if len(failures) > 0 {
+				t.Errorf("%s has failed, too: %q", k, failures)
+			}
+			continue
+		}
+		if len(failures) == 0 || !strings.Contains(failures[0].Error.Message, test.message) {
+			t.Errorf("failures %q, want one that says %q", failures, test.message)
+		}
+	}
+	// Where the first one never returns nobody shares with it.
+	if alone := name == "ignores" && ids[0] == "bad"; !alone && g.status().Attempts[workers.OutcomeRetried] == 0 {
+		t.Error("no transaction was shared and undone")
+	}
+}
+
+// If a handler has ended the transaction, what was done in it may be committed: nobody can say of
+// which task.
+func TestOneOfTogetherCommits(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(ctx context.Context, tx pgx.Tx, id ledger.BizID) error{
+		"commit": func(ctx context.Context, tx pgx.Tx, id ledger.BizID) (err error) {
+			if id == "bad" {
+				_, err = tx.Exec(ctx, "commit")
+			}
+			return err
+		},
+		"commit and begin": func(ctx context.Context, tx pgx.Tx, id ledger.BizID) (err error) {
+			if id == "bad" {
+				_, err = tx.Exec(ctx, "commit; begin")
+			}
+			return err
+		},
+		"commit, and an error": func(ctx context.Context, tx pgx.Tx, id ledger.BizID) (err error) {
+			if id == "bad" {
+				_, _ = tx.Exec(ctx, "commit")
+				return errBoom
+			}
+			return nil
+		},
+		"commit and begin, and an error of another one": func(ctx context.Context, tx pgx.Tx, id ledger.BizID) (err error) {
+			switch id {
+			case "bad":
+				_, err = tx.Exec(ctx, "commit; begin")
+			case "d":
+				err = errBoom
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.relay()
+			g := b.gather(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				return errors.Join(insertEffect(ctx, tx, job, args), end(ctx, tx, job.BizID))
+			}, workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 2, Ladder: []time.Duration{0}}})
+			dead := 0
+			for _, k := range b.enqueueGathered(g, someIDs...) {
+				b.await("the end of "+k.String(), func() bool { return b.task(k).State.Finished() })
+				if n := b.effects(k); n > 1 {
+					t.Errorf("%s has %d effects", k, n)
+				}
+				if b.task(k).State == ledger.StateDead {
+					dead++
+				}
+			}
+			if dead < 4 { // those before it, and itself
+				t.Errorf("%d tasks are dead", dead)
+			}
+		})
+	}
+}
+
+// A task that is cancelled after its handler has returned is undone, as nothing is committed yet.
+func TestOneOfTogetherIsCancelled(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	var calls atomic.Int32
+	o := try(workers.NewOperator(workers.OperatorConfig{DB: b.db, NATS: b.nc}))(t)
+	g := b.gather(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		if job.BizID == "bad" && calls.Add(1) == 1 {
+			if _, err := o.Cancel(ctx, ledger.Key{Kind: order.Name(), BizID: "c"}, workers.By{Actor: "test"}); err != nil {
+				return err
+			}
+		}
+		return insertEffect(ctx, tx, job, args)
+	}, workers.KindConfig{})
+	for _, k := range b.enqueueGathered(g, someIDs...) {
+		if k.BizID == "c" {
+			b.awaitState(k, ledger.StateCancelled)
+			continue
+		}
+		b.awaitState(k, ledger.StateSucceeded)
+		b.oneEffect(k)
+	}
+	if n := b.effects(ledger.Key{Kind: order.Name(), BizID: "c"}); n != 0 {
+		t.Errorf("what was cancelled had %d effects", n)
+	}
+}
