@@ -56,6 +56,7 @@ var rules = []rule{
 	{"/workers/alarm", []string{"/ledger", "/internal/dberror", "/internal/printable", "/workers", "/workers/periodic", "/internal/fault", pgx, goMail}, "what is wrong is found in the database; lags are told to it"},
 	{"/projector", []string{"/ledger", "/internal/dberror", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
 	{"/migrations", []string{"/ledger", pgx, goose}, "the schema is made before there is a ledger; only the error for its absence is shared"},
+	{"/internal/plantest", []string{pgx}, "for tests alone"},
 	{"/internal/fault", nil, "crash points are in everybody's code"},
 	{"/internal/dberror", []string{"/ledger", pgx}, "what an error of the database means is said once"},
 	{"/internal/printable", nil, "text of others is made harmless in one way"},

@@ -1,0 +1,31 @@
+package ledger_test
+
+import (
+	"testing"
+
+	"github.com/taskledger/taskledger/internal/plantest"
+)
+
+// Reading a long history is not so dear that PostgreSQL compiles what is done for each page or poll.
+func TestNoPlanIsCompiled(t *testing.T) {
+	t.Parallel()
+	f := newFeedFixture(t)
+	plantest.Enlarge(t, f.pool)
+	fill(f, f.pool, 1, 3_000)
+	pool, shown := plantest.Pool(t, f.pool, "")
+	missed := 0
+	feed := f.open(pool, auditing(&missed))
+	late := f.begin()
+	f.enqueue(late, "late")
+	if n := len(f.drainAudited(feed)); n != 3_000 {
+		t.Errorf("%d events were delivered", n)
+	}
+	f.commit(late)
+	if ids := f.drainAudited(feed); len(ids) != 1 || missed != 0 {
+		t.Errorf("%q were delivered late, %d missed", ids, missed)
+	}
+	if shown() == 0 {
+		t.Error("no plan was shown")
+	}
+	t.Logf("%d plans", shown())
+}

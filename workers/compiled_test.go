@@ -1,0 +1,50 @@
+package workers_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// Nothing that is done again and again is so dear on a ledger with a long history that PostgreSQL
+// compiles it.
+func TestNoPlanIsCompiled(t *testing.T) {
+	t.Parallel()
+	plain := ledgertest.Pool(t)
+	plantest.Enlarge(t, plain)
+	db, shown := plantest.Pool(t, plain, "")
+	b := setupOn(t, db)
+	b.relay()
+	b.schedule(nil)
+	const now, later = 100, 3
+	b.enqueueMany(now)
+	for i := range later {
+		o := ledger.EnqueueOptions{RunIn: 50 * time.Millisecond, FinishBy: time.Now().Add(time.Hour)}
+		try(order.Enqueue(b.context(), b.db, ledger.BizID(strconv.Itoa(i)), orderArgs{}, &o))(t)
+	}
+	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		if args.Amount%10 == 1 && job.Attempt == 1 {
+			return errBoom
+		}
+		return insertEffect(ctx, tx, job, args)
+	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Ladder: []time.Duration{time.Millisecond}}}))
+	b.await("all tasks to succeed", func() bool {
+		var done int
+		err := plain.QueryRow(t.Context(), "select count(*) from taskledger.event where type = 'succeeded'").Scan(&done)
+		return err == nil && done == now+later
+	})
+	b.project()
+	b.passes(b.reconciler(db), 3)
+	if shown() == 0 {
+		t.Error("no plan was shown")
+	}
+	t.Logf("%d plans", shown())
+}
