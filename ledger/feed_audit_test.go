@@ -182,8 +182,6 @@ func TestFeedAuditCost(t *testing.T) {
 	until := edgeNow(f)
 	audit := []any{since[0], until[0], "0", int64(0), int64(20_000)}
 	page := []any{since[0], since[1], since[2], until[0], until[1], since[1], int64(20_000)}
-	blocks(f, ledger.AuditSQL, audit) // the first run loads the function and its plans
-	blocks(f, ledger.PageSQL, page)
 	got, want := blocks(f, ledger.AuditSQL, audit), blocks(f, ledger.PageSQL, page)
 	t.Logf("an audit of 20,000 events touches %d blocks, reading them %d", got, want)
 	if got*2 > want*3 {

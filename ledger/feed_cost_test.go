@@ -1,9 +1,9 @@
 package ledger_test
 
 import (
-	"encoding/json"
 	"testing"
 
+	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -17,37 +17,10 @@ func fill(f *feedFixture, db ledger.DB, first, n int) {
 		first, first+n-1)
 }
 
-// explain runs a statement with a generic plan, as a prepared one that is used often has, and
-// returns that plan.
-func explain(f *feedFixture, sql string, args []any) plan {
-	f.t.Helper()
-	conn, err := f.pool.Acquire(f.ctx)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	defer conn.Release()
-	f.exec(conn, "set plan_cache_mode = force_generic_plan")
-	defer f.exec(conn, "reset plan_cache_mode")
-	var text []byte
-	if err := conn.QueryRow(f.ctx, "explain (analyze, buffers, format json) "+sql, args...).Scan(&text); err != nil {
-		f.t.Fatal(err)
-	}
-	var plans []struct{ Plan plan }
-	if err := json.Unmarshal(text, &plans); err != nil {
-		f.t.Fatal(err)
-	}
-	return plans[0].Plan
-}
-
-type plan struct {
-	Hit  int `json:"Shared Hit Blocks"`
-	Read int `json:"Shared Read Blocks"`
-}
-
+// blocks returns how many blocks a statement touches.
 func blocks(f *feedFixture, sql string, args []any) int {
 	f.t.Helper()
-	p := explain(f, sql, args)
-	return p.Hit + p.Read
+	return plantest.Blocks(f.t, f.pool, nil, sql, args...)
 }
 
 // A page costs the same in a small window and in a large one, in its tail and in its late arm,
@@ -71,9 +44,7 @@ func TestFeedPageCostDoesNotGrow(t *testing.T) {
 		t.Run(statistics, func(t *testing.T) {
 			f.exec(f.pool, statistics)
 			page := func(window []any, after int64) int {
-				args := append(append([]any{}, window...), after, int64(1_001))
-				blocks(f, ledger.PageSQL, args) // the first run loads the function and its plans
-				return blocks(f, ledger.PageSQL, args)
+				return blocks(f, ledger.PageSQL, append(append([]any{}, window...), after, int64(1_001)))
 			}
 			want := page(small, 1_500)
 			for name, got := range map[string]int{

@@ -134,9 +134,14 @@ func (b *bundle) ctx() context.Context { return b.t.Context() }
 // enqueue enqueues n tasks of a kind, ids from "<prefix>0" on, in transactions of 500.
 func (b *bundle) enqueue(kind ledger.Kind, prefix string, n int) {
 	b.t.Helper()
-	for from := 0; from < n; from += 500 {
+	b.enqueueBatches(kind, prefix, n, 500)
+}
+
+func (b *bundle) enqueueBatches(kind ledger.Kind, prefix string, n, batch int) {
+	b.t.Helper()
+	for from := 0; from < n; from += batch {
 		var entries []ledger.Entry
-		for i := from; i < min(n, from+500); i++ {
+		for i := from; i < min(n, from+batch); i++ {
 			entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: kind, BizID: ledger.BizID(fmt.Sprintf("%s%d", prefix, i))},
 				Args: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i))})
 		}

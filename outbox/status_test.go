@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
@@ -152,6 +153,16 @@ func TestWaitingIsTheOutbox(t *testing.T) {
 // under way at the edge of the window.
 func TestWaitingIsCheap(t *testing.T) {
 	t.Parallel()
+	for name, batch := range map[string]int{"many transactions": 500, "a few large ones": 5_000} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			waitingIsCheap(t, batch)
+		})
+	}
+}
+
+// waitingIsCheap looks at a ledger with so many events a transaction.
+func waitingIsCheap(t *testing.T, batch int) {
 	b := newBundle(t)
 	tx, err := b.pool.Begin(b.ctx())
 	if err != nil {
@@ -161,40 +172,19 @@ func TestWaitingIsCheap(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := b.relay()
-	b.enqueue("coupon.send", "order-", 20_000)
+	b.enqueueBatches("coupon.send", "order-", 20_000, batch)
 	b.settle()
 	r.end()
 	if err := tx.Rollback(b.ctx()); err != nil {
 		t.Fatal(err)
 	}
 	b.enqueue("coupon.send", "later-", 10)
-	if _, err := b.pool.Exec(b.ctx(), `analyze taskledger.event`); err != nil {
+	if _, err := b.pool.Exec(b.ctx(), "analyze taskledger.event"); err != nil {
 		t.Fatal(err)
 	}
-	// A connection's first call also reads the function from the catalogue.
-	b.blocks(outbox.WaitingSQL, int64(10_001))
-	if got := b.blocks(outbox.WaitingSQL, int64(10_001)); got > 100 {
+	if got := plantest.Blocks(t, b.pool, nil, outbox.WaitingSQL, 10_001); got > 100 {
 		t.Errorf("counting 10 events touches %d blocks", got)
 	}
-}
-
-// blocks returns how many blocks a statement touches.
-func (b *bundle) blocks(sql string, args ...any) int {
-	b.t.Helper()
-	var text string
-	if err := b.pool.QueryRow(b.ctx(), "explain (analyze, buffers, format json) "+sql, args...).Scan(&text); err != nil {
-		b.t.Fatal(err)
-	}
-	var plan []struct {
-		Plan struct {
-			Hit  int `json:"Shared Hit Blocks"`
-			Read int `json:"Shared Read Blocks"`
-		}
-	}
-	if err := json.Unmarshal([]byte(text), &plan); err != nil {
-		b.t.Fatal(err)
-	}
-	return plan[0].Plan.Hit + plan[0].Plan.Read
 }
 
 func TestStatusIsJSON(t *testing.T) {

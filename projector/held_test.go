@@ -2,7 +2,6 @@ package projector_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -98,6 +98,16 @@ func TestHeldSnapshotDoesNotMakeCountsDearer(t *testing.T) {
 // where a transaction that was open when the cursor was written holds many of them.
 func TestLagCostsTheSameInALargeLedger(t *testing.T) {
 	t.Parallel()
+	for name, batch := range map[string]int{"of many transactions": 500, "of a few large ones": 5_000} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lagCosts(t, batch)
+		})
+	}
+}
+
+// lagCosts fills ledgers with so many events a transaction.
+func lagCosts(t *testing.T, batch int) {
 	pool := ledgertest.Pool(t)
 	measure := func(events int) (blocks, late int) {
 		open, err := pool.Begin(t.Context())
@@ -108,8 +118,8 @@ func TestLagCostsTheSameInALargeLedger(t *testing.T) {
 		if _, err := ledger.Enqueue(t.Context(), open, ledger.Key{Kind: "open", BizID: ledger.BizID(fmt.Sprint(events))}, nil, nil); err != nil {
 			t.Fatal(err)
 		}
-		for first := 0; first < events; first += 500 {
-			enqueueAndSucceed(t, pool, 1_000_000*events+first, 250)
+		for first := 0; first < events; first += batch {
+			enqueueAndSucceed(t, pool, 1_000_000*events+first, min(batch, events)/2)
 		}
 		project(t, pool)
 		if _, err := pool.Exec(t.Context(), "vacuum analyze taskledger.event"); err != nil {
@@ -142,19 +152,5 @@ func TestLagCostsTheSameInALargeLedger(t *testing.T) {
 // blocksOf returns how many blocks of tables and indexes a statement looks at.
 func blocksOf(t *testing.T, pool *pgxpool.Pool, name string, args ...any) int {
 	t.Helper()
-	var text []byte
-	if err := pool.QueryRow(t.Context(), "explain (analyze, buffers, format json) "+statement(t, name),
-		append([]any{pgx.QueryExecModeSimpleProtocol}, args...)...).Scan(&text); err != nil {
-		t.Fatal(err)
-	}
-	var plans []struct {
-		Plan struct {
-			Hit  int `json:"Shared Hit Blocks"`
-			Read int `json:"Shared Read Blocks"`
-		}
-	}
-	if err := json.Unmarshal(text, &plans); err != nil {
-		t.Fatal(err)
-	}
-	return plans[0].Plan.Hit + plans[0].Plan.Read
+	return plantest.Blocks(t, pool, nil, statement(t, name), args...)
 }

@@ -1,42 +1,22 @@
 package workers_test
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
 
-// blocks returns how many blocks a statement of the scheduler touches, with a generic plan.
+// blocks returns how many blocks a statement of the scheduler touches.
 func (b *bundle) blocks(statement string, args ...any) int {
 	b.t.Helper()
-	var plans []struct {
-		Plan struct {
-			Hit  int `json:"Shared Hit Blocks"`
-			Read int `json:"Shared Read Blocks"`
-		}
-	}
-	for range 2 { // the first one loads what the second finds
-		tx := try(b.db.Begin(b.context()))(b.t)
+	return plantest.Blocks(b.t, b.db, func(tx pgx.Tx) {
 		try(tx.Exec(b.context(), workers.Statements["scheduler_settings.sql"], "50ms", "off"))(b.t)
-		try(tx.Exec(b.context(), "set local plan_cache_mode = force_generic_plan"))(b.t)
-		var text []byte
-		err := tx.QueryRow(b.context(), "explain (analyze, buffers, format json) "+workers.Statements[statement], args...).Scan(&text)
-		if err == nil {
-			err = json.Unmarshal(text, &plans)
-		}
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		if err := tx.Rollback(b.context()); err != nil { // nothing is fired
-			b.t.Fatal(err)
-		}
-	}
-	return plans[0].Plan.Hit + plans[0].Plan.Read
+	}, workers.Statements[statement], args...)
 }
 
 func (b *bundle) lookBlocks(from string) int {

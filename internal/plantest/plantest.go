@@ -4,6 +4,8 @@ package plantest
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -57,4 +59,64 @@ func Enlarge(t testing.TB, db *pgxpool.Pool) {
 	if tag.RowsAffected() < 6 {
 		t.Fatalf("%d tables and indexes were enlarged", tag.RowsAffected())
 	}
+}
+
+// Blocks returns how many blocks of tables and indexes a statement touches in a transaction after
+// setup (nil: nothing), which is rolled back. Its plan is the generic one, made without the parameters,
+// which a prepared statement has that was used some times.
+func Blocks(t testing.TB, db *pgxpool.Pool, setup func(pgx.Tx), sql string, args ...any) int {
+	t.Helper()
+	conn, err := db.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(t.Context(), "prepare looked_at as "+sql); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = conn.Exec(context.Background(), "deallocate looked_at") }()
+	explain := "explain (analyze, buffers, format json) execute looked_at" + literals(args)
+	blocks(t, conn, setup, explain) // the first one loads what the second one finds
+	return blocks(t, conn, setup, explain)
+}
+
+func blocks(t testing.TB, conn *pgxpool.Conn, setup func(pgx.Tx), explain string) int {
+	t.Helper()
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if setup != nil {
+		setup(tx)
+	}
+	if _, err := tx.Exec(t.Context(), "set local plan_cache_mode = force_generic_plan"); err != nil {
+		t.Fatal(err)
+	}
+	var text []byte
+	if err := tx.QueryRow(t.Context(), explain).Scan(&text); err != nil {
+		t.Fatal(err)
+	}
+	var plans []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	if err := json.Unmarshal(text, &plans); err != nil {
+		t.Fatal(err)
+	}
+	return plans[0].Plan.Hit + plans[0].Plan.Read
+}
+
+// literals are parameters in SQL: EXECUTE takes none from the protocol.
+func literals(args []any) string {
+	if len(args) == 0 {
+		return ""
+	}
+	all := make([]string, len(args))
+	for i, a := range args {
+		all[i] = "'" + strings.ReplaceAll(fmt.Sprint(a), "'", "''") + "'"
+	}
+	return " (" + strings.Join(all, ", ") + ")"
 }

@@ -4,7 +4,7 @@
 -- this one: then all events wait.
 -- $1 how many to count of each arm at most. Locks nothing.
 -- Indexes: (xid, position) for each xid that was under way at an edge of the window, (position)
--- for the rest.
+-- for the rest. Comparing rows, and not columns, leaves the planner no other index to walk.
 with relay as materialized (
   select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position
     from (select n.*, n.xmin from taskledger.cursor n where n.reader = 'relay' order by n.n desc limit 1) c
@@ -17,9 +17,9 @@ select count(*), coalesce(floor(extract(epoch from clock_timestamp() - min(w.rec
      cross join lateral taskledger.late_xids(r.seen, r.seen_bound) x
      cross join lateral (
        select e.recorded_at from taskledger.event e
-        where e.xid = x and e.position <= r.seen_top
+        where (e.xid, e.position) > (x, 0) and (e.xid, e.position) <= (x, r.seen_top)
           and (r.until is null or e.position > r.after_position or not pg_visible_in_snapshot(x, r.until))
-        order by e.position
+        order by e.xid, e.position
         limit $1::integer) l
      limit $1::integer)
     union all
@@ -29,9 +29,9 @@ select count(*), coalesce(floor(extract(epoch from clock_timestamp() - min(w.rec
      cross join lateral taskledger.late_xids(r.until, r.bound) x
      cross join lateral (
        select e.recorded_at from taskledger.event e
-        where e.xid = x and e.position > r.seen_top and e.position <= r.after_position
+        where (e.xid, e.position) > (x, r.seen_top) and (e.xid, e.position) <= (x, r.after_position)
           and not pg_visible_in_snapshot(x, r.until)
-        order by e.position
+        order by e.xid, e.position
         limit $1::integer) l
      where r.until is not null
      limit $1::integer)

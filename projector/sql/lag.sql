@@ -7,8 +7,7 @@
 -- after_position is done as well, but for what until does not see (later).
 --
 -- Locks nothing. Indexes: (xid, position) for each late xid, (position) for the tail; each arm
--- ends after $2 rows. The laterals, ordered by xid, keep the planner from walking positions to
--- look for xids.
+-- ends after $2 rows. Comparing rows, and not columns, leaves the planner no other index to walk.
 with newest as materialized (
   select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position
     from (select n.*, n.xmin from taskledger.cursor n where n.reader = $1::text order by n.n desc limit 1) c
@@ -19,7 +18,7 @@ with newest as materialized (
     cross join lateral taskledger.late_xids(c.seen, c.seen_bound) x
     cross join lateral (
       select l.position, l.recorded_at from taskledger.event l
-       where l.xid = x and l.position <= c.seen_top
+       where (l.xid, l.position) > (x, 0) and (l.xid, l.position) <= (x, c.seen_top)
          and (c.until is null or l.position > c.after_position or not pg_visible_in_snapshot(x, c.until))
        order by l.xid, l.position
        limit $2::integer) e
@@ -30,7 +29,7 @@ with newest as materialized (
     cross join lateral taskledger.late_xids(c.until, c.bound) x
     cross join lateral (
       select l.position, l.recorded_at from taskledger.event l
-       where l.xid = x and l.position > c.seen_top and l.position <= c.after_position
+       where (l.xid, l.position) > (x, c.seen_top) and (l.xid, l.position) <= (x, c.after_position)
        order by l.xid, l.position
        limit $2::integer) e
     where c.until is not null and not pg_visible_in_snapshot(x, c.until)
