@@ -20,7 +20,10 @@ const (
 
 // pace is how long a kind's tasks take lately, from their arrival to the end of the attempt. It is
 // safe for concurrent use; of two that end at once one may not count.
-type pace struct{ took atomic.Int64 }
+type pace struct {
+	took   atomic.Int64
+	within time.Duration // aheadTime
+}
 
 // note takes a task into the average.
 func (p *pace) note(took time.Duration) {
@@ -40,7 +43,7 @@ func (p *pace) ahead(slots int) int {
 	if took == 0 {
 		return 0
 	}
-	return int(min(aheadMost, int64(slots)*int64(aheadTime)/took))
+	return int(min(aheadMost, int64(slots)*int64(p.within)/took))
 }
 
 // relieve gives back, until quit is done, what has waited for longer than anything should that is

@@ -11,6 +11,9 @@ func (r *Reconciler) Pass(ctx context.Context) error { return r.pass(ctx) }
 // SetTogetherTime replaces togetherTime. It must be called before Run.
 func (p *Pool) SetTogetherTime(d time.Duration) { p.togetherTime = d }
 
+// SetAheadTime replaces aheadTime, for kinds that are registered later.
+func (p *Pool) SetAheadTime(d time.Duration) { p.aheadTime = d }
+
 // Ready is how many tasks wait for a slot.
 func (p *Pool) Ready() (n int) {
 	p.turns.mu.Lock()

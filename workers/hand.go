@@ -2,6 +2,7 @@ package workers
 
 import (
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -53,8 +54,8 @@ func (h *held) delivered() uint64 {
 // size is about how many bytes of memory the task's message takes.
 func (h *held) size() int { return len(h.msg.Payload) + len(h.msg.Envelope) }
 
-func newHand(nc *nats.Conn, slots, width int) *hand {
-	return &hand{nc: nc, slots: slots, width: width, tasks: make(map[ledger.Key]*held), waiting: make(map[chan struct{}]struct{})}
+func newHand(nc *nats.Conn, slots, width int, ahead time.Duration) *hand {
+	return &hand{nc: nc, pace: pace{within: ahead}, slots: slots, width: width, tasks: make(map[ledger.Key]*held), waiting: make(map[chan struct{}]struct{})}
 }
 
 // take takes a message in hand and returns the task if it was not in hand before. A delivery of

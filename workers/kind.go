@@ -239,7 +239,7 @@ func (p *Pool) registerOn(acquire func(context.Context) (handlerConn, error), na
 		pool: p, name: name, guarantee: guarantee, acquire: acquire, handler: handler, config: config,
 		hooks:     newHooks(slices.Concat(p.config.Hooks, config.Hooks)...),
 		logger:    p.config.Logger.With("kind", string(name)),
-		hand:      newHand(p.config.NATS, config.WhenFull.fits(config.Slots), config.Together),
+		hand:      newHand(p.config.NATS, config.WhenFull.fits(config.Slots), config.Together, p.aheadTime),
 		undecided: newQueue[*held](),
 		line:      line{slots: config.Slots},
 	}

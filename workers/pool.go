@@ -36,7 +36,8 @@ type Pool struct {
 	handlerConns chan struct{} // one token for each connection in the hands of a handler
 	guardPrefix  string
 	guards       atomic.Uint64
-	togetherTime time.Duration // constant
+	togetherTime time.Duration // constant, as is aheadTime
+	aheadTime    time.Duration
 
 	// work is what handlers' contexts derive from: done when they must end, with the cause
 	// ErrStopping. Run makes it.
@@ -76,7 +77,7 @@ func New(c Config) (*Pool, error) {
 
 // newPool returns what a pool is without its connections.
 func newPool(c Config) (p *Pool, err error) {
-	p = &Pool{config: c, togetherTime: togetherTime, byName: make(map[ledger.Kind]*kind), repeated: newRepeated(), guardPrefix: strings.ToLower(rand.Text()[:10]) + "."}
+	p = &Pool{config: c, togetherTime: togetherTime, aheadTime: aheadTime, byName: make(map[ledger.Kind]*kind), repeated: newRepeated(), guardPrefix: strings.ToLower(rand.Text()[:10]) + "."}
 	p.lasting, p.cut = context.WithCancel(context.Background())
 	p.id = c.Name + "-" + strings.ToLower(rand.Text()[:8])
 	if p.quotedID, err = json.Marshal(p.id); err != nil {
