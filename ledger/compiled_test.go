@@ -12,7 +12,7 @@ func TestNoPlanIsCompiled(t *testing.T) {
 	f := newFeedFixture(t)
 	plantest.Enlarge(t, f.pool)
 	fill(f, f.pool, 1, 3_000)
-	pool, shown := plantest.Pool(t, f.pool, "")
+	pool := plantest.Pool(t, f.pool, "")
 	missed := 0
 	feed := f.open(pool, auditing(&missed))
 	late := f.begin()
@@ -24,8 +24,4 @@ func TestNoPlanIsCompiled(t *testing.T) {
 	if ids := f.drainAudited(feed); len(ids) != 1 || missed != 0 {
 		t.Errorf("%q were delivered late, %d missed", ids, missed)
 	}
-	if shown() == 0 {
-		t.Error("no plan was shown")
-	}
-	t.Logf("%d plans", shown())
 }

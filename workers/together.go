@@ -58,10 +58,7 @@ func (k *kind) companion() *attempt {
 // shares runs an attempt that has a connection in one transaction with others that wait. It reports
 // false if there are none, or may be none.
 func (k *kind) shares(first *attempt) bool {
-	if k.config.Together == 1 || !first.mayShare() {
-		return false
-	}
-	if !k.pool.turns.mayShare(&k.line) {
+	if k.config.Together == 1 || !first.mayShare() || !k.pool.turns.mayShare(&k.line) {
 		return false
 	}
 	t := &together{kind: k, conn: first.conn, tx: first.newTx(k.pool.work, k.idle()), began: time.Now()}

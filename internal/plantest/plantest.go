@@ -15,11 +15,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Pool returns a pool to the database of another one, and what tells how many plans it has shown. The
-// test fails at the first one that is compiled: PostgreSQL does that with plans that seem dear, at
-// every execution, and it takes longer than a statement of ours. Connections begin with settings,
+// Pool returns a pool to the database of another one. The test fails at the first plan that is
+// compiled: PostgreSQL does that with plans that seem dear, at every execution, and it takes longer
+// than a statement of ours. It fails as well if no plan was seen. Connections begin with settings,
 // which are SQL. Both pools must be a superuser's. The new one is closed after the test.
-func Pool(t testing.TB, like *pgxpool.Pool, settings string) (_ *pgxpool.Pool, shown func() int) {
+func Pool(t testing.TB, like *pgxpool.Pool, settings string) *pgxpool.Pool {
 	t.Helper()
 	var plans, compiled atomic.Int32
 	config := like.Config()
@@ -40,8 +40,14 @@ func Pool(t testing.TB, like *pgxpool.Pool, settings string) (_ *pgxpool.Pool, s
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(pool.Close)
-	return pool, func() int { return int(plans.Load()) }
+	t.Cleanup(func() {
+		pool.Close()
+		t.Logf("%d plans", plans.Load())
+		if plans.Load() == 0 {
+			t.Error("no plan was seen")
+		}
+	})
+	return pool
 }
 
 // Enlarge has PostgreSQL believe that the tables which grow with the history hold 2,000,000 rows on each
@@ -49,10 +55,9 @@ func Pool(t testing.TB, like *pgxpool.Pool, settings string) (_ *pgxpool.Pool, s
 func Enlarge(t testing.TB, db *pgxpool.Pool) {
 	t.Helper()
 	tag, err := db.Exec(t.Context(), `
+		with grown as (select unnest(array['taskledger.event', 'taskledger.task', 'taskledger.timer']::regclass[]) as oid)
 		update pg_class set relpages = 1, reltuples = 2000000
-		 where oid in ('taskledger.event'::regclass, 'taskledger.task'::regclass, 'taskledger.timer'::regclass)
-		    or oid in (select i.indexrelid from pg_index i
-		                where i.indrelid in ('taskledger.event'::regclass, 'taskledger.task'::regclass, 'taskledger.timer'::regclass))`)
+		 where oid in (select oid from grown union all select indexrelid from pg_index where indrelid in (select oid from grown))`)
 	if err != nil {
 		t.Fatal(err)
 	}
