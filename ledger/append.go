@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 var (
@@ -89,7 +91,7 @@ func Append(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 	after, at := due{r.After, r.At}.texts()
 	found, err := queryRow(ctx, db, appendSQL, append(r.args(), optional(after), optional(at)), append(e.returned(), &data)...)
 	if err != nil {
-		return Event{}, explain("append to "+r.Key.String(), err)
+		return Event{}, pgerr.Explain("append to "+r.Key.String(), err)
 	}
 	if !found {
 		return notAppended(ctx, db, r)
@@ -153,7 +155,7 @@ func AppendAndCommit(ctx context.Context, conn *pgx.Conn, guard string, requests
 		return events, nil
 	}
 	r := requests[failed]
-	err = explain("append to "+r.Key.String(), rollback(ctx, conn, err))
+	err = pgerr.Explain("append to "+r.Key.String(), rollback(ctx, conn, err))
 	if !isNotAppended(err) {
 		return nil, err
 	}
@@ -202,7 +204,7 @@ func (r AppendRequest) args() []any {
 	follows, begins := r.Type.follows()
 	return []any{
 		string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected), string(r.Type), optional(r.Actor), nullable(r.Data),
-		"{" + strings.Join(follows, ",") + "}", "{" + strings.Join(begins, ",") + "}", nullable(r.Meta),
+		pgarray.Of(follows...), pgarray.Of(begins...), nullable(r.Meta),
 	}
 }
 
@@ -228,7 +230,7 @@ func notAppended(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 		found, err := queryRow(ctx, db, appendedSQL, []any{string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected),
 			string(r.Type), optional(r.Actor), nullable(r.Data), nullable(r.Meta)}, e.returned()...)
 		if err != nil {
-			return Event{}, explain("append to "+r.Key.String(), err)
+			return Event{}, pgerr.Explain("append to "+r.Key.String(), err)
 		}
 		if found {
 			e.stored(nil)
@@ -251,7 +253,7 @@ func whyNot(ctx context.Context, db DB, r AppendRequest) error {
 	state := EventType(last).State()
 	switch {
 	case err != nil:
-		return explain("read head", err)
+		return pgerr.Explain("read head", err)
 	case !found:
 		return ErrUnknownTask
 	case Version(version) != r.Expected:

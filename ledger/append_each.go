@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 //go:embed sql/append_many.sql
@@ -44,7 +47,7 @@ func AppendEach(ctx context.Context, db DB, requests []AppendRequest) []AppendRe
 	order := g.sorted()
 	err := g.insert(ctx, order, groupPatience)
 	var connect *pgconn.ConnectError // after which nothing was sent
-	if isConnectionLost(err) && !errors.As(err, &connect) {
+	if pgerr.IsConnectionLost(err) && !errors.As(err, &connect) {
 		g.requests = slices.Clone(requests)
 		for i := range g.requests {
 			g.requests[i].Resent = true
@@ -103,7 +106,7 @@ func (g *group) conclude(ctx context.Context, order []int, patience time.Duratio
 		}
 	default:
 		for _, i := range order {
-			g.results[i].Err = explain("append to "+g.requests[i].Key.String(), err)
+			g.results[i].Err = pgerr.Explain("append to "+g.requests[i].Key.String(), err)
 		}
 	}
 }
@@ -111,15 +114,12 @@ func (g *group) conclude(ctx context.Context, order []int, patience time.Duratio
 // isOfOneRow reports whether the other rows of a statement that failed may well be accepted: the
 // server is there, and willing, and it is not the statement.
 func isOfOneRow(err error) bool {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || len(pg.Code) != 5 {
+	switch pgerr.Class(err) {
+	case "", pgerr.ClassConnectionException, pgerr.ClassInvalidTransactionState, pgerr.ClassInvalidCatalogName, pgerr.ClassSyntaxErrorOrAccessRule,
+		pgerr.ClassInsufficientResources, pgerr.ClassSystemError, pgerr.ClassInternalError:
 		return false
-	}
-	switch pg.Code[:2] {
-	case "08", "25", "3D", "42", "53", "58", "XX":
-		return false
-	case "57":
-		return pg.Code == "57014" // a statement_timeout shorter than our patience, while it waited for a key
+	case pgerr.ClassOperatorIntervention:
+		return pgerr.Is(err, pgerr.QueryCanceled) // a statement_timeout shorter than our patience, while it waited for a key
 	}
 	return true
 }
@@ -184,18 +184,18 @@ type shared struct {
 
 // args returns the parameters of append_many.sql.
 func (g *group) args(order []int, patience time.Duration) []any {
-	var rules, ids, expected, data, metas textArray
-	var kinds, types, actors, follows, begins textArray // of rules
-	var timed, afters, ats textArray
+	var rules, ids, expected, data, metas pgarray.Builder
+	var kinds, types, actors, follows, begins pgarray.Builder // of rules
+	var timed, afters, ats pgarray.Builder
 	idBytes, dataBytes := 0, 0
 	for _, i := range order {
 		idBytes += len(g.requests[i].Key.BizID)
 		dataBytes += len(g.requests[i].Data)
 	}
-	rules.grow(len(order), 0)
-	expected.grow(len(order), 0)
-	ids.grow(len(order), idBytes)
-	data.grow(len(order), dataBytes+dataBytes/4) // JSON has many quotes to escape
+	rules.Grow(len(order), 0)
+	expected.Grow(len(order), 0)
+	ids.Grow(len(order), idBytes)
+	data.Grow(len(order), dataBytes+dataBytes/4) // JSON has many quotes to escape
 	known := make(map[shared]int64)
 	for n, i := range order {
 		r := &g.requests[i]
@@ -205,22 +205,22 @@ func (g *group) args(order []int, patience time.Duration) []any {
 			rule = int64(len(known) + 1)
 			known[s] = rule
 			may, begin := r.Type.follows()
-			kinds.add(string(r.Key.Kind))
-			types.add(string(r.Type))
-			actors.addOptional(r.Actor)
-			follows.add(strings.Join(may, " "))
-			begins.add(strings.Join(begin, " "))
+			kinds.Add(string(r.Key.Kind))
+			types.Add(string(r.Type))
+			actors.AddOptional(r.Actor)
+			follows.Add(strings.Join(may, " "))
+			begins.Add(strings.Join(begin, " "))
 		}
-		rules.addInt(rule)
-		ids.add(string(r.Key.BizID))
-		expected.addInt(int64(r.Expected))
-		data.addBytes(r.Data)
-		metas.addBytes(r.Meta)
+		rules.AddInt(rule)
+		ids.Add(string(r.Key.BizID))
+		expected.AddInt(int64(r.Expected))
+		data.AddOptionalBytes(r.Data)
+		metas.AddOptionalBytes(r.Meta)
 		if d := (due{r.After, r.At}); !d.isZero() {
 			after, at := d.texts()
-			timed.addInt(int64(n + 1))
-			afters.addOptional(after)
-			ats.addOptional(at)
+			timed.AddInt(int64(n + 1))
+			afters.AddOptional(after)
+			ats.AddOptional(at)
 		}
 	}
 	return []any{

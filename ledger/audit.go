@@ -6,6 +6,8 @@ import (
 	_ "embed"
 	"slices"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 var (
@@ -98,7 +100,7 @@ func (w *walk) count(ctx context.Context, db DB) (done bool, err error) {
 	var found tally
 	_, err = queryRow(ctx, db, auditSQL, w.args(auditedAtOnce), &entries, &found.events, &found.positions, &xid, &position)
 	if err != nil {
-		return false, explain("audit feed", err)
+		return false, pgerr.Explain("audit feed", err)
 	}
 	w.found.add(found)
 	w.xid, w.position = xid, position
@@ -110,7 +112,7 @@ func (w *walk) count(ctx context.Context, db DB) (done bool, err error) {
 func (w *walk) next(ctx context.Context, db DB, o FeedOptions) (events []Event, done bool, err error) {
 	rows, err := db.Query(ctx, auditEventsSQL, w.args(o.PageSize+1)...) // one more tells whether the stretch ends here
 	if err != nil {
-		return nil, false, explain("audit feed", err)
+		return nil, false, pgerr.Explain("audit feed", err)
 	}
 	defer rows.Close()
 	var xid string
@@ -123,13 +125,13 @@ func (w *walk) next(ctx context.Context, db DB, o FeedOptions) (events []Event, 
 		}
 		e, err := scan.next(rows)
 		if err != nil {
-			return nil, false, explain("audit feed", err)
+			return nil, false, pgerr.Explain("audit feed", err)
 		}
 		events = append(events, e)
 		bytes += len(e.Data) + len(e.Meta)
 	}
 	if rows.Close(); rows.Err() != nil {
-		return nil, false, explain("audit feed", rows.Err())
+		return nil, false, pgerr.Explain("audit feed", rows.Err())
 	}
 	if len(events) > 0 {
 		w.xid, w.position = xid, int64(events[len(events)-1].Position)
@@ -142,10 +144,10 @@ func (w *walk) next(ctx context.Context, db DB, o FeedOptions) (events []Event, 
 func eventAt(ctx context.Context, db DB, position int64) ([]Event, error) {
 	rows, err := db.Query(ctx, eventAtSQL, position)
 	if err != nil {
-		return nil, explain("audit feed", err)
+		return nil, pgerr.Explain("audit feed", err)
 	}
 	events, err := scanEvents(rows, nil)
-	return events, explain("audit feed", err)
+	return events, pgerr.Explain("audit feed", err)
 }
 
 // auditNow does the next step of an audit, if one is due, and returns the events that must be

@@ -1,6 +1,8 @@
 package ledger
 
-import "encoding/json"
+import (
+	"encoding/json"
+)
 
 // What only fuzz tests call directly.
 var (
@@ -8,15 +10,6 @@ var (
 	Nesting      = nesting
 	EncodeBinary = encodeBinary
 )
-
-// TextArray returns the array literal of texts.
-func TextArray(texts []string) string {
-	var a textArray
-	for _, text := range texts {
-		a.add(text)
-	}
-	return a.String()
-}
 
 // Accepts returns why an enqueue of these args would be refused whose meta is this text, before
 // anything is sent.

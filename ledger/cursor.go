@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 var (
@@ -48,20 +50,20 @@ func (c *Cursor) columns(mark **string) []any {
 // [*OriginError] if the row was written in another database, whose xids mean nothing here.
 func newestCursor(ctx context.Context, db DB, reader string) (Cursor, error) {
 	if _, err := db.Exec(ctx, cursorFirstSQL, reader); err != nil {
-		if isReadOnly(err) {
+		if pgerr.Is(err, pgerr.ReadOnlySQLTransaction) {
 			err = ErrNotPrimary
 		}
-		return Cursor{}, explain("open cursor "+reader, err)
+		return Cursor{}, pgerr.Explain("open cursor "+reader, err)
 	}
 	c, found, err := readCursor(ctx, db, reader)
 	if err == nil && c.incarnation == "" {
 		if _, err := db.Exec(ctx, incarnationSQL); err != nil {
-			return Cursor{}, explain("open cursor "+reader, err)
+			return Cursor{}, pgerr.Explain("open cursor "+reader, err)
 		}
 		c, found, err = readCursor(ctx, db, reader) // again: the row must be one that this incarnation has
 	}
 	if err == nil && !found {
-		err = explain("open cursor "+reader, pgx.ErrNoRows)
+		err = pgerr.Explain("open cursor "+reader, pgx.ErrNoRows)
 	}
 	return c, err
 }
@@ -74,7 +76,7 @@ func readCursor(ctx context.Context, db DB, reader string) (c Cursor, found bool
 	found, err = queryRow(ctx, db, cursorNewestSQL, []any{reader}, append(c.columns(&mark), &origin, &here, &physical, &c.incarnation)...)
 	switch {
 	case err != nil:
-		return Cursor{}, false, explain("read cursor "+reader, err)
+		return Cursor{}, false, pgerr.Explain("read cursor "+reader, err)
 	case found && origin != here && !physical:
 		return Cursor{}, true, &OriginError{Reader: reader, Found: origin, Want: here}
 	}
@@ -104,7 +106,7 @@ func appendCursor(ctx context.Context, db DB, reader string, n int64, p place, m
 			err = ErrSuperseded
 		}
 	}
-	return explain("advance cursor "+reader, err)
+	return pgerr.Explain("advance cursor "+reader, err)
 }
 
 // crashed returns [ErrCrashed] if the database is no longer in that incarnation.
@@ -121,7 +123,7 @@ func crashed(ctx context.Context, db DB, incarnation string) error {
 func listCursors(ctx context.Context, db DB, reader string, before int64, limit int) ([]Cursor, error) {
 	rows, err := db.Query(ctx, cursorListSQL, reader, before, int64(limit))
 	if err != nil {
-		return nil, explain("list cursors of "+reader, err)
+		return nil, pgerr.Explain("list cursors of "+reader, err)
 	}
 	defer rows.Close()
 	var all []Cursor
@@ -129,12 +131,12 @@ func listCursors(ctx context.Context, db DB, reader string, before int64, limit 
 		var c Cursor
 		var mark *string
 		if err := rows.Scan(c.columns(&mark)...); err != nil {
-			return nil, explain("list cursors of "+reader, err)
+			return nil, pgerr.Explain("list cursors of "+reader, err)
 		}
 		c.setMark(mark)
 		all = append(all, c)
 	}
-	return all, explain("list cursors of "+reader, rows.Err())
+	return all, pgerr.Explain("list cursors of "+reader, rows.Err())
 }
 
 func (c *Cursor) setMark(mark *string) {
@@ -168,5 +170,5 @@ func (t *thinner) run(ctx context.Context, db DB, reader string, now time.Time) 
 		t.above, t.fullDue = 0, now.Add(thinFullEvery)
 	}
 	_, err := queryRow(ctx, db, cursorThinSQL, []any{reader, t.above, int64(math.Ceil(t.keep.Hours()))}, &t.above)
-	return explain("thin cursor "+reader, err)
+	return pgerr.Explain("thin cursor "+reader, err)
 }

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 var (
@@ -122,7 +125,7 @@ func enqueueOne(ctx context.Context, db DB, row row1) (Enqueued, error) {
 	var position Position
 	found, err := queryRow(ctx, db, enqueueSQL, row.enqueueArgs(), &position)
 	if err != nil {
-		return Enqueued{}, explain("enqueue "+k.String(), err)
+		return Enqueued{}, pgerr.Explain("enqueue "+k.String(), err)
 	}
 	if found {
 		return newlyEnqueued(k, position, EventEnqueued), nil
@@ -194,7 +197,7 @@ func enqueueRow(ctx context.Context, db DB, row row1, beyond bool) (Enqueued, er
 func enqueueRows(ctx context.Context, db DB, rows []row1, order []int, beyond bool) ([]Enqueued, error) {
 	added, err := insertMany(ctx, db, rows, order, beyond)
 	if err != nil {
-		return nil, explain("enqueue", err)
+		return nil, pgerr.Explain("enqueue", err)
 	}
 	answers := make([]Enqueued, len(rows))
 	var missing []int
@@ -235,20 +238,20 @@ func newlyEnqueued(k Key, position Position, first EventType) Enqueued {
 // insertMany returns the answers for the keys that were inserted.
 func insertMany(ctx context.Context, db DB, rows []row1, order []int, beyond bool) (map[Key]Enqueued, error) {
 	statement := enqueueManySQL
-	var kinds, ids, shards, actors, args, metas, runAfters, runAts, startBys, finishBys textArray
+	var kinds, ids, shards, actors, args, metas, runAfters, runAts, startBys, finishBys pgarray.Builder
 	for _, i := range order {
 		row := rows[i]
-		kinds.add(string(row.key.Kind))
-		ids.add(string(row.key.BizID))
-		shards.add(strconv.Itoa(int(row.shard)))
-		actors.addOptional(row.actor)
-		args.addOptional(string(row.args))
-		metas.addOptional(string(row.meta))
+		kinds.Add(string(row.key.Kind))
+		ids.Add(string(row.key.BizID))
+		shards.Add(strconv.Itoa(int(row.shard)))
+		actors.AddOptional(row.actor)
+		args.AddOptional(string(row.args))
+		metas.AddOptional(string(row.meta))
 		after, at := row.run.texts()
-		runAfters.addOptional(after)
-		runAts.addOptional(at)
-		startBys.addOptional(momentText(row.startBy))
-		finishBys.addOptional(momentText(row.finishBy))
+		runAfters.AddOptional(after)
+		runAts.AddOptional(at)
+		startBys.AddOptional(momentText(row.startBy))
+		finishBys.AddOptional(momentText(row.finishBy))
 		if row.timed() {
 			statement = enqueueTimedSQL
 		}

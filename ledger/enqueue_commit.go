@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 //go:embed sql/enqueue_required.sql
@@ -133,8 +135,8 @@ func (t *Tx) refused(ctx context.Context, row row1, err error) error {
 	err = rollback(ctx, t.conn, err)
 	defer t.end()
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || pg.Code != "23502" || pg.SchemaName != "taskledger" || pg.ColumnName != "version" {
-		return explain("enqueue "+row.key.String(), err)
+	if !errors.As(err, &pg) || pg.Code != pgerr.NotNullViolation || pg.SchemaName != "taskledger" || pg.ColumnName != "version" {
+		return pgerr.Explain("enqueue "+row.key.String(), err)
 	}
 	_, discard, err := readExisting(ctx, t.conn, []row1{row}) // nothing hinders it now, perhaps, or it exists
 	switch {

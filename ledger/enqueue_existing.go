@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 //go:embed sql/existing.sql
@@ -53,15 +56,15 @@ func existing(ctx context.Context, db DB, rows []row1) ([]Enqueued, error) {
 
 // readExisting returns answers for the keys that exist, and which rows are to be discarded.
 func readExisting(ctx context.Context, db DB, rows []row1) (answers []Enqueued, discard []overflow, err error) {
-	var kinds, ids, args textArray
+	var kinds, ids, args pgarray.Builder
 	for _, row := range rows {
-		kinds.add(string(row.key.Kind))
-		ids.add(string(row.key.BizID))
-		args.addOptional(string(row.args))
+		kinds.Add(string(row.key.Kind))
+		ids.Add(string(row.key.BizID))
+		args.AddOptional(string(row.args))
 	}
 	result, err := db.Query(ctx, existingSQL, kinds.String(), ids.String(), args.String())
 	if err != nil {
-		return nil, nil, explain("enqueue: read existing task", err)
+		return nil, nil, pgerr.Explain("enqueue: read existing task", err)
 	}
 	defer result.Close()
 	answers = make([]Enqueued, len(rows))
@@ -73,7 +76,7 @@ func readExisting(ctx context.Context, db DB, rows []row1) (answers []Enqueued, 
 		var m missing
 		if err := result.Scan(&position, &version, &eventType, &same, &m.argsLen, &m.maxArgs, &m.maxMeta,
 			&m.policy, &m.waiting, &m.maxWaiting, &m.retryAfterMS, &m.mayBeUnseen); err != nil {
-			return nil, nil, explain("enqueue: read existing task", err)
+			return nil, nil, pgerr.Explain("enqueue: read existing task", err)
 		}
 		if version != nil {
 			answers[i] = Enqueued{
@@ -92,7 +95,7 @@ func readExisting(ctx context.Context, db DB, rows []row1) (answers []Enqueued, 
 		}
 	}
 	if err := result.Err(); err != nil {
-		return nil, nil, explain("enqueue: read existing task", err)
+		return nil, nil, pgerr.Explain("enqueue: read existing task", err)
 	}
 	return answers, discard, unseen
 }

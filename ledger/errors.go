@@ -1,15 +1,13 @@
 package ledger
 
 import (
-	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"strconv"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 // Sentinel errors; compare with errors.Is.
@@ -17,12 +15,12 @@ var (
 	// ErrUnknownTask: no task has this key.
 	ErrUnknownTask = errors.New("unknown task")
 	// ErrNotMigrated: the schema taskledger is missing or older than this program.
-	ErrNotMigrated = errors.New("the database is not migrated (run: taskledger migrate up)")
+	ErrNotMigrated = pgerr.ErrNotMigrated
 	// ErrUnavailable: no connection could be made, so nothing was sent.
-	ErrUnavailable = errors.New("cannot connect to the database: is the server running there, and are address, user and password right")
+	ErrUnavailable = pgerr.ErrUnavailable
 	// ErrRetryTransaction: the caller's REPEATABLE READ or SERIALIZABLE transaction met a task
 	// that it cannot see. Roll back and run the whole transaction again.
-	ErrRetryTransaction = errors.New("retry the transaction: a concurrent one wrote the same task")
+	ErrRetryTransaction = pgerr.ErrRetryTransaction
 	// ErrSuperseded: another reader of the same name went on; this one must stop.
 	ErrSuperseded = errors.New("superseded: another reader has advanced the cursor")
 	// ErrCrashed: the database crashed or failed over since the feed was opened, and may give out
@@ -116,63 +114,14 @@ func (e *OriginError) Error() string {
 		e.Reader, e.Found, e.Want)
 }
 
-// Retryable reports whether running the same transaction again may succeed: serialization
-// failures, deadlocks, lost connections, a server that is starting or stopping, lock time-outs.
-func Retryable(err error) bool {
-	if errors.Is(err, ErrRetryTransaction) {
-		return true
-	}
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return isConnectionLost(err) || pgconn.SafeToRetry(err) || pgconn.Timeout(err)
-	}
-	switch pg.Code {
-	case "40001", "40P01", "55P03", "57P01", "57P02", "57P03", "53300":
-		return true
-	}
-	return len(pg.Code) == 5 && pg.Code[:2] == "08"
-}
-
-// isConnectionLost reports whether the connection broke or could not be made.
-func isConnectionLost(err error) bool {
-	var connect *pgconn.ConnectError
-	var network *net.OpError
-	return (errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn)) &&
-		!errors.Is(err, context.Canceled)
-}
-
-// explain wraps a database error with the operation, turning the codes that have a cure into
-// the error that names it.
-func explain(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%s: %w: %w", op, ErrUnavailable, err)
-	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		switch pg.Code {
-		case "42P01", "3F000", "42883", "42704", "42703": // undefined table, schema, function, type, column
-			return fmt.Errorf("%s: %w: %w", op, ErrNotMigrated, err)
-		case "40001":
-			return fmt.Errorf("%s: %w: %w", op, ErrRetryTransaction, err)
-		}
-	}
-	return fmt.Errorf("%s: %w", op, err)
-}
-
-// isReadOnly reports whether a write was refused because the server is a standby.
-func isReadOnly(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "25006"
-}
+// Retryable reports whether running the same transaction again may succeed: after a serialization
+// failure, a deadlock, a lock time-out, a lost connection, or while the server starts or stops.
+func Retryable(err error) bool { return pgerr.IsRetryable(err) }
 
 // isNotAppended reports whether append_required.sql found the task other than expected, or the
 // guard gone: no version to insert, or one that is taken; or append_many.sql one that was just taken.
 func isNotAppended(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.SchemaName == "taskledger" && pg.TableName == "event" &&
-		(pg.Code == "23502" && pg.ColumnName == "version" || pg.Code == "23505" && pg.ConstraintName == "event_pkey")
+		(pg.Code == pgerr.NotNullViolation && pg.ColumnName == "version" || pg.Code == pgerr.UniqueViolation && pg.ConstraintName == "event_pkey")
 }

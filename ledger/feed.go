@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"math"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/loop"
 )
 
 // FeedOptions says how a feed reads. Nil means all defaults.
@@ -156,7 +158,7 @@ func (f *Feed) Cursors(ctx context.Context, before int64, limit int) ([]Cursor, 
 func (f *Feed) Next(ctx context.Context) (Page, error) {
 	for {
 		if !f.place.open() {
-			if err := wait(ctx, f.gather()); err != nil {
+			if err := loop.Sleep(ctx, f.gather()); err != nil {
 				return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 			}
 		}
@@ -169,7 +171,7 @@ func (f *Feed) Next(ctx context.Context) (Page, error) {
 			return page, nil
 		}
 		f.idle = min(max(2*f.idle, minIdle), maxIdle)
-		if err := wait(ctx, f.idle); err != nil {
+		if err := loop.Sleep(ctx, f.idle); err != nil {
 			return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 		}
 	}
@@ -183,20 +185,6 @@ const gatherPerEvent = 200 * time.Microsecond
 func (f *Feed) gather() time.Duration {
 	busy := min(time.Duration(f.held)*gatherPerEvent, maxIdle)
 	return max(f.options.Gather, busy) - f.now().Sub(f.opened)
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }
 
 // Poll is Next without waiting: it reports false if there is nothing to read now.

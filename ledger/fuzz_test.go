@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -205,35 +204,6 @@ func FuzzNesting(f *testing.F) {
 		}
 		if got := ledger.Nesting(text); got != deepest {
 			t.Errorf("%s nests %d deep, the decoder says %d", text, got, deepest)
-		}
-	})
-}
-
-// Any strings survive as an array literal.
-func FuzzTextArray(f *testing.F) {
-	pool := fuzzedPool(f)
-	for _, id := range oddBizIDs {
-		f.Add(string(id), "")
-	}
-	for _, text := range []string{"NULL", "null", `"`, `\`, `\\"`, "{", "}", ",", " ", "\n\t\r\v", "'", "\x01", "\u0085", "{{a},{b}}"} {
-		f.Add(text, "x")
-		f.Add("", text)
-	}
-	f.Fuzz(func(t *testing.T, a, b string) {
-		if !sendable(a) || !sendable(b) {
-			return // is refused before
-		}
-		want := []string{a, b, a + b}
-		rows, err := pool.Query(t.Context(), "select unnest($1::text::text[])", ledger.TextArray(want))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			t.Fatalf("%q: %v", want, err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 var (
@@ -85,21 +88,21 @@ func SetLimit(ctx context.Context, db DB, l Limit, actor string) error {
 		return fmt.Errorf("set limit: %w", err)
 	}
 	_, err = db.Exec(ctx, limitSetSQL, string(l.Kind), l.MaxWaiting, string(l.Policy), l.RetryAfter.Milliseconds(), optional(actor))
-	return explain("set limit", err)
+	return pgerr.Explain("set limit", err)
 }
 
 // RemoveLimit lets any number of tasks of a kind wait. It reports whether there was a limit. It never
 // commits.
 func RemoveLimit(ctx context.Context, db DB, k Kind) (bool, error) {
 	tag, err := db.Exec(ctx, limitRemoveSQL, string(k))
-	return tag.RowsAffected() > 0, explain("remove limit", err)
+	return tag.RowsAffected() > 0, pgerr.Explain("remove limit", err)
 }
 
 // Limits returns all limits by kind.
 func Limits(ctx context.Context, db DB) ([]LimitStatus, error) {
 	rows, err := db.Query(ctx, limitsSQL)
 	if err != nil {
-		return nil, explain("read limits", err)
+		return nil, pgerr.Explain("read limits", err)
 	}
 	defer rows.Close()
 	var all []LimitStatus
@@ -107,29 +110,29 @@ func Limits(ctx context.Context, db DB) ([]LimitStatus, error) {
 		var l LimitStatus
 		var ms int64
 		if err := rows.Scan((*string)(&l.Kind), &l.MaxWaiting, (*string)(&l.Policy), &ms, &l.Waiting); err != nil {
-			return nil, explain("read limits", err)
+			return nil, pgerr.Explain("read limits", err)
 		}
 		l.RetryAfter = time.Duration(ms) * time.Millisecond
 		all = append(all, l)
 	}
-	return all, explain("read limits", rows.Err())
+	return all, pgerr.Explain("read limits", rows.Err())
 }
 
 // enqueueDiscarded inserts rows, order being that of their keys, as discarded tasks, and returns the
 // answers for those that were inserted.
 func enqueueDiscarded(ctx context.Context, db DB, rows []row1) (map[Key]Enqueued, error) {
-	var kinds, ids, shards, actors, args, metas textArray
+	var kinds, ids, shards, actors, args, metas pgarray.Builder
 	for _, row := range rows {
-		kinds.add(string(row.key.Kind))
-		ids.add(string(row.key.BizID))
-		shards.add(fmt.Sprint(int(row.shard)))
-		actors.addOptional(row.actor)
-		args.addOptional(string(row.args))
-		metas.addOptional(string(row.meta))
+		kinds.Add(string(row.key.Kind))
+		ids.Add(string(row.key.BizID))
+		shards.Add(fmt.Sprint(int(row.shard)))
+		actors.AddOptional(row.actor)
+		args.AddOptional(string(row.args))
+		metas.AddOptional(string(row.meta))
 	}
 	result, err := db.Query(ctx, enqueueDiscardedSQL, kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String())
 	if err != nil {
-		return nil, explain("enqueue", err)
+		return nil, pgerr.Explain("enqueue", err)
 	}
 	defer result.Close()
 	added := make(map[Key]Enqueued, len(rows))
@@ -137,10 +140,10 @@ func enqueueDiscarded(ctx context.Context, db DB, rows []row1) (map[Key]Enqueued
 		var kind, id string
 		var position int64
 		if err := result.Scan(&kind, &id, &position); err != nil {
-			return nil, explain("enqueue", err)
+			return nil, pgerr.Explain("enqueue", err)
 		}
 		k := Key{Kind(kind), BizID(id)}
 		added[k] = Enqueued{Key: k, New: true, State: StateDiscarded, Version: 2, SameArgs: true, Position: Position(position)}
 	}
-	return added, explain("enqueue", result.Err())
+	return added, pgerr.Explain("enqueue", result.Err())
 }

@@ -8,6 +8,8 @@ import (
 	"math"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 var (
@@ -40,11 +42,11 @@ func History(ctx context.Context, db DB, k Key) ([]Event, error) {
 	}
 	rows, err := db.Query(ctx, historySQL, string(k.Kind), string(k.BizID))
 	if err != nil {
-		return nil, explain("history of "+k.String(), err)
+		return nil, pgerr.Explain("history of "+k.String(), err)
 	}
 	events, err := scanEvents(rows, nil)
 	if err != nil {
-		return nil, explain("history of "+k.String(), err)
+		return nil, pgerr.Explain("history of "+k.String(), err)
 	}
 	if len(events) == 0 {
 		return nil, fmt.Errorf("history of %s: %w", k, ErrUnknownTask)
@@ -63,7 +65,7 @@ func Read(ctx context.Context, db DB, after Position, limit int) iter.Seq2[Event
 		}
 		rows, err := db.Query(ctx, readSQL, int64(after), int64(min(limit, math.MaxInt32)))
 		if err != nil {
-			yield(Event{}, explain("read events", err))
+			yield(Event{}, pgerr.Explain("read events", err))
 			return
 		}
 		defer rows.Close()
@@ -71,7 +73,7 @@ func Read(ctx context.Context, db DB, after Position, limit int) iter.Seq2[Event
 		for rows.Next() {
 			e, err := scan.next(rows)
 			if err != nil {
-				yield(Event{}, explain("read events", err))
+				yield(Event{}, pgerr.Explain("read events", err))
 				return
 			}
 			if !yield(e, nil) {
@@ -79,7 +81,7 @@ func Read(ctx context.Context, db DB, after Position, limit int) iter.Seq2[Event
 			}
 		}
 		if err := rows.Err(); err != nil {
-			yield(Event{}, explain("read events", err))
+			yield(Event{}, pgerr.Explain("read events", err))
 		}
 	}
 }

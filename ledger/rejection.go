@@ -8,6 +8,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 var (
@@ -53,7 +55,7 @@ func countRejection(ctx context.Context, db DB, err error) error {
 		return err
 	}
 	if _, err := db.Exec(ctx, countRejectionSQL); err != nil {
-		return explain("count that enqueue was rejected", err)
+		return pgerr.Explain("count that enqueue was rejected", err)
 	}
 	rejections.mu.Lock()
 	defer rejections.mu.Unlock()
@@ -78,5 +80,5 @@ func Rejected() map[Kind]int64 {
 // A crash of PostgreSQL may add up to 32, and take back what was rejected within its last second.
 func ReadRejected(ctx context.Context, db DB) (calls int64, err error) {
 	_, err = queryRow(ctx, db, rejectedSQL, nil, &calls)
-	return calls, explain("read how many were rejected", err)
+	return calls, pgerr.Explain("read how many were rejected", err)
 }

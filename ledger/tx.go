@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 // TxOptions says how a [Tx] is. Nil means all defaults.
@@ -52,7 +54,7 @@ type Tx struct {
 func Begin(ctx context.Context, pool *pgxpool.Pool, o *TxOptions) (*Tx, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
-		return nil, explain("begin", err)
+		return nil, pgerr.Explain("begin", err)
 	}
 	t := BeginOn(ctx, conn.Conn(), o)
 	t.release = conn.Release
@@ -134,7 +136,7 @@ func (t *Tx) Commit(ctx context.Context) error {
 	if t.tx == nil {
 		return nil
 	}
-	return explain("commit", t.tx.Commit(ctx))
+	return pgerr.Explain("commit", t.tx.Commit(ctx))
 }
 
 // Rollback rolls back. After the end it returns pgx.ErrTxClosed and does nothing.

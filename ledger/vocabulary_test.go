@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -138,7 +139,7 @@ func TestShardsAndOrderAreTheSameInSQL(t *testing.T) {
 	rows, err := pool.Query(t.Context(), `
 		select k.kind, k.biz_id, taskledger.shard_of(k.biz_id)::integer
 		  from unnest($1::text::text[], $2::text::text[]) as k(kind, biz_id)
-		 order by k.kind collate "C", k.biz_id collate "C"`, ledger.TextArray(kinds), ledger.TextArray(ids))
+		 order by k.kind collate "C", k.biz_id collate "C"`, pgarray.Of(kinds...), pgarray.Of(ids...))
 	if err != nil {
 		t.Fatal(err)
 	}

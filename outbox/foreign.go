@@ -11,7 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -81,13 +82,13 @@ func (s *session) known(ctx context.Context, messages map[uint64]stream.Message)
 
 // eventIDs returns the ids of the events at the positions that messages tell of.
 func (s *session) eventIDs(ctx context.Context, messages map[uint64]stream.Message) (map[ledger.Position]string, error) {
-	var positions positionArray
+	var positions pgarray.Builder
 	for _, m := range messages {
-		positions.add(m.Position)
+		positions.AddInt(int64(m.Position))
 	}
 	rows, err := s.relay.config.DB.Query(ctx, knownSQL, positions.String())
 	if err != nil {
-		return nil, dberror.Explain("look events up", err)
+		return nil, pgerr.Explain("look events up", err)
 	}
 	defer rows.Close()
 	ids := make(map[ledger.Position]string, len(messages))
@@ -97,12 +98,12 @@ func (s *session) eventIDs(ctx context.Context, messages map[uint64]stream.Messa
 		var version int32
 		var at time.Time
 		if err := rows.Scan(&position, &kind, &id, &version, &at); err != nil {
-			return nil, dberror.Explain("look events up", err)
+			return nil, pgerr.Explain("look events up", err)
 		}
 		e := ledger.Event{Key: ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}, Version: ledger.Version(version), RecordedAt: at}
 		ids[ledger.Position(position)] = e.ID()
 	}
-	return ids, dberror.Explain("look events up", rows.Err())
+	return ids, pgerr.Explain("look events up", rows.Err())
 }
 
 // maxUndone is how long before a crash a commit may have been made that the crash undoes: with
@@ -121,7 +122,7 @@ func (s *session) undone(ctx context.Context, messages map[uint64]stream.Message
 	}
 	var start time.Time
 	if err := s.relay.config.DB.QueryRow(ctx, serverStartSQL).Scan(&start); err != nil {
-		return dberror.Explain("read when the server started", err)
+		return pgerr.Explain("read when the server started", err)
 	}
 	for _, seq := range slices.Sorted(maps.Keys(messages)) {
 		m := messages[seq]

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -74,7 +75,7 @@ func (s *session) waitForRoom(ctx context.Context, why error) error {
 	s.relay.full = true
 	s.relay.lease.remark(why.Error())
 	s.relay.config.Observer.failed(why)
-	if err := pause(ctx, relieveEvery); err != nil {
+	if err := loop.Sleep(ctx, relieveEvery); err != nil {
 		return err
 	}
 	return errAgain

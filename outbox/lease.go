@@ -15,7 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 var (
@@ -75,7 +76,7 @@ func (l *lease) take(ctx context.Context) (bool, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
-	return ours, dberror.Explain("take the lease", err)
+	return ours, pgerr.Explain("take the lease", err)
 }
 
 // await waits until the lease is ours; standby is called once if it is somebody else's.
@@ -88,7 +89,7 @@ func (l *lease) await(ctx context.Context, standby func()) error {
 		if first {
 			standby()
 		}
-		if err := pause(ctx, l.ttl/3); err != nil {
+		if err := loop.Sleep(ctx, l.ttl/3); err != nil {
 			return err
 		}
 	}
@@ -98,7 +99,7 @@ func (l *lease) await(ctx context.Context, standby func()) error {
 // A database that is away is for the others to notice.
 func (l *lease) keep(ctx context.Context) error {
 	for {
-		if err := pause(ctx, l.ttl/3); err != nil {
+		if err := loop.Sleep(ctx, l.ttl/3); err != nil {
 			return nil
 		}
 		attempt, cancel := context.WithTimeout(ctx, l.ttl/3)
@@ -114,23 +115,11 @@ func (l *lease) keep(ctx context.Context) error {
 func (l *lease) yield(ctx context.Context, why error) error {
 	l.remark(why.Error())
 	_, err := l.db.Exec(ctx, leaseYieldSQL, l.holder, why.Error(), strconv.FormatBool(refuses(why)))
-	return dberror.Explain("yield the lease", err)
+	return pgerr.Explain("yield the lease", err)
 }
 
 // release gives the lease back.
 func (l *lease) release(ctx context.Context) error {
 	_, err := l.db.Exec(ctx, leaseReleaseSQL, l.holder)
-	return dberror.Explain("release the lease", err)
-}
-
-// pause waits for d, or returns the error of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
+	return pgerr.Explain("release the lease", err)
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
@@ -128,7 +129,7 @@ func (s *session) diagnoseFront(ctx context.Context) error {
 	}
 	var ms int64
 	if err := s.relay.config.DB.QueryRow(ctx, publishedSQL, s.mark.Created, int64(first-1)).Scan(&ms); err != nil {
-		return dberror.Explain("read when a message was published", err)
+		return pgerr.Explain("read when a message was published", err)
 	}
 	maxAge := s.info.Config.MaxAge
 	if published := time.Duration(ms) * time.Millisecond; maxAge == 0 || published < maxAge-slack(maxAge) {
@@ -195,7 +196,7 @@ const recoverEvery = time.Second
 func (s *session) recover(ctx context.Context, found *loss) error {
 	c := s.relay.config
 	// A stream that loses messages again and again must not be filled in a tight loop.
-	if err := pause(ctx, recoverEvery-time.Since(s.relay.recovered)); err != nil {
+	if err := loop.Sleep(ctx, recoverEvery-time.Since(s.relay.recovered)); err != nil {
 		return err
 	}
 	s.relay.recovered = time.Now()
@@ -203,7 +204,7 @@ func (s *session) recover(ctx context.Context, found *loss) error {
 	var n, bound int64
 	err := c.DB.QueryRow(ctx, coveredSQL, int64(s.mark.Generation), createdAt(s.info), int64(found.first), maxAge.Milliseconds()).Scan(&n, &bound)
 	if err != nil {
-		return dberror.Explain("find the place before the loss", err)
+		return pgerr.Explain("find the place before the loss", err)
 	}
 	rows, err := s.feed.Cursors(ctx, n+1, 1)
 	if err != nil {

@@ -4,8 +4,8 @@ import (
 	"context"
 	_ "embed"
 
-	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -47,14 +47,14 @@ func (s *session) payOwed(ctx context.Context) error {
 func (s *session) unfinished(ctx context.Context, o owed) (messages []message, reached ledger.Position, err error) {
 	rows, err := s.relay.config.DB.Query(ctx, unfinishedSQL, int64(o.After), int64(o.To))
 	if err != nil {
-		return nil, 0, dberror.Explain("find unfinished tasks", err)
+		return nil, 0, pgerr.Explain("find unfinished tasks", err)
 	}
 	defer rows.Close()
 	var b batch
 	for rows.Next() {
 		e, walked, body, err := scanUnfinished(rows)
 		if err != nil {
-			return nil, 0, dberror.Explain("find unfinished tasks", err)
+			return nil, 0, pgerr.Explain("find unfinished tasks", err)
 		}
 		reached = walked
 		if e.Version > 0 {
@@ -62,7 +62,7 @@ func (s *session) unfinished(ctx context.Context, o owed) (messages []message, r
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return nil, 0, dberror.Explain("find unfinished tasks", err)
+		return nil, 0, pgerr.Explain("find unfinished tasks", err)
 	}
 	rows.Close()
 	for _, p := range b.unfit {

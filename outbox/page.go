@@ -3,12 +3,11 @@ package outbox
 import (
 	"context"
 	_ "embed"
-	"fmt"
-	"strconv"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -86,18 +85,18 @@ func needsArgs(e ledger.Event) bool { return e.Type.WakesWorkers() && e.Version 
 
 // args returns the args of the tasks that some events make available again, by position.
 func (s *session) args(ctx context.Context, events []ledger.Event) (map[ledger.Position]payloadSource, error) {
-	var positions positionArray
+	var positions pgarray.Builder
 	for _, e := range events {
 		if needsArgs(e) {
-			positions.add(e.Position)
+			positions.AddInt(int64(e.Position))
 		}
 	}
-	if positions.empty() {
+	if positions.IsEmpty() {
 		return nil, nil
 	}
 	rows, err := s.relay.config.DB.Query(ctx, argsSQL, positions.String())
 	if err != nil {
-		return nil, dberror.Explain("read args", err)
+		return nil, pgerr.Explain("read args", err)
 	}
 	defer rows.Close()
 	args := make(map[ledger.Position]payloadSource)
@@ -105,11 +104,11 @@ func (s *session) args(ctx context.Context, events []ledger.Event) (map[ledger.P
 		var position int64
 		var data, meta *string
 		if err := rows.Scan(&position, &data, &meta); err != nil {
-			return nil, dberror.Explain("read args", err)
+			return nil, pgerr.Explain("read args", err)
 		}
 		args[ledger.Position(position)] = payloadSource{text(data), text(meta)}
 	}
-	return args, dberror.Explain("read args", rows.Err())
+	return args, pgerr.Explain("read args", rows.Err())
 }
 
 // text is the bytes of a nullable column.
@@ -125,26 +124,9 @@ func text(s *string) []byte {
 func (s *session) park(ctx context.Context, e ledger.Event, reason string) error {
 	_, err := s.relay.config.DB.Exec(ctx, parkSQL, int64(e.Position), string(e.Kind), string(e.BizID), int64(e.Version), reason)
 	if err != nil {
-		return dberror.Explain("park "+e.ID(), err)
+		return pgerr.Explain("park "+e.ID(), err)
 	}
 	s.relay.config.Observer.parked(reason)
 	s.relay.config.Logger.ErrorContext(ctx, "relay could not publish an event and parked it", "event", e.ID(), "reason", reason)
 	return nil
-}
-
-// positionArray is an array literal of positions.
-type positionArray struct{ text []byte }
-
-func (a *positionArray) empty() bool { return len(a.text) == 0 }
-
-func (a *positionArray) add(p ledger.Position) {
-	a.text = append(a.text, ',')
-	a.text = strconv.AppendInt(a.text, int64(p), 10)
-}
-
-func (a *positionArray) String() string {
-	if a.empty() {
-		return "{}"
-	}
-	return fmt.Sprintf("{%s}", a.text[1:])
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
@@ -44,6 +45,9 @@ func New(c Config) (*Relay, error) {
 	return &Relay{config: c, js: js, lease: newLease(c.DB, c.Name, c.LeaseTTL)}, nil
 }
 
+// maxDelay is the longest delay before a relay that failed tries again.
+const maxDelay = 2 * time.Second
+
 // goodbye bounds what a relay does after it was told to stop.
 const goodbye = 5 * time.Second
 
@@ -64,7 +68,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer publisher.Close()
 	defer r.sayGoodbye(ctx)
 
-	delay := backoff{}
+	delay := loop.Backoff{Max: maxDelay, Exact: true}
 	for {
 		began := time.Now()
 		err := r.term(ctx, publisher)
@@ -79,10 +83,10 @@ func (r *Relay) Run(ctx context.Context) error {
 			r.config.Observer.failed(err)
 			r.config.Logger.WarnContext(ctx, "relay cannot work; it tries again", "error", err)
 		}
-		if time.Since(began) > delay.longest() {
-			delay = backoff{}
+		if time.Since(began) > maxDelay {
+			delay.Reset()
 		}
-		if pause(ctx, delay.next()) != nil {
+		if loop.Sleep(ctx, delay.Next()) != nil {
 			return nil
 		}
 	}
@@ -151,13 +155,3 @@ func (r *Relay) leaveWord(ctx context.Context, why error) {
 
 // errAgain ends a session that shall be followed by another at once.
 var errAgain = errors.New("begin a new session")
-
-// backoff doubles from 50 ms to 2 s.
-type backoff struct{ last time.Duration }
-
-func (b backoff) longest() time.Duration { return 2 * time.Second }
-
-func (b *backoff) next() time.Duration {
-	b.last = min(max(2*b.last, 50*time.Millisecond), b.longest())
-	return b.last
-}

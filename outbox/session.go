@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -85,7 +85,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	}
 	var installation string
 	if err := c.DB.QueryRow(ctx, installationSQL).Scan(&installation); err != nil {
-		return dberror.Explain("read the installation", err)
+		return pgerr.Explain("read the installation", err)
 	}
 	s.source = stream.Source(installation)
 	if s.stream, err = stream.Ensure(ctx, s.relay.js, c.Stream, installation); err != nil {

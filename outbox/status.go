@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -90,7 +90,7 @@ func ReadStatus(ctx context.Context, db ledger.DB, js jetstream.JetStream, confi
 	if js != nil {
 		var installation string
 		if _, err := queryRow(ctx, db, installationSQL, nil, &installation); err != nil {
-			return Status{}, dberror.Explain("read the installation", err)
+			return Status{}, pgerr.Explain("read the installation", err)
 		}
 		s.readStream(ctx, js, config, installation)
 	}
@@ -99,7 +99,7 @@ func ReadStatus(ctx context.Context, db ledger.DB, js jetstream.JetStream, confi
 
 func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 	if _, err := queryRow(ctx, db, waitingSQL, []any{int64(maxWaiting + 1)}, &s.Waiting, &s.OldestMS); err != nil {
-		return dberror.Explain("count waiting events", err)
+		return pgerr.Explain("count waiting events", err)
 	}
 	s.OldestWaiting = time.Duration(s.OldestMS) * time.Millisecond
 	if s.Waiting > maxWaiting {
@@ -107,7 +107,7 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 	}
 	var reason string
 	if _, err := queryRow(ctx, db, parkedSQL, []any{int64(maxWaiting)}, &s.Parked, &reason); err != nil {
-		return dberror.Explain("count parked events", err)
+		return pgerr.Explain("count parked events", err)
 	}
 	if s.Parked > 0 {
 		s.degraded("%d events could not be published and are parked, the last one because: %s", s.Parked, reason)
@@ -124,7 +124,7 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 	}
 	var text *string
 	if _, err := queryRow(ctx, db, cursorSQL, nil, &text); err != nil {
-		return dberror.Explain("read the relay's cursor", err)
+		return pgerr.Explain("read the relay's cursor", err)
 	}
 	if text != nil {
 		m, _, err := parseMark([]byte(*text))
@@ -136,7 +136,7 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 	var t Transaction
 	found, err := queryRow(ctx, db, oldestTransactionSQL, nil, &t.PID, &t.Prepared, &t.Application, &t.User, &t.Database, &t.State, &t.AgeMS)
 	if err != nil {
-		return dberror.Explain("find the oldest transaction", err)
+		return pgerr.Explain("find the oldest transaction", err)
 	}
 	if found {
 		t.Age = time.Duration(t.AgeMS) * time.Millisecond
@@ -150,7 +150,7 @@ func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
 	var noted *time.Time
 	found, err := queryRow(ctx, db, leaseSQL, nil, &l.Holder, &l.Since, &l.AliveUntil, &l.Alive, &l.Note, &noted, &l.Refused)
 	if err != nil {
-		return dberror.Explain("read the relay's lease", err)
+		return pgerr.Explain("read the relay's lease", err)
 	}
 	if found {
 		l.Since, l.AliveUntil = l.Since.UTC(), l.AliveUntil.UTC()

@@ -11,10 +11,11 @@ import (
 
 	wm "github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/envelope"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -135,7 +136,7 @@ func Import(ctx context.Context, c ImportConfig) (Imported, error) {
 		case ctx.Err() != nil && c.Follow:
 			return i.done, nil
 		case err != nil && c.Follow && ledger.Retryable(err): // a deadlock, or the database is away
-			_ = pause(ctx, importPause)
+			_ = loop.Sleep(ctx, importPause)
 			continue
 		case err != nil:
 			return i.done, i.explain(err)
@@ -146,7 +147,7 @@ func Import(ctx context.Context, c ImportConfig) (Imported, error) {
 		if state == outboxDrained && !c.Follow {
 			return i.done, nil
 		}
-		if err := pause(ctx, importPause); err != nil && !c.Follow {
+		if err := loop.Sleep(ctx, importPause); err != nil && !c.Follow {
 			return i.done, err
 		}
 	}
@@ -286,8 +287,7 @@ func (i *importer) failed(m outboxMessage, err error) error {
 
 // explain names what is missing.
 func (i *importer) explain(err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "42P01" && !errors.Is(err, ledger.ErrNotMigrated) {
+	if pgerr.Is(err, pgerr.UndefinedTable) && !errors.Is(err, ledger.ErrNotMigrated) {
 		return fmt.Errorf("import: there is no outbox of watermill-sql for topic %q (tables %s and %s): %w", i.config.Topic, i.messages, i.offsets, err)
 	}
 	return fmt.Errorf("import: %w", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/envelope"
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -147,7 +148,7 @@ func (l *lane) run(ctx context.Context, out chan<- *wm.Message) {
 		}
 		for err != nil && ctx.Err() == nil {
 			l.s.config.Logger.WarnContext(ctx, "cannot receive events", "consumer", l.durable, "error", err, "again_in", wait)
-			_ = pause(ctx, wait)
+			_ = loop.Sleep(ctx, wait)
 			wait = min(2*wait, maxPause)
 			err = l.ensure(ctx, true)
 		}

@@ -6,7 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -32,18 +33,18 @@ type Count struct {
 func Counts(ctx context.Context, db ledger.DB) ([]Count, error) {
 	rows, err := db.Query(ctx, countsSQL)
 	if err != nil {
-		return nil, dberror.Explain("read counts", err)
+		return nil, pgerr.Explain("read counts", err)
 	}
 	defer rows.Close()
 	counts := []Count{}
 	for rows.Next() {
 		var c Count
 		if err := rows.Scan((*string)(&c.Kind), (*string)(&c.State), &c.Tasks); err != nil {
-			return nil, dberror.Explain("read counts", err)
+			return nil, pgerr.Explain("read counts", err)
 		}
 		counts = append(counts, c)
 	}
-	return counts, dberror.Explain("read counts", rows.Err())
+	return counts, pgerr.Explain("read counts", rows.Err())
 }
 
 // total names one running total.
@@ -61,27 +62,27 @@ func addCounts(ctx context.Context, tx pgx.Tx, changes []*change) error {
 		}
 		deltas[total{c.key.Kind, c.task.State}]++
 	}
-	var kinds, states, values array
+	var kinds, states, values pgarray.Builder
 	for t, delta := range deltas {
 		if delta != 0 {
-			kinds.add(string(t.kind))
-			states.add(string(t.state))
-			values.addInt(delta)
+			kinds.Add(string(t.kind))
+			states.Add(string(t.state))
+			values.AddInt(delta)
 		}
 	}
-	if kinds.empty() {
+	if kinds.IsEmpty() {
 		return nil
 	}
 	rows, err := tx.Query(ctx, countsAddSQL, kinds.String(), states.String(), values.String())
 	if err != nil {
-		return dberror.Explain("add counts", err)
+		return pgerr.Explain("add counts", err)
 	}
 	added, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r totalRow, err error) {
 		err = row.Scan((*string)(&r.kind), (*string)(&r.state), &r.n)
 		return r, err
 	})
 	if err != nil {
-		return dberror.Explain("add counts", err)
+		return pgerr.Explain("add counts", err)
 	}
 	return prune(ctx, tx, added)
 }
@@ -102,7 +103,7 @@ func prune(ctx context.Context, tx pgx.Tx, added []totalRow) error {
 			continue
 		}
 		if _, err := tx.Exec(ctx, countsPruneSQL, string(r.kind), string(r.state), r.n); err != nil {
-			return dberror.Explain("prune counts", err)
+			return pgerr.Explain("prune counts", err)
 		}
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -29,7 +29,7 @@ type Lag struct {
 func Behind(ctx context.Context, db ledger.DB) (Lag, error) {
 	rows, err := db.Query(ctx, lagSQL, Reader, int64(MaxLag))
 	if err != nil {
-		return Lag{}, dberror.Explain("read lag", err)
+		return Lag{}, pgerr.Explain("read lag", err)
 	}
 	lag, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (lag Lag, err error) {
 		var oldest *time.Time
@@ -41,5 +41,5 @@ func Behind(ctx context.Context, db ledger.DB) (Lag, error) {
 		lag.Age = max(0, time.Duration(micros)*time.Microsecond)
 		return lag, nil
 	})
-	return lag, dberror.Explain("read lag", err)
+	return lag, pgerr.Explain("read lag", err)
 }

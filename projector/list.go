@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -105,10 +105,10 @@ func List(ctx context.Context, db ledger.DB, f Filter) (found []Task, next ledge
 	}
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, 0, dberror.Explain("list tasks", err)
+		return nil, 0, pgerr.Explain("list tasks", err)
 	}
 	if found, err = pgx.CollectRows(rows, scanTask); err != nil {
-		return nil, 0, dberror.Explain("list tasks", err)
+		return nil, 0, pgerr.Explain("list tasks", err)
 	}
 	switch {
 	case len(found) == f.Limit:
@@ -123,13 +123,13 @@ func List(ctx context.Context, db ledger.DB, f Filter) (found []Task, next ledge
 func walkedTo(ctx context.Context, db ledger.DB, after ledger.Position) (ledger.Position, error) {
 	rows, err := db.Query(ctx, walkedToSQL, int64(after), int64(maxWalk))
 	if err != nil {
-		return 0, dberror.Explain("list tasks", err)
+		return 0, pgerr.Explain("list tasks", err)
 	}
 	next, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
-	return ledger.Position(next), dberror.Explain("list tasks", err)
+	return ledger.Position(next), pgerr.Explain("list tasks", err)
 }
 
 func scanTask(row pgx.CollectableRow) (t Task, err error) {

@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -71,45 +71,39 @@ func New(c Config) (*Projector, error) {
 	return &Projector{config: c, projection: Tasks(c.Logger)}, nil
 }
 
-// A projector that failed tries again after minBackoff, then ever more seldom up to maxBackoff.
-const (
-	minBackoff = 50 * time.Millisecond
-	maxBackoff = 5 * time.Second
-)
-
 // Run applies events until ctx is done, and then returns nil. It goes on through outages of the
 // database and stands by while another projector of the same name works. It returns an error
 // only where it must not go on: [*ledger.OriginError] and [ledger.ErrNotMigrated].
 func (p *Projector) Run(ctx context.Context) error {
 	log := p.config.Logger.With("projection", p.projection.Name())
-	backoff := minBackoff
-	for {
-		applied, err := p.follow(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		var origin *ledger.OriginError
-		wait := backoff
-		switch {
-		case errors.As(err, &origin), errors.Is(err, ledger.ErrNotMigrated):
-			return err
-		case errors.Is(err, ledger.ErrSuperseded):
-			log.DebugContext(ctx, "another projector is at work; standing by")
-			wait = p.config.Standby
-		default:
-			if applied {
-				wait = minBackoff
+	var backoff loop.Backoff
+	return loop.Steps{
+		Step: func(ctx context.Context) (time.Duration, error) {
+			applied, err := p.follow(ctx)
+			switch {
+			case errors.Is(err, ledger.ErrSuperseded):
+				log.DebugContext(ctx, "another projector is at work; standing by")
+				return loop.Jitter(p.config.Standby), nil
+			case applied:
+				backoff.Reset()
 			}
-			backoff = min(2*wait, maxBackoff)
-			log.WarnContext(ctx, "projector interrupted; trying again", "error", err, "in", wait)
-		}
-		wait = wait*3/4 + rand.N(wait/2+1)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
-		}
+			wait := backoff.Next()
+			if p.stop(err) == nil && ctx.Err() == nil {
+				log.WarnContext(ctx, "projector interrupted; trying again", "error", err, "in", wait)
+			}
+			return wait, p.stop(err)
+		},
+		Stop: p.stop,
+	}.Run(ctx)
+}
+
+// stop returns the errors after which going on would do harm.
+func (*Projector) stop(err error) error {
+	var origin *ledger.OriginError
+	if errors.As(err, &origin) {
+		return err
 	}
+	return pgerr.NotMigrated(err)
 }
 
 // follow opens the feed and applies its pages until something fails, reading one page ahead. It
@@ -164,7 +158,7 @@ const begin = "begin isolation level read committed; set local synchronous_commi
 func (p *Projector) apply(ctx context.Context, page ledger.Page) error {
 	tx, err := p.config.DB.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
-		return dberror.Explain("begin", err)
+		return pgerr.Explain("begin", err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
 	if err := page.Advance(ctx, tx, nil); err != nil {
@@ -174,5 +168,5 @@ func (p *Projector) apply(ctx context.Context, page ledger.Page) error {
 		return err
 	}
 	fault.Point("projector.applied")
-	return dberror.Explain("commit", tx.Commit(ctx))
+	return pgerr.Explain("commit", tx.Commit(ctx))
 }

@@ -10,7 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -100,14 +101,14 @@ func byTask(events []ledger.Event) []*change {
 
 // readBefore reads of the tasks what their next events are applied to.
 func readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
-	var kinds, ids array
+	var kinds, ids pgarray.Builder
 	for _, c := range changes {
-		kinds.add(string(c.key.Kind))
-		ids.add(string(c.key.BizID))
+		kinds.Add(string(c.key.Kind))
+		ids.Add(string(c.key.BizID))
 	}
 	rows, err := tx.Query(ctx, tasksBeforeSQL, kinds.String(), ids.String())
 	if err != nil {
-		return dberror.Explain("read tasks", err)
+		return pgerr.Explain("read tasks", err)
 	}
 	defer rows.Close()
 	var i int
@@ -117,13 +118,13 @@ func readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	for rows.Next() {
 		t = ledger.Task{}
 		if err := rows.Scan(columns...); err != nil {
-			return dberror.Explain("read tasks", err)
+			return pgerr.Explain("read tasks", err)
 		}
 		c := changes[i]
 		t.Key = c.key
 		c.address, c.was, c.task = address, t.State, t
 	}
-	return dberror.Explain("read tasks", rows.Err())
+	return pgerr.Explain("read tasks", rows.Err())
 }
 
 // fold applies the events of a change. Where they do not continue the row, the whole history
@@ -156,7 +157,7 @@ func (p *tasks) foldHistory(ctx context.Context, tx pgx.Tx, c *change) error {
 
 // columns are the values of task rows that an event may change, one array a column.
 type columns struct {
-	states, asides, versions, attempts, failures, updated, problems, fingerprints, due array
+	states, asides, versions, attempts, failures, updated, problems, fingerprints, due pgarray.Builder
 	rows                                                                               int64
 }
 
@@ -165,20 +166,20 @@ func (c *columns) add(t ledger.Task) {
 	if t.State.Aside() {
 		aside = 1
 	}
-	c.states.add(string(t.State))
-	c.asides.addInt(aside)
-	c.versions.addInt(int64(t.Version))
-	c.attempts.addInt(int64(t.Attempt))
-	c.failures.addInt(int64(t.Failures))
-	c.updated.addInt(t.UpdatedAt.UnixMicro())
-	c.problems.addOptional(t.Error)
-	c.fingerprints.addOptional(t.Fingerprint)
-	c.due.addOptionalTime(t.DueAt)
+	c.states.Add(string(t.State))
+	c.asides.AddInt(aside)
+	c.versions.AddInt(int64(t.Version))
+	c.attempts.AddInt(int64(t.Attempt))
+	c.failures.AddInt(int64(t.Failures))
+	c.updated.AddInt(t.UpdatedAt.UnixMicro())
+	c.problems.AddOptional(t.Error)
+	c.fingerprints.AddOptional(t.Fingerprint)
+	c.due.AddOptionalTime(t.DueAt)
 	c.rows++
 }
 
 // args returns the arrays that name the rows and what never changes of them, then the values.
-func (c *columns) args(naming ...*array) []any {
+func (c *columns) args(naming ...*pgarray.Builder) []any {
 	args := make([]any, 0, 13)
 	for _, a := range append(naming, &c.states, &c.asides, &c.versions, &c.attempts, &c.failures,
 		&c.updated, &c.problems, &c.fingerprints, &c.due) {
@@ -188,30 +189,30 @@ func (c *columns) args(naming ...*array) []any {
 }
 
 func write(ctx context.Context, tx pgx.Tx, changes []*change) error {
-	var kinds, ids, shards, enqueued, causes, addresses array
+	var kinds, ids, shards, enqueued, causes, addresses pgarray.Builder
 	var added, updated columns
 	for _, c := range changes {
 		if c.new() {
-			kinds.add(string(c.key.Kind))
-			ids.add(string(c.key.BizID))
-			shards.addInt(int64(c.task.Shard))
-			enqueued.addInt(c.task.EnqueuedAt.UnixMicro())
-			causes.addOptional(causeOf(c.task))
+			kinds.Add(string(c.key.Kind))
+			ids.Add(string(c.key.BizID))
+			shards.AddInt(int64(c.task.Shard))
+			enqueued.AddInt(c.task.EnqueuedAt.UnixMicro())
+			causes.AddOptional(causeOf(c.task))
 			added.add(c.task)
 		} else {
-			addresses.add(c.address)
+			addresses.Add(c.address)
 			updated.add(c.task)
 		}
 	}
 	if added.rows > 0 {
 		if _, err := tx.Exec(ctx, tasksInsertSQL, append(added.args(&kinds, &ids, &shards, &enqueued), causes.String())...); err != nil {
-			return dberror.Explain("insert tasks", err)
+			return pgerr.Explain("insert tasks", err)
 		}
 	}
 	if updated.rows > 0 {
 		tag, err := tx.Exec(ctx, tasksUpdateSQL, updated.args(&addresses)...)
 		if err != nil {
-			return dberror.Explain("update tasks", err)
+			return pgerr.Explain("update tasks", err)
 		}
 		if tag.RowsAffected() != updated.rows {
 			return fmt.Errorf("update tasks: %d of %d rows were changed by somebody else meanwhile",

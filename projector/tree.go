@@ -7,7 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -121,9 +122,9 @@ func (t *tree) descend(ctx context.Context, parents []*Node, tooDeep bool) ([]*N
 	if tooDeep || room <= 0 {
 		breadth, room = 0, 0
 	}
-	var causes array
+	var causes pgarray.Builder
 	for _, p := range parents {
-		causes.add(p.Key.String())
+		causes.Add(p.Key.String())
 	}
 	all := len(parents) * (breadth + 1)
 	most := all
@@ -132,7 +133,7 @@ func (t *tree) descend(ctx context.Context, parents []*Node, tooDeep bool) ([]*N
 	}
 	rows, err := t.db.Query(ctx, treeChildrenSQL, causes.String(), int64(breadth+1), int64(most))
 	if err != nil {
-		return nil, dberror.Explain("task tree", err)
+		return nil, pgerr.Explain("task tree", err)
 	}
 	defer rows.Close()
 	var next []*Node
@@ -140,7 +141,7 @@ func (t *tree) descend(ctx context.Context, parents []*Node, tooDeep bool) ([]*N
 	for ; rows.Next(); read++ {
 		var c Node
 		if err := rows.Scan(&last, (*string)(&c.Kind), (*string)(&c.BizID), (*string)(&c.State), (*int32)(&c.Attempt), &c.EnqueuedAt, &c.UpdatedAt); err != nil {
-			return nil, dberror.Explain("task tree", err)
+			return nil, pgerr.Explain("task tree", err)
 		}
 		p := parents[last]
 		switch {
@@ -158,5 +159,5 @@ func (t *tree) descend(ctx context.Context, parents []*Node, tooDeep bool) ([]*N
 			p.More = true
 		}
 	}
-	return next, dberror.Explain("task tree", rows.Err())
+	return next, pgerr.Explain("task tree", rows.Err())
 }

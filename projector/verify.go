@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -69,7 +69,7 @@ func Verify(ctx context.Context, db interface {
 		report, err = verify(ctx, tx)
 		return err
 	})
-	return report, dberror.Explain("verify projection", err)
+	return report, pgerr.Explain("verify projection", err)
 }
 
 func verify(ctx context.Context, tx pgx.Tx) (Report, error) {

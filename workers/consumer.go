@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -65,7 +66,7 @@ func (k *kind) serveUnpaused(ctx context.Context, shards ledger.ShardSet) error 
 // the stream vanishes, or is not there yet, it goes on trying. It returns an error only if that is
 // useless. made is called once all consumers are there; nil: they are.
 func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable string, made func()) error {
-	pause := minPause
+	delay := loop.Backoff{Max: maxPause, Exact: true}
 	ensured := made == nil
 	for ctx.Err() == nil {
 		var err error
@@ -84,26 +85,16 @@ func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable stri
 			begun := time.Now()
 			err = k.receive(ctx, durable)
 			if time.Since(begun) > maxPause {
-				pause = minPause
+				delay.Reset()
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			k.pool.repeated.warn(k.pool.config.Logger, "cannot receive messages", "kind", string(k.name), "error", err, "again_in", pause)
-			sleep(ctx, pause)
-			pause = min(2*pause, maxPause)
+			again := delay.Next()
+			k.pool.repeated.warn(k.pool.config.Logger, "cannot receive messages", "kind", string(k.name), "error", err, "again_in", again)
+			_ = loop.Sleep(ctx, again)
 		}
 	}
 	return nil
-}
-
-// sleep waits for d or until ctx is done.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // whileConnected returns a context that is also done when the connection is lost: the answer to

@@ -3,11 +3,11 @@ package workers
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -35,7 +35,7 @@ func (o *Operator) Dead(ctx context.Context, kind ledger.Kind) ([]DeadGroup, err
 	}
 	rows, err := o.config.DB.Query(ctx, deadSQL, string(kind))
 	if err != nil {
-		return nil, fmt.Errorf("dead tasks: %w", notMigrated(err))
+		return nil, pgerr.Explain("dead tasks", err)
 	}
 	groups, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (g DeadGroup, err error) {
 		err = row.Scan((*string)(&g.Kind), &g.Fingerprint, &g.Tasks, &g.Oldest, &g.Newest, &g.Error, (*string)(&g.Example.BizID))
@@ -43,7 +43,7 @@ func (o *Operator) Dead(ctx context.Context, kind ledger.Kind) ([]DeadGroup, err
 		return g, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("dead tasks: %w", notMigrated(err))
+		return nil, pgerr.Explain("dead tasks", err)
 	}
 	return groups, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -75,7 +76,7 @@ func (p *Pool) divide(ctx context.Context, kinds []*kind) error {
 					clear(d.shares)
 				}
 			}
-			sleep(ctx, memberRound)
+			_ = loop.Sleep(ctx, memberRound)
 		}
 		return nil
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -64,16 +65,12 @@ func (d *division) take(ctx context.Context, wanted []owned) (taken []owned, err
 	if len(wanted) == 0 {
 		return nil, nil
 	}
-	var kinds, shards []byte
-	for i, o := range wanted {
-		separator := byte(',')
-		if i == 0 {
-			separator = '{'
-		}
-		kinds = append(append(kinds, separator), o.kind...)
-		shards = appendQuoted(append(shards, separator), o.shards.String())
+	var kinds, shards pgarray.Builder
+	for _, o := range wanted {
+		kinds.Add(string(o.kind))
+		shards.Add(o.shards.String())
 	}
-	rows, err := d.pool.config.DB.Query(ctx, shardTakeSQL, d.pool.id, string(append(kinds, '}')), string(append(shards, '}')))
+	rows, err := d.pool.config.DB.Query(ctx, shardTakeSQL, d.pool.id, kinds.String(), shards.String())
 	if err != nil {
 		return nil, fmt.Errorf("take shards: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -62,38 +61,10 @@ func fencedBy(err error) error {
 	return ErrFenced
 }
 
-// locked reports whether an append waited in vain for somebody's open transaction on the same task.
-func locked(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "55P03"
-}
-
 // refused reports whether the database answered an append with an error that stays: what was
 // to be appended or committed is at fault, not the moment.
 func refused(err error) bool {
 	var invalid *ledger.InvalidError
 	var pg *pgconn.PgError
 	return errors.As(err, &invalid) || errors.As(err, &pg) && !ledger.Retryable(err)
-}
-
-// notMigrated returns err, as [ledger.ErrNotMigrated] if the schema lacks something.
-func notMigrated(err error) error {
-	if dberror.NotMigrated(err) {
-		return fmt.Errorf("%w: %w", ledger.ErrNotMigrated, err)
-	}
-	return err
-}
-
-// hopeless returns the error that ends a worker before it began, or nil if waiting may help.
-func hopeless(err error) error {
-	var pg *pgconn.PgError
-	switch {
-	case dberror.NotMigrated(err):
-		return notMigrated(err)
-	case !errors.As(err, &pg):
-		return nil
-	case pg.Code == "42501" || pg.Code == "3D000" || len(pg.Code) == 5 && pg.Code[:2] == "28":
-		return err // not allowed, no such database, wrong credentials
-	}
-	return nil
 }

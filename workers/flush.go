@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -64,16 +65,16 @@ func (f *flusher) run(quit context.Context) {
 // AckWait, or when the pool is stopping: the message's next delivery then finds out. That of an
 // AtMostOnce attempt is not given up as long as the pool runs: nobody else will ever know.
 func (f *flusher) retry(quit context.Context) {
-	pause := minPause
+	delay := loop.Backoff{Max: maxPause, Exact: true}
 	for {
 		group := f.later.take(quit, maxBatch)
 		if len(group) == 0 {
 			return
 		}
-		sleep(f.pool.work, pause)
+		_ = loop.Sleep(f.pool.work, delay.Next())
 		failed := f.flush(group)
-		if pause = min(2*pause, maxPause); len(failed) == 0 {
-			pause = minPause
+		if len(failed) == 0 {
+			delay.Reset()
 		}
 		for _, c := range failed {
 			a := c.attempt

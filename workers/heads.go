@@ -4,8 +4,9 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"strconv"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
 )
 
 //go:embed sql/heads.sql
@@ -13,17 +14,14 @@ var headsSQL string
 
 // heads asks the primary for the heads of tasks in one round trip. Answers are in their order.
 func (k *kind) heads(ctx context.Context, tasks []*held) ([]head, error) {
-	ids := make([]byte, 0, 40*len(tasks))
-	versions := make([]byte, 0, 4*len(tasks))
-	for i, h := range tasks {
-		separator := byte(',')
-		if i == 0 {
-			separator = '{'
-		}
-		ids = appendQuoted(append(ids, separator), string(h.msg.BizID))
-		versions = strconv.AppendInt(append(versions, separator), int64(h.msg.Version), 10)
+	var ids, versions pgarray.Builder
+	ids.Grow(len(tasks), 36*len(tasks))
+	versions.Grow(len(tasks), 0)
+	for _, h := range tasks {
+		ids.Add(string(h.msg.BizID))
+		versions.AddInt(int64(h.msg.Version))
 	}
-	rows, err := k.pool.config.DB.Query(ctx, headsSQL, string(k.name), string(append(ids, '}')), string(append(versions, '}')))
+	rows, err := k.pool.config.DB.Query(ctx, headsSQL, string(k.name), ids.String(), versions.String())
 	if err != nil {
 		return nil, fmt.Errorf("read heads: %w", err)
 	}
@@ -49,16 +47,4 @@ func (k *kind) heads(ctx context.Context, tasks []*held) ([]head, error) {
 		return nil, fmt.Errorf("read heads: %w", err)
 	}
 	return heads, nil
-}
-
-// appendQuoted appends s as an element of an array literal.
-func appendQuoted(b []byte, s string) []byte {
-	b = append(b, '"')
-	for i := range len(s) {
-		if s[i] == '"' || s[i] == '\\' {
-			b = append(b, '\\')
-		}
-		b = append(b, s[i])
-	}
-	return append(b, '"')
 }

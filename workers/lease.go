@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -66,7 +68,8 @@ func (p *Pool) takeLease(ctx context.Context) error {
 // firstLease takes the lease, however long the database is away, and finds out whether this
 // worker can work at all, beside the others, and for which ledger. It returns nil with ctx done.
 func (p *Pool) firstLease(ctx context.Context) error {
-	for pause := minPause; ; pause = min(2*pause, maxPause) {
+	delay := loop.Backoff{Max: maxPause, Exact: true}
+	for {
 		err := p.takeLease(ctx)
 		if err == nil {
 			_, err = p.config.DB.Exec(ctx, leaseSweepSQL)
@@ -80,11 +83,12 @@ func (p *Pool) firstLease(ctx context.Context) error {
 			return fmt.Errorf("workers: %w", err)
 		case err == nil || ctx.Err() != nil:
 			return nil
-		case hopeless(err) != nil:
-			return fmt.Errorf("workers: %w", hopeless(err))
+		case pgerr.Permanent(err) != nil:
+			return fmt.Errorf("workers: %w", pgerr.Permanent(err))
 		}
-		p.config.Logger.WarnContext(ctx, "cannot begin", "error", err, "again_in", pause)
-		sleep(ctx, pause)
+		again := delay.Next()
+		p.config.Logger.WarnContext(ctx, "cannot begin", "error", err, "again_in", again)
+		_ = loop.Sleep(ctx, again)
 	}
 }
 

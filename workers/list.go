@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -50,7 +51,7 @@ type leaseDetail struct {
 func List(ctx context.Context, db ledger.DB) ([]Worker, error) {
 	rows, err := db.Query(ctx, workerListSQL)
 	if err != nil {
-		return nil, fmt.Errorf("list workers: %w", notMigrated(err))
+		return nil, pgerr.Explain("list workers", err)
 	}
 	defer rows.Close()
 	var all []Worker
@@ -59,7 +60,7 @@ func List(ctx context.Context, db ledger.DB) ([]Worker, error) {
 		var left int64
 		var detailText, dividedText, pausedText string
 		if err := rows.Scan(&w.ID, &w.Since, &left, &detailText, &dividedText, &pausedText); err != nil {
-			return nil, fmt.Errorf("list workers: %w", notMigrated(err))
+			return nil, pgerr.Explain("list workers", err)
 		}
 		w.Alive = left > 0
 		if w.Kinds, err = workerKinds(detailText, dividedText, pausedText); err != nil {
@@ -68,7 +69,7 @@ func List(ctx context.Context, db ledger.DB) ([]Worker, error) {
 		all = append(all, w)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("list workers: %w", notMigrated(err))
+		return nil, pgerr.Explain("list workers", err)
 	}
 	return all, nil
 }

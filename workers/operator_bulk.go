@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -108,7 +109,7 @@ func (o *Operator) batch(ctx context.Context, r order, tasks []found, tally *Tal
 		case result.Err == nil:
 			tally.Done++
 			o.recall(tasks[i].key, tasks[i].state)
-		case fenced(result.Err), locked(result.Err): // or it is just moving on
+		case fenced(result.Err), pgerr.Is(result.Err, pgerr.LockNotAvailable): // or it is just moving on
 			tally.Skipped++
 		case failed == nil:
 			failed = result.Err

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -87,10 +89,9 @@ const stretch = 5000
 
 // find searches the next stretch behind a place. more is false at the end of all tasks.
 func (o *Operator) find(ctx context.Context, q query, after place) (tasks []found, last place, more bool, err error) {
-	states := make([]string, len(q.states))
 	aside := true
-	for i, s := range q.states {
-		states[i], aside = string(s), aside && s.Aside()
+	for _, s := range q.states {
+		aside = aside && s.Aside()
 	}
 	sql := findSQL
 	switch {
@@ -99,10 +100,10 @@ func (o *Operator) find(ctx context.Context, q query, after place) (tasks []foun
 	case aside:
 		sql = findAsideSQL
 	}
-	rows, err := o.config.DB.Query(ctx, sql, string(q.Kind), q.Fingerprint, "{"+strings.Join(states, ",")+"}", q.OlderThan.Microseconds(),
+	rows, err := o.config.DB.Query(ctx, sql, string(q.Kind), q.Fingerprint, pgarray.Of(q.states...), q.OlderThan.Microseconds(),
 		after.fingerprint, after.kind, after.bizID, int64(stretch))
 	if err != nil {
-		return nil, after, false, fmt.Errorf("find tasks: %w", notMigrated(err))
+		return nil, after, false, pgerr.Explain("find tasks", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -110,7 +111,7 @@ func (o *Operator) find(ctx context.Context, q query, after place) (tasks []foun
 		var matches bool
 		var walked int64
 		if err := rows.Scan(&last.fingerprint, &last.kind, &last.bizID, (*int32)(&f.version), (*string)(&f.state), &matches, &walked); err != nil {
-			return nil, after, false, fmt.Errorf("find tasks: %w", notMigrated(err))
+			return nil, after, false, pgerr.Explain("find tasks", err)
 		}
 		more = walked == stretch
 		if matches {
@@ -119,7 +120,7 @@ func (o *Operator) find(ctx context.Context, q query, after place) (tasks []foun
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return nil, after, false, fmt.Errorf("find tasks: %w", notMigrated(err))
+		return nil, after, false, pgerr.Explain("find tasks", err)
 	}
 	return tasks, last, more, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -57,7 +58,7 @@ func (l *layout) after(ctx context.Context, js jetstream.JetStream, kind ledger.
 	if l.asked.After(moment) {
 		return l.found[kind], nil
 	}
-	sleep(ctx, time.Until(l.asked.Add(lookPause*l.took))) // with those who will ask meanwhile
+	_ = loop.Sleep(ctx, time.Until(l.asked.Add(lookPause*l.took))) // with those who will ask meanwhile
 	asked := time.Now()
 	s, err := js.Stream(ctx, stream.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -51,7 +52,7 @@ func (o *Operator) PauseKind(ctx context.Context, kind ledger.Kind, by By) (bool
 	}
 	tag, err := o.config.DB.Exec(ctx, kindPauseSQL, string(kind), actor, by.Reason)
 	if err != nil {
-		return false, fmt.Errorf("pause kind %s: %w", kind, notMigrated(err))
+		return false, pgerr.Explain(fmt.Sprintf("pause kind %s", kind), err)
 	}
 	return tag.RowsAffected() > 0, nil
 }
@@ -63,7 +64,7 @@ func (o *Operator) ResumeKind(ctx context.Context, kind ledger.Kind) (bool, erro
 	}
 	tag, err := o.config.DB.Exec(ctx, kindResumeSQL, string(kind))
 	if err != nil {
-		return false, fmt.Errorf("resume kind %s: %w", kind, notMigrated(err))
+		return false, pgerr.Explain(fmt.Sprintf("resume kind %s", kind), err)
 	}
 	return tag.RowsAffected() > 0, nil
 }
@@ -72,7 +73,7 @@ func (o *Operator) ResumeKind(ctx context.Context, kind ledger.Kind) (bool, erro
 func PausedKinds(ctx context.Context, db ledger.DB) ([]PausedKind, error) {
 	rows, err := db.Query(ctx, kindPausedSQL)
 	if err != nil {
-		return nil, fmt.Errorf("paused kinds: %w", notMigrated(err))
+		return nil, pgerr.Explain("paused kinds", err)
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (k PausedKind, err error) {
 		var name, value string
@@ -84,7 +85,7 @@ func PausedKinds(ctx context.Context, db ledger.DB) ([]PausedKind, error) {
 		return k, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("paused kinds: %w", notMigrated(err))
+		return nil, pgerr.Explain("paused kinds", err)
 	}
 	return all, nil
 }

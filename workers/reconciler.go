@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -98,20 +100,22 @@ func NewReconciler(c ReconcilerConfig) (*Reconciler, error) {
 // Run looks again and again until ctx is done, and then returns nil. PostgreSQL or NATS being
 // away does not end it; it returns an error only if it cannot go on, as [Pool.Run] does.
 func (r *Reconciler) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		begun := time.Now()
-		err := r.pass(ctx)
-		switch {
-		case ctx.Err() != nil:
+	return loop.Steps{
+		Step: func(ctx context.Context) (time.Duration, error) {
+			begun := time.Now()
+			err := r.pass(ctx)
+			return max(r.config.Every, (reconcileShare-1)*time.Since(begun)), err
+		},
+		Stop: func(err error) error {
+			if final := pgerr.Permanent(err); final != nil {
+				return fmt.Errorf("reconciler: %w", final)
+			}
 			return nil
-		case hopeless(err) != nil:
-			return fmt.Errorf("reconciler: %w", hopeless(err))
-		case err != nil:
-			r.config.Logger.WarnContext(ctx, "cannot reconcile", "error", err)
-		}
-		sleep(ctx, max(r.config.Every, (reconcileShare-1)*time.Since(begun)))
-	}
-	return nil
+		},
+		Failed: func(ctx context.Context, err error, in time.Duration) {
+			r.config.Logger.WarnContext(ctx, "cannot reconcile", "error", err, "in", in)
+		},
+	}.Run(ctx)
 }
 
 // pass looks at everything once.
@@ -212,7 +216,7 @@ func (r *Reconciler) release(ctx context.Context, kind ledger.Kind, lost []lostT
 		case result.Err == nil:
 			q := requests[i]
 			r.config.Logger.WarnContext(ctx, "lost task found", "event", string(q.Type), "kind", string(kind), "biz_id", string(q.Key.BizID), "data", string(q.Data))
-		case !fenced(result.Err) && !locked(result.Err) && failed == nil:
+		case !fenced(result.Err) && !pgerr.Is(result.Err, pgerr.LockNotAvailable) && failed == nil:
 			failed = result.Err
 		}
 	}

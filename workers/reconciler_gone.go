@@ -5,13 +5,12 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -123,13 +122,13 @@ func (r *Reconciler) bound(ctx context.Context, kinds []*reconciled, info *jetst
 	if err != nil {
 		return false, fmt.Errorf("read the relay's mark: %w", err)
 	}
-	sequences := make([]string, 0, 2*len(kinds))
+	var sequences pgarray.Builder
 	for _, k := range kinds {
 		for _, gone := range k.gone {
-			sequences = append(sequences, strconv.FormatUint(gone, 10))
+			sequences.AddInt(int64(gone))
 		}
 	}
-	rows, err := r.config.DB.Query(ctx, reconcileBoundsSQL, "{"+strings.Join(sequences, ",")+"}", created, generation)
+	rows, err := r.config.DB.Query(ctx, reconcileBoundsSQL, sequences.String(), created, generation)
 	if err != nil {
 		return false, fmt.Errorf("find what was published: %w", err)
 	}

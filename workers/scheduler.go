@@ -5,18 +5,18 @@ import (
 	_ "embed"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -94,11 +94,9 @@ const (
 	lookShare = 10
 	// lookAllEvery is how often the whole index is looked at, if that is cheap: nothing should
 	// ever be found by it, but clocks are set, and people write into tables.
-	lookAllEvery        = time.Minute
-	lookAllShare        = 1000
-	markEvery           = time.Second
-	minSchedulerBackoff = 50 * time.Millisecond
-	maxSchedulerBackoff = 5 * time.Second
+	lookAllEvery = time.Minute
+	lookAllShare = 1000
+	markEvery    = time.Second
 )
 
 // NewScheduler returns a scheduler. It does not use the database yet. It returns the error of
@@ -127,7 +125,7 @@ func typesBefore(t ledger.EventType) string {
 			types = append(types, string(row.Type))
 		}
 	}
-	return "{" + strings.Join(types, ",") + "}"
+	return pgarray.Of(types...)
 }
 
 // Run works until ctx is done, and then returns nil. It goes on through outages of the
@@ -139,24 +137,13 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	shedding.Go(func() { s.shedder.run(ctx) })
 	defer shedding.Wait()
 	defer stop()
-	backoff := minSchedulerBackoff
-	for ctx.Err() == nil {
-		wait, err := s.pass(ctx)
-		switch {
-		case err == nil:
-			backoff = minSchedulerBackoff
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(notMigrated(err), ledger.ErrNotMigrated):
-			return notMigrated(err)
-		default:
-			wait = backoff*3/4 + rand.N(backoff/2)
-			backoff = min(2*backoff, maxSchedulerBackoff)
-			s.config.Logger.WarnContext(ctx, "scheduler interrupted; trying again", "error", err, "in", wait)
-		}
-		sleep(ctx, wait)
-	}
-	return nil
+	return loop.Steps{
+		Step: s.pass,
+		Stop: pgerr.NotMigrated,
+		Failed: func(ctx context.Context, err error, in time.Duration) {
+			s.config.Logger.WarnContext(ctx, "scheduler interrupted; trying again", "error", err, "in", in)
+		},
+	}.Run(ctx)
 }
 
 // pass fires a batch of what is due, and tries some of what was set aside. It returns how long to
@@ -186,7 +173,7 @@ func (s *Scheduler) next(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	f, err := s.fire(ctx, moment(s.marks.next), nil)
-	if isLockTimeout(err) {
+	if pgerr.Is(err, pgerr.LockNotAvailable) {
 		return s.setAside(ctx)
 	}
 	if err != nil {
@@ -265,9 +252,4 @@ func (s *Scheduler) query(ctx context.Context, patience time.Duration, sql strin
 // lockTimeout is a patience as the setting has it.
 func lockTimeout(patience time.Duration) string {
 	return strconv.FormatInt(patience.Milliseconds(), 10) + "ms"
-}
-
-func isLockTimeout(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "55P03"
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	_ "embed"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 //go:embed sql/timers_due.sql
@@ -111,16 +113,11 @@ func (a *aside) literal() string {
 }
 
 func keysLiteral(tasks []dueTask) string {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, t := range tasks {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.Write(appendQuoted(nil, t.key))
+	var keys pgarray.Builder
+	for _, t := range tasks {
+		keys.Add(t.key)
 	}
-	b.WriteByte('}')
-	return b.String()
+	return keys.String()
 }
 
 // setAside sets the next batch aside, which has just met a task that somebody holds.
@@ -160,10 +157,10 @@ func (s *Scheduler) tryAside(ctx context.Context) error {
 	g := s.aside.groups[i]
 	f, err := s.fire(ctx, moment(g.tasks[0].at), g.tasks)
 	switch {
-	case isLockTimeout(err) && len(g.tasks) > 1:
+	case pgerr.Is(err, pgerr.LockNotAvailable) && len(g.tasks) > 1:
 		s.aside.remove(i)
 		s.aside.add(g.tasks)
-	case isLockTimeout(err):
+	case pgerr.Is(err, pgerr.LockNotAvailable):
 		g.held = true
 		s.aside.later(i, g, heldFor)
 		s.tellHeld(ctx)

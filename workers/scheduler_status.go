@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -30,7 +31,7 @@ func ReadTimers(ctx context.Context, db ledger.DB) (TimerStatus, error) {
 	var s TimerStatus
 	rows, err := db.Query(ctx, timersStatusSQL, int64(maxDueCounted))
 	if err != nil {
-		return s, notMigrated(err)
+		return s, pgerr.Explain("read the timers", err)
 	}
 	defer rows.Close()
 	var next *time.Time
@@ -43,5 +44,5 @@ func ReadTimers(ctx context.Context, db ledger.DB) (TimerStatus, error) {
 		s.NextAt = next.UTC()
 	}
 	s.DueCapped = s.Due == maxDueCounted
-	return s, notMigrated(rows.Err())
+	return s, pgerr.Explain("read the timers", rows.Err())
 }

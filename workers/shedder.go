@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -57,15 +58,17 @@ type overLimit struct {
 
 // run discards until ctx is done. Outages are logged: the next look makes up for them.
 func (s *shedder) run(ctx context.Context) {
-	for ctx.Err() == nil {
-		begun := time.Now()
-		wait := shedEvery
-		if err := s.pass(ctx); err != nil && ctx.Err() == nil {
-			s.scheduler.config.Logger.WarnContext(ctx, "cannot discard what waits beyond a limit; trying again", "error", err)
-			wait = shedBackoff
-		}
-		sleep(ctx, max(wait, time.Since(begun)))
-	}
+	_ = loop.Steps{ // it never stops by itself
+		Step: func(ctx context.Context) (time.Duration, error) {
+			begun := time.Now()
+			err := s.pass(ctx)
+			return max(shedEvery, time.Since(begun)), err
+		},
+		Failed: func(ctx context.Context, err error, in time.Duration) {
+			s.scheduler.config.Logger.WarnContext(ctx, "cannot discard what waits beyond a limit; trying again", "error", err, "in", in)
+		},
+		Backoff: loop.Backoff{Min: shedBackoff, Max: shedBackoff},
+	}.Run(ctx)
 }
 
 // pass looks at all kinds once.

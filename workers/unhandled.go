@@ -3,11 +3,11 @@ package workers
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -37,7 +37,7 @@ func (u UnhandledKind) Late(limit time.Duration) bool {
 func Unhandled(ctx context.Context, db ledger.DB) ([]UnhandledKind, error) {
 	rows, err := db.Query(ctx, unhandledSQL, unhandledLook)
 	if err != nil {
-		return nil, fmt.Errorf("unhandled kinds: %w", notMigrated(err))
+		return nil, pgerr.Explain("unhandled kinds", err)
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (u UnhandledKind, err error) {
 		var ms int64
@@ -48,7 +48,7 @@ func Unhandled(ctx context.Context, db ledger.DB) ([]UnhandledKind, error) {
 		return u, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("unhandled kinds: %w", notMigrated(err))
+		return nil, pgerr.Explain("unhandled kinds", err)
 	}
 	return all, nil
 }

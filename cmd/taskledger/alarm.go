@@ -44,12 +44,12 @@ func (a *app) readAlarms(file string) (f alarm.File, err error) {
 	return alarm.Parse(text)
 }
 
-// alarmLoop is nothing without receivers.
-func (a *app) alarmLoop(pool *pgxpool.Pool, f alarm.File) []loop {
+// alarmServices is nothing without receivers.
+func (a *app) alarmServices(pool *pgxpool.Pool, f alarm.File) []service {
 	if len(f.Receivers) == 0 {
 		return nil
 	}
-	return []loop{{"alarm", func(ctx context.Context, log *slog.Logger) error {
+	return []service{{"alarm", func(ctx context.Context, log *slog.Logger) error {
 		w, err := alarm.New(alarm.Config{
 			DB: pool, File: f, Logger: log,
 			RelayLag: func(ctx context.Context) (time.Duration, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/ledger"
@@ -136,7 +137,7 @@ func describeDatabase(err error) *failure {
 	}
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
-	if errors.As(err, &pg) && pg.Code == "42501" {
+	if errors.As(err, &pg) && pg.Code == pgerr.InsufficientPrivilege {
 		return failf(exitUnavailable, "the database refuses: %s", pg.Message).hinted("grant the role what it needs, or connect as the owner of schema taskledger")
 	}
 	if !errors.As(err, &connect) && !errors.Is(err, ledger.ErrUnavailable) {
@@ -146,9 +147,9 @@ func describeDatabase(err error) *failure {
 		hinted("check DATABASE_URL, and that PostgreSQL is running there")
 	switch {
 	case pg == nil:
-	case pg.Code == "28P01", pg.Code == "28000":
+	case pg.Code == pgerr.InvalidPassword, pg.Code == pgerr.InvalidAuthorization:
 		f.hint = "check user and password in DATABASE_URL"
-	case pg.Code == "3D000" && connect != nil:
+	case pg.Code == pgerr.InvalidCatalogName && connect != nil:
 		f.hint = fmt.Sprintf("check DATABASE_URL, or create it: createdb %s, then taskledger migrate up", connect.Config.Database)
 	}
 	return f

@@ -119,8 +119,8 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 			stop(failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir))
 		}
 	}()
-	loops := []loop{a.relayLoop(pool, f.stream), a.projectorLoop(pool), a.schedulerLoop(pool), a.periodicLoop(pool), a.reconcilerLoop(pool)}
-	a.runLoops(ctx, append(loops, a.alarmLoop(pool, alarms)...)...)
+	services := []service{a.relayService(pool, f.stream), a.projectorService(pool), a.schedulerService(pool), a.periodicService(pool), a.reconcilerService(pool)}
+	a.runServices(ctx, append(services, a.alarmServices(pool, alarms)...)...)
 	return context.Cause(ctx)
 }
 
@@ -154,10 +154,10 @@ type serving struct {
 	DataDir  string `json:"data_dir,omitempty"` // of servers of our own: server.json there has the secrets
 }
 
-// relayLoop connects to NATS for each run of the relay: a connection that NATS has refused for its
+// relayService connects to NATS for each run of the relay: a connection that NATS has refused for its
 // credentials stays closed.
-func (a *app) relayLoop(pool *pgxpool.Pool, stream outbox.StreamConfig) loop {
-	return loop{"relay", func(ctx context.Context, log *slog.Logger) error {
+func (a *app) relayService(pool *pgxpool.Pool, stream outbox.StreamConfig) service {
+	return service{"relay", func(ctx context.Context, log *slog.Logger) error {
 		nc, err := a.connectNATS(true, a.natsLogging()...)
 		if err != nil {
 			return err
@@ -171,8 +171,8 @@ func (a *app) relayLoop(pool *pgxpool.Pool, stream outbox.StreamConfig) loop {
 	}}
 }
 
-func (a *app) projectorLoop(pool *pgxpool.Pool) loop {
-	return loop{"projector", func(ctx context.Context, log *slog.Logger) error {
+func (a *app) projectorService(pool *pgxpool.Pool) service {
+	return service{"projector", func(ctx context.Context, log *slog.Logger) error {
 		p, err := projector.New(projector.Config{DB: pool, Logger: log})
 		if err != nil {
 			return err
@@ -181,8 +181,8 @@ func (a *app) projectorLoop(pool *pgxpool.Pool) loop {
 	}}
 }
 
-func (a *app) reconcilerLoop(pool *pgxpool.Pool) loop {
-	return loop{"reconciler", func(ctx context.Context, log *slog.Logger) error {
+func (a *app) reconcilerService(pool *pgxpool.Pool) service {
+	return service{"reconciler", func(ctx context.Context, log *slog.Logger) error {
 		nc, err := a.connectNATS(true)
 		if err != nil {
 			return err
@@ -196,8 +196,8 @@ func (a *app) reconcilerLoop(pool *pgxpool.Pool) loop {
 	}}
 }
 
-func (a *app) schedulerLoop(pool *pgxpool.Pool) loop {
-	return loop{"scheduler", func(ctx context.Context, log *slog.Logger) error {
+func (a *app) schedulerService(pool *pgxpool.Pool) service {
+	return service{"scheduler", func(ctx context.Context, log *slog.Logger) error {
 		s, err := workers.NewScheduler(workers.SchedulerConfig{DB: pool, Logger: log})
 		if err != nil {
 			return err
@@ -206,8 +206,8 @@ func (a *app) schedulerLoop(pool *pgxpool.Pool) loop {
 	}}
 }
 
-func (a *app) periodicLoop(pool *pgxpool.Pool) loop {
-	return loop{"periodic", func(ctx context.Context, log *slog.Logger) error {
+func (a *app) periodicService(pool *pgxpool.Pool) service {
+	return service{"periodic", func(ctx context.Context, log *slog.Logger) error {
 		r, err := periodic.New(periodic.Config{DB: pool, Logger: log})
 		if err != nil {
 			return err
@@ -237,7 +237,7 @@ func endpoint(address string) string {
 
 // natsLogging says when the connection to NATS comes and goes.
 func (a *app) natsLogging() []nats.Option {
-	log := a.log.With("loop", "nats")
+	log := a.log.With("service", "nats")
 	return []nats.Option{
 		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected", "server", nc.ConnectedUrlRedacted()) }),
 		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("reconnected", "server", nc.ConnectedUrlRedacted()) }),

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/migrations"
@@ -290,7 +291,7 @@ func (d *demo) awaitProjection(ctx context.Context) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the projection is still %d events behind after %s", lag.Events, settleTimeout)
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := loop.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -4,13 +4,14 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
@@ -78,19 +79,19 @@ func (c *calendar) end(name string, begin time.Time) {
 func (c *calendar) arrays() (begins, ends string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var b, e []string
+	var b, e pgarray.Builder
 	for _, i := range c.past {
-		b = append(b, `"`+i.begin.UTC().Format(time.RFC3339Nano)+`"`)
-		e = append(e, `"`+i.end.UTC().Format(time.RFC3339Nano)+`"`)
+		b.AddOptionalTime(i.begin)
+		e.AddOptionalTime(i.end)
 	}
-	return "{" + strings.Join(b, ",") + "}", "{" + strings.Join(e, ",") + "}"
+	return b.String(), e.String()
 }
 
 // makeTrouble plays the script.
 func (d *demo) makeTrouble(ctx context.Context) error {
 	for _, t := range troubles {
 		for float64(d.shop.placed.Load()) < t.at*float64(d.shop.orders) {
-			if err := pause(ctx, 20*time.Millisecond); err != nil {
+			if err := loop.Sleep(ctx, 20*time.Millisecond); err != nil {
 				return err
 			}
 		}
@@ -109,7 +110,7 @@ func (d *demo) makeTrouble(ctx context.Context) error {
 // settle waits until every order placed up to now has its coupon, and those of the next moment:
 // a trouble may only show in what comes after it.
 func (d *demo) settle(ctx context.Context) error {
-	if err := pause(ctx, 300*time.Millisecond); err != nil {
+	if err := loop.Sleep(ctx, 300*time.Millisecond); err != nil {
 		return err
 	}
 	until := time.Now().UTC().Format(time.RFC3339Nano)
@@ -125,7 +126,7 @@ func (d *demo) settle(ctx context.Context) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%d orders still wait for their coupon after %s", waiting, settleTimeout)
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
+		if err := loop.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -242,7 +243,7 @@ func (d *demo) wipeStream(ctx context.Context) error {
 	if err := d.nats.Wipe(); err != nil {
 		return err
 	}
-	if err := pause(ctx, 500*time.Millisecond); err != nil {
+	if err := loop.Sleep(ctx, 500*time.Millisecond); err != nil {
 		return err
 	}
 	d.wipes.Add(1)
@@ -256,15 +257,4 @@ func (d *demo) stream(ctx context.Context) (jetstream.JetStream, jetstream.Strea
 	}
 	s, err := js.Stream(ctx, stream.Name)
 	return js, s, err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/progress"
 	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/taskledger/taskledger/internal/loop"
 )
 
 //go:embed sql/progress.sql
@@ -62,7 +64,7 @@ func (d *demo) showTerminal(ctx context.Context) {
 		f := d.figures(context.WithoutCancel(ctx))
 		bar.SetValue(f.coupons)
 		w.SetPinnedMessages(d.table(f))
-		if pause(ctx, redrawEvery) != nil {
+		if loop.Sleep(ctx, redrawEvery) != nil {
 			bar.SetValue(d.figures(context.WithoutCancel(ctx)).coupons)
 			return
 		}
@@ -88,7 +90,7 @@ func (d *demo) table(f figures) string {
 func (d *demo) showLines(ctx context.Context) {
 	begin := time.Now()
 	for {
-		if pause(ctx, lineEvery) != nil {
+		if loop.Sleep(ctx, lineEvery) != nil {
 			return
 		}
 		f := d.figures(ctx)

@@ -15,9 +15,9 @@ import (
 	"path/filepath"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/internal/reserve"
 )
@@ -104,8 +104,7 @@ func createDatabase(ctx context.Context, admin string) error {
 	}
 	defer conn.Close(ctx)
 	_, err = conn.Exec(ctx, "create database "+Database)
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "42P04" { // duplicate database: it is there from an earlier start
+	if pgerr.Is(err, pgerr.DuplicateDatabase) { // from an earlier start
 		return nil
 	}
 	return err

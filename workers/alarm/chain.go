@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -54,7 +54,7 @@ func (l link) known() known {
 func newest(ctx context.Context, db ledger.DB, receiver string) (link, error) {
 	id, err := queryOne[string](ctx, db, newestSQL, string(Kind), receiver)
 	if err != nil || id == "" {
-		return link{}, dberror.Explain("find the newest alarm", err)
+		return link{}, pgerr.Explain("find the newest alarm", err)
 	}
 	return load(ctx, db, ledger.BizID(id))
 }

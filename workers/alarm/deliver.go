@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -72,7 +72,7 @@ func (d deliverer) deliver(ctx context.Context) (failure error, err error) {
 func (d deliverer) lock(ctx context.Context) (release func(), ours bool, err error) {
 	conn, err := pgx.ConnectConfig(ctx, d.db.Config().ConnConfig)
 	if err != nil {
-		return nil, false, dberror.Explain("connect for a delivery", err)
+		return nil, false, pgerr.Explain("connect for a delivery", err)
 	}
 	release = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -85,7 +85,7 @@ func (d deliverer) lock(ctx context.Context) (release func(), ours bool, err err
 	}
 	if err != nil || !ours {
 		release()
-		return nil, false, dberror.Explain("lock a receiver", err)
+		return nil, false, pgerr.Explain("lock a receiver", err)
 	}
 	return release, true, nil
 }
@@ -100,7 +100,7 @@ func (d deliverer) start(ctx context.Context, l link) (link, error) {
 	if l.task.State == ledger.StateRetrying || l.task.State == ledger.StateScheduled {
 		var now time.Time
 		if err := d.db.QueryRow(ctx, nowSQL).Scan(&now, nil); err != nil {
-			return l, dberror.Explain("read the clock", err)
+			return l, pgerr.Explain("read the clock", err)
 		}
 		if l.task.DueAt.IsZero() || now.Before(l.task.DueAt) {
 			return l, nil

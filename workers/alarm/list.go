@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -42,11 +42,11 @@ func List(ctx context.Context, db ledger.DB, limit int) ([]Alarm, error) {
 	}
 	rows, err := db.Query(ctx, listSQL, string(Kind), int64(limit))
 	if err != nil {
-		return nil, dberror.Explain("list alarms", err)
+		return nil, pgerr.Explain("list alarms", err)
 	}
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return nil, dberror.Explain("list alarms", err)
+		return nil, pgerr.Explain("list alarms", err)
 	}
 	var alarms []Alarm
 	for _, id := range ids {
@@ -69,14 +69,4 @@ func failureOf(t ledger.Task) string {
 		return ""
 	}
 	return t.Error
-}
-
-// pause waits a moment, or until ctx is done.
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(50 * time.Millisecond):
-		return nil
-	}
 }

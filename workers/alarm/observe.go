@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
@@ -63,7 +63,7 @@ type waiting struct {
 
 func (w *observer) observe(ctx context.Context) (o observation, installation string, err error) {
 	if err := w.config.DB.QueryRow(ctx, nowSQL).Scan(&o.now, &installation); err != nil {
-		return o, "", dberror.Explain("read the clock", err)
+		return o, "", pgerr.Explain("read the clock", err)
 	}
 	o.now = o.now.UTC()
 	o.dead, err = w.dead.get(func() ([]workers.DeadGroup, error) { return w.operator.Dead(ctx, "") })
@@ -174,13 +174,13 @@ func (w *observer) kinds(ctx context.Context, o *observation) error {
 func (w *observer) findWaiting(ctx context.Context, rule KindRule) (waiting, error) {
 	available, err := queryOne[int64](ctx, w.config.DB, availableSQL, string(rule.Kind))
 	if err != nil || available == 0 {
-		return waiting{}, dberror.Explain("count available tasks", err)
+		return waiting{}, pgerr.Explain("count available tasks", err)
 	}
 	for after := ""; ; {
 		var oldest *string
 		var ms int64
 		if err := w.config.DB.QueryRow(ctx, waitingSQL, string(rule.Kind), after, int64(waitingPage)).Scan(&after, &oldest, &ms); err != nil {
-			return waiting{}, dberror.Explain("look for waiting tasks", err)
+			return waiting{}, pgerr.Explain("look for waiting tasks", err)
 		}
 		if found := time.Duration(ms) * time.Millisecond; oldest != nil && found > time.Duration(rule.WaitingOver) {
 			return waiting{*oldest, found}, nil

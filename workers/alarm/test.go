@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -42,7 +44,7 @@ func Test(ctx context.Context, db *pgxpool.Pool, r Receiver) (Tested, error) {
 	var observed observation
 	var installation string
 	if err := db.QueryRow(ctx, nowSQL).Scan(&observed.now, &installation); err != nil {
-		return Tested{}, dberror.Explain("read the clock", err)
+		return Tested{}, pgerr.Explain("read the clock", err)
 	}
 	before := last.known()
 	made, err := last.add(ctx, db, r.Name, args{Ledger: installation, Test: true, Before: before, After: before,
@@ -69,7 +71,7 @@ func deliverTest(ctx context.Context, db *pgxpool.Pool, r Receiver) (Tested, err
 		if l.task.State.Finished() {
 			return Tested{l.task.BizID, l.task.State, failureOf(l.task)}, nil
 		}
-		if err := pause(ctx); err != nil {
+		if err := loop.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return Tested{}, errors.Join(err, fmt.Errorf("alarm %s is %s", l.task.BizID, l.task.State))
 		}
 	}

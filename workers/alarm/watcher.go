@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -42,22 +43,17 @@ func New(c Config) (*Watcher, error) {
 // Run watches until ctx is done, and then returns nil. It goes on through outages of the database
 // and of receivers, and returns an error only where it must not go on: [ledger.ErrNotMigrated].
 func (w *Watcher) Run(ctx context.Context) error {
-	for {
-		err := w.pass(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, ledger.ErrNotMigrated):
-			return err
-		case err != nil:
-			w.config.Logger.WarnContext(ctx, "alarms interrupted; trying again", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(w.config.Look*3/4 + rand.N(w.config.Look/2+1)): // not all watchers at once
-		}
-	}
+	return loop.Steps{
+		Step: func(ctx context.Context) (time.Duration, error) {
+			err := w.pass(ctx)
+			return loop.Jitter(w.config.Look), err // not all watchers at once
+		},
+		Stop: pgerr.NotMigrated,
+		Failed: func(ctx context.Context, err error, in time.Duration) {
+			w.config.Logger.WarnContext(ctx, "alarms interrupted; trying again", "error", err, "in", in)
+		},
+		Backoff: loop.Backoff{Max: w.config.Look},
+	}.Run(ctx)
 }
 
 // pass looks once, makes the alarms that are to be made, and delivers those that are due. The

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -83,11 +83,11 @@ func Apply(ctx context.Context, db DB, want []Schedule, o *ApplyOptions) ([]Diff
 	}
 	tx, err := db.Begin(ctx)
 	if err != nil {
-		return nil, dberror.Explain("apply schedules", err)
+		return nil, pgerr.Explain("apply schedules", err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
 	if _, err := tx.Exec(ctx, lockSQL); err != nil {
-		return nil, dberror.Explain("apply schedules", err)
+		return nil, pgerr.Explain("apply schedules", err)
 	}
 	found, err := List(ctx, tx)
 	if err != nil {
@@ -115,7 +115,7 @@ func Apply(ctx context.Context, db DB, want []Schedule, o *ApplyOptions) ([]Diff
 	if o.DryRun {
 		return differences, nil
 	}
-	return differences, dberror.Explain("apply schedules", tx.Commit(ctx))
+	return differences, pgerr.Explain("apply schedules", tx.Commit(ctx))
 }
 
 func validateAll(want []Schedule) error {
@@ -175,16 +175,16 @@ func apply(ctx context.Context, tx pgx.Tx, old *Status, s Schedule, actor string
 	if err == nil {
 		err = record(ctx, tx, d, actor, now)
 	}
-	return d, dberror.Explain("apply schedule "+s.Name, err)
+	return d, pgerr.Explain("apply schedule "+s.Name, err)
 }
 
 // hold locks a schedule and returns it as it stands, nil if there is none, and what time it is.
 func hold(ctx context.Context, tx pgx.Tx, name string) (s *Status, now time.Time, err error) {
 	if _, err := tx.Exec(ctx, lockOneSQL, name); err != nil {
-		return nil, now, dberror.Explain("lock schedule "+name, err)
+		return nil, now, pgerr.Explain("lock schedule "+name, err)
 	}
 	if err := tx.QueryRow(ctx, nowSQL).Scan(&now); err != nil {
-		return nil, now, dberror.Explain("lock schedule "+name, err)
+		return nil, now, pgerr.Explain("lock schedule "+name, err)
 	}
 	found, _, err := list(ctx, tx, name)
 	if err != nil || len(found) == 0 {
@@ -208,7 +208,7 @@ func first(s Schedule, now time.Time) time.Time {
 func tryOut(ctx context.Context, tx pgx.Tx, s Schedule, slot time.Time) error {
 	trial, err := tx.Begin(ctx)
 	if err != nil {
-		return dberror.Explain("apply schedule "+s.Name, err)
+		return pgerr.Explain("apply schedule "+s.Name, err)
 	}
 	defer trial.Rollback(context.WithoutCancel(ctx))
 	if _, err := enqueueSlot(ctx, trial, s, slot); err != nil {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -130,7 +130,7 @@ func carryOut(ctx context.Context, tx pgx.Tx, s Status, p plan, reason string) e
 		kind, id = (*string)(&s.LastTask.Kind), (*string)(&s.LastTask.BizID)
 	}
 	_, err := tx.Exec(ctx, advanceSQL, s.Schedule.Name, optionalTime(p.next), optionalTime(last), kind, id, count)
-	return dberror.Explain("advance schedule "+s.Schedule.Name, err)
+	return pgerr.Explain("advance schedule "+s.Schedule.Name, err)
 }
 
 // unfinished returns the task that keeps the next slot from firing, "" if there is none.

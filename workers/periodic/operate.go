@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -65,7 +65,7 @@ func changeOne(ctx context.Context, db DB, d Difference, actor string, do func(p
 	what := string(d.Action) + " schedule " + d.Name
 	tx, err := db.Begin(ctx)
 	if err != nil {
-		return dberror.Explain(what, err)
+		return pgerr.Explain(what, err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
 	s, now, err := hold(ctx, tx, d.Name)
@@ -80,9 +80,9 @@ func changeOne(ctx context.Context, db DB, d Difference, actor string, do func(p
 		err = record(ctx, tx, d, actor, now)
 	}
 	if err != nil {
-		return dberror.Explain(what, err)
+		return pgerr.Explain(what, err)
 	}
-	return dberror.Explain(what, tx.Commit(ctx))
+	return pgerr.Explain(what, tx.Commit(ctx))
 }
 
 // RunNow enqueues a task of the schedule at once, paused or not, and answers it. Its key ends in

@@ -6,16 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/internal/dberror"
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -88,42 +88,25 @@ func New(c Config) (*Runner, error) {
 			finishing = append(finishing, string(row.Type))
 		}
 	}
-	return &Runner{config: c, finishing: literal(finishing), broken: make(map[string]time.Time), inHand: inHand}, nil
+	return &Runner{config: c, finishing: pgarray.Of(finishing...), broken: make(map[string]time.Time), inHand: inHand}, nil
 }
-
-// literal is an array literal of words.
-func literal(words []string) string { return "{" + strings.Join(words, ",") + "}" }
 
 // Run fires slots until ctx is done, and then returns nil. It goes on through outages of the
 // database, and returns an error only where it must not go on: [ledger.ErrNotMigrated].
 func (r *Runner) Run(ctx context.Context) error {
-	backoff := minBackoff
-	for {
-		wait, err := r.pass(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, ledger.ErrNotMigrated):
-			return err
-		case err == nil:
-			backoff = minBackoff
-		default:
-			wait = backoff*3/4 + rand.N(backoff/2)
-			backoff = min(2*backoff, maxBackoff)
-			r.config.Logger.WarnContext(ctx, "periodic tasks interrupted; trying again", "error", err, "in", wait)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
-		}
-	}
+	return loop.Steps{
+		Step: r.pass,
+		Stop: pgerr.NotMigrated,
+		Failed: func(ctx context.Context, err error, in time.Duration) {
+			r.config.Logger.WarnContext(ctx, "periodic tasks interrupted; trying again", "error", err, "in", in)
+		},
+	}.Run(ctx)
 }
 
 // pass fires all that is due, and returns for how long nothing will be.
 func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
 	if _, err := r.config.DB.Exec(ctx, finishedSQL, r.finishing); err != nil {
-		return 0, dberror.Explain("look for finished tasks", err)
+		return 0, pgerr.Explain("look for finished tasks", err)
 	}
 	for {
 		name, err := r.fireOne(ctx)
@@ -147,7 +130,7 @@ func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
 func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 	tx, err := r.config.DB.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
-		return "", dberror.Explain("begin", err)
+		return "", pgerr.Explain("begin", err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
 	s, now, err := scan(tx.QueryRow(ctx, dueSQL, r.clock.Microseconds(), r.leaveOut()))
@@ -155,7 +138,7 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", dberror.Explain("look for schedules that are due", err)
+		return "", pgerr.Explain("look for schedules that are due", err)
 	}
 	name = s.Schedule.Name
 	due, faults := s.Schedule.compile()
@@ -166,7 +149,7 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 	err = carryOut(ctx, tx, s, p, ReasonMissed)
 	if err == nil {
 		fault.Point(FaultFired)
-		err = dberror.Explain("commit", tx.Commit(ctx))
+		err = pgerr.Explain("commit", tx.Commit(ctx))
 	}
 	if err != nil && tx.Conn().IsClosed() { // whatever was said last
 		err = fmt.Errorf("%w: %w", errConnectionEnded, err)
@@ -192,14 +175,14 @@ func (r *Runner) leaveOut() string {
 		}
 	}
 	slices.Sort(names)
-	return literal(names)
+	return pgarray.Of(names...)
 }
 
 // idle returns for how long nothing is due.
 func (r *Runner) idle(ctx context.Context) (time.Duration, error) {
 	var us *int64
 	if err := r.config.DB.QueryRow(ctx, waitSQL, r.clock.Microseconds(), r.leaveOut()).Scan(&us); err != nil {
-		return 0, dberror.Explain("look for the next slot", err)
+		return 0, pgerr.Explain("look for the next slot", err)
 	}
 	if us == nil {
 		return maxIdle, nil

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -61,17 +61,17 @@ func load(ctx context.Context, db ledger.DB, name string) (Status, time.Time, er
 func list(ctx context.Context, db ledger.DB, name string) (found []Status, now time.Time, err error) {
 	rows, err := db.Query(ctx, listSQL, name)
 	if err != nil {
-		return nil, now, dberror.Explain("list schedules", err)
+		return nil, now, pgerr.Explain("list schedules", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var s Status
 		if s, now, err = scan(rows); err != nil {
-			return nil, now, dberror.Explain("list schedules", err)
+			return nil, now, pgerr.Explain("list schedules", err)
 		}
 		found = append(found, s)
 	}
-	return found, now, dberror.Explain("list schedules", rows.Err())
+	return found, now, pgerr.Explain("list schedules", rows.Err())
 }
 
 // scan reads a row of list.sql or due.sql.

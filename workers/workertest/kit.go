@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
@@ -183,11 +183,7 @@ func (k *Kit) kinds() []ledger.Kind {
 
 func (k *Kit) unfinished() []ledger.Key {
 	k.t.Helper()
-	var names []string
-	for _, kind := range k.kinds() {
-		names = append(names, string(kind))
-	}
-	rows, err := k.db.Query(k.t.Context(), unfinishedSQL, "{"+strings.Join(names, ",")+"}")
+	rows, err := k.db.Query(k.t.Context(), unfinishedSQL, pgarray.Of(k.kinds()...))
 	if err != nil {
 		k.t.Fatalf("workertest: %v", err)
 	}

@@ -1,4 +1,4 @@
-package dberror_test
+package pgerr_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/dberror"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -25,13 +25,13 @@ func TestExplain(t *testing.T) {
 		"insert into taskledger.setting values ('a')": nil,
 	} {
 		_, err := db.Exec(t.Context(), sql)
-		explained := dberror.Explain("op", err)
+		explained := pgerr.Explain("op", err)
 		if err == nil || !errors.Is(explained, err) || want != nil && !errors.Is(explained, want) ||
 			want == nil && (errors.Is(explained, ledger.ErrNotMigrated) || errors.Is(explained, ledger.ErrUnavailable)) {
 			t.Errorf("%s: %v, want %v", sql, explained, want)
 		}
 	}
-	if err := dberror.Explain("op", nil); err != nil {
+	if err := pgerr.Explain("op", nil); err != nil {
 		t.Errorf("nil became %v", err)
 	}
 }
@@ -39,13 +39,13 @@ func TestExplain(t *testing.T) {
 func TestExplainUnavailable(t *testing.T) {
 	t.Parallel()
 	_, err := pgx.Connect(t.Context(), "postgres://127.0.0.1:1/nothing?connect_timeout=5")
-	if !errors.Is(dberror.Explain("op", err), ledger.ErrUnavailable) {
+	if !errors.Is(pgerr.Explain("op", err), ledger.ErrUnavailable) {
 		t.Errorf("%v is not unavailable", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = pgx.Connect(ended, "postgres://127.0.0.1:1/nothing")
-	if errors.Is(dberror.Explain("op", err), ledger.ErrUnavailable) {
+	if errors.Is(pgerr.Explain("op", err), ledger.ErrUnavailable) {
 		t.Errorf("%v is the caller's own end", err)
 	}
 }

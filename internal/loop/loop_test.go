@@ -1,0 +1,107 @@
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/loop"
+)
+
+func TestSleep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		if err := loop.Sleep(t.Context(), time.Hour); err != nil || time.Since(begun) != time.Hour {
+			t.Errorf("slept %s: %v", time.Since(begun), err)
+		}
+		cause := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Minute, func() { cancel(cause) })
+		begun = time.Now()
+		if err := loop.Sleep(ctx, time.Hour); !errors.Is(err, cause) || time.Since(begun) != time.Minute {
+			t.Errorf("slept %s: %v", time.Since(begun), err)
+		}
+		if err := loop.Sleep(ctx, -1); !errors.Is(err, cause) {
+			t.Errorf("no time to sleep: %v", err)
+		}
+	})
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	b := loop.Backoff{Min: 10, Max: 60, Exact: true}
+	var got []time.Duration
+	for range 4 {
+		got = append(got, b.Next())
+	}
+	b.Reset()
+	got = append(got, b.Next())
+	if want := []time.Duration{10, 20, 40, 60, 10}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	var random loop.Backoff
+	seen := make(map[time.Duration]bool)
+	for range 100 {
+		d := random.Next()
+		if d < 37*time.Millisecond || d > 6250*time.Millisecond {
+			t.Fatalf("%s is out of bounds", d)
+		}
+		seen[d] = true
+	}
+	if len(seen) < 50 {
+		t.Errorf("only %d different delays", len(seen))
+	}
+}
+
+func TestSteps(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		outage, final := errors.New("outage"), errors.New("final")
+		var reported []time.Duration
+		script := []error{outage, outage, nil, outage, final}
+		var began []time.Duration
+		start := time.Now()
+		steps := loop.Steps{
+			Step: func(context.Context) (time.Duration, error) {
+				began = append(began, time.Since(start))
+				err := script[0]
+				script = script[1:]
+				return time.Second, err
+			},
+			Stop: func(err error) error {
+				if errors.Is(err, final) {
+					return err
+				}
+				return nil
+			},
+			Failed: func(_ context.Context, err error, in time.Duration) {
+				if !errors.Is(err, outage) {
+					t.Errorf("reported %v", err)
+				}
+				reported = append(reported, in)
+			},
+			Backoff: loop.Backoff{Min: time.Minute, Max: time.Hour, Exact: true},
+		}
+		if err := steps.Run(ctx); !errors.Is(err, final) {
+			t.Errorf("Run returned %v", err)
+		}
+		m := time.Minute
+		if want := []time.Duration{m, 2 * m, m}; !slices.Equal(reported, want) {
+			t.Errorf("reported %v, want %v", reported, want)
+		}
+		if want := []time.Duration{0, m, 3 * m, 3*m + time.Second, 4*m + time.Second}; !slices.Equal(began, want) {
+			t.Errorf("steps began after %v, want %v", began, want)
+		}
+
+		// What a step returns once ctx is done is no error of the service.
+		steps.Step = func(context.Context) (time.Duration, error) { cancel(); return 0, final }
+		if err := steps.Run(ctx); err != nil {
+			t.Errorf("stopped with %v", err)
+		}
+	})
+}

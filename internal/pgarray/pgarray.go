@@ -1,0 +1,124 @@
+// Package pgarray builds PostgreSQL array literals. Statements take arrays as text and cast them, so
+// that they work in every query mode of pgx, through database/sql and behind poolers.
+package pgarray
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Builder builds one literal. The zero value is an empty array. It must not be copied after first use.
+type Builder struct {
+	text  strings.Builder
+	nulls int // at the end, not written yet
+}
+
+// escaped are the bytes that are escaped in an element.
+const escaped = `"\`
+
+// Grow makes room for n elements of together so many bytes.
+func (b *Builder) Grow(n, bytes int) { b.text.Grow(bytes + 4*n + 2) }
+
+// next begins another element.
+func (b *Builder) next() {
+	separator := byte(',')
+	if b.text.Len() == 0 {
+		separator = '{'
+	}
+	for ; b.nulls > 0; b.nulls-- {
+		b.text.WriteByte(separator)
+		b.text.WriteString("NULL")
+		separator = ','
+	}
+	b.text.WriteByte(separator)
+}
+
+// Add adds a text.
+func (b *Builder) Add(s string) {
+	b.next()
+	b.text.WriteByte('"')
+	for i := strings.IndexAny(s, escaped); i >= 0; i = strings.IndexAny(s, escaped) {
+		b.text.WriteString(s[:i])
+		b.text.WriteByte('\\')
+		b.text.WriteByte(s[i])
+		s = s[i+1:]
+	}
+	b.text.WriteString(s)
+	b.text.WriteByte('"')
+}
+
+// AddInt adds a number.
+func (b *Builder) AddInt(n int64) {
+	b.next()
+	var digits [20]byte
+	b.text.Write(strconv.AppendInt(digits[:0], n, 10))
+}
+
+// AddOptional adds a text, or NULL if it is empty. NULLs at the end of the array are left out: unnest
+// supplies them where one of its arrays is shorter than the others.
+func (b *Builder) AddOptional(s string) {
+	if s == "" {
+		b.nulls++
+		return
+	}
+	b.Add(s)
+}
+
+// AddOptionalBytes is [Builder.AddOptional] without a copy.
+func (b *Builder) AddOptionalBytes(s []byte) {
+	if len(s) == 0 {
+		b.nulls++
+		return
+	}
+	b.next()
+	b.text.WriteByte('"')
+	for i := bytes.IndexAny(s, escaped); i >= 0; i = bytes.IndexAny(s, escaped) {
+		b.text.Write(s[:i])
+		b.text.WriteByte('\\')
+		b.text.WriteByte(s[i])
+		s = s[i+1:]
+	}
+	b.text.Write(s)
+	b.text.WriteByte('"')
+}
+
+// AddOptionalTime adds a time to the microsecond, as PostgreSQL keeps it, or NULL for the zero time.
+func (b *Builder) AddOptionalTime(t time.Time) {
+	if t.IsZero() {
+		b.nulls++
+		return
+	}
+	b.Add(t.UTC().Format("2006-01-02T15:04:05.999999Z"))
+}
+
+// IsEmpty reports whether no element was added but NULLs.
+func (b *Builder) IsEmpty() bool { return b.text.Len() == 0 }
+
+// String ends the array and returns it. Nothing may be added afterwards, and String may be called once.
+func (b *Builder) String() string {
+	if b.IsEmpty() {
+		return "{}"
+	}
+	b.text.WriteByte('}')
+	return b.text.String()
+}
+
+// Of returns the literal of some texts.
+func Of[S ~string](elements ...S) string {
+	var b Builder
+	for _, s := range elements {
+		b.Add(string(s))
+	}
+	return b.String()
+}
+
+// OfInts returns the literal of some numbers.
+func OfInts[N ~int | ~int32 | ~int64 | ~uint64](numbers ...N) string {
+	var b Builder
+	for _, n := range numbers {
+		b.AddInt(int64(n))
+	}
+	return b.String()
+}

@@ -1,0 +1,168 @@
+// Package pgerr classifies the errors of PostgreSQL: by SQLSTATE, by whether a repetition helps, and
+// by the cure that a person can apply. Every package of this module asks here, so that an error means
+// the same wherever it is met.
+package pgerr
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// The SQLSTATEs that this module distinguishes; names as in PostgreSQL's appendix A.
+const (
+	NotNullViolation          = "23502"
+	UniqueViolation           = "23505"
+	ReadOnlySQLTransaction    = "25006"
+	InvalidAuthorization      = "28000"
+	InvalidPassword           = "28P01"
+	InvalidCatalogName        = "3D000"
+	InvalidSchemaName         = "3F000"
+	SerializationFailure      = "40001"
+	DeadlockDetected          = "40P01"
+	InsufficientPrivilege     = "42501"
+	UndefinedColumn           = "42703"
+	UndefinedObject           = "42704"
+	UndefinedFunction         = "42883"
+	UndefinedTable            = "42P01"
+	DuplicateDatabase         = "42P04"
+	TooManyConnections        = "53300"
+	ConfigurationLimitReached = "53400"
+	LockNotAvailable          = "55P03"
+	QueryCanceled             = "57014"
+	AdminShutdown             = "57P01"
+	CrashShutdown             = "57P02"
+	CannotConnectNow          = "57P03"
+)
+
+// The classes (first two characters) of SQLSTATEs that this module distinguishes.
+const (
+	ClassConnectionException     = "08"
+	ClassInvalidTransactionState = "25"
+	ClassInvalidAuthorization    = "28"
+	ClassInvalidCatalogName      = "3D"
+	ClassSyntaxErrorOrAccessRule = "42"
+	ClassInsufficientResources   = "53"
+	ClassOperatorIntervention    = "57"
+	ClassSystemError             = "58"
+	ClassInternalError           = "XX"
+)
+
+// Errors with a cure. Package ledger exports them.
+var (
+	ErrNotMigrated      = errors.New("the database is not migrated (run: taskledger migrate up)")
+	ErrUnavailable      = errors.New("cannot connect to the database")
+	ErrRetryTransaction = errors.New("retry the transaction: a concurrent one wrote the same task")
+)
+
+// Code returns the SQLSTATE of the first error of PostgreSQL in err's chain, "" if there is none.
+func Code(err error) string {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || len(pg.Code) != 5 {
+		return ""
+	}
+	return pg.Code
+}
+
+// Class returns the class of [Code], "" if there is none.
+func Class(err error) string {
+	if code := Code(err); code != "" {
+		return code[:2]
+	}
+	return ""
+}
+
+// Is reports whether err has one of these SQLSTATEs.
+func Is(err error, codes ...string) bool {
+	code := Code(err)
+	return code != "" && slices.Contains(codes, code)
+}
+
+// IsNotMigrated reports whether the database lacks a table, schema, function, type or column that a
+// statement names.
+func IsNotMigrated(err error) bool {
+	return Is(err, UndefinedTable, InvalidSchemaName, UndefinedFunction, UndefinedObject, UndefinedColumn)
+}
+
+// IsConnectionLost reports whether the connection broke or could not be made.
+func IsConnectionLost(err error) bool {
+	var network *net.OpError
+	return (isConnectError(err) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn)) &&
+		!errors.Is(err, context.Canceled)
+}
+
+// IsRetryable reports whether the same transaction may succeed when it is run again: after a
+// serialization failure, a deadlock, a lock time-out, a lost connection, or while the server starts,
+// stops or has no connection free.
+func IsRetryable(err error) bool {
+	if errors.Is(err, ErrRetryTransaction) {
+		return true
+	}
+	if Code(err) == "" {
+		return IsConnectionLost(err) || pgconn.SafeToRetry(err) || pgconn.Timeout(err)
+	}
+	return Class(err) == ClassConnectionException ||
+		Is(err, SerializationFailure, DeadlockDetected, LockNotAvailable, AdminShutdown, CrashShutdown, CannotConnectNow, TooManyConnections)
+}
+
+// NotMigrated returns err wrapped by [ErrNotMigrated] if that is what it means, else nil. It is a Stop
+// function for package loop.
+func NotMigrated(err error) error {
+	switch {
+	case errors.Is(err, ErrNotMigrated):
+		return err
+	case IsNotMigrated(err):
+		return fmt.Errorf("%w: %w", ErrNotMigrated, err)
+	}
+	return nil
+}
+
+// Permanent returns err if [IsPermanent], wrapped by [ErrNotMigrated] if that is what it means, else nil.
+// It is a Stop function for package loop.
+func Permanent(err error) error {
+	if final := NotMigrated(err); final != nil || !IsPermanent(err) {
+		return final
+	}
+	return err
+}
+
+// IsPermanent reports whether waiting cannot help: the schema is missing, the database does not exist,
+// or the role has no right to connect or to run the statement.
+func IsPermanent(err error) bool {
+	return errors.Is(err, ErrNotMigrated) || IsNotMigrated(err) || Is(err, InsufficientPrivilege, InvalidCatalogName) || Class(err) == ClassInvalidAuthorization
+}
+
+// Explain wraps err with the operation op and, where a cure is known, with [ErrUnavailable],
+// [ErrNotMigrated] or [ErrRetryTransaction]. It returns nil for nil.
+func Explain(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if cure := cureOf(err); cure != nil && !errors.Is(err, cure) {
+		return fmt.Errorf("%s: %w: %w", op, cure, err)
+	}
+	return fmt.Errorf("%s: %w", op, err)
+}
+
+func cureOf(err error) error {
+	switch {
+	case isConnectError(err) && !errors.Is(err, context.Canceled):
+		return ErrUnavailable
+	case IsNotMigrated(err):
+		return ErrNotMigrated
+	case Is(err, SerializationFailure):
+		return ErrRetryTransaction
+	}
+	return nil
+}
+
+func isConnectError(err error) bool {
+	var connect *pgconn.ConnectError
+	return errors.As(err, &connect)
+}
