@@ -12,6 +12,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
 var (
@@ -89,7 +90,7 @@ func Append(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 	e := r.event()
 	var data *string
 	after, at := due{r.After, r.At}.texts()
-	found, err := queryRow(ctx, db, appendSQL, append(r.args(), optional(after), optional(at)), append(e.returned(), &data)...)
+	found, err := pgquery.Row(ctx, db, appendSQL, append(r.args(), pgquery.Optional(after), pgquery.Optional(at)), append(e.returned(), &data)...)
 	if err != nil {
 		return Event{}, pgerr.Explain("append to "+r.Key.String(), err)
 	}
@@ -203,8 +204,8 @@ func (e *Event) stored(data *string) {
 func (r AppendRequest) args() []any {
 	follows, begins := r.Type.follows()
 	return []any{
-		string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected), string(r.Type), optional(r.Actor), nullable(r.Data),
-		pgarray.Of(follows...), pgarray.Of(begins...), nullable(r.Meta),
+		string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected), string(r.Type), pgquery.Optional(r.Actor), pgquery.JSON(r.Data),
+		pgarray.Of(follows...), pgarray.Of(begins...), pgquery.JSON(r.Meta),
 	}
 }
 
@@ -227,8 +228,8 @@ func (t EventType) follows() (may, begins []string) {
 func notAppended(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 	if r.Resent {
 		e := r.event()
-		found, err := queryRow(ctx, db, appendedSQL, []any{string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected),
-			string(r.Type), optional(r.Actor), nullable(r.Data), nullable(r.Meta)}, e.returned()...)
+		found, err := pgquery.Row(ctx, db, appendedSQL, []any{string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected),
+			string(r.Type), pgquery.Optional(r.Actor), pgquery.JSON(r.Data), pgquery.JSON(r.Meta)}, e.returned()...)
 		if err != nil {
 			return Event{}, pgerr.Explain("append to "+r.Key.String(), err)
 		}
@@ -249,7 +250,7 @@ func notAppended(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 func whyNot(ctx context.Context, db DB, r AppendRequest) error {
 	var version int64
 	var last string
-	found, err := queryRow(ctx, db, headSQL, []any{string(r.Key.Kind), string(r.Key.BizID)}, &version, &last)
+	found, err := pgquery.Row(ctx, db, headSQL, []any{string(r.Key.Kind), string(r.Key.BizID)}, &version, &last)
 	state := EventType(last).State()
 	switch {
 	case err != nil:

@@ -9,6 +9,7 @@ var (
 	CheckJSON    = checkJSON
 	Nesting      = nesting
 	EncodeBinary = encodeBinary
+	EnqueueSQL   = enqueueSQL // its plan is tested
 )
 
 // Accepts returns why an enqueue of these args would be refused whose meta is this text, before

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/stdsql"
 	"github.com/taskledger/taskledger/migrations"
@@ -28,7 +29,7 @@ func callsOn(ctx context.Context, db ledger.DB) map[string]error {
 		"AppendEach":  ledger.AppendEach(ctx, db, []ledger.AppendRequest{r})[0].Err,
 		"Load":        ledgerError(ledger.Load(ctx, db, k)),
 		"History":     ledgerError(ledger.History(ctx, db, k)),
-		"OpenFeed":    ledgerError(ledger.OpenFeed(ctx, db, "r", nil)),
+		"OpenFeed":    ledgerError(feed.Open(ctx, db, "r", nil)),
 	}
 	for _, err := range ledger.Read(ctx, db, 0, 1) {
 		calls["Read"] = err

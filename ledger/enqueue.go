@@ -12,6 +12,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
 var (
@@ -123,7 +124,7 @@ func enqueueOne(ctx context.Context, db DB, row row1) (Enqueued, error) {
 	}
 	k := row.key
 	var position Position
-	found, err := queryRow(ctx, db, enqueueSQL, row.enqueueArgs(), &position)
+	found, err := pgquery.Row(ctx, db, enqueueSQL, row.enqueueArgs(), &position)
 	if err != nil {
 		return Enqueued{}, pgerr.Explain("enqueue "+k.String(), err)
 	}
@@ -228,7 +229,7 @@ func enqueueRows(ctx context.Context, db DB, rows []row1, order []int, beyond bo
 
 // enqueueArgs are the arguments of enqueue.sql.
 func (row row1) enqueueArgs() []any {
-	return []any{string(row.key.Kind), string(row.key.BizID), int64(row.shard), optional(row.actor), nullable(row.args), nullable(row.meta)}
+	return []any{string(row.key.Kind), string(row.key.BizID), int64(row.shard), pgquery.Optional(row.actor), pgquery.JSON(row.args), pgquery.JSON(row.meta)}
 }
 
 func newlyEnqueued(k Key, position Position, first EventType) Enqueued {

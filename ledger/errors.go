@@ -21,14 +21,6 @@ var (
 	// ErrRetryTransaction: the caller's REPEATABLE READ or SERIALIZABLE transaction met a task
 	// that it cannot see. Roll back and run the whole transaction again.
 	ErrRetryTransaction = pgerr.ErrRetryTransaction
-	// ErrSuperseded: another reader of the same name went on; this one must stop.
-	ErrSuperseded = errors.New("superseded: another reader has advanced the cursor")
-	// ErrCrashed: the database crashed or failed over since the feed was opened, and may give out
-	// again transaction ids and positions that the feed has passed. Open the feed anew: it goes
-	// on from its cursor.
-	ErrCrashed = errors.New("the database crashed since the feed was opened: open the feed anew")
-	// ErrNotPrimary: a feed was opened on a standby, whose snapshots it cannot use.
-	ErrNotPrimary = errors.New("the database is a standby: connect to the primary")
 	// ErrTransactionEnded: the transaction that should have been committed was ended by somebody
 	// else, by a COMMIT or ROLLBACK in SQL. What it had written may be committed.
 	ErrTransactionEnded = errors.New("the transaction was ended inside the handler")
@@ -101,18 +93,6 @@ func (e *CorruptError) Error() string { return "corrupt " + e.What + ": " + e.Er
 
 // Unwrap returns the cause.
 func (e *CorruptError) Unwrap() error { return e.Err }
-
-// OriginError says that a cursor was written in another cluster or database, so that its
-// transaction ids mean nothing in this one: the database was restored from a dump or copied.
-type OriginError struct {
-	Reader      string
-	Found, Want string // origin of the cursor row, and of this database
-}
-
-func (e *OriginError) Error() string {
-	return fmt.Sprintf("cursor %q comes from another database (origin %s, this is %s): was it restored from a dump? The cure is an operator's rebase: docs/operations.md",
-		e.Reader, e.Found, e.Want)
-}
 
 // Retryable reports whether running the same transaction again may succeed: after a serialization
 // failure, a deadlock, a lock time-out, a lost connection, or while the server starts or stops.

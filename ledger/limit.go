@@ -9,6 +9,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
 var (
@@ -87,7 +88,7 @@ func SetLimit(ctx context.Context, db DB, l Limit, actor string) error {
 	if err != nil {
 		return fmt.Errorf("set limit: %w", err)
 	}
-	_, err = db.Exec(ctx, limitSetSQL, string(l.Kind), l.MaxWaiting, string(l.Policy), l.RetryAfter.Milliseconds(), optional(actor))
+	_, err = db.Exec(ctx, limitSetSQL, string(l.Kind), l.MaxWaiting, string(l.Policy), l.RetryAfter.Milliseconds(), pgquery.Optional(actor))
 	return pgerr.Explain("set limit", err)
 }
 

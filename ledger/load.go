@@ -7,8 +7,6 @@ import (
 	"iter"
 	"math"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
@@ -44,9 +42,12 @@ func History(ctx context.Context, db DB, k Key) ([]Event, error) {
 	if err != nil {
 		return nil, pgerr.Explain("history of "+k.String(), err)
 	}
-	events, err := scanEvents(rows, nil)
-	if err != nil {
-		return nil, pgerr.Explain("history of "+k.String(), err)
+	var events []Event
+	for e, err := range ScanEvents(rows) {
+		if err != nil {
+			return nil, pgerr.Explain("history of "+k.String(), err)
+		}
+		events = append(events, e)
 	}
 	if len(events) == 0 {
 		return nil, fmt.Errorf("history of %s: %w", k, ErrUnknownTask)
@@ -68,57 +69,10 @@ func Read(ctx context.Context, db DB, after Position, limit int) iter.Seq2[Event
 			yield(Event{}, pgerr.Explain("read events", err))
 			return
 		}
-		defer rows.Close()
-		scan := newEventScanner()
-		for rows.Next() {
-			e, err := scan.next(rows)
-			if err != nil {
-				yield(Event{}, pgerr.Explain("read events", err))
-				return
-			}
-			if !yield(e, nil) {
+		for e, err := range ScanEvents(rows) {
+			if !yield(e, pgerr.Explain("read events", err)) {
 				return
 			}
 		}
-		if err := rows.Err(); err != nil {
-			yield(Event{}, pgerr.Explain("read events", err))
-		}
 	}
-}
-
-// scanEvents appends all rows to events and closes rows.
-func scanEvents(rows pgx.Rows, events []Event) ([]Event, error) {
-	defer rows.Close()
-	scan := newEventScanner()
-	for rows.Next() {
-		e, err := scan.next(rows)
-		if err != nil {
-			return events, err
-		}
-		events = append(events, e)
-	}
-	return events, rows.Err()
-}
-
-// eventScanner scans rows of events, all into the same place.
-type eventScanner struct {
-	event   Event
-	columns []any
-}
-
-// newEventScanner returns one for rows that have an event behind other columns.
-func newEventScanner(before ...any) *eventScanner {
-	var s eventScanner
-	e := &s.event
-	s.columns = append(before, (*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
-		&e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &e.Actor, (*[]byte)(&e.Data), (*[]byte)(&e.Meta))
-	return &s
-}
-
-// next scans the row that rows stands at.
-func (s *eventScanner) next(rows pgx.Rows) (Event, error) {
-	s.event.Data, s.event.Meta = nil, nil // which the one before has
-	err := rows.Scan(s.columns...)
-	s.event.RecordedAt = s.event.RecordedAt.UTC()
-	return s.event, err
 }

@@ -4,17 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/stdsql"
 )
@@ -147,11 +145,11 @@ func everyVerb(t *testing.T, db ledger.DB) {
 		}
 		read = append(read, e)
 	}
-	feed, err := ledger.OpenFeed(ctx, db, "everyVerb", nil)
+	reader, err := feed.Open(ctx, db, "everyVerb", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := feed.Next(ctx)
+	page, err := reader.Next(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,46 +159,19 @@ func everyVerb(t *testing.T, db ledger.DB) {
 	if err := page.Advance(ctx, db, json.RawMessage(`{"mark": "it's"}`)); err != nil {
 		t.Fatal(err)
 	}
-	cursors, err := feed.Cursors(ctx, 0, 10)
+	cursors, err := reader.Cursors(ctx, 0, 10)
 	if err != nil || len(cursors) != 2 {
 		t.Fatalf("%d cursors, %v", len(cursors), err)
 	}
-	if err := feed.Rewind(ctx, cursors[1], nil); err != nil {
+	if err := reader.Rewind(ctx, cursors[1], nil); err != nil {
 		t.Fatal(err)
 	}
-	if page, err = feed.Next(ctx); err != nil || len(page.Events) != len(read) {
+	if page, err = reader.Next(ctx); err != nil || len(page.Events) != len(read) {
 		t.Errorf("after rewind: %d events, %v", len(page.Events), err)
 	}
 }
 
-// Each statement is one that PostgreSQL can prepare, with parameters of the types it casts them
-// to, and begins with what it is for.
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("sql/*.sql")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
-	conn := connectIn(t, ledgertest.URL(t), pgx.QueryExecModeExec)
-	for _, file := range append(files, "ledgertest/check.sql") {
-		statement, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasPrefix(string(statement), "-- ") {
-			t.Errorf("%s does not begin with a comment", file)
-		}
-		prepared, err := conn.Prepare(t.Context(), file, string(statement))
-		if err != nil {
-			t.Errorf("%s: %v", file, err)
-			continue
-		}
-		for i, oid := range prepared.ParamOIDs {
-			switch oid {
-			case pgtype.TextOID, pgtype.Int4OID, pgtype.Int8OID:
-			default:
-				t.Errorf("%s: $%d is not a plain string or integer (type %d)", file, i+1, oid)
-			}
-		}
-	}
+	plantest.Prepare(t, ledgertest.URL(t), nil, "ledgertest/check.sql")
 }

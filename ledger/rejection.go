@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
 var (
@@ -79,6 +80,6 @@ func Rejected() map[Kind]int64 {
 // became of their transactions does not matter. A call is counted once, however many tasks it named.
 // A crash of PostgreSQL may add up to 32, and take back what was rejected within its last second.
 func ReadRejected(ctx context.Context, db DB) (calls int64, err error) {
-	_, err = queryRow(ctx, db, rejectedSQL, nil, &calls)
+	_, err = pgquery.Row(ctx, db, rejectedSQL, nil, &calls)
 	return calls, pgerr.Explain("read how many were rejected", err)
 }

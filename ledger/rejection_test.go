@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/stdsql"
 )
 
@@ -221,12 +222,17 @@ func TestRejectionsAtOnce(t *testing.T) {
 // runs ahead.
 func TestRejectionsOverACrash(t *testing.T) {
 	t.Parallel()
-	f := newCrashFixture(t)
-	if err := ledger.SetLimit(f.ctx, f.pool, ledger.Limit{Kind: flooded}, ""); err != nil {
+	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off"})
+	pool, err := pgxpool.New(t.Context(), server.URL(ledgertest.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if err := ledger.SetLimit(t.Context(), pool, ledger.Limit{Kind: flooded}, ""); err != nil {
 		t.Fatal(err)
 	}
 	reject := func() {
-		if _, err := ledger.Enqueue(f.ctx, f.pool, ledger.Key{Kind: flooded, BizID: "x"}, nil, nil); !rejection(err) {
+		if _, err := ledger.Enqueue(t.Context(), pool, ledger.Key{Kind: flooded, BizID: "x"}, nil, nil); !rejection(err) {
 			t.Error(err)
 		}
 	}
@@ -234,14 +240,18 @@ func TestRejectionsOverACrash(t *testing.T) {
 	for range calls {
 		reject()
 	}
-	f.killServer()
-	after := rejected(t, f.pool)
+	if err := errors.Join(server.Kill(), server.Restart(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	pool.Reset()
+	await(t, "the server", func() bool { return pool.Ping(t.Context()) == nil })
+	after := rejected(t, pool)
 	t.Logf("%d are counted after the crash, %d before", after, calls)
 	if after < calls || after > calls+ahead {
 		t.Errorf("%d are counted, want %d to %d", after, calls, calls+ahead)
 	}
 	reject()
-	if n := rejected(t, f.pool); n != after+1 {
+	if n := rejected(t, pool); n != after+1 {
 		t.Errorf("%d are counted then, want %d", n, after+1)
 	}
 }

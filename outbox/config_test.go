@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -40,32 +41,10 @@ func TestConnectionThatBuffersIsRefused(t *testing.T) {
 	}
 }
 
-// Every statement is one the database takes.
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
 	o := newOldOutbox(t) // for the statements of Import, whose tables have names of their own
-	conn, err := o.pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	tables := strings.NewReplacer("{messages}", `"watermill_`+oldTopic+`"`, "{offsets}", `"watermill_offsets_`+oldTopic+`"`)
-	files, err := outbox.Statements.ReadDir("sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		text, err := outbox.Statements.ReadFile("sql/" + f.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasPrefix(string(text), "-- ") {
-			t.Errorf("%s does not begin with what it is for", f.Name())
-		}
-		if _, err := conn.Conn().Prepare(t.Context(), f.Name(), tables.Replace(string(text))); err != nil {
-			t.Errorf("%s: %v", f.Name(), err)
-		}
-	}
+	plantest.Prepare(t, o.pool.Config().ConnString(), strings.NewReplacer("{messages}", `"watermill_`+oldTopic+`"`, "{offsets}", `"watermill_offsets_`+oldTopic+`"`))
 }
 
 // A connection that NATS refuses is closed for good; the relay says so instead of waiting.

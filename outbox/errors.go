@@ -6,6 +6,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // ForeignStreamError says that the stream belongs to another ledger.
@@ -27,7 +28,7 @@ func (e *ForeignWriterError) Error() string {
 
 // refuses reports whether a relay must not go on, whatever comes back to life.
 func refuses(err error) bool {
-	var origin *ledger.OriginError
+	var origin *feed.OriginError
 	var writer *ForeignWriterError
 	var owner *ForeignStreamError
 	return errors.As(err, &origin) || errors.As(err, &writer) || errors.As(err, &owner) || errors.Is(err, ledger.ErrNotMigrated)

@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"embed"
 	"errors"
 
 	"github.com/nats-io/nats.go"
@@ -14,11 +13,6 @@ func (c *Config) SetPageSize(n int) { c.pageSize = n }
 
 // WaitingSQL is the statement that counts what waits.
 var WaitingSQL = waitingSQL
-
-// Statements are all statements of the package.
-//
-//go:embed sql/*.sql
-var Statements embed.FS
 
 // Tally counts answers to messages of which the last known sequence is after; it returns the
 // gaps as pairs, the events to park, the failure, and the error.

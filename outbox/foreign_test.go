@@ -15,6 +15,7 @@ import (
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -194,7 +195,7 @@ func TestRefusesACursorOfAnotherCluster(t *testing.T) {
 	if s := b.status(); s.Waiting != 10 || !strings.Contains(strings.Join(s.Degraded, "\n"), "comes from another database") {
 		t.Errorf("before a relay: %d waiting, degraded %q", s.Waiting, s.Degraded)
 	}
-	refused[*ledger.OriginError](t, b.relay())
+	refused[*feed.OriginError](t, b.relay())
 	b.refusal("comes from another database")
 }
 

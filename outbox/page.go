@@ -10,6 +10,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 var (
@@ -21,7 +22,7 @@ var (
 
 // batch is a page of events as messages.
 type batch struct {
-	page     ledger.Page
+	page     feed.Page
 	messages []message
 	unfit    []unfit
 }
@@ -40,7 +41,7 @@ type unfit struct {
 }
 
 // prepare makes messages of a page. It may run while the page before is being published.
-func (s *session) prepare(ctx context.Context, page ledger.Page) (batch, error) {
+func (s *session) prepare(ctx context.Context, page feed.Page) (batch, error) {
 	b := batch{page: page, messages: make([]message, 0, len(page.Events))}
 	args, err := s.args(ctx, page.Events)
 	if err != nil {

@@ -55,7 +55,7 @@ const goodbye = 5 * time.Second
 // page in hand, gives the lease back and returns nil.
 //
 // What is away is waited for, for ever: [Observer].Failed and [ReadStatus] tell. It returns an
-// error only when it must not or cannot go on: [*ledger.OriginError], [*ForeignWriterError],
+// error only when it must not or cannot go on: [*feed.OriginError], [*ForeignWriterError],
 // [*ForeignStreamError], or one that wraps [ledger.ErrNotMigrated] or, since a closed connection
 // to NATS stays closed, [nats.ErrConnectionClosed] and the reason, wrong credentials for one.
 // The error is left in the lease, where [ReadStatus] finds it. Once its cause is gone a new relay

@@ -15,7 +15,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
-	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 //go:embed sql/installation.sql
@@ -33,7 +33,7 @@ const (
 type session struct {
 	relay     *Relay
 	publisher *stream.Publisher
-	feed      *ledger.Feed
+	feed      *feed.Feed
 	stream    jetstream.Stream
 	source    string
 	reconnect chan nats.Status
@@ -74,7 +74,7 @@ func (s *session) suspect(err error) error {
 
 func (s *session) open(ctx context.Context) (err error) {
 	c := s.relay.config
-	s.feed, err = ledger.OpenFeed(ctx, c.DB, reader, &ledger.FeedOptions{
+	s.feed, err = feed.Open(ctx, c.DB, reader, &feed.Options{
 		PageSize:    c.pageSize,
 		KeepCursors: c.Stream.WithDefaults().MaxAge + time.Hour,
 		Logger:      c.Logger,
@@ -125,13 +125,13 @@ func (s *session) refresh(ctx context.Context) error {
 }
 
 // rewind appends a cursor row that stands where to stood, with the mark as it is now.
-func (s *session) rewind(ctx context.Context, to ledger.Cursor) error {
+func (s *session) rewind(ctx context.Context, to feed.Cursor) error {
 	newest, err := s.feed.Cursors(ctx, 0, 1)
 	if err != nil {
 		return err
 	}
 	if len(newest) == 0 || newest[0].N != s.feed.Cursor().N {
-		return ledger.ErrSuperseded
+		return feed.ErrSuperseded
 	}
 	return s.feed.Rewind(ctx, to, s.mark.encode())
 }
@@ -141,7 +141,7 @@ func (s *session) note(ctx context.Context) error { return s.rewind(ctx, s.feed.
 
 // receipt is a page that is on the stream, with the mark to write for it.
 type receipt struct {
-	page ledger.Page
+	page feed.Page
 	mark json.RawMessage
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 var (
@@ -115,8 +116,8 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 	if err := s.readLease(ctx, db); err != nil {
 		return err
 	}
-	var origin *ledger.OriginError
-	switch err := ledger.CheckOrigin(ctx, db, reader); {
+	var origin *feed.OriginError
+	switch err := feed.CheckOrigin(ctx, db, reader); {
 	case errors.As(err, &origin) && (s.Relay == nil || !s.Relay.Refused): // it has not been told yet
 		s.degraded("%s", origin)
 	case err != nil && origin == nil:

@@ -11,6 +11,7 @@ import (
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -111,13 +112,13 @@ func TestWaitingIsTheOutbox(t *testing.T) {
 	}
 	agree("at the beginning")
 	early := begin("early")
-	feed, err := ledger.OpenFeed(b.ctx(), b.pool, "relay", &ledger.FeedOptions{PageSize: 100})
+	reader, err := feed.Open(b.ctx(), b.pool, "relay", &feed.Options{PageSize: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
 	advance := func() {
 		t.Helper()
-		page, ok, err := feed.Poll(b.ctx())
+		page, ok, err := reader.Poll(b.ctx())
 		if err != nil || !ok {
 			t.Fatal(ok, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -60,12 +61,12 @@ func project(tb testing.TB, pool *pgxpool.Pool) {
 // applyAll applies everything there is, page by page.
 func applyAll(tb testing.TB, pool *pgxpool.Pool, p *projector.Projector) {
 	tb.Helper()
-	feed, err := ledger.OpenFeed(tb.Context(), pool, projector.Reader, &ledger.FeedOptions{PageSize: projector.PageSize(p)})
+	reader, err := feed.Open(tb.Context(), pool, projector.Reader, &feed.Options{PageSize: projector.PageSize(p)})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	for {
-		page, ok, err := feed.Poll(tb.Context())
+		page, ok, err := reader.Poll(tb.Context())
 		if err == nil && ok {
 			err = projector.ApplyPage(tb.Context(), p, page)
 		}

@@ -6,11 +6,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // ApplyPage applies one page, as Run does.
-func ApplyPage(ctx context.Context, p *Projector, page ledger.Page) error { return p.apply(ctx, page) }
+func ApplyPage(ctx context.Context, p *Projector, page feed.Page) error { return p.apply(ctx, page) }
 
 // PageSize returns how many events p applies at a time.
 func PageSize(p *Projector) int { return p.config.PageSize }

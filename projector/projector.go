@@ -14,7 +14,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
-	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // Config of a [Projector].
@@ -73,7 +73,7 @@ func New(c Config) (*Projector, error) {
 
 // Run applies events until ctx is done, and then returns nil. It goes on through outages of the
 // database and stands by while another projector of the same name works. It returns an error
-// only where it must not go on: [*ledger.OriginError] and [ledger.ErrNotMigrated].
+// only where it must not go on: [*feed.OriginError] and [ledger.ErrNotMigrated].
 func (p *Projector) Run(ctx context.Context) error {
 	log := p.config.Logger.With("projection", p.projection.Name())
 	var backoff loop.Backoff
@@ -81,7 +81,7 @@ func (p *Projector) Run(ctx context.Context) error {
 		Step: func(ctx context.Context) (time.Duration, error) {
 			applied, err := p.follow(ctx)
 			switch {
-			case errors.Is(err, ledger.ErrSuperseded):
+			case errors.Is(err, feed.ErrSuperseded):
 				log.DebugContext(ctx, "another projector is at work; standing by")
 				return loop.Jitter(p.config.Standby), nil
 			case applied:
@@ -99,7 +99,7 @@ func (p *Projector) Run(ctx context.Context) error {
 
 // stop returns the errors after which going on would do harm.
 func (*Projector) stop(err error) error {
-	var origin *ledger.OriginError
+	var origin *feed.OriginError
 	if errors.As(err, &origin) {
 		return err
 	}
@@ -109,16 +109,16 @@ func (*Projector) stop(err error) error {
 // follow opens the feed and applies its pages until something fails, reading one page ahead. It
 // reports whether it applied any.
 func (p *Projector) follow(ctx context.Context) (applied bool, err error) {
-	feed, err := ledger.OpenFeed(ctx, p.config.DB, p.projection.Name(),
-		&ledger.FeedOptions{Gather: gather, PageSize: p.config.PageSize, Logger: p.config.Logger})
+	reader, err := feed.Open(ctx, p.config.DB, p.projection.Name(),
+		&feed.Options{Gather: gather, PageSize: p.config.PageSize, Logger: p.config.Logger})
 	if err != nil {
 		return false, err
 	}
-	pages := make(chan ledger.Page)
+	pages := make(chan feed.Page)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		for {
-			page, err := feed.Next(ctx)
+			page, err := reader.Next(ctx)
 			if err != nil {
 				return err
 			}
@@ -155,7 +155,7 @@ const begin = "begin isolation level read committed; set local synchronous_commi
 
 // apply moves the cursor and the tables behind a page, or neither. The cursor comes first: a
 // projector that has lost the page to another one learns it there and writes nothing more.
-func (p *Projector) apply(ctx context.Context, page ledger.Page) error {
+func (p *Projector) apply(ctx context.Context, page feed.Page) error {
 	tx, err := p.config.DB.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		return pgerr.Explain("begin", err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -205,7 +206,7 @@ func TestSupersededPageIsUndone(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
 	enqueueAndSucceed(t, pool, 0, 4)
-	slow, err := ledger.OpenFeed(t.Context(), pool, projector.Reader, nil)
+	slow, err := feed.Open(t.Context(), pool, projector.Reader, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +219,7 @@ func TestSupersededPageIsUndone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := projector.ApplyPage(t.Context(), p, page); !errors.Is(err, ledger.ErrSuperseded) {
+	if err := projector.ApplyPage(t.Context(), p, page); !errors.Is(err, feed.ErrSuperseded) {
 		t.Errorf("got %v, want ErrSuperseded", err)
 	}
 	check(t, pool)
@@ -285,7 +286,7 @@ func TestRunReturnsWhatNeedsAPerson(t *testing.T) {
 		update taskledger.cursor set origin = '1/2'`); err != nil {
 		t.Fatal(err)
 	}
-	var origin *ledger.OriginError
+	var origin *feed.OriginError
 	if err := run(restored); !errors.As(err, &origin) {
 		t.Errorf("in a restored database: got %v, want *OriginError", err)
 	}
@@ -369,11 +370,11 @@ func TestBehind(t *testing.T) {
 
 	// In mid-window, with the cursor behind its first page.
 	enqueueAndSucceed(t, pool, 6, 3)
-	feed, err := ledger.OpenFeed(t.Context(), pool, projector.Reader, &ledger.FeedOptions{PageSize: 4})
+	reader, err := feed.Open(t.Context(), pool, projector.Reader, &feed.Options{PageSize: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := feed.Next(t.Context())
+	page, err := reader.Next(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

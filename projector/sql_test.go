@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -25,24 +26,9 @@ func statement(tb testing.TB, name string) string {
 	return string(text)
 }
 
-func TestEveryStatementPrepares(t *testing.T) {
+func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
-	conn, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	names, err := fs.Glob(projector.SQL, "sql/*.sql")
-	if err != nil || len(names) == 0 {
-		t.Fatal(names, err)
-	}
-	for _, name := range names {
-		name = strings.TrimSuffix(strings.TrimPrefix(name, "sql/"), ".sql")
-		if _, err := conn.Conn().Prepare(t.Context(), name, statement(t, name)); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
+	plantest.Prepare(t, ledgertest.URL(t), nil)
 }
 
 func TestEveryQueryMode(t *testing.T) {

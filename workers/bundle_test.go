@@ -19,6 +19,7 @@ import (
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -225,7 +226,7 @@ func (b *bundle) relay() {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	feed := try(ledger.OpenFeed(ctx, b.db, "relay", nil))(b.t)
+	feed := try(feed.Open(ctx, b.db, "relay", nil))(b.t)
 	go func() { done <- b.relayFeed(ctx, feed) }()
 	b.t.Cleanup(func() {
 		cancel()
@@ -235,7 +236,7 @@ func (b *bundle) relay() {
 	})
 }
 
-func (b *bundle) relayFeed(ctx context.Context, feed *ledger.Feed) error {
+func (b *bundle) relayFeed(ctx context.Context, feed *feed.Feed) error {
 	for {
 		page, err := feed.Next(ctx)
 		if ctx.Err() != nil {
@@ -263,14 +264,14 @@ func (b *bundle) relayFeed(ctx context.Context, feed *ledger.Feed) error {
 }
 
 // reopen opens the feed anew once the database is back.
-func (b *bundle) reopen(ctx context.Context, feed *ledger.Feed) *ledger.Feed {
+func (b *bundle) reopen(ctx context.Context, old *feed.Feed) *feed.Feed {
 	for ctx.Err() == nil {
-		if again, err := ledger.OpenFeed(ctx, b.db, "relay", nil); err == nil {
+		if again, err := feed.Open(ctx, b.db, "relay", nil); err == nil {
 			return again
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	return feed
+	return old
 }
 
 // worker is a pool that runs.

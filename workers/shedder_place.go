@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 var (
@@ -136,7 +137,7 @@ func (s *shedder) page(ctx context.Context, o overLimit, from, to edge, after, n
 	case err != nil:
 		return nil, 0, false, fmt.Errorf("find the oldest waiting tasks of %s: %w", o.kind, err)
 	case !same:
-		return nil, 0, false, ledger.ErrCrashed
+		return nil, 0, false, feed.ErrCrashed
 	}
 	return found, reached, events == shedPage, nil
 }

@@ -1,35 +1,21 @@
 package workers_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
 )
 
-// Every statement is a file, is embedded, and is one that the schema knows.
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	files := try(filepath.Glob("sql/*.sql"))(t)
-	if len(files) != len(workers.Statements) {
-		t.Errorf("%d files, %d statements", len(files), len(workers.Statements))
-	}
-	conn := try(b.db.Acquire(b.context()))(t)
-	defer conn.Release()
-	for _, file := range files {
-		name := filepath.Base(file)
-		if text := try(os.ReadFile(file))(t); string(text) != workers.Statements[name] {
-			t.Errorf("%s is not embedded", name)
-		}
-		try(conn.Conn().Prepare(b.context(), name, workers.Statements[name]))(t)
-	}
+	plantest.Prepare(t, ledgertest.URL(t), nil)
 }
 
 // The heads of a batch are read through the primary key, whatever the planner believes.

@@ -9,6 +9,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -36,12 +37,12 @@ func TestErrorsHaveTheirExitCode(t *testing.T) {
 		{ledger.ErrRetryTransaction, exitConflict},
 		{reserve.ErrHeld, exitConflict},
 		{ledger.ErrUnavailable, exitUnavailable},
-		{ledger.ErrNotPrimary, exitUnavailable},
+		{feed.ErrNotPrimary, exitUnavailable},
 		{&pgserver.NoBinariesError{}, exitUnavailable},
 		{ledger.ErrNotMigrated, exitNotMigrated},
 		{&ledger.IllegalError{}, exitIntegrity},
 		{&ledger.CorruptError{Err: errors.New("bytes")}, exitIntegrity},
-		{&ledger.OriginError{}, exitIntegrity},
+		{&feed.OriginError{}, exitIntegrity},
 		{&outbox.ForeignStreamError{}, exitIntegrity},
 		{&outbox.ForeignWriterError{}, exitIntegrity},
 	} {

@@ -18,6 +18,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/periodic"
@@ -119,7 +120,7 @@ func violatesIntegrity(err error) bool {
 	var (
 		illegal *ledger.IllegalError
 		corrupt *ledger.CorruptError
-		origin  *ledger.OriginError
+		origin  *feed.OriginError
 		stream  *outbox.ForeignStreamError
 		writer  *outbox.ForeignWriterError
 	)
@@ -132,7 +133,7 @@ func describeDatabase(err error) *failure {
 	switch {
 	case errors.Is(err, ledger.ErrNotMigrated):
 		return failf(exitNotMigrated, "the database is not migrated").hinted("run: taskledger migrate up")
-	case errors.Is(err, ledger.ErrNotPrimary):
+	case errors.Is(err, feed.ErrNotPrimary):
 		return failf(exitUnavailable, "the database is a standby").hinted("name the primary in DATABASE_URL")
 	}
 	var pg *pgconn.PgError

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
@@ -106,8 +107,8 @@ func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err
 	if err := s.addAlarms(ctx, pool); err != nil {
 		return s, err
 	}
-	var origin *ledger.OriginError
-	switch err := ledger.CheckOrigin(ctx, pool, projector.Reader); {
+	var origin *feed.OriginError
+	switch err := feed.CheckOrigin(ctx, pool, projector.Reader); {
 	case errors.As(err, &origin):
 		s.Degraded = append(s.Degraded, "the projector refuses to go on: "+origin.Error())
 	case err != nil:

@@ -46,20 +46,22 @@ type rule struct {
 }
 
 var rules = []rule{
-	{"/ledger", []string{"/internal/pgerr", "/internal/pgarray", "/internal/loop", pgx}, "who only enqueues pays for the standard library and pgx"},
+	{"/ledger", []string{"/internal/pgerr", "/internal/pgarray", "/internal/pgquery", pgx}, "who only enqueues pays for the standard library and pgx"},
+	{"/ledger/feed", []string{"/ledger", "/internal/pgerr", "/internal/pgquery", "/internal/loop", pgx}, "following the ledger takes PostgreSQL and nothing else"},
 	{"/ledger/stdsql", []string{"/ledger", pgx}, "an adapter, and no more"},
 	{"/ledger/ledgertest", []string{"/ledger", "/migrations", "/internal/pgserver", pgx}, "the users' tests need a database and not our broker"},
-	{"/outbox", []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, watermillSQL, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
-	{"/workers", []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
+	{"/outbox", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, watermillSQL, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
+	{"/workers", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
 	{"/workers/workertest", []string{"/ledger", "/internal/pgarray", "/workers", "/internal/stream", "/internal/natsserver", "/internal/fault", pgx, nats}, "the users' tests need a broker, and their production code does not get it"},
 	{"/workers/periodic", []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, goCron}, "what is due is enqueued, and who works on it is another matter"},
 	{"/workers/alarm", []string{"/ledger", "/internal/loop", "/internal/pgerr", "/internal/printable", "/workers", "/workers/periodic", "/internal/fault", pgx, goMail}, "what is wrong is found in the database; lags are told to it"},
-	{"/projector", []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
+	{"/projector", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
 	{"/migrations", []string{"/ledger", pgx, goose}, "the schema is made before there is a ledger; only the error for its absence is shared"},
 	{"/internal/plantest", []string{pgx}, "for tests alone"},
 	{"/internal/fault", nil, "crash points are in everybody's code"},
 	{"/internal/pgerr", []string{pgx}, "what an error of the database means is defined once"},
 	{"/internal/pgarray", nil, "array literals are built in one way"},
+	{"/internal/pgquery", []string{pgx}, "statements of one row are run in one way"},
 	{"/internal/loop", nil, "services wait, back off and stop in one way"},
 	{"/internal/printable", nil, "text of others is made harmless in one way"},
 	{"/internal/reserve", []string{xSys}, "ports and locks know nothing of who wants them"},
@@ -80,15 +82,15 @@ type ban struct {
 	reason string
 }
 
-var library = []string{"/ledger", "/ledger/stdsql", "/outbox", "/workers", "/workers/periodic", "/workers/alarm", "/projector"}
+var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/workers/periodic", "/workers/alarm", "/projector"}
 
 var bans = []ban{
 	{library, []string{"testing", "flag"}, "a library registers no flags and carries no test code"},
 	{library, []string{natsServer, "/internal/pgserver", "/internal/natsserver"}, "users run their own servers"},
 	{library, []string{goose, "/migrations"}, "who migrates is the operator's choice"},
 	{library, []string{cobra, goPretty, yaml}, "only commands need words and tables"},
-	{[]string{"/ledger", "/ledger/stdsql", "/workers/periodic", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
-	{[]string{"/ledger", "/ledger/stdsql", "/workers/periodic", "/projector", "/migrations"}, []string{watermill}, "who does without Watermill is not given it"},
+	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/workers/periodic", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
+	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/workers/periodic", "/projector", "/migrations"}, []string{watermill}, "who does without Watermill is not given it"},
 }
 
 // listed is what go list tells of a package.

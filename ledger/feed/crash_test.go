@@ -1,4 +1,4 @@
-package ledger_test
+package feed_test
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -52,15 +53,15 @@ func TestFeedHeldOverACrash(t *testing.T) {
 func playCrash(t *testing.T, crash func(*crashFixture), forgotten func(*crashFixture, ...string), readable bool) bool {
 	t.Helper()
 	f := newCrashFixture(t)
-	feed, mutant := f.open(f.pool, nil), f.open(f.pool, nil)
-	mutant.Mutate(replace(t, ledger.WindowSQL, "coalesce(taskledger.incarnation(), '')", "'"+feed.Incarnation()+"'"), "")
+	opened, mutant := f.open(f.pool, nil), f.open(f.pool, nil)
+	mutant.Mutate(replace(t, feed.WindowSQL, "coalesce(taskledger.incarnation(), '')", "'"+opened.Incarnation()+"'"), "")
 	f.enqueue(f.pool, numbered("durable", drawnAtOnce)...)
-	f.drain(feed)
+	f.drain(opened)
 	f.poll(mutant)
 
 	f.makeRoom()
 	forgotten(f, numbered("forgotten", 5)...)
-	page, ok, err := feed.Poll(f.ctx)
+	page, ok, err := opened.Poll(f.ctx)
 	if err != nil || ok != readable {
 		t.Fatal(ok, err)
 	}
@@ -78,14 +79,14 @@ func playCrash(t *testing.T, crash func(*crashFixture), forgotten func(*crashFix
 	}
 
 	if readable {
-		if err := page.Advance(f.ctx, nil, nil); !errors.Is(err, ledger.ErrCrashed) {
+		if err := page.Advance(f.ctx, nil, nil); !errors.Is(err, feed.ErrCrashed) {
 			t.Errorf("Advance of a page read before the crash: %v, want ErrCrashed", err)
 		}
 	}
-	if _, _, err := feed.Poll(f.ctx); !errors.Is(err, ledger.ErrCrashed) {
+	if _, _, err := opened.Poll(f.ctx); !errors.Is(err, feed.ErrCrashed) {
 		t.Errorf("Poll after the crash: %v, want ErrCrashed", err)
 	}
-	if err := feed.Rewind(f.ctx, feed.Cursor(), nil); !errors.Is(err, ledger.ErrCrashed) {
+	if err := opened.Rewind(f.ctx, opened.Cursor(), nil); !errors.Is(err, feed.ErrCrashed) {
 		t.Errorf("Rewind after the crash: %v, want ErrCrashed", err)
 	}
 	if got := f.poll(mutant); slices.Equal(got, after) {
@@ -101,9 +102,9 @@ func playCrash(t *testing.T, crash func(*crashFixture), forgotten func(*crashFix
 func TestFeedHeldOverARestart(t *testing.T) {
 	t.Parallel()
 	f := newCrashFixture(t)
-	feed := f.open(f.pool, nil)
+	opened := f.open(f.pool, nil)
 	f.enqueueAsynchronously("before")
-	page, ok, err := feed.Poll(f.ctx)
+	page, ok, err := opened.Poll(f.ctx)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
@@ -115,7 +116,7 @@ func TestFeedHeldOverARestart(t *testing.T) {
 	if err := page.Advance(f.ctx, nil, nil); err != nil {
 		t.Errorf("Advance over a restart: %v", err)
 	}
-	if diff := cmp.Diff([]string{"after"}, f.drain(feed)); diff != "" {
+	if diff := cmp.Diff([]string{"after"}, f.drain(opened)); diff != "" {
 		t.Errorf("after the restart (-want +got):\n%s", diff)
 	}
 }
@@ -166,11 +167,11 @@ func (f *crashFixture) enqueueOpen(ids ...string) {
 }
 
 // poll reads what there is without moving the cursor.
-func (f *crashFixture) poll(feed *ledger.Feed) []string {
+func (f *crashFixture) poll(opened *feed.Feed) []string {
 	f.t.Helper()
 	ids := []string{}
 	for empty := 0; empty < 2; {
-		page, ok, err := feed.Poll(f.ctx)
+		page, ok, err := opened.Poll(f.ctx)
 		if err != nil {
 			f.t.Fatal(err)
 		}

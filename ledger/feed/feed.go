@@ -1,4 +1,4 @@
-package ledger
+package feed
 
 import (
 	"context"
@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/ledger"
 )
 
-// FeedOptions says how a feed reads. Nil means all defaults.
-type FeedOptions struct {
+// Options says how a feed reads. Nil means all defaults.
+type Options struct {
 	// PageSize is how many events a page holds at most. Default 1000.
 	PageSize int
 	// PageBytes bounds the data of a page's events: a page ends behind the event that exceeds it.
@@ -37,8 +38,8 @@ type FeedOptions struct {
 	Missed func(events int)
 }
 
-func (o *FeedOptions) withDefaults() FeedOptions {
-	var d FeedOptions
+func (o *Options) withDefaults() Options {
+	var d Options
 	if o != nil {
 		d = *o
 	}
@@ -81,9 +82,9 @@ func (o *FeedOptions) withDefaults() FeedOptions {
 // A Feed is for one goroutine. Pages may be advanced from another one, in order, while the next
 // is being read.
 type Feed struct {
-	db      DB
+	db      ledger.DB
 	reader  string
-	options FeedOptions
+	options Options
 	now     func() time.Time
 
 	windowSQL, pageSQL string // replaced by mutants in tests
@@ -107,14 +108,14 @@ const (
 	maxIdle = 10 * time.Millisecond
 )
 
-// OpenFeed returns the feed of reader, standing where its cursor stands; a reader without a
+// Open returns the feed of reader, standing where its cursor stands; a reader without a
 // cursor begins at the first event. db must be a pool or an idle connection to the primary: each
 // statement is a transaction of its own.
 //
 // Errors: [*OriginError] if the cursor was written in another database, [ErrNotMigrated].
-func OpenFeed(ctx context.Context, db DB, reader string, o *FeedOptions) (*Feed, error) {
+func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, error) {
 	if reader == "" {
-		return nil, &InvalidError{Field: "reader", Rule: "must not be empty"}
+		return nil, &ledger.InvalidError{Field: "reader", Rule: "must not be empty"}
 	}
 	options := o.withDefaults()
 	f := &Feed{
@@ -234,7 +235,7 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 }
 
 // hand makes a page of events, to be advanced to the place reached.
-func (f *Feed) hand(events []Event) Page {
+func (f *Feed) hand(events []ledger.Event) Page {
 	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, place: f.place, incarnation: f.incarnation}
 	f.n++
 	return page

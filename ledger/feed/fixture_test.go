@@ -1,4 +1,4 @@
-package ledger_test
+package feed_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -86,30 +87,30 @@ func (f *feedFixture) enqueue(db ledger.DB, ids ...string) {
 	}
 }
 
-func (f *feedFixture) open(db ledger.DB, o *ledger.FeedOptions) *ledger.Feed {
+func (f *feedFixture) open(db ledger.DB, o *feed.Options) *feed.Feed {
 	f.t.Helper()
 	if o == nil {
-		o = &ledger.FeedOptions{AuditEvery: -1} // what the windows find by themselves
+		o = &feed.Options{AuditEvery: -1} // what the windows find by themselves
 	}
-	feed, err := ledger.OpenFeed(f.ctx, db, "test", o)
+	opened, err := feed.Open(f.ctx, db, "test", o)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return feed
+	return opened
 }
 
 // drain reads and advances pages until there is nothing to read, and returns the biz_ids.
-func (f *feedFixture) drain(feed *ledger.Feed) []string {
+func (f *feedFixture) drain(opened *feed.Feed) []string {
 	f.t.Helper()
 	ids := []string{}
 	for {
-		page, ok, err := feed.Poll(f.ctx)
+		page, ok, err := opened.Poll(f.ctx)
 		if err != nil {
 			f.t.Fatal(err)
 		}
 		if !ok {
 			// The window that was just opened may have held nothing; the next one tells.
-			if page, ok, err = feed.Poll(f.ctx); err != nil {
+			if page, ok, err = opened.Poll(f.ctx); err != nil {
 				f.t.Fatal(err)
 			} else if !ok {
 				return ids
@@ -142,7 +143,7 @@ func (f *feedFixture) mutantPage(old, with string) string {
 	}
 	body := replace(f.t, definition, old, with)
 	f.exec(f.pool, replace(f.t, strings.Replace(body, "taskledger.feed_page(", "taskledger.mutant_page(", 1), "feed_page.", "mutant_page."))
-	return replace(f.t, ledger.PageSQL, "taskledger.feed_page(", "taskledger.mutant_page(")
+	return replace(f.t, feed.PageSQL, "taskledger.feed_page(", "taskledger.mutant_page(")
 }
 
 func await(t *testing.T, what string, done func() bool) {

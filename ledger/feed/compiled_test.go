@@ -1,4 +1,4 @@
-package ledger_test
+package feed_test
 
 import (
 	"testing"
@@ -14,14 +14,14 @@ func TestNoPlanIsCompiled(t *testing.T) {
 	fill(f, f.pool, 1, 3_000)
 	pool := plantest.Pool(t, f.pool, "")
 	missed := 0
-	feed := f.open(pool, auditing(&missed))
+	opened := f.open(pool, auditing(&missed))
 	late := f.begin()
 	f.enqueue(late, "late")
-	if n := len(f.drainAudited(feed)); n != 3_000 {
+	if n := len(f.drainAudited(opened)); n != 3_000 {
 		t.Errorf("%d events were delivered", n)
 	}
 	f.commit(late)
-	if ids := f.drainAudited(feed); len(ids) != 1 || missed != 0 {
+	if ids := f.drainAudited(opened); len(ids) != 1 || missed != 0 {
 		t.Errorf("%q were delivered late, %d missed", ids, missed)
 	}
 }

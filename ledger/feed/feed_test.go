@@ -1,4 +1,4 @@
-package ledger_test
+package feed_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -26,51 +27,51 @@ func TestFeedInterleavings(t *testing.T) {
 	f := newFeedFixture(t)
 	tests := []struct {
 		name   string
-		mutate func(t *testing.T, feed *ledger.Feed)
-		play   func(feed *ledger.Feed) []string
+		mutate func(t *testing.T, opened *feed.Feed)
+		play   func(opened *feed.Feed) []string
 		want   []string
 	}{
 		{
 			name: "a lower position commits after a higher one",
 			// naive max(position): the tail only, above the highest position seen.
-			mutate: func(t *testing.T, feed *ledger.Feed) {
-				feed.Mutate(replace(t, ledger.WindowSQL, "coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0)",
+			mutate: func(t *testing.T, opened *feed.Feed) {
+				opened.Mutate(replace(t, feed.WindowSQL, "coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0)",
 					"(select coalesce(max(e.position), 0) from taskledger.event e)"), f.mutantPage("where pg_visible_in_snapshot(x, feed_page.until)", "where false"))
 			},
-			play: func(feed *ledger.Feed) []string {
+			play: func(opened *feed.Feed) []string {
 				slow := f.begin()
 				f.enqueue(slow, "slow")
 				f.enqueue(f.pool, "quick")
-				ids := f.drain(feed)
+				ids := f.drain(opened)
 				f.commit(slow)
-				return append(ids, f.drain(feed)...)
+				return append(ids, f.drain(opened)...)
 			},
 			want: []string{"quick", "slow"},
 		},
 		{
 			name: "a running transaction above the snapshot's xmax",
 			// xip only: with nothing completed since it began, a running xid is not in xip.
-			mutate: func(t *testing.T, feed *ledger.Feed) {
-				feed.Mutate("", f.mutantPage("taskledger.late_xids(feed_page.seen, feed_page.seen_bound) x", "pg_snapshot_xip(feed_page.seen) x"))
+			mutate: func(t *testing.T, opened *feed.Feed) {
+				opened.Mutate("", f.mutantPage("taskledger.late_xids(feed_page.seen, feed_page.seen_bound) x", "pg_snapshot_xip(feed_page.seen) x"))
 			},
-			play: func(feed *ledger.Feed) []string {
+			play: func(opened *feed.Feed) []string {
 				running := f.begin()
 				f.enqueue(running, "running")
-				ids := f.drain(feed)
+				ids := f.drain(opened)
 				f.commit(running)
-				return append(ids, f.drain(feed)...)
+				return append(ids, f.drain(opened)...)
 			},
 			want: []string{"running"},
 		},
 		{
 			name: "an exactly full page is not the last",
 			// No look-ahead: a page that is full ends its window.
-			mutate: func(t *testing.T, feed *ledger.Feed) {
-				feed.Mutate("", replace(t, ledger.PageSQL, "$7::integer", "$7::integer - 1"))
+			mutate: func(t *testing.T, opened *feed.Feed) {
+				opened.Mutate("", replace(t, feed.PageSQL, "$7::integer", "$7::integer - 1"))
 			},
-			play: func(feed *ledger.Feed) []string {
+			play: func(opened *feed.Feed) []string {
 				f.enqueue(f.pool, "1", "2", "3", "4")
-				return f.drain(feed)
+				return f.drain(opened)
 			},
 			want: []string{"1", "2", "3", "4"},
 		},
@@ -78,7 +79,7 @@ func TestFeedInterleavings(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			f.reset()
-			options := &ledger.FeedOptions{PageSize: 2, AuditEvery: -1}
+			options := &feed.Options{PageSize: 2, AuditEvery: -1}
 			if diff := cmp.Diff(test.want, test.play(f.open(f.pool, options))); diff != "" {
 				t.Errorf("the feed delivered (-want +got):\n%s", diff)
 			}
@@ -97,8 +98,8 @@ func TestFeedInterleavings(t *testing.T) {
 func TestFeedExactlyFullLastPage(t *testing.T) {
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "1", "2")
-	feed := f.open(f.pool, &ledger.FeedOptions{PageSize: 2, AuditEvery: -1})
-	page, ok, err := feed.Poll(f.ctx)
+	opened := f.open(f.pool, &feed.Options{PageSize: 2, AuditEvery: -1})
+	page, ok, err := opened.Poll(f.ctx)
 	if err != nil || !ok || !page.Last() {
 		t.Fatalf("page of 2 of 2 events: ok %v, last %v, err %v", ok, page.Last(), err)
 	}
@@ -125,19 +126,19 @@ func TestFeedRefusesABoundDrawnEarly(t *testing.T) {
 	play := func(mutate bool) ([]string, error) {
 		f.reset()
 		reader := f.begin()
-		feed := f.open(reader, nil) // its first cursor row draws the reader's xid
+		opened := f.open(reader, nil) // its first cursor row draws the reader's xid
 		if mutate {
-			feed.Mutate(replace(t, ledger.WindowSQL, "pg_current_xact_id_if_assigned() is not null", "false"), "")
+			opened.Mutate(replace(t, feed.WindowSQL, "pg_current_xact_id_if_assigned() is not null", "false"), "")
 		}
 		defer func() { _ = reader.Rollback(f.ctx) }()
 		writer := f.begin()
 		defer func() { _ = writer.Rollback(f.ctx) }()
 		f.enqueue(writer, "writer")
-		if _, _, err := feed.Poll(f.ctx); err != nil {
+		if _, _, err := opened.Poll(f.ctx); err != nil {
 			return nil, err
 		}
 		f.commit(writer)
-		return f.drain(feed), nil
+		return f.drain(opened), nil
 	}
 	if _, err := play(false); err == nil || !strings.Contains(err.Error(), "has written") {
 		t.Errorf("a window in a transaction with an xid: %v, want a refusal", err)
@@ -157,29 +158,29 @@ func TestFeedRefusesAStandby(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = standby.Close() })
 
-	f.enqueue(f.pool, "first") // and with it the feed's first cursor row, which a standby cannot write
-	feed := f.open(f.pool, nil)
-	f.drain(feed)
+	f.enqueue(f.pool, "first") // and with it the opened's first cursor row, which a standby cannot write
+	opened := f.open(f.pool, nil)
+	f.drain(opened)
 
 	onStandby, err := pgxpool.New(f.ctx, standby.URL(ledgertest.Database))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(onStandby.Close)
-	if _, err := ledger.OpenFeed(f.ctx, onStandby, "test", nil); !errors.Is(err, ledger.ErrNotPrimary) {
+	if _, err := feed.Open(f.ctx, onStandby, "test", nil); !errors.Is(err, feed.ErrNotPrimary) {
 		t.Errorf("feed on a standby: %v, want ErrNotPrimary", err)
 	}
 
-	reading := func() *ledger.Feed { return f.open(standbyReads{f.pool, onStandby}, nil) }
-	if _, _, err := reading().Poll(f.ctx); !errors.Is(err, ledger.ErrNotPrimary) {
+	reading := func() *feed.Feed { return f.open(standbyReads{f.pool, onStandby}, nil) }
+	if _, _, err := reading().Poll(f.ctx); !errors.Is(err, feed.ErrNotPrimary) {
 		t.Errorf("window on a standby: %v, want ErrNotPrimary", err)
 	}
 	// The mutant takes the standby's snapshot, and its xmax for the bound, since a standby draws
 	// no xids.
 	mutant := reading()
-	mutant.Mutate(replace(t, replace(t, replace(t, ledger.WindowSQL, "pg_is_in_recovery() as is_standby", "false as is_standby"),
+	mutant.Mutate(replace(t, replace(t, replace(t, feed.WindowSQL, "pg_is_in_recovery() as is_standby", "false as is_standby"),
 		"pg_current_xact_id()::text", "pg_snapshot_xmax(d.until)::text"),
-		"coalesce(taskledger.incarnation(), '')", "'"+feed.Incarnation()+"'"), "")
+		"coalesce(taskledger.incarnation(), '')", "'"+opened.Incarnation()+"'"), "")
 
 	running := f.begin()
 	f.enqueue(running, "running")
@@ -219,7 +220,7 @@ type standbyReads struct {
 }
 
 func (db standbyReads) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if strings.Contains(sql, "is_standby") || sql == ledger.PageSQL {
+	if strings.Contains(sql, "is_standby") || sql == feed.PageSQL {
 		return db.standby.Query(ctx, sql, args...)
 	}
 	return db.DB.Query(ctx, sql, args...)
@@ -252,7 +253,7 @@ func TestFeedFencesAZombieAfterThinning(t *testing.T) {
 			}
 			f.exec(f.pool, "delete from taskledger.cursor where "+test.thin)
 
-			if err := asleep.Advance(f.ctx, nil, nil); !errors.Is(err, ledger.ErrSuperseded) {
+			if err := asleep.Advance(f.ctx, nil, nil); !errors.Is(err, feed.ErrSuperseded) {
 				t.Errorf("the zombie's Advance: %v, want ErrSuperseded", err)
 			}
 			tag, err := f.pool.Exec(f.ctx, `
@@ -272,16 +273,16 @@ func TestFeedFencesAZombieAfterThinning(t *testing.T) {
 func TestFeedPollBesideManyUncommittedRows(t *testing.T) {
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "1")
-	feed := f.open(f.pool, nil)
-	f.drain(feed)
+	opened := f.open(f.pool, nil)
+	f.drain(opened)
 	bulk := f.begin()
 	fill(f, bulk, 1, 50_000)
-	if got := f.drain(feed); len(got) != 0 {
+	if got := f.drain(opened); len(got) != 0 {
 		t.Fatalf("uncommitted events were delivered: %d", len(got))
 	}
-	mutant := replace(t, ledger.WindowSQL, "coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0)",
+	mutant := replace(t, feed.WindowSQL, "coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0)",
 		"(select coalesce(max(e.position), 0) from taskledger.event e)")
-	real, fromRows := blocks(f, ledger.WindowSQL, feed.WindowArgs()), blocks(f, mutant, feed.WindowArgs())
+	real, fromRows := blocks(f, feed.WindowSQL, opened.WindowArgs()), blocks(f, mutant, opened.WindowArgs())
 	t.Logf("an idle poll touches %d blocks", real)
 	if real > 20 {
 		t.Errorf("an idle poll touches %d blocks", real)
@@ -290,7 +291,7 @@ func TestFeedPollBesideManyUncommittedRows(t *testing.T) {
 		t.Errorf("taking top from the rows touches %d blocks, from the sequence %d: this proves nothing", fromRows, real)
 	}
 	f.commit(bulk)
-	if got := f.drain(feed); len(got) != 50_000 {
+	if got := f.drain(opened); len(got) != 50_000 {
 		t.Errorf("delivered %d of 50,000 events after their commit", len(got))
 	}
 }
@@ -333,7 +334,7 @@ func TestFeedTopNeverGoesBack(t *testing.T) {
 func TestFeedResumesInsideAWindow(t *testing.T) {
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "1", "2", "3", "4", "5")
-	options := &ledger.FeedOptions{PageSize: 2, AuditEvery: time.Nanosecond}
+	options := &feed.Options{PageSize: 2, AuditEvery: time.Nanosecond}
 	page, ok, err := f.open(f.pool, options).Poll(f.ctx)
 	if err != nil || !ok {
 		t.Fatal(ok, err)
@@ -355,10 +356,10 @@ func TestFeedPageBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	feed := f.open(f.pool, &ledger.FeedOptions{PageBytes: 1500, AuditEvery: -1})
+	opened := f.open(f.pool, &feed.Options{PageBytes: 1500, AuditEvery: -1})
 	var sizes []int
 	for {
-		page, ok, err := feed.Poll(f.ctx)
+		page, ok, err := opened.Poll(f.ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -384,8 +385,8 @@ func TestFeedRefusesARestoredCursor(t *testing.T) {
 	f.exec(f.pool, `update taskledger.cursor set origin = '1/1', xid = pg_current_xact_id()`) // as after pg_upgrade: xmin is xid
 	f.open(f.pool, nil)
 	f.exec(f.pool, `update taskledger.cursor set xid = '77'`) // as after pg_restore: xmin is the restoring transaction
-	var origin *ledger.OriginError
-	if _, err := ledger.OpenFeed(f.ctx, f.pool, "test", nil); !errors.As(err, &origin) {
+	var origin *feed.OriginError
+	if _, err := feed.Open(f.ctx, f.pool, "test", nil); !errors.As(err, &origin) {
 		t.Errorf("feed on a restored cursor: %v, want OriginError", err)
 	}
 }
@@ -400,11 +401,11 @@ func TestFeedAfterTheRestoreOfTheDocs(t *testing.T) {
 	f.exec(f.pool, `update taskledger.event set xid = '9000000000'`)
 	f.exec(f.pool, `alter table taskledger.event enable trigger event_append_only`)
 	f.exec(f.pool, `update taskledger.cursor set origin = '1/1', xid = '9000000000'`)
-	if _, err := ledger.OpenFeed(f.ctx, f.pool, "test", nil); err == nil {
+	if _, err := feed.Open(f.ctx, f.pool, "test", nil); err == nil {
 		t.Fatal("the restored cursor was not refused")
 	}
 
-	docs, err := os.ReadFile("../docs/operations.md")
+	docs, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -422,29 +423,29 @@ func TestFeedAfterTheRestoreOfTheDocs(t *testing.T) {
 
 func TestFeedRewind(t *testing.T) {
 	f := newFeedFixture(t)
-	feed := f.open(f.pool, nil)
+	opened := f.open(f.pool, nil)
 	f.enqueue(f.pool, "1")
-	f.drain(feed)
+	f.drain(opened)
 	f.enqueue(f.pool, "2")
-	f.drain(feed)
-	cursors, err := feed.Cursors(f.ctx, 0, 10)
+	f.drain(opened)
+	cursors, err := opened.Cursors(f.ctx, 0, 10)
 	if err != nil || len(cursors) != 3 {
 		t.Fatalf("cursors: %v, %v; want 3", cursors, err)
 	}
-	if err := feed.Rewind(f.ctx, cursors[1], []byte(`{"generation":2}`)); err != nil {
+	if err := opened.Rewind(f.ctx, cursors[1], []byte(`{"generation":2}`)); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.drain(feed); !slices.Equal(got, []string{"2"}) {
+	if got := f.drain(opened); !slices.Equal(got, []string{"2"}) {
 		t.Errorf("after the rewind: %v, want [2]", got)
 	}
 }
 
 func TestFeedThinsCursors(t *testing.T) {
 	f := newFeedFixture(t)
-	feed := f.open(f.pool, nil)
+	opened := f.open(f.pool, nil)
 	for i := range 40 {
 		f.enqueue(f.pool, fmt.Sprint(i))
-		f.drain(feed)
+		f.drain(opened)
 	}
 	// Ten minutes ago, ten rows a second; and the newest now.
 	f.exec(f.pool, `update taskledger.cursor set recorded_at = date_trunc('minute', clock_timestamp()) - interval '10 minutes' + n * interval '100 ms' where n < 41`)

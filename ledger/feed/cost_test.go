@@ -1,10 +1,11 @@
-package ledger_test
+package feed_test
 
 import (
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // fill inserts n events of tasks named from first on, in db's transaction.
@@ -44,7 +45,7 @@ func TestFeedPageCostDoesNotGrow(t *testing.T) {
 		t.Run(statistics, func(t *testing.T) {
 			f.exec(f.pool, statistics)
 			page := func(window []any, after int64) int {
-				return blocks(f, ledger.PageSQL, append(append([]any{}, window...), after, int64(1_001)))
+				return blocks(f, feed.PageSQL, append(append([]any{}, window...), after, int64(1_001)))
 			}
 			want := page(small, 1_500)
 			for name, got := range map[string]int{
@@ -69,7 +70,7 @@ func edgeNow(f *feedFixture) []any {
 	var incarnation, until string
 	var top int64
 	var bound *string
-	err := f.pool.QueryRow(f.ctx, ledger.WindowSQL, "3:3:", int64(-1), "3").Scan(&standby, &hasXID, &incarnation, &until, &top, &bound)
+	err := f.pool.QueryRow(f.ctx, feed.WindowSQL, "3:3:", int64(-1), "3").Scan(&standby, &hasXID, &incarnation, &until, &top, &bound)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -1,12 +1,11 @@
-package ledger
+package feed
 
-// The statements of the feed, for mutants of them, and one whose plan the feed relies on.
+// The statements of the feed, for mutants of them.
 var (
 	WindowSQL       = windowSQL
 	PageSQL         = pageSQL
 	CursorAppendSQL = cursorAppendSQL
 	AuditSQL        = auditSQL
-	EnqueueSQL      = enqueueSQL
 )
 
 // Mutate replaces statements of a feed; empty ones stay.

@@ -1,15 +1,17 @@
-package ledger
+package feed
 
 import (
 	"context"
 	"encoding/json"
+
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // Page is a run of events from a feed, and the place after them.
 type Page struct {
-	Events []Event
+	Events []ledger.Event
 
-	db     DB
+	db     ledger.DB
 	reader string
 	n      int64
 	place  place
@@ -25,7 +27,7 @@ type Page struct {
 //
 // It returns [ErrSuperseded] if another reader of this name went on: roll back, stop, and
 // change nothing. And [ErrCrashed] if the database crashed after the page was read.
-func (p Page) Advance(ctx context.Context, db DB, mark json.RawMessage) error {
+func (p Page) Advance(ctx context.Context, db ledger.DB, mark json.RawMessage) error {
 	if db == nil {
 		db = p.db
 	}

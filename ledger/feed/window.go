@@ -1,9 +1,12 @@
-package ledger
+package feed
 
 import (
 	"context"
 	_ "embed"
 	"errors"
+
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 var (
@@ -17,7 +20,7 @@ var (
 // xid newer than both.
 type edge struct {
 	snapshot string
-	top      Position
+	top      ledger.Position
 	bound    string
 }
 
@@ -25,8 +28,8 @@ type edge struct {
 // open, those of its events up to after.
 type place struct {
 	seen  edge
-	until edge     // the zero edge between windows
-	after Position // 0 at the start of a window
+	until edge            // the zero edge between windows
+	after ledger.Position // 0 at the start of a window
 
 	unaudited stretch // what was delivered up to here and is not audited
 }
@@ -40,12 +43,12 @@ var errHasXID = errors.New("a window cannot be opened in a transaction that has 
 
 // openWindow opens the window that follows seen, which was taken in the given incarnation of the
 // database. It reports false if nothing can have become visible since.
-func openWindow(ctx context.Context, db DB, sql string, seen edge, incarnation string) (until edge, changed bool, err error) {
+func openWindow(ctx context.Context, db ledger.DB, sql string, seen edge, incarnation string) (until edge, changed bool, err error) {
 	var standby, hasXID bool
 	var now string
 	var top int64
 	var bound *string
-	_, err = queryRow(ctx, db, sql, []any{seen.snapshot, int64(seen.top), seen.bound},
+	_, err = pgquery.Row(ctx, db, sql, []any{seen.snapshot, int64(seen.top), seen.bound},
 		&standby, &hasXID, &now, &until.snapshot, &top, &bound)
 	switch {
 	case err != nil:
@@ -59,37 +62,34 @@ func openWindow(ctx context.Context, db DB, sql string, seen edge, incarnation s
 	case bound == nil:
 		return edge{}, false, nil
 	}
-	until.top, until.bound = Position(top), *bound
+	until.top, until.bound = ledger.Position(top), *bound
 	return until, true, nil
 }
 
 // readPage reads a page of the window open at p, which may have about so many events as expected, and
 // reports whether more follow.
-func readPage(ctx context.Context, db DB, sql string, p place, o FeedOptions, expected int) (events []Event, more bool, err error) {
+func readPage(ctx context.Context, db ledger.DB, sql string, p place, o Options, expected int) (events []ledger.Event, more bool, err error) {
 	rows, err := db.Query(ctx, sql, p.seen.snapshot, int64(p.seen.top), p.seen.bound,
 		p.until.snapshot, int64(p.until.top), int64(p.after), int64(o.PageSize+1)) // one more tells whether the window ends here
 	if err != nil {
 		return nil, false, err
 	}
-	defer rows.Close()
 	bytes := 0
-	scan := newEventScanner()
-	for rows.Next() {
-		if len(events) == o.PageSize || bytes > o.PageBytes {
-			return events, true, nil
-		}
-		e, err := scan.next(rows)
+	for e, err := range ledger.ScanEvents(rows) {
 		if err != nil {
 			return nil, false, err
 		}
+		if len(events) == o.PageSize || bytes > o.PageBytes {
+			return events, true, nil
+		}
 		if n := len(events); n > 0 && e.Position <= events[n-1].Position {
-			return nil, false, &CorruptError{What: "page", Err: errors.New("its events are not in position order")}
+			return nil, false, &ledger.CorruptError{What: "page", Err: errors.New("its events are not in position order")}
 		}
 		if events == nil {
-			events = make([]Event, 0, min(o.PageSize, max(16, expected)))
+			events = make([]ledger.Event, 0, min(o.PageSize, max(16, expected)))
 		}
 		events = append(events, e)
 		bytes += len(e.Data) + len(e.Meta)
 	}
-	return events, false, rows.Err()
+	return events, false, nil
 }

@@ -1,4 +1,4 @@
-package ledger
+package feed
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 var (
@@ -48,7 +50,7 @@ func (c *Cursor) columns(mark **string) []any {
 
 // newestCursor returns where reader stands, making its first row if it has none. It returns an
 // [*OriginError] if the row was written in another database, whose xids mean nothing here.
-func newestCursor(ctx context.Context, db DB, reader string) (Cursor, error) {
+func newestCursor(ctx context.Context, db ledger.DB, reader string) (Cursor, error) {
 	if _, err := db.Exec(ctx, cursorFirstSQL, reader); err != nil {
 		if pgerr.Is(err, pgerr.ReadOnlySQLTransaction) {
 			err = ErrNotPrimary
@@ -69,11 +71,11 @@ func newestCursor(ctx context.Context, db DB, reader string) (Cursor, error) {
 }
 
 // readCursor reads the newest row of reader and reports whether there is one.
-func readCursor(ctx context.Context, db DB, reader string) (c Cursor, found bool, err error) {
+func readCursor(ctx context.Context, db ledger.DB, reader string) (c Cursor, found bool, err error) {
 	var mark *string
 	var origin, here string
 	var physical bool
-	found, err = queryRow(ctx, db, cursorNewestSQL, []any{reader}, append(c.columns(&mark), &origin, &here, &physical, &c.incarnation)...)
+	found, err = pgquery.Row(ctx, db, cursorNewestSQL, []any{reader}, append(c.columns(&mark), &origin, &here, &physical, &c.incarnation)...)
 	switch {
 	case err != nil:
 		return Cursor{}, false, pgerr.Explain("read cursor "+reader, err)
@@ -85,20 +87,20 @@ func readCursor(ctx context.Context, db DB, reader string) (c Cursor, found bool
 }
 
 // CheckOrigin returns an [*OriginError] if the cursor of reader was written in another database,
-// so that how far it has got means nothing here and [OpenFeed] would refuse it. A reader without
+// so that how far it has got means nothing here and [Open] would refuse it. A reader without
 // a cursor is fine. It changes nothing.
-func CheckOrigin(ctx context.Context, db DB, reader string) error {
+func CheckOrigin(ctx context.Context, db ledger.DB, reader string) error {
 	_, _, err := readCursor(ctx, db, reader)
 	return err
 }
 
 // appendCursor appends row n+1. It returns [ErrSuperseded] if n is not the newest, [ErrCrashed]
 // if the database's incarnation is another by now.
-func appendCursor(ctx context.Context, db DB, reader string, n int64, p place, mark json.RawMessage, incarnation string) error {
+func appendCursor(ctx context.Context, db ledger.DB, reader string, n int64, p place, mark json.RawMessage, incarnation string) error {
 	var added int64
-	found, err := queryRow(ctx, db, cursorAppendSQL, []any{
+	found, err := pgquery.Row(ctx, db, cursorAppendSQL, []any{
 		reader, n, p.seen.snapshot, int64(p.seen.top), p.seen.bound,
-		p.until.snapshot, int64(p.until.top), p.until.bound, int64(p.after), nullable(mark), incarnation,
+		p.until.snapshot, int64(p.until.top), p.until.bound, int64(p.after), pgquery.JSON(mark), incarnation,
 		p.unaudited.since, p.unaudited.read.events, p.unaudited.read.positions,
 	}, &added)
 	if err == nil && !found {
@@ -110,9 +112,9 @@ func appendCursor(ctx context.Context, db DB, reader string, n int64, p place, m
 }
 
 // crashed returns [ErrCrashed] if the database is no longer in that incarnation.
-func crashed(ctx context.Context, db DB, incarnation string) error {
+func crashed(ctx context.Context, db ledger.DB, incarnation string) error {
 	var gone bool
-	_, err := queryRow(ctx, db, crashedSQL, []any{incarnation}, &gone)
+	_, err := pgquery.Row(ctx, db, crashedSQL, []any{incarnation}, &gone)
 	if err == nil && gone {
 		err = ErrCrashed
 	}
@@ -120,7 +122,7 @@ func crashed(ctx context.Context, db DB, incarnation string) error {
 }
 
 // listCursors returns the rows of reader with n below before, newest first.
-func listCursors(ctx context.Context, db DB, reader string, before int64, limit int) ([]Cursor, error) {
+func listCursors(ctx context.Context, db ledger.DB, reader string, before int64, limit int) ([]Cursor, error) {
 	rows, err := db.Query(ctx, cursorListSQL, reader, before, int64(limit))
 	if err != nil {
 		return nil, pgerr.Explain("list cursors of "+reader, err)
@@ -161,7 +163,7 @@ const (
 	thinFullEvery = 10 * time.Minute
 )
 
-func (t *thinner) run(ctx context.Context, db DB, reader string, now time.Time) error {
+func (t *thinner) run(ctx context.Context, db ledger.DB, reader string, now time.Time) error {
 	if now.Before(t.due) {
 		return nil
 	}
@@ -169,6 +171,6 @@ func (t *thinner) run(ctx context.Context, db DB, reader string, now time.Time) 
 	if !now.Before(t.fullDue) {
 		t.above, t.fullDue = 0, now.Add(thinFullEvery)
 	}
-	_, err := queryRow(ctx, db, cursorThinSQL, []any{reader, t.above, int64(math.Ceil(t.keep.Hours()))}, &t.above)
+	_, err := pgquery.Row(ctx, db, cursorThinSQL, []any{reader, t.above, int64(math.Ceil(t.keep.Hours()))}, &t.above)
 	return pgerr.Explain("thin cursor "+reader, err)
 }

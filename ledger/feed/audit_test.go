@@ -1,4 +1,4 @@
-package ledger_test
+package feed_test
 
 import (
 	"context"
@@ -11,11 +11,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // auditing are options of a feed that audits whenever it can and counts what it missed.
-func auditing(missed *int) *ledger.FeedOptions {
-	return &ledger.FeedOptions{AuditEvery: time.Nanosecond, Missed: func(events int) { *missed += events }}
+func auditing(missed *int) *feed.Options {
+	return &feed.Options{AuditEvery: time.Nanosecond, Missed: func(events int) { *missed += events }}
 }
 
 // hide makes a mutant of a page that does not show some tasks.
@@ -39,12 +40,12 @@ func TestFeedAuditDeliversWhatWasMissed(t *testing.T) {
 		t.Run(test.name+" of 100,000", func(t *testing.T) {
 			f.reset()
 			missed := 0
-			feed := f.open(f.pool, auditing(&missed))
-			feed.Mutate("", f.hide(test.hidden...))
+			opened := f.open(f.pool, auditing(&missed))
+			opened.Mutate("", f.hide(test.hidden...))
 			fill(f, f.pool, 1, 100_000)
 
 			times := map[string]int{}
-			for _, id := range f.drainAudited(feed) {
+			for _, id := range f.drainAudited(opened) {
 				times[id]++
 			}
 			if len(times) != 100_000 {
@@ -63,15 +64,15 @@ func TestFeedAuditDeliversWhatWasMissed(t *testing.T) {
 	t.Run("a late one", func(t *testing.T) {
 		f.reset()
 		missed := 0
-		feed := f.open(f.pool, auditing(&missed))
-		feed.Mutate("", f.mutantPage("where pg_visible_in_snapshot(x, feed_page.until)", "where false"))
+		opened := f.open(f.pool, auditing(&missed))
+		opened.Mutate("", f.mutantPage("where pg_visible_in_snapshot(x, feed_page.until)", "where false"))
 		slow := f.begin()
 		f.enqueue(slow, "slow")
 		f.enqueue(f.pool, "quick")
-		got := f.drainAudited(feed)
+		got := f.drainAudited(opened)
 		f.commit(slow)
 		f.enqueue(f.pool, "last")
-		got = append(got, f.drainAudited(feed)...)
+		got = append(got, f.drainAudited(opened)...)
 		slices.Sort(got)
 		if diff := cmp.Diff([]string{"last", "quick", "slow"}, got); diff != "" {
 			t.Errorf("delivered (-want +got):\n%s", diff)
@@ -83,10 +84,10 @@ func TestFeedAuditDeliversWhatWasMissed(t *testing.T) {
 }
 
 // drainAudited drains until a whole audit has found nothing more.
-func (f *feedFixture) drainAudited(feed *ledger.Feed) (ids []string) {
+func (f *feedFixture) drainAudited(opened *feed.Feed) (ids []string) {
 	f.t.Helper()
 	for quiet := 0; quiet < 10; quiet++ { // an audit of 100,000 events takes 5 steps, and 5 again where it was told to
-		if got := f.drain(feed); len(got) > 0 {
+		if got := f.drain(opened); len(got) > 0 {
 			ids, quiet = append(ids, got...), 0
 		}
 	}
@@ -99,17 +100,17 @@ func TestFeedAuditPending(t *testing.T) {
 	f := newFeedFixture(t)
 	for _, test := range []struct {
 		name string
-		play func(t *testing.T, first *ledger.Feed) (second *ledger.Feed)
+		play func(t *testing.T, first *feed.Feed) (second *feed.Feed)
 	}{
-		{"over a reopen", func(t *testing.T, first *ledger.Feed) *ledger.Feed {
+		{"over a reopen", func(t *testing.T, first *feed.Feed) *feed.Feed {
 			f.advance(first, 4)
 			return nil
 		}},
-		{"over a reopen inside of a window", func(t *testing.T, first *ledger.Feed) *ledger.Feed {
+		{"over a reopen inside of a window", func(t *testing.T, first *feed.Feed) *feed.Feed {
 			f.advance(first, 2)
 			return nil
 		}},
-		{"found, and not advanced", func(t *testing.T, first *ledger.Feed) *ledger.Feed {
+		{"found, and not advanced", func(t *testing.T, first *feed.Feed) *feed.Feed {
 			f.advance(first, 4)
 			page, ok, err := first.Poll(f.ctx)
 			if err != nil || !ok || page.Events[0].BizID != "3" {
@@ -117,7 +118,7 @@ func TestFeedAuditPending(t *testing.T) {
 			}
 			return nil
 		}},
-		{"over a rewind", func(t *testing.T, first *ledger.Feed) *ledger.Feed {
+		{"over a rewind", func(t *testing.T, first *feed.Feed) *feed.Feed {
 			f.advance(first, 4)
 			cursors, err := first.Cursors(f.ctx, 0, 2)
 			if err != nil {
@@ -150,10 +151,10 @@ func TestFeedAuditPending(t *testing.T) {
 }
 
 // advance reads and advances so many pages.
-func (f *feedFixture) advance(feed *ledger.Feed, pages int) {
+func (f *feedFixture) advance(opened *feed.Feed, pages int) {
 	f.t.Helper()
 	for range pages {
-		page, ok, err := feed.Poll(f.ctx)
+		page, ok, err := opened.Poll(f.ctx)
 		if err != nil || !ok {
 			f.t.Fatal(ok, err)
 		}
@@ -172,8 +173,8 @@ func TestFeedAuditCost(t *testing.T) {
 	fill(f, f.pool, 1, 50_000)
 	missed := 0
 	db := &recordingDB{DB: f.pool}
-	feed := f.open(db, auditing(&missed))
-	f.drainAudited(feed)
+	opened := f.open(db, auditing(&missed))
+	f.drainAudited(opened)
 
 	f.exec(f.pool, "vacuum taskledger.event")
 	since := edgeNow(f)
@@ -182,20 +183,20 @@ func TestFeedAuditCost(t *testing.T) {
 	until := edgeNow(f)
 	audit := []any{since[0], until[0], "0", int64(0), int64(20_000)}
 	page := []any{since[0], since[1], since[2], until[0], until[1], since[1], int64(20_000)}
-	got, want := blocks(f, ledger.AuditSQL, audit), blocks(f, ledger.PageSQL, page)
+	got, want := blocks(f, feed.AuditSQL, audit), blocks(f, feed.PageSQL, page)
 	t.Logf("an audit of 20,000 events touches %d blocks, reading them %d", got, want)
 	if got*2 > want*3 {
 		t.Errorf("an audit of 20,000 events touches %d blocks, reading them %d", got, want)
 	}
 
-	f.drainAudited(feed)
+	f.drainAudited(opened)
 	db.statements = nil
 	for range 100 {
-		if _, ok, err := feed.Poll(f.ctx); ok || err != nil {
+		if _, ok, err := opened.Poll(f.ctx); ok || err != nil {
 			t.Fatal(ok, err)
 		}
 	}
-	if len(db.statements) != 100 || slices.ContainsFunc(db.statements, func(sql string) bool { return sql != ledger.WindowSQL }) {
+	if len(db.statements) != 100 || slices.ContainsFunc(db.statements, func(sql string) bool { return sql != feed.WindowSQL }) {
 		t.Errorf("100 idle polls took %d statements, want 100 of the window", len(db.statements))
 	}
 	if missed != 0 {

@@ -1,4 +1,4 @@
-package ledger
+package feed
 
 import (
 	"cmp"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 var (
@@ -43,7 +45,7 @@ type stretch struct {
 	read  tally
 }
 
-func (s *stretch) note(seen edge, events []Event) {
+func (s *stretch) note(seen edge, events []ledger.Event) {
 	if s.since == "" {
 		s.since = seen.snapshot
 	}
@@ -94,11 +96,11 @@ func (a *auditor) begin(p place, now time.Time) {
 }
 
 // count looks at the next piece of the stretch and reports whether that was the last.
-func (w *walk) count(ctx context.Context, db DB) (done bool, err error) {
+func (w *walk) count(ctx context.Context, db ledger.DB) (done bool, err error) {
 	var entries, position int64
 	var xid string
 	var found tally
-	_, err = queryRow(ctx, db, auditSQL, w.args(auditedAtOnce), &entries, &found.events, &found.positions, &xid, &position)
+	_, err = pgquery.Row(ctx, db, auditSQL, w.args(auditedAtOnce), &entries, &found.events, &found.positions, &xid, &position)
 	if err != nil {
 		return false, pgerr.Explain("audit feed", err)
 	}
@@ -109,50 +111,51 @@ func (w *walk) count(ctx context.Context, db DB) (done bool, err error) {
 
 // next returns the next events of the stretch and reports whether they are the last. They are in
 // position order among themselves, and bounded as a page is.
-func (w *walk) next(ctx context.Context, db DB, o FeedOptions) (events []Event, done bool, err error) {
+func (w *walk) next(ctx context.Context, db ledger.DB, o Options) (events []ledger.Event, done bool, err error) {
 	rows, err := db.Query(ctx, auditEventsSQL, w.args(o.PageSize+1)...) // one more tells whether the stretch ends here
 	if err != nil {
 		return nil, false, pgerr.Explain("audit feed", err)
 	}
-	defer rows.Close()
-	var xid string
-	scan := newEventScanner(&xid)
+	var xid, last string // of the row that was scanned, and of the last event of the page
 	bytes := 0
-	for done = true; rows.Next(); {
+	done = true
+	for e, err := range ledger.ScanEvents(rows, &xid) {
+		if err != nil {
+			return nil, false, pgerr.Explain("audit feed", err)
+		}
 		if len(events) == o.PageSize || bytes > o.PageBytes {
 			done = false
 			break
 		}
-		e, err := scan.next(rows)
-		if err != nil {
-			return nil, false, pgerr.Explain("audit feed", err)
-		}
-		events = append(events, e)
+		events, last = append(events, e), xid
 		bytes += len(e.Data) + len(e.Meta)
 	}
-	if rows.Close(); rows.Err() != nil {
-		return nil, false, pgerr.Explain("audit feed", rows.Err())
-	}
 	if len(events) > 0 {
-		w.xid, w.position = xid, int64(events[len(events)-1].Position)
-		slices.SortFunc(events, func(a, b Event) int { return cmp.Compare(a.Position, b.Position) })
+		w.xid, w.position = last, int64(events[len(events)-1].Position)
+		slices.SortFunc(events, func(a, b ledger.Event) int { return cmp.Compare(a.Position, b.Position) })
 	}
 	return events, done, nil
 }
 
 // eventAt returns the event at a position, if there is one.
-func eventAt(ctx context.Context, db DB, position int64) ([]Event, error) {
+func eventAt(ctx context.Context, db ledger.DB, position int64) ([]ledger.Event, error) {
 	rows, err := db.Query(ctx, eventAtSQL, position)
 	if err != nil {
 		return nil, pgerr.Explain("audit feed", err)
 	}
-	events, err := scanEvents(rows, nil)
-	return events, pgerr.Explain("audit feed", err)
+	var events []ledger.Event
+	for e, err := range ledger.ScanEvents(rows) {
+		if err != nil {
+			return nil, pgerr.Explain("audit feed", err)
+		}
+		events = append(events, e)
+	}
+	return events, nil
 }
 
 // auditNow does the next step of an audit, if one is due, and returns the events that must be
 // delivered. It is called between windows.
-func (f *Feed) auditNow(ctx context.Context) ([]Event, error) {
+func (f *Feed) auditNow(ctx context.Context) ([]ledger.Event, error) {
 	if f.options.AuditEvery < 0 {
 		return nil, nil
 	}
@@ -176,7 +179,7 @@ func (f *Feed) auditNow(ctx context.Context) ([]Event, error) {
 
 // judge compares what was counted with what was read. An event that alone is missing is returned;
 // of several the tallies do not tell which they are, and the whole stretch is delivered again.
-func (f *Feed) judge(ctx context.Context, w *walk) ([]Event, error) {
+func (f *Feed) judge(ctx context.Context, w *walk) ([]ledger.Event, error) {
 	missing := w.found.minus(w.read)
 	if missing == (tally{}) {
 		f.settle()

@@ -1,4 +1,4 @@
-package ledger_test
+package feed_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 var raceTransactions = flag.Int("race-transactions", 150, "transactions of each of the 12 writers of TestFeedRace")
@@ -166,10 +167,10 @@ func raceRead(f *feedFixture, random *rand.Rand, writing <-chan struct{}, commit
 	done := false
 	stalled := time.Now().Add(30 * time.Second) // long after the writers' end
 	for {
-		feed := f.open(f.pool, &ledger.FeedOptions{PageSize: 1 + random.IntN(40), AuditEvery: time.Millisecond,
+		opened := f.open(f.pool, &feed.Options{PageSize: 1 + random.IntN(40), AuditEvery: time.Millisecond,
 			Missed: func(events int) { f.t.Errorf("the audit says that %d events were missed", events) }})
 		for range 1 + random.IntN(50) {
-			page, ok, err := feed.Poll(f.ctx)
+			page, ok, err := opened.Poll(f.ctx)
 			if err != nil {
 				f.t.Fatal(err)
 			}

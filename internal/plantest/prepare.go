@@ -1,0 +1,79 @@
+package plantest
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// Prepare checks the statements of a package: each file of folder sql (and each of more) begins with a
+// comment, is embedded by a source file beside the folder, is one that the database accepts, and takes
+// parameters that are plain strings or integers. replace names tables that exist in a test only.
+func Prepare(t *testing.T, databaseURL string, replace *strings.Replacer, more ...string) {
+	t.Helper()
+	files, err := filepath.Glob("sql/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	conn, err := pgx.Connect(t.Context(), databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	embedded := embeddedFiles(t)
+	for _, file := range append(files, more...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		statement := string(text)
+		if replace != nil {
+			statement = replace.Replace(statement)
+		}
+		if !strings.HasPrefix(statement, "-- ") {
+			t.Errorf("%s does not begin with a comment", file)
+		}
+		if filepath.Dir(file) == "sql" && !embedded[file] {
+			t.Errorf("%s is not embedded", file)
+		}
+		prepared, err := conn.Prepare(t.Context(), file, statement)
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		for i, oid := range prepared.ParamOIDs {
+			switch oid {
+			case pgtype.TextOID, pgtype.Int4OID, pgtype.Int8OID:
+			default:
+				t.Errorf("%s: $%d is not a plain string or integer (type %d)", file, i+1, oid)
+			}
+		}
+	}
+}
+
+var embedDirective = regexp.MustCompile(`(?m)^\s*//go:embed (sql/\S+\.sql)$`)
+
+// embeddedFiles returns the files that the sources in this folder embed by name.
+func embeddedFiles(t *testing.T) map[string]bool {
+	t.Helper()
+	sources, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	embedded := make(map[string]bool)
+	for _, source := range sources {
+		text, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range embedDirective.FindAllStringSubmatch(string(text), -1) {
+			embedded[match[1]] = true
+		}
+	}
+	return embedded
+}
