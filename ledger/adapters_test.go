@@ -48,7 +48,7 @@ func eachCommitted(t *testing.T, pool *pgxpool.Pool) enqueuer {
 	return func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
 		var answers []ledger.Enqueued
 		for _, e := range entries {
-			answer, err := ledger.EnqueueAndCommit(ctx, beginLedgerTx(t, pool, nil), e.Key, e.Args, e.Options)
+			answer, err := beginLedgerTx(t, pool, nil).EnqueueAndCommit(ctx, e.Key, e.Args, e.Options)
 			if err != nil {
 				return nil, err
 			}

@@ -18,8 +18,6 @@ import (
 var (
 	//go:embed sql/append.sql
 	appendSQL string
-	//go:embed sql/append_required.sql
-	appendRequiredSQL string
 	//go:embed sql/appended.sql
 	appendedSQL string
 	//go:embed sql/head.sql
@@ -99,72 +97,6 @@ func Append(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 	}
 	e.stored(data)
 	return e, nil
-}
-
-// AppendAndCommit appends events and commits the transaction that is open on conn, in one round
-// trip: all of it happens or nothing. guard is the value that the transaction set for itself
-// with `set local taskledger.attempt` when it began; if that is gone, the transaction that
-// began is not the one that is open now, and nothing is done. It sets no timer: After and At are
-// refused.
-//
-// If it returns an error, the transaction has been rolled back, unless the connection was lost,
-// when its outcome is unknown. Errors are those of [Append], of the first event that could not be
-// appended, and [ErrTransactionEnded] or [ErrTransactionAborted] if the transaction was not open
-// and healthy.
-func AppendAndCommit(ctx context.Context, conn *pgx.Conn, guard string, requests ...AppendRequest) ([]Event, error) {
-	switch {
-	case guard == "": // as the setting is in every later transaction of the connection
-		return nil, &InvalidError{Field: "guard", Rule: "must not be empty"}
-	case len(requests) == 0:
-		return nil, &InvalidError{Field: "requests", Rule: "must be at least one"}
-	}
-	batch := &pgx.Batch{}
-	for _, r := range requests {
-		if err := r.validate(); err != nil {
-			return nil, fmt.Errorf("append to %s: %w", r.Key, err)
-		}
-		if !(due{r.After, r.At}).isZero() {
-			return nil, &InvalidError{Field: "at", Rule: "cannot be carried out with a commit: use Append"}
-		}
-		batch.Queue(appendRequiredSQL, append(r.args(), guard)...)
-	}
-	batch.Queue("commit")
-	switch conn.PgConn().TxStatus() {
-	case 'I':
-		return nil, ErrTransactionEnded
-	case 'E':
-		return nil, rollback(ctx, conn, ErrTransactionAborted)
-	}
-	events := make([]Event, len(requests))
-	results := conn.SendBatch(ctx, batch)
-	var err error
-	failed := 0 // the request that was, if one was
-	for i, r := range requests {
-		events[i], failed = r.event(), i
-		if err = results.QueryRow().Scan(events[i].returned()...); err != nil {
-			break
-		}
-		events[i].RecordedAt = events[i].RecordedAt.UTC()
-	}
-	if err == nil {
-		_, err = results.Exec()
-	}
-	if closing := results.Close(); err == nil {
-		err = closing
-	}
-	if err == nil {
-		return events, nil
-	}
-	r := requests[failed]
-	err = pgerr.Explain("append to "+r.Key.String(), rollback(ctx, conn, err))
-	if !isNotAppended(err) {
-		return nil, err
-	}
-	// The transaction is gone; why it appended nothing is asked outside of it.
-	if why := whyNot(ctx, conn, r); why != nil {
-		return nil, fmt.Errorf("append to %s: %w", r.Key, why)
-	}
-	return nil, ErrTransactionEnded // the task was as expected, so it was the guard
 }
 
 // rollbackTimeout bounds a rollback, which may not be cut short by the end of the caller's time.

@@ -174,18 +174,20 @@ func TestAppendEachRefusesAKeyTwice(t *testing.T) {
 // commitFixture is a transaction of a handler: a business row, the guard and a task at work.
 type commitFixture struct {
 	conn  *pgx.Conn
+	tx    *ledger.Tx
 	check *pgx.Conn
 }
 
 func newCommitFixture(t *testing.T) *commitFixture {
 	t.Helper()
 	url := ledgertest.URL(t)
-	f := &commitFixture{connectIn(t, url, pgx.QueryExecModeCacheStatement), connectIn(t, url, pgx.QueryExecModeCacheStatement)}
+	f := &commitFixture{conn: connectIn(t, url, pgx.QueryExecModeCacheStatement), check: connectIn(t, url, pgx.QueryExecModeCacheStatement)}
 	f.exec(t, "create table business (id int primary key, parent int references business deferrable initially deferred)")
 	ledgertest.Enqueue(t, f.conn, ledger.Key{Kind: "append", BizID: "1"}, "")
-	f.exec(t, "begin")
-	f.exec(t, "set local taskledger.attempt = 'guard'")
-	f.exec(t, "insert into business (id) values (1)")
+	f.tx = ledger.BeginOn(t.Context(), f.conn, &ledger.TxOptions{Guard: true})
+	if _, err := f.tx.Exec(t.Context(), "insert into business (id) values (1)"); err != nil {
+		t.Fatal(err)
+	}
 	return f
 }
 
@@ -218,11 +220,53 @@ func (f *commitFixture) want(t *testing.T, businessRows int, version ledger.Vers
 
 func (f *commitFixture) finish(t *testing.T, ctx context.Context) (ledger.Event, error) {
 	t.Helper()
-	events, err := ledger.AppendAndCommit(ctx, f.conn, "guard", appending("1", 1, ledger.EventSucceeded))
+	events, err := f.tx.AppendAndCommit(ctx, appending("1", 1, ledger.EventSucceeded))
 	if err != nil {
 		return ledger.Event{}, err
 	}
 	return events[0], nil
+}
+
+// A transaction in which nothing was done yet begins in the round trip that ends it.
+func TestAppendAndCommitAlone(t *testing.T) {
+	t.Parallel()
+	f := newCommitFixture(t)
+	f.exec(t, "rollback")
+	f.tx = ledger.BeginOn(t.Context(), f.conn, &ledger.TxOptions{Guard: true})
+	if open, err := f.tx.IsOpen(t.Context()); open || err != nil {
+		t.Errorf("before it has begun: open is %v, %v", open, err)
+	}
+	if _, err := f.finish(t, t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.want(t, 0, 2)
+}
+
+func TestIsOpen(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		sql  string
+		want bool
+	}{
+		{name: "untouched", want: true},
+		{name: "savepoint", sql: "savepoint s", want: true},
+		{name: "committed", sql: "commit"},
+		{name: "another transaction", sql: "commit; begin"},
+		{name: "chained", sql: "rollback and chain"},
+		{name: "aborted", sql: "select 1/0"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f := newCommitFixture(t)
+			if test.sql != "" {
+				_, _ = f.conn.Exec(t.Context(), test.sql) // one of them fails
+			}
+			if open, err := f.tx.IsOpen(t.Context()); open != test.want || err != nil {
+				t.Errorf("open is %v, want %v; %v", open, test.want, err)
+			}
+		})
+	}
 }
 
 func TestAppendAndCommit(t *testing.T) {
@@ -372,12 +416,11 @@ func TestAppendAndCommitOnALostConnection(t *testing.T) {
 func TestAppendAndCommitNeedsAGuard(t *testing.T) {
 	t.Parallel()
 	f := newCommitFixture(t)
-	f.exec(t, "commit")
-	f.exec(t, "begin") // in which the setting is '' and no longer NULL
-	_, err := ledger.AppendAndCommit(t.Context(), f.conn, "", appending("1", 1, ledger.EventSucceeded))
+	f.exec(t, "commit") // from now on the setting is '' and no longer NULL
+	tx := ledger.BeginOn(t.Context(), f.conn, nil)
+	_, err := tx.AppendAndCommit(t.Context(), appending("1", 1, ledger.EventSucceeded))
 	if invalid := wantErrorAs[*ledger.InvalidError](t, err); invalid.Field != "guard" {
 		t.Error(invalid)
 	}
-	f.exec(t, "rollback")
 	f.want(t, 1, 1)
 }

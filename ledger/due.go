@@ -114,10 +114,10 @@ func (t EventType) dueMember() string {
 	return ""
 }
 
-// DueAt returns when the task that e leaves scheduled or retrying is due, as the database
-// decided: meta.run_at of a first event, data.run_at or data.retry_at of a later one. It is the zero time
-// if e says nothing. It never fails: data may have a foreign shape.
-func DueAt(e Event) time.Time {
+// DueAt returns when the task that e leaves scheduled or retrying is due, as the database decided:
+// meta.run_at of a first event, data.run_at or data.retry_at of a later one. It is zero if there is no
+// such member. Data of a foreign shape is no error.
+func (e Event) DueAt() time.Time {
 	member := e.Type.dueMember()
 	switch {
 	case member == "":

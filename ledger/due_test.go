@@ -144,9 +144,9 @@ func TestDelaysCountByTheDatabasesClock(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				due := ledger.DueAt(e).Add(-test.want)
+				due := e.DueAt().Add(-test.want)
 				if slack := 4 * time.Microsecond; due.Before(history[0].RecordedAt.Add(-slack)) || due.After(e.RecordedAt.Add(slack)) {
-					t.Errorf("%s: appended between %s and %s, due at %s", id, history[0].RecordedAt, e.RecordedAt, ledger.DueAt(e))
+					t.Errorf("%s: appended between %s and %s, due at %s", id, history[0].RecordedAt, e.RecordedAt, e.DueAt())
 				}
 			}
 		})
@@ -188,7 +188,7 @@ func TestAppendRefusesDueTimes(t *testing.T) {
 	f := newCommitFixture(t)
 	r := appending("1", 1, ledger.EventFailed)
 	r.After = time.Second
-	_, err := ledger.AppendAndCommit(t.Context(), f.conn, "guard", r)
+	_, err := f.tx.AppendAndCommit(t.Context(), r)
 	wantErrorAs[*ledger.InvalidError](t, err)
 }
 
@@ -217,7 +217,7 @@ func TestDueAtOfForeignData(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{``, `null`, `[]`, `{`, `{"retry_at":5}`, `{"retry_at":"soon"}`, `{"retry_at":"infinity"}`, `{"run_at":"2101-01-01T00:00:00Z"}`} {
 		e := ledger.Event{Version: 2, Type: ledger.EventFailed, Data: json.RawMessage(data)}
-		if due := ledger.DueAt(e); !due.IsZero() {
+		if due := e.DueAt(); !due.IsZero() {
 			t.Errorf("%s is due at %s", data, due)
 		}
 	}

@@ -48,6 +48,11 @@ type EnqueueOptions struct {
 	// running one ends at it, and a task that waits by then, for its first attempt or another,
 	// expires. Zero: none.
 	FinishBy time.Time
+	// CanRun says that the caller is able to run the task itself, in the same transaction. If the limit
+	// of the kind is reached and its policy is [CallerRuns], the task is enqueued all the same, and
+	// [Enqueued].MustRun is set. Only for [Enqueue]. Default: an [*OverloadError] is returned then.
+	// Package workers has a Caller that does all of this.
+	CanRun bool
 }
 
 // Entry is one task to enqueue.
@@ -56,7 +61,7 @@ type Entry struct {
 	Args    json.RawMessage // nil: none
 	Options *EnqueueOptions // nil: all defaults
 
-	hooks *enqueueHooks // of its kind, if that made the entry
+	hooks []EnqueueHook // of its kind, if [TypedKind.Entry] made the entry
 }
 
 // Enqueued is the answer to an enqueue.
@@ -67,6 +72,9 @@ type Enqueued struct {
 	Version  Version  `json:"version"`   // of its last event
 	SameArgs bool     `json:"same_args"` // whether the task has exactly these args, byte for byte
 	Position Position `json:"position"`  // of its first event
+	// MustRun: the task is beyond its kind's limit. The caller runs it in this transaction or rolls back.
+	// Only with [EnqueueOptions].CanRun.
+	MustRun bool `json:"must_run,omitempty"`
 }
 
 // Enqueue makes a task exist from the moment db's transaction commits, and never if it rolls
@@ -99,26 +107,18 @@ func enqueue(ctx context.Context, db DB, e Entry) (Enqueued, error) {
 	return answer, err
 }
 
-// EnqueueForCaller is [Enqueue] for who can run the task at once, in the same transaction: if the
-// limit of its kind is reached and says CallerRuns, the task is enqueued all the same, and runs says
-// that it has to be run, or to be rolled back. It is what workers.Caller is built on.
-func EnqueueForCaller(ctx context.Context, db DB, e Entry) (answer Enqueued, runs bool, err error) {
-	row, err := e.row(ctx)
-	if err != nil {
-		err = fmt.Errorf("enqueue %s: %w", e.Key, err)
-	} else {
-		answer, err = enqueueOne(ctx, db, row)
+func enqueueOne(ctx context.Context, db DB, row firstEvent) (Enqueued, error) {
+	answer, err := enqueueWithinLimit(ctx, db, row)
+	var overload *OverloadError
+	if !row.canRun || !errors.As(err, &overload) || overload.Policy != CallerRuns {
+		return answer, err
 	}
-	if overload := (*OverloadError)(nil); errors.As(err, &overload) && overload.Policy == CallerRuns {
-		answer, err = enqueueRow(ctx, db, row, true)
-		runs = err == nil && answer.New
-	}
-	err = countRejection(ctx, db, err)
-	e.enqueued(ctx, answer, err)
-	return answer, runs, err
+	answer, err = enqueueRow(ctx, db, row, true)
+	answer.MustRun = err == nil && answer.New
+	return answer, err
 }
 
-func enqueueOne(ctx context.Context, db DB, row row1) (Enqueued, error) {
+func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, error) {
 	if row.timed() {
 		return enqueueRow(ctx, db, row, false)
 	}
@@ -131,7 +131,7 @@ func enqueueOne(ctx context.Context, db DB, row row1) (Enqueued, error) {
 	if found {
 		return newlyEnqueued(k, position, EventEnqueued), nil
 	}
-	answers, err := existing(ctx, db, []row1{row})
+	answers, err := existing(ctx, db, []firstEvent{row})
 	if err != nil {
 		return Enqueued{}, err
 	}
@@ -166,16 +166,22 @@ func enqueueAll(ctx context.Context, db DB, entries []Entry, sorted bool) ([]Enq
 	return answers, err
 }
 
+// errCanRun is returned where several tasks are enqueued, or where the transaction ends with it.
+var errCanRun = &InvalidError{Field: "can_run", Rule: "must not be set here: use Enqueue"}
+
 func enqueueMany(ctx context.Context, db DB, entries []Entry, sorted bool) ([]Enqueued, error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
-	rows := make([]row1, len(entries))
+	rows := make([]firstEvent, len(entries))
 	order := make([]int, len(entries))
 	for i, entry := range entries {
 		row, err := entry.row(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("enqueue entry %d (%s): %w", i, entry.Key, err)
+		}
+		if row.canRun {
+			return nil, fmt.Errorf("enqueue entry %d (%s): %w", i, entry.Key, errCanRun)
 		}
 		rows[i], order[i] = row, i
 	}
@@ -185,8 +191,8 @@ func enqueueMany(ctx context.Context, db DB, entries []Entry, sorted bool) ([]En
 	return enqueueRows(ctx, db, rows, order, false)
 }
 
-func enqueueRow(ctx context.Context, db DB, row row1, beyond bool) (Enqueued, error) {
-	answers, err := enqueueRows(ctx, db, []row1{row}, []int{0}, beyond)
+func enqueueRow(ctx context.Context, db DB, row firstEvent, beyond bool) (Enqueued, error) {
+	answers, err := enqueueRows(ctx, db, []firstEvent{row}, []int{0}, beyond)
 	if err != nil {
 		return Enqueued{}, err
 	}
@@ -195,7 +201,7 @@ func enqueueRow(ctx context.Context, db DB, row row1, beyond bool) (Enqueued, er
 
 // enqueueRows inserts rows, order being that of their keys, and answers in the order of rows; beyond
 // the limits of what waits, if told to.
-func enqueueRows(ctx context.Context, db DB, rows []row1, order []int, beyond bool) ([]Enqueued, error) {
+func enqueueRows(ctx context.Context, db DB, rows []firstEvent, order []int, beyond bool) ([]Enqueued, error) {
 	added, err := insertMany(ctx, db, rows, order, beyond)
 	if err != nil {
 		return nil, pgerr.Explain("enqueue", err)
@@ -213,7 +219,7 @@ func enqueueRows(ctx context.Context, db DB, rows []row1, order []int, beyond bo
 	if len(missing) == 0 {
 		return answers, nil
 	}
-	missingRows := make([]row1, len(missing))
+	missingRows := make([]firstEvent, len(missing))
 	for j, i := range missing {
 		missingRows[j] = rows[i]
 	}
@@ -228,7 +234,7 @@ func enqueueRows(ctx context.Context, db DB, rows []row1, order []int, beyond bo
 }
 
 // enqueueArgs are the arguments of enqueue.sql.
-func (row row1) enqueueArgs() []any {
+func (row firstEvent) enqueueArgs() []any {
 	return []any{string(row.key.Kind), string(row.key.BizID), int64(row.shard), pgquery.Optional(row.actor), pgquery.JSON(row.args), pgquery.JSON(row.meta)}
 }
 
@@ -237,7 +243,7 @@ func newlyEnqueued(k Key, position Position, first EventType) Enqueued {
 }
 
 // insertMany returns the answers for the keys that were inserted.
-func insertMany(ctx context.Context, db DB, rows []row1, order []int, beyond bool) (map[Key]Enqueued, error) {
+func insertMany(ctx context.Context, db DB, rows []firstEvent, order []int, beyond bool) (map[Key]Enqueued, error) {
 	statement := enqueueManySQL
 	var kinds, ids, shards, actors, args, metas, runAfters, runAts, startBys, finishBys pgarray.Builder
 	for _, i := range order {

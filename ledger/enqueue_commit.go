@@ -25,11 +25,11 @@ var enqueueRequiredSQL string
 // unless the connection was lost, when its outcome is unknown: running it again finds out, since
 // the task of this key exists if and only if it was committed. A kind whose [Limit] says Discard
 // is rejected, like one whose limit says Reject: discarding takes Enqueue and Commit.
-func EnqueueAndCommit(ctx context.Context, t *Tx, k Key, args json.RawMessage, o *EnqueueOptions) (Enqueued, error) {
+func (t *Tx) EnqueueAndCommit(ctx context.Context, k Key, args json.RawMessage, o *EnqueueOptions) (Enqueued, error) {
 	return t.finish(ctx, Entry{Key: k, Args: args, Options: o})
 }
 
-// EnqueueAndCommit is the function [EnqueueAndCommit] for this kind.
+// EnqueueAndCommit is [Tx.EnqueueAndCommit] for this kind.
 func (k TypedKind[A]) EnqueueAndCommit(ctx context.Context, t *Tx, id BizID, args A, o *EnqueueOptions) (Enqueued, error) {
 	entry, err := k.Entry(id, args, o)
 	if err != nil {
@@ -56,6 +56,9 @@ func (t *Tx) finishOne(ctx context.Context, e Entry) (Enqueued, error) {
 	if err != nil {
 		return Enqueued{}, t.abort(ctx, fmt.Errorf("enqueue %s: %w", e.Key, err))
 	}
+	if row.canRun {
+		return Enqueued{}, t.abort(ctx, fmt.Errorf("enqueue %s: %w", e.Key, errCanRun))
+	}
 	if !row.timed() {
 		return t.enqueueAndCommit(ctx, row)
 	}
@@ -66,7 +69,7 @@ func (t *Tx) finishOne(ctx context.Context, e Entry) (Enqueued, error) {
 	return answer, t.Commit(ctx)
 }
 
-func (t *Tx) enqueueAndCommit(ctx context.Context, row row1) (Enqueued, error) {
+func (t *Tx) enqueueAndCommit(ctx context.Context, row firstEvent) (Enqueued, error) {
 	batch := &pgx.Batch{}
 	if t.tx == nil {
 		batch = t.begin()
@@ -102,7 +105,7 @@ func (t *Tx) enqueueAndCommit(ctx context.Context, row row1) (Enqueued, error) {
 	if isNew {
 		return newlyEnqueued(row.key, position, EventEnqueued), nil
 	}
-	answers, err := existing(ctx, t.conn, []row1{row}) // after the commit
+	answers, err := existing(ctx, t.conn, []firstEvent{row}) // after the commit
 	if err != nil {
 		return Enqueued{}, err
 	}
@@ -131,14 +134,14 @@ func (t *Tx) abort(ctx context.Context, cause error) error {
 
 // refused ends the transaction because of an error of the batch that should have committed it,
 // and returns what that means.
-func (t *Tx) refused(ctx context.Context, row row1, err error) error {
+func (t *Tx) refused(ctx context.Context, row firstEvent, err error) error {
 	err = rollback(ctx, t.conn, err)
 	defer t.end()
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || pg.Code != pgerr.NotNullViolation || pg.SchemaName != "taskledger" || pg.ColumnName != "version" {
 		return pgerr.Explain("enqueue "+row.key.String(), err)
 	}
-	_, discard, err := readExisting(ctx, t.conn, []row1{row}) // nothing hinders it now, perhaps, or it exists
+	_, discard, err := readExisting(ctx, t.conn, []firstEvent{row}) // nothing hinders it now, perhaps, or it exists
 	switch {
 	case err != nil:
 	case len(discard) > 0:

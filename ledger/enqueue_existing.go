@@ -16,12 +16,12 @@ var existingSQL string
 
 // existing answers for keys, in their order, whose insert did nothing. It is a statement of its own
 // because the winner of a race is visible only to a snapshot taken after it committed.
-func existing(ctx context.Context, db DB, rows []row1) ([]Enqueued, error) {
+func existing(ctx context.Context, db DB, rows []firstEvent) ([]Enqueued, error) {
 	answers, discard, err := readExisting(ctx, db, rows)
 	if err != nil || len(discard) == 0 {
 		return answers, err
 	}
-	discarded := make([]row1, len(discard))
+	discarded := make([]firstEvent, len(discard))
 	for j, d := range discard {
 		discarded[j] = rows[d.row]
 	}
@@ -30,7 +30,7 @@ func existing(ctx context.Context, db DB, rows []row1) ([]Enqueued, error) {
 		return nil, err
 	}
 	var late []int // somebody else was quicker, or the key stands there twice
-	var lateRows []row1
+	var lateRows []firstEvent
 	for _, d := range discard {
 		i := d.row
 		answer, ok := added[rows[i].key]
@@ -55,7 +55,7 @@ func existing(ctx context.Context, db DB, rows []row1) ([]Enqueued, error) {
 }
 
 // readExisting returns answers for the keys that exist, and which rows are to be discarded.
-func readExisting(ctx context.Context, db DB, rows []row1) (answers []Enqueued, discard []overflow, err error) {
+func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqueued, discard []overflow, err error) {
 	var kinds, ids, args pgarray.Builder
 	for _, row := range rows {
 		kinds.Add(string(row.key.Kind))
@@ -115,7 +115,7 @@ type overflow struct {
 }
 
 // explain returns the reason: an OverloadError itself if the task is to be discarded.
-func (m missing) explain(row row1) error {
+func (m missing) explain(row firstEvent) error {
 	overload := &OverloadError{
 		Kind: row.key.Kind, Waiting: m.waiting, MaxWaiting: m.maxWaiting,
 		RetryAfter: time.Duration(m.retryAfterMS) * time.Millisecond, Policy: OverloadPolicy(m.policy),

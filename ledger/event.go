@@ -34,6 +34,16 @@ type Event struct {
 	Meta       json.RawMessage `json:"meta,omitempty"` // as stored; see [Meta]
 }
 
+// String returns key, version, type and the error, if there is one, such as
+// "coupon.send/A-1 version 6 failed, attempt 3: card refused". Its form may change.
+func (e Event) String() string {
+	text := fmt.Sprintf("%s version %d %s, attempt %d", e.Key, e.Version, e.Type, e.Attempt)
+	if message := e.ErrorText(); message != "" {
+		text += ": " + message
+	}
+	return text
+}
+
 // ID names this event among all that ever were: <kind>/<biz_id>/<version>@<recorded_at in µs>.
 // The version alone would not do, since a fail-over that loses commits can issue one twice.
 func (e Event) ID() string {
@@ -54,13 +64,12 @@ func ParseEventID(id string) (k Key, v Version, recordedAt time.Time, err error)
 	return k, Version(n), time.UnixMicro(us).UTC(), nil
 }
 
-// Payload returns the event's data as its producer gave it: JSON as it stands, and bytes that
-// are not JSON decoded from the form they are stored in.
-func (e Event) Payload() ([]byte, error) { return DecodePayload(e.Data, e.Meta) }
+// Payload returns the data of the event as its producer gave it. Bytes that are not JSON are decoded
+// from the base64 in which they are stored. It returns a [*CorruptError] if they do not decode.
+func (e Event) Payload() ([]byte, error) { return decodePayload(e.Data, e.Meta) }
 
-// DecodePayload turns stored data into what the producer gave; meta says how it is encoded.
-// It returns a [*CorruptError] if the two do not fit.
-func DecodePayload(data, meta json.RawMessage) ([]byte, error) {
+// decodePayload decodes stored data as meta says. It returns a [*CorruptError] if the two do not fit.
+func decodePayload(data, meta json.RawMessage) ([]byte, error) {
 	if len(meta) == 0 || len(data) == 0 {
 		return data, nil
 	}

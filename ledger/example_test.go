@@ -8,7 +8,6 @@ import (
 	"log"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -51,7 +50,7 @@ func ExampleEnqueue() {
 
 // An order and its task in two round trips: the transaction begins with its first statement, and
 // commits with the enqueue.
-func ExampleEnqueueAndCommit() {
+func ExampleTx_EnqueueAndCommit() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
 	defer done()
@@ -277,7 +276,7 @@ func ExampleRead() {
 }
 
 // What a handler writes and the event that says so are committed together, in one round trip.
-func ExampleAppendAndCommit() {
+func ExampleTx_AppendAndCommit() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
 	defer done()
@@ -289,21 +288,20 @@ func ExampleAppendAndCommit() {
 	if _, err := pool.Exec(ctx, `create table coupon (shop_order text)`); err != nil {
 		log.Fatal(err)
 	}
-	handle := func(conn *pgx.Conn) error {
-		// The guard tells the transaction that begins here from any other on this connection.
-		if _, err := conn.Exec(ctx, `begin; set local taskledger.attempt = 'A-1, attempt 1'`); err != nil {
+	handle := func() error {
+		tx, err := ledger.Begin(ctx, pool, &ledger.TxOptions{Guard: true})
+		if err != nil {
 			return err
 		}
-		if _, err := conn.Exec(ctx, `insert into coupon values ('A-1')`); err != nil {
+		defer tx.Rollback(ctx) // after the end it does nothing
+		if _, err := tx.Exec(ctx, `insert into coupon values ($1)`, key.BizID); err != nil {
 			return err
 		}
-		succeeded := ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded}
-		_, err := ledger.AppendAndCommit(ctx, conn, "A-1, attempt 1", succeeded)
+		_, err = tx.AppendAndCommit(ctx, ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded})
 		return err
 	}
-	for range 2 { // the second time the task is not as it was, and nothing is committed
-		err := pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return handle(c.Conn()) })
-		fmt.Println(err)
+	for range 2 { // the second time the task is at version 2, and nothing is committed
+		fmt.Println(handle())
 	}
 	var coupons int
 	if err := pool.QueryRow(ctx, `select count(*) from coupon`).Scan(&coupons); err != nil {
@@ -317,7 +315,10 @@ func ExampleAppendAndCommit() {
 }
 
 // quota is a hook that lets a customer have so many coupons, and tags those that are enqueued.
-type quota struct{ left int }
+type quota struct {
+	ledger.EnqueueHookDefaults
+	left int
+}
 
 func (q *quota) BeforeEnqueue(_ context.Context, _ ledger.Key, _ json.RawMessage, o *ledger.EnqueueOptions) error {
 	if q.left--; q.left < 0 {
@@ -328,7 +329,7 @@ func (q *quota) BeforeEnqueue(_ context.Context, _ ledger.Key, _ json.RawMessage
 }
 
 // A hook of a kind may refuse its tasks, and add to their meta.
-func ExampleBeforeEnqueueHook() {
+func ExampleEnqueueHook() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
 	defer done()

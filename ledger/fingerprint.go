@@ -42,17 +42,16 @@ func Fingerprint(errorType, message string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// ErrorFingerprint returns the fingerprint of a failed or buried event: the one that it carries
-// (data.error.fingerprint), or else that of its [ErrorText]. It never fails: data may have a
-// foreign shape.
-func ErrorFingerprint(e Event) string {
+// ErrorFingerprint returns the fingerprint of a failed or buried event: the one in its data
+// (data.error.fingerprint), else that of its [Event.ErrorText]. Data of a foreign shape is no error.
+func (e Event) ErrorFingerprint() string {
 	var data struct {
 		Error struct{ Type, Fingerprint string } `json:"error"`
 	}
 	if json.Unmarshal(e.Data, &data) == nil && isFingerprint(data.Error.Fingerprint) {
 		return data.Error.Fingerprint
 	}
-	return Fingerprint(data.Error.Type, ErrorText(e))
+	return Fingerprint(data.Error.Type, e.ErrorText())
 }
 
 func isFingerprint(s string) bool {

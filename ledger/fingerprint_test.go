@@ -67,7 +67,8 @@ func TestErrorFingerprintOfForeignShapes(t *testing.T) {
 		`[1]`:                                                                     ledger.Fingerprint("", ""),
 		``:                                                                        ledger.Fingerprint("", ""),
 	} {
-		if got := ledger.ErrorFingerprint(ledger.Event{Type: ledger.EventBuried, Data: json.RawMessage(data)}); got != want {
+		e := ledger.Event{Type: ledger.EventBuried, Data: json.RawMessage(data)}
+		if got := e.ErrorFingerprint(); got != want {
 			t.Errorf("%s: %s, want %s", data, got, want)
 		}
 	}

@@ -117,14 +117,14 @@ func FuzzBinaryPayload(f *testing.F) {
 }
 
 // Any stored data and meta decode or say that they are corrupt.
-func FuzzDecodePayload(f *testing.F) {
+func FuzzPayload(f *testing.F) {
 	for _, meta := range []string{``, `{}`, `null`, `[]`, `{"encoding":"base64"}`, `{"encoding":"gzip"}`, `{"encoding":1}`, `{"Encoding":"base64"}`} {
 		for _, data := range []string{``, `null`, `"AP8="`, `"A"`, `{}`, `"\u0000"`} {
 			f.Add([]byte(data), []byte(meta))
 		}
 	}
 	f.Fuzz(func(t *testing.T, data, meta []byte) {
-		payload, err := ledger.DecodePayload(data, meta)
+		payload, err := ledger.Event{Data: data, Meta: meta}.Payload()
 		var corrupt *ledger.CorruptError
 		if err != nil && !errors.As(err, &corrupt) {
 			t.Errorf("%v (%[1]T)", err)

@@ -19,6 +19,7 @@ import (
 
 // tagger is a hook that adds a tag to tasks, refuses those it is told to, and notes what it is told.
 type tagger struct {
+	ledger.EnqueueHookDefaults
 	tag    string
 	refuse ledger.BizID
 	notes  *[]string
@@ -77,7 +78,7 @@ func TestHooksAroundEnqueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var notes []string
-			k := ledger.MustKind[int](ledger.Kind("test.hooks."+name), tagger{"a", "x", &notes}, nil, tagger{"b", "refused", &notes})
+			k := ledger.MustKind[int](ledger.Kind("test.hooks."+name), tagger{tag: "a", refuse: "x", notes: &notes}, nil, tagger{tag: "b", refuse: "refused", notes: &notes})
 			tags := make([]string, 1, 8) // room to write into
 			tags[0] = "own"
 			options := &ledger.EnqueueOptions{Meta: ledger.Meta{Tags: tags}}
@@ -122,7 +123,7 @@ func TestHookRefusesOneOfMany(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
 	var notes []string
-	k := ledger.MustKind[int]("test.hooks", tagger{"a", "o-2", &notes})
+	k := ledger.MustKind[int]("test.hooks", tagger{tag: "a", refuse: "o-2", notes: &notes})
 	many := func(ctx context.Context, db ledger.DB, ids ...ledger.BizID) (err error) {
 		defer func() {
 			if v := recover(); v != nil {
@@ -154,17 +155,5 @@ func TestHookRefusesOneOfMany(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[ledger.BizID]int{"o-5": 0}, ledgertest.Enqueued(t, pool, k)); diff != "" {
 		t.Errorf("enqueued (-want +got):\n%s", diff)
-	}
-}
-
-// What is no hook is refused by name, and one that is missing is none.
-func TestKindRefusesWhatIsNoHook(t *testing.T) {
-	t.Parallel()
-	_, err := ledger.NewKind[int]("test.hooks", nil, tagger{}, 42)
-	if err == nil || err.Error() != "kind test.hooks: hook 2: int is none: it has neither BeforeEnqueue nor AfterEnqueue" {
-		t.Errorf("error %v", err)
-	}
-	if ledger.MustKind[int]("test.hooks", nil) != ledger.MustKind[int]("test.hooks") {
-		t.Error("nil is a hook")
 	}
 }

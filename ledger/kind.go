@@ -5,37 +5,34 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
-// TypedKind is a kind whose args have a Go type. The zero value is invalid; make one with
-// [NewKind], once, and share it between producers and workers.
+// TypedKind is a kind whose args have a Go type. The zero value is invalid. Make one with [NewKind],
+// once, and share it between producers and workers. It is safe for concurrent use.
 type TypedKind[A any] struct {
 	name  Kind
-	hooks *enqueueHooks
+	hooks []EnqueueHook
 }
 
 // NewKind returns the kind with this name and args of type A, which are carried as JSON.
 //
-// Hooks are called around every enqueue by way of the kind: by [TypedKind.Enqueue], and by
-// [EnqueueMany] of what [TypedKind.Entry] made. Each is a [BeforeEnqueueHook], an [AfterEnqueueHook] or
-// both. They are called in their order, those after in the reverse one, by the goroutine that
-// enqueues: a panic is the caller's. Nil is passed over. Who enqueues by the name of the kind, with
-// the function [Enqueue] or in SQL, passes by them.
+// Hooks are called around every enqueue of the kind: by [TypedKind.Enqueue] and
+// [TypedKind.EnqueueAndCommit], and by [EnqueueMany] of what [TypedKind.Entry] returned.
+// BeforeEnqueue is called in their order, AfterEnqueue in reverse, by the goroutine that enqueues. Nil
+// is skipped. The function [Enqueue] and the SQL functions call no hooks.
 //
-// It returns an [*InvalidError] if the name is invalid, or an error that names what is no hook.
-func NewKind[A any](name Kind, hooks ...any) (TypedKind[A], error) {
+// It returns an [*InvalidError] if the name is invalid.
+func NewKind[A any](name Kind, hooks ...EnqueueHook) (TypedKind[A], error) {
 	if err := name.Validate(); err != nil {
 		return TypedKind[A]{}, err
 	}
-	h, err := newEnqueueHooks(hooks)
-	if err != nil {
-		return TypedKind[A]{}, fmt.Errorf("kind %s: %w", name, err)
-	}
-	return TypedKind[A]{name: name, hooks: h}, nil
+	hooks = slices.DeleteFunc(slices.Clone(hooks), func(h EnqueueHook) bool { return h == nil })
+	return TypedKind[A]{name: name, hooks: hooks}, nil
 }
 
-// MustKind is [NewKind] for package variables: it panics where that returns an error.
-func MustKind[A any](name Kind, hooks ...any) TypedKind[A] {
+// MustKind is [NewKind] for package variables: it panics instead of returning an error.
+func MustKind[A any](name Kind, hooks ...EnqueueHook) TypedKind[A] {
 	k, err := NewKind[A](name, hooks...)
 	if err != nil {
 		panic(err)
@@ -46,20 +43,23 @@ func MustKind[A any](name Kind, hooks ...any) TypedKind[A] {
 // Name returns the kind without its type.
 func (k TypedKind[A]) Name() Kind { return k.name }
 
+// Key returns the key of the task of this kind for a business object.
+func (k TypedKind[A]) Key(id BizID) Key { return Key{k.name, id} }
+
 // Entry returns what [EnqueueMany] takes for one task of this kind.
 func (k TypedKind[A]) Entry(id BizID, args A, o *EnqueueOptions) (Entry, error) {
 	text, err := json.Marshal(args)
 	if err != nil {
 		return Entry{}, &InvalidError{Field: "args", Rule: "must be JSON: " + err.Error()}
 	}
-	return Entry{Key: Key{k.name, id}, Args: text, Options: o, hooks: k.hooks}, nil
+	return Entry{Key: k.Key(id), Args: text, Options: o, hooks: k.hooks}, nil
 }
 
 // Enqueue is the function [Enqueue] for this kind.
 func (k TypedKind[A]) Enqueue(ctx context.Context, db DB, id BizID, args A, o *EnqueueOptions) (Enqueued, error) {
 	entry, err := k.Entry(id, args, o)
 	if err != nil {
-		return Enqueued{}, fmt.Errorf("enqueue %s: %w", Key{k.name, id}, err)
+		return Enqueued{}, fmt.Errorf("enqueue %s: %w", k.Key(id), err)
 	}
 	return enqueue(ctx, db, entry)
 }

@@ -99,8 +99,8 @@ func RemoveLimit(ctx context.Context, db DB, k Kind) (bool, error) {
 	return tag.RowsAffected() > 0, pgerr.Explain("remove limit", err)
 }
 
-// Limits returns all limits by kind.
-func Limits(ctx context.Context, db DB) ([]LimitStatus, error) {
+// ReadLimits returns all limits, ordered by kind.
+func ReadLimits(ctx context.Context, db DB) ([]LimitStatus, error) {
 	rows, err := db.Query(ctx, limitsSQL)
 	if err != nil {
 		return nil, pgerr.Explain("read limits", err)
@@ -121,7 +121,7 @@ func Limits(ctx context.Context, db DB) ([]LimitStatus, error) {
 
 // enqueueDiscarded inserts rows, order being that of their keys, as discarded tasks, and returns the
 // answers for those that were inserted.
-func enqueueDiscarded(ctx context.Context, db DB, rows []row1) (map[Key]Enqueued, error) {
+func enqueueDiscarded(ctx context.Context, db DB, rows []firstEvent) (map[Key]Enqueued, error) {
 	var kinds, ids, shards, actors, args, metas pgarray.Builder
 	for _, row := range rows {
 		kinds.Add(string(row.key.Kind))

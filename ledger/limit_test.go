@@ -56,7 +56,7 @@ func flood(t *testing.T, policy ledger.OverloadPolicy) *pgxpool.Pool {
 func awaitWaiting(t *testing.T, db ledger.DB, n int64) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		limits, err := ledger.Limits(t.Context(), db)
+		limits, err := ledger.ReadLimits(t.Context(), db)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,6 @@ func TestLimitRejects(t *testing.T) {
 	want := ledger.OverloadError{Kind: flooded, Waiting: 3, MaxWaiting: 3, RetryAfter: 7 * time.Second, Policy: ledger.Reject}
 	more := ledger.Key{Kind: flooded, BizID: "more"}
 	other := ledger.Key{Kind: "test.other", BizID: "1"}
-	before := ledger.Rejected()[flooded]
 	for name, enqueue := range map[string]func() error{
 		"one": func() error { _, err := ledger.Enqueue(ctx, tx, more, nil, nil); return err },
 		"deadline": func() error {
@@ -102,9 +101,6 @@ func TestLimitRejects(t *testing.T) {
 		if err := enqueue(); !errors.As(err, &overload) || *overload != want {
 			t.Errorf("%s: %v, want %v", name, err, &want)
 		}
-	}
-	if n := ledger.Rejected()[flooded] - before; n < 4 { // other tests may reject as well
-		t.Errorf("%d rejections were counted, want 4", n)
 	}
 	if _, err := ledger.Load(ctx, tx, other); !errors.Is(err, ledger.ErrUnknownTask) {
 		t.Errorf("a task was enqueued beside one that was rejected: %v", err)
@@ -301,7 +297,7 @@ func TestSetLimitRefuses(t *testing.T) {
 			t.Errorf("%+v: error %v", l, err)
 		}
 	}
-	if limits, err := ledger.Limits(t.Context(), db); err != nil || len(limits) != 0 {
+	if limits, err := ledger.ReadLimits(t.Context(), db); err != nil || len(limits) != 0 {
 		t.Errorf("%v, %v", limits, err)
 	}
 }

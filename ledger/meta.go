@@ -12,7 +12,7 @@ const EncodingBase64 = "base64"
 // Meta is what an event carries beside its data: at most max_meta_bytes (16 KiB) of JSON.
 type Meta struct {
 	Traceparent string   `json:"traceparent,omitempty"` // W3C trace context of the producer
-	Tracestate  string   `json:"tracestate,omitempty"`  // beside it; [PassTracestate] says what of it is passed on
+	Tracestate  string   `json:"tracestate,omitempty"`  // beside it; workers and the relay shorten it as W3C asks
 	Causation   string   `json:"causation,omitempty"`   // id of the event that led to this one
 	Tags        []string `json:"tags,omitempty"`
 	Encoding    string   `json:"encoding,omitempty"` // of the data: "" is JSON; set by Enqueue

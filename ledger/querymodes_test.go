@@ -29,17 +29,11 @@ func TestEveryVerbWorksInEveryQueryMode(t *testing.T) {
 			t.Parallel()
 			conn := connectIn(t, ledgertest.URL(t), mode)
 			everyVerb(t, conn)
-			tx, err := conn.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			tx := ledger.BeginOn(t.Context(), conn, &ledger.TxOptions{Guard: true})
 			k := ledger.Key{Kind: "mode", BizID: "commit"}
 			ledgertest.Enqueue(t, tx, k, "")
-			if _, err := tx.Exec(t.Context(), "set local taskledger.attempt = 'guard'"); err != nil {
-				t.Fatal(err)
-			}
 			r := ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSucceeded, Data: json.RawMessage(`{"result": [1]}`)}
-			if _, err := ledger.AppendAndCommit(t.Context(), conn, "guard", r); err != nil {
+			if _, err := tx.AppendAndCommit(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
 			ledgertest.Check(t, conn)

@@ -5,8 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"maps"
-	"sync"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -41,15 +39,9 @@ func (e *OverloadError) Error() string {
 	return fmt.Sprintf("too many tasks of kind %s wait: %d, of at most %d; try again after %s%s", e.Kind, e.Waiting, e.MaxWaiting, e.RetryAfter, cure)
 }
 
-// rejections counts what Rejected returns.
-var rejections struct {
-	mu     sync.Mutex
-	byKind map[Kind]int64
-}
-
-// countRejection returns the error of a call. If that is an OverloadError it is counted before: in the
-// database, and in this process. Where it cannot be counted, db's transaction is lost as well, so that is
-// the error then: who is told of an overload goes on.
+// countRejection counts err in the database if it is an [*OverloadError], and returns it. If counting
+// fails the transaction of db is unusable, and that error is returned instead: callers treat an
+// OverloadError as recoverable.
 func countRejection(ctx context.Context, db DB, err error) error {
 	var overload *OverloadError
 	if !errors.As(err, &overload) {
@@ -58,28 +50,14 @@ func countRejection(ctx context.Context, db DB, err error) error {
 	if _, err := db.Exec(ctx, countRejectionSQL); err != nil {
 		return pgerr.Explain("count that enqueue was rejected", err)
 	}
-	rejections.mu.Lock()
-	defer rejections.mu.Unlock()
-	if rejections.byKind == nil {
-		rejections.byKind = make(map[Kind]int64)
-	}
-	rejections.byKind[overload.Kind]++
 	return err
 }
 
-// Rejected returns how many calls have returned an [*OverloadError] in this process since it began, by
-// kind.
-func Rejected() map[Kind]int64 {
-	rejections.mu.Lock()
-	defer rejections.mu.Unlock()
-	return maps.Clone(rejections.byKind)
-}
-
-// ReadRejected returns how many calls were rejected since the ledger was made: all that have returned an
-// [*OverloadError], in any process, and those of the SQL functions that have raised SQLSTATE 53400. What
-// became of their transactions does not matter. A call is counted once, however many tasks it named.
-// A crash of PostgreSQL may add up to 32, and take back what was rejected within its last second.
+// ReadRejected returns the number of rejected calls since the ledger was made: calls in any process that
+// returned an [*OverloadError], and calls of the SQL functions that raised SQLSTATE 53400. The outcome of
+// their transactions does not matter. A call counts once, however many tasks it named. A crash of
+// PostgreSQL may add up to 32 to the number, and lose the rejections of its last second.
 func ReadRejected(ctx context.Context, db DB) (calls int64, err error) {
 	_, err = pgquery.Row(ctx, db, rejectedSQL, nil, &calls)
-	return calls, pgerr.Explain("read how many were rejected", err)
+	return calls, pgerr.Explain("read rejected", err)
 }

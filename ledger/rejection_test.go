@@ -116,7 +116,7 @@ func enqueueAndCommit(ctx context.Context, db *pgxpool.Pool, k ledger.Key, o *le
 	if _, err := tx.Exec(ctx, "select $1::integer", 1); err != nil {
 		return err
 	}
-	return second(ledger.EnqueueAndCommit(ctx, tx, k, nil, o))
+	return second(tx.EnqueueAndCommit(ctx, k, nil, o))
 }
 
 // What is let in, discarded, there already, due later or wrong is not rejected.
@@ -149,8 +149,8 @@ func TestWhatIsNoRejection(t *testing.T) {
 					second(db.Exec(ctx, "select * from taskledger.enqueue('test.flooded', 'more in SQL')")))
 			}
 			if policy == ledger.CallerRuns { // if it is run
-				_, runs, err := ledger.EnqueueForCaller(ctx, db, ledger.Entry{Key: key("run")})
-				if faults = append(faults, err); !runs {
+				answer, err := ledger.Enqueue(ctx, db, key("run"), nil, &ledger.EnqueueOptions{CanRun: true})
+				if faults = append(faults, err); !answer.MustRun {
 					t.Error("the caller need not run it")
 				}
 			}

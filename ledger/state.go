@@ -48,9 +48,9 @@ func (s State) Finished() bool {
 	return false
 }
 
-// Aside reports whether s lies off the usual way of a task (available, running, succeeded):
-// what an operator looks for.
-func (s State) Aside() bool {
+// Exceptional reports whether s is neither available, running nor succeeded. Operators look for
+// tasks in such states.
+func (s State) Exceptional() bool {
 	return s != StateAvailable && s != StateRunning && s != StateSucceeded
 }
 

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -32,6 +33,16 @@ type Task struct {
 	Result       json.RawMessage `json:"result,omitempty"` // data.result of succeeded
 }
 
+// String returns key, state, version, attempt and the error, if there is one, such as
+// "coupon.send/A-1 dead, version 7, attempt 3: card refused". Its form may change.
+func (t Task) String() string {
+	text := fmt.Sprintf("%s %s, version %d, attempt %d", t.Key, t.State, t.Version, t.Attempt)
+	if t.Error != "" && t.State != StateSucceeded {
+		text += ": " + t.Error
+	}
+	return text
+}
+
 // Apply returns the task after one more event. It is pure. It returns an [*IllegalError], and
 // t as it was, if the event cannot follow: another task's, a gap in the versions, a
 // transition or an attempt that the table does not allow.
@@ -55,7 +66,7 @@ func (t Task) Apply(e Event) (Task, error) {
 	next := t
 	next.State, next.Version, next.Attempt = e.Type.State(), e.Version, e.Attempt
 	next.UpdatedAt, next.Actor = e.RecordedAt, e.Actor
-	next.DueAt, next.LostInARow, next.Fingerprint = DueAt(e), 0, ""
+	next.DueAt, next.LostInARow, next.Fingerprint = e.DueAt(), 0, ""
 	if t.Version == 0 {
 		next.Key, next.Shard, next.EnqueuedAt, next.Args = e.Key, e.Shard, e.RecordedAt, e.Data
 		next.ArgsEncoding, _ = encodingOf(e.Meta) // unreadable, it must not make the task unreadable
@@ -71,9 +82,9 @@ func (t Task) Apply(e Event) (Task, error) {
 		next.LostInARow = t.LostInARow
 	case EventFailed:
 		next.Failures++
-		next.Error = ErrorText(e)
+		next.Error = e.ErrorText()
 	case EventBuried:
-		next.Error, next.Fingerprint = ErrorText(e), ErrorFingerprint(e)
+		next.Error, next.Fingerprint = e.ErrorText(), e.ErrorFingerprint()
 	case EventReleased:
 		if t.State.Finished() {
 			next.Failures = 0 // somebody looked at them: a new start
@@ -102,9 +113,9 @@ func Fold(events []Event) (Task, error) {
 	return t, nil
 }
 
-// ErrorText returns the message that a failed or buried event carries: data.error.message or
-// else data.reason, "" if there is neither. It never fails: data may have a foreign shape.
-func ErrorText(e Event) string {
+// ErrorText returns the message of a failed or buried event: data.error.message, else data.reason,
+// else "". Data of a foreign shape is no error.
+func (e Event) ErrorText() string {
 	var data struct {
 		Error  struct{ Message string } `json:"error"`
 		Reason string                   `json:"reason"`

@@ -3,8 +3,6 @@ package ledger
 import (
 	"encoding/hex"
 	"fmt"
-	"slices"
-	"strings"
 )
 
 // TraceContext is where in which trace something was done: a W3C traceparent, taken apart, and the
@@ -14,7 +12,7 @@ type TraceContext struct {
 	TraceID [16]byte
 	SpanID  [8]byte
 	Flags   byte   // the lowest bit says that the trace is sampled
-	State   string // W3C tracestate, as [PassTracestate] returns it; "" if there is none
+	State   string // W3C tracestate, shortened as W3C asks; "" if there is none
 }
 
 // traceparentLen is the length of a traceparent, of every version there is.
@@ -54,70 +52,6 @@ func fromLowerHex(into []byte, text string) bool {
 	}
 	_, err := hex.Decode(into, []byte(digits))
 	return err == nil
-}
-
-// The limits of a tracestate. What is passed on of a longer one is what W3C asks everybody to pass on.
-const (
-	MaxTracestateBytes = 512
-
-	maxTracestateMembers = 32
-	maxTracestateKey     = 256
-	maxTracestateValue   = 256
-	longTracestateMember = 128 // those that are longer go first
-)
-
-// PassTracestate returns what is passed on of a W3C tracestate: its members in their order, <key>=<value>,
-// with commas and nothing else between them. If they are longer than [MaxTracestateBytes], those of
-// more than 128 bytes are left out first, the last one first, and then the others in the same way.
-// It returns "" for a tracestate that is malformed: with a member that has not that form, a key
-// twice, or more than 32 members.
-func PassTracestate(text string) string {
-	var members []string
-	size := -1 // commas stand between members only
-	for member := range strings.SplitSeq(text, ",") {
-		member = strings.Trim(member, " \t")
-		if member == "" {
-			continue // W3C allows it
-		}
-		key, value, _ := strings.Cut(member, "=")
-		twice := slices.ContainsFunc(members, func(m string) bool { return strings.HasPrefix(m, key+"=") })
-		if twice || len(members) == maxTracestateMembers || !isTracestateKey(key) || !isTracestateValue(value) {
-			return ""
-		}
-		members = append(members, member)
-		size += len(member) + len(",")
-	}
-	for size > MaxTracestateBytes {
-		last := len(members) - 1
-		for i, m := range members {
-			if len(m) > longTracestateMember {
-				last = i
-			}
-		}
-		size -= len(members[last]) + len(",")
-		members = slices.Delete(members, last, last+1)
-	}
-	return strings.Join(members, ",")
-}
-
-func isTracestateKey(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && (i == 0 || !strings.ContainsRune("_-*/@", rune(c))) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= maxTracestateKey
-}
-
-// isTracestateValue takes a value that is trimmed at its end, and ended by a comma.
-func isTracestateValue(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c > '~' || c == '=' {
-			return false
-		}
-	}
-	return s != "" && len(s) <= maxTracestateValue
 }
 
 // String returns the traceparent, of version 00.

@@ -3,18 +3,26 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 )
+
+//go:embed sql/guard_holds.sql
+var guardHoldsSQL string
 
 // TxOptions says how a [Tx] is. Nil means all defaults.
 type TxOptions struct {
@@ -23,6 +31,10 @@ type TxOptions struct {
 	// Settings of the server that hold for the transaction, by name: statement_timeout, or what
 	// row-level security looks at. They are sent along with the begin. Default: none.
 	Settings map[string]string
+	// Guard marks the transaction, so that [Tx.AppendAndCommit] and [Tx.IsOpen] notice when code that
+	// was given it has ended it by COMMIT or ROLLBACK in SQL. The mark is sent along with the begin.
+	// Default: no mark.
+	Guard bool
 }
 
 // Tx is a transaction in as few round trips as can be, which are most of what a short transaction
@@ -42,6 +54,7 @@ type Tx struct {
 	release  func() // nil: the connection is the caller's
 	options  pgx.TxOptions
 	settings pgx.QueuedQuery
+	guard    string // value of the setting taskledger.attempt; "": not guarded
 
 	tx     pgx.Tx // nil until it has begun; the connection's own, which knows of no end
 	failed error  // why it could not begin
@@ -67,13 +80,22 @@ func BeginOn(ctx context.Context, conn *pgx.Conn, o *TxOptions) *Tx {
 		o = &TxOptions{}
 	}
 	t := &Tx{ctx: ctx, conn: conn, options: pgx.TxOptions{IsoLevel: cmp.Or(o.Isolation, pgx.ReadCommitted)}}
+	settings := o.Settings
+	if o.Guard {
+		t.guard = newGuard()
+		settings = maps.Clone(settings)
+		if settings == nil {
+			settings = make(map[string]string)
+		}
+		settings["taskledger.attempt"] = t.guard
+	}
 	var set strings.Builder
-	for i, name := range slices.Sorted(maps.Keys(o.Settings)) {
+	for i, name := range slices.Sorted(maps.Keys(settings)) {
 		if i > 0 {
 			set.WriteString(", ")
 		}
 		fmt.Fprintf(&set, "set_config($%d::text, $%d::text, true)", 2*i+1, 2*i+2)
-		t.settings.Arguments = append(t.settings.Arguments, name, o.Settings[name])
+		t.settings.Arguments = append(t.settings.Arguments, name, settings[name])
 	}
 	if set.Len() > 0 {
 		t.settings.SQL = "select " + set.String()
@@ -116,6 +138,28 @@ func (t *Tx) open(ctx context.Context) pgx.Tx {
 		}
 	}
 	return t.tx
+}
+
+// guards makes the guards of this process: a random prefix and a number.
+var guards = struct {
+	prefix string
+	number atomic.Uint64
+}{prefix: strings.ToLower(rand.Text()[:10]) + "."}
+
+func newGuard() string { return guards.prefix + strconv.FormatUint(guards.number.Add(1), 36) }
+
+// IsOpen reports whether the transaction that began is the one that is open and healthy on the
+// connection now. It reports false where the transaction was ended by COMMIT or ROLLBACK in SQL or is
+// aborted by an error. It needs [TxOptions].Guard, and takes one round trip at most.
+func (t *Tx) IsOpen(ctx context.Context) (bool, error) {
+	if t.ended || t.tx == nil || t.conn.IsClosed() || t.conn.PgConn().TxStatus() != 'T' {
+		return false, nil
+	}
+	var same *bool
+	if _, err := pgquery.Row(ctx, t.conn, guardHoldsSQL, []any{t.guard}, &same); err != nil {
+		return false, pgerr.Explain("read the guard of the transaction", err)
+	}
+	return same != nil && *same, nil
 }
 
 // end gives the connection back. What was begun on it is no more to be used.

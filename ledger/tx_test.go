@@ -99,7 +99,7 @@ func TestTxTakesTwoRoundTrips(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := ledger.Key{Kind: "test.tx", BizID: ledger.BizID(rune('a' + i))}
-		if answer, err := ledger.EnqueueAndCommit(t.Context(), tx, k, nil, nil); err != nil || !answer.New {
+		if answer, err := tx.EnqueueAndCommit(t.Context(), k, nil, nil); err != nil || !answer.New {
 			t.Fatalf("%+v, %v", answer, err)
 		}
 		if err := tx.Rollback(t.Context()); !errors.Is(err, pgx.ErrTxClosed) { // as deferred
@@ -197,7 +197,7 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 			if test.before != nil {
 				test.before(b, tx)
 			}
-			if answer, err := ledger.EnqueueAndCommit(t.Context(), tx, businessKey, test.args, test.options); err == nil || !test.want(err) {
+			if answer, err := tx.EnqueueAndCommit(t.Context(), businessKey, test.args, test.options); err == nil || !test.want(err) {
 				t.Errorf("%+v, %v", answer, err)
 			}
 			b.want(0, false)
@@ -217,7 +217,7 @@ func TestEnqueueAndCommitOfAnExistingTask(t *testing.T) {
 	tx := b.begin(nil)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		if answer, err := ledger.EnqueueAndCommit(t.Context(), tx, businessKey, json.RawMessage(`1`), nil); err != nil || answer.New || answer.SameArgs || answer.State != ledger.StateAvailable {
+		if answer, err := tx.EnqueueAndCommit(t.Context(), businessKey, json.RawMessage(`1`), nil); err != nil || answer.New || answer.SameArgs || answer.State != ledger.StateAvailable {
 			t.Errorf("%+v, %v", answer, err)
 		}
 	})
@@ -237,7 +237,7 @@ func TestEnqueueAndCommitOfAnExistingTask(t *testing.T) {
 	}
 	tx = beginLedgerTx(t, b.pool, nil)
 	b.exec(tx, "insert into business (id) values ($1)", 2)
-	if answer, err := ledger.EnqueueAndCommit(t.Context(), tx, businessKey, nil, nil); err != nil || answer.New || !answer.SameArgs {
+	if answer, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil); err != nil || answer.New || !answer.SameArgs {
 		t.Errorf("%+v, %v", answer, err)
 	}
 	b.want(2, true)
@@ -249,7 +249,7 @@ func TestEnqueueAndCommitUnseen(t *testing.T) {
 	b := newBusiness(t, ledgertest.Pool(t))
 	tx := b.begin(&ledger.TxOptions{Isolation: pgx.RepeatableRead})
 	ledgertest.Enqueue(t, b.pool, businessKey, "")
-	if _, err := ledger.EnqueueAndCommit(t.Context(), tx, businessKey, nil, nil); !errors.Is(err, ledger.ErrRetryTransaction) {
+	if _, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil); !errors.Is(err, ledger.ErrRetryTransaction) {
 		t.Error(err)
 	}
 	b.want(0, true)
@@ -293,14 +293,17 @@ func TestTxSettings(t *testing.T) {
 			t.Error("a statement was run without the settings")
 		}
 	}
-	if _, err := ledger.EnqueueAndCommit(t.Context(), tx, businessKey, nil, nil); err == nil {
+	if _, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil); err == nil {
 		t.Error("it was committed")
 	}
 	b.want(0, false)
 }
 
 // hookOnce notes what it is told, and refuses what has no args.
-type hookOnce struct{ told []error }
+type hookOnce struct {
+	ledger.EnqueueHookDefaults
+	told []error
+}
 
 func (*hookOnce) BeforeEnqueue(_ context.Context, _ ledger.Key, args json.RawMessage, o *ledger.EnqueueOptions) error {
 	if string(args) == `""` {

@@ -71,7 +71,7 @@ type payloadSource struct{ data, meta []byte }
 
 // encode makes the message for an event. An error lies in the event and will not go away.
 func (s *session) encode(e ledger.Event, body payloadSource) (message, error) {
-	payload, err := ledger.DecodePayload(body.data, body.meta)
+	payload, err := ledger.Event{Data: body.data, Meta: body.meta}.Payload()
 	if err != nil {
 		return message{event: e}, err
 	}

@@ -98,7 +98,7 @@ func List(ctx context.Context, db ledger.DB, f Filter) (found []Task, next ledge
 	if f.After == 0 {
 		f.After = math.MaxInt64
 	}
-	aside := f.State != "" && f.State.Aside()
+	aside := f.State != "" && f.State.Exceptional()
 	sql, args := listNewestSQL, []any{string(f.Kind), string(f.State), int64(f.After), int64(maxWalk), int64(f.Limit)}
 	if aside {
 		sql, args = listAsideSQL, []any{string(f.Kind), string(f.State), int64(f.After), int64(f.Limit)}

@@ -163,7 +163,7 @@ type columns struct {
 
 func (c *columns) add(t ledger.Task) {
 	aside := int64(0)
-	if t.State.Aside() {
+	if t.State.Exceptional() {
 		aside = 1
 	}
 	c.states.Add(string(t.State))

@@ -174,7 +174,7 @@ func (v *verifier) compareTask(have row, want ledger.Task) {
 	}
 	number("shard", int64(have.Shard), int64(want.Shard))
 	compare("state", string(have.State), string(want.State))
-	compare("aside", strconv.FormatBool(have.aside), strconv.FormatBool(want.State.Aside()))
+	compare("aside", strconv.FormatBool(have.aside), strconv.FormatBool(want.State.Exceptional()))
 	number("version", int64(have.Version), int64(want.Version))
 	number("attempt", int64(have.Attempt), int64(want.Attempt))
 	number("failures", int64(have.Failures), int64(want.Failures))

@@ -72,19 +72,20 @@ func NewCaller[A any](k ledger.TypedKind[A], handler func(ctx context.Context, t
 // is over, the connection is closed. If it ends the transaction by COMMIT or ROLLBACK in SQL, it is
 // [ledger.ErrTransactionEnded]; the task is buried if that committed it, unless a worker was quicker.
 func (c *Caller[A]) Enqueue(ctx context.Context, tx pgx.Tx, id ledger.BizID, args A, o *ledger.EnqueueOptions) (ledger.Enqueued, error) {
-	entry, err := c.typed.Entry(id, args, o)
-	if err != nil {
-		return ledger.Enqueued{}, fmt.Errorf("enqueue %s: %w", ledger.Key{Kind: c.typed.Name(), BizID: id}, err)
+	var options ledger.EnqueueOptions
+	if o != nil {
+		options = *o
 	}
-	answer, runs, err := ledger.EnqueueForCaller(ctx, tx, entry)
-	if err != nil || !runs {
+	options.CanRun = true
+	answer, err := c.typed.Enqueue(ctx, tx, id, args, &options)
+	if err != nil || !answer.MustRun {
 		return answer, err
 	}
-	end, err := c.kind.runFor(ctx, tx, entry.Key)
+	end, err := c.kind.runFor(ctx, tx, answer.Key)
 	if err != nil {
-		return ledger.Enqueued{}, fmt.Errorf("enqueue %s, and run it: %w", entry.Key, err)
+		return ledger.Enqueued{}, fmt.Errorf("enqueue %s, and run it: %w", answer.Key, err)
 	}
-	answer.State, answer.Version = end.state, end.caller.version
+	answer.State, answer.Version, answer.MustRun = end.state, end.caller.version, false
 	return answer, nil
 }
 

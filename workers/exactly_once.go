@@ -80,9 +80,6 @@ func (k *kind) endExactly(a *attempt, tx *handlerTx, err error) {
 	ctx, cancel := k.pool.operation()
 	defer cancel()
 	conn := a.conn.Conn()
-	if err == nil && !a.lost {
-		_ = tx.own.Open(ctx) // if the handler had no use for it; a failure closes the connection
-	}
 	switch {
 	case conn.IsClosed():
 		if cause == nil && !refused(err) {
@@ -93,7 +90,7 @@ func (k *kind) endExactly(a *attempt, tx *handlerTx, err error) {
 	case err == nil && !a.lost:
 		fault.Point(pointHandler)
 		var events []ledger.Event
-		if events, err = ledger.AppendAndCommit(ctx, conn, tx.guard, a.request(ledger.EventSucceeded, a.succeeded())); err == nil {
+		if events, err = tx.own.AppendAndCommit(ctx, a.request(ledger.EventSucceeded, a.succeeded())); err == nil {
 			a.appended(events[0])
 		}
 		k.committed(a, err)

@@ -27,7 +27,6 @@ func (p *Pool) Ready() (n int) {
 // Statements are those of this package, by file name.
 var Statements = map[string]string{
 	"heads.sql":         headsSQL,
-	"guard_holds.sql":   guardHoldsSQL,
 	"lease_lock.sql":    leaseLockSQL,
 	"lease_renew.sql":   leaseRenewSQL,
 	"installation.sql":  installationSQL,

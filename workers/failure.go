@@ -101,7 +101,7 @@ func failuresIn(history []ledger.Event) []PreviousError {
 	for i, e := range history {
 		switch {
 		case e.Type == ledger.EventFailed:
-			all = append(all, PreviousError{e.Attempt, e.RecordedAt, clean(ledger.ErrorText(e), maxMessage/8)})
+			all = append(all, PreviousError{e.Attempt, e.RecordedAt, clean(e.ErrorText(), maxMessage/8)})
 		case e.Type == ledger.EventReleased && history[i-1].Type.State().Finished():
 			all = nil
 		}

@@ -25,7 +25,7 @@ type Job struct {
 	// AvailableAt is when the task was made available, by the database's clock.
 	AvailableAt time.Time
 	// Traceparent is the W3C trace context that the producer left, "" if none, and Tracestate what
-	// stood beside it, as [ledger.PassTracestate] returns it.
+	// stood beside it, shortened as W3C asks.
 	Traceparent, Tracestate string
 
 	attempt  *attempt

@@ -91,7 +91,7 @@ const stretch = 5000
 func (o *Operator) find(ctx context.Context, q query, after place) (tasks []found, last place, more bool, err error) {
 	aside := true
 	for _, s := range q.states {
-		aside = aside && s.Aside()
+		aside = aside && s.Exceptional()
 	}
 	sql := findSQL
 	switch {

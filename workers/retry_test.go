@@ -40,7 +40,7 @@ func TestRetriesComeBackWhenDue(t *testing.T) {
 	}
 	history := b.history(k)
 	for i, reason := range map[int]string{2: "retry", 4: "due", 6: "retry"} {
-		due := ledger.DueAt(history[i-1])
+		due := history[i-1].DueAt()
 		if due.IsZero() || history[i].RecordedAt.Before(due) || b.data(history[i]).Reason != reason {
 			t.Errorf("due at %s, released at %s: %s", due, history[i].RecordedAt, history[i].Data)
 		}

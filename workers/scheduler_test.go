@@ -79,7 +79,7 @@ func TestSchedulerReleases(t *testing.T) {
 	for k, reason := range reasons {
 		b.awaitState(k, ledger.StateAvailable)
 		history := try(ledger.History(b.context(), b.db, k))(t)
-		due, last := ledger.DueAt(history[len(history)-2]), history[len(history)-1]
+		due, last := history[len(history)-2].DueAt(), history[len(history)-1]
 		var data struct {
 			Reason string    `json:"reason"`
 			DueAt  time.Time `json:"due_at"`
@@ -373,7 +373,7 @@ func TestSchedulerGoesByTheDatabasesClock(t *testing.T) {
 			}
 		}
 		history := try(ledger.History(ctx, db, k))(t)
-		if late := history[1].RecordedAt.Sub(ledger.DueAt(history[0])); late < 0 || late > time.Minute {
+		if late := history[1].RecordedAt.Sub(history[0].DueAt()); late < 0 || late > time.Minute {
 			t.Errorf("released %s after it was due", late)
 		}
 	})

@@ -2,7 +2,6 @@ package workers
 
 import (
 	"context"
-	_ "embed" // guard_holds.sql
 	"errors"
 	"sync"
 	"time"
@@ -10,9 +9,6 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 )
-
-//go:embed sql/guard_holds.sql
-var guardHoldsSQL string
 
 const (
 	// maxTogether bounds what one failure undoes.
@@ -160,7 +156,7 @@ func (t *together) end() {
 		for i, a := range ours {
 			requests[i] = a.request(ledger.EventSucceeded, a.succeeded())
 		}
-		events, t.err = ledger.AppendAndCommit(ctx, t.conn.Conn(), t.tx.guard, requests...)
+		events, t.err = t.tx.own.AppendAndCommit(ctx, requests...)
 	} else if t.ended(ctx) {
 		t.err = ledger.ErrTransactionEnded
 	}
@@ -185,19 +181,17 @@ func (t *together) ended(ctx context.Context) bool {
 	if conn.IsClosed() || conn.PgConn().IsBusy() {
 		return false // the server rolls back
 	}
-	switch conn.PgConn().TxStatus() {
-	case 'I':
+	status := conn.PgConn().TxStatus()
+	if status == 'I' {
 		return true
-	case 'T':
-		var same bool
-		err := conn.QueryRow(ctx, guardHoldsSQL, t.tx.guard).Scan(&same)
-		if err == nil && !same {
-			_, _ = conn.Exec(ctx, "rollback")
-			return true
-		}
+	}
+	ended := false
+	if status == 'T' {
+		open, err := t.tx.own.IsOpen(ctx)
+		ended = err == nil && !open
 	}
 	_, _ = conn.Exec(ctx, "rollback")
-	return false
+	return ended
 }
 
 // abandoned sees to the others after a handler was given up that may never return.

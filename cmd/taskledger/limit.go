@@ -48,7 +48,7 @@ func (a *app) newLimitListCommand() *cobra.Command {
 }
 
 func (a *app) listLimits(ctx context.Context, pool *pgxpool.Pool) error {
-	found, err := ledger.Limits(ctx, pool)
+	found, err := ledger.ReadLimits(ctx, pool)
 	if err != nil {
 		return err
 	}

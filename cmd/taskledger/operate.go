@@ -44,7 +44,7 @@ func (a *app) operateOne(ctx context.Context, o operation, key ledger.Key, by wo
 		}
 		return a.print(e, func(w io.Writer) {
 			text := fmt.Sprintf("%s %s", o.done, plain(key.String()))
-			if due := ledger.DueAt(e); !due.IsZero() {
+			if due := e.DueAt(); !due.IsZero() {
 				text += " to " + due.Format(time.RFC3339)
 			}
 			fmt.Fprintln(w, text)

@@ -30,7 +30,7 @@
 //	ce-taskfinishby  beside args: the deadline of the whole task, RFC 3339, if it has one
 //	traceparent      W3C trace context of who recorded the event, or, beside args, of the producer,
 //	                 if there is one
-//	tracestate       beside it, as ledger.PassTracestate returns it: not percent-encoded, since it
+//	tracestate       beside it, as tracestate.Pass returns it: not percent-encoded, since it
 //	                 is for the libraries of tracing
 //	watermill        beside args that were published as a Watermill message: its metadata, and
 //	                 its UUID if that is not the biz_id, as JSON

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/tracestate"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -68,7 +69,7 @@ type Message struct {
 	RecordedAt  time.Time // to the microsecond, UTC
 	Source      string    // Source(installation) of the ledger it comes from
 	Traceparent string    // W3C trace context, "" if there is none
-	Tracestate  string    // beside it, as ledger.PassTracestate returns it
+	Tracestate  string    // beside it, as passed on by the producer
 	Payload     []byte    // args if the message makes a task available, else the event's data
 	FinishBy    time.Time // the deadline of the whole task, by the database's clock; zero: none
 	Envelope    string    // JSON, if Payload is args that were published as a Watermill message
@@ -191,22 +192,22 @@ func Size(m *nats.Msg) int64 {
 // traceIn returns the trace context in an event's meta, "" if there is none that is well-formed: a
 // trace that breaks off is no reason to keep an event from being published. A tracestate alone says
 // nothing.
-func traceIn(meta []byte) (traceparent, tracestate string) {
+func traceIn(meta []byte) (traceparent, state string) {
 	if !bytes.Contains(meta, []byte(headerTraceparent)) {
 		return "", ""
 	}
 	var members map[string]json.RawMessage
-	var parent, state string
+	var parent, vendors string
 	if json.Unmarshal(meta, &members) != nil || json.Unmarshal(members[headerTraceparent], &parent) != nil {
 		return "", ""
 	}
 	if _, err := ledger.ParseTraceparent(parent); err != nil {
 		return "", ""
 	}
-	if json.Unmarshal(members[headerTracestate], &state) != nil {
+	if json.Unmarshal(members[headerTracestate], &vendors) != nil {
 		return parent, ""
 	}
-	return parent, ledger.PassTracestate(state)
+	return parent, tracestate.Pass(vendors)
 }
 
 // cutter remembers where values end in a text that is still being written.
@@ -276,7 +277,7 @@ func Decode(subject string, header nats.Header, data []byte) (Message, error) {
 		return Message{}, malformed("encoding", header.Get(headerSource)+" "+header.Get(headerTraceparent))
 	}
 	if m.Traceparent != "" {
-		m.Tracestate = ledger.PassTracestate(header.Get(headerTracestate))
+		m.Tracestate = tracestate.Pass(header.Get(headerTracestate))
 	}
 	return m, nil
 }

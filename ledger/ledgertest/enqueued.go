@@ -44,7 +44,7 @@ func enqueued(ctx context.Context, db ledger.DB, kind ledger.Kind) (map[ledger.B
 		if err := rows.Scan(&id, &data, &meta); err != nil {
 			return nil, err
 		}
-		payload, err := ledger.DecodePayload(bytesOf(data), bytesOf(meta))
+		payload, err := ledger.Event{Data: bytesOf(data), Meta: bytesOf(meta)}.Payload()
 		if err != nil {
 			return nil, err
 		}

@@ -91,7 +91,7 @@ func TestWebhookDownThenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := ledger.ErrorText(events[2]); text != `answered 503 out of order\x1b[2J` {
+	if text := events[2].ErrorText(); text != `answered 503 out of order\x1b[2J` {
 		t.Errorf("error on record %q", text)
 	}
 	ledgertest.Check(t, b.db)

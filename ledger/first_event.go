@@ -7,36 +7,40 @@ import (
 	"time"
 )
 
-// row1 is the first event of a task, checked and encoded.
-type row1 struct {
+// firstEvent is the first event of a task, checked and encoded.
+type firstEvent struct {
 	key   Key
 	shard Shard
 	actor string
 	args  json.RawMessage
 	meta  json.RawMessage
 
+	canRun bool // see [EnqueueOptions].CanRun
+
 	run               due
 	startBy, finishBy time.Time
 }
 
 // timed reports whether the row takes more than an insert.
-func (r row1) timed() bool { return !r.run.isZero() || !r.startBy.IsZero() || !r.finishBy.IsZero() }
+func (r firstEvent) timed() bool {
+	return !r.run.isZero() || !r.startBy.IsZero() || !r.finishBy.IsZero()
+}
 
 // row returns the first event of an entry, as its cause and its hooks have it.
-func (e Entry) row(ctx context.Context) (row1, error) {
+func (e Entry) row(ctx context.Context) (firstEvent, error) {
 	e, err := e.causedBy(ctx).hooked(ctx)
 	if err != nil {
-		return row1{}, err
+		return firstEvent{}, err
 	}
 	return newRow(e)
 }
 
-func newRow(e Entry) (row1, error) {
+func newRow(e Entry) (firstEvent, error) {
 	o := e.Options
 	if o == nil {
 		o = &EnqueueOptions{}
 	}
-	row := row1{key: e.Key, shard: e.Key.BizID.Shard(), actor: o.Actor, args: e.Args}
+	row := firstEvent{key: e.Key, shard: e.Key.BizID.Shard(), actor: o.Actor, args: e.Args, canRun: o.CanRun}
 	if err := e.Key.Validate(); err != nil {
 		return row, err
 	}
@@ -88,14 +92,14 @@ func newRow(e Entry) (row1, error) {
 	if err := checkMeta(row.meta); err != nil {
 		return row, err
 	}
-	if _, err := DecodePayload(row.args, row.meta); err != nil { // nobody could read it
+	if _, err := decodePayload(row.args, row.meta); err != nil { // nobody could read it
 		return row, &InvalidError{Field: "meta", Rule: "must say how args are encoded: " + err.Error()}
 	}
 	return row, nil
 }
 
 // setTimes checks when the task is to run.
-func (r *row1) setTimes(o *EnqueueOptions) error {
+func (r *firstEvent) setTimes(o *EnqueueOptions) error {
 	r.run, r.startBy, r.finishBy = due{o.RunIn, o.RunAt}, o.StartBy, o.FinishBy
 	if err := r.run.check("run_in", memberRunAt); err != nil {
 		return err
@@ -107,7 +111,7 @@ func (r *row1) setTimes(o *EnqueueOptions) error {
 }
 
 // overLimit explains an insert that did nothing although the key is free.
-func (r row1) overLimit(argsLen, maxArgs, maxMeta int64) error {
+func (r firstEvent) overLimit(argsLen, maxArgs, maxMeta int64) error {
 	switch {
 	case argsLen > maxArgs:
 		return &InvalidError{Field: "args", Rule: fmt.Sprintf("must have at most %d bytes, has %d; enqueue a reference to a larger payload", maxArgs, argsLen)}
