@@ -9,6 +9,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -39,6 +40,7 @@ func TestErrorsHaveTheirExitCode(t *testing.T) {
 		{ledger.ErrNotPrimary, exitUnavailable},
 		{&pgserver.NoBinariesError{}, exitUnavailable},
 		{ledger.ErrNotMigrated, exitNotMigrated},
+		{migrations.ErrUnreleased, exitNotMigrated},
 		{&ledger.IllegalError{}, exitIntegrity},
 		{&ledger.CorruptError{Err: errors.New("bytes")}, exitIntegrity},
 		{&ledger.OriginError{}, exitIntegrity},
