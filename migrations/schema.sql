@@ -108,12 +108,12 @@ begin
         from json_each(meta) with ordinality as m(key, value, i)
        order by m.key, m.i desc
     loop
-      if member.key in ('traceparent', 'tracestate', 'causation', 'encoding', 'retry')
+      if member.key in ('traceparent', 'tracestate', 'causation', 'encoding')
           and member.type not in ('string', 'null') then
         raise exception 'taskledger: invalid meta: % must be a string, not %', member.key, member.type
           using errcode = 'invalid_parameter_value';
-      elsif member.key = 'retry' then
-        perform taskledger.check_retry(member.value #>> '{}');
+      elsif member.key = 'retry' and member.type <> 'null' then
+        perform taskledger.check_retry(member.value);
       elsif member.key in ('run_at', 'start_by', 'finish_by') then
         raise exception 'taskledger: invalid meta: % is an argument of its own', member.key
           using errcode = 'invalid_parameter_value';
@@ -132,8 +132,9 @@ begin
       raise exception 'taskledger: invalid args: they must be a string of base64, as meta says'
         using errcode = 'invalid_parameter_value';
     end if;
-  exception when untranslatable_character or invalid_text_representation then
+  exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
     -- Escapes that PostgreSQL stores but cannot decode: a query over meta would fail at this event.
+    -- Or a number of retry that is no double precision.
     raise exception 'taskledger: invalid meta or args: %', sqlerrm using errcode = 'invalid_parameter_value';
   end;
 end
@@ -166,54 +167,50 @@ $$;
 
 COMMENT ON FUNCTION taskledger.check_nesting(name text, text text) IS 'Internal: raises an error for JSON that nests deeper than 512, which the decoders of the workers refuse.';
 
-CREATE FUNCTION taskledger.check_retry(retry text) RETURNS void
+CREATE FUNCTION taskledger.check_retry(retry json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $_$
+    AS $$
 declare
-  duration constant text := '(0|([0-9]+(\.[0-9]+)?(ns|us|µs|μs|ms|s|m|h))+)';
-  longest constant numeric := 366 * 24 * 3600 * 1000000000::numeric;
-  words constant text[] := regexp_split_to_array(trim(both ' ' from retry), ' +');
-  rungs constant text[] := string_to_array(regexp_replace(words[1], ',\.\.\.$', ''), ',');
-  word text;
+  longest constant double precision := 366 * 24 * 3600 * 1e6;  -- microseconds
   name text;
-  value text;
-  seen text[] := '{}';
-  wrong text;
+  value json;
+  number double precision;
 begin
-  if coalesce(retry, '') = '' then
-    return;
+  if json_typeof(retry) <> 'object' then
+    raise exception 'taskledger: invalid meta: retry must be a JSON object, not %', json_typeof(retry)
+      using errcode = 'invalid_parameter_value', hint = 'for example {"ladder":[60,300],"attempts":10}';
   end if;
-  if octet_length(retry) > 4096 or cardinality(rungs) > 100 then
-    raise exception 'taskledger: invalid meta: retry: it is longer than any policy' using errcode = 'invalid_parameter_value';
-  end if;
-  if words[1] <> 'exponential' and words[1] !~ ('^' || duration || '(,' || duration || ')*(,\.\.\.)?$') then
-    wrong := words[1];
-  elsif words[1] <> 'exponential' then
-    wrong := (select r from unnest(rungs) r where taskledger.nanoseconds(r) > longest limit 1);
-  end if;
-  foreach word in array words[2:] loop
-    name := split_part(word, '=', 1);
-    value := substr(word, length(name) + 2);
-    if wrong is null and not coalesce(case
-        when name = any (seen) then false
-        when name = 'unit' and words[1] <> 'exponential' then false
-        when name in ('unit', 'max') and value ~ ('^' || duration || '$') then taskledger.nanoseconds(value) between 1 and longest
-        when name = 'attempts' and value ~ '^[0-9]+$' then value::numeric between 1 and 1000000
-        when name = 'jitter' and value ~ '^[0-9]+(\.[0-9]+)?$' then value::numeric <= 1
-      end, false) then
-      wrong := word;
+  for name in select distinct json_object_keys(retry) loop
+    value := retry -> name;
+    number := case json_typeof(value) when 'number' then value::text::double precision end;
+    if not coalesce(case name
+        when 'ladder' then
+          case json_typeof(value) when 'array' then json_array_length(value) <= 100 and not exists (
+            select from json_array_elements(value) rung
+             where not case json_typeof(rung)
+               when 'number' then round(rung::text::double precision * 1e6) between 0 and longest else false end) end
+        when 'unit' then round(number * 1e6) between 1 and longest
+        when 'max' then round(number * 1e6) between 1 and longest
+        when 'attempts' then number between 1 and 1000000 and number = trunc(number)
+        when 'jitter' then number between 0 and 1
+        else false
+      end, json_typeof(value) = 'null') then
+      raise exception 'taskledger: invalid meta: retry: % must not be %',
+          quote_literal(left(name, 80)), left(value::text, 80)
+        using errcode = 'invalid_parameter_value',
+              hint = 'ladder: at most 100 delays; unit, max: delays over 0; attempts: 1 to 1000000; jitter: 0 to 1; '
+                     'a delay is a number of seconds up to 31622400';
     end if;
-    seen := seen || name;
   end loop;
-  if wrong is not null then
-    raise exception 'taskledger: invalid meta: retry: %', quote_literal(left(wrong, 80)) using errcode = 'invalid_parameter_value',
-      hint = 'exponential, or a ladder such as 1m,5m,20m; then unit=, max=, attempts=, jitter=';
+  if retry -> 'ladder' -> 0 is not null and json_typeof(retry -> 'unit') = 'number' then
+    raise exception 'taskledger: invalid meta: retry: unit must not stand beside a ladder'
+      using errcode = 'invalid_parameter_value';
   end if;
 end
-$_$;
+$$;
 
-COMMENT ON FUNCTION taskledger.check_retry(retry text) IS 'Internal: raises an error for a retry policy that Go refuses.';
+COMMENT ON FUNCTION taskledger.check_retry(retry json) IS 'Internal: raises an error for a retry policy that Go refuses.';
 
 CREATE FUNCTION taskledger.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
     LANGUAGE plpgsql STABLE
@@ -592,23 +589,6 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) IS 'Internal: returns the transaction ids that a window must read one by one: those running in the snapshot seen, and those assigned between it and seen_bound.';
-
-CREATE FUNCTION taskledger.nanoseconds(duration text) RETURNS numeric
-    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-    BEGIN ATOMIC
- SELECT COALESCE(sum(trunc(((part.part[1])::numeric * (
-         CASE part.part[2]
-             WHEN 'ns'::text THEN (1)::bigint
-             WHEN 'ms'::text THEN (1000000)::bigint
-             WHEN 's'::text THEN (1000000000)::bigint
-             WHEN 'm'::text THEN '60000000000'::bigint
-             WHEN 'h'::text THEN '3600000000000'::bigint
-             ELSE (1000)::bigint
-         END)::numeric))), (0)::numeric) AS "coalesce"
-    FROM regexp_matches(nanoseconds.duration, '([0-9.]+)(ns|us|µs|μs|ms|s|m|h)'::text, 'g'::text) part(part);
-END;
-
-COMMENT ON FUNCTION taskledger.nanoseconds(duration text) IS 'Internal: returns the nanoseconds of a duration such as 1h30m.';
 
 CREATE FUNCTION taskledger.origin() RETURNS text
     LANGUAGE plpgsql STABLE
