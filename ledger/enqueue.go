@@ -35,7 +35,7 @@ type EnqueueOptions struct {
 	// Binary says that args are bytes and not JSON; handlers and subscribers get them back
 	// byte for byte. Default: JSON.
 	Binary bool
-	// Retry is the task's own policy. Nil: that of its kind, which the worker has.
+	// Retry is the task's own policy. Default: that of its kind, which the worker configures.
 	Retry *RetryPolicy
 	// RunAt or RunIn, at most one of them, is when the task is due: at a moment, or some time
 	// after the database inserts it, by its clock. Until then it is scheduled. Zero, or what is

@@ -65,16 +65,8 @@ func newRow(e Entry) (firstEvent, error) {
 			return row, &InvalidError{Field: "meta", Rule: "must not hold " + member + ": there is an option"}
 		}
 	}
-	if o.Retry != nil {
-		if err := o.Retry.Validate(); err != nil {
-			return row, err
-		}
-		meta.Retry = o.Retry.String()
-	}
-	if meta.Retry != "" {
-		if _, err := ParseRetryPolicy(meta.Retry); err != nil {
-			return row, err
-		}
+	if err := meta.setRetry(o.Retry); err != nil {
+		return row, err
 	}
 	if o.Binary {
 		row.args, meta.Encoding = encodeBinary(e.Args), EncodingBase64

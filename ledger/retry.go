@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -23,70 +22,71 @@ const (
 	defaultLadderJitter = 0.1
 )
 
-// RetryPolicy says when a task whose attempt failed is tried again, and after how many failures
-// no more. The zero value is the default: n⁴ seconds after the n-th failure, at most a day, the
-// earlier half of it by chance; dead after 25 failures. It is a value: copying it is fine, its
-// Ladder is not to be changed.
+// RetryPolicy decides when a failed task is tried again, and after how many failures it is dead.
+// The zero value is the default: n⁴ seconds after the n-th failure, at most a day, of which chance
+// takes up to a half; dead after 25 failures. It is a value: copying it is fine, and its Ladder must
+// not be changed.
 //
-// As text it is the word exponential or a ladder, then options, each at most once:
+// Its JSON is an object. Delays are numbers of seconds, rounded to the microsecond. All members are
+// optional, and other members are refused:
 //
-//	exponential                       the default
-//	exponential unit=100ms max=1h     100 ms, 1.6 s, 8.1 s … one hour
-//	1m,5m,20m                         these delays, then dead: four attempts
-//	10s,...                           10 s each time, 25 attempts (fixed)
-//	1m,5m,20m,... attempts=10         20 m from the third failure on, ten attempts
-//	1m,5m jitter=0                    to the microsecond
+//	{}                                        the default
+//	{"unit": 0.1, "max": 3600}                100 ms, 1.6 s, 8.1 s … one hour
+//	{"ladder": [60, 300, 1200]}               these delays, then dead: four attempts
+//	{"ladder": [10], "attempts": 25}          10 s each time, 25 attempts
+//	{"ladder": [60, 300], "attempts": 10}     300 s from the second failure on, ten attempts
+//	{"ladder": [60, 300], "jitter": 0}        exactly these delays
 type RetryPolicy struct {
 	// Ladder is the delay after the first failure, after the second one, and so on; the last
-	// one serves for all that follow. Empty: n⁴ × Unit after the n-th failure.
+	// one serves for all that follow. Default: empty, which means n⁴ × Unit after the n-th failure.
 	Ladder []time.Duration
-	// Unit of the exponential. Default 1 s; must be 0 beside a Ladder.
+	// Unit of the exponential, at least 1 µs. Default: 1 s. It must be 0 beside a Ladder.
 	Unit time.Duration
-	// Max bounds every delay. Default 24 h; with a Ladder none but its rungs.
+	// Max bounds every delay; at least 1 µs. Default: 24 h; with a Ladder, no bound but its rungs.
 	Max time.Duration
-	// Attempts is the number of failures after which the task is dead. Default 25, or one more
+	// Attempts is the number of failures after which the task is dead. Default: 25, or one more
 	// than the Ladder has rungs.
 	Attempts int
 	// Jitter is the share of a delay that is left to chance, so that tasks which failed together
 	// do not come back together: a delay d becomes one of [d × (1-Jitter), d], each as likely.
-	// Default a half, or a tenth with a Ladder; negative: none. At most 1.
+	// At most 1; negative for no jitter (0 in JSON). Default: a half, or a tenth with a Ladder.
 	Jitter float64
 }
 
-// Validate reports every fault at once, each as an [*InvalidError].
+// Validate returns an error that joins an [*InvalidError] for each fault; Field names the member.
 func (p RetryPolicy) Validate() error {
 	var faults []error
-	fault := func(value, rule string, a ...any) {
-		faults = append(faults, &InvalidError{Field: "retry", Value: value, Rule: fmt.Sprintf(rule, a...)})
+	fault := func(member, value, rule string, a ...any) {
+		faults = append(faults, &InvalidError{Field: "retry." + member, Value: value, Rule: fmt.Sprintf(rule, a...)})
 	}
 	if len(p.Ladder) > MaxRetryRungs {
-		fault("", "must have at most %d rungs, has %d", MaxRetryRungs, len(p.Ladder))
+		fault("ladder", "", "must have at most %d rungs, got %d", MaxRetryRungs, len(p.Ladder))
 	}
 	for _, rung := range p.Ladder {
 		if rung < 0 || rung > MaxRetryDelay {
-			fault(rung.String(), "a rung must be 0 to %s", MaxRetryDelay)
+			fault("ladder", rung.String(), "rungs must be between 0 and %s", MaxRetryDelay)
 			break
 		}
 	}
 	if p.Unit != 0 && len(p.Ladder) > 0 {
-		fault(p.Unit.String(), "a unit is for the exponential, not for a ladder")
+		fault("unit", p.Unit.String(), "must not stand beside a ladder")
 	}
-	if p.Unit < 0 || p.Unit > MaxRetryDelay {
-		fault(p.Unit.String(), "unit must be positive, and at most %s", MaxRetryDelay)
+	if p.Unit != 0 && (p.Unit < time.Microsecond || p.Unit > MaxRetryDelay) {
+		fault("unit", p.Unit.String(), "must be between %s and %s", time.Microsecond, MaxRetryDelay)
 	}
-	if p.Max < 0 || p.Max > MaxRetryDelay {
-		fault(p.Max.String(), "max must be positive, and at most %s", MaxRetryDelay)
+	if p.Max != 0 && (p.Max < time.Microsecond || p.Max > MaxRetryDelay) {
+		fault("max", p.Max.String(), "must be between %s and %s", time.Microsecond, MaxRetryDelay)
 	}
 	if p.Attempts < 0 || p.Attempts > MaxRetryAttempts {
-		fault(strconv.Itoa(p.Attempts), "attempts must be 1 to %d", MaxRetryAttempts)
+		fault("attempts", strconv.Itoa(p.Attempts), "must be between 1 and %d", MaxRetryAttempts)
 	}
 	if math.IsNaN(p.Jitter) || p.Jitter > 1 {
-		fault(formatShare(p.Jitter), "jitter must be 0 to 1")
+		fault("jitter", strconv.FormatFloat(p.Jitter, 'g', -1, 64), "must be between 0 and 1")
 	}
 	return errors.Join(faults...)
 }
 
-// Limit is the number of failures after which a task is dead.
+// Limit returns the number of failures after which a task is dead.
 func (p RetryPolicy) Limit() int {
 	switch {
 	case p.Attempts > 0:
@@ -97,8 +97,8 @@ func (p RetryPolicy) Limit() int {
 	return DefaultRetryAttempts
 }
 
-// Delay is how long to wait after the n-th failure, counted from 1. It is a pure function: chance
-// comes in by random, from [0, 1). It is never negative nor above Max, whatever n is.
+// Delay returns how long to wait after the n-th failure, counted from 1. It is a pure function:
+// random, from [0, 1), is the chance. The result is never negative nor above Max, whatever n is.
 func (p RetryPolicy) Delay(n int, random float64) time.Duration {
 	longest := float64(p.longest())
 	delay := longest
@@ -109,13 +109,13 @@ func (p RetryPolicy) Delay(n int, random float64) time.Duration {
 		if unit <= 0 {
 			unit = DefaultRetryUnit
 		}
-		// Floating point, where nothing overflows: it only gets larger than the longest.
+		// In floating point nothing overflows: the product only exceeds the longest.
 		delay = min(float64(unit)*math.Pow(float64(max(n, 1)), 4), longest)
 	}
 	return time.Duration(delay * (1 - p.jitter()*min(max(random, 0), 1)))
 }
 
-// longest is Max or its default.
+// longest returns Max or its default.
 func (p RetryPolicy) longest() time.Duration {
 	switch {
 	case p.Max > 0:
@@ -126,6 +126,7 @@ func (p RetryPolicy) longest() time.Duration {
 	return DefaultRetryMax
 }
 
+// jitter returns Jitter or its default, from [0, 1].
 func (p RetryPolicy) jitter() float64 {
 	switch {
 	case p.Jitter < 0:
@@ -137,59 +138,3 @@ func (p RetryPolicy) jitter() float64 {
 	}
 	return defaultJitter
 }
-
-// String returns the policy as text that [ParseRetryPolicy] reads.
-func (p RetryPolicy) String() string {
-	var b strings.Builder
-	b.WriteString("exponential")
-	if len(p.Ladder) > 0 {
-		b.Reset()
-		for i, rung := range p.Ladder {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			b.WriteString(formatDelay(rung))
-		}
-	}
-	usual := RetryPolicy{Ladder: p.Ladder}.Limit()
-	if len(p.Ladder) > 0 && p.Limit() > usual {
-		b.WriteString(",...")
-		usual = DefaultRetryAttempts
-	}
-	if p.Unit != 0 {
-		b.WriteString(" unit=" + formatDelay(p.Unit))
-	}
-	if p.Max != 0 {
-		b.WriteString(" max=" + formatDelay(p.Max))
-	}
-	if p.Limit() != usual {
-		b.WriteString(" attempts=" + strconv.Itoa(p.Limit()))
-	}
-	if p.Jitter != 0 {
-		b.WriteString(" jitter=" + formatShare(max(p.Jitter, 0)))
-	}
-	return b.String()
-}
-
-// MarshalText is String.
-func (p RetryPolicy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-
-// UnmarshalText is [ParseRetryPolicy].
-func (p *RetryPolicy) UnmarshalText(text []byte) (err error) {
-	*p, err = ParseRetryPolicy(string(text))
-	return err
-}
-
-// formatDelay is a duration without the units that are zero at its end: 5m and not 5m0s.
-func formatDelay(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
-func formatShare(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

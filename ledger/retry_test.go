@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -11,12 +12,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// delays are those after the first failures, without chance.
+// delays returns the delays after the first n failures, without jitter.
 func delays(p ledger.RetryPolicy, n int) []time.Duration {
 	var all []time.Duration
 	for i := range n {
@@ -25,99 +27,221 @@ func delays(p ledger.RetryPolicy, n int) []time.Duration {
 	return all
 }
 
-func TestRetryPolicyText(t *testing.T) {
+func parseRetry(t *testing.T, text string) ledger.RetryPolicy {
+	t.Helper()
+	p, err := ledger.ParseRetryPolicy(json.RawMessage(text))
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return p
+}
+
+func TestRetryPolicyJSON(t *testing.T) {
 	t.Parallel()
-	const s, m, h = time.Second, time.Minute, time.Hour
+	const s, m, h, us = time.Second, time.Minute, time.Hour, time.Microsecond
 	tests := []struct {
 		text   string
-		delays []time.Duration // of the first failures
+		policy ledger.RetryPolicy
+		delays []time.Duration // after the first failures
 		limit  int
-		again  string // its String, if not text
+		again  string // the JSON that MarshalJSON writes, if it is not text
 	}{
-		{"exponential", []time.Duration{s, 16 * s, 81 * s, 256 * s, 625 * s}, 25, ""},
-		{"exponential unit=100ms max=1s attempts=3", []time.Duration{100 * time.Millisecond, s, s, s}, 3, ""},
-		{"exponential attempts=25", []time.Duration{s, 16 * s}, 25, "exponential"},
-		{"1m,5m,20m", []time.Duration{m, 5 * m, 20 * m, 20 * m}, 4, ""},
-		{"1m,5m,20m,...", []time.Duration{m, 5 * m, 20 * m, 20 * m}, 25, ""},
-		{"1m,5m,20m,... attempts=10", []time.Duration{m, 5 * m, 20 * m, 20 * m}, 10, ""},
-		{"1m,5m,20m attempts=2", []time.Duration{m, 5 * m, 20 * m}, 2, ""},
-		{"60s , 1h", nil, 0, ""},
-		{"  60s,90m  attempts=10 ", []time.Duration{m, 90 * m, 90 * m}, 10, "1m,1h30m,... attempts=10"},
-		{"10s,...", []time.Duration{10 * s, 10 * s, 10 * s}, 25, ""},
-		{"0s,1h jitter=0", []time.Duration{0, h}, 3, ""},
-		{"1h max=10m", []time.Duration{10 * m, 10 * m}, 2, ""},
+		{
+			text:   `{}`,
+			delays: []time.Duration{s, 16 * s, 81 * s, 256 * s, 625 * s}, limit: 25,
+		},
+		{
+			text:   `{"unit":0.1,"max":1,"attempts":3}`,
+			policy: ledger.RetryPolicy{Unit: 100 * time.Millisecond, Max: s, Attempts: 3},
+			delays: []time.Duration{100 * time.Millisecond, s, s, s}, limit: 3,
+		},
+		{
+			text:   `{"attempts":25}`,
+			policy: ledger.RetryPolicy{Attempts: 25},
+			delays: []time.Duration{s, 16 * s}, limit: 25,
+		},
+		{
+			text:   `{"ladder":[60,300,1200]}`,
+			policy: ledger.RetryPolicy{Ladder: []time.Duration{m, 5 * m, 20 * m}},
+			delays: []time.Duration{m, 5 * m, 20 * m, 20 * m}, limit: 4,
+		},
+		{
+			text:   `{"ladder":[60,300,1200],"attempts":10}`,
+			policy: ledger.RetryPolicy{Ladder: []time.Duration{m, 5 * m, 20 * m}, Attempts: 10},
+			delays: []time.Duration{m, 5 * m, 20 * m, 20 * m}, limit: 10,
+		},
+		{
+			text:   `{"ladder":[60,300,1200],"attempts":2}`,
+			policy: ledger.RetryPolicy{Ladder: []time.Duration{m, 5 * m, 20 * m}, Attempts: 2},
+			delays: []time.Duration{m, 5 * m, 20 * m}, limit: 2,
+		},
+		{
+			text:   ` { "attempts" : 1e1 , "ladder" : [ 60.0 , 54e2 ] } `,
+			policy: ledger.RetryPolicy{Ladder: []time.Duration{m, 90 * m}, Attempts: 10},
+			delays: []time.Duration{m, 90 * m, 90 * m}, limit: 10, again: `{"ladder":[60,5400],"attempts":10}`,
+		},
+		{
+			text:   `{"ladder":[10],"attempts":25,"jitter":0.25}`,
+			policy: ledger.RetryPolicy{Ladder: []time.Duration{10 * s}, Attempts: 25, Jitter: 0.25},
+			delays: []time.Duration{10 * s, 10 * s, 10 * s}, limit: 25,
+		},
+		{
+			text:   `{"ladder":[0,3600],"jitter":0}`,
+			policy: ledger.RetryPolicy{Ladder: []time.Duration{0, h}, Jitter: -1},
+			delays: []time.Duration{0, h}, limit: 3,
+		},
+		{
+			text:   `{"ladder":[3600],"max":600}`,
+			policy: ledger.RetryPolicy{Ladder: []time.Duration{h}, Max: 10 * m},
+			delays: []time.Duration{10 * m, 10 * m}, limit: 2,
+		},
+		{
+			text:   `{"ladder":[0.000001,31622399.999999,0.30000000000000004]}`,
+			policy: ledger.RetryPolicy{Ladder: []time.Duration{us, ledger.MaxRetryDelay - us, 300 * time.Millisecond}},
+			delays: []time.Duration{us, ledger.MaxRetryDelay - us, 300 * time.Millisecond}, limit: 4,
+			again: `{"ladder":[0.000001,31622399.999999,0.3]}`,
+		},
+		{
+			text:   `{"ladder":null,"unit":null,"max":null,"attempts":null,"jitter":null}`,
+			delays: []time.Duration{s, 16 * s}, limit: 25, again: `{}`,
+		},
+		{
+			text:   `{"ladder":[],"unit":2,"unit":3}`,
+			policy: ledger.RetryPolicy{Unit: 3 * s},
+			delays: []time.Duration{3 * s}, limit: 25, again: `{"unit":3}`,
+		},
 	}
 	for _, test := range tests {
-		p, err := ledger.ParseRetryPolicy(test.text)
-		if test.limit == 0 {
-			if err == nil {
-				t.Errorf("%q is read as %s", test.text, p)
+		t.Run(test.text, func(t *testing.T) {
+			t.Parallel()
+			p := parseRetry(t, test.text)
+			if diff := cmp.Diff(test.policy, p); diff != "" {
+				t.Errorf("policy (-want +got):\n%s", diff)
 			}
-			continue
-		}
-		if err != nil {
-			t.Errorf("%q: %v", test.text, err)
-			continue
-		}
-		if diff := cmp.Diff(test.delays, delays(p, len(test.delays))); diff != "" {
-			t.Errorf("%q: delays (-want +got):\n%s", test.text, diff)
-		}
-		if p.Limit() != test.limit {
-			t.Errorf("%q: dead after %d failures, want %d", test.text, p.Limit(), test.limit)
-		}
-		if want := test.again; p.String() != want && (want != "" || p.String() != test.text) {
-			t.Errorf("%q is written as %q", test.text, p)
-		}
+			if diff := cmp.Diff(test.delays, delays(p, len(test.delays))); diff != "" {
+				t.Errorf("delays (-want +got):\n%s", diff)
+			}
+			if p.Limit() != test.limit {
+				t.Errorf("dead after %d failures, want %d", p.Limit(), test.limit)
+			}
+			want := test.again
+			if want == "" {
+				want = test.text
+			}
+			if got, err := json.Marshal(p); err != nil || string(got) != want {
+				t.Errorf("written as %s, %v; want %s", got, err, want)
+			}
+		})
 	}
 }
 
-// What cannot be a policy is refused with the word that is wrong.
+// A policy is a member of other JSON, for example of a configuration: null leaves the default.
+func TestRetryPolicyAsMember(t *testing.T) {
+	t.Parallel()
+	config := struct{ Retry ledger.RetryPolicy }{ledger.RetryPolicy{Attempts: 7}}
+	if err := json.Unmarshal([]byte(`{"Retry":null}`), &config); err != nil || config.Retry.Attempts != 7 {
+		t.Errorf("null: %+v, %v", config, err)
+	}
+	if err := json.Unmarshal([]byte(`{"Retry":{"max":60}}`), &config); err != nil ||
+		config.Retry.Max != time.Minute || config.Retry.Attempts != 0 {
+		t.Errorf("an object: %+v, %v", config, err)
+	}
+	var invalid *ledger.InvalidError
+	err := json.Unmarshal([]byte(`{"Retry":{"max":0}}`), &config)
+	if !errors.As(err, &invalid) || invalid.Field != "retry.max" {
+		t.Errorf("max 0: got error %v, want an InvalidError for retry.max", err)
+	}
+	_, err = json.Marshal(ledger.RetryPolicy{Attempts: -1})
+	if !errors.As(err, &invalid) || invalid.Field != "retry.attempts" {
+		t.Errorf("attempts -1: got error %v, want an InvalidError for retry.attempts", err)
+	}
+}
+
+// An invalid policy is refused, and the error names the member and shows its value.
 func TestRetryPolicyRefused(t *testing.T) {
 	t.Parallel()
-	for text, named := range map[string]string{
-		"":                                "must be exponential",
-		"linear":                          "linear",
-		"exponential unit=0s":             "unit=0s",
-		"exponential unit=-1s":            "-1s",
-		"exponential attempts=0":          "attempts=0",
-		"exponential attempts=-1":         "attempts=-1",
-		"exponential attempts=1000001":    "1000001",
-		"exponential attempts=1e3":        "attempts=1e3",
-		"exponential jitter=1.5":          "1.5",
-		"exponential jitter=-0.1":         "jitter=-0.1",
-		"exponential jitter=NaN":          "NaN",
-		"exponential max=9000h":           "9000h",
-		"exponential max":                 `"max"`,
-		"exponential max=1h max=2h":       "twice",
-		"exponential colour=red":          "colour=red",
-		"1m,-5m":                          "-5m",
-		"1m,,5m":                          "must be exponential",
-		"...":                             `"..."`,
-		"1m,...,5m":                       `"..."`,
-		"1m unit=1s":                      "not for a ladder",
-		"9999999999999999999h":            "9999999999999999999h",
-		"+1m":                             "+1m",
-		".5s":                             ".5s",
-		"exponential jitter=0x1p-2":       "jitter=0x1p-2",
-		"exponential attempts=+5":         "attempts=+5",
-		"exponential\tattempts=5":         "attempts=5",
-		strings.Repeat("1s,", 100) + "1s": "100 rungs",
-		strings.Repeat("1s,", 9999):       "longer",
+	hundred := strings.Repeat("1,", 100)
+	for _, test := range []struct {
+		text  string
+		field string
+		shown string
+	}{
+		{``, "retry", "JSON object"},
+		{`null`, "retry", "JSON object"},
+		{`5`, "retry", "JSON object"},
+		{`[60,300]`, "retry", "JSON object"},
+		{`"1m,5m"`, "retry", "JSON object"},
+		{`{"max":60`, "retry", "JSON object"},
+		{`sometimes`, "retry", "sometimes"},
+		{`{"colour":"red"}`, "retry", "colour"},
+		{`{"colour":null}`, "retry", "colour"},
+		{`{"Max":60}`, "retry", "Max"},
+		{`{"unit":0}`, "retry.unit", `"0"`},
+		{`{"unit":-1}`, "retry.unit", `"-1"`},
+		{`{"unit":0.0000004}`, "retry.unit", "0.0000004"},
+		{`{"unit":"1s"}`, "retry.unit", "1s"},
+		{`{"unit":[1]}`, "retry.unit", "[1]"},
+		{`{"max":0}`, "retry.max", `"0"`},
+		{`{"max":31622401}`, "retry.max", "31622401"},
+		{`{"max":1e400}`, "retry.max", "1e400"},
+		{`{"max":1e-400}`, "retry.max", "1e-400"},
+		{`{"max":true}`, "retry.max", "true"},
+		{`{"attempts":0}`, "retry.attempts", `"0"`},
+		{`{"attempts":-1}`, "retry.attempts", `"-1"`},
+		{`{"attempts":1000001}`, "retry.attempts", "1000001"},
+		{`{"attempts":1.5}`, "retry.attempts", "1.5"},
+		{`{"attempts":"5"}`, "retry.attempts", "5"},
+		{`{"jitter":1.5}`, "retry.jitter", "1.5"},
+		{`{"jitter":-0.1}`, "retry.jitter", "-0.1"},
+		{`{"jitter":"NaN"}`, "retry.jitter", "NaN"},
+		{`{"ladder":60}`, "retry.ladder", "60"},
+		{`{"ladder":{"0":60}}`, "retry.ladder", "60"},
+		{`{"ladder":[60,-1]}`, "retry.ladder", "-1"},
+		{`{"ladder":[60,null]}`, "retry.ladder", "null"},
+		{`{"ladder":[60,[300]]}`, "retry.ladder", "[300]"},
+		{`{"ladder":["60"]}`, "retry.ladder", "60"},
+		{`{"ladder":[31622401]}`, "retry.ladder", "31622401"},
+		{`{"ladder":[60],"unit":1}`, "retry.unit", "beside a ladder"},
+		{`{"ladder":[` + hundred + `1]}`, "retry.ladder", "100"},
 	} {
 		var invalid *ledger.InvalidError
-		if p, err := ledger.ParseRetryPolicy(text); !errors.As(err, &invalid) || invalid.Field != "retry" || !strings.Contains(err.Error(), named) {
-			t.Errorf("%.40q: %v, %v; want an InvalidError that says %q", text, p, err, named)
+		p, err := ledger.ParseRetryPolicy(json.RawMessage(test.text))
+		if !errors.As(err, &invalid) || invalid.Field != test.field || !strings.Contains(err.Error(), test.shown) {
+			t.Errorf("%.40s: %v, %v; want an InvalidError for %s that shows %q", test.text, p, err, test.field, test.shown)
+		}
+	}
+	if p := parseRetry(t, `{"ladder":[`+strings.TrimSuffix(hundred, ",")+`]}`); len(p.Ladder) != 100 {
+		t.Errorf("a ladder of 100 rungs is read as one of %d", len(p.Ladder))
+	}
+}
+
+// ParseRetryPolicy and Validate return all faults at once.
+func TestRetryPolicyFaultsAtOnce(t *testing.T) {
+	t.Parallel()
+	_, parsed := ledger.ParseRetryPolicy(json.RawMessage(`{"max":0,"attempts":0,"jitter":2}`))
+	for name, err := range map[string]error{
+		"ParseRetryPolicy": parsed,
+		"Validate":         ledger.RetryPolicy{Max: time.Nanosecond, Attempts: -1, Jitter: math.NaN()}.Validate(),
+	} {
+		for _, member := range []string{"retry.max", "retry.attempts", "retry.jitter"} {
+			if !strings.Contains(fmt.Sprint(err), member) {
+				t.Errorf("%s: error %q does not name %s", name, err, member)
+			}
 		}
 	}
 }
 
-// Whatever the policy, failure and chance: a delay is within its bounds, and the ten-thousandth is
-// as safe as the first.
+// A delay is within its bounds for every policy, number of failures and chance.
 func TestRetryDelayBounds(t *testing.T) {
 	t.Parallel()
 	policies := []ledger.RetryPolicy{
-		{}, {Unit: time.Nanosecond}, {Unit: ledger.MaxRetryDelay, Max: ledger.MaxRetryDelay}, {Max: time.Hour, Jitter: 1}, {Jitter: -1},
-		{Ladder: []time.Duration{0, time.Minute, ledger.MaxRetryDelay}}, {Ladder: []time.Duration{time.Minute}, Max: time.Second},
+		{},
+		{Unit: time.Microsecond},
+		{Unit: ledger.MaxRetryDelay, Max: ledger.MaxRetryDelay},
+		{Max: time.Hour, Jitter: 1},
+		{Jitter: -1},
+		{Ladder: []time.Duration{0, time.Minute, ledger.MaxRetryDelay}},
+		{Ladder: []time.Duration{time.Minute}, Max: time.Second},
 	}
 	for _, p := range policies {
 		if err := p.Validate(); err != nil {
@@ -133,10 +257,10 @@ func TestRetryDelayBounds(t *testing.T) {
 				}
 			}
 			if least < 0 || least > most || most > longest {
-				t.Fatalf("%s after failure %d: %s to %s, beyond %s", p, n, least, most, longest)
+				t.Fatalf("%+v after failure %d: %s to %s, beyond %s", p, n, least, most, longest)
 			}
 			if n > 1 && len(p.Ladder) == 0 && most < p.Delay(n-1, 0) {
-				t.Fatalf("%s: failure %d waits shorter than the one before", p, n)
+				t.Fatalf("%+v: the delay after failure %d is shorter than the one before", p, n)
 			}
 		}
 	}
@@ -153,17 +277,17 @@ func TestRetryDelayBounds(t *testing.T) {
 	}
 }
 
-// Chance takes no more than its share, and takes it evenly.
+// Jitter takes at most its share of a delay, evenly.
 func TestRetryJitter(t *testing.T) {
 	t.Parallel()
 	for text, least := range map[string]time.Duration{
-		"exponential": 500 * time.Millisecond, "exponential jitter=0": time.Second, "exponential jitter=1": 0,
-		"1s": 900 * time.Millisecond, "1s jitter=0.25": 750 * time.Millisecond,
+		`{}`:                           500 * time.Millisecond,
+		`{"jitter":0}`:                 time.Second,
+		`{"jitter":1}`:                 0,
+		`{"ladder":[1]}`:               900 * time.Millisecond,
+		`{"ladder":[1],"jitter":0.25}`: 750 * time.Millisecond,
 	} {
-		p, err := ledger.ParseRetryPolicy(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := parseRetry(t, text)
 		if got := p.Delay(1, 0); got != time.Second {
 			t.Errorf("%s: at most %s, want 1s", text, got)
 		}
@@ -176,34 +300,37 @@ func TestRetryJitter(t *testing.T) {
 	}
 }
 
-// Text that is read is written so that it is read as the same again.
+// A policy that is read is written as JSON that is read as the same policy.
 func FuzzParseRetryPolicy(f *testing.F) {
-	for _, text := range []string{"exponential", "1m,5m,20m,... attempts=10 jitter=0.3", "0s max=1h", "exponential unit=1ms max=1h30m jitter=0"} {
+	for _, text := range []string{
+		`{}`, `{"ladder":[60,300,1200],"attempts":10,"jitter":0.3}`, `{"ladder":[0],"max":3600}`,
+		`{"unit":0.001,"max":5400.000001,"jitter":0}`, `{"unit":1e-6}`, `{"ladder":[-0,31622400]}`, `{"jitter":5e-324}`,
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		p, err := ledger.ParseRetryPolicy(text)
+		p, err := ledger.ParseRetryPolicy(json.RawMessage(text))
 		if err != nil {
 			return
 		}
-		again, err := ledger.ParseRetryPolicy(p.String())
+		if err := p.Validate(); err != nil {
+			t.Fatalf("%q is read as an invalid policy: %v", text, err)
+		}
+		written, err := json.Marshal(p)
 		if err != nil {
-			t.Fatalf("%q is written as %q, which is refused: %v", text, p, err)
+			t.Fatalf("%q cannot be written: %v", text, err)
 		}
-		if p.Limit() != again.Limit() || p.String() != again.String() {
-			t.Fatalf("%q is written as %q, and read as %q", text, p, again)
+		again, err := ledger.ParseRetryPolicy(written)
+		if err != nil {
+			t.Fatalf("%q is written as %s, which is refused: %v", text, written, err)
 		}
-		for _, n := range []int{1, 2, 3, 99, 101} {
-			for _, random := range []float64{0, 0.4} {
-				if p.Delay(n, random) != again.Delay(n, random) {
-					t.Fatalf("%q and %q differ after failure %d", p, again, n)
-				}
-			}
+		if diff := cmp.Diff(p, again, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("%q is written as %s, which is another policy (-first +second):\n%s", text, written, diff)
 		}
 	})
 }
 
-// A task's own policy travels in its meta, as text.
+// A task's own policy is a member of its meta.
 func TestEnqueueWithRetryPolicy(t *testing.T) {
 	t.Parallel()
 	ctx, db := t.Context(), ledgertest.Pool(t)
@@ -216,19 +343,28 @@ func TestEnqueueWithRetryPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(json.RawMessage(`{"retry":"1m,5m"}`), history[0].Meta); diff != "" {
+	if diff := cmp.Diff(json.RawMessage(`{"retry":{"ladder":[60,300]}}`), history[0].Meta); diff != "" {
 		t.Errorf("meta (-want +got):\n%s", diff)
 	}
 	meta, err := ledger.ParseMeta(history[0].Meta)
-	if err != nil || meta.Retry != "1m,5m" {
-		t.Errorf("read as %q, %v", meta.Retry, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, o := range []ledger.EnqueueOptions{
-		{Retry: &ledger.RetryPolicy{Attempts: -1}}, {Meta: ledger.Meta{Retry: "now and then"}},
+	if diff := cmp.Diff(policy, parseRetry(t, string(meta.Retry))); diff != "" {
+		t.Errorf("policy (-enqueued +read):\n%s", diff)
+	}
+	for _, test := range []struct {
+		options ledger.EnqueueOptions
+		field   string
+	}{
+		{ledger.EnqueueOptions{Retry: &ledger.RetryPolicy{Attempts: -1}}, "retry.attempts"},
+		{ledger.EnqueueOptions{Meta: ledger.Meta{Retry: json.RawMessage(`"now and then"`)}}, "retry"},
+		{ledger.EnqueueOptions{Meta: ledger.Meta{Retry: json.RawMessage(`now and then`)}}, "retry"},
 	} {
 		var invalid *ledger.InvalidError
-		if _, err := ledger.Enqueue(ctx, db, ledger.Key{Kind: "retry", BizID: "2"}, nil, &o); !errors.As(err, &invalid) || invalid.Field != "retry" {
-			t.Errorf("%+v: %v, want an InvalidError for retry", o, err)
+		_, err := ledger.Enqueue(ctx, db, ledger.Key{Kind: "retry", BizID: "2"}, nil, &test.options)
+		if !errors.As(err, &invalid) || invalid.Field != test.field {
+			t.Errorf("%+v: got error %v, want an InvalidError for %s", test.options, err, test.field)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/pressly/goose/v3/lock"
 )
 
-// sessionLock is the advisory lock of every goose, so that one of the user's own is shut out
-// as well. It is waited for in the server: goose itself would look again every five seconds.
+// sessionLock holds the advisory lock that every goose takes, which also excludes a goose of the user's own.
+// It waits in the server, since goose's own lock would poll every five seconds.
 type sessionLock struct{}
 
 func (sessionLock) SessionLock(ctx context.Context, conn *sql.Conn) error {

@@ -1,8 +1,8 @@
 // Package migrations holds the schema of taskledger as numbered SQL files and applies them.
 //
-// The files are plain goose migrations: feed [FS] to a goose of your own, print them with
-// `taskledger migrate sql`, or call [Up]. They only go forward; a ledger for audit has no way
-// down. Everything lives in the schema taskledger, the version table included, so that
+// The files are plain goose migrations: give [FS] to a goose of your own, print them with
+// `taskledger migrate sql`, or call [Up]. There is no way down: a ledger for audit keeps its
+// history. Everything lives in the schema taskledger, the version table included, so that
 // dropping the schema removes every trace.
 //
 // Migrating needs a direct connection: it holds a session-level advisory lock, which a pooler
@@ -13,9 +13,8 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
-	"io/fs"
-	"strings"
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
@@ -30,8 +29,10 @@ import (
 //go:embed [0-9]*.sql
 var FS embed.FS
 
-// versionTable is goose's own; it lives beside what it describes.
-const versionTable = "taskledger.schema_version"
+// ErrUnreleased: the schema was made by a version of taskledger before its first release. Its
+// migrations were other ones, and no migration continues from them.
+var ErrUnreleased = errors.New("the schema taskledger was made by an unreleased version and cannot be upgraded: " +
+	"create a new database, or drop the schema with all its tasks (drop schema taskledger cascade) and migrate again")
 
 // Status is one migration and when it was applied.
 type Status struct {
@@ -41,33 +42,40 @@ type Status struct {
 	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
-// Up applies every migration that is missing and commits each in a transaction of its own.
-// Any number of processes may call it at once: one migrates, the others wait and find nothing
-// left to do. If a migration fails, those before it stay applied and the error names it.
+// Up applies every migration that is missing, each in a transaction of its own.
+// Several processes may call it at once: one migrates, and the others wait and apply nothing.
+// If a migration fails, the error names it, and those before it stay applied.
+//
+// Errors: [ErrUnreleased], before anything is changed.
 func Up(ctx context.Context, databaseURL string) error {
 	_, err := Apply(ctx, databaseURL)
 	return err
 }
 
-// Apply is [Up], and tells the names of the migrations that this call applied, in order: not
-// those that another process applied while it waited.
+// Apply does what [Up] does, and returns the names of the migrations that this call applied, in
+// order. Migrations that another process applied meanwhile are not among them.
 func Apply(ctx context.Context, databaseURL string) (applied []string, err error) {
 	err = withProvider(ctx, databaseURL, func(db *sql.DB, p *goose.Provider) error {
-		// goose keeps its version table in the schema, so the schema comes first.
-		if _, err := db.ExecContext(ctx, `create schema if not exists taskledger`); err != nil && !alreadyThere(ctx, db) {
+		// goose creates its version table in the schema, so the schema must exist.
+		if _, err := db.ExecContext(ctx, `create schema if not exists taskledger`); err != nil && !hasSchema(ctx, db) {
 			return fmt.Errorf("create schema taskledger: %w", err)
 		}
 		results, err := p.Up(ctx)
 		for _, r := range results {
 			applied = append(applied, r.Source.Path)
 		}
+		if err != nil || len(applied) == 0 {
+			return err
+		}
+		_, err = db.ExecContext(ctx, versionTableComment)
 		return err
 	})
 	return applied, err
 }
 
-// Check answers nil if every migration is applied, and [ledger.ErrNotMigrated] if one is missing.
-// It changes nothing.
+// Check returns nil if every migration is applied. It changes nothing.
+//
+// Errors: [ledger.ErrNotMigrated] if a migration is missing, [ErrUnreleased].
 func Check(ctx context.Context, databaseURL string) error {
 	all, err := List(ctx, databaseURL)
 	if err != nil {
@@ -82,10 +90,12 @@ func Check(ctx context.Context, databaseURL string) error {
 }
 
 // List returns all migrations in order, applied or not. It changes nothing.
+//
+// Errors: [ErrUnreleased].
 func List(ctx context.Context, databaseURL string) ([]Status, error) {
 	var all []Status
 	err := withProvider(ctx, databaseURL, func(db *sql.DB, p *goose.Provider) error {
-		applied, err := appliedAt(ctx, db)
+		applied, err := readVersionTable(ctx, db)
 		if err != nil {
 			return err
 		}
@@ -98,73 +108,7 @@ func List(ctx context.Context, databaseURL string) ([]Status, error) {
 	return all, err
 }
 
-//go:embed version_table.sql
-var versionTableSQL string
-
-// SQL returns the migrations as one script for people who apply their schema with a tool of
-// their own. It notes what it applied, so that [Check] and [Up] know. The script is not
-// idempotent; it has no transaction of its own.
-func SQL() (string, error) {
-	var b strings.Builder
-	b.WriteString("create schema if not exists taskledger;\n")
-	names, err := fs.Glob(FS, "*.sql")
-	if err != nil {
-		return "", err
-	}
-	for _, name := range names {
-		text, err := FS.ReadFile(name)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&b, "\n-- %s\n", name)
-		for line := range strings.Lines(string(text)) {
-			if !strings.HasPrefix(line, "-- +goose") {
-				b.WriteString(line)
-			}
-		}
-	}
-	fmt.Fprintf(&b, "\n%s\ninsert into taskledger.schema_version (version_id, is_applied) values (0, true)", versionTableSQL)
-	for i := range names { // numbered from 1 without gaps, in order
-		fmt.Fprintf(&b, ", (%d, true)", i+1)
-	}
-	b.WriteString(";\n")
-	return b.String(), nil
-}
-
-// appliedAt reads the version table without creating it.
-func appliedAt(ctx context.Context, db *sql.DB) (map[int64]time.Time, error) {
-	var there bool
-	if err := db.QueryRowContext(ctx, `select to_regclass($1) is not null`, versionTable).Scan(&there); err != nil {
-		return nil, err
-	}
-	applied := make(map[int64]time.Time)
-	if !there {
-		return applied, nil
-	}
-	rows, err := db.QueryContext(ctx, `select version_id, max(tstamp) from `+versionTable+` where is_applied group by version_id`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var version int64
-		var at time.Time
-		if err := rows.Scan(&version, &at); err != nil {
-			return nil, err
-		}
-		applied[version] = at.UTC()
-	}
-	return applied, rows.Err()
-}
-
-// alreadyThere tells a lost race for the schema (or a role that may not create schemas, where
-// it exists) from a real failure.
-func alreadyThere(ctx context.Context, db *sql.DB) bool {
-	var there bool
-	err := db.QueryRowContext(ctx, `select to_regnamespace('taskledger') is not null`).Scan(&there)
-	return err == nil && there
-}
-
+// withProvider calls f with a goose provider on a database that is not of an unreleased version.
 func withProvider(ctx context.Context, databaseURL string, f func(*sql.DB, *goose.Provider) error) error {
 	db, err := sql.Open("pgx", databaseURL)
 	if err != nil {
@@ -174,11 +118,15 @@ func withProvider(ctx context.Context, databaseURL string, f func(*sql.DB, *goos
 	if err := db.PingContext(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
+	if err := refuseUnreleased(ctx, db); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
 	store, err := database.NewStore(goose.DialectPostgres, versionTable)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	p, err := goose.NewProvider(goose.DialectCustom, db, FS, goose.WithStore(store), goose.WithSessionLocker(sessionLock{}))
+	p, err := goose.NewProvider(goose.DialectCustom, db, FS,
+		goose.WithStore(store), goose.WithSessionLocker(sessionLock{}))
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
@@ -186,4 +134,27 @@ func withProvider(ctx context.Context, databaseURL string, f func(*sql.DB, *goos
 		return fmt.Errorf("migrate: %w", err)
 	}
 	return nil
+}
+
+// refuseUnreleased returns [ErrUnreleased] if the version table of the migrations before the first
+// release exists. They kept it under another name, so that they and these cannot be confused.
+func refuseUnreleased(ctx context.Context, db *sql.DB) error {
+	exists, err := hasTable(ctx, db, "taskledger.schema_version")
+	if err == nil && exists {
+		return ErrUnreleased
+	}
+	return err
+}
+
+// hasSchema reports whether the schema exists: another process may have created it meanwhile, or the
+// role may use it but not create schemas.
+func hasSchema(ctx context.Context, db *sql.DB) bool {
+	var exists bool
+	err := db.QueryRowContext(ctx, `select to_regnamespace('taskledger') is not null`).Scan(&exists)
+	return err == nil && exists
+}
+
+func hasTable(ctx context.Context, db *sql.DB, name string) (exists bool, err error) {
+	err = db.QueryRowContext(ctx, `select to_regclass($1) is not null`, name).Scan(&exists)
+	return exists, err
 }

@@ -20,18 +20,18 @@ import (
 	"github.com/taskledger/taskledger/migrations"
 )
 
-// emptyDatabase returns the address of a database in which nothing was ever made, with this
-// encoding.
+// emptyDatabase returns the address of a new database with this encoding and no objects.
 func emptyDatabase(t *testing.T, encoding string) string {
 	t.Helper()
-	beside, err := url.Parse(ledgertest.URL(t))
+	migrated, err := url.Parse(ledgertest.URL(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := strings.Trim(beside.Path, "/") + "_empty"
-	execute(t, beside.String(), fmt.Sprintf("create database %s encoding '%s' locale 'C' template template0", name, encoding))
-	t.Cleanup(func() { execute(t, beside.String(), "drop database "+name+" with (force)") })
-	empty := *beside
+	name := strings.Trim(migrated.Path, "/") + "_empty"
+	create := fmt.Sprintf("create database %s encoding '%s' locale 'C' template template0", name, encoding)
+	execute(t, migrated.String(), create)
+	t.Cleanup(func() { execute(t, migrated.String(), "drop database "+name+" with (force)") })
+	empty := *migrated
 	empty.Path = "/" + name
 	return empty.String()
 }
@@ -39,92 +39,108 @@ func emptyDatabase(t *testing.T, encoding string) string {
 // execute executes a script as psql does: without parameters, on a connection of its own.
 func execute(t *testing.T, address, script string) {
 	t.Helper()
-	if err := executing(address, script); err != nil {
-		t.Fatalf("%.200s: %v", script, err)
-	}
-}
-
-func executing(address, script string) error {
-	ctx := context.Background()
+	ctx := context.Background() // that of t has ended when the cleanup runs
 	conn, err := pgx.Connect(ctx, address)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	defer conn.Close(ctx)
-	return conn.PgConn().Exec(ctx, script).Close()
+	defer conn.Close(ctx) //nolint:errcheck // the script's own error counts
+	if err := conn.PgConn().Exec(ctx, script).Close(); err != nil {
+		t.Fatalf("%.200s: %v", script, err)
+	}
 }
 
 func TestUpListCheck(t *testing.T) {
 	t.Parallel()
 	address := emptyDatabase(t, "UTF8")
-	before, err := migrations.List(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	names, err := fs.Glob(migrations.FS, "*")
-	if err != nil || len(names) == 0 {
-		t.Fatalf("%d migrations, %v", len(names), err)
-	}
-	var want []migrations.Status
-	for i, name := range names {
-		if !strings.HasPrefix(name, fmt.Sprintf("%05d_", i+1)) {
-			t.Errorf("migration %d is called %s", i+1, name)
-		}
-		want = append(want, migrations.Status{Version: int64(i + 1), Name: name})
-	}
+	before := listMigrations(t, address)
+	want := numberedMigrations(t)
 	if diff := cmp.Diff(want, before); diff != "" {
-		t.Errorf("before (-want +got):\n%s", diff)
+		t.Errorf("before Up (-want +got):\n%s", diff)
 	}
-	wantNotMigrated(t, migrations.Check(t.Context(), address), names[0])
+	wantNotMigrated(t, migrations.Check(t.Context(), address), want[0].Name)
 	if got := dump(t, address); strings.Contains(got, "taskledger") {
-		t.Errorf("looking has made something:\n%s", got)
+		t.Errorf("List or Check created objects:\n%s", got)
 	}
 
 	if err := migrations.Up(t.Context(), address); err != nil {
 		t.Fatal(err)
 	}
-	after, err := migrations.List(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	after := listMigrations(t, address)
 	for i := range want {
 		want[i].Applied = true
 		if after[i].AppliedAt.IsZero() {
-			t.Errorf("%s was applied at no time", names[i])
+			t.Errorf("%s has no time of application", want[i].Name)
 		}
 	}
 	if diff := cmp.Diff(want, after, cmpopts.IgnoreFields(migrations.Status{}, "AppliedAt")); diff != "" {
-		t.Errorf("after (-want +got):\n%s", diff)
+		t.Errorf("after Up (-want +got):\n%s", diff)
 	}
 	if err := migrations.Check(t.Context(), address); err != nil {
 		t.Error(err)
 	}
 
 	if err := migrations.Up(t.Context(), address); err != nil {
-		t.Errorf("the second time: %v", err)
+		t.Errorf("second Up: %v", err)
 	}
-	again, err := migrations.List(t.Context(), address)
+	if diff := cmp.Diff(after, listMigrations(t, address)); diff != "" {
+		t.Errorf("the second Up changed the list (-before +after):\n%s", diff)
+	}
+}
+
+// A database that the previous version migrated lacks the last migration.
+func TestCheckNamesTheMissingMigration(t *testing.T) {
+	t.Parallel()
+	address := emptyDatabase(t, "UTF8")
+	if err := migrations.Up(t.Context(), address); err != nil {
+		t.Fatal(err)
+	}
+	all := numberedMigrations(t)
+	last := all[len(all)-1]
+	execute(t, address, fmt.Sprintf("delete from taskledger.migration where version_id = %d", last.Version))
+	wantNotMigrated(t, migrations.Check(t.Context(), address), last.Name)
+}
+
+func listMigrations(t *testing.T, address string) []migrations.Status {
+	t.Helper()
+	all, err := migrations.List(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(after, again); diff != "" {
-		t.Errorf("the second time changed (-before +after):\n%s", diff)
-	}
+	return all
+}
 
-	// A database as the version before this one left it.
-	last := len(names)
-	execute(t, address, fmt.Sprintf("delete from taskledger.schema_version where version_id = %d", last))
-	wantNotMigrated(t, migrations.Check(t.Context(), address), names[last-1])
+// numberedMigrations returns the files of FS, none of them applied, and checks that their numbers have no
+// gaps.
+func numberedMigrations(t *testing.T) []migrations.Status {
+	t.Helper()
+	names, err := fs.Glob(migrations.FS, "*")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%d migrations, %v", len(names), err)
+	}
+	var all []migrations.Status
+	for i, name := range names {
+		if !strings.HasPrefix(name, fmt.Sprintf("%05d_", i+1)) {
+			t.Errorf("migration %d is called %s", i+1, name)
+		}
+		all = append(all, migrations.Status{Version: int64(i + 1), Name: name})
+	}
+	return all
 }
 
 func wantNotMigrated(t *testing.T, err error, missing string) {
 	t.Helper()
-	if !errors.Is(err, ledger.ErrNotMigrated) || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "taskledger migrate up") {
-		t.Errorf("got %v, want that %s is missing and what to do", err, missing)
+	if !errors.Is(err, ledger.ErrNotMigrated) {
+		t.Fatalf("got error %v, want ErrNotMigrated", err)
+	}
+	for _, text := range []string{missing, "taskledger migrate up"} {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("error %q does not contain %q", err, text)
+		}
 	}
 }
 
-// Processes that start together may all migrate: one does it, the others wait.
+// Up may run in several processes at once: one migrates, and the others wait.
 func TestUpAtOnceIsSafe(t *testing.T) {
 	t.Parallel()
 	const rounds, processes = 8, 4
@@ -134,15 +150,15 @@ func TestUpAtOnceIsSafe(t *testing.T) {
 			t.Parallel()
 			address := emptyDatabase(t, "UTF8")
 			errs := make([]error, processes)
-			begin := make(chan struct{})
+			start := make(chan struct{})
 			var group sync.WaitGroup
 			for i := range processes {
 				group.Go(func() {
-					<-begin
+					<-start
 					errs[i] = migrations.Up(t.Context(), address)
 				})
 			}
-			close(begin)
+			close(start)
 			group.Wait()
 			if err := errors.Join(errs...); err != nil {
 				t.Error(err)
@@ -151,7 +167,7 @@ func TestUpAtOnceIsSafe(t *testing.T) {
 				t.Error(err)
 			}
 			if diff := cmp.Diff(want, schemaOf(t, address)); diff != "" {
-				t.Errorf("(-migrated alone +migrated at once):\n%s", diff)
+				t.Errorf("schemas differ (-one process +several):\n%s", diff)
 			}
 		})
 	}
@@ -166,18 +182,18 @@ func TestScriptMakesTheSameSchema(t *testing.T) {
 	address := emptyDatabase(t, "UTF8")
 	execute(t, address, script)
 	if err := migrations.Check(t.Context(), address); err != nil {
-		t.Errorf("after the script: %v", err)
+		t.Errorf("Check after the script: %v", err)
 	}
 	if err := migrations.Up(t.Context(), address); err != nil {
-		t.Errorf("up after the script: %v", err)
+		t.Errorf("Up after the script: %v", err)
 	}
 	migrated := emptyDatabase(t, "UTF8")
 	if err := migrations.Up(t.Context(), migrated); err != nil {
 		t.Fatal(err)
 	}
-	const all = "--schema=taskledger" // goose's table included
+	const all = "--schema=taskledger" // the version table included
 	if diff := cmp.Diff(dump(t, migrated, all), dump(t, address, all)); diff != "" {
-		t.Errorf("(-migrated +by script):\n%s", diff)
+		t.Errorf("schemas differ (-Up +script):\n%s", diff)
 	}
 }
 
@@ -190,10 +206,59 @@ func TestDroppingTheSchemaRemovesEveryTrace(t *testing.T) {
 	}
 	execute(t, address, "drop schema taskledger cascade")
 	if diff := cmp.Diff(before, dump(t, address)); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
+		t.Errorf("objects remain (-before +after):\n%s", diff)
 	}
 	if err := migrations.Up(t.Context(), address); err != nil {
-		t.Errorf("from the beginning: %v", err)
+		t.Errorf("Up after the drop: %v", err)
+	}
+}
+
+// The migrations before the first release had other numbers and other contents.
+func TestUnreleasedSchemaIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		applied int // migrations of the unreleased version
+	}{
+		{name: "complete", applied: 14},
+		{name: "incomplete", applied: 3},
+		{name: "empty", applied: 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			address := emptyDatabase(t, "UTF8")
+			execute(t, address, fmt.Sprintf(`
+				create schema taskledger;
+				create table taskledger.event (kind text, biz_id text, version integer);
+				create table taskledger.schema_version (
+				  id         integer primary key generated by default as identity,
+				  version_id bigint not null,
+				  is_applied boolean not null,
+				  tstamp     timestamp not null default now());
+				insert into taskledger.schema_version (version_id, is_applied)
+				select v, true from generate_series(0, %d) v`, test.applied))
+			before := dump(t, address)
+
+			_, listErr := migrations.List(t.Context(), address)
+			for call, err := range map[string]error{
+				"Up":    migrations.Up(t.Context(), address),
+				"Check": migrations.Check(t.Context(), address),
+				"List":  listErr,
+			} {
+				if !errors.Is(err, migrations.ErrUnreleased) || errors.Is(err, ledger.ErrNotMigrated) {
+					t.Errorf("%s: got error %v, want ErrUnreleased", call, err)
+				}
+			}
+			if diff := cmp.Diff(before, dump(t, address)); diff != "" {
+				t.Errorf("the refusal changed the schema (-before +after):\n%s", diff)
+			}
+
+			// The cure that the error names.
+			execute(t, address, "drop schema taskledger cascade")
+			if err := migrations.Up(t.Context(), address); err != nil {
+				t.Errorf("Up after the drop: %v", err)
+			}
+		})
 	}
 }
 
@@ -201,15 +266,16 @@ func TestOtherEncodingsAreRefused(t *testing.T) {
 	t.Parallel()
 	err := migrations.Up(t.Context(), emptyDatabase(t, "SQL_ASCII"))
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || !strings.Contains(pg.Message, "encoding UTF8") || !strings.Contains(pg.Hint, "create database") {
-		t.Errorf("got %v", err)
+	if !errors.As(err, &pg) ||
+		!strings.Contains(pg.Message, "encoding UTF8") || !strings.Contains(pg.Hint, "create database") {
+		t.Fatalf("got error %v", err)
 	}
-	if err != nil && !strings.Contains(err.Error(), "version:1") {
-		t.Errorf("%v does not name the migration", err)
+	if !strings.Contains(err.Error(), "version:1") {
+		t.Errorf("error %q does not name the migration", err)
 	}
 }
 
-// Nobody changes an event, whatever the rights and however few rows it would concern.
+// No statement changes an event, not even one of a superuser that concerns no row.
 func TestEventsAreAppendOnly(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -231,11 +297,11 @@ func TestEventsAreAppendOnly(t *testing.T) {
 		_, err := pool.Exec(t.Context(), statement)
 		var pg *pgconn.PgError
 		if !errors.As(err, &pg) || pg.Code != "23001" || !strings.Contains(pg.Message, "append-only") || pg.Hint == "" {
-			t.Errorf("%s: %v", statement, err)
+			t.Errorf("%s: got error %v", statement, err)
 		}
 	}
 	ledgertest.Check(t, pool)
 	if _, err := pool.Exec(t.Context(), `select from taskledger.event for update`); err != nil {
-		t.Errorf("locking is not changing: %v", err)
+		t.Errorf("locking events: %v", err)
 	}
 }

@@ -1,7 +1,9 @@
--- The schema that the migrations make, as pg_dump of PostgreSQL 15 shows it.
--- Nothing reads this file but a test and people; go test ./migrations -update rewrites it.
+-- The schema that the migrations make, as pg_dump of PostgreSQL 15 prints it.
+-- For review only; go test ./migrations -update rewrites it.
 
 CREATE SCHEMA taskledger;
+
+COMMENT ON SCHEMA taskledger IS 'Tasks as an append-only log of events. Start with the function enqueue and the table event.';
 
 CREATE TYPE taskledger.event_type AS ENUM (
     'enqueued',
@@ -19,6 +21,8 @@ CREATE TYPE taskledger.event_type AS ENUM (
     'discarded'
 );
 
+COMMENT ON TYPE taskledger.event_type IS 'What happened to a task. taskledger.state_after gives the state that follows.';
+
 CREATE TYPE taskledger.task_state AS ENUM (
     'available',
     'scheduled',
@@ -30,6 +34,8 @@ CREATE TYPE taskledger.task_state AS ENUM (
     'expired',
     'discarded'
 );
+
+COMMENT ON TYPE taskledger.task_state IS 'The state of a task, which is that after its last event.';
 
 CREATE FUNCTION taskledger.admits(kind text, args_bytes integer, meta_bytes integer) RETURNS boolean
     LANGUAGE plpgsql STABLE
@@ -45,6 +51,8 @@ begin
 end
 $$;
 
+COMMENT ON FUNCTION taskledger.admits(kind text, args_bytes integer, meta_bytes integer) IS 'Internal: reports whether a task of this kind, with args and meta of so many bytes, may be enqueued as available.';
+
 CREATE FUNCTION taskledger.check_actor(actor text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -57,6 +65,8 @@ begin
   end if;
 end
 $$;
+
+COMMENT ON FUNCTION taskledger.check_actor(actor text) IS 'Internal: raises an error for an actor that Go refuses.';
 
 CREATE FUNCTION taskledger.check_key(kind text, biz_id text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -76,6 +86,8 @@ begin
 end
 $_$;
 
+COMMENT ON FUNCTION taskledger.check_key(kind text, biz_id text) IS 'Internal: raises an error for a key that Go refuses, with the rule that it breaks.';
+
 CREATE FUNCTION taskledger.check_meta(meta json, args json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -91,21 +103,24 @@ begin
   declare
     member record;
   begin
-    for member in -- of two of a name the last counts
+    for member in -- the last of several with the same name counts
       select distinct on (m.key) m.key, m.value, json_typeof(m.value) as type
         from json_each(meta) with ordinality as m(key, value, i)
        order by m.key, m.i desc
     loop
-      if member.key in ('traceparent', 'tracestate', 'causation', 'encoding', 'retry') and member.type not in ('string', 'null') then
+      if member.key in ('traceparent', 'tracestate', 'causation', 'encoding')
+          and member.type not in ('string', 'null') then
         raise exception 'taskledger: invalid meta: % must be a string, not %', member.key, member.type
           using errcode = 'invalid_parameter_value';
-      elsif member.key = 'retry' then
-        perform taskledger.check_retry(member.value #>> '{}');
+      elsif member.key = 'retry' and member.type <> 'null' then
+        perform taskledger.check_retry(member.value);
       elsif member.key in ('run_at', 'start_by', 'finish_by') then
-        raise exception 'taskledger: invalid meta: % is an argument of its own', member.key using errcode = 'invalid_parameter_value';
+        raise exception 'taskledger: invalid meta: % is an argument of its own', member.key
+          using errcode = 'invalid_parameter_value';
       elsif member.key = 'tags' and (member.type not in ('array', 'null') or member.type = 'array' and
           exists (select from json_array_elements(member.value) t where json_typeof(t) not in ('string', 'null'))) then
-        raise exception 'taskledger: invalid meta: tags must be an array of strings' using errcode = 'invalid_parameter_value';
+        raise exception 'taskledger: invalid meta: tags must be an array of strings'
+          using errcode = 'invalid_parameter_value';
       end if;
     end loop;
     if coalesce(meta->>'encoding', '') not in ('', 'base64') then
@@ -114,14 +129,18 @@ begin
     end if;
     if meta->>'encoding' = 'base64' and json_typeof(args) <> 'null' and (json_typeof(args) <> 'string' or
         translate(args #>> '{}', E'\r\n', '') !~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$') then
-      raise exception 'taskledger: invalid args: they must be a string of base64, as meta says' using errcode = 'invalid_parameter_value';
+      raise exception 'taskledger: invalid args: they must be a string of base64, as meta says'
+        using errcode = 'invalid_parameter_value';
     end if;
-  exception when untranslatable_character or invalid_text_representation then
-    -- Escapes that PostgreSQL stores but cannot look into: nobody's query could get past this event.
+  exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
+    -- Escapes that PostgreSQL stores but cannot decode: a query over meta would fail at this event.
+    -- Or a number of retry that is no double precision.
     raise exception 'taskledger: invalid meta or args: %', sqlerrm using errcode = 'invalid_parameter_value';
   end;
 end
 $_$;
+
+COMMENT ON FUNCTION taskledger.check_meta(meta json, args json) IS 'Internal: raises an error for a meta that Go cannot read, and for args that are not encoded as their meta says.';
 
 CREATE FUNCTION taskledger.check_nesting(name text, text text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -140,57 +159,58 @@ begin
     brackets := replace(brackets, '[]', ''); -- one level less
   end loop;
   if brackets <> '' then
-    raise exception 'taskledger: invalid %: it nests more than 512 deep', name using errcode = 'invalid_parameter_value';
+    raise exception 'taskledger: invalid %: it nests more than 512 deep', name
+      using errcode = 'invalid_parameter_value';
   end if;
 end
 $$;
 
-CREATE FUNCTION taskledger.check_retry(retry text) RETURNS void
+COMMENT ON FUNCTION taskledger.check_nesting(name text, text text) IS 'Internal: raises an error for JSON that nests deeper than 512, which the decoders of the workers refuse.';
+
+CREATE FUNCTION taskledger.check_retry(retry json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $_$
+    AS $$
 declare
-  duration constant text := '(0|([0-9]+(\.[0-9]+)?(ns|us|µs|μs|ms|s|m|h))+)';
-  longest constant numeric := 366 * 24 * 3600 * 1000000000::numeric;
-  words constant text[] := regexp_split_to_array(trim(both ' ' from retry), ' +');
-  rungs constant text[] := string_to_array(regexp_replace(words[1], ',\.\.\.$', ''), ',');
-  word text;
+  longest constant double precision := 366 * 24 * 3600 * 1e6;  -- microseconds
   name text;
-  value text;
-  seen text[] := '{}';
-  wrong text;
+  value json;
+  number double precision;
 begin
-  if coalesce(retry, '') = '' then
-    return;
+  if json_typeof(retry) <> 'object' then
+    raise exception 'taskledger: invalid meta: retry must be a JSON object, not %', json_typeof(retry)
+      using errcode = 'invalid_parameter_value', hint = 'for example {"ladder":[60,300],"attempts":10}';
   end if;
-  if octet_length(retry) > 4096 or cardinality(rungs) > 100 then
-    raise exception 'taskledger: invalid meta: retry: it is longer than any policy' using errcode = 'invalid_parameter_value';
-  end if;
-  if words[1] <> 'exponential' and words[1] !~ ('^' || duration || '(,' || duration || ')*(,\.\.\.)?$') then
-    wrong := words[1];
-  elsif words[1] <> 'exponential' then
-    wrong := (select r from unnest(rungs) r where taskledger.nanoseconds(r) > longest limit 1);
-  end if;
-  foreach word in array words[2:] loop
-    name := split_part(word, '=', 1);
-    value := substr(word, length(name) + 2);
-    if wrong is null and not coalesce(case
-        when name = any (seen) then false
-        when name = 'unit' and words[1] <> 'exponential' then false
-        when name in ('unit', 'max') and value ~ ('^' || duration || '$') then taskledger.nanoseconds(value) between 1 and longest
-        when name = 'attempts' and value ~ '^[0-9]+$' then value::numeric between 1 and 1000000
-        when name = 'jitter' and value ~ '^[0-9]+(\.[0-9]+)?$' then value::numeric <= 1
-      end, false) then
-      wrong := word;
+  for name in select distinct json_object_keys(retry) loop
+    value := retry -> name;
+    number := case json_typeof(value) when 'number' then value::text::double precision end;
+    if not coalesce(case name
+        when 'ladder' then
+          case json_typeof(value) when 'array' then json_array_length(value) <= 100 and not exists (
+            select from json_array_elements(value) rung
+             where not case json_typeof(rung)
+               when 'number' then round(rung::text::double precision * 1e6) between 0 and longest else false end) end
+        when 'unit' then round(number * 1e6) between 1 and longest
+        when 'max' then round(number * 1e6) between 1 and longest
+        when 'attempts' then number between 1 and 1000000 and number = trunc(number)
+        when 'jitter' then number between 0 and 1
+        else false
+      end, json_typeof(value) = 'null') then
+      raise exception 'taskledger: invalid meta: retry: % must not be %',
+          quote_literal(left(name, 80)), left(value::text, 80)
+        using errcode = 'invalid_parameter_value',
+              hint = 'ladder: at most 100 delays; unit, max: delays over 0; attempts: 1 to 1000000; jitter: 0 to 1; '
+                     'a delay is a number of seconds up to 31622400';
     end if;
-    seen := seen || name;
   end loop;
-  if wrong is not null then
-    raise exception 'taskledger: invalid meta: retry: %', quote_literal(left(wrong, 80)) using errcode = 'invalid_parameter_value',
-      hint = 'exponential, or a ladder such as 1m,5m,20m; then unit=, max=, attempts=, jitter=';
+  if retry -> 'ladder' -> 0 is not null and json_typeof(retry -> 'unit') = 'number' then
+    raise exception 'taskledger: invalid meta: retry: unit must not stand beside a ladder'
+      using errcode = 'invalid_parameter_value';
   end if;
 end
-$_$;
+$$;
+
+COMMENT ON FUNCTION taskledger.check_retry(retry json) IS 'Internal: raises an error for a retry policy that Go refuses.';
 
 CREATE FUNCTION taskledger.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
     LANGUAGE plpgsql STABLE
@@ -203,10 +223,12 @@ begin
     raise exception 'taskledger: invalid run_in %: it is negative', run_in using errcode = 'invalid_parameter_value';
   end if;
   if run_in > interval '292 years' then
-    raise exception 'taskledger: invalid run_in %: it is over 292 years', run_in using errcode = 'invalid_parameter_value';
+    raise exception 'taskledger: invalid run_in %: it is over 292 years', run_in
+      using errcode = 'invalid_parameter_value';
   end if;
   if run_in is not null and run_at is not null then
-    raise exception 'taskledger: invalid run_in %: run_at is given too', run_in using errcode = 'invalid_parameter_value';
+    raise exception 'taskledger: invalid run_in %: run_at is given too', run_in
+      using errcode = 'invalid_parameter_value';
   end if;
   for moment in values ('run_at', run_at), ('start_by', start_by), ('finish_by', finish_by) loop
     if moment.column2 >= '9999-01-01 00:00:00+00' or moment.column2 = '-infinity' then
@@ -217,6 +239,8 @@ begin
 end
 $$;
 
+COMMENT ON FUNCTION taskledger.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: raises an error for times that Go refuses, by name.';
+
 CREATE FUNCTION taskledger.count_rejection() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -226,9 +250,13 @@ begin
 end
 $$;
 
+COMMENT ON FUNCTION taskledger.count_rejection() IS 'Internal: counts a call that is about to be rejected.';
+
 CREATE FUNCTION taskledger.due_at(after_us bigint, at timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql
     RETURN CASE WHEN (at IS NOT NULL) THEN GREATEST(at, clock_timestamp()) WHEN (after_us IS NOT NULL) THEN (clock_timestamp() + ((after_us)::double precision * '00:00:00.000001'::interval)) ELSE NULL::timestamp with time zone END;
+
+COMMENT ON FUNCTION taskledger.due_at(after_us bigint, at timestamp with time zone) IS 'Internal: returns the moment at, or else the moment after_us microseconds from now, never before now, by the database''s clock.';
 
 CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -265,7 +293,7 @@ begin
 
   if timed then
     perform taskledger.check_times(run_at, run_in, start_by, finish_by);
-    perform pg_current_xact_id();  -- before the clock is read, see the table timer
+    perform pg_current_xact_id();  -- must precede the reading of the clock: see the table timer
     due := case when run_in > interval '0' then clock_timestamp() + run_in
                 when run_at > clock_timestamp() then run_at end;
     first_type := case when due is null then 'enqueued' else 'scheduled' end;
@@ -276,13 +304,19 @@ begin
     if limited.policy = 'discard' then
       discarding := true;
     elsif limited.policy is not null and not exists (
-        select from taskledger.event e where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
+        select from taskledger.event e
+         where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
       perform taskledger.count_rejection();
-      raise exception 'taskledger: too many tasks of kind % wait: %, of at most %', enqueue.kind, limited.waiting, limited.max_waiting
+      raise exception 'taskledger: too many tasks of kind % wait: %, of at most %',
+          enqueue.kind, limited.waiting, limited.max_waiting
         using errcode = 'configuration_limit_exceeded',
-              detail = json_build_object('kind', enqueue.kind, 'waiting', limited.waiting, 'max_waiting', limited.max_waiting, 'retry_after_ms', limited.retry_after_ms, 'policy', limited.policy)::text,
+              detail = json_build_object('kind', enqueue.kind, 'waiting', limited.waiting,
+                                         'max_waiting', limited.max_waiting,
+                                         'retry_after_ms', limited.retry_after_ms, 'policy', limited.policy)::text,
               hint = 'try again after ' || limited.retry_after_ms || ' ms'
-                     || case limited.policy when 'caller_runs' then ', or have it run in your transaction: workers.Caller in Go' else '' end;
+                     || case limited.policy
+                          when 'caller_runs' then ', or have it run in your transaction: workers.Caller in Go'
+                          else '' end;
     end if;
   end if;
   with tx as materialized (
@@ -323,6 +357,8 @@ begin
 end
 $$;
 
+COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Enqueues one task in the caller''s transaction. run_at or run_in is when it is due, by the database''s clock; a past moment means now. The task expires if it is not started by start_by or not finished by finish_by. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args compares its args with args.';
+
 CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -333,7 +369,7 @@ declare
   max_meta constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes');
   entry record;
   key text;
-  one_by_one boolean := false;  -- some entry has times, or too many of its kind wait
+  one_by_one boolean := false;  -- an entry has times, or enqueueing is closed for its kind
   added_positions bigint[];
 begin
   if json_typeof(entries) is distinct from 'array' then
@@ -346,11 +382,13 @@ begin
     perform taskledger.check_key(entry.kind, entry.biz_id);
     perform taskledger.check_actor(entry.v->>'actor');
     if octet_length((entry.v->'args')::text) > max_args then
-      raise exception 'taskledger: entry %: args of % bytes are over the limit of %', entry.i, octet_length((entry.v->'args')::text), max_args
+      raise exception 'taskledger: entry %: args of % bytes are over the limit of %',
+          entry.i, octet_length((entry.v->'args')::text), max_args
         using errcode = 'invalid_parameter_value', hint = 'store the payload elsewhere and enqueue a reference to it';
     end if;
     if octet_length((entry.v->'meta')::text) > max_meta then
-      raise exception 'taskledger: entry %: meta of % bytes is over the limit of %', entry.i, octet_length((entry.v->'meta')::text), max_meta
+      raise exception 'taskledger: entry %: meta of % bytes is over the limit of %',
+          entry.i, octet_length((entry.v->'meta')::text), max_meta
         using errcode = 'invalid_parameter_value';
     end if;
     if entry.shard is not null and (entry.shard !~ '^[0-9]{1,2}$' or entry.shard::integer > 63) then
@@ -406,7 +444,7 @@ begin
     select array_agg(a.position) into added_positions from added a;
   end if;
 
-  -- A statement of its own: the winner of a race is visible only to a later snapshot.
+  -- A statement of its own: only a later snapshot sees the winner of a race.
   return query
   select w.kind, w.biz_id, w.nth = 1 and first.position in (select unnest(added_positions)),
          taskledger.state_after(head.type), head.version,
@@ -425,6 +463,8 @@ begin
 end
 $_$;
 
+COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by. Returns a row for each entry, in their order, as taskledger.enqueue does.';
+
 CREATE TABLE taskledger.event (
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     "position" bigint NOT NULL,
@@ -439,6 +479,8 @@ CREATE TABLE taskledger.event (
     data json,
     meta json
 );
+
+COMMENT ON TABLE taskledger.event IS 'The ledger: one row for each event of a task (kind, biz_id), numbered by version. Rows are appended, never changed or deleted.';
 
 CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) RETURNS SETOF taskledger.event
     LANGUAGE plpgsql STABLE
@@ -475,6 +517,8 @@ begin
 end
 $$;
 
+COMMENT ON FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) IS 'Internal: returns the next how_many events of a window after a position, in the order of the feed.';
+
 CREATE FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -488,7 +532,8 @@ declare
   lower_position bigint := case when feed_tally.xid < lower then 0 else feed_tally.position end;
 begin
   select count(*), count(*) filter (where s.seen), coalesce(bit_xor(s.position) filter (where s.seen), 0),
-         coalesce((array_agg(s.xid))[count(*)], feed_tally.xid), coalesce((array_agg(s.position))[count(*)], feed_tally.position)
+         coalesce((array_agg(s.xid))[count(*)], feed_tally.xid),
+         coalesce((array_agg(s.position))[count(*)], feed_tally.position)
     into entries, events, positions, feed_tally.xid, feed_tally.position
     from (
       select both_arms.xid, both_arms.position, pg_visible_in_snapshot(both_arms.xid, until) as seen
@@ -514,6 +559,8 @@ begin
 end
 $$;
 
+COMMENT ON FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) IS 'Internal: counts the events between two snapshots by the definition of a snapshot, to audit what a feed delivered.';
+
 CREATE FUNCTION taskledger.incarnation() RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -525,6 +572,8 @@ begin
   return (select i.id::text from taskledger.incarnation i where i.one);
 end
 $$;
+
+COMMENT ON FUNCTION taskledger.incarnation() IS 'Internal: returns the id in the table incarnation; null after a crash until a feed is opened, and on a standby.';
 
 CREATE FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) RETURNS SETOF xid8
     LANGUAGE plpgsql IMMUTABLE ROWS 20 PARALLEL SAFE
@@ -539,20 +588,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION taskledger.nanoseconds(duration text) RETURNS numeric
-    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-    BEGIN ATOMIC
- SELECT COALESCE(sum(trunc(((part.part[1])::numeric * (
-         CASE part.part[2]
-             WHEN 'ns'::text THEN (1)::bigint
-             WHEN 'ms'::text THEN (1000000)::bigint
-             WHEN 's'::text THEN (1000000000)::bigint
-             WHEN 'm'::text THEN '60000000000'::bigint
-             WHEN 'h'::text THEN '3600000000000'::bigint
-             ELSE (1000)::bigint
-         END)::numeric))), (0)::numeric) AS "coalesce"
-    FROM regexp_matches(nanoseconds.duration, '([0-9.]+)(ns|us|µs|μs|ms|s|m|h)'::text, 'g'::text) part(part);
-END;
+COMMENT ON FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) IS 'Internal: returns the transaction ids that a window must read one by one: those running in the snapshot seen, and those assigned between it and seen_bound.';
 
 CREATE FUNCTION taskledger.origin() RETURNS text
     LANGUAGE plpgsql STABLE
@@ -563,6 +599,8 @@ begin
       || (select d.oid::text from pg_database d where d.datname = current_database());
 end
 $$;
+
+COMMENT ON FUNCTION taskledger.origin() IS 'Internal: returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
 
 CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
@@ -575,6 +613,8 @@ begin
 end
 $$;
 
+COMMENT ON FUNCTION taskledger.refuse_change() IS 'Internal: the trigger that keeps the table event append-only.';
+
 CREATE TABLE taskledger.timer (
     due_at timestamp with time zone NOT NULL,
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -584,6 +624,8 @@ CREATE TABLE taskledger.timer (
     CONSTRAINT timer_reason_check CHECK ((reason = ANY (ARRAY['due'::text, 'retry'::text, 'start_by'::text, 'finish_by'::text])))
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE taskledger.timer IS 'One row for each event that the scheduler appends at due_at: the release of a task, or its expiry.';
 
 CREATE FUNCTION taskledger.set_timers(kind text, biz_id text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
     LANGUAGE sql
@@ -597,13 +639,19 @@ CREATE FUNCTION taskledger.set_timers(kind text, biz_id text, run_at timestamp w
            WHERE (t.at IS NOT NULL);
 END;
 
+COMMENT ON FUNCTION taskledger.set_timers(kind text, biz_id text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: sets the timers of a new task. A deadline that has passed is due now.';
+
 CREATE FUNCTION taskledger.shard_of(biz_id text) RETURNS smallint
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN (((((('x'::text || substr(md5(biz_id), 1, 8)))::bit(32))::bigint & '4294967295'::bigint) % (64)::bigint))::smallint;
 
+COMMENT ON FUNCTION taskledger.shard_of(biz_id text) IS 'Returns the default shard of a task, 0 to 63: the first 32 bits of md5(biz_id), modulo 64.';
+
 CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskledger.task_state
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
+
+COMMENT ON FUNCTION taskledger.state_after(type taskledger.event_type) IS 'Returns the state of a task whose last event has this type.';
 
 CREATE FUNCTION taskledger.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -618,18 +666,26 @@ begin
   name := 'finish_by'; finish_by := (entry->>name)::timestamptz;
   perform taskledger.check_times(run_at, run_in, start_by, finish_by);
 exception
-  when datetime_field_overflow or invalid_datetime_format or interval_field_overflow or invalid_time_zone_displacement_value then
-    raise exception 'taskledger: invalid % %', name, quote_literal(left(entry->>name, 80)) using errcode = 'invalid_parameter_value';
+  when datetime_field_overflow or invalid_datetime_format or interval_field_overflow
+    or invalid_time_zone_displacement_value then
+    raise exception 'taskledger: invalid % %', name, quote_literal(left(entry->>name, 80))
+      using errcode = 'invalid_parameter_value';
 end
 $$;
+
+COMMENT ON FUNCTION taskledger.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) IS 'Internal: returns the times of an entry of taskledger.enqueue_many; raises an error for an invalid one, by name.';
 
 CREATE FUNCTION taskledger.with_moment(object text, name text, moment timestamp with time zone) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN (moment IS NULL) THEN object ELSE ((((('{"'::text || name) || '":"'::text) || to_char((moment AT TIME ZONE 'UTC'::text), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'::text)) || '"'::text) || CASE WHEN (COALESCE(object, '{}'::text) ~ '^\s*\{\s*\}\s*$'::text) THEN '}'::text ELSE (','::text || regexp_replace(object, '^\s*\{'::text, ''::text)) END) END;
 
+COMMENT ON FUNCTION taskledger.with_moment(object text, name text, moment timestamp with time zone) IS 'Internal: returns a JSON object (null: an empty one) with a first member added: a moment as RFC 3339 in UTC to the microsecond. A null moment adds none.';
+
 CREATE FUNCTION taskledger.with_times(meta text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN taskledger.with_moment(taskledger.with_moment(taskledger.with_moment(meta, 'finish_by'::text, finish_by), 'start_by'::text, start_by), 'run_at'::text, run_at);
+
+COMMENT ON FUNCTION taskledger.with_times(meta text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: returns the meta of a task''s first event with its times added.';
 
 CREATE TABLE taskledger.cursor (
     reader text NOT NULL COLLATE pg_catalog."C",
@@ -651,6 +707,8 @@ CREATE TABLE taskledger.cursor (
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
 
+COMMENT ON TABLE taskledger.cursor IS 'How far each reader of the feed has got. Append-only: the row with the highest n is the cursor.';
+
 ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME taskledger.event_position_seq
     START WITH 1
@@ -666,6 +724,8 @@ CREATE UNLOGGED TABLE taskledger.incarnation (
     CONSTRAINT incarnation_one_check CHECK (one)
 );
 
+COMMENT ON TABLE taskledger.incarnation IS 'Internal: one row with an id that changes whenever PostgreSQL crashes or a standby is promoted.';
+
 CREATE TABLE taskledger.kind_limit (
     kind text NOT NULL COLLATE pg_catalog."C",
     max_waiting bigint NOT NULL,
@@ -678,6 +738,8 @@ CREATE TABLE taskledger.kind_limit (
     CONSTRAINT kind_limit_retry_after_ms_check CHECK ((retry_after_ms >= 0))
 );
 
+COMMENT ON TABLE taskledger.kind_limit IS 'How many tasks of a kind may wait, set by an operator. A kind without a row has no limit.';
+
 CREATE TABLE taskledger.lease (
     name text NOT NULL COLLATE pg_catalog."C",
     holder text NOT NULL,
@@ -686,6 +748,8 @@ CREATE TABLE taskledger.lease (
     detail json
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
+
+COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay) and each worker process, valid until alive_until. A lease saves double work; correctness never depends on it.';
 
 CREATE VIEW taskledger.outbox AS
  WITH relay AS MATERIALIZED (
@@ -751,6 +815,8 @@ UNION ALL
                 END AS "greatest"
            FROM relay r), (0)::bigint));
 
+COMMENT ON VIEW taskledger.outbox IS 'The events that the relay has not yet published, in no particular order.';
+
 CREATE TABLE taskledger.task_count (
     kind text NOT NULL COLLATE pg_catalog."C",
     state taskledger.task_state NOT NULL,
@@ -758,6 +824,8 @@ CREATE TABLE taskledger.task_count (
     value bigint NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE taskledger.task_count IS 'The number of tasks of each kind and state. Append-only: of each kind and state the row with the highest n counts.';
 
 CREATE VIEW taskledger.overload AS
  SELECT l.kind,
@@ -773,6 +841,8 @@ CREATE VIEW taskledger.overload AS
           ORDER BY t.n DESC
          LIMIT 1) c ON (true));
 
+COMMENT ON VIEW taskledger.overload IS 'Each kind with a limit, the number of its available tasks as the projector has counted them, and whether enqueueing is closed. Tasks that the projector has not yet counted exceed the limit.';
+
 CREATE TABLE taskledger.parked (
     "position" bigint NOT NULL,
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -782,12 +852,16 @@ CREATE TABLE taskledger.parked (
     parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
+COMMENT ON TABLE taskledger.parked IS 'Events that the relay could not publish. They block no others, and make the status degraded.';
+
 CREATE SEQUENCE taskledger.rejected
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
     NO MAXVALUE
     CACHE 1;
+
+COMMENT ON SEQUENCE taskledger.rejected IS 'Counts the calls that were rejected because too many tasks of their kind wait, rolled back or not.';
 
 CREATE TABLE taskledger.schedule (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -820,11 +894,15 @@ CREATE TABLE taskledger.schedule (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
+COMMENT ON TABLE taskledger.schedule IS 'The schedules of periodic tasks, and the next slot of each.';
+
 CREATE TABLE taskledger.setting (
     name text NOT NULL COLLATE pg_catalog."C",
     value text NOT NULL,
     CONSTRAINT setting_min_bytes CHECK (((name <> ALL (ARRAY['max_args_bytes'::text, 'max_meta_bytes'::text])) OR ((value)::integer >= 4096)))
 );
+
+COMMENT ON TABLE taskledger.setting IS 'Settings that all programs share: installation, max_args_bytes, max_meta_bytes, and paused/<kind> for each kind that is paused.';
 
 CREATE TABLE taskledger.shard_owner (
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -833,6 +911,8 @@ CREATE TABLE taskledger.shard_owner (
     since timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
+
+COMMENT ON TABLE taskledger.shard_owner IS 'Which worker has which group of shards of a kind, where workers divide the shards among themselves.';
 
 CREATE TABLE taskledger.task (
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -851,6 +931,8 @@ CREATE TABLE taskledger.task (
     cause text COLLATE pg_catalog."C"
 )
 WITH (fillfactor='50');
+
+COMMENT ON TABLE taskledger.task IS 'The current state of each task, derived from the events by the projector, which may lag behind.';
 
 ALTER TABLE ONLY taskledger.cursor
     ADD CONSTRAINT cursor_pkey PRIMARY KEY (reader, n);

@@ -21,12 +21,12 @@ var update = flag.Bool("update", false, "rewrite schema.sql")
 
 const schemaFile = "schema.sql"
 
-// schema.sql shows in every review what a migration does to the schema as a whole.
+// schema.sql shows in a review how a migration changes the schema as a whole.
 func TestSchemaIsTheOneCommitted(t *testing.T) {
 	t.Parallel()
 	address := ledgertest.URL(t)
-	header := fmt.Sprintf("-- The schema that the migrations make, as pg_dump of PostgreSQL %s shows it.\n"+
-		"-- Nothing reads this file but a test and people; go test ./migrations -update rewrites it.\n\n", majorVersion(t, address))
+	header := fmt.Sprintf("-- The schema that the migrations make, as pg_dump of PostgreSQL %s prints it.\n"+
+		"-- For review only; go test ./migrations -update rewrites it.\n\n", majorVersion(t, address))
 	got := header + schemaOf(t, address)
 	if *update {
 		if err := os.WriteFile(schemaFile, []byte(got), 0o644); err != nil {
@@ -38,10 +38,54 @@ func TestSchemaIsTheOneCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if firstLine(string(committed)) != firstLine(got) {
-		t.Skipf("another version of pg_dump words it differently: %q", firstLine(string(committed)))
+		t.Skipf("another version of pg_dump prints the schema differently: %q", firstLine(string(committed)))
 	}
 	if diff := cmp.Diff(string(committed), got); diff != "" {
-		t.Errorf("if that is intended: go test ./migrations -update (-committed +migrated):\n%s", diff)
+		t.Errorf("schema.sql differs; to accept: go test ./migrations -update (-committed +migrated):\n%s", diff)
+	}
+}
+
+// A user who lists tables, functions or types in psql reads what each is for.
+func TestObjectsHaveComments(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	rows, err := pool.Query(t.Context(), `
+		select 'schema ' || n.nspname, obj_description(n.oid, 'pg_namespace')
+		  from pg_namespace n where n.nspname = 'taskledger'
+		 union all
+		select 'relation ' || c.oid::regclass, obj_description(c.oid, 'pg_class')
+		  from pg_class c
+		 where c.relnamespace = 'taskledger'::regnamespace and c.relkind in ('r', 'v', 'm', 'p', 'S')
+		   and not exists (
+		       select from pg_depend d
+		        where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'i') -- identity
+		 union all
+		select 'type ' || t.oid::regtype, obj_description(t.oid, 'pg_type')
+		  from pg_type t where t.typnamespace = 'taskledger'::regnamespace and t.typtype = 'e'
+		 union all
+		select 'function ' || p.oid::regprocedure, obj_description(p.oid, 'pg_proc')
+		  from pg_proc p where p.pronamespace = 'taskledger'::regnamespace`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var objects int
+	for rows.Next() {
+		var object string
+		var comment *string
+		if err := rows.Scan(&object, &comment); err != nil {
+			t.Fatal(err)
+		}
+		objects++
+		if comment == nil || !strings.HasSuffix(*comment, ".") {
+			t.Errorf("%s has no comment that ends with a full stop", object)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if objects < 30 {
+		t.Errorf("the query found only %d objects", objects)
 	}
 }
 
@@ -50,16 +94,17 @@ func firstLine(text string) string {
 	return line
 }
 
-// schemaOf dumps the schema without the table that goose keeps of the migrations.
+// schemaOf dumps the schema without the version table.
 func schemaOf(t *testing.T, address string) string {
 	t.Helper()
-	return dump(t, address, "--schema=taskledger", "--exclude-table=taskledger.schema_version*")
+	return dump(t, address, "--schema=taskledger", "--exclude-table=taskledger.migration*")
 }
 
-// dump returns the definitions in a database, without what differs from run to run.
+// dump returns the definitions in a database, without the lines that differ from run to run.
 func dump(t *testing.T, address string, options ...string) string {
 	t.Helper()
-	command := exec.Command(pgDump(t, address), append(options, "--schema-only", "--no-owner", "--no-privileges", "--dbname="+address)...)
+	options = append(options, "--schema-only", "--no-owner", "--no-privileges", "--dbname="+address)
+	command := exec.Command(pgDump(t, address), options...)
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
 	out, err := command.Output()
@@ -85,10 +130,10 @@ func dump(t *testing.T, address string, options ...string) string {
 // pgDump returns the path of the pg_dump that came with the server, or else of one in PATH.
 func pgDump(t *testing.T, address string) string {
 	t.Helper()
-	dir := ask(t, address, "select setting from pg_config where name = 'BINDIR'")
-	beside := filepath.Join(dir, "pg_dump")
-	if _, err := os.Stat(beside); err == nil {
-		return beside
+	dir := queryText(t, address, "select setting from pg_config where name = 'BINDIR'")
+	path := filepath.Join(dir, "pg_dump")
+	if _, err := os.Stat(path); err == nil {
+		return path
 	}
 	path, err := exec.LookPath("pg_dump")
 	if errors.Is(err, exec.ErrNotFound) {
@@ -102,19 +147,20 @@ func pgDump(t *testing.T, address string) string {
 
 func majorVersion(t *testing.T, address string) string {
 	t.Helper()
-	return ask(t, address, "select current_setting('server_version_num')::int / 10000 || ''")
+	return queryText(t, address, "select current_setting('server_version_num')::int / 10000 || ''")
 }
 
-func ask(t *testing.T, address, question string) string {
+// queryText returns the one value that a query returns.
+func queryText(t *testing.T, address, query string) string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(t.Context()) //nolint:errcheck // was only read from
-	var answer string
-	if err := conn.QueryRow(t.Context(), question).Scan(&answer); err != nil {
+	defer conn.Close(t.Context()) //nolint:errcheck // it only reads
+	var text string
+	if err := conn.QueryRow(t.Context(), query).Scan(&text); err != nil {
 		t.Fatal(err)
 	}
-	return answer
+	return text
 }

@@ -3,7 +3,6 @@ package projector_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -161,8 +160,8 @@ func TestTreeRefuses(t *testing.T) {
 	}
 }
 
-// Rows that were projected before rows had causes get them with the column.
-func TestCausesOfRowsThatWereThere(t *testing.T) {
+// A row has a cause only if the causation is the id of an event.
+func TestOddCauses(t *testing.T) {
 	t.Parallel()
 	pool := grow(t)
 	for i, causation := range []string{
@@ -173,23 +172,6 @@ func TestCausesOfRowsThatWereThere(t *testing.T) {
 		lead(t, pool, causation, fmt.Sprintf("odd/%d", i))
 	}
 	project(t, pool)
-	check(t, pool)
-	script, err := os.ReadFile("../migrations/00010_task_cause.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pool.Exec(t.Context(), "alter table taskledger.task drop column cause"); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	if err := conn.Conn().PgConn().Exec(t.Context(), string(script)).Close(); err != nil {
-		t.Fatal(err)
-	}
-	pool.Reset() // of statements prepared before
 	check(t, pool)
 	if lines := outline(t, pool, "order.place/o/1@2 🎟", projector.TreeLimits{}); len(lines) != 8 {
 		t.Errorf("%q", lines)

@@ -45,16 +45,20 @@ func (k *kind) fail(ctx context.Context, a *attempt, cause error, buried string)
 	k.recorded(a, OutcomeFailed, err)
 }
 
-// policy returns the retry policy of a task: its own, or else that of its kind. A producer that
-// writes SQL may have left one that cannot be read.
+// policy returns the retry policy of a task: its own, or else that of its kind. The kind's policy also applies
+// if the task's own is invalid: a producer that inserts events itself may have written it.
 func (k *kind) policy(first ledger.Event) ledger.RetryPolicy {
 	meta, err := ledger.ParseMeta(first.Meta)
-	if err == nil && meta.Retry == "" {
+	if err == nil && len(meta.Retry) == 0 {
 		return k.config.Retry
 	}
-	p, err2 := ledger.ParseRetryPolicy(meta.Retry)
-	if err := errors.Join(err, err2); err != nil {
-		k.logger.Warn("the task's own retry policy cannot be read: that of its kind holds", "biz_id", string(first.BizID), "error", err)
+	var p ledger.RetryPolicy
+	if err == nil {
+		p, err = ledger.ParseRetryPolicy(meta.Retry)
+	}
+	if err != nil {
+		k.logger.Warn("the task's own retry policy is invalid: the policy of its kind applies",
+			"biz_id", string(first.BizID), "error", err)
 		return k.config.Retry
 	}
 	return p

@@ -187,7 +187,7 @@ func TestReleasedFromDeadStartsAnew(t *testing.T) {
 	}
 }
 
-// A task's own policy comes before that of its kind; one that cannot be read does no harm.
+// A task's own policy replaces that of its kind; an invalid one is ignored.
 func TestTasksOwnRetryPolicy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -208,7 +208,7 @@ func TestTasksOwnRetryPolicy(t *testing.T) {
 	b.awaitState(foreign, ledger.StateRetrying)
 	failed := b.history(foreign)[1]
 	if delay := b.data(failed).RetryAt.Sub(failed.RecordedAt).Round(time.Minute); delay != time.Hour {
-		t.Errorf("retried after %s, want that of the kind", delay)
+		t.Errorf("retried after %s, want the delay of the kind", delay)
 	}
 }
 

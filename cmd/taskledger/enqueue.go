@@ -31,12 +31,13 @@ func (a *app) newEnqueueCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enqueue KIND BIZ_ID",
 		Short: "Enqueue a task, or find that it exists",
-		Long: `Enqueue a task, in a transaction of its own. KIND and BIZ_ID name one task for ever: if it
-exists, nothing is written, and it is shown as it is. Only if it exists with other args is
-that a conflict (exit code 4).`,
+		Long: `Enqueue a task, in a transaction of its own. KIND and BIZ_ID name one task. If it exists,
+nothing is written, and its state is shown. If it exists with other args, that is a conflict
+(exit code 4).`,
 		Example: `  taskledger enqueue coupon.send order-17 --args '{"percent":10}'
   taskledger enqueue report.make 2026-11 --args @report.json --actor alice --tag monthly
   taskledger enqueue reminder.send 17 --run-in 36h --start-by 2026-12-24T18:00:00+01:00
+  taskledger enqueue mail.send 17 --retry '{"ladder":[60,300,1200],"attempts":10}'
   generate | taskledger enqueue import.run 42 --args -`,
 		Args: exactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,9 +48,10 @@ that a conflict (exit code 4).`,
 	cmd.Flags().StringVar(&f.args, "args", "", "input of the task as `JSON`, or @file, or - for stdin (default: none)")
 	cmd.Flags().BoolVar(&f.binary, "binary", false, "args are bytes and not JSON")
 	cmd.Flags().IntVar(&f.shard, "shard", 0, "shard, 0 to 63 (default: hash of BIZ_ID)")
-	cmd.Flags().StringVar(&f.actor, "actor", "", "who enqueues (default: the database user)")
+	cmd.Flags().StringVar(&f.actor, "actor", "", "author of the event (default: the database user)")
 	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "tag in the task's meta; may be repeated")
-	cmd.Flags().StringVar(&f.retry, "retry", "", "when to try again after a failure, such as 1m,5m,20m or 'exponential attempts=10' (default: as its kind)")
+	cmd.Flags().StringVar(&f.retry, "retry", "", "retry policy of the task as `JSON`, delays in seconds, "+
+		"such as '{\"ladder\":[60,300,1200]}' (default: that of its kind)")
 	cmd.Flags().StringVar(&f.runAt, "run-at", "", "run it at this `TIME`, such as 2026-12-24T18:00:00+01:00 (default: now)")
 	cmd.Flags().DurationVar(&f.runIn, "run-in", 0, "run it after this time, such as 90s or 36h (default: now)")
 	cmd.Flags().StringVar(&f.startBy, "start-by", "", "let it expire if it is unstarted at this `TIME`")
@@ -65,7 +67,9 @@ func (a *app) enqueue(ctx context.Context, key ledger.Key, f enqueueFlags, shard
 	if err != nil {
 		return err
 	}
-	options := ledger.EnqueueOptions{Actor: f.actor, Binary: f.binary, Meta: ledger.Meta{Tags: f.tags, Retry: f.retry}}
+	options := ledger.EnqueueOptions{
+		Actor: f.actor, Binary: f.binary, Meta: ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)},
+	}
 	if sharded {
 		shard := ledger.Shard(f.shard)
 		options.Shard = &shard
@@ -93,7 +97,7 @@ func (a *app) enqueue(ctx context.Context, key ledger.Key, f enqueueFlags, shard
 	}
 	if !answer.New && !answer.SameArgs {
 		return failf(exitConflict, "%s exists with other args; nothing was changed", key).
-			hinted("a key names one task for ever: look at it with taskledger task show, or choose another BIZ_ID")
+			hinted("a key names one task: show it with taskledger task show, or choose another BIZ_ID")
 	}
 	return nil
 }
@@ -132,7 +136,7 @@ type enqueued struct {
 	ledger.Enqueued
 }
 
-// readArgs reads args from where the flag says.
+// readArgs reads args from the flag itself, from the file that it names, or from stdin.
 func (a *app) readArgs(flag string) (json.RawMessage, error) {
 	file, named := strings.CutPrefix(flag, "@")
 	switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -40,6 +41,7 @@ func TestErrorsHaveTheirExitCode(t *testing.T) {
 		{feed.ErrNotPrimary, exitUnavailable},
 		{&pgserver.NoBinariesError{}, exitUnavailable},
 		{ledger.ErrNotMigrated, exitNotMigrated},
+		{migrations.ErrUnreleased, exitNotMigrated},
 		{&ledger.IllegalError{}, exitIntegrity},
 		{&ledger.CorruptError{Err: errors.New("bytes")}, exitIntegrity},
 		{&feed.OriginError{}, exitIntegrity},

@@ -19,6 +19,7 @@ import (
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/periodic"
@@ -133,6 +134,10 @@ func describeDatabase(err error) *failure {
 	switch {
 	case errors.Is(err, ledger.ErrNotMigrated):
 		return failf(exitNotMigrated, "the database is not migrated").hinted("run: taskledger migrate up")
+	case errors.Is(err, migrations.ErrUnreleased):
+		return failf(exitNotMigrated, "the schema taskledger was made by an unreleased version and cannot be upgraded").
+			hinted("create a new database (of serve's own: choose another --data-dir), " +
+				"or drop the schema with all its tasks: drop schema taskledger cascade")
 	case errors.Is(err, feed.ErrNotPrimary):
 		return failf(exitUnavailable, "the database is a standby").hinted("name the primary in DATABASE_URL")
 	}

@@ -1,116 +1,12 @@
--- Enqueue for every language: the same answers and the same rows as the Go functions.
+-- Enqueue for every language: the same results and the same rows as the functions of package ledger in Go.
+-- Owner: package ledger. No tables: enqueue and enqueue_many write event and timer, and read setting and overload.
+--
+-- They run with their owner's rights: a producer needs usage on the schema, and nothing else.
 
 -- +goose Up
 
--- Refuses a key that Go would refuse, with the rule that it breaks.
--- +goose StatementBegin
-create function taskledger.check_key(kind text, biz_id text) returns void
-language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
-begin
-  if kind is null or octet_length(kind) > 128 or kind !~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$' then
-    raise exception 'taskledger: invalid kind %', coalesce(quote_literal(left(kind, 140)), 'null')
-      using errcode = 'invalid_parameter_value',
-            hint = 'a kind is 1 to 128 bytes of A-Z a-z 0-9 _ - in words joined by dots';
-  end if;
-  if biz_id is null or octet_length(biz_id) not between 1 and 255 or biz_id ~ '[\u0001-\u001f\u007f-\u009f]' then
-    raise exception 'taskledger: invalid biz_id %', coalesce(quote_literal(left(biz_id, 260)), 'null')
-      using errcode = 'invalid_parameter_value',
-            hint = 'a biz_id is 1 to 255 bytes of UTF-8 without control characters';
-  end if;
-end
-$$;
--- +goose StatementEnd
-
--- Refuses an actor that Go would refuse.
--- +goose StatementBegin
-create function taskledger.check_actor(actor text) returns void
-language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
-begin
-  if octet_length(actor) > 255 or actor ~ '[\u0001-\u001f\u007f-\u009f]' then
-    raise exception 'taskledger: invalid actor %', quote_literal(left(actor, 260))
-      using errcode = 'invalid_parameter_value',
-            hint = 'an actor is at most 255 bytes of UTF-8 without control characters';
-  end if;
-end
-$$;
--- +goose StatementEnd
-
--- Refuses JSON that nests deeper than 512, which the workers' decoders would. text is JSON.
--- +goose StatementBegin
-create function taskledger.check_nesting(name text, text text) returns void
-language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
-declare
-  brackets text;
-begin
-  if coalesce(octet_length(text), 0) <= 1024 then
-    return; -- one level takes two bytes
-  end if;
-  brackets := regexp_replace(text, '"(?:[^"\\]|\\.)*"', '', 'g');
-  brackets := translate(regexp_replace(brackets, '[^][{}]', '', 'g'), '{}', '[]');
-  for i in 1..512 loop
-    exit when brackets = '';
-    brackets := replace(brackets, '[]', ''); -- one level less
-  end loop;
-  if brackets <> '' then
-    raise exception 'taskledger: invalid %: it nests more than 512 deep', name using errcode = 'invalid_parameter_value';
-  end if;
-end
-$$;
--- +goose StatementEnd
-
--- Refuses a meta that Go could not read, and args that are not what their meta says.
--- +goose StatementBegin
-create function taskledger.check_meta(meta json, args json) returns void
-language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
-begin
-  if meta is null or json_typeof(meta) = 'null' then
-    return;
-  end if;
-  if json_typeof(meta) <> 'object' then
-    raise exception 'taskledger: invalid meta: it must be a JSON object, not %', json_typeof(meta)
-      using errcode = 'invalid_parameter_value';
-  end if;
-  declare
-    member record;
-  begin
-    for member in -- of two of a name the last counts
-      select distinct on (m.key) m.key, m.value, json_typeof(m.value) as type
-        from json_each(meta) with ordinality as m(key, value, i)
-       order by m.key, m.i desc
-    loop
-      if member.key in ('traceparent', 'tracestate', 'causation', 'encoding', 'retry') and member.type not in ('string', 'null') then
-        raise exception 'taskledger: invalid meta: % must be a string, not %', member.key, member.type
-          using errcode = 'invalid_parameter_value';
-      elsif member.key in ('run_at', 'start_by', 'finish_by') then
-        raise exception 'taskledger: invalid meta: % is an argument of its own', member.key using errcode = 'invalid_parameter_value';
-      elsif member.key = 'tags' and (member.type not in ('array', 'null') or member.type = 'array' and
-          exists (select from json_array_elements(member.value) t where json_typeof(t) not in ('string', 'null'))) then
-        raise exception 'taskledger: invalid meta: tags must be an array of strings' using errcode = 'invalid_parameter_value';
-      end if;
-    end loop;
-    if coalesce(meta->>'encoding', '') not in ('', 'base64') then
-      raise exception 'taskledger: invalid meta: unknown encoding %', quote_literal(left(meta->>'encoding', 80))
-        using errcode = 'invalid_parameter_value', hint = 'base64, or none for JSON';
-    end if;
-    if meta->>'encoding' = 'base64' and json_typeof(args) <> 'null' and (json_typeof(args) <> 'string' or
-        translate(args #>> '{}', E'\r\n', '') !~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$') then
-      raise exception 'taskledger: invalid args: they must be a string of base64, as meta says' using errcode = 'invalid_parameter_value';
-    end if;
-  exception when untranslatable_character or invalid_text_representation then
-    -- Escapes that PostgreSQL stores but cannot look into: nobody's query could get past this event.
-    raise exception 'taskledger: invalid meta or args: %', sqlerrm using errcode = 'invalid_parameter_value';
-  end;
-end
-$$;
--- +goose StatementEnd
-
--- Enqueues many tasks in the caller's transaction. entries is a JSON array of objects with
--- kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by: the
--- arguments of taskledger.enqueue. Answers in the order of the entries;
--- a task that exists already is answered with its state, and with whether its args are the same.
--- Args with the escape \u0000 are SQLSTATE 22P05 here (PostgreSQL cannot take such an object
--- apart); taskledger.enqueue takes them.
--- Runs with its owner's rights: a producer needs usage on the schema and nothing else.
+-- PostgreSQL cannot decode an entry with the escape \u0000 in its args: SQLSTATE 22P05. taskledger.enqueue
+-- takes such args.
 -- +goose StatementBegin
 create function taskledger.enqueue_many(entries json)
 returns table (kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer,
@@ -122,7 +18,7 @@ declare
   max_meta constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes');
   entry record;
   key text;
-  one_by_one boolean := false;  -- some entry has times, or too many of its kind wait
+  one_by_one boolean := false;  -- an entry has times, or enqueueing is closed for its kind
   added_positions bigint[];
 begin
   if json_typeof(entries) is distinct from 'array' then
@@ -135,11 +31,13 @@ begin
     perform taskledger.check_key(entry.kind, entry.biz_id);
     perform taskledger.check_actor(entry.v->>'actor');
     if octet_length((entry.v->'args')::text) > max_args then
-      raise exception 'taskledger: entry %: args of % bytes are over the limit of %', entry.i, octet_length((entry.v->'args')::text), max_args
+      raise exception 'taskledger: entry %: args of % bytes are over the limit of %',
+          entry.i, octet_length((entry.v->'args')::text), max_args
         using errcode = 'invalid_parameter_value', hint = 'store the payload elsewhere and enqueue a reference to it';
     end if;
     if octet_length((entry.v->'meta')::text) > max_meta then
-      raise exception 'taskledger: entry %: meta of % bytes is over the limit of %', entry.i, octet_length((entry.v->'meta')::text), max_meta
+      raise exception 'taskledger: entry %: meta of % bytes is over the limit of %',
+          entry.i, octet_length((entry.v->'meta')::text), max_meta
         using errcode = 'invalid_parameter_value';
     end if;
     if entry.shard is not null and (entry.shard !~ '^[0-9]{1,2}$' or entry.shard::integer > 63) then
@@ -195,7 +93,7 @@ begin
     select array_agg(a.position) into added_positions from added a;
   end if;
 
-  -- A statement of its own: the winner of a race is visible only to a later snapshot.
+  -- A statement of its own: only a later snapshot sees the winner of a race.
   return query
   select w.kind, w.biz_id, w.nth = 1 and first.position in (select unnest(added_positions)),
          taskledger.state_after(head.type), head.version,
@@ -215,13 +113,16 @@ end
 $$;
 -- +goose StatementEnd
 
--- Enqueues one task in the caller's transaction; see taskledger.enqueue_many.
--- run_at or run_in says when it is due, by the database's clock; what is past is due now.
--- Unstarted by start_by, or unfinished by finish_by, it expires.
+comment on function taskledger.enqueue_many(json) is
+  'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of '
+  'taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by. '
+  'Returns a row for each entry, in their order, as taskledger.enqueue does.';
+
 -- +goose StatementBegin
 create function taskledger.enqueue(kind text, biz_id text, args json default null, run_at timestamptz default null,
                                    shard integer default null, actor text default null, meta json default null,
-                                   run_in interval default null, start_by timestamptz default null, finish_by timestamptz default null)
+                                   run_in interval default null, start_by timestamptz default null,
+                                   finish_by timestamptz default null)
 returns table (is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -255,7 +156,7 @@ begin
 
   if timed then
     perform taskledger.check_times(run_at, run_in, start_by, finish_by);
-    perform pg_current_xact_id();  -- before the clock is read, see the table timer
+    perform pg_current_xact_id();  -- must precede the reading of the clock: see the table timer
     due := case when run_in > interval '0' then clock_timestamp() + run_in
                 when run_at > clock_timestamp() then run_at end;
     first_type := case when due is null then 'enqueued' else 'scheduled' end;
@@ -266,12 +167,19 @@ begin
     if limited.policy = 'discard' then
       discarding := true;
     elsif limited.policy is not null and not exists (
-        select from taskledger.event e where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
-      raise exception 'taskledger: too many tasks of kind % wait: %, of at most %', enqueue.kind, limited.waiting, limited.max_waiting
+        select from taskledger.event e
+         where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
+      perform taskledger.count_rejection();
+      raise exception 'taskledger: too many tasks of kind % wait: %, of at most %',
+          enqueue.kind, limited.waiting, limited.max_waiting
         using errcode = 'configuration_limit_exceeded',
-              detail = json_build_object('kind', enqueue.kind, 'waiting', limited.waiting, 'max_waiting', limited.max_waiting, 'retry_after_ms', limited.retry_after_ms, 'policy', limited.policy)::text,
+              detail = json_build_object('kind', enqueue.kind, 'waiting', limited.waiting,
+                                         'max_waiting', limited.max_waiting,
+                                         'retry_after_ms', limited.retry_after_ms, 'policy', limited.policy)::text,
               hint = 'try again after ' || limited.retry_after_ms || ' ms'
-                     || case limited.policy when 'caller_runs' then ', or have it run in your transaction: workers.Caller in Go' else '' end;
+                     || case limited.policy
+                          when 'caller_runs' then ', or have it run in your transaction: workers.Caller in Go'
+                          else '' end;
     end if;
   end if;
   with tx as materialized (
@@ -312,3 +220,9 @@ begin
 end
 $$;
 -- +goose StatementEnd
+
+comment on function taskledger.enqueue(text, text, json, timestamptz, integer, text, json, interval, timestamptz,
+                                       timestamptz) is
+  'Enqueues one task in the caller''s transaction. run_at or run_in is when it is due, by the database''s clock; '
+  'a past moment means now. The task expires if it is not started by start_by or not finished by finish_by. '
+  'If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args compares its args with args.';

@@ -1,0 +1,72 @@
+-- Limits: how many tasks of a kind may wait.
+-- Owner: package ledger.
+--
+--   kind_limit  written by ledger (limit set, limit remove); read by ledger and the view overload
+--   overload    read by ledger, taskledger.enqueue and enqueue_many, and the scheduler
+--   rejected    counted by ledger and taskledger.enqueue; read by ledger
+
+-- +goose Up
+
+create table taskledger.kind_limit (
+  kind           text collate "C" primary key,
+  max_waiting    bigint not null check (max_waiting >= 0),
+  policy         text not null check (policy in ('reject', 'discard', 'discard_oldest', 'caller_runs')),
+  retry_after_ms bigint not null check (retry_after_ms >= 0),  -- hint for a rejected producer
+  actor          text not null,
+  updated_at     timestamptz not null default clock_timestamp());
+
+comment on table taskledger.kind_limit is
+  'How many tasks of a kind may wait, set by an operator. A kind without a row has no limit.';
+
+-- A kind with the policy discard_oldest is never closed: the scheduler discards its oldest tasks.
+create view taskledger.overload as
+select l.kind, l.policy, l.max_waiting, l.retry_after_ms, coalesce(c.value, 0) as waiting,
+       l.policy <> 'discard_oldest' and coalesce(c.value, 0) >= l.max_waiting as closed
+  from taskledger.kind_limit l
+  left join lateral (
+   select t.value from taskledger.task_count t
+    where t.kind = l.kind and t.state = 'available'
+    order by t.n desc limit 1) c on true;
+
+comment on view taskledger.overload is
+  'Each kind with a limit, the number of its available tasks as the projector has counted them, '
+  'and whether enqueueing is closed. Tasks that the projector has not yet counted exceed the limit.';
+
+-- Enqueue calls it only for a kind that has a limit, or for a payload over 4 KiB: as a part of the
+-- statement these queries cost a quarter of its time on the server, even where they find nothing.
+-- Reads settings, limits and counts by key; locks nothing.
+-- +goose StatementBegin
+create function taskledger.admits(kind text, args_bytes integer, meta_bytes integer) returns boolean
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  return not exists (
+      select from taskledger.setting s
+       where s.name = 'max_args_bytes' and admits.args_bytes > s.value::integer
+          or s.name = 'max_meta_bytes' and admits.meta_bytes > s.value::integer)
+     and not exists (
+      select from taskledger.overload o where o.kind = admits.kind and o.closed);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.admits(text, integer, integer) is
+  'Internal: reports whether a task of this kind, with args and meta of so many bytes, may be enqueued as available.';
+
+-- A sequence keeps its count when the transaction is rolled back, and leaves no dead rows. A crash of
+-- PostgreSQL may add up to 32, which its WAL holds as drawn, and lose the rejections of the last second.
+create sequence taskledger.rejected;
+
+comment on sequence taskledger.rejected is
+  'Counts the calls that were rejected because too many tasks of their kind wait, rolled back or not.';
+
+-- Runs with its owner's rights, so that a producer needs no grant to be counted.
+-- +goose StatementBegin
+create function taskledger.count_rejection() returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform nextval('taskledger.rejected');
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.count_rejection() is 'Internal: counts a call that is about to be rejected.';

@@ -1,0 +1,55 @@
+-- The outbox: events that the relay has yet to publish, or could not.
+-- Owner: package outbox.
+--
+--   parked  written by outbox; read by outbox and the reconciler in workers
+--   outbox  for users; read by none of the packages
+
+-- +goose Up
+
+create table taskledger.parked (
+  position  bigint primary key,
+  kind      text collate "C" not null,
+  biz_id    text collate "C" not null,
+  version   integer not null,
+  reason    text not null,
+  parked_at timestamptz not null default clock_timestamp());
+
+comment on table taskledger.parked is
+  'Events that the relay could not publish. They block no others, and make the status degraded.';
+
+-- Three arms, where the feed has two: late events below the window, events within the published part of
+-- the window that are not visible in it, and events above. Its cost is that of the events it returns.
+create view taskledger.outbox as
+with relay as materialized (
+  select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position
+    from taskledger.cursor c
+   where c.reader = 'relay'
+   order by c.n desc
+   limit 1)
+select late.position, late.kind, late.biz_id, late.version, late.type, late.recorded_at
+  from relay r
+ cross join lateral taskledger.late_xids(r.seen, r.seen_bound) x
+ cross join lateral (
+   select e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
+     from taskledger.event e
+    where (e.xid, e.position) > (x, 0) and (e.xid, e.position) <= (x, r.seen_top)
+      and (r.until is null or e.position > r.after_position or not pg_visible_in_snapshot(x, r.until))
+   offset 0) late
+union all
+select unseen.position, unseen.kind, unseen.biz_id, unseen.version, unseen.type, unseen.recorded_at
+  from relay r
+ cross join lateral taskledger.late_xids(r.until, r.bound) x
+ cross join lateral (
+   select e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
+     from taskledger.event e
+    where (e.xid, e.position) > (x, r.seen_top) and (e.xid, e.position) <= (x, r.after_position)
+      and not pg_visible_in_snapshot(x, r.until)
+   offset 0) unseen
+ where r.until is not null
+union all
+select e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
+  from taskledger.event e
+ where e.position > coalesce(
+   (select case when r.until is null then r.seen_top else greatest(r.seen_top, r.after_position) end from relay r), 0);
+
+comment on view taskledger.outbox is 'The events that the relay has not yet published, in no particular order.';

@@ -1,0 +1,42 @@
+-- Periodic tasks: the schedules and their next slots.
+-- Owner: package periodic (workers/periodic).
+--
+--   schedule  written by periodic: the definition by operators, the position by the runner; read by periodic
+--             and alarm
+
+-- +goose Up
+
+-- The runner writes the position in the transaction that enqueues a slot's task.
+-- There are few rows; they change a few times a minute at most and are read as a whole: no index but the
+-- key, so that updates are HOT.
+create table taskledger.schedule (
+  name         text collate "C" primary key,
+  kind         text collate "C" not null,  -- kind and args of its tasks
+  args         json,
+  cron         text,                       -- cron in zone,
+  zone         text,
+  every_ms     bigint,                     -- or an interval from anchor on,
+  anchor       timestamptz,
+  after_ms     bigint,                     -- or a delay after the previous task has finished
+  missed       text not null,              -- one, skip or all (missed_limit at a time); '' with after_ms, as is overlap
+  missed_limit integer not null,
+  overlap      text not null,              -- allow or skip
+  paused       boolean not null default false,
+  revision     integer not null default 1, -- counts definitions, pauses and resumptions
+  actor        text not null,              -- of the last of these
+  updated_at   timestamptz not null default clock_timestamp(),
+  next_at      timestamptz,                -- the next slot; null: the previous task is unfinished, or there is no slot
+  last_at      timestamptz,                -- the last slot that fired, with its task
+  last_kind    text collate "C",
+  last_biz_id  text collate "C",
+  passed       bigint not null default 0,  -- slots that did not fire, because they were missed or overlapped
+  passed_at    timestamptz,                -- when such slots were last found
+  check (name ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$' and octet_length(name) <= 128),
+  check (num_nonnulls(cron, every_ms, after_ms) = 1),
+  check (every_ms >= 1000),
+  check (after_ms >= 1000),
+  check ((cron is null) = (zone is null)),
+  check ((every_ms is null) = (anchor is null)))
+  with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
+
+comment on table taskledger.schedule is 'The schedules of periodic tasks, and the next slot of each.';
