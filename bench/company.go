@@ -93,7 +93,7 @@ func playProjector(ctx context.Context, raw json.RawMessage, ready func(any)) er
 
 func playWorker(ctx context.Context, raw json.RawMessage, ready func(any)) error {
 	return playing(ctx, raw, 64, ready, func(s actorSettings, db *pgxpool.Pool, nc *nats.Conn, add func(int)) (func(context.Context) error, error) {
-		p, err := workers.New(workers.Config{DB: db, NATS: nc, Hooks: []any{successes(add)}})
+		p, err := workers.New(workers.Config{DB: db, NATS: nc, Hooks: []workers.Hook{successes{add: add}}})
 		if err != nil {
 			return nil, err
 		}

@@ -85,7 +85,7 @@ func drainOurs(ctx context.Context, t *trial, tasks int, handler func(slots int)
 		}
 	}
 	c := newCounter(tasks)
-	if err := n.work(ctx, t.db, handler(slots), successes(c.add)); err != nil {
+	if err := n.work(ctx, t.db, handler(slots), successes{add: c.add}); err != nil {
 		return err
 	}
 	if err := awaitClosed(ctx, c.done); err != nil {

@@ -108,7 +108,7 @@ func (n *node) project(ctx context.Context) error {
 }
 
 // work runs workers to the end of the trial.
-func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*workers.Pool) error, hooks ...any) error {
+func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*workers.Pool) error, hooks ...workers.Hook) error {
 	pool, err := workers.New(workers.Config{DB: db, NATS: n.nc, Hooks: hooks})
 	if err != nil {
 		return err
@@ -182,10 +182,13 @@ func (c *counter) add(n int) {
 }
 
 // successes is a hook that counts them.
-type successes func(int)
+type successes struct {
+	workers.HookDefaults
+	add func(int)
+}
 
-func (add successes) AfterAttempt(_ context.Context, _ *workers.Job, end workers.AttemptEnd) {
+func (s successes) AfterAttempt(_ context.Context, _ *workers.Job, end workers.AttemptEnd) {
 	if end.Outcome == workers.OutcomeSucceeded {
-		add(1)
+		s.add(1)
 	}
 }

@@ -58,7 +58,7 @@ func TestQuickHandlersHoldMuch(t *testing.T) {
 	b.enqueueMany(tasks)
 	most := 0
 	b.await("handlers to be slow", func() bool {
-		most = max(most, first.status().InHand)
+		most = max(most, first.status().InFlight)
 		return begun.Load() == quick+slots
 	})
 	if most <= 2*slots { // how much it is depends on the machine
@@ -68,7 +68,7 @@ func TestQuickHandlersHoldMuch(t *testing.T) {
 	b.await("all but what the first one runs to be done", func() bool {
 		return one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'") == tasks-slots
 	})
-	if got := first.status().InHand; got != slots {
+	if got := first.status().InFlight; got != slots {
 		t.Errorf("the first has %d in hand, want %d", got, slots)
 	}
 	b.await("the second to have done the rest", func() bool {
@@ -95,11 +95,11 @@ func TestHeldBytesAreBounded(t *testing.T) {
 			<-ready
 			s := w.status()
 			// Once some have ended, others wait here for more to be held.
-			for n := begun.Add(1); n > slots && n <= 2*slots && s.InHand <= slots; s = w.status() {
+			for n := begun.Add(1); n > slots && n <= 2*slots && s.InFlight <= slots; s = w.status() {
 				time.Sleep(time.Millisecond)
 			}
-			most.Store(max(most.Load(), int64(s.InHand)))
-			mostBytes.Store(max(mostBytes.Load(), int64(s.InHandBytes)))
+			most.Store(max(most.Load(), int64(s.InFlight)))
+			mostBytes.Store(max(mostBytes.Load(), int64(s.InFlightBytes)))
 			return nil
 		}, &workers.KindConfig{Slots: slots})
 	})

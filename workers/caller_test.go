@@ -79,7 +79,7 @@ func TestCallerRuns(t *testing.T) {
 			return err
 		}
 		return insertEffect(ctx, tx, job, args)
-	}, &workers.KindConfig{Hooks: []any{hear}})
+	}, &workers.KindConfig{Hooks: []workers.Hook{hear}})
 	for id, commit := range map[string]bool{"rolled-back": false, "o-1": true} {
 		answer, err := b.buy(c, id, commit)
 		want := ledger.Enqueued{Key: ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)}, New: true, State: ledger.StateSucceeded, Version: 2, SameArgs: true, Position: answer.Position}
@@ -106,7 +106,7 @@ func TestCallerRuns(t *testing.T) {
 	if hear.before != 2 || len(hear.ends) != 2 || hear.ends[0].Outcome != workers.OutcomeSucceeded || len(hear.events) != 0 {
 		t.Errorf("hooks heard %+v", hear)
 	}
-	if s := c.Status(); s.Attempts[workers.OutcomeSucceeded] != 2 || s.InHand != 0 || s.Running != 0 {
+	if s := c.Status(); s.Attempts[workers.OutcomeSucceeded] != 2 || s.InFlight != 0 || s.Running != 0 {
 		t.Errorf("%+v", s)
 	}
 
@@ -357,7 +357,7 @@ func TestCallersRace(t *testing.T) {
 
 func TestNewCallerRefuses(t *testing.T) {
 	t.Parallel()
-	_, err := workers.NewCaller(order, insertEffect, &workers.CallerConfig{KindConfig: workers.KindConfig{MaxLost: -1, Hooks: []any{7}}})
+	_, err := workers.NewCaller(order, insertEffect, &workers.CallerConfig{KindConfig: workers.KindConfig{MaxLost: -1}})
 	if err == nil {
 		t.Fatal("no error")
 	}

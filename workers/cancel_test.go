@@ -100,7 +100,7 @@ func TestCancelOfRunning(t *testing.T) {
 				t.Errorf("cause %v, want %v", cause, test.cause)
 			}
 			t.Logf("told after %s", time.Since(begin))
-			b.await("the message to be answered", func() bool { return w.status().InHand == 0 })
+			b.await("the message to be answered", func() bool { return w.status().InFlight == 0 })
 			if s := b.task(k).State; s != test.state {
 				t.Errorf("the task is %s; events: %v", s, b.types(k))
 			}
@@ -126,7 +126,7 @@ func TestCancelRollsBack(t *testing.T) {
 	k := b.enqueue("o-1")
 	receive(b, "the handler to begin", began)
 	try(b.operator(b.connect()).Cancel(b.context(), k, by))(t)
-	b.await("the message to be answered", func() bool { return w.status().InHand == 0 })
+	b.await("the message to be answered", func() bool { return w.status().InFlight == 0 })
 	if n := b.effects(k); n != 0 || b.task(k).State != ledger.StateCancelled {
 		t.Errorf("%d effects; events: %v", n, b.types(k))
 	}
@@ -179,11 +179,11 @@ func TestCancelOfWaitingForASlot(t *testing.T) {
 	b.enqueue("first")
 	receive(b, "the handler to begin", began)
 	k := b.enqueue("second")
-	b.await("both in hand", func() bool { return w.status().InHand == 2 })
+	b.await("both in hand", func() bool { return w.status().InFlight == 2 })
 	o := b.operator(b.connect())
 	try(o.Cancel(b.context(), k, by))(t)
 	try(o.Cancel(b.context(), ledger.Key{Kind: order.Name(), BizID: "first"}, by))(t)
-	b.await("nothing in hand", func() bool { return w.status().InHand == 0 })
+	b.await("nothing in hand", func() bool { return w.status().InFlight == 0 })
 	if len(began) != 0 {
 		t.Error("the cancelled task was begun")
 	}

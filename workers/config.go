@@ -69,11 +69,8 @@ type Config struct {
 	// Logger is told what people should know. What happens over and over, while a server is away, is
 	// logged at once and then every 10 s, with how many times. Nil: nobody.
 	Logger *slog.Logger
-	// Hooks are told what happens, and may have a say: each has at least one of the interfaces
-	// [BeforeAttemptHook], [AfterAttemptHook], [StateHook] and [NoticeHook]. They are called in this
-	// order, those after an attempt in the reverse one; they must be safe for concurrent use. Nil is
-	// passed over. Default: none.
-	Hooks []any
+	// Hooks are called around the attempts of all kinds, in this order. Nil is skipped. Default: none.
+	Hooks []Hook
 }
 
 // Validate reports every fault at once.
@@ -104,9 +101,6 @@ func (c Config) Validate() error {
 	}
 	if c.StopTimeout < 0 {
 		faults = append(faults, fmt.Errorf("workers: StopTimeout must not be negative, is %s", c.StopTimeout))
-	}
-	if err := checkHooks(c.Hooks); err != nil {
-		faults = append(faults, fmt.Errorf("workers: %w", err))
 	}
 	return errors.Join(faults...)
 }

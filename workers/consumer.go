@@ -40,11 +40,11 @@ var errConsumerRefused = errors.New("the consumer was refused")
 func (k *kind) serveUnpaused(ctx context.Context, shards ledger.ShardSet) error {
 	k.pairs.Add(1)
 	defer k.pairs.Add(-1)
-	k.mine.add(shards, 1)
-	defer k.mine.add(shards, -1)
+	k.received.Add(shards, 1)
+	defer k.received.Add(shards, -1)
 	both, ctx := errgroup.WithContext(ctx)
 	made := make(chan struct{})
-	for i, c := range stream.Consumers(k.name, shards) {
+	for i, c := range stream.Consumers(k.Name, shards) {
 		both.Go(func() error {
 			if i == 0 {
 				return k.consume(ctx, shards, c.Durable, func() { close(made) })
@@ -88,7 +88,7 @@ func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable stri
 		}
 		if err != nil && ctx.Err() == nil {
 			again := delay.Next()
-			k.pool.repeated.warn(k.pool.config.Logger, "cannot receive messages", "kind", string(k.name), "error", err, "again_in", again)
+			k.Warn(k.pool.config.Logger, "cannot receive messages", "kind", string(k.Name), "error", err, "again_in", again)
 			_ = loop.Sleep(ctx, again)
 		}
 	}
@@ -101,7 +101,7 @@ func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable stri
 func (k *kind) consumerConfig(c stream.Consumer) jetstream.ConsumerConfig {
 	config := jetstream.ConsumerConfig{
 		Durable:        c.Durable,
-		Description:    "workers of " + string(k.name),
+		Description:    "workers of " + string(k.Name),
 		FilterSubjects: c.Filters,
 		DeliverPolicy:  jetstream.DeliverAllPolicy,
 		AckPolicy:      jetstream.AckExplicitPolicy,
@@ -130,7 +130,7 @@ func (k *kind) ensureConsumers(ctx context.Context, shards ledger.ShardSet) erro
 		return err
 	}
 	var made []string
-	for _, c := range stream.Consumers(k.name, shards) {
+	for _, c := range stream.Consumers(k.Name, shards) {
 		isNew, err := k.ensureConsumer(ctx, k.consumerConfig(c))
 		if err != nil {
 			return err
@@ -151,11 +151,11 @@ func (k *kind) ensureConsumers(ctx context.Context, shards ledger.ShardSet) erro
 
 // unmake deletes consumers that were just made.
 func (k *kind) unmake(durables []string) {
-	ctx, cancel := k.pool.operation()
+	ctx, cancel := k.Operation()
 	defer cancel()
 	for _, durable := range durables {
 		if err := k.pool.js.DeleteConsumer(ctx, stream.Name, durable); err != nil {
-			k.logger.WarnContext(ctx, "cannot delete the refused consumer", "consumer", durable, "error", err)
+			k.Logger.WarnContext(ctx, "cannot delete the refused consumer", "consumer", durable, "error", err)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 			break
 		}
 		want.MaxAckPending = max(want.MaxAckPending, found.MaxAckPending)
-		k.logger.InfoContext(ctx, "consumer changed", "consumer", want.Durable, "ack_wait", want.AckWait, "max_ack_pending", want.MaxAckPending)
+		k.Logger.InfoContext(ctx, "consumer changed", "consumer", want.Durable, "ack_wait", want.AckWait, "max_ack_pending", want.MaxAckPending)
 		_, err = k.pool.js.UpdateConsumer(ctx, stream.Name, want)
 	}
 	if stream.TooManyConsumers(err) {
@@ -201,155 +201,11 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 	return isNew, nil
 }
 
-// heartbeat is how often the server tells each consumer of the pool that its request is still there:
+// pullHeartbeat is how often the server tells each consumer of the pool that its request is still there:
 // the more there are the less often, and the later one that is gone is missed.
-func (p *Pool) heartbeat() time.Duration {
+func (p *Pool) pullHeartbeat() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	consumers := 2 * len(p.kinds) * max(1, p.config.ShardGroups)
 	return max(stream.PullHeartbeat, time.Duration(consumers)*time.Second/beatsPerSecond)
-}
-
-// receive pulls messages as long as there is room in hand. It returns nil once ctx is done, having given back what was
-// under way, or why the consumer must be looked after; nil as well if the kind has more slots now
-// than it was made for.
-func (k *kind) receive(ctx context.Context, durable string) error {
-	nc := k.pool.config.NATS
-	pending := k.mostPending()
-	p := stream.NewPuller(nc, durable, k.pool.heartbeat())
-	in := &intake{Puller: p}
-	own := fetcher{kind: k}
-	room := make(chan struct{}, 1)
-	defer k.hand.stopWaiting(room)
-	defer func() { k.arrive(p.Close()...) }()
-	reconnected := nc.StatusChanged(nats.CONNECTED)
-	defer nc.RemoveStatusListener(reconnected)
-	check := time.NewTicker(k.pool.heartbeat())
-	defer check.Stop()
-
-	for {
-		if k.mostPending() > pending {
-			return nil // its consumers are to be changed
-		}
-		if !p.Open() {
-			if r := k.hand.roomFor(room, max(1, int(k.pairs.Load()))); r.tasks > 0 {
-				if err := p.Ask(r.tasks, r.bytes); err != nil {
-					return err
-				}
-			}
-		}
-		own.look()
-		select {
-		case m := <-p.Msgs():
-			if err := k.admit(in, m); err != nil {
-				return err
-			}
-		case <-room:
-		case <-own.ready():
-		case <-own.over:
-			own.over = nil
-		case <-reconnected:
-			p.Forget()
-		case <-check.C:
-			if p.Silent() {
-				return stream.ErrConsumerGone
-			}
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// intake is a puller and the memory for what it brings at a time.
-type intake struct {
-	*stream.Puller
-	batch []*nats.Msg
-}
-
-// admit takes in hand a message and all that stand behind it, so that they are decided together.
-func (k *kind) admit(p *intake, m *nats.Msg) error {
-	batch := p.batch[:0]
-	defer func() {
-		k.arrive(batch...)
-		clear(batch)
-		p.batch = batch[:0]
-	}()
-	for {
-		work, err := p.See(m)
-		if err != nil {
-			return err
-		}
-		if work {
-			batch = append(batch, m)
-		}
-		if len(batch) == maxBatch {
-			return nil
-		}
-		select {
-		case m = <-p.Msgs():
-		default:
-			return nil
-		}
-	}
-}
-
-// arrive takes messages in hand, to be decided.
-func (k *kind) arrive(msgs ...*nats.Msg) {
-	fresh := make([]*held, 0, len(msgs))
-	for _, m := range msgs {
-		d, err := newDelivery(m.Reply)
-		if err != nil {
-			k.logger.Warn("message without a reply subject", "subject", m.Subject, "error", err)
-			continue
-		}
-		if h := k.read(m, d); h != nil {
-			fresh = append(fresh, h)
-		}
-	}
-	k.decideSoon(fresh...)
-}
-
-// read takes a message in hand and returns its task if it has to be decided. One that cannot be read
-// is refused.
-func (k *kind) read(m *nats.Msg, d delivery) *held {
-	msg, err := stream.Decode(m.Subject, m.Header, m.Data)
-	if err == nil && (msg.Kind != k.name || !msg.Type.WakesWorkers()) {
-		err = fmt.Errorf("%w: not work of this kind", stream.ErrMalformed)
-	}
-	if err != nil {
-		k.noticed(NoticeMalformed)
-		k.logger.Warn("message refused", "subject", m.Subject, "sequence", d.sequence, "error", err)
-		answer(k.pool.config.NATS, d, termAnswer("malformed"))
-		return nil
-	}
-	return k.take(arrival{msg, d})
-}
-
-// take takes one message in hand and returns its task if it has to be decided.
-func (k *kind) take(a arrival) *held {
-	if a.delivery.count > 1 {
-		k.noticed(NoticeRedelivered)
-	}
-	h, adopted := k.hand.take(a)
-	if adopted {
-		k.noticed(NoticeAdopted)
-	}
-	return h
-}
-
-// takeAgain takes up a message that had to wait for another one of its task.
-func (k *kind) takeAgain(a arrival) {
-	if h, _ := k.hand.take(a); h != nil {
-		k.decideSoon(h)
-	}
-}
-
-// settle answers all deliveries of a task.
-func (k *kind) settle(h *held, text []byte) { k.hand.settle(h, text, k.takeAgain) }
-
-// retryDelay is how long a message that could not be worked on stays away: longer each time,
-// but never long enough to matter to MaxAckPending.
-func (k *kind) retryDelay(h *held) time.Duration {
-	n := min(k.hand.deliveriesOf(h), 10)
-	return min(minPause<<n, k.pool.config.AckWait/2)
 }

@@ -60,7 +60,7 @@ func TestTwoWorkersWithTheSameMessage(t *testing.T) {
 		return inside.Load() == 2
 	})
 	close(both)
-	b.await("both to end", func() bool { return first.status().InHand+second.status().InHand == 0 })
+	b.await("both to end", func() bool { return first.status().InFlight+second.status().InFlight == 0 })
 	b.oneEffect(k)
 	attempts := map[workers.Outcome]int64{}
 	for _, w := range []*worker{first, second} {
@@ -130,7 +130,7 @@ func TestReleaseOvertakesTheEndOfItsAttempt(t *testing.T) {
 	k := b.enqueue("o-1")
 	b.awaitState(k, ledger.StateSucceeded)
 	b.oneEffect(k)
-	b.await("the acknowledgements", func() bool { return w.status().InHand == 0 && b.unanswered() == 0 })
+	b.await("the acknowledgements", func() bool { return w.status().InFlight == 0 && b.unanswered() == 0 })
 }
 
 // Tasks that fail several times, each time woken by its own release.
@@ -234,7 +234,7 @@ func TestCancelledWhileRunning(t *testing.T) {
 			}
 			close(cancelled)
 			b.await("the attempt to be fenced", func() bool { return w.status().Attempts[workers.OutcomeFenced] == 1 })
-			b.await("the acknowledgement", func() bool { return w.status().InHand == 0 && b.unanswered() == 0 })
+			b.await("the acknowledgement", func() bool { return w.status().InFlight == 0 && b.unanswered() == 0 })
 			if n := b.effects(k); n != 0 {
 				t.Errorf("%d effects of a cancelled task", n)
 			}

@@ -4,37 +4,43 @@ import (
 	"context"
 	"time"
 
-	"github.com/taskledger/taskledger/internal/fault"
-	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// decideSoon has tasks decided, with what else comes meanwhile. A kind to which nothing comes has no
-// goroutine for it.
-func (k *kind) decideSoon(tasks ...*held) {
+// decide reads the heads of tasks, together with those of tasks that arrive meanwhile. A kind without
+// messages has no goroutine for it.
+func (k *kind) decide(tasks ...*attempt.Task) {
 	if len(tasks) == 0 {
 		return
 	}
-	k.undecided.add(tasks...)
-	if k.deciding.CompareAndSwap(false, true) {
+	k.undecided.Add(tasks...)
+	if k.isBusy.CompareAndSwap(false, true) {
 		go k.dispatch()
 	}
 }
 
-// dispatch decides what came in, batch by batch, until there is nothing. Once the pool is stopping it
-// gives everything back instead.
+// decideAgain reads the head of a task again that is still in flight.
+func (k *kind) decideAgain(t *attempt.Task) {
+	k.Tasks.Reset(t)
+	k.decide(t)
+}
+
+// dispatch decides what has arrived, batch by batch, until there is nothing. Once the pool is stopping it
+// gives everything back.
 func (k *kind) dispatch() {
 	for {
-		batch := k.undecided.takeNow(maxBatch)
+		batch := k.undecided.TryTake(attempt.MaxBatch)
 		if len(batch) == 0 {
-			k.deciding.Store(false)
-			if k.undecided.empty() || !k.deciding.CompareAndSwap(false, true) {
+			k.isBusy.Store(false)
+			if k.undecided.IsEmpty() || !k.isBusy.CompareAndSwap(false, true) {
 				return
 			}
 			continue
 		}
-		if k.pool.stopping.Err() != nil {
-			for _, h := range batch {
-				k.settle(h, nakAnswer)
+		if k.IsStopping() {
+			for _, t := range batch {
+				k.GiveBack(t)
 			}
 			continue
 		}
@@ -42,81 +48,109 @@ func (k *kind) dispatch() {
 	}
 }
 
-// decideBatch reads the heads of a batch in one query and carries out what they say.
-func (k *kind) decideBatch(batch []*held) {
+// decideBatch reads the heads of a batch in one query and carries out the verdicts.
+func (k *kind) decideBatch(batch []*attempt.Task) {
 	ctx, cancel := context.WithTimeout(k.pool.stopping, k.pool.config.AckWait)
 	defer cancel()
 	now := time.Now()
-	heads, err := k.heads(ctx, batch)
-	if err != nil && k.pool.stopping.Err() != nil {
-		for _, h := range batch {
-			k.settle(h, nakAnswer)
+	heads, err := k.Heads(ctx, batch)
+	if err != nil && k.IsStopping() {
+		for _, t := range batch {
+			k.GiveBack(t)
 		}
 		return
 	}
 	if err != nil {
-		k.warn("cannot read heads", "tasks", len(batch), "error", err)
-		for _, h := range batch {
-			k.settle(h, nakAfter(k.retryDelay(h)))
+		k.Warn(k.Logger, "cannot read heads", "tasks", len(batch), "error", err)
+		for _, t := range batch {
+			k.Redeliver(t)
 		}
 		return
 	}
-	var ready []*attempt
-	for i, h := range batch {
-		head := heads[i]
-		v := decide(h.msg, h.redelivered, head, k.pool.id)
-		if k.guarantee == AtMostOnce {
-			v = v.onceOnly()
-		}
-		if v == run && k.shed.Load() {
-			v = claimAndRun
-		}
-		switch v {
-		case refuseGhost:
-			k.noticed(NoticeGhost)
-			k.logger.WarnContext(ctx, "ghost refused: the ledger does not have this event", "event", h.msg.ID())
-			k.settle(h, termAnswer("ghost"))
-		case drop:
-			k.settle(h, ackAnswer)
-		case wait:
-			k.handOver(h, head)
-		case run, claimAndRun, takeOver:
-			ready = append(ready, k.newAttempt(h, v, head, head.attempt+1, now))
-		case resume, vanished:
-			ready = append(ready, k.newAttempt(h, v, head, head.attempt, now))
+	var ready []*run
+	for i, t := range batch {
+		if r := k.carryOut(k.verdict(t, heads[i]), t, heads[i], now); r != nil {
+			ready = append(ready, r)
 		}
 	}
-	if k.pool.turns.add(&k.line, ready...) {
-		select {
-		case k.readied <- struct{}{}:
-		default:
+	if !k.pool.slots.Add(k.line, now, ready...) {
+		for _, r := range ready {
+			r.GiveBack(stream.NakAnswer)
 		}
 		return
 	}
-	for _, a := range ready {
-		k.giveBack(a)
-	}
-}
-
-// again has a task that is still in hand decided afresh.
-func (k *kind) again(h *held) {
-	k.hand.again(h)
-	k.decideSoon(h)
-}
-
-// recorded ends an attempt whose outcome was appended in a transaction of its own, or was not.
-func (k *kind) recorded(a *attempt, o Outcome, err error) {
-	switch {
-	case err == nil:
-		fault.Point(pointCommitted)
-		k.ended(a, o, nil)
-		k.settle(a.held, ackAnswer)
-	case ledger.IsConflict(err) && a.caller == nil:
-		k.ended(a, OutcomeFenced, err)
-		k.again(a.held)
+	select {
+	case k.readied <- struct{}{}:
 	default:
-		k.warn("cannot record an outcome", "biz_id", string(a.job.BizID), "outcome", string(o), "error", err)
-		k.ended(a, OutcomeRetried, err)
-		k.settle(a.held, nakAfter(k.retryDelay(a.held)))
 	}
+}
+
+// verdict returns what is done about a message, by the head of its task and the guarantee of the kind.
+func (k *kind) verdict(t *attempt.Task, h attempt.Head) attempt.Verdict {
+	v := attempt.Decide(t.Message, t.Redelivered, h, k.pool.id)
+	if k.Once {
+		v = v.Once()
+	}
+	if v == attempt.Begin && k.isShed.Load() {
+		v = attempt.ClaimFirst
+	}
+	return v
+}
+
+// carryOut answers a message, or returns the attempt that is to run.
+func (k *kind) carryOut(v attempt.Verdict, t *attempt.Task, h attempt.Head, now time.Time) *run {
+	switch v {
+	case attempt.RefuseGhost:
+		k.noticed(NoticeGhost)
+		k.Logger.Warn("ghost refused: the ledger does not have this event", "event", t.Message.ID())
+		k.Tasks.Answer(t, stream.TermAnswer("ghost"))
+	case attempt.Drop:
+		k.Tasks.Answer(t, stream.AckAnswer)
+	case attempt.Wait:
+		k.handOver(t, h)
+	default:
+		return k.newRun(t, v, h, now)
+	}
+	return nil
+}
+
+// begin runs an attempt that has its slots, if it is still to be run.
+func (k *kind) begin(r *run) {
+	if k.mayBegin(r) {
+		r.Run()
+	}
+}
+
+// mayBegin reports whether an attempt whose turn it is is still to be run. If not, its message is answered
+// or its head is read again: it may have moved on while the attempt waited for a slot.
+func (k *kind) mayBegin(r *run) bool {
+	t := r.Task()
+	switch {
+	case k.IsStopping() || k.pause.isOn() || !k.received.Has(t.Message.Shard):
+		r.GiveBack(stream.NakAnswer)
+	case time.Since(r.Decided()) > k.pool.config.AckWait/2, k.Tasks.IsRecalled(t):
+		k.decideAgain(t)
+	default:
+		return true
+	}
+	return false
+}
+
+// companion takes the attempt that is next in the line, if it suits and is still to be run.
+func (k *kind) companion(suits func(*attempt.Attempt) bool) *attempt.Attempt {
+	for {
+		r, ok := k.pool.slots.TakeIf(k.line, func(r *run) bool { return suits(r.Attempt) })
+		if !ok {
+			return nil
+		}
+		if k.mayBegin(r) {
+			return r.Attempt
+		}
+	}
+}
+
+// hasCompanion reports whether the attempt that is next in the line suits.
+func (k *kind) hasCompanion(suits func(*attempt.Attempt) bool) bool {
+	r, ok := k.pool.slots.Peek(k.line)
+	return ok && suits(r.Attempt)
 }

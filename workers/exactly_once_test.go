@@ -23,5 +23,5 @@ func TestTaskIsDoneOnce(t *testing.T) {
 	if last := b.history(k)[1]; last.Actor != w.ID() {
 		t.Errorf("succeeded by %q, want the worker %q", last.Actor, w.ID())
 	}
-	b.await("the acknowledgement", func() bool { return w.status().InHand == 0 })
+	b.await("the acknowledgement", func() bool { return w.status().InFlight == 0 })
 }

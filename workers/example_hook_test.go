@@ -16,7 +16,7 @@ import (
 
 // tenant is a hook that puts into each attempt's transaction for whom it works, as row-level security
 // needs it, and says how attempts end.
-type tenant struct{}
+type tenant struct{ workers.HookDefaults }
 
 func (tenant) BeforeAttempt(ctx context.Context, tx pgx.Tx, job *workers.Job) (context.Context, error) {
 	_, err := tx.Exec(ctx, "select set_config('shop.tenant', $1, true)", "tenant of "+string(job.BizID))
@@ -28,7 +28,7 @@ func (tenant) AfterAttempt(_ context.Context, job *workers.Job, end workers.Atte
 }
 
 // A hook around each attempt: what it sets in the transaction is the handler's.
-func ExampleBeforeAttemptHook() {
+func ExampleHook() {
 	t, done := ledgertest.ExampleTB() // your test has its *testing.T
 	defer done()
 	db := ledgertest.Pool(t)
@@ -43,7 +43,7 @@ func ExampleBeforeAttemptHook() {
 			fmt.Println(title, "for the", whose)
 			return workers.Permanent(errors.New("no paper"))
 		}, nil)
-	}, workers.Config{Hooks: []any{tenant{}}})
+	}, workers.Config{Hooks: []workers.Hook{tenant{}}})
 
 	if _, err := report.Enqueue(context.Background(), db, "order-17", "sales", nil); err != nil {
 		log.Fatal(err)

@@ -3,49 +3,41 @@ package workers
 import (
 	"context"
 	"time"
+
+	"github.com/taskledger/taskledger/workers/internal/attempt"
+	"github.com/taskledger/taskledger/workers/internal/inflight"
 )
 
 // Pass looks at everything once.
 func (r *Reconciler) Pass(ctx context.Context) error { return r.pass(ctx) }
 
-// SetTogetherTime replaces togetherTime. It must be called before Run.
-func (p *Pool) SetTogetherTime(d time.Duration) { p.togetherTime = d }
+// SetTogetherTime replaces how long a shared transaction takes in further tasks. It must be called before Run.
+func (p *Pool) SetTogetherTime(d time.Duration) { p.runner.SetSharedTime(d) }
 
-// SetAheadTime replaces aheadTime, for kinds that are registered later.
+// SetAheadTime replaces how much work is held beyond the slots, for kinds that are registered later.
 func (p *Pool) SetAheadTime(d time.Duration) { p.aheadTime = d }
 
 // Ready is how many tasks wait for a slot.
 func (p *Pool) Ready() (n int) {
-	p.turns.mu.Lock()
-	defer p.turns.mu.Unlock()
-	for _, k := range p.kinds {
-		n += len(k.line.ready)
+	for _, k := range p.registered() {
+		n += p.slots.Ready(k.line)
 	}
 	return n
 }
 
 // Statements are those of this package, by file name.
 var Statements = map[string]string{
-	"heads.sql":         headsSQL,
-	"lease_lock.sql":    leaseLockSQL,
-	"lease_renew.sql":   leaseRenewSQL,
-	"installation.sql":  installationSQL,
-	"lease_end.sql":     leaseEndSQL,
-	"lease_sweep.sql":   leaseSweepSQL,
-	"worker_list.sql":   workerListSQL,
-	"shard_members.sql": shardMembersSQL,
-	"shard_owners.sql":  shardOwnersSQL,
-	"shard_take.sql":    shardTakeSQL,
-	"shard_leave.sql":   shardLeaveSQL,
-	"dead.sql":          deadSQL,
-	"kind_pause.sql":    kindPauseSQL,
-	"kind_resume.sql":   kindResumeSQL,
-	"kind_paused.sql":   kindPausedSQL,
-	"unhandled.sql":     unhandledSQL,
-	"kind_shed.sql":     kindShedSQL,
-	"find.sql":          findSQL,
-	"find_aside.sql":    findAsideSQL,
-	"find_dead.sql":     findDeadSQL,
+	"installation.sql": installationSQL,
+	"worker_list.sql":  workerListSQL,
+	"dead.sql":         deadSQL,
+	"kind_pause.sql":   kindPauseSQL,
+	"kind_resume.sql":  kindResumeSQL,
+	"kind_paused.sql":  kindPausedSQL,
+	"unhandled.sql":    unhandledSQL,
+	"kind_shed.sql":    kindShedSQL,
+	"find.sql":         findSQL,
+	"find_aside.sql":   findAsideSQL,
+	"find_dead.sql":    findDeadSQL,
 
 	"reconcile_mark.sql":   reconcileMarkSQL,
 	"reconcile_bounds.sql": reconcileBoundsSQL,
@@ -78,27 +70,14 @@ func (s *Scheduler) Safe() time.Time { return s.marks.safe }
 // LookAlways has every pass look from the safe mark on, whatever that costs, and set a mark.
 func (s *Scheduler) LookAlways() { s.lookAt, s.markAt = time.Time{}, time.Time{} }
 
-// Errors of who runs a handler in a transaction that the handler has broken.
-var (
-	ErrRowsOpen       = errRowsOpen
-	ErrConnectionLost = errConnectionLost
-)
+// Errors of handlers that break the transaction of their caller.
+var ErrRowsOpen = attempt.ErrRowsOpen
+
+// ErrConnectionLost is part of the error of an attempt whose connection was lost.
+var ErrConnectionLost = attempt.ErrConnectionLost
 
 // AheadBytes bounds what is held beyond the slots.
-const AheadBytes = aheadBytes
-
-// Timeouts returns what gives contexts to the attempts of one kind, each to be left.
-func Timeouts() func(work context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	t := &timeouts{}
-	return func(work context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-		c := t.enter(work, time.Now(), d)
-		return c, func() { t.leave(c) }
-	}
-}
+const AheadBytes = inflight.AheadBytes
 
 // Waiting is how many tasks of its i-th kind wait for a slot and nothing else.
-func (p *Pool) Waiting(i int) int {
-	p.turns.mu.Lock()
-	defer p.turns.mu.Unlock()
-	return len(p.registered()[i].line.ready)
-}
+func (p *Pool) Waiting(i int) int { return p.slots.Ready(p.registered()[i].line) }

@@ -62,7 +62,7 @@ func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
 	b.awaitState(first, ledger.StateSucceeded)
 	close(w.frozen)
 	b.publish(b.history(second)[0])
-	b.await("a message that cannot be decided", func() bool { return w.status().InHand == 1 })
+	b.await("a message that cannot be decided", func() bool { return w.status().InFlight == 1 })
 	w.stops(t, func() {})
 
 	b.work(workers.Config{AckWait: forEver}, exactly(insertEffect, nil)) // to which it was given back
@@ -89,7 +89,7 @@ func TestStopInTheMiddleWhileTheDatabaseIsFrozen(t *testing.T) {
 	close(w.frozen)
 	close(freeze)
 	w.stops(t, func() {})
-	if n := w.status().InHand; n != 0 {
+	if n := w.status().InFlight; n != 0 {
 		t.Errorf("%d tasks in hand", n)
 	}
 

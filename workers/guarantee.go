@@ -56,7 +56,7 @@ func (p *Pool) checkGuarantees(ctx context.Context, db ledger.DB) error {
 	}
 	mine := make(map[ledger.Kind]*kind)
 	for _, k := range p.registered() {
-		mine[k.name] = k
+		mine[k.Name] = k
 	}
 	var faults []error
 	for _, w := range all {
@@ -65,7 +65,7 @@ func (p *Pool) checkGuarantees(ctx context.Context, db ledger.DB) error {
 		}
 		for _, other := range w.Kinds {
 			if k := mine[other.Kind]; k != nil && other.Guarantee != k.guarantee && other.Guarantee != k.config.Replaces {
-				faults = append(faults, &GuaranteeError{Kind: k.name, Wanted: k.guarantee, Found: other.Guarantee, Worker: w.ID})
+				faults = append(faults, &GuaranteeError{Kind: k.Name, Wanted: k.guarantee, Found: other.Guarantee, Worker: w.ID})
 			}
 		}
 	}
@@ -80,7 +80,7 @@ func guaranteesOf(kinds []*kind) guarantees {
 	g := make(guarantees)
 	for _, k := range kinds {
 		if k.guarantee != ExactlyOnce {
-			g[k.guarantee] = append(g[k.guarantee], string(k.name))
+			g[k.guarantee] = append(g[k.guarantee], string(k.Name))
 		}
 	}
 	return g

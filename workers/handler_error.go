@@ -1,8 +1,12 @@
 package workers
 
 import (
+	"errors"
 	"fmt"
+	"reflect"
 	"time"
+
+	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
 // RetryError is what a handler returns to say itself when its task is tried again, see [RetryIn]
@@ -99,4 +103,64 @@ func messageOr(err error, otherwise string) string {
 		return otherwise
 	}
 	return err.Error()
+}
+
+// vocabulary is what the errors of handlers mean to an attempt.
+type vocabulary struct{}
+
+// Decide implements [attempt.Errors].
+func (vocabulary) Decide(err error) attempt.Decision {
+	var (
+		args      *argsError
+		panicked  *PanicError
+		snooze    *SnoozeError
+		discard   *DiscardError
+		permanent *PermanentError
+		retry     *RetryError
+		safe      *SafeToRetryError
+	)
+	isSnooze, isDiscard, isPermanent := errors.As(err, &snooze), errors.As(err, &discard), errors.As(err, &permanent)
+	d := attempt.Decision{Action: attempt.Fail, Err: err, HasRetry: errors.As(err, &retry)}
+	d.IsExplicit = isSnooze || isDiscard || isPermanent || d.HasRetry || errors.As(err, &safe)
+	if d.HasRetry {
+		d.In, d.At = retry.In, retry.At
+	}
+	switch {
+	case errors.Is(err, errNotReceived):
+		d.Action = attempt.Release
+	case errors.As(err, &args):
+		d.Action, d.Err = attempt.Corrupt, args.err
+	case errors.As(err, &panicked):
+		d.Action = attempt.Panic
+	case isSnooze:
+		d.Action, d.In, d.At = attempt.Snooze, snooze.For, snooze.Until
+	case isDiscard:
+		d.Action, d.Reason = attempt.Discard, discard.Reason
+	case isPermanent:
+		d.Action = attempt.Bury
+	}
+	return d
+}
+
+// Describe implements [attempt.Errors]. The type is that of the outermost error that is not a mere wrapper,
+// so that an error has one type wherever it is wrapped.
+func (vocabulary) Describe(err error) (errorType, stack string) {
+	var panicked *PanicError
+	if errors.As(err, &panicked) {
+		return fmt.Sprintf("panic(%T)", panicked.Value), string(panicked.Stack)
+	}
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return reflect.TypeOf(err).String(), ""
+		}
+		switch err.(type) {
+		case *RetryError, *PermanentError, *SafeToRetryError:
+		default:
+			if reflect.TypeOf(err).String() != "*fmt.wrapError" {
+				return reflect.TypeOf(err).String(), ""
+			}
+		}
+		err = inner
+	}
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/workers/internal/attempt"
+	"github.com/taskledger/taskledger/workers/internal/inflight"
 )
 
 // handOver tells the worker that has begun a task of a message for it. That worker may have let go of
@@ -15,17 +17,17 @@ import (
 // it as long as it lives; but the server gives the message to anybody, so by chance alone it would find
 // that one late, the later the more workers there are. The message comes again unless the worker, which
 // has it in hand from now on, says that it is at it: so it does not matter if nobody hears this.
-func (k *kind) handOver(h *held, to head) {
-	d := k.hand.lastDelivery(h)
-	k.settle(h, nakAfter(min(max(to.alive, minPause), k.pool.config.AckWait/2)))
-	_ = k.pool.config.NATS.Publish(stream.HandoverSubject(to.actor), []byte(d.reply))
+func (k *kind) handOver(t *attempt.Task, to attempt.Head) {
+	d := k.Tasks.LastDelivery(t)
+	k.Tasks.Answer(t, stream.NakAfter(min(max(to.Alive, minPause), k.pool.config.AckWait/2)))
+	_ = k.pool.config.NATS.Publish(stream.HandoverSubject(to.Actor), []byte(d.Reply))
 }
 
-// takeOwn takes in hand, until stopping is done, what others got of this worker's tasks. It hears only
+// receiveHandovers takes in hand, until stopping is done, what others got of this worker's tasks. It hears only
 // which messages these are: they come from the stream, whatever their size, and nothing else does,
 // whoever may have said so.
-func (p *Pool) takeOwn(stopping context.Context) {
-	heard := make(chan string, maxBatch) // what is more is lost, and comes again
+func (p *Pool) receiveHandovers(stopping context.Context) {
+	heard := make(chan string, attempt.MaxBatch) // what is more is lost, and comes again
 	sub, err := p.config.NATS.Subscribe(stream.HandoverSubject(p.id), func(m *nats.Msg) {
 		select {
 		case heard <- string(m.Data):
@@ -51,27 +53,27 @@ func (p *Pool) takeOwn(stopping context.Context) {
 // takeHandedOver takes a message in hand that was delivered to somebody else. Being handed over is
 // one more delivery: others have had it before.
 func (p *Pool) takeHandedOver(stopping context.Context, source *messages, reply string) {
-	d, err := newDelivery(reply)
-	if err != nil || d.stream != stream.Name {
+	d, err := inflight.ParseDelivery(reply)
+	if err != nil || d.Stream != stream.Name {
 		return
 	}
-	d.count++
+	d.Count++
 	p.mu.Lock()
-	k := p.byName[stream.KindOf(d.durable)]
+	k := p.byName[stream.KindOf(d.Durable)]
 	p.mu.Unlock()
 	if k == nil {
 		return
 	}
-	if _, bytes := k.hand.size(); bytes > aheadBytes {
+	if _, bytes := k.Tasks.Size(); bytes > inflight.AheadBytes {
 		return
 	}
-	m, err := source.get(stopping, d.sequence)
+	m, err := source.get(stopping, d.Sequence)
 	if err != nil {
 		return
 	}
-	answer(p.config.NATS, d, progressAnswer)
-	if h := k.read(m, d); h != nil {
-		k.decideSoon(h)
+	inflight.Answer(p.config.NATS, d, stream.ProgressAnswer)
+	if t := k.read(m, d); t != nil {
+		k.decide(t)
 	}
 }
 

@@ -2,10 +2,9 @@ package workers
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"reflect"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,68 +12,68 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// BeforeAttemptHook is what [Config].Hooks and [KindConfig].Hooks may hold: it is called before each
-// attempt, in the attempt's time.
-type BeforeAttemptHook interface {
-	// BeforeAttempt returns the context that the next hook gets, and at last the handler: ctx or one
-	// made of it; nil is ctx. tx is the handler's transaction if the kind is ExactlyOnce, subject to
-	// what [Register] says, and nil if it is not.
+// Hook is called around the attempts of a pool ([Config].Hooks) or of a kind ([KindConfig].Hooks). Embed
+// [HookDefaults] and write the methods that are needed: the compiler checks them, and later versions may
+// add others. Its methods must be safe for concurrent use.
+//
+// BeforeAttempt decides together with the handler. The others only receive what is committed, at most
+// once: what must happen is enqueued by the handler in its transaction. A panic or runtime.Goexit in them
+// is logged. One that does not return within 5 s (or AckWait, if that is shorter) is left behind; until
+// then the message is not answered and the pool does not stop.
+type Hook interface {
+	// BeforeAttempt is called before each attempt, within its time and its transaction. It returns the
+	// context for the next hook and at last for the handler: ctx or one derived from it; nil is ctx. tx is
+	// the handler's transaction if the kind is ExactlyOnce, subject to what [Register] says, else nil.
 	//
-	// An error, or a panic, ends the attempt as if the handler had returned it, and its words hold
-	// ([SnoozeFor], [Discard], …); the handler is not called. To an AtMostOnce kind that is safe to
-	// retry.
+	// An error or a panic ends the attempt as if the handler had returned it, including [SnoozeFor],
+	// [Discard] and their kin; the handler is not called. For an AtMostOnce kind that is safe to retry.
 	BeforeAttempt(ctx context.Context, tx pgx.Tx, job *Job) (context.Context, error)
-}
-
-// AfterAttemptHook is another: it is called once after each attempt that began, however it ended.
-type AfterAttemptHook interface {
-	// AfterAttempt is called when the outcome is committed, or when nothing was to be, and before the
-	// message is answered; in a [Caller], when the outcome is appended. ctx has the values of the handler's, and lasts 5 s (or AckWait, if that is
-	// shorter). It is called also if a hook's BeforeAttempt ended the attempt, that of this one or of
-	// one before it.
+	// AfterAttempt is called once after each attempt that began, whatever its outcome, also if a hook's
+	// BeforeAttempt ended it. The outcome is committed by then, or was not to be; the message is not
+	// answered yet. In a [Caller] the outcome is appended and not committed. ctx has the values of the
+	// handler's context. Hooks are called in reverse order.
 	AfterAttempt(ctx context.Context, job *Job, end AttemptEnd)
-}
-
-// StateHook is another: it is told what becomes of tasks here.
-type StateHook interface {
-	// StateChanged is called for each event that the pool appended, after its commit, in the order of
-	// the task's versions and before AfterAttempt; e.Type.State() is the state after it. What others
-	// append (producers and callers, operators, the scheduler) it does not hear, nor what this process did not
-	// live to tell, or did not get an answer about: the stream has all events.
+	// StateChanged is called for each event that the pool appended, after its commit, in the order of the
+	// task's versions and before AfterAttempt; e.Type.State() is the state after it. It is not called for
+	// events of other authors (producers, callers, operators, the scheduler), nor if the process ends
+	// before or the answer to the commit is lost. The stream has all events.
 	StateChanged(ctx context.Context, e ledger.Event)
-}
-
-// NoticeHook is another: it is told of messages that are more than a wake-up call, for metrics.
-type NoticeHook interface {
+	// Noticed is called for unusual deliveries of messages.
 	Noticed(ctx context.Context, kind ledger.Kind, n Notice)
+
+	embedsHookDefaults()
 }
 
-// Notice is what is odd about a message.
-type Notice string
+// HookDefaults is a [Hook] that does nothing, to be embedded.
+type HookDefaults struct{}
 
-// The notices.
-const (
-	NoticeRedelivered Notice = "redelivered" // it came for the second time or later
-	NoticeAdopted     Notice = "adopted"     // it came again for a task that this process has in hand
-	NoticeGhost       Notice = "ghost"       // refused: the ledger does not have its event
-	NoticeMalformed   Notice = "malformed"   // refused: it is none of ours
-	NoticeTakenOver   Notice = "taken_over"  // its task was taken from a worker that is gone
+// BeforeAttempt returns ctx.
+func (HookDefaults) BeforeAttempt(ctx context.Context, _ pgx.Tx, _ *Job) (context.Context, error) {
+	return ctx, nil
+}
 
-	NoticeFetcherRuns Notice = "fetcher_runs" // its task is run beyond the slots ([FetcherRuns])
-	NoticeGivenBack   Notice = "given_back"   // its task waited here for too long and was given back
-)
+// AfterAttempt does nothing.
+func (HookDefaults) AfterAttempt(context.Context, *Job, AttemptEnd) {}
+
+// StateChanged does nothing.
+func (HookDefaults) StateChanged(context.Context, ledger.Event) {}
+
+// Noticed does nothing.
+func (HookDefaults) Noticed(context.Context, ledger.Kind, Notice) {}
+
+func (HookDefaults) embedsHookDefaults() {}
 
 // AttemptEnd is how an attempt ended.
 type AttemptEnd struct {
 	Outcome Outcome
-	// State of the task now; "" if nothing was recorded: the attempt was fenced, or is to be
+	// State of the task after the attempt; "" if nothing was recorded: the attempt was fenced, or is to be
 	// repeated.
 	State ledger.State
-	// Err is why it did not succeed: what the handler returned, a [*PanicError], or why its outcome
-	// was not recorded. Nil if it succeeded, or if the handler returned nil and was too late.
+	// Err is why the attempt did not succeed: what the handler returned, a [*PanicError], or why its outcome
+	// was not recorded. Nil if it succeeded, or if the handler returned nil too late.
 	Err      error
 	Began    time.Time     // by this machine's clock
-	Duration time.Duration // in hooks, in the handler and in recording the outcome
+	Duration time.Duration // of hooks, handler and the recording of the outcome
 }
 
 // PanicError is the panic of a handler, or of a hook before it.
@@ -85,185 +84,83 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// hooks are those of a kind: the pool's, and then its own.
-type hooks struct {
-	before []BeforeAttemptHook
-	after  []AfterAttemptHook // the last one first
-	state  []StateHook
-	notice []NoticeHook
+// withoutNil returns the hooks that are not nil.
+func withoutNil(hooks []Hook) []Hook {
+	return slices.DeleteFunc(slices.Clone(hooks), func(h Hook) bool { return h == nil })
 }
 
-// newHooks sorts hooks by what they hear.
-func newHooks(all ...any) hooks {
-	var s hooks
-	for _, h := range all {
-		if hook, ok := h.(BeforeAttemptHook); ok {
-			s.before = append(s.before, hook)
-		}
-		if hook, ok := h.(AfterAttemptHook); ok {
-			s.after = append(s.after, hook)
-		}
-		if hook, ok := h.(StateHook); ok {
-			s.state = append(s.state, hook)
-		}
-		if hook, ok := h.(NoticeHook); ok {
-			s.notice = append(s.notice, hook)
-		}
-	}
-	slices.Reverse(s.after)
-	return s
-}
-
-// hear reports whether hooks are told how attempts end.
-func (s *hooks) hear() bool { return len(s.after)+len(s.state) > 0 }
-
-// hookMethods are the methods of hooks, by name.
-var hookMethods = map[string]reflect.Type{
-	"BeforeAttempt": reflect.TypeFor[BeforeAttemptHook](),
-	"AfterAttempt":  reflect.TypeFor[AfterAttemptHook](),
-	"StateChanged":  reflect.TypeFor[StateHook](),
-	"Noticed":       reflect.TypeFor[NoticeHook](),
-}
-
-// checkHooks returns an error for each that is no hook, or would be but for the form of a method. Nil
-// is passed over.
-func checkHooks(all []any) error {
-	var faults []error
-	for i, h := range all {
-		if h == nil {
-			continue
-		}
-		t, known := reflect.TypeOf(h), false
-		for name, hook := range hookMethods {
-			if t.Implements(hook) {
-				known = true
-			} else if m, ok := t.MethodByName(name); ok {
-				known = true
-				faults = append(faults, fmt.Errorf("hook %d: the method %s of %s must be that of %s, is %s", i, name, t, hook, m.Type))
-			}
-		}
-		if !known {
-			faults = append(faults, fmt.Errorf("hook %d: %s is no hook: it has none of the methods BeforeAttempt, AfterAttempt, StateChanged, Noticed", i, t))
-		}
-	}
-	return errors.Join(faults...)
-}
-
-// before calls the hooks before an attempt and returns the handler's context.
-func (a *attempt) before(tx pgx.Tx) (context.Context, error) {
-	ctx := a.ctx
-	if len(a.kind.hooks.before) == 0 {
-		a.entered.Store(true)
-		return ctx, nil
-	}
-	for _, h := range a.kind.hooks.before {
-		next, err := h.BeforeAttempt(ctx, tx, &a.job)
-		if next != nil {
-			ctx = next
-			a.mu.Lock()
-			a.values = ctx
-			a.mu.Unlock()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("hook %T: %w", h, err)
-		}
-	}
-	if cause := context.Cause(a.ctx); cause != nil { // the hooks took all its time
-		return nil, cause
-	}
-	a.entered.Store(true)
-	if a.over.Load() { // abandoned by who may not have seen that
-		return nil, errOver
-	}
-	return ctx, nil
-}
-
-// ended counts how an attempt ended, and tells the hooks if it had begun.
-func (k *kind) ended(a *attempt, o Outcome, err error) {
-	k.counts.attempt(o)
-	if a.caller != nil {
-		a.caller.outcome, a.caller.err = o, err
-	}
-	a.after(o, err)
-}
-
-// after calls the hooks after an attempt.
-func (a *attempt) after(o Outcome, err error) {
-	k := a.kind
-	if len(k.hooks.after) == 0 || a.begun.IsZero() {
-		return
-	}
-	end := AttemptEnd{Outcome: o, State: a.state, Err: a.err, Began: a.begun, Duration: a.took()}
-	if end.Err == nil {
-		end.Err = err
-	}
-	if o == OutcomeFenced || o == OutcomeRetried {
-		end.State = ""
-	}
-	for _, h := range k.hooks.after {
-		k.tell(a.context(), h, func(ctx context.Context) { h.AfterAttempt(ctx, &a.job, end) })
-	}
-}
-
-// appended notes an event of the attempt that is committed, and tells the hooks.
-func (a *attempt) appended(e ledger.Event) {
-	a.state = e.Type.State()
-	switch {
-	case a.caller != nil:
-		a.caller.version = e.Version // it is not committed, and may never be
-	case len(a.kind.hooks.state) > 0:
-		a.changed(e)
-	}
-}
-
-func (a *attempt) changed(e ledger.Event) {
-	for _, h := range a.kind.hooks.state {
-		a.kind.tell(a.context(), h, func(ctx context.Context) { h.StateChanged(ctx, e) })
-	}
-}
-
-// noticed counts what is odd about a message, and tells the hooks.
+// noticed counts an unusual delivery and calls the hooks.
 func (k *kind) noticed(n Notice) {
-	k.counts.notice(n)
-	for _, h := range k.hooks.notice {
-		k.tell(k.pool.work, h, func(ctx context.Context) { h.Noticed(ctx, k.name, n) })
+	k.counts.addNotice(n)
+	if len(k.hooks) > 0 {
+		k.notify(k.HandlerContext(), func(ctx context.Context, h Hook) { h.Noticed(ctx, k.Name, n) })
 	}
 }
 
-// context is what hooks get besides the handler: the values of the handler's context, or of the
-// pool's if the attempt has not begun.
-func (a *attempt) context() context.Context {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case a.values != nil:
-		return a.values
-	case a.ctx != nil:
-		return a.ctx
+// notify calls every hook.
+func (k *kind) notify(ctx context.Context, call func(context.Context, Hook)) {
+	for left := k.hooks; len(left) > 0; {
+		left = left[k.callHooks(ctx, left, call):]
 	}
-	return a.kind.pool.work
 }
 
-// tell calls a hook that has no say. It does so in a goroutine of its own, so that the work goes on
-// whatever the hook does: panics, ends its goroutine, or does not return in time.
-func (k *kind) tell(ctx context.Context, hook any, call func(context.Context)) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.pool.abandonAfter())
+// notifyReversed calls every hook, the last one first.
+func (k *kind) notifyReversed(ctx context.Context, call func(context.Context, Hook)) {
+	for left := k.reversed; len(left) > 0; {
+		left = left[k.callHooks(ctx, left, call):]
+	}
+}
+
+// callHooks calls hooks in a goroutine of their own, so that the work continues whatever a hook does. It
+// returns how many of them were called: all, or up to the first one that ended the goroutine or does not
+// return.
+func (k *kind) callHooks(ctx context.Context, hooks []Hook, call func(context.Context, Hook)) int {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	done := make(chan struct{})
+	var current atomic.Int32 // index of the hook that is called; leftBehind: no further one is to be called
+	const leftBehind = -1
+	returned := make(chan bool, len(hooks))
 	go func() {
-		defer close(done)
-		returned := false
-		defer func() {
-			if v := recover(); v != nil || !returned {
-				k.logger.Error("hook ended by itself", "hook", fmt.Sprintf("%T", hook), "panic", v)
+		for i, h := range hooks {
+			ok := k.callHook(ctx, h, call, func() bool { return current.CompareAndSwap(int32(i), int32(i+1)) }, returned)
+			if !ok {
+				return
 			}
-		}()
-		call(ctx)
-		returned = true
+		}
 	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		k.logger.Error("hook does not return: it is left behind", "hook", fmt.Sprintf("%T", hook))
+	timer := time.NewTimer(k.Grace())
+	defer timer.Stop()
+	for i := 0; i < len(hooks); {
+		select {
+		case ok := <-returned:
+			if i++; !ok {
+				return i
+			}
+			timer.Reset(k.Grace())
+		case <-timer.C:
+			if current.CompareAndSwap(int32(i), leftBehind) {
+				k.Logger.Error("hook does not return: it is left behind", "hook", fmt.Sprintf("%T", hooks[i]))
+				return i + 1
+			} // else it has just returned
+		}
 	}
+	return len(hooks)
+}
+
+// callHook calls a hook, and sends whether it returned, unless it was left behind. It reports whether the
+// next hook is to be called.
+func (k *kind) callHook(ctx context.Context, h Hook, call func(context.Context, Hook), done func() bool, returned chan<- bool) (ok bool) {
+	defer func() {
+		if v := recover(); v != nil || !ok {
+			k.Logger.Error("hook panicked or called runtime.Goexit", "hook", fmt.Sprintf("%T", h), "panic", v)
+			ok = false
+		}
+		if done() {
+			returned <- ok
+		} else {
+			ok = false
+		}
+	}()
+	call(ctx, h)
+	return true
 }

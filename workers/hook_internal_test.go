@@ -5,19 +5,26 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/attempt"
+	"github.com/taskledger/taskledger/workers/internal/inflight"
 )
 
-// Who has no hooks does not pay for them.
+// A kind without hooks does not pay for them.
 func TestNoHooksCostNothing(t *testing.T) {
-	a := &attempt{kind: &kind{}, ctx: t.Context(), begun: time.Now()}
+	runner, err := attempt.NewRunner(attempt.Config{AckWait: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &kind{Kind: &attempt.Kind{Runner: runner, Tasks: inflight.New[*attempt.Attempt](inflight.Config{})}}
+	r := k.newRun(&attempt.Task{}, attempt.Begin, attempt.Head{}, time.Now())
 	event := ledger.Event{Type: ledger.EventSucceeded}
 	if n := testing.AllocsPerRun(100, func() {
-		if _, err := a.before(nil); err != nil {
+		if _, err := r.before(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		a.appended(event)
-		a.kind.ended(a, OutcomeSucceeded, nil)
-		a.kind.noticed(NoticeRedelivered)
+		r.Appended(event)
+		r.Ended(attempt.OutcomeSucceeded, nil)
+		k.noticed(NoticeRedelivered)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -20,6 +20,7 @@ import (
 
 // witness is a hook that remembers what it is told.
 type witness struct {
+	workers.HookDefaults
 	mu     sync.Mutex
 	before int
 	ends   []workers.AttemptEnd
@@ -143,7 +144,7 @@ func TestHooksAreToldHowAttemptsEnd(t *testing.T) {
 				b := setup(t)
 				b.relay()
 				hook := &witness{}
-				w := b.work(workers.Config{Hooks: []any{hook}, StopTimeout: time.Millisecond}, register(b))
+				w := b.work(workers.Config{Hooks: []workers.Hook{hook}, StopTimeout: time.Millisecond}, register(b))
 				k := b.enqueue("o-1")
 				if test.stop {
 					b.await("the handler to run", func() bool { return w.status().Running == 1 })
@@ -174,6 +175,7 @@ func TestHooksAreToldHowAttemptsEnd(t *testing.T) {
 
 // tracer is a hook that notes the order in which hooks are called, and passes on a value.
 type tracer struct {
+	workers.HookDefaults
 	name string
 	note func(string)
 }
@@ -191,17 +193,25 @@ func (h tracer) AfterAttempt(ctx context.Context, _ *workers.Job, _ workers.Atte
 	h.note("after " + h.name + " of " + ctx.Value(traceKey{}).(string))
 }
 
-// beforeOnly has no other method, and leaves the context as it is.
-type beforeOnly func(tx pgx.Tx) error
-
-func (h beforeOnly) BeforeAttempt(_ context.Context, tx pgx.Tx, _ *workers.Job) (context.Context, error) {
-	return nil, h(tx)
+// beforeOnly is a hook with one method, which leaves the context as it is.
+type beforeOnly struct {
+	workers.HookDefaults
+	call func(tx pgx.Tx) error
 }
 
-// afterOnly has no other method.
-type afterOnly func(ctx context.Context)
+func (h beforeOnly) BeforeAttempt(_ context.Context, tx pgx.Tx, _ *workers.Job) (context.Context, error) {
+	return nil, h.call(tx)
+}
 
-func (h afterOnly) AfterAttempt(ctx context.Context, _ *workers.Job, _ workers.AttemptEnd) { h(ctx) }
+// afterOnly is a hook with one method.
+type afterOnly struct {
+	workers.HookDefaults
+	call func(ctx context.Context)
+}
+
+func (h afterOnly) AfterAttempt(ctx context.Context, _ *workers.Job, _ workers.AttemptEnd) {
+	h.call(ctx)
+}
 
 // Hooks are around each other, the pool's around those of the kind, and around the handler: what they
 // set, in its context and in its transaction, it has.
@@ -216,14 +226,14 @@ func TestHooksAreAroundTheHandler(t *testing.T) {
 		defer mu.Unlock()
 		calls = append(calls, s)
 	}
-	b.work(workers.Config{Hooks: []any{tracer{"a", note}, nil, tracer{"b", note}}}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.work(workers.Config{Hooks: []workers.Hook{tracer{name: "a", note: note}, nil, tracer{name: "b", note: note}}}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		var set string
 		if err := tx.QueryRow(ctx, "select current_setting('test.hook')").Scan(&set); err != nil {
 			return err
 		}
 		note("handler of " + ctx.Value(traceKey{}).(string) + " " + set)
 		return insertEffect(ctx, tx, job, args)
-	}, &workers.KindConfig{Hooks: []any{tracer{"c", note}, beforeOnly(func(pgx.Tx) error { return nil })}}))
+	}, &workers.KindConfig{Hooks: []workers.Hook{tracer{name: "c", note: note}, beforeOnly{call: func(pgx.Tx) error { return nil }}}}))
 	k := b.enqueue("o-1")
 	b.awaitState(k, ledger.StateSucceeded)
 	want := []string{"before a", "before b", "before c", "handler of abc abc", "after c of abc", "after b of abc", "after a of abc"}
@@ -271,15 +281,15 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 				b.relay()
 				b.schedule(nil)
 				var hooked, handled atomic.Int32
-				hook := beforeOnly(func(tx pgx.Tx) error {
+				hook := beforeOnly{call: func(tx pgx.Tx) error {
 					if hooked.Add(1) == 1 {
 						return test.hook(tx)
 					}
 					return nil
-				})
+				}}
 				outer, inner := &witness{}, &witness{}
-				w := b.work(workers.Config{Hooks: []any{outer}}, register(func() error { handled.Add(1); return nil },
-					&workers.KindConfig{Hooks: []any{hook, inner}}))
+				w := b.work(workers.Config{Hooks: []workers.Hook{outer}}, register(func() error { handled.Add(1); return nil },
+					&workers.KindConfig{Hooks: []workers.Hook{hook, inner}}))
 				k := b.enqueue("o-1")
 				b.awaitState(k, ledger.StateSucceeded)
 				b.await("the ends of both attempts", func() bool { return outer.ended() == 2 && inner.ended() == 2 })
@@ -299,6 +309,7 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 
 // badHook misbehaves in every way that has no say.
 type badHook struct {
+	workers.HookDefaults
 	misbehave func(ctx context.Context)
 	calls     atomic.Int32
 }
@@ -335,11 +346,11 @@ func TestHooksThatMisbehave(t *testing.T) {
 				b.relay()
 				const tasks = 3
 				bad, good := &badHook{misbehave: misbehave}, &witness{}
-				w := b.work(workers.Config{Hooks: []any{good, bad}}, register(b))
+				w := b.work(workers.Config{Hooks: []workers.Hook{good, bad}}, register(b))
 				b.enqueueMany(tasks)
 				b.allDone(tasks)
 				b.eachOnce(tasks)
-				b.await("the good hook and the answers", func() bool { return good.ended() == tasks && w.status().InHand == 0 })
+				b.await("the good hook and the answers", func() bool { return good.ended() == tasks && w.status().InFlight == 0 })
 				if n := bad.calls.Load(); n != 2*tasks {
 					t.Errorf("%d calls", n)
 				}
@@ -357,15 +368,15 @@ func TestStopWaitsForHooks(t *testing.T) {
 	b := setup(t)
 	b.relay()
 	reached, release := make(chan struct{}), make(chan struct{})
-	slow := afterOnly(func(ctx context.Context) {
+	slow := afterOnly{call: func(ctx context.Context) {
 		close(reached)
 		select {
 		case <-release:
 		case <-ctx.Done():
 		}
-	})
+	}}
 	good := &witness{}
-	w := b.work(workers.Config{Hooks: []any{good, slow}, AckWait: forEver}, atLeast(b.outside, nil))
+	w := b.work(workers.Config{Hooks: []workers.Hook{good, slow}, AckWait: forEver}, atLeast(b.outside, nil))
 	k := b.enqueue("o-1")
 	<-reached
 	stopped := make(chan struct{})
@@ -383,30 +394,9 @@ func TestStopWaitsForHooks(t *testing.T) {
 	good.ledgerAgrees(b, w, k)
 }
 
-type wrongHook struct{ witness }
-
-func (*wrongHook) Noticed(string) {}
-
-type noHook struct{}
-
-// What is no hook is refused by name.
-func TestHooksRefused(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	_, err := workers.New(workers.Config{DB: b.db, NATS: b.nc, Hooks: []any{&witness{}, nil, noHook{}, &wrongHook{}}})
-	for _, fault := range []string{"hook 2: workers_test.noHook is no hook", "hook 3: the method Noticed of *workers_test.wrongHook must be that of workers.NoticeHook, is func("} {
-		if err == nil || !strings.Contains(err.Error(), fault) {
-			t.Errorf("%q is not reported in: %v", fault, err)
-		}
-	}
-	p := try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
-	if err := exactly(insertEffect, &workers.KindConfig{Hooks: []any{42}})(p); err == nil || !strings.Contains(err.Error(), "hook 0: int is no hook") {
-		t.Errorf("error %v", err)
-	}
-}
-
 // noticer counts what is odd.
 type noticer struct {
+	workers.HookDefaults
 	mu   sync.Mutex
 	seen map[workers.Notice]int
 }
@@ -425,7 +415,7 @@ func TestHooksAreToldOfOddMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	hook := &noticer{}
-	w := b.work(workers.Config{Hooks: []any{hook}}, exactly(insertEffect, nil))
+	w := b.work(workers.Config{Hooks: []workers.Hook{hook}}, exactly(insertEffect, nil))
 	e := b.history(b.enqueue("o-1"))[0]
 	e.RecordedAt = e.RecordedAt.Add(time.Second) // of another past
 	b.publish(e)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
 // MaxResultBytes is the longest result that a handler may leave, as JSON.
@@ -28,17 +29,19 @@ type Job struct {
 	// stood beside it, shortened as W3C asks.
 	Traceparent, Tracestate string
 
-	attempt  *attempt
-	base     *slog.Logger
+	run      *run
 	envelope string // of the message it was published as, see internal/envelope
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards result
 	result json.RawMessage
 }
 
+// String returns key and attempt, such as "coupon.send/A-1, attempt 2". Its form may change.
+func (j *Job) String() string { return fmt.Sprintf("%s, attempt %d", j.Key, j.Attempt) }
+
 // Logger returns a logger that names the task and the attempt.
 func (j *Job) Logger() *slog.Logger {
-	return j.base.With("kind", string(j.Kind), "biz_id", string(j.BizID), "attempt", int(j.Attempt))
+	return j.run.kind.pool.config.Logger.With("kind", string(j.Kind), "biz_id", string(j.BizID), "attempt", int(j.Attempt))
 }
 
 // TraceContext returns where the producer was when it enqueued the task, taken apart from
@@ -56,17 +59,28 @@ func (j *Job) TraceContext() (ledger.TraceContext, bool) {
 // Cause makes this attempt the cause of what is enqueued with its handler's context: the event
 // that made the task available, and the trace that its producer left. See [ledger.WithCause].
 func (j *Job) Cause() (event, traceparent, tracestate string) {
-	return j.attempt.held.msg.ID(), j.Traceparent, j.Tracestate
+	return j.run.Task().Message.ID(), j.Traceparent, j.Tracestate
 }
 
-// PreviousErrors returns what the earlier attempts failed of, oldest first, since the task was last
-// released from a finished state. It reads the task's history, in one statement.
+// PreviousError is one failed attempt of a task.
+type PreviousError struct {
+	Attempt ledger.Attempt `json:"attempt"`
+	At      time.Time      `json:"at"`
+	Message string         `json:"message"` // shortened
+}
+
+// PreviousErrors returns the failed attempts of the task since it was last released from a finished state,
+// oldest first. It reads the task's history, in one statement.
 func (j *Job) PreviousErrors(ctx context.Context) ([]PreviousError, error) {
-	history, err := ledger.History(ctx, j.attempt.db(), j.Key)
+	history, err := j.run.History(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return failuresIn(history), nil
+	var all []PreviousError
+	for _, f := range attempt.FailuresIn(history) {
+		all = append(all, PreviousError(f))
+	}
+	return all, nil
 }
 
 // Result leaves a value that becomes part of the succeeded event (data.result) if the attempt
@@ -86,7 +100,8 @@ func (j *Job) Result(v any) error {
 	return nil
 }
 
-func (j *Job) left() json.RawMessage {
+// loadResult returns what Result stored.
+func (j *Job) loadResult() json.RawMessage {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.result

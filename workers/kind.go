@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -13,6 +12,11 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/attempt"
+	"github.com/taskledger/taskledger/workers/internal/inflight"
+	"github.com/taskledger/taskledger/workers/internal/queue"
+	"github.com/taskledger/taskledger/workers/internal/shards"
+	"github.com/taskledger/taskledger/workers/internal/slots"
 )
 
 // Defaults of [KindConfig].
@@ -28,8 +32,8 @@ const (
 	// maxBatch is how many tasks are decided, or outcomes recorded, in one statement.
 	maxBatch = ledger.AppendBatch
 	maxSlots = 10_000
-	// maxAbandonAfter is the grace of a handler whose context is done.
-	maxAbandonAfter = 5 * time.Second
+	// maxTogether bounds what one failure undoes.
+	maxTogether = 100
 )
 
 // KindConfig says how tasks of one kind are worked on. Nil means all defaults.
@@ -76,8 +80,8 @@ type KindConfig struct {
 	// those may still be at work. Until the last of them has ended, the kind has the weaker of both;
 	// they cannot begin again. Default: none, and if one is at work, Run returns a [*GuaranteeError].
 	Replaces Guarantee
-	// Hooks are those of this kind alone, within those of [Config].Hooks.
-	Hooks []any
+	// Hooks are called for this kind alone, within those of [Config].Hooks. Nil is skipped.
+	Hooks []Hook
 }
 
 func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig, error) {
@@ -121,9 +125,6 @@ func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig,
 	if !slices.Contains([]Guarantee{"", ExactlyOnce, AtLeastOnce, AtMostOnce}, c.Replaces) {
 		faults = append(faults, fmt.Errorf("what it Replaces must be a guarantee, is %q", c.Replaces))
 	}
-	if err := checkHooks(c.Hooks); err != nil {
-		faults = append(faults, err)
-	}
 	return full, errors.Join(faults...)
 }
 
@@ -147,7 +148,9 @@ func setPositive(name string, n *int, otherwise, most int) error {
 // It must be called before [Pool.Run], once per kind. It returns an error if the kind is
 // registered already or c is invalid, naming every fault.
 func Register[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error, c *KindConfig) error {
-	return p.register(k.Name(), ExactlyOnce, c, c.wrap(decoding(k, handler)))
+	return p.register(registration{
+		name: k.Name(), guarantee: ExactlyOnce, config: c, handler: c.wrap(decoding(k, handler)), acquire: p.acquire,
+	})
 }
 
 // decoding returns a handler without the type of its args.
@@ -161,120 +164,141 @@ func decoding[A any](k ledger.TypedKind[A], handler func(ctx context.Context, tx
 	}
 }
 
+// withoutTx is a handler whose effects are outside of the database.
+func withoutTx[A any](handler func(ctx context.Context, job *Job, args A) error) func(context.Context, pgx.Tx, *Job, A) error {
+	return func(ctx context.Context, _ pgx.Tx, job *Job, args A) error { return handler(ctx, job, args) }
+}
+
 // RegisterAtLeastOnce adds a kind whose handler has effects outside of the database. It may run
 // more than once for a task, also after it has succeeded, if the process ends before that is
 // recorded: give the outside system job.Key as its idempotency key. Successes are recorded in
 // groups. In everything else it is like [Register].
 func RegisterAtLeastOnce[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, job *Job, args A) error, c *KindConfig) error {
-	return p.register(k.Name(), AtLeastOnce, c, c.wrap(func(ctx context.Context, _ pgx.Tx, job *Job, payload []byte) error {
-		args, err := k.Decode(payload)
-		if err != nil {
-			return &argsError{err}
-		}
-		return handler(ctx, job, args)
-	}))
+	return p.register(registration{
+		name: k.Name(), guarantee: AtLeastOnce, config: c, handler: c.wrap(decoding(k, withoutTx(handler))),
+	})
+}
+
+// RegisterAtMostOnce adds a kind whose handler has effects outside of the database that must not happen
+// twice, and that the outside system cannot recognize. The start of each attempt is committed before its
+// handler runs. If an attempt vanishes (with its process, or because its outcome cannot be recorded, or
+// because it was told to stop and did) its task is buried with the reason "unknown outcome": an operator
+// examines and releases it.
+//
+// A handler that fails is buried too, unless it returns that trying again is safe, by an error of
+// [SafeToRetry], [RetryIn] or [RetryAt]; then the retry policy holds. [SnoozeFor] and [SnoozeUntil] imply
+// the same. In everything else it is like [RegisterAtLeastOnce].
+func RegisterAtMostOnce[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, job *Job, args A) error, c *KindConfig) error {
+	return p.register(registration{
+		name: k.Name(), guarantee: AtMostOnce, config: c, handler: c.wrap(decoding(k, withoutTx(handler))),
+	})
 }
 
 // handlerFunc is a handler without the type of its args. Its tx is nil if its effects are
 // elsewhere.
 type handlerFunc func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error
 
-// kind is what a pool keeps for one kind: the way of a message goes from consume through
-// undecided (the head is read) and its line (a slot is waited for) to the handler, and its task
-// stays in hand until its outcome is recorded.
+// kind is what a pool keeps for one kind. The way of a message goes from consume through undecided (its
+// task's head is read) and the line (it waits for a slot) to the handler. Its task stays in flight until
+// the outcome is recorded.
 type kind struct {
+	*attempt.Kind
+
+	// Constant.
 	pool      *Pool
-	name      ledger.Kind
 	guarantee Guarantee
 	handler   handlerFunc
-	hooks     hooks
-	acquire   func(context.Context) (handlerConn, error) // for its transaction
+	hooks     []Hook
+	reversed  []Hook // the last one first
 	config    KindConfig
-	timeouts  timeouts
-	logger    *slog.Logger
+	line      *slots.Line[*run] // of what is ready
+	undecided *queue.Queue[*attempt.Task]
+	readied   chan struct{} // holds a token if something may have become ready; nil: no fetcher waits for it
 
-	pause     pause
-	shed      atomic.Bool  // what waits longest is about to be discarded
-	pairs     atomic.Int32 // of consumers that messages are received from
-	mine      shardCounts  // for which shards
-	hand      *hand
-	undecided *queue[*held]
-	deciding  atomic.Bool   // somebody is at it
-	line      line          // of what is ready
-	readied   chan struct{} // holds a token if something may have become ready; nil: nobody wants to know
-
-	running atomic.Int32 // handlers that run
-	overdue atomic.Int32 // of them by handlers that were given up
-	counts  counts
+	// Each safe for concurrent use.
+	pause    pause
+	isShed   atomic.Bool  // the tasks that wait longest are about to be discarded
+	isBusy   atomic.Bool  // a goroutine decides
+	pairs    atomic.Int32 // of consumers that messages are received from
+	received shards.Counts
+	counts   counts
 }
 
-func (p *Pool) register(name ledger.Kind, guarantee Guarantee, c *KindConfig, handler handlerFunc) error {
-	return p.registerOn(p.acquire, name, guarantee, c, handler)
+// registration is what Register and its kin pass on.
+type registration struct {
+	name      ledger.Kind
+	guarantee Guarantee
+	config    *KindConfig
+	handler   handlerFunc
+	acquire   func(context.Context) (attempt.Conn, error) // for its transaction; nil: its effects are elsewhere
 }
 
-// registerOn is register for handlers whose transactions have connections of their own sort.
-func (p *Pool) registerOn(acquire func(context.Context) (handlerConn, error), name ledger.Kind, guarantee Guarantee, c *KindConfig, handler handlerFunc) error {
-	config, err := c.withDefaults(guarantee.slots(), p.config.AckWait)
+func (p *Pool) register(r registration) error {
+	config, err := r.config.withDefaults(r.guarantee.slots(), p.config.AckWait)
 	if err == nil {
-		err = name.Validate()
+		err = r.name.Validate()
 	}
-	if err == nil && config.Produces != "" && guarantee != ExactlyOnce {
-		err = errors.New("what it Produces needs the transaction of an ExactlyOnce handler")
+	if err == nil && config.Produces != "" && r.guarantee != ExactlyOnce {
+		err = errors.New("Produces is only for ExactlyOnce kinds")
 	}
-	if err == nil && config.Together > 1 && guarantee != ExactlyOnce {
-		err = errors.New("tasks that run Together need the transaction of an ExactlyOnce handler")
+	if err == nil && config.Together > 1 && r.guarantee != ExactlyOnce {
+		err = errors.New("Together is only for ExactlyOnce kinds")
 	}
 	if err != nil {
-		return fmt.Errorf("workers: register kind %q: %w", name, err)
+		return fmt.Errorf("workers: register kind %q: %w", r.name, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ran {
-		return fmt.Errorf("workers: register kind %q: the pool runs already", name)
+		return fmt.Errorf("workers: register kind %q: the pool runs already", r.name)
 	}
-	if p.byName[name] != nil {
-		return fmt.Errorf("workers: register kind %q: it is registered already", name)
+	if p.byName[r.name] != nil {
+		return fmt.Errorf("workers: register kind %q: it is registered already", r.name)
 	}
-	k := &kind{
-		pool: p, name: name, guarantee: guarantee, acquire: acquire, handler: handler, config: config,
-		hooks:     newHooks(slices.Concat(p.config.Hooks, config.Hooks)...),
-		logger:    p.config.Logger.With("kind", string(name)),
-		hand:      newHand(p.config.NATS, config.WhenFull.fits(config.Slots), config.Together, p.aheadTime),
-		undecided: newQueue[*held](),
-		line:      line{slots: config.Slots},
-	}
-	if config.WhenFull == FetcherRuns {
-		k.readied = make(chan struct{}, 1)
-	}
+	k := p.newKind(r, config)
 	p.kinds = append(p.kinds, k)
-	p.byName[name] = k
+	p.byName[r.name] = k
 	return nil
 }
 
-// warn logs what may happen to many tasks at a time.
-func (k *kind) warn(message string, attributes ...any) {
-	k.pool.repeated.warn(k.logger, message, attributes...)
-}
-
-// slots is how many of the kind's handlers may run at a time.
-func (k *kind) slots() int { return k.pool.turns.slotsOf(&k.line) }
-
-// exactlyOnceSlots is how many transactions the kinds could have open at a time.
-func exactlyOnceSlots(kinds []*kind) int {
-	n := 0
-	for _, k := range kinds {
-		if k.guarantee == ExactlyOnce {
-			n += k.slots()
-		}
+func (p *Pool) newKind(r registration, config KindConfig) *kind {
+	k := &kind{
+		pool: p, guarantee: r.guarantee, handler: r.handler, config: config,
+		hooks:     withoutNil(slices.Concat(p.config.Hooks, config.Hooks)),
+		line:      slots.NewLine[*run](config.Slots),
+		undecided: queue.New[*attempt.Task](),
 	}
-	return n
+	k.reversed = slices.Clone(k.hooks)
+	slices.Reverse(k.reversed)
+	if config.WhenFull == FetcherRuns {
+		k.readied = make(chan struct{}, 1)
+	}
+	k.Kind = &attempt.Kind{
+		Runner: p.runner, Name: r.name, Acquire: r.acquire, Once: r.guarantee == AtMostOnce,
+		Timeout: config.Timeout, Retry: config.Retry, MaxLost: config.MaxLost, StartedAfter: config.StartedAfter, Shared: config.Together,
+		Logger: p.config.Logger.With("kind", string(r.name)), Errors: vocabulary{}, NotifiesHooks: len(k.hooks) > 0,
+		Tasks: inflight.New[*attempt.Attempt](inflight.Config{
+			NATS: p.config.NATS, Slots: config.WhenFull.fits(config.Slots), Width: config.Together, Ahead: p.aheadTime, Next: k.addAgain,
+		}),
+		Again: k.decideAgain, Companion: k.companion, HasCompanion: k.hasCompanion,
+	}
+	return k
 }
 
-// kindNames is for the lease's detail.
+// KindName implements shards.Kind.
+func (k *kind) KindName() ledger.Kind { return k.Name }
+
+// HasShards implements shards.Kind.
+func (k *kind) HasShards(set ledger.ShardSet) bool { return k.Tasks.HasShards(set) }
+
+// slots returns how many of the kind's handlers may run at a time.
+func (k *kind) slots() int { return k.pool.slots.LineSlots(k.line) }
+
+// kindNames returns the names of kinds, sorted.
 func kindNames(kinds []*kind) []string {
 	names := make([]string, len(kinds))
 	for i, k := range kinds {
-		names[i] = string(k.name)
+		names[i] = string(k.Name)
 	}
 	slices.Sort(names)
 	return names

@@ -3,7 +3,6 @@ package workers
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -13,22 +12,11 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/lease"
 )
 
-var (
-	//go:embed sql/lease_lock.sql
-	leaseLockSQL string
-	//go:embed sql/lease_renew.sql
-	leaseRenewSQL string
-	//go:embed sql/lease_end.sql
-	leaseEndSQL string
-	//go:embed sql/lease_sweep.sql
-	leaseSweepSQL string
-	//go:embed sql/installation.sql
-	installationSQL string
-)
-
-func (p *Pool) leaseName() string { return "worker/" + p.id }
+//go:embed sql/installation.sql
+var installationSQL string
 
 // renewLease says that this worker is alive for another AckWait. Only then may others leave it
 // what it has started; nothing that must be correct rests on it.
@@ -38,16 +26,9 @@ func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 	if d.ShardGroups > 0 {
 		d.Shards = 0 // those it has are in the table shard_owner
 	}
-	detail, err := json.Marshal(d)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
-	if _, err := db.Exec(ctx, leaseRenewSQL, p.leaseName(), p.id, p.config.AckWait.Milliseconds(), string(detail)); err != nil {
-		return fmt.Errorf("renew lease: %w", err)
-	}
-	return nil
+	return lease.Renew(ctx, db, lease.Worker(p.id), p.id, p.config.AckWait, d)
 }
 
 // takeLease takes the lease, unless a worker that has one does not go together with this one.
@@ -55,8 +36,8 @@ func (p *Pool) takeLease(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
 	return pgx.BeginTxFunc(ctx, p.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, leaseLockSQL); err != nil {
-			return fmt.Errorf("take lease: %w", err)
+		if err := lease.Lock(ctx, tx); err != nil {
+			return err
 		}
 		if err := p.renewLease(ctx, tx); err != nil {
 			return err
@@ -72,7 +53,7 @@ func (p *Pool) firstLease(ctx context.Context) error {
 	for {
 		err := p.takeLease(ctx)
 		if err == nil {
-			_, err = p.config.DB.Exec(ctx, leaseSweepSQL)
+			err = lease.Sweep(ctx, p.config.DB)
 		}
 		if err == nil {
 			err = p.config.DB.QueryRow(ctx, installationSQL).Scan(&p.layout.installation)
@@ -101,12 +82,12 @@ func (p *Pool) keepLease(quit context.Context) {
 		select {
 		case <-t.C:
 			// Not given up half-way: what the server does then would come after the end of the lease.
-			if err := p.renewLease(p.lasting, p.config.DB); err != nil && quit.Err() == nil {
+			if err := p.renewLease(p.runner.Lasting(), p.config.DB); err != nil && quit.Err() == nil {
 				p.config.Logger.WarnContext(quit, "cannot renew the lease", "error", err)
 				continue
 			}
 			for _, k := range p.registered() {
-				k.fenceMoved(k.hand.begun())
+				k.FenceMoved(k.Tasks.Begun())
 			}
 		case <-quit.Done():
 			return
@@ -116,9 +97,9 @@ func (p *Pool) keepLease(quit context.Context) {
 
 // endLease removes the lease of a worker that has nothing in hand.
 func (p *Pool) endLease() {
-	ctx, cancel := context.WithTimeout(p.lasting, farewellTime)
+	ctx, cancel := context.WithTimeout(p.runner.Lasting(), releaseTimeout)
 	defer cancel()
-	if _, err := p.config.DB.Exec(ctx, leaseEndSQL, p.leaseName()); err != nil {
+	if err := lease.End(ctx, p.config.DB, lease.Worker(p.id)); err != nil {
 		p.config.Logger.WarnContext(ctx, "cannot end the lease", "error", err)
 	}
 }

@@ -71,7 +71,7 @@ func TestConsumerDeleted(t *testing.T) {
 	}
 	second := b.enqueue("o-2")
 	b.awaitState(second, ledger.StateSucceeded)
-	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 && w.status().InHand == 0 })
+	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 && w.status().InFlight == 0 })
 	b.oneEffect(first)
 	b.oneEffect(second)
 }
@@ -103,7 +103,7 @@ func TestStreamWiped(t *testing.T) {
 	for _, k := range []ledger.Key{running, unpublished} {
 		b.again(b.history(k)[0])
 	}
-	b.await("adoption", func() bool { return w.status().Adopted == 1 && w.status().InHand == 2 })
+	b.await("adoption", func() bool { return w.status().Adopted == 1 && w.status().InFlight == 2 })
 	close(release)
 	for _, k := range []ledger.Key{running, unpublished} {
 		b.awaitState(k, ledger.StateSucceeded)

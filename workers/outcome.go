@@ -1,6 +1,10 @@
 package workers
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/taskledger/taskledger/workers/internal/attempt"
+)
 
 // Outcome is how an attempt ended.
 type Outcome string
@@ -8,48 +12,68 @@ type Outcome string
 // The outcomes of an attempt.
 const (
 	OutcomeSucceeded   Outcome = "succeeded"
-	OutcomeFailed      Outcome = "failed"      // and will be tried again
+	OutcomeFailed      Outcome = "failed"      // and is tried again
 	OutcomeBuried      Outcome = "buried"      // failed for good
 	OutcomeSnoozed     Outcome = "snoozed"     // put off by its handler
-	OutcomeDiscarded   Outcome = "discarded"   // not to be done, says its handler
-	OutcomeExpired     Outcome = "expired"     // its task's deadline has passed
+	OutcomeDiscarded   Outcome = "discarded"   // ended by its handler without a success
+	OutcomeExpired     Outcome = "expired"     // the deadline of its task has passed
 	OutcomeInterrupted Outcome = "interrupted" // given back because the pool stops
-	OutcomeFenced      Outcome = "fenced"      // somebody else appended first: nothing it wrote was committed
-	OutcomeRetried     Outcome = "retried"     // the database was away or asked for a retry: no attempt used
+	OutcomeFenced      Outcome = "fenced"      // another process appended first: nothing that it wrote was committed
+	OutcomeRetried     Outcome = "retried"     // the database was unavailable or demanded it: uses none of the policy's attempts
 )
 
-var outcomes = [...]Outcome{OutcomeSucceeded, OutcomeFailed, OutcomeBuried, OutcomeSnoozed, OutcomeDiscarded, OutcomeExpired, OutcomeInterrupted, OutcomeFenced, OutcomeRetried}
-
-// counts is what one kind has counted.
-type counts struct {
-	redelivered, adopted, ghosts, malformed, takenOver, fetcherRuns, givenBack atomic.Int64
-
-	attempts [len(outcomes)]atomic.Int64
+var outcomes = [...]Outcome{
+	OutcomeSucceeded, OutcomeFailed, OutcomeBuried, OutcomeSnoozed, OutcomeDiscarded, OutcomeExpired, OutcomeInterrupted,
+	OutcomeFenced, OutcomeRetried,
 }
 
-func (c *counts) attempt(o Outcome) {
+// Notice classifies an unusual delivery, such as a redelivery.
+type Notice string
+
+// The notices.
+const (
+	NoticeRedelivered Notice = "redelivered" // the message was delivered before
+	NoticeAdopted     Notice = "adopted"     // it was delivered again for a task in flight here
+	NoticeGhost       Notice = "ghost"       // refused: the ledger does not have its event
+	NoticeMalformed   Notice = "malformed"   // refused: it is not a message of this ledger
+	NoticeTakenOver   Notice = "taken_over"  // its task was taken over from a worker that is gone
+
+	NoticeFetcherRuns Notice = "fetcher_runs" // its task runs beyond the slots ([FetcherRuns])
+	NoticeGivenBack   Notice = "given_back"   // its task waited for a slot for too long and was given back
+)
+
+var notices = [...]Notice{
+	NoticeRedelivered, NoticeAdopted, NoticeGhost, NoticeMalformed, NoticeTakenOver, NoticeFetcherRuns, NoticeGivenBack,
+}
+
+// counts are the attempts and notices of one kind. It is safe for concurrent use.
+type counts struct {
+	attempts [len(outcomes)]atomic.Int64
+	notices  [len(notices)]atomic.Int64
+}
+
+func (c *counts) addAttempt(o attempt.Outcome) {
 	for i := range outcomes {
-		if outcomes[i] == o {
+		if outcomes[i] == Outcome(o) {
 			c.attempts[i].Add(1)
 		}
 	}
 }
 
-func (c *counts) notice(n Notice) {
-	switch n {
-	case NoticeRedelivered:
-		c.redelivered.Add(1)
-	case NoticeAdopted:
-		c.adopted.Add(1)
-	case NoticeGhost:
-		c.ghosts.Add(1)
-	case NoticeMalformed:
-		c.malformed.Add(1)
-	case NoticeTakenOver:
-		c.takenOver.Add(1)
-	case NoticeFetcherRuns:
-		c.fetcherRuns.Add(1)
-	case NoticeGivenBack:
-		c.givenBack.Add(1)
+func (c *counts) addNotice(n Notice) {
+	for i := range notices {
+		if notices[i] == n {
+			c.notices[i].Add(1)
+		}
 	}
+}
+
+// noticed returns how often a notice occurred.
+func (c *counts) noticed(n Notice) int64 {
+	for i := range notices {
+		if notices[i] == n {
+			return c.notices[i].Load()
+		}
+	}
+	return 0
 }

@@ -88,7 +88,7 @@ func (l *layout) after(ctx context.Context, js jetstream.JetStream, kind ledger.
 // not for the same. Who makes consumers looks before and after: of two that make some at once, at
 // least one sees those of the other.
 func (k *kind) checkOverlap(ctx context.Context, shards ledger.ShardSet) error {
-	found, err := k.pool.layout.after(ctx, k.pool.js, k.name, time.Now())
+	found, err := k.pool.layout.after(ctx, k.pool.js, k.Name, time.Now())
 	if err != nil {
 		return err
 	}
@@ -102,5 +102,5 @@ func (k *kind) checkOverlap(ctx context.Context, shards ledger.ShardSet) error {
 		return nil
 	}
 	slices.Sort(others)
-	return fmt.Errorf("%w: %w", errConsumerRefused, &OverlapError{Kind: k.name, Wanted: shards, Found: others})
+	return fmt.Errorf("%w: %w", errConsumerRefused, &OverlapError{Kind: k.Name, Wanted: shards, Found: others})
 }

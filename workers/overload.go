@@ -12,11 +12,11 @@ import (
 //go:embed sql/kind_shed.sql
 var kindShedSQL string
 
-// lookAtLimits finds out of which kinds the oldest waiting tasks are discarded, or soon may be
+// readLimits finds out of which kinds the oldest waiting tasks are discarded, or soon may be
 // ([ledger.DiscardOldest]). Their attempts begin with their start on record, whatever it costs: the
 // oldest are those in the hands of workers, and else what has begun would be discarded again and
 // again, and nothing would ever be done.
-func (p *Pool) lookAtLimits(ctx context.Context) {
+func (p *Pool) readLimits(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
 	var names []string
@@ -26,7 +26,7 @@ func (p *Pool) lookAtLimits(ctx context.Context) {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			p.repeated.warn(p.config.Logger, "cannot see which kinds are overloaded", "error", err)
+			p.runner.Warn(p.config.Logger, "cannot see which kinds are overloaded", "error", err)
 		}
 		return
 	}
@@ -35,6 +35,6 @@ func (p *Pool) lookAtLimits(ctx context.Context) {
 		shed[ledger.Kind(name)] = true
 	}
 	for _, k := range p.registered() {
-		k.shed.Store(shed[k.name])
+		k.isShed.Store(shed[k.Name])
 	}
 }

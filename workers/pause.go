@@ -98,21 +98,21 @@ func (p *Pool) watchKinds(quit context.Context) {
 	for {
 		select {
 		case <-t.C:
-			p.lookAtPauses(quit)
-			p.lookAtLimits(quit)
+			p.readPauses(quit)
+			p.readLimits(quit)
 		case <-quit.Done():
 			return
 		}
 	}
 }
 
-func (p *Pool) lookAtPauses(ctx context.Context) {
+func (p *Pool) readPauses(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
 	all, err := PausedKinds(ctx, p.config.DB)
 	if err != nil {
 		if ctx.Err() == nil {
-			p.repeated.warn(p.config.Logger, "cannot see which kinds are paused", "error", err)
+			p.runner.Warn(p.config.Logger, "cannot see which kinds are paused", "error", err)
 		}
 		return
 	}
@@ -121,8 +121,8 @@ func (p *Pool) lookAtPauses(ctx context.Context) {
 		paused[k.Kind] = true
 	}
 	for _, k := range p.registered() {
-		if k.pause.set(paused[k.name]) {
-			k.logger.InfoContext(ctx, "kind paused or resumed", "paused", paused[k.name])
+		if k.pause.set(paused[k.Name]) {
+			k.Logger.InfoContext(ctx, "kind paused or resumed", "paused", paused[k.Name])
 		}
 	}
 }
@@ -166,9 +166,9 @@ func (p *pause) state() (on bool, changed context.Context) {
 	return p.on, p.changed
 }
 
-// serve works on the kind's tasks in these shards until ctx is done, but for while it is paused.
+// Serve works on the kind's tasks in these shards until ctx is done, but for while it is paused.
 // It returns an error only if going on is useless.
-func (k *kind) serve(ctx context.Context, shards ledger.ShardSet) error {
+func (k *kind) Serve(ctx context.Context, shards ledger.ShardSet) error {
 	for ctx.Err() == nil {
 		paused, changed := k.pause.state()
 		if paused {

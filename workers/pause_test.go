@@ -30,7 +30,7 @@ func TestPauseKind(t *testing.T) {
 	first := b.enqueue("first")
 	<-inside
 	b.enqueueMany(5)
-	b.await("some to wait for a slot", func() bool { return w.status().InHand > 1 })
+	b.await("some to wait for a slot", func() bool { return w.status().InFlight > 1 })
 	if !try(o.PauseKind(b.context(), order.Name(), workers.By{Actor: "ada", Reason: "partner is down"}))(t) {
 		t.Error("it was not paused before")
 	}
@@ -40,7 +40,7 @@ func TestPauseKind(t *testing.T) {
 	b.await("the worker to hear of it", func() bool { return w.status().Paused })
 	close(leave)
 	b.awaitState(first, ledger.StateSucceeded)
-	b.await("what waited to be given back", func() bool { return w.status().InHand == 0 })
+	b.await("what waited to be given back", func() bool { return w.status().InFlight == 0 })
 	late := b.work(workers.Config{AckWait: forEver}, exactly(handler, nil))
 	b.await("the later one to know", func() bool { return late.status().Paused })
 	time.Sleep(100 * time.Millisecond) // for what would be wrong

@@ -3,13 +3,11 @@ package workers
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,72 +15,60 @@ import (
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/attempt"
+	"github.com/taskledger/taskledger/workers/internal/inflight"
+	"github.com/taskledger/taskledger/workers/internal/shards"
+	"github.com/taskledger/taskledger/workers/internal/slots"
 )
 
-// Pool works on tasks: one per process, as a rule. Make it with [New], add kinds with [Register]
-// and [RegisterAtLeastOnce], then call [Pool.Run] once.
+// Pool works on tasks: one per process, as a rule. Make it with [New], add kinds with [Register] and its
+// kin, then call [Pool.Run] once.
 type Pool struct {
-	config   Config
-	js       jetstream.JetStream
-	id       string
-	quotedID []byte // id as JSON
-	flusher  *flusher
-	layout   layout
-	turns    turns
-	asking   chan struct{}   // one token for each question about a consumer
-	stopping context.Context // done when nothing more is to begin; Run sets it
+	// Constant.
+	config    Config
+	id        string
+	js        jetstream.JetStream
+	runner    *attempt.Runner
+	aheadTime time.Duration // inflight.AheadTime, but in tests
 
-	repeated     *repeated // warnings
-	quarantine   quarantine
-	handlerConns chan struct{} // one token for each connection in the hands of a handler
-	guardPrefix  string
-	guards       atomic.Uint64
-	togetherTime time.Duration // constant, as is aheadTime
-	aheadTime    time.Duration
+	// Each safe for concurrent use.
+	slots  slots.Pool[*run]
+	layout layout
+	asking chan struct{} // a token for each request about a consumer
 
-	// work is what handlers' contexts derive from: done when they must end, with the cause
-	// ErrStopping. Run makes it.
-	work     context.Context
-	stopWork context.CancelCauseFunc
+	stopping context.Context // done when nothing more is to begin; set by Run
 
-	// lasting is what operations on the database derive from that outlive work; cut ends it, when
-	// the pool has been stopping for too long.
-	lasting context.Context
-	cut     context.CancelFunc
-
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
 	kinds  []*kind
 	byName map[ledger.Kind]*kind
 	ran    bool
 }
 
-// New returns a pool without kinds. It connects to nothing yet. It returns the error of
-// [Config.Validate].
+// New returns a pool without kinds. It connects to nothing yet. It returns the error of [Config.Validate].
 func New(c Config) (*Pool, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	p, err := newPool(c.withDefaults())
+	p, err := newPool(c.withDefaults(), int(c.DB.Config().MaxConns)-reservedConns)
 	if err != nil {
 		return nil, err
 	}
 	if p.js, err = jetstream.New(c.NATS); err != nil {
 		return nil, fmt.Errorf("workers: %w", err)
 	}
-	p.handlerConns = make(chan struct{}, c.DB.Config().MaxConns-reservedConns)
 	p.asking = make(chan struct{}, manyAsking)
-	p.flusher = newFlusher(p)
-	p.turns.set(c.Slots)
+	p.slots.SetSlots(c.Slots)
+	p.slots.Start(func(r *run) { r.kind.begin(r) })
 	return p, nil
 }
 
-// newPool returns what a pool is without its connections.
-func newPool(c Config) (p *Pool, err error) {
-	p = &Pool{config: c, togetherTime: togetherTime, aheadTime: aheadTime, byName: make(map[ledger.Kind]*kind), repeated: newRepeated(), guardPrefix: strings.ToLower(rand.Text()[:10]) + "."}
-	p.lasting, p.cut = context.WithCancel(context.Background())
-	p.id = c.Name + "-" + strings.ToLower(rand.Text()[:8])
-	if p.quotedID, err = json.Marshal(p.id); err != nil {
-		return nil, fmt.Errorf("workers: name: %w", err)
+// newPool returns a pool without a connection to NATS, whose handlers may use so many connections.
+func newPool(c Config, connections int) (*Pool, error) {
+	p := &Pool{config: c, aheadTime: inflight.AheadTime, byName: make(map[ledger.Kind]*kind), id: c.Name + "-" + strings.ToLower(rand.Text()[:8])}
+	var err error
+	p.runner, err = attempt.NewRunner(attempt.Config{DB: c.DB, ID: p.id, AckWait: c.AckWait, Logger: c.Logger, Connections: connections})
+	if err != nil {
+		return nil, fmt.Errorf("workers: %w", err)
 	}
 	return p, nil
 }
@@ -98,7 +84,7 @@ func (p *Pool) SetSlots(n int) error {
 	if n < 0 {
 		return fmt.Errorf("workers: Slots must not be negative, is %d", n)
 	}
-	p.turns.set(n)
+	p.slots.SetSlots(n)
 	return nil
 }
 
@@ -115,22 +101,27 @@ func (p *Pool) SetKindSlots(kind ledger.Kind, n int) error {
 	if err := setPositive("Slots", &n, k.guarantee.slots(), maxSlots); err != nil {
 		return fmt.Errorf("workers: kind %s: %w", kind, err)
 	}
-	k.hand.setSlots(k.config.WhenFull.fits(n))
-	p.turns.setLine(&k.line, n)
+	k.Tasks.SetSlots(k.config.WhenFull.fits(n))
+	p.slots.SetLineSlots(k.line, n)
 	p.warnOfConnections()
 	return nil
 }
 
-// warnOfConnections says so if ExactlyOnce handlers have more slots than connections. They wait for
-// each other then, which is safe and slow.
+// warnOfConnections logs if ExactlyOnce handlers have more slots than connections: they wait for each
+// other then, which is safe and slow.
 func (p *Pool) warnOfConnections() {
-	n := exactlyOnceSlots(p.registered())
-	if overall := p.turns.overall(); overall > 0 {
+	n := 0
+	for _, k := range p.registered() {
+		if k.guarantee == ExactlyOnce {
+			n += k.slots()
+		}
+	}
+	if overall := p.slots.Slots(); overall > 0 {
 		n = min(n, overall)
 	}
-	if n > cap(p.handlerConns) {
+	if n > p.runner.Connections() {
 		p.config.Logger.Warn("more ExactlyOnce slots than connections for them: raise pgxpool.Config.MaxConns (pool_max_conns in the URL)",
-			"slots", n, "connections", cap(p.handlerConns))
+			"slots", n, "connections", p.runner.Connections())
 	}
 }
 
@@ -140,13 +131,12 @@ func (p *Pool) registered() []*kind {
 	return slices.Clone(p.kinds)
 }
 
-// Run works until ctx is done, and then returns nil, having given back what it had in hand: see
-// the package comment. It may be called once. PostgreSQL or NATS being away does not end it; it
-// returns an error only if it cannot go on: no kind is registered, the database is not migrated
-// ([ledger.ErrNotMigrated]) or refuses the role, another worker has another guarantee for a kind
-// ([*GuaranteeError]), the stream belongs to another ledger
-// ([*ForeignStreamError]), the server refuses a consumer, or its shards overlap those of others
-// ([*OverlapError]).
+// Run works until ctx is done, and then returns nil, after it has given back what was in flight: see the
+// package comment. It may be called once. It survives outages of PostgreSQL and NATS. It returns an error
+// only if going on is useless: no kind is registered, the database is not migrated ([ledger.ErrNotMigrated])
+// or refuses the role, another worker has another guarantee for a kind ([*GuaranteeError]), the stream
+// belongs to another ledger ([*ForeignStreamError]), the server refuses a consumer, or its shards overlap
+// those of other workers ([*OverlapError]).
 func (p *Pool) Run(ctx context.Context) error {
 	p.mu.Lock()
 	kinds, again := p.kinds, p.ran
@@ -155,7 +145,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	if again {
 		return errors.New("workers: Run was called twice")
 	}
-	defer p.repeated.end()
+	defer p.runner.Close()
 	if len(kinds) == 0 {
 		return errors.New("workers: no kind is registered")
 	}
@@ -168,78 +158,87 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 	p.config.Logger.InfoContext(ctx, "worker runs", "id", p.id, "kinds", kindNames(kinds))
 	p.warnOfConnections()
-
-	p.work, p.stopWork = context.WithCancelCause(context.WithoutCancel(ctx))
-	defer p.stopWork(ErrStopping)
-	consumers, stopping := errgroup.WithContext(ctx)
-	quit, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	var loops sync.WaitGroup
-	p.stopping = stopping
-	p.turns.start(func(a *attempt) { a.kind.inTurn(stopping, a) })
-	loops.Go(func() {
-		<-stopping.Done()
-		for _, a := range p.turns.stop(kinds) {
-			a.kind.giveBack(a)
-		}
-	})
-	p.lookAtPauses(ctx)
-	p.lookAtLimits(ctx)
-	loops.Go(func() { p.watchKinds(quit) })
-	loops.Go(func() { p.keepLease(quit) })
-	loops.Go(func() { p.relieve(quit, kinds) })
-	loops.Go(func() { p.flusher.run(quit) })
-	loops.Go(func() { p.flusher.retry(quit) })
-	loops.Go(func() { p.beat(quit, kinds) })
-	loops.Go(func() { p.listen(quit, kinds) })
-	consumers.Go(func() error { p.takeOwn(stopping); return nil })
-	if p.config.ShardGroups > 0 {
-		consumers.Go(func() error { return p.divide(stopping, kinds) })
-	} else {
-		for _, k := range kinds {
-			consumers.Go(func() error { return k.serve(stopping, p.config.Shards) })
-		}
-	}
-	err := consumers.Wait()
-	p.giveBack(kinds)
-	end()
-	farewell := time.AfterFunc(farewellTime, p.cut)
-	defer farewell.Stop()
-	loops.Wait()
-	p.endLease()
-	stream.Flush(p.config.NATS) // the last answers
-	if err != nil {
+	if err := p.work(ctx, kinds); err != nil {
 		return fmt.Errorf("workers: %w", err)
 	}
 	return nil
 }
 
-// beat keeps what is in hand from being delivered to others, until quit is done.
-func (p *Pool) beat(quit context.Context, kinds []*kind) {
+// work receives messages until ctx is done, or until going on is useless, and then gives back what is in
+// flight.
+func (p *Pool) work(ctx context.Context, kinds []*kind) error {
+	consumers, stopping := errgroup.WithContext(ctx)
+	quit, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	p.stopping = stopping
+	p.runner.Start(stopping)
+	defer p.runner.CancelHandlers(ErrStopping)
+	p.readPauses(ctx)
+	p.readLimits(ctx)
+
+	var loops sync.WaitGroup
+	loops.Go(func() { p.stopSlots(stopping, kinds) })
+	loops.Go(func() { p.watchKinds(quit) })
+	loops.Go(func() { p.keepLease(quit) })
+	loops.Go(func() { p.giveBackLate(quit, kinds) })
+	loops.Go(func() { p.runner.Complete(quit) })
+	loops.Go(func() { p.runner.CompleteAgain(quit) })
+	loops.Go(func() { p.heartbeat(quit, kinds) })
+	loops.Go(func() { p.receiveRecalls(quit, kinds) })
+	consumers.Go(func() error { p.receiveHandovers(stopping); return nil })
+	p.serve(stopping, consumers, kinds)
+	err := consumers.Wait()
+	p.giveBack(kinds)
+	end()
+	timeout := time.AfterFunc(releaseTimeout, p.runner.CancelOperations)
+	defer timeout.Stop()
+	loops.Wait()
+	p.endLease()
+	stream.Flush(p.config.NATS) // the last answers
+	return err
+}
+
+// serve receives the messages of the kinds.
+func (p *Pool) serve(stopping context.Context, consumers *errgroup.Group, kinds []*kind) {
+	if p.config.ShardGroups == 0 {
+		for _, k := range kinds {
+			consumers.Go(func() error { return k.Serve(stopping, p.config.Shards) })
+		}
+		return
+	}
+	divided := make([]shards.Kind, len(kinds))
+	for i, k := range kinds {
+		divided[i] = k
+	}
+	d := shards.New(shards.Config{
+		DB: p.config.DB, Worker: p.id, Groups: p.config.ShardGroups, Kinds: divided, Logger: p.config.Logger, Operation: p.runner.Operation,
+	})
+	consumers.Go(func() error { return d.Run(stopping) })
+}
+
+// stopSlots gives back what waits for a slot, once stopping is done.
+func (p *Pool) stopSlots(stopping context.Context, kinds []*kind) {
+	<-stopping.Done()
+	p.slots.Stop()
+	for _, k := range kinds {
+		for _, r := range p.slots.Drain(k.line) {
+			r.GiveBack(stream.NakAnswer)
+		}
+	}
+}
+
+// heartbeat keeps what is in flight from being delivered again, until quit is done.
+func (p *Pool) heartbeat(quit context.Context, kinds []*kind) {
 	t := time.NewTicker(p.config.AckWait / 3)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
 			for _, k := range kinds {
-				k.hand.beat()
+				k.Tasks.Heartbeat()
 			}
 		case <-quit.Done():
 			return
 		}
 	}
-}
-
-// giveBack gives back an attempt whose handler did not begin.
-func (k *kind) giveBack(a *attempt) { k.giveBackBy(a, nakAnswer) }
-
-// giveBackBy does so by an answer to its message, unless its start is on record.
-func (k *kind) giveBackBy(a *attempt, answer []byte) {
-	if !a.claimed {
-		k.settle(a.held, answer)
-		return
-	}
-	ctx, cancel := k.pool.operation()
-	defer cancel()
-	k.interrupt(ctx, a)
 }

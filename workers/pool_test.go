@@ -120,7 +120,7 @@ func TestSeveralKinds(t *testing.T) {
 	raw := ledger.MustKind[[]byte]("test-raw")
 	var mailed, rawed atomic.Value
 	hook := &witness{}
-	w := b.work(workers.Config{Hooks: []any{hook}}, func(p *workers.Pool) error {
+	w := b.work(workers.Config{Hooks: []workers.Hook{hook}}, func(p *workers.Pool) error {
 		return errors.Join(
 			workers.Register(p, order, misbehaveOnce, atOnce(nil)),
 			workers.RegisterAtLeastOnce(p, mail, func(_ context.Context, job *workers.Job, to string) error {
@@ -147,7 +147,7 @@ func TestSeveralKinds(t *testing.T) {
 	}
 	b.await("all answers", func() bool {
 		s := w.Status()
-		return s.Kinds[0].InHand+s.Kinds[1].InHand+s.Kinds[2].InHand == 0
+		return s.Kinds[0].InFlight+s.Kinds[1].InFlight+s.Kinds[2].InFlight == 0
 	})
 	if n := hook.ended(); n != 4 {
 		t.Errorf("the hook was told of %d attempts, want 4", n)
@@ -230,7 +230,7 @@ func TestLongWorkIsKeptAlive(t *testing.T) {
 	}, nil))
 	b.enqueueMany(2)
 	<-begun
-	b.await("the other one to wait", func() bool { return w.status().InHand == 2 })
+	b.await("the other one to wait", func() bool { return w.status().InFlight == 2 })
 	b.allDone(2)
 	b.eachOnce(2)
 	if s := w.status(); s.Redelivered != 0 {

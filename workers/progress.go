@@ -3,50 +3,15 @@ package workers
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
 // MaxProgressBytes is the longest progress or checkpoint that a handler may leave, as JSON.
 const MaxProgressBytes = 16 << 10
-
-const (
-	progressEvery = time.Second            // at most one event
-	liveEvery     = 100 * time.Millisecond // at most one message
-)
-
-var errOver = errors.New("the attempt is over")
-
-// progressData is the data of a progressed event.
-type progressData struct {
-	Progress   json.RawMessage `json:"progress,omitempty"`
-	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
-}
-
-// progress is what a handler says of how far it is, the newest of which is to be recorded.
-type progress struct {
-	mu       sync.Mutex
-	newest   json.RawMessage // nil: it is on record
-	recorded time.Time       // when the last event was begun
-	sent     time.Time       // when the last message was
-	timer    *time.Timer     // until the next event; nil: none is due
-	over     bool
-}
-
-// stop drops what is not recorded: the outcome of the attempt says more.
-func (p *progress) stop() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.over = true
-	if p.timer != nil {
-		p.timer.Stop()
-	}
-}
 
 // Progress says how far the handler is, for people to see: v as JSON becomes a progressed event
 // (data.progress), beside the handler's transaction. Of what is said within a second the newest is
@@ -61,50 +26,18 @@ func (j *Job) Progress(v any) error {
 	if err != nil {
 		return err
 	}
-	p, now := &j.attempt.progress, time.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.over {
-		return nil
-	}
-	p.newest = text
-	if now.Sub(p.sent) >= liveEvery {
-		p.sent = now
-		j.attempt.sendProgress(text)
-	}
-	if p.timer == nil {
-		p.timer = time.AfterFunc(max(0, progressEvery-now.Sub(p.recorded)), j.attempt.noteProgress)
-	}
+	j.run.Progress(text, func() { j.sendProgress(text) })
 	return nil
 }
 
-// noteProgress records the newest progress.
-func (a *attempt) noteProgress() {
-	p := &a.progress
-	p.mu.Lock()
-	text := p.newest
-	p.newest, p.timer, p.recorded = nil, nil, time.Now()
-	p.mu.Unlock()
-	if text == nil {
-		return
-	}
-	data, _ := json.Marshal(progressData{Progress: text}) // is JSON
-	if err := a.note(ledger.EventProgressed, data); err != nil && !errors.Is(err, errOver) {
-		a.kind.logger.Warn("progress is not recorded", "biz_id", string(a.job.BizID), "error", err)
-	}
-}
-
-// sendProgress tells whoever listens now.
-func (a *attempt) sendProgress(text json.RawMessage) {
-	if a.caller != nil {
-		return // who would follow it does not know the task yet
-	}
-	data, _ := json.Marshal(struct { // is JSON
+// sendProgress publishes how far the handler is, without waiting.
+func (j *Job) sendProgress(text json.RawMessage) {
+	data, _ := json.Marshal(struct { // text is JSON
 		BizID    ledger.BizID    `json:"biz_id"`
 		Attempt  ledger.Attempt  `json:"attempt"`
 		Progress json.RawMessage `json:"progress"`
-	}{a.job.BizID, a.job.Attempt, text})
-	_ = a.kind.pool.config.NATS.Publish(stream.ProgressSubject(a.job.Kind), data) // nobody may listen anyway
+	}{j.BizID, j.Attempt, text})
+	_ = j.run.kind.pool.config.NATS.Publish(stream.ProgressSubject(j.Kind), data) // a lost one is followed by others
 }
 
 // Checkpoint records how far the work is, for a later attempt to go on from there ([Job.Resume]):
@@ -120,25 +53,21 @@ func (j *Job) Checkpoint(v any) error {
 	if err != nil {
 		return err
 	}
-	if j.attempt.kind.guarantee == ExactlyOnce {
+	if j.run.kind.guarantee == ExactlyOnce {
 		return &ledger.InvalidError{Field: "checkpoint", Rule: "is of no use to an ExactlyOnce handler: what it wrote is rolled back if it fails"}
 	}
-	data, err := json.Marshal(progressData{Checkpoint: text})
-	if err != nil {
-		return err
-	}
-	return j.attempt.note(ledger.EventProgressed, data)
+	return j.run.Note(ledger.EventProgressed, attempt.ProgressData{Checkpoint: text}.JSON())
 }
 
 // Resume reads the newest checkpoint of the task's earlier attempts, or of this one, into v. It
 // reports whether there is one. It reads the task's history, in one statement.
 func (j *Job) Resume(ctx context.Context, v any) (bool, error) {
-	history, err := ledger.History(ctx, j.attempt.db(), j.Key)
+	history, err := j.run.History(ctx)
 	if err != nil {
 		return false, err
 	}
 	for i := len(history) - 1; i >= 0; i-- {
-		var data progressData
+		var data attempt.ProgressData
 		if e := history[i]; e.Type != ledger.EventProgressed || json.Unmarshal(e.Data, &data) != nil || data.Checkpoint == nil {
 			continue
 		}

@@ -222,7 +222,7 @@ func TestHandOver(t *testing.T) {
 	b.enqueueMany(100)
 	b.await("all slots to be taken, and more to wait", func() bool {
 		s := first.status()
-		return s.Running == 4 && s.InHand > 4 && s.Shards == ledger.AllShards
+		return s.Running == 4 && s.InFlight > 4 && s.Shards == ledger.AllShards
 	})
 	second := b.workShards("second", workers.Config{ShardGroups: 8})
 	b.awaitParts([]*worker{first, second}, 4, 4)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
 // RegisterSQL is [Register] for handlers that use database/sql, and libraries on top of it. Their
@@ -17,26 +18,18 @@ import (
 // [ErrNotYours]. To enqueue in it, wrap it by stdsql.Wrap. A task of one statement takes three
 // round trips, not two: the transaction begins before its first statement.
 func RegisterSQL[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, tx *sql.Tx, job *Job, args A) error, c *KindConfig) error {
-	return p.registerOn(p.acquireSQL, k.Name(), ExactlyOnce, c, c.wrap(func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error {
-		args, err := k.Decode(payload)
-		if err != nil {
-			return &argsError{err}
-		}
-		return inSQL(ctx, tx.(*handlerTx), func(tx *sql.Tx) error { return handler(ctx, tx, job, args) })
-	}))
+	decoded := decoding(k, func(ctx context.Context, tx pgx.Tx, job *Job, args A) error {
+		return inSQL(ctx, tx.(*attempt.Tx), func(tx *sql.Tx) error { return handler(ctx, tx, job, args) })
+	})
+	return p.register(registration{
+		name: k.Name(), guarantee: ExactlyOnce, config: c, handler: c.wrap(decoded), acquire: p.acquireSQL,
+	})
 }
 
-// handlerConn is a connection for the transaction of a handler. Release gives it back, or closes
-// it if it is broken or in a transaction.
-type handlerConn interface {
-	Conn() *pgx.Conn
-	Release()
-}
-
-func (p *Pool) acquire(ctx context.Context) (handlerConn, error) { return p.config.DB.Acquire(ctx) }
+func (p *Pool) acquire(ctx context.Context) (attempt.Conn, error) { return p.config.DB.Acquire(ctx) }
 
 // acquireSQL takes a connection of the pool in the form that database/sql drives.
-func (p *Pool) acquireSQL(ctx context.Context) (handlerConn, error) {
+func (p *Pool) acquireSQL(ctx context.Context) (attempt.Conn, error) {
 	conn, err := stdlib.GetPoolConnector(p.config.DB).Connect(ctx)
 	if err != nil {
 		return nil, err
@@ -51,8 +44,8 @@ func (c sqlConn) Release()        { _ = c.std.Close() }
 
 // inSQL calls a handler with the transaction t as one of database/sql: of a database that has
 // this one connection, on which beginning begins t and ending does nothing.
-func inSQL(ctx context.Context, t *handlerTx, handler func(*sql.Tx) error) error {
-	db := sql.OpenDB(sqlDriver{t.holder.(sqlConn).std, t})
+func inSQL(ctx context.Context, t *attempt.Tx, handler func(*sql.Tx) error) error {
+	db := sql.OpenDB(sqlDriver{t.Holder().(sqlConn).std, t})
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
 	tx, err := db.BeginTx(ctx, nil)
@@ -63,8 +56,8 @@ func inSQL(ctx context.Context, t *handlerTx, handler func(*sql.Tx) error) error
 	if err := handler(tx); err != nil {
 		return err
 	}
-	if conn := t.holder.Conn(); !conn.IsClosed() && conn.PgConn().IsBusy() {
-		return errRowsOpen
+	if conn := t.Holder().Conn(); !conn.IsClosed() && conn.PgConn().IsBusy() {
+		return attempt.ErrRowsOpen
 	}
 	return nil
 }
@@ -72,7 +65,7 @@ func inSQL(ctx context.Context, t *handlerTx, handler func(*sql.Tx) error) error
 // sqlDriver is the connection of a handler's transaction, and the connector that has no other.
 type sqlDriver struct {
 	*stdlib.Conn
-	tx *handlerTx
+	tx *attempt.Tx
 }
 
 func (d sqlDriver) Connect(context.Context) (driver.Conn, error) { return d, nil }
@@ -80,7 +73,7 @@ func (sqlDriver) Driver() driver.Driver                          { return stdlib
 
 // BeginTx begins the transaction of the attempt.
 func (d sqlDriver) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, error) {
-	return notYours{}, d.tx.own.Open(ctx)
+	return notYours{}, d.tx.Open(ctx)
 }
 
 // Close leaves the connection to the attempt.

@@ -1,6 +1,7 @@
 package workers_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -28,7 +29,7 @@ func TestHeadsPlan(t *testing.T) {
 		tx := try(b.db.Begin(b.context()))(t)
 		defer func() { _ = tx.Rollback(b.context()) }()
 		try(tx.Exec(b.context(), "set local plan_cache_mode = "+mode))(t)
-		try(tx.Exec(b.context(), "prepare heads as "+workers.Statements["heads.sql"]))(t)
+		try(tx.Exec(b.context(), "prepare heads as "+string(try(os.ReadFile("internal/attempt/sql/heads.sql"))(t))))(t)
 		rows := try(tx.Query(b.context(), `explain execute heads('test.order', '{"o-0001","o-0002"}', '{1,1}')`))(t)
 		plan := strings.Join(try(pgx.CollectRows(rows, pgx.RowTo[string]))(t), "\n")
 		if !strings.Contains(plan, "Index Scan Backward using event_pkey") || strings.Contains(plan, "Seq Scan on event") {

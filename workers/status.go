@@ -10,23 +10,23 @@ type Status struct {
 
 // KindStatus is the [Status] of one kind.
 type KindStatus struct {
-	Kind        ledger.Kind       `json:"kind"`
-	Guarantee   Guarantee         `json:"guarantee"`
-	Slots       int               `json:"slots"`
-	Shards      ledger.ShardSet   `json:"shards"`        // those it takes tasks of now
-	Paused      bool              `json:"paused"`        // by [Operator.PauseKind]
-	InHand      int               `json:"in_hand"`       // tasks whose message is not answered yet
-	InHandBytes int               `json:"in_hand_bytes"` // of their messages' payloads
-	Running     int               `json:"running"`       // slots taken by handlers, the overdue ones included
-	Overdue     int               `json:"overdue"`       // handlers that did not return when they were told to
-	Redelivered int64             `json:"redelivered"`
-	Adopted     int64             `json:"adopted"`
-	Ghosts      int64             `json:"ghosts"`
-	Malformed   int64             `json:"malformed"`
-	TakenOver   int64             `json:"taken_over"`
-	FetcherRuns int64             `json:"fetcher_runs"` // tasks run beyond the slots, see [FetcherRuns]
-	GivenBack   int64             `json:"given_back"`   // tasks that waited here for too long and were given back
-	Attempts    map[Outcome]int64 `json:"attempts"`
+	Kind          ledger.Kind       `json:"kind"`
+	Guarantee     Guarantee         `json:"guarantee"`
+	Slots         int               `json:"slots"`
+	Shards        ledger.ShardSet   `json:"shards"`          // those it takes tasks of now
+	Paused        bool              `json:"paused"`          // by [Operator.PauseKind]
+	InFlight      int               `json:"in_flight"`       // tasks whose message is not answered yet
+	InFlightBytes int               `json:"in_flight_bytes"` // of their messages' payloads
+	Running       int               `json:"running"`         // slots taken by handlers, the overdue ones included
+	Overdue       int               `json:"overdue"`         // handlers that did not return when they were told to
+	Redelivered   int64             `json:"redelivered"`
+	Adopted       int64             `json:"adopted"`
+	Ghosts        int64             `json:"ghosts"`
+	Malformed     int64             `json:"malformed"`
+	TakenOver     int64             `json:"taken_over"`
+	FetcherRuns   int64             `json:"fetcher_runs"` // tasks run beyond the slots, see [FetcherRuns]
+	GivenBack     int64             `json:"given_back"`   // tasks that waited here for too long and were given back
+	Attempts      map[Outcome]int64 `json:"attempts"`
 }
 
 // Status returns a snapshot. It is safe for concurrent use.
@@ -40,15 +40,15 @@ func (p *Pool) Status() Status {
 
 func (k *kind) status() KindStatus {
 	ks := KindStatus{
-		Kind: k.name, Guarantee: k.guarantee, Slots: k.slots(), Shards: k.mine.set(),
-		Running: int(k.running.Load()), Overdue: int(k.overdue.Load()),
-		Redelivered: k.counts.redelivered.Load(), Adopted: k.counts.adopted.Load(),
-		Ghosts: k.counts.ghosts.Load(), Malformed: k.counts.malformed.Load(), TakenOver: k.counts.takenOver.Load(),
-		FetcherRuns: k.counts.fetcherRuns.Load(), GivenBack: k.counts.givenBack.Load(),
+		Kind: k.Name, Guarantee: k.guarantee, Slots: k.slots(), Shards: k.received.Set(),
+		Running: k.Running(), Overdue: k.Overdue(),
+		Redelivered: k.counts.noticed(NoticeRedelivered), Adopted: k.counts.noticed(NoticeAdopted),
+		Ghosts: k.counts.noticed(NoticeGhost), Malformed: k.counts.noticed(NoticeMalformed), TakenOver: k.counts.noticed(NoticeTakenOver),
+		FetcherRuns: k.counts.noticed(NoticeFetcherRuns), GivenBack: k.counts.noticed(NoticeGivenBack),
 		Attempts: make(map[Outcome]int64, len(outcomes)),
 	}
 	ks.Paused, _ = k.pause.state()
-	ks.InHand, ks.InHandBytes = k.hand.size()
+	ks.InFlight, ks.InFlightBytes = k.Tasks.Size()
 	for i, o := range outcomes {
 		ks.Attempts[o] = k.counts.attempts[i].Load()
 	}

@@ -36,9 +36,9 @@ func TestGracefulStop(t *testing.T) {
 			return ctx.Err()
 		}, &workers.KindConfig{Slots: 8, Retry: ledger.RetryPolicy{Attempts: 1}}))
 	b.enqueueMany(tasks)
-	b.await("handlers, and messages behind them", func() bool { return inside.Load() == 4 && w.status().InHand == 8 })
+	b.await("handlers, and messages behind them", func() bool { return inside.Load() == 4 && w.status().InFlight == 8 })
 	w.stop()
-	if w.status().InHand != 0 || w.status().Attempts[workers.OutcomeInterrupted] != 4 {
+	if w.status().InFlight != 0 || w.status().Attempts[workers.OutcomeInterrupted] != 4 {
 		t.Errorf("stopped as %+v", w.status())
 	}
 	if err := cause.Load().(error); !errors.Is(err, workers.ErrStopping) {

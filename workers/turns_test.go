@@ -52,7 +52,7 @@ func TestSlotsOverAllKinds(t *testing.T) {
 		return errors.Join(workers.Register(p, order, handler(false), nil), workers.Register(p, few, handler(true), nil))
 	})
 	b.enqueueMany(200)
-	b.await("the flood to be in hand", func() bool { return begun.Load() == 1 && w.status().InHand == workers.DefaultSlots })
+	b.await("the flood to be in hand", func() bool { return begun.Load() == 1 && w.status().InFlight == workers.DefaultSlots })
 	for i := range 5 {
 		try(few.Enqueue(b.context(), b.db, ledger.BizID(fmt.Sprint("few-", i)), orderArgs{}, nil))(t)
 	}
@@ -97,13 +97,13 @@ func TestStopWhileWaitingForATurn(t *testing.T) {
 		return insertEffect(ctx, tx, job, args)
 	}, nil))
 	b.enqueueMany(30)
-	b.await("one to run and others to wait", func() bool { return w.status().Running == 1 && w.status().InHand == workers.DefaultSlots })
+	b.await("one to run and others to wait", func() bool { return w.status().Running == 1 && w.status().InFlight == workers.DefaultSlots })
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		w.stop()
 	}()
-	b.await("the others to be given back", func() bool { return w.status().InHand == 1 })
+	b.await("the others to be given back", func() bool { return w.status().InFlight == 1 })
 	close(block)
 	<-stopped
 	if n := one[int](b, "select count(*)::integer from taskledger.event where type <> 'enqueued' and type <> 'started'"); n != 1 {
@@ -146,8 +146,8 @@ func TestKindSlots(t *testing.T) {
 	runs(2)
 	set(20)
 	runs(20)
-	if got := w.status(); got.Slots != 20 || got.InHand > 60 {
-		t.Errorf("%d slots and %d in hand", got.Slots, got.InHand)
+	if got := w.status(); got.Slots != 20 || got.InFlight > 60 {
+		t.Errorf("%d slots and %d in hand", got.Slots, got.InFlight)
 	}
 	set(1)
 	for range 25 {

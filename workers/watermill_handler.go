@@ -24,7 +24,7 @@ var (
 // the messages it returns become tasks of the kind c.Produces in it, and all of that is committed
 // with the task's succeeded event or not at all. In everything else it is like [Register].
 func RegisterMessages(p *Pool, kind ledger.Kind, handler message.HandlerFunc, c *KindConfig) error {
-	return p.register(kind, ExactlyOnce, c, c.onMessages(handler))
+	return p.register(registration{name: kind, guarantee: ExactlyOnce, config: c, handler: c.onMessages(handler), acquire: p.acquire})
 }
 
 // TxFromContext returns the transaction of the attempt that a message's context belongs to, for a

@@ -93,7 +93,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		return nil, err
 	}
 	sub := &subscription{out: make(chan *message.Message)}
-	if err := pool.register(kind, AtLeastOnce, &s.config.Kind, sub.handle); err != nil {
+	if err := pool.register(registration{name: kind, guarantee: AtLeastOnce, config: &s.config.Kind, handler: sub.handle}); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

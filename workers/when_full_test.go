@@ -51,7 +51,7 @@ func TestStopPulling(t *testing.T) {
 	b.await("the slots to be taken", func() bool { return full.running.Load() == 2 })
 	b.work(workers.Config{}, exactly(insertEffect, nil))
 	b.allDone(38)
-	if now := full.status(); now.InHand != 2 || now.GivenBack+now.FetcherRuns != 0 {
+	if now := full.status(); now.InFlight != 2 || now.GivenBack+now.FetcherRuns != 0 {
 		t.Errorf("%+v", now)
 	}
 	close(full.goOn)
@@ -74,7 +74,7 @@ func TestFetcherRuns(t *testing.T) {
 			w := b.gated(0, workers.Config{Slots: test.overall}, workers.FetcherRuns)
 			b.enqueueMany(40)
 			b.await("so many to run, and no more to be asked for", func() bool {
-				return int(w.running.Load()) >= test.least && w.status().InHand >= 3
+				return int(w.running.Load()) >= test.least && w.status().InFlight >= 3
 			})
 			for range 40 { // each in its turn
 				w.goOn <- struct{}{}
@@ -117,7 +117,7 @@ func TestFetcherRunsWhatFails(t *testing.T) {
 	if s := w.status(); s.FetcherRuns == 0 {
 		t.Errorf("%+v", s)
 	}
-	b.await("all to be over", func() bool { s := w.status(); return s.Running == 0 && s.InHand == 0 })
+	b.await("all to be over", func() bool { s := w.status(); return s.Running == 0 && s.InFlight == 0 })
 }
 
 // What waits in a worker whose handlers have become slow goes elsewhere, after a while, and uses no
@@ -129,10 +129,10 @@ func TestGiveBack(t *testing.T) {
 	const tasks, quick = 1000, 300
 	full := b.gated(quick, workers.Config{}, workers.GiveBack)
 	b.enqueueMany(tasks)
-	b.await("what waits to be given back", func() bool { s := full.status(); return s.GivenBack > 0 && s.InHand == 2 })
+	b.await("what waits to be given back", func() bool { s := full.status(); return s.GivenBack > 0 && s.InFlight == 2 })
 	b.work(workers.Config{}, exactly(insertEffect, nil))
 	b.allDone(tasks - 2)
-	if s := full.status(); s.Running != 2 || s.InHand != 2 || s.Attempts[workers.OutcomeInterrupted] != 0 {
+	if s := full.status(); s.Running != 2 || s.InFlight != 2 || s.Attempts[workers.OutcomeInterrupted] != 0 {
 		t.Errorf("%+v", s)
 	}
 	close(full.goOn)
@@ -162,7 +162,7 @@ func TestWhenFullIsChecked(t *testing.T) {
 	b := setup(t)
 	p := try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
 	err := workers.Register(p, ledger.MustKind[orderArgs]("test.full"), insertEffect, &workers.KindConfig{WhenFull: "drop"})
-	if err == nil || err.Error() != `workers: register kind "test.full": WhenFull must be stop_pulling, fetcher_runs or give_back, is "drop"` {
+	if err == nil || err.Error() != `workers: register kind "test.full": WhenFull must be stop_pulling, fetcher_runs or give_back, got "drop"` {
 		t.Error(err)
 	}
 }

@@ -132,7 +132,7 @@ func (b *bench) drain(ctx context.Context, n int, name string, register func(*wo
 	}
 
 	finished := make(chan struct{})
-	pool, err := workers.New(workers.Config{DB: b.db, NATS: b.nc, Hooks: []any{&countdown{left: int64(n), done: finished}}})
+	pool, err := workers.New(workers.Config{DB: b.db, NATS: b.nc, Hooks: []workers.Hook{&countdown{left: int64(n), done: finished}}})
 	if err != nil {
 		return err
 	}
@@ -316,6 +316,7 @@ func concurrently(n int, f func(i int) error) error {
 
 // countdown is a hook that closes done after so many attempts.
 type countdown struct {
+	workers.HookDefaults
 	left int64
 	done chan<- struct{}
 }

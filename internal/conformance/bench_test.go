@@ -107,7 +107,7 @@ func BenchmarkDrain(b *testing.B) {
 	}
 	w.await("everything is on the stream", func() bool { return w.count("select count(*) from taskledger.outbox") == 0 })
 
-	count := func(done chan<- struct{}) []any { return []any{&attemptCounter{n: n, done: done}} }
+	count := func(done chan<- struct{}) []workers.Hook { return []workers.Hook{&attemptCounter{n: n, done: done}} }
 	share(b, n, func(round int) {
 		done := make(chan struct{})
 		p, err := workers.New(workers.Config{DB: w.db, NATS: w.nc, Hooks: count(done)})
@@ -154,6 +154,7 @@ func BenchmarkDrain(b *testing.B) {
 
 // attemptCounter is a hook that closes done after n attempts.
 type attemptCounter struct {
+	workers.HookDefaults
 	mu   sync.Mutex
 	seen int
 	n    int

@@ -52,6 +52,7 @@ func RunChild(ctx context.Context, role, name string, stdin io.Reader, stdout, s
 
 // reporter writes what happens, a line each.
 type reporter struct {
+	workers.HookDefaults
 	mu      sync.Mutex
 	encoder *json.Encoder
 }
@@ -77,7 +78,7 @@ func runWorker(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, name string
 	freezer.at, _ = strconv.ParseInt(os.Getenv(freezeVariable), 10, 64) // not set: 0
 	pool, err := workers.New(workers.Config{
 		DB: db, NATS: nc, Name: name, AckWait: ackWait, Logger: log,
-		Hooks: []any{out},
+		Hooks: []workers.Hook{out},
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,88 @@
+// Package loglimit bounds log lines that repeat, such as one for each task while a server is away.
+package loglimit
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Every is the least time between two lines with the same message.
+const Every = 10 * time.Second
+
+// Logger logs the first line with a message at once. Later ones are counted, and the last of them is
+// logged after [Every] with their number as attribute "times". It is safe for concurrent use.
+type Logger struct {
+	mu       sync.Mutex
+	messages map[message]*suppressed // nil: closed, nothing is suppressed
+}
+
+// message identifies lines that stand for each other.
+type message struct {
+	logger *slog.Logger
+	text   string
+}
+
+// suppressed are the lines since the last one that was logged.
+type suppressed struct {
+	count int
+	last  []any // attributes
+	timer *time.Timer
+}
+
+// New returns a logger. Close it to log what it has suppressed.
+func New() *Logger { return &Logger{messages: make(map[message]*suppressed)} }
+
+// Warn logs a line now, or within [Every].
+func (l *Logger) Warn(to *slog.Logger, text string, attributes ...any) {
+	m := message{to, text}
+	l.mu.Lock()
+	if s := l.messages[m]; s != nil {
+		s.count++
+		s.last = attributes
+		l.mu.Unlock()
+		return
+	}
+	l.suppress(m)
+	l.mu.Unlock()
+	to.Warn(text, attributes...)
+}
+
+// suppress counts the lines that follow. l.mu is held.
+func (l *Logger) suppress(m message) {
+	if l.messages != nil {
+		l.messages[m] = &suppressed{timer: time.AfterFunc(Every, func() { l.flush(m) })}
+	}
+}
+
+// flush logs what was suppressed of a message, if anything was.
+func (l *Logger) flush(m message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.messages[m]
+	if s == nil {
+		return
+	}
+	delete(l.messages, m)
+	if s.count > 0 {
+		s.log(m)
+		l.suppress(m)
+	}
+}
+
+// Close logs what is suppressed. Afterwards every line is logged at once.
+func (l *Logger) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for m, s := range l.messages {
+		s.timer.Stop()
+		if s.count > 0 {
+			s.log(m)
+		}
+	}
+	l.messages = nil
+}
+
+func (s *suppressed) log(m message) {
+	m.logger.Warn(m.text, append(s.last, "times", s.count)...)
+}

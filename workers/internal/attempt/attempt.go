@@ -1,0 +1,216 @@
+package attempt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Attempt is one attempt at one task.
+//
+// It has one owner at a time. That is the goroutine of its slot, until one goroutine sets ended: the
+// slot's own, in finish, or the one that gives an overdue handler up, in abandon. That one owns the
+// attempt from then on. Fields under "owner" belong to the owner, and to notes beside the handler, which
+// are ordered before the owner's later reads by join.
+type Attempt struct {
+	// Constant.
+	kind     *Kind
+	task     *Task
+	work     Work
+	verdict  Verdict         // how it came to run
+	decided  time.Time       // when its head was read
+	base     context.Context // of the handler's context
+	finishBy time.Time       // by this machine's clock, from the time left by the database's; zero: no deadline
+	store    ledger.DB       // where events of the task are read and appended
+	private  bool            // no other process can see the task: its first event is not committed
+
+	// Owner.
+	number     ledger.Attempt
+	version    ledger.Version // the task's last event, as this attempt knows it
+	claimed    bool           // its start is on record
+	wasRunning bool           // the head was an event of a running attempt
+	tx         transactor     // set before begin
+	begun      time.Time
+	ctx        context.Context // of the handler
+	cancel     context.CancelCauseFunc
+	deadline   *deadline    // ctx derives from it; nil: no time-out, or one of its own
+	state      ledger.State // after the last event that was appended here; "": none was
+	err        error        // why it did not succeed
+	outcome    Outcome
+	outcomeErr error
+
+	entered atomic.Bool // the handler may have begun
+	ended   atomic.Bool // a goroutine ends the attempt
+
+	progress progress
+	noting   sync.Mutex // held while an event is appended beside the handler
+
+	mu      sync.Mutex // guards what follows, and version and claimed until join
+	joined  bool       // too late for a note
+	lost    bool       // another process appended to the task
+	started *time.Timer
+	unwatch func() bool
+}
+
+var (
+	errGoexit = errors.New("the handler ended its goroutine (runtime.Goexit)")
+	// ErrConnectionLost: the server rolls back what the handler wrote.
+	ErrConnectionLost = errors.New("the connection of the transaction was lost")
+	// ErrRowsOpen is the error of a handler that left rows open.
+	ErrRowsOpen = errors.New("the handler returned while rows of its transaction were still open: close them")
+	errEnded    = errors.New("the attempt has ended")
+)
+
+// New returns an attempt at a task, as its head demands.
+func New(k *Kind, t *Task, v Verdict, h Head, decided time.Time, w Work) *Attempt {
+	a := &Attempt{
+		kind: k, task: t, work: w, verdict: v, decided: decided, base: k.Runner.work, store: k.db,
+		number: h.Attempt, version: h.Version, claimed: v == Resume,
+		wasRunning: h.Type.State() == ledger.StateRunning,
+	}
+	if v != Resume && v != Vanished {
+		a.number++
+	}
+	if !t.Message.FinishBy.IsZero() {
+		a.finishBy = decided.Add(t.Message.FinishBy.Sub(h.Clock))
+	}
+	return a
+}
+
+// Task returns the task in flight.
+func (a *Attempt) Task() *Task { return a.task }
+
+// Number returns the number of the attempt; it may change until the handler begins.
+func (a *Attempt) Number() ledger.Attempt { return a.number }
+
+// Decided returns when the head was read.
+func (a *Attempt) Decided() time.Time { return a.decided }
+
+// Began returns when the handler's context was made; zero if it was not.
+func (a *Attempt) Began() time.Time { return a.begun }
+
+// Took returns how long the attempt has taken; 0 if it did not begin.
+func (a *Attempt) Took() time.Duration {
+	if a.begun.IsZero() {
+		return 0
+	}
+	return time.Since(a.begun)
+}
+
+// State returns the state of the task after the last event that the attempt appended; "" if there is none.
+func (a *Attempt) State() ledger.State { return a.state }
+
+// Err returns why the attempt did not succeed.
+func (a *Attempt) Err() error { return a.err }
+
+// Context returns the handler's context; nil if the attempt has not begun.
+func (a *Attempt) Context() context.Context { return a.ctx }
+
+// History reads the events of the task, where this attempt sees them.
+func (a *Attempt) History(ctx context.Context) ([]ledger.Event, error) {
+	return ledger.History(ctx, a.store, a.task.Message.Key)
+}
+
+// GiveBack gives back a task whose handler did not begin, by an answer to its message, or by an event if
+// its start is on record.
+func (a *Attempt) GiveBack(answer []byte) {
+	if !a.claimed {
+		a.kind.Tasks.Answer(a.task, answer)
+		return
+	}
+	ctx, cancel := a.kind.Operation()
+	defer cancel()
+	a.interrupt(ctx)
+}
+
+// isExpired reports whether the deadline of the task has passed.
+func (a *Attempt) isExpired() bool { return !a.finishBy.IsZero() && !time.Now().Before(a.finishBy) }
+
+// Run runs the attempt to its end, in a goroutine that the handler may end.
+func (a *Attempt) Run() {
+	k := a.kind
+	k.running.Add(1)
+	defer k.running.Add(-1)
+	defer func() { k.Tasks.NotePace(time.Since(a.decided)) }()
+	fault.Point(pointReady)
+	if a.verdict == TakeOver {
+		defer k.quarantine.leave(a)
+	}
+	switch {
+	case a.verdict == Vanished:
+		a.buryVanished()
+	case a.isExpired():
+		a.expire()
+	case !a.claim():
+	case k.Acquire == nil:
+		a.perform(outside{})
+	default:
+		a.runInTransaction()
+	}
+}
+
+// perform runs the handler between begin and finish.
+func (a *Attempt) perform(tx transactor) {
+	a.tx = tx
+	a.begin()
+	err := errGoexit // unless the handler returns
+	defer func() { a.finish(err) }()
+	err = a.work.Call(a.ctx, tx.handle())
+}
+
+// Enter reports whether the handler may begin: not if the attempt was given up meanwhile.
+func (a *Attempt) Enter() bool {
+	a.entered.Store(true)
+	return !a.ended.Load()
+}
+
+// finish ends an attempt whose handler has returned err.
+func (a *Attempt) finish(err error) {
+	cause, ok := a.end()
+	if !ok {
+		a.tx.returned(a)
+		return
+	}
+	a.kind.Tasks.Done(a.task)
+	if err = a.tx.check(a, cause, err); err != nil || a.lost {
+		a.tx.undo(a, cause, err)
+		return
+	}
+	fault.Point(pointHandler)
+	a.tx.commit(a)
+}
+
+// end makes the caller the owner of the attempt. It returns why the handler's context was cancelled, nil
+// if it was not; false if the attempt was abandoned, and its outcome is recorded already.
+func (a *Attempt) end() (cause error, ok bool) {
+	if !a.ended.CompareAndSwap(false, true) {
+		a.kind.overdue.Add(-1)
+		return nil, false
+	}
+	cause = context.Cause(a.ctx)
+	a.join()
+	a.cancel(nil)
+	return cause, true
+}
+
+// abandon ends an attempt whose handler did not return although its context was cancelled a while ago.
+// Its slot stays taken until the handler returns. Its transaction cannot be used any more.
+func (a *Attempt) abandon() {
+	if !a.ended.CompareAndSwap(false, true) {
+		return
+	}
+	k := a.kind
+	k.overdue.Add(1)
+	cause := context.Cause(a.ctx)
+	a.tx.close() // the server then rolls back
+	a.join()
+	k.Logger.Error("handler does not return: its slot stays taken",
+		"biz_id", string(a.task.Message.BizID), "attempt", int(a.number), "cause", cause)
+	a.tx.abandon(a, cause, fmt.Errorf("%w, and the handler did not return", cause))
+}

@@ -1,0 +1,180 @@
+package attempt
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"crypto/rand"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// callers is the transactor of an attempt in the transaction of the process that enqueued its task. A
+// savepoint separates what the handler writes. Its random name also tells whether the handler ended the
+// transaction: no code can set it again.
+type callers struct {
+	kind      *Kind
+	ctx       context.Context // of the caller
+	tx        pgx.Tx
+	socket    net.Conn
+	savepoint string
+	forsaken  chan struct{} // closed when the handler is not waited for any more
+}
+
+// savepoints names savepoints: a random prefix and a number.
+var savepoints = struct {
+	prefix string
+	number atomic.Uint64
+}{prefix: "taskledger_" + strings.ToLower(rand.Text()[:10]) + "_"}
+
+// NewPrivate returns an attempt at a task that was enqueued in the open transaction tx, to be run by
+// RunPrivate.
+func NewPrivate(ctx context.Context, k *Kind, t *Task, h Head, decided time.Time, w Work, tx pgx.Tx) *Attempt {
+	a := New(k, t, Begin, h, decided, w)
+	a.base, a.store, a.private = ctx, tx, true
+	return a
+}
+
+// RunPrivate runs an attempt in the transaction of its caller, and returns the task's last version and
+// state, which commit with that. An error means that the caller has to roll back.
+func (a *Attempt) RunPrivate(ctx context.Context, tx pgx.Tx) (ledger.Version, ledger.State, error) {
+	c := &callers{
+		kind: a.kind, ctx: ctx, tx: tx, socket: tx.Conn().PgConn().Conn(),
+		savepoint: savepoints.prefix + strconv.FormatUint(savepoints.number.Add(1), 36), forsaken: make(chan struct{}),
+	}
+	if _, err := tx.Exec(ctx, "savepoint "+c.savepoint); err != nil {
+		a.kind.Tasks.Answer(a.task, nil)
+		return 0, "", err
+	}
+	done := make(chan struct{})
+	go func() { // which the handler may end
+		defer close(done)
+		a.kind.running.Add(1)
+		defer a.kind.running.Add(-1)
+		if a.isExpired() {
+			a.expire()
+			_ = c.release(ctx)
+			return
+		}
+		a.perform(c)
+	}()
+	select {
+	case <-done:
+	case <-c.forsaken:
+	}
+	if a.outcome == OutcomeRetried {
+		return 0, "", errors.Join(a.outcomeErr, a.err)
+	}
+	return a.version, a.state, nil
+}
+
+func (c *callers) handle() pgx.Tx { return &Tx{Tx: c.tx} }
+
+func (c *callers) check(_ *Attempt, _, err error) error {
+	switch conn := c.tx.Conn(); {
+	case conn.IsClosed():
+		return errors.Join(ErrConnectionLost, err)
+	case conn.PgConn().IsBusy():
+		return errors.Join(ErrRowsOpen, err)
+	case err != nil:
+		return err
+	case conn.PgConn().TxStatus() == 'E':
+		return ledger.ErrTransactionAborted
+	case conn.PgConn().TxStatus() == 'I':
+		return ledger.ErrTransactionEnded
+	}
+	return nil
+}
+
+func (c *callers) commit(a *Attempt) {
+	ctx, cancel := c.kind.Operation()
+	defer cancel()
+	e, err := ledger.Append(ctx, c.tx, a.request(ledger.EventSucceeded, a.succeededData()))
+	if err != nil {
+		c.undo(a, nil, err)
+		return
+	}
+	if c.release(ctx) != nil {
+		c.buryEnded(ctx, a)
+		return
+	}
+	a.committed(ctx, e, nil)
+}
+
+func (c *callers) undo(a *Attempt, cause, err error) {
+	ctx, cancel := c.kind.Operation()
+	defer cancel()
+	conn := c.tx.Conn()
+	switch {
+	case conn.IsClosed():
+		a.mustRollBack(err)
+		return
+	case conn.PgConn().IsBusy(): // nothing can be undone beside open rows
+		_ = conn.Close(ctx)
+		a.mustRollBack(err)
+		return
+	case c.rollback(ctx) != nil:
+		c.buryEnded(ctx, a)
+		return
+	case c.ctx.Err() != nil:
+		a.mustRollBack(context.Cause(c.ctx))
+		return
+	}
+	a.conclude(cause, err)
+	if conn.PgConn().TxStatus() == 'E' { // the outcome was refused
+		_ = c.rollback(ctx)
+	}
+	_ = c.release(ctx)
+}
+
+// release ends the savepoint and keeps what was written behind it.
+func (c *callers) release(ctx context.Context) error {
+	_, err := c.tx.Conn().Exec(ctx, "release savepoint "+c.savepoint)
+	return err
+}
+
+// rollback undoes what was written behind the savepoint.
+func (c *callers) rollback(ctx context.Context) error {
+	_, err := c.tx.Conn().Exec(ctx, "rollback to savepoint "+c.savepoint)
+	return err
+}
+
+func (c *callers) close() { _ = c.socket.Close() }
+
+// abandon returns to the caller. The handler has the connection, which is closed.
+func (c *callers) abandon(a *Attempt, _, err error) {
+	a.mustRollBack(err)
+	close(c.forsaken)
+}
+
+func (c *callers) returned(*Attempt) { <-c.forsaken }
+
+// buryEnded ends an attempt whose savepoint is gone: its handler has ended the transaction of its caller.
+// If that committed the task, it is buried, so that it is not run again unseen.
+func (c *callers) buryEnded(ctx context.Context, a *Attempt) {
+	conn := c.tx.Conn()
+	if conn.IsClosed() {
+		a.mustRollBack(ErrConnectionLost)
+		return
+	}
+	if conn.PgConn().TxStatus() != 'I' { // another one, begun by the handler
+		_, _ = conn.Exec(ctx, "rollback")
+	}
+	_, _ = conn.Exec(ctx, "begin")
+	a.fail(ctx, ledger.ErrTransactionEnded, reasonEnded)
+	_, _ = conn.Exec(ctx, "commit")
+	a.outcome, a.outcomeErr = OutcomeRetried, ledger.ErrTransactionEnded
+}
+
+// mustRollBack ends an attempt whose caller has to roll back.
+func (a *Attempt) mustRollBack(err error) {
+	a.endWith(OutcomeRetried, err)
+	a.kind.Tasks.Answer(a.task, nil)
+}

@@ -1,0 +1,127 @@
+package attempt
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/atmostonce"
+)
+
+// claim records the start of an attempt before its handler runs, if another one may have begun before.
+// That happens when a slot is there and not when the message is decided: if this process dies, a task
+// that only waited in it must not count as lost. It reports whether the handler may run; if not, the
+// message is answered.
+func (a *Attempt) claim() bool {
+	if a.verdict != ClaimFirst && a.verdict != TakeOver {
+		return true
+	}
+	k := a.kind
+	ctx, cancel := k.Operation()
+	defer cancel()
+	if a.verdict == TakeOver && !a.mayTakeOver(ctx) {
+		return false
+	}
+	e, err := a.appendStart(ctx)
+	if err != nil {
+		a.notClaimed(err)
+		return false
+	}
+	if a.verdict == TakeOver {
+		a.work.TakenOver()
+	}
+	fault.Point(pointClaimed)
+	a.version, a.number, a.claimed = e.Version, e.Attempt, true
+	a.appended(e)
+	return true
+}
+
+// appendStart records the start. For an attempt that must not be repeated the request is sent once more
+// if the answer is lost: the handler may run only if its start is known to be on record.
+func (a *Attempt) appendStart(ctx context.Context) (ledger.Event, error) {
+	if !a.kind.Once {
+		return ledger.Append(ctx, a.kind.db, a.request(ledger.EventStarted, nil))
+	}
+	r := a.request(ledger.EventStarted, atmostonce.StartedData)
+	e, err := ledger.Append(ctx, a.kind.db, r)
+	if err != nil && !ledger.IsConflict(err) && !isRefused(err) {
+		r.Resent = true // worker IDs are unique, and a task is in flight once per worker
+		e, err = ledger.Append(ctx, a.kind.db, r)
+	}
+	return e, err
+}
+
+// notClaimed answers the message of a task whose start could not be recorded.
+func (a *Attempt) notClaimed(err error) {
+	k := a.kind
+	if ledger.IsConflict(err) { // another worker was first
+		k.Again(a.task)
+		return
+	}
+	k.warn("cannot record a start", "biz_id", string(a.task.Message.BizID), "error", err)
+	k.Redeliver(a.task)
+}
+
+// mayTakeOver reports whether a task whose worker is gone may run here. It may not if it has lost too many
+// workers in a row. It may later if it is a suspect and another suspect runs.
+func (a *Attempt) mayTakeOver(ctx context.Context) bool {
+	k := a.kind
+	history, err := a.History(ctx)
+	var task ledger.Task
+	if err == nil {
+		task, err = ledger.Fold(history)
+	}
+	if err != nil {
+		a.notClaimed(err)
+		return false
+	}
+	lost := task.LostInARow + 1
+	switch {
+	case task.Version != a.version:
+		k.Again(a.task)
+		return false
+	case atmostonce.HasStarted(history): // by a worker with an earlier guarantee of the kind
+		a.bury(ctx, buriedData{Reason: atmostonce.ReasonUnknown})
+		return false
+	case lost >= k.MaxLost:
+		a.bury(ctx, buriedData{Reason: "its workers were lost, one after the other", Lost: lost})
+		return false
+	case lost >= k.MaxLost-2 && !k.quarantine.enter(a):
+		k.Tasks.Answer(a.task, stream.NakAfter(k.ackWait/2))
+		return false
+	}
+	k.Logger.WarnContext(ctx, "task taken over", "biz_id", string(a.task.Message.BizID), "from", task.Actor, "lost", lost)
+	return true
+}
+
+// quarantine keeps suspects apart. A task that kills its worker takes along all others that run there, and
+// they look as guilty. So tasks that have only two chances left run one at a time, at least until they
+// have lived for an AckWait. The innocent ones finish. It is safe for concurrent use.
+type quarantine struct {
+	mu      sync.Mutex
+	suspect *Attempt // nil: none is in
+}
+
+// enter admits a suspect, unless there is one.
+func (q *quarantine) enter(a *Attempt) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.suspect != nil {
+		return false
+	}
+	q.suspect = a
+	time.AfterFunc(a.kind.ackWait, func() { q.leave(a) })
+	return true
+}
+
+// leave admits the next suspect, if this one is in.
+func (q *quarantine) leave(a *Attempt) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.suspect == a {
+		q.suspect = nil
+	}
+}

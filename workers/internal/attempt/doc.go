@@ -1,0 +1,12 @@
+// Package attempt runs one attempt at one task: from the head of the task to its recorded outcome and
+// the answer to its message.
+//
+//	head ──▶ Decide ──▶ New ──▶ (a slot) ──▶ Run ──▶ claim ──▶ handler ──▶ finish ──▶ record ──▶ answer
+//	                                                             │             ├─▶ commit: succeeded
+//	                                                             └── note      └─▶ undo, conclude: any other outcome
+//
+// The four ways in which an attempt has a transaction differ in the [transactor] alone: a transaction of
+// its own, one that it shares with others, that of its caller, or none.
+//
+// The package knows neither handlers nor hooks: package workers passes them in as [Work] and [Errors].
+package attempt

@@ -1,0 +1,117 @@
+package attempt
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/heads.sql
+var headsSQL string
+
+// Head is the last event of a task, beside the event of a message.
+type Head struct {
+	IsFound    bool // the task exists
+	Version    ledger.Version
+	Type       ledger.EventType
+	Attempt    ledger.Attempt
+	Actor      string
+	RecordedAt time.Time     // of the message's event; zero: the ledger does not have it
+	Clock      time.Time     // of the database, when the head was read
+	Alive      time.Duration // how much longer the actor's lease lasts; 0: it has ended, or there is none
+}
+
+// Heads reads the heads of tasks from the primary, in one round trip and in their order.
+func (k *Kind) Heads(ctx context.Context, tasks []*Task) ([]Head, error) {
+	var ids, versions pgarray.Builder
+	ids.Grow(len(tasks), 36*len(tasks))
+	versions.Grow(len(tasks), 0)
+	for _, t := range tasks {
+		ids.Add(string(t.Message.BizID))
+		versions.AddInt(int64(t.Message.Version))
+	}
+	rows, err := k.db.Query(ctx, headsSQL, string(k.Name), ids.String(), versions.String())
+	if err != nil {
+		return nil, fmt.Errorf("read heads: %w", err)
+	}
+	defer rows.Close()
+	heads := make([]Head, len(tasks))
+	var i int32
+	var h Head
+	var recordedAt *time.Time
+	var alive int64
+	columns := []any{&i, (*int32)(&h.Version), (*string)(&h.Type), (*int32)(&h.Attempt), &h.Actor, &recordedAt, &alive, &h.Clock}
+	for rows.Next() {
+		h = Head{IsFound: true}
+		if err := rows.Scan(columns...); err != nil {
+			return nil, fmt.Errorf("read heads: %w", err)
+		}
+		if recordedAt != nil {
+			h.RecordedAt = *recordedAt
+		}
+		h.Alive = time.Duration(alive) * time.Millisecond
+		heads[i-1] = h
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read heads: %w", err)
+	}
+	return heads, nil
+}
+
+// Verdict is what is done about a message.
+type Verdict int
+
+// The verdicts.
+const (
+	RefuseGhost Verdict = iota // the ledger does not have the message's event
+	Drop                       // nothing to do: the task is finished, or an event with its own message follows
+	Begin                      // no attempt has begun
+	ClaimFirst                 // an attempt may have begun: the start is recorded before the handler runs
+	Resume                     // this process began, and could not record an outcome
+	Wait                       // another worker runs the task
+	TakeOver                   // another worker ran the task and is gone
+	Vanished                   // an attempt that must not be repeated has vanished
+)
+
+// Decide returns what the head of a task makes of a message for it that is not in flight here. self is
+// the ID of this worker. A message is only a wake-up call: what was true when it was published does not
+// matter. The exception is a message whose event the ledger does not have: it comes from a past that a
+// fail-over or a restore has undone.
+func Decide(m stream.Message, redelivered bool, h Head, self string) Verdict {
+	if !h.IsFound || !h.RecordedAt.Equal(m.RecordedAt) {
+		return RefuseGhost
+	}
+	switch h.Type.State() {
+	case ledger.StateAvailable:
+		if redelivered {
+			return ClaimFirst
+		}
+		return Begin
+	case ledger.StateRunning:
+		switch {
+		case h.Actor == self:
+			return Resume
+		case h.Alive > 0:
+			return Wait
+		}
+		return TakeOver
+	}
+	return Drop
+}
+
+// Once returns the verdict for a kind whose attempts must not be repeated: the start is always recorded
+// first, and an attempt that has begun does not begin again.
+func (v Verdict) Once() Verdict {
+	switch v {
+	case Begin:
+		return ClaimFirst
+	case Resume, TakeOver:
+		return Vanished
+	}
+	return v
+}

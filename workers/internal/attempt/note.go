@@ -1,0 +1,152 @@
+package attempt
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Note appends an event of the running attempt beside its transaction: its start, unless that is on
+// record, or progress, which implies the start. Notes of one attempt follow one another. If the claim
+// turns out to be lost the handler's context is cancelled and Note returns why ([ErrFenced]). After any
+// other error the event may or may not be on record.
+func (a *Attempt) Note(t ledger.EventType, data json.RawMessage) error {
+	a.noting.Lock()
+	defer a.noting.Unlock()
+	a.mu.Lock()
+	joined, claimed, lost := a.joined, a.claimed, a.lost
+	a.mu.Unlock()
+	switch {
+	case lost:
+		return ErrFenced
+	case joined || a.private || claimed && t == ledger.EventStarted:
+		return errEnded
+	}
+	e, version, fence, err := a.appendNote(t, data)
+	a.mu.Lock()
+	a.claimed = a.claimed || version != a.version
+	a.version, a.lost = version, fence != nil
+	a.mu.Unlock()
+	if fence != nil {
+		a.cancel(fence)
+		return fence
+	}
+	if e.Version != 0 {
+		a.appended(e)
+	}
+	return err
+}
+
+// appendNote appends an event of the running attempt. It returns the event if the answer arrived, the
+// version that the attempt must expect from then on, and why the claim is lost, nil if it is not.
+func (a *Attempt) appendNote(t ledger.EventType, data json.RawMessage) (e ledger.Event, version ledger.Version, fence, err error) {
+	k := a.kind
+	ctx, cancel := k.Operation()
+	defer cancel()
+	e, err = ledger.Append(ctx, k.db, a.request(t, data))
+	switch {
+	case err == nil:
+		return e, e.Version, nil, nil
+	case ledger.IsConflict(err):
+		return e, a.version, fenceOf(err), err
+	}
+	// The event may or may not be recorded: the head decides.
+	k.warn("cannot record that an attempt runs", "event", string(t), "biz_id", string(a.task.Message.BizID), "error", err)
+	retry, stop := k.Operation()
+	defer stop()
+	heads, headErr := k.Heads(retry, []*Task{a.task})
+	if headErr != nil {
+		return e, a.version, nil, err // if the event is recorded after all, the outcome will be fenced
+	}
+	switch h := heads[0]; {
+	case h.IsFound && h.Version == a.version:
+		return e, a.version, nil, err
+	case h.Version == a.version+1 && h.Type == t && h.Actor == k.id:
+		return e, h.Version, nil, nil
+	}
+	return e, a.version, ErrFenced, err
+}
+
+// join returns once no note of the attempt is under way any more and none can begin: the outcome follows
+// the version that the attempt has then.
+func (a *Attempt) join() {
+	if a.started == nil {
+		return // it did not begin
+	}
+	a.started.Stop()
+	if a.deadline != nil {
+		a.kind.deadlines.leave(a.deadline)
+	}
+	a.mu.Lock()
+	a.joined = true
+	unwatch := a.unwatch
+	a.mu.Unlock()
+	if unwatch != nil {
+		unwatch()
+	}
+	a.noting.Lock() // waits for a note under way
+	defer a.noting.Unlock()
+	a.progress.stop()
+}
+
+// FenceMoved reads the heads of tasks whose attempts run, and cancels the handlers of those that another
+// process has appended to.
+func (k *Kind) FenceMoved(begun []*Attempt) {
+	ctx, cancel := k.Operation()
+	defer cancel()
+	for len(begun) > 0 {
+		n := min(len(begun), MaxBatch)
+		tasks := make([]*Task, n)
+		for i, a := range begun[:n] {
+			tasks[i] = a.task
+		}
+		heads, err := k.Heads(ctx, tasks)
+		if err != nil {
+			k.Logger.WarnContext(ctx, "cannot read the heads of running tasks", "tasks", n, "error", err)
+			return
+		}
+		for i, a := range begun[:n] {
+			a.fenceIfMoved(heads[i])
+		}
+		begun = begun[n:]
+	}
+}
+
+// fenceIfMoved cancels the handler if the head is an event of another process. The head may be older than
+// what the attempt knows, or newer by a note of the attempt that is under way.
+func (a *Attempt) fenceIfMoved(h Head) {
+	a.mu.Lock()
+	known := a.version
+	a.mu.Unlock()
+	isOwn := h.Actor == a.kind.id && h.Type.State() == ledger.StateRunning
+	switch {
+	case a.ended.Load(), h.IsFound && (h.Version <= known || isOwn): // ended is set before the outcome is appended
+	case h.Type == ledger.EventCancelled:
+		a.cancel(ErrCancelled)
+	default:
+		a.cancel(ErrFenced)
+	}
+}
+
+// fenceOf returns the cause with which the handler of a fenced attempt is cancelled.
+func fenceOf(err error) error {
+	var conflict *ledger.ConflictError
+	if errors.As(err, &conflict) && conflict.State == ledger.StateCancelled {
+		return ErrCancelled
+	}
+	return ErrFenced
+}
+
+// isRefused reports whether the database answered with an error that stays: what was to be appended or
+// committed is at fault, not the moment.
+func isRefused(err error) bool {
+	var invalid *ledger.InvalidError
+	return errors.As(err, &invalid) || pgerr.Code(err) != "" && !ledger.Retryable(err)
+}
+
+func isInvalid(err error) bool {
+	var invalid *ledger.InvalidError
+	return errors.As(err, &invalid)
+}

@@ -1,0 +1,101 @@
+package attempt
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// own is the transactor of an attempt that has a transaction to itself: the handler's effects and the
+// succeeded event commit together or not at all.
+type own struct {
+	kind   *Kind
+	tx     *Tx
+	socket net.Conn // of the connection, to be closed under a handler that does not return
+}
+
+// runInTransaction runs the attempt on a connection: in a transaction that it shares with others that
+// wait, if it may, else in one of its own.
+func (a *Attempt) runInTransaction() {
+	k := a.kind
+	select {
+	case k.connections <- struct{}{}:
+	case <-k.work.Done():
+		a.GiveBack(nakAnswer)
+		return
+	}
+	defer func() { <-k.connections }()
+	conn, err := k.acquire()
+	if err != nil {
+		k.warn("no connection for a transaction", "biz_id", string(a.task.Message.BizID), "error", err)
+		k.Redeliver(a.task)
+		return
+	}
+	defer conn.Release() // which closes a connection that is broken or in a transaction
+	if s := k.share(a, conn); s != nil {
+		s.run(a)
+		return
+	}
+	a.perform(&own{kind: k, tx: newTx(a.base, conn, k.idle()), socket: conn.Conn().PgConn().Conn()})
+}
+
+// acquire takes a connection for a handler's transaction.
+func (k *Kind) acquire() (Conn, error) {
+	ctx, cancel := context.WithTimeout(k.work, k.ackWait)
+	defer cancel()
+	return k.Acquire(ctx)
+}
+
+func (o *own) handle() pgx.Tx { return o.tx }
+
+func (o *own) check(_ *Attempt, cause, err error) error {
+	conn := o.tx.conn.Conn()
+	switch {
+	case conn.IsClosed() && cause == nil && !isRefused(err):
+		ctx, cancel := o.kind.Operation()
+		defer cancel()
+		return errors.Join(ErrConnectionLost, o.tx.Open(ctx), err)
+	case conn.IsClosed() && err == nil:
+		return cause
+	case err == nil && conn.PgConn().IsBusy():
+		return ErrRowsOpen
+	}
+	return err
+}
+
+func (o *own) commit(a *Attempt) {
+	ctx, cancel := o.kind.Operation()
+	defer cancel()
+	events, err := o.tx.own.AppendAndCommit(ctx, a.request(ledger.EventSucceeded, a.succeededData()))
+	if err != nil {
+		a.committed(ctx, ledger.Event{}, err)
+		return
+	}
+	a.committed(ctx, events[0], nil)
+}
+
+// undo rolls back. The connection is used again, so that a storm of failures is not a storm of logins.
+func (o *own) undo(a *Attempt, cause, err error) {
+	conn := o.tx.conn.Conn()
+	if !conn.IsClosed() && !conn.PgConn().IsBusy() && conn.PgConn().TxStatus() != 'I' {
+		ctx, cancel := o.kind.Operation()
+		defer cancel()
+		_, _ = conn.Exec(ctx, "rollback")
+	}
+	a.conclude(cause, err)
+}
+
+func (o *own) close() { _ = o.socket.Close() }
+
+func (o *own) abandon(a *Attempt, cause, err error) { a.conclude(cause, err) }
+
+// returned closes the connection, which must not go back to the pool without its socket.
+func (o *own) returned(*Attempt) {
+	ctx, cancel := o.kind.Operation()
+	defer cancel()
+	_ = o.tx.conn.Conn().Close(ctx)
+}

@@ -1,0 +1,79 @@
+package inflight
+
+// Room is how much more may be pulled.
+type Room struct {
+	Tasks int
+	Bytes int // of their messages, if there are more of them than slots; 0: any
+}
+
+// SetSlots follows the kind's slots. What is in flight stays.
+func (s *Set[A]) SetSlots(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slots = n
+	s.wake()
+}
+
+// IsFull reports whether there is no room.
+func (s *Set[A]) IsFull() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.room().Tasks == 0
+}
+
+// RoomFor returns how much one of so many pairs of consumers may pull at a time: requests of idle shards
+// stay open, and together they must not bring much more than there is room for. If there is no room, a
+// token is sent on c, which has a buffer of one, as soon as there is.
+func (s *Set[A]) RoomFor(c chan struct{}, pairs int) Room {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.room()
+	if r.Tasks == 0 {
+		s.waiting[c] = struct{}{}
+		return r
+	}
+	r.Tasks = min(r.Tasks, (s.limit()+pairs-1)/pairs)
+	return r
+}
+
+// StopWaiting undoes RoomFor.
+func (s *Set[A]) StopWaiting(c chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waiting, c)
+}
+
+// limit is how many tasks to hold in all. s.mu is held.
+func (s *Set[A]) limit() int { return s.slots + s.pace.ahead(s.slots*s.width) }
+
+// room returns the room of all consumers: none unless a slot is free or it is worth a request. s.mu is
+// held.
+func (s *Set[A]) room() Room {
+	limit := s.limit()
+	have := len(s.tasks) - s.done
+	free := s.slots - have
+	bytes := AheadBytes - s.bytes
+	switch n := limit - have; {
+	case n <= 0, free <= 0 && n < (limit+3)/4:
+		return Room{}
+	case n > free && bytes > int(s.nc.MaxPayload())+headBytes:
+		return Room{Tasks: n, Bytes: bytes}
+	case free > 0:
+		return Room{Tasks: free}
+	}
+	return Room{}
+}
+
+// wake sends a token to all that wait for room, if there is. s.mu is held.
+func (s *Set[A]) wake() {
+	if len(s.waiting) == 0 || s.room().Tasks == 0 {
+		return
+	}
+	for c := range s.waiting {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+	clear(s.waiting)
+}

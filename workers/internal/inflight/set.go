@@ -1,0 +1,274 @@
+// Package inflight holds the tasks that a worker has in flight: from the arrival of a message to its
+// answer. A task is in flight at most once per process, so nothing runs twice at once there.
+package inflight
+
+import (
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Set is the tasks of one kind in flight. A is the type of attempts. It is safe for concurrent use.
+type Set[A any] struct {
+	nc   *nats.Conn
+	next func(Arrival)
+	open sync.WaitGroup // counts the tasks
+	pace pace
+
+	mu      sync.Mutex
+	slots   int // of the kind
+	width   int // tasks that a slot may run in one transaction
+	tasks   map[ledger.Key]*Task[A]
+	done    int                        // tasks whose handler has returned, and whose outcome is not recorded yet
+	bytes   int                        // of the payloads
+	waiting map[chan struct{}]struct{} // for room; each gets a token when there is
+}
+
+// Task is one task in flight. Message and Redelivered are constant. Alone is of the task's attempt.
+type Task[A any] struct {
+	Message     stream.Message
+	Redelivered bool // the first delivery here was not the first one
+	Alone       bool // no attempt at it shares a transaction any more
+
+	// Guarded by the mutex of the set.
+	deliveries []Delivery // of Message; all are answered alike
+	others     []Arrival  // of other events of the task; they are read when this one is answered
+	isDone     bool       // its handler has returned
+	isRecalled bool       // its head may have moved on since it was read
+	hasBegun   bool       // attempt is set
+	attempt    A          // the last one that began
+	first      [1]Delivery
+}
+
+// Config of a [Set].
+type Config struct {
+	NATS  *nats.Conn
+	Slots int
+	// Width is the number of tasks that a slot may run in one transaction.
+	Width int
+	// Ahead is how much work is held beyond the slots. Default: [AheadTime].
+	Ahead time.Duration
+	// Next takes up a message that waited for another one of its task.
+	Next func(Arrival)
+}
+
+// New returns an empty set.
+func New[A any](c Config) *Set[A] {
+	if c.Ahead == 0 {
+		c.Ahead = AheadTime
+	}
+	return &Set[A]{
+		nc: c.NATS, next: c.Next, pace: pace{within: c.Ahead}, slots: c.Slots, width: c.Width,
+		tasks: make(map[ledger.Key]*Task[A]), waiting: make(map[chan struct{}]struct{}),
+	}
+}
+
+// size is about how many bytes of memory the message takes.
+func (t *Task[A]) size() int { return len(t.Message.Payload) + len(t.Message.Envelope) }
+
+// Add adds a message and returns its task if it was not in flight. A delivery of the message that is in
+// flight is adopted: it is answered with those before it. Another event of the same task waits, since
+// it may come from the attempt that is just ending.
+func (s *Set[A]) Add(a Arrival) (task *Task[A], adopted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	task = s.tasks[a.Message.Key]
+	switch {
+	case task == nil:
+		task = &Task[A]{Message: a.Message, Redelivered: a.Delivery.Count > 1, first: [1]Delivery{a.Delivery}}
+		task.deliveries = task.first[:]
+		s.put(task)
+		return task, false
+	case task.Message.Version == a.Message.Version && task.Message.RecordedAt.Equal(a.Message.RecordedAt):
+		task.deliveries = replaceOrAppend(task.deliveries, a.Delivery)
+		return nil, true
+	}
+	for i, other := range task.others {
+		if other.Delivery.Sequence == a.Delivery.Sequence {
+			task.others[i] = a
+			return nil, true
+		}
+	}
+	task.others = append(task.others, a)
+	return nil, false
+}
+
+// AddWithoutDelivery adds a task that no message was delivered for.
+func (s *Set[A]) AddWithoutDelivery(m stream.Message) *Task[A] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	task := &Task[A]{Message: m}
+	s.put(task)
+	return task
+}
+
+// put adds a task. s.mu is held.
+func (s *Set[A]) put(task *Task[A]) {
+	s.tasks[task.Message.Key] = task
+	s.bytes += task.size()
+	s.open.Add(1)
+}
+
+// replaceOrAppend adds a delivery, which replaces an earlier one of the same message.
+func replaceOrAppend(deliveries []Delivery, d Delivery) []Delivery {
+	for i := range deliveries {
+		if deliveries[i].Sequence == d.Sequence {
+			deliveries[i] = d
+			return deliveries
+		}
+	}
+	return append(deliveries, d)
+}
+
+// Answer answers every delivery of a task, and removes the task. Messages that waited for it are passed
+// to [Config].Next before the set can be found empty.
+func (s *Set[A]) Answer(task *Task[A], text []byte) {
+	s.mu.Lock()
+	delete(s.tasks, task.Message.Key)
+	s.bytes -= task.size()
+	if task.isDone {
+		s.done--
+	}
+	s.wake()
+	s.mu.Unlock()
+	// The task is out of reach of other goroutines now.
+	for _, d := range task.deliveries {
+		Answer(s.nc, d, text)
+	}
+	for _, a := range task.others {
+		s.next(a)
+	}
+	s.open.Done()
+}
+
+// Wait returns when the set is empty.
+func (s *Set[A]) Wait() { s.open.Wait() }
+
+// Begin notes the attempt that begins. It reports whether the task was recalled meanwhile.
+func (s *Set[A]) Begin(task *Task[A], attempt A) (recalled bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	task.attempt, task.hasBegun = attempt, true
+	return task.isRecalled
+}
+
+// Done notes that the handler of a task has returned, which makes room for another task.
+func (s *Set[A]) Done(task *Task[A]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !task.isDone {
+		task.isDone = true
+		s.done++
+	}
+	s.wake()
+}
+
+// Reset undoes Begin, Done and Recall: the head of the task will be read again.
+func (s *Set[A]) Reset(task *Task[A]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var none A
+	task.isRecalled, task.hasBegun, task.attempt = false, false, none
+	if task.isDone {
+		task.isDone = false
+		s.done--
+	}
+}
+
+// Recall marks a task whose head may have moved on. It returns the attempt at it that has begun; false
+// if none has, and then the head is read again before one does.
+func (s *Set[A]) Recall(k ledger.Key) (attempt A, begun bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	task := s.tasks[k]
+	if task == nil {
+		return attempt, false
+	}
+	task.isRecalled = true
+	return task.attempt, task.hasBegun
+}
+
+// IsRecalled reports whether the head of a task may have moved on.
+func (s *Set[A]) IsRecalled(task *Task[A]) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return task.isRecalled
+}
+
+// Begun returns the last attempts that began at the tasks in flight.
+func (s *Set[A]) Begun() []A {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []A
+	for _, task := range s.tasks {
+		if task.hasBegun {
+			all = append(all, task.attempt)
+		}
+	}
+	return all
+}
+
+// HasShards reports whether a task in one of these shards is in flight.
+func (s *Set[A]) HasShards(shards ledger.ShardSet) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, task := range s.tasks {
+		if shards.Has(task.Message.Shard) {
+			return true
+		}
+	}
+	return false
+}
+
+// Size returns the number of tasks, and of the bytes of their payloads.
+func (s *Set[A]) Size() (tasks, bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.tasks), s.bytes
+}
+
+// Deliveries returns how often the message of a task was delivered, at the most.
+func (s *Set[A]) Deliveries(task *Task[A]) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := uint64(0)
+	for _, d := range task.deliveries {
+		n = max(n, d.Count)
+	}
+	return n
+}
+
+// LastDelivery returns the newest delivery of a task.
+func (s *Set[A]) LastDelivery(task *Task[A]) Delivery {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return task.deliveries[len(task.deliveries)-1]
+}
+
+// Heartbeat keeps the server from delivering again what is in flight, also what waits for a slot or for
+// another event of its task.
+func (s *Set[A]) Heartbeat() {
+	s.mu.Lock()
+	var all []Delivery
+	for _, task := range s.tasks {
+		all = append(all, task.deliveries...)
+		for _, a := range task.others {
+			all = append(all, a.Delivery)
+		}
+	}
+	s.mu.Unlock()
+	for _, d := range all {
+		Answer(s.nc, d, stream.ProgressAnswer)
+	}
+}
+
+// NotePace adds the time from the arrival of a task to the end of its attempt to the average by which
+// tasks are held beyond the slots.
+func (s *Set[A]) NotePace(d time.Duration) { s.pace.note(d) }
+
+// SetPace replaces that average.
+func (s *Set[A]) SetPace(d time.Duration) { s.pace.average.Store(int64(d)) }

@@ -1,0 +1,58 @@
+// Package lease holds the leases of workers: rows of taskledger.lease that say until when a process is
+// alive, by the database's clock. Correctness never rests on one; it decides who continues what.
+package lease
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/lock.sql
+	lockSQL string
+	//go:embed sql/renew.sql
+	renewSQL string
+	//go:embed sql/end.sql
+	endSQL string
+	//go:embed sql/sweep.sql
+	sweepSQL string
+)
+
+// Worker returns the name of the lease of a worker.
+func Worker(id string) string { return "worker/" + id }
+
+// Member returns the name of the lease of a worker as a member of a division of shards.
+func Member(id string) string { return "shards/" + id }
+
+// Lock makes other workers wait that call it, until the end of db's transaction.
+func Lock(ctx context.Context, db ledger.DB) error {
+	_, err := db.Exec(ctx, lockSQL)
+	return pgerr.Explain("lock leases", err)
+}
+
+// Renew extends a lease by d, or creates it. detail is stored as JSON.
+func Renew(ctx context.Context, db ledger.DB, name, holder string, d time.Duration, detail any) error {
+	text, err := json.Marshal(detail)
+	if err != nil {
+		return err
+	}
+	_, err = db.Exec(ctx, renewSQL, name, holder, d.Milliseconds(), string(text))
+	return pgerr.Explain("renew lease", err)
+}
+
+// End removes a lease.
+func End(ctx context.Context, db ledger.DB, name string) error {
+	_, err := db.Exec(ctx, endSQL, name)
+	return pgerr.Explain("end lease", err)
+}
+
+// Sweep removes leases that ended a day ago.
+func Sweep(ctx context.Context, db ledger.DB) error {
+	_, err := db.Exec(ctx, sweepSQL)
+	return pgerr.Explain("sweep leases", err)
+}

@@ -1,0 +1,6 @@
+-- The owners of the shards of some kinds, and whether they are alive.
+-- $1 kinds (text array literal). Locks nothing. Index: primary key.
+select o.kind, o.shards, o.worker,
+       exists (select from taskledger.lease l where l.name = 'shards/' || o.worker and l.alive_until > clock_timestamp())
+  from taskledger.shard_owner o
+ where o.kind = any ($1::text::text[])

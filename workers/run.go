@@ -1,0 +1,138 @@
+package workers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/attempt"
+)
+
+// run is one attempt as package workers sees it: the job that its handler gets, and the hooks of its kind.
+// It is the attempt.Work of its attempt.
+type run struct {
+	*attempt.Attempt
+	kind *kind
+	job  Job
+
+	mu     sync.Mutex
+	values context.Context // of the handler, if hooks made another one than the attempt's; guarded by mu
+}
+
+// newRun returns an attempt at a task, as its head demands.
+func (k *kind) newRun(t *attempt.Task, v attempt.Verdict, h attempt.Head, decided time.Time) *run {
+	r := &run{kind: k}
+	r.Attempt = attempt.New(k.Kind, t, v, h, decided, r)
+	r.setJob()
+	return r
+}
+
+// setJob makes the job of the attempt.
+func (r *run) setJob() {
+	m := &r.Task().Message
+	r.job = Job{
+		Key: m.Key, Version: m.Version, AvailableAt: m.RecordedAt, Traceparent: m.Traceparent, Tracestate: m.Tracestate,
+		run: r, envelope: m.Envelope,
+	}
+}
+
+// Cause implements [ledger.Cause].
+func (r *run) Cause() (event, traceparent, tracestate string) { return r.job.Cause() }
+
+// Call runs the hooks before the attempt and the handler. A panic is an error.
+func (r *run) Call(ctx context.Context, tx pgx.Tx) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			stack := debug.Stack()
+			err = &PanicError{Value: v, Stack: stack[:min(len(stack), attempt.MaxStack)]}
+		}
+	}()
+	r.job.Attempt = r.Number()
+	ctx, err = r.before(ctx, tx)
+	if err == nil && !r.Enter() {
+		err = errAbandoned
+	}
+	if err == nil {
+		err = r.kind.handler(ctx, tx, &r.job, r.Task().Message.Payload)
+	}
+	if err != nil {
+		_ = err.Error() // if that panics, as of a nil pointer in an error, it does so here
+	}
+	return err
+}
+
+// before calls the hooks before the attempt and returns the handler's context.
+func (r *run) before(ctx context.Context, tx pgx.Tx) (context.Context, error) {
+	for _, h := range r.kind.hooks {
+		next, err := h.BeforeAttempt(ctx, tx, &r.job)
+		if next != nil {
+			ctx = next
+			r.mu.Lock()
+			r.values = ctx
+			r.mu.Unlock()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("hook %T: %w", h, err)
+		}
+	}
+	if len(r.kind.hooks) > 0 { // which may have taken all the time
+		if cause := context.Cause(r.Context()); cause != nil {
+			return nil, cause
+		}
+	}
+	return ctx, nil
+}
+
+// Result returns what the handler left as its result.
+func (r *run) Result() json.RawMessage { return r.job.loadResult() }
+
+// Appended calls the hooks for an event of the attempt that is committed.
+func (r *run) Appended(e ledger.Event) {
+	if len(r.kind.hooks) > 0 {
+		r.notifyStateChanged(e)
+	}
+}
+
+// notifyStateChanged is apart from Appended because its argument is on the heap.
+func (r *run) notifyStateChanged(e ledger.Event) {
+	r.kind.notify(r.hookContext(), func(ctx context.Context, h Hook) { h.StateChanged(ctx, e) })
+}
+
+// TakenOver calls the hooks.
+func (r *run) TakenOver() { r.kind.noticed(NoticeTakenOver) }
+
+// Ended counts how the attempt ended and calls the hooks if its handler's context was made.
+func (r *run) Ended(o attempt.Outcome, err error) {
+	r.kind.counts.addAttempt(o)
+	if len(r.kind.hooks) == 0 || r.Began().IsZero() {
+		return
+	}
+	end := AttemptEnd{Outcome: Outcome(o), State: r.State(), Err: r.Err(), Began: r.Began(), Duration: r.Took()}
+	if end.Err == nil {
+		end.Err = err
+	}
+	if end.Outcome == OutcomeFenced || end.Outcome == OutcomeRetried {
+		end.State = ""
+	}
+	r.kind.notifyReversed(r.hookContext(), func(ctx context.Context, h Hook) { h.AfterAttempt(ctx, &r.job, end) })
+}
+
+// hookContext returns the context whose values hooks get besides the handler: the handler's, or the pool's
+// if the attempt has not begun.
+func (r *run) hookContext() context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch ctx := r.Context(); {
+	case r.values != nil:
+		return r.values
+	case ctx != nil:
+		return ctx
+	}
+	return r.kind.HandlerContext()
+}

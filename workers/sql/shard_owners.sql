@@ -1,6 +1,0 @@
--- Who has which shards of these kinds, and whether that worker lives.
--- $1 kinds (text array literal). Locks nothing. Index: primary key.
-select o.kind, o.shards, o.worker,
-       exists (select from taskledger.lease l where l.name = 'shards/' || o.worker and l.alive_until > clock_timestamp())
-  from taskledger.shard_owner o
- where o.kind = any ($1::text::text[])
