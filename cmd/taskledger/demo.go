@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/taskledger/taskledger/internal/demo"
+	"github.com/taskledger/taskledger/cmd/taskledger/internal/demo"
 	"github.com/taskledger/taskledger/internal/embedded"
 )
 

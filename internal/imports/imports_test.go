@@ -69,8 +69,12 @@ var rules = []rule{
 	{"/internal/envelope", []string{"/ledger", "/internal/stream", watermill}, "the form of Watermill's messages, shared by those who send and who receive"},
 	{"/internal/embedded", []string{"/internal/pgerr", "/internal/pgserver", "/internal/natsserver", "/internal/reserve", "/migrations", pgx, nats, xSys}, "servers for who has none; the work is others'"},
 	{"/internal/bench", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xSys, xTerm}, "a user of everything but the command line"},
-	{"/internal/demo", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xSys, xTerm}, "a user of everything but the command line"},
-	{"/cmd/taskledger", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml, xSync, xSys, xTerm}, "where all meet"},
+	{"/cmd/taskledger", []string{"/cmd/taskledger/internal/...", "/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml, xSync, xSys, xTerm}, "where all meet"},
+	{"/cmd/taskledger/internal/demo", []string{
+		"/ledger", "/outbox", "/workers", "/workers/periodic", "/projector", "/migrations",
+		"/internal/fault", "/internal/loop", "/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
+		pgx, nats, goPretty,
+	}, "the demo is a user of the library, and only the command starts it"},
 }
 
 // A ban says what may not get into a user's program by way of a package, however indirectly.

@@ -1,4 +1,4 @@
-package demo_test
+package systemtest_test
 
 import (
 	"context"

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/taskledger/taskledger/internal/demo"
+	"github.com/taskledger/taskledger/cmd/taskledger/internal/demo"
 )
 
 // roleVariable makes the test binary one of the demo's child processes.
