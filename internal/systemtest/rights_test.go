@@ -20,19 +20,64 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
 )
 
-// guarded is a NATS server as docs/nats.conf has it.
+// parcelSlow is a kind whose handler runs until it is cancelled.
+var parcelSlow = ledger.MustKind[struct{}]("parcel.slow")
+
+const (
+	smallParcels = 40
+	largeParcels = 60 // together larger than the stream
+)
+
+// room limits the stream so that the large parcels do not fit.
+var room = outbox.StreamConfig{MaxBytes: 4 << 20}
+
+// With the rights of docs/nats.conf every service does its work, rare work included: a full stream,
+// messages that one worker hands to another, tasks that are cancelled while they run.
+func TestRightsInNATS(t *testing.T) {
+	g := newGuarded(t)
+	purged := g.startServices()
+	first := g.startOn("first", g.connect("worker"), sends).(*workers.Pool)
+	g.startOn("second", g.connect("worker"), sends)
+	begun := make(chan struct{}, 1)
+	g.startOn("slow", g.connect("worker"), newSlowWorkers(begun))
+
+	g.enqueueSmall(first.ID())
+	g.await("every task to be done", func() bool {
+		return g.count(`select count(distinct biz_id) from effect`) == smallParcels
+	})
+	g.operate(begun)
+
+	consumer := g.subscribe("mails", "ledger.*.succeeded.>")
+	g.enqueueLarge()
+	for range smallParcels + largeParcels {
+		m, err := consumer.Next(jetstream.FetchMaxWait(patience))
+		if err == nil {
+			err = m.Ack()
+		}
+		if err != nil {
+			t.Fatalf("the subscriber: %v", err)
+		}
+	}
+	if !purged.Load() {
+		t.Error("the relay never purged the stream: it had room for every message")
+	}
+	if err := consumer.stream.DeleteConsumer(t.Context(), "parcel~send"); err == nil {
+		t.Error("the subscriber could delete the workers' consumer")
+	}
+	g.checkRefused("subscriber: ", "CONSUMER.DELETE")
+}
+
+// guarded is a depot on a NATS server with the configuration of docs/nats.conf.
 type guarded struct {
-	t   *testing.T
+	*depot
 	url string
 
 	mu      sync.Mutex
-	refused []string
+	refused []string // errors of the connections, each after its user; guarded by mu
 }
 
 func newGuarded(t *testing.T) *guarded {
@@ -44,7 +89,8 @@ func newGuarded(t *testing.T) *guarded {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options.Host, options.Port, options.StoreDir, options.NoSigs, options.NoLog = "127.0.0.1", server.RANDOM_PORT, t.TempDir(), true, true
+	options.Host, options.Port, options.StoreDir = "127.0.0.1", server.RANDOM_PORT, t.TempDir()
+	options.NoSigs, options.NoLog = true, true
 	s, err := server.NewServer(options)
 	if err != nil {
 		t.Fatal(err)
@@ -55,19 +101,20 @@ func newGuarded(t *testing.T) *guarded {
 		s.WaitForShutdown()
 	})
 	if !s.ReadyForConnections(patience) {
-		t.Fatal("the NATS server does not begin")
+		t.Fatalf("the NATS server is not ready after %s", patience)
 	}
-	return &guarded{t: t, url: s.ClientURL()}
+	return &guarded{depot: newLedger(t), url: s.ClientURL()}
 }
 
-// as connects as one of the users, and remembers what it may not do.
-func (g *guarded) as(user string) *nats.Conn {
+// connect connects as one of the users and records every operation that the server refuses.
+func (g *guarded) connect(user string) *nats.Conn {
 	g.t.Helper()
-	nc, err := outbox.Connect(g.url, nats.UserInfo(user, user+"_secret"), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	record := func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.refused = append(g.refused, user+": "+err.Error())
-	}))
+	}
+	nc, err := outbox.Connect(g.url, nats.UserInfo(user, user+"_secret"), nats.ErrorHandler(record))
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -75,128 +122,123 @@ func (g *guarded) as(user string) *nats.Conn {
 	return nc
 }
 
-// With the rights in docs/nats.conf everything works, also what happens seldom: a stream that is
-// short of room, messages that are handed over, tasks that are cancelled while they run.
-func TestRightsInNATS(t *testing.T) {
-	g := newGuarded(t)
-	d := &depot{t: t, pg: ledgertest.Cluster(t, nil)}
-	d.db = d.pool()
-	if _, err := d.db.Exec(t.Context(), `create table effect (kind text not null, biz_id text not null)`); err != nil {
-		t.Fatal(err)
-	}
-	begin := func(name, user string, build func(*pgxpool.Pool, *nats.Conn, *slog.Logger) (runner, error)) runner {
-		return d.startOn(name, g.as(user), build)
-	}
-	room := outbox.StreamConfig{MaxBytes: 4 << 20}
-	var purged atomic.Bool
-	begin("relay", "relay", func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-		return outbox.New(outbox.Config{DB: db, NATS: nc, Logger: log, LeaseTTL: time.Second, CheckEvery: time.Second, Stream: room,
-			Observer: &outbox.Observer{Purged: func(uint64) { purged.Store(true) }}})
+// startServices starts what serve runs, with the rights of the relay. It returns whether the relay
+// has purged the stream.
+func (g *guarded) startServices() (purged *atomic.Bool) {
+	purged = &atomic.Bool{}
+	g.startOn("relay", g.connect("relay"), func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
+		return outbox.New(outbox.Config{
+			DB: db, NATS: nc, Logger: log, LeaseTTL: time.Second, CheckEvery: time.Second, Stream: room,
+			Observer: &outbox.Observer{Purged: func(uint64) { purged.Store(true) }},
+		})
 	})
-	begin("projector", "relay", func(db *pgxpool.Pool, _ *nats.Conn, log *slog.Logger) (runner, error) {
-		return projector.New(projector.Config{DB: db, Logger: log})
+	g.startOn("projector", g.connect("relay"), newProjector)
+	g.startOn("reconciler", g.connect("relay"), func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
+		return workers.NewReconciler(workers.ReconcilerConfig{
+			DB: db, NATS: nc, Logger: log, Every: 100 * time.Millisecond, Settle: time.Second,
+		})
 	})
-	begin("reconciler", "relay", func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-		return workers.NewReconciler(workers.ReconcilerConfig{DB: db, NATS: nc, Logger: log, Every: 100 * time.Millisecond, Settle: time.Second})
-	})
-	first := begin("first", "worker", sends).(*workers.Pool)
-	begin("second", "worker", sends)
-	slow := ledger.MustKind[struct{}]("parcel.slow")
-	begun := make(chan struct{}, 1)
-	begin("slow", "worker", func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
+	return purged
+}
+
+// newSlowWorkers makes workers whose handler reports progress and waits until it is cancelled.
+func newSlowWorkers(begun chan<- struct{}) newRunner {
+	return func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
 		p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, AckWait: 2 * time.Second})
 		if err != nil {
 			return nil, err
 		}
-		return p, workers.RegisterAtLeastOnce(p, slow, func(ctx context.Context, job *workers.Job, _ struct{}) error {
+		return p, workers.RegisterAtLeastOnce(p, parcelSlow, func(ctx context.Context, job *workers.Job, _ struct{}) error {
 			err := job.Progress("half")
 			begun <- struct{}{}
 			<-ctx.Done()
 			return errors.Join(err, ctx.Err())
 		}, nil)
-	})
+	}
+}
 
-	// Half of the tasks look as if the first worker had begun them.
-	const n = 40
-	for i := range n {
+// enqueueSmall enqueues tasks. Half of them have a started event of the given worker, so that their
+// messages must be handed to it.
+func (g *guarded) enqueueSmall(worker string) {
+	g.t.Helper()
+	for i := range smallParcels {
 		id := ledger.BizID(fmt.Sprint(i))
-		err := pgx.BeginFunc(t.Context(), d.db, func(tx pgx.Tx) error {
-			if _, err := parcel.Enqueue(t.Context(), tx, id, struct{}{}, nil); err != nil || i%2 == 0 {
+		err := pgx.BeginFunc(g.t.Context(), g.db, func(tx pgx.Tx) error {
+			if _, err := parcel.Enqueue(g.t.Context(), tx, id, struct{}{}, nil); err != nil || i%2 == 0 {
 				return err
 			}
-			_, err := ledger.Append(t.Context(), tx, ledger.AppendRequest{Key: ledger.Key{Kind: parcel.Name(), BizID: id}, Expected: 1, Type: ledger.EventStarted, Actor: first.ID()})
+			_, err := ledger.Append(g.t.Context(), tx, ledger.AppendRequest{
+				Key: ledger.Key{Kind: parcel.Name(), BizID: id}, Expected: 1, Type: ledger.EventStarted, Actor: worker,
+			})
 			return err
 		})
 		if err != nil {
-			t.Fatal(err)
+			g.t.Fatal(err)
 		}
 	}
-	d.await("every task to be done", func() bool { return d.count(`select count(distinct biz_id) from effect`) == n })
+}
 
-	operator := g.as("operator")
-	watched, err := operator.SubscribeSync("taskledger.progress.>")
+func (g *guarded) enqueueLarge() {
+	g.t.Helper()
+	args := json.RawMessage(`{"filling": "` + strings.Repeat("x", 100_000) + `"}`)
+	for i := range largeParcels {
+		key := ledger.Key{Kind: parcel.Name(), BizID: ledger.BizID(fmt.Sprint("large ", i))}
+		if _, err := ledger.Enqueue(g.t.Context(), g.db, key, args, nil); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+}
+
+// operate does the operator's work: it follows a task's progress, cancels it while it runs, reads
+// the relay's status and retires a consumer. A value in begun means that the task runs.
+func (g *guarded) operate(begun <-chan struct{}) {
+	g.t.Helper()
+	operator := g.connect("operator")
+	progress, err := operator.SubscribeSync("taskledger.progress.>")
 	if err != nil {
-		t.Fatal(err)
+		g.t.Fatal(err)
 	}
 	if err := operator.Flush(); err != nil {
-		t.Fatal(err)
+		g.t.Fatal(err)
 	}
-	if _, err := slow.Enqueue(t.Context(), d.db, "1", struct{}{}, nil); err != nil {
-		t.Fatal(err)
+	if _, err := parcelSlow.Enqueue(g.t.Context(), g.db, "1", struct{}{}, nil); err != nil {
+		g.t.Fatal(err)
 	}
-	if _, err := watched.NextMsg(patience); err != nil {
-		t.Fatalf("progress: %v", err)
+	if _, err := progress.NextMsg(patience); err != nil {
+		g.t.Fatalf("progress: %v", err)
 	}
 	<-begun
-	o, err := workers.NewOperator(workers.OperatorConfig{DB: d.db, NATS: operator})
+	o, err := workers.NewOperator(workers.OperatorConfig{DB: g.db, NATS: operator})
 	if err != nil {
-		t.Fatal(err)
+		g.t.Fatal(err)
 	}
-	if _, err := o.Cancel(t.Context(), ledger.Key{Kind: slow.Name(), BizID: "1"}, workers.By{Actor: "test"}); err != nil {
-		t.Fatal(err)
+	key := ledger.Key{Kind: parcelSlow.Name(), BizID: "1"}
+	if _, err := o.Cancel(g.t.Context(), key, workers.By{Actor: "test"}); err != nil {
+		g.t.Fatal(err)
 	}
 	js, err := jetstream.New(operator)
 	if err != nil {
-		t.Fatal(err)
+		g.t.Fatal(err)
 	}
-	if _, err := outbox.ReadStatus(t.Context(), d.db, js, room); err != nil {
-		t.Fatal(err)
+	if _, err := outbox.ReadStatus(g.t.Context(), g.db, js, room); err != nil {
+		g.t.Fatal(err)
 	}
-
-	if err := workers.Retire(t.Context(), d.db, operator, "parcel.none", ledger.AllShards); !errors.Is(err, workers.ErrUnknownConsumer) {
-		t.Errorf("retire: %v", err)
+	err = workers.Retire(g.t.Context(), g.db, operator, "parcel.none", ledger.AllShards)
+	if !errors.Is(err, workers.ErrUnknownConsumer) {
+		g.t.Errorf("retire: %v", err)
 	}
-
-	consumer := g.subscribe("mails", "ledger.*.succeeded.>")
-	const large = 60 // together more than the stream may hold
-	for i := range large {
-		key := ledger.Key{Kind: parcel.Name(), BizID: ledger.BizID(fmt.Sprint("large ", i))}
-		if _, err := ledger.Enqueue(t.Context(), d.db, key, json.RawMessage(`{"filling": "`+strings.Repeat("x", 100_000)+`"}`), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range n + large {
-		m, err := consumer.Next(jetstream.FetchMaxWait(patience))
-		if err == nil {
-			err = m.Ack()
-		}
-		if err != nil {
-			t.Fatalf("the subscriber: %v", err)
-		}
-	}
-	if !purged.Load() {
-		t.Error("the stream was never short of room")
-	}
-	if err := consumer.stream.DeleteConsumer(t.Context(), "parcel~send"); err == nil {
-		t.Error("the subscriber could remove the workers' consumer")
-	}
-	g.only(t, "subscriber: ", "CONSUMER.DELETE")
 }
 
-// subscribe makes a consumer as the subscriber.
-func (g *guarded) subscribe(durable, filter string) subscriber {
+// subscription is a consumer on the stream, and the stream itself.
+type subscription struct {
+	jetstream.Consumer
+	stream jetstream.Stream
+}
+
+// subscribe creates a consumer with the rights of a subscriber.
+func (g *guarded) subscribe(durable, filter string) subscription {
 	g.t.Helper()
-	js, err := jetstream.New(g.as("subscriber"), jetstream.WithDefaultTimeout(time.Second))
+	js, err := jetstream.New(g.connect("subscriber"), jetstream.WithDefaultTimeout(time.Second))
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -204,32 +246,30 @@ func (g *guarded) subscribe(durable, filter string) subscriber {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	c, err := s.CreateConsumer(g.t.Context(), jetstream.ConsumerConfig{Durable: durable, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy})
+	c, err := s.CreateConsumer(g.t.Context(), jetstream.ConsumerConfig{
+		Durable: durable, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy,
+	})
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	return subscriber{c, s}
+	return subscription{c, s}
 }
 
-type subscriber struct {
-	jetstream.Consumer
-	stream jetstream.Stream
-}
-
-// only fails for everything that was refused, but for what one user was to be refused, once.
-func (g *guarded) only(t *testing.T, user, what string) {
-	t.Helper()
+// checkRefused fails the test unless the server refused exactly one operation, of this user and
+// with this text.
+func (g *guarded) checkRefused(user, text string) {
+	g.t.Helper()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	expected := 0
-	for _, text := range g.refused {
-		if strings.HasPrefix(text, user) && strings.Contains(text, what) {
+	for _, refused := range g.refused {
+		if strings.HasPrefix(refused, user) && strings.Contains(refused, text) {
 			expected++
 			continue
 		}
-		t.Errorf("refused: %s", text)
+		g.t.Errorf("refused: %s", refused)
 	}
 	if expected != 1 {
-		t.Errorf("%s was refused %s %d times", user, what, expected)
+		g.t.Errorf("%s was refused %s %d times, want 1", user, text, expected)
 	}
 }
