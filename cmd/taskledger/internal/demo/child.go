@@ -20,63 +20,60 @@ import (
 const (
 	databaseVariable = "TASKLEDGER_DEMO_DATABASE_URL"
 	natsVariable     = "TASKLEDGER_DEMO_NATS_URL"
-	freezeVariable   = "TASKLEDGER_DEMO_FREEZE" // stop (SIGSTOP) at the n-th passage in mid-handler
+	freezeVariable   = "TASKLEDGER_DEMO_FREEZE" // n: stop (SIGSTOP) in the n-th call of the handler
 	faultVariable    = "TASKLEDGER_FAULT"
 )
 
-// tally is what the children report, added up.
-type tally struct {
-	redelivered, adopted, fenced, ghosts, takenOver, lost, parked atomic.Int64
+// counters count the children's reports.
+type counters struct {
+	redelivered, adopted, fenced, takenOver, lost atomic.Int64
 }
 
-func (t *tally) add(event string) {
+// add counts one report. It ignores reports that the demo's [Report] does not show.
+func (c *counters) add(event string) {
 	switch event {
 	case "redelivered":
-		t.redelivered.Add(1)
+		c.redelivered.Add(1)
 	case "adopted":
-		t.adopted.Add(1)
+		c.adopted.Add(1)
 	case "fenced":
-		t.fenced.Add(1)
-	case "ghost":
-		t.ghosts.Add(1)
+		c.fenced.Add(1)
 	case "taken_over":
-		t.takenOver.Add(1)
+		c.takenOver.Add(1)
 	case "lost":
-		t.lost.Add(1)
-	case "parked":
-		t.parked.Add(1)
+		c.lost.Add(1)
 	}
 }
 
-// report is one line that a child writes: what happened, as it happens, so that nothing is
-// forgotten when it is killed.
-type report struct {
+// childReport is one line that a child writes. It writes each event at once, so that a kill loses
+// no report.
+type childReport struct {
 	Event string `json:"event"`
 }
 
-// children starts, watches and kills the child processes.
+// children starts the child processes, reads their reports and stops them.
 type children struct {
-	command []string // of this binary, up to the role
-	environ []string
-	log     *slog.Logger
-	tally   *tally
+	command  []string // of this binary, up to the role
+	environ  []string
+	log      *slog.Logger
+	counters *counters
 
 	kills atomic.Int64
 	mu    sync.Mutex
-	all   []*child
+	all   []*child // guarded by mu
 }
 
 // child is one process.
 type child struct {
 	name   string
 	cmd    *exec.Cmd
-	stdin  io.Closer     // closing it asks the child to stop; it also closes when the parent dies
-	frozen chan struct{} // closed when the child is about to stop itself
-	done   chan struct{} // closed when it has ended
-	killed bool          // by SIGKILL; valid once done
+	stdin  io.Closer     // closed: the child stops; the end of the parent closes it too
+	frozen chan struct{} // closed when the child is about to freeze
+	done   chan struct{} // closed when the process has ended
+	killed bool          // by SIGKILL; valid after done is closed
 }
 
-// start runs a child in a role; extra is its additional environment.
+// start starts a child in a role, with extra in its environment.
 func (c *children) start(ctx context.Context, role, name string, extra ...string) (*child, error) {
 	arguments := append(append([]string{}, c.command[1:]...), role, name)
 	cmd := exec.Command(c.command[0], arguments...)
@@ -93,26 +90,26 @@ func (c *children) start(ctx context.Context, role, name string, extra ...string
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	started := &child{name: name, cmd: cmd, stdin: stdin, frozen: make(chan struct{}), done: make(chan struct{})}
+	one := &child{name: name, cmd: cmd, stdin: stdin, frozen: make(chan struct{}), done: make(chan struct{})}
 	c.mu.Lock()
-	c.all = append(c.all, started)
+	c.all = append(c.all, one)
 	c.mu.Unlock()
-	go c.watch(ctx, started, stdout)
-	return started, nil
+	go c.watch(ctx, one, stdout)
+	return one, nil
 }
 
 // watch reads a child's reports until it ends.
 func (c *children) watch(ctx context.Context, of *child, stdout io.Reader) {
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
-		var r report
+		var r childReport
 		if json.Unmarshal(lines.Bytes(), &r) != nil {
 			continue
 		}
 		if r.Event == "freezing" {
 			close(of.frozen)
 		}
-		c.tally.add(r.Event)
+		c.counters.add(r.Event)
 	}
 	err := of.cmd.Wait()
 	var exit *exec.ExitError
@@ -123,12 +120,12 @@ func (c *children) watch(ctx context.Context, of *child, stdout io.Reader) {
 		}
 	}
 	if err != nil && !of.killed {
-		c.log.ErrorContext(ctx, "a child process failed", "child", of.name, "error", err)
+		c.log.ErrorContext(ctx, "child process failed", "child", of.name, "error", err)
 	}
 	close(of.done)
 }
 
-// stop asks every child to end and waits for them.
+// stop stops every child and waits for it. It kills a child that is still running after 20 s.
 func (c *children) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,36 +25,37 @@ import (
 )
 
 const (
-	ackWait       = 5 * time.Second
-	relayLease    = 2 * time.Second
-	settleTimeout = 30 * time.Second
-	database      = "shop"
+	ackWait         = 5 * time.Second
+	relayLease      = 2 * time.Second
+	recoveryTimeout = 30 * time.Second
+	database        = "shop"
 
-	// How long the placing of orders takes; what is asked for is spread over it.
-	chaosLasts = 34 * time.Second
-	calmLasts  = 8 * time.Second
+	// The orders are placed at an even rate over this time.
+	chaosDuration = 34 * time.Second
+	calmDuration  = 8 * time.Second
 
-	faultHandler   = "worker.handler"   // in mid-handler
+	faultHandler   = "worker.handler"   // while the handler runs
 	faultCommitted = "worker.committed" // between commit and ack
 )
 
-// Config says how the demo runs.
+// Config configures a run of the demo.
 type Config struct {
-	Orders   int       // to be committed; at least 1
+	Orders   int       // number of orders to commit, at least 1
 	Chaos    bool      // whether to make trouble
-	Binaries string    // where PostgreSQL's are; empty: search
-	Child    []string  // command line of this binary that calls RunChild with the role and the name behind it
-	View     io.Writer // where progress is shown
-	Terminal bool      // whether View is a terminal, to be redrawn
-	// Started is told the addresses of the servers when they run, so that they can be attached
-	// to; the function it returns is called when they end. Nil: nobody.
-	Started func(databaseURL, natsURL string) (ended func(), err error)
-	// Stay is called with the report while servers, relay, workers and projector run on, until it
-	// returns. Nil: they end at once.
+	Binaries string    // directory of PostgreSQL's binaries. Default: search.
+	Child    []string  // command line that calls [RunChild] with two more arguments: role and name
+	View     io.Writer // receives the progress
+	Terminal bool      // whether View is a terminal, on which the progress is redrawn
+
+	// Started is called with the addresses of the running servers, after the proof and before
+	// Stay. Run calls the function that it returns before it stops the servers. Default: none.
+	Started func(databaseURL, natsURL string) (stopping func(), err error)
+	// Stay is called with the report. Servers, relay, workers and projector run until it returns.
+	// Default: they stop after the proof.
 	Stay func(ctx context.Context, r Report)
 }
 
-// demo is a run.
+// demo is one run.
 type demo struct {
 	config   Config
 	log      *slog.Logger
@@ -62,16 +64,16 @@ type demo struct {
 	db       *pgxpool.Pool
 	nc       *nats.Conn
 	shop     *shop
-	tally    tally
+	counters counters
 	children *children
-	calendar calendar
+	troubles troubleLog
 	relay    *child
 	workers  [2]*child
 	wipes    atomic.Int64
 }
 
-// Run plays the shop and returns the proof. The error says that the demo could not be played;
-// whether what it proves holds is Report.OK.
+// Run runs the demo and returns its proof. Report.OK is whether the proof holds. An error means
+// that there is no proof.
 func Run(ctx context.Context, c Config) (Report, error) {
 	begin := time.Now()
 	d := &demo{config: c, log: slog.New(slog.NewTextHandler(c.View, &slog.HandlerOptions{Level: slog.LevelError}))}
@@ -87,7 +89,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 	return r, errors.Join(err, d.stopServers())
 }
 
-// dataDir makes a directory that the server's user can enter.
+// dataDir makes a directory that the user of the PostgreSQL server can enter.
 func dataDir() (string, error) {
 	dir, err := os.MkdirTemp("", "taskledger-demo-")
 	if err != nil {
@@ -97,7 +99,9 @@ func dataDir() (string, error) {
 }
 
 func (d *demo) startServers(ctx context.Context, dir string) (err error) {
-	d.postgres, err = pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dir, "postgres"), Binaries: d.config.Binaries})
+	d.postgres, err = pgserver.Start(ctx, pgserver.Config{
+		Dir: filepath.Join(dir, "postgres"), Binaries: d.config.Binaries,
+	})
 	if err != nil {
 		return err
 	}
@@ -113,7 +117,7 @@ func (d *demo) startServers(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	if _, err := d.db.Exec(ctx, shopSQL); err != nil {
-		return fmt.Errorf("create the shop: %w", err)
+		return fmt.Errorf("create the shop's tables: %w", err)
 	}
 	d.nc, err = nats.Connect(d.nats.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
 	return err
@@ -148,65 +152,27 @@ func (d *demo) stopServers() error {
 	return errors.Join(errs...)
 }
 
-// play runs the shop with its relay, workers and projector until every order has its coupon, and
-// as long as it shall stay.
+// play runs the shop with its relay, workers and projector until every order has its coupon, then
+// proves it. It returns after Config.Stay.
 func (d *demo) play(ctx context.Context, begin time.Time) (r Report, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	lasts := calmLasts
-	if d.config.Chaos {
-		lasts = chaosLasts
-	}
-	d.shop = &shop{db: d.db, orders: d.config.Orders, pace: max(lasts/time.Duration(d.config.Orders), 50*time.Microsecond)}
-	d.children = &children{command: d.config.Child, log: d.log, tally: &d.tally, environ: []string{
+	d.shop = &shop{db: d.db, orders: d.config.Orders, pace: d.config.pace()}
+	d.children = &children{command: d.config.Child, log: d.log, counters: &d.counters, environ: []string{
 		databaseVariable + "=" + d.postgres.URL(database), natsVariable + "=" + d.nats.URL(),
 	}}
 	defer d.children.stop()
 	if err := d.startChildren(ctx); err != nil {
 		return r, err
 	}
-	projected, err := d.startProjector(ctx, cancel)
+	stop, err := d.startServices(ctx, cancel)
+	defer stop()
 	if err != nil {
 		return r, err
 	}
-	defer func() { cancel(nil); <-projected }()
-	scheduled, err := d.startScheduler(ctx, cancel)
-	if err != nil {
-		return r, err
-	}
-	defer func() { cancel(nil); <-scheduled }()
-
-	counting, err := d.openTill(ctx, cancel)
-	if err != nil {
-		return r, err
-	}
-	defer func() { cancel(nil); <-counting }()
-
 	stopView := d.show(ctx)
 	defer stopView()
-	troubled := make(chan error, 1)
-	go func() {
-		begin := d.calendar.begin("starting")
-		err := d.settle(ctx)
-		d.calendar.end("", begin)
-		if err == nil && d.config.Chaos {
-			err = d.makeTrouble(ctx)
-		}
-		troubled <- err
-	}()
-	if err := d.shop.run(ctx); err != nil {
-		return r, fmt.Errorf("place orders: %w", err)
-	}
-	if err := <-troubled; err != nil {
-		return r, err
-	}
-	if err := d.settle(ctx); err != nil {
-		return r, err
-	}
-	if err := d.closeTill(ctx); err != nil {
-		return r, err
-	}
-	if err := d.awaitProjection(ctx); err != nil {
+	if err := d.sell(ctx); err != nil {
 		return r, err
 	}
 	stopView()
@@ -217,17 +183,54 @@ func (d *demo) play(ctx context.Context, begin time.Time) (r Report, err error) 
 	return r, d.stay(ctx, r)
 }
 
-// stay lets everything run on until the caller has had enough.
+// pace returns the time between two orders.
+func (c Config) pace() time.Duration {
+	duration := calmDuration
+	if c.Chaos {
+		duration = chaosDuration
+	}
+	return max(duration/time.Duration(c.Orders), 50*time.Microsecond)
+}
+
+// sell places all orders and makes trouble meanwhile. It returns when every order has its coupon and
+// the projection has caught up.
+func (d *demo) sell(ctx context.Context) error {
+	troubles := make(chan error, 1)
+	go func() {
+		begin := d.troubles.begin("starting")
+		err := d.awaitRecovery(ctx)
+		d.troubles.end("", begin)
+		if err == nil && d.config.Chaos {
+			err = d.makeTrouble(ctx)
+		}
+		troubles <- err
+	}()
+	if err := d.shop.run(ctx); err != nil {
+		return fmt.Errorf("place orders: %w", err)
+	}
+	if err := <-troubles; err != nil {
+		return err
+	}
+	if err := d.awaitRecovery(ctx); err != nil {
+		return err
+	}
+	if err := d.finishTill(ctx); err != nil {
+		return err
+	}
+	return d.awaitProjection(ctx)
+}
+
+// stay keeps everything running until Config.Stay returns.
 func (d *demo) stay(ctx context.Context, r Report) error {
 	if d.config.Stay == nil {
 		return nil
 	}
 	if d.config.Started != nil {
-		ended, err := d.config.Started(d.postgres.URL(database), d.nats.URL())
+		stopping, err := d.config.Started(d.postgres.URL(database), d.nats.URL())
 		if err != nil {
 			return err
 		}
-		defer ended()
+		defer stopping()
 	}
 	if err := periodic.Resume(ctx, d.db, tillSchedule.Name, ""); err != nil {
 		return err
@@ -248,38 +251,38 @@ func (d *demo) startChildren(ctx context.Context) (err error) {
 	return nil
 }
 
-// startProjector runs the projector until ctx is done; the channel closes when it has ended.
-func (d *demo) startProjector(ctx context.Context, fail context.CancelCauseFunc) (<-chan struct{}, error) {
+// startServices runs the projector, the scheduler and the runner of the periodic task. It calls fail
+// with the error of a service that fails. The returned function stops all of them and waits.
+func (d *demo) startServices(ctx context.Context, fail context.CancelCauseFunc) (stop func(), err error) {
+	var services sync.WaitGroup
+	stop = func() { fail(nil); services.Wait() }
+	start := func(run func(context.Context) error) {
+		services.Go(func() {
+			if err := run(ctx); err != nil {
+				fail(err)
+			}
+		})
+	}
 	p, err := projector.New(projector.Config{DB: d.db, Logger: d.log})
 	if err != nil {
-		return nil, err
+		return stop, err
 	}
-	return start(ctx, p.Run, fail), nil
-}
-
-// startScheduler runs the scheduler, which releases what failed, in the same way.
-func (d *demo) startScheduler(ctx context.Context, fail context.CancelCauseFunc) (<-chan struct{}, error) {
+	start(p.Run)
 	s, err := workers.NewScheduler(workers.SchedulerConfig{DB: d.db, Logger: d.log})
 	if err != nil {
-		return nil, err
+		return stop, err
 	}
-	return start(ctx, s.Run, fail), nil
-}
-
-// start runs something until ctx is done; the channel closes when it has ended.
-func start(ctx context.Context, run func(context.Context) error, fail context.CancelCauseFunc) <-chan struct{} {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := run(ctx); err != nil {
-			fail(err)
-		}
-	}()
-	return ended
+	start(s.Run)
+	till, err := d.newTillRunner(ctx)
+	if err != nil {
+		return stop, err
+	}
+	start(till.Run)
+	return stop, nil
 }
 
 func (d *demo) awaitProjection(ctx context.Context) error {
-	deadline := time.Now().Add(settleTimeout)
+	deadline := time.Now().Add(recoveryTimeout)
 	for {
 		lag, err := projector.Behind(ctx, d.db)
 		if err != nil {
@@ -289,7 +292,7 @@ func (d *demo) awaitProjection(ctx context.Context) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the projection is still %d events behind after %s", lag.Events, settleTimeout)
+			return fmt.Errorf("the projection is still %d events behind after %s", lag.Events, recoveryTimeout)
 		}
 		if err := loop.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return err

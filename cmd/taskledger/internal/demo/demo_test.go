@@ -9,7 +9,7 @@ import (
 	"github.com/taskledger/taskledger/cmd/taskledger/internal/demo"
 )
 
-// roleVariable makes the test binary one of the demo's child processes.
+// roleVariable turns the test binary into a child process of the demo.
 const roleVariable = "TASKLEDGER_DEMO_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// The demo is the main job from end to end, with real processes killed at their crash points,
-// a zombie, and JetStream losing everything.
+// The demo proves itself with all troubles: real processes that are killed at their crash points, a
+// zombie, and a JetStream that loses its store.
 func TestDemo(t *testing.T) {
 	t.Setenv(roleVariable, "1")
 	r, err := demo.Run(t.Context(), demo.Config{
@@ -39,6 +39,7 @@ func TestDemo(t *testing.T) {
 	t.Logf("%+v", r)
 }
 
+// The demo proves itself without trouble.
 func TestDemoCalm(t *testing.T) {
 	t.Setenv(roleVariable, "1")
 	r, err := demo.Run(t.Context(), demo.Config{Orders: 200, Child: []string{os.Args[0]}, View: t.Output()})

@@ -21,7 +21,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// RunChild is what a child process does: role is "worker" or "relay". It ends when stdin does.
+// RunChild runs a relay or a worker until stdin ends: role is "worker" or "relay".
 func RunChild(ctx context.Context, role, name string, stdin io.Reader, stdout, stderr io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -43,42 +43,47 @@ func RunChild(ctx context.Context, role, name string, stdin io.Reader, stdout, s
 	defer nc.Close()
 	switch role {
 	case "worker":
-		return runWorker(ctx, db, nc, name, out, log)
+		c := workers.Config{DB: db, NATS: nc, Name: name, AckWait: ackWait, Logger: log, Hooks: []any{out}}
+		return runWorker(ctx, c, out)
 	case "relay":
-		return runRelay(ctx, db, nc, name, out, log)
+		relay, err := outbox.New(outbox.Config{
+			DB: db, NATS: nc, Name: name, LeaseTTL: relayLease, CheckEvery: time.Second, Logger: log,
+			Observer: &outbox.Observer{Lost: func(string) { out.report("lost") }},
+		})
+		if err != nil {
+			return err
+		}
+		return relay.Run(ctx)
 	}
-	return fmt.Errorf("unknown role %q", role)
+	return fmt.Errorf(`role must be "worker" or "relay", got %q`, role)
 }
 
-// reporter writes what happens, a line each.
+// reporter writes one line to the parent for each event. Its methods may be called concurrently.
 type reporter struct {
 	mu      sync.Mutex
-	encoder *json.Encoder
+	encoder *json.Encoder // guarded by mu
 }
 
-func (r *reporter) say(event string) {
+func (r *reporter) report(event string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = r.encoder.Encode(report{Event: event}) // the parent may be gone; then stdin ends too
+	_ = r.encoder.Encode(childReport{Event: event}) // fails after the parent's end; stdin ends then too
 }
 
-// Noticed and AfterAttempt say what the parent counts.
-func (r *reporter) Noticed(_ context.Context, _ ledger.Kind, n workers.Notice) { r.say(string(n)) }
+// Noticed reports an unusual delivery.
+func (r *reporter) Noticed(_ context.Context, _ ledger.Kind, n workers.Notice) { r.report(string(n)) }
 
-// AfterAttempt is a hook, too.
+// AfterAttempt reports an attempt that was fenced off.
 func (r *reporter) AfterAttempt(_ context.Context, _ *workers.Job, end workers.AttemptEnd) {
 	if end.Outcome == workers.OutcomeFenced {
-		r.say("fenced")
+		r.report("fenced")
 	}
 }
 
-func runWorker(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, name string, out *reporter, log *slog.Logger) error {
+func runWorker(ctx context.Context, c workers.Config, out *reporter) error {
 	freezer := &freezer{out: out}
-	freezer.at, _ = strconv.ParseInt(os.Getenv(freezeVariable), 10, 64) // not set: 0
-	pool, err := workers.New(workers.Config{
-		DB: db, NATS: nc, Name: name, AckWait: ackWait, Logger: log,
-		Hooks: []any{out},
-	})
+	freezer.at, _ = strconv.ParseInt(os.Getenv(freezeVariable), 10, 64) // unset: 0
+	pool, err := workers.New(c)
 	if err != nil {
 		return err
 	}
@@ -86,8 +91,8 @@ func runWorker(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, name string
 		if err := askPartner(ctx, tx, job.Key, args); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, couponSQL, string(job.BizID), name, int64(job.Attempt))
-		freezer.pass()
+		_, err := tx.Exec(ctx, couponSQL, string(job.BizID), c.Name, int64(job.Attempt))
+		freezer.countCall()
 		return err
 	}
 	if err := workers.Register(pool, couponKind, send, &workers.KindConfig{Retry: retryPolicy}); err != nil {
@@ -99,11 +104,11 @@ func runWorker(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, name string
 	return pool.Run(ctx)
 }
 
-// retryPolicy lets a coupon be tried three times within half a second.
+// retryPolicy permits three attempts within half a second.
 var retryPolicy = ledger.RetryPolicy{Ladder: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond}}
 
-// askPartner asks for a coupon, which is refused as often as its args say. The ledger counts:
-// whatever else goes wrong with an attempt does not.
+// askPartner asks the partner for a coupon. The partner refuses args.Refusals times, counted by the
+// task's failures in the ledger: a killed attempt does not count.
 func askPartner(ctx context.Context, tx pgx.Tx, k ledger.Key, args couponArgs) error {
 	if args.Refusals == 0 {
 		return nil
@@ -115,32 +120,19 @@ func askPartner(ctx context.Context, tx pgx.Tx, k ledger.Key, args couponArgs) e
 	return fmt.Errorf("the partner refuses %s", k.BizID)
 }
 
-// freezer stops the process in mid-handler, as a machine that is suspended does; the parent
-// wakes it when it has become a zombie.
+// freezer stops the process while a handler runs, like the suspension of a machine. The parent wakes
+// it after its claim has expired.
 type freezer struct {
-	at       int64 // passage at which to stop; 0: never
-	passages atomic.Int64
-	out      *reporter
+	at    int64 // call of the handler that freezes; 0: none
+	calls atomic.Int64
+	out   *reporter
 }
 
-func (f *freezer) pass() {
-	if f.passages.Add(1) == f.at {
-		f.out.say("freezing")
+// countCall counts a call of the handler, and freezes the process in call number f.at.
+func (f *freezer) countCall() {
+	if f.calls.Add(1) == f.at {
+		f.out.report("freezing")
 		freeze()
-		time.Sleep(50 * time.Millisecond) // the signal takes effect in here
+		time.Sleep(50 * time.Millisecond) // the signal takes effect meanwhile
 	}
-}
-
-func runRelay(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, name string, out *reporter, log *slog.Logger) error {
-	relay, err := outbox.New(outbox.Config{
-		DB: db, NATS: nc, Name: name, LeaseTTL: relayLease, CheckEvery: time.Second, Logger: log,
-		Observer: &outbox.Observer{
-			Lost:   func(string) { out.say("lost") },
-			Parked: func(string) { out.say("parked") },
-		},
-	})
-	if err != nil {
-		return err
-	}
-	return relay.Run(ctx)
 }

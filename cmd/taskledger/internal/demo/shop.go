@@ -25,21 +25,21 @@ var (
 	couponSQL string
 )
 
-// couponArgs is what the coupon task needs to know.
+// couponArgs are the args of a coupon task.
 type couponArgs struct {
 	Customer string `json:"customer"`
 	Cents    int    `json:"cents"`
-	// Refusals is how often the partner who makes the coupon refuses.
+	// Refusals is how often the shop's partner refuses the coupon.
 	Refusals int `json:"refusals,omitempty"`
 }
 
 const (
 	flakyRefusals  = 2    // the third attempt succeeds
-	poisonRefusals = 1000 // none does
+	poisonRefusals = 1000 // no attempt succeeds
 )
 
-// refusals says how often an order's coupon is refused: two of a hundred twice, one of all for
-// ever.
+// refusals returns how often the partner refuses an order's coupon: two of a hundred twice, one of
+// all always.
 func (s *shop) refusals(number int) int {
 	switch {
 	case number == s.orders/2 && s.orders >= 10:
@@ -50,7 +50,7 @@ func (s *shop) refusals(number int) int {
 	return 0
 }
 
-// refused counts the orders whose coupon is refused so often.
+// refused returns how many orders have a coupon with this number of refusals.
 func (s *shop) refused(refusals int) (n int64) {
 	for number := range s.orders {
 		if s.refusals(number) == refusals {
@@ -60,21 +60,21 @@ func (s *shop) refused(refusals int) (n int64) {
 	return n
 }
 
-// couponKind is the shop's one kind of task; its biz_id is the order number.
+// couponKind is the kind of task that sends a coupon. Its biz_id is the order number.
 var couponKind = ledger.MustKind[couponArgs]("coupon.send")
 
 // shop places orders in concurrent transactions.
 type shop struct {
 	db     *pgxpool.Pool
-	orders int           // to be committed
-	pace   time.Duration // between two orders
+	orders int           // number to commit
+	pace   time.Duration // time between two orders
 
 	placed     atomic.Int64 // committed
 	rolledBack atomic.Int64
-	duplicates atomic.Int64 // enqueues that found their task existing
+	duplicates atomic.Int64 // enqueues whose task existed
 }
 
-const customers = 8 // who order at the same time
+const customers = 8 // that order concurrently
 
 // run places all orders and returns when the last is committed.
 func (s *shop) run(ctx context.Context) error {
@@ -111,8 +111,8 @@ func (s *shop) run(ctx context.Context) error {
 
 var errChangedMind = errors.New("the customer changed their mind")
 
-// placeOrder commits one order and its coupon task, after a customer who changed their mind
-// now and then, and enqueues the task a second time now and then.
+// placeOrder commits one order and its coupon task. In one of ten calls it rolls another order back
+// first; in one of twenty it enqueues the task a second time.
 func (s *shop) placeOrder(ctx context.Context, customer, number int) error {
 	name := fmt.Sprintf("customer-%d", customer)
 	args := couponArgs{Customer: name, Cents: 500, Refusals: s.refusals(number)}
@@ -136,15 +136,15 @@ func (s *shop) placeOrder(ctx context.Context, customer, number int) error {
 		return fmt.Errorf("enqueue %s again: %w", order, err)
 	}
 	if again.New {
-		return fmt.Errorf("task %s was new a second time", order)
+		return fmt.Errorf("task %s was enqueued twice: its second enqueue is new", order)
 	}
 	s.duplicates.Add(1)
 	return nil
 }
 
-// transact places an order and enqueues its coupon in one transaction, which it rolls back if
-// it is given a reason.
-func (s *shop) transact(ctx context.Context, order string, args couponArgs, rollBack error) error {
+// transact places an order and enqueues its coupon in one transaction. It rolls back if reason is
+// not nil.
+func (s *shop) transact(ctx context.Context, order string, args couponArgs, reason error) error {
 	return pgx.BeginFunc(ctx, s.db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, orderSQL, order, args.Customer); err != nil {
 			return fmt.Errorf("place order %s: %w", order, err)
@@ -152,6 +152,6 @@ func (s *shop) transact(ctx context.Context, order string, args couponArgs, roll
 		if _, err := couponKind.Enqueue(ctx, tx, ledger.BizID(order), args, nil); err != nil {
 			return err
 		}
-		return rollBack
+		return reason
 	})
 }

@@ -20,17 +20,17 @@ import (
 //go:embed sql/waiting.sql
 var waitingSQL string
 
-// trouble is one thing that goes wrong.
+// trouble is one fault that the demo injects.
 type trouble struct {
 	name string
-	at   float64 // share of the orders that are placed when it begins
+	at   float64 // share of the orders that are placed before it begins
 	make func(ctx context.Context, d *demo) error
 }
 
-// troubles is the script. Each begins when the one before has settled: when every order placed
-// up to then has its coupon.
+// troubles are injected in this order. Each begins after the demo has recovered from the one before:
+// every order placed until then has its coupon.
 var troubles = []trouble{
-	{"a worker is killed in mid-handler", 0.06, func(ctx context.Context, d *demo) error {
+	{"a worker is killed while its handler runs", 0.06, func(ctx context.Context, d *demo) error {
 		return d.replaceChild(ctx, "worker", 0, faultVariable+"="+faultHandler+":3")
 	}},
 	{"a worker is killed between commit and ack", 0.25, func(ctx context.Context, d *demo) error {
@@ -39,55 +39,78 @@ var troubles = []trouble{
 	{"the relay is killed between publish and cursor", 0.36, func(ctx context.Context, d *demo) error {
 		return d.replaceChild(ctx, "relay", 0, faultVariable+"="+outbox.FaultPublished+":3")
 	}},
-	{"50 messages are published twice", 0.46, func(ctx context.Context, d *demo) error { return d.publishTwice(ctx, 50) }},
-	{"20 deliveries are stolen and given back", 0.50, func(ctx context.Context, d *demo) error { return d.stealDeliveries(ctx, 20) }},
-	{"a worker is frozen in mid-handler and wakes as a zombie", 0.54, func(ctx context.Context, d *demo) error { return d.freezeWorker(ctx) }},
-	{"JetStream is stopped, its store removed, and started again", 0.80, func(ctx context.Context, d *demo) error { return d.wipeStream(ctx) }},
+	{"50 messages are published twice", 0.46, func(ctx context.Context, d *demo) error {
+		return d.publishTwice(ctx, 50)
+	}},
+	{"20 deliveries are fetched by another consumer and nacked", 0.50, func(ctx context.Context, d *demo) error {
+		return d.stealDeliveries(ctx, 20)
+	}},
+	{"a worker is frozen while its handler runs, and wakes as a zombie", 0.54, func(ctx context.Context, d *demo) error {
+		return d.freezeWorker(ctx)
+	}},
+	{"JetStream is stopped, its store is removed, and it is restarted", 0.80, func(ctx context.Context, d *demo) error {
+		return d.wipeStream(ctx)
+	}},
 }
 
-// interval is when a trouble was making itself felt.
+// interval is the time between a trouble's begin and the recovery from it.
 type interval struct{ begin, end time.Time }
 
-// calendar keeps the troubles for the latency figures and the view.
-type calendar struct {
-	mu   sync.Mutex
-	now  string
-	past []interval
-	log  []string
+// troubleLog records the troubles, for the latency figures and the view. It is safe for concurrent use.
+type troubleLog struct {
+	mu        sync.Mutex
+	current   string     // guarded by mu, like the rest; empty: none
+	intervals []interval // of the past
+	lines     []string   // of the past that have a name
 }
 
-func (c *calendar) begin(name string) time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = name
+func (l *troubleLog) begin(name string) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.current = name
 	return time.Now()
 }
 
-// end notes that a trouble is over; one without a name only counts for the figures.
-func (c *calendar) end(name string, begin time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = ""
-	c.past = append(c.past, interval{begin, time.Now()})
+// end records that a trouble is over. A trouble without a name has an interval and no line.
+func (l *troubleLog) end(name string, begin time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.current = ""
+	l.intervals = append(l.intervals, interval{begin, time.Now()})
 	if name == "" {
 		return
 	}
-	c.log = append(c.log, fmt.Sprintf("%s (settled after %s)", name, time.Since(begin).Round(100*time.Millisecond)))
+	duration := time.Since(begin).Round(100 * time.Millisecond)
+	l.lines = append(l.lines, fmt.Sprintf("%s (recovered after %s)", name, duration))
+}
+
+// status returns the name of the current trouble and the number of past ones.
+func (l *troubleLog) status() (current string, past int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.current, len(l.lines)
+}
+
+// list returns the past troubles, one line each.
+func (l *troubleLog) list() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string{}, l.lines...)
 }
 
 // arrays returns the begins and the ends as array literals.
-func (c *calendar) arrays() (begins, ends string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (l *troubleLog) arrays() (begins, ends string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var b, e pgarray.Builder
-	for _, i := range c.past {
+	for _, i := range l.intervals {
 		b.AddOptionalTime(i.begin)
 		e.AddOptionalTime(i.end)
 	}
 	return b.String(), e.String()
 }
 
-// makeTrouble plays the script.
+// makeTrouble injects all troubles.
 func (d *demo) makeTrouble(ctx context.Context) error {
 	for _, t := range troubles {
 		for float64(d.shop.placed.Load()) < t.at*float64(d.shop.orders) {
@@ -95,26 +118,26 @@ func (d *demo) makeTrouble(ctx context.Context) error {
 				return err
 			}
 		}
-		begin := d.calendar.begin(t.name)
+		begin := d.troubles.begin(t.name)
 		if err := t.make(ctx, d); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
-		if err := d.settle(ctx); err != nil {
+		if err := d.awaitRecovery(ctx); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
-		d.calendar.end(t.name, begin)
+		d.troubles.end(t.name, begin)
 	}
 	return nil
 }
 
-// settle waits until every order placed up to now has its coupon, and those of the next moment:
-// a trouble may only show in what comes after it.
-func (d *demo) settle(ctx context.Context) error {
+// awaitRecovery waits until every order has its coupon that is placed up to now and in the next
+// 300 ms. A trouble may affect only later orders.
+func (d *demo) awaitRecovery(ctx context.Context) error {
 	if err := loop.Sleep(ctx, 300*time.Millisecond); err != nil {
 		return err
 	}
 	until := time.Now().UTC().Format(time.RFC3339Nano)
-	deadline := time.Now().Add(settleTimeout)
+	deadline := time.Now().Add(recoveryTimeout)
 	for {
 		var waiting int
 		if err := d.db.QueryRow(ctx, waitingSQL, until).Scan(&waiting); err != nil {
@@ -124,7 +147,7 @@ func (d *demo) settle(ctx context.Context) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d orders still wait for their coupon after %s", waiting, settleTimeout)
+			return fmt.Errorf("%d orders still wait for their coupon after %s", waiting, recoveryTimeout)
 		}
 		if err := loop.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return err
@@ -132,8 +155,8 @@ func (d *demo) settle(ctx context.Context) error {
 	}
 }
 
-// replaceChild starts a child that will kill itself, waits for that, and starts a healthy one.
-// The one it replaces is asked to stop first.
+// replaceChild stops a child and starts one in its place that kills itself at a crash point. After
+// that it starts a healthy one.
 func (d *demo) replaceChild(ctx context.Context, role string, i int, armed string) error {
 	slot := &d.workers[i]
 	if role == "relay" {
@@ -146,19 +169,19 @@ func (d *demo) replaceChild(ctx context.Context, role string, i int, armed strin
 	}
 	select {
 	case <-doomed.done:
-	case <-time.After(settleTimeout):
-		return fmt.Errorf("%s did not come to its crash point", doomed.name)
+	case <-time.After(recoveryTimeout):
+		return fmt.Errorf("%s did not reach its crash point in %s", doomed.name, recoveryTimeout)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	if !doomed.killed {
-		return fmt.Errorf("%s ended, but not by SIGKILL", doomed.name)
+		return fmt.Errorf("%s ended otherwise than by SIGKILL", doomed.name)
 	}
 	*slot, err = d.children.start(ctx, role, doomed.name)
 	return err
 }
 
-// publishTwice publishes copies of the last messages, as a second relay would.
+// publishTwice publishes copies of the last n messages, like a second relay.
 func (d *demo) publishTwice(ctx context.Context, n int) error {
 	js, s, err := d.stream(ctx)
 	if err != nil {
@@ -175,14 +198,15 @@ func (d *demo) publishTwice(ctx context.Context, n int) error {
 			return err
 		}
 		message.Header.Del(nats.MsgIdHdr)
-		if _, err := js.PublishMsg(ctx, &nats.Msg{Subject: message.Subject, Header: message.Header, Data: message.Data}); err != nil {
+		again := &nats.Msg{Subject: message.Subject, Header: message.Header, Data: message.Data}
+		if _, err := js.PublishMsg(ctx, again); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// stealDeliveries takes deliveries that were meant for the workers, and gives them back.
+// stealDeliveries fetches n messages from the workers' consumer and nacks them.
 func (d *demo) stealDeliveries(ctx context.Context, n int) error {
 	_, s, err := d.stream(ctx)
 	if err != nil {
@@ -205,14 +229,14 @@ func (d *demo) stealDeliveries(ctx context.Context, n int) error {
 			}
 		}
 		if d.shop.placed.Load() == int64(d.shop.orders) {
-			break // no more deliveries to come
+			break // no more deliveries follow
 		}
 	}
 	return nil
 }
 
-// freezeWorker replaces a worker by one that stops itself in mid-handler, and wakes it when its
-// claim has run out.
+// freezeWorker replaces a worker by one that freezes while its handler runs. It wakes that worker
+// after its claim has expired.
 func (d *demo) freezeWorker(ctx context.Context) error {
 	if !canFreeze {
 		return nil
@@ -225,19 +249,19 @@ func (d *demo) freezeWorker(ctx context.Context) error {
 	d.workers[0] = zombie
 	select {
 	case <-zombie.frozen:
-	case <-time.After(settleTimeout):
-		return fmt.Errorf("%s did not freeze", zombie.name)
+	case <-time.After(recoveryTimeout):
+		return fmt.Errorf("%s did not freeze in %s", zombie.name, recoveryTimeout)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := d.settle(ctx); err != nil { // the other worker takes over
+	if err := d.awaitRecovery(ctx); err != nil { // the other worker takes over
 		return err
 	}
 	zombie.thaw()
 	return nil
 }
 
-// wipeStream takes JetStream away with all it has stored.
+// wipeStream stops JetStream, removes its store and restarts it.
 func (d *demo) wipeStream(ctx context.Context) error {
 	d.nats.Stop()
 	if err := d.nats.Wipe(); err != nil {

@@ -21,11 +21,11 @@ const (
 	lineEvery   = 5 * time.Second
 )
 
-// figures are what the view shows.
+// figures are the numbers in the view.
 type figures struct{ orders, coupons int64 }
 
-// show keeps the view up to date until the function it returns is called, which may be called
-// more than once.
+// show updates the view until the returned function is called. That function may be called more than
+// once.
 func (d *demo) show(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
@@ -40,7 +40,7 @@ func (d *demo) show(ctx context.Context) (stop func()) {
 }
 
 func (d *demo) figures(ctx context.Context) (f figures) {
-	_ = d.db.QueryRow(ctx, progressSQL).Scan(&f.orders, &f.coupons) // shown again soon
+	_ = d.db.QueryRow(ctx, progressSQL).Scan(&f.orders, &f.coupons) // an error shows zeros until the next update
 	return f
 }
 
@@ -72,21 +72,20 @@ func (d *demo) showTerminal(ctx context.Context) {
 }
 
 func (d *demo) table(f figures) string {
-	d.calendar.mu.Lock()
-	now, past := d.calendar.now, len(d.calendar.log)
-	d.calendar.mu.Unlock()
-	if now == "" {
-		now = "none: calm"
+	current, past := d.troubles.status()
+	if current == "" {
+		current = "none"
 	}
 	t := table.NewWriter()
 	t.SetStyle(table.StyleRounded)
-	t.AppendHeader(table.Row{"orders", "rolled back", "coupons", "redelivered", "fenced", "killed", "wiped", fmt.Sprintf("trouble (%d settled)", past)})
-	t.AppendRow(table.Row{f.orders, d.shop.rolledBack.Load(), f.coupons, d.tally.redelivered.Load(), d.tally.fenced.Load(),
-		d.children.kills.Load(), d.wipes.Load(), now})
+	t.AppendHeader(table.Row{"orders", "rolled back", "coupons", "redelivered", "fenced", "killed", "wiped",
+		fmt.Sprintf("trouble (%d over)", past)})
+	t.AppendRow(table.Row{f.orders, d.shop.rolledBack.Load(), f.coupons, d.counters.redelivered.Load(),
+		d.counters.fenced.Load(), d.children.kills.Load(), d.wipes.Load(), current})
 	return t.Render()
 }
 
-// showLines writes a line now and then, for what is not a terminal.
+// showLines writes a line every [lineEvery], for a view that is not a terminal.
 func (d *demo) showLines(ctx context.Context) {
 	begin := time.Now()
 	for {
@@ -94,13 +93,11 @@ func (d *demo) showLines(ctx context.Context) {
 			return
 		}
 		f := d.figures(ctx)
-		d.calendar.mu.Lock()
-		now := d.calendar.now
-		d.calendar.mu.Unlock()
-		if now != "" {
-			now = "; trouble: " + now
+		current, _ := d.troubles.status()
+		if current != "" {
+			current = "; trouble: " + current
 		}
 		_, _ = fmt.Fprintf(d.config.View, "%3.0fs  %d of %d orders placed, %d coupons sent%s\n",
-			time.Since(begin).Seconds(), f.orders, d.shop.orders, f.coupons, now)
+			time.Since(begin).Seconds(), f.orders, d.shop.orders, f.coupons, current)
 	}
 }

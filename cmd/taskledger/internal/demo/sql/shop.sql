@@ -1,5 +1,5 @@
--- The shop. There is no unique constraint on coupon.order_no on purpose: only the ledger keeps
--- a coupon from being sent twice.
+-- The shop's tables. coupon.order_no has no unique constraint on purpose: only the ledger prevents a
+-- second coupon. No parameters.
 create schema shop;
 create table shop."order" (
   order_no  text primary key,

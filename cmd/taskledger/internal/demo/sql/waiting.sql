@@ -1,4 +1,5 @@
--- Orders placed before $1 whose task has neither succeeded nor died.
+-- Returns how many orders placed before $1 (timestamp) have a task that neither succeeded nor died.
+-- Takes no locks. Needs event's primary key.
 select count(*)
   from shop."order" o
  where o.placed_at < $1::text::timestamptz
