@@ -27,7 +27,6 @@ const (
 	pflag      = "github.com/spf13/pflag"
 	goPretty   = "github.com/jedib0t/go-pretty/v6"
 	xSync      = "golang.org/x/sync"
-	xSys       = "golang.org/x/sys"
 	xTerm      = "golang.org/x/term"
 	goCron     = "github.com/netresearch/go-cron"
 	yaml       = "go.yaml.in/yaml/v3"
@@ -62,14 +61,14 @@ var rules = []rule{
 	{"/internal/pgarray", nil, "array literals are built in one way"},
 	{"/internal/loop", nil, "services wait, back off and stop in one way"},
 	{"/internal/printable", nil, "text of others is made harmless in one way"},
-	{"/internal/reserve", []string{xSys}, "ports and locks know nothing of who wants them"},
-	{"/internal/pgserver", []string{"/internal/reserve", pgx, xSys}, "a server knows nothing of what is stored in it"},
+	{"/internal/reserve", nil, "ports and locks know nothing of who wants them"},
+	{"/internal/pgserver", []string{"/internal/reserve", pgx}, "a server knows nothing of what is stored in it"},
 	{"/internal/natsserver", []string{"/internal/reserve", natsServer}, "a server knows nothing of what is sent through it"},
 	{"/internal/stream", []string{"/ledger", nats}, "the form of messages, shared by those who send and who receive"},
 	{"/internal/envelope", []string{"/ledger", "/internal/stream", watermill}, "the form of Watermill's messages, shared by those who send and who receive"},
-	{"/internal/embedded", []string{"/internal/pgerr", "/internal/pgserver", "/internal/natsserver", "/internal/reserve", "/migrations", pgx, nats, xSys}, "servers for who has none; the work is others'"},
-	{"/internal/bench", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xSys, xTerm}, "a user of everything but the command line"},
-	{"/cmd/taskledger", []string{"/cmd/taskledger/internal/...", "/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml, xSync, xSys, xTerm}, "where all meet"},
+	{"/internal/embedded", []string{"/internal/pgerr", "/internal/pgserver", "/internal/natsserver", "/internal/reserve", "/migrations", pgx, nats}, "servers for who has none; the work is others'"},
+	{"/internal/bench", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xTerm}, "a user of everything but the command line"},
+	{"/cmd/taskledger", []string{"/cmd/taskledger/internal/...", "/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml, xSync, xTerm}, "where all meet"},
 	{"/cmd/taskledger/internal/demo", []string{
 		"/ledger", "/outbox", "/workers", "/workers/periodic", "/projector", "/migrations",
 		"/internal/fault", "/internal/loop", "/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
