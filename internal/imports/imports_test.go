@@ -203,6 +203,26 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
+// go.mod requires at most 15 modules directly, each with its reason in a comment.
+func TestModules(t *testing.T) {
+	const limit = 15
+	text, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, direct, _ := strings.Cut(string(text), "require (\n")
+	direct, _, _ = strings.Cut(direct, ")\n")
+	lines := strings.Split(strings.TrimSpace(direct), "\n")
+	for _, line := range lines {
+		if _, reason, _ := strings.Cut(line, "// "); reason == "" || reason == "indirect" {
+			t.Errorf("%s: a direct requirement needs a reason in a comment", strings.TrimSpace(line))
+		}
+	}
+	if len(lines) > limit {
+		t.Errorf("%d direct requirements, want at most %d", len(lines), limit)
+	}
+}
+
 // The rules themselves: each of these is allowed or not.
 func TestMatches(t *testing.T) {
 	for _, test := range []struct {
