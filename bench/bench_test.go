@@ -46,6 +46,11 @@ func TestMeasures(t *testing.T) {
 			}
 		}
 	}
+	for _, f := range got.Figures {
+		if f.Measure == "timers" && f.Min <= 0 {
+			t.Errorf("timers: %s of %s is %v %s", f.Metric, f.System, f.Min, f.Unit)
+		}
+	}
 	for _, name := range []string{
 		"enqueue_32_vs_river", "enqueue_32_vs_watermill", "enqueue_32_vs_pgbench", "relay_vs_forwarder", "relay_vs_jetstream",
 		"drain_vs_river", "exactly_once_vs_river", "p50_500_vs_river", "p99_500_vs_river", "wal_vs_river",

@@ -32,9 +32,7 @@ func scaleOut(ctx context.Context, t *trial, ledgers, processes int) error {
 	for i := range companies {
 		c := &company{t, addresses[i]}
 		if i > 0 { // the first has the trial's own database
-			c.t = &trial{config: t.config, server: t.server}
-			t.atEnd(c.t.strike)
-			if err := c.t.raise(ctx); err != nil {
+			if c.t, err = t.another(ctx); err != nil {
 				return err
 			}
 		}

@@ -89,6 +89,13 @@ func (t *trial) raise(ctx context.Context) (err error) {
 	return err
 }
 
+// another returns a trial with a database of its own, which ends with t.
+func (t *trial) another(ctx context.Context) (*trial, error) {
+	other := &trial{config: t.config, server: t.server}
+	t.atEnd(other.strike)
+	return other, other.raise(ctx)
+}
+
 // strike ends what the trial has started, last in first out.
 func (t *trial) strike() error {
 	var err error

@@ -67,7 +67,6 @@ var rules = []rule{
 	{"/internal/stream", []string{"/ledger", nats}, "the form of messages, shared by those who send and who receive"},
 	{"/internal/envelope", []string{"/ledger", "/internal/stream", watermill}, "the form of Watermill's messages, shared by those who send and who receive"},
 	{"/internal/embedded", []string{"/internal/pgerr", "/internal/pgserver", "/internal/natsserver", "/internal/reserve", "/migrations", pgx, nats}, "servers for who has none; the work is others'"},
-	{"/internal/bench", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xTerm}, "a user of everything but the command line"},
 	{"/cmd/taskledger", []string{"/cmd/taskledger/internal/...", "/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml, xSync, xTerm}, "where all meet"},
 	{"/cmd/taskledger/internal/demo", []string{
 		"/ledger", "/outbox", "/workers", "/workers/periodic", "/projector", "/migrations",
