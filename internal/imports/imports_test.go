@@ -27,7 +27,6 @@ const (
 	pflag      = "github.com/spf13/pflag"
 	goPretty   = "github.com/jedib0t/go-pretty/v6"
 	xSync      = "golang.org/x/sync"
-	xTerm      = "golang.org/x/term"
 	goCron     = "github.com/netresearch/go-cron"
 	yaml       = "go.yaml.in/yaml/v3"
 	goMail     = "github.com/wneessen/go-mail"
@@ -68,7 +67,7 @@ var rules = []rule{
 	{"/internal/envelope", []string{"/ledger", "/internal/stream", watermill}, "the form of Watermill's messages, shared by those who send and who receive"},
 	{"/internal/embedded", []string{"/internal/pgerr", "/internal/pgserver", "/internal/natsserver", "/internal/reserve", pgx},
 		"it starts and announces servers; the commands migrate and use them"},
-	{"/cmd/taskledger", []string{"/cmd/taskledger/internal/...", "/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml, xSync, xTerm}, "where all meet"},
+	{"/cmd/taskledger", []string{"/cmd/taskledger/internal/...", "/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml}, "the command wires everything"},
 	{"/cmd/taskledger/internal/demo", []string{
 		"/ledger", "/outbox", "/workers", "/workers/periodic", "/projector", "/migrations",
 		"/internal/loop", "/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
