@@ -78,7 +78,7 @@ func enqueueInTurns(ctx context.Context, empty, full *trial, name string, o *led
 		spent     time.Duration
 		enqueued  int
 	}{{condition: "no timers waiting", db: empty.db}, {condition: "timers waiting", db: full.db}}
-	for round, until := 0, time.Now().Add(empty.lasts()); round < len(sides) || time.Now().Before(until); round++ {
+	for round, until := 0, time.Now().Add(empty.duration()); round < len(sides) || time.Now().Before(until); round++ {
 		side := &sides[round%len(sides)]
 		begin := time.Now()
 		for i := range batch {
@@ -129,12 +129,12 @@ func fireTimers(ctx context.Context, t *trial, hold func(context.Context, *trial
 // fireAtRate fires timers that become due at a steady rate, and adds how late they were.
 func fireAtRate(ctx context.Context, t *trial, name string) error {
 	d := newDueTimers(t, name)
-	n := max(1, int(t.lasts().Seconds()*dueRate))
+	n := max(1, int(t.duration().Seconds()*dueRate))
 	if err := d.fill(ctx, n); err != nil {
 		return err
 	}
 	// The timers get their times after the fill, whose duration varies. This update takes time too.
-	lead := t.lasts()/4 + 500*time.Millisecond
+	lead := t.duration()/4 + 500*time.Millisecond
 	if _, err := t.db.Exec(ctx, statement("timers_spread"), string(d.kind), dueRate, lead.Milliseconds()); err != nil {
 		return err
 	}
