@@ -28,7 +28,7 @@ many-kinds: ## One worker with 10,000 kinds: start, memory, idle CPU time, stop
 
 .PHONY: nats-away
 nats-away: ## NATS away for a minute under a relay and workers of all guarantees
-	go test ./internal/demo -run TestNATSAway -v -timeout 30m -nats-away 60s
+	go test ./internal/systemtest -run TestNATSAway -v -timeout 30m -nats-away 60s
 
 .PHONY: conformance-stress
 conformance-stress: ## Watermill's suite in its stress form, under the race detector

@@ -3,25 +3,21 @@ module github.com/taskledger/taskledger
 go 1.26.0
 
 require (
-	github.com/ThreeDotsLabs/watermill v1.5.1
-	github.com/ThreeDotsLabs/watermill-sql/v3 v3.1.0
-	github.com/emersion/go-sasl v0.0.0-20241020182733-b788ff22d5a6
-	github.com/emersion/go-smtp v0.25.1
-	github.com/google/go-cmp v0.7.0
-	github.com/jackc/pgx/v5 v5.12.0
-	github.com/jedib0t/go-pretty/v6 v6.8.3
-	github.com/nats-io/nats-server/v2 v2.15.2
-	github.com/nats-io/nats.go v1.55.0
-	github.com/netresearch/go-cron v0.9.1
-	github.com/pressly/goose/v3 v3.29.0
-	github.com/rogpeppe/go-internal v1.16.0
-	github.com/sony/gobreaker v1.0.0
-	github.com/spf13/cobra v1.10.2
-	github.com/spf13/pflag v1.0.9
-	github.com/wneessen/go-mail v0.8.1
-	go.yaml.in/yaml/v3 v3.0.6
-	golang.org/x/sync v0.24.0
-	golang.org/x/sys v0.49.0
+	github.com/ThreeDotsLabs/watermill v1.5.1 // interfaces of the Pub/Subs and handlers for Watermill's users
+	github.com/ThreeDotsLabs/watermill-sql/v3 v3.1.0 // Watermill's SQL publisher, whose rows become tasks
+	github.com/google/go-cmp v0.7.0 // tests: readable differences of large values
+	github.com/jackc/pgx/v5 v5.12.0 // the driver of PostgreSQL, and the transactions that callers pass
+	github.com/jedib0t/go-pretty/v6 v6.8.3 // tables of the command line, and the demo's progress bar
+	github.com/nats-io/nats-server/v2 v2.15.2 // the broker that serve, demo and tests run in process
+	github.com/nats-io/nats.go v1.55.0 // the client of JetStream
+	github.com/netresearch/go-cron v0.9.1 // cron expressions of schedules, with time zones
+	github.com/pressly/goose/v3 v3.29.0 // runs the migrations and records their versions
+	github.com/rogpeppe/go-internal v1.16.0 // tests: whole-program scripts (testscript)
+	github.com/spf13/cobra v1.10.2 // commands, help and shell completion
+	github.com/spf13/pflag v1.0.9 // types in cobra's interface, for flags from the environment and errors of values
+	github.com/wneessen/go-mail v0.8.1 // mails of alarms: encoding, TLS and login
+	go.yaml.in/yaml/v3 v3.0.6 // files of schedules and alarms
+	golang.org/x/sync v0.24.0 // errgroup: the first error stops a service's goroutines
 )
 
 require (
@@ -46,9 +42,11 @@ require (
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/sethvargo/go-retry v0.5.0 // indirect
+	github.com/sony/gobreaker v1.0.0 // indirect
 	github.com/stretchr/testify v1.12.1 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/term v0.47.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.16.0 // indirect

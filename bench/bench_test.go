@@ -16,17 +16,17 @@ import (
 
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleVariable); role != "" {
-		os.Exit(play(role))
+		os.Exit(runRole(role))
 	}
 	os.Exit(m.Run())
 }
 
-// tiny is a run that shows that everything runs, and no more.
+// tiny returns the config of a run that only tests that the measures run.
 func tiny(only ...string) config {
 	return config{quick: true, scale: 0.01, rounds: 1, output: "json", noSync: true, only: only}
 }
 
-// Every measure gives figures for every contender, and every ratio that it is there for.
+// Every measure has figures of every contender, and every ratio has a value.
 func TestMeasures(t *testing.T) {
 	var stdout bytes.Buffer
 	if code := execute(t.Context(), tiny(), &stdout, t.Output()); code != exitOK {
@@ -46,6 +46,11 @@ func TestMeasures(t *testing.T) {
 			}
 		}
 	}
+	for _, f := range got.Figures {
+		if f.Measure == "timers" && f.Min <= 0 {
+			t.Errorf("timers: %s of %s is %v %s", f.Metric, f.System, f.Min, f.Unit)
+		}
+	}
 	for _, name := range []string{
 		"enqueue_32_vs_river", "enqueue_32_vs_watermill", "enqueue_32_vs_pgbench", "relay_vs_forwarder", "relay_vs_jetstream",
 		"drain_vs_river", "exactly_once_vs_river", "p50_500_vs_river", "p99_500_vs_river", "wal_vs_river",
@@ -60,7 +65,7 @@ func TestMeasures(t *testing.T) {
 	}
 }
 
-// An interrupted run prints what it has, says that it is partial, and ends with 130.
+// An interrupted run prints the figures that it has, marked as partial, and exits with 130.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -94,11 +99,11 @@ func TestUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"-only", "drain,nothing"}, `no measure "nothing"`},
+		{[]string{"-only", "drain,nothing"}, `-only must list measures, got "nothing"`},
 		{[]string{"-o", "xml"}, "-o must be table or json"},
-		{[]string{"-scale", "0"}, "-scale must be more than 0"},
-		{[]string{"-rounds", "-1", "-o", "xml"}, "-rounds must be 1 to 100"},
-		{[]string{"-database-url", "host=here"}, "-database-url must look like"},
+		{[]string{"-scale", "0"}, "-scale must be greater than 0"},
+		{[]string{"-rounds", "-1", "-o", "xml"}, "-rounds must be between 1 and 100, got -1"},
+		{[]string{"-database-url", "host=here"}, "-database-url must be an address"},
 		{[]string{"surplus"}, `unexpected argument "surplus"`},
 		{[]string{"-nonsense"}, "not defined"},
 	} {
@@ -107,13 +112,13 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%v: exit code %d", test.args, code)
 		}
 		if !strings.Contains(stderr.String(), test.want) {
-			t.Errorf("%v: %q does not tell %q", test.args, stderr.String(), test.want)
+			t.Errorf("%v: no %q in %q", test.args, test.want, stderr.String())
 		}
 	}
 }
 
-// Somebody's data are not measured upon, unless that is wanted.
-func TestRealData(t *testing.T) {
+// A database with data is refused, except with -force.
+func TestDatabaseWithData(t *testing.T) {
 	server, err := pgserver.Start(t.Context(), pgserver.Config{NoSync: true})
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +129,9 @@ func TestRealData(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = db.Close(context.Background()) }()
-	arguments := []string{"-database-url", server.URL("postgres"), "-only", "bulk", "-quick", "-scale", "0.01", "-rounds", "1"}
+	arguments := []string{
+		"-database-url", server.URL("postgres"), "-only", "bulk", "-quick", "-scale", "0.01", "-rounds", "1",
+	}
 	if code := run(t.Context(), arguments, t.Output(), t.Output()); code != exitOK {
 		t.Errorf("empty database: exit code %d", code)
 	}
@@ -132,15 +139,18 @@ func TestRealData(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stderr strings.Builder
-	if code := run(t.Context(), arguments, t.Output(), &stderr); code != exitFailed || !strings.Contains(stderr.String(), "public.customer") {
-		t.Errorf("real data: exit code %d, %q", code, stderr.String())
+	code := run(t.Context(), arguments, t.Output(), &stderr)
+	if code != exitFailed || !strings.Contains(stderr.String(), "public.customer") {
+		t.Errorf("database with data: exit code %d, %q", code, stderr.String())
 	}
 	if code := run(t.Context(), append(arguments, "-force"), t.Output(), t.Output()); code != exitOK {
 		t.Errorf("with -force: exit code %d", code)
 	}
-	var left int
-	if err := db.QueryRow(t.Context(), "select count(*) from pg_database where datname like 'taskledger_bench%'").Scan(&left); err != nil || left != 0 {
-		t.Errorf("%d databases are left behind, error %v", left, err)
+	var databases int
+	const count = "select count(*) from pg_database where datname like 'taskledger_bench%'"
+	err = db.QueryRow(t.Context(), count).Scan(&databases)
+	if err != nil || databases != 0 {
+		t.Errorf("%d databases were not removed, error %v", databases, err)
 	}
 }
 

@@ -16,25 +16,25 @@ import (
 	"github.com/taskledger/taskledger/internal/natsserver"
 )
 
-// brokerSettings are the broker's beside nats-server's defaults.
+// brokerSettings are the settings of the broker that differ from nats-server's defaults.
 type brokerSettings struct {
 	Dir        string `json:"dir"`
 	SyncAlways bool   `json:"sync_always"` // fsync before every acknowledgement
-	Accounts   int    `json:"accounts"`    // with JetStream each; 0: one, without a name
+	Accounts   int    `json:"accounts"`    // number of accounts with JetStream; 0: the default account
 }
 
 type brokerAnswer struct {
-	URLs []string `json:"urls"` // one an account
+	URLs []string `json:"urls"` // one for each account
 }
 
-// playBroker is a NATS server with JetStream.
-func playBroker(ctx context.Context, settings json.RawMessage, ready func(any)) error {
+// runBroker runs a NATS server with JetStream.
+func runBroker(ctx context.Context, settings json.RawMessage, ready func(any)) error {
 	var s brokerSettings
 	if err := json.Unmarshal(settings, &s); err != nil {
 		return err
 	}
 	if s.Accounts > 0 {
-		return playAccounts(ctx, s, ready)
+		return runAccounts(ctx, s, ready)
 	}
 	server, err := natsserver.Start(natsserver.Config{Dir: s.Dir, SyncAlways: s.SyncAlways})
 	if err != nil {
@@ -45,10 +45,11 @@ func playBroker(ctx context.Context, settings json.RawMessage, ready func(any)) 
 	return server.Close()
 }
 
-// playAccounts is one with an account for each ledger, since a stream belongs to one ledger.
-func playAccounts(ctx context.Context, s brokerSettings, ready func(any)) error {
+// runAccounts runs a NATS server with several accounts: a stream belongs to one ledger.
+func runAccounts(ctx context.Context, s brokerSettings, ready func(any)) error {
 	var config strings.Builder
-	fmt.Fprintf(&config, "host: 127.0.0.1\nport: -1\njetstream { store_dir: %q, sync_interval: 1s }\naccounts {\n", filepath.Join(s.Dir, "store"))
+	fmt.Fprintf(&config, "host: 127.0.0.1\nport: -1\njetstream { store_dir: %q, sync_interval: 1s }\naccounts {\n",
+		filepath.Join(s.Dir, "store"))
 	for i := range s.Accounts {
 		fmt.Fprintf(&config, "  ledger%d { jetstream: enabled, users: [ { user: ledger%d, password: %q } ] }\n", i, i, s.Dir)
 	}
@@ -73,7 +74,8 @@ func playAccounts(ctx context.Context, s brokerSettings, ready func(any)) error 
 	}
 	var answer brokerAnswer
 	for i := range s.Accounts {
-		u := url.URL{Scheme: "nats", User: url.UserPassword(fmt.Sprintf("ledger%d", i), s.Dir), Host: instance.Addr().String()}
+		user := url.UserPassword(fmt.Sprintf("ledger%d", i), s.Dir)
+		u := url.URL{Scheme: "nats", User: user, Host: instance.Addr().String()}
 		answer.URLs = append(answer.URLs, u.String())
 	}
 	ready(answer)

@@ -7,37 +7,36 @@ import (
 	"time"
 )
 
-// args are the input of every task, in every system.
+// args are the args of every task, in every system.
 var args = json.RawMessage(`{"customer":"customer-4711","cents":500,"reason":"returning"}`)
 
-// taskID names the i-th task.
+// taskID returns the biz_id of the i-th task.
 func taskID(i int) string { return fmt.Sprintf("task-%08d", i) }
 
-// business makes the table that stands for a user's own: one row a transaction goes into it.
-func business(ctx context.Context, t *trial) error {
+// createEffectTable creates the business table, into which each transaction inserts one row.
+func createEffectTable(ctx context.Context, t *trial) error {
 	_, err := t.db.Exec(ctx, statement("effect_table"))
 	return err
 }
 
-// settle brings server and tables to rest before the clock starts.
-func settle(ctx context.Context, t *trial) error {
-	if err := t.server.calm(ctx); err != nil {
+// checkpointAndAnalyze does the work that earlier writes have left, before the clock starts.
+func checkpointAndAnalyze(ctx context.Context, t *trial) error {
+	if err := t.server.checkpoint(ctx); err != nil {
 		return err
 	}
 	return analyze(ctx, t)
 }
 
-// analyze gives the planner statistics, for a backlog that autovacuum has not seen yet.
+// analyze gathers statistics of a backlog, which autovacuum would do later.
 func analyze(ctx context.Context, t *trial) error {
 	_, err := t.db.Exec(ctx, "analyze")
 	return err
 }
 
-// backlog fills a fresh database; the meter was read before. There is no checkpoint between
-// filling and working, since that would have every page written to the WAL that a system updates
-// in place.
-func backlog(ctx context.Context, t *trial, n int, fill func(context.Context, *trial, int) error) (*meter, error) {
-	if err := t.server.calm(ctx); err != nil {
+// fillBacklog reads the meter and fills a fresh database. No checkpoint follows the fill: after one, the
+// WAL would have a full image of every page that a system updates in place.
+func fillBacklog(ctx context.Context, t *trial, n int, fill func(context.Context, *trial, int) error) (*meter, error) {
+	if err := t.server.checkpoint(ctx); err != nil {
 		return nil, err
 	}
 	var m meter
@@ -50,8 +49,7 @@ func backlog(ctx context.Context, t *trial, n int, fill func(context.Context, *t
 	return &m, analyze(ctx, t)
 }
 
-// background runs f until the function it returns is called, which waits for its end and returns
-// its error.
+// background runs f until the returned function is called, which waits for f and returns its error.
 func background(ctx context.Context, f func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
@@ -59,7 +57,7 @@ func background(ctx context.Context, f func(context.Context) error) (stop func()
 	return func() error { cancel(); return <-done }
 }
 
-// await polls until something is so.
+// await polls until done returns true or an error.
 func await(ctx context.Context, done func() (bool, error)) error {
 	for {
 		ok, err := done()
@@ -74,7 +72,7 @@ func await(ctx context.Context, done func() (bool, error)) error {
 	}
 }
 
-// awaitClosed waits for a channel to be closed.
+// awaitClosed waits until a channel is closed.
 func awaitClosed(ctx context.Context, c <-chan struct{}) error {
 	select {
 	case <-ctx.Done():
@@ -84,7 +82,7 @@ func awaitClosed(ctx context.Context, c <-chan struct{}) error {
 	}
 }
 
-// concurrently runs f n times at once and returns the first error.
+// concurrently runs n calls of f at once and returns the first error.
 func concurrently(n int, f func(i int) error) error {
 	errs := make(chan error, n)
 	for i := range n {
@@ -99,7 +97,7 @@ func concurrently(n int, f func(i int) error) error {
 	return first
 }
 
-// batches cuts the numbers from 0 to n into pieces.
+// batches calls f for the numbers from 0 to n, size at a time.
 func batches(n, size int, f func(from, to int) error) error {
 	for from := 0; from < n; from += size {
 		if err := f(from, min(n, from+size)); err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// config is what the command line says.
+// config has the values of the command line.
 type config struct {
 	quick       bool
 	force       bool
@@ -22,28 +22,29 @@ type config struct {
 	csv         string
 	databaseURL string
 	binaries    string
-	tuned       bool // tune with -quick too
-	noSync      bool // for the tests of this program only
+	tuned       bool // tune, although quick
+	noSync      bool // fsync off, for the tests of this program only
 }
 
-var errHelp = errors.New("help was asked for")
+var errHelp = errors.New("help requested")
 
-// parse reads the command line. Every fault is reported at once.
+// parse parses the command line. Its error reports every fault.
 func parse(args []string, stderr io.Writer) (config, error) {
 	var c config
 	var only string
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.BoolVar(&c.quick, "quick", false, "smaller sizes and fewer rounds: under four minutes")
-	f.StringVar(&only, "only", "", "measures to take, separated by commas: "+strings.Join(names(), ", "))
-	f.IntVar(&c.rounds, "rounds", 0, "times each system takes its turn (default 3, with -quick 2)")
-	f.Float64Var(&c.scale, "scale", 1, "multiplies every size and duration, for trying the benchmark itself")
+	f.BoolVar(&c.quick, "quick", false, "smaller sizes and fewer rounds: about four minutes")
+	f.StringVar(&only, "only", "", "measures to run, separated by commas: "+strings.Join(names(), ", "))
+	f.IntVar(&c.rounds, "rounds", 0, "number of rounds (default 3, with -quick 2)")
+	f.Float64Var(&c.scale, "scale", 1, "factor of every size and duration, for tests of the benchmark")
 	f.StringVar(&c.output, "o", "table", "output: table or json")
-	f.StringVar(&c.csv, "csv", "", "write every single sample to this file")
-	f.StringVar(&c.databaseURL, "database-url", "", "a PostgreSQL server to use instead of one of its own, as superuser; databases are made beside the one named")
-	f.BoolVar(&c.tuned, "tune", false, "with -quick, choose the best settings of each system first, as the full run does")
-	f.BoolVar(&c.force, "force", false, "measure even though the database of -database-url holds data")
-	f.StringVar(&c.binaries, "pg-bin", "", "directory of postgres, initdb and pgbench (default: searched)")
+	f.StringVar(&c.csv, "csv", "", "write every sample to this file")
+	f.StringVar(&c.databaseURL, "database-url", "",
+		"PostgreSQL server to use, as superuser (default: start one); creates databases beside the given one")
+	f.BoolVar(&c.tuned, "tune", false, "with -quick, choose the best settings of each system first, like the full run")
+	f.BoolVar(&c.force, "force", false, "run although the database of -database-url has data")
+	f.StringVar(&c.binaries, "pg-bin", "", "directory of postgres, initdb and pgbench (default: search)")
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return c, errHelp
 	} else if err != nil {
@@ -60,26 +61,28 @@ func (c config) validate(rest []string) error {
 	}
 	for _, name := range c.only {
 		if !slices.Contains(names(), name) {
-			faults = append(faults, fmt.Errorf("no measure %q: there are %s", name, strings.Join(names(), ", ")))
+			faults = append(faults, fmt.Errorf("-only must list measures, got %q; measures: %s",
+				name, strings.Join(names(), ", ")))
 		}
 	}
 	if c.output != "table" && c.output != "json" {
-		faults = append(faults, fmt.Errorf("-o must be table or json, is %q", c.output))
+		faults = append(faults, fmt.Errorf("-o must be table or json, got %q", c.output))
 	}
 	if c.scale <= 0 || c.scale > 100 {
-		faults = append(faults, fmt.Errorf("-scale must be more than 0 and at most 100, is %g", c.scale))
+		faults = append(faults, fmt.Errorf("-scale must be greater than 0 and at most 100, got %g", c.scale))
 	}
 	if c.rounds < 0 || c.rounds > 100 {
-		faults = append(faults, fmt.Errorf("-rounds must be 1 to 100, is %d", c.rounds))
+		faults = append(faults, fmt.Errorf("-rounds must be between 1 and 100, got %d", c.rounds))
 	}
-	if u, err := url.Parse(c.databaseURL); c.databaseURL != "" && (err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql") {
-		faults = append(faults, errors.New("-database-url must look like postgres://user@host/database"))
+	u, err := url.Parse(c.databaseURL)
+	if c.databaseURL != "" && (err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		faults = append(faults, errors.New("-database-url must be an address such as postgres://user@host/database"))
 	}
 	return errors.Join(faults...)
 }
 
-// turns is how many times each system takes its turn.
-func (c config) turns() int {
+// roundCount returns the number of rounds; each system has one trial in each round.
+func (c config) roundCount() int {
 	switch {
 	case c.rounds > 0:
 		return c.rounds
@@ -89,7 +92,7 @@ func (c config) turns() int {
 	return 3
 }
 
-// size is how many of something: full, or quick with -quick.
+// size returns full, or quick with -quick, times the scale.
 func (c config) size(full, quick int) int {
 	if c.quick {
 		full = quick
@@ -97,8 +100,8 @@ func (c config) size(full, quick int) int {
 	return max(1, int(float64(full)*c.scale))
 }
 
-// lasts is how long the measures take that run for a time.
-func (c config) lasts() time.Duration {
+// duration returns how long a trial with a given duration runs.
+func (c config) duration() time.Duration {
 	d := 8 * time.Second
 	if c.quick {
 		d = time.Second

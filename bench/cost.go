@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// costMeasure: what a task costs beside time, from its enqueue to its end.
+// costMeasure measures the costs of a task other than time, from its enqueue to its success.
 func costMeasure() measure {
 	drain := func(run func(ctx context.Context, t *trial, tasks int) error) func(context.Context, *trial) error {
 		return func(ctx context.Context, t *trial) error {
@@ -22,24 +22,26 @@ func costMeasure() measure {
 		}
 	}
 	return measure{
-		name: "cost", title: "what each of 1,000,000 tasks costs, enqueued in bulk, worked off by a handler that does nothing", once: true,
+		name: "cost", once: true,
+		title: "cost of each of 1,000,000 tasks, enqueued in bulk, with a handler that does nothing",
 		contenders: []contender{
-			{system: ours, setting: "slots", tune: []string{"1000"}, run: drain(func(ctx context.Context, t *trial, tasks int) error {
-				return drainOurs(ctx, t, tasks, noopAtLeastOnce, true)
-			})},
+			{system: ours, setting: "slots", tune: []string{"1000"},
+				run: drain(func(ctx context.Context, t *trial, tasks int) error {
+					return drainOurs(ctx, t, tasks, noopAtLeastOnce, true)
+				})},
 			{system: peerRiver, setting: "MaxWorkers (" + benchPace + ")", tune: []string{"2000"}, run: drain(drainRiver)},
 			{system: peerSkipLocked, tune: []string{"8 workers, batches of 100"}, run: drain(drainSkipLocked)},
 		},
 	}
 }
 
-// meter is what everything stood at when a trial began.
+// meter has the counters of the servers and of this process at one time.
 type meter struct {
 	wal, xids, dead, size       float64
 	postgres, broker, ourselves float64 // CPU seconds
 }
 
-// read takes all meters. Those that cannot be read here are 0.
+// read reads all counters. Those that this system does not have are 0.
 func (m *meter) read(ctx context.Context, t *trial) error {
 	var postmaster int
 	err := t.db.QueryRow(ctx, statement("meter")).Scan(&m.wal, &m.xids, &m.dead, &m.size, &postmaster)
@@ -56,7 +58,7 @@ func (m *meter) read(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// add adds what each of n tasks has cost since m was read.
+// add adds the costs of each of n tasks since m was read.
 func (m *meter) add(ctx context.Context, t *trial, n int) error {
 	var now meter
 	if err := now.read(ctx, t); err != nil {
@@ -92,8 +94,7 @@ func (m *meter) add(ctx context.Context, t *trial, n int) error {
 	return nil
 }
 
-// flush reads the dead tuples again when connections have told theirs, which they do when they
-// end, or else seconds later.
+// flush reads the dead tuples again after closing the connections, which report theirs when they end.
 func (m *meter) flush(ctx context.Context, t *trial) error {
 	t.db.Reset()
 	select {
@@ -109,10 +110,10 @@ func (m *meter) flush(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// sizeOf is what the files below a directory hold together.
+// sizeOf returns the size of all files below a directory.
 func sizeOf(dir string) (sum float64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+		if errors.Is(err, fs.ErrNotExist) { // the broker has removed it
 			return nil
 		}
 		if err != nil || entry.IsDir() {
@@ -130,25 +131,26 @@ func sizeOf(dir string) (sum float64, err error) {
 	return sum, err
 }
 
-// ticks is how finely Linux tells CPU time.
-const ticks = 100
+// ticksPerSecond is the unit of CPU time in /proc.
+const ticksPerSecond = 100
 
-// times are the CPU seconds of a process, and of those of its children that have ended.
+// times are the CPU seconds of a process and of its ended children.
 type times struct {
 	parent         int
 	self, children float64
 }
 
-// processTimes reads /proc; false where there is none, or no such process.
+// processTimes reads /proc. It returns false if /proc or the process does not exist.
 func processTimes(pid int) (times, bool) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, ok := bytes.Cut(text, []byte(") ")) // behind the name, which may hold anything
+	_, rest, ok := bytes.Cut(text, []byte(") ")) // the name before it may have any character
 	f := strings.Fields(string(rest))
 	if err != nil || !ok || len(f) < 15 {
 		return times{}, false
 	}
 	number := func(i int) float64 { n, _ := strconv.ParseFloat(f[i], 64); return n }
-	return times{int(number(1)), (number(11) + number(12)) / ticks, (number(13) + number(14)) / ticks}, true
+	self, children := (number(11)+number(12))/ticksPerSecond, (number(13)+number(14))/ticksPerSecond
+	return times{parent: int(number(1)), self: self, children: children}, true
 }
 
 func processSeconds(pid int) float64 {
@@ -156,7 +158,7 @@ func processSeconds(pid int) float64 {
 	return t.self
 }
 
-// familySeconds is the CPU time of a process and its children, the ended ones included.
+// familySeconds returns the CPU seconds of a process and its children, including ended ones.
 func familySeconds(pid int) float64 {
 	t, ok := processTimes(pid)
 	if !ok {

@@ -12,11 +12,12 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// drainMeasure: a backlog worked off by a handler without effect. Its size stays with -quick: a
+// drainMeasure measures a backlog with a handler that does nothing. -quick does not change its size: a
 // table that is updated in place is faster while it is small.
 func drainMeasure() measure {
 	return measure{
-		name: "drain", onceQuick: true, title: "130,000 tasks, a handler that does nothing, completion included; for us relay, history and projections too",
+		name: "drain", onceQuick: true,
+		title: "130,000 tasks, a handler that does nothing, completion included; for us relay, history and projections too",
 		contenders: []contender{
 			{system: ours, setting: "slots", tune: []string{"1000"},
 				run: func(ctx context.Context, t *trial) error {
@@ -28,13 +29,14 @@ func drainMeasure() measure {
 				}},
 			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms)", tune: []string{"2000", "1000", "200"},
 				run: func(ctx context.Context, t *trial) error { return drainRiver(ctx, t, t.size(130_000, 130_000)) }},
-			{system: peerSkipLocked, setting: "", tune: []string{"8 workers, batches of 100", "16 workers, batches of 1", "4 workers, batches of 1000"},
-				run: func(ctx context.Context, t *trial) error { return drainSkipLocked(ctx, t, t.size(130_000, 130_000)) }},
+			{system: peerSkipLocked,
+				tune: []string{"8 workers, batches of 100", "16 workers, batches of 1", "4 workers, batches of 1000"},
+				run:  func(ctx context.Context, t *trial) error { return drainSkipLocked(ctx, t, t.size(130_000, 130_000)) }},
 		},
 	}
 }
 
-// exactlyOnceMeasure: the handler's row and the completion in one transaction.
+// exactlyOnceMeasure measures a handler whose row is committed with the completion.
 func exactlyOnceMeasure() measure {
 	return measure{
 		name: "exactly-once", title: "60,000 tasks, one insert by the handler in the completing transaction",
@@ -48,19 +50,23 @@ func exactlyOnceMeasure() measure {
 					together := func(slots int) func(*workers.Pool) error { return insertTogether(slots, 16) }
 					return drainOurs(ctx, t, t.size(60_000, 6_000), together, false)
 				}},
-			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms), JobCompleteTx", tune: []string{"16", "8", "32", "64", "128"},
-				run: func(ctx context.Context, t *trial) error { return drainRiverTx(ctx, t, t.size(60_000, 6_000)) }},
-			{system: peerSkipLocked, setting: "", tune: []string{"16 workers", "8 workers", "32 workers"},
+			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms), JobCompleteTx",
+				tune: []string{"16", "8", "32", "64", "128"},
+				run:  func(ctx context.Context, t *trial) error { return drainRiverTx(ctx, t, t.size(60_000, 6_000)) }},
+			{system: peerSkipLocked, tune: []string{"16 workers", "8 workers", "32 workers"},
 				run: func(ctx context.Context, t *trial) error { return drainSkipLockedTx(ctx, t, t.size(60_000, 6_000)) }},
 		},
 	}
 }
 
-// drainOurs starts workers behind a backlog, beside a relay and a projector, and measures until
-// every task has succeeded and is projected. Like River's jobs in their table, the backlog waits
-// on the stream when the clock starts; fromCommit, it starts with the relay, behind tasks that are
-// only committed. WAL is that of everything from the first enqueue on.
-func drainOurs(ctx context.Context, t *trial, tasks int, handler func(slots int) func(*workers.Pool) error, fromCommit bool) error {
+// drainOurs measures from the start of the workers until every task has succeeded and is projected. Relay
+// and projector run beside the workers. The WAL is that since the first enqueue.
+//
+// The backlog waits on the stream when the clock starts, like River's jobs in their table. With
+// fromCommit it is only committed, and the clock starts with the relay.
+func drainOurs(
+	ctx context.Context, t *trial, tasks int, handler func(slots int) func(*workers.Pool) error, fromCommit bool,
+) error {
 	slots, err := strconv.Atoi(t.tuning)
 	if err != nil {
 		return err
@@ -69,7 +75,7 @@ func drainOurs(ctx context.Context, t *trial, tasks int, handler func(slots int)
 	if err != nil {
 		return err
 	}
-	before, err := backlog(ctx, t, tasks, fillOurs)
+	before, err := fillBacklog(ctx, t, tasks, fillOurs)
 	if err != nil {
 		return err
 	}
@@ -92,7 +98,7 @@ func drainOurs(ctx context.Context, t *trial, tasks int, handler func(slots int)
 		return err
 	}
 	worked := time.Since(begin)
-	if err := n.projected(ctx); err != nil {
+	if err := n.awaitProjected(ctx); err != nil {
 		return err
 	}
 	t.add(rate, float64(tasks)/time.Since(begin).Seconds(), "tasks/s")
@@ -100,10 +106,10 @@ func drainOurs(ctx context.Context, t *trial, tasks int, handler func(slots int)
 	if err := before.add(ctx, t, tasks); err != nil {
 		return err
 	}
-	return n.allSucceeded(ctx, tasks)
+	return n.checkSucceeded(ctx, tasks)
 }
 
-// catchUp starts relay and projector and waits until both are through with so many tasks.
+// catchUp starts relay and projector and waits until both have delivered the tasks.
 func (n *node) catchUp(ctx context.Context, tasks int) error {
 	c := newCounter(tasks)
 	if err := errors.Join(n.relay(ctx, c.add), n.project(ctx)); err != nil {
@@ -112,22 +118,22 @@ func (n *node) catchUp(ctx context.Context, tasks int) error {
 	if err := awaitClosed(ctx, c.done); err != nil {
 		return err
 	}
-	return n.projected(ctx)
+	return n.awaitProjected(ctx)
 }
 
-// allSucceeded fails unless so many tasks have succeeded, by the ledger and by its projection.
-func (n *node) allSucceeded(ctx context.Context, tasks int) error {
+// checkSucceeded returns an error unless so many tasks have succeeded, in the ledger and in the projection.
+func (n *node) checkSucceeded(ctx context.Context, tasks int) error {
 	var events, projected int
 	if err := n.t.db.QueryRow(ctx, statement("succeeded")).Scan(&events, &projected); err != nil {
 		return err
 	}
 	if events != tasks || projected != tasks {
-		return fmt.Errorf("of %d tasks %d succeeded, %d by the projection", tasks, events, projected)
+		return fmt.Errorf("of %d tasks %d succeeded, %d in the projection", tasks, events, projected)
 	}
 	return nil
 }
 
-// drainRiver is River's own benchmark: its settings, its way of counting completions.
+// drainRiver measures like River's own benchmark: with its settings and its way of counting completions.
 func drainRiver(ctx context.Context, t *trial, jobs int) error {
 	maxWorkers, err := strconv.Atoi(t.tuning)
 	if err != nil {
@@ -136,7 +142,7 @@ func drainRiver(ctx context.Context, t *trial, jobs int) error {
 	if err := migrateRiver(ctx, t); err != nil {
 		return err
 	}
-	before, err := backlog(ctx, t, jobs, fillRiver)
+	before, err := fillBacklog(ctx, t, jobs, fillRiver)
 	if err != nil {
 		return err
 	}
@@ -144,7 +150,9 @@ func drainRiver(ctx context.Context, t *trial, jobs int) error {
 	if err != nil {
 		return err
 	}
-	completed, cancel := client.SubscribeConfig(&river.SubscribeConfig{ChanSize: jobs, Kinds: []river.EventKind{river.EventKindJobCompleted}})
+	completed, cancel := client.SubscribeConfig(&river.SubscribeConfig{
+		ChanSize: jobs, Kinds: []river.EventKind{river.EventKindJobCompleted},
+	})
 	defer cancel()
 	begin := time.Now()
 	if err := startRiver(ctx, t, client); err != nil {
@@ -161,10 +169,10 @@ func drainRiver(ctx context.Context, t *trial, jobs int) error {
 	if err := before.add(ctx, t, jobs); err != nil {
 		return err
 	}
-	return riverFinished(ctx, t, jobs)
+	return checkRiverFinished(ctx, t, jobs)
 }
 
-// drainRiverTx measures JobCompleteTx, with a connection for each worker.
+// drainRiverTx measures River's JobCompleteTx, with a connection for each worker.
 func drainRiverTx(ctx context.Context, t *trial, jobs int) error {
 	maxWorkers, err := strconv.Atoi(t.tuning)
 	if err != nil {
@@ -173,11 +181,11 @@ func drainRiverTx(ctx context.Context, t *trial, jobs int) error {
 	if err := migrateRiver(ctx, t); err != nil {
 		return err
 	}
-	before, err := backlog(ctx, t, jobs, fillRiver)
+	before, err := fillBacklog(ctx, t, jobs, fillRiver)
 	if err != nil {
 		return err
 	}
-	db, err := t.pool(ctx, maxWorkers+8) // River's own connections beside the handlers'
+	db, err := t.pool(ctx, maxWorkers+8) // 8 for River beside those of the handlers
 	if err != nil {
 		return err
 	}
@@ -197,5 +205,5 @@ func drainRiverTx(ctx context.Context, t *trial, jobs int) error {
 	if err := before.add(ctx, t, jobs); err != nil {
 		return err
 	}
-	return riverFinished(ctx, t, jobs)
+	return checkRiverFinished(ctx, t, jobs)
 }

@@ -14,20 +14,23 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// enqueueMeasures: a business insert and an enqueue in one transaction.
+// enqueueMeasures measure a business insert and an enqueue in one transaction.
 func enqueueMeasures() []measure {
 	var all []measure
 	for _, connections := range []int{1, 8, 32} {
+		by := func(run func(ctx context.Context, t *trial, connections int) error) func(context.Context, *trial) error {
+			return func(ctx context.Context, t *trial) error { return run(ctx, t, connections) }
+		}
 		all = append(all, measure{
 			name:  fmt.Sprintf("enqueue-%d", connections),
 			title: fmt.Sprintf("business insert + enqueue a transaction, connections: %d", connections),
 			contenders: []contender{
-				{system: ours, run: func(ctx context.Context, t *trial) error { return enqueueOurs(ctx, t, connections) }},
-				{system: oursPlain, run: func(ctx context.Context, t *trial) error { return enqueueOursPlain(ctx, t, connections) }},
-				{system: peerRiver, run: func(ctx context.Context, t *trial) error { return enqueueRiver(ctx, t, connections) }},
-				{system: peerWatermill, run: func(ctx context.Context, t *trial) error { return enqueueWatermill(ctx, t, connections) }},
-				{system: peerSkipLocked, run: func(ctx context.Context, t *trial) error { return enqueueSkipLocked(ctx, t, connections) }},
-				{system: floorPgbench, run: func(ctx context.Context, t *trial) error { return enqueuePgbench(ctx, t, connections) }},
+				{system: ours, run: by(enqueueOurs)},
+				{system: oursPlain, run: by(enqueueOursPlain)},
+				{system: peerRiver, run: by(enqueueRiver)},
+				{system: peerWatermill, run: by(enqueueWatermill)},
+				{system: peerSkipLocked, run: by(enqueueSkipLocked)},
+				{system: floorPgbench, run: by(enqueuePgbench)},
 			},
 		})
 	}
@@ -38,15 +41,15 @@ func enqueueOurs(ctx context.Context, t *trial, connections int) error {
 	if err := migrate(ctx, t); err != nil {
 		return err
 	}
-	return enqueued(ctx, t, connections, ofOurs(kind))
+	return measureEnqueue(ctx, t, connections, oursTransaction(kind))
 }
 
-// enqueueOursPlain is for those who have a transaction of pgx.
+// enqueueOursPlain measures an enqueue in a transaction of pgx.
 func enqueueOursPlain(ctx context.Context, t *trial, connections int) error {
 	if err := migrate(ctx, t); err != nil {
 		return err
 	}
-	return enqueued(ctx, t, connections, inTx(func(ctx context.Context, tx pgx.Tx, id string) error {
+	return measureEnqueue(ctx, t, connections, pgxTransaction(func(ctx context.Context, tx pgx.Tx, id string) error {
 		_, err := kind.Enqueue(ctx, tx, ledger.BizID(id), args, nil)
 		return err
 	}))
@@ -60,17 +63,17 @@ func enqueueRiver(ctx context.Context, t *trial, connections int) error {
 	if err != nil {
 		return err
 	}
-	return enqueued(ctx, t, connections, inTx(func(ctx context.Context, tx pgx.Tx, id string) error {
+	return measureEnqueue(ctx, t, connections, pgxTransaction(func(ctx context.Context, tx pgx.Tx, id string) error {
 		_, err := c.InsertTx(ctx, tx, newRiverArgs(id), nil)
 		return err
 	}))
 }
 
-// transaction is one of a business, on a connection: a row and the task of this id.
+// transaction inserts a business row and enqueues the task with this id, on a connection.
 type transaction func(ctx context.Context, conn *pgx.Conn, id string) error
 
-// ofOurs are transactions as our documentation advises where each round trip counts.
-func ofOurs(kind ledger.TypedKind[json.RawMessage]) transaction {
+// oursTransaction returns the transaction that our documentation advises if every round trip counts.
+func oursTransaction(kind ledger.TypedKind[json.RawMessage]) transaction {
 	return func(ctx context.Context, conn *pgx.Conn, id string) error {
 		tx := ledger.BeginOn(ctx, conn, nil)
 		defer func() { _ = tx.Rollback(ctx) }()
@@ -82,8 +85,8 @@ func ofOurs(kind ledger.TypedKind[json.RawMessage]) transaction {
 	}
 }
 
-// inTx are transactions of pgx, which begin in the round trip of their first statement, too.
-func inTx(enqueue func(ctx context.Context, tx pgx.Tx, id string) error) transaction {
+// pgxTransaction returns a transaction of pgx that begins in the round trip of its first statement.
+func pgxTransaction(enqueue func(ctx context.Context, tx pgx.Tx, id string) error) transaction {
 	return func(ctx context.Context, conn *pgx.Conn, id string) (err error) {
 		b := &pgx.Batch{}
 		b.BeginTx(pgx.TxOptions{})
@@ -101,11 +104,10 @@ func inTx(enqueue func(ctx context.Context, tx pgx.Tx, id string) error) transac
 	}
 }
 
-// warmUp begins the ids of tasks that do not count.
-const warmUp = "warm-up-"
+// warmUpPrefix is the prefix of the ids of tasks that are not counted.
+const warmUpPrefix = "warm-up-"
 
-// connections are n connections that have enqueued one task each, so that statements and caches
-// are prepared.
+// connections returns n connections. Each has enqueued one task, which prepares statements and caches.
 func connections(ctx context.Context, t *trial, n int, run transaction) (_ []*pgxpool.Conn, release func(), err error) {
 	var conns []*pgxpool.Conn
 	release = func() {
@@ -117,7 +119,7 @@ func connections(ctx context.Context, t *trial, n int, run transaction) (_ []*pg
 		c, err := t.db.Acquire(ctx)
 		if err == nil {
 			conns = append(conns, c)
-			err = run(ctx, c.Conn(), warmUp+strconv.Itoa(i))
+			err = run(ctx, c.Conn(), warmUpPrefix+strconv.Itoa(i))
 		}
 		if err != nil {
 			release()
@@ -127,8 +129,8 @@ func connections(ctx context.Context, t *trial, n int, run transaction) (_ []*pg
 	return conns, release, nil
 }
 
-// enqueued measures transactions and their WAL.
-func enqueued(ctx context.Context, t *trial, n int, run transaction) error {
+// measureEnqueue adds the rate of transactions and their WAL.
+func measureEnqueue(ctx context.Context, t *trial, n int, run transaction) error {
 	load, err := transactions(ctx, t, n, run)
 	if err != nil {
 		return err
@@ -138,16 +140,16 @@ func enqueued(ctx context.Context, t *trial, n int, run transaction) error {
 	return nil
 }
 
-// load is what transactions were done.
+// load is the result of [transactions].
 type load struct {
 	perSecond float64
 	wal       float64 // bytes a transaction
-	all       int     // with those that warmed up
+	count     int     // including those of the warm-up
 }
 
-// transactions runs transactions of a business row and an enqueue for a while, on n connections.
+// transactions runs transactions on n connections for the trial's duration.
 func transactions(ctx context.Context, t *trial, n int, run transaction) (load, error) {
-	if err := settle(ctx, t); err != nil {
+	if err := checkpointAndAnalyze(ctx, t); err != nil {
 		return load{}, err
 	}
 	conns, release, err := connections(ctx, t, n, run)
@@ -161,7 +163,7 @@ func transactions(ctx context.Context, t *trial, n int, run transaction) (load, 
 	}
 	var done atomic.Int64
 	begin := time.Now()
-	until := begin.Add(t.lasts())
+	until := begin.Add(t.duration())
 	err = concurrently(n, func(c int) error {
 		for i := 0; time.Now().Before(until); i++ {
 			if err := run(ctx, conns[c].Conn(), fmt.Sprintf("%d-%d", c, i)); err != nil {
@@ -171,23 +173,25 @@ func transactions(ctx context.Context, t *trial, n int, run transaction) (load, 
 		}
 		return nil
 	})
-	took := time.Since(begin)
+	elapsed := time.Since(begin)
 	if err != nil {
 		return load{}, err
 	}
 	err = after.read(ctx, t)
 	count := done.Load()
-	return load{float64(count) / took.Seconds(), (after.wal - before.wal) / float64(max(count, 1)), int(count) + n}, err
+	return load{float64(count) / elapsed.Seconds(), (after.wal - before.wal) / float64(max(count, 1)), int(count) + n}, err
 }
 
-// bulkMeasure: many tasks at once, without any other work.
+// bulkMeasure measures many enqueues at once, without other work.
 func bulkMeasure() measure {
-	fill := func(migrate func(context.Context, *trial) error, fill func(context.Context, *trial, int) error) func(context.Context, *trial) error {
+	fill := func(
+		migrate func(context.Context, *trial) error, fill func(context.Context, *trial, int) error,
+	) func(context.Context, *trial) error {
 		return func(ctx context.Context, t *trial) error {
 			if err := migrate(ctx, t); err != nil {
 				return err
 			}
-			if err := settle(ctx, t); err != nil {
+			if err := checkpointAndAnalyze(ctx, t); err != nil {
 				return err
 			}
 			var before meter

@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Conditions of growth: each is ours again, on a ledger of its own that lives through all rounds.
+// Conditions of the measure of growth. Each is taskledger on one ledger for all rounds.
 const (
 	underSnapshot = "taskledger, snapshot held"
 	underForeign  = "taskledger, foreign write transaction"
@@ -22,19 +22,20 @@ const (
 
 // growth is one ledger under one condition.
 type growth struct {
-	*company
+	*pipeline
 	round int
-	// prepare makes the ledger what it is to be, once, and tells how many events it holds then.
+	// prepare fills the ledger once and returns its number of events. Default: none.
 	prepare func(ctx context.Context, g *growth) (events int, err error)
-	// hold begins what lasts for a round.
+	// hold begins a transaction that lasts for a round. Default: none.
 	hold func(ctx context.Context, t *trial) (release func() error, err error)
 }
 
-// growthMeasure: our own rates under conditions, beside those on a small and quiet ledger.
+// growthMeasure measures our rates under conditions, and on a small and idle ledger.
 func growthMeasure() measure {
 	return measure{
-		name:  "growth",
-		title: "our own rates: 1,000,000 waiting, 5,000,000 finished, a snapshot held, a write transaction open in another database",
+		name: "growth",
+		title: "our own rates: 1,000,000 waiting, 5,000,000 finished, a snapshot held, " +
+			"a write transaction open in another database",
 		contenders: []contender{
 			(&growth{}).contender(ours),
 			(&growth{hold: holdSnapshot}).contender(underSnapshot),
@@ -62,31 +63,33 @@ func (g *growth) contender(system string) contender {
 	return contender{system: system, open: g.open, run: g.rates}
 }
 
-// open makes the ledger and lets relay and projector catch up with what it holds, their audit too.
+// open creates the ledger and waits until relay and projector have delivered and audited its events.
 func (g *growth) open(ctx context.Context, t *trial) (err error) {
-	if g.company, err = newCompany(ctx, t); err != nil || g.prepare == nil {
+	if g.pipeline, err = newPipeline(ctx, t); err != nil || g.prepare == nil {
 		return err
 	}
 	events, err := g.prepare(ctx, g)
 	if err != nil {
 		return err
 	}
-	if err := settle(ctx, t); err != nil {
+	if err := checkpointAndAnalyze(ctx, t); err != nil {
 		return err
 	}
-	relay, err1 := g.cast(ctx, "relay", false, 0)
-	projector, err2 := g.cast(ctx, "projector", false, 0)
+	relay, err1 := g.start(ctx, "relay", false, 0)
+	projector, err2 := g.start(ctx, "projector", false, 0)
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	if err := errors.Join(counted(ctx, events, relay), g.relayed(ctx), g.projected(ctx), g.audited(ctx), relay.end(), projector.end()); err != nil {
+	err = errors.Join(awaitCount(ctx, events, relay), g.awaitRelayed(ctx), g.awaitProjected(ctx),
+		g.awaitAudited(ctx), relay.stop(), projector.stop())
+	if err != nil {
 		return err
 	}
 	_, err = t.db.Exec(ctx, "vacuum analyze")
 	return err
 }
 
-// fill enqueues n tasks of the kind that is worked on.
+// fill enqueues n tasks of the kind that has workers.
 func (g *growth) fill(ctx context.Context, prefix string, n int) error {
 	return fillNamed(ctx, g.t, n, func(i int) string { return prefix + "-" + taskID(i) })
 }
@@ -101,7 +104,7 @@ func (g *growth) rates(ctx context.Context, t *trial) (err error) {
 		}
 		defer func() { err = errors.Join(err, release()) }()
 	}
-	run := ofOurs(ledger.MustKind[json.RawMessage]("bench.other")) // nobody works on these
+	run := oursTransaction(ledger.MustKind[json.RawMessage]("bench.other")) // without workers
 	load, err := transactions(ctx, t, 32, func(ctx context.Context, conn *pgx.Conn, id string) error {
 		return run(ctx, conn, fmt.Sprintf("%d-%s", g.round, id))
 	})
@@ -116,45 +119,45 @@ func (g *growth) rates(ctx context.Context, t *trial) (err error) {
 	if err := analyze(ctx, t); err != nil {
 		return err
 	}
-	return g.relayAndDrain(ctx, t, load.all, tasks)
+	return g.relayAndDrain(ctx, t, load.count, tasks)
 }
 
-// relayAndDrain measures the relay of all that is pending, then workers behind it.
+// relayAndDrain measures the relay of all pending events, then the workers.
 func (g *growth) relayAndDrain(ctx context.Context, t *trial, enqueued, tasks int) error {
-	relay, err1 := g.cast(ctx, "relay", false, 0)
+	relay, err1 := g.start(ctx, "relay", false, 0)
 	begin := time.Now()
-	projector, err2 := g.cast(ctx, "projector", false, 0)
+	projector, err2 := g.start(ctx, "projector", false, 0)
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	if err := counted(ctx, enqueued+tasks, relay); err != nil {
+	if err := awaitCount(ctx, enqueued+tasks, relay); err != nil {
 		return err
 	}
 	t.add("relay rate", float64(enqueued+tasks)/time.Since(begin).Seconds(), "events/s")
-	if err := g.projected(ctx); err != nil {
+	if err := g.awaitProjected(ctx); err != nil {
 		return err
 	}
 	begin = time.Now()
-	worker, err := g.cast(ctx, "worker", false, 1000)
+	worker, err := g.start(ctx, "worker", false, 1000)
 	if err != nil {
 		return err
 	}
-	if err := counted(ctx, tasks, worker); err != nil {
+	if err := awaitCount(ctx, tasks, worker); err != nil {
 		return err
 	}
 	t.add("drain rate", float64(tasks)/time.Since(begin).Seconds(), "tasks/s")
-	for _, a := range []*actor{relay, projector, worker} {
+	for _, a := range []*child{relay, projector, worker} {
 		addMemory(t, a)
 	}
-	return errors.Join(worker.end(), g.relayed(ctx), g.projected(ctx), projector.end(), relay.end())
+	return errors.Join(worker.stop(), g.awaitRelayed(ctx), g.awaitProjected(ctx), projector.stop(), relay.stop())
 }
 
-// holdSnapshot keeps a read-only snapshot of the ledger's database.
+// holdSnapshot holds a read-only snapshot of the ledger's database.
 func holdSnapshot(ctx context.Context, t *trial) (release func() error, err error) {
 	return holdTransaction(ctx, t.url, "begin isolation level repeatable read read only; select count(*) from pg_class")
 }
 
-// holdForeignWrite keeps a transaction open that has written, in another database of the server.
+// holdForeignWrite holds a transaction that has written, in another database of the server.
 func holdForeignWrite(ctx context.Context, t *trial) (release func() error, err error) {
 	return holdTransaction(ctx, t.server.base, "begin; create temporary table written as select 1 as one")
 }
@@ -170,7 +173,7 @@ func holdTransaction(ctx context.Context, address, sql string) (release func() e
 	return func() error { return conn.Close(context.Background()) }, nil // which rolls back
 }
 
-// stallMeasure: what relays deliver while a transaction of another database is open.
+// stallMeasure measures relays while a transaction of another database is open.
 func stallMeasure() measure {
 	return measure{
 		name:  "stall",
@@ -181,20 +184,23 @@ func stallMeasure() measure {
 				if err != nil {
 					return err
 				}
-				return stalled(ctx, t, func(n int) error { return fillOurs(ctx, t, n) }, func(add func(int)) error { return n.relay(ctx, add) })
+				fill := func(n int) error { return fillOurs(ctx, t, n) }
+				return measureStall(ctx, t, fill, func(add func(int)) error { return n.relay(ctx, add) })
 			}},
-			{system: peerWatermill, setting: forwarderSetting, tune: []string{"1000"}, run: func(ctx context.Context, t *trial) error {
-				db, address, err := newForwarding(ctx, t, false)
-				if err != nil {
-					return err
-				}
-				return stalled(ctx, t, func(n int) error { return fillWatermill(ctx, db, n) }, func(add func(int)) error { return forward(ctx, t, db, address, add) })
-			}},
+			{system: peerWatermill, setting: forwarderSetting, tune: []string{"1000"},
+				run: func(ctx context.Context, t *trial) error {
+					db, address, err := prepareForwarder(ctx, t, false)
+					if err != nil {
+						return err
+					}
+					fill := func(n int) error { return fillWatermill(ctx, db, n) }
+					return measureStall(ctx, t, fill, func(add func(int)) error { return forward(ctx, t, db, address, add) })
+				}},
 		},
 	}
 }
 
-func stalled(ctx context.Context, t *trial, fill func(n int) error, relay func(add func(int)) error) error {
+func measureStall(ctx context.Context, t *trial, fill func(n int) error, relay func(add func(int)) error) error {
 	release, err := holdForeignWrite(ctx, t)
 	if err != nil {
 		return err
@@ -213,7 +219,7 @@ func stalled(ctx context.Context, t *trial, fill func(n int) error, relay func(a
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-c.done:
-	case <-time.After(max(t.lasts(), time.Second)):
+	case <-time.After(max(t.duration(), time.Second)):
 	}
 	t.add(rate, float64(int64(n)-c.left.Load())/time.Since(begin).Seconds(), "events/s")
 	return nil

@@ -1,11 +1,11 @@
-// Bench compares taskledger with its peers on servers of its own, fsync on: each system through
-// its public API, as its own documentation advises, all with the same settings of PostgreSQL and
-// JetStream, interleaved in one run.
+// Bench compares taskledger with its peers on its own servers, with fsync on. Each system is used through
+// its public API, as its documentation advises. All systems have the same settings of PostgreSQL and
+// JetStream, and take turns in one run.
 //
 //	cd bench && go run . -quick
 //
-// It prints medians with their spread and the ratio of ours to each peer's; -o json prints the
-// same for programs. ../docs/benchmarks.md tells how to read it and holds the last full run.
+// It prints medians with their spread, and the ratio of taskledger to each peer. -o json prints the same
+// as JSON. ../docs/benchmarks.md explains the measures and has the results of the last full run.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgserver"
 )
 
-// Exit codes, those of the command taskledger.
+// Exit codes, the same as those of the command taskledger.
 const (
 	exitOK          = 0
 	exitFailed      = 1
@@ -31,14 +31,14 @@ const (
 
 func main() {
 	if role := os.Getenv(roleVariable); role != "" {
-		os.Exit(play(role))
+		os.Exit(runRole(role))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	context.AfterFunc(ctx, stop) // a second signal kills the process
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the whole program.
+// run runs the program and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c, err := parse(args, stderr)
 	switch {
@@ -51,8 +51,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return execute(ctx, c, stdout, stderr)
 }
 
-// execute measures and prints: what was measured before a failure or an interruption too, marked
-// as partial.
+// execute runs the measures and prints the report. After a failure or an interruption it prints the
+// figures that it has, marked as partial.
 func execute(ctx context.Context, c config, stdout, stderr io.Writer) int {
 	report, err := measureAll(ctx, c, newProgress(stderr))
 	if err != nil {
@@ -61,14 +61,14 @@ func execute(ctx context.Context, c config, stdout, stderr io.Writer) int {
 	if len(report.samples) > 0 || err == nil {
 		err = errors.Join(err, report.print(c, stdout))
 	}
-	var none *pgserver.NoBinariesError
+	var missing *pgserver.NoBinariesError
 	switch {
 	case err == nil:
 		return exitOK
 	case ctx.Err() != nil:
-		_, _ = fmt.Fprintln(stderr, "bench: interrupted; the servers and databases of this run are removed")
+		_, _ = fmt.Fprintln(stderr, "bench: interrupted; servers and databases of this run were removed")
 		return exitInterrupted
-	case errors.As(err, &none):
+	case errors.As(err, &missing):
 		_, _ = fmt.Fprintln(stderr, "bench:", err)
 		return exitUnavailable
 	}

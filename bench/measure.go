@@ -24,46 +24,47 @@ const (
 	floorJetStream = "jetstream"
 )
 
-// measure is one question, which several systems answer in turn.
+// measure is one comparison of several systems.
 type measure struct {
 	name       string
 	title      string
-	once       bool // one round is enough
-	onceQuick  bool // with -quick
+	once       bool // in one round
+	onceQuick  bool // in one round with -quick
 	contenders []contender
 }
 
-// quickHalf is when a run with -quick goes over to one round a measure, so that it keeps to its
-// four minutes on slower machines too.
+// quickHalf is the time after which a run with -quick has one round for each measure, so that slower
+// machines need no more than about four minutes.
 const quickHalf = 100 * time.Second
 
-// rounds is how many turns each contender has.
+// rounds returns the number of trials of each contender.
 func (m measure) rounds(c config, spent time.Duration) int {
 	if m.once || c.quick && c.rounds == 0 && (m.onceQuick || spent > quickHalf) {
 		return 1
 	}
-	return c.turns()
+	return c.roundCount()
 }
 
-// contender is a system in a measure, or ours under a condition.
+// contender is a system in a measure, or taskledger under a condition.
 type contender struct {
 	system string
-	// tune, if given, are settings to choose from: each is tried once, on a fifth of the size,
-	// and the best takes part; with -quick it is the first. They go by the name of setting.
+	// setting names what tune chooses.
 	setting string
-	tune    []string
-	// open, if given, prepares a trial that lives through all rounds.
+	// tune are the values to choose from. One trial on a fifth of the size decides. With -quick the
+	// first value is used. Default: none.
+	tune []string
+	// open prepares one trial for all rounds. Default: each round has a new trial.
 	open func(ctx context.Context, t *trial) error
 	run  func(ctx context.Context, t *trial) error
 }
 
-// measures are all there are, in the order in which they are taken.
+// measures returns all measures, in the order of the run.
 func measures() []measure {
 	return slices.Concat(
 		enqueueMeasures(),
 		[]measure{bulkMeasure(), relayMeasure(), relaySyncedMeasure(), drainMeasure(), exactlyOnceMeasure()},
 		latencyMeasures(),
-		[]measure{costMeasure(), growthMeasure(), stallMeasure(), memoryMeasure(), scaleMeasure()},
+		[]measure{costMeasure(), growthMeasure(), stallMeasure(), memoryMeasure(), scaleMeasure(), timersMeasure()},
 	)
 }
 
@@ -75,7 +76,7 @@ func names() []string {
 	return names
 }
 
-// measureAll takes the measures that were asked for. With an error it returns what it has.
+// measureAll runs the chosen measures. With an error it also returns the figures that it has.
 func measureAll(ctx context.Context, c config, p *progress) (r *report, err error) {
 	r = newReport(c)
 	server, err := openServer(ctx, c)
@@ -86,20 +87,22 @@ func measureAll(ctx context.Context, c config, p *progress) (r *report, err erro
 	if err := r.describe(ctx, server); err != nil {
 		return r, err
 	}
-	chosen := slices.DeleteFunc(measures(), func(m measure) bool { return len(c.only) > 0 && !slices.Contains(c.only, m.name) })
+	chosen := slices.DeleteFunc(measures(), func(m measure) bool {
+		return len(c.only) > 0 && !slices.Contains(c.only, m.name)
+	})
 	for _, m := range chosen {
 		for _, x := range m.contenders {
 			p.expect(m.rounds(c, 0))
-			if !x.stated(c) {
+			if !x.isFixed(c) {
 				p.expect(len(x.tune))
 			}
 		}
 	}
-	if err := warm(ctx, server); err != nil {
+	if err := warmUpServer(ctx, server); err != nil {
 		return r, err
 	}
 	for _, m := range chosen {
-		if err := take(ctx, c, m, server, r, p); err != nil {
+		if err := runMeasure(ctx, c, m, server, r, p); err != nil {
 			return r, fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
@@ -108,8 +111,8 @@ func measureAll(ctx context.Context, c config, p *progress) (r *report, err erro
 	return r, nil
 }
 
-// warm has the server make its WAL files, which the first trials would pay for.
-func warm(ctx context.Context, s *databaseServer) error {
+// warmUpServer makes the server create its WAL files, which would cost the first trials time.
+func warmUpServer(ctx context.Context, s *databaseServer) error {
 	name, address, err := s.create(ctx)
 	if err != nil {
 		return err
@@ -118,31 +121,31 @@ func warm(ctx context.Context, s *databaseServer) error {
 	if err != nil {
 		return errors.Join(err, s.drop(ctx, name))
 	}
-	_, err = db.Exec(ctx, "create table filler as select repeat(md5(i::text), 20) as line from generate_series(1, 500000) i")
+	_, err = db.Exec(ctx, statement("filler"))
 	if err == nil {
-		err = s.calm(ctx)
+		err = s.checkpoint(ctx)
 	}
 	return errors.Join(err, db.Close(context.WithoutCancel(ctx)), s.drop(ctx, name))
 }
 
-// take lets every contender have its turns: A B C, A B C, …
-func take(ctx context.Context, c config, m measure, s *databaseServer, r *report, p *progress) (err error) {
-	trials := make([]*trial, len(m.contenders)) // those that live through all rounds
+// runMeasure runs the trials of a measure. The contenders take turns: A B C, A B C, …
+func runMeasure(ctx context.Context, c config, m measure, s *databaseServer, r *report, p *progress) (err error) {
+	trials := make([]*trial, len(m.contenders)) // those for all rounds
 	tuned := make([]string, len(m.contenders))
 	for i, x := range m.contenders {
 		if tuned[i], err = tune(ctx, c, m, x, s, p); err != nil {
 			return fmt.Errorf("%s: %w", x.system, err)
 		}
 		if tuned[i] != "" {
-			r.tuned(m.name, x, tuned[i])
+			r.recordTuning(m.name, x, tuned[i])
 		}
 		if x.open == nil {
 			continue
 		}
-		p.tell(fmt.Sprintf("%s: preparing %s", m.name, x.system))
+		p.note(fmt.Sprintf("%s: preparing %s", m.name, x.system))
 		trials[i] = &trial{config: c, server: s}
-		defer func() { err = errors.Join(err, trials[i].strike()) }()
-		if err := trials[i].raise(ctx); err != nil {
+		defer func() { err = errors.Join(err, trials[i].close()) }()
+		if err := trials[i].open(ctx); err != nil {
 			return err
 		}
 		if err := x.open(ctx, trials[i]); err != nil {
@@ -160,7 +163,7 @@ func take(ctx context.Context, c config, m measure, s *databaseServer, r *report
 				err = x.run(ctx, t)
 				figures = t.figures
 			} else {
-				figures, err = turn(ctx, &trial{config: c, server: s, tuning: tuned[i]}, x)
+				figures, err = runTrial(ctx, &trial{config: c, server: s, tuning: tuned[i]}, x)
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", x.system, err)
@@ -171,25 +174,25 @@ func take(ctx context.Context, c config, m measure, s *databaseServer, r *report
 	return nil
 }
 
-// stated says that there is nothing to choose.
-func (x contender) stated(c config) bool { return len(x.tune) <= 1 || c.quick && !c.tuned }
+// isFixed reports whether there is nothing to choose.
+func (x contender) isFixed(c config) bool { return len(x.tune) <= 1 || c.quick && !c.tuned }
 
-// tune tries a contender's settings and returns the best.
+// tune runs a trial with each setting of a contender and returns the best setting.
 func tune(ctx context.Context, c config, m measure, x contender, s *databaseServer, p *progress) (string, error) {
-	if len(x.tune) > 0 && x.stated(c) {
+	if len(x.tune) > 0 && x.isFixed(c) {
 		return x.tune[0], nil
 	}
 	var best string
 	var record float64
 	for _, candidate := range x.tune {
 		p.begin(fmt.Sprintf("%s, tuning %s: %s %s", m.name, x.system, x.setting, candidate))
-		figures, err := turn(ctx, &trial{config: c, server: s, tuning: candidate, trying: true}, x)
+		figures, err := runTrial(ctx, &trial{config: c, server: s, tuning: candidate, trying: true}, x)
 		if err != nil {
 			return "", err
 		}
 		i := slices.IndexFunc(figures, func(f figure) bool { return f.metric == rate || f.metric == p50 })
 		if i < 0 {
-			return "", errors.New("nothing to tune by")
+			return "", errors.New("the trial has no figure to compare settings by")
 		}
 		if merit := figures[i].merit(); best == "" || merit > record {
 			best, record = candidate, merit
@@ -198,7 +201,7 @@ func tune(ctx context.Context, c config, m measure, x contender, s *databaseServ
 	return best, nil
 }
 
-// merit is the more the better.
+// merit returns a number that is greater for a better figure.
 func (f figure) merit() float64 {
 	if lessIsBetter(f.unit) {
 		return -f.value
@@ -208,12 +211,12 @@ func (f figure) merit() float64 {
 
 func lessIsBetter(unit string) bool { return !strings.HasSuffix(unit, "/s") }
 
-// turn runs one trial and cleans up behind it.
-func turn(ctx context.Context, t *trial, x contender) (_ []figure, err error) {
+// runTrial runs one trial and releases its resources.
+func runTrial(ctx context.Context, t *trial, x contender) (_ []figure, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer func() { err = errors.Join(err, t.strike()) }()
-	if err := t.raise(ctx); err != nil {
+	defer func() { err = errors.Join(err, t.close()) }()
+	if err := t.open(ctx); err != nil {
 		return nil, err
 	}
 	if err := x.run(ctx, t); err != nil {

@@ -5,13 +5,13 @@ import (
 	"errors"
 )
 
-// Backlogs that memory is measured behind.
+// Backlogs of the measure of memory.
 const (
 	behindTenth = "taskledger, a tenth waiting"
 	behindWhole = "taskledger, 1,000,000 waiting (-quick: 100,000)"
 )
 
-// memoryMeasure: what relay, projector and worker need behind a backlog, and behind a tenth of it.
+// memoryMeasure measures the memory of relay, projector and worker with a backlog, and with a tenth of it.
 func memoryMeasure() measure {
 	behind := func(share int) func(context.Context, *trial) error {
 		return func(ctx context.Context, t *trial) error {
@@ -19,45 +19,45 @@ func memoryMeasure() measure {
 		}
 	}
 	return measure{
-		name: "memory", title: "resident memory of our processes behind a backlog, at most", once: true,
+		name: "memory", title: "maximum resident memory of our processes with a backlog", once: true,
 		contenders: []contender{{system: behindTenth, run: behind(10)}, {system: behindWhole, run: behind(1)}},
 	}
 }
 
 func memoryBehind(ctx context.Context, t *trial, tasks int) error {
-	c, err := newCompany(ctx, t)
+	c, err := newPipeline(ctx, t)
 	if err != nil {
 		return err
 	}
 	if err := fillOurs(ctx, t, tasks); err != nil {
 		return err
 	}
-	if err := settle(ctx, t); err != nil {
+	if err := checkpointAndAnalyze(ctx, t); err != nil {
 		return err
 	}
-	relay, err := c.cast(ctx, "relay", false, 0)
+	relay, err := c.start(ctx, "relay", false, 0)
 	if err != nil {
 		return err
 	}
-	if err := counted(ctx, tasks, relay); err != nil {
+	if err := awaitCount(ctx, tasks, relay); err != nil {
 		return err
 	}
-	projector, err := c.cast(ctx, "projector", false, 0)
+	projector, err := c.start(ctx, "projector", false, 0)
 	if err != nil {
 		return err
 	}
-	if err := c.projected(ctx); err != nil {
+	if err := c.awaitProjected(ctx); err != nil {
 		return err
 	}
-	worker, err := c.cast(ctx, "worker", false, 1000)
+	worker, err := c.start(ctx, "worker", false, 1000)
 	if err != nil {
 		return err
 	}
-	if err := counted(ctx, min(tasks, t.size(100_000, 20_000)), worker); err != nil {
+	if err := awaitCount(ctx, min(tasks, t.size(100_000, 20_000)), worker); err != nil {
 		return err
 	}
-	for _, a := range []*actor{relay, projector, worker} {
+	for _, a := range []*child{relay, projector, worker} {
 		addMemory(t, a)
 	}
-	return errors.Join(worker.end(), projector.end(), relay.end())
+	return errors.Join(worker.stop(), projector.stop(), relay.stop())
 }

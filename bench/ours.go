@@ -19,25 +19,24 @@ import (
 
 var kind = ledger.MustKind[json.RawMessage]("bench.task")
 
-// streamSettings leave room for ten million events.
+// streamSettings have room for ten million events.
 var streamSettings = outbox.StreamConfig{MaxBytes: 12 << 30}
 
-// node is a ledger with relay and projector, as the command serve runs them.
+// node is a ledger with relay and projector, like the command serve.
 type node struct {
-	t         *trial
-	nc        *nats.Conn
-	published atomic.Int64
+	t  *trial
+	nc *nats.Conn
 }
 
-// migrate makes our schema and the business table.
+// migrate creates our schema and the business table.
 func migrate(ctx context.Context, t *trial) error {
 	if err := migrations.Up(ctx, t.url); err != nil {
 		return err
 	}
-	return business(ctx, t)
+	return createEffectTable(ctx, t)
 }
 
-// broker starts a JetStream server in a process of its own, for this trial.
+// broker starts a JetStream server in a child process, for this trial.
 func broker(ctx context.Context, t *trial, syncAlways bool) (address string, err error) {
 	addresses, err := startBroker(ctx, t, brokerSettings{SyncAlways: syncAlways})
 	if err != nil {
@@ -46,7 +45,7 @@ func broker(ctx context.Context, t *trial, syncAlways bool) (address string, err
 	return addresses[0], nil
 }
 
-// brokerFor starts one with an account for each of so many ledgers.
+// brokerFor starts a JetStream server with an account for each ledger.
 func brokerFor(ctx context.Context, t *trial, ledgers int) (addresses []string, err error) {
 	return startBroker(ctx, t, brokerSettings{Accounts: ledgers})
 }
@@ -58,14 +57,14 @@ func startBroker(ctx context.Context, t *trial, s brokerSettings) (addresses []s
 	t.atEnd(func() error { return os.RemoveAll(t.brokerDir) })
 	s.Dir = t.brokerDir
 	var answer brokerAnswer
-	if t.broker, err = cast(ctx, "broker", s, &answer); err != nil {
+	if t.broker, err = startChild(ctx, "broker", s, &answer); err != nil {
 		return nil, err
 	}
-	t.atEnd(t.broker.end)
+	t.atEnd(t.broker.stop)
 	return answer.URLs, nil
 }
 
-// newNode migrates, and starts a broker.
+// newNode migrates the database and starts a broker.
 func newNode(ctx context.Context, t *trial, syncAlways bool) (*node, error) {
 	if err := migrate(ctx, t); err != nil {
 		return nil, err
@@ -82,14 +81,12 @@ func newNode(ctx context.Context, t *trial, syncAlways bool) (*node, error) {
 	return n, nil
 }
 
-// relay runs a relay to the end of the trial.
+// relay runs a relay until the end of the trial. It calls published, if that is not nil, with the number
+// of messages in each batch.
 func (n *node) relay(ctx context.Context, published func(messages int)) error {
-	r, err := outbox.New(outbox.Config{DB: n.t.db, NATS: n.nc, Stream: streamSettings, Observer: &outbox.Observer{Published: func(messages int) {
-		n.published.Add(int64(messages))
-		if published != nil {
-			published(messages)
-		}
-	}}})
+	r, err := outbox.New(outbox.Config{
+		DB: n.t.db, NATS: n.nc, Stream: streamSettings, Observer: &outbox.Observer{Published: published},
+	})
 	if err != nil {
 		return err
 	}
@@ -97,7 +94,7 @@ func (n *node) relay(ctx context.Context, published func(messages int)) error {
 	return nil
 }
 
-// project runs the projection of tasks and counts to the end of the trial.
+// project runs the projector until the end of the trial.
 func (n *node) project(ctx context.Context) error {
 	p, err := projector.New(projector.Config{DB: n.t.db})
 	if err != nil {
@@ -107,7 +104,7 @@ func (n *node) project(ctx context.Context) error {
 	return nil
 }
 
-// work runs workers to the end of the trial.
+// work runs workers until the end of the trial.
 func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*workers.Pool) error, hooks ...workers.Hook) error {
 	pool, err := workers.New(workers.Config{DB: db, NATS: n.nc, Hooks: hooks})
 	if err != nil {
@@ -120,8 +117,8 @@ func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*worker
 	return nil
 }
 
-// projected waits until the projection has applied every event.
-func (n *node) projected(ctx context.Context) error {
+// awaitProjected waits until the projector has applied every event.
+func (n *node) awaitProjected(ctx context.Context) error {
 	return await(ctx, func() (bool, error) {
 		lag, err := projector.Behind(ctx, n.t.db)
 		return lag.Events == 0, err
@@ -142,7 +139,7 @@ func fillNamed(ctx context.Context, t *trial, n int, name func(i int) string) er
 	})
 }
 
-// noopAtLeastOnce is a handler with no effect.
+// noopAtLeastOnce registers a handler that does nothing.
 func noopAtLeastOnce(slots int) func(*workers.Pool) error {
 	return func(p *workers.Pool) error {
 		return workers.RegisterAtLeastOnce(p, kind, func(context.Context, *workers.Job, json.RawMessage) error { return nil },
@@ -150,10 +147,10 @@ func noopAtLeastOnce(slots int) func(*workers.Pool) error {
 	}
 }
 
-// insertExactlyOnce is a handler whose effect is one business row.
+// insertExactlyOnce registers a handler that inserts one business row.
 func insertExactlyOnce(slots int) func(*workers.Pool) error { return insertTogether(slots, 1) }
 
-// insertTogether is the same where up to so many tasks share a transaction.
+// insertTogether is insertExactlyOnce with up to so many tasks in one transaction.
 func insertTogether(slots, together int) func(*workers.Pool) error {
 	return func(p *workers.Pool) error {
 		return workers.Register(p, kind, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ json.RawMessage) error {
@@ -163,7 +160,7 @@ func insertTogether(slots, together int) func(*workers.Pool) error {
 	}
 }
 
-// counter closes done when n successes were counted.
+// counter closes done after it has counted n.
 type counter struct {
 	left atomic.Int64
 	done chan struct{}
@@ -181,7 +178,7 @@ func (c *counter) add(n int) {
 	}
 }
 
-// successes is a hook that counts them.
+// successes is a hook that counts successes.
 type successes struct {
 	workers.HookDefaults
 	add func(int)

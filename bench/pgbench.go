@@ -15,24 +15,24 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// recorder writes down what a connection sends, by round trips.
-type recorder struct{ trips [][]recorded }
+// recorder is a tracer that records the statements of a connection, by round trip.
+type recorder struct{ trips [][]statementCall }
 
-// recorded is a statement.
-type recorded struct {
+// statementCall is a statement with its arguments.
+type statementCall struct {
 	sql  string
 	args []any
 }
 
 func (r *recorder) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	r.trips = append(r.trips, []recorded{{data.SQL, data.Args}})
+	r.trips = append(r.trips, []statementCall{{data.SQL, data.Args}})
 	return ctx
 }
 
 func (r *recorder) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	var trip []recorded
+	var trip []statementCall
 	for _, q := range data.Batch.QueuedQueries {
-		trip = append(trip, recorded{q.SQL, q.Arguments})
+		trip = append(trip, statementCall{q.SQL, q.Arguments})
 	}
 	r.trips = append(r.trips, trip)
 	return ctx
@@ -42,8 +42,8 @@ func (*recorder) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData
 func (*recorder) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (*recorder) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// enqueuePgbench is the floor: the statements of our own transaction, recorded and given to
-// pgbench, which is written in C and does nothing else.
+// enqueuePgbench measures the floor: it records the statements of our transaction and lets pgbench, which
+// is written in C, execute them.
 func enqueuePgbench(ctx context.Context, t *trial, connections int) error {
 	if err := migrate(ctx, t); err != nil {
 		return err
@@ -60,10 +60,10 @@ func enqueuePgbench(ctx context.Context, t *trial, connections int) error {
 	if err != nil {
 		return err
 	}
-	if err := settle(ctx, t); err != nil {
+	if err := checkpointAndAnalyze(ctx, t); err != nil {
 		return err
 	}
-	// Its clock starts before it has connected: a time is no bound for what it does in it.
+	// pgbench's clock starts before its connections. So its bound is a number of transactions, not a time.
 	p := pgbench{program, file, script.defines, connections}
 	tps, err := p.run(ctx, t.url, 0, 20)
 	if err != nil {
@@ -73,7 +73,7 @@ func enqueuePgbench(ctx context.Context, t *trial, connections int) error {
 	if err := before.read(ctx, t); err != nil {
 		return err
 	}
-	each := max(1, int(tps*t.lasts().Seconds())/connections)
+	each := max(1, int(tps*t.duration().Seconds())/connections)
 	if tps, err = p.run(ctx, t.url, 20, each); err != nil {
 		return err
 	}
@@ -87,34 +87,35 @@ type pgbench struct {
 	connections   int
 }
 
-// run has each connection do so many transactions, after those that it did before. It returns how many
-// a second all of them did, once they were connected.
+// run runs so many transactions on each connection. before is the number of earlier ones, whose ids are
+// used. It returns the transactions per second of all connections together.
 func (p pgbench) run(ctx context.Context, url string, before, transactions int) (float64, error) {
-	options := append(slices.Clone(p.defines), "--define=n="+strconv.Itoa(before), "--no-vacuum", "--protocol=prepared", "--file="+p.file,
-		"--client="+strconv.Itoa(p.connections), "--jobs="+strconv.Itoa(min(2, p.connections)), "--transactions="+strconv.Itoa(transactions), url)
+	options := append(slices.Clone(p.defines), "--define=n="+strconv.Itoa(before), "--no-vacuum", "--protocol=prepared",
+		"--file="+p.file, "--client="+strconv.Itoa(p.connections), "--jobs="+strconv.Itoa(min(2, p.connections)),
+		"--transactions="+strconv.Itoa(transactions), url)
 	out, err := exec.CommandContext(ctx, p.program, options...).CombinedOutput()
 	if err != nil {
 		return 0, fmt.Errorf("pgbench: %w: %s", err, out)
 	}
-	return found(`tps = ([0-9.]+)`, string(out))
+	return submatch(`tps = ([0-9.]+)`, string(out))
 }
 
-func found(pattern, text string) (float64, error) {
+// submatch returns the number in the first group of the pattern.
+func submatch(pattern, text string) (float64, error) {
 	match := regexp.MustCompile(pattern).FindStringSubmatch(text)
 	if match == nil {
-		return 0, fmt.Errorf("pgbench did not print %q: %s", pattern, text)
+		return 0, fmt.Errorf("pgbench: no %q in its output: %s", pattern, text)
 	}
 	return strconv.ParseFloat(match[1], 64)
 }
 
-// script is a transaction for pgbench.
+// script is a pgbench script with one transaction.
 type script struct {
 	text    strings.Builder
-	defines []string // what the parameters were, as options
+	defines []string // the arguments, as options
 }
 
-// recordScript runs one transaction of ours and writes down what it sent, with another id each
-// time.
+// recordScript runs one of our transactions and returns it as a script, which uses a new id each time.
 func recordScript(ctx context.Context, t *trial) (*script, error) {
 	c, err := pgx.ParseConfig(t.url)
 	if err != nil {
@@ -128,7 +129,7 @@ func recordScript(ctx context.Context, t *trial) (*script, error) {
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	const id = "recorded"
-	if err := ofOurs(kind)(ctx, conn, id); err != nil {
+	if err := oursTransaction(kind)(ctx, conn, id); err != nil {
 		return nil, err
 	}
 	s := &script{}
@@ -150,13 +151,13 @@ var (
 	comment     = regexp.MustCompile(`--[^\n]*`)
 )
 
-// write adds a statement. Its parameters become variables, which pgbench sends as parameters.
-func (s *script) write(r recorded, id string) error {
+// write adds a statement. Its arguments become variables, which pgbench sends as parameters.
+func (s *script) write(r statementCall, id string) error {
 	var fault error
 	sql := placeholder.ReplaceAllStringFunc(comment.ReplaceAllString(r.sql, ""), func(p string) string {
 		i, _ := strconv.Atoi(p[1:])
 		if i > len(r.args) {
-			fault = fmt.Errorf("no value for %s", p)
+			fault = fmt.Errorf("no argument for %s", p)
 			return p
 		}
 		value := r.args[i-1]
@@ -174,7 +175,7 @@ func (s *script) write(r recorded, id string) error {
 		case int, int16, int32, int64:
 			return s.define(fmt.Sprint(value))
 		}
-		fault = fmt.Errorf("%T as %s: no way to give it to pgbench", value, p)
+		fault = fmt.Errorf("pgbench cannot send %s: unsupported type %T", p, value)
 		return p
 	})
 	s.text.WriteString(strings.TrimSpace(sql) + ";\n")
@@ -187,7 +188,7 @@ func (s *script) define(value string) string {
 	return ":" + name
 }
 
-// pgbenchProgram finds pgbench beside the server's binaries.
+// pgbenchProgram returns the path of pgbench.
 func pgbenchProgram(dir string) (string, error) {
 	if dir != "" {
 		return filepath.Join(dir, "pgbench"), nil
@@ -195,9 +196,9 @@ func pgbenchProgram(dir string) (string, error) {
 	if path, err := exec.LookPath("pgbench"); err == nil {
 		return path, nil
 	}
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench")
-	if len(found) == 0 {
-		return "", errors.New("no pgbench found: name its directory with -pg-bin, or leave the measures enqueue out")
+	paths, _ := filepath.Glob("/usr/lib/postgresql/*/bin/pgbench")
+	if len(paths) == 0 {
+		return "", errors.New("pgbench not found: set -pg-bin to its directory, or run other measures than enqueue")
 	}
-	return found[len(found)-1], nil
+	return paths[len(paths)-1], nil
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// kilobytes reads a line like "VmRSS:   1234 kB" of a file in /proc; 0 if there is none.
+// kilobytes returns the number in a line such as "VmRSS:   1234 kB" of a file in /proc, or 0.
 func kilobytes(text, name string) int {
 	for line := range strings.Lines(text) {
 		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == name {

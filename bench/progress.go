@@ -10,12 +10,13 @@ import (
 	"golang.org/x/term"
 )
 
-// progress tells how far the run is: a bar on a terminal, else a line a trial.
+// progress prints the progress of the run: a bar on a terminal, otherwise a line for each trial.
 type progress struct {
-	w         io.Writer
-	terminal  bool
-	began     time.Time
-	all, past int
+	w        io.Writer
+	terminal bool
+	began    time.Time
+	total    int // trials of the run
+	started  int // trials
 }
 
 func newProgress(w io.Writer) *progress {
@@ -23,24 +24,25 @@ func newProgress(w io.Writer) *progress {
 	return &progress{w: w, terminal: ok && term.IsTerminal(int(f.Fd())), began: time.Now()}
 }
 
-// expect adds n trials to those to come.
-func (p *progress) expect(n int) { p.all += n }
+// expect adds n to the trials of the run.
+func (p *progress) expect(n int) { p.total += n }
 
-// begin tells which trial begins.
+// begin prints the name of the trial that begins.
 func (p *progress) begin(what string) {
 	const width = 24
 	spent := time.Since(p.began).Round(time.Second)
 	if p.terminal {
-		full := width * p.past / max(p.all, 1)
-		_, _ = fmt.Fprintf(p.w, "\r\x1b[K[%s%s] %d/%d %v %s", strings.Repeat("#", full), strings.Repeat(".", width-full), p.past+1, p.all, spent, what)
+		full := width * p.started / max(p.total, 1)
+		bar := strings.Repeat("#", full) + strings.Repeat(".", width-full)
+		_, _ = fmt.Fprintf(p.w, "\r\x1b[K[%s] %d/%d %v %s", bar, p.started+1, p.total, spent, what)
 	} else {
-		_, _ = fmt.Fprintf(p.w, "%d/%d %v %s\n", p.past+1, p.all, spent, what)
+		_, _ = fmt.Fprintf(p.w, "%d/%d %v %s\n", p.started+1, p.total, spent, what)
 	}
-	p.past++
+	p.started++
 }
 
-// tell tells what is done that is no trial.
-func (p *progress) tell(what string) {
+// note prints work that is not a trial.
+func (p *progress) note(what string) {
 	if p.terminal {
 		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", what)
 	} else {
@@ -48,7 +50,7 @@ func (p *progress) tell(what string) {
 	}
 }
 
-// done takes the bar away.
+// done removes the bar.
 func (p *progress) done() {
 	if p.terminal {
 		_, _ = fmt.Fprint(p.w, "\r\x1b[K")

@@ -1,15 +1,14 @@
 package main
 
-// ratio is one of ours to a peer's, of medians, with what it should be.
+// ratio is the ratio of our median to that of a peer, with its target.
 type ratio struct {
 	name            string
 	measure, metric string
-	of, over        string // ours, and the system that it is divided by
+	of, over        string // numerator, which is ours, and denominator
 	target          float64
 }
 
-// condition is the ratio of our rates under a condition to our own on a small and quiet ledger:
-// the least of them.
+// condition is the least ratio of our rates under a condition to those on a small and idle ledger.
 type condition struct {
 	name, system string
 }
@@ -21,7 +20,7 @@ var conditions = []condition{
 	{"history", underHistory},
 }
 
-// conditionTarget is what each should be at least; memoryTarget what the relay may need, in MB.
+// conditionTarget is the minimum of each condition; memoryTarget is the maximum of the relay in MB.
 const (
 	conditionTarget = 0.9
 	memoryTarget    = 150
@@ -30,8 +29,8 @@ const (
 
 var conditionRates = []string{"enqueue rate", "relay rate", "drain rate"}
 
-// ratios are the ones the project has set itself targets for. Of latencies and sizes less is
-// better, and the target is a most; of rates it is a least.
+// ratios are those with a target. The target is a minimum for rates, and a maximum for latencies and
+// sizes.
 var ratios = []ratio{
 	{"enqueue_32_vs_river", "enqueue-32", rate, ours, peerRiver, 2.0},
 	{"enqueue_32_vs_watermill", "enqueue-32", rate, ours, peerWatermill, 1.3},
@@ -45,5 +44,5 @@ var ratios = []ratio{
 	{"wal_vs_river", "drain", walPerTask, ours, peerRiver, 0.42},
 }
 
-// atMost says that less is better.
+// atMost reports whether the target is a maximum.
 func (x ratio) atMost() bool { return x.metric != rate }

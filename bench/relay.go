@@ -14,12 +14,13 @@ import (
 
 const forwarderSetting = "Forwarder with TrackMsgId, polls 10ms, SubscribeBatchSize"
 
-// relayMeasure: a committed backlog to JetStream.
+// relayMeasure measures the relay of a committed backlog to JetStream.
 func relayMeasure() measure {
 	return measure{
 		name: "relay", title: "200,000 committed events to JetStream",
 		contenders: []contender{
-			{system: ours, run: func(ctx context.Context, t *trial) error { return relayOurs(ctx, t, false, t.size(200_000, 60_000)) }},
+			{system: ours,
+				run: func(ctx context.Context, t *trial) error { return relayOurs(ctx, t, false, t.size(200_000, 60_000)) }},
 			{system: peerWatermill, setting: forwarderSetting, tune: []string{"1000", "100", "5000"},
 				run: func(ctx context.Context, t *trial) error {
 					return relayWatermill(ctx, t, false, t.size(200_000, 15_000))
@@ -30,12 +31,13 @@ func relayMeasure() measure {
 	}
 }
 
-// relaySyncedMeasure is the same with a broker that syncs before it acknowledges.
+// relaySyncedMeasure is relayMeasure with a broker that syncs before it acknowledges.
 func relaySyncedMeasure() measure {
 	return measure{
 		name: "relay-fsync", title: "20,000 committed events to a JetStream that syncs before it acknowledges",
 		contenders: []contender{
-			{system: ours, run: func(ctx context.Context, t *trial) error { return relayOurs(ctx, t, true, t.size(20_000, 2_000)) }},
+			{system: ours,
+				run: func(ctx context.Context, t *trial) error { return relayOurs(ctx, t, true, t.size(20_000, 2_000)) }},
 			{system: peerWatermill, setting: forwarderSetting, tune: []string{"1000"},
 				run: func(ctx context.Context, t *trial) error { return relayWatermill(ctx, t, true, t.size(20_000, 2_000)) }},
 			{system: floorJetStream, setting: "messages in flight", tune: []string{"4000", "1000"},
@@ -52,7 +54,7 @@ func relayOurs(ctx context.Context, t *trial, syncAlways bool, events int) error
 	if err := fillOurs(ctx, t, events); err != nil {
 		return err
 	}
-	if err := settle(ctx, t); err != nil {
+	if err := checkpointAndAnalyze(ctx, t); err != nil {
 		return err
 	}
 	c := newCounter(events)
@@ -64,11 +66,11 @@ func relayOurs(ctx context.Context, t *trial, syncAlways bool, events int) error
 		return err
 	}
 	t.add(rate, float64(events)/time.Since(begin).Seconds(), "events/s")
-	return messagesOn(ctx, n.nc, events)
+	return checkMessages(ctx, n.nc, events)
 }
 
-// messagesOn fails unless the streams hold n messages.
-func messagesOn(ctx context.Context, nc *nats.Conn, n int) error {
+// checkMessages returns an error unless the streams have n messages.
+func checkMessages(ctx context.Context, nc *nats.Conn, n int) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err
@@ -87,9 +89,9 @@ func messagesOn(ctx context.Context, nc *nats.Conn, n int) error {
 	return nil
 }
 
-// publishRaw is the floor: messages with ids and the same body, made beforehand, published
-// without a database by nats.go's asynchronous publish to a stream like ours; then read and
-// acknowledged one by one by a pull consumer.
+// publishRaw measures the floor, without a database: the asynchronous publish of nats.go to a stream like
+// ours. The messages have ids and our body, and exist before the clock starts. After that a pull consumer
+// reads them and acknowledges each one.
 func publishRaw(ctx context.Context, t *trial, syncAlways bool, messages int) error {
 	address, err := broker(ctx, t, syncAlways)
 	if err != nil {
@@ -124,7 +126,7 @@ func publishRaw(ctx context.Context, t *trial, syncAlways bool, messages int) er
 	}
 	begin := time.Now()
 	for _, m := range all {
-		// With all in flight it waits for an acknowledgement, ten seconds at most.
+		// If too many messages are in flight, this waits for an acknowledgement.
 		if _, err := js.PublishMsgAsync(m, jetstream.WithStallWait(10*time.Second)); err != nil {
 			return err
 		}
@@ -140,7 +142,7 @@ func publishRaw(ctx context.Context, t *trial, syncAlways bool, messages int) er
 		return err
 	default:
 	}
-	if err := messagesOn(ctx, nc, messages); err != nil {
+	if err := checkMessages(ctx, nc, messages); err != nil {
 		return err
 	}
 	return consumeRaw(ctx, t, js, messages)

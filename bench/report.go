@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// report is the outcome of a run.
+// report is the result of a run.
 type report struct {
 	Quick    bool               `json:"quick"`
-	Partial  string             `json:"partial,omitempty"` // why some or all of it is missing
+	Partial  string             `json:"partial,omitempty"` // why figures are missing
 	Only     []string           `json:"only,omitempty"`
 	Scale    float64            `json:"scale"`
 	Rounds   int                `json:"rounds"`
@@ -28,7 +28,7 @@ type report struct {
 
 	samples []sample
 	titles  map[string]string
-	order   []string // of measures
+	order   []string // names of the measures, in the order of the run
 }
 
 type machine struct {
@@ -36,14 +36,14 @@ type machine struct {
 	Cores    int    `json:"cores"`
 	MemoryMB int    `json:"memory_mb,omitempty"`
 	OS       string `json:"os"`
-	Disk     string `json:"disk,omitempty"` // where the servers' files are
+	Disk     string `json:"disk,omitempty"` // file system of the servers' files
 }
 
-// settings are those beside the defaults.
+// settings are the settings that differ from the defaults.
 type settings struct {
 	PostgreSQL map[string]string `json:"postgresql"`
 	JetStream  map[string]string `json:"jetstream"`
-	Systems    map[string]string `json:"systems"` // what tuning chose, by measure and system
+	Systems    map[string]string `json:"systems"` // setting that tune chose, by measure and system
 }
 
 // sample is one figure of one trial.
@@ -53,7 +53,7 @@ type sample struct {
 	value                         float64
 }
 
-// row is what the rounds gave together.
+// row is the summary of all rounds.
 type row struct {
 	Measure string    `json:"measure"`
 	Metric  string    `json:"metric"`
@@ -68,8 +68,10 @@ type row struct {
 
 func newReport(c config) *report {
 	return &report{
-		Quick: c.quick, Only: c.only, Scale: c.scale, Rounds: c.turns(), Began: time.Now().UTC(),
-		Machine: machine{CPU: cpuName(), Cores: runtime.NumCPU(), MemoryMB: memoryMB(), OS: runtime.GOOS + "/" + runtime.GOARCH},
+		Quick: c.quick, Only: c.only, Scale: c.scale, Rounds: c.roundCount(), Began: time.Now().UTC(),
+		Machine: machine{
+			CPU: cpuName(), Cores: runtime.NumCPU(), MemoryMB: memoryMB(), OS: runtime.GOOS + "/" + runtime.GOARCH,
+		},
 		Settings: settings{
 			JetStream: map[string]string{"sync_interval": "1s (relay-fsync: always)", "storage": "file", "replicas": "1"},
 			Systems:   map[string]string{},
@@ -78,7 +80,7 @@ func newReport(c config) *report {
 	}
 }
 
-// versions are those of what is compared.
+// versions returns the versions of Go, of this module and of the peers.
 func versions() map[string]string {
 	v := map[string]string{"go": runtime.Version()}
 	info, ok := debug.ReadBuildInfo()
@@ -91,8 +93,10 @@ func versions() map[string]string {
 		}
 	}
 	for _, m := range info.Deps {
-		for _, of := range []string{"riverqueue/river", "ThreeDotsLabs/", "jackc/pgx", "nats-io/nats.go", "nats-io/nats-server"} {
-			if strings.HasPrefix(m.Path, "github.com/"+of) && !strings.Contains(m.Path, "/river/") {
+		for _, prefix := range []string{
+			"riverqueue/river", "ThreeDotsLabs/", "jackc/pgx", "nats-io/nats.go", "nats-io/nats-server",
+		} {
+			if strings.HasPrefix(m.Path, "github.com/"+prefix) && !strings.Contains(m.Path, "/river/") {
 				v[strings.TrimPrefix(m.Path, "github.com/")] = m.Version
 			}
 		}
@@ -100,7 +104,7 @@ func versions() map[string]string {
 	return v
 }
 
-// describe asks the server what it is.
+// describe reads the version and the settings of the server.
 func (r *report) describe(ctx context.Context, s *databaseServer) error {
 	r.Settings.PostgreSQL = map[string]string{}
 	rows, err := s.admin.Query(ctx, statement("server_settings"))
@@ -123,8 +127,8 @@ func (r *report) describe(ctx context.Context, s *databaseServer) error {
 	return rows.Err()
 }
 
-// tuned notes what a contender's settings became.
-func (r *report) tuned(measure string, x contender, best string) {
+// recordTuning records the setting that tune chose for a contender.
+func (r *report) recordTuning(measure string, x contender, best string) {
 	r.Settings.Systems[measure+", "+x.system] = strings.TrimSpace(x.setting + " " + best)
 }
 
@@ -137,7 +141,7 @@ func (r *report) record(m measure, system string, round int, figures []figure) {
 	for _, f := range figures {
 		r.samples = append(r.samples, sample{m.name, system, f.metric, f.unit, round, f.value})
 	}
-	r.finish() // what there is must be printable at any time
+	r.finish() // an interrupted run prints the report
 }
 
 // finish computes medians and ratios.
@@ -160,7 +164,8 @@ func (r *report) finish() {
 	}
 	for i := range r.Figures {
 		w := &r.Figures[i]
-		if mine, ok := r.median(w.Measure, ours, w.Metric); ok && !strings.HasPrefix(w.System, ours+",") && w.System != ours && w.Median > 0 {
+		isOurs := w.System == ours || strings.HasPrefix(w.System, ours+",")
+		if mine, ok := r.median(w.Measure, ours, w.Metric); ok && !isOurs && w.Median > 0 {
 			w.Ratio = mine / w.Median
 		}
 	}
@@ -200,7 +205,7 @@ func median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// cpuName and memoryMB are what Linux tells; elsewhere they stay empty.
+// cpuName and memoryMB read /proc. On systems without it they return zero values.
 func cpuName() string {
 	text, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(text)) {

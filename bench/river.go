@@ -13,7 +13,7 @@ import (
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// riverArgs are the same args, with the id that our tasks have as their biz_id.
+// riverArgs are our args with the biz_id of the task.
 type riverArgs struct {
 	BizID    string `json:"biz_id"`
 	Customer string `json:"customer"`
@@ -27,7 +27,7 @@ func newRiverArgs(id string) riverArgs {
 	return riverArgs{BizID: id, Customer: "customer-4711", Cents: 500, Reason: "returning"}
 }
 
-// migrateRiver makes River's schema and the business table.
+// migrateRiver creates River's schema and the business table.
 func migrateRiver(ctx context.Context, t *trial) error {
 	m, err := rivermigrate.New(riverpgxv5.New(t.db), nil)
 	if err != nil {
@@ -36,21 +36,21 @@ func migrateRiver(ctx context.Context, t *trial) error {
 	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 		return err
 	}
-	return business(ctx, t)
+	return createEffectTable(ctx, t)
 }
 
-// riverProducer is a client that only inserts.
+// riverProducer returns a client that only inserts.
 func riverProducer(db *pgxpool.Pool) (*river.Client[pgx.Tx], error) {
 	return river.NewClient(riverpgxv5.New(db), &river.Config{Logger: slog.New(slog.DiscardHandler)})
 }
 
-// fillRiver inserts n jobs by COPY, River's fastest.
+// fillRiver inserts n jobs by COPY, River's fastest way.
 func fillRiver(ctx context.Context, t *trial, n int) error {
 	c, err := riverProducer(t.db)
 	if err != nil {
 		return err
 	}
-	return batches(n, 5000, func(from, to int) error { // the size of River's own benchmark
+	return batches(n, 5000, func(from, to int) error { // as in River's own benchmark
 		params := make([]river.InsertManyParams, 0, to-from)
 		for i := from; i < to; i++ {
 			params = append(params, river.InsertManyParams{Args: newRiverArgs(taskID(i))})
@@ -60,10 +60,10 @@ func fillRiver(ctx context.Context, t *trial, n int) error {
 	})
 }
 
-// benchPace is the one of River's own benchmark.
+// benchPace is the pace of River's own benchmark.
 const benchPace = "2ms, polls 20ms"
 
-// riverPace is how often River looks for jobs.
+// riverPace has the intervals of River's fetches.
 type riverPace struct{ cooldown, poll time.Duration }
 
 var riverPaces = map[string]riverPace{
@@ -72,8 +72,10 @@ var riverPaces = map[string]riverPace{
 	"5ms, polls 5ms": {5 * time.Millisecond, 5 * time.Millisecond},
 }
 
-// newRiver is a client that works, once it is started.
-func newRiver(db *pgxpool.Pool, maxWorkers int, pace riverPace, worker river.Worker[riverArgs]) (*river.Client[pgx.Tx], error) {
+// newRiver returns a client with a worker. The caller must start it.
+func newRiver(
+	db *pgxpool.Pool, maxWorkers int, pace riverPace, worker river.Worker[riverArgs],
+) (*river.Client[pgx.Tx], error) {
 	set := river.NewWorkers()
 	river.AddWorker(set, worker)
 	return river.NewClient(riverpgxv5.New(db), &river.Config{
@@ -85,7 +87,7 @@ func newRiver(db *pgxpool.Pool, maxWorkers int, pace riverPace, worker river.Wor
 	})
 }
 
-// startRiver runs a client to the end of the trial.
+// startRiver runs a client until the end of the trial.
 func startRiver(ctx context.Context, t *trial, c *river.Client[pgx.Tx]) error {
 	if err := c.Start(ctx); err != nil {
 		return err
@@ -98,15 +100,15 @@ func startRiver(ctx context.Context, t *trial, c *river.Client[pgx.Tx]) error {
 	return nil
 }
 
-// riverNoop has no effect.
+// riverNoop is a worker that does nothing.
 type riverNoop struct {
 	river.WorkerDefaults[riverArgs]
 }
 
 func (riverNoop) Work(context.Context, *river.Job[riverArgs]) error { return nil }
 
-// riverInsert inserts a business row and completes the job in one transaction, as River's
-// documentation of JobCompleteTx shows it.
+// riverInsert is a worker that inserts a business row and completes the job in one transaction, like the
+// example in River's documentation of JobCompleteTx.
 type riverInsert struct {
 	river.WorkerDefaults[riverArgs]
 	db   *pgxpool.Pool
@@ -127,10 +129,11 @@ func (w *riverInsert) Work(ctx context.Context, job *river.Job[riverArgs]) error
 	return err
 }
 
-// riverFinished fails unless n jobs are completed.
-func riverFinished(ctx context.Context, t *trial, n int) error {
+// checkRiverFinished returns an error unless n jobs are completed.
+func checkRiverFinished(ctx context.Context, t *trial, n int) error {
 	var done int
-	if err := t.db.QueryRow(ctx, "select count(*) from river_job where state = 'completed'").Scan(&done); err != nil {
+	err := t.db.QueryRow(ctx, "select count(*) from river_job where state = 'completed'").Scan(&done)
+	if err != nil {
 		return err
 	}
 	if done != n {

@@ -7,11 +7,16 @@ import (
 	"time"
 )
 
-// scaleMeasure: more worker processes on one ledger, and more ledgers on one broker.
+// scaleMeasure measures more worker processes on one ledger, and more ledgers on one broker.
 func scaleMeasure() measure {
 	m := measure{
-		name: "scale-out", title: "the two drains by more worker processes, and on two ledgers of one JetStream (an account each); all of them together",
-		contenders: []contender{{system: "taskledger, ledgers: 2", run: func(ctx context.Context, t *trial) error { return scaleOut(ctx, t, 2, 1) }}},
+		name: "scale-out",
+		title: "the two drains by more worker processes, and on two ledgers of one JetStream with an account each; " +
+			"all of them together",
+		contenders: []contender{{
+			system: "taskledger, ledgers: 2",
+			run:    func(ctx context.Context, t *trial) error { return scaleOut(ctx, t, 2, 1) },
+		}},
 	}
 	for _, processes := range []int{4, 2, 1} {
 		m.contenders = append([]contender{{
@@ -22,71 +27,72 @@ func scaleMeasure() measure {
 	return m
 }
 
-// scaleOut drains so many ledgers by so many worker processes each.
+// scaleOut measures the drain of ledgers, each with so many worker processes.
 func scaleOut(ctx context.Context, t *trial, ledgers, processes int) error {
 	addresses, err := brokerFor(ctx, t, ledgers)
 	if err != nil {
 		return err
 	}
-	companies := make([]*company, ledgers)
-	for i := range companies {
-		c := &company{t, addresses[i]}
-		if i > 0 { // the first has the trial's own database
-			c.t = &trial{config: t.config, server: t.server}
-			t.atEnd(c.t.strike)
-			if err := c.t.raise(ctx); err != nil {
+	pipelines := make([]*pipeline, ledgers)
+	for i := range pipelines {
+		c := &pipeline{t, addresses[i]}
+		if i > 0 { // the first one uses the trial's database
+			if c.t, err = t.another(ctx); err != nil {
 				return err
 			}
 		}
 		if err := migrate(ctx, c.t); err != nil {
 			return err
 		}
-		_, err1 := c.cast(ctx, "relay", false, 0)
-		_, err2 := c.cast(ctx, "projector", false, 0)
+		_, err1 := c.start(ctx, "relay", false, 0)
+		_, err2 := c.start(ctx, "projector", false, 0)
 		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
-		companies[i] = c
+		pipelines[i] = c
 	}
 	for _, exactlyOnce := range []bool{false, true} {
-		if err := scaledDrain(ctx, t, companies, processes, exactlyOnce); err != nil {
+		if err := measureScaledDrain(ctx, t, pipelines, processes, exactlyOnce); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// scaledDrain measures from the start of the workers behind relayed backlogs.
-func scaledDrain(ctx context.Context, t *trial, companies []*company, processes int, exactlyOnce bool) (err error) {
+// measureScaledDrain measures from the start of the workers. The backlogs are on the stream then.
+func measureScaledDrain(
+	ctx context.Context, t *trial, pipelines []*pipeline, processes int, exactlyOnce bool,
+) (err error) {
 	tasks, slots, metric := t.size(130_000, 20_000), 1000, "rate, no-op"
 	if exactlyOnce {
 		tasks, slots, metric = t.size(30_000, 5_000), 16, "rate, exactly once"
 	}
-	for _, c := range companies {
-		if err := fillNamed(ctx, c.t, tasks, func(i int) string { return fmt.Sprintf("%t-%d", exactlyOnce, i) }); err != nil {
+	for _, c := range pipelines {
+		name := func(i int) string { return fmt.Sprintf("%t-%d", exactlyOnce, i) }
+		if err := fillNamed(ctx, c.t, tasks, name); err != nil {
 			return err
 		}
-		if err := errors.Join(analyze(ctx, c.t), c.relayed(ctx), c.projected(ctx)); err != nil {
+		if err := errors.Join(analyze(ctx, c.t), c.awaitRelayed(ctx), c.awaitProjected(ctx)); err != nil {
 			return err
 		}
 	}
 	begin := time.Now()
-	workers := make([][]*actor, len(companies))
-	for i, c := range companies {
+	workers := make([][]*child, len(pipelines))
+	for i, c := range pipelines {
 		for range processes {
-			worker, failed := c.cast(ctx, "worker", exactlyOnce, slots)
+			worker, failed := c.start(ctx, "worker", exactlyOnce, slots)
 			if failed != nil {
 				return failed
 			}
 			workers[i] = append(workers[i], worker)
-			defer func() { err = errors.Join(err, worker.end()) }()
+			defer func() { err = errors.Join(err, worker.stop()) }()
 		}
 	}
-	for i := range companies {
-		if err := counted(ctx, tasks, workers[i]...); err != nil {
+	for i := range pipelines {
+		if err := awaitCount(ctx, tasks, workers[i]...); err != nil {
 			return err
 		}
 	}
-	t.add(metric, float64(tasks*len(companies))/time.Since(begin).Seconds(), "tasks/s")
+	t.add(metric, float64(tasks*len(pipelines))/time.Since(begin).Seconds(), "tasks/s")
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/taskledger/taskledger/internal/pgserver"
 )
 
-// postgresSettings are those of our own server beside the distribution's defaults, the same for
-// every system.
+// postgresSettings are the settings of our server that differ from the distribution's defaults. They are
+// the same for every system.
 var postgresSettings = map[string]string{
 	"shared_buffers":     "512MB",
 	"max_wal_size":       "8GB",
@@ -23,16 +23,16 @@ var postgresSettings = map[string]string{
 	"max_connections":    "300",
 }
 
-// databaseServer is where the databases of a run are made.
+// databaseServer is the server of the databases of a run.
 type databaseServer struct {
-	own   *pgserver.Server // nil: somebody else's
-	dir   string           // of the own one and of the brokers
-	base  string           // URL of the database that databases are made from
+	own   *pgserver.Server // nil: the server of -database-url
+	dir   string           // directory of own and of the brokers
+	base  string           // URL of the database beside which the others are created
 	admin *pgx.Conn
-	made  int
+	count int // databases created
 }
 
-// openServer starts a server, or connects to the one that is named.
+// openServer starts a server, or connects to that of -database-url.
 func openServer(ctx context.Context, c config) (_ *databaseServer, err error) {
 	s := &databaseServer{base: c.databaseURL}
 	defer func() {
@@ -43,11 +43,13 @@ func openServer(ctx context.Context, c config) (_ *databaseServer, err error) {
 	if s.dir, err = os.MkdirTemp("", "taskledger-bench-"); err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(s.dir, 0o711); err != nil { // the server's user must get in
+	if err := os.Chmod(s.dir, 0o711); err != nil { // the server's user must be able to enter
 		return nil, err
 	}
 	if s.base == "" {
-		s.own, err = pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(s.dir, "postgres"), Binaries: c.binaries, NoSync: c.noSync, Settings: postgresSettings})
+		s.own, err = pgserver.Start(ctx, pgserver.Config{
+			Dir: filepath.Join(s.dir, "postgres"), Binaries: c.binaries, NoSync: c.noSync, Settings: postgresSettings,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -57,15 +59,15 @@ func openServer(ctx context.Context, c config) (_ *databaseServer, err error) {
 		return nil, err
 	}
 	if s.own == nil && !c.force {
-		if err := refuseRealData(ctx, s.admin); err != nil {
+		if err := checkEmpty(ctx, s.admin); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-// refuseRealData returns an error if the database holds tables of somebody's.
-func refuseRealData(ctx context.Context, db *pgx.Conn) error {
+// checkEmpty returns an error if the database has tables with data.
+func checkEmpty(ctx context.Context, db *pgx.Conn) error {
 	var table string
 	err := db.QueryRow(ctx, statement("real_data")).Scan(&table)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -74,13 +76,14 @@ func refuseRealData(ctx context.Context, db *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("the database of -database-url holds data (%q): measuring loads its server, holds transactions open on it and writes gigabytes of WAL; name an empty database, or say -force", table)
+	return fmt.Errorf("the database of -database-url has data (%q): the run loads its server, holds transactions open "+
+		"and writes gigabytes of WAL; use an empty database, or -force", table)
 }
 
-// create makes a database. The caller drops it.
+// create creates a database. The caller must drop it.
 func (s *databaseServer) create(ctx context.Context) (name, address string, err error) {
-	s.made++
-	name = fmt.Sprintf("taskledger_bench_%d_%d", os.Getpid(), s.made)
+	s.count++
+	name = fmt.Sprintf("taskledger_bench_%d_%d", os.Getpid(), s.count)
 	if _, err := s.admin.Exec(ctx, "create database "+name+" template template0"); err != nil {
 		return "", "", err
 	}
@@ -92,14 +95,14 @@ func (s *databaseServer) create(ctx context.Context) (name, address string, err 
 	return name, u.String(), nil
 }
 
-// drop removes a database whoever is connected to it, also in a run that was interrupted.
+// drop removes a database and closes its connections. It ignores the cancellation of ctx.
 func (s *databaseServer) drop(ctx context.Context, name string) error {
 	_, err := s.admin.Exec(context.WithoutCancel(ctx), "drop database if exists "+name+" with (force)")
 	return err
 }
 
-// calm writes out what earlier trials left to be written.
-func (s *databaseServer) calm(ctx context.Context) error {
+// checkpoint writes out the dirty pages of earlier trials.
+func (s *databaseServer) checkpoint(ctx context.Context) error {
 	_, err := s.admin.Exec(ctx, "checkpoint")
 	return err
 }

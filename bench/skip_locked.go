@@ -11,26 +11,26 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// The textbook's task table: a status column, claimed with FOR UPDATE SKIP LOCKED, finished by
-// an update. It keeps no history and has no retries, leases or dead letters.
+// The task table of textbooks: workers claim rows with FOR UPDATE SKIP LOCKED and update a status column.
+// It has no history, retries, leases or dead letters.
 
 func migrateSkipLocked(ctx context.Context, t *trial) error {
 	if _, err := t.db.Exec(ctx, statement("skip_locked_table")); err != nil {
 		return err
 	}
-	return business(ctx, t)
+	return createEffectTable(ctx, t)
 }
 
 func enqueueSkipLocked(ctx context.Context, t *trial, connections int) error {
 	if err := migrateSkipLocked(ctx, t); err != nil {
 		return err
 	}
-	return enqueued(ctx, t, connections, func(ctx context.Context, conn *pgx.Conn, id string) error {
+	return measureEnqueue(ctx, t, connections, func(ctx context.Context, conn *pgx.Conn, id string) error {
 		b := &pgx.Batch{}
 		b.Queue("begin")
 		b.Queue(statement("effect"), id)
 		if err := conn.SendBatch(ctx, b).Close(); err != nil {
-			return err // and the connection is not used again
+			return err // the run ends, and the connection with it
 		}
 		b = &pgx.Batch{}
 		b.Queue(statement("skip_locked_enqueue"), string(kind.Name()), id, string(args))
@@ -42,14 +42,15 @@ func enqueueSkipLocked(ctx context.Context, t *trial, connections int) error {
 // fillSkipLocked inserts by COPY.
 func fillSkipLocked(ctx context.Context, t *trial, n int) error {
 	return batches(n, 5000, func(from, to int) error {
-		_, err := t.db.CopyFrom(ctx, pgx.Identifier{"task"}, []string{"kind", "biz_id", "args"}, pgx.CopyFromSlice(to-from, func(i int) ([]any, error) {
+		rows := pgx.CopyFromSlice(to-from, func(i int) ([]any, error) {
 			return []any{string(kind.Name()), taskID(from + i), string(args)}, nil
-		}))
+		})
+		_, err := t.db.CopyFrom(ctx, pgx.Identifier{"task"}, []string{"kind", "biz_id", "args"}, rows)
 		return err
 	})
 }
 
-// drainSkipLocked claims and finishes in batches: as many workers and tasks a batch as tuning says.
+// drainSkipLocked claims and finishes tasks in batches. The setting has the workers and the batch size.
 func drainSkipLocked(ctx context.Context, t *trial, tasks int) error {
 	var workers, batch int
 	if _, err := fmt.Sscanf(t.tuning, "%d workers, batches of %d", &workers, &batch); err != nil {
@@ -72,7 +73,7 @@ func drainSkipLocked(ctx context.Context, t *trial, tasks int) error {
 	})
 }
 
-// drainSkipLockedTx locks one task, inserts its row and finishes it in one transaction.
+// drainSkipLockedTx locks a task, inserts its row and finishes it, in one transaction for each task.
 func drainSkipLockedTx(ctx context.Context, t *trial, tasks int) error {
 	var workers int
 	if _, err := fmt.Sscanf(t.tuning, "%d workers", &workers); err != nil {
@@ -82,29 +83,33 @@ func drainSkipLockedTx(ctx context.Context, t *trial, tasks int) error {
 		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			var id int64
 			var bizID, args string
-			if err := tx.QueryRow(ctx, statement("skip_locked_lock")).Scan(&id, &bizID, &args); errors.Is(err, pgx.ErrNoRows) {
+			err := tx.QueryRow(ctx, statement("skip_locked_lock")).Scan(&id, &bizID, &args)
+			if errors.Is(err, pgx.ErrNoRows) {
 				return nil
-			} else if err != nil {
+			}
+			if err != nil {
 				return err
 			}
 			if _, err := tx.Exec(ctx, statement("effect"), bizID); err != nil {
 				return err
 			}
 			done = 1
-			_, err := tx.Exec(ctx, statement("skip_locked_finish"), []int64{id})
+			_, err = tx.Exec(ctx, statement("skip_locked_finish"), []int64{id})
 			return err
 		})
 		return done, err
 	})
 }
 
-// workSkipLocked fills the table and runs workers until all is done. step works off some tasks
-// and returns how many.
-func workSkipLocked(ctx context.Context, t *trial, tasks, workers int, step func(context.Context, *pgxpool.Conn) (int, error)) error {
+// workSkipLocked fills the table and runs workers until all tasks are done. step does some tasks and
+// returns their number.
+func workSkipLocked(
+	ctx context.Context, t *trial, tasks, workers int, step func(context.Context, *pgxpool.Conn) (int, error),
+) error {
 	if err := migrateSkipLocked(ctx, t); err != nil {
 		return err
 	}
-	before, err := backlog(ctx, t, tasks, fillSkipLocked)
+	before, err := fillBacklog(ctx, t, tasks, fillSkipLocked)
 	if err != nil {
 		return err
 	}

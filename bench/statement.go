@@ -12,7 +12,7 @@ var statements embed.FS
 func statement(name string) string {
 	sql, err := statements.ReadFile("sql/" + name + ".sql")
 	if err != nil {
-		panic(fmt.Sprintf("no statement %q", name)) // a mistake in this program
+		panic(fmt.Sprintf("no statement %q", name)) // a bug in this program
 	}
 	return string(sql)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// print writes the report as it was asked for.
+// print writes the report in the format of c.
 func (r *report) print(c config, w io.Writer) error {
 	var err error
 	if c.csv != "" {
@@ -45,34 +45,39 @@ func (r *report) writeCSV(path string) error {
 	return errors.Join(w.Error(), f.Close())
 }
 
-// tables prints one table a measure, then the ratios, then where all that was measured.
+// tables prints a table for each measure, then the ratios, the machine and the settings.
 func (r *report) tables(w io.Writer) {
 	if r.Partial != "" {
 		_, _ = fmt.Fprintf(w, "PARTIAL: %s\n\n", r.Partial)
 	}
 	for _, name := range r.order {
 		_, _ = fmt.Fprintf(w, "%s: %s\n", name, r.titles[name])
-		t := newTable(w, table.Row{"system", "metric", "median", "least", "most", "unit", "ours / it"}, 3, 4, 5, 7)
+		t := newTable(w, table.Row{"system", "metric", "median", "min", "max", "unit", "ours / peer"}, 3, 4, 5, 7)
 		for _, f := range r.Figures {
 			if f.Measure != name {
 				continue
 			}
 			ratio := ""
 			if f.Ratio > 0 {
-				ratio = readable(f.Ratio)
+				ratio = threeDigits(f.Ratio)
 			}
-			t.AppendRow(table.Row{f.System, f.Metric, readable(f.Median), readable(f.Min), readable(f.Max), f.Unit, ratio})
+			t.AppendRow(table.Row{
+				f.System, f.Metric, threeDigits(f.Median), threeDigits(f.Min), threeDigits(f.Max), f.Unit, ratio,
+			})
 		}
 		t.Render()
 		_, _ = fmt.Fprintln(w)
 	}
 	r.ratioTable(w)
-	_, _ = fmt.Fprintf(w, "\n%s, %d cores, %d MB, %s, %s\n", r.Machine.CPU, r.Machine.Cores, r.Machine.MemoryMB, r.Machine.OS, r.Machine.Disk)
-	_, _ = fmt.Fprintf(w, "versions: %s\nPostgreSQL: %s\nJetStream: %s\n", list(r.Versions), list(r.Settings.PostgreSQL), list(r.Settings.JetStream))
+	m := r.Machine
+	_, _ = fmt.Fprintf(w, "\n%s, %d cores, %d MB, %s, %s\n", m.CPU, m.Cores, m.MemoryMB, m.OS, m.Disk)
+	_, _ = fmt.Fprintf(w, "versions: %s\nPostgreSQL: %s\nJetStream: %s\n",
+		list(r.Versions), list(r.Settings.PostgreSQL), list(r.Settings.JetStream))
 	for _, name := range slices.Sorted(maps.Keys(r.Settings.Systems)) {
 		_, _ = fmt.Fprintf(w, "%s: %s\n", name, r.Settings.Systems[name])
 	}
-	_, _ = fmt.Fprintf(w, "%d rounds, quick: %t, scale %g, %.0f s, began %s\n", r.Rounds, r.Quick, r.Scale, r.Seconds, r.Began.Format("2006-01-02 15:04 MST"))
+	_, _ = fmt.Fprintf(w, "%d rounds, quick: %t, scale %g, %.0f s, began %s\n",
+		r.Rounds, r.Quick, r.Scale, r.Seconds, r.Began.Format("2006-01-02 15:04 MST"))
 }
 
 func (r *report) ratioTable(w io.Writer) {
@@ -92,7 +97,7 @@ func (r *report) ratioTable(w io.Writer) {
 		if value < target != atMost && value != target {
 			verdict = "missed"
 		}
-		t.AppendRow(table.Row{name, readable(value), sign + readable(target), verdict})
+		t.AppendRow(table.Row{name, threeDigits(value), sign + threeDigits(target), verdict})
 	}
 	for _, x := range ratios {
 		row(x.name, x.target, x.atMost())
@@ -112,14 +117,16 @@ func newTable(w io.Writer, head table.Row, right ...int) table.Writer {
 	t.AppendHeader(head)
 	var columns []table.ColumnConfig
 	for _, n := range right {
-		columns = append(columns, table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight})
+		columns = append(columns, table.ColumnConfig{
+			Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight,
+		})
 	}
 	t.SetColumnConfigs(columns)
 	return t
 }
 
-// readable has three digits that matter.
-func readable(v float64) string {
+// threeDigits returns a number with three significant digits.
+func threeDigits(v float64) string {
 	switch {
 	case v >= 100:
 		return strconv.FormatFloat(v, 'f', 0, 64)

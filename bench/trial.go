@@ -9,16 +9,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// trial is one turn of one contender, with a database and a broker to itself.
+// trial is one run of one contender, with its own database and broker.
 type trial struct {
 	config  config
 	server  *databaseServer
 	url     string // of the database
 	db      *pgxpool.Pool
-	tuning  string // what tuning chose, or tries
-	trying  bool
-	costs   bool   // meter more than the WAL
-	broker  *actor // nil: none
+	tuning  string // the setting that tune chose, or tries
+	trying  bool   // whether tune tries the setting
+	costs   bool   // whether the meter reads more than the WAL
+	broker  *child // nil: the contender needs no broker
 	figures []figure
 
 	brokerDir string
@@ -32,7 +32,7 @@ type figure struct {
 	unit   string
 }
 
-// rate is the metric of throughput; tuning looks at it, else at p50.
+// rate is the metric of throughput. Tuning compares it, or p50 if there is no rate.
 const (
 	rate       = "rate"
 	p50        = "p50"
@@ -43,7 +43,7 @@ func (t *trial) add(metric string, value float64, unit string) {
 	t.figures = append(t.figures, figure{metric, value, unit})
 }
 
-// size is a number of something in this trial.
+// size is config.size, or a fifth of it while tune tries a setting.
 func (t *trial) size(full, quick int) int {
 	n := t.config.size(full, quick)
 	if t.trying {
@@ -52,17 +52,17 @@ func (t *trial) size(full, quick int) int {
 	return max(1, n)
 }
 
-func (t *trial) lasts() time.Duration {
+func (t *trial) duration() time.Duration {
 	if t.trying {
-		return t.config.lasts() / 5
+		return t.config.duration() / 5
 	}
-	return t.config.lasts()
+	return t.config.duration()
 }
 
-// atEnd has f called when the trial has ended, last in first out.
+// atEnd registers f, which close calls, last in first out.
 func (t *trial) atEnd(f func() error) { t.cleanups = append(t.cleanups, f) }
 
-// pool opens connections to the trial's database, at most n.
+// pool opens a pool of at most n connections to the trial's database.
 func (t *trial) pool(ctx context.Context, n int) (*pgxpool.Pool, error) {
 	c, err := pgxpool.ParseConfig(t.url)
 	if err != nil {
@@ -77,8 +77,8 @@ func (t *trial) pool(ctx context.Context, n int) (*pgxpool.Pool, error) {
 	return db, nil
 }
 
-// raise makes the trial's database.
-func (t *trial) raise(ctx context.Context) (err error) {
+// open creates the trial's database.
+func (t *trial) open(ctx context.Context) (err error) {
 	name, address, err := t.server.create(ctx)
 	if err != nil {
 		return err
@@ -89,8 +89,15 @@ func (t *trial) raise(ctx context.Context) (err error) {
 	return err
 }
 
-// strike ends what the trial has started, last in first out.
-func (t *trial) strike() error {
+// another returns a trial with its own database, which ends with t.
+func (t *trial) another(ctx context.Context) (*trial, error) {
+	other := &trial{config: t.config, server: t.server}
+	t.atEnd(other.close)
+	return other, other.open(ctx)
+}
+
+// close releases the resources of the trial, last in first out.
+func (t *trial) close() error {
 	var err error
 	for _, f := range slices.Backward(t.cleanups) {
 		err = errors.Join(err, f())

@@ -21,22 +21,22 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// outboxTopic is the table that the forwarder reads.
+// outboxTopic is the topic that the forwarder reads.
 const outboxTopic = "outbox"
 
-// destination is the subject that our own events of this kind have.
+// destination is the subject of our events of this kind.
 var destination = stream.Subject(0, ledger.EventEnqueued, kind.Name())
 
-// watermillSchema is Watermill's default, but for the batch.
+// watermillSchema returns Watermill's default schema with another batch size.
 func watermillSchema(batch int) wmsql.DefaultPostgreSQLSchema {
 	return wmsql.DefaultPostgreSQLSchema{SubscribeBatchSize: batch}
 }
 
-// migrateWatermill makes its tables and the business table, and opens the database as Watermill
-// wants it.
+// migrateWatermill creates Watermill's tables and the business table. It returns the database as a
+// *sql.DB, which Watermill needs.
 func migrateWatermill(ctx context.Context, t *trial) (*sql.DB, error) {
 	db := stdlib.OpenDBFromPool(t.db)
-	db.SetMaxIdleConns(0) // the pool beneath keeps them
+	db.SetMaxIdleConns(0) // pgx's pool keeps idle connections
 	t.atEnd(db.Close)
 	s, err := watermillSubscriber(db, 100)
 	if err != nil {
@@ -45,18 +45,18 @@ func migrateWatermill(ctx context.Context, t *trial) (*sql.DB, error) {
 	if err := s.SubscribeInitialize(outboxTopic); err != nil {
 		return nil, err
 	}
-	return db, business(ctx, t)
+	return db, createEffectTable(ctx, t)
 }
 
 func watermillSubscriber(db *sql.DB, batch int) (*wmsql.Subscriber, error) {
 	return wmsql.NewSubscriber(db, wmsql.SubscriberConfig{
 		SchemaAdapter:  watermillSchema(batch),
 		OffsetsAdapter: wmsql.DefaultPostgreSQLOffsetsAdapter{},
-		PollInterval:   10 * time.Millisecond, // the default is a second
+		PollInterval:   10 * time.Millisecond, // default 1 s
 	}, watermill.NopLogger{})
 }
 
-// publishWatermill publishes in a transaction, as the documentation of the Forwarder shows it.
+// publishWatermill publishes in a transaction, like the example in the Forwarder's documentation.
 func publishWatermill(tx wmsql.ContextExecutor, ids ...string) error {
 	p, err := wmsql.NewPublisher(tx, wmsql.PublisherConfig{SchemaAdapter: watermillSchema(0)}, watermill.NopLogger{})
 	if err != nil {
@@ -67,16 +67,17 @@ func publishWatermill(tx wmsql.ContextExecutor, ids ...string) error {
 		messages[i] = message.NewMessage(watermill.NewUUID(), message.Payload(args))
 		messages[i].Metadata.Set("biz_id", id)
 	}
-	return forwarder.NewPublisher(p, forwarder.PublisherConfig{ForwarderTopic: outboxTopic}).Publish(destination, messages...)
+	f := forwarder.NewPublisher(p, forwarder.PublisherConfig{ForwarderTopic: outboxTopic})
+	return f.Publish(destination, messages...)
 }
 
-// enqueueWatermill is transactions for database/sql.
+// enqueueWatermill measures transactions of database/sql.
 func enqueueWatermill(ctx context.Context, t *trial, n int) error {
 	db, err := migrateWatermill(ctx, t)
 	if err != nil {
 		return err
 	}
-	if err := settle(ctx, t); err != nil {
+	if err := checkpointAndAnalyze(ctx, t); err != nil {
 		return err
 	}
 	conns := make([]*sql.Conn, n)
@@ -85,7 +86,7 @@ func enqueueWatermill(ctx context.Context, t *trial, n int) error {
 			return err
 		}
 		defer func() { _ = conns[i].Close() }()
-		if err := transactionWatermill(ctx, conns[i], warmUp+strconv.Itoa(i)); err != nil {
+		if err := transactionWatermill(ctx, conns[i], warmUpPrefix+strconv.Itoa(i)); err != nil {
 			return err
 		}
 	}
@@ -95,7 +96,7 @@ func enqueueWatermill(ctx context.Context, t *trial, n int) error {
 	}
 	var done atomic.Int64
 	begin := time.Now()
-	until := begin.Add(t.lasts())
+	until := begin.Add(t.duration())
 	err = concurrently(n, func(c int) error {
 		for i := 0; time.Now().Before(until); i++ {
 			if err := transactionWatermill(ctx, conns[c], fmt.Sprintf("%d-%d", c, i)); err != nil {
@@ -146,13 +147,13 @@ func fillWatermill(ctx context.Context, db *sql.DB, n int) error {
 	})
 }
 
-// countedPublisher counts what was published and acknowledged.
-type countedPublisher struct {
+// countingPublisher counts the messages that were published and acknowledged.
+type countingPublisher struct {
 	message.Publisher
 	published func(n int)
 }
 
-func (p countedPublisher) Publish(topic string, messages ...*message.Message) error {
+func (p countingPublisher) Publish(topic string, messages ...*message.Message) error {
 	err := p.Publisher.Publish(topic, messages...)
 	if err == nil {
 		p.published(len(messages))
@@ -160,8 +161,8 @@ func (p countedPublisher) Publish(topic string, messages ...*message.Message) er
 	return err
 }
 
-// forward runs Watermill's relay to the end of the trial: the Forwarder from SQL to JetStream,
-// with message ids, on a stream like ours.
+// forward runs Watermill's Forwarder until the end of the trial: from SQL to JetStream, with message ids,
+// to a stream like ours.
 func forward(ctx context.Context, t *trial, db *sql.DB, address string, published func(n int)) error {
 	batch, err := strconv.Atoi(t.tuning)
 	if err != nil {
@@ -177,22 +178,22 @@ func forward(ctx context.Context, t *trial, db *sql.DB, address string, publishe
 	if err != nil {
 		return err
 	}
-	f, err := forwarder.NewForwarder(subscriber, countedPublisher{publisher, published}, watermill.NopLogger{},
+	f, err := forwarder.NewForwarder(subscriber, countingPublisher{publisher, published}, watermill.NopLogger{},
 		forwarder.Config{ForwarderTopic: outboxTopic, CloseTimeout: 5 * time.Second})
 	if err != nil {
 		return err
 	}
 	stop := background(ctx, f.Run)
 	t.atEnd(func() error {
-		_ = f.Close() // a forwarder that is being stopped complains of what it had in hand
+		_ = f.Close() // reports messages in flight as errors
 		_ = stop()
 		return nil
 	})
 	return awaitClosed(ctx, f.Running())
 }
 
-// newForwarding prepares a database and a broker with a stream for Watermill.
-func newForwarding(ctx context.Context, t *trial, syncAlways bool) (*sql.DB, string, error) {
+// prepareForwarder prepares a database and a broker with a stream for Watermill.
+func prepareForwarder(ctx context.Context, t *trial, syncAlways bool) (*sql.DB, string, error) {
 	db, err := migrateWatermill(ctx, t)
 	if err != nil {
 		return nil, "", err
@@ -215,14 +216,14 @@ func newForwarding(ctx context.Context, t *trial, syncAlways bool) (*sql.DB, str
 }
 
 func relayWatermill(ctx context.Context, t *trial, syncAlways bool, messages int) error {
-	db, address, err := newForwarding(ctx, t, syncAlways)
+	db, address, err := prepareForwarder(ctx, t, syncAlways)
 	if err != nil {
 		return err
 	}
 	if err := fillWatermill(ctx, db, messages); err != nil {
 		return err
 	}
-	if err := settle(ctx, t); err != nil {
+	if err := checkpointAndAnalyze(ctx, t); err != nil {
 		return err
 	}
 	c := newCounter(messages)
@@ -239,5 +240,5 @@ func relayWatermill(ctx context.Context, t *trial, syncAlways bool, messages int
 		return err
 	}
 	defer nc.Close()
-	return messagesOn(ctx, nc, messages)
+	return checkMessages(ctx, nc, messages)
 }

@@ -1,2 +1,2 @@
--- A business row. $1 which task it belongs to.
+-- Inserts a business row. $1 biz_id of its task.
 insert into effect (biz_id) values ($1)

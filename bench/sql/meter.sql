@@ -1,6 +1,6 @@
--- What the server has done: WAL written, transactions that wrote, row versions left behind by
--- updates and deletes in this database (told up to a second late), size of this database; and the
--- process id of the server. No parameters.
+-- Returns counters of the server: bytes of WAL, transactions that wrote, dead tuples of this database
+-- (reported up to a second late), size of this database; and the process id of the server.
+-- No parameters. Takes no locks.
 select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::double precision,
        pg_snapshot_xmax(pg_current_snapshot())::text::double precision,
        (select coalesce(sum(n_tup_upd + n_tup_del), 0) from pg_stat_user_tables)::double precision,

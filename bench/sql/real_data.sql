@@ -1,5 +1,5 @@
--- Names one table that is not the system's and holds rows, or has been written to.
--- No parameters. Locks nothing but the catalogue's rows.
+-- Returns the name of one table that is not a system table and has, or had, rows.
+-- No parameters. Takes no locks.
 select n.nspname || '.' || c.relname
   from pg_class c
   join pg_namespace n on n.oid = c.relnamespace

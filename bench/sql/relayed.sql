@@ -1,3 +1,3 @@
--- Whether a relay has begun and left nothing to relay. No parameters.
+-- Returns whether a relay has started and has relayed every event. No parameters. Takes no locks.
 select exists (select from taskledger.cursor where reader = 'relay')
    and not exists (select from taskledger.outbox)

@@ -1,5 +1,5 @@
--- The server's version, whether it syncs, and every setting that is not its default.
--- No parameters.
+-- Returns the server's version, its settings of durability, and every setting that differs from the
+-- default. No parameters. Takes no locks.
 select name, coalesce(current_setting(name), '')
   from pg_settings
  where name in ('server_version', 'fsync', 'synchronous_commit', 'full_page_writes', 'wal_level')

@@ -1,4 +1,4 @@
--- Locks the first pending task that nobody has locked. No parameters. Needs task_pending.
+-- Returns the first pending task without a lock and locks it. No parameters. Needs task_pending.
 select id, biz_id, args::text
   from task
  where status = 'pending'

@@ -1,4 +1,4 @@
--- The textbook's task table with the index that its claim needs. No parameters.
+-- Creates the task table of textbooks, with the index of its claim. No parameters.
 create table task (
   id          bigint generated always as identity primary key,
   kind        text not null,

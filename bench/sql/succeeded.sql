@@ -1,4 +1,4 @@
--- How many tasks have succeeded: by the events, and by the running totals of the projection.
--- No parameters.
+-- Returns how many tasks have succeeded, by the events and by the projection. No parameters. Takes no
+-- locks.
 select (select count(*) from taskledger.event where type = 'succeeded'),
        (select count(*) from taskledger.task where state = 'succeeded')

@@ -107,7 +107,6 @@ Addresses come from flags, else the environment, else from the servers that
 		a.newVersionCommand(),
 		a.newDemoCommand(),
 		a.newDemoChildCommand(),
-		a.newBenchCommand(),
 		newExitCodesTopic(),
 	)
 	return root

@@ -57,7 +57,6 @@ var exempt = map[string]string{
 	"taskledger help":       "prints help",
 	"taskledger demo":       "has a test of its own",
 	"taskledger demo-child": "is a part of demo",
-	"taskledger bench":      "has a test of its own",
 
 	"taskledger worker retire": "needs the consumers of a worker: TestWorkerRetire has some",
 

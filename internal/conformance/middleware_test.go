@@ -14,7 +14,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
-	"github.com/sony/gobreaker"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
@@ -63,6 +62,12 @@ func noted(calls *atomic.Int32) message.HandlerMiddleware {
 	}
 }
 
+// withDefaults makes a middleware with default settings, whose type is of a module that Watermill uses.
+func withDefaults[Settings, Middleware any](newMiddleware func(Settings) Middleware) Middleware {
+	var defaults Settings
+	return newMiddleware(defaults)
+}
+
 // The middleware that fits, around a handler that knows nothing of it.
 func TestMiddlewareAroundAHandler(t *testing.T) {
 	t.Parallel()
@@ -81,7 +86,7 @@ func TestMiddlewareAroundAHandler(t *testing.T) {
 		}, &workers.KindConfig{Retry: atOnce, Middleware: []message.HandlerMiddleware{
 			noted(&calls), middleware.Recoverer, middleware.CorrelationID, middleware.Timeout(time.Minute),
 			middleware.NewThrottle(1000, time.Second).Middleware,
-			middleware.NewCircuitBreaker(gobreaker.Settings{}).Middleware,
+			withDefaults(middleware.NewCircuitBreaker).Middleware,
 		}})
 	})
 	b.publish(string(order.Name()), message.NewMessage("o-1", []byte(`{"a":1}`)))

@@ -11,40 +11,40 @@ import (
 	"time"
 )
 
-// announcementFile is the name of the file in the data directory.
+// announcementFile is the name of the file with the announcement, in the data directory.
 const announcementFile = "server.json"
 
-// ErrNotRunning says that no servers run in a data directory.
+// ErrNotRunning is returned by [Attach] if no servers run in a data directory.
 var ErrNotRunning = errors.New("no server is running there")
 
-// Announcement is what servers that run tell those who want to attach to them. The addresses
-// hold password and token, so the file is readable by its owner only.
+// Announcement has the addresses of running servers, for other commands. The addresses include password
+// and token, so only the owner of its file can read it.
 type Announcement struct {
-	PID         int       `json:"pid"` // of the process that the servers end with
+	PID         int       `json:"pid"` // process of the servers
 	DatabaseURL string    `json:"database_url"`
 	NATSURL     string    `json:"nats_url"`
 	StartedAt   time.Time `json:"started_at"`
 }
 
-// Announce writes the addresses of servers of this process into dir, which is made if it does not
-// exist. Withdraw removes them, unless they are somebody else's by then.
+// Announce writes the addresses of this process's servers into dir. It makes dir if it does not exist.
+// Withdraw removes the announcement, unless another process has replaced it.
 func Announce(dir, databaseURL, natsURL string) (withdraw func() error, err error) {
 	a := Announcement{PID: os.Getpid(), DatabaseURL: databaseURL, NATSURL: natsURL, StartedAt: time.Now().UTC()}
-	if err := writeWhole(dir, announcementFile, a); err != nil {
+	if err := writeAtomically(dir, announcementFile, a); err != nil {
 		return nil, err
 	}
 	return func() error {
-		there, err := read(dir)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && there.PID != a.PID {
+		current, err := read(dir)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && current.PID != a.PID {
 			return nil
 		}
 		return os.Remove(filepath.Join(dir, announcementFile))
 	}, nil
 }
 
-// writeWhole writes a value as JSON into a file that only its owner may read, whole or not at all. It
-// makes the directory if there is none.
-func writeWhole(dir, file string, value any) error {
+// writeAtomically writes a value as JSON into a file with mode 0600. Readers see the old file or the new
+// one. It makes the directory if it does not exist.
+func writeAtomically(dir, file string, value any) error {
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
 		return err
@@ -66,8 +66,8 @@ func writeWhole(dir, file string, value any) error {
 	return nil
 }
 
-// Attach returns the addresses of the servers that run in dir, [ErrNotRunning] if there are none.
-// What a killed process has left behind does not count.
+// Attach returns the addresses of the servers that run in dir. It returns an error that wraps
+// [ErrNotRunning] if no server runs there; the announcement of a killed process does not count.
 func Attach(dir string) (Announcement, error) {
 	a, err := read(dir)
 	switch {
@@ -89,12 +89,12 @@ func read(dir string) (Announcement, error) {
 	}
 	var a Announcement
 	if err := json.Unmarshal(text, &a); err != nil {
-		return Announcement{}, fmt.Errorf("%s is damaged: remove it", name) // the cause could quote a password
+		return Announcement{}, fmt.Errorf("%s is not valid JSON: remove it", name) // err could quote a password
 	}
 	return a, nil
 }
 
-// alive reports whether a process of this number exists, be it another user's.
+// alive reports whether a process with this pid exists, of any user.
 func alive(pid int) bool {
 	if pid <= 0 {
 		return false

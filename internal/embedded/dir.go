@@ -8,9 +8,9 @@ import (
 	"runtime"
 )
 
-// DefaultDir returns where the servers keep their data if nobody says otherwise:
+// DefaultDir returns the default data directory:
 //
-//	root     /var/lib/taskledger, which the server's user can enter, as it cannot /root
+//	root     /var/lib/taskledger: unlike /root, the server's user can enter it
 //	macOS    ~/Library/Application Support/taskledger
 //	others   $XDG_DATA_HOME/taskledger, or ~/.local/share/taskledger
 func DefaultDir() (string, error) {
@@ -19,7 +19,7 @@ func DefaultDir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", fmt.Errorf("no home directory to keep data in: %w", err)
+		return "", fmt.Errorf("data directory: no home directory: %w", err)
 	}
 	if runtime.GOOS == "darwin" || runtime.GOOS == "ios" {
 		return filepath.Join(home, "Library", "Application Support", "taskledger"), nil
@@ -30,8 +30,8 @@ func DefaultDir() (string, error) {
 	return filepath.Join(home, ".local", "share", "taskledger"), nil
 }
 
-// makeDir makes the data directory. Others may pass through it, since a server that root starts
-// runs as another user, but see nothing of what is in it.
+// makeDir makes the data directory. Other users may pass through it, because a server that root starts
+// runs as another user, but they cannot list it.
 func makeDir(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
@@ -42,8 +42,8 @@ func makeDir(dir string) error {
 	return checkPassable(dir)
 }
 
-// checkPassable tells root which directory keeps the server's user from its data, where
-// PostgreSQL would only say that permission is denied.
+// checkPassable returns an error with the directory that the server's user cannot enter, if this process
+// runs as root. PostgreSQL's own error is "permission denied" without it.
 func checkPassable(dir string) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -54,7 +54,8 @@ func checkPassable(dir string) error {
 			return err
 		}
 		if info.Mode()&0o001 == 0 {
-			return fmt.Errorf("user postgres, as whom root runs the server, cannot enter %s: choose another data directory, or chmod o+x", d)
+			return fmt.Errorf("root runs the server as user postgres, which cannot enter %s: "+
+				"choose another data directory, or chmod o+x", d)
 		}
 		if d == filepath.Dir(d) {
 			return nil

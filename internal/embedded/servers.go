@@ -1,10 +1,10 @@
-// Package embedded runs PostgreSQL and NATS for those who have neither: both in one data
-// directory, which a later start finds again, and announced there to the other commands.
+// Package embedded runs PostgreSQL and NATS in one data directory, for users without servers. A later
+// start continues with the same data and addresses. The other commands find the servers by a file there.
 //
 //	postgres         PostgreSQL (package pgserver), with fsync on
 //	nats             NATS (package natsserver)
-//	server.json      an [Announcement], while they run
-//	addresses.json   their ports and the token of NATS, which later ones have again
+//	server.json      an [Announcement], while the servers run
+//	addresses.json   the ports and the token of NATS, for the next start
 package embedded
 
 import (
@@ -25,16 +25,16 @@ import (
 // Database is the name of the database that [Start] makes.
 const Database = "taskledger"
 
-// Config says where and how the servers run.
+// Config configures the servers.
 type Config struct {
-	Dir      string       // holds everything; made if it does not exist
-	Binaries string       // directory of postgres and initdb; empty: searched
-	Log      *slog.Logger // gets what NATS says; nil: nobody
+	Dir      string       // data directory. Start makes it if it does not exist.
+	Binaries string       // directory of postgres and initdb. Default: search.
+	Log      *slog.Logger // receives the log of NATS. Default: disabled.
 }
 
-// Servers are a PostgreSQL and a NATS server of this process. They end with it.
+// Servers are a PostgreSQL and a NATS server of this process. They end with this process.
 type Servers struct {
-	DatabaseURL string // of the database, which exists but is not migrated by Start
+	DatabaseURL string // of the database [Database]. Start does not migrate it.
 	NATSURL     string
 
 	postgres *pgserver.Server
@@ -42,38 +42,45 @@ type Servers struct {
 	withdraw func() error
 }
 
-// Start starts both servers and announces them. The error wraps reserve.ErrHeld if others run in
-// the directory, and is a *pgserver.NoBinariesError if PostgreSQL is not installed.
+// Start starts both servers and announces them. The error wraps [reserve.ErrHeld] if other servers run
+// in the directory, and is a *[pgserver.NoBinariesError] if PostgreSQL is not installed.
 func Start(ctx context.Context, c Config) (_ *Servers, err error) {
 	dir, err := filepath.Abs(c.Dir)
 	if err != nil {
 		return nil, err
 	}
-	if others, err := Attach(dir); err == nil { // a demo's, which has its data elsewhere
-		return nil, fmt.Errorf("data directory %s in use: %w by process %d, whose servers run there", dir, reserve.ErrHeld, others.PID)
+	if other, err := Attach(dir); err == nil { // the demo's servers, whose data is elsewhere
+		return nil, fmt.Errorf("data directory %s in use: %w by process %d, whose servers run there",
+			dir, reserve.ErrHeld, other.PID)
 	}
 	if err := makeDir(dir); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	last := readKept(dir)
+	last := readAddresses(dir)
 	s := &Servers{withdraw: func() error { return nil }}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if s.postgres, err = pgserver.Start(ctx, pgserver.Config{Dir: filepath.Join(dir, "postgres"), Binaries: c.Binaries, Port: last.PostgresPort}); err != nil {
+	s.postgres, err = pgserver.Start(ctx, pgserver.Config{
+		Dir: filepath.Join(dir, "postgres"), Binaries: c.Binaries, Port: last.PostgresPort,
+	})
+	if err != nil {
 		return nil, err
 	}
 	if err := createDatabase(ctx, s.postgres.URL("postgres")); err != nil {
 		return nil, err
 	}
-	if s.nats, err = natsserver.Start(natsserver.Config{Dir: filepath.Join(dir, "nats"), Log: c.Log, Port: last.NATSPort, Token: last.NATSToken}); err != nil {
+	s.nats, err = natsserver.Start(natsserver.Config{
+		Dir: filepath.Join(dir, "nats"), Log: c.Log, Port: last.NATSPort, Token: last.NATSToken,
+	})
+	if err != nil {
 		return nil, err
 	}
 	s.DatabaseURL, s.NATSURL = s.postgres.URL(Database), s.nats.URL()
-	if err := keep(dir, s.DatabaseURL, s.NATSURL); err != nil {
-		return nil, fmt.Errorf("keep the addresses: %w", err)
+	if err := writeAddresses(dir, s.DatabaseURL, s.NATSURL); err != nil {
+		return nil, fmt.Errorf("write the addresses: %w", err)
 	}
 	if s.withdraw, err = Announce(dir, s.DatabaseURL, s.NATSURL); err != nil {
 		s.withdraw = func() error { return nil }
@@ -82,10 +89,10 @@ func Start(ctx context.Context, c Config) (_ *Servers, err error) {
 	return s, nil
 }
 
-// Lost returns a channel that is closed when PostgreSQL has ended, wanted or not.
+// Lost returns a channel that is closed when PostgreSQL has ended, by Close or by itself.
 func (s *Servers) Lost() <-chan struct{} { return s.postgres.Done() }
 
-// Close withdraws the announcement and stops both servers. The data stays.
+// Close removes the announcement and stops both servers. It keeps the data.
 func (s *Servers) Close() error {
 	err := s.withdraw()
 	if s.nats != nil {

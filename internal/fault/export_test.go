@@ -1,4 +1,4 @@
 package fault
 
-// Arm reads a value of [Variable] with another end than the process's.
+// Arm arms the points of a value of [Variable] with a given function.
 var Arm = arm

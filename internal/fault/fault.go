@@ -1,19 +1,16 @@
-// Package fault holds named crash points, so that tests and the demo can end a
-// process, or stop a goroutine, at an exact place: between a commit and the
-// acknowledgement after it, between a publish and the cursor row.
+// Package fault has named crash points. With them, tests and the demo end a process or block a goroutine
+// at an exact place: between a commit and its acknowledgement, between a publish and the cursor row.
 //
-// A point does nothing unless it was armed, and costs one atomic load. It is
-// armed from outside by the environment variable TASKLEDGER_FAULT, or from
-// inside a test by [Set]:
+// A point does nothing unless it is armed, and costs one atomic load. The environment variable
+// TASKLEDGER_FAULT arms points of a process; [Set] arms one within a test:
 //
-//	TASKLEDGER_FAULT=relay.published           SIGKILL at the first passage
-//	TASKLEDGER_FAULT=relay.published:3         SIGKILL at the third passage
+//	TASKLEDGER_FAULT=relay.published           SIGKILL at the first call of the point
+//	TASKLEDGER_FAULT=relay.published:3         SIGKILL at the third call
 //	TASKLEDGER_FAULT=relay.published:3,worker.committed
 //
-// The process ends as by kill -9: no deferred call runs, nothing is flushed.
+// The process ends as by kill -9: no deferred call runs, and no buffer is flushed.
 //
-// Production code must never depend on a point: whatever it does has to be
-// right whether or not a point is there, and a point returns no value.
+// Production code must be correct with and without its points. A point returns no value.
 package fault
 
 import (
@@ -27,21 +24,19 @@ import (
 	"sync/atomic"
 )
 
-// Variable is the environment variable that arms points of a whole process. A
-// value that cannot be read panics when the process starts, since a test whose
-// fault is not there would pass for the wrong reason.
+// Variable is the environment variable that arms points of a process. An invalid value panics when the
+// process starts: a test without its fault would pass for the wrong reason.
 const Variable = "TASKLEDGER_FAULT"
 
-// hook is what [Set] arms: a pointer, so that one of several equal functions
-// can be removed.
+// hook is a function that [Set] armed. It is used by pointer, because functions cannot be compared.
 type hook struct{ call func() }
 
 var (
-	// armed is nil as long as no point is armed. The map is never changed once
-	// it is here; Set puts a changed copy in its place.
-	armed atomic.Pointer[map[string][]*hook]
-	// arming serializes the writers of armed.
-	arming sync.Mutex
+	// points has the hooks of each armed point, in the order of arming. It is nil if no point is armed.
+	// A stored map never changes; writers store a changed copy.
+	points atomic.Pointer[map[string][]*hook]
+	// writing serializes the writers of points.
+	writing sync.Mutex
 )
 
 func init() {
@@ -50,12 +45,11 @@ func init() {
 	}
 }
 
-// Point marks the place name. It calls what is armed there in the caller's
-// goroutine, in the order in which it was armed. It is safe for concurrent
-// use, and other goroutines pass the same point while a function of [Set]
-// blocks one of them.
+// Point is the crash point name. It calls the functions that are armed there, in the order of arming, in
+// the caller's goroutine. It is safe for concurrent use: a function that blocks one goroutine does not
+// block others.
 func Point(name string) {
-	hooks := armed.Load()
+	hooks := points.Load()
 	if hooks == nil {
 		return
 	}
@@ -64,9 +58,8 @@ func Point(name string) {
 	}
 }
 
-// Set arms the point name with f and returns a function that disarms it; call
-// it more than once if you like. f may block, panic or call
-// [runtime.Goexit]. A passage that began before the removal may still call f.
+// Set arms the point name with f, which may block, panic or call [runtime.Goexit]. The returned function
+// disarms it; later calls of it do nothing. A call of the point that began before may still call f.
 // Set is safe for concurrent use.
 func Set(name string, f func()) (remove func()) {
 	h := &hook{f}
@@ -75,55 +68,55 @@ func Set(name string, f func()) (remove func()) {
 	})
 	return func() {
 		change(func(hooks map[string][]*hook) {
-			left := slices.DeleteFunc(slices.Clone(hooks[name]), func(other *hook) bool { return other == h })
-			if hooks[name] = left; len(left) == 0 {
+			others := slices.DeleteFunc(slices.Clone(hooks[name]), func(other *hook) bool { return other == h })
+			if hooks[name] = others; len(others) == 0 {
 				delete(hooks, name)
 			}
 		})
 	}
 }
 
-// change puts a changed copy in the place of the armed hooks.
+// change stores a changed copy of points.
 func change(edit func(map[string][]*hook)) {
-	arming.Lock()
-	defer arming.Unlock()
+	writing.Lock()
+	defer writing.Unlock()
 	hooks := map[string][]*hook{}
-	if old := armed.Load(); old != nil {
+	if old := points.Load(); old != nil {
 		hooks = maps.Clone(*old)
 	}
 	edit(hooks)
 	if len(hooks) == 0 {
-		armed.Store(nil)
+		points.Store(nil)
 		return
 	}
-	armed.Store(&hooks)
+	points.Store(&hooks)
 }
 
-// arm reads a list like "a,b:3" and arms each of its points to call end at
-// exactly that passage. It arms all of them or, with an error, none.
+// arm arms the points of a list such as "a,b:3", each to call end at that one call of the point. With an
+// error it arms none.
 func arm(list string, end func()) error {
-	passages := map[string]int64{}
+	calls := map[string]int64{}
 	for entry := range strings.SplitSeq(list, ",") {
 		if entry = strings.TrimSpace(entry); entry == "" {
 			continue
 		}
-		name, count, counted := strings.Cut(entry, ":")
+		name, count, hasCount := strings.Cut(entry, ":")
 		n := int64(1)
-		if counted {
+		if hasCount {
 			var err error
 			if n, err = strconv.ParseInt(count, 10, 64); err != nil || n < 1 {
-				return fmt.Errorf("fault: %s: %q: want name or name:n with n of 1 or more", Variable, entry)
+				return fmt.Errorf("fault: invalid %s: must be name or name:n with n of 1 or more, got %q", Variable, entry)
 			}
 		}
-		if _, twice := passages[name]; twice || name == "" {
-			return fmt.Errorf("fault: %s: %q: each point needs a name and may stand there once", Variable, entry)
+		if _, repeated := calls[name]; repeated || name == "" {
+			return fmt.Errorf("fault: invalid %s: each point must have a name and occur once, got %q", Variable, entry)
 		}
-		passages[name] = n
+		calls[name] = n
 	}
-	for name, n := range passages {
-		var passed atomic.Int64
+	for name, n := range calls {
+		var count atomic.Int64
 		Set(name, func() {
-			if passed.Add(1) == n {
+			if count.Add(1) == n {
 				end()
 			}
 		})
@@ -131,14 +124,14 @@ func arm(list string, end func()) error {
 	return nil
 }
 
-// kill ends this process as nothing else would: at once and without a trace.
+// kill ends this process by SIGKILL.
 func kill() {
 	self, err := os.FindProcess(os.Getpid())
 	if err == nil {
 		err = self.Kill()
 	}
 	if err != nil {
-		panic(fmt.Sprintf("fault: killing the own process: %v", err))
+		panic(fmt.Sprintf("fault: kill this process: %v", err))
 	}
-	select {} // nothing after the point may run while the signal is on its way
+	select {} // no code after the point may run before the signal arrives
 }

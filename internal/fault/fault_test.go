@@ -14,7 +14,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 )
 
-// TestMain is also the process that the tests below let crash.
+// TestMain is also the main function of the processes that the tests kill.
 func TestMain(m *testing.M) {
 	if os.Getenv("FAULT_TEST_VICTIM") != "" {
 		for i := 1; i <= 5; i++ {
@@ -28,8 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// victim runs the loop of TestMain with list armed and returns what it printed
-// and how it ended.
+// victim runs the loop of TestMain with list armed. It returns the output and the error of the process.
 func victim(t *testing.T, list string) (string, error) {
 	t.Helper()
 	self, err := os.Executable()
@@ -42,7 +41,7 @@ func victim(t *testing.T, list string) (string, error) {
 	return string(out), err
 }
 
-func TestVariableKillsTheProcessAtThePassage(t *testing.T) {
+func TestVariableKillsTheProcessAtTheCall(t *testing.T) {
 	for _, test := range []struct{ list, last string }{
 		{"here", "before 1"},
 		{"here:1", "before 1"},
@@ -76,7 +75,7 @@ func TestVariableLeavesOtherProcessesAlone(t *testing.T) {
 	}
 }
 
-func TestVariableThatCannotBeReadIsRefused(t *testing.T) {
+func TestInvalidVariable(t *testing.T) {
 	for _, list := range []string{"here:", "here:x", "here:0", "here:-1", ":2", "here,here:2"} {
 		out, err := victim(t, list)
 		if err == nil || out != "" {
@@ -85,9 +84,9 @@ func TestVariableThatCannotBeReadIsRefused(t *testing.T) {
 	}
 }
 
-func TestArmCountsEveryPassageOnce(t *testing.T) {
-	var ended atomic.Int32
-	if err := fault.Arm("fault_test.crowd:100", func() { ended.Add(1) }); err != nil {
+func TestArmCountsEveryCallOnce(t *testing.T) {
+	var ends atomic.Int32
+	if err := fault.Arm("fault_test.crowd:100", func() { ends.Add(1) }); err != nil {
 		t.Fatal(err)
 	}
 	crowd := func() {
@@ -101,11 +100,11 @@ func TestArmCountsEveryPassageOnce(t *testing.T) {
 		}
 		group.Wait()
 	}
-	if crowd(); ended.Load() != 0 {
-		t.Fatal("ended before the hundredth passage")
+	if crowd(); ends.Load() != 0 {
+		t.Fatal("ended before the hundredth call")
 	}
-	if crowd(); ended.Load() != 1 {
-		t.Fatalf("ended %d times in 198 passages, want once", ended.Load())
+	if crowd(); ends.Load() != 1 {
+		t.Fatalf("ended %d times in 198 calls, want once", ends.Load())
 	}
 }
 
@@ -125,7 +124,7 @@ func TestSetAndRemove(t *testing.T) {
 	}
 }
 
-func TestBlockedPointLetsOthersPass(t *testing.T) {
+func TestBlockedPointDoesNotBlockOthers(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var once atomic.Bool
 	defer fault.Set("fault_test.block", func() {
@@ -149,13 +148,13 @@ func TestSetIsSafeForConcurrentUse(t *testing.T) {
 		name := fmt.Sprintf("fault_test.concurrent.%d", i)
 		group.Go(func() {
 			for range 200 {
-				passed := 0
-				remove := fault.Set(name, func() { passed++ })
+				calls := 0
+				remove := fault.Set(name, func() { calls++ })
 				fault.Point(name)
 				remove()
 				fault.Point(name)
-				if passed != 1 {
-					t.Errorf("%s: passed %d times while set, want 1", name, passed)
+				if calls != 1 {
+					t.Errorf("%s: %d calls while set, want 1", name, calls)
 				}
 			}
 		})

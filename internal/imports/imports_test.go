@@ -27,8 +27,6 @@ const (
 	pflag      = "github.com/spf13/pflag"
 	goPretty   = "github.com/jedib0t/go-pretty/v6"
 	xSync      = "golang.org/x/sync"
-	xSys       = "golang.org/x/sys"
-	xTerm      = "golang.org/x/term"
 	goCron     = "github.com/netresearch/go-cron"
 	yaml       = "go.yaml.in/yaml/v3"
 	goMail     = "github.com/wneessen/go-mail"
@@ -64,24 +62,28 @@ var rules = []rule{
 	{"/workers/alarm", []string{"/ledger", "/internal/loop", "/internal/pgerr", "/internal/printable", "/workers", "/workers/periodic", "/internal/fault", pgx, goMail}, "what is wrong is found in the database; lags are told to it"},
 	{"/projector", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
 	{"/migrations", []string{"/ledger", pgx, goose}, "the schema is made before there is a ledger; only the error for its absence is shared"},
-	{"/internal/plantest", []string{pgx}, "for tests alone"},
-	{"/internal/fault", nil, "crash points are in everybody's code"},
+	{"/internal/plantest", []string{pgx}, "a helper of tests, which every package may use"},
+	{"/internal/fault", nil, "every package has crash points"},
 	{"/internal/pgerr", []string{pgx}, "what an error of the database means is defined once"},
 	{"/internal/pgarray", nil, "array literals are built in one way"},
 	{"/internal/tracestate", nil, "a format of W3C, and no more"},
 	{"/internal/pgquery", []string{pgx}, "statements of one row are run in one way"},
 	{"/internal/loglimit", nil, "lines that repeat are bounded in one way"},
 	{"/internal/loop", nil, "services wait, back off and stop in one way"},
-	{"/internal/printable", nil, "text of others is made harmless in one way"},
-	{"/internal/reserve", []string{xSys}, "ports and locks know nothing of who wants them"},
-	{"/internal/pgserver", []string{"/internal/reserve", pgx, xSys}, "a server knows nothing of what is stored in it"},
-	{"/internal/natsserver", []string{"/internal/reserve", natsServer}, "a server knows nothing of what is sent through it"},
+	{"/internal/printable", nil, "untrusted text is escaped in one way"},
+	{"/internal/reserve", nil, "ports and locks do not depend on the servers that use them"},
+	{"/internal/pgserver", []string{"/internal/loop", "/internal/pgerr", "/internal/reserve", pgx}, "a server does not depend on its content"},
+	{"/internal/natsserver", []string{"/internal/reserve", natsServer}, "a server does not depend on its messages"},
 	{"/internal/stream", []string{"/ledger", "/internal/tracestate", nats}, "the form of messages, shared by those who send and who receive"},
 	{"/internal/envelope", []string{"/ledger", "/internal/stream", watermill}, "the form of Watermill's messages, shared by those who send and who receive"},
-	{"/internal/embedded", []string{"/internal/pgerr", "/internal/pgserver", "/internal/natsserver", "/internal/reserve", "/migrations", pgx, nats, xSys}, "servers for who has none; the work is others'"},
-	{"/internal/bench", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xSys, xTerm}, "a user of everything but the command line"},
-	{"/internal/demo", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, goPretty, xSync, xSys, xTerm}, "a user of everything but the command line"},
-	{"/cmd/taskledger", []string{"/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml, xSync, xSys, xTerm}, "where all meet"},
+	{"/internal/embedded", []string{"/internal/pgerr", "/internal/pgserver", "/internal/natsserver", "/internal/reserve", pgx},
+		"it starts and announces servers; the commands migrate and use them"},
+	{"/cmd/taskledger", []string{"/cmd/taskledger/internal/...", "/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml}, "the command wires everything"},
+	{"/cmd/taskledger/internal/demo", []string{
+		"/ledger", "/outbox", "/workers", "/workers/periodic", "/projector", "/migrations",
+		"/internal/loop", "/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
+		pgx, nats, goPretty,
+	}, "the demo is a user of the library, and only the command starts it"},
 }
 
 // A ban says what may not get into a user's program by way of a package, however indirectly.
@@ -208,6 +210,26 @@ func TestDependencies(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// go.mod requires at most 15 modules directly, each with its reason in a comment.
+func TestModules(t *testing.T) {
+	const limit = 15
+	text, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, direct, _ := strings.Cut(string(text), "require (\n")
+	direct, _, _ = strings.Cut(direct, ")\n")
+	lines := strings.Split(strings.TrimSpace(direct), "\n")
+	for _, line := range lines {
+		if _, reason, _ := strings.Cut(line, "// "); reason == "" || reason == "indirect" {
+			t.Errorf("%s: a direct requirement needs a reason in a comment", strings.TrimSpace(line))
+		}
+	}
+	if len(lines) > limit {
+		t.Errorf("%d direct requirements, want at most %d", len(lines), limit)
 	}
 }
 

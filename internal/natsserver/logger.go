@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// logger hands what the server says to slog, and keeps what it would have died
-// of: as a library it goes on, half started.
+// logger writes the server's log to slog. It collects fatal errors, because a server that is embedded
+// does not exit after one but continues half started.
 type logger struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	deaths []error
+	fatals []error // guarded by mu
 }
 
 func newLogger(log *slog.Logger) *logger {
@@ -23,19 +23,19 @@ func newLogger(log *slog.Logger) *logger {
 	return &logger{log: log}
 }
 
-// fatal returns what the server would have died of, nil if of nothing.
+// fatal returns the fatal errors, or nil.
 func (l *logger) fatal() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return errors.Join(l.deaths...)
+	return errors.Join(l.fatals...)
 }
 
 func (l *logger) Fatalf(format string, a ...any) {
-	death := fmt.Errorf(format, a...)
-	l.log.Error(death.Error())
+	err := fmt.Errorf(format, a...)
+	l.log.Error(err.Error())
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.deaths = append(l.deaths, death)
+	l.fatals = append(l.fatals, err)
 }
 
 func (l *logger) Noticef(format string, a ...any) { l.log.Info(fmt.Sprintf(format, a...)) }

@@ -1,10 +1,8 @@
-// Package natsserver runs a NATS server with JetStream inside this process: for
-// the demo, for a first look without any set-up, and for tests, which can stop
-// it, start it again and take its store away.
+// Package natsserver runs a NATS server with JetStream in this process. It is for the commands serve
+// and demo without a NATS server, and for tests, which can stop it, restart it and remove its store.
 //
-// It listens on 127.0.0.1 only and asks for a token, which is in its URL. Two
-// servers on one store would both start and corrupt it without a word, so a
-// lock on the directory refuses the second one.
+// The server listens on 127.0.0.1 only and requires a token, which is in its URL. Two servers on one
+// store would both start and silently corrupt it, so the server locks its directory.
 package natsserver
 
 import (
@@ -24,47 +22,44 @@ import (
 	"github.com/taskledger/taskledger/internal/reserve"
 )
 
-// Config says where and how a server runs. Only Dir must be given.
+// Config configures a server.
 type Config struct {
-	// Dir holds the store and is made if it does not exist.
+	// Dir is the directory of the store. Start makes it if it does not exist. Required.
 	Dir string
-	// Port on 127.0.0.1. 0: a free one, kept for as long as the Server is used.
+	// Port on 127.0.0.1. Default: a free port, which stays the same for the life of the Server.
 	Port int
-	// Token that clients must know. Empty: drawn at random.
+	// Token that clients must send. Default: a random one.
 	Token string
-	// SyncInterval is how long an acknowledged message may exist in the
-	// operating system's memory only, where the end of this process does not
-	// harm it but the machine's crash does. 0: one second.
+	// SyncInterval is the interval of syncs to disk. A crash of the machine loses the messages since
+	// the last one, acknowledged or not; the end of this process loses no message. Default: 1 s.
 	SyncInterval time.Duration
-	// SyncAlways has every message synced before it is acknowledged.
+	// SyncAlways syncs every message before it is acknowledged. Default: disabled.
 	SyncAlways bool
-	// MaxPayload is the largest message in bytes. 0: 1 MiB.
+	// MaxPayload is the maximum size of a message in bytes. Default: 1 MiB.
 	MaxPayload int32
-	// MaxStore is how much all streams may hold, in bytes. 0: three quarters of
-	// what is free on the disk.
+	// MaxStore is the maximum size of all streams together in bytes. Default: three quarters of the
+	// free space of the disk.
 	MaxStore int64
-	// Log gets what the server says. nil: nobody does.
+	// Log receives the server's log. Default: disabled.
 	Log *slog.Logger
 }
 
-// Server is a NATS server. Its methods are safe for concurrent use; those that
-// start or end it run one after the other.
+// Server is a NATS server. Its methods are safe for concurrent use; those that start or end the server
+// run one after the other.
 type Server struct {
 	config Config
 	lock   *reserve.Lock
 
 	mu     sync.Mutex
-	server *server.Server // nil while stopped
-	closed bool
+	server *server.Server // nil while stopped; guarded by mu
+	closed bool           // guarded by mu
 }
 
-// Start makes the directory if there is none and returns when a server on it
-// accepts connections and its streams are recovered. The error wraps
-// [reserve.ErrHeld] if the directory has a server already, in this process or
-// in another.
+// Start starts a server. It returns when the server accepts connections and has recovered its streams.
+// The error wraps [reserve.ErrHeld] if the directory has a server, in this process or in another.
 func Start(config Config) (_ *Server, err error) {
 	if config.Dir == "" {
-		return nil, errors.New("NATS server: Config.Dir is not given")
+		return nil, errors.New("NATS server: Dir is required")
 	}
 	if err := os.MkdirAll(config.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("NATS server: %w", err)
@@ -77,7 +72,7 @@ func Start(config Config) (_ *Server, err error) {
 	}
 	s := &Server{config: config}
 	if s.lock, err = reserve.File(filepath.Join(config.Dir, "lock")); err != nil {
-		return nil, fmt.Errorf("NATS server: the directory is in use: %w", err)
+		return nil, fmt.Errorf("NATS server: directory is in use: %w", err)
 	}
 	if err := s.firstLaunch(); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -85,8 +80,8 @@ func Start(config Config) (_ *Server, err error) {
 	return s, nil
 }
 
-// firstLaunch launches on the configured port, or on a free one: another if
-// somebody took it in the meantime.
+// firstLaunch launches on the configured port, or on a free one. It tries another free port if the port
+// is taken meanwhile.
 func (s *Server) firstLaunch() (err error) {
 	if s.config.Port != 0 {
 		return s.launch()
@@ -102,8 +97,8 @@ func (s *Server) firstLaunch() (err error) {
 	return err
 }
 
-// ready bounds the wait for the listener; the streams are recovered before.
-const ready = 10 * time.Second
+// readyTimeout bounds the wait for the listener. The server recovers its streams before that.
+const readyTimeout = 10 * time.Second
 
 // launch starts a server and returns when it accepts connections.
 func (s *Server) launch() error {
@@ -114,10 +109,9 @@ func (s *Server) launch() error {
 	log := newLogger(s.config.Log)
 	instance.SetLoggerV2(log, false, false, false)
 	instance.Start()
-	// The server calls its logger where its program would exit.
-	err = log.fatal()
-	if err == nil && !instance.ReadyForConnections(ready) {
-		err = fmt.Errorf("not ready after %v", ready)
+	err = log.fatal() // of Start, which returns no error
+	if err == nil && !instance.ReadyForConnections(readyTimeout) {
+		err = fmt.Errorf("not ready after %v", readyTimeout)
 	}
 	if err != nil {
 		instance.Shutdown()
@@ -134,7 +128,7 @@ func (s *Server) options() *server.Options {
 		Host:                   "127.0.0.1",
 		Port:                   s.config.Port,
 		Authorization:          s.config.Token,
-		NoSigs:                 true, // the signals are for the program around us
+		NoSigs:                 true, // this program handles the signals
 		MaxPayload:             s.config.MaxPayload,
 		JetStream:              true,
 		DisableJetStreamBanner: true,
@@ -147,8 +141,7 @@ func (s *Server) options() *server.Options {
 
 func (s *Server) store() string { return filepath.Join(s.config.Dir, "store") }
 
-// URL returns the address of the server, token included. It stays the same over
-// restarts.
+// URL returns the address of the server, with its token. A restart does not change it.
 func (s *Server) URL() string {
 	address := url.URL{
 		Scheme: "nats", User: url.User(s.config.Token),
@@ -157,8 +150,8 @@ func (s *Server) URL() string {
 	return address.String()
 }
 
-// Stop ends the server: clients are disconnected and the streams written out.
-// A stopped server stays stopped.
+// Stop stops the server: it disconnects the clients and writes the streams out. Stopping a stopped
+// server does nothing.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,32 +167,30 @@ func (s *Server) stop() {
 	s.server = nil
 }
 
-// Restart starts the server again on the same store and port; a running one it
-// stops first. It returns when the server accepts connections and its streams
-// are recovered.
+// Restart starts the server again, on the same store and port. It stops a running server first. It
+// returns when the server accepts connections and has recovered its streams.
 func (s *Server) Restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return errors.New("NATS server: restart of a closed server")
+		return errors.New("restart NATS server: the server is closed")
 	}
 	s.stop()
 	return s.launch()
 }
 
-// Wipe removes all streams and consumers, as the loss of the disk does. It
-// refuses while the server runs.
+// Wipe removes all streams and consumers, like the loss of the disk. It returns an error unless the
+// server is stopped.
 func (s *Server) Wipe() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.server != nil || s.closed {
-		return errors.New("NATS server: only a stopped server's store can be wiped")
+		return errors.New("wipe NATS server: the server must be stopped and not closed")
 	}
 	return os.RemoveAll(s.store())
 }
 
-// Close stops the server and gives its directory free. More than one call is
-// fine.
+// Close stops the server and releases the lock of its directory. Later calls do nothing.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

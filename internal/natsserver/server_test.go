@@ -21,7 +21,7 @@ import (
 	"github.com/taskledger/taskledger/internal/reserve"
 )
 
-// start starts a server that is closed after the test.
+// start starts a server and closes it at the end of the test.
 func start(t *testing.T, config natsserver.Config) *natsserver.Server {
 	t.Helper()
 	if config.Dir == "" {
@@ -39,6 +39,7 @@ func start(t *testing.T, config natsserver.Config) *natsserver.Server {
 	return s
 }
 
+// within returns a context for operations that end soon or never.
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -46,7 +47,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// connect opens a connection that comes back after a restart of the server.
+// connect opens a connection that reconnects after a restart of the server.
 func connect(t *testing.T, s *natsserver.Server) jetstream.JetStream {
 	t.Helper()
 	conn, err := nats.Connect(s.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
@@ -61,10 +62,11 @@ func connect(t *testing.T, s *natsserver.Server) jetstream.JetStream {
 	return js
 }
 
-// publish makes sure of a stream and puts n messages into it.
+// publish creates the stream unless it exists, and publishes n messages to it.
 func publish(t *testing.T, js jetstream.JetStream, n int) {
 	t.Helper()
-	if _, err := js.CreateOrUpdateStream(within(t), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}); err != nil {
+	config := jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}
+	if _, err := js.CreateOrUpdateStream(within(t), config); err != nil {
 		t.Fatal(err)
 	}
 	for range n {
@@ -105,19 +107,19 @@ func TestRestartKeepsStreamsAndAddress(t *testing.T) {
 	}
 }
 
-func TestClientsComeBackAfterARestart(t *testing.T) {
+func TestClientsReconnectAfterARestart(t *testing.T) {
 	s := start(t, natsserver.Config{})
 	js := connect(t, s)
-	back := make(chan struct{}, 1)
-	js.Conn().SetReconnectHandler(func(*nats.Conn) { back <- struct{}{} })
+	reconnected := make(chan struct{}, 1)
+	js.Conn().SetReconnectHandler(func(*nats.Conn) { reconnected <- struct{}{} })
 	publish(t, js, 1)
 	if err := s.Restart(); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case <-back:
+	case <-reconnected:
 	case <-within(t).Done():
-		t.Fatal("the client did not come back")
+		t.Fatal("the client did not reconnect")
 	}
 	publish(t, js, 1)
 	if got := stored(t, js); got != 2 {
@@ -125,7 +127,7 @@ func TestClientsComeBackAfterARestart(t *testing.T) {
 	}
 }
 
-func TestWipeTakesTheStreams(t *testing.T) {
+func TestWipeRemovesTheStreams(t *testing.T) {
 	s := start(t, natsserver.Config{})
 	publish(t, connect(t, s), 1)
 	if err := s.Wipe(); err == nil {
@@ -149,7 +151,8 @@ func TestDirectoryHasOneServer(t *testing.T) {
 	refused := func(when string) {
 		t.Helper()
 		_, err := natsserver.Start(natsserver.Config{Dir: dir})
-		if !errors.Is(err, reserve.ErrHeld) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+		pid := fmt.Sprint(os.Getpid())
+		if !errors.Is(err, reserve.ErrHeld) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), pid) {
 			t.Errorf("second server while the first is %s: %v, want ErrHeld, the directory and the process", when, err)
 		}
 	}
@@ -169,14 +172,14 @@ func TestDirectoryHasOneServer(t *testing.T) {
 		t.Error("a closed server started again")
 	}
 	if err := first.Wipe(); err == nil {
-		t.Error("a closed server, whose directory may be another's, was wiped")
+		t.Error("a closed server was wiped: another server may have its directory")
 	}
 	if got := stored(t, connect(t, start(t, natsserver.Config{Dir: dir}))); got != 2 {
 		t.Errorf("%d messages, want 2", got)
 	}
 }
 
-func TestTokenIsAskedFor(t *testing.T) {
+func TestTokenIsRequired(t *testing.T) {
 	s := start(t, natsserver.Config{})
 	address, err := url.Parse(s.URL())
 	if err != nil {
@@ -214,7 +217,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestFailedStartSaysWhy(t *testing.T) {
+func TestFailedStartReportsTheReason(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +228,7 @@ func TestFailedStartSaysWhy(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("on a taken port: %v", err)
 	}
-	start(t, natsserver.Config{Dir: dir}) // the directory is free again
+	start(t, natsserver.Config{Dir: dir}) // the failed start has released the directory
 
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -238,7 +241,7 @@ func TestFailedStartSaysWhy(t *testing.T) {
 	}
 }
 
-func TestLogIsGiven(t *testing.T) {
+func TestLog(t *testing.T) {
 	var text bytes.Buffer
 	s := start(t, natsserver.Config{Log: slog.New(slog.NewTextHandler(&text, nil))})
 	s.Stop()

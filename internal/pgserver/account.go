@@ -9,47 +9,47 @@ import (
 	"strconv"
 )
 
-// account is the user as whom the server runs; nil means as we do.
+// account is the user that the server runs as. Nil: the user of this process.
 type account struct {
 	name     string
 	uid, gid int
 }
 
-// serverAccount returns nil for an ordinary user. PostgreSQL refuses to run as
-// root, so root becomes the user that its packages create.
+// serverAccount returns nil for an ordinary user. For root, as which PostgreSQL refuses to run, it
+// returns the user that PostgreSQL's packages create.
 func serverAccount() (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
-	var found *user.User
+	var server *user.User
 	var err error
 	for _, name := range []string{"postgres", "_postgres"} {
-		if found, err = user.Lookup(name); err == nil {
+		if server, err = user.Lookup(name); err == nil {
 			break
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("PostgreSQL does not run as root, and there is no user postgres to run it as (%w); "+
-			"start as an ordinary user, or name a running server with --database-url", err)
+		return nil, fmt.Errorf("PostgreSQL cannot run as root, and user postgres does not exist (%w); "+
+			"start as an ordinary user, or set --database-url to a running server", err)
 	}
-	uid, err1 := strconv.Atoi(found.Uid)
-	gid, err2 := strconv.Atoi(found.Gid)
+	uid, err1 := strconv.Atoi(server.Uid)
+	gid, err2 := strconv.Atoi(server.Gid)
 	if err := errors.Join(err1, err2); err != nil {
-		return nil, fmt.Errorf("user %s: %w", found.Username, err)
+		return nil, fmt.Errorf("user %s: %w", server.Username, err)
 	}
-	return &account{found.Username, uid, gid}, nil
+	return &account{server.Username, uid, gid}, nil
 }
 
-// own gives a file or directory to the account.
-func (a *account) own(name string) error {
+// chown makes the account the owner of a file or directory.
+func (a *account) chown(name string) error {
 	if a == nil {
 		return nil
 	}
 	return os.Chown(name, a.uid, a.gid)
 }
 
-// makeDir makes dir, for the account alone, and what is missing above it, open
-// to pass through. A dir that exists stays as it is.
+// makeDir makes dir with mode 0700, owned by the account, and its missing parents with mode 0755. It
+// does not change a dir that exists.
 func (a *account) makeDir(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
@@ -58,5 +58,5 @@ func (a *account) makeDir(dir string) error {
 	if errors.Is(err, os.ErrExist) {
 		return nil
 	}
-	return errors.Join(err, a.own(dir))
+	return errors.Join(err, a.chown(dir))
 }

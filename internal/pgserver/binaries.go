@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// installed are the directories in which packages put the binaries without
-// linking them into PATH, one directory a version.
+// installed are patterns of the directories where packages install the binaries without a link in
+// PATH, one directory for each version.
 var installed = []string{
 	"/usr/lib/postgresql/*/bin",                          // Debian, Ubuntu
 	"/usr/pgsql-*/bin",                                   // RedHat, from postgresql.org
@@ -25,53 +25,52 @@ var installed = []string{
 	"/usr/local/pgsql/bin",                               // built from source
 }
 
-// NoBinariesError says that no PostgreSQL server is installed where one was
-// looked for. Its text names the cure.
+// NoBinariesError reports that PostgreSQL's server binaries were not found. Its text has the cure.
 type NoBinariesError struct {
-	Searched []string // places, in the order in which they were searched
+	Searched []string // places, in the order of the search
 }
 
 func (e *NoBinariesError) Error() string {
 	return fmt.Sprintf("no PostgreSQL server binaries (postgres, initdb) in %s; "+
 		"install them (Debian, Ubuntu: apt install postgresql; Fedora: dnf install postgresql-server; "+
-		"Homebrew: brew install postgresql@17) or name a running server with --database-url",
+		"Homebrew: brew install postgresql@17) or set --database-url to a running server",
 		strings.Join(e.Searched, ", "))
 }
 
-// findBinaries returns the directory with the server's binaries: dir if it is
-// given, else that of the postgres in PATH, the one that pg_config tells, or
-// the highest version among the installed ones.
+// findBinaries returns the directory of the server's binaries: dir if it is given. Otherwise it is the
+// first of these: the directory of postgres in PATH, the one that pg_config prints, the highest version
+// in the installed ones.
 func findBinaries(dir string) (string, error) {
 	if dir != "" {
-		if complete(dir) {
+		if hasServer(dir) {
 			return dir, nil
 		}
 		return "", &NoBinariesError{[]string{dir}}
 	}
 	if path, err := exec.LookPath("postgres"); err == nil {
-		// The link in PATH may stand alone; its siblings are where it points to.
-		if path, err = filepath.EvalSymlinks(path); err == nil && complete(filepath.Dir(path)) {
+		// PATH may have a link to postgres alone; initdb is beside the link's target.
+		if path, err = filepath.EvalSymlinks(path); err == nil && hasServer(filepath.Dir(path)) {
 			return filepath.Dir(path), nil
 		}
 	}
 	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
-		if dir := strings.TrimSpace(string(out)); complete(dir) {
+		if dir := strings.TrimSpace(string(out)); hasServer(dir) {
 			return dir, nil
 		}
 	}
-	var found []string
+	var candidates []string
 	for _, pattern := range installed {
 		dirs, _ := filepath.Glob(pattern) // the patterns are well-formed
-		found = append(found, slices.DeleteFunc(dirs, func(dir string) bool { return !complete(dir) })...)
+		candidates = append(candidates, slices.DeleteFunc(dirs, func(dir string) bool { return !hasServer(dir) })...)
 	}
-	if len(found) == 0 {
+	if len(candidates) == 0 {
 		return "", &NoBinariesError{append([]string{"PATH", "pg_config --bindir"}, installed...)}
 	}
-	return slices.MaxFunc(found, func(a, b string) int { return cmp.Compare(version(a), version(b)) }), nil
+	return slices.MaxFunc(candidates, func(a, b string) int { return cmp.Compare(version(a), version(b)) }), nil
 }
 
-// complete reports whether dir holds what a server needs.
-func complete(dir string) bool {
+// hasServer reports whether dir has the executables postgres and initdb.
+func hasServer(dir string) bool {
 	for _, name := range []string{"postgres", "initdb"} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
@@ -83,8 +82,8 @@ func complete(dir string) bool {
 
 var number = regexp.MustCompile(`\d+(\.\d+)?`)
 
-// version reads the version out of an installed directory's name, 0 if there
-// is none: the last number, since directories above may have some too.
+// version returns the version in the name of an installed directory, or 0. It is the last number,
+// because parent directories may have numbers too.
 func version(dir string) float64 {
 	numbers := append([]string{"0"}, number.FindAllString(dir, -1)...)
 	v, _ := strconv.ParseFloat(numbers[len(numbers)-1], 64)

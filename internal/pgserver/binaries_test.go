@@ -10,7 +10,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgserver"
 )
 
-// install makes files with the names of the server's binaries.
+// install makes executable files with the names of the server's binaries.
 func install(t *testing.T, dir string, names ...string) string {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -48,12 +48,12 @@ func TestFindBinaries(t *testing.T) {
 	}
 	find(filepath.Join(root, "lib", "17", "bin"))
 
-	told := install(t, filepath.Join(root, "told"), "postgres", "initdb")
-	script := "#!/bin/sh\necho " + told + "\n"
+	printed := install(t, filepath.Join(root, "printed"), "postgres", "initdb")
+	script := "#!/bin/sh\necho " + printed + "\n"
 	if err := os.WriteFile(filepath.Join(path, "pg_config"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	find(told)
+	find(printed)
 
 	linked := filepath.Join(root, "lib", "15", "bin")
 	if err := os.Symlink(filepath.Join(linked, "postgres"), filepath.Join(path, "postgres")); err != nil {
@@ -73,7 +73,7 @@ func TestMissingBinariesNameTheCure(t *testing.T) {
 		}
 		for _, word := range []string{"apt install postgresql", "brew install postgresql", "--database-url", dir} {
 			if !strings.Contains(err.Error(), word) {
-				t.Errorf("with Binaries %q: %q does not name %q", dir, err, word)
+				t.Errorf("with Binaries %q: no %[3]q in %[2]q", dir, err, word)
 			}
 		}
 	}

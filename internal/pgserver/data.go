@@ -10,8 +10,7 @@ import (
 	"strconv"
 )
 
-// initialize makes the data. It goes to its place when complete, so that what
-// an interrupted initdb leaves is never started.
+// initialize makes the data directory with initdb.
 func initialize(ctx context.Context, s *Server) error {
 	if err := s.setPassword(rand.Text()); err != nil {
 		return err
@@ -28,19 +27,21 @@ func initialize(ctx context.Context, s *Server) error {
 	})
 }
 
-// setPassword writes the password down, where initdb can read it.
+// setPassword sets the password and writes it into the file that initdb reads.
 func (s *Server) setPassword(password string) error {
 	s.password = password
 	if err := os.WriteFile(s.path("password"), []byte(password+"\n"), 0o600); err != nil {
 		return err
 	}
-	return s.account.own(s.path("password"))
+	return s.account.chown(s.path("password"))
 }
 
-// makeData lets fill write a data directory and puts it in its place.
+// makeData makes the data directory with fill. It renames the directory when it is complete, so that
+// no server starts on what an interrupted fill has left.
 func (s *Server) makeData(fill func(data string) error) error {
 	unfinished := s.path("data.unfinished")
-	if err := errors.Join(os.RemoveAll(unfinished), os.Mkdir(unfinished, 0o700), s.account.own(unfinished)); err != nil {
+	err := errors.Join(os.RemoveAll(unfinished), os.Mkdir(unfinished, 0o700), s.account.chown(unfinished))
+	if err != nil {
 		return err
 	}
 	if err := fill(unfinished); err != nil {
@@ -49,9 +50,8 @@ func (s *Server) makeData(fill func(data string) error) error {
 	return os.Rename(unfinished, s.path("data"))
 }
 
-// arguments are the server's settings. On the command line they hold against
-// the files in the data directory, which may come from an earlier version of
-// this program or from another server.
+// arguments returns the server's settings as command-line arguments. Those override the files in the
+// data directory, which may be from an earlier version of this program or from another server.
 func (s *Server) arguments() []string {
 	settings := map[string]string{"max_connections": "200", "timezone": "UTC", "log_timezone": "UTC"}
 	if s.config.NoSync {

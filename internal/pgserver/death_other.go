@@ -4,5 +4,5 @@ package pgserver
 
 import "syscall"
 
-// dieWithParent leaves it to the watchdog.
+// dieWithParent does nothing: the kernel has no such signal, and the watchdog ends the server.
 func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}

@@ -18,21 +18,21 @@ func SetInstalled(t *testing.T, patterns ...string) {
 
 var FindBinaries = findBinaries
 
-// Dir is the directory that holds the server's files.
+// Dir returns the directory of the server's files.
 func (s *Server) Dir() string { return s.dir }
 
-// Beside prepares a command to run as the same user as the server.
+// Beside returns a command that runs as the same user as the server.
 func (s *Server) Beside(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.SysProcAttr = attributes(s.account)
 	return cmd
 }
 
-// KillWatchdog leaves the server to the parent-death signal.
+// KillWatchdog kills the watchdog, so that only the parent-death signal ends the server.
 func (s *Server) KillWatchdog() error { return s.watchdog.cmd.Process.Kill() }
 
-// Orphan runs a command under a watchdog alone, takes away the watchdog's
-// input, as the end of the parent does, and returns when the command has ended.
+// Orphan runs a command under a watchdog without a parent-death signal. It closes the watchdog's
+// input, like the end of the parent, and returns after the command has ended.
 func Orphan(dir string, cmd *exec.Cmd) error {
 	pidFile := filepath.Join(dir, "data", "postmaster.pid")
 	if err := errors.Join(os.Mkdir(filepath.Dir(pidFile), 0o700), os.WriteFile(pidFile, nil, 0o600)); err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/taskledger/taskledger/internal/reserve"
 )
 
-// TestMain is also the parent whose death the tests below watch.
+// TestMain is also the main function of the parent processes that the tests end.
 func TestMain(m *testing.M) {
 	if os.Getenv("PGSERVER_TEST_PARENT") != "" {
 		if err := parent(); err != nil {
@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// parent starts a server, says where, and leaves without a word to it when its
-// input ends.
+// parent starts a server, prints its directory and address, and returns when its input ends, without
+// stopping the server.
 func parent() error {
 	s, err := pgserver.Start(context.Background(), pgserver.Config{Dir: os.Getenv("PGSERVER_TEST_DIR"), NoSync: true})
 	if err != nil {
@@ -51,7 +51,7 @@ func parent() error {
 	return err
 }
 
-// child is a running parent.
+// child is a running parent process.
 type child struct {
 	*osexec.Cmd
 	stdin    io.Closer
@@ -86,7 +86,7 @@ func startParent(t *testing.T, dir string) child {
 	line := func() string {
 		text, err := lines.ReadString('\n')
 		if err != nil {
-			t.Fatalf("the parent said nothing: %v", err)
+			t.Fatalf("no line from the parent: %v", err)
 		}
 		return strings.TrimSpace(text)
 	}
@@ -100,7 +100,7 @@ func await(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-ctx.Done():
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("timed out waiting for: %s", what)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func TestServerOfAKilledParentIsSucceeded(t *testing.T) {
 	}
 	parent.Process.Kill()
 	_ = parent.Wait()
-	// At once: the orphan may still be writing its data out.
+	// This start does not wait: the orphan may still be writing its data out.
 	if got := query(t, start(t, pgserver.Config{Dir: dir}), readNotes); got != "committed" {
 		t.Errorf("notes are %q", got)
 	}
@@ -170,6 +170,6 @@ func TestWatchdogAlone(t *testing.T) {
 		t.Errorf("the orphan ended with %v, want SIGINT", err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s: %v, want it to be removed", dir, err)
+		t.Errorf("%s: %v, want ErrNotExist", dir, err)
 	}
 }

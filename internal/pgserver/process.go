@@ -13,24 +13,25 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/reserve"
 )
 
-// retryEvery is how often we look again for what a server does not tell: that
-// it accepts connections, or that its last process is gone.
+// retryEvery is the interval of two polls: whether a server accepts connections, and whether its last
+// process has ended.
 const retryEvery = 10 * time.Millisecond
 
 // process is one run of the postmaster.
 type process struct {
 	*os.Process
-	done chan struct{} // closed when it has ended
-	err  error         // how it ended; read it after done
+	done chan struct{} // closed when the process has ended
+	err  error         // of the process; valid after done is closed
 }
 
-// ended reports whether there is nothing to stop.
-func (p *process) ended() bool {
+// hasEnded reports whether there is no process to stop.
+func (p *process) hasEnded() bool {
 	if p == nil {
 		return true
 	}
@@ -44,7 +45,7 @@ func (p *process) ended() bool {
 
 // end signals the process and waits until it has ended.
 func (p *process) end(ctx context.Context, signal os.Signal) error {
-	if p.ended() {
+	if p.hasEnded() {
 		return nil
 	}
 	if err := p.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -58,15 +59,15 @@ func (p *process) end(ctx context.Context, signal os.Signal) error {
 	}
 }
 
-// launch starts the postmaster and returns when it accepts connections.
+// launch starts the postmaster. It returns when the server accepts connections.
 func (s *Server) launch(ctx context.Context) error {
 	alive, err := s.awaitGone(ctx)
 	if err != nil {
 		return err
 	}
-	defer alive.Release() // from here on it is the processes' of the server
-	// With the lock in hand no process of this cluster lives: a pid file is a
-	// crashed server's, and by now its number may be somebody else's.
+	defer alive.Release() // the server's processes keep the lock
+	// No process of this cluster is alive while this process has the lock. A pid file is from a
+	// crashed server, and its number may be that of another process by now.
 	if err := os.Remove(s.path("data", "postmaster.pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -91,30 +92,27 @@ func (s *Server) launch(ctx context.Context) error {
 	return s.awaitReady(ctx)
 }
 
-// awaitGone waits for the end of the last process of an earlier run, which may
-// outlive a killed postmaster or a killed parent for a moment, and returns the
-// lock that the processes of the next run will hold.
+// awaitGone waits until the last process of an earlier run has ended, which may outlive a killed
+// postmaster or a killed parent. It returns the lock that the processes of the next run hold.
 func (s *Server) awaitGone(ctx context.Context) (*reserve.Lock, error) {
 	for {
 		alive, err := reserve.File(s.path("alive"))
 		if !errors.Is(err, reserve.ErrHeld) {
 			return alive, err
 		}
-		select {
-		case <-time.After(retryEvery):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("processes of an earlier server still run: %w: %w", context.Cause(ctx), err)
+		if cause := loop.Sleep(ctx, retryEvery); cause != nil {
+			return nil, fmt.Errorf("processes of an earlier server are still running: %w: %w", cause, err)
 		}
 	}
 }
 
-// awaitReady returns when the server accepts connections. If it does not come
-// to that, it is ended and the error has the last lines of its log.
+// awaitReady returns when the server accepts connections. With an error it ends the server; the error
+// has the last lines of the server's log.
 func (s *Server) awaitReady(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
 			_ = s.process.end(context.WithoutCancel(ctx), syscall.SIGQUIT)
-			err = fmt.Errorf("start PostgreSQL on port %d: %w\n%s", s.port, err, tail(s.path("log")))
+			err = fmt.Errorf("start PostgreSQL on port %d: %w\n%s", s.port, err, lastLines(s.path("log")))
 		}
 	}()
 	for {
@@ -122,8 +120,7 @@ func (s *Server) awaitReady(ctx context.Context) (err error) {
 		if err == nil {
 			return conn.Close(ctx)
 		}
-		var refused *pgconn.PgError
-		if errors.As(err, &refused) && refused.Code != cannotConnectNow {
+		if code := pgerr.Code(err); code != "" && code != pgerr.CannotConnectNow { // which a start returns
 			return err
 		}
 		select {
@@ -136,11 +133,8 @@ func (s *Server) awaitReady(ctx context.Context) (err error) {
 	}
 }
 
-// cannotConnectNow is the SQLSTATE of a server that is still starting.
-const cannotConnectNow = "57P03"
-
-// command prepares one of the binaries to run as the server's account, in a
-// session of its own: a Ctrl-C in the terminal reaches us and not the server.
+// command returns a command that runs one of the binaries as the server's account. It has a session of
+// its own, so that Ctrl-C in the terminal reaches this process and not the server.
 func (s *Server) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.binaries, name), args...)
 	cmd.Dir = s.dir
@@ -150,7 +144,7 @@ func (s *Server) command(ctx context.Context, name string, args ...string) *exec
 	return cmd
 }
 
-// run runs one of the binaries to its end.
+// run runs one of the binaries and waits for its end.
 func (s *Server) run(ctx context.Context, name string, args ...string) error {
 	out, err := s.command(ctx, name, args...).CombinedOutput()
 	if err == nil {
@@ -160,18 +154,18 @@ func (s *Server) run(ctx context.Context, name string, args ...string) error {
 		err = context.Cause(ctx)
 	}
 	if s.account != nil {
-		return fmt.Errorf("%s as user %s, who must be able to enter %s: %w\n%s", name, s.account.name, s.dir, err, out)
+		return fmt.Errorf("%s as user %s, which must be able to enter %s: %w\n%s", name, s.account.name, s.dir, err, out)
 	}
 	return fmt.Errorf("%s: %w\n%s", name, err, out)
 }
 
-// tail returns the last lines of a log.
-func tail(name string) string {
-	const lines = 20
+// lastLines returns the last lines of a log.
+func lastLines(name string) string {
+	const count = 20
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return err.Error()
 	}
 	all := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+	return strings.Join(all[max(0, len(all)-count):], "\n")
 }

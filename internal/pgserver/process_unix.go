@@ -4,8 +4,8 @@ package pgserver
 
 import "syscall"
 
-// attributes makes a child leader of its own session and, with an account,
-// lets it run as that user and with no other group than the user's own.
+// attributes makes a child the leader of its own session. With an account, the child runs as that user
+// and with no group but the user's own.
 func attributes(a *account) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if a != nil {

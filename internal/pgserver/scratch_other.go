@@ -4,5 +4,5 @@ package pgserver
 
 import "os"
 
-// scratch returns where the directory of a temporary server goes.
+// scratch returns the parent directory of temporary servers.
 func scratch() string { return os.TempDir() }

@@ -1,16 +1,16 @@
-// Package pgserver runs a PostgreSQL server of our own from the binaries that
-// are installed on the machine: for the demo, for a first look without any
-// set-up, and for tests, which can stop it, kill it and give it a standby.
+// Package pgserver runs a PostgreSQL server from the binaries that are installed on the machine. It is
+// for the commands serve and demo without a database, and for tests, which can stop it, kill it and
+// start a standby of it.
 //
-// The server is a child of this process and ends with it, whatever ends it. It
-// listens on 127.0.0.1 only and asks for a password, which was drawn when its
-// data was made. A process running as root starts it as user postgres.
+// The server is a child of this process and ends with it, also when this process is killed. It listens
+// on 127.0.0.1 only and requires a random password. If this process runs as root, the server runs as
+// user postgres.
 //
-// A server's directory holds
+// The directory of a server has these files:
 //
 //	data       the data directory (PGDATA)
 //	password   the superuser's password
-//	log        what the server wrote in its last run; log.old the run before
+//	log        the log of the last run; log.old is that of the run before
 //	lock       locked by the process that started the server
 //	alive      locked by the processes of the server
 package pgserver
@@ -35,26 +35,25 @@ import (
 // superuser is the role of [Server.URL].
 const superuser = "postgres"
 
-// Config says where and how a server runs. The zero value is a temporary
-// server on a free port.
+// Config configures a server. The zero value is a temporary server on a free port.
 type Config struct {
-	// Dir holds the server's data and is made if it does not exist. Empty: a
-	// temporary directory, which Close removes, or the end of this process.
+	// Dir is the directory of the server's files. Start makes it if it does not exist.
+	// Default: a temporary directory, which Close or the end of this process removes.
 	Dir string
-	// Binaries is the directory of postgres and initdb. Empty: searched.
+	// Binaries is the directory of postgres and initdb. Default: search.
 	Binaries string
-	// Port on 127.0.0.1. 0: a free one, kept for as long as the Server is used.
+	// Port on 127.0.0.1. Default: a free port, which stays the same for the life of the Server.
 	Port int
-	// NoSync trades survival of the machine's crash for speed, for tests. What
-	// was committed still survives every end of the processes.
+	// NoSync turns off fsync, for tests. Committed data survives every end of the processes, but not
+	// a crash of the machine.
 	NoSync bool
-	// Settings of PostgreSQL by name. They override our defaults, which are
+	// Settings of PostgreSQL by name. They override the defaults of this package, which are
 	// max_connections 200 and timezone UTC.
 	Settings map[string]string
 }
 
-// Server is a PostgreSQL server. Its methods are safe for concurrent use; those
-// that start or end it run one after the other.
+// Server is a PostgreSQL server. Its methods are safe for concurrent use; those that start or end the
+// server run one after the other.
 type Server struct {
 	config   Config
 	binaries string
@@ -66,22 +65,23 @@ type Server struct {
 	watchdog *watchdog
 
 	mu      sync.Mutex
-	process *process // the last one; nil before the first
-	closed  bool
+	process *process // the last run; nil before the first; guarded by mu
+	closed  bool     // guarded by mu
 }
 
-// Start makes the data if there is none, starts a server on it and returns when
-// that accepts connections. The context bounds the start only. Errors:
-// *[NoBinariesError]; one wrapping [reserve.ErrHeld] if another process runs a
-// server in the directory; else one with the last lines of the server's log.
+// Start starts a server and returns when it accepts connections. It makes the data if the directory has none.
+// The context bounds the start only. It returns a *[NoBinariesError] if PostgreSQL is not installed, and
+// an error that wraps [reserve.ErrHeld] if another process runs a server in the directory. Other errors
+// have the last lines of the server's log.
 func Start(ctx context.Context, config Config) (*Server, error) {
 	return open(ctx, config, initialize)
 }
 
-// open starts a server whose data, if there is none, is made by populate.
+// open starts a server. If there is no data, it calls populate to make it.
 func open(ctx context.Context, config Config, populate func(context.Context, *Server) error) (_ *Server, err error) {
 	if runtime.GOOS == "windows" {
-		return nil, fmt.Errorf("an own PostgreSQL server on Windows: %w; name a running server with --database-url", errors.ErrUnsupported)
+		return nil, fmt.Errorf("start PostgreSQL on Windows: %w; set --database-url to a running server",
+			errors.ErrUnsupported)
 	}
 	s := &Server{config: config}
 	if s.binaries, err = findBinaries(config.Binaries); err != nil {
@@ -114,15 +114,15 @@ func open(ctx context.Context, config Config, populate func(context.Context, *Se
 	return s, nil
 }
 
-// occupy makes the directory, takes it for this process and sets the watchdog.
+// occupy makes the directory, locks it for this process and starts the watchdog.
 func (s *Server) occupy() (err error) {
 	if s.temporary() {
-		above := os.TempDir()
+		parent := os.TempDir()
 		if s.config.NoSync {
-			above = scratch()
+			parent = scratch()
 		}
-		if s.dir, err = os.MkdirTemp(above, "taskledger-postgres-"); err == nil {
-			err = s.account.own(s.dir)
+		if s.dir, err = os.MkdirTemp(parent, "taskledger-postgres-"); err == nil {
+			err = s.account.chown(s.dir)
 		}
 	} else if s.dir, err = filepath.Abs(s.config.Dir); err == nil {
 		err = s.account.makeDir(s.dir)
@@ -139,8 +139,8 @@ func (s *Server) occupy() (err error) {
 	return nil
 }
 
-// firstLaunch launches on the configured port, or on a free one: another if
-// somebody took it in the meantime.
+// firstLaunch launches on the configured port, or on a free one. It tries another free port if the port
+// is taken meanwhile.
 func (s *Server) firstLaunch(ctx context.Context) (err error) {
 	if s.port = s.config.Port; s.port != 0 {
 		return s.launch(ctx)
@@ -156,8 +156,8 @@ func (s *Server) firstLaunch(ctx context.Context) (err error) {
 	return err
 }
 
-// URL returns the address of a database, for the superuser, password included.
-// It stays the same for as long as the directory and the port do.
+// URL returns the address of a database, with user and password of the superuser. It changes only with
+// the directory or the port.
 func (s *Server) URL(database string) string {
 	address := url.URL{
 		Scheme: "postgres", User: url.UserPassword(superuser, s.password),
@@ -166,32 +166,29 @@ func (s *Server) URL(database string) string {
 	return address.String()
 }
 
-// Stop ends the server in order: open transactions are rolled back, and the
-// data is written out. It returns when the server has ended, or with the
-// context's error while it is still ending. A stopped server stays stopped,
-// without error.
+// Stop shuts the server down (fast shutdown): it rolls open transactions back and writes the data out.
+// Stop returns when the server has ended. It returns the context's error if that comes first; the
+// shutdown continues then. Stopping a stopped server is not an error.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.process.end(ctx, syscall.SIGINT)
 }
 
-// Kill ends the server by SIGKILL, as a crash does. What was committed is there
-// again after a Restart.
+// Kill ends the server by SIGKILL, like a crash. Committed data is there after a Restart.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.process.end(context.Background(), syscall.SIGKILL)
 }
 
-// Restart starts the server again after a Stop, a Kill or an end of its own, on
-// the same data and port; a running one it stops first. It returns when the
-// server accepts connections. Errors are those of [Start].
+// Restart starts the server again, on the same data and port. It stops a running server first. It
+// returns when the server accepts connections. Its errors are those of [Start].
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return errors.New("restart of a closed PostgreSQL server")
+		return errors.New("restart PostgreSQL: the server is closed")
 	}
 	if err := s.process.end(ctx, syscall.SIGINT); err != nil {
 		return err
@@ -199,20 +196,19 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.launch(ctx)
 }
 
-// Done returns a channel that is closed when the present run of the server has
-// ended, wanted or not.
+// Done returns a channel that is closed when the current run of the server has ended, by Stop or by
+// itself.
 func (s *Server) Done() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.process.done
 }
 
-// closing bounds each step of Close.
-const closing = 30 * time.Second
+// closeTimeout bounds each step of Close.
+const closeTimeout = 30 * time.Second
 
-// Close ends the server, as Stop does or, after 30 s, as Kill does; removes a
-// temporary directory, and gives a permanent one free for another process. More
-// than one call is fine.
+// Close ends the server like Stop, or after 30 s like Kill. It removes a temporary directory, and
+// releases the lock of a permanent one. Later calls do nothing.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +216,7 @@ func (s *Server) Close() error {
 		return nil
 	}
 	s.closed = true
-	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	err := s.process.end(ctx, s.deathSignal())
 	if err != nil {
@@ -232,13 +228,13 @@ func (s *Server) Close() error {
 	return errors.Join(err, s.watchdog.stop(), s.lock.Release())
 }
 
-// clearMemory removes what a killed server left in shared memory, of which the
-// system has few segments. Only a successor knows how, so it lets one start.
+// clearMemory removes the shared memory of a killed server, because the system has few segments. Only a
+// server on the same data can remove it, so clearMemory starts and stops one.
 func (s *Server) clearMemory() error {
 	if _, err := os.Stat(s.path("data", "postmaster.pid")); err != nil || s.process == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if err := s.launch(ctx); err != nil {
 		return err
@@ -246,9 +242,9 @@ func (s *Server) clearMemory() error {
 	return s.process.end(ctx, s.deathSignal())
 }
 
-// remove removes the directory when nobody writes into it any more.
+// remove removes the directory after the server's last process has ended.
 func (s *Server) remove() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	alive, err := s.awaitGone(ctx)
 	if err != nil {
@@ -257,8 +253,8 @@ func (s *Server) remove() error {
 	return errors.Join(alive.Release(), os.RemoveAll(s.dir))
 }
 
-// deathSignal is what the server gets when this process dies: an order to write
-// its data out, unless nobody will read it.
+// deathSignal returns the signal that the server gets when this process ends. A temporary server does
+// not write its data out.
 func (s *Server) deathSignal() syscall.Signal {
 	if s.temporary() {
 		return syscall.SIGQUIT

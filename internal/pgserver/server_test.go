@@ -19,7 +19,7 @@ import (
 	"github.com/taskledger/taskledger/internal/reserve"
 )
 
-// within gives a context for things that end soon or never.
+// within returns a context for operations that end soon or never.
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -27,7 +27,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// start starts a server that is closed after the test.
+// start starts a server and closes it at the end of the test.
 func start(t *testing.T, config pgserver.Config) *pgserver.Server {
 	t.Helper()
 	config.NoSync = true
@@ -43,7 +43,7 @@ func start(t *testing.T, config pgserver.Config) *pgserver.Server {
 	return s
 }
 
-// connect opens a connection that is closed after the test.
+// connect opens a connection and closes it at the end of the test.
 func connect(t *testing.T, s *pgserver.Server) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(within(t), s.URL("postgres"))
@@ -73,7 +73,7 @@ func query(t *testing.T, s *pgserver.Server, sql string) (value string) {
 	return value
 }
 
-// notes is a table that shows which writes a server still knows.
+// Statements on table note, whose rows are the writes that a server has.
 const (
 	makeNotes = `create table note (n int primary key generated always as identity, word text)`
 	addNote   = `insert into note (word) values ('%s')`
@@ -93,7 +93,7 @@ func TestDataOutlivesStopKillAndRestart(t *testing.T) {
 		{"restarted", func() error { return nil }},
 	} {
 		exec(t, s, fmt.Sprintf(addNote, step.word))
-		open := connect(t, s) // holds up neither the end nor the start
+		open := connect(t, s) // delays neither the end nor the start
 		if _, err := open.Exec(within(t), "begin; insert into note (word) values ('uncommitted')"); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestStoppedServerIsGone(t *testing.T) {
 	<-done
 	if conn, err := pgx.Connect(within(t), s.URL("postgres")); err == nil {
 		conn.Close(t.Context())
-		t.Error("a stopped server still answers")
+		t.Error("a stopped server accepts connections")
 	}
 }
 
@@ -138,7 +138,7 @@ func TestCloseRemovesTheTemporaryDirectory(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(s.Dir()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s: %v, want it to be gone", s.Dir(), err)
+		t.Errorf("%s: %v, want ErrNotExist", s.Dir(), err)
 	}
 	if err := s.Restart(within(t)); err == nil {
 		t.Error("a closed server started again")
@@ -151,7 +151,8 @@ func TestDirectoryIsKeptAndHasOneServer(t *testing.T) {
 	exec(t, first, makeNotes)
 	exec(t, first, fmt.Sprintf(addNote, "kept"))
 
-	if _, err := pgserver.Start(within(t), config); !errors.Is(err, reserve.ErrHeld) || !strings.Contains(err.Error(), config.Dir) {
+	_, err := pgserver.Start(within(t), config)
+	if !errors.Is(err, reserve.ErrHeld) || !strings.Contains(err.Error(), config.Dir) {
 		t.Errorf("second server: %v, want ErrHeld and the directory", err)
 	}
 	if err := first.Close(); err != nil {
@@ -162,7 +163,7 @@ func TestDirectoryIsKeptAndHasOneServer(t *testing.T) {
 	}
 }
 
-func TestPasswordIsAskedFor(t *testing.T) {
+func TestPasswordIsRequired(t *testing.T) {
 	s := start(t, pgserver.Config{})
 	address, err := url.Parse(s.URL("postgres"))
 	if err != nil {
@@ -174,38 +175,42 @@ func TestPasswordIsAskedFor(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Code != "28P01" {
 		t.Errorf("with a wrong password: %v, want SQLSTATE 28P01", err)
 	}
-	if got := query(t, s, "select current_setting('listen_addresses') || current_setting('unix_socket_directories')"); got != "127.0.0.1" {
-		t.Errorf("listens on %q, want 127.0.0.1 alone", got)
+	got := query(t, s, "select current_setting('listen_addresses') || current_setting('unix_socket_directories')")
+	if got != "127.0.0.1" {
+		t.Errorf("listens on %q, want 127.0.0.1 only", got)
 	}
 }
 
 func TestSettings(t *testing.T) {
-	s := start(t, pgserver.Config{Settings: map[string]string{"max_prepared_transactions": "10", "timezone": "Asia/Tokyo"}})
-	got := query(t, s, `select concat_ws(' ', current_setting('max_connections'), current_setting('max_prepared_transactions'),
-		current_setting('timezone'), current_setting('server_encoding'), current_setting('lc_collate'))`)
+	s := start(t, pgserver.Config{Settings: map[string]string{
+		"max_prepared_transactions": "10", "timezone": "Asia/Tokyo",
+	}})
+	got := query(t, s, `select concat_ws(' ', current_setting('max_connections'),
+		current_setting('max_prepared_transactions'), current_setting('timezone'),
+		current_setting('server_encoding'), current_setting('lc_collate'))`)
 	if want := "200 10 Asia/Tokyo UTF8 C"; got != want {
 		t.Errorf("settings are %q, want %q", got, want)
 	}
 }
 
 func TestFailedStartShowsTheLog(t *testing.T) {
-	_, err := pgserver.Start(within(t), pgserver.Config{NoSync: true, Settings: map[string]string{"max_connections": "plenty"}})
+	settings := map[string]string{"max_connections": "plenty"}
+	_, err := pgserver.Start(within(t), pgserver.Config{NoSync: true, Settings: settings})
 	if err == nil || !strings.Contains(err.Error(), `invalid value for parameter "max_connections": "plenty"`) {
-		t.Errorf("got %v, want the server's own words", err)
+		t.Errorf("got %v, want the server's own message", err)
 	}
 }
 
 func TestStartEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	why := errors.New("no longer wanted")
-	cancel(why)
-	if _, err := pgserver.Start(ctx, pgserver.Config{NoSync: true}); !errors.Is(err, why) {
+	reason := errors.New("cancelled by the test")
+	cancel(reason)
+	if _, err := pgserver.Start(ctx, pgserver.Config{NoSync: true}); !errors.Is(err, reason) {
 		t.Errorf("got %v, want the cause of the cancellation", err)
 	}
 }
 
-// A pid file left by a crash may name a process that lives, and PostgreSQL
-// itself would not start beside it.
+// A pid file from a crash may have the pid of a live process. PostgreSQL itself would not start then.
 func TestPidFileOfACrashIsStale(t *testing.T) {
 	s := start(t, pgserver.Config{})
 	exec(t, s, makeNotes)
@@ -237,20 +242,19 @@ func TestPidFileOfACrashIsStale(t *testing.T) {
 
 func TestDirectoryThatTheServerCannotEnter(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root starts the server as somebody else")
+		t.Skip("only root starts the server as another user")
 	}
 	dir := publicDir(t)
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	_, err := pgserver.Start(within(t), pgserver.Config{Dir: filepath.Join(dir, "postgres"), NoSync: true})
-	if err == nil || !strings.Contains(err.Error(), "as user postgres, who must be able to enter "+dir) {
+	if err == nil || !strings.Contains(err.Error(), "as user postgres, which must be able to enter "+dir) {
 		t.Errorf("got %v, want the user and the directory", err)
 	}
 }
 
-// publicDir is a temporary directory that another user can enter, for tests
-// that run as root.
+// publicDir returns a temporary directory that other users can enter, for tests that run as root.
 func publicDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "pgserver-test-")

@@ -7,10 +7,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Standby starts a temporary server that is a streaming copy of s and answers
-// read-only queries (a hot standby), with the same settings and password and a
-// port of its own. It follows s for as long as both run, also over restarts.
-// The caller closes it. Errors are those of [Start].
+// Standby starts a temporary server that is a hot standby of s: it replicates s by streaming and
+// accepts read-only queries. It has the settings and the password of s and a port of its own. It
+// continues after restarts of s. The caller must close it. Its errors are those of [Start].
 func (s *Server) Standby(ctx context.Context) (*Server, error) {
 	config := s.config
 	config.Dir, config.Port = "", 0
@@ -26,8 +25,7 @@ func (s *Server) Standby(ctx context.Context) (*Server, error) {
 	})
 }
 
-// Promote makes a standby a server of its own and returns when it accepts
-// writes.
+// Promote makes a standby a primary. It returns when the server accepts writes.
 func (s *Server) Promote(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, s.URL("postgres"))
 	if err != nil {
@@ -39,7 +37,7 @@ func (s *Server) Promote(ctx context.Context) error {
 		return fmt.Errorf("promote: %w", err)
 	}
 	if !promoted {
-		return fmt.Errorf("promote: the standby did not answer in a minute:\n%s", tail(s.path("log")))
+		return fmt.Errorf("promote: the standby is not a primary after a minute:\n%s", lastLines(s.path("log")))
 	}
 	return nil
 }

@@ -8,18 +8,16 @@ import (
 	"syscall"
 )
 
-// watchdog is a shell that outlives us for a moment. Its standard input ends
-// when we do, by whatever cause; then it ends the server, on systems that have
-// no parent-death signal, and removes what was temporary, on all.
+// watchdog is a shell that outlives this process. Its standard input ends with this process. It then
+// ends the server, which systems without a parent-death signal need, and removes a temporary directory.
 type watchdog struct {
 	cmd   *exec.Cmd
 	input io.WriteCloser
 }
 
-// The shell reads the pid of each new server and an empty line when that has
-// ended. It waits for the pid file as well as for the process, since nobody
-// may be there to reap an orphan; and a minute at most.
-const watch = `
+// watchScript reads the pid of each new server, and an empty line after its end. It waits for the end of
+// the process or of its pid file, because an orphan may stay a zombie. It waits for at most a minute.
+const watchScript = `
 while read -r line; do server=$line; done
 if [ -n "$server" ]; then
 	kill -s "$1" "$server"
@@ -34,14 +32,14 @@ if [ "$3" = temporary ]; then rm -rf "$2"; fi
 
 // startWatchdog starts a watchdog for the servers that will run in dir.
 func startWatchdog(dir string, signal syscall.Signal, temporary bool) (*watchdog, error) {
-	name, keep := "INT", "permanent"
+	name, kind := "INT", "permanent"
 	if signal == syscall.SIGQUIT {
 		name = "QUIT"
 	}
 	if temporary {
-		keep = "temporary"
+		kind = "temporary"
 	}
-	cmd := exec.Command("/bin/sh", "-c", watch, "sh", name, dir, keep)
+	cmd := exec.Command("/bin/sh", "-c", watchScript, "sh", name, dir, kind)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = attributes(nil)
 	input, err := cmd.StdinPipe()
@@ -54,9 +52,8 @@ func startWatchdog(dir string, signal syscall.Signal, temporary bool) (*watchdog
 	return &watchdog{cmd, input}, nil
 }
 
-// start starts cmd and tells the shell of it, and later of its end. It does so
-// from a thread that lives as long as the process, since Linux takes the end of
-// the thread that forked for the death of the parent.
+// start starts cmd and writes its pid to the shell, and an empty line after its end. The thread that
+// starts cmd lives as long as cmd, because Linux sends the parent-death signal when that thread ends.
 func (w *watchdog) start(cmd *exec.Cmd) (*process, error) {
 	p := &process{done: make(chan struct{})}
 	started := make(chan error)
@@ -68,7 +65,7 @@ func (w *watchdog) start(cmd *exec.Cmd) (*process, error) {
 			started <- err
 			return
 		}
-		// Nothing is lost when the shell cannot be told: it is gone.
+		// This fails only if the shell has ended, which then watches nothing.
 		fmt.Fprintln(w.input, p.Pid)
 		started <- nil
 		p.err = cmd.Wait()
@@ -78,7 +75,7 @@ func (w *watchdog) start(cmd *exec.Cmd) (*process, error) {
 	return p, <-started
 }
 
-// stop ends the shell. It finds nothing to do once the server has ended.
+// stop ends the shell, which has nothing to do after the server's end.
 func (w *watchdog) stop() error {
 	w.input.Close()
 	return w.cmd.Wait()

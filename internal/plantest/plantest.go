@@ -1,5 +1,5 @@
-// Package plantest shows a test the plans that its statements have on a ledger that is large. Plans are
-// made from statistics, so statistics of a large ledger are enough.
+// Package plantest tests the query plans of statements on a large ledger. PostgreSQL plans by
+// statistics, so it needs the statistics of a large ledger and not its rows.
 package plantest
 
 import (
@@ -15,10 +15,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Pool returns a pool to the database of another one. The test fails at the first plan that is
-// compiled: PostgreSQL does that with plans that seem dear, at every execution, and it takes longer
-// than a statement of ours. It fails as well if no plan was seen. Connections begin with settings,
-// which are SQL. Both pools must be a superuser's. The new one is closed after the test.
+// Pool returns a pool to the database of another pool and closes it at the end of the test. It fails the
+// test if PostgreSQL compiles a plan (JIT). That takes longer than a statement of a service, and happens
+// at every execution of a plan whose estimated cost is high.
+//
+// It also fails the test if no plan was logged. Every connection executes settings, which is SQL. The
+// user of both pools must be a superuser.
 func Pool(t testing.TB, like *pgxpool.Pool, settings string) *pgxpool.Pool {
 	t.Helper()
 	var plans, compiled atomic.Int32
@@ -28,12 +30,13 @@ func Pool(t testing.TB, like *pgxpool.Pool, settings string) *pgxpool.Pool {
 			plans.Add(1)
 		}
 		if strings.Contains(n.Message, "JIT:") && compiled.Add(1) == 1 {
-			t.Errorf("a plan is compiled:\n%s", n.Message)
+			t.Errorf("a plan was compiled:\n%s", n.Message)
 		}
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `load 'auto_explain'; set auto_explain.log_min_duration = 0; set auto_explain.log_analyze = on;
-			set auto_explain.log_nested_statements = on; set jit = on; set client_min_messages = log;`+settings)
+		_, err := conn.Exec(ctx, `load 'auto_explain'; set auto_explain.log_min_duration = 0;
+			set auto_explain.log_analyze = on; set auto_explain.log_nested_statements = on;
+			set jit = on; set client_min_messages = log;`+settings)
 		return err
 	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
@@ -44,31 +47,35 @@ func Pool(t testing.TB, like *pgxpool.Pool, settings string) *pgxpool.Pool {
 		pool.Close()
 		t.Logf("%d plans", plans.Load())
 		if plans.Load() == 0 {
-			t.Error("no plan was seen")
+			t.Error("no plan was logged")
 		}
 	})
 	return pool
 }
 
-// Enlarge has PostgreSQL believe that the tables which grow with the history hold 2,000,000 rows on each
-// page, thousands of times what they do. It must know nothing of them yet, and they must be empty.
+// Enlarge sets the statistics of the tables that grow with the history to 2,000,000 rows on each page,
+// thousands of times the real number. The tables must be empty and without statistics.
 func Enlarge(t testing.TB, db *pgxpool.Pool) {
 	t.Helper()
 	tag, err := db.Exec(t.Context(), `
-		with grown as (select unnest(array['taskledger.event', 'taskledger.task', 'taskledger.timer']::regclass[]) as oid)
+		with history as (
+		  select unnest(array['taskledger.event', 'taskledger.task', 'taskledger.timer']::regclass[]) as oid
+		)
 		update pg_class set relpages = 1, reltuples = 2000000
-		 where oid in (select oid from grown union all select indexrelid from pg_index where indrelid in (select oid from grown))`)
+		 where oid in (select oid from history
+		                union all
+		               select indexrelid from pg_index where indrelid in (select oid from history))`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if tag.RowsAffected() < 6 {
-		t.Fatalf("%d tables and indexes were enlarged", tag.RowsAffected())
+		t.Fatalf("%d tables and indexes were enlarged, want at least 6", tag.RowsAffected())
 	}
 }
 
-// Blocks returns how many blocks of tables and indexes a statement touches in a transaction after
-// setup (nil: nothing), which is rolled back. Its plan is the generic one, made without the parameters,
-// which a prepared statement has that was used some times.
+// Blocks returns how many blocks of tables and indexes a statement reads. It executes the statement after
+// setup, if that is not nil, in a transaction that it rolls back. The plan is the generic one, which
+// does not depend on the parameters, as after some uses of a prepared statement.
 func Blocks(t testing.TB, db *pgxpool.Pool, setup func(pgx.Tx), sql string, args ...any) int {
 	t.Helper()
 	conn, err := db.Acquire(t.Context())
@@ -76,12 +83,12 @@ func Blocks(t testing.TB, db *pgxpool.Pool, setup func(pgx.Tx), sql string, args
 		t.Fatal(err)
 	}
 	defer conn.Release()
-	if _, err := conn.Exec(t.Context(), "prepare looked_at as "+sql); err != nil {
+	if _, err := conn.Exec(t.Context(), "prepare measured as "+sql); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _, _ = conn.Exec(context.Background(), "deallocate looked_at") }()
-	explain := "explain (analyze, buffers, format json) execute looked_at" + literals(args)
-	blocks(t, conn, setup, explain) // the first one loads what the second one finds
+	defer func() { _, _ = conn.Exec(context.Background(), "deallocate measured") }()
+	explain := "explain (analyze, buffers, format json) execute measured" + literals(args)
+	blocks(t, conn, setup, explain) // fills the caches for the second execution
 	return blocks(t, conn, setup, explain)
 }
 
@@ -114,7 +121,7 @@ func blocks(t testing.TB, conn *pgxpool.Conn, setup func(pgx.Tx), explain string
 	return plans[0].Plan.Hit + plans[0].Plan.Read
 }
 
-// literals are parameters in SQL: EXECUTE takes none from the protocol.
+// literals returns parameters as SQL, because EXECUTE has no parameters of the protocol.
 func literals(args []any) string {
 	if len(args) == 0 {
 		return ""

@@ -1,5 +1,4 @@
-// Package printable makes text from outside the program fit to be shown to people or to be stored, and
-// formats numbers for people.
+// Package printable formats untrusted text for display or for storage, and numbers for display.
 package printable
 
 import (
@@ -10,9 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns text in one line that shows what is in it: control characters, line ends, escape
-// sequences for terminals, and whatever else is not printable, are written as escapes, and so are
-// bytes that are no UTF-8.
+// Text returns s as one line of printable characters. It escapes all other characters, such as line ends
+// and terminal sequences, and bytes that are not UTF-8.
 func Text(s string) string {
 	if !strings.ContainsFunc(s, unprintable) && utf8.ValidString(s) {
 		return s
@@ -36,13 +34,13 @@ func Text(s string) string {
 
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
-// Short is [Text], cut to a number of runes.
-func Short(s string, most int) string {
+// Short returns [Text] of s, truncated to limit runes. A truncated text ends with an ellipsis.
+func Short(s string, limit int) string {
 	s = Text(s)
-	if utf8.RuneCountInString(s) <= most {
+	if utf8.RuneCountInString(s) <= limit {
 		return s
 	}
-	return string([]rune(s)[:most-1]) + "…"
+	return string([]rune(s)[:limit-1]) + "…"
 }
 
 // Storable returns s as PostgreSQL can store it in JSON: valid UTF-8 without NUL. What is longer than maxBytes
@@ -57,7 +55,7 @@ func Storable(s string, maxBytes int) string {
 	return strings.ReplaceAll(s, "\x00", "\uFFFD")
 }
 
-// Count is a number with thousands set apart.
+// Count returns n with commas between groups of three digits.
 func Count(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {

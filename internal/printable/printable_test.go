@@ -29,10 +29,10 @@ func TestText(t *testing.T) {
 func TestStorable(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		"short ü":    "short ü",
-		"12345678":   "12345678",
-		"123456789":  "12345678…",
-		"1234567ü":   "1234567\uFFFD…", // cut inside a character
+		"short ü":     "short ü",
+		"12345678":    "12345678",
+		"123456789":   "12345678…",
+		"1234567ü":    "1234567\uFFFD…", // cut inside a character
 		"a\x00b\xffc": "a\uFFFDb\uFFFDc",
 	} {
 		if have := printable.Storable(in, 8); have != want {
@@ -50,18 +50,20 @@ func FuzzText(f *testing.F) {
 		}
 		for _, r := range p {
 			if !unicode.IsPrint(r) {
-				t.Errorf("%q holds %q", p, r)
+				t.Errorf("%q has the unprintable %q", p, r)
 			}
 		}
 		if short := printable.Short(s, 5); utf8.RuneCountInString(short) > 5 {
-			t.Errorf("%q is not short", short)
+			t.Errorf("%q has more than 5 runes", short)
 		}
 	})
 }
 
 func TestCount(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", -999: "-999", 1234567: "1,234,567"} {
+	for in, want := range map[int64]string{
+		0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", -999: "-999", 1234567: "1,234,567",
+	} {
 		if have := printable.Count(in); have != want {
 			t.Errorf("%d: got %q, want %q", in, have, want)
 		}

@@ -1,5 +1,4 @@
-// Package reserve takes what only one server on a machine may have: a
-// directory and a port.
+// Package reserve reserves what only one server of a machine can use: a directory and a port.
 package reserve
 
 import (
@@ -9,21 +8,19 @@ import (
 	"strings"
 )
 
-// ErrHeld is returned by [File] when another open file holds the lock.
+// ErrHeld is returned by [File] if another open file has the lock.
 var ErrHeld = errors.New("locked")
 
-// Lock is a held lock on a file. It ends with Release, or with the last
-// process that has the file open, however that process ends; so it never goes
-// stale.
+// Lock is a lock on a file. Release ends it, or the end of the last process that has the file open. It
+// never becomes stale, because the kernel releases it.
 type Lock struct {
-	// File may be handed to a child process, which then holds the lock too.
+	// File is the open file. A child process that inherits it has the lock too.
 	File *os.File
 }
 
-// File locks the file name, which it creates if there is none (mode 0600), and
-// writes the caller's process id into it. It does not wait: if the lock is
-// held elsewhere, in this process or in another, the error wraps [ErrHeld] and
-// names the process.
+// File locks the file with this name and writes the process id of the caller into it. It creates the
+// file with mode 0600 if it does not exist. File does not wait: if this process or another one has the
+// lock, the error wraps [ErrHeld] and has the process id of the holder.
 func File(name string) (*Lock, error) {
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -32,7 +29,7 @@ func File(name string) (*Lock, error) {
 	if err := lock(file); err != nil {
 		defer file.Close()
 		if errors.Is(err, ErrHeld) {
-			holder, _ := os.ReadFile(name) // no more than a hint
+			holder, _ := os.ReadFile(name) // for the message only
 			return nil, fmt.Errorf("%s: %w by process %s", name, err, strings.TrimSpace(string(holder)))
 		}
 		return nil, fmt.Errorf("lock %s: %w", name, err)
@@ -49,5 +46,5 @@ func write(file *os.File) error {
 	return err
 }
 
-// Release closes the file. A child that has it keeps the lock.
+// Release closes the file. A child that has inherited the file keeps the lock.
 func (l *Lock) Release() error { return l.File.Close() }

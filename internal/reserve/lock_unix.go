@@ -5,19 +5,18 @@ package reserve
 import (
 	"errors"
 	"os"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
-// lock takes a flock, which belongs to the open file and not to the process:
-// children inherit it, and a second open in the same process meets it.
+// lock takes a flock, which belongs to the open file: children inherit it, and a second open file of
+// the same process conflicts with it.
 func lock(file *os.File) error {
 	for {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
-		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, syscall.EINTR):
 			continue
-		case errors.Is(err, unix.EWOULDBLOCK):
+		case errors.Is(err, syscall.EWOULDBLOCK):
 			return ErrHeld
 		}
 		return err

@@ -3,16 +3,28 @@ package reserve
 import (
 	"errors"
 	"os"
+	"syscall"
+	"unsafe"
+)
 
-	"golang.org/x/sys/windows"
+var lockFileEx = syscall.NewLazyDLL("kernel32.dll").NewProc("LockFileEx")
+
+// Constants of the Windows API that package syscall does not have.
+const (
+	lockfileFailImmediately = 0x1
+	lockfileExclusiveLock   = 0x2
+	errorLockViolation      = syscall.Errno(33)
 )
 
 // lock locks one byte far behind the process id, which stays readable.
 func lock(file *os.File) error {
-	region := windows.Overlapped{OffsetHigh: 1}
-	err := windows.LockFileEx(windows.Handle(file.Fd()),
-		windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &region)
-	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
+	const flags, reserved, low, high = lockfileExclusiveLock | lockfileFailImmediately, 0, 1, 0
+	region := syscall.Overlapped{OffsetHigh: 1}
+	ok, _, err := lockFileEx.Call(file.Fd(), flags, reserved, low, high, uintptr(unsafe.Pointer(&region)))
+	switch {
+	case ok != 0:
+		return nil
+	case errors.Is(err, errorLockViolation):
 		return ErrHeld
 	}
 	return err

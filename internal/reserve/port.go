@@ -6,17 +6,16 @@ import (
 	"net"
 )
 
-// Below the ranges from which systems take the ports of outgoing connections
-// (Linux from 32768, others from 49152): otherwise a client that keeps trying
-// to reach a stopped server could be given that server's own port, and the
-// server could not start again.
+// The range of free ports is below the ports of outgoing connections (from 32768 on Linux, from 49152 on
+// others). A client that reconnects to a stopped server could otherwise get that server's port as its
+// own, and the server could not restart.
 const (
 	firstPort = 15000
 	lastPort  = 31999
 )
 
-// Port returns a port of 127.0.0.1 that nobody listens on at this moment.
-// Nothing keeps it free: whoever binds it must be ready to ask for another.
+// Port returns a port of 127.0.0.1 on which no process listens. Another process may take the port before
+// the caller listens on it; the caller must then ask for another one.
 func Port() (int, error) {
 	var err error
 	for range 100 {
@@ -28,8 +27,8 @@ func Port() (int, error) {
 	return 0, fmt.Errorf("no free port from %d to %d on 127.0.0.1: %w", firstPort, lastPort, err)
 }
 
-// Free returns nil if the port of 127.0.0.1 can be listened on, or the error
-// of the attempt.
+// Free returns nil if a process can listen on the port of 127.0.0.1. Otherwise it returns the error of
+// the attempt.
 func Free(port int) error {
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/taskledger/taskledger/internal/reserve"
 )
 
-// TestMain is also the child that keeps an inherited lock until its input ends.
+// TestMain is also the main function of a child that keeps an inherited lock until its input ends.
 func TestMain(m *testing.M) {
 	if os.Getenv("RESERVE_TEST_CHILD") != "" {
 		fmt.Println("running")
@@ -35,7 +35,7 @@ func TestFileIsHeldOnce(t *testing.T) {
 		t.Fatalf("second lock: %v, want ErrHeld", err)
 	}
 	if pid := fmt.Sprint(os.Getpid()); !strings.Contains(err.Error(), pid) || !strings.Contains(err.Error(), name) {
-		t.Errorf("error %q does not name the process %s and the file", err, pid)
+		t.Errorf("error %q, want the process id %s and the file in it", err, pid)
 	}
 	if err := lock.Release(); err != nil {
 		t.Fatal(err)
@@ -94,6 +94,6 @@ func TestPortCanBeListenedOn(t *testing.T) {
 	}
 	defer listener.Close()
 	if reserve.Free(port) == nil {
-		t.Errorf("port %d counts as free while it is listened on", port)
+		t.Errorf("port %d is free while a listener has it", port)
 	}
 }

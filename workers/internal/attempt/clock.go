@@ -66,6 +66,28 @@ func (a *Attempt) noteStart() {
 	_ = a.Note(ledger.EventStarted, nil)
 }
 
+// join returns once no note of the attempt is under way any more and none can begin: the outcome follows
+// the version that the attempt has then.
+func (a *Attempt) join() {
+	if a.started == nil {
+		return // it did not begin
+	}
+	a.started.Stop()
+	if a.deadline != nil {
+		a.kind.deadlines.leave(a.deadline)
+	}
+	a.mu.Lock()
+	a.joined = true
+	unwatch := a.unwatch
+	a.mu.Unlock()
+	if unwatch != nil {
+		unwatch()
+	}
+	a.noting.Lock() // waits for a note under way
+	defer a.noting.Unlock()
+	a.progress.stop()
+}
+
 // deadlines gives the attempts of a kind contexts that end when they have taken too long. Attempts that
 // begin at about the same time share one, since a context with a deadline costs more than all other
 // clocks of a quick attempt. It is safe for concurrent use.

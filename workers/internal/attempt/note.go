@@ -69,28 +69,6 @@ func (a *Attempt) appendNote(t ledger.EventType, data json.RawMessage) (e ledger
 	return e, a.version, ErrFenced, err
 }
 
-// join returns once no note of the attempt is under way any more and none can begin: the outcome follows
-// the version that the attempt has then.
-func (a *Attempt) join() {
-	if a.started == nil {
-		return // it did not begin
-	}
-	a.started.Stop()
-	if a.deadline != nil {
-		a.kind.deadlines.leave(a.deadline)
-	}
-	a.mu.Lock()
-	a.joined = true
-	unwatch := a.unwatch
-	a.mu.Unlock()
-	if unwatch != nil {
-		unwatch()
-	}
-	a.noting.Lock() // waits for a note under way
-	defer a.noting.Unlock()
-	a.progress.stop()
-}
-
 // FenceMoved reads the heads of tasks whose attempts run, and cancels the handlers of those that another
 // process has appended to.
 func (k *Kind) FenceMoved(begun []*Attempt) {

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// serviceSettings are the settings of a relay, projector or worker in a child process.
+type serviceSettings struct {
+	DatabaseURL string `json:"database_url"`
+	NATSURL     string `json:"nats_url"`
+	ExactlyOnce bool   `json:"exactly_once"` // guarantee of the worker's handler
+	Slots       int    `json:"slots"`        // of the worker
+}
+
+// count is a report of a child process: the number of messages published, or of tasks succeeded.
+type count struct {
+	Count int64 `json:"count"`
+}
+
+// service makes the Run method of a relay, projector or worker, which calls add with what it counts.
+type service func(
+	s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, add func(int),
+) (run func(context.Context) error, err error)
+
+// runService runs a service until ctx is done, and reports its counts with ready.
+func runService(ctx context.Context, raw json.RawMessage, connections int32, ready func(any), build service) error {
+	var s serviceSettings
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return err
+	}
+	c, err := pgxpool.ParseConfig(s.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	c.MaxConns = connections
+	db, err := pgxpool.NewWithConfig(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	nc, err := outbox.Connect(s.NATSURL)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	var total atomic.Int64
+	run, err := build(s, db, nc, func(n int) { total.Add(int64(n)) })
+	if err != nil {
+		return err
+	}
+	ready(count{})
+	ctx, cancel := context.WithCancel(ctx) // a service that returns by itself has failed
+	stop := background(ctx, func(ctx context.Context) error {
+		defer cancel()
+		return run(ctx)
+	})
+	for reported := int64(0); ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
+		if now := total.Load(); now != reported {
+			ready(count{now})
+			reported = now
+		}
+	}
+	return stop()
+}
+
+func runRelay(ctx context.Context, raw json.RawMessage, ready func(any)) error {
+	return runService(ctx, raw, 4, ready, newRelay)
+}
+
+func runProjector(ctx context.Context, raw json.RawMessage, ready func(any)) error {
+	return runService(ctx, raw, 4, ready, newProjector)
+}
+
+func runWorker(ctx context.Context, raw json.RawMessage, ready func(any)) error {
+	return runService(ctx, raw, 64, ready, newWorker)
+}
+
+func newRelay(_ serviceSettings, db *pgxpool.Pool, nc *nats.Conn, add func(int)) (func(context.Context) error, error) {
+	r, err := outbox.New(outbox.Config{
+		DB: db, NATS: nc, Stream: streamSettings, Observer: &outbox.Observer{Published: add},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.Run, nil
+}
+
+func newProjector(_ serviceSettings, db *pgxpool.Pool, _ *nats.Conn, _ func(int)) (func(context.Context) error, error) {
+	p, err := projector.New(projector.Config{DB: db})
+	if err != nil {
+		return nil, err
+	}
+	return p.Run, nil
+}
+
+func newWorker(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, add func(int)) (func(context.Context) error, error) {
+	p, err := workers.New(workers.Config{DB: db, NATS: nc, Hooks: []workers.Hook{successes{add: add}}})
+	if err != nil {
+		return nil, err
+	}
+	register := noopAtLeastOnce(s.Slots)
+	if s.ExactlyOnce {
+		register = insertExactlyOnce(s.Slots)
+	}
+	return p.Run, register(p)
+}
+
+// pipeline is a ledger whose relay, projector and workers are child processes.
+type pipeline struct {
+	t    *trial
+	nats string
+}
+
+// newPipeline migrates the database and starts a broker.
+func newPipeline(ctx context.Context, t *trial) (*pipeline, error) {
+	if err := migrate(ctx, t); err != nil {
+		return nil, err
+	}
+	address, err := broker(ctx, t, false)
+	return &pipeline{t, address}, err
+}
+
+// start starts a child process. The caller may stop it; the end of the trial does.
+func (c *pipeline) start(ctx context.Context, role string, exactlyOnce bool, slots int) (*child, error) {
+	var first count
+	settings := serviceSettings{DatabaseURL: c.t.url, NATSURL: c.nats, ExactlyOnce: exactlyOnce, Slots: slots}
+	a, err := startChild(ctx, role, settings, &first)
+	if err != nil {
+		return nil, err
+	}
+	c.t.atEnd(a.stop)
+	return a, nil
+}
+
+// awaitCount waits until the sum of the children's counts is n.
+func awaitCount(ctx context.Context, n int, children ...*child) error {
+	return await(ctx, func() (bool, error) {
+		var sum int64
+		for _, a := range children {
+			if a.hasEnded() {
+				return false, fmt.Errorf("child process (%s) has ended", a.role)
+			}
+			sum += a.count.Load()
+		}
+		return sum >= int64(n), nil
+	})
+}
+
+// awaitRelayed waits until the relay has delivered every event.
+func (c *pipeline) awaitRelayed(ctx context.Context) error {
+	return await(ctx, func() (empty bool, err error) {
+		err = c.t.db.QueryRow(ctx, statement("relayed")).Scan(&empty)
+		return empty, err
+	})
+}
+
+// awaitAudited waits until relay and projector have audited the events that they delivered, because the
+// audit takes CPU time. It enqueues a task before each poll: idle readers do not write their cursors.
+func (c *pipeline) awaitAudited(ctx context.Context) error {
+	for i := 0; ; i++ {
+		other := ledger.Key{Kind: "bench.history", BizID: ledger.BizID(fmt.Sprintf("poke-%d", i))}
+		if _, err := ledger.Enqueue(ctx, c.t.db, other, args, nil); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Second):
+		}
+		var left int
+		if err := c.t.db.QueryRow(ctx, statement("unaudited")).Scan(&left); err != nil {
+			return err
+		}
+		if left < 1000 {
+			return nil
+		}
+	}
+}
+
+// awaitProjected waits until the projector has applied every event.
+func (c *pipeline) awaitProjected(ctx context.Context) error {
+	return await(ctx, func() (bool, error) {
+		lag, err := projector.Behind(ctx, c.t.db)
+		return lag.Events == 0, err
+	})
+}
+
+// memory returns the maximum resident memory of the process in MB, or 0 on systems without /proc.
+func (a *child) memory() float64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.command.Process.Pid))
+	return float64(kilobytes(string(text), "VmHWM:")) / 1024
+}
+
+// addMemory adds the memory of a child process, unless it is unknown.
+func addMemory(t *trial, a *child) {
+	if mb := a.memory(); mb > 0 {
+		t.add(a.role+" memory", mb, "MB")
+	}
+}

@@ -1,0 +1,81 @@
+package demo
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/periodic"
+)
+
+var (
+	//go:embed sql/till.sql
+	tillSQL string
+	//go:embed sql/till_count.sql
+	tillCountSQL string
+	//go:embed sql/till_waiting.sql
+	tillWaitingSQL string
+)
+
+// tillKind is the shop's periodic task: it counts the till.
+var tillKind = ledger.MustKind[json.RawMessage]("till.count")
+
+// tillSchedule is due every second. Slots that were missed during an outage are made up.
+var tillSchedule = periodic.Schedule{
+	Name: "till", Kind: tillKind.Name(), Every: time.Second,
+	Missed: periodic.MissedAll, MissedLimit: periodic.MaxMissedLimit,
+}
+
+// countTill records how many coupons there are. The slot has no unique constraint.
+func countTill(ctx context.Context, tx pgx.Tx, job *workers.Job, _ json.RawMessage) error {
+	_, err := tx.Exec(ctx, tillCountSQL, string(job.BizID))
+	return err
+}
+
+// newTillRunner stores the schedule and returns the runner that enqueues its tasks.
+func (d *demo) newTillRunner(ctx context.Context) (*periodic.Runner, error) {
+	if _, err := periodic.Apply(ctx, d.db, []periodic.Schedule{tillSchedule}, nil); err != nil {
+		return nil, err
+	}
+	return periodic.New(periodic.Config{DB: d.db, Logger: d.log})
+}
+
+// finishTill pauses the schedule and waits until the till of the last slot is counted.
+func (d *demo) finishTill(ctx context.Context) error {
+	if err := periodic.Pause(ctx, d.db, tillSchedule.Name, ""); err != nil {
+		return err
+	}
+	for {
+		var waiting int64
+		if err := d.db.QueryRow(ctx, tillWaitingSQL).Scan(&waiting); err != nil || waiting == 0 {
+			return err
+		}
+		if err := loop.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// proveTill reads the outcome of the periodic task into r, with a failure for each slot that is missing
+// or was counted twice.
+func (d *demo) proveTill(ctx context.Context, r *Report) error {
+	var countedSlots, seconds int64
+	if err := d.db.QueryRow(ctx, tillSQL).Scan(&r.Slots, &countedSlots, &r.TillCounts, &seconds); err != nil {
+		return fmt.Errorf("proof of the till: %w", err)
+	}
+	if r.Slots != seconds {
+		r.Failures = append(r.Failures, fmt.Sprintf("%d slots in %d seconds", r.Slots, seconds))
+	}
+	if countedSlots != r.Slots || r.TillCounts != r.Slots {
+		r.Failures = append(r.Failures, fmt.Sprintf("the till was counted %d times in %d of %d slots",
+			r.TillCounts, countedSlots, r.Slots))
+	}
+	return nil
+}

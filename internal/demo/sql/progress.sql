@@ -1,2 +1,0 @@
--- How far the shop is, for the live table. Answers orders, coupons.
-select (select count(*) from shop."order"), (select count(*) from shop.coupon)

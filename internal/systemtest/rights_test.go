@@ -1,0 +1,275 @@
+package systemtest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// parcelSlow is a kind whose handler runs until it is cancelled.
+var parcelSlow = ledger.MustKind[struct{}]("parcel.slow")
+
+const (
+	smallParcels = 40
+	largeParcels = 60 // together larger than the stream
+)
+
+// room limits the stream so that the large parcels do not fit.
+var room = outbox.StreamConfig{MaxBytes: 4 << 20}
+
+// With the rights of docs/nats.conf every service does its work, rare work included: a full stream,
+// messages that one worker hands to another, tasks that are cancelled while they run.
+func TestRightsInNATS(t *testing.T) {
+	g := newGuarded(t)
+	purged := g.startServices()
+	first := g.startOn("first", g.connect("worker"), sends).(*workers.Pool)
+	g.startOn("second", g.connect("worker"), sends)
+	begun := make(chan struct{}, 1)
+	g.startOn("slow", g.connect("worker"), newSlowWorkers(begun))
+
+	g.enqueueSmall(first.ID())
+	g.await("every task to be done", func() bool {
+		return g.count(`select count(distinct biz_id) from effect`) == smallParcels
+	})
+	g.operate(begun)
+
+	consumer := g.subscribe("mails", "ledger.*.succeeded.>")
+	g.enqueueLarge()
+	for range smallParcels + largeParcels {
+		m, err := consumer.Next(jetstream.FetchMaxWait(patience))
+		if err == nil {
+			err = m.Ack()
+		}
+		if err != nil {
+			t.Fatalf("the subscriber: %v", err)
+		}
+	}
+	if !purged.Load() {
+		t.Error("the relay never purged the stream: it had room for every message")
+	}
+	if err := consumer.stream.DeleteConsumer(t.Context(), "parcel~send"); err == nil {
+		t.Error("the subscriber could delete the workers' consumer")
+	}
+	g.checkRefused("subscriber: ", "CONSUMER.DELETE")
+}
+
+// guarded is a depot on a NATS server with the configuration of docs/nats.conf.
+type guarded struct {
+	*depot
+	url string
+
+	mu      sync.Mutex
+	refused []string // errors of the connections, each after its user; guarded by mu
+}
+
+func newGuarded(t *testing.T) *guarded {
+	t.Helper()
+	for _, user := range []string{"relay", "worker", "operator", "subscriber"} {
+		t.Setenv(strings.ToUpper(user)+"_PASSWORD", user+"_secret")
+	}
+	options, err := server.ProcessConfigFile(filepath.Join("..", "..", "docs", "nats.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.Host, options.Port, options.StoreDir = "127.0.0.1", server.RANDOM_PORT, t.TempDir()
+	options.NoSigs, options.NoLog = true, true
+	s, err := server.NewServer(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	if !s.ReadyForConnections(patience) {
+		t.Fatalf("the NATS server is not ready after %s", patience)
+	}
+	return &guarded{depot: newLedger(t), url: s.ClientURL()}
+}
+
+// connect connects as one of the users and records every operation that the server refuses.
+func (g *guarded) connect(user string) *nats.Conn {
+	g.t.Helper()
+	record := func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.refused = append(g.refused, user+": "+err.Error())
+	}
+	nc, err := outbox.Connect(g.url, nats.UserInfo(user, user+"_secret"), nats.ErrorHandler(record))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(nc.Close)
+	return nc
+}
+
+// startServices starts what serve runs, with the rights of the relay. It returns whether the relay
+// has purged the stream.
+func (g *guarded) startServices() (purged *atomic.Bool) {
+	purged = &atomic.Bool{}
+	g.startOn("relay", g.connect("relay"), func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
+		return outbox.New(outbox.Config{
+			DB: db, NATS: nc, Logger: log, LeaseTTL: time.Second, CheckEvery: time.Second, Stream: room,
+			Observer: &outbox.Observer{Purged: func(uint64) { purged.Store(true) }},
+		})
+	})
+	g.startOn("projector", g.connect("relay"), newProjector)
+	g.startOn("reconciler", g.connect("relay"), func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
+		return workers.NewReconciler(workers.ReconcilerConfig{
+			DB: db, NATS: nc, Logger: log, Every: 100 * time.Millisecond, Settle: time.Second,
+		})
+	})
+	return purged
+}
+
+// newSlowWorkers makes workers whose handler reports progress and waits until it is cancelled.
+func newSlowWorkers(begun chan<- struct{}) newRunner {
+	return func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
+		p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, AckWait: 2 * time.Second})
+		if err != nil {
+			return nil, err
+		}
+		return p, workers.RegisterAtLeastOnce(p, parcelSlow, func(ctx context.Context, job *workers.Job, _ struct{}) error {
+			err := job.Progress("half")
+			begun <- struct{}{}
+			<-ctx.Done()
+			return errors.Join(err, ctx.Err())
+		}, nil)
+	}
+}
+
+// enqueueSmall enqueues tasks. Half of them have a started event of the given worker, so that their
+// messages must be handed to it.
+func (g *guarded) enqueueSmall(worker string) {
+	g.t.Helper()
+	for i := range smallParcels {
+		id := ledger.BizID(fmt.Sprint(i))
+		err := pgx.BeginFunc(g.t.Context(), g.db, func(tx pgx.Tx) error {
+			if _, err := parcel.Enqueue(g.t.Context(), tx, id, struct{}{}, nil); err != nil || i%2 == 0 {
+				return err
+			}
+			_, err := ledger.Append(g.t.Context(), tx, ledger.AppendRequest{
+				Key: ledger.Key{Kind: parcel.Name(), BizID: id}, Expected: 1, Type: ledger.EventStarted, Actor: worker,
+			})
+			return err
+		})
+		if err != nil {
+			g.t.Fatal(err)
+		}
+	}
+}
+
+func (g *guarded) enqueueLarge() {
+	g.t.Helper()
+	args := json.RawMessage(`{"filling": "` + strings.Repeat("x", 100_000) + `"}`)
+	for i := range largeParcels {
+		key := ledger.Key{Kind: parcel.Name(), BizID: ledger.BizID(fmt.Sprint("large ", i))}
+		if _, err := ledger.Enqueue(g.t.Context(), g.db, key, args, nil); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+}
+
+// operate does the operator's work: it follows a task's progress, cancels it while it runs, reads
+// the relay's status and retires a consumer. A value in begun means that the task runs.
+func (g *guarded) operate(begun <-chan struct{}) {
+	g.t.Helper()
+	operator := g.connect("operator")
+	progress, err := operator.SubscribeSync("taskledger.progress.>")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if err := operator.Flush(); err != nil {
+		g.t.Fatal(err)
+	}
+	if _, err := parcelSlow.Enqueue(g.t.Context(), g.db, "1", struct{}{}, nil); err != nil {
+		g.t.Fatal(err)
+	}
+	if _, err := progress.NextMsg(patience); err != nil {
+		g.t.Fatalf("progress: %v", err)
+	}
+	<-begun
+	o, err := workers.NewOperator(workers.OperatorConfig{DB: g.db, NATS: operator})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	key := ledger.Key{Kind: parcelSlow.Name(), BizID: "1"}
+	if _, err := o.Cancel(g.t.Context(), key, workers.By{Actor: "test"}); err != nil {
+		g.t.Fatal(err)
+	}
+	js, err := jetstream.New(operator)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if _, err := outbox.ReadStatus(g.t.Context(), g.db, js, room); err != nil {
+		g.t.Fatal(err)
+	}
+	err = workers.Retire(g.t.Context(), g.db, operator, "parcel.none", ledger.AllShards)
+	if !errors.Is(err, workers.ErrUnknownConsumer) {
+		g.t.Errorf("retire: %v", err)
+	}
+}
+
+// subscription is a consumer on the stream, and the stream itself.
+type subscription struct {
+	jetstream.Consumer
+	stream jetstream.Stream
+}
+
+// subscribe creates a consumer with the rights of a subscriber.
+func (g *guarded) subscribe(durable, filter string) subscription {
+	g.t.Helper()
+	js, err := jetstream.New(g.connect("subscriber"), jetstream.WithDefaultTimeout(time.Second))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	s, err := js.Stream(g.t.Context(), "LEDGER")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	c, err := s.CreateConsumer(g.t.Context(), jetstream.ConsumerConfig{
+		Durable: durable, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy,
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return subscription{c, s}
+}
+
+// checkRefused fails the test unless the server refused exactly one operation, of this user and
+// with this text.
+func (g *guarded) checkRefused(user, text string) {
+	g.t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	expected := 0
+	for _, refused := range g.refused {
+		if strings.HasPrefix(refused, user) && strings.Contains(refused, text) {
+			expected++
+			continue
+		}
+		g.t.Errorf("refused: %s", refused)
+	}
+	if expected != 1 {
+		g.t.Errorf("%s was refused %s %d times, want 1", user, text, expected)
+	}
+}
