@@ -40,7 +40,7 @@ func (k *kind) dispatch() {
 		}
 		if k.IsStopping() {
 			for _, t := range batch {
-				k.GiveBack(t)
+				k.Tasks.GiveBack(t)
 			}
 			continue
 		}
@@ -56,14 +56,14 @@ func (k *kind) decideBatch(batch []*attempt.Task) {
 	heads, err := k.Heads(ctx, batch)
 	if err != nil && k.IsStopping() {
 		for _, t := range batch {
-			k.GiveBack(t)
+			k.Tasks.GiveBack(t)
 		}
 		return
 	}
 	if err != nil {
 		k.Warn(k.Logger, "cannot read heads", "tasks", len(batch), "error", err)
 		for _, t := range batch {
-			k.Redeliver(t)
+			k.Tasks.Redeliver(t, k.pool.config.AckWait/2)
 		}
 		return
 	}

@@ -23,7 +23,7 @@ func TestNoHooksCostNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Appended(event)
-		r.Ended(attempt.OutcomeSucceeded, nil)
+		r.Ended(attempt.End{Outcome: attempt.OutcomeSucceeded, Began: time.Now()})
 		k.noticed(NoticeRedelivered)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -95,11 +95,27 @@ func (p *Pool) keepLease(quit context.Context) {
 	}
 }
 
-// endLease removes the lease of a worker that has nothing in hand.
+// endLease removes the lease of a worker that has nothing in flight.
 func (p *Pool) endLease() {
 	ctx, cancel := context.WithTimeout(p.runner.Lasting(), releaseTimeout)
 	defer cancel()
 	if err := lease.End(ctx, p.config.DB, lease.Worker(p.id)); err != nil {
-		p.config.Logger.WarnContext(ctx, "cannot end the lease", "error", err)
+		p.config.Logger.WarnContext(ctx, "cannot end the lease; it expires by itself", "error", err)
+	}
+}
+
+// endFirstLease removes the lease of a worker that was stopped while it took it. It waits for a transaction
+// of takeLease that was cut short: the server may still commit it.
+func (p *Pool) endFirstLease() {
+	ctx, cancel := context.WithTimeout(p.runner.Lasting(), releaseTimeout)
+	defer cancel()
+	err := pgx.BeginTxFunc(ctx, p.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if err := lease.Lock(ctx, tx); err != nil {
+			return err
+		}
+		return lease.End(ctx, tx, lease.Worker(p.id))
+	})
+	if err != nil {
+		p.config.Logger.WarnContext(ctx, "cannot end the lease; it expires by itself", "error", err)
 	}
 }

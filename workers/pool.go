@@ -151,7 +151,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 	switch err := p.firstLease(ctx); {
 	case ctx.Err() != nil:
-		p.endLease() // it may just have been taken
+		p.endFirstLease()
 		return err
 	case err != nil:
 		return err

@@ -107,16 +107,17 @@ func (r *run) notifyStateChanged(e ledger.Event) {
 // TakenOver calls the hooks.
 func (r *run) TakenOver() { r.kind.noticed(NoticeTakenOver) }
 
-// Ended counts how the attempt ended and calls the hooks if its handler's context was made.
-func (r *run) Ended(o attempt.Outcome, err error) {
-	r.kind.counts.addAttempt(o)
-	if len(r.kind.hooks) == 0 || r.Began().IsZero() {
-		return
+// Ended counts how the attempt ended, and calls the hooks if its handler's context was made.
+func (r *run) Ended(end attempt.End) {
+	r.kind.counts.addAttempt(end.Outcome)
+	if len(r.kind.hooks) > 0 && !end.Began.IsZero() {
+		r.notifyEnded(end)
 	}
-	end := AttemptEnd{Outcome: Outcome(o), State: r.State(), Err: r.Err(), Began: r.Began(), Duration: r.Took()}
-	if end.Err == nil {
-		end.Err = err
-	}
+}
+
+// notifyEnded is apart from Ended because its argument is on the heap.
+func (r *run) notifyEnded(e attempt.End) {
+	end := AttemptEnd{Outcome: Outcome(e.Outcome), State: e.State, Err: e.Err, Began: e.Began, Duration: e.Duration}
 	if end.Outcome == OutcomeFenced || end.Outcome == OutcomeRetried {
 		end.State = ""
 	}

@@ -92,9 +92,6 @@ func (a *Attempt) Number() ledger.Attempt { return a.number }
 // Decided returns when the head was read.
 func (a *Attempt) Decided() time.Time { return a.decided }
 
-// Began returns when the handler's context was made; zero if it was not.
-func (a *Attempt) Began() time.Time { return a.begun }
-
 // Took returns how long the attempt has taken; 0 if it did not begin.
 func (a *Attempt) Took() time.Duration {
 	if a.begun.IsZero() {
@@ -102,12 +99,6 @@ func (a *Attempt) Took() time.Duration {
 	}
 	return time.Since(a.begun)
 }
-
-// State returns the state of the task after the last event that the attempt appended; "" if there is none.
-func (a *Attempt) State() ledger.State { return a.state }
-
-// Err returns why the attempt did not succeed.
-func (a *Attempt) Err() error { return a.err }
 
 // Context returns the handler's context; nil if the attempt has not begun.
 func (a *Attempt) Context() context.Context { return a.ctx }
@@ -170,6 +161,38 @@ func (a *Attempt) Enter() bool {
 	return !a.ended.Load()
 }
 
+// begin makes the handler's context and starts the clocks.
+func (a *Attempt) begin() {
+	k := a.kind
+	a.begun = time.Now()
+	a.progress.recorded = a.begun // so that quick attempts record none
+	base := a.base
+	if k.Timeout > 0 && !a.private {
+		a.deadline = k.deadlines.enter(base, a.begun, k.Timeout)
+		base = a.deadline
+	}
+	a.ctx, a.cancel = context.WithCancelCause(ledger.WithCause(base, a.work))
+	if k.Timeout > 0 && a.private { // its context is like no other one
+		a.endAt(a.begun.Add(k.Timeout), ErrTimeout)
+	}
+	if !a.finishBy.IsZero() {
+		a.endAt(a.finishBy, ErrExpired)
+	}
+	a.mu.Lock() // it may have ended before the timer is stored
+	a.started = time.AfterFunc(k.StartedAfter, a.noteStart)
+	a.mu.Unlock()
+	if k.Tasks.Begin(a.task, a) {
+		a.cancel(ErrFenced)
+	}
+}
+
+// endAt cancels the handler's context at a moment.
+func (a *Attempt) endAt(t time.Time, cause error) {
+	ctx, stop := context.WithDeadlineCause(a.ctx, t, cause)
+	cancel := a.cancel
+	a.ctx, a.cancel = ctx, func(cause error) { cancel(cause); stop() }
+}
+
 // finish ends an attempt whose handler has returned err.
 func (a *Attempt) finish(err error) {
 	cause, ok := a.end()
@@ -178,7 +201,7 @@ func (a *Attempt) finish(err error) {
 		return
 	}
 	a.kind.Tasks.Done(a.task)
-	if err = a.tx.check(a, cause, err); err != nil || a.lost {
+	if err = a.tx.check(cause, err); err != nil || a.lost {
 		a.tx.undo(a, cause, err)
 		return
 	}
@@ -197,6 +220,28 @@ func (a *Attempt) end() (cause error, ok bool) {
 	a.join()
 	a.cancel(nil)
 	return cause, true
+}
+
+// join returns once no note of the attempt is under way any more and none can begin: the outcome follows
+// the version that the attempt has then.
+func (a *Attempt) join() {
+	if a.started == nil {
+		return // it did not begin
+	}
+	a.started.Stop()
+	if a.deadline != nil {
+		a.kind.deadlines.leave(a.deadline)
+	}
+	a.mu.Lock()
+	a.joined = true
+	unwatch := a.unwatch
+	a.mu.Unlock()
+	if unwatch != nil {
+		unwatch()
+	}
+	a.noting.Lock() // waits for a note under way
+	defer a.noting.Unlock()
+	a.progress.stop()
 }
 
 // abandon ends an attempt whose handler did not return although its context was cancelled a while ago.

@@ -77,7 +77,7 @@ func (a *Attempt) RunPrivate(ctx context.Context, tx pgx.Tx) (ledger.Version, le
 
 func (c *callers) handle() pgx.Tx { return &Tx{Tx: c.tx} }
 
-func (c *callers) check(_ *Attempt, _, err error) error {
+func (c *callers) check(_, err error) error {
 	switch conn := c.tx.Conn(); {
 	case conn.IsClosed():
 		return errors.Join(ErrConnectionLost, err)
@@ -96,7 +96,7 @@ func (c *callers) check(_ *Attempt, _, err error) error {
 func (c *callers) commit(a *Attempt) {
 	ctx, cancel := c.kind.Operation()
 	defer cancel()
-	e, err := ledger.Append(ctx, c.tx, a.request(ledger.EventSucceeded, a.succeededData()))
+	e, err := ledger.Append(ctx, c.tx, a.succeeded())
 	if err != nil {
 		c.undo(a, nil, err)
 		return

@@ -62,7 +62,7 @@ func (a *Attempt) notClaimed(err error) {
 		return
 	}
 	k.warn("cannot record a start", "biz_id", string(a.task.Message.BizID), "error", err)
-	k.Redeliver(a.task)
+	k.Tasks.Redeliver(a.task, k.ackWait/2)
 }
 
 // mayTakeOver reports whether a task whose worker is gone may run here. It may not if it has lost too many
@@ -84,10 +84,10 @@ func (a *Attempt) mayTakeOver(ctx context.Context) bool {
 		k.Again(a.task)
 		return false
 	case atmostonce.HasStarted(history): // by a worker with an earlier guarantee of the kind
-		a.bury(ctx, buriedData{Reason: atmostonce.ReasonUnknown})
+		a.bury(ctx, burial{Reason: atmostonce.ReasonUnknown})
 		return false
 	case lost >= k.MaxLost:
-		a.bury(ctx, buriedData{Reason: "its workers were lost, one after the other", Lost: lost})
+		a.bury(ctx, burial{Reason: "its workers were lost, one after the other", Lost: lost})
 		return false
 	case lost >= k.MaxLost-2 && !k.quarantine.enter(a):
 		k.Tasks.Answer(a.task, stream.NakAfter(k.ackWait/2))

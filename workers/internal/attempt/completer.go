@@ -19,14 +19,7 @@ var errGivenUp = errors.New("recording the outcome was given up")
 // completion is the success of an attempt, to be recorded.
 type completion struct {
 	attempt *Attempt
-	data    []byte // of the succeeded event
-	resent  bool   // it may be on record already
-}
-
-func (c completion) request() ledger.AppendRequest {
-	r := c.attempt.request(ledger.EventSucceeded, c.data)
-	r.Resent = c.resent
-	return r
+	request ledger.AppendRequest
 }
 
 // completer records successes in groups: while one group is recorded the next one gathers. So groups are
@@ -96,7 +89,7 @@ func (c *completer) record(group []completion) (failed []completion) {
 	defer cancel()
 	requests := make([]ledger.AppendRequest, len(group))
 	for i, one := range group {
-		requests[i] = one.request()
+		requests[i] = one.request
 	}
 	results := ledger.AppendEach(ctx, c.runner.db, requests)
 	for i, r := range results {
@@ -107,7 +100,7 @@ func (c *completer) record(group []completion) (failed []completion) {
 		case isRefused(r.Err):
 			go c.endOne(one.attempt, r.Event, r.Err) // takes some round trips: not in the way of the others
 		default:
-			one.resent = true // the answer may have been lost; the data tells the attempt from any other
+			one.request.Resent = true // the answer may have been lost; the data tells the attempt from any other
 			failed = append(failed, one)
 		}
 	}

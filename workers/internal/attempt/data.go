@@ -26,20 +26,15 @@ type outcomeData struct {
 	DurationMS float64   `json:"duration_ms"`
 }
 
-func (a *Attempt) outcomeData() outcomeData {
-	return outcomeData{Worker: a.kind.id, StartedAt: a.begun.UTC(), DurationMS: float64(a.Took().Microseconds()) / 1000}
-}
-
-// succeededData is the data of a succeeded event.
-func (a *Attempt) succeededData() []byte {
-	result := a.work.Result()
+// marshalSucceeded returns the data of a succeeded event. worker is JSON.
+func marshalSucceeded(worker []byte, begun time.Time, result json.RawMessage) json.RawMessage {
 	b := make([]byte, 0, 128+len(result))
 	b = append(b, `{"worker":`...)
-	b = append(b, a.kind.quotedID...)
+	b = append(b, worker...)
 	b = append(b, `,"started_at":"`...)
-	b = a.begun.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = begun.UTC().AppendFormat(b, time.RFC3339Nano)
 	b = append(b, `","duration_ms":`...)
-	b = strconv.AppendFloat(b, float64(time.Since(a.begun).Microseconds())/1000, 'f', -1, 64)
+	b = strconv.AppendFloat(b, float64(time.Since(begun).Microseconds())/1000, 'f', -1, 64)
 	if result != nil {
 		b = append(b, `,"result":`...)
 		b = append(b, result...)
@@ -47,53 +42,44 @@ func (a *Attempt) succeededData() []byte {
 	return append(b, '}')
 }
 
-// failedData is the data of a failed event; the database adds retry_at.
-func (a *Attempt) failedData(err error) json.RawMessage {
+// marshalFailed returns the data of a failed event; the database adds retry_at.
+func marshalFailed(e errorData, o outcomeData) json.RawMessage {
 	text, _ := json.Marshal(struct { // strings, a time and a finite number
 		Error errorData `json:"error"`
 		outcomeData
-	}{a.kind.describe(err), a.outcomeData()})
+	}{e, o})
 	return text
 }
 
-// reason is the data of an outcome that is neither success nor failure.
-func (a *Attempt) reason(text string) json.RawMessage {
+// marshalReason returns the data of an outcome that is neither success nor failure.
+func marshalReason(reason string, o outcomeData) json.RawMessage {
 	data, _ := json.Marshal(struct { // strings, a time and a finite number
 		Reason string `json:"reason,omitempty"`
 		outcomeData
-	}{printable.Storable(text, MaxMessage), a.outcomeData()})
+	}{printable.Storable(reason, MaxMessage), o})
 	return data
 }
 
-// buriedData is the data of a buried event.
-type buriedData struct {
+// burial is why a task is buried.
+type burial struct {
 	Reason string
 	Err    error     // nil: there is none
 	Errors []Failure // of all attempts since the task was last released from a finished state
 	Lost   int       // workers in a row, if that is the reason
 }
 
-func (d buriedData) message() string {
-	if d.Err == nil {
-		return ""
+// marshalBuried returns the data of a buried event. e is the error, nil if there is none.
+func marshalBuried(b burial, e *errorData, o outcomeData) json.RawMessage {
+	if e != nil {
+		e.Stack = "" // the failed event before has it
 	}
-	return d.Err.Error()
-}
-
-func (a *Attempt) buriedData(d buriedData) json.RawMessage {
-	out := struct {
+	text, _ := json.Marshal(struct { // strings, times and finite numbers
 		Reason string     `json:"reason"`
 		Error  *errorData `json:"error,omitempty"`
 		Errors []Failure  `json:"errors,omitempty"`
 		Lost   int        `json:"lost,omitempty"`
 		outcomeData
-	}{Reason: d.Reason, Errors: d.Errors, Lost: d.Lost, outcomeData: a.outcomeData()}
-	if d.Err != nil {
-		e := a.kind.describe(d.Err)
-		e.Stack = "" // the failed event before has it
-		out.Error = &e
-	}
-	text, _ := json.Marshal(out) // strings, times and finite numbers
+	}{Reason: b.Reason, Error: e, Errors: b.Errors, Lost: b.Lost, outcomeData: o})
 	return text
 }
 
@@ -105,6 +91,7 @@ type errorData struct {
 	Stack       string `json:"stack,omitempty"` // of a panic
 }
 
+// describe returns an error as events hold it.
 func (k *Kind) describe(err error) errorData {
 	d := errorData{Message: printable.Storable(err.Error(), MaxMessage)}
 	d.Type, d.Stack = k.Errors.Describe(err)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/inflight"
 )
@@ -71,7 +70,16 @@ type Work interface {
 	// TakenOver is called if the task was taken over from a worker that is gone.
 	TakenOver()
 	// Ended is called once, when the outcome is committed or was not.
-	Ended(o Outcome, err error)
+	Ended(end End)
+}
+
+// End is how an attempt ended.
+type End struct {
+	Outcome  Outcome
+	State    ledger.State // of the task after the last event that the attempt appended; "": none was
+	Err      error        // why it did not succeed
+	Began    time.Time    // when the handler's context was made; zero: it was not
+	Duration time.Duration
 }
 
 // Errors is the vocabulary of errors that handlers return.
@@ -125,18 +133,6 @@ const (
 	OutcomeFenced      Outcome = "fenced"
 	OutcomeRetried     Outcome = "retried"
 )
-
-// GiveBack gives a task back to the broker whose attempt has not begun.
-func (k *Kind) GiveBack(t *Task) { k.Tasks.Answer(t, stream.NakAnswer) }
-
-// Redeliver has the message of a task delivered again after a while: longer each time, but never so long
-// that it matters to MaxAckPending.
-func (k *Kind) Redeliver(t *Task) {
-	n := min(k.Tasks.Deliveries(t), 10)
-	k.Tasks.Answer(t, stream.NakAfter(min(minRetry<<n, k.ackWait/2)))
-}
-
-const minRetry = 50 * time.Millisecond
 
 // warn logs a line that may repeat for many tasks.
 func (k *Kind) warn(text string, attributes ...any) { k.limited.Warn(k.Logger, text, attributes...) }

@@ -1,12 +1,29 @@
 package attempt
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
+
+// noteStart is called when an attempt has run for StartedAfter: only then its start is recorded, beside
+// its transaction, and only from then on the end of its context is watched. Quick attempts need neither.
+func (a *Attempt) noteStart() {
+	a.mu.Lock()
+	if a.joined {
+		a.mu.Unlock()
+		return
+	}
+	a.unwatch = context.AfterFunc(a.ctx, func() {
+		time.AfterFunc(a.kind.Grace(), a.abandon)
+	})
+	a.mu.Unlock()
+	_ = a.Note(ledger.EventStarted, nil)
+}
 
 // Note appends an event of the running attempt beside its transaction: its start, unless that is on
 // record, or progress, which implies the start. Notes of one attempt follow one another. If the claim

@@ -1,6 +1,7 @@
 package attempt
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,7 +59,7 @@ func (a *Attempt) conclude(cause, err error) {
 		k.Again(a.task)
 	case d.Action == Release:
 		if !a.claimed { // else an event says so
-			a.work.Ended(OutcomeInterrupted, nil)
+			a.endWith(OutcomeInterrupted, nil)
 		}
 		a.GiveBack(nakAnswer)
 	case d.Action == Corrupt:
@@ -70,19 +71,19 @@ func (a *Attempt) conclude(cause, err error) {
 	case d.Action == Snooze:
 		a.snooze(ctx, d)
 	case d.Action == Discard:
-		a.recordAll(ctx, OutcomeDiscarded, a.afterStart(a.request(ledger.EventDiscarded, a.reason(d.Reason)))...)
+		a.recordAll(ctx, OutcomeDiscarded, a.afterStart(a.request(ledger.EventDiscarded, marshalReason(d.Reason, a.data())))...)
 	case d.Action == Bury && !errors.Is(err, ErrConnectionLost): // which the handler may have taken for the task's fault
 		a.fail(ctx, err, "its handler says that trying again is useless")
 	case errors.Is(cause, ErrStopping):
 		a.interrupt(ctx)
 	case errors.Is(cause, ErrExpired):
-		a.recordAll(ctx, OutcomeExpired, a.request(ledger.EventFailed, a.failedData(err)), a.request(ledger.EventExpired, expiredData))
+		a.recordAll(ctx, OutcomeExpired, a.failed(err), a.request(ledger.EventExpired, expiredData))
 	case errors.Is(cause, ErrTimeout):
 		a.fail(ctx, fmt.Errorf("timed out after %s: %w", k.Timeout, err), "")
 	case !k.Once && isRepeatable(err): // an attempt that must not be repeated fails, or is buried
 		k.warn("attempt will be repeated", "biz_id", string(a.task.Message.BizID), "error", err)
 		a.endWith(OutcomeRetried, nil)
-		k.Redeliver(a.task)
+		k.Tasks.Redeliver(a.task, k.ackWait/2)
 	default:
 		a.fail(ctx, err, "")
 	}
@@ -107,7 +108,7 @@ func (a *Attempt) fail(ctx context.Context, err error, buried string) {
 	}
 	if buried != "" {
 		failures = append(failures, Failure{Attempt: a.number, At: time.Now().UTC(), Message: shortMessage(err.Error())})
-		a.bury(ctx, buriedData{Reason: buried, Err: err, Errors: failures})
+		a.bury(ctx, burial{Reason: buried, Err: err, Errors: failures})
 		return
 	}
 	k.Logger.WarnContext(ctx, "attempt failed", "biz_id", string(a.task.Message.BizID), "attempt", int(a.number), "error", err)
@@ -127,7 +128,7 @@ func (a *Attempt) fail(ctx context.Context, err error, buried string) {
 // appendFailure appends failed, to be released after a delay by the database's clock or at a moment;
 // without either it is released in the same transaction.
 func (a *Attempt) appendFailure(ctx context.Context, err error, delay time.Duration, at time.Time) error {
-	r := a.request(ledger.EventFailed, a.failedData(err))
+	r := a.failed(err)
 	switch {
 	case !at.IsZero():
 		r.At = at
@@ -164,15 +165,19 @@ func isRepeatable(err error) bool {
 		pgerr.Code(err) != "" && ledger.Retryable(err)
 }
 
-// bury records that a task is dead; before that, the failure of which it is.
-func (a *Attempt) bury(ctx context.Context, data buriedData) {
-	requests := []ledger.AppendRequest{a.request(ledger.EventBuried, a.buriedData(data))}
-	if data.Err != nil {
-		requests = []ledger.AppendRequest{a.request(ledger.EventFailed, a.failedData(data.Err)), requests[0]}
+// bury records that a task is dead; before that, the failure that is the cause of it.
+func (a *Attempt) bury(ctx context.Context, b burial) {
+	var requests []ledger.AppendRequest
+	var e *errorData
+	message := ""
+	if b.Err != nil {
+		described := a.kind.describe(b.Err)
+		e, message = &described, b.Err.Error()
+		requests = append(requests, a.failed(b.Err))
 	}
-	err := a.append(ctx, requests...)
+	err := a.append(ctx, append(requests, a.request(ledger.EventBuried, marshalBuried(b, e, a.data())))...)
 	if err == nil {
-		a.kind.Logger.WarnContext(ctx, "task buried", "biz_id", string(a.task.Message.BizID), "reason", data.Reason, "error", data.message())
+		a.kind.Logger.WarnContext(ctx, "task buried", "biz_id", string(a.task.Message.BizID), "reason", b.Reason, "error", message)
 	}
 	a.record(OutcomeBuried, err)
 }
@@ -181,7 +186,7 @@ func (a *Attempt) bury(ctx context.Context, data buriedData) {
 func (a *Attempt) buryVanished() {
 	ctx, cancel := a.kind.Operation()
 	defer cancel()
-	a.bury(ctx, buriedData{Reason: atmostonce.ReasonUnknown})
+	a.bury(ctx, burial{Reason: atmostonce.ReasonUnknown})
 }
 
 // buryUnsafe records a failure that must not be repeated. cause is why the handler was told to stop, nil
@@ -208,13 +213,13 @@ func (a *Attempt) expire() {
 
 // interrupt records that the attempt was given back, which is not a failure.
 func (a *Attempt) interrupt(ctx context.Context) {
-	a.recordAll(ctx, OutcomeInterrupted, a.request(ledger.EventInterrupted, a.reason("shutdown")))
+	a.recordAll(ctx, OutcomeInterrupted, a.request(ledger.EventInterrupted, marshalReason("shutdown", a.data())))
 }
 
 // snooze records that the task is put off, which is not a failure. A time after the year 9998 is refused,
 // and counts as one.
 func (a *Attempt) snooze(ctx context.Context, d Decision) {
-	r := a.request(ledger.EventSnoozed, a.reason(""))
+	r := a.request(ledger.EventSnoozed, marshalReason("", a.data()))
 	if r.At = d.At; r.At.IsZero() {
 		r.After = max(d.In, time.Microsecond)
 	}
@@ -246,14 +251,14 @@ func (a *Attempt) record(o Outcome, err error) {
 	default:
 		k.warn("cannot record an outcome", "biz_id", string(a.task.Message.BizID), "outcome", string(o), "error", err)
 		a.endWith(OutcomeRetried, err)
-		k.Redeliver(a.task)
+		k.Tasks.Redeliver(a.task, k.ackWait/2)
 	}
 }
 
 // endWith notes the outcome and calls the hooks.
 func (a *Attempt) endWith(o Outcome, err error) {
 	a.outcome, a.outcomeErr = o, err
-	a.work.Ended(o, err)
+	a.work.Ended(End{Outcome: o, State: a.state, Err: cmp.Or(a.err, err), Began: a.begun, Duration: a.Took()})
 }
 
 // appended notes an event of the attempt that was appended, and calls the hooks if it is committed.
@@ -264,6 +269,21 @@ func (a *Attempt) appended(e ledger.Event) {
 		return
 	}
 	a.work.Appended(e)
+}
+
+// data is what the events of every outcome hold.
+func (a *Attempt) data() outcomeData {
+	return outcomeData{Worker: a.kind.id, StartedAt: a.begun.UTC(), DurationMS: float64(a.Took().Microseconds()) / 1000}
+}
+
+// succeeded is the append of the succeeded event.
+func (a *Attempt) succeeded() ledger.AppendRequest {
+	return a.request(ledger.EventSucceeded, marshalSucceeded(a.kind.quotedID, a.begun, a.work.Result()))
+}
+
+// failed is the append of a failed event.
+func (a *Attempt) failed(err error) ledger.AppendRequest {
+	return a.request(ledger.EventFailed, marshalFailed(a.kind.describe(err), a.data()))
 }
 
 // request is the append of an event that follows what the attempt knows.

@@ -32,7 +32,7 @@ func (a *Attempt) runInTransaction() {
 	conn, err := k.acquire()
 	if err != nil {
 		k.warn("no connection for a transaction", "biz_id", string(a.task.Message.BizID), "error", err)
-		k.Redeliver(a.task)
+		k.Tasks.Redeliver(a.task, k.ackWait/2)
 		return
 	}
 	defer conn.Release() // which closes a connection that is broken or in a transaction
@@ -52,7 +52,7 @@ func (k *Kind) acquire() (Conn, error) {
 
 func (o *own) handle() pgx.Tx { return o.tx }
 
-func (o *own) check(_ *Attempt, cause, err error) error {
+func (o *own) check(cause, err error) error {
 	conn := o.tx.conn.Conn()
 	switch {
 	case conn.IsClosed() && cause == nil && !isRefused(err):
@@ -70,7 +70,7 @@ func (o *own) check(_ *Attempt, cause, err error) error {
 func (o *own) commit(a *Attempt) {
 	ctx, cancel := o.kind.Operation()
 	defer cancel()
-	events, err := o.tx.own.AppendAndCommit(ctx, a.request(ledger.EventSucceeded, a.succeededData()))
+	events, err := o.tx.own.AppendAndCommit(ctx, a.succeeded())
 	if err != nil {
 		a.committed(ctx, ledger.Event{}, err)
 		return

@@ -80,7 +80,7 @@ func (s *shared) next() *Attempt {
 
 func (s *shared) handle() pgx.Tx { return s.tx }
 
-func (s *shared) check(_ *Attempt, _, err error) error {
+func (s *shared) check(_, err error) error {
 	switch conn := s.tx.conn.Conn(); {
 	case err != nil:
 		return err
@@ -170,7 +170,7 @@ func (s *shared) end() {
 func (s *shared) appendAndCommit(ctx context.Context, all []*Attempt) ([]ledger.Event, error) {
 	requests := make([]ledger.AppendRequest, len(all))
 	for i, a := range all {
-		requests[i] = a.request(ledger.EventSucceeded, a.succeededData())
+		requests[i] = a.succeeded()
 	}
 	return s.tx.own.AppendAndCommit(ctx, requests...)
 }

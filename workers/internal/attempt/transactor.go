@@ -23,7 +23,7 @@ type transactor interface {
 	handle() pgx.Tx
 	// check returns err, or why the transaction cannot be committed although the handler returned nil.
 	// cause is why its context was cancelled, nil if it was not.
-	check(a *Attempt, cause, err error) error
+	check(cause, err error) error
 	// commit commits with the succeeded event, now or later, and then records what came of it.
 	commit(a *Attempt)
 	// undo leaves nothing of what the handler wrote, and then records the outcome that err stands for.
@@ -86,10 +86,10 @@ func (k *Kind) idle() time.Duration {
 // recorded together with those of others.
 type outside struct{}
 
-func (outside) handle() pgx.Tx                       { return nil }
-func (outside) check(_ *Attempt, _, err error) error { return err }
+func (outside) handle() pgx.Tx           { return nil }
+func (outside) check(_, err error) error { return err }
 func (outside) commit(a *Attempt) {
-	a.kind.completer.add(completion{attempt: a, data: a.succeededData()})
+	a.kind.completer.add(completion{attempt: a, request: a.succeeded()})
 }
 func (outside) undo(a *Attempt, cause, err error)    { a.conclude(cause, err) }
 func (outside) close()                               {}

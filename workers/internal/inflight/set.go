@@ -145,6 +145,18 @@ func (s *Set[A]) Answer(task *Task[A], text []byte) {
 	s.open.Done()
 }
 
+// GiveBack has the message of a task delivered again at once.
+func (s *Set[A]) GiveBack(task *Task[A]) { s.Answer(task, stream.NakAnswer) }
+
+// Redeliver has the message of a task delivered again after a while: longer each time, but not longer than
+// most, so that messages that are away do not use up MaxAckPending.
+func (s *Set[A]) Redeliver(task *Task[A], most time.Duration) {
+	n := min(s.deliveries(task), 10)
+	s.Answer(task, stream.NakAfter(min(minRedelivery<<n, most)))
+}
+
+const minRedelivery = 50 * time.Millisecond
+
 // Wait returns when the set is empty.
 func (s *Set[A]) Wait() { s.open.Wait() }
 
@@ -231,8 +243,8 @@ func (s *Set[A]) Size() (tasks, bytes int) {
 	return len(s.tasks), s.bytes
 }
 
-// Deliveries returns how often the message of a task was delivered, at the most.
-func (s *Set[A]) Deliveries(task *Task[A]) uint64 {
+// deliveries returns how often the message of a task was delivered, at the most.
+func (s *Set[A]) deliveries(task *Task[A]) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := uint64(0)
