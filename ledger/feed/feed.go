@@ -64,23 +64,10 @@ func (o *Options) withDefaults() Options {
 	return d
 }
 
-// Feed reads the committed events of the ledger, each once, the events of one task in their
-// order, without waiting for anybody's open transaction. How far it has got is kept under its
-// reader's name in taskledger.cursor, and moves when a page is advanced.
+// Feed is a reader of the ledger, see the package comment. Its position is kept in taskledger.cursor and moves
+// when a page is advanced.
 //
-// The ledger is read in windows: the events visible in one snapshot and not in an earlier one
-// (the tick batches of PgQ, with the reader taking its own snapshots). A window is fixed for
-// ever, so a reader that crashed reads exactly the same events again. See window.sql and
-// page.sql for why nothing is skipped, and the package comment for why order holds.
-//
-// Now and then a feed audits itself: it counts the events of what it read by another way. What
-// was missing is delivered late, out of the order of its task, and said by the options' Logger
-// and Missed; if several events are missing, everything since the last audit is delivered again.
-// That is a defect of this package. What is awaiting an audit is kept in the cursor rows: no
-// crash and no rewind lets a stretch go unaudited.
-//
-// A Feed is for one goroutine. Pages may be advanced from another one, in order, while the next
-// is being read.
+// A Feed is for one goroutine. Pages may be advanced by another one, in order, while the next is being read.
 type Feed struct {
 	db      ledger.DB
 	reader  string

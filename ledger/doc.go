@@ -1,0 +1,88 @@
+// Package ledger is the one writer of the ledger: a table of PostgreSQL to which the events of tasks are
+// appended, and which is the audit record, the queue and the outbox at once.
+//
+//	var SendCoupon = ledger.MustKind[Coupon]("coupon.send")
+//
+//	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+//		if _, err := tx.Exec(ctx, `insert into orders (id) values ($1)`, order); err != nil {
+//			return err
+//		}
+//		_, err := SendCoupon.Enqueue(ctx, tx, order, Coupon{Cents: 500}, nil)
+//		return err
+//	})
+//
+// A producer needs [NewKind], [TypedKind.Enqueue] and [EnqueueOptions]. Package workers runs tasks, package
+// outbox publishes events, package projector keeps tables of them, package ledger/feed reads them in order.
+//
+// # Tasks and events
+//
+// A task is one unit of work. Its key (kind, biz_id) names it, also after it has finished: enqueueing a
+// key again returns the existing task. A task is stored only as its events, rows of taskledger.event:
+//
+//	column       meaning
+//	-----------  ------------------------------------------------------------------------------------------
+//	kind         what to do: words of [A-Za-z0-9_-] joined by dots, at most 128 bytes
+//	biz_id       for which business object: 1 to 255 bytes of UTF-8 without control characters
+//	version      1, 2, 3… within the task, without gaps. (kind, biz_id, version) is the primary key
+//	position     number of the event in the ledger, increasing along a task, with gaps
+//	xid          transaction id of the writer, drawn before the position
+//	type         what happened, one of the [EventType]s
+//	attempt      the n-th try of the task, counted by the database: 0 before the first
+//	shard        0 to 63, spreads tasks over workers; unless given, the first 32 bits of md5(biz_id) modulo 64
+//	recorded_at  clock of the database when the row was inserted
+//	actor        author of the event as it named itself, the session's user if it did not
+//	data         JSON: the args of version 1, later what the type says (result, error, reason, …)
+//	meta         JSON beside the data, see [Meta]; bytes that are not JSON are base64 there and in data
+//
+// Rows are inserted and never changed. The state of a task is a function of the type of its last event,
+// and the fold of all its events is a [Task] ([Fold], [Load]). [Transitions] is the table of which type may
+// follow which state.
+//
+// # An event in three forms
+//
+// The example of this package enqueues one task and prints its first event in each form:
+//
+//	row      (coupon.send, A-1, 1): enqueued, attempt 0, shard 2, data {"cents":500}
+//	JSON     {"position":1,"kind":"coupon.send","biz_id":"A-1","version":1,"attempt":0,"shard":2,…}
+//	id       coupon.send/A-1/1@1700000000000000: kind, biz_id, version, recorded_at in microseconds
+//	message  subject ledger.2.enqueued.coupon.send, CloudEvents headers, body {"cents":500}; see docs/events.md
+//
+// The version alone would not identify an event: a fail-over that loses commits can assign one twice.
+//
+// # Enqueueing
+//
+// [Enqueue] inserts version 1 in the caller's transaction: the task exists if and only if that commits.
+// Nothing else is written, no lock is taken but that of the key, and no round trip is added. An enqueue
+// that meets an uncommitted one of the same key waits for its end. For an existing task nothing is written
+// and no dead row is left. In SQL the same is taskledger.enqueue and taskledger.enqueue_many.
+//
+// # Appending
+//
+// [Append] inserts version n+1 if the task's last event is version n and the transition is allowed. It is a
+// compare-and-set on the primary key: of any number of writers that expect version n, one succeeds. The
+// others get a [*ConflictError], and their transaction stays usable. So a worker that has lost its claim
+// cannot finish its task, and what it wrote in the same transaction rolls back ([Tx.AppendAndCommit]).
+//
+// # Order
+//
+// The events of one task are ordered by version; version n+1 can only be inserted by a transaction that
+// sees version n. Events of different tasks have no order. A position is not a cursor: transactions commit
+// out of position order. Package ledger/feed reads every committed event once, each task in its order.
+//
+// # Times
+//
+// A task that is due later, a retry and a deadline are rows of taskledger.timer, inserted by the statement
+// that appends the event. The database's clock decides, never that of a client. Times have microseconds.
+//
+// # Errors
+//
+// [*InvalidError] is returned before anything is sent: the input is at fault. [*ConflictError],
+// [*TransitionError] and [ErrUnknownTask] mean that nothing was written; [IsConflict] covers them.
+// [*OverloadError]: the kind's [Limit] is reached. [ErrRetryTransaction] and other errors for which
+// [Retryable] holds: run the whole transaction again. [ErrUnavailable] and [ErrNotMigrated] name their cure.
+//
+// # Concurrency
+//
+// Functions are safe for concurrent use as far as the [DB] they are given is: a pool is, a connection or
+// transaction is not. A function that is given a transaction never commits it or rolls it back.
+package ledger

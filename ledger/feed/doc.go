@@ -1,0 +1,66 @@
+// Package feed reads the committed events of the ledger: each once, the events of one task in their order,
+// without waiting for any open transaction. The relay and the projector are readers of it.
+//
+//	f, err := feed.Open(ctx, pool, "my-reader", nil)
+//	for {
+//		page, err := f.Next(ctx)
+//		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+//			// … write what the page's events mean, in tx …
+//			return page.Advance(ctx, tx, nil)
+//		})
+//	}
+//
+// # Windows
+//
+// Transactions commit out of position order, so no position is a cursor: a reader that continues after the
+// highest position it has seen skips what commits later. The feed reads windows instead: the events that
+// are visible in one snapshot and not in the one before, as the tick batches of PgQ do. The window between
+// two snapshots never changes: a reader that crashed and opens it again reads the same events.
+//
+// An edge of a window is three facts, taken in this order by one statement (sql/window.sql):
+//
+//	snapshot  pg_current_snapshot(), taken by a transaction without an id, on a primary
+//	top       the last position that the sequence has assigned
+//	bound     a transaction id, drawn afterwards: newer than both
+//
+// The events of the window from edge s to edge u are found by two index scans (function taskledger.feed_page):
+//
+//	late  events up to top of s, visible in u, of a transaction that was running in s or whose id lies
+//	      between the xmax of s and bound of s: by transaction id
+//	tail  events above top of s and up to top of u, visible in u: by position
+//
+// # Why nothing is missing
+//
+// Each insert draws its transaction id before its position. Let e be an event that is visible in u and not
+// in s. If its position is above top of s, the tail has it. Otherwise its position was assigned before top
+// of s was read, and its transaction id before that, so the id is below bound of s. As e is not visible in
+// s, its transaction was running in s or its id is not below the xmax of s. The first scan has it.
+//
+// # Why order holds
+//
+// Version n+1 of a task is inserted by a transaction that sees version n. So every snapshot that sees version
+// n+1 sees version n: n is in the same window or in an earlier one. Within a window events are in position
+// order, and positions increase along a task.
+//
+// # Cursors
+//
+// Where a reader stands is the newest of its rows in taskledger.cursor. Rows are appended, never updated: an
+// updated row becomes slow under a held snapshot. Row n+1 is inserted from a select of row n, so of two
+// readers of one name one gets [ErrSuperseded] and has changed nothing. A row holds the edges, the position
+// reached within the window, and a mark of the reader's own.
+//
+// # Crashes, copies, standbys
+//
+// A crash of PostgreSQL can take back commits that did not wait for the disk, and assign their transaction
+// ids and positions again. A row of taskledger.incarnation that such a crash removes shows it: the feed then
+// returns [ErrCrashed] and is opened again. In another cluster transaction ids mean nothing: a cursor from
+// there is an [*OriginError]. On a standby the feed returns [ErrNotPrimary].
+//
+// # Self-check
+//
+// Every few seconds a feed counts what it has read by its plain definition (sql/audit.sql). A missing event
+// would be a bug of this package: it is logged and delivered late.
+//
+// TestFeedRace and TestFeedInterleavings hold these claims, the latter beside the simpler algorithms, each of
+// which it shows to fail.
+package feed
