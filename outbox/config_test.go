@@ -11,6 +11,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -43,8 +44,7 @@ func TestConnectionThatBuffersIsRefused(t *testing.T) {
 
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	o := newOldOutbox(t) // for the statements of Import, whose tables have names of their own
-	plantest.Prepare(t, o.pool.Config().ConnString(), strings.NewReplacer("{messages}", `"watermill_`+oldTopic+`"`, "{offsets}", `"watermill_offsets_`+oldTopic+`"`))
+	plantest.Prepare(t, ledgertest.URL(t), nil)
 }
 
 // A connection that NATS refuses is closed for good; the relay says so instead of waiting.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/outbox"
+	outboxwm "github.com/taskledger/taskledger/outbox/watermill"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -32,7 +33,7 @@ func ExampleSubscriber() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	publisher, err := outbox.NewPublisher(ctx, pool, nil)
+	publisher, err := outboxwm.NewPublisher(ctx, pool, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

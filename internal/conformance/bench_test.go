@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
+	outboxwm "github.com/taskledger/taskledger/outbox/watermill"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -77,7 +77,7 @@ func BenchmarkPublish(b *testing.B) {
 		})
 	}, func(round int) {
 		produce("watermill", round, func(ctx context.Context, tx pgx.Tx, id string) error {
-			p, err := outbox.NewPublisher(ctx, tx, nil)
+			p, err := outboxwm.NewPublisher(ctx, tx, nil)
 			if err != nil {
 				return err
 			}

@@ -25,6 +25,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
+	outboxwm "github.com/taskledger/taskledger/outbox/watermill"
 )
 
 // patience bounds what normally takes milliseconds.
@@ -158,9 +159,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
-func (b *bundle) publisher() *outbox.Publisher {
+func (b *bundle) publisher() *outboxwm.Publisher {
 	b.t.Helper()
-	p, err := outbox.NewPublisher(context.Background(), b.db, nil)
+	p, err := outboxwm.NewPublisher(context.Background(), b.db, nil)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -10,18 +10,18 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
+	outboxwm "github.com/taskledger/taskledger/outbox/watermill"
 )
 
 // events is the Pub/Sub of publisher and event subscriber, of the events that a suite can count:
 // one of each message.
 func (b *bundle) events(t *testing.T, group string) (message.Publisher, message.Subscriber) {
 	t.Helper()
-	p, err := outbox.NewPublisher(t.Context(), b.db, nil)
+	p, err := outboxwm.NewPublisher(t.Context(), b.db, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := outbox.NewSubscriber(outbox.SubscriberConfig{
+	s, err := outboxwm.NewSubscriber(outboxwm.SubscriberConfig{
 		NATS: b.connect(), Group: group, Types: []ledger.EventType{ledger.EventEnqueued},
 		AckWait: time.Second, NackDelay: time.Millisecond, Logger: b.logger(),
 	})

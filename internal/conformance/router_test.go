@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
+	outboxwm "github.com/taskledger/taskledger/outbox/watermill"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -99,14 +99,14 @@ func TestCQRS(t *testing.T) {
 	send := func(commit bool, command SendCoupon) {
 		t.Helper()
 		err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
-			p, err := outbox.NewPublisher(t.Context(), tx, nil)
+			p, err := outboxwm.NewPublisher(t.Context(), tx, nil)
 			if err != nil {
 				return err
 			}
 			bus, err := cqrs.NewCommandBusWithConfig(p, cqrs.CommandBusConfig{
 				GeneratePublishTopic: func(cqrs.CommandBusGeneratePublishTopicParams) (string, error) { return "coupon.send", nil },
 				OnSend: func(params cqrs.CommandBusOnSendParams) error { // one coupon an order, however often it is sent
-					params.Message.Metadata.Set(outbox.MetadataBizID, params.Command.(SendCoupon).Order)
+					params.Message.Metadata.Set(outboxwm.MetadataBizID, params.Command.(SendCoupon).Order)
 					return nil
 				},
 				Marshaler: marshaler,
@@ -148,7 +148,7 @@ func TestCQRS(t *testing.T) {
 	events, err := cqrs.NewEventProcessorWithConfig(router, cqrs.EventProcessorConfig{
 		GenerateSubscribeTopic: func(cqrs.EventProcessorGenerateSubscribeTopicParams) (string, error) { return "coupon.>", nil },
 		SubscriberConstructor: func(params cqrs.EventProcessorSubscriberConstructorParams) (message.Subscriber, error) {
-			return outbox.NewSubscriber(outbox.SubscriberConfig{NATS: b.nc, Group: params.HandlerName})
+			return outboxwm.NewSubscriber(outboxwm.SubscriberConfig{NATS: b.nc, Group: params.HandlerName})
 		},
 		Marshaler:         ledgerEvents{},
 		AckOnUnknownEvent: true,
@@ -161,7 +161,7 @@ func TestCQRS(t *testing.T) {
 		if s.Worker == "" {
 			return errors.New("the event has no worker")
 		}
-		e, _ := outbox.EventOf(ctx)
+		e, _ := outboxwm.EventOf(ctx)
 		heard <- e
 		return nil
 	}))

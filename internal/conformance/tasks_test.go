@@ -8,7 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
+	outboxwm "github.com/taskledger/taskledger/outbox/watermill"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -18,7 +18,7 @@ var atOnce = ledger.RetryPolicy{Ladder: []time.Duration{0}, Attempts: 1000}
 // tasks is the Pub/Sub of publisher and task subscriber.
 func (b *bundle) tasks(t *testing.T) (message.Publisher, message.Subscriber) {
 	t.Helper()
-	p, err := outbox.NewPublisher(t.Context(), b.db, nil)
+	p, err := outboxwm.NewPublisher(t.Context(), b.db, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

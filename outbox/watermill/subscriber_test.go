@@ -1,11 +1,9 @@
-package outbox_test
+package watermill_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,72 +15,36 @@ import (
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/outbox/watermill"
 )
-
-// subscriber returns a subscriber of group g that is quick to try again.
-func (b *bundle) subscriber(configure ...func(*outbox.SubscriberConfig)) *outbox.Subscriber {
-	b.t.Helper()
-	c := outbox.SubscriberConfig{NATS: b.nc, Group: "g", AckWait: time.Second, NackDelay: time.Millisecond,
-		Logger: slog.New(slog.NewTextHandler(b.t.Output(), nil))}
-	for _, f := range configure {
-		f(&c)
-	}
-	s, err := outbox.NewSubscriber(c)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
-func (b *bundle) subscribe(s *outbox.Subscriber, topic string) <-chan *message.Message {
-	b.t.Helper()
-	messages, err := s.Subscribe(b.ctx(), topic)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return messages
-}
-
-// receive returns the next message.
-func (b *bundle) receive(messages <-chan *message.Message) *message.Message {
-	b.t.Helper()
-	select {
-	case m, ok := <-messages:
-		if !ok {
-			b.t.Fatal("the channel is closed")
-		}
-		return m
-	case <-time.After(patience):
-		b.t.Fatal("no message came")
-	}
-	return nil
-}
-
-// streamed starts a relay and waits for the stream.
-func (b *bundle) streamed() {
-	b.t.Helper()
-	b.relay()
-	b.await("the stream is there", func() bool {
-		_, err := b.js.Stream(b.ctx(), stream.Name)
-		return err == nil
-	})
-}
 
 // describe is what a test compares of a message.
 func describe(m *message.Message) string {
-	e, ok := outbox.EventOf(m.Context())
+	e, ok := watermill.EventOf(m.Context())
 	if !ok {
 		return "no event"
 	}
 	return fmt.Sprintf("%s %s v%d %s %s", m.UUID, e.Type, e.Version, m.Payload, m.Metadata.Get("note"))
 }
 
+// checkEvent compares the event of a message, and its CloudEvents attributes, with an event.
+func checkEvent(t *testing.T, m *message.Message, got, want ledger.Event) {
+	t.Helper()
+	if got.Key != want.Key || got.Position != want.Position || !got.RecordedAt.Equal(want.RecordedAt) {
+		t.Errorf("event %+v, want %+v", got, want)
+	}
+	for name, value := range map[string]string{
+		"ce-id": want.ID(), "ce-type": "taskledger." + string(want.Type), "ce-subject": want.Key.String(),
+	} {
+		if m.Metadata.Get(name) != value {
+			t.Errorf("%s is %q, want %q", name, m.Metadata.Get(name), value)
+		}
+	}
+}
+
 func TestEventMessages(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	b.streamed()
+	b := newStreamed(t)
 	m := message.NewMessage("u-1", []byte(`{"a":1}`))
 	m.Metadata.Set("note", "hello")
 	m.Metadata.Set("biz_id", "o-1")
@@ -101,88 +63,88 @@ func TestEventMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := func(i int) string { return history[i].ID() }
+	published := `u-1 enqueued v1 {"a":1} hello`
 	for _, test := range []struct {
 		group, topic string
 		types        []ledger.EventType
 		want         []string
 	}{
-		{"all", "coupon.send", nil, []string{
-			`u-1 enqueued v1 {"a":1} hello`, id(1) + ` started v2  `, id(2) + ` interrupted v3 {"a":1} hello`, id(3) + ` succeeded v4  `}},
-		{"types", "coupon.>", []ledger.EventType{ledger.EventSucceeded, ledger.EventStarted}, []string{id(1) + ` started v2  `, id(3) + ` succeeded v4  `}},
-		{"kinds", "*.send", []ledger.EventType{ledger.EventEnqueued}, []string{`u-1 enqueued v1 {"a":1} hello`, `o-0 enqueued v1 {"n":0} `, `o-1 enqueued v1 {"n":1} `}},
-		{"everything", ">", []ledger.EventType{ledger.EventInterrupted}, []string{id(2) + ` interrupted v3 {"a":1} hello`}},
+		{
+			group: "all", topic: "coupon.send",
+			want: []string{
+				published, id(1) + ` started v2  `, id(2) + ` interrupted v3 {"a":1} hello`, id(3) + ` succeeded v4  `,
+			},
+		},
+		{
+			group: "types", topic: "coupon.>",
+			types: []ledger.EventType{ledger.EventSucceeded, ledger.EventStarted},
+			want:  []string{id(1) + ` started v2  `, id(3) + ` succeeded v4  `},
+		},
+		{
+			group: "kinds", topic: "*.send",
+			types: []ledger.EventType{ledger.EventEnqueued},
+			want:  []string{published, `o-0 enqueued v1 {"n":0} `, `o-1 enqueued v1 {"n":1} `},
+		},
+		{
+			group: "everything", topic: ">",
+			types: []ledger.EventType{ledger.EventInterrupted},
+			want:  []string{id(2) + ` interrupted v3 {"a":1} hello`},
+		},
 	} {
 		t.Run(test.group, func(t *testing.T) {
-			messages := b.subscribe(b.subscriber(func(c *outbox.SubscriberConfig) { c.Group, c.Types = test.group, test.types }), test.topic)
+			messages := b.subscribe(b.subscriber(func(c *watermill.SubscriberConfig) {
+				c.Group, c.Types = test.group, test.types
+			}), test.topic)
 			var got []string
 			for range test.want {
 				m := b.receive(messages)
 				got = append(got, describe(m))
-				if e, _ := outbox.EventOf(m.Context()); e.Version == 3 && (e.Key != key || e.Position != released.Position || !e.RecordedAt.Equal(released.RecordedAt) ||
-					m.Metadata.Get("ce-id") != released.ID() || m.Metadata.Get("ce-type") != "taskledger.interrupted" || m.Metadata.Get("ce-subject") != key.String()) {
-					t.Errorf("event %+v, metadata %v", e, m.Metadata)
+				if e, _ := watermill.EventOf(m.Context()); e.Version == released.Version {
+					checkEvent(t, m, e, released)
 				}
 				m.Ack()
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Error(diff)
 			}
-			b.acknowledged(test.group)
+			b.awaitAcknowledged(test.group)
 		})
 	}
-	if _, ok := outbox.EventOf(context.Background()); ok {
+	if _, ok := watermill.EventOf(context.Background()); ok {
 		t.Error("a context without an event has one")
 	}
 }
 
-// acknowledged waits until nothing is left for a group on any of its consumers.
-func (b *bundle) acknowledged(group string) {
-	b.t.Helper()
-	b.await(group+" has acknowledged everything", func() bool {
-		found := 0
-		consumers := b.stream().ListConsumers(b.ctx())
-		for c := range consumers.Info() {
-			if strings.HasPrefix(c.Name, group+"=") {
-				found++
-				if c.NumPending > 0 || c.NumAckPending > 0 {
-					return false
-				}
-			}
-		}
-		return consumers.Err() == nil && found > 0
-	})
-}
-
-// Several members nack at random, in several lanes: the events of each task come in order all
-// the same, and every one is acked.
+// The events of each task are delivered in order, and all are acked, although several members nack at
+// random in several lanes.
 func TestEventOrderPerTask(t *testing.T) {
 	t.Parallel()
 	for _, lanes := range []int{1, 7} {
 		t.Run(fmt.Sprint(lanes), func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			b.streamed()
+			b := newStreamed(t)
 			const tasks, perTask = 30, 4
 			var mu sync.Mutex
 			next := make(map[ledger.BizID]ledger.Version)
 			attempts, acked := 0, 0
-			together, most := 0, 0
+			inFlight, most := 0, 0
 			for range 3 {
-				messages := b.subscribe(b.subscriber(func(c *outbox.SubscriberConfig) { c.Lanes = lanes }), "coupon.send")
+				s := b.subscriber(func(c *watermill.SubscriberConfig) { c.Lanes = lanes })
+				messages := b.subscribe(s, "coupon.send")
 				go func() {
 					for m := range messages {
 						go func() { // as Watermill's router does
-							e, _ := outbox.EventOf(m.Context())
+							e, _ := watermill.EventOf(m.Context())
 							mu.Lock()
-							together++
-							most = max(most, together)
+							inFlight++
+							most = max(most, inFlight)
 							attempts++
 							nack := attempts%5 == 0
 							mu.Unlock()
 							time.Sleep(time.Millisecond)
 							mu.Lock()
 							defer mu.Unlock()
-							together--
+							inFlight--
 							if want := next[e.BizID] + 1; e.Version > want {
 								t.Errorf("%s came before version %d", e.ID(), want)
 							}
@@ -203,7 +165,8 @@ func TestEventOrderPerTask(t *testing.T) {
 			for version := range perTask - 1 {
 				typ := []ledger.EventType{ledger.EventStarted, ledger.EventInterrupted, ledger.EventSucceeded}[version]
 				for i := range tasks {
-					b.append(ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprintf("o-%d", i))}, ledger.Version(version+1), typ)
+					key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprintf("o-%d", i))}
+					b.append(key, ledger.Version(version+1), typ)
 				}
 			}
 			b.await("every event is acked", func() bool {
@@ -211,14 +174,14 @@ func TestEventOrderPerTask(t *testing.T) {
 				defer mu.Unlock()
 				return acked == tasks*perTask
 			})
-			b.acknowledged("g")
+			b.awaitAcknowledged("g")
 			mu.Lock()
 			defer mu.Unlock()
 			if most > lanes {
-				t.Errorf("%d messages in hand at once, want at most %d", most, lanes)
+				t.Errorf("%d messages in flight at a time, want at most %d", most, lanes)
 			}
 			if lanes > 1 && most == 1 {
-				t.Error("several lanes never worked at once")
+				t.Error("several lanes never had messages in flight at the same time")
 			}
 		})
 	}
@@ -226,10 +189,10 @@ func TestEventOrderPerTask(t *testing.T) {
 
 func TestEventSubscriberClose(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	b.streamed()
+	b := newStreamed(t)
 	b.enqueue("coupon.send", "o-", 2)
-	first := b.subscriber(func(c *outbox.SubscriberConfig) { c.AckWait = time.Hour })
+	lasting := func(c *watermill.SubscriberConfig) { c.AckWait = time.Hour }
+	first := b.subscriber(lasting)
 	messages := b.subscribe(first, "coupon.send")
 	m := b.receive(messages)
 	for range 2 {
@@ -238,21 +201,21 @@ func TestEventSubscriberClose(t *testing.T) {
 		}
 	}
 	if m.Context().Err() == nil {
-		t.Error("the handler is not told")
+		t.Error("the context of the message is not done")
 	}
 	m.Ack() // too late
 	if _, open := <-messages; open {
 		t.Error("the channel is open")
 	}
-	if _, err := first.Subscribe(b.ctx(), "coupon.send"); !errors.Is(err, outbox.ErrClosed) {
+	if _, err := first.Subscribe(b.ctx(), "coupon.send"); !errors.Is(err, watermill.ErrClosed) {
 		t.Errorf("subscribe after close: %v", err)
 	}
-	// Given back, and not only after an hour.
-	again := b.receive(b.subscribe(b.subscriber(func(c *outbox.SubscriberConfig) { c.AckWait = time.Hour }), "coupon.send"))
+	// The message was given back at once, not after an hour.
+	again := b.receive(b.subscribe(b.subscriber(lasting), "coupon.send"))
 	if again.UUID != m.UUID {
 		t.Errorf("got %s, want %s again", again.UUID, m.UUID)
 	}
-	if !again.Ack() || again.Nack() { // the first word counts
+	if !again.Ack() || again.Nack() { // the first answer counts
 		t.Error("nack after ack")
 	}
 	b.await("its ack has arrived", func() bool {
@@ -261,11 +224,10 @@ func TestEventSubscriberClose(t *testing.T) {
 	})
 }
 
-// A handler may take longer than AckWait: its message is not given to another.
-func TestEventIsKeptWhileItIsWorkedOn(t *testing.T) {
+// A handler may take longer than AckWait: no other member receives its message.
+func TestEventIsKeptWhileItIsHandled(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	b.streamed()
+	b := newStreamed(t)
 	b.enqueue("coupon.send", "o-", 1)
 	one := b.subscribe(b.subscriber(), "coupon.send")
 	other := b.subscribe(b.subscriber(), "coupon.send")
@@ -282,21 +244,20 @@ func TestEventIsKeptWhileItIsWorkedOn(t *testing.T) {
 	case <-time.After(2500 * time.Millisecond): // AckWait is 1 s
 	}
 	m.Ack()
-	b.acknowledged("g")
+	b.awaitAcknowledged("g")
 }
 
 func TestEventsFromNow(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	b.streamed()
+	b := newStreamed(t)
 	b.enqueue("coupon.send", "old-", 3)
-	b.settle()
-	fromNow := func(c *outbox.SubscriberConfig) { c.FromNow = true }
+	b.awaitPublished()
+	fromNow := func(c *watermill.SubscriberConfig) { c.FromNow = true }
 	if err := b.subscriber(fromNow).SubscribeInitialize("coupon.send"); err != nil {
 		t.Fatal(err)
 	}
 	b.enqueue("coupon.send", "new-", 1)
-	b.settle()
+	b.awaitPublished()
 	s := b.subscriber(fromNow)
 	messages := b.subscribe(s, "coupon.send")
 	m := b.receive(messages)
@@ -304,8 +265,8 @@ func TestEventsFromNow(t *testing.T) {
 		t.Errorf("got %s first", m.UUID)
 	}
 	m.Ack()
-	// The consumer vanishes, with a message that it had not delivered. It is made again, early enough.
-	b.acknowledged("g")
+	// A consumer that vanishes is made again, and begins early enough for what it had not delivered.
+	b.awaitAcknowledged("g")
 	if err := b.stream().DeleteConsumer(b.ctx(), stream.GroupDurable("g", "coupon.send", 0)); err != nil {
 		t.Fatal(err)
 	}
@@ -324,30 +285,34 @@ func TestEventsFromNow(t *testing.T) {
 
 func TestEventGroupWithOtherSettings(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	b.streamed()
+	b := newStreamed(t)
 	b.subscribe(b.subscriber(), "coupon.send")
-	b.subscribe(b.subscriber(func(c *outbox.SubscriberConfig) { c.AckWait = 2 * time.Second }), "coupon.send") // may differ: the last one's counts
-	for name, configure := range map[string]func(*outbox.SubscriberConfig){
-		"types": func(c *outbox.SubscriberConfig) { c.Types = []ledger.EventType{ledger.EventFailed} },
-		"lanes": func(c *outbox.SubscriberConfig) { c.Lanes = 2 },
+	// AckWait may differ: the last one counts.
+	b.subscribe(b.subscriber(func(c *watermill.SubscriberConfig) { c.AckWait = 2 * time.Second }), "coupon.send")
+	for name, configure := range map[string]func(*watermill.SubscriberConfig){
+		"types": func(c *watermill.SubscriberConfig) { c.Types = []ledger.EventType{ledger.EventFailed} },
+		"lanes": func(c *watermill.SubscriberConfig) { c.Lanes = 2 },
 	} {
 		_, err := b.subscriber(configure).Subscribe(b.ctx(), "coupon.send")
-		var settings *outbox.SettingsError
+		var settings *watermill.SettingsError
 		if !errors.As(err, &settings) || settings.Group != "g" || settings.Topic != "coupon.send" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	b.subscribe(b.subscriber(func(c *outbox.SubscriberConfig) { c.Group, c.Lanes = "h", 2 }), "coupon.send")
+	b.subscribe(b.subscriber(func(c *watermill.SubscriberConfig) { c.Group, c.Lanes = "h", 2 }), "coupon.send")
 }
 
 func TestEventSubscriberBadInput(t *testing.T) {
 	t.Parallel()
-	_, err := outbox.NewSubscriber(outbox.SubscriberConfig{Group: "a.b", Types: []ledger.EventType{"done"}, Lanes: 65, AckWait: 1, NackDelay: -1})
+	_, err := watermill.NewSubscriber(watermill.SubscriberConfig{
+		Group: "a.b", Types: []ledger.EventType{"done"}, Lanes: 65, AckWait: 1, NackDelay: -1,
+	})
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, fault := range []string{"NATS", "Group", `type "done"`, "Lanes", "AckWait", "NackDelay"} {
+	for _, fault := range []string{
+		"NATS is required", "Group", `"done"`, "Lanes must be between 1 and 64, got 65", "AckWait", "NackDelay",
+	} {
 		if !strings.Contains(err.Error(), fault) {
 			t.Errorf("%q does not name %s", err, fault)
 		}
@@ -364,11 +329,11 @@ func TestEventSubscriberBadInput(t *testing.T) {
 		}
 	}
 	if _, err := s.Subscribe(b.ctx(), "coupon.send"); err == nil {
-		t.Error("there is no stream yet, and no error")
+		t.Error("Subscribe returned no error without a stream")
 	}
 }
 
-// Somebody else's message on the stream's subjects ends nothing.
+// A foreign message on the stream's subjects does not end the subscription.
 func TestEventSubscriberRefusesForeignMessages(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -376,7 +341,8 @@ func TestEventSubscriberRefusesForeignMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	messages := b.subscribe(b.subscriber(), "coupon.send")
-	e := ledger.Event{Key: ledger.Key{Kind: "coupon.send", BizID: "o-1"}, Version: 1, Type: ledger.EventEnqueued, RecordedAt: time.Now()}
+	key := ledger.Key{Kind: "coupon.send", BizID: "o-1"}
+	e := ledger.Event{Key: key, Version: 1, Type: ledger.EventEnqueued, RecordedAt: time.Now()}
 	good := stream.Encode(e, []byte("x"), "taskledger/test", 1)
 	repeated := nats.NewMsg(good.Subject)
 	repeated.Header = nats.Header{"a": {"1", "2"}}
@@ -390,28 +356,5 @@ func TestEventSubscriberRefusesForeignMessages(t *testing.T) {
 		t.Errorf("got %s, want %s", describe(m), want)
 	}
 	m.Ack()
-	b.acknowledged("g")
-}
-
-func TestGroupDurablesAreDistinct(t *testing.T) {
-	t.Parallel()
-	var names []string
-	for _, group := range []string{"a", "a-b"} {
-		for _, topic := range []string{"a", "a.b", "a.*", "a.>", ">", "*", "a-b", "a_b"} {
-			for lane := range 12 {
-				names = append(names, stream.GroupDurable(group, topic, lane))
-			}
-		}
-	}
-	for _, name := range names {
-		if strings.ContainsAny(name, ".*> /\\\t") {
-			t.Errorf("%s is no name of a consumer", name)
-		}
-		if _, _, ok := stream.Served(name); ok {
-			t.Errorf("%s is a worker's", name)
-		}
-	}
-	if n := len(slices.Compact(slices.Sorted(slices.Values(names)))); n != len(names) {
-		t.Errorf("%d names for %d consumers", n, len(names))
-	}
+	b.awaitAcknowledged("g")
 }
