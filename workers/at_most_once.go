@@ -33,7 +33,7 @@ func RegisterAtMostOnce[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx 
 	return p.register(k.Name(), AtMostOnce, c, c.wrap(func(ctx context.Context, _ pgx.Tx, job *Job, payload []byte) error {
 		args, err := k.Decode(payload)
 		if err != nil {
-			return &argsError{err}
+			return InvalidArgs(err)
 		}
 		return handler(ctx, job, args)
 	}))

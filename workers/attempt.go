@@ -64,7 +64,7 @@ func (k *kind) newAttempt(h *held, v verdict, last head, n ledger.Attempt, now t
 		running: last.eventType.State() == ledger.StateRunning,
 		job: Job{
 			Key: h.msg.Key, Attempt: n, Version: h.msg.Version, AvailableAt: h.msg.RecordedAt,
-			Traceparent: h.msg.Traceparent, Tracestate: h.msg.Tracestate, envelope: h.msg.Envelope, base: k.pool.config.Logger,
+			Traceparent: h.msg.Traceparent, Tracestate: h.msg.Tracestate, Envelope: h.msg.Envelope, base: k.pool.config.Logger,
 		},
 	}
 	a.job.attempt = a

@@ -18,8 +18,7 @@ import (
 
 // CallerConfig says how a [Caller] runs handlers. Nil means all defaults.
 type CallerConfig struct {
-	// KindConfig is as a worker's. Timeout, Retry, Middleware, Produces and Hooks count here, the
-	// others do not.
+	// KindConfig is that of the workers. A caller uses Timeout, Retry, Middleware and Hooks only.
 	KindConfig
 	// Name says to people who it is, in the events. Default: <host>-<pid>.
 	Name string
@@ -85,7 +84,10 @@ func (c *Caller[A]) Enqueue(ctx context.Context, tx pgx.Tx, id ledger.BizID, arg
 	if err != nil {
 		return ledger.Enqueued{}, fmt.Errorf("enqueue %s, and run it: %w", answer.Key, err)
 	}
-	answer.State, answer.Version, answer.MustRun = end.state, end.caller.version, false
+	answer.MustRun = false
+	if end.state != "" { // else nothing was recorded, and workers run it
+		answer.State, answer.Version = end.state, end.caller.version
+	}
 	return answer, nil
 }
 

@@ -23,7 +23,7 @@ func (k *kind) conclude(a *attempt, cause, err error) {
 	}
 	a.err = err
 	var (
-		args      *argsError
+		args      *InvalidArgsError
 		panicked  *PanicError
 		snooze    *SnoozeError
 		discard   *DiscardError
@@ -33,13 +33,13 @@ func (k *kind) conclude(a *attempt, cause, err error) {
 	case a.lost || errors.Is(cause, ErrFenced):
 		k.ended(a, OutcomeFenced, ErrFenced)
 		k.again(a.held)
-	case errors.Is(err, errNotReceived):
+	case cause != nil && errors.Is(err, ErrNotBegun):
 		if !a.claimed { // else its outcome is recorded
 			a.after(OutcomeInterrupted, nil)
 		}
 		k.giveBack(a)
 	case errors.As(err, &args):
-		k.fail(ctx, a, args.err, "its args do not decode")
+		k.fail(ctx, a, err, "its args do not decode")
 	case k.guarantee == AtMostOnce && a.entered.Load() && !saysOn(err):
 		k.buryUnsafe(ctx, a, cause, err)
 	case errors.As(err, &panicked):

@@ -94,7 +94,7 @@ func errorType(err error) string {
 			return reflect.TypeOf(err).String()
 		}
 		switch err.(type) {
-		case *RetryError, *PermanentError, *SafeToRetryError:
+		case *RetryError, *PermanentError, *SafeToRetryError, *InvalidArgsError:
 		default:
 			if reflect.TypeOf(err).String() != "*fmt.wrapError" {
 				return reflect.TypeOf(err).String()

@@ -29,6 +29,12 @@ var (
 // ForeignStreamError says that the stream belongs to another ledger.
 type ForeignStreamError = stream.ForeignError
 
+// ErrNotBegun is the error of a handler whose context was done before it began, for example while it
+// waited for another goroutine to receive its task. The task is given back at once: that uses no attempt,
+// and no event unless the attempt's start was recorded. While the context is not done, it is an error
+// like any other.
+var ErrNotBegun = errors.New("the handler has not begun")
+
 // ErrNotYours is what Commit and Rollback of a handler's transaction return: the pool commits
 // it together with the task's outcome, and rolls it back if the handler returns an error.
 var ErrNotYours = errors.New("workers: a handler must not end its transaction: return nil to commit, an error to roll back")
@@ -36,13 +42,9 @@ var ErrNotYours = errors.New("workers: a handler must not end its transaction: r
 var (
 	errGoexit   = errors.New("the handler ended its goroutine (runtime.Goexit)")
 	errRowsOpen = errors.New("the handler returned while rows of its transaction were still open: close them")
+
+	errForeignTx = errors.New("a middleware passed on another transaction than its own: RegisterSQL requires tx itself")
 )
-
-// argsError says that the payload of a task is not what its kind takes; trying again is useless.
-type argsError struct{ err error }
-
-func (e *argsError) Error() string { return e.err.Error() }
-func (e *argsError) Unwrap() error { return e.err }
 
 // fenced reports whether an append failed because the task is not as it was: somebody else
 // appended, or it is not there any more.

@@ -94,6 +94,20 @@ func (e *SafeToRetryError) Error() string { return messageOr(e.Err, "trying agai
 // Unwrap returns Err.
 func (e *SafeToRetryError) Unwrap() error { return e.Err }
 
+// InvalidArgsError is the error of a handler that cannot decode its args, see [InvalidArgs].
+type InvalidArgsError struct {
+	Err error
+}
+
+// InvalidArgs returns an error that fails an attempt and buries its task, because its args do not decode.
+// A kind whose args have a Go type returns it by itself; it is for handlers and middleware that decode.
+func InvalidArgs(err error) error { return &InvalidArgsError{Err: err} }
+
+func (e *InvalidArgsError) Error() string { return messageOr(e.Err, "the args do not decode") }
+
+// Unwrap returns Err.
+func (e *InvalidArgsError) Unwrap() error { return e.Err }
+
 func messageOr(err error, otherwise string) string {
 	if err == nil {
 		return otherwise

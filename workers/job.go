@@ -27,10 +27,13 @@ type Job struct {
 	// Traceparent is the W3C trace context that the producer left, "" if none, and Tracestate what
 	// stood beside it, shortened as W3C asks.
 	Traceparent, Tracestate string
+	// Envelope is what a messaging library stored beside the args when it published the task, as JSON:
+	// the member "watermill" of the task's meta, which package workers/watermill decodes. "" if the
+	// producer was not such a library.
+	Envelope string
 
-	attempt  *attempt
-	base     *slog.Logger
-	envelope string // of the message it was published as, see internal/envelope
+	attempt *attempt
+	base    *slog.Logger
 
 	mu     sync.Mutex
 	result json.RawMessage

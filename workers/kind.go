@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -61,14 +60,10 @@ type KindConfig struct {
 	// have one event less. Default 1 s or a third of AckWait, whichever is shorter; at most half
 	// of AckWait.
 	StartedAfter time.Duration
-	// Middleware is Watermill's, around each attempt and within its transaction; the first one
-	// is the outermost. The attempt is what it returns: its error fails it and rolls back. Acks
-	// have no say, a nack fails it. See docs/watermill.md for those that fit.
-	Middleware []message.HandlerMiddleware
-	// Produces is the kind of the tasks that messages become which a handler or its middleware
-	// returns: they are enqueued in the attempt's transaction, so ExactlyOnce only. Empty:
-	// returning messages fails the attempt.
-	Produces ledger.Kind
+	// Middleware is called around the handler, inside the hooks and the attempt's transaction. The
+	// first one is the outermost; nil is skipped. Package workers/watermill adapts Watermill's.
+	// Default: none.
+	Middleware []Middleware
 	// WhenFull says what is done while no slot is free and as many tasks wait here as are to wait.
 	// Default: StopPulling.
 	WhenFull WhenFull
@@ -80,7 +75,16 @@ type KindConfig struct {
 	Hooks []any
 }
 
-func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig, error) {
+// Validate reports every fault at once of a kind with guarantee g in a pool with this configuration.
+// Nil is valid.
+func (c *KindConfig) Validate(g Guarantee, pool Config) error {
+	if _, err := c.withDefaults(g, pool.withDefaults().AckWait); err != nil {
+		return fmt.Errorf("workers: invalid KindConfig: %w", err)
+	}
+	return nil
+}
+
+func (c *KindConfig) withDefaults(g Guarantee, ackWait time.Duration) (KindConfig, error) {
 	if c == nil {
 		c = &KindConfig{}
 	}
@@ -91,8 +95,11 @@ func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig,
 			faults = append(faults, err)
 		}
 	}
-	positive("Slots", &full.Slots, slots, maxSlots)
+	positive("Slots", &full.Slots, g.slots(), maxSlots)
 	positive("Together", &full.Together, 1, maxTogether)
+	if full.Together > 1 && g != ExactlyOnce {
+		faults = append(faults, errors.New("Together requires the transaction of an ExactlyOnce handler"))
+	}
 	positive("MaxLost", &full.MaxLost, DefaultMaxLost, 1_000_000)
 	if err := full.Retry.Validate(); err != nil {
 		faults = append(faults, err)
@@ -112,11 +119,6 @@ func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig,
 	// The start must be on record before anybody else may get the message.
 	if most := ackWait / 2; full.StartedAfter < 0 || full.StartedAfter > most {
 		faults = append(faults, fmt.Errorf("StartedAfter must be 0 to %s (half of AckWait), is %s", most, full.StartedAfter))
-	}
-	if c.Produces != "" {
-		if err := c.Produces.Validate(); err != nil {
-			faults = append(faults, fmt.Errorf("what it Produces: %w", err))
-		}
 	}
 	if !slices.Contains([]Guarantee{"", ExactlyOnce, AtLeastOnce, AtMostOnce}, c.Replaces) {
 		faults = append(faults, fmt.Errorf("what it Replaces must be a guarantee, is %q", c.Replaces))
@@ -151,11 +153,11 @@ func Register[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Co
 }
 
 // decoding returns a handler without the type of its args.
-func decoding[A any](k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error) handlerFunc {
+func decoding[A any](k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error) Handler {
 	return func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error {
 		args, err := k.Decode(payload)
 		if err != nil {
-			return &argsError{err}
+			return InvalidArgs(err)
 		}
 		return handler(ctx, tx, job, args)
 	}
@@ -169,15 +171,11 @@ func RegisterAtLeastOnce[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx
 	return p.register(k.Name(), AtLeastOnce, c, c.wrap(func(ctx context.Context, _ pgx.Tx, job *Job, payload []byte) error {
 		args, err := k.Decode(payload)
 		if err != nil {
-			return &argsError{err}
+			return InvalidArgs(err)
 		}
 		return handler(ctx, job, args)
 	}))
 }
-
-// handlerFunc is a handler without the type of its args. Its tx is nil if its effects are
-// elsewhere.
-type handlerFunc func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error
 
 // kind is what a pool keeps for one kind: the way of a message goes from consume through
 // undecided (the head is read) and its line (a slot is waited for) to the handler, and its task
@@ -186,7 +184,7 @@ type kind struct {
 	pool      *Pool
 	name      ledger.Kind
 	guarantee Guarantee
-	handler   handlerFunc
+	handler   Handler
 	hooks     hooks
 	acquire   func(context.Context) (handlerConn, error) // for its transaction
 	config    KindConfig
@@ -208,21 +206,15 @@ type kind struct {
 	counts  counts
 }
 
-func (p *Pool) register(name ledger.Kind, guarantee Guarantee, c *KindConfig, handler handlerFunc) error {
+func (p *Pool) register(name ledger.Kind, guarantee Guarantee, c *KindConfig, handler Handler) error {
 	return p.registerOn(p.acquire, name, guarantee, c, handler)
 }
 
 // registerOn is register for handlers whose transactions have connections of their own sort.
-func (p *Pool) registerOn(acquire func(context.Context) (handlerConn, error), name ledger.Kind, guarantee Guarantee, c *KindConfig, handler handlerFunc) error {
-	config, err := c.withDefaults(guarantee.slots(), p.config.AckWait)
+func (p *Pool) registerOn(acquire func(context.Context) (handlerConn, error), name ledger.Kind, guarantee Guarantee, c *KindConfig, handler Handler) error {
+	config, err := c.withDefaults(guarantee, p.config.AckWait)
 	if err == nil {
 		err = name.Validate()
-	}
-	if err == nil && config.Produces != "" && guarantee != ExactlyOnce {
-		err = errors.New("what it Produces needs the transaction of an ExactlyOnce handler")
-	}
-	if err == nil && config.Together > 1 && guarantee != ExactlyOnce {
-		err = errors.New("tasks that run Together need the transaction of an ExactlyOnce handler")
 	}
 	if err != nil {
 		return fmt.Errorf("workers: register kind %q: %w", name, err)

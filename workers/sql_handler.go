@@ -20,9 +20,13 @@ func RegisterSQL[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context
 	return p.registerOn(p.acquireSQL, k.Name(), ExactlyOnce, c, c.wrap(func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error {
 		args, err := k.Decode(payload)
 		if err != nil {
-			return &argsError{err}
+			return InvalidArgs(err)
 		}
-		return inSQL(ctx, tx.(*handlerTx), func(tx *sql.Tx) error { return handler(ctx, tx, job, args) })
+		own, ok := tx.(*handlerTx)
+		if !ok {
+			return errForeignTx
+		}
+		return inSQL(ctx, own, func(tx *sql.Tx) error { return handler(ctx, tx, job, args) })
 	}))
 }
 

@@ -52,13 +52,15 @@ var rules = []rule{
 	{"/ledger/ledgertest", []string{"/ledger", "/migrations", "/internal/pgserver", pgx}, "the users' tests need a database and not our broker"},
 	{"/outbox", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/stream", "/internal/fault", pgx, nats, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
 	{"/outbox/watermill", []string{"/ledger", "/internal/loop", "/internal/stream", "/internal/envelope", nats, watermill, watermillSQL}, "an adapter: it needs the ledger and the stream, not the relay"},
-	{"/workers", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
+	{"/workers", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/stream", "/internal/fault", pgx, nats, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
+	{"/workers/watermill", []string{"/ledger", "/workers", "/internal/envelope", pgx, watermill}, "an adapter: it uses what package workers exports, and nothing beneath it"},
 	{"/workers/workertest", []string{"/ledger", "/internal/pgarray", "/workers", "/internal/stream", "/internal/natsserver", "/internal/fault", pgx, nats}, "the users' tests need a broker, and their production code does not get it"},
 	{"/workers/periodic", []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, goCron}, "what is due is enqueued, and who works on it is another matter"},
 	{"/workers/alarm", []string{"/ledger", "/internal/loop", "/internal/pgerr", "/internal/printable", "/workers", "/workers/periodic", "/internal/fault", pgx, goMail}, "what is wrong is found in the database; lags are told to it"},
 	{"/projector", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
 	{"/migrations", []string{"/ledger", pgx, goose}, "the schema is made before there is a ledger; only the error for its absence is shared"},
 	{"/internal/plantest", []string{pgx}, "for tests alone"},
+	{"/internal/watermilltest", []string{"/ledger", "/ledger/ledgertest", "/outbox", "/outbox/watermill", "/internal/natsserver", "/internal/stream", pgx, nats, watermill}, "for the tests of the Watermill adapters alone"},
 	{"/internal/fault", nil, "crash points are in everybody's code"},
 	{"/internal/pgerr", []string{pgx}, "what an error of the database means is defined once"},
 	{"/internal/pgarray", nil, "array literals are built in one way"},
@@ -93,7 +95,9 @@ var bans = []ban{
 	{library, []string{goose, "/migrations"}, "who migrates is the operator's choice"},
 	{library, []string{cobra, goPretty, yaml}, "only commands need words and tables"},
 	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/workers/periodic", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
-	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/workers/periodic", "/projector", "/migrations"}, []string{watermill}, "who does without Watermill is not given it"},
+	{library, []string{watermill, watermillSQL, "/internal/envelope"}, "only outbox/watermill and workers/watermill bring Watermill and its modules"},
+	{slices.DeleteFunc(slices.Clone(library), func(pkg string) bool { return pkg == "/workers/alarm" }), []string{goMail}, "only alarms send mail"},
+	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/projector"}, []string{goCron}, "only periodic tasks have calendars"},
 }
 
 // listed is what go list tells of a package.
@@ -195,6 +199,9 @@ func TestDependencies(t *testing.T) {
 	all := packages(t)
 	for _, ban := range bans {
 		for _, name := range ban.pkgs {
+			if _, found := all[name]; !found {
+				t.Errorf("a ban names %s, which does not exist", name)
+			}
 			for _, path := range all[name].Deps {
 				path = short(path)
 				if slices.ContainsFunc(ban.never, func(pattern string) bool { return matches(path, pattern) }) {

@@ -48,7 +48,7 @@ func TestEventMessages(t *testing.T) {
 	m := message.NewMessage("u-1", []byte(`{"a":1}`))
 	m.Metadata.Set("note", "hello")
 	m.Metadata.Set("biz_id", "o-1")
-	if err := publisher(t, b.pool).Publish("coupon.send", m); err != nil {
+	if err := publisher(t, b.DB).Publish("coupon.send", m); err != nil {
 		t.Fatal(err)
 	}
 	key := ledger.Key{Kind: "coupon.send", BizID: "o-1"}
@@ -58,7 +58,7 @@ func TestEventMessages(t *testing.T) {
 	other := ledger.Key{Kind: "mail.send", BizID: "o-1"}
 	b.enqueue(other.Kind, "o-", 2)
 
-	history, err := ledger.History(b.ctx(), b.pool, key)
+	history, err := ledger.History(t.Context(), b.DB, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,12 +92,12 @@ func TestEventMessages(t *testing.T) {
 		},
 	} {
 		t.Run(test.group, func(t *testing.T) {
-			messages := b.subscribe(b.subscriber(func(c *watermill.SubscriberConfig) {
+			messages := b.Subscribe(b.subscriber(func(c *watermill.SubscriberConfig) {
 				c.Group, c.Types = test.group, test.types
 			}), test.topic)
 			var got []string
 			for range test.want {
-				m := b.receive(messages)
+				m := b.Receive(messages)
 				got = append(got, describe(m))
 				if e, _ := watermill.EventOf(m.Context()); e.Version == released.Version {
 					checkEvent(t, m, e, released)
@@ -130,7 +130,7 @@ func TestEventOrderPerTask(t *testing.T) {
 			inFlight, most := 0, 0
 			for range 3 {
 				s := b.subscriber(func(c *watermill.SubscriberConfig) { c.Lanes = lanes })
-				messages := b.subscribe(s, "coupon.send")
+				messages := b.Subscribe(s, "coupon.send")
 				go func() {
 					for m := range messages {
 						go func() { // as Watermill's router does
@@ -169,7 +169,7 @@ func TestEventOrderPerTask(t *testing.T) {
 					b.append(key, ledger.Version(version+1), typ)
 				}
 			}
-			b.await("every event is acked", func() bool {
+			b.Await("every event is acked", func() bool {
 				mu.Lock()
 				defer mu.Unlock()
 				return acked == tasks*perTask
@@ -193,8 +193,8 @@ func TestEventSubscriberClose(t *testing.T) {
 	b.enqueue("coupon.send", "o-", 2)
 	lasting := func(c *watermill.SubscriberConfig) { c.AckWait = time.Hour }
 	first := b.subscriber(lasting)
-	messages := b.subscribe(first, "coupon.send")
-	m := b.receive(messages)
+	messages := b.Subscribe(first, "coupon.send")
+	m := b.Receive(messages)
 	for range 2 {
 		if err := first.Close(); err != nil { // in the middle of a handler
 			t.Fatal(err)
@@ -207,19 +207,19 @@ func TestEventSubscriberClose(t *testing.T) {
 	if _, open := <-messages; open {
 		t.Error("the channel is open")
 	}
-	if _, err := first.Subscribe(b.ctx(), "coupon.send"); !errors.Is(err, watermill.ErrClosed) {
+	if _, err := first.Subscribe(t.Context(), "coupon.send"); !errors.Is(err, watermill.ErrClosed) {
 		t.Errorf("subscribe after close: %v", err)
 	}
 	// The message was given back at once, not after an hour.
-	again := b.receive(b.subscribe(b.subscriber(lasting), "coupon.send"))
+	again := b.Receive(b.Subscribe(b.subscriber(lasting), "coupon.send"))
 	if again.UUID != m.UUID {
 		t.Errorf("got %s, want %s again", again.UUID, m.UUID)
 	}
 	if !again.Ack() || again.Nack() { // the first answer counts
 		t.Error("nack after ack")
 	}
-	b.await("its ack has arrived", func() bool {
-		c, err := b.stream().Consumer(b.ctx(), stream.GroupDurable("g", "coupon.send", 0))
+	b.Await("its ack has arrived", func() bool {
+		c, err := b.stream().Consumer(t.Context(), stream.GroupDurable("g", "coupon.send", 0))
 		return err == nil && c.CachedInfo().AckFloor.Consumer > 0
 	})
 }
@@ -229,8 +229,8 @@ func TestEventIsKeptWhileItIsHandled(t *testing.T) {
 	t.Parallel()
 	b := newStreamed(t)
 	b.enqueue("coupon.send", "o-", 1)
-	one := b.subscribe(b.subscriber(), "coupon.send")
-	other := b.subscribe(b.subscriber(), "coupon.send")
+	one := b.Subscribe(b.subscriber(), "coupon.send")
+	other := b.Subscribe(b.subscriber(), "coupon.send")
 	var m *message.Message
 	select {
 	case m = <-one:
@@ -251,28 +251,28 @@ func TestEventsFromNow(t *testing.T) {
 	t.Parallel()
 	b := newStreamed(t)
 	b.enqueue("coupon.send", "old-", 3)
-	b.awaitPublished()
+	b.AwaitPublished()
 	fromNow := func(c *watermill.SubscriberConfig) { c.FromNow = true }
 	if err := b.subscriber(fromNow).SubscribeInitialize("coupon.send"); err != nil {
 		t.Fatal(err)
 	}
 	b.enqueue("coupon.send", "new-", 1)
-	b.awaitPublished()
+	b.AwaitPublished()
 	s := b.subscriber(fromNow)
-	messages := b.subscribe(s, "coupon.send")
-	m := b.receive(messages)
+	messages := b.Subscribe(s, "coupon.send")
+	m := b.Receive(messages)
 	if m.UUID != "new-0" {
 		t.Errorf("got %s first", m.UUID)
 	}
 	m.Ack()
 	// A consumer that vanishes is made again, and begins early enough for what it had not delivered.
 	b.awaitAcknowledged("g")
-	if err := b.stream().DeleteConsumer(b.ctx(), stream.GroupDurable("g", "coupon.send", 0)); err != nil {
+	if err := b.stream().DeleteConsumer(t.Context(), stream.GroupDurable("g", "coupon.send", 0)); err != nil {
 		t.Fatal(err)
 	}
 	b.enqueue("coupon.send", "after-", 1)
 	for {
-		m := b.receive(messages)
+		m := b.Receive(messages)
 		m.Ack()
 		if strings.HasPrefix(m.UUID, "old-") {
 			t.Errorf("got %s", m.UUID)
@@ -286,20 +286,20 @@ func TestEventsFromNow(t *testing.T) {
 func TestEventGroupWithOtherSettings(t *testing.T) {
 	t.Parallel()
 	b := newStreamed(t)
-	b.subscribe(b.subscriber(), "coupon.send")
+	b.Subscribe(b.subscriber(), "coupon.send")
 	// AckWait may differ: the last one counts.
-	b.subscribe(b.subscriber(func(c *watermill.SubscriberConfig) { c.AckWait = 2 * time.Second }), "coupon.send")
+	b.Subscribe(b.subscriber(func(c *watermill.SubscriberConfig) { c.AckWait = 2 * time.Second }), "coupon.send")
 	for name, configure := range map[string]func(*watermill.SubscriberConfig){
 		"types": func(c *watermill.SubscriberConfig) { c.Types = []ledger.EventType{ledger.EventFailed} },
 		"lanes": func(c *watermill.SubscriberConfig) { c.Lanes = 2 },
 	} {
-		_, err := b.subscriber(configure).Subscribe(b.ctx(), "coupon.send")
+		_, err := b.subscriber(configure).Subscribe(t.Context(), "coupon.send")
 		var settings *watermill.SettingsError
 		if !errors.As(err, &settings) || settings.Group != "g" || settings.Topic != "coupon.send" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	b.subscribe(b.subscriber(func(c *watermill.SubscriberConfig) { c.Group, c.Lanes = "h", 2 }), "coupon.send")
+	b.Subscribe(b.subscriber(func(c *watermill.SubscriberConfig) { c.Group, c.Lanes = "h", 2 }), "coupon.send")
 }
 
 func TestEventSubscriberBadInput(t *testing.T) {
@@ -321,14 +321,14 @@ func TestEventSubscriberBadInput(t *testing.T) {
 	s := b.subscriber()
 	for _, topic := range []string{"", "a b", "a..b", "a.>.b", ".>", "a*"} {
 		var invalid *ledger.InvalidError
-		if _, err := s.Subscribe(b.ctx(), topic); !errors.As(err, &invalid) {
+		if _, err := s.Subscribe(t.Context(), topic); !errors.As(err, &invalid) {
 			t.Errorf("topic %q: %v", topic, err)
 		}
 		if err := s.SubscribeInitialize(topic); !errors.As(err, &invalid) {
 			t.Errorf("topic %q: %v", topic, err)
 		}
 	}
-	if _, err := s.Subscribe(b.ctx(), "coupon.send"); err == nil {
+	if _, err := s.Subscribe(t.Context(), "coupon.send"); err == nil {
 		t.Error("Subscribe returned no error without a stream")
 	}
 }
@@ -337,21 +337,21 @@ func TestEventSubscriberBadInput(t *testing.T) {
 func TestEventSubscriberRefusesForeignMessages(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	if _, err := stream.Ensure(b.ctx(), b.js, stream.Config{MaxBytes: 1 << 30}, "test"); err != nil {
+	if _, err := stream.Ensure(t.Context(), b.JS, stream.Config{MaxBytes: 1 << 30}, "test"); err != nil {
 		t.Fatal(err)
 	}
-	messages := b.subscribe(b.subscriber(), "coupon.send")
+	messages := b.Subscribe(b.subscriber(), "coupon.send")
 	key := ledger.Key{Kind: "coupon.send", BizID: "o-1"}
 	e := ledger.Event{Key: key, Version: 1, Type: ledger.EventEnqueued, RecordedAt: time.Now()}
 	good := stream.Encode(e, []byte("x"), "taskledger/test", 1)
 	repeated := nats.NewMsg(good.Subject)
 	repeated.Header = nats.Header{"a": {"1", "2"}}
 	for _, m := range []*nats.Msg{{Subject: good.Subject, Data: []byte("?")}, repeated, good} {
-		if _, err := b.js.PublishMsg(b.ctx(), m); err != nil {
+		if _, err := b.JS.PublishMsg(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
-	m := b.receive(messages)
+	m := b.Receive(messages)
 	if want := "o-1 enqueued v1 x "; describe(m) != want {
 		t.Errorf("got %s, want %s", describe(m), want)
 	}
