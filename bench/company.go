@@ -73,7 +73,8 @@ func playing(ctx context.Context, raw json.RawMessage, connections int32, ready 
 
 func playRelay(ctx context.Context, raw json.RawMessage, ready func(any)) error {
 	return playing(ctx, raw, 4, ready, func(_ actorSettings, db *pgxpool.Pool, nc *nats.Conn, add func(int)) (func(context.Context) error, error) {
-		r, err := outbox.New(outbox.Config{DB: db, NATS: nc, Stream: streamSettings, Observer: &outbox.Observer{Published: add}})
+		hooks := []outbox.Hook{publishedHook{published: add}}
+		r, err := outbox.New(outbox.Config{DB: db, NATS: nc, Stream: streamSettings, Hooks: hooks})
 		if err != nil {
 			return nil, err
 		}

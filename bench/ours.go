@@ -82,14 +82,23 @@ func newNode(ctx context.Context, t *trial, syncAlways bool) (*node, error) {
 	return n, nil
 }
 
+// publishedHook calls a function with the number of messages that a relay publishes.
+type publishedHook struct {
+	outbox.HookDefaults
+	published func(messages int)
+}
+
+func (h publishedHook) MessagesPublished(_ context.Context, messages int) { h.published(messages) }
+
 // relay runs a relay to the end of the trial.
 func (n *node) relay(ctx context.Context, published func(messages int)) error {
-	r, err := outbox.New(outbox.Config{DB: n.t.db, NATS: n.nc, Stream: streamSettings, Observer: &outbox.Observer{Published: func(messages int) {
+	count := publishedHook{published: func(messages int) {
 		n.published.Add(int64(messages))
 		if published != nil {
 			published(messages)
 		}
-	}}})
+	}}
+	r, err := outbox.New(outbox.Config{DB: n.t.db, NATS: n.nc, Stream: streamSettings, Hooks: []outbox.Hook{count}})
 	if err != nil {
 		return err
 	}

@@ -48,11 +48,11 @@ func BenchmarkRelay(b *testing.B) {
 		b.StartTimer()
 		r := s.relay(func(c *outbox.Config) {
 			c.Logger = slog.New(slog.DiscardHandler)
-			c.Observer = &outbox.Observer{Published: func(n int) {
+			c.Hooks = []outbox.Hook{&hookFuncs{published: func(n int) {
 				if published.Add(int64(n)) == backlog {
 					close(done)
 				}
-			}}
+			}}}
 		})
 		<-done
 		b.StopTimer()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -37,8 +38,8 @@ type Config struct {
 
 	// Logger hears what a person should know. Default: discard.
 	Logger *slog.Logger
-	// Observer hears what happens, for metrics. Default: nobody.
-	Observer *Observer
+	// Hooks are called in this order; nil is skipped. Default: none.
+	Hooks []Hook
 
 	pageSize int // for tests; default stream.MaxPage
 }
@@ -94,9 +95,7 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.Observer == nil {
-		c.Observer = &Observer{}
-	}
+	c.Hooks = slices.DeleteFunc(slices.Clone(c.Hooks), func(h Hook) bool { return h == nil })
 	if c.pageSize == 0 {
 		c.pageSize = stream.MaxPage
 	}

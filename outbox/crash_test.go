@@ -79,7 +79,7 @@ func TestRelayKilled(t *testing.T) {
 			}
 			var duplicates atomic.Int64
 			b.relay(smallPages, func(c *outbox.Config) {
-				c.Observer = &outbox.Observer{Duplicates: func(n int) { duplicates.Add(int64(n)) }}
+				c.Hooks = []outbox.Hook{&hookFuncs{duplicates: func(n int) { duplicates.Add(int64(n)) }}}
 			})
 			b.settle()
 			b.check()

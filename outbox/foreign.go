@@ -134,7 +134,7 @@ func (s *session) undone(ctx context.Context, messages map[uint64]stream.Message
 		}
 		s.ghosts++
 	}
-	s.relay.config.Observer.undone(len(messages))
+	s.relay.hooks.each(func(h Hook) { h.MessagesUndone(ctx, len(messages)) })
 	s.relay.config.Logger.WarnContext(ctx, "a crash of the database has undone events that were published", "messages", len(messages))
 	return nil
 }

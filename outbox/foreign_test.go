@@ -225,7 +225,7 @@ func TestUnsuitableStream(t *testing.T) {
 	b.enqueue("coupon.send", "order-", 10)
 	failures := make(chan error, 100)
 	b.relay(func(c *outbox.Config) {
-		c.Observer = &outbox.Observer{Failed: func(err error) { failures <- err }}
+		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(err error) { failures <- err }}}
 	})
 	if err := <-failures; !strings.Contains(err.Error(), "discards old messages") {
 		t.Errorf("failed with %v", err)

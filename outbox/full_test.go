@@ -77,8 +77,8 @@ func TestFullStream(t *testing.T) {
 	b := newBundle(t)
 	var purged, lost, duplicates atomic.Int64
 	b.relay(smallPages, smallStream, func(c *outbox.Config) {
-		c.Observer = &outbox.Observer{Purged: func(uint64) { purged.Add(1) }, Lost: func(string) { lost.Add(1) },
-			Duplicates: func(n int) { duplicates.Add(int64(n)) }}
+		c.Hooks = []outbox.Hook{&hookFuncs{purged: func(uint64) { purged.Add(1) }, lost: func(string) { lost.Add(1) },
+			duplicates: func(n int) { duplicates.Add(int64(n)) }}}
 	})
 	c := b.awaitWorkers("coupon.send")
 	b.enqueue("coupon.send", "order-", 1500)
@@ -119,7 +119,7 @@ func TestPurgeSparesWhatSomebodyWaitsFor(t *testing.T) {
 			b := newBundle(t)
 			var stopped atomic.Int64
 			b.relay(smallPages, smallStream, func(c *outbox.Config) {
-				c.Observer = &outbox.Observer{Failed: func(error) { stopped.Add(1) }}
+				c.Hooks = []outbox.Hook{&hookFuncs{failed: func(error) { stopped.Add(1) }}}
 			})
 			b.enqueue("coupon.send", "order-", 50)
 			b.enqueue("mail.send", "order-", 1)
@@ -152,7 +152,7 @@ func TestPurgeSparesShardsWithoutWorkers(t *testing.T) {
 	b := newBundle(t)
 	var stopped atomic.Int64
 	b.relay(smallPages, smallStream, func(c *outbox.Config) {
-		c.Observer = &outbox.Observer{Failed: func(error) { stopped.Add(1) }}
+		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(error) { stopped.Add(1) }}}
 	})
 	b.enqueue("coupon.send", "order-", 50)
 	b.enqueue("mail.send", "order-", 1)

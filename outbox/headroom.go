@@ -74,7 +74,7 @@ func (s *session) room(ctx context.Context, messages []message) (int, error) {
 func (s *session) waitForRoom(ctx context.Context, why error) error {
 	s.relay.full = true
 	s.relay.lease.remark(why.Error())
-	s.relay.config.Observer.failed(why)
+	s.relay.hooks.each(func(h Hook) { h.RelayFailed(ctx, why) })
 	if err := loop.Sleep(ctx, relieveEvery); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (s *session) relieve(ctx context.Context) error {
 	if err := s.stream.Purge(ctx, jetstream.WithPurgeSequence(s.mark.Purged)); err != nil {
 		return fmt.Errorf("purge stream %s below %d: %w", stream.Name, s.mark.Purged, err)
 	}
-	r.config.Observer.purged(s.mark.Purged)
+	r.hooks.each(func(h Hook) { h.StreamPurged(ctx, s.mark.Purged) })
 	r.config.Logger.WarnContext(ctx, "stream is short of room; purged what is acknowledged", "below", s.mark.Purged, "bytes", s.bytes, "limit", s.limit())
 	return s.refresh(ctx)
 }

@@ -12,13 +12,13 @@ import (
 // leading counts how many of the relays lead.
 func leading(counter *atomic.Int64) func(*outbox.Config) {
 	return func(c *outbox.Config) {
-		c.Observer = &outbox.Observer{Leading: func(leads bool) {
+		c.Hooks = []outbox.Hook{nil, &hookFuncs{leading: func(leads bool) {
 			if leads {
 				counter.Add(1)
 			} else {
 				counter.Add(-1)
 			}
-		}}
+		}}}
 	}
 }
 
@@ -61,7 +61,7 @@ func TestLeaseLostInMidPage(t *testing.T) {
 	b.enqueue("coupon.send", "order-", 500)
 	var failed atomic.Int64
 	b.relay(smallPages, func(c *outbox.Config) {
-		c.Observer = &outbox.Observer{Failed: func(error) { failed.Add(1) }}
+		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(error) { failed.Add(1) }}}
 	})
 	<-stalled
 	// Long enough for the stalled relay to see at its next renewal that it lost.

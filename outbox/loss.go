@@ -233,7 +233,7 @@ func (s *session) recover(ctx context.Context, found *loss) error {
 		return err
 	}
 	s.first = 0
-	c.Observer.lost(found.reason)
+	s.relay.hooks.each(func(h Hook) { h.MessagesLost(ctx, found.reason) })
 	c.Logger.ErrorContext(ctx, "stream has lost messages; publishing them again", "reason", found.reason,
 		"generation", s.mark.Generation, "from_cursor", n, "work_messages_up_to", bound)
 	return nil

@@ -26,10 +26,10 @@ func TestMissedEventsArePublishedLate(t *testing.T) {
 			b.hideFirstEvents(hidden...)
 			var missed, duplicates atomic.Int64
 			b.relay(func(c *outbox.Config) {
-				c.Observer = &outbox.Observer{
-					Missed:     func(n int) { missed.Add(int64(n)) },
-					Duplicates: func(n int) { duplicates.Add(int64(n)) },
-				}
+				c.Hooks = []outbox.Hook{&hookFuncs{
+					missed:     func(n int) { missed.Add(int64(n)) },
+					duplicates: func(n int) { duplicates.Add(int64(n)) },
+				}}
 			})
 			b.settle() // there is a stream
 			events := 10 + len(hidden)

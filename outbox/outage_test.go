@@ -113,7 +113,9 @@ func TestServersAwayAtTheStart(t *testing.T) {
 	}
 	b.server.Stop()
 	failures := make(chan error, 1000)
-	b.relay(func(c *outbox.Config) { c.Observer = &outbox.Observer{Failed: func(err error) { failures <- err }} })
+	b.relay(func(c *outbox.Config) {
+		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(err error) { failures <- err }}}
+	})
 	<-failures
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)

@@ -127,7 +127,7 @@ func (s *session) park(ctx context.Context, e ledger.Event, reason string) error
 	if err != nil {
 		return pgerr.Explain("park "+e.ID(), err)
 	}
-	s.relay.config.Observer.parked(reason)
+	s.relay.hooks.each(func(h Hook) { h.EventParked(ctx, reason) })
 	s.relay.config.Logger.ErrorContext(ctx, "relay could not publish an event and parked it", "event", e.ID(), "reason", reason)
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 // Relay publishes the events of a ledger. Make one with [New], run it once.
 type Relay struct {
 	config    Config
+	hooks     hooks
 	js        jetstream.JetStream
 	lease     *lease
 	pressed   bool      // the next session shall make room in the stream
@@ -42,7 +43,7 @@ func New(c Config) (*Relay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
-	return &Relay{config: c, js: js, lease: newLease(c.DB, c.Name, c.LeaseTTL)}, nil
+	return &Relay{config: c, hooks: c.Hooks, js: js, lease: newLease(c.DB, c.Name, c.LeaseTTL)}, nil
 }
 
 // maxDelay is the longest delay before a relay that failed tries again.
@@ -80,7 +81,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		case errors.Is(err, errLeaseLost):
 			r.config.Logger.InfoContext(ctx, "another relay has taken the lease")
 		default:
-			r.config.Observer.failed(err)
+			r.hooks.each(func(h Hook) { h.RelayFailed(ctx, err) })
 			r.config.Logger.WarnContext(ctx, "relay cannot work; it tries again", "error", err)
 		}
 		if time.Since(began) > maxDelay {
@@ -112,8 +113,8 @@ func (r *Relay) term(ctx context.Context, publisher *stream.Publisher) error {
 		return r.offline(err)
 	}
 	r.config.Logger.InfoContext(ctx, "relay has the lease", "holder", r.lease.holder)
-	r.config.Observer.leading(true)
-	defer r.config.Observer.leading(false)
+	r.hooks.each(func(h Hook) { h.LeadershipChanged(ctx, true) })
+	defer r.hooks.each(func(h Hook) { h.LeadershipChanged(ctx, false) })
 
 	g, held := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.lease.keep(held) })

@@ -46,8 +46,12 @@ func (s *session) sendPage(ctx context.Context, messages []message) error {
 	// What is under way is finished, also when the relay is told to stop; the time-out bounds it.
 	results := s.publisher.Publish(context.WithoutCancel(ctx), msgs, s.relay.config.AckTimeout)
 	t, err := s.tally(messages, results)
-	s.relay.config.Observer.published(t.stored)
-	s.relay.config.Observer.duplicates(t.duplicates)
+	if t.stored > 0 {
+		s.relay.hooks.each(func(h Hook) { h.MessagesPublished(ctx, t.stored) })
+	}
+	if t.duplicates > 0 {
+		s.relay.hooks.each(func(h Hook) { h.DuplicatesDropped(ctx, t.duplicates) })
+	}
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func (s *session) open(ctx context.Context) (err error) {
 		PageSize:    c.pageSize,
 		KeepCursors: c.Stream.WithDefaults().MaxAge + time.Hour,
 		Logger:      c.Logger,
-		Missed:      c.Observer.missed,
+		Hooks:       s.relay.hooks.ofFeed(),
 	})
 	if err != nil {
 		return err
@@ -247,7 +247,7 @@ func (s *session) advancePages(ctx context.Context, published <-chan receipt) er
 		if err := s.advance(ctx, done); err != nil {
 			return err
 		}
-		s.relay.config.Observer.page()
+		s.relay.hooks.each(func(h Hook) { h.PageAdvanced(ctx) })
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func TestCrashUndoesWhatWasPublished(t *testing.T) {
 	defer remove()
 	b.relay(func(c *outbox.Config) {
 		c.LeaseTTL = 30 * time.Second // a renewal in between would make the commits safe
-		c.Observer = &outbox.Observer{Undone: func(n int) { undone.Add(int64(n)) }}
+		c.Hooks = []outbox.Hook{&hookFuncs{undone: func(n int) { undone.Add(int64(n)) }}}
 	})
 	b.enqueue("coupon.send", "before-", 10)
 	b.settle()
@@ -115,7 +115,9 @@ func TestWhatNoCrashExplains(t *testing.T) {
 		t.Fatal(err)
 	}
 	var undone atomic.Int64
-	r = b.relay(func(c *outbox.Config) { c.Observer = &outbox.Observer{Undone: func(n int) { undone.Add(int64(n)) }} })
+	r = b.relay(func(c *outbox.Config) {
+		c.Hooks = []outbox.Hook{&hookFuncs{undone: func(n int) { undone.Add(int64(n)) }}}
+	})
 	b.enqueue("coupon.send", "later-", 1)
 	b.settle()
 	if undone.Load() != 1 {

@@ -250,8 +250,16 @@ func (b *bench) fill(ctx context.Context, n int) error {
 	return nil
 }
 
+// publishedHook calls a function with the number of messages that a relay publishes.
+type publishedHook struct {
+	outbox.HookDefaults
+	published func(messages int)
+}
+
+func (h publishedHook) MessagesPublished(_ context.Context, messages int) { h.published(messages) }
+
 func (b *bench) startRelay(ctx context.Context, published func(int)) (stop func(), err error) {
-	relay, err := outbox.New(outbox.Config{DB: b.db, NATS: b.nc, Observer: &outbox.Observer{Published: published}})
+	relay, err := outbox.New(outbox.Config{DB: b.db, NATS: b.nc, Hooks: []outbox.Hook{publishedHook{published: published}}})
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func TestRightsInNATS(t *testing.T) {
 	var purged atomic.Bool
 	begin("relay", "relay", func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
 		return outbox.New(outbox.Config{DB: db, NATS: nc, Logger: log, LeaseTTL: time.Second, CheckEvery: time.Second, Stream: room,
-			Observer: &outbox.Observer{Purged: func(uint64) { purged.Store(true) }}})
+			Hooks: []outbox.Hook{purgedHook{purged: &purged}}})
 	})
 	begin("projector", "relay", func(db *pgxpool.Pool, _ *nats.Conn, log *slog.Logger) (runner, error) {
 		return projector.New(projector.Config{DB: db, Logger: log})
@@ -233,3 +233,11 @@ func (g *guarded) only(t *testing.T, user, what string) {
 		t.Errorf("%s was refused %s %d times", user, what, expected)
 	}
 }
+
+// purgedHook notes that a relay has purged its stream.
+type purgedHook struct {
+	outbox.HookDefaults
+	purged *atomic.Bool
+}
+
+func (h purgedHook) StreamPurged(context.Context, uint64) { h.purged.Store(true) }

@@ -131,13 +131,19 @@ func (f *freezer) pass() {
 	}
 }
 
+// relayHook reports losses of the stream and parked events.
+type relayHook struct {
+	outbox.HookDefaults
+	out *reporter
+}
+
+func (h relayHook) MessagesLost(context.Context, string) { h.out.say("lost") }
+func (h relayHook) EventParked(context.Context, string)  { h.out.say("parked") }
+
 func runRelay(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, name string, out *reporter, log *slog.Logger) error {
 	relay, err := outbox.New(outbox.Config{
 		DB: db, NATS: nc, Name: name, LeaseTTL: relayLease, CheckEvery: time.Second, Logger: log,
-		Observer: &outbox.Observer{
-			Lost:   func(string) { out.say("lost") },
-			Parked: func(string) { out.say("parked") },
-		},
+		Hooks: []outbox.Hook{relayHook{out: out}},
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/loop"
@@ -31,11 +32,10 @@ type Options struct {
 	// definition. Default 5 seconds; negative: never, and the next reader of this name that audits
 	// begins where the last one ended.
 	AuditEvery time.Duration
-	// Logger hears of events that an audit found missing. Default: discard.
+	// Logger logs the number of events that an audit found missing. Default: disabled.
 	Logger *slog.Logger
-	// Missed is called with the number of events that an audit found missing, before they are
-	// delivered.
-	Missed func(events int)
+	// Hooks are called in this order; nil is skipped. Default: none.
+	Hooks []Hook
 }
 
 func (o *Options) withDefaults() Options {
@@ -61,6 +61,7 @@ func (o *Options) withDefaults() Options {
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
 	}
+	d.Hooks = slices.DeleteFunc(slices.Clone(d.Hooks), func(h Hook) bool { return h == nil })
 	return d
 }
 
@@ -74,8 +75,8 @@ func (o *Options) withDefaults() Options {
 // page.sql for why nothing is skipped, and the package comment for why order holds.
 //
 // Now and then a feed audits itself: it counts the events of what it read by another way. What
-// was missing is delivered late, out of the order of its task, and said by the options' Logger
-// and Missed; if several events are missing, everything since the last audit is delivered again.
+// was missing is delivered late, out of the order of its task, and reported to the options' Logger
+// and Hooks; if several events are missing, everything since the last audit is delivered again.
 // That is a defect of this package. What is awaiting an audit is kept in the cursor rows: no
 // crash and no rewind lets a stretch go unaudited.
 //
