@@ -26,6 +26,10 @@ type AppendResult struct {
 	Err   error // nil, or as Append would have returned
 }
 
+// AppendBatch is how many requests a caller with many of them should give to one [AppendEach]: a larger group
+// is hardly cheaper for each request, and holds its keys for longer.
+const AppendBatch = 1000
+
 // A group waits for groupPatience at most for somebody's open transaction that holds one of its
 // keys. When that has passed, somebody holds one for longer than a moment, and its parts wait less.
 const (

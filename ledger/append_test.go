@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -16,6 +17,21 @@ import (
 
 func appending(id ledger.BizID, expected ledger.Version, eventType ledger.EventType) ledger.AppendRequest {
 	return ledger.AppendRequest{Key: ledger.Key{Kind: "append", BizID: id}, Expected: expected, Type: eventType}
+}
+
+// Conflicts are recognized however they are wrapped, and other errors are not conflicts.
+func TestIsConflict(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{&ledger.ConflictError{}, &ledger.TransitionError{}, ledger.ErrUnknownTask} {
+		if !ledger.IsConflict(fmt.Errorf("append: %w", err)) {
+			t.Errorf("%T %v is not a conflict", err, err)
+		}
+	}
+	for _, err := range []error{nil, &ledger.InvalidError{}, ledger.ErrUnavailable, context.Canceled} {
+		if ledger.IsConflict(err) {
+			t.Errorf("%T %v is a conflict", err, err)
+		}
+	}
 }
 
 // Whatever state a task is in, an event is appended if and only if the table allows it, and

@@ -94,6 +94,15 @@ func (e *CorruptError) Error() string { return "corrupt " + e.What + ": " + e.Er
 // Unwrap returns the cause.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
+// IsConflict reports whether an append failed because the task is not as the caller expected: another
+// process appended first, the event cannot follow the task's state, or the task does not exist.
+// Nothing was written.
+func IsConflict(err error) bool {
+	var conflict *ConflictError
+	var transition *TransitionError
+	return errors.As(err, &conflict) || errors.As(err, &transition) || errors.Is(err, ErrUnknownTask)
+}
+
 // Retryable reports whether running the same transaction again may succeed: after a serialization
 // failure, a deadlock, a lock time-out, a lost connection, or while the server starts or stops.
 func Retryable(err error) bool { return pgerr.IsRetryable(err) }

@@ -2,23 +2,16 @@ package workers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/atmostonce"
 )
 
-// Why a task whose handler may run once is buried.
-const (
-	reasonUnknown = "unknown outcome" // it may have had its effect, or a part of it, or none
-	reasonUnsafe  = "its handler did not say that trying again is safe"
-)
-
-// onceData is the data of the start of an attempt that nobody may repeat, so that those can tell
-// who do not know the kind.
-var onceData = json.RawMessage(`{"guarantee":"` + string(AtMostOnce) + `"}`)
+// reasonUnsafe is why a task whose handler may run once is buried after a failure.
+const reasonUnsafe = "its handler did not say that trying again is safe"
 
 // RegisterAtMostOnce adds a kind whose handler has effects outside of the database that must not
 // happen twice, and that the outside system cannot recognize. The start of each attempt is
@@ -55,7 +48,7 @@ func (v verdict) onceOnly() verdict {
 func (k *kind) buryVanished(a *attempt) {
 	ctx, cancel := k.pool.operation()
 	defer cancel()
-	k.bury(ctx, a, buriedData{Reason: reasonUnknown})
+	k.bury(ctx, a, buriedData{Reason: atmostonce.ReasonUnknown})
 }
 
 // saysOn reports whether a handler has said how its task goes on: that it may run again, or that
@@ -76,7 +69,7 @@ func saysOn(err error) bool {
 func (k *kind) buryUnsafe(ctx context.Context, a *attempt, cause, err error) {
 	reason := reasonUnsafe
 	if cause != nil {
-		reason = reasonUnknown
+		reason = atmostonce.ReasonUnknown
 	}
 	k.fail(ctx, a, err, reason)
 }
@@ -84,21 +77,11 @@ func (k *kind) buryUnsafe(ctx context.Context, a *attempt, cause, err error) {
 // claimOnce records the start of an attempt that nobody may repeat. If the answer is lost, the
 // request is sent once more: only who knows that its start is on record may run the handler.
 func (k *kind) claimOnce(ctx context.Context, a *attempt) (ledger.Event, error) {
-	r := a.request(ledger.EventStarted, onceData)
+	r := a.request(ledger.EventStarted, atmostonce.StartedData)
 	e, err := ledger.Append(ctx, k.pool.config.DB, r)
-	if err != nil && !fenced(err) && !refused(err) {
+	if err != nil && !ledger.IsConflict(err) && !refused(err) {
 		r.Resent = true // nobody else has this worker's name, and it has the task in hand once
 		e, err = ledger.Append(ctx, k.pool.config.DB, r)
 	}
 	return e, err
-}
-
-// begunOnce reports whether the last attempt of a task is one that nobody may repeat.
-func begunOnce(history []ledger.Event) bool {
-	for i := len(history) - 1; i >= 0; i-- {
-		if e := history[i]; e.Type == ledger.EventStarted {
-			return string(e.Data) == string(onceData)
-		}
-	}
-	return false
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/atmostonce"
 )
 
 // claim makes sure of a task that somebody may have begun before: the start of the attempt is
@@ -45,7 +46,7 @@ func (k *kind) appendStart(ctx context.Context, a *attempt) (ledger.Event, error
 
 // unclaimed takes care of a task that could not be claimed.
 func (k *kind) unclaimed(a *attempt, err error) {
-	if fenced(err) {
+	if ledger.IsConflict(err) {
 		k.again(a.held) // somebody else was quicker
 		return
 	}
@@ -70,8 +71,8 @@ func (k *kind) mayTakeOver(ctx context.Context, a *attempt) bool {
 	case task.Version != a.version:
 		k.again(a.held)
 		return false
-	case begunOnce(history): // by a worker from before the kind's guarantee was changed
-		k.bury(ctx, a, buriedData{Reason: reasonUnknown})
+	case atmostonce.HasStarted(history): // by a worker from before the kind's guarantee was changed
+		k.bury(ctx, a, buriedData{Reason: atmostonce.ReasonUnknown})
 		return false
 	case lost >= k.config.MaxLost:
 		k.bury(ctx, a, buriedData{Reason: "its workers were lost, one after the other", Lost: lost})

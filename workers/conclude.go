@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -81,7 +82,7 @@ type reasonData struct {
 }
 
 func (a *attempt) reason(text string) json.RawMessage {
-	data, _ := json.Marshal(reasonData{clean(text, maxMessage), a.data()}) // strings, a time and a finite number
+	data, _ := json.Marshal(reasonData{printable.Storable(text, maxMessage), a.data()}) // strings, a time and a finite number
 	return data
 }
 

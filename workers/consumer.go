@@ -20,8 +20,6 @@ const (
 	minPause = 50 * time.Millisecond
 	maxPause = 2 * time.Second
 
-	flushTimeout = 2 * time.Second
-
 	// manyAsking is how many questions about consumers a pool has at a time: a server drops them all
 	// where it has too many.
 	manyAsking = 32
@@ -97,22 +95,6 @@ func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable stri
 	return nil
 }
 
-// whileConnected returns a context that is also done when the connection is lost: the answer to
-// a request that was under way will never come.
-func whileConnected(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	lost := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
-	go func() {
-		defer nc.RemoveStatusListener(lost)
-		select {
-		case <-lost:
-			cancel(nats.ErrDisconnected)
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { cancel(nil) }
-}
-
 // consumerConfig is a consumer that all workers of the kind share. There is no BackOff, which
 // would replace AckWait, and no MaxDeliver, which would leave messages behind: how often a task
 // is tried is the ledger's to decide.
@@ -142,7 +124,7 @@ func (k *kind) ensureConsumers(ctx context.Context, shards ledger.ShardSet) erro
 	if !k.pool.config.NATS.IsConnected() {
 		return nats.ErrDisconnected
 	}
-	ctx, cancel := whileConnected(ctx, k.pool.config.NATS)
+	ctx, cancel := stream.WhileConnected(ctx, k.pool.config.NATS)
 	defer cancel()
 	if err := k.checkOverlap(ctx, shards); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // decideSoon has tasks decided, with what else comes meanwhile. A kind to which nothing comes has no
@@ -110,7 +111,7 @@ func (k *kind) recorded(a *attempt, o Outcome, err error) {
 		fault.Point(pointCommitted)
 		k.ended(a, o, nil)
 		k.settle(a.held, ackAnswer)
-	case fenced(err) && a.caller == nil:
+	case ledger.IsConflict(err) && a.caller == nil:
 		k.ended(a, OutcomeFenced, err)
 		k.again(a.held)
 	default:

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strings"
 	"time"
-	"unicode/utf8"
 
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -76,10 +75,10 @@ type errorData struct {
 }
 
 func describe(err error) errorData {
-	d := errorData{Message: clean(err.Error(), maxMessage), Type: errorType(err)}
+	d := errorData{Message: printable.Storable(err.Error(), maxMessage), Type: errorType(err)}
 	var panicked *PanicError
 	if errors.As(err, &panicked) {
-		d.Type, d.Stack = fmt.Sprintf("panic(%T)", panicked.Value), clean(string(panicked.Stack), maxStack)
+		d.Type, d.Stack = fmt.Sprintf("panic(%T)", panicked.Value), printable.Storable(string(panicked.Stack), maxStack)
 	}
 	d.Fingerprint = ledger.Fingerprint(d.Type, d.Message)
 	return d
@@ -102,15 +101,4 @@ func errorType(err error) string {
 		}
 		err = inner
 	}
-}
-
-// clean makes a text fit for JSON in PostgreSQL: no NUL, valid UTF-8, not too long.
-func clean(s string, most int) string {
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	if !utf8.ValidString(s) {
-		s = strings.ToValidUTF8(s, "\uFFFD")
-	}
-	return strings.ReplaceAll(s, "\x00", "\uFFFD")
 }

@@ -44,14 +44,6 @@ type argsError struct{ err error }
 func (e *argsError) Error() string { return e.err.Error() }
 func (e *argsError) Unwrap() error { return e.err }
 
-// fenced reports whether an append failed because the task is not as it was: somebody else
-// appended, or it is not there any more.
-func fenced(err error) bool {
-	var conflict *ledger.ConflictError
-	var transition *ledger.TransitionError
-	return errors.As(err, &conflict) || errors.As(err, &transition) || errors.Is(err, ledger.ErrUnknownTask)
-}
-
 // fencedBy is what the handler of an attempt is told whose append was fenced.
 func fencedBy(err error) error {
 	var conflict *ledger.ConflictError

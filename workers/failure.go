@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -27,7 +28,7 @@ func (k *kind) fail(ctx context.Context, a *attempt, cause error, buried string)
 		buried = "attempts used up"
 	}
 	if buried != "" {
-		failures = append(failures, PreviousError{Attempt: a.job.Attempt, At: time.Now().UTC(), Message: clean(cause.Error(), maxMessage/8)})
+		failures = append(failures, PreviousError{Attempt: a.job.Attempt, At: time.Now().UTC(), Message: printable.Storable(cause.Error(), maxMessage/8)})
 		k.bury(ctx, a, buriedData{Reason: buried, Err: cause, Errors: failures})
 		return
 	}
@@ -101,7 +102,7 @@ func failuresIn(history []ledger.Event) []PreviousError {
 	for i, e := range history {
 		switch {
 		case e.Type == ledger.EventFailed:
-			all = append(all, PreviousError{e.Attempt, e.RecordedAt, clean(e.ErrorText(), maxMessage/8)})
+			all = append(all, PreviousError{e.Attempt, e.RecordedAt, printable.Storable(e.ErrorText(), maxMessage/8)})
 		case e.Type == ledger.EventReleased && history[i-1].Type.State().Finished():
 			all = nil
 		}

@@ -99,7 +99,7 @@ func (f *flusher) flush(group []completion) (failed []completion) {
 	for i, r := range results {
 		c, a := group[i], group[i].attempt
 		switch {
-		case r.Err == nil || fenced(r.Err):
+		case r.Err == nil || ledger.IsConflict(r.Err):
 			f.recorded(a, r.Event, r.Err)
 			continue
 		case refused(r.Err):
@@ -137,7 +137,7 @@ func (f *flusher) record(a *attempt, e ledger.Event, err error) {
 
 func firstError(results []ledger.AppendResult) error {
 	for _, r := range results {
-		if r.Err != nil && !fenced(r.Err) {
+		if r.Err != nil && !ledger.IsConflict(r.Err) {
 			return r.Err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/atmostonce"
 )
 
 // Guarantee is what a kind promises about how often the effects of a task happen. All workers of
@@ -21,7 +22,7 @@ const (
 	AtLeastOnce Guarantee = "at least once"
 	// AtMostOnce: the effects are elsewhere, and never happen again by themselves
 	// ([RegisterAtMostOnce]).
-	AtMostOnce Guarantee = "at most once"
+	AtMostOnce Guarantee = atmostonce.Guarantee
 )
 
 // slots is how many handlers of a kind run at a time by default.

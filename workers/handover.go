@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -80,10 +81,13 @@ type messages struct {
 	stream jetstream.Stream // nil: nobody has asked for it yet
 }
 
+// getTimeout bounds the reading of one message.
+const getTimeout = 2 * time.Second
+
 func (s *messages) get(ctx context.Context, sequence uint64) (m *nats.Msg, err error) {
-	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	ctx, cancel := context.WithTimeout(ctx, getTimeout)
 	defer cancel()
-	ctx, connected := whileConnected(ctx, s.pool.config.NATS)
+	ctx, connected := stream.WhileConnected(ctx, s.pool.config.NATS)
 	defer connected()
 	if s.stream == nil {
 		if s.stream, err = s.pool.js.Stream(ctx, stream.Name); err != nil {

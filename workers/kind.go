@@ -26,7 +26,7 @@ const (
 
 const (
 	// maxBatch is how many tasks are decided, or outcomes recorded, in one statement.
-	maxBatch = 1000
+	maxBatch = ledger.AppendBatch
 	maxSlots = 10_000
 	// maxAbandonAfter is the grace of a handler whose context is done.
 	maxAbandonAfter = 5 * time.Second

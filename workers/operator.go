@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -146,7 +147,7 @@ func (r order) request(k ledger.Key, v ledger.Version) (ledger.AppendRequest, er
 	if reason == "" {
 		reason = defaultReasons[r.event]
 	}
-	data, err := json.Marshal(map[string]string{"reason": clean(reason, MaxReasonBytes)})
+	data, err := json.Marshal(map[string]string{"reason": printable.Storable(reason, MaxReasonBytes)})
 	return ledger.AppendRequest{
 		Key: k, Expected: v, Type: r.event, Actor: r.by.Actor, Data: data, At: r.when.At, After: r.when.In,
 	}, err
@@ -179,7 +180,7 @@ func (o *Operator) one(ctx context.Context, k ledger.Key, r order) (ledger.Event
 			o.flush()
 			return e, nil
 		}
-		if !fenced(err) || race == maxRaces {
+		if !ledger.IsConflict(err) || race == maxRaces {
 			return ledger.Event{}, err
 		}
 	}
@@ -195,7 +196,7 @@ func (o *Operator) recall(k ledger.Key, before ledger.State) {
 
 // flush sends the messages of recall, before the process may end.
 func (o *Operator) flush() {
-	if o.config.NATS != nil && o.config.NATS.IsConnected() {
-		_ = o.config.NATS.FlushTimeout(flushTimeout)
+	if o.config.NATS != nil {
+		stream.Flush(o.config.NATS)
 	}
 }

@@ -109,7 +109,7 @@ func (o *Operator) batch(ctx context.Context, r order, tasks []found, tally *Tal
 		case result.Err == nil:
 			tally.Done++
 			o.recall(tasks[i].key, tasks[i].state)
-		case fenced(result.Err), pgerr.Is(result.Err, pgerr.LockNotAvailable): // or it is just moving on
+		case ledger.IsConflict(result.Err), pgerr.Is(result.Err, pgerr.LockNotAvailable): // or it is just moving on
 			tally.Skipped++
 		case failed == nil:
 			failed = result.Err

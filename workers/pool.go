@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -206,7 +207,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	defer farewell.Stop()
 	loops.Wait()
 	p.endLease()
-	_ = p.config.NATS.FlushTimeout(flushTimeout) // the last answers
+	stream.Flush(p.config.NATS) // the last answers
 	if err != nil {
 		return fmt.Errorf("workers: %w", err)
 	}

@@ -16,7 +16,10 @@ import (
 
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/atmostonce"
 )
 
 //go:embed sql/reconcile_page.sql
@@ -123,7 +126,7 @@ func (r *Reconciler) pass(ctx context.Context) error {
 	if !r.config.NATS.IsConnected() {
 		return nats.ErrDisconnected
 	}
-	nctx, cancel := whileConnected(ctx, r.config.NATS)
+	nctx, cancel := stream.WhileConnected(ctx, r.config.NATS)
 	defer cancel()
 	kinds, found, err := r.look(nctx)
 	if err != nil || len(kinds) == 0 {
@@ -148,8 +151,8 @@ func (r *Reconciler) reconcile(ctx context.Context, k *reconciled) error {
 		return nil
 	}
 	for after := ""; ; {
-		lost, reached, err := r.page(ctx, string(k.name), after, reconcilePage, k.seen[fresh], moment(k.until[fresh]),
-			k.seen[again], moment(k.until[again]), r.config.Settle.Milliseconds(), int64(k.shards))
+		lost, reached, err := r.page(ctx, string(k.name), after, reconcilePage, k.seen[fresh], pgquery.Time(k.until[fresh]),
+			k.seen[again], pgquery.Time(k.until[again]), r.config.Settle.Milliseconds(), int64(k.shards))
 		if err != nil {
 			return fmt.Errorf("look for lost tasks of %s: %w", k.name, err)
 		}
@@ -163,14 +166,6 @@ func (r *Reconciler) reconcile(ctx context.Context, k *reconciled) error {
 		}
 		after = reached
 	}
-}
-
-// moment is a time for SQL; one long ago if it is zero.
-func moment(t time.Time) string {
-	if t.IsZero() {
-		return "-infinity"
-	}
-	return t.UTC().Format(time.RFC3339Nano)
 }
 
 // lostTask waits for a message that has gone.
@@ -216,7 +211,7 @@ func (r *Reconciler) release(ctx context.Context, kind ledger.Kind, lost []lostT
 		case result.Err == nil:
 			q := requests[i]
 			r.config.Logger.WarnContext(ctx, "lost task found", "event", string(q.Type), "kind", string(kind), "biz_id", string(q.Key.BizID), "data", string(q.Data))
-		case !fenced(result.Err) && !pgerr.Is(result.Err, pgerr.LockNotAvailable) && failed == nil:
+		case !ledger.IsConflict(result.Err) && !pgerr.Is(result.Err, pgerr.LockNotAvailable) && failed == nil:
 			failed = result.Err
 		}
 	}
@@ -233,8 +228,8 @@ func (r *Reconciler) request(ctx context.Context, k ledger.Key, t lostTask) (led
 			return request, err
 		}
 		request.Type, reason = ledger.EventInterrupted, "its worker and its message have gone"
-		if begunOnce(history) {
-			request.Type, reason = ledger.EventBuried, reasonUnknown
+		if atmostonce.HasStarted(history) {
+			request.Type, reason = ledger.EventBuried, atmostonce.ReasonUnknown
 		}
 	}
 	var err error

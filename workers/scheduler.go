@@ -17,6 +17,7 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -172,7 +173,7 @@ func (s *Scheduler) next(ctx context.Context) (time.Duration, error) {
 			return s.until(lowest), nil
 		}
 	}
-	f, err := s.fire(ctx, moment(s.marks.next), nil)
+	f, err := s.fire(ctx, pgquery.Time(s.marks.next), nil)
 	if pgerr.Is(err, pgerr.LockNotAvailable) {
 		return s.setAside(ctx)
 	}
@@ -209,7 +210,7 @@ func (s *Scheduler) fire(ctx context.Context, from string, only []dueTask) (fire
 	fault.Point(pointFiring)
 	leaveOut, to, patience := s.aside.literal(), "infinity", firePatience
 	if only != nil {
-		leaveOut, to, patience = "{}", moment(only[len(only)-1].at), asidePatience
+		leaveOut, to, patience = "{}", pgquery.Time(only[len(only)-1].at), asidePatience
 	}
 	var f fired
 	var kept int

@@ -10,6 +10,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
 //go:embed sql/timers_due.sql
@@ -138,7 +139,7 @@ func (s *Scheduler) setAside(ctx context.Context) (time.Duration, error) {
 func (s *Scheduler) due(ctx context.Context, limit int) (tasks []dueTask, err error) {
 	batch := &pgx.Batch{}
 	batch.Queue(schedulerSettingsSQL, lockTimeout(firePatience), "off")
-	batch.Queue(timersDueSQL, moment(s.marks.next), int64(limit), s.aside.literal()).Query(func(rows pgx.Rows) error {
+	batch.Queue(timersDueSQL, pgquery.Time(s.marks.next), int64(limit), s.aside.literal()).Query(func(rows pgx.Rows) error {
 		tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t dueTask, err error) {
 			err = row.Scan(&t.key, &t.at)
 			return t, err
@@ -155,7 +156,7 @@ func (s *Scheduler) tryAside(ctx context.Context) error {
 		return nil
 	}
 	g := s.aside.groups[i]
-	f, err := s.fire(ctx, moment(g.tasks[0].at), g.tasks)
+	f, err := s.fire(ctx, pgquery.Time(g.tasks[0].at), g.tasks)
 	switch {
 	case pgerr.Is(err, pgerr.LockNotAvailable) && len(g.tasks) > 1:
 		s.aside.remove(i)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strconv"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
 // setMark remembers a moment and a transaction id.
@@ -33,7 +35,7 @@ func (s *Scheduler) look(ctx context.Context) (time.Time, error) {
 	var clock time.Time
 	var xmin string
 	begun := time.Now()
-	if err := s.query(ctx, firePatience, timersLowestSQL, []any{moment(from), s.aside.literal()}, &clock, &xmin, &lowest, &free); err != nil {
+	if err := s.query(ctx, firePatience, timersLowestSQL, []any{pgquery.Time(from), s.aside.literal()}, &clock, &xmin, &lowest, &free); err != nil {
 		return time.Time{}, err
 	}
 	took := time.Since(begun)

@@ -149,7 +149,7 @@ func (s *shedder) discard(ctx context.Context, kind ledger.Kind, oldest []waitin
 			switch {
 			case r.Err == nil:
 				discarded++
-			case !fenced(r.Err): // by whoever was first
+			case !ledger.IsConflict(r.Err): // by whoever was first
 				failed = append(failed, r.Err)
 			}
 		}

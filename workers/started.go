@@ -65,7 +65,7 @@ func (a *attempt) appendNote(t ledger.EventType, data json.RawMessage) (e ledger
 	switch {
 	case err == nil:
 		return e, e.Version, nil, nil
-	case fenced(err):
+	case ledger.IsConflict(err):
 		return e, a.version, fencedBy(err), err
 	}
 	// It may or may not be recorded: the head knows.

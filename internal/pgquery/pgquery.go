@@ -4,6 +4,7 @@ package pgquery
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -45,4 +46,12 @@ func JSON(text []byte) *string {
 	}
 	s := string(text)
 	return &s
+}
+
+// Time returns t as a parameter that SQL casts to timestamptz: '-infinity' for the zero time.
+func Time(t time.Time) string {
+	if t.IsZero() {
+		return "-infinity"
+	}
+	return t.UTC().Format(time.RFC3339Nano)
 }

@@ -1,4 +1,5 @@
-// Package printable makes text that others wrote, and numbers, fit to be shown to people.
+// Package printable makes text from outside the program fit to be shown to people or to be stored, and
+// formats numbers for people.
 package printable
 
 import (
@@ -42,6 +43,18 @@ func Short(s string, most int) string {
 		return s
 	}
 	return string([]rune(s)[:most-1]) + "…"
+}
+
+// Storable returns s as PostgreSQL can store it in JSON: valid UTF-8 without NUL. What is longer than maxBytes
+// is cut and ends with an ellipsis.
+func Storable(s string, maxBytes int) string {
+	if len(s) > maxBytes {
+		s = s[:maxBytes] + "…"
+	}
+	if !utf8.ValidString(s) {
+		s = strings.ToValidUTF8(s, "\uFFFD")
+	}
+	return strings.ReplaceAll(s, "\x00", "\uFFFD")
 }
 
 // Count is a number with thousands set apart.

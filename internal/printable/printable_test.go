@@ -26,6 +26,21 @@ func TestText(t *testing.T) {
 	}
 }
 
+func TestStorable(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"short ü":    "short ü",
+		"12345678":   "12345678",
+		"123456789":  "12345678…",
+		"1234567ü":   "1234567\uFFFD…", // cut inside a character
+		"a\x00b\xffc": "a\uFFFDb\uFFFDc",
+	} {
+		if have := printable.Storable(in, 8); have != want {
+			t.Errorf("%q: got %q, want %q", in, have, want)
+		}
+	}
+}
+
 func FuzzText(f *testing.F) {
 	f.Add("a\x1b[31m\xff\uFFFD")
 	f.Fuzz(func(t *testing.T, s string) {

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -17,4 +18,31 @@ func Connect(url string, options ...nats.Option) (*nats.Conn, error) {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	return nc, nil
+}
+
+// WhileConnected returns a context that is also done when nc loses its connection: the answer to a request
+// that was under way never arrives. The returned function releases its resources.
+func WhileConnected(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	lost := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	go func() {
+		defer nc.RemoveStatusListener(lost)
+		select {
+		case <-lost:
+			cancel(nats.ErrDisconnected)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// flushTimeout bounds how long a process waits for its last messages.
+const flushTimeout = 2 * time.Second
+
+// Flush waits until the server has received everything that was published on nc, for at most two seconds.
+// It does not wait while nc has no connection: what was published then is lost.
+func Flush(nc *nats.Conn) {
+	if nc.IsConnected() {
+		_ = nc.FlushTimeout(flushTimeout)
+	}
 }
