@@ -22,25 +22,25 @@ func TestNoPlanIsCompiled(t *testing.T) {
 	plantest.Enlarge(t, plain)
 	db := plantest.Pool(t, plain, "")
 	b := setupOn(t, db)
-	b.relay()
+	b.Relay()
 	b.schedule(nil)
 	const now, later = 100, 3
-	b.enqueueMany(now)
+	b.EnqueueMany(now)
 	for i := range later {
 		o := ledger.EnqueueOptions{RunIn: 50 * time.Millisecond, FinishBy: time.Now().Add(time.Hour)}
-		try(order.Enqueue(b.context(), b.db, ledger.BizID(strconv.Itoa(i)), orderArgs{}, &o))(t)
+		try(order.Enqueue(b.Context(), b.DB, ledger.BizID(strconv.Itoa(i)), orderArgs{}, &o))(t)
 	}
-	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if args.Amount%10 == 1 && job.Attempt == 1 {
 			return errBoom
 		}
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Ladder: []time.Duration{time.Millisecond}}}))
-	b.await("all tasks to succeed", func() bool {
+	b.Await("all tasks to succeed", func() bool {
 		var done int
 		err := plain.QueryRow(t.Context(), "select count(*) from taskledger.event where type = 'succeeded'").Scan(&done)
 		return err == nil && done == now+later
 	})
-	b.project()
+	b.Project()
 	b.passes(b.reconciler(db), 3)
 }

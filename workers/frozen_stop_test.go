@@ -23,12 +23,12 @@ type frozenWorker struct {
 }
 
 func (b *bundle) workFrozen(c workers.Config, register func(*workers.Pool) error) frozenWorker {
-	b.t.Helper()
+	b.T.Helper()
 	w := frozenWorker{freezer: freezer{make(chan struct{}), make(chan struct{})}, log: &lockedBuffer{}}
 	w.thaw = sync.OnceFunc(func() { close(w.thawed) })
-	c.DB = w.through(b, b.db)
+	c.DB = w.through(b, b.DB)
 	c.Logger = slog.New(slog.NewTextHandler(w.log, nil))
-	w.worker = b.work(c, register)
+	w.worker = b.Work(c, register)
 	return w
 }
 
@@ -40,7 +40,7 @@ func (w frozenWorker) stops(t *testing.T, meanwhile func()) {
 	defer w.thaw()
 	go func() {
 		defer close(stopped)
-		w.stop()
+		w.Stop()
 	}()
 	meanwhile()
 	select {
@@ -57,17 +57,17 @@ func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.workFrozen(workers.Config{AckWait: forEver}, exactly(insertEffect, nil))
-	first, second := b.enqueue("o-1"), b.enqueue("o-2")
-	b.publish(b.history(first)[0])
-	b.awaitState(first, ledger.StateSucceeded)
+	first, second := b.Enqueue("o-1"), b.Enqueue("o-2")
+	b.Publish(b.History(first)[0])
+	b.AwaitState(first, ledger.StateSucceeded)
 	close(w.frozen)
-	b.publish(b.history(second)[0])
-	b.await("a message that cannot be decided", func() bool { return w.status().InHand == 1 })
+	b.Publish(b.History(second)[0])
+	b.Await("a message that cannot be decided", func() bool { return w.KindStatus().InHand == 1 })
 	w.stops(t, func() {})
 
-	b.work(workers.Config{AckWait: forEver}, exactly(insertEffect, nil)) // to which it was given back
-	b.awaitState(second, ledger.StateSucceeded)
-	b.oneEffect(second)
+	b.Work(workers.Config{AckWait: forEver}, exactly(insertEffect, nil)) // to which it was given back
+	b.AwaitState(second, ledger.StateSucceeded)
+	b.WantOneEffect(second)
 }
 
 // Outcomes that the database does not take keep a worker from stopping for AckWait, and no longer. What
@@ -75,7 +75,7 @@ func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
 func TestStopInTheMiddleWhileTheDatabaseIsFrozen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	running := make(chan struct{})
 	freeze := make(chan struct{})
 	w := b.workFrozen(workers.Config{StopTimeout: 50 * time.Millisecond}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
@@ -83,26 +83,26 @@ func TestStopInTheMiddleWhileTheDatabaseIsFrozen(t *testing.T) {
 		<-freeze
 		return insertEffect(ctx, tx, job, args)
 	}, nil))
-	k := b.enqueue("o-1")
+	k := b.Enqueue("o-1")
 	<-running
-	b.awaitState(k, ledger.StateRunning)
+	b.AwaitState(k, ledger.StateRunning)
 	close(w.frozen)
 	close(freeze)
 	w.stops(t, func() {})
-	if n := w.status().InHand; n != 0 {
+	if n := w.KindStatus().InHand; n != 0 {
 		t.Errorf("%d tasks in hand", n)
 	}
 
-	b.work(workers.Config{}, exactly(insertEffect, nil))
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
+	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
 }
 
 // A database that is slow, and not gone, gets to take the outcomes of what a stopping worker has done.
 func TestStopWhileTheDatabaseIsSlow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	var w frozenWorker
 	ready := make(chan struct{})
 	done := make(chan struct{})
@@ -113,14 +113,14 @@ func TestStopWhileTheDatabaseIsSlow(t *testing.T) {
 		return b.outside(ctx, job, args)
 	}, &workers.KindConfig{StartedAfter: forEver / 2}))
 	close(ready)
-	k := b.enqueue("o-1")
+	k := b.Enqueue("o-1")
 	<-done
 	w.stops(t, func() {
-		b.await("the end of StopTimeout", func() bool { return strings.Contains(w.log.String(), "told to stop") })
+		b.Await("the end of StopTimeout", func() bool { return strings.Contains(w.log.String(), "told to stop") })
 		w.thaw()
 	})
-	if s := b.task(k); s.State != ledger.StateSucceeded || s.Attempt != 1 {
+	if s := b.Task(k); s.State != ledger.StateSucceeded || s.Attempt != 1 {
 		t.Errorf("the task is %s after attempt %d", s.State, s.Attempt)
 	}
-	b.oneEffect(k)
+	b.WantOneEffect(k)
 }

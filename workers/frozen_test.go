@@ -21,7 +21,7 @@ type freezer struct{ frozen, thawed chan struct{} }
 
 // through returns a pool like db whose connections can be frozen.
 func (f freezer) through(b *bundle, db *pgxpool.Pool) *pgxpool.Pool {
-	b.t.Helper()
+	b.T.Helper()
 	config := db.Config()
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		server, err := new(net.Dialer).DialContext(ctx, network, address)
@@ -33,8 +33,8 @@ func (f freezer) through(b *bundle, db *pgxpool.Pool) *pgxpool.Pool {
 		go f.pump(server, ours)
 		return client, nil
 	}
-	pool := try(pgxpool.NewWithConfig(b.context(), config))(b.t)
-	b.t.Cleanup(pool.Close)
+	pool := try(pgxpool.NewWithConfig(b.Context(), config))(b.T)
+	b.T.Cleanup(pool.Close)
 	return pool
 }
 
@@ -62,26 +62,26 @@ func (f freezer) pump(to, from net.Conn) {
 func TestStopWhileTheDatabaseIsFrozen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	w := b.work(workers.Config{}, exactly(insertEffect, nil)) // whose consumers are what a reconciler looks at
-	b.await("the consumers", func() bool {
+	w := b.Work(workers.Config{}, exactly(insertEffect, nil)) // whose consumers are what a reconciler looks at
+	b.Await("the consumers", func() bool {
 		for _, c := range stream.Consumers(order.Name(), ledger.AllShards) {
-			if _, err := b.js.Consumer(b.context(), stream.Name, c.Durable); err != nil {
+			if _, err := b.JS.Consumer(b.Context(), stream.Name, c.Durable); err != nil {
 				return false
 			}
 		}
 		return true
 	})
-	w.stop()
+	w.Stop()
 	f := freezer{make(chan struct{}), make(chan struct{})}
-	db := f.through(b, b.db)
+	db := f.through(b, b.DB)
 	for i := range 100 {
-		b.later(fmt.Sprint(i), ledger.EnqueueOptions{RunIn: time.Microsecond})
+		b.Later(fmt.Sprint(i), ledger.EnqueueOptions{RunIn: time.Microsecond})
 	}
-	b.later("keeps it busy", ledger.EnqueueOptions{RunIn: time.Hour})
+	b.Later("keeps it busy", ledger.EnqueueOptions{RunIn: time.Hour})
 	fired := make(chan struct{})
 	var once sync.Once
 	s := try(workers.NewScheduler(workers.SchedulerConfig{DB: db, Fired: func(workers.Firing) { once.Do(func() { close(fired) }) }}))(t)
-	r := try(workers.NewReconciler(workers.ReconcilerConfig{DB: db, NATS: b.connect(), Every: time.Millisecond}))(t)
+	r := try(workers.NewReconciler(workers.ReconcilerConfig{DB: db, NATS: b.Connect(), Every: time.Millisecond}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ended := make(chan error, 2)
@@ -91,7 +91,7 @@ func TestStopWhileTheDatabaseIsFrozen(t *testing.T) {
 	<-fired
 	close(f.frozen)
 	defer close(f.thawed)
-	b.await("both to wait for an answer", func() bool { // also to that they are there
+	b.Await("both to wait for an answer", func() bool { // also to that they are there
 		stat := db.Stat()
 		return stat.AcquiredConns()+stat.ConstructingConns() >= 2
 	})

@@ -55,11 +55,11 @@ func (w *witness) ended() int {
 // ledgerAgrees checks that a hook heard of each event that the worker appended to a task, in order,
 // and once of the end of each attempt that it heard the beginning of.
 func (w *witness) ledgerAgrees(b *bundle, worker *worker, k ledger.Key) {
-	b.t.Helper()
+	b.T.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var want, got []ledger.Version
-	for _, e := range b.history(k) {
+	for _, e := range b.History(k) {
 		if e.Actor == worker.ID() {
 			want = append(want, e.Version)
 		}
@@ -68,10 +68,10 @@ func (w *witness) ledgerAgrees(b *bundle, worker *worker, k ledger.Key) {
 		got = append(got, e.Version)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		b.t.Errorf("events heard of (-want +got):\n%s\n%v", diff, b.types(k))
+		b.T.Errorf("events heard of (-want +got):\n%s\n%v", diff, b.EventTypes(k))
 	}
 	if w.before != len(w.ends) {
-		b.t.Errorf("%d attempts began, %d ended: %+v", w.before, len(w.ends), w.ends)
+		b.T.Errorf("%d attempts began, %d ended: %+v", w.before, len(w.ends), w.ends)
 	}
 }
 
@@ -114,12 +114,12 @@ func TestHooksAreToldHowAttemptsEnd(t *testing.T) {
 		"discard": {func(context.Context, *bundle, *workers.Job) error { return workers.Discard("too old") }, workers.KindConfig{}, false,
 			[]workers.Outcome{workers.OutcomeDiscarded}, ledger.StateDiscarded, "too old"},
 		"does not return": {once(func(ctx context.Context, b *bundle, _ *workers.Job) error {
-			<-b.context().Done() // as far as the test is concerned
+			<-b.Context().Done() // as far as the test is concerned
 			return nil
 		}), workers.KindConfig{Timeout: 100 * time.Millisecond, StartedAfter: 10 * time.Millisecond}, false,
 			[]workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded}, ledger.StateSucceeded, "did not return"},
 		"cancelled": {func(ctx context.Context, b *bundle, job *workers.Job) error {
-			if _, err := b.operator(b.nc).Cancel(ctx, job.Key, by); err != nil {
+			if _, err := b.operator(b.NC).Cancel(ctx, job.Key, by); err != nil {
 				return err
 			}
 			return untilDone(ctx, b, job)
@@ -141,15 +141,15 @@ func TestHooksAreToldHowAttemptsEnd(t *testing.T) {
 			t.Run(name+" "+guarantee, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				b.relay()
+				b.Relay()
 				hook := &witness{}
-				w := b.work(workers.Config{Hooks: []any{hook}, StopTimeout: time.Millisecond}, register(b))
-				k := b.enqueue("o-1")
+				w := b.Work(workers.Config{Hooks: []any{hook}, StopTimeout: time.Millisecond}, register(b))
+				k := b.Enqueue("o-1")
 				if test.stop {
-					b.await("the handler to run", func() bool { return w.status().Running == 1 })
-					w.stop()
+					b.Await("the handler to run", func() bool { return w.KindStatus().Running == 1 })
+					w.Stop()
 				}
-				b.await("the ends of its attempts", func() bool { return hook.ended() == len(test.want) })
+				b.Await("the ends of its attempts", func() bool { return hook.ended() == len(test.want) })
 				hook.ledgerAgrees(b, w, k)
 				var got []workers.Outcome
 				for _, end := range hook.ends {
@@ -208,7 +208,7 @@ func (h afterOnly) AfterAttempt(ctx context.Context, _ *workers.Job, _ workers.A
 func TestHooksAreAroundTheHandler(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	var mu sync.Mutex
 	var calls []string
 	note := func(s string) {
@@ -216,7 +216,7 @@ func TestHooksAreAroundTheHandler(t *testing.T) {
 		defer mu.Unlock()
 		calls = append(calls, s)
 	}
-	b.work(workers.Config{Hooks: []any{tracer{"a", note}, nil, tracer{"b", note}}}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{Hooks: []any{tracer{"a", note}, nil, tracer{"b", note}}}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		var set string
 		if err := tx.QueryRow(ctx, "select current_setting('test.hook')").Scan(&set); err != nil {
 			return err
@@ -224,10 +224,10 @@ func TestHooksAreAroundTheHandler(t *testing.T) {
 		note("handler of " + ctx.Value(traceKey{}).(string) + " " + set)
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Hooks: []any{tracer{"c", note}, beforeOnly(func(pgx.Tx) error { return nil })}}))
-	k := b.enqueue("o-1")
-	b.awaitState(k, ledger.StateSucceeded)
+	k := b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateSucceeded)
 	want := []string{"before a", "before b", "before c", "handler of abc abc", "after c of abc", "after b of abc", "after a of abc"}
-	b.await("all hooks", func() bool {
+	b.Await("all hooks", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(calls) >= len(want)
@@ -235,7 +235,7 @@ func TestHooksAreAroundTheHandler(t *testing.T) {
 	if diff := cmp.Diff(want, calls); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
-	b.oneEffect(k)
+	b.WantOneEffect(k)
 }
 
 // A hook before an attempt has its say, as if it were the handler, which is not called. That has had
@@ -268,7 +268,7 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 			t.Run(name+" "+guarantee, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				b.relay()
+				b.Relay()
 				b.schedule(nil)
 				var hooked, handled atomic.Int32
 				hook := beforeOnly(func(tx pgx.Tx) error {
@@ -278,16 +278,16 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 					return nil
 				})
 				outer, inner := &witness{}, &witness{}
-				w := b.work(workers.Config{Hooks: []any{outer}}, register(func() error { handled.Add(1); return nil },
+				w := b.Work(workers.Config{Hooks: []any{outer}}, register(func() error { handled.Add(1); return nil },
 					&workers.KindConfig{Hooks: []any{hook, inner}}))
-				k := b.enqueue("o-1")
-				b.awaitState(k, ledger.StateSucceeded)
-				b.await("the ends of both attempts", func() bool { return outer.ended() == 2 && inner.ended() == 2 })
+				k := b.Enqueue("o-1")
+				b.AwaitState(k, ledger.StateSucceeded)
+				b.Await("the ends of both attempts", func() bool { return outer.ended() == 2 && inner.ended() == 2 })
 				outer.ledgerAgrees(b, w, k)
 				if handled.Load() != 1 {
 					t.Errorf("the handler was called %d times", handled.Load())
 				}
-				got := slices.DeleteFunc(b.types(k), func(e ledger.EventType) bool { return e == ledger.EventStarted })
+				got := slices.DeleteFunc(b.EventTypes(k), func(e ledger.EventType) bool { return e == ledger.EventStarted })
 				want := slices.Concat([]ledger.EventType{ledger.EventEnqueued}, test.want, []ledger.EventType{ledger.EventSucceeded})
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("events but for starts (-want +got):\n%s", diff)
@@ -332,18 +332,18 @@ func TestHooksThatMisbehave(t *testing.T) {
 			t.Run(name+" "+guarantee, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				b.relay()
+				b.Relay()
 				const tasks = 3
 				bad, good := &badHook{misbehave: misbehave}, &witness{}
-				w := b.work(workers.Config{Hooks: []any{good, bad}}, register(b))
-				b.enqueueMany(tasks)
-				b.allDone(tasks)
-				b.eachOnce(tasks)
-				b.await("the good hook and the answers", func() bool { return good.ended() == tasks && w.status().InHand == 0 })
+				w := b.Work(workers.Config{Hooks: []any{good, bad}}, register(b))
+				b.EnqueueMany(tasks)
+				b.AwaitSucceeded(tasks)
+				b.WantOneEffectEach(tasks)
+				b.Await("the good hook and the answers", func() bool { return good.ended() == tasks && w.KindStatus().InHand == 0 })
 				if n := bad.calls.Load(); n != 2*tasks {
 					t.Errorf("%d calls", n)
 				}
-				if s := w.status(); s.Attempts[workers.OutcomeSucceeded] != tasks {
+				if s := w.KindStatus(); s.Attempts[workers.OutcomeSucceeded] != tasks {
 					t.Errorf("%+v", s)
 				}
 			})
@@ -355,7 +355,7 @@ func TestHooksThatMisbehave(t *testing.T) {
 func TestStopWaitsForHooks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	reached, release := make(chan struct{}), make(chan struct{})
 	slow := afterOnly(func(ctx context.Context) {
 		close(reached)
@@ -365,13 +365,13 @@ func TestStopWaitsForHooks(t *testing.T) {
 		}
 	})
 	good := &witness{}
-	w := b.work(workers.Config{Hooks: []any{good, slow}, AckWait: forEver}, atLeast(b.outside, nil))
-	k := b.enqueue("o-1")
+	w := b.Work(workers.Config{Hooks: []any{good, slow}, AckWait: forEver}, atLeast(b.outside, nil))
+	k := b.Enqueue("o-1")
 	<-reached
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		w.stop()
+		w.Stop()
 	}()
 	select {
 	case <-stopped:
@@ -393,13 +393,13 @@ type noHook struct{}
 func TestHooksRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, err := workers.New(workers.Config{DB: b.db, NATS: b.nc, Hooks: []any{&witness{}, nil, noHook{}, &wrongHook{}}})
+	_, err := workers.New(workers.Config{DB: b.DB, NATS: b.NC, Hooks: []any{&witness{}, nil, noHook{}, &wrongHook{}}})
 	for _, fault := range []string{"hook 2: workers_test.noHook is no hook", "hook 3: the method Noticed of *workers_test.wrongHook must be that of workers.NoticeHook, is func("} {
 		if err == nil || !strings.Contains(err.Error(), fault) {
 			t.Errorf("%q is not reported in: %v", fault, err)
 		}
 	}
-	p := try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
+	p := try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)
 	if err := exactly(insertEffect, &workers.KindConfig{Hooks: []any{42}})(p); err == nil || !strings.Contains(err.Error(), "hook 0: int is no hook") {
 		t.Errorf("error %v", err)
 	}
@@ -425,14 +425,14 @@ func TestHooksAreToldOfOddMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	hook := &noticer{}
-	w := b.work(workers.Config{Hooks: []any{hook}}, exactly(insertEffect, nil))
-	e := b.history(b.enqueue("o-1"))[0]
+	w := b.Work(workers.Config{Hooks: []any{hook}}, exactly(insertEffect, nil))
+	e := b.History(b.Enqueue("o-1"))[0]
 	e.RecordedAt = e.RecordedAt.Add(time.Second) // of another past
-	b.publish(e)
-	b.await("the ghost", func() bool { // is counted, and then told
+	b.Publish(e)
+	b.Await("the ghost", func() bool { // is counted, and then told
 		hook.mu.Lock()
 		defer hook.mu.Unlock()
-		return w.status().Ghosts == 1 && len(hook.seen) > 0
+		return w.KindStatus().Ghosts == 1 && len(hook.seen) > 0
 	})
 	hook.mu.Lock()
 	defer hook.mu.Unlock()

@@ -15,7 +15,6 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -23,35 +22,21 @@ import (
 var by = workers.By{Actor: "alice", Reason: "tried <b>it</b>"}
 
 func (b *bundle) operator(nc *nats.Conn) *workers.Operator {
-	b.t.Helper()
-	return try(workers.NewOperator(workers.OperatorConfig{DB: b.db, NATS: nc}))(b.t)
-}
-
-// project lets the projection catch up, and then stops it.
-func (b *bundle) project() {
-	b.t.Helper()
-	p := try(projector.New(projector.Config{DB: b.db}))(b.t)
-	ctx, cancel := context.WithCancel(b.context())
-	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
-	b.await("the projection", func() bool { return try(projector.Behind(b.context(), b.db))(b.t).Events == 0 })
-	cancel()
-	if err := <-done; err != nil {
-		b.t.Fatal(err)
-	}
+	b.T.Helper()
+	return try(workers.NewOperator(workers.OperatorConfig{DB: b.DB, NATS: nc}))(b.T)
 }
 
 // in makes a task that is in a state.
 func (b *bundle) in(s ledger.State, id string) ledger.Key {
-	b.t.Helper()
+	b.T.Helper()
 	ways := map[ledger.State][]ledger.EventType{
 		ledger.StateAvailable: nil, ledger.StateScheduled: {ledger.EventSnoozed}, ledger.StateRunning: {ledger.EventStarted},
 		ledger.StateRetrying: {ledger.EventFailed}, ledger.StateSucceeded: {ledger.EventSucceeded}, ledger.StateDead: {ledger.EventBuried},
 		ledger.StateCancelled: {ledger.EventCancelled}, ledger.StateExpired: {ledger.EventExpired}, ledger.StateDiscarded: {ledger.EventDiscarded},
 	}
 	k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)}
-	ledgertest.Enqueue(b.t, b.db, k, `{}`)
-	ledgertest.Append(b.t, b.db, k, ways[s]...)
+	ledgertest.Enqueue(b.T, b.DB, k, `{}`)
+	ledgertest.Append(b.T, b.DB, k, ways[s]...)
 	return k
 }
 
@@ -122,28 +107,28 @@ func TestOperatorVerbs(t *testing.T) {
 					keys[s] = b.in(s, string(s))
 				}
 				if many {
-					b.project()
+					b.Project()
 				}
 				for _, s := range allStates {
 					allowed := strings.Contains(verb.states, string(s))
-					before := b.task(keys[s])
+					before := b.Task(keys[s])
 					var e ledger.Event
 					var err error
 					if many {
 						var tally workers.Tally
-						tally, err = verb.all(o, b.context(), workers.Filter{State: s}, nil)
+						tally, err = verb.all(o, b.Context(), workers.Filter{State: s}, nil)
 						if diff := cmp.Diff(workers.Tally{Found: 1, Done: 1}, tally); allowed && diff != "" {
 							t.Errorf("%s (-want +got):\n%s", s, diff)
 						}
-						history := b.history(keys[s])
+						history := b.History(keys[s])
 						e = history[len(history)-1]
 					} else {
-						e, err = verb.one(o, b.context(), keys[s])
+						e, err = verb.one(o, b.Context(), keys[s])
 					}
 					var transition *ledger.TransitionError
 					var invalid *ledger.InvalidError
 					switch {
-					case !allowed && b.task(keys[s]).Version != before.Version:
+					case !allowed && b.Task(keys[s]).Version != before.Version:
 						t.Errorf("%s: something was done", s)
 					case !allowed && many && (!errors.As(err, &invalid) || invalid.Field != "state"):
 						t.Errorf("%s: %v, want an InvalidError for the state", s, err)
@@ -151,7 +136,7 @@ func TestOperatorVerbs(t *testing.T) {
 						t.Errorf("%s: %v, want a TransitionError that names the state", s, err)
 					case allowed && err != nil:
 						t.Errorf("%s: %v", s, err)
-					case allowed && (e.Type != verb.event || e.Actor != "alice" || b.data(e).Reason != by.Reason || b.task(keys[s]).Version != e.Version):
+					case allowed && (e.Type != verb.event || e.Actor != "alice" || b.data(e).Reason != by.Reason || b.Task(keys[s]).Version != e.Version):
 						t.Errorf("%s: %s by %s: %s", s, e.Type, e.Actor, e.Data)
 					}
 				}
@@ -165,7 +150,7 @@ func TestOperatorRefuses(t *testing.T) {
 	b := setup(t)
 	o := b.operator(nil)
 	k := b.in(ledger.StateAvailable, "o-1")
-	ctx := b.context()
+	ctx := b.Context()
 	absent := ledger.Key{Kind: "test.order", BizID: "absent"}
 	if _, err := o.Cancel(ctx, absent, by); !errors.Is(err, ledger.ErrUnknownTask) {
 		t.Errorf("unknown task: %v", err)
@@ -193,8 +178,8 @@ func TestOperatorRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want an InvalidError for %q", name, test.err, test.field)
 		}
 	}
-	if task := b.task(k); task.Version != 1 {
-		t.Errorf("something was done: %v", b.types(k))
+	if task := b.Task(k); task.Version != 1 {
+		t.Errorf("something was done: %v", b.EventTypes(k))
 	}
 	if _, err := workers.NewOperator(workers.OperatorConfig{}); err == nil {
 		t.Error("an operator without a database")
@@ -203,17 +188,17 @@ func TestOperatorRefuses(t *testing.T) {
 
 // bury makes dead tasks <prefix>-0000 and so on with an error of one kind, at one go.
 func (b *bundle) bury(prefix string, n int, message string) {
-	b.t.Helper()
-	b.exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+	b.T.Helper()
+	b.Exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
 		select 1, 0, 0, 'enqueued', 'test.order', $1 || '-' || to_char(i, 'FM00000') from generate_series(0, $2::integer - 1) i`, prefix, n)
-	b.exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data)
+	b.Exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data)
 		select 2, 0, 0, 'buried', 'test.order', $1 || '-' || to_char(i, 'FM00000'),
 		       json_build_object('error', json_build_object('type', 'T', 'message', $3::text || ' ' || i))
 		  from generate_series(0, $2::integer - 1) i`, prefix, n, message)
 }
 
 func (b *bundle) released() int {
-	b.t.Helper()
+	b.T.Helper()
 	return one[int](b, "select count(*)::integer from taskledger.event where type = 'released'")
 }
 
@@ -225,8 +210,8 @@ func TestReleaseByFingerprint(t *testing.T) {
 	o := b.operator(nil)
 	b.bury("a", 6500, "no customer")
 	b.bury("b", 20, "no order")
-	b.project()
-	groups := try(o.Dead(b.context(), ""))(t)
+	b.Project()
+	groups := try(o.Dead(b.Context(), ""))(t)
 	want := []workers.DeadGroup{
 		{Kind: "test.order", Fingerprint: ledger.Fingerprint("T", "no customer 1"), Tasks: 6500},
 		{Kind: "test.order", Fingerprint: ledger.Fingerprint("T", "no order 1"), Tasks: 20},
@@ -235,12 +220,12 @@ func TestReleaseByFingerprint(t *testing.T) {
 		t.Fatalf("groups (-want +got):\n%s", diff)
 	}
 	for _, g := range groups {
-		newest := b.task(g.Example)
+		newest := b.Task(g.Example)
 		if !g.Newest.Equal(newest.UpdatedAt) || g.Error != newest.Error || g.Oldest.After(g.Newest) || g.Oldest.IsZero() {
 			t.Errorf("group %+v, its newest is %+v", g, newest)
 		}
 	}
-	if others := try(o.Dead(b.context(), "other"))(t); len(others) != 0 {
+	if others := try(o.Dead(b.Context(), "other"))(t); len(others) != 0 {
 		t.Errorf("dead tasks of another kind: %v", others)
 	}
 
@@ -251,12 +236,12 @@ func TestReleaseByFingerprint(t *testing.T) {
 			t.Errorf("%s: %d are released, want %d; tally (-want +got):\n%s", what, b.released(), released, diff)
 		}
 	}
-	check("dry run", workers.Tally{Found: 6500}, try(o.ReleaseAll(b.context(), customers, by, &workers.BulkOptions{DryRun: true}))(t), 0)
+	check("dry run", workers.Tally{Found: 6500}, try(o.ReleaseAll(b.Context(), customers, by, &workers.BulkOptions{DryRun: true}))(t), 0)
 	limited := customers
 	limited.Limit = 1500
-	check("limit", workers.Tally{Found: 1500, Done: 1500}, try(o.ReleaseAll(b.context(), limited, by, nil))(t), 1500)
+	check("limit", workers.Tally{Found: 1500, Done: 1500}, try(o.ReleaseAll(b.Context(), limited, by, nil))(t), 1500)
 	// The projection knows nothing of that yet: what is done is not done again.
-	ctx, stop := context.WithCancel(b.context())
+	ctx, stop := context.WithCancel(b.Context())
 	var steps []workers.Tally
 	tally, err := o.ReleaseAll(ctx, customers, by, &workers.BulkOptions{Progress: func(t workers.Tally) {
 		if steps = append(steps, t); t.Done >= 1500 {
@@ -267,9 +252,9 @@ func TestReleaseByFingerprint(t *testing.T) {
 		t.Errorf("stopped: %v, %+v after %v", err, tally, steps)
 	}
 	done := b.released()
-	b.project()
-	check("the rest", workers.Tally{Found: 6500 - done, Done: 6500 - done}, try(o.ReleaseAll(b.context(), customers, by, nil))(t), 6500)
-	check("the others", workers.Tally{Found: 20, Done: 20}, try(o.ReleaseAll(b.context(), workers.Filter{Kind: "test.order", State: ledger.StateDead, Fingerprint: groups[1].Fingerprint}, by, nil))(t), 6520)
+	b.Project()
+	check("the rest", workers.Tally{Found: 6500 - done, Done: 6500 - done}, try(o.ReleaseAll(b.Context(), customers, by, nil))(t), 6500)
+	check("the others", workers.Tally{Found: 20, Done: 20}, try(o.ReleaseAll(b.Context(), workers.Filter{Kind: "test.order", State: ledger.StateDead, Fingerprint: groups[1].Fingerprint}, by, nil))(t), 6520)
 }
 
 // Two operators at once do each task once.
@@ -277,13 +262,13 @@ func TestOperatorsRace(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.bury("a", 3000, "no customer")
-	b.project()
+	b.Project()
 	var tallies [2]workers.Tally
 	var group sync.WaitGroup
 	for i := range tallies {
 		group.Go(func() {
 			var err error
-			if tallies[i], err = b.operator(nil).ReleaseAll(b.context(), workers.Filter{State: ledger.StateDead}, by, nil); err != nil {
+			if tallies[i], err = b.operator(nil).ReleaseAll(b.Context(), workers.Filter{State: ledger.StateDead}, by, nil); err != nil {
 				t.Error(err)
 			}
 		})
@@ -299,11 +284,11 @@ func TestOperatorPassesOpenTransactions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.bury("a", 100, "no customer")
-	b.project()
-	tx := try(b.db.Begin(b.context()))(t)
+	b.Project()
+	tx := try(b.DB.Begin(b.Context()))(t)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	try(ledger.Append(b.context(), tx, ledger.AppendRequest{Key: ledger.Key{Kind: "test.order", BizID: "a-00042"}, Expected: 2, Type: ledger.EventReleased}))(t)
-	tally, err := b.operator(nil).ReleaseAll(b.context(), workers.Filter{State: ledger.StateDead}, by, nil)
+	try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: ledger.Key{Kind: "test.order", BizID: "a-00042"}, Expected: 2, Type: ledger.EventReleased}))(t)
+	tally, err := b.operator(nil).ReleaseAll(b.Context(), workers.Filter{State: ledger.StateDead}, by, nil)
 	if diff := cmp.Diff(workers.Tally{Found: 100, Done: 99, Skipped: 1}, tally); diff != "" || err != nil {
 		t.Errorf("%v; tally (-want +got):\n%s", err, diff)
 	}
@@ -320,8 +305,8 @@ func TestOperatorFilters(t *testing.T) {
 		b.in(ledger.StateAvailable, fmt.Sprintf("y-%d", i))
 	}
 	k := ledger.Key{Kind: "test.other", BizID: "1"}
-	ledgertest.Enqueue(t, b.db, k, `{}`)
-	b.project()
+	ledgertest.Enqueue(t, b.DB, k, `{}`)
+	b.Project()
 	for name, test := range map[string]struct {
 		filter workers.Filter
 		found  int
@@ -335,7 +320,7 @@ func TestOperatorFilters(t *testing.T) {
 		"limit":          {workers.Filter{State: ledger.StateAvailable, Limit: 2}, 2},
 		"old":            {workers.Filter{OlderThan: time.Hour}, 0},
 	} {
-		tally, err := o.CancelAll(b.context(), test.filter, by, &workers.BulkOptions{DryRun: true})
+		tally, err := o.CancelAll(b.Context(), test.filter, by, &workers.BulkOptions{DryRun: true})
 		if err != nil || tally.Found != test.found {
 			t.Errorf("%s: %+v, %v, want %d", name, tally, err, test.found)
 		}
@@ -347,19 +332,19 @@ func TestDeadCostsWhatIsDead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.bury("a", 50, "no customer")
-	b.project()
-	b.exec(`insert into taskledger.task (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at)
+	b.Project()
+	b.Exec(`insert into taskledger.task (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at)
 		select 'test.order', 's-' || i, 0, 'scheduled', true, 1, 0, 0, now(), now() from generate_series(1, 50000) i`)
-	b.exec("analyze taskledger.task")
+	b.Exec("analyze taskledger.task")
 	for name, call := range map[string]string{
 		"dead.sql":      "('')",
 		"find_dead.sql": `('', '', '{dead}', 0, '', '', '', 5000)`,
 	} {
-		conn := try(b.db.Acquire(b.context()))(t)
+		conn := try(b.DB.Acquire(b.Context()))(t)
 		defer conn.Release()
-		try(conn.Exec(b.context(), "set plan_cache_mode = force_generic_plan"))(t)
-		try(conn.Exec(b.context(), "prepare dead as "+workers.Statements[name]))(t)
-		rows := try(conn.Query(b.context(), "explain (analyze, buffers) execute dead "+call))(t)
+		try(conn.Exec(b.Context(), "set plan_cache_mode = force_generic_plan"))(t)
+		try(conn.Exec(b.Context(), "prepare dead as "+workers.Statements[name]))(t)
+		rows := try(conn.Query(b.Context(), "explain (analyze, buffers) execute dead "+call))(t)
 		var plan []string
 		for rows.Next() {
 			var line string
@@ -368,7 +353,7 @@ func TestDeadCostsWhatIsDead(t *testing.T) {
 			}
 			plan = append(plan, line)
 		}
-		try(conn.Exec(b.context(), "deallocate dead"))(t)
+		try(conn.Exec(b.Context(), "deallocate dead"))(t)
 		text := strings.Join(plan, "\n")
 		if !strings.Contains(text, "task_dead") || strings.Contains(text, "Seq Scan") {
 			t.Errorf("%s:\n%s", name, text)

@@ -13,9 +13,9 @@ import (
 
 // blocks returns how many blocks a statement of the scheduler touches.
 func (b *bundle) blocks(statement string, args ...any) int {
-	b.t.Helper()
-	return plantest.Blocks(b.t, b.db, func(tx pgx.Tx) {
-		try(tx.Exec(b.context(), workers.Statements["scheduler_settings.sql"], "50ms", "off"))(b.t)
+	b.T.Helper()
+	return plantest.Blocks(b.T, b.DB, func(tx pgx.Tx) {
+		try(tx.Exec(b.Context(), workers.Statements["scheduler_settings.sql"], "50ms", "off"))(b.T)
 	}, workers.Statements[statement], args...)
 }
 
@@ -32,10 +32,10 @@ func (b *bundle) fireBlocks(from string) int {
 // one timer.
 func TestCostWithManyTimersWaiting(t *testing.T) {
 	t.Parallel()
-	b := setupTimers(t)
-	b.exec("analyze taskledger.timer")
+	b := setupDatabase(t)
+	b.Exec("analyze taskledger.timer")
 	look, fire := b.costOfOneDue()
-	b.exec(`insert into taskledger.timer
+	b.Exec(`insert into taskledger.timer
 		select clock_timestamp() + interval '1 hour' + i * interval '1 second', 'test.later', 'task-' || i, 1, 'due' from generate_series(1, 100000) i`)
 	for _, statistics := range []string{"of an empty table", "true"} {
 		manyLook, manyFire := b.costOfOneDue()
@@ -44,17 +44,17 @@ func TestCostWithManyTimersWaiting(t *testing.T) {
 			t.Errorf("statistics %s: with 100,000 timers waiting a look touches %d blocks and not %d, firing %d and not %d",
 				statistics, manyLook, look, manyFire, fire)
 		}
-		b.exec("vacuum analyze taskledger.timer")
+		b.Exec("vacuum analyze taskledger.timer")
 	}
 }
 
 // costOfOneDue is the cost of a look and of a firing with one timer due.
 func (b *bundle) costOfOneDue() (look, fire int) {
-	b.t.Helper()
+	b.T.Helper()
 	id := time.Now().String()
-	b.later(id, ledger.EnqueueOptions{RunIn: time.Microsecond})
+	b.Later(id, ledger.EnqueueOptions{RunIn: time.Microsecond})
 	look, fire = b.lookBlocks("-infinity"), b.fireBlocks("-infinity")
-	b.exec("delete from taskledger.timer where biz_id = $1", id)
+	b.Exec("delete from taskledger.timer where biz_id = $1", id)
 	return look, fire
 }
 
@@ -62,27 +62,27 @@ func (b *bundle) costOfOneDue() (look, fire int) {
 // The scheduler steps over them once, and not at every pass.
 func TestHeldSnapshotDoesNotMakePassesDearer(t *testing.T) {
 	t.Parallel()
-	b := setupTimers(t)
-	s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.db}))(t)
-	reader := try(b.db.BeginTx(b.context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead}))(t)
-	defer func() { _ = reader.Rollback(b.context()) }()
-	if err := reader.QueryRow(b.context(), "select count(*) from taskledger.event").Scan(new(int)); err != nil {
+	b := setupDatabase(t)
+	s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.DB}))(t)
+	reader := try(b.DB.BeginTx(b.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead}))(t)
+	defer func() { _ = reader.Rollback(b.Context()) }()
+	if err := reader.QueryRow(b.Context(), "select count(*) from taskledger.event").Scan(new(int)); err != nil {
 		t.Fatal(err)
 	}
-	b.exec(`insert into taskledger.timer
+	b.Exec(`insert into taskledger.timer
 		select clock_timestamp(), 'test.later', 'archived-' || i, 1, 'due' from generate_series(1, 200000) i`)
 	for one[int](b, "select count(*)::integer from (select from taskledger.timer limit 1) x") > 0 {
 		s.LookAlways()
-		if err := s.Pass(b.context()); err != nil {
+		if err := s.Pass(b.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	gone := one[time.Time](b, "select clock_timestamp()")
-	b.await("the safe mark to pass them", func() bool { // not before the transactions of other tests have ended
-		last := b.later(time.Now().String(), ledger.EnqueueOptions{RunIn: time.Microsecond})
-		for b.task(last).State != ledger.StateAvailable {
+	b.Await("the safe mark to pass them", func() bool { // not before the transactions of other tests have ended
+		last := b.Later(time.Now().String(), ledger.EnqueueOptions{RunIn: time.Microsecond})
+		for b.Task(last).State != ledger.StateAvailable {
 			s.LookAlways()
-			if err := s.Pass(b.context()); err != nil {
+			if err := s.Pass(b.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -18,42 +18,21 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// setupTimers is a bundle without a broker, which timers do not need.
-func setupTimers(t *testing.T) *bundle {
-	t.Helper()
-	return &bundle{t: t, db: ledgertest.Pool(t)}
-}
-
 // schedule runs a scheduler until the test ends.
 func (b *bundle) schedule(fired func(workers.Firing)) {
-	b.t.Helper()
-	s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.db, Fired: fired}))(b.t)
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- s.Run(ctx) }()
-	b.t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			b.t.Error(err)
-		}
-	})
-}
-
-func (b *bundle) later(id string, o ledger.EnqueueOptions) ledger.Key {
-	b.t.Helper()
-	k := ledger.Key{Kind: "test.later", BizID: ledger.BizID(id)}
-	try(ledger.Enqueue(b.context(), b.db, k, nil, &o))(b.t)
-	return k
+	b.T.Helper()
+	s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.DB, Fired: fired}))(b.T)
+	b.Start(s.Run)
 }
 
 func (b *bundle) append(r ledger.AppendRequest) ledger.Event {
-	b.t.Helper()
-	return try(ledger.Append(b.context(), b.db, r))(b.t)
+	b.T.Helper()
+	return try(ledger.Append(b.Context(), b.DB, r))(b.T)
 }
 
 func (b *bundle) noTimers() {
-	b.t.Helper()
-	b.await("the timers to go", func() bool { return one[int](b, "select count(*)::integer from taskledger.timer") == 0 })
+	b.T.Helper()
+	b.Await("the timers to go", func() bool { return one[int](b, "select count(*)::integer from taskledger.timer") == 0 })
 }
 
 const soon = 30 * time.Millisecond
@@ -62,23 +41,23 @@ const soon = 30 * time.Millisecond
 // is due and not before; a task without a time is left alone.
 func TestSchedulerReleases(t *testing.T) {
 	t.Parallel()
-	b := setupTimers(t)
+	b := setupDatabase(t)
 	b.schedule(nil)
-	b.later("now", ledger.EnqueueOptions{})
-	b.later("far", ledger.EnqueueOptions{RunIn: time.Hour})
-	reasons := map[ledger.Key]string{b.later("scheduled", ledger.EnqueueOptions{RunIn: soon}): "due"}
+	b.Later("now", ledger.EnqueueOptions{})
+	b.Later("far", ledger.EnqueueOptions{RunIn: time.Hour})
+	reasons := map[ledger.Key]string{b.Later("scheduled", ledger.EnqueueOptions{RunIn: soon}): "due"}
 	for id, r := range map[string]ledger.AppendRequest{
 		`snoozed "\,{}`: {Type: ledger.EventSnoozed},
 		"moved/'🎟":      {Type: ledger.EventScheduled},
 		"failed":        {Type: ledger.EventFailed},
 	} {
-		r.Key, r.Expected, r.After = b.later(id, ledger.EnqueueOptions{}), 1, soon
+		r.Key, r.Expected, r.After = b.Later(id, ledger.EnqueueOptions{}), 1, soon
 		b.append(r)
 		reasons[r.Key] = map[bool]string{true: "retry", false: "due"}[r.Type == ledger.EventFailed]
 	}
 	for k, reason := range reasons {
-		b.awaitState(k, ledger.StateAvailable)
-		history := try(ledger.History(b.context(), b.db, k))(t)
+		b.AwaitState(k, ledger.StateAvailable)
+		history := try(ledger.History(b.Context(), b.DB, k))(t)
 		due, last := history[len(history)-2].DueAt(), history[len(history)-1]
 		var data struct {
 			Reason string    `json:"reason"`
@@ -92,17 +71,17 @@ func TestSchedulerReleases(t *testing.T) {
 		}
 	}
 	want := []string{"far"}
-	rows := try(b.db.Query(b.context(), "select biz_id from taskledger.timer"))(t)
+	rows := try(b.DB.Query(b.Context(), "select biz_id from taskledger.timer"))(t)
 	if diff := cmp.Diff(want, try(pgx.CollectRows(rows, pgx.RowTo[string]))(t)); diff != "" {
 		t.Errorf("timers (-want +got):\n%s", diff)
 	}
-	ledgertest.Check(t, b.db)
+	ledgertest.Check(t, b.DB)
 }
 
 // A timer whose task has moved on does nothing, and goes.
 func TestTimersOfTasksThatMovedOn(t *testing.T) {
 	t.Parallel()
-	b := setupTimers(t)
+	b := setupDatabase(t)
 	histories := map[ledger.Key][]ledger.EventType{}
 	for id, types := range map[string][]ledger.EventType{
 		"cancelled":            {ledger.EventCancelled},
@@ -112,15 +91,15 @@ func TestTimersOfTasksThatMovedOn(t *testing.T) {
 		"done":                 {ledger.EventReleased, ledger.EventSucceeded},
 		"moved":                {ledger.EventScheduled}, // in an hour
 	} {
-		k := b.later(id, ledger.EnqueueOptions{RunIn: soon})
-		ledgertest.Append(t, b.db, k, types...)
-		histories[k] = b.types(k)
+		k := b.Later(id, ledger.EnqueueOptions{RunIn: soon})
+		ledgertest.Append(t, b.DB, k, types...)
+		histories[k] = b.EventTypes(k)
 	}
-	b.exec("insert into taskledger.timer values (clock_timestamp(), 'test.later', 'archived', 1, 'due'), (clock_timestamp(), 'test.later', 'archived', 1, 'finish_by')")
+	b.Exec("insert into taskledger.timer values (clock_timestamp(), 'test.later', 'archived', 1, 'due'), (clock_timestamp(), 'test.later', 'archived', 1, 'finish_by')")
 	b.schedule(nil)
-	b.await("all but one timer to go", func() bool { return one[int](b, "select count(*)::integer from taskledger.timer") == 1 })
+	b.Await("all but one timer to go", func() bool { return one[int](b, "select count(*)::integer from taskledger.timer") == 1 })
 	for k, want := range histories {
-		if diff := cmp.Diff(want, b.types(k)); diff != "" {
+		if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
 			t.Errorf("%s (-before +after):\n%s", k, diff)
 		}
 	}
@@ -129,7 +108,7 @@ func TestTimersOfTasksThatMovedOn(t *testing.T) {
 // start_by is about the first attempt, finish_by about the whole task.
 func TestDeadlines(t *testing.T) {
 	t.Parallel()
-	b := setupTimers(t)
+	b := setupDatabase(t)
 	passed := time.Now().Add(-time.Hour)
 	start, finish := ledger.EnqueueOptions{StartBy: passed}, ledger.EnqueueOptions{FinishBy: passed}
 	retried := []ledger.EventType{ledger.EventFailed}
@@ -156,11 +135,11 @@ func TestDeadlines(t *testing.T) {
 		{"finish: done", finish, []ledger.EventType{ledger.EventSucceeded}, ledger.StateSucceeded, ""},
 		{"everything at once", both, nil, ledger.StateExpired, "finish_by"},
 	} {
-		k := b.later(test.name, test.options)
-		before := ledgertest.Append(t, b.db, k, test.before...)
+		k := b.Later(test.name, test.options)
+		before := ledgertest.Append(t, b.DB, k, test.before...)
 		t.Cleanup(func() {
-			after := try(ledger.Load(context.Background(), b.db, k))(t)
-			history := try(ledger.History(context.Background(), b.db, k))(t)
+			after := try(ledger.Load(context.Background(), b.DB, k))(t)
+			history := try(ledger.History(context.Background(), b.DB, k))(t)
 			var data struct{ Reason string }
 			if last := history[len(history)-1]; after.State == ledger.StateExpired {
 				_ = json.Unmarshal(last.Data, &data)
@@ -171,7 +150,7 @@ func TestDeadlines(t *testing.T) {
 		})
 	}
 	b.schedule(nil)
-	b.await("what is due", func() bool {
+	b.Await("what is due", func() bool {
 		return one[int](b, "select count(*)::integer from taskledger.timer where due_at <= clock_timestamp()") == 0
 	})
 }
@@ -179,37 +158,37 @@ func TestDeadlines(t *testing.T) {
 // A task that is at work at its deadline expires as soon as it waits again.
 func TestDeadlineOfATaskAtWork(t *testing.T) {
 	t.Parallel()
-	b := setupTimers(t)
-	k := b.later("1", ledger.EnqueueOptions{FinishBy: time.Now()})
-	done := b.later("2", ledger.EnqueueOptions{FinishBy: time.Now()})
-	ledgertest.Append(t, b.db, k, ledger.EventStarted)
-	ledgertest.Append(t, b.db, done, ledger.EventStarted)
+	b := setupDatabase(t)
+	k := b.Later("1", ledger.EnqueueOptions{FinishBy: time.Now()})
+	done := b.Later("2", ledger.EnqueueOptions{FinishBy: time.Now()})
+	ledgertest.Append(t, b.DB, k, ledger.EventStarted)
+	ledgertest.Append(t, b.DB, done, ledger.EventStarted)
 	b.schedule(nil)
-	b.await("both to be looked at", func() bool {
+	b.Await("both to be looked at", func() bool {
 		return one[int](b, "select count(*)::integer from taskledger.timer where due_at > clock_timestamp()") == 2
 	})
 	b.append(ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventFailed, After: time.Hour})
 	b.append(ledger.AppendRequest{Key: done, Expected: 2, Type: ledger.EventSucceeded})
-	b.awaitState(k, ledger.StateExpired)
-	b.await("the deadline of what is done to go", func() bool {
+	b.AwaitState(k, ledger.StateExpired)
+	b.Await("the deadline of what is done to go", func() bool {
 		return one[int](b, "select count(*)::integer from taskledger.timer where biz_id = '2'") == 0
 	})
-	if n := len(b.types(done)); n != 3 {
-		t.Errorf("%v", b.types(done))
+	if n := len(b.EventTypes(done)); n != 3 {
+		t.Errorf("%v", b.EventTypes(done))
 	}
 }
 
 // Schedulers share the work; none of it is done twice.
 func TestSchedulersShare(t *testing.T) {
 	t.Parallel()
-	b := setupTimers(t)
+	b := setupDatabase(t)
 	const n = 10_000
 	var entries []ledger.Entry
 	for i := range n {
 		entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(fmt.Sprint(i))},
 			Options: &ledger.EnqueueOptions{RunIn: time.Microsecond}})
 	}
-	try(ledger.EnqueueMany(b.context(), b.db, entries))(t)
+	try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
 	var released [3]atomic.Int64
 	for i := range released {
 		b.schedule(func(f workers.Firing) {
@@ -220,11 +199,11 @@ func TestSchedulersShare(t *testing.T) {
 		})
 	}
 	b.noTimers()
-	b.await("the counts", func() bool { return released[0].Load()+released[1].Load()+released[2].Load() == n })
+	b.Await("the counts", func() bool { return released[0].Load()+released[1].Load()+released[2].Load() == n })
 	if got := one[int](b, "select count(*)::integer from taskledger.event where type = 'released' and version = 2"); got != n {
 		t.Errorf("%d of %d are released", got, n)
 	}
-	ledgertest.Check(t, b.db)
+	ledgertest.Check(t, b.DB)
 }
 
 // A timer whose transaction commits long after it was due is found, although the scheduler has
@@ -232,14 +211,14 @@ func TestSchedulersShare(t *testing.T) {
 // (The transaction's id is above the xmax of every snapshot: a mark made of xmax would be wrong.)
 func TestTimerThatCommitsLate(t *testing.T) {
 	t.Parallel()
-	b := setupTimers(t)
-	s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.db}))(t)
+	b := setupDatabase(t)
+	s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.DB}))(t)
 	round := func(prefix string) {
 		t.Helper()
-		k := b.later(prefix, ledger.EnqueueOptions{RunIn: time.Microsecond})
-		for b.task(k).State != ledger.StateAvailable {
+		k := b.Later(prefix, ledger.EnqueueOptions{RunIn: time.Microsecond})
+		for b.Task(k).State != ledger.StateAvailable {
 			s.LookAlways()
-			if err := s.Pass(b.context()); err != nil {
+			if err := s.Pass(b.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -247,7 +226,7 @@ func TestTimerThatCommitsLate(t *testing.T) {
 	n := 0
 	roundsUntil := func(ok func() bool) {
 		t.Helper()
-		b.await("the safe mark to move", func() bool { // not before the transactions of other tests have ended
+		b.Await("the safe mark to move", func() bool { // not before the transactions of other tests have ended
 			n++
 			round(fmt.Sprint("round ", n))
 			return ok()
@@ -255,49 +234,49 @@ func TestTimerThatCommitsLate(t *testing.T) {
 	}
 	roundsUntil(func() bool { return !s.Safe().IsZero() })
 
-	tx := try(b.db.Begin(b.context()))(t)
+	tx := try(b.DB.Begin(b.Context()))(t)
 	late := ledger.Key{Kind: "test.later", BizID: "late"}
-	try(ledger.Enqueue(b.context(), tx, late, nil, &ledger.EnqueueOptions{RunIn: time.Microsecond}))(t)
-	due := try(ledger.Load(b.context(), tx, late))(t).DueAt
+	try(ledger.Enqueue(b.Context(), tx, late, nil, &ledger.EnqueueOptions{RunIn: time.Microsecond}))(t)
+	due := try(ledger.Load(b.Context(), tx, late))(t).DueAt
 	for i := range 50 {
 		round(fmt.Sprint("meanwhile ", i))
 		if s.Safe().After(due) {
 			t.Fatalf("the safe mark is %s, and a timer due at %s is not committed yet", s.Safe(), due)
 		}
 	}
-	if err := tx.Commit(b.context()); err != nil {
+	if err := tx.Commit(b.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.LookAlways()
-	if err := s.Pass(b.context()); err != nil {
+	if err := s.Pass(b.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if state := b.task(late).State; state != ledger.StateAvailable {
+	if state := b.Task(late).State; state != ledger.StateAvailable {
 		t.Errorf("the late task is %s", state)
 	}
 	roundsUntil(func() bool { return s.Safe().After(due) })
-	ledgertest.Check(t, b.db)
+	ledgertest.Check(t, b.DB)
 }
 
 // What somebody's open transaction holds is stepped over; the others are on time.
 func TestSomebodyHoldsATask(t *testing.T) {
 	t.Parallel()
-	b := setupTimers(t)
-	held := b.later("held", ledger.EnqueueOptions{RunIn: time.Microsecond})
-	tx := try(b.db.Begin(b.context()))(t)
-	try(ledger.Append(b.context(), tx, ledger.AppendRequest{Key: held, Expected: 1, Type: ledger.EventCancelled}))(t)
+	b := setupDatabase(t)
+	held := b.Later("held", ledger.EnqueueOptions{RunIn: time.Microsecond})
+	tx := try(b.DB.Begin(b.Context()))(t)
+	try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: held, Expected: 1, Type: ledger.EventCancelled}))(t)
 	var others []ledger.Key
 	for i := range 200 {
-		others = append(others, b.later(fmt.Sprint(i), ledger.EnqueueOptions{RunIn: time.Microsecond}))
+		others = append(others, b.Later(fmt.Sprint(i), ledger.EnqueueOptions{RunIn: time.Microsecond}))
 	}
 	b.schedule(nil)
 	for _, k := range others {
-		b.awaitState(k, ledger.StateAvailable)
+		b.AwaitState(k, ledger.StateAvailable)
 	}
-	if err := tx.Rollback(b.context()); err != nil {
+	if err := tx.Rollback(b.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.awaitState(held, ledger.StateAvailable)
+	b.AwaitState(held, ledger.StateAvailable)
 	b.noTimers()
 }
 
@@ -305,49 +284,49 @@ func TestSomebodyHoldsATask(t *testing.T) {
 // between and those after them; and when it ends, so are they.
 func TestSomebodyHoldsManyTasks(t *testing.T) {
 	t.Parallel()
-	b := setupTimers(t)
+	b := setupDatabase(t)
 	const n = 600
-	tx := try(b.db.Begin(b.context()))(t)
+	tx := try(b.DB.Begin(b.Context()))(t)
 	var held, others []ledger.Key
 	for i := range n {
-		k := b.later(fmt.Sprintf("%04d", i), ledger.EnqueueOptions{RunIn: time.Microsecond})
+		k := b.Later(fmt.Sprintf("%04d", i), ledger.EnqueueOptions{RunIn: time.Microsecond})
 		if i%10 == 9 {
 			others = append(others, k)
 			continue
 		}
 		held = append(held, k)
-		try(ledger.Append(b.context(), tx, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventCancelled}))(t)
+		try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventCancelled}))(t)
 	}
 	b.schedule(nil)
 	b.schedule(nil)
-	b.awaitState(b.later("after them", ledger.EnqueueOptions{RunIn: time.Microsecond}), ledger.StateAvailable)
+	b.AwaitState(b.Later("after them", ledger.EnqueueOptions{RunIn: time.Microsecond}), ledger.StateAvailable)
 	for _, k := range others {
-		b.awaitState(k, ledger.StateAvailable)
-		b.awaitState(b.later("beside "+string(k.BizID), ledger.EnqueueOptions{RunIn: time.Microsecond}), ledger.StateAvailable)
+		b.AwaitState(k, ledger.StateAvailable)
+		b.AwaitState(b.Later("beside "+string(k.BizID), ledger.EnqueueOptions{RunIn: time.Microsecond}), ledger.StateAvailable)
 	}
-	if err := tx.Rollback(b.context()); err != nil {
+	if err := tx.Rollback(b.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range held {
-		b.awaitState(k, ledger.StateAvailable)
+		b.AwaitState(k, ledger.StateAvailable)
 	}
 	b.noTimers()
-	ledgertest.Check(t, b.db)
+	ledgertest.Check(t, b.DB)
 }
 
 func TestReadTimers(t *testing.T) {
 	t.Parallel()
-	b := setupTimers(t)
-	read := func() workers.TimerStatus { return try(workers.ReadTimers(b.context(), b.db))(t) }
+	b := setupDatabase(t)
+	read := func() workers.TimerStatus { return try(workers.ReadTimers(b.Context(), b.DB))(t) }
 	if s := read(); s != (workers.TimerStatus{}) {
 		t.Errorf("without timers: %+v", s)
 	}
 	at := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
-	b.later("1", ledger.EnqueueOptions{RunAt: at})
+	b.Later("1", ledger.EnqueueOptions{RunAt: at})
 	if s := read(); s != (workers.TimerStatus{NextAt: at}) {
 		t.Errorf("with one in an hour: %+v", s)
 	}
-	b.exec("insert into taskledger.timer select clock_timestamp() - interval '1 minute', 'test.later', i::text, 1, 'due' from generate_series(1, 10001) i")
+	b.Exec("insert into taskledger.timer select clock_timestamp() - interval '1 minute', 'test.later', i::text, 1, 'due' from generate_series(1, 10001) i")
 	if s := read(); s.Due != 10_000 || !s.DueCapped || s.Late() < time.Minute {
 		t.Errorf("with 10,001 due: %+v", s)
 	}
@@ -390,7 +369,7 @@ func TestSchedulerKilled(t *testing.T) {
 			entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(fmt.Sprint(i))},
 				Options: &ledger.EnqueueOptions{RunIn: time.Microsecond}})
 		}
-		try(ledger.EnqueueMany(b.context(), b.db, entries))(t)
+		try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
 	}
 	// done checks that each task has either its timer or its event, and returns how many events.
 	done := func(b *bundle) int {
@@ -406,9 +385,9 @@ func TestSchedulerKilled(t *testing.T) {
 	for point, want := range map[string]int{"scheduler.firing:3": 2000, "scheduler.fired:3": 3000} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
-			b := setupTimers(t)
+			b := setupDatabase(t)
 			enqueue(b)
-			b.spawn("scheduler", point).killed(t)
+			b.Spawn("scheduler", point).AwaitKilled(t)
 			if got := done(b); got != want {
 				t.Errorf("%d events, want %d", got, want)
 			}
@@ -417,22 +396,22 @@ func TestSchedulerKilled(t *testing.T) {
 			if got := done(b); got != n {
 				t.Errorf("%d events, want %d", got, n)
 			}
-			ledgertest.Check(t, b.db)
+			ledgertest.Check(t, b.DB)
 		})
 	}
 	t.Run("connection cut", func(t *testing.T) {
 		t.Parallel()
-		b := setupTimers(t)
+		b := setupDatabase(t)
 		enqueue(b)
-		tx := try(b.db.Begin(b.context()))(t) // holds a task of the first batch, so that this one waits in its midst
-		defer func() { _ = tx.Rollback(b.context()) }()
+		tx := try(b.DB.Begin(b.Context()))(t) // holds a task of the first batch, so that this one waits in its midst
+		defer func() { _ = tx.Rollback(b.Context()) }()
 		first := one[string](b, "select biz_id from taskledger.timer order by due_at, biz_id limit 1")
-		try(ledger.Append(b.context(), tx, ledger.AppendRequest{
+		try(ledger.Append(b.Context(), tx, ledger.AppendRequest{
 			Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(first)}, Expected: 1, Type: ledger.EventCancelled}))(t)
-		s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.db}))(t)
+		s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.DB}))(t)
 		ended := make(chan error)
-		go func() { ended <- s.Pass(b.context()) }()
-		b.await("the batch to wait, and to be cut off", func() bool {
+		go func() { ended <- s.Pass(b.Context()) }()
+		b.Await("the batch to wait, and to be cut off", func() bool {
 			return one[bool](b, `select coalesce(bool_or(pg_terminate_backend(pid)), false) from pg_stat_activity
 				where datname = current_database() and wait_event_type = 'Lock'`)
 		})

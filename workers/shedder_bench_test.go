@@ -31,12 +31,12 @@ func drainNearLimit(b *testing.B, n int, register func(*workers.Pool) error) {
 			where := (i + turn) % 2 // who is first changes too
 			world.backlog(round, n, order)
 			round++
-			world.project()
-			world.limit(int64(2*n+1-where), ledger.DiscardOldest)
+			world.Project()
+			world.SetLimit(int64(2*n+1-where), ledger.DiscardOldest)
 			const starts = "select count(*)::integer from taskledger.event where type = 'started'"
 			before := one[int](world, starts)
 			w, t := world.workOff(n, workers.Config{}, register)
-			w.stop()
+			w.Stop()
 			took[where] += t
 			if started := one[int](world, starts) - before; started != where*n {
 				b.Fatalf("%d starts are on record of %d tasks, near the limit: %t", started, n, where == near)

@@ -26,16 +26,16 @@ func TestDiscardOldestOvershoot(t *testing.T) {
 	t.Parallel()
 	const limit, enqueuers, looks, flood = 50, 6, 8, 3000 // a look discards up to 10,000
 	b := limitOldest(t, limit)
-	b.loop(try(projector.New(projector.Config{DB: b.db}))(t).Run)
+	b.Start(try(projector.New(projector.Config{DB: b.DB}))(t).Run)
 	tracer := &lookTracer{b: b}
-	config := b.db.Config()
+	config := b.DB.Config()
 	config.ConnConfig.Tracer = tracer
-	db := try(pgxpool.NewWithConfig(b.context(), config))(t)
+	db := try(pgxpool.NewWithConfig(b.Context(), config))(t)
 	t.Cleanup(db.Close)
-	scheduler := try(workers.NewScheduler(workers.SchedulerConfig{DB: db, Logger: slog.New(slog.NewTextHandler(&testWriter{t}, nil))}))(t)
-	b.loop(scheduler.Run)
+	scheduler := try(workers.NewScheduler(workers.SchedulerConfig{DB: db, Logger: b.Logger(slog.LevelInfo)}))(t)
+	b.Start(scheduler.Run)
 
-	ctx, stop := context.WithCancel(b.context())
+	ctx, stop := context.WithCancel(b.Context())
 	var begun atomic.Int64
 	var writers sync.WaitGroup
 	for w := range enqueuers {
@@ -50,7 +50,7 @@ func TestDiscardOldestOvershoot(t *testing.T) {
 					entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: order.Name(), BizID: ledger.BizID(fmt.Sprintf("%d-%d-%d", w, i, j))}})
 				}
 				begun.Add(int64(len(entries)))
-				if _, err := ledger.EnqueueMany(ctx, b.db, entries); err != nil && ctx.Err() == nil {
+				if _, err := ledger.EnqueueMany(ctx, b.DB, entries); err != nil && ctx.Err() == nil {
 					t.Error(err)
 					return
 				}
@@ -75,10 +75,10 @@ func TestDiscardOldestOvershoot(t *testing.T) {
 		samples++
 		return waiting
 	}
-	b.await("looks", func() bool { sample(); return t.Failed() || tracer.looks.Load() > looks })
+	b.Await("looks", func() bool { sample(); return t.Failed() || tracer.looks.Load() > looks })
 	stop()
 	writers.Wait()
-	b.await("the limit to be kept", func() bool { return sample() <= limit || t.Failed() })
+	b.Await("the limit to be kept", func() bool { return sample() <= limit || t.Failed() })
 	t.Logf("%d samples; at most %d beyond the limit of %d, where %d were allowed", samples, most, limit, allowed)
 	if most <= 0 {
 		t.Error("the limit was never passed")
@@ -87,11 +87,11 @@ func TestDiscardOldestOvershoot(t *testing.T) {
 
 // flow returns how many tasks of kind order were enqueued, and how many discarded, as of one moment.
 func (b *bundle) flow() (enqueued, discarded int64) {
-	b.t.Helper()
-	err := b.db.QueryRow(b.context(), `select count(*) filter (where e.version = 1), count(*) filter (where e.type = 'discarded')
+	b.T.Helper()
+	err := b.DB.QueryRow(b.Context(), `select count(*) filter (where e.version = 1), count(*) filter (where e.type = 'discarded')
 		from taskledger.event e where e.kind = $1`, string(order.Name())).Scan(&enqueued, &discarded)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return enqueued, discarded
 }
@@ -127,45 +127,45 @@ func TestDiscardedIsTold(t *testing.T) {
 	t.Parallel()
 	b := limitOldest(t, 3)
 	other := ledger.Kind("test.other")
-	if err := ledger.SetLimit(b.context(), b.db, ledger.Limit{Kind: other, MaxWaiting: 1, Policy: ledger.DiscardOldest}, ""); err != nil {
+	if err := ledger.SetLimit(b.Context(), b.DB, ledger.Limit{Kind: other, MaxWaiting: 1, Policy: ledger.DiscardOldest}, ""); err != nil {
 		t.Fatal(err)
 	}
 	told := map[ledger.Kind][]int{}
-	s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.db, Discarded: func(k ledger.Kind, tasks int) {
+	s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.DB, Discarded: func(k ledger.Kind, tasks int) {
 		told[k] = append(told[k], tasks)
 	}}))(t)
 	want := map[ledger.Kind][]int{}
 	step := func(what string) {
 		t.Helper()
-		if err := s.Shed(b.context()); err != nil {
+		if err := s.Shed(b.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, told); diff != "" {
 			t.Errorf("%s (-want +told):\n%s", what, diff)
 		}
 	}
-	b.enqueueMany(3)
-	b.project()
+	b.EnqueueMany(3)
+	b.Project()
 	step("as many wait as may")
 
-	b.enqueueRound("p", 5)
+	b.EnqueueRound("p", 5)
 	for i := range 3 {
-		try(ledger.Enqueue(b.context(), b.db, ledger.Key{Kind: other, BizID: ledger.BizID(fmt.Sprint(i))}, nil, nil))(t)
+		try(ledger.Enqueue(b.Context(), b.DB, ledger.Key{Kind: other, BizID: ledger.BizID(fmt.Sprint(i))}, nil, nil))(t)
 	}
-	b.project()
+	b.Project()
 	want[order.Name()], want[other] = []int{5}, []int{2}
 	step("two kinds over their limits")
 	step("what is discarded, and not counted yet")
 
-	b.enqueueRound("q", 4)
-	b.project()
-	try(ledger.Append(b.context(), b.db, ledger.AppendRequest{ // somebody else is quicker
+	b.EnqueueRound("q", 4)
+	b.Project()
+	try(ledger.Append(b.Context(), b.DB, ledger.AppendRequest{ // somebody else is quicker
 		Key: ledger.Key{Kind: order.Name(), BizID: "p-0002"}, Expected: 1, Type: ledger.EventCancelled}))(t)
 	want[order.Name()] = []int{5, 3}
 	step("one was cancelled meanwhile")
 
-	b.enqueueRound("r", 2)
+	b.EnqueueRound("r", 2)
 	b.shed(b.scheduler())
-	b.project()
+	b.Project()
 	step("another scheduler did it")
 }

@@ -23,29 +23,22 @@ import (
 // limitOldest is a bundle without a broker, with a limit on kind order whose oldest go.
 func limitOldest(t *testing.T, most int64) *bundle {
 	t.Helper()
-	b := setupTimers(t)
-	b.limit(most, ledger.DiscardOldest)
+	b := setupDatabase(t)
+	b.SetLimit(most, ledger.DiscardOldest)
 	return b
 }
 
-func (b *bundle) limit(most int64, policy ledger.OverloadPolicy) {
-	b.t.Helper()
-	if err := ledger.SetLimit(b.context(), b.db, ledger.Limit{Kind: order.Name(), MaxWaiting: most, Policy: policy}, ""); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
 func (b *bundle) scheduler() *workers.Scheduler {
-	b.t.Helper()
-	return try(workers.NewScheduler(workers.SchedulerConfig{DB: b.db}))(b.t)
+	b.T.Helper()
+	return try(workers.NewScheduler(workers.SchedulerConfig{DB: b.DB}))(b.T)
 }
 
 // shed has what the ledger holds counted, and what is too much discarded.
 func (b *bundle) shed(s *workers.Scheduler) {
-	b.t.Helper()
-	b.project()
-	if err := s.Shed(b.context()); err != nil {
-		b.t.Fatal(err)
+	b.T.Helper()
+	b.Project()
+	if err := s.Shed(b.Context()); err != nil {
+		b.T.Fatal(err)
 	}
 }
 
@@ -53,11 +46,11 @@ func (b *bundle) shed(s *workers.Scheduler) {
 func (b *bundle) available() []string { return b.ofState(ledger.StateAvailable) }
 
 func (b *bundle) ofState(s ledger.State) []string {
-	b.t.Helper()
-	rows := try(b.db.Query(b.context(), `select h.biz_id from (
+	b.T.Helper()
+	rows := try(b.DB.Query(b.Context(), `select h.biz_id from (
 		select distinct on (e.biz_id) e.biz_id, e.type from taskledger.event e where e.kind = $1 order by e.biz_id, e.version desc) h
-		where taskledger.state_after(h.type)::text = $2 order by 1`, string(order.Name()), string(s)))(b.t)
-	return try(pgx.CollectRows(rows, pgx.RowTo[string]))(b.t)
+		where taskledger.state_after(h.type)::text = $2 order by 1`, string(order.Name()), string(s)))(b.T)
+	return try(pgx.CollectRows(rows, pgx.RowTo[string]))(b.T)
 }
 
 // Enqueueing always goes through, by every way. Then the oldest of those that wait are discarded,
@@ -66,20 +59,20 @@ func TestDiscardOldest(t *testing.T) {
 	t.Parallel()
 	b := limitOldest(t, 4)
 	s := b.scheduler()
-	again := b.enqueue("again")
-	ledgertest.Append(t, b.db, b.enqueue("done"), ledger.EventSucceeded)
-	ledgertest.Append(t, b.db, b.enqueue("running"), ledger.EventStarted)
-	ledgertest.Append(t, b.db, again, ledger.EventBuried)
-	b.enqueueMany(5)
-	ledgertest.Append(t, b.db, again, ledger.EventReleased)
-	b.project()
+	again := b.Enqueue("again")
+	ledgertest.Append(t, b.DB, b.Enqueue("done"), ledger.EventSucceeded)
+	ledgertest.Append(t, b.DB, b.Enqueue("running"), ledger.EventStarted)
+	ledgertest.Append(t, b.DB, again, ledger.EventBuried)
+	b.EnqueueMany(5)
+	ledgertest.Append(t, b.DB, again, ledger.EventReleased)
+	b.Project()
 	for _, statement := range []string{
 		`select * from taskledger.enqueue('test.order', 'sql')`,
 		`select * from taskledger.enqueue_many('[{"kind":"test.order","biz_id":"sql many"}]')`,
 	} {
-		b.exec(statement)
+		b.Exec(statement)
 	}
-	timed := try(order.Enqueue(b.context(), b.db, "timed", orderArgs{}, &ledger.EnqueueOptions{StartBy: time.Now().Add(time.Hour)}))(t)
+	timed := try(order.Enqueue(b.Context(), b.DB, "timed", orderArgs{}, &ledger.EnqueueOptions{StartBy: time.Now().Add(time.Hour)}))(t)
 	if !timed.New || timed.State != ledger.StateAvailable {
 		t.Errorf("%+v", timed)
 	}
@@ -90,13 +83,13 @@ func TestDiscardOldest(t *testing.T) {
 	if diff := cmp.Diff([]string{"o-0000", "o-0001", "o-0002", "o-0003", "o-0004"}, b.ofState(ledger.StateDiscarded)); diff != "" {
 		t.Errorf("discarded (-want +got):\n%s", diff)
 	}
-	history := b.history(ledger.Key{Kind: order.Name(), BizID: "o-0000"})
+	history := b.History(ledger.Key{Kind: order.Name(), BizID: "o-0000"})
 	if last := history[len(history)-1]; last.Actor != "scheduler" || string(last.Data) != `{"reason":"too many tasks of its kind wait"}` {
 		t.Errorf("%+v", last)
 	}
 
 	// What was discarded and is released is the youngest.
-	ledgertest.Append(t, b.db, ledger.Key{Kind: order.Name(), BizID: "o-0000"}, ledger.EventReleased)
+	ledgertest.Append(t, b.DB, ledger.Key{Kind: order.Name(), BizID: "o-0000"}, ledger.EventReleased)
 	b.shed(s)
 	if diff := cmp.Diff([]string{"o-0000", "sql", "sql many", "timed"}, b.available()); diff != "" {
 		t.Errorf("still waiting (-want +got):\n%s", diff)
@@ -105,7 +98,7 @@ func TestDiscardOldest(t *testing.T) {
 	if n := len(b.available()); n != 4 {
 		t.Errorf("%d wait, want 4", n)
 	}
-	ledgertest.Check(t, b.db)
+	ledgertest.Check(t, b.DB)
 }
 
 // However late the projector is, however many discard, and whoever else takes the tasks meanwhile,
@@ -113,10 +106,10 @@ func TestDiscardOldest(t *testing.T) {
 func TestDiscardOldestNotTooMany(t *testing.T) {
 	t.Parallel()
 	b := limitOldest(t, 10)
-	b.enqueueMany(30)
-	b.project()
-	ledgertest.Append(t, b.db, ledger.Key{Kind: order.Name(), BizID: "o-0003"}, ledger.EventSucceeded) // not counted yet
-	b.enqueueRound("p", 5)                                                                             // nor are these
+	b.EnqueueMany(30)
+	b.Project()
+	ledgertest.Append(t, b.DB, ledger.Key{Kind: order.Name(), BizID: "o-0003"}, ledger.EventSucceeded) // not counted yet
+	b.EnqueueRound("p", 5)                                                                             // nor are these
 	var shedders sync.WaitGroup
 	for range 4 {
 		s := b.scheduler()
@@ -143,7 +136,7 @@ func TestDiscardOldestNotTooMany(t *testing.T) {
 	if diff := cmp.Diff(want, b.available()); diff != "" {
 		t.Errorf("still waiting (-want +got):\n%s", diff)
 	}
-	ledgertest.Check(t, b.db)
+	ledgertest.Check(t, b.DB)
 }
 
 // A task that becomes visible late, after others with higher positions, is as young as it became
@@ -152,12 +145,12 @@ func TestDiscardOldestThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	b := limitOldest(t, 2)
 	s := b.scheduler()
-	tx := try(b.db.Begin(b.context()))(t)
-	defer func() { _ = tx.Rollback(b.context()) }()
+	tx := try(b.DB.Begin(b.Context()))(t)
+	defer func() { _ = tx.Rollback(b.Context()) }()
 	ledgertest.Enqueue(t, tx, ledger.Key{Kind: order.Name(), BizID: "late"}, "")
-	b.enqueueMany(5)
+	b.EnqueueMany(5)
 	b.shed(s)
-	if err := tx.Commit(b.context()); err != nil {
+	if err := tx.Commit(b.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {
@@ -168,14 +161,14 @@ func TestDiscardOldestThatCommitsLate(t *testing.T) {
 		{"b", []string{"a-0000", "b-0000"}},
 		{"c", []string{"b-0000", "c-0000"}},
 	} {
-		b.enqueueRound(step.more, 1)
+		b.EnqueueRound(step.more, 1)
 		b.shed(s)
 		if diff := cmp.Diff(step.want, b.available()); diff != "" {
 			t.Errorf("still waiting after %s (-want +got):\n%s", step.more, diff)
 		}
 		if step.more == "b" { // as if it had crashed
-			b.exec("delete from taskledger.incarnation")
-			if err := s.Shed(b.context()); err != nil {
+			b.Exec("delete from taskledger.incarnation")
+			if err := s.Shed(b.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -187,12 +180,12 @@ func TestDiscardOldestThatCommitsLate(t *testing.T) {
 func TestDiscardOldestBesideWorkers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.limit(20, ledger.DiscardOldest)
-	b.relay()
-	b.loop(try(projector.New(projector.Config{DB: b.db}))(t).Run)
+	b.SetLimit(20, ledger.DiscardOldest)
+	b.Relay()
+	b.Start(try(projector.New(projector.Config{DB: b.DB}))(t).Run)
 	b.schedule(nil)
 	b.schedule(nil)
-	w := b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	w := b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if _, err := tx.Exec(ctx, "select pg_sleep(0.05)"); err != nil {
 			return err
 		}
@@ -200,36 +193,36 @@ func TestDiscardOldestBesideWorkers(t *testing.T) {
 	}, &workers.KindConfig{Slots: 2}))
 	const tasks = 1500
 	for i := range tasks / 100 {
-		b.enqueueRound(fmt.Sprint("r", i), 100)
+		b.EnqueueRound(fmt.Sprint("r", i), 100)
 	}
 	finished := func(s ledger.State) int {
 		return one[int](b, "select count(*)::integer from taskledger.event where taskledger.state_after(type) = $1::text::taskledger.task_state", string(s))
 	}
-	b.await("all to be done or discarded", func() bool {
+	b.Await("all to be done or discarded", func() bool {
 		return finished(ledger.StateSucceeded)+finished(ledger.StateDiscarded) == tasks
 	})
 	done, discarded := finished(ledger.StateSucceeded), finished(ledger.StateDiscarded)
-	t.Logf("%d done, %d discarded; %+v", done, discarded, w.status().Attempts)
+	t.Logf("%d done, %d discarded; %+v", done, discarded, w.KindStatus().Attempts)
 	if done < 20 || discarded < tasks/2 {
 		t.Errorf("%d done, %d discarded", done, discarded)
 	}
-	b.eachOnce(done)
+	b.WantOneEffectEach(done)
 	if n := one[int](b, "select count(*)::integer from effect f join taskledger.event e on e.biz_id = f.biz_id where e.type = 'discarded'"); n > 0 {
 		t.Errorf("%d of the discarded had effects", n)
 	}
-	ledgertest.Check(t, b.db)
+	ledgertest.Check(t, b.DB)
 }
 
 // A handler that is at work while its kind is over the limit goes on, and succeeds.
 func TestDiscardOldestLeavesWhatHasBegun(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.limit(1, ledger.DiscardOldest)
-	b.relay()
-	b.enqueueMany(1)
-	b.project()
+	b.SetLimit(1, ledger.DiscardOldest)
+	b.Relay()
+	b.EnqueueMany(1)
+	b.Project()
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	b.work(workers.Config{AckWait: forEver}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{AckWait: forEver}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.BizID == "o-0000" {
 			close(begun)
 		}
@@ -237,13 +230,13 @@ func TestDiscardOldestLeavesWhatHasBegun(t *testing.T) {
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Slots: 1, StartedAfter: forEver / 2}))
 	<-begun
-	b.enqueueRound("p", 3)
+	b.EnqueueRound("p", 3)
 	b.shed(b.scheduler())
 	if diff := cmp.Diff([]string{"p-0002"}, b.available()); diff != "" {
 		t.Errorf("still waiting (-want +got):\n%s", diff)
 	}
 	close(goOn)
-	b.awaitState(ledger.Key{Kind: order.Name(), BizID: "o-0000"}, ledger.StateSucceeded)
+	b.AwaitState(ledger.Key{Kind: order.Name(), BizID: "o-0000"}, ledger.StateSucceeded)
 }
 
 // With everything at work the limit is passed while somebody enqueues, and soon afterwards no more: the
@@ -251,13 +244,13 @@ func TestDiscardOldestLeavesWhatHasBegun(t *testing.T) {
 func TestDiscardOldestSettles(t *testing.T) {
 	t.Parallel()
 	b := limitOldest(t, 20)
-	b.loop(try(projector.New(projector.Config{DB: b.db}))(t).Run)
+	b.Start(try(projector.New(projector.Config{DB: b.DB}))(t).Run)
 	b.schedule(nil)
 	b.schedule(nil)
 	for i := range 10 {
-		b.enqueueRound(fmt.Sprint("r", i), 50)
+		b.EnqueueRound(fmt.Sprint("r", i), 50)
 	}
-	b.await("the rest to be discarded", func() bool { return len(b.available()) == 20 })
+	b.Await("the rest to be discarded", func() bool { return len(b.available()) == 20 })
 	if left := b.available(); left[0] != "r9-0030" {
 		t.Errorf("the oldest that is left is %s", left[0])
 	}
@@ -270,15 +263,15 @@ func TestDiscardOldestSettles(t *testing.T) {
 func TestDiscardOldestKilled(t *testing.T) {
 	t.Parallel()
 	b := limitOldest(t, 100)
-	b.enqueueMany(2600)
-	b.project()
-	b.spawn("scheduler", "scheduler.shedding").killed(t)
+	b.EnqueueMany(2600)
+	b.Project()
+	b.Spawn("scheduler", "scheduler.shedding").AwaitKilled(t)
 	gone := len(b.ofState(ledger.StateDiscarded))
 	if gone == 0 || gone >= 2500 {
 		t.Fatalf("%d were gone when it was killed", gone)
 	}
 	s := b.scheduler()
-	if err := s.Shed(b.context()); err != nil { // with the same count
+	if err := s.Shed(b.Context()); err != nil { // with the same count
 		t.Fatal(err)
 	}
 	b.shed(s)
@@ -286,7 +279,7 @@ func TestDiscardOldestKilled(t *testing.T) {
 	if len(available) != 100 || available[0] != "o-2500" {
 		t.Errorf("%d wait, the first is %s", len(available), available[0])
 	}
-	ledgertest.Check(t, b.db)
+	ledgertest.Check(t, b.DB)
 }
 
 // What is finished costs nothing: with 100,000 finished tasks of the kind before those that wait a look
@@ -296,15 +289,15 @@ func TestDiscardOldestCost(t *testing.T) {
 	t.Parallel()
 	b := limitOldest(t, 10)
 	counting := &countingTracer{pages: make(map[string]int)}
-	c := b.db.Config()
+	c := b.DB.Config()
 	c.ConnConfig.Tracer = counting
-	pool := try(pgxpool.NewWithConfig(b.context(), c))(t)
+	pool := try(pgxpool.NewWithConfig(b.Context(), c))(t)
 	defer pool.Close()
 	cost := func(s *workers.Scheduler) map[string]int {
-		b.enqueueRound(fmt.Sprint("w", one[int64](b, "select max(position) from taskledger.event")), 40)
-		b.project()
+		b.EnqueueRound(fmt.Sprint("w", one[int64](b, "select max(position) from taskledger.event")), 40)
+		b.Project()
 		clear(counting.pages)
-		if err := s.Shed(b.context()); err != nil {
+		if err := s.Shed(b.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if n := len(b.available()); n != 10 {
@@ -314,25 +307,25 @@ func TestDiscardOldestCost(t *testing.T) {
 	}
 	finish := func() {
 		for _, id := range b.available() {
-			ledgertest.Append(t, b.db, ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)}, ledger.EventSucceeded)
+			ledgertest.Append(t, b.DB, ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)}, ledger.EventSucceeded)
 		}
 	}
 	scheduler := func() *workers.Scheduler { return try(workers.NewScheduler(workers.SchedulerConfig{DB: pool}))(t) }
 	history := func(kind, prefix string, tasks int) {
-		b.exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+		b.Exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
 			select v, v - 1, 0, case v when 1 then 'enqueued' else 'succeeded' end::taskledger.event_type, $1, $2 || i
 			  from generate_series(1, $3) i, generate_series(1, 2) v`, kind, prefix, tasks)
 	}
-	b.enqueueMany(1)
+	b.EnqueueMany(1)
 	few := cost(scheduler())
 	finish()
 	history("test.order", "f-", 100_000)
-	b.exec("vacuum analyze taskledger.event")
+	b.Exec("vacuum analyze taskledger.event")
 	if diff := cmp.Diff(few, cost(scheduler())); diff != "" {
 		t.Errorf("statements of a look (-want +with 100,000 finished tasks before):\n%s", diff)
 	}
 	finish()
-	b.enqueueRound("straggler", 1)
+	b.EnqueueRound("straggler", 1)
 	history("test.other", "g-", 20_000)
 	s := scheduler()
 	far := cost(s)

@@ -22,7 +22,7 @@ func TestUnhandled(t *testing.T) {
 		aged    bool
 	}
 	unhandled := func() (all []found) {
-		for _, u := range try(workers.Unhandled(b.context(), b.db))(t) {
+		for _, u := range try(workers.Unhandled(b.Context(), b.DB))(t) {
 			all = append(all, found{u.Kind, u.Waiting, u.OldestMS != nil})
 		}
 		return all
@@ -38,7 +38,7 @@ func TestUnhandled(t *testing.T) {
 			return nil
 		}
 	}
-	b.work(workers.Config{}, register(order))
+	b.Work(workers.Config{}, register(order))
 	var entries []ledger.Entry
 	for i := range 1001 {
 		entries = append(entries, try(many.Entry(ledger.BizID(fmt.Sprint("m-", i)), orderArgs{}, nil))(t))
@@ -46,17 +46,17 @@ func TestUnhandled(t *testing.T) {
 			entries = append(entries, try(few.Entry(ledger.BizID(fmt.Sprint("f-", i)), orderArgs{}, nil))(t))
 		}
 	}
-	try(ledger.EnqueueMany(b.context(), b.db, entries))(t)
-	b.enqueue("o-1")
-	b.allDone(1)
-	b.projected()
+	try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
+	b.Enqueue("o-1")
+	b.AwaitSucceeded(1)
+	b.AwaitProjected()
 	if diff := cmp.Diff([]found{{few.Name(), 3, true}, {many.Name(), 1001, false}}, unhandled(), cmp.AllowUnexported(found{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	w := b.work(workers.Config{}, register(few, many))
-	b.allDone(1005)
-	w.stop()
-	b.projected()
+	w := b.Work(workers.Config{}, register(few, many))
+	b.AwaitSucceeded(1005)
+	w.Stop()
+	b.AwaitProjected()
 	if all := unhandled(); all != nil {
 		t.Errorf("nothing waits, and told: %v", all)
 	}
