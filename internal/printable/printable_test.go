@@ -29,10 +29,10 @@ func TestText(t *testing.T) {
 func TestStorable(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
-		"short ü":    "short ü",
-		"12345678":   "12345678",
-		"123456789":  "12345678…",
-		"1234567ü":   "1234567\uFFFD…", // cut inside a character
+		"short ü":     "short ü",
+		"12345678":    "12345678",
+		"123456789":   "12345678…",
+		"1234567ü":    "1234567\uFFFD…", // cut inside a character
 		"a\x00b\xffc": "a\uFFFDb\uFFFDc",
 	} {
 		if have := printable.Storable(in, 8); have != want {
