@@ -216,7 +216,7 @@ func TestCallerRunsAndWorkersRetry(t *testing.T) {
 	b := setup(t)
 	b.fill()
 	b.Relay()
-	b.schedule(nil)
+	b.Schedule()
 	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {
 			return err

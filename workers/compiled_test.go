@@ -2,7 +2,6 @@ package workers_test
 
 import (
 	"context"
-	"strconv"
 	"testing"
 	"time"
 
@@ -14,8 +13,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// Nothing that is done again and again is so dear on a ledger with a long history that PostgreSQL
-// compiles it.
+// PostgreSQL compiles no plan of a statement that is executed again and again, on a ledger with a long history.
 func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
 	plain := ledgertest.Pool(t)
@@ -23,13 +21,9 @@ func TestNoPlanIsCompiled(t *testing.T) {
 	db := plantest.Pool(t, plain, "")
 	b := setupOn(t, db)
 	b.Relay()
-	b.schedule(nil)
-	const now, later = 100, 3
-	b.EnqueueMany(now)
-	for i := range later {
-		o := ledger.EnqueueOptions{RunIn: 50 * time.Millisecond, FinishBy: time.Now().Add(time.Hour)}
-		try(order.Enqueue(b.Context(), b.DB, ledger.BizID(strconv.Itoa(i)), orderArgs{}, &o))(t)
-	}
+	b.Schedule()
+	const tasks = 100
+	b.EnqueueMany(tasks)
 	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if args.Amount%10 == 1 && job.Attempt == 1 {
 			return errBoom
@@ -39,7 +33,7 @@ func TestNoPlanIsCompiled(t *testing.T) {
 	b.Await("all tasks to succeed", func() bool {
 		var done int
 		err := plain.QueryRow(t.Context(), "select count(*) from taskledger.event where type = 'succeeded'").Scan(&done)
-		return err == nil && done == now+later
+		return err == nil && done == tasks
 	})
 	b.Project()
 	b.passes(b.reconciler(db), 3)

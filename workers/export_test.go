@@ -50,33 +50,7 @@ var Statements = map[string]string{
 	"reconcile_mark.sql":   reconcileMarkSQL,
 	"reconcile_bounds.sql": reconcileBoundsSQL,
 	"reconcile_page.sql":   reconcilePageSQL,
-
-	"timers_fire.sql":        timersFireSQL,
-	"timers_lowest.sql":      timersLowestSQL,
-	"timers_due.sql":         timersDueSQL,
-	"timers_status.sql":      timersStatusSQL,
-	"scheduler_mark.sql":     schedulerMarkSQL,
-	"scheduler_settings.sql": schedulerSettingsSQL,
-
-	"overload_look.sql": overloadLookSQL,
-	"overload_page.sql": overloadPageSQL,
-	"overload_back.sql": overloadBackSQL,
 }
-
-// Pass looks once whether something is due, and fires a batch of it.
-func (s *Scheduler) Pass(ctx context.Context) error {
-	_, err := s.pass(ctx)
-	return err
-}
-
-// Shed looks once whether too much waits, and discards it.
-func (s *Scheduler) Shed(ctx context.Context) error { return s.shedder.pass(ctx) }
-
-// Safe is the moment below which the scheduler does not look.
-func (s *Scheduler) Safe() time.Time { return s.marks.safe }
-
-// LookAlways has every pass look from the safe mark on, whatever that costs, and set a mark.
-func (s *Scheduler) LookAlways() { s.lookAt, s.markAt = time.Time{}, time.Time{} }
 
 // Errors of who runs a handler in a transaction that the handler has broken.
 var (

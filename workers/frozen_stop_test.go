@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,21 +11,20 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
+	shared "github.com/taskledger/taskledger/workers/internal/bundle"
 )
 
 // frozenWorker is a worker whose database can be frozen.
 type frozenWorker struct {
 	*worker
-	freezer
-	log  *lockedBuffer
-	thaw func()
+	shared.Freezer
+	log *lockedBuffer
 }
 
 func (b *bundle) workFrozen(c workers.Config, register func(*workers.Pool) error) frozenWorker {
 	b.T.Helper()
-	w := frozenWorker{freezer: freezer{make(chan struct{}), make(chan struct{})}, log: &lockedBuffer{}}
-	w.thaw = sync.OnceFunc(func() { close(w.thawed) })
-	c.DB = w.through(b, b.DB)
+	w := frozenWorker{log: &lockedBuffer{}}
+	w.Freezer, c.DB = shared.NewFreezer(b.T, b.DB)
 	c.Logger = slog.New(slog.NewTextHandler(w.log, nil))
 	w.worker = b.Work(c, register)
 	return w
@@ -37,7 +35,7 @@ func (w frozenWorker) stops(t *testing.T, meanwhile func()) {
 	t.Helper()
 	stopped := make(chan struct{})
 	begun := time.Now()
-	defer w.thaw()
+	defer w.Thaw()
 	go func() {
 		defer close(stopped)
 		w.Stop()
@@ -60,7 +58,7 @@ func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
 	first, second := b.Enqueue("o-1"), b.Enqueue("o-2")
 	b.Publish(b.History(first)[0])
 	b.AwaitState(first, ledger.StateSucceeded)
-	close(w.frozen)
+	w.Freeze()
 	b.Publish(b.History(second)[0])
 	b.Await("a message that cannot be decided", func() bool { return w.KindStatus().InHand == 1 })
 	w.stops(t, func() {})
@@ -86,7 +84,7 @@ func TestStopInTheMiddleWhileTheDatabaseIsFrozen(t *testing.T) {
 	k := b.Enqueue("o-1")
 	<-running
 	b.AwaitState(k, ledger.StateRunning)
-	close(w.frozen)
+	w.Freeze()
 	close(freeze)
 	w.stops(t, func() {})
 	if n := w.KindStatus().InHand; n != 0 {
@@ -108,7 +106,7 @@ func TestStopWhileTheDatabaseIsSlow(t *testing.T) {
 	done := make(chan struct{})
 	w = b.workFrozen(workers.Config{StopTimeout: 50 * time.Millisecond, AckWait: forEver}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 		<-ready
-		close(w.frozen)
+		w.Freeze()
 		defer close(done)
 		return b.outside(ctx, job, args)
 	}, &workers.KindConfig{StartedAfter: forEver / 2}))
@@ -117,7 +115,7 @@ func TestStopWhileTheDatabaseIsSlow(t *testing.T) {
 	<-done
 	w.stops(t, func() {
 		b.Await("the end of StopTimeout", func() bool { return strings.Contains(w.log.String(), "told to stop") })
-		w.thaw()
+		w.Thaw()
 	})
 	if s := b.Task(k); s.State != ledger.StateSucceeded || s.Attempt != 1 {
 		t.Errorf("the task is %s after attempt %d", s.State, s.Attempt)

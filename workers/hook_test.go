@@ -269,7 +269,7 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
 				b.Relay()
-				b.schedule(nil)
+				b.Schedule()
 				var hooked, handled atomic.Int32
 				hook := beforeOnly(func(tx pgx.Tx) error {
 					if hooked.Add(1) == 1 {

@@ -24,15 +24,6 @@ func program(name string) shared.Program {
 	if arguments, ok := strings.CutPrefix(name, "drain "); ok {
 		return func(ctx context.Context, db *pgxpool.Pool) error { return runDrain(ctx, db, arguments) }
 	}
-	if name == "scheduler" {
-		return func(ctx context.Context, db *pgxpool.Pool) error {
-			s, err := workers.NewScheduler(workers.SchedulerConfig{DB: db})
-			if err != nil {
-				return err
-			}
-			return s.Run(ctx)
-		}
-	}
 	config := workers.Config{AckWait: ackWait}
 	switch name {
 	case "divided":

@@ -18,7 +18,7 @@ func TestRetriesComeBackWhenDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
-	b.schedule(nil)
+	b.Schedule()
 	var calls atomic.Int32
 	b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
 		switch calls.Add(1) {
@@ -62,7 +62,7 @@ func TestTimersOfOperatedTasks(t *testing.T) {
 	try(o.Bury(b.Context(), buried, by))(t)
 	try(o.Reschedule(b.Context(), put, workers.When{In: time.Hour}, by))(t)
 	try(o.Reschedule(b.Context(), forward, workers.When{At: time.Now().Add(-time.Hour)}, by))(t)
-	b.schedule(nil)
+	b.Schedule()
 	b.AwaitState(forward, ledger.StateAvailable)
 	b.Await("the old timers to go", func() bool {
 		return one[int](b, "select count(*)::integer from taskledger.timer where due_at < clock_timestamp() + interval '1 minute'") == 0

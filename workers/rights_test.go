@@ -88,8 +88,7 @@ func TestProducerRights(t *testing.T) {
 func TestWorkerRights(t *testing.T) {
 	t.Parallel()
 	b := &bundle{shared.NewServedOn(t, poolAs(t, ledgertest.Pool(t), "worker"), outbox.StreamConfig{})}
-	scheduler := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.DB}))(t)
-	b.Start(scheduler.Run)
+	b.Schedule()
 	retry := ledger.RetryPolicy{Ladder: []time.Duration{time.Millisecond}}
 	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.Attempt == 1 {

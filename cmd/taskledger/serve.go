@@ -20,6 +20,7 @@ import (
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/periodic"
+	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 // serveFlags are the options of serve.
@@ -198,7 +199,7 @@ func (a *app) reconcilerService(pool *pgxpool.Pool) service {
 
 func (a *app) schedulerService(pool *pgxpool.Pool) service {
 	return service{"scheduler", func(ctx context.Context, log *slog.Logger) error {
-		s, err := workers.NewScheduler(workers.SchedulerConfig{DB: pool, Logger: log})
+		s, err := scheduler.New(scheduler.Config{DB: pool, Logger: log})
 		if err != nil {
 			return err
 		}

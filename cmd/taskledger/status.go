@@ -19,6 +19,7 @@ import (
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/alarm"
+	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 func (a *app) newStatusCommand() *cobra.Command {
@@ -38,7 +39,7 @@ the exit code is 0 also then.`,
 type status struct {
 	Outbox     outbox.Status           `json:"outbox"`
 	Projection projection              `json:"projection"`
-	Timers     workers.TimerStatus     `json:"timers"`
+	Timers     scheduler.TimerStatus   `json:"timers"`
 	Tasks      []projector.Count       `json:"tasks"`
 	Rejected   int64                   `json:"rejected"`  // calls to enqueue, since too many tasks of a kind waited
 	Unhandled  []workers.UnhandledKind `json:"unhandled"` // kinds with waiting tasks and no worker
@@ -86,7 +87,7 @@ func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err
 	if s.Rejected, err = ledger.ReadRejected(ctx, pool); err != nil {
 		return s, err
 	}
-	if s.Timers, err = workers.ReadTimers(ctx, pool); err != nil {
+	if s.Timers, err = scheduler.ReadTimers(ctx, pool); err != nil {
 		return s, err
 	}
 	lag, err := projector.Behind(ctx, pool)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/migrations"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 // measureTimers: what 1,000,000 waiting timers cost an enqueue, and how late timers are fired of
@@ -198,23 +198,25 @@ func (b *bench) fillLater(ctx context.Context, name string, n int) error {
 }
 
 func (b *bench) startScheduler(ctx context.Context) (stop func(), err error) {
-	s, err := workers.NewScheduler(workers.SchedulerConfig{DB: b.db, Fired: b.fired.add})
+	s, err := scheduler.New(scheduler.Config{DB: b.db, Hooks: []scheduler.Hook{&b.fired}})
 	if err != nil {
 		return nil, err
 	}
 	return background(ctx, s.Run), nil
 }
 
-// fired counts what schedulers released.
+// fired counts the tasks that schedulers released.
 type fired struct {
+	scheduler.HookDefaults
 	mu       sync.Mutex
 	released int
 }
 
-func (f *fired) add(firing workers.Firing) {
+// AfterBatch counts a batch.
+func (f *fired) AfterBatch(_ context.Context, b scheduler.Batch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.released += firing.Released
+	f.released += b.Released
 }
 
 // take returns the count and begins anew once it has reached n.

@@ -19,8 +19,8 @@ import (
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/periodic"
+	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 const (
@@ -259,7 +259,7 @@ func (d *demo) startProjector(ctx context.Context, fail context.CancelCauseFunc)
 
 // startScheduler runs the scheduler, which releases what failed, in the same way.
 func (d *demo) startScheduler(ctx context.Context, fail context.CancelCauseFunc) (<-chan struct{}, error) {
-	s, err := workers.NewScheduler(workers.SchedulerConfig{DB: d.db, Logger: d.log})
+	s, err := scheduler.New(scheduler.Config{DB: d.db, Logger: d.log})
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/periodic"
+	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 var (
@@ -51,7 +52,7 @@ type observer struct {
 	config   Config
 	operator *workers.Operator
 	dead     seldom[[]workers.DeadGroup]
-	timers   seldom[workers.TimerStatus]
+	timers   seldom[scheduler.TimerStatus]
 	waiting  map[ledger.Kind]*seldom[waiting]
 }
 
@@ -119,7 +120,7 @@ func (w *observer) lags(ctx context.Context, o *observation) error {
 
 // late looks at the timers, which is expensive while a snapshot that somebody holds keeps what was fired.
 func (w *observer) late(ctx context.Context, o *observation) error {
-	timers, err := w.timers.get(func() (workers.TimerStatus, error) { return workers.ReadTimers(ctx, w.config.DB) })
+	timers, err := w.timers.get(func() (scheduler.TimerStatus, error) { return scheduler.ReadTimers(ctx, w.config.DB) })
 	if err != nil {
 		return err
 	}

@@ -125,8 +125,14 @@ func (b *Bundle) Exec(sql string, args ...any) {
 	}
 }
 
+// embedder is a Bundle, or a type that embeds one.
+type embedder interface{ bundle() *Bundle }
+
+func (b *Bundle) bundle() *Bundle { return b }
+
 // One returns the single value of a query.
-func One[T any](b *Bundle, sql string, args ...any) T {
+func One[T any](e embedder, sql string, args ...any) T {
+	b := e.bundle()
 	b.T.Helper()
 	for {
 		rows, _ := b.DB.Query(b.Context(), sql, args...)

@@ -3,6 +3,8 @@ package bundle
 import (
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -99,6 +101,15 @@ func (b *Bundle) AwaitSucceeded(n int) {
 			return done == n || before < done && done < n
 		})
 	}
+}
+
+// TasksIn returns the tasks of kind Order that are in a state, by name.
+func (b *Bundle) TasksIn(s ledger.State) []string {
+	b.T.Helper()
+	rows := Try(b.DB.Query(b.Context(), `select h.biz_id from (
+		select distinct on (e.biz_id) e.biz_id, e.type from taskledger.event e where e.kind = $1 order by e.biz_id, e.version desc) h
+		where taskledger.state_after(h.type)::text = $2 order by 1`, string(Order.Name()), string(s)))(b.T)
+	return Try(pgx.CollectRows(rows, pgx.RowTo[string]))(b.T)
 }
 
 // Effects returns how many effects a task had.

@@ -1,8 +1,8 @@
--- The first timer from a point of the index on, and the first of those that are not set aside.
--- $1 where to start, $2 keys, kind/biz_id, that are set aside (text array literal).
--- Answers one row: the database's clock, the oldest transaction id that is still running in this snapshot,
--- and due_at of the two timers, or nulls. What was removed from the index since it was last vacuumed is
--- stepped over one by one: the cost is that.
+-- The first timer from a point of the index on, and the first of those whose task is not deferred.
+-- $1 moment at which to start, $2 keys (kind/biz_id) of the deferred tasks (text array literal).
+-- Returns one row: the database's clock, the oldest transaction ID still running in this snapshot, and due_at
+-- of the two timers, or nulls. It steps over each entry that was removed from the index since the last vacuum,
+-- which is most of its cost.
 -- Locks nothing. Index: primary key, see timers_fire.sql.
 select clock_timestamp(), pg_snapshot_xmin(pg_current_snapshot())::text, lowest.due_at, free.due_at
   from (values (true)) one

@@ -1,4 +1,4 @@
-package workers_test
+package scheduler_test
 
 import (
 	"context"
@@ -15,34 +15,18 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/internal/bundle"
+	"github.com/taskledger/taskledger/workers/scheduler"
 )
-
-// schedule runs a scheduler until the test ends.
-func (b *bundle) schedule(fired func(workers.Firing)) {
-	b.T.Helper()
-	s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.DB, Fired: fired}))(b.T)
-	b.Start(s.Run)
-}
-
-func (b *bundle) append(r ledger.AppendRequest) ledger.Event {
-	b.T.Helper()
-	return try(ledger.Append(b.Context(), b.DB, r))(b.T)
-}
-
-func (b *bundle) noTimers() {
-	b.T.Helper()
-	b.Await("the timers to go", func() bool { return one[int](b, "select count(*)::integer from taskledger.timer") == 0 })
-}
 
 const soon = 30 * time.Millisecond
 
-// What is scheduled, snoozed, moved or waits for a retry is released, for that reason, when it
-// is due and not before; a task without a time is left alone.
+// A task that is scheduled, snoozed, rescheduled or waits for a retry is released when it is due, with that
+// reason, and not before. A task without a timer is left alone.
 func TestSchedulerReleases(t *testing.T) {
 	t.Parallel()
-	b := setupDatabase(t)
-	b.schedule(nil)
+	b := setup(t)
+	b.Schedule()
 	b.Later("now", ledger.EnqueueOptions{})
 	b.Later("far", ledger.EnqueueOptions{RunIn: time.Hour})
 	reasons := map[ledger.Key]string{b.Later("scheduled", ledger.EnqueueOptions{RunIn: soon}): "due"}
@@ -57,7 +41,7 @@ func TestSchedulerReleases(t *testing.T) {
 	}
 	for k, reason := range reasons {
 		b.AwaitState(k, ledger.StateAvailable)
-		history := try(ledger.History(b.Context(), b.DB, k))(t)
+		history := bundle.Try(ledger.History(b.Context(), b.DB, k))(t)
 		due, last := history[len(history)-2].DueAt(), history[len(history)-1]
 		var data struct {
 			Reason string    `json:"reason"`
@@ -71,17 +55,17 @@ func TestSchedulerReleases(t *testing.T) {
 		}
 	}
 	want := []string{"far"}
-	rows := try(b.DB.Query(b.Context(), "select biz_id from taskledger.timer"))(t)
-	if diff := cmp.Diff(want, try(pgx.CollectRows(rows, pgx.RowTo[string]))(t)); diff != "" {
+	rows := bundle.Try(b.DB.Query(b.Context(), "select biz_id from taskledger.timer"))(t)
+	if diff := cmp.Diff(want, bundle.Try(pgx.CollectRows(rows, pgx.RowTo[string]))(t)); diff != "" {
 		t.Errorf("timers (-want +got):\n%s", diff)
 	}
 	ledgertest.Check(t, b.DB)
 }
 
-// A timer whose task has moved on does nothing, and goes.
+// A timer whose task has moved on is removed without an event.
 func TestTimersOfTasksThatMovedOn(t *testing.T) {
 	t.Parallel()
-	b := setupDatabase(t)
+	b := setup(t)
 	histories := map[ledger.Key][]ledger.EventType{}
 	for id, types := range map[string][]ledger.EventType{
 		"cancelled":            {ledger.EventCancelled},
@@ -95,9 +79,12 @@ func TestTimersOfTasksThatMovedOn(t *testing.T) {
 		ledgertest.Append(t, b.DB, k, types...)
 		histories[k] = b.EventTypes(k)
 	}
-	b.Exec("insert into taskledger.timer values (clock_timestamp(), 'test.later', 'archived', 1, 'due'), (clock_timestamp(), 'test.later', 'archived', 1, 'finish_by')")
-	b.schedule(nil)
-	b.Await("all but one timer to go", func() bool { return one[int](b, "select count(*)::integer from taskledger.timer") == 1 })
+	b.Exec(`insert into taskledger.timer values
+		(clock_timestamp(), 'test.later', 'archived', 1, 'due'), (clock_timestamp(), 'test.later', 'archived', 1, 'finish_by')`)
+	b.Schedule()
+	b.Await("all but one timer to go", func() bool {
+		return bundle.One[int](b, "select count(*)::integer from taskledger.timer") == 1
+	})
 	for k, want := range histories {
 		if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
 			t.Errorf("%s (-before +after):\n%s", k, diff)
@@ -105,13 +92,15 @@ func TestTimersOfTasksThatMovedOn(t *testing.T) {
 	}
 }
 
-// start_by is about the first attempt, finish_by about the whole task.
+// start_by expires a task before its first attempt, finish_by whenever it waits.
 func TestDeadlines(t *testing.T) {
 	t.Parallel()
-	b := setupDatabase(t)
+	b := setup(t)
 	passed := time.Now().Add(-time.Hour)
 	start, finish := ledger.EnqueueOptions{StartBy: passed}, ledger.EnqueueOptions{FinishBy: passed}
-	retried := []ledger.EventType{ledger.EventFailed}
+	after := func(types ...ledger.EventType) []ledger.EventType { return types }
+	const expired = ledger.StateExpired
+	later := ledger.EnqueueOptions{RunIn: time.Hour, StartBy: passed}
 	both := ledger.EnqueueOptions{RunIn: time.Microsecond, StartBy: passed, FinishBy: passed}
 	for _, test := range []struct {
 		name    string
@@ -120,113 +109,112 @@ func TestDeadlines(t *testing.T) {
 		want    ledger.State
 		reason  string // of the expiry
 	}{
-		{"start: available", start, nil, ledger.StateExpired, "start_by"},
-		{"start: scheduled", ledger.EnqueueOptions{RunIn: time.Hour, StartBy: passed}, nil, ledger.StateExpired, "start_by"},
-		{"start: moved", start, []ledger.EventType{ledger.EventScheduled}, ledger.StateExpired, "start_by"},
-		{"start: running", start, []ledger.EventType{ledger.EventStarted}, ledger.StateRunning, ""},
-		{"start: given back", start, []ledger.EventType{ledger.EventInterrupted}, ledger.StateAvailable, ""},
-		{"start: retrying", start, retried, ledger.StateRetrying, ""},
-		{"start: done", start, []ledger.EventType{ledger.EventSucceeded}, ledger.StateSucceeded, ""},
-		{"finish: available", finish, nil, ledger.StateExpired, "finish_by"},
-		{"finish: retrying", finish, retried, ledger.StateExpired, "finish_by"},
-		{"finish: given back", finish, []ledger.EventType{ledger.EventInterrupted}, ledger.StateExpired, "finish_by"},
-		{"finish: snoozed", finish, []ledger.EventType{ledger.EventSnoozed}, ledger.StateExpired, "finish_by"},
-		{"finish: dead", finish, []ledger.EventType{ledger.EventBuried}, ledger.StateDead, ""},
-		{"finish: done", finish, []ledger.EventType{ledger.EventSucceeded}, ledger.StateSucceeded, ""},
-		{"everything at once", both, nil, ledger.StateExpired, "finish_by"},
+		{name: "start: available", options: start, want: expired, reason: "start_by"},
+		{name: "start: scheduled", options: later, want: expired, reason: "start_by"},
+		{name: "start: moved", options: start, before: after(ledger.EventScheduled), want: expired, reason: "start_by"},
+		{name: "start: running", options: start, before: after(ledger.EventStarted), want: ledger.StateRunning},
+		{name: "start: returned", options: start, before: after(ledger.EventInterrupted), want: ledger.StateAvailable},
+		{name: "start: retrying", options: start, before: after(ledger.EventFailed), want: ledger.StateRetrying},
+		{name: "start: done", options: start, before: after(ledger.EventSucceeded), want: ledger.StateSucceeded},
+		{name: "finish: available", options: finish, want: expired, reason: "finish_by"},
+		{name: "finish: retrying", options: finish, before: after(ledger.EventFailed), want: expired, reason: "finish_by"},
+		{name: "finish: returned", options: finish, before: after(ledger.EventInterrupted), want: expired, reason: "finish_by"},
+		{name: "finish: snoozed", options: finish, before: after(ledger.EventSnoozed), want: expired, reason: "finish_by"},
+		{name: "finish: dead", options: finish, before: after(ledger.EventBuried), want: ledger.StateDead},
+		{name: "finish: done", options: finish, before: after(ledger.EventSucceeded), want: ledger.StateSucceeded},
+		{name: "everything at once", options: both, want: expired, reason: "finish_by"},
 	} {
 		k := b.Later(test.name, test.options)
 		before := ledgertest.Append(t, b.DB, k, test.before...)
 		t.Cleanup(func() {
-			after := try(ledger.Load(context.Background(), b.DB, k))(t)
-			history := try(ledger.History(context.Background(), b.DB, k))(t)
+			task := bundle.Try(ledger.Load(context.Background(), b.DB, k))(t)
+			history := bundle.Try(ledger.History(context.Background(), b.DB, k))(t)
 			var data struct{ Reason string }
-			if last := history[len(history)-1]; after.State == ledger.StateExpired {
+			if last := history[len(history)-1]; task.State == expired {
 				_ = json.Unmarshal(last.Data, &data)
 			}
-			if after.State != test.want || data.Reason != test.reason || after.Version > before.Version+1 {
-				t.Errorf("%s: %s for %q after %d events, want %s for %q", test.name, after.State, data.Reason, after.Version, test.want, test.reason)
+			if task.State != test.want || data.Reason != test.reason || task.Version > before.Version+1 {
+				t.Errorf("%s: %s for %q after %d events, want %s for %q",
+					test.name, task.State, data.Reason, task.Version, test.want, test.reason)
 			}
 		})
 	}
-	b.schedule(nil)
+	b.Schedule()
 	b.Await("what is due", func() bool {
-		return one[int](b, "select count(*)::integer from taskledger.timer where due_at <= clock_timestamp()") == 0
+		return bundle.One[int](b, "select count(*)::integer from taskledger.timer where due_at <= clock_timestamp()") == 0
 	})
 }
 
-// A task that is at work at its deadline expires as soon as it waits again.
+// A task that is running at its deadline expires as soon as it waits again.
 func TestDeadlineOfATaskAtWork(t *testing.T) {
 	t.Parallel()
-	b := setupDatabase(t)
+	b := setup(t)
 	k := b.Later("1", ledger.EnqueueOptions{FinishBy: time.Now()})
 	done := b.Later("2", ledger.EnqueueOptions{FinishBy: time.Now()})
 	ledgertest.Append(t, b.DB, k, ledger.EventStarted)
 	ledgertest.Append(t, b.DB, done, ledger.EventStarted)
-	b.schedule(nil)
-	b.Await("both to be looked at", func() bool {
-		return one[int](b, "select count(*)::integer from taskledger.timer where due_at > clock_timestamp()") == 2
+	b.Schedule()
+	b.Await("both deadlines to be moved", func() bool {
+		return bundle.One[int](b, "select count(*)::integer from taskledger.timer where due_at > clock_timestamp()") == 2
 	})
 	b.append(ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventFailed, After: time.Hour})
 	b.append(ledger.AppendRequest{Key: done, Expected: 2, Type: ledger.EventSucceeded})
 	b.AwaitState(k, ledger.StateExpired)
-	b.Await("the deadline of what is done to go", func() bool {
-		return one[int](b, "select count(*)::integer from taskledger.timer where biz_id = '2'") == 0
+	b.Await("the deadline of the finished task to go", func() bool {
+		return bundle.One[int](b, "select count(*)::integer from taskledger.timer where biz_id = '2'") == 0
 	})
 	if n := len(b.EventTypes(done)); n != 3 {
 		t.Errorf("%v", b.EventTypes(done))
 	}
 }
 
-// Schedulers share the work; none of it is done twice.
+// Schedulers share the work, and no timer is fired twice.
 func TestSchedulersShare(t *testing.T) {
 	t.Parallel()
-	b := setupDatabase(t)
+	b := setup(t)
 	const n = 10_000
 	var entries []ledger.Entry
 	for i := range n {
 		entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(fmt.Sprint(i))},
 			Options: &ledger.EnqueueOptions{RunIn: time.Microsecond}})
 	}
-	try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
+	bundle.Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
 	var released [3]atomic.Int64
 	for i := range released {
-		b.schedule(func(f workers.Firing) {
-			released[i].Add(int64(f.Released))
-			if f.Timers != f.Released || f.Late <= 0 {
-				t.Errorf("%+v", f)
+		b.Schedule(hook{afterBatch: func(batch scheduler.Batch) {
+			released[i].Add(int64(batch.Released))
+			if batch.Timers != batch.Released || batch.Late <= 0 {
+				t.Errorf("%+v", batch)
 			}
-		})
+		}})
 	}
-	b.noTimers()
+	b.awaitNoTimers()
 	b.Await("the counts", func() bool { return released[0].Load()+released[1].Load()+released[2].Load() == n })
-	if got := one[int](b, "select count(*)::integer from taskledger.event where type = 'released' and version = 2"); got != n {
+	const count = "select count(*)::integer from taskledger.event where type = 'released' and version = 2"
+	if got := bundle.One[int](b, count); got != n {
 		t.Errorf("%d of %d are released", got, n)
 	}
 	ledgertest.Check(t, b.DB)
 }
 
-// A timer whose transaction commits long after it was due is found, although the scheduler has
-// gone on beyond it; and it does not look below the times of transactions that are open.
-// (The transaction's id is above the xmax of every snapshot: a mark made of xmax would be wrong.)
+// A timer whose transaction commits long after it was due is found, although the scheduler has fired later
+// ones; and the horizon does not pass the due times of open transactions. (The transaction's ID is above the
+// xmax of every snapshot: a sample made of xmax would be wrong.)
 func TestTimerThatCommitsLate(t *testing.T) {
 	t.Parallel()
-	b := setupDatabase(t)
-	s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.DB}))(t)
+	b := setup(t)
+	s := b.scheduler()
 	round := func(prefix string) {
 		t.Helper()
 		k := b.Later(prefix, ledger.EnqueueOptions{RunIn: time.Microsecond})
 		for b.Task(k).State != ledger.StateAvailable {
-			s.LookAlways()
-			if err := s.Pass(b.Context()); err != nil {
-				t.Fatal(err)
-			}
+			b.step(s)
 		}
 	}
 	n := 0
 	roundsUntil := func(ok func() bool) {
 		t.Helper()
-		b.Await("the safe mark to move", func() bool { // not before the transactions of other tests have ended
+		b.Await("the horizon to move", func() bool { // not before the transactions of other tests have ended
 			n++
 			round(fmt.Sprint("round ", n))
 			return ok()
@@ -234,23 +222,20 @@ func TestTimerThatCommitsLate(t *testing.T) {
 	}
 	roundsUntil(func() bool { return !s.Safe().IsZero() })
 
-	tx := try(b.DB.Begin(b.Context()))(t)
+	tx := bundle.Try(b.DB.Begin(b.Context()))(t)
 	late := ledger.Key{Kind: "test.later", BizID: "late"}
-	try(ledger.Enqueue(b.Context(), tx, late, nil, &ledger.EnqueueOptions{RunIn: time.Microsecond}))(t)
-	due := try(ledger.Load(b.Context(), tx, late))(t).DueAt
+	bundle.Try(ledger.Enqueue(b.Context(), tx, late, nil, &ledger.EnqueueOptions{RunIn: time.Microsecond}))(t)
+	due := bundle.Try(ledger.Load(b.Context(), tx, late))(t).DueAt
 	for i := range 50 {
 		round(fmt.Sprint("meanwhile ", i))
 		if s.Safe().After(due) {
-			t.Fatalf("the safe mark is %s, and a timer due at %s is not committed yet", s.Safe(), due)
+			t.Fatalf("the horizon is %s, and a timer due at %s is not committed yet", s.Safe(), due)
 		}
 	}
 	if err := tx.Commit(b.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.LookAlways()
-	if err := s.Pass(b.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b.step(s)
 	if state := b.Task(late).State; state != ledger.StateAvailable {
 		t.Errorf("the late task is %s", state)
 	}
@@ -258,18 +243,19 @@ func TestTimerThatCommitsLate(t *testing.T) {
 	ledgertest.Check(t, b.DB)
 }
 
-// What somebody's open transaction holds is stepped over; the others are on time.
-func TestSomebodyHoldsATask(t *testing.T) {
+// A task that an open transaction locks is deferred, and the others are on time.
+func TestLockedTask(t *testing.T) {
 	t.Parallel()
-	b := setupDatabase(t)
+	b := setup(t)
 	held := b.Later("held", ledger.EnqueueOptions{RunIn: time.Microsecond})
-	tx := try(b.DB.Begin(b.Context()))(t)
-	try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: held, Expected: 1, Type: ledger.EventCancelled}))(t)
+	tx := bundle.Try(b.DB.Begin(b.Context()))(t)
+	cancelled := ledger.AppendRequest{Key: held, Expected: 1, Type: ledger.EventCancelled}
+	bundle.Try(ledger.Append(b.Context(), tx, cancelled))(t)
 	var others []ledger.Key
 	for i := range 200 {
 		others = append(others, b.Later(fmt.Sprint(i), ledger.EnqueueOptions{RunIn: time.Microsecond}))
 	}
-	b.schedule(nil)
+	b.Schedule()
 	for _, k := range others {
 		b.AwaitState(k, ledger.StateAvailable)
 	}
@@ -277,16 +263,16 @@ func TestSomebodyHoldsATask(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.AwaitState(held, ledger.StateAvailable)
-	b.noTimers()
+	b.awaitNoTimers()
 }
 
-// However many tasks somebody's open transaction holds, the others are released meanwhile, those in
-// between and those after them; and when it ends, so are they.
-func TestSomebodyHoldsManyTasks(t *testing.T) {
+// However many tasks an open transaction locks, the others are released meanwhile, those between them and those
+// after them. When the transaction ends, the locked ones are released.
+func TestManyLockedTasks(t *testing.T) {
 	t.Parallel()
-	b := setupDatabase(t)
+	b := setup(t)
 	const n = 600
-	tx := try(b.DB.Begin(b.Context()))(t)
+	tx := bundle.Try(b.DB.Begin(b.Context()))(t)
 	var held, others []ledger.Key
 	for i := range n {
 		k := b.Later(fmt.Sprintf("%04d", i), ledger.EnqueueOptions{RunIn: time.Microsecond})
@@ -295,14 +281,15 @@ func TestSomebodyHoldsManyTasks(t *testing.T) {
 			continue
 		}
 		held = append(held, k)
-		try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventCancelled}))(t)
+		bundle.Try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventCancelled}))(t)
 	}
-	b.schedule(nil)
-	b.schedule(nil)
+	b.Schedule()
+	b.Schedule()
 	b.AwaitState(b.Later("after them", ledger.EnqueueOptions{RunIn: time.Microsecond}), ledger.StateAvailable)
 	for _, k := range others {
 		b.AwaitState(k, ledger.StateAvailable)
-		b.AwaitState(b.Later("beside "+string(k.BizID), ledger.EnqueueOptions{RunIn: time.Microsecond}), ledger.StateAvailable)
+		beside := b.Later("beside "+string(k.BizID), ledger.EnqueueOptions{RunIn: time.Microsecond})
+		b.AwaitState(beside, ledger.StateAvailable)
 	}
 	if err := tx.Rollback(b.Context()); err != nil {
 		t.Fatal(err)
@@ -310,29 +297,30 @@ func TestSomebodyHoldsManyTasks(t *testing.T) {
 	for _, k := range held {
 		b.AwaitState(k, ledger.StateAvailable)
 	}
-	b.noTimers()
+	b.awaitNoTimers()
 	ledgertest.Check(t, b.DB)
 }
 
 func TestReadTimers(t *testing.T) {
 	t.Parallel()
-	b := setupDatabase(t)
-	read := func() workers.TimerStatus { return try(workers.ReadTimers(b.Context(), b.DB))(t) }
-	if s := read(); s != (workers.TimerStatus{}) {
+	b := setup(t)
+	read := func() scheduler.TimerStatus { return bundle.Try(scheduler.ReadTimers(b.Context(), b.DB))(t) }
+	if s := read(); s != (scheduler.TimerStatus{}) {
 		t.Errorf("without timers: %+v", s)
 	}
 	at := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
 	b.Later("1", ledger.EnqueueOptions{RunAt: at})
-	if s := read(); s != (workers.TimerStatus{NextAt: at}) {
+	if s := read(); s != (scheduler.TimerStatus{NextAt: at}) {
 		t.Errorf("with one in an hour: %+v", s)
 	}
-	b.Exec("insert into taskledger.timer select clock_timestamp() - interval '1 minute', 'test.later', i::text, 1, 'due' from generate_series(1, 10001) i")
+	b.Exec(`insert into taskledger.timer
+		select clock_timestamp() - interval '1 minute', 'test.later', i::text, 1, 'due' from generate_series(1, 10001) i`)
 	if s := read(); s.Due != 10_000 || !s.DueCapped || s.Late() < time.Minute {
 		t.Errorf("with 10,001 due: %+v", s)
 	}
 }
 
-// This machine's clock is of no account: here it says the year 2000.
+// The clock of the scheduler's machine does not matter: here it is the year 2000.
 func TestSchedulerGoesByTheDatabasesClock(t *testing.T) {
 	url := ledgertest.URL(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -340,59 +328,59 @@ func TestSchedulerGoesByTheDatabasesClock(t *testing.T) {
 			t.Fatalf("the year is %d", year)
 		}
 		ctx := context.Background()
-		db := try(pgxpool.New(ctx, url))(t)
+		db := bundle.Try(pgxpool.New(ctx, url))(t)
 		defer db.Close()
-		s := try(workers.NewScheduler(workers.SchedulerConfig{DB: db}))(t)
+		s := bundle.Try(scheduler.New(scheduler.Config{DB: db}))(t)
 		k := ledger.Key{Kind: "test.later", BizID: "1"}
-		try(ledger.Enqueue(ctx, db, k, nil, &ledger.EnqueueOptions{RunIn: 100 * time.Millisecond}))(t)
-		for try(ledger.Load(ctx, db, k))(t).State != ledger.StateAvailable {
-			s.LookAlways()
-			if err := s.Pass(ctx); err != nil {
+		bundle.Try(ledger.Enqueue(ctx, db, k, nil, &ledger.EnqueueOptions{RunIn: 100 * time.Millisecond}))(t)
+		for bundle.Try(ledger.Load(ctx, db, k))(t).State != ledger.StateAvailable {
+			s.PollAlways()
+			if err := s.Step(ctx); err != nil {
 				t.Fatal(err)
 			}
 		}
-		history := try(ledger.History(ctx, db, k))(t)
+		history := bundle.Try(ledger.History(ctx, db, k))(t)
 		if late := history[1].RecordedAt.Sub(history[0].DueAt()); late < 0 || late > time.Minute {
 			t.Errorf("released %s after it was due", late)
 		}
 	})
 }
 
-// A scheduler process that is killed before or after a batch, or whose connection is cut in the
-// middle of one, has done all of it or nothing.
+// A scheduler process that is killed before or after a batch, or whose connection is cut during one, has done
+// all of the batch or nothing.
 func TestSchedulerKilled(t *testing.T) {
 	t.Parallel()
 	const n = 5000
-	enqueue := func(b *bundle) {
+	enqueue := func(b *fixture) {
 		var entries []ledger.Entry
 		for i := range n {
 			entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(fmt.Sprint(i))},
 				Options: &ledger.EnqueueOptions{RunIn: time.Microsecond}})
 		}
-		try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
+		bundle.Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
 	}
 	// done checks that each task has either its timer or its event, and returns how many events.
-	done := func(b *bundle) int {
+	done := func(b *fixture) int {
 		t.Helper()
-		neitherOrBoth := one[int](b, `select count(*)::integer from taskledger.event f
+		neitherOrBoth := bundle.One[int](b, `select count(*)::integer from taskledger.event f
 			where f.version = 1 and exists (select from taskledger.timer t where t.biz_id = f.biz_id)
 			                      = exists (select from taskledger.event r where r.biz_id = f.biz_id and r.version = 2)`)
 		if neitherOrBoth != 0 {
 			t.Errorf("%d tasks have a timer and an event, or neither", neitherOrBoth)
 		}
-		return one[int](b, "select count(*)::integer from taskledger.event where version = 2")
+		return bundle.One[int](b, "select count(*)::integer from taskledger.event where version = 2")
 	}
 	for point, want := range map[string]int{"scheduler.firing:3": 2000, "scheduler.fired:3": 3000} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
-			b := setupDatabase(t)
+			b := setup(t)
 			enqueue(b)
 			b.Spawn("scheduler", point).AwaitKilled(t)
 			if got := done(b); got != want {
 				t.Errorf("%d events, want %d", got, want)
 			}
-			b.schedule(nil)
-			b.noTimers()
+			b.Schedule()
+			b.awaitNoTimers()
 			if got := done(b); got != n {
 				t.Errorf("%d events, want %d", got, n)
 			}
@@ -401,18 +389,18 @@ func TestSchedulerKilled(t *testing.T) {
 	}
 	t.Run("connection cut", func(t *testing.T) {
 		t.Parallel()
-		b := setupDatabase(t)
+		b := setup(t)
 		enqueue(b)
-		tx := try(b.DB.Begin(b.Context()))(t) // holds a task of the first batch, so that this one waits in its midst
+		tx := bundle.Try(b.DB.Begin(b.Context()))(t) // locks a task of the first batch, which waits for it
 		defer func() { _ = tx.Rollback(b.Context()) }()
-		first := one[string](b, "select biz_id from taskledger.timer order by due_at, biz_id limit 1")
-		try(ledger.Append(b.Context(), tx, ledger.AppendRequest{
+		first := bundle.One[string](b, "select biz_id from taskledger.timer order by due_at, biz_id limit 1")
+		bundle.Try(ledger.Append(b.Context(), tx, ledger.AppendRequest{
 			Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(first)}, Expected: 1, Type: ledger.EventCancelled}))(t)
-		s := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.DB}))(t)
+		s := b.scheduler()
 		ended := make(chan error)
-		go func() { ended <- s.Pass(b.Context()) }()
+		go func() { ended <- s.Step(b.Context()) }()
 		b.Await("the batch to wait, and to be cut off", func() bool {
-			return one[bool](b, `select coalesce(bool_or(pg_terminate_backend(pid)), false) from pg_stat_activity
+			return bundle.One[bool](b, `select coalesce(bool_or(pg_terminate_backend(pid)), false) from pg_stat_activity
 				where datname = current_database() and wait_event_type = 'Lock'`)
 		})
 		if err := <-ended; err == nil {

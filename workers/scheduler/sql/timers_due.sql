@@ -1,6 +1,6 @@
 -- The tasks whose timers are due from a moment on.
--- $1 where in the index to start, $2 how many timers at most; $3 keys, kind/biz_id, that are left out
--- (text array literal). Answers the key and due_at of each.
+-- $1 moment at which to start, $2 maximum number of timers; $3 keys (kind/biz_id) to leave out, as text array
+-- literal. Returns key and due_at of each.
 -- Locks nothing. Index: primary key, see timers_fire.sql.
 select t.kind || '/' || t.biz_id, t.due_at
   from taskledger.timer t

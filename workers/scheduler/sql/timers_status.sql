@@ -1,7 +1,7 @@
--- How the timers are doing.
--- $1 up to how many that are due are counted. Answers one row: how many are due, for how many
--- milliseconds the first one has been (0: none is), and when the first one is due, or null.
--- Locks nothing. Index: primary key; what is dead at its low end is stepped over.
+-- The status of all timers.
+-- $1 maximum number of due timers to count. Returns one row: how many are due, for how many milliseconds the
+-- first one has been due (0: none is), and when the first one is due, or null.
+-- Locks nothing. Index: primary key; dead entries at its low end are stepped over.
 with clock as materialized (
   select clock_timestamp() as at
 ), lowest as materialized (

@@ -14,6 +14,7 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 // NewServed returns a bundle whose relay and projector are the real ones. The consumers of kind Order exist.
@@ -54,6 +55,12 @@ func (b *Bundle) MakeConsumers() {
 		return true
 	})
 	w.Stop()
+}
+
+// Schedule runs a scheduler until the test ends.
+func (b *Bundle) Schedule(hooks ...scheduler.Hook) {
+	b.T.Helper()
+	b.Start(Try(scheduler.New(scheduler.Config{DB: b.DB, Logger: b.Logger(slog.LevelInfo), Hooks: hooks}))(b.T).Run)
 }
 
 // Project runs a projector until it has caught up.

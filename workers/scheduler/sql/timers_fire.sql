@@ -1,29 +1,29 @@
--- Appends the events of timers that are due and removes the timers, or does neither.
--- $1 where in the index to start, $2 how many at most; $3 the types that released and $4 those
--- that expired may follow (text array literals); $5 keys, kind/biz_id, that are left alone, or
--- $6 the only ones that are not ('{}': all others), due until $7 (text array literals).
--- Answers one row: the clock by which it went; how many timers it had in hand, the events
--- released and expired, the timers kept, those of $6 in other hands; due_at of the first and the
--- last in hand, or null.
+-- Appends the events of due timers and removes the timers, or does neither.
+-- $1 moment at which to start, $2 maximum number of timers; $3 types of events that released may follow, $4
+-- that expired may follow (text array literals); $5 keys (kind/biz_id) to leave out, or $6 the only keys ('{}':
+-- all others), due until $7 (text array literals).
+-- Returns one row: the clock that decided; the number of timers locked, of released and of expired events
+-- appended, and of timers kept; of $6 the number of timers that another session has locked; due_at of the first
+-- and the last timer locked, or null.
 --
--- released is appended if the event that set the timer is the task's last one. A deadline is
--- about the task: start_by expires one that waits and was never begun, finish_by one that waits.
--- Both of one task: it expires. A finish_by that finds its task at work looks again in a second.
--- Every other timer has nothing to do, and goes.
+-- released is appended if the event that set the timer is the task's last one. A deadline is about the task:
+-- start_by expires a task that waits and has never begun, finish_by one that waits. If both events fit a task,
+-- it expires. If a task is running at its finish_by, the timer is due again in a second. Every other timer is
+-- removed without an event.
 --
--- A deadline whose task moves on in this moment is kept: it has to look at the new head.
+-- A deadline whose task gets another event at the same time is kept: the next batch reads the new head.
 --
--- Locks the timers, stepping over those in other hands; waits for concurrent appends to the
--- tasks, in the order of the keys. Index: primary keys; the transaction has set enable_seqscan
--- and enable_bitmapscan to off (scheduler_settings.sql), since statistics of a table that is now
--- empty, now holds millions mislead. The clock is read before the snapshot's xid is drawn.
+-- Locks the timers, skipping locked ones; waits for concurrent appends to the tasks, in the order of the keys.
+-- Index: primary keys. The transaction has set enable_seqscan and enable_bitmapscan to off (settings.sql),
+-- because the table is empty at one moment and holds millions at another, which makes its statistics misleading.
+-- The clock is read before the statement's transaction ID is drawn.
 with clock as materialized (
   select clock_timestamp() as at
 ), due as materialized (
   select t.ctid as address, t.due_at, t.kind, t.biz_id, t.version, t.reason
     from taskledger.timer t
    where t.due_at >= $1::text::timestamptz and t.due_at <= (select least(c.at, $7::text::timestamptz) from clock c)
-     and t.kind || '/' || t.biz_id not in (select unnest($5::text::text[])) -- hashed, as any array is not
+     and t.kind || '/' || t.biz_id not in (select unnest($5::text::text[])) -- hashed, which = any (array) is not
      and ($6::text = '{}' or t.kind || '/' || t.biz_id in (select unnest($6::text::text[])))
    order by t.due_at, t.kind, t.biz_id, t.version, t.reason
    limit $2::integer
