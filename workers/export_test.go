@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// Pass looks at everything once.
-func (r *Reconciler) Pass(ctx context.Context) error { return r.pass(ctx) }
-
 // SetTogetherTime replaces togetherTime. It must be called before Run.
 func (p *Pool) SetTogetherTime(d time.Duration) { p.togetherTime = d }
 
@@ -46,10 +43,6 @@ var Statements = map[string]string{
 	"find.sql":          findSQL,
 	"find_aside.sql":    findAsideSQL,
 	"find_dead.sql":     findDeadSQL,
-
-	"reconcile_mark.sql":   reconcileMarkSQL,
-	"reconcile_bounds.sql": reconcileBoundsSQL,
-	"reconcile_page.sql":   reconcilePageSQL,
 }
 
 // Errors of who runs a handler in a transaction that the handler has broken.

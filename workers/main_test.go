@@ -28,8 +28,6 @@ func program(name string) shared.Program {
 	switch name {
 	case "divided":
 		config.ShardGroups = 8
-	case "slow, default AckWait":
-		name, config.AckWait = "slow", 0
 	case "heeds":
 		config.StopTimeout = 100 * time.Millisecond
 	}

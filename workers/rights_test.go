@@ -18,6 +18,7 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 	shared "github.com/taskledger/taskledger/workers/internal/bundle"
+	"github.com/taskledger/taskledger/workers/reconciler"
 )
 
 // poolAs returns a pool whose connections have the rights, and no others, that docs/operations.md
@@ -84,11 +85,17 @@ func TestProducerRights(t *testing.T) {
 	}
 }
 
-// Relay, projector, scheduler, reconciler, operator and workers do with the rights of a worker.
+// Relay, projector, scheduler, reconciler, operator and workers need no more than the rights of a worker.
 func TestWorkerRights(t *testing.T) {
 	t.Parallel()
 	b := &bundle{shared.NewServedOn(t, poolAs(t, ledgertest.Pool(t), "worker"), outbox.StreamConfig{})}
 	b.Schedule()
+	r := try(reconciler.New(reconciler.Config{DB: b.DB, NATS: b.NC, Every: 50 * time.Millisecond, Grace: time.Millisecond}))(t)
+	b.Start(r.Run)
+	lost := b.Enqueue("lost")
+	b.AwaitProjected()
+	b.AcknowledgeUnworked(1)
+	b.Await("the reconciler to release it", func() bool { return len(b.EventTypes(lost)) == 2 })
 	retry := ledger.RetryPolicy{Ladder: []time.Duration{time.Millisecond}}
 	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.Attempt == 1 {
@@ -101,13 +108,9 @@ func TestWorkerRights(t *testing.T) {
 	operator := try(workers.NewOperator(workers.OperatorConfig{DB: b.DB}))(t)
 	later := ledger.Key{Kind: order.Name(), BizID: "o-2"}
 	try(operator.Release(b.Context(), later, workers.By{}))(t)
-	for _, k := range []ledger.Key{k, later} {
+	for _, k := range []ledger.Key{k, later, lost} {
 		b.AwaitState(k, ledger.StateSucceeded)
 		b.WantOneEffect(k)
-	}
-	b.AwaitProjected()
-	if err := b.reconciler(b.DB).Pass(b.Context()); err != nil {
-		t.Errorf("reconciler: %v", err)
 	}
 	if _, err := ledger.ReadRejected(b.Context(), b.DB); err != nil {
 		t.Error(err)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -250,53 +249,4 @@ func TestDivisionOverAnOutage(t *testing.T) {
 	b.awaitParts([]*worker{w}, 8)
 	b.AwaitSucceeded(50)
 	b.WantOneEffectEach(50)
-}
-
-// A task in a shard that has workers is released when its message has gone; one in a shard that has
-// none waits for them, also if other shards of its kind have some.
-func TestReconcilerOfShards(t *testing.T) {
-	t.Parallel()
-	b := setupServed(t, outbox.StreamConfig{})
-	if err := workers.Retire(b.Context(), b.DB, b.NC, order.Name(), ledger.AllShards); err != nil {
-		t.Fatal(err)
-	}
-	low, lower := ledger.ShardRange(0, 31), ledger.ShardRange(0, 15)
-	for _, shards := range []ledger.ShardSet{lower, low &^ lower} {
-		w := b.Work(workers.Config{Shards: shards}, exactly(insertEffect, nil))
-		b.Await("its consumers", func() bool {
-			_, err := b.JS.Consumer(b.Context(), stream.Name, stream.Durable(order.Name(), shards))
-			return err == nil
-		})
-		w.Stop()
-	}
-	var keys []ledger.Key
-	for _, shard := range []ledger.Shard{3, 20, 40} {
-		id := ledger.BizID(fmt.Sprint("shard-", shard))
-		try(order.Enqueue(b.Context(), b.DB, id, orderArgs{}, &ledger.EnqueueOptions{Shard: &shard}))(t)
-		keys = append(keys, ledger.Key{Kind: order.Name(), BizID: id})
-	}
-	b.AwaitProjected()
-	r := b.reconciler(b.DB)
-	b.passes(r, 3)
-	if n := b.releases(); n != 0 {
-		t.Fatalf("%d tasks were released whose messages wait", n)
-	}
-	for _, shards := range []ledger.ShardSet{lower, low &^ lower} { // somebody acknowledges what is not theirs
-		c := try(b.JS.Consumer(b.Context(), stream.Name, stream.Durable(order.Name(), shards)))(t)
-		if err := try(c.Next())(t).DoubleAck(b.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.Await("the release of what has gone", func() bool {
-		b.passes(r, 1)
-		return b.releases() == 2
-	})
-	if types := b.EventTypes(keys[2]); len(types) != 1 {
-		t.Errorf("a task was released in a shard without workers: %v", types)
-	}
-	b.Work(workers.Config{Shards: lower}, exactly(insertEffect, nil))
-	b.Work(workers.Config{Shards: low &^ lower}, exactly(insertEffect, nil))
-	b.Work(workers.Config{Shards: ledger.ShardRange(32, 63)}, exactly(insertEffect, nil))
-	b.AwaitSucceeded(3)
-	b.WantOneEffectEach(3)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/periodic"
+	"github.com/taskledger/taskledger/workers/reconciler"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
@@ -189,7 +189,7 @@ func (a *app) reconcilerService(pool *pgxpool.Pool) service {
 			return err
 		}
 		defer nc.Close()
-		r, err := workers.NewReconciler(workers.ReconcilerConfig{DB: pool, NATS: nc, Logger: log})
+		r, err := reconciler.New(reconciler.Config{DB: pool, NATS: nc, Logger: log})
 		if err != nil {
 			return err
 		}

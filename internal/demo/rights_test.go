@@ -24,6 +24,7 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/reconciler"
 )
 
 // guarded is a NATS server as docs/nats.conf has it.
@@ -97,7 +98,7 @@ func TestRightsInNATS(t *testing.T) {
 		return projector.New(projector.Config{DB: db, Logger: log})
 	})
 	begin("reconciler", "relay", func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-		return workers.NewReconciler(workers.ReconcilerConfig{DB: db, NATS: nc, Logger: log, Every: 100 * time.Millisecond, Settle: time.Second})
+		return reconciler.New(reconciler.Config{DB: db, NATS: nc, Logger: log, Every: 100 * time.Millisecond, Grace: time.Second})
 	})
 	first := begin("first", "worker", sends).(*workers.Pool)
 	begin("second", "worker", sends)

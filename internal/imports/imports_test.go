@@ -51,8 +51,9 @@ var rules = []rule{
 	{"/ledger/stdsql", []string{"/ledger", pgx}, "an adapter, and no more"},
 	{"/ledger/ledgertest", []string{"/ledger", "/migrations", "/internal/pgserver", pgx}, "the users' tests need a database and not our broker"},
 	{"/outbox", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, watermillSQL, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
-	{"/workers", []string{"/ledger", "/workers/internal/atmostonce", "/internal/pgarray", "/internal/pgquery", "/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
+	{"/workers", []string{"/ledger", "/workers/internal/atmostonce", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
 	{"/workers/scheduler", []string{"/ledger", "/ledger/feed", "/internal/fault", "/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx}, "a service of its own: it appends what is due, and does not depend on how workers run tasks"},
+	{"/workers/reconciler", []string{"/ledger", "/workers/internal/atmostonce", "/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/stream", pgx, nats}, "a service of its own: it compares the ledger with the stream, and does not depend on how workers run tasks"},
 	{"/workers/internal/atmostonce", []string{"/ledger"}, "workers and the reconciler recognize the same attempts without importing each other"},
 	{"/workers/internal/bundle", []string{"/ledger/...", "/outbox", "/workers", "/workers/scheduler", "/projector", "/internal/...", pgx, nats}, "for tests alone: what workers and the services beside it are tested with"},
 	{"/workers/workertest", []string{"/ledger", "/internal/pgarray", "/workers", "/internal/stream", "/internal/natsserver", "/internal/fault", pgx, nats}, "the users' tests need a broker, and their production code does not get it"},
@@ -86,14 +87,14 @@ type ban struct {
 	reason string
 }
 
-var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/workers/scheduler", "/workers/periodic", "/workers/alarm", "/projector"}
+var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/workers/scheduler", "/workers/reconciler", "/workers/periodic", "/workers/alarm", "/projector"}
 
 var bans = []ban{
 	{library, []string{"testing", "flag"}, "a library registers no flags and carries no test code"},
 	{library, []string{natsServer, "/internal/pgserver", "/internal/natsserver"}, "users run their own servers"},
 	{library, []string{goose, "/migrations"}, "who migrates is the operator's choice"},
 	{library, []string{cobra, goPretty, yaml}, "only commands need words and tables"},
-	{[]string{"/workers/scheduler"}, []string{"/workers"}, "a service beside the workers knows tasks by the ledger alone: what runs or operates no handler is not given the pool"},
+	{[]string{"/workers/scheduler", "/workers/reconciler"}, []string{"/workers"}, "a service beside the workers knows tasks by the ledger alone: what runs or operates no handler is not given the pool"},
 	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/workers/scheduler", "/workers/periodic", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
 	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/workers/scheduler", "/workers/periodic", "/projector", "/migrations"}, []string{watermill}, "who does without Watermill is not given it"},
 }

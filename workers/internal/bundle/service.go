@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -38,12 +39,26 @@ func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig) *Bundle 
 		_, err := b.JS.Stream(b.Context(), stream.Name)
 		return err == nil
 	})
-	b.MakeConsumers()
+	b.makeConsumers()
 	return b
 }
 
-// MakeConsumers has a worker make the consumers of kind Order.
-func (b *Bundle) MakeConsumers() {
+// AcknowledgeUnworked acknowledges the messages of n new tasks of kind Order, as another client of the broker may.
+func (b *Bundle) AcknowledgeUnworked(n int) {
+	b.T.Helper()
+	c := Try(b.JS.Consumer(b.Context(), stream.Name, stream.Durable(Order.Name(), ledger.AllShards)))(b.T)
+	for acknowledged := 0; acknowledged < n; {
+		for m := range Try(c.Fetch(n-acknowledged, jetstream.FetchMaxWait(time.Second)))(b.T).Messages() {
+			if err := m.DoubleAck(b.Context()); err != nil {
+				b.T.Fatal(err)
+			}
+			acknowledged++
+		}
+	}
+}
+
+// makeConsumers has a worker make the consumers of kind Order.
+func (b *Bundle) makeConsumers() {
 	b.T.Helper()
 	w := b.Work(workers.Config{}, Exactly(InsertEffect, nil))
 	b.Await("the consumers", func() bool {

@@ -1,71 +1,32 @@
-package workers_test
+package reconciler_test
 
 import (
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/internal/bundle"
 )
 
-// reconciler returns a reconciler that runs only when it is told to.
-func (b *bundle) reconciler(db *pgxpool.Pool) *workers.Reconciler {
-	b.T.Helper()
-	return try(workers.NewReconciler(workers.ReconcilerConfig{
-		DB: db, NATS: b.NC, Every: 50 * time.Millisecond, Settle: time.Millisecond, Logger: b.Logger(slog.LevelInfo),
-	}))(b.T)
-}
-
-func (b *bundle) passes(r *workers.Reconciler, n int) {
-	b.T.Helper()
-	for range n {
-		if err := r.Pass(b.Context()); err != nil {
-			b.T.Fatal(err)
-		}
-	}
-}
-
-// steal acknowledges n messages of the kind's new tasks, as somebody may who has no business to.
-func (b *bundle) steal(n int) {
-	b.T.Helper()
-	c := try(b.JS.Consumer(b.Context(), stream.Name, stream.Durable(order.Name(), ledger.AllShards)))(b.T)
-	stolen := 0
-	for stolen < n {
-		for m := range try(c.Fetch(n-stolen, jetstream.FetchMaxWait(time.Second)))(b.T).Messages() {
-			if err := m.DoubleAck(b.Context()); err != nil {
-				b.T.Fatal(err)
-			}
-			stolen++
-		}
-	}
-}
-
-// releases counts the events by which tasks were made available again.
-func (b *bundle) releases() int {
-	b.T.Helper()
-	return one[int](b, "select count(*)::integer from taskledger.event where type in ('released', 'interrupted')")
-}
-
-// A task whose message somebody else has acknowledged is released, once, and runs.
+// A task whose message was acknowledged by another client is released once, and runs.
 func TestReconcilerForeignAck(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			b := setupServed(t, outbox.StreamConfig{})
+			b := setup(t, outbox.StreamConfig{})
 			config := b.DB.Config()
 			config.ConnConfig.DefaultQueryExecMode = mode
-			db := try(pgxpool.NewWithConfig(b.Context(), config))(t)
+			db := bundle.Try(pgxpool.NewWithConfig(b.Context(), config))(t)
 			t.Cleanup(db.Close)
 			r := b.reconciler(db)
 			k := b.Enqueue("o-1")
@@ -74,7 +35,7 @@ func TestReconcilerForeignAck(t *testing.T) {
 			if types := b.EventTypes(k); len(types) != 1 {
 				t.Fatalf("released although its message waits: %v", types)
 			}
-			b.steal(1)
+			b.AcknowledgeUnworked(1)
 			b.passes(r, 1)
 			for range 5 { // its new message waits
 				b.AwaitProjected()
@@ -86,39 +47,38 @@ func TestReconcilerForeignAck(t *testing.T) {
 			if e := b.History(k)[1]; e.Actor != "reconciler" || string(e.Data) != `{"reason":"its message has gone"}` {
 				t.Errorf("%+v", e)
 			}
-			b.Work(workers.Config{}, exactly(insertEffect, nil))
+			b.Work(workers.Config{}, bundle.Exactly(bundle.InsertEffect, nil))
 			b.AwaitState(k, ledger.StateSucceeded)
 			b.WantOneEffect(k)
 		})
 	}
 }
 
-// A lost task that somebody's open transaction has appended to does not keep the others waiting.
+// A lost task that an open transaction has appended to does not delay the others.
 func TestReconcilerBesideAnOpenTransaction(t *testing.T) {
 	t.Parallel()
-	b := setupServed(t, outbox.StreamConfig{})
+	b := setup(t, outbox.StreamConfig{})
 	held, other := b.Enqueue("o-1"), b.Enqueue("o-2")
 	b.AwaitProjected()
-	b.steal(2)
-	tx := try(b.DB.Begin(b.Context()))(t)
-	try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: held, Expected: 1, Type: ledger.EventCancelled}))(t)
+	b.AcknowledgeUnworked(2)
+	tx := bundle.Try(b.DB.Begin(b.Context()))(t)
+	bundle.Try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: held, Expected: 1, Type: ledger.EventCancelled}))(t)
 	r := b.reconciler(b.DB)
 	b.Start(r.Run)
 	b.Await("the other one to be released", func() bool { return len(b.EventTypes(other)) == 2 })
 	if err := tx.Rollback(b.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.Await("the one that was held to be released", func() bool { return len(b.EventTypes(held)) == 2 })
+	b.Await("the locked one to be released", func() bool { return len(b.EventTypes(held)) == 2 })
 	if n := b.releases(); n != 2 {
 		t.Errorf("%d releases", n)
 	}
 }
 
-// Messages that reach the stream's MaxAge while no worker is there are gone; each loss is
-// released once.
+// Messages expire by the stream's MaxAge while no worker runs; each loss is released once.
 func TestReconcilerMaxAge(t *testing.T) {
 	t.Parallel()
-	b := setupServed(t, outbox.StreamConfig{MaxAge: 2 * time.Second})
+	b := setup(t, outbox.StreamConfig{MaxAge: 2 * time.Second})
 	r := b.reconciler(b.DB)
 	k := b.Enqueue("o-1")
 	b.Await("the first release", func() bool {
@@ -127,7 +87,7 @@ func TestReconcilerMaxAge(t *testing.T) {
 	})
 	events := b.History(k)
 	if after := events[1].RecordedAt.Sub(events[0].RecordedAt); after < 2*time.Second {
-		t.Errorf("released after %s, while its message was there", after)
+		t.Errorf("released after %s, while its message existed", after)
 	}
 	b.Await("the second release", func() bool {
 		b.passes(r, 1)
@@ -135,28 +95,28 @@ func TestReconcilerMaxAge(t *testing.T) {
 	})
 	events = b.History(k)
 	if after := events[2].RecordedAt.Sub(events[1].RecordedAt); after < 2*time.Second {
-		t.Errorf("released again after %s, while its message was there", after)
+		t.Errorf("released again after %s, while its message existed", after)
 	}
 	b.Start(r.Run)
-	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.Work(workers.Config{}, bundle.Exactly(bundle.InsertEffect, nil))
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
 }
 
-// A purge is made up for by the relay, whose loss it is; together they leave one effect.
+// The relay republishes after a purge. Beside the reconciler, each task still has one effect.
 func TestReconcilerBesideALoss(t *testing.T) {
 	t.Parallel()
-	b := setupServed(t, outbox.StreamConfig{})
+	b := setup(t, outbox.StreamConfig{})
 	b.Start(b.reconciler(b.DB).Run)
 	b.EnqueueMany(50)
 	b.AwaitProjected()
-	if err := try(b.JS.Stream(b.Context(), stream.Name))(t).Purge(b.Context()); err != nil {
+	if err := bundle.Try(b.JS.Stream(b.Context(), stream.Name))(t).Purge(b.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.Await("the relay to make up for it", func() bool {
-		return try(b.JS.Stream(b.Context(), stream.Name))(t).CachedInfo().State.Msgs >= 50
+	b.Await("the relay to republish", func() bool {
+		return bundle.Try(b.JS.Stream(b.Context(), stream.Name))(t).CachedInfo().State.Msgs >= 50
 	})
-	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.Work(workers.Config{}, bundle.Exactly(bundle.InsertEffect, nil))
 	b.AwaitSucceeded(50)
 	b.WantOneEffectEach(50)
 	if n := b.releases(); n > 50 {
@@ -164,25 +124,24 @@ func TestReconcilerBesideALoss(t *testing.T) {
 	}
 }
 
-// A backlog is left alone, however long it waits; what was lost in its middle comes to light when
-// the workers have got there.
+// A backlog is left alone, however long it waits. Losses in its middle are found once the workers have got there.
 func TestReconcilerLeavesABacklogAlone(t *testing.T) {
 	t.Parallel()
-	b := setupServed(t, outbox.StreamConfig{})
+	b := setup(t, outbox.StreamConfig{})
 	r := b.reconciler(b.DB)
 	const n = 10_000
 	for round := range 10 {
 		b.EnqueueRound(fmt.Sprint("o", round), n/10)
 	}
 	b.AwaitProjected()
-	b.steal(3)
+	b.AcknowledgeUnworked(3)
 	b.AwaitProjected()
 	b.passes(r, 3)
 	if released := b.releases(); released > 3 {
 		t.Fatalf("%d releases with 3 messages lost and %d waiting", released, n-3)
 	}
 	b.Start(r.Run)
-	b.Work(workers.Config{}, exactly(insertEffect, &workers.KindConfig{Slots: 8}))
+	b.Work(workers.Config{}, bundle.Exactly(bundle.InsertEffect, &workers.KindConfig{Slots: 8}))
 	b.AwaitSucceeded(n)
 	b.WantOneEffectEach(n)
 	if released := b.releases(); released != 3 {
@@ -190,15 +149,15 @@ func TestReconcilerLeavesABacklogAlone(t *testing.T) {
 	}
 }
 
-// What was recorded early, committed late and is not published yet has no message to have gone,
-// wherever the others stand. Not parallel: it holds every relay of this process.
+// An event that was recorded early, committed late and is not published yet counts as waiting, wherever the other
+// messages are. Not parallel: the crash point stops every relay of this process.
 func TestReconcilerLateCommit(t *testing.T) {
-	b := setupServed(t, outbox.StreamConfig{})
+	b := setup(t, outbox.StreamConfig{})
 	r := b.reconciler(b.DB)
-	b.Work(workers.Config{}, exactly(insertEffect, nil))
-	tx := try(b.DB.Begin(b.Context()))(t)
+	b.Work(workers.Config{}, bundle.Exactly(bundle.InsertEffect, nil))
+	tx := bundle.Try(b.DB.Begin(b.Context()))(t)
 	defer func() { _ = tx.Rollback(b.Context()) }()
-	try(order.Enqueue(b.Context(), tx, "late", orderArgs{}, nil))(t)
+	bundle.Try(bundle.Order.Enqueue(b.Context(), tx, "late", bundle.OrderArgs{}, nil))(t)
 	b.AwaitState(b.Enqueue("o-1"), ledger.StateSucceeded)
 	b.AwaitProjected()
 
@@ -213,7 +172,7 @@ func TestReconcilerLateCommit(t *testing.T) {
 	}
 	<-held
 	b.Await("the projection", func() bool {
-		return one[int](b, "select count(*)::integer from taskledger.task where biz_id = 'late'") == 1
+		return bundle.One[int](b, "select count(*)::integer from taskledger.task where biz_id = 'late'") == 1
 	})
 	b.passes(r, 3)
 	if n := b.releases(); n != 0 {
@@ -224,16 +183,16 @@ func TestReconcilerLateCommit(t *testing.T) {
 	b.WantOneEffectEach(2)
 }
 
-// A task whose message could not be published waits for a person.
+// A task whose message could not be published is left to an operator.
 func TestReconcilerParked(t *testing.T) {
 	t.Parallel()
-	b := setupServed(t, outbox.StreamConfig{})
+	b := setup(t, outbox.StreamConfig{})
 	r := b.reconciler(b.DB)
 	k := b.Enqueue("o-1")
 	b.AwaitProjected()
 	b.Exec(`insert into taskledger.parked (position, kind, biz_id, version, reason)
 	        select e.position, e.kind, e.biz_id, e.version, 'too large' from taskledger.event e`)
-	b.steal(1)
+	b.AcknowledgeUnworked(1)
 	b.passes(r, 3)
 	if n := b.releases(); n != 0 {
 		t.Errorf("%d releases of a parked task", n)
@@ -245,32 +204,32 @@ func TestReconcilerParked(t *testing.T) {
 	}
 }
 
-// acknowledgeLast acknowledges the last message of a new task, as somebody may who has no business to.
-func (b *bundle) acknowledgeLast() {
+// acknowledgeLast acknowledges the last message of a new task, as another client may.
+func (b *fixture) acknowledgeLast() {
 	b.T.Helper()
-	last := try(try(b.JS.Stream(b.Context(), stream.Name))(b.T).GetLastMsgForSubject(b.Context(), stream.Subjects(ledger.EventEnqueued, order.Name(), ledger.AllShards)[0]))(b.T)
-	ack := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.%d.0", stream.Name, stream.Durable(order.Name(), ledger.AllShards), last.Sequence, last.Time.UnixNano())
+	last := bundle.Try(bundle.Try(b.JS.Stream(b.Context(), stream.Name))(b.T).GetLastMsgForSubject(b.Context(), stream.Subjects(ledger.EventEnqueued, bundle.Order.Name(), ledger.AllShards)[0]))(b.T)
+	ack := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.%d.0", stream.Name, stream.Durable(bundle.Order.Name(), ledger.AllShards), last.Sequence, last.Time.UnixNano())
 	if err := b.NC.Publish(ack, []byte("+ACK")); err != nil {
 		b.T.Fatal(err)
 	}
 	b.Await("the foreign acknowledgement", func() bool {
-		return try(b.JS.Consumer(b.Context(), stream.Name, stream.Durable(order.Name(), ledger.AllShards)))(b.T).CachedInfo().AckFloor.Stream >= last.Sequence
+		return bundle.Try(b.JS.Consumer(b.Context(), stream.Name, stream.Durable(bundle.Order.Name(), ledger.AllShards)))(b.T).CachedInfo().AckFloor.Stream >= last.Sequence
 	})
 }
 
-// A task whose message has gone while it runs is left alone as long as its worker's lease lives,
-// and runs again soon after it has ended.
+// A running task whose message is gone is left alone while its worker's lease is alive, and runs again soon after
+// the lease has expired.
 func TestReconcilerRunningTask(t *testing.T) {
 	t.Parallel()
-	b := setupServed(t, outbox.StreamConfig{})
+	b := setup(t, outbox.StreamConfig{})
 	r := b.reconciler(b.DB)
 	k := b.Enqueue("o-1")
-	c := b.Spawn("slow")
+	c := b.Spawn("exactly once")
 	c.AwaitBegun(t)
 	b.AwaitState(k, ledger.StateRunning)
 	b.acknowledgeLast()
 	b.AwaitProjected()
-	for end := time.Now().Add(3 * ackWait); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(3 * bundle.AckWait); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		b.passes(r, 1)
 	}
 	if types := b.EventTypes(k); len(types) != 2 {
@@ -281,9 +240,9 @@ func TestReconcilerRunningTask(t *testing.T) {
 	}
 	killed := time.Now()
 	b.Start(r.Run)
-	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.Work(workers.Config{}, bundle.Exactly(bundle.InsertEffect, nil))
 	b.AwaitState(k, ledger.StateSucceeded)
-	if took := time.Since(killed); took > ackWait+5*time.Second {
+	if took := time.Since(killed); took > bundle.AckWait+5*time.Second {
 		t.Errorf("it ran again after %s", took)
 	}
 	b.WantOneEffect(k)
@@ -293,12 +252,12 @@ func TestReconcilerRunningTask(t *testing.T) {
 	}
 }
 
-// One that may run once is not made available but buried.
+// A running task that must not run twice is buried.
 func TestReconcilerRunningOnce(t *testing.T) {
 	t.Parallel()
-	b := setupServed(t, outbox.StreamConfig{})
+	b := setup(t, outbox.StreamConfig{})
 	k := b.Enqueue("o-1")
-	c := b.Spawn("slow-once")
+	c := b.Spawn("at most once")
 	c.AwaitBegun(t)
 	b.AwaitState(k, ledger.StateRunning)
 	b.acknowledgeLast()
@@ -313,21 +272,23 @@ func TestReconcilerRunningOnce(t *testing.T) {
 	}
 }
 
-// The task of a worker that is killed runs again within AckWait and 5 s: by its message, which
-// the reconciler leaves to itself. Also with the AckWait that a worker has which says nothing.
+// The task of a killed worker runs again within AckWait and 5 s, because its message is redelivered; the
+// reconciler does not interfere. That also holds for the default AckWait.
 func TestVanishedWorkersTaskRunsAgain(t *testing.T) {
 	t.Parallel()
-	for program, wait := range map[string]time.Duration{"slow": ackWait, "slow, default AckWait": workers.DefaultAckWait} {
+	for program, wait := range map[string]time.Duration{
+		"exactly once": bundle.AckWait, "exactly once, default AckWait": workers.DefaultAckWait,
+	} {
 		t.Run(wait.String(), func(t *testing.T) {
 			t.Parallel()
-			b := setupServed(t, outbox.StreamConfig{})
+			b := setup(t, outbox.StreamConfig{})
 			b.Start(b.reconciler(b.DB).Run)
 			k := b.Enqueue("o-1")
 			c := b.Spawn(program)
 			c.AwaitBegun(t)
 			b.AwaitState(k, ledger.StateRunning)
-			b.Work(workers.Config{AckWait: wait}, exactly(insertEffect, nil))
-			time.Sleep(2 * ackWait) // by age alone it would be taken away by now
+			b.Work(workers.Config{AckWait: wait}, bundle.Exactly(bundle.InsertEffect, nil))
+			time.Sleep(2 * bundle.AckWait) // a reconciler that goes by age would have acted by now
 			if state := b.Task(k).State; state != ledger.StateRunning {
 				t.Fatalf("it is %s while its worker lives", state)
 			}
@@ -349,11 +310,51 @@ func TestVanishedWorkersTaskRunsAgain(t *testing.T) {
 	}
 }
 
-func TestReconcilerConfig(t *testing.T) {
+// A task in a shard with workers is released when its message is gone. A task in a shard without workers waits for
+// them, although other shards of its kind have some.
+func TestReconcilerOfShards(t *testing.T) {
 	t.Parallel()
-	_, err := workers.NewReconciler(workers.ReconcilerConfig{Every: -1})
-	want := "reconciler: DB is required\nreconciler: NATS is required\nreconciler: Every and Settle must not be negative"
-	if err == nil || err.Error() != want {
-		t.Errorf("%v", err)
+	b := setup(t, outbox.StreamConfig{})
+	if err := workers.Retire(b.Context(), b.DB, b.NC, bundle.Order.Name(), ledger.AllShards); err != nil {
+		t.Fatal(err)
 	}
+	low, lower := ledger.ShardRange(0, 31), ledger.ShardRange(0, 15)
+	for _, shards := range []ledger.ShardSet{lower, low &^ lower} {
+		w := b.Work(workers.Config{Shards: shards}, bundle.Exactly(bundle.InsertEffect, nil))
+		b.Await("its consumers", func() bool {
+			_, err := b.JS.Consumer(b.Context(), stream.Name, stream.Durable(bundle.Order.Name(), shards))
+			return err == nil
+		})
+		w.Stop()
+	}
+	var keys []ledger.Key
+	for _, shard := range []ledger.Shard{3, 20, 40} {
+		id := ledger.BizID(fmt.Sprint("shard-", shard))
+		bundle.Try(bundle.Order.Enqueue(b.Context(), b.DB, id, bundle.OrderArgs{}, &ledger.EnqueueOptions{Shard: &shard}))(t)
+		keys = append(keys, ledger.Key{Kind: bundle.Order.Name(), BizID: id})
+	}
+	b.AwaitProjected()
+	r := b.reconciler(b.DB)
+	b.passes(r, 3)
+	if n := b.releases(); n != 0 {
+		t.Fatalf("%d tasks were released although their messages wait", n)
+	}
+	for _, shards := range []ledger.ShardSet{lower, low &^ lower} { // as another client may
+		c := bundle.Try(b.JS.Consumer(b.Context(), stream.Name, stream.Durable(bundle.Order.Name(), shards)))(t)
+		if err := bundle.Try(c.Next())(t).DoubleAck(b.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Await("the lost tasks to be released", func() bool {
+		b.passes(r, 1)
+		return b.releases() == 2
+	})
+	if types := b.EventTypes(keys[2]); len(types) != 1 {
+		t.Errorf("a task was released in a shard without workers: %v", types)
+	}
+	b.Work(workers.Config{Shards: lower}, bundle.Exactly(bundle.InsertEffect, nil))
+	b.Work(workers.Config{Shards: low &^ lower}, bundle.Exactly(bundle.InsertEffect, nil))
+	b.Work(workers.Config{Shards: ledger.ShardRange(32, 63)}, bundle.Exactly(bundle.InsertEffect, nil))
+	b.AwaitSucceeded(3)
+	b.WantOneEffectEach(3)
 }

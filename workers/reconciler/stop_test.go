@@ -1,21 +1,21 @@
-package workers_test
+package reconciler_test
 
 import (
 	"context"
 	"testing"
 	"time"
 
-	"github.com/taskledger/taskledger/workers"
-	shared "github.com/taskledger/taskledger/workers/internal/bundle"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/workers/internal/bundle"
+	"github.com/taskledger/taskledger/workers/reconciler"
 )
 
 // Run returns after its context has ended, although the database has frozen in the middle of a pass.
-func TestStopReconcilerWhileTheDatabaseIsFrozen(t *testing.T) {
+func TestStopWhileTheDatabaseIsFrozen(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.MakeConsumers()
-	freezer, db := shared.NewFreezer(t, b.DB)
-	r := try(workers.NewReconciler(workers.ReconcilerConfig{DB: db, NATS: b.Connect(), Every: time.Millisecond}))(t)
+	b := setup(t, outbox.StreamConfig{})
+	freezer, db := bundle.NewFreezer(t, b.DB)
+	r := bundle.Try(reconciler.New(reconciler.Config{DB: db, NATS: b.Connect(), Every: time.Millisecond}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ended := make(chan error, 1)
@@ -33,7 +33,7 @@ func TestStopReconcilerWhileTheDatabaseIsFrozen(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(patience):
+	case <-time.After(bundle.Patience):
 		t.Fatal("it does not stop")
 	}
 }

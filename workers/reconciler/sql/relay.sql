@@ -1,5 +1,5 @@
--- What the stream was like when the relay last noted how far it has got: its creation, the
--- number of losses, and whether work messages are still owed after one.
+-- The stream when the relay last wrote its mark: when it was created, how many losses there were, and whether
+-- the relay still has to republish messages after one.
 -- Locks nothing. Index: primary key, backwards.
 select c.mark->>'stream_created', (c.mark->>'generation')::bigint, c.mark->'owed' is not null
   from taskledger.cursor c

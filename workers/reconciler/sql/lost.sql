@@ -1,13 +1,12 @@
--- Tasks of a kind, among the next $3 of the projection, that wait for a message which will not
--- come: they are available, or running on a worker that is gone, and the message of their last
--- waking event has gone.
--- $1 kind, $2 biz_id to go on after, $3 how many to look at; messages have gone of $4 events visible in
--- this snapshot that enqueued, and $6 of those that made available again ('' for none of them);
--- $5 and $7 no event after this moment is visible there; $8 milliseconds for which a task must
--- have been available; $9 shards to look at, one bit each.
--- Answers the biz_id that was looked at last ('' if it was the last of the kind), with null or
--- such a task: biz_id, version, and whether it is running.
--- What the projection says of a task decides whether it is worth a look at its events.
+-- Lost tasks of a kind, among the next $3 tasks of the projection: they are available, or running on a worker
+-- without a live lease, and the message of their last waking event is gone.
+-- $1 kind, $2 biz_id after which to start, $3 number of tasks to read. The message is gone of the events visible
+-- in $4 that enqueued, and in $6 of those that made available again ('' for none); $5 and $7 moments after which
+-- no event is visible there; $8 milliseconds for which a task must have been available; $9 shards to read, one
+-- bit each.
+-- Returns the biz_id that was read last ('' if it was the last of the kind), beside null or a lost task: biz_id,
+-- version, and whether it is running.
+-- The projection only selects the tasks whose events are read; the events decide.
 -- Locks nothing. Index: primary keys; the lateral limits keep the planner on them.
 with page as materialized (
   select t.biz_id, t.state, t.version, t.updated_at, t.shard
@@ -36,11 +35,15 @@ select reached.biz_id, lost.biz_id, lost.version, lost.running
         order by w.version desc
         limit 1) waking
      where ($9::bigint >> p.shard) & 1 = 1
-       and (p.state = 'running' or p.state = 'available' and p.updated_at <= case when p.version = 1 then $5::text::timestamptz else $7::text::timestamptz end)
+       and (p.state = 'running'
+            or p.state = 'available'
+               and p.updated_at <= case when p.version = 1 then $5::text::timestamptz else $7::text::timestamptz end)
        and (head.version = waking.version or head.running)
        and case when waking.type = 'enqueued'
-                then waking.recorded_at <= $5::text::timestamptz and pg_visible_in_snapshot(waking.xid, nullif($4::text, '')::pg_snapshot)
-                else waking.recorded_at <= $7::text::timestamptz and pg_visible_in_snapshot(waking.xid, nullif($6::text, '')::pg_snapshot)
+                then waking.recorded_at <= $5::text::timestamptz
+                     and pg_visible_in_snapshot(waking.xid, nullif($4::text, '')::pg_snapshot)
+                else waking.recorded_at <= $7::text::timestamptz
+                     and pg_visible_in_snapshot(waking.xid, nullif($6::text, '')::pg_snapshot)
            end
        and (head.running or waking.recorded_at < clock_timestamp() - $8::bigint * interval '1 millisecond')
        and not (head.running and exists (
