@@ -10,6 +10,7 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 	shared "github.com/taskledger/taskledger/workers/internal/bundle"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // bundle is the shared bundle, with the verbs of these tests.
@@ -34,6 +35,9 @@ var (
 	atOnce       = shared.RetryAtOnce
 	exactly      = shared.Exactly
 )
+
+// audit is the author of what operators do in these tests.
+var audit = operator.Audit{Actor: "alice", Reason: "tried <b>it</b>"}
 
 func setup(t testing.TB) *bundle {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // waits is a handler that says when it begins, and why its context was cancelled.
@@ -43,23 +44,23 @@ const slowLease = 10 * patience
 // none, when the lease is renewed.
 func TestCancelOfRunning(t *testing.T) {
 	t.Parallel()
-	cancel := func(o *workers.Operator, ctx context.Context, k ledger.Key) error {
-		_, err := o.Cancel(ctx, k, by)
+	cancel := func(o *operator.Operator, ctx context.Context, k ledger.Key) error {
+		_, err := o.Cancel(ctx, k, audit)
 		return err
 	}
-	bury := func(o *workers.Operator, ctx context.Context, k ledger.Key) error {
-		_, err := o.Bury(ctx, k, by)
+	bury := func(o *operator.Operator, ctx context.Context, k ledger.Key) error {
+		_, err := o.Bury(ctx, k, audit)
 		return err
 	}
-	all := func(o *workers.Operator, ctx context.Context, _ ledger.Key) error {
-		_, err := o.CancelAll(ctx, workers.Filter{Kind: order.Name()}, by, nil)
+	all := func(o *operator.Operator, ctx context.Context, _ ledger.Key) error {
+		_, err := o.CancelAll(ctx, operator.Filter{Kind: order.Name()}, audit, nil)
 		return err
 	}
 	tests := map[string]struct {
 		ackWait time.Duration // a short one: the lease is renewed
 		message bool
 		started bool // the start is on record
-		act     func(*workers.Operator, context.Context, ledger.Key) error
+		act     func(*operator.Operator, context.Context, ledger.Key) error
 		cause   error
 		state   ledger.State
 	}{
@@ -93,7 +94,7 @@ func TestCancelOfRunning(t *testing.T) {
 				nc = b.Connect()
 			}
 			begin := time.Now()
-			if err := test.act(b.operator(nc), b.Context(), k); err != nil {
+			if err := test.act(b.Operator(nc), b.Context(), k); err != nil {
 				t.Fatal(err)
 			}
 			if cause := receive(b, "the cause", why); !errors.Is(cause, test.cause) || !errors.Is(cause, workers.ErrFenced) {
@@ -125,7 +126,7 @@ func TestCancelRollsBack(t *testing.T) {
 	}, nil))
 	k := b.Enqueue("o-1")
 	receive(b, "the handler to begin", began)
-	try(b.operator(b.Connect()).Cancel(b.Context(), k, by))(t)
+	try(b.Operator(b.Connect()).Cancel(b.Context(), k, audit))(t)
 	b.Await("the message to be answered", func() bool { return w.KindStatus().InHand == 0 })
 	if n := b.Effects(k); n != 0 || b.Task(k).State != ledger.StateCancelled {
 		t.Errorf("%d effects; events: %v", n, b.EventTypes(k))
@@ -143,12 +144,12 @@ func TestFinishedOrCancelled(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		return insertEffect(context.WithoutCancel(ctx), tx, job, args)
 	}, &workers.KindConfig{Slots: 1}))
-	o := b.operator(b.Connect())
+	o := b.Operator(b.Connect())
 	b.EnqueueMany(tasks)
 	cancelled := 0
 	for i := range tasks {
 		k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID("o-00" + string(rune('0'+(tasks-1-i)/10)) + string(rune('0'+(tasks-1-i)%10)))}
-		_, err := o.Cancel(b.Context(), k, by)
+		_, err := o.Cancel(b.Context(), k, audit)
 		var lost *ledger.TransitionError
 		switch {
 		case err == nil:
@@ -180,9 +181,9 @@ func TestCancelOfWaitingForASlot(t *testing.T) {
 	receive(b, "the handler to begin", began)
 	k := b.Enqueue("second")
 	b.Await("both in hand", func() bool { return w.KindStatus().InHand == 2 })
-	o := b.operator(b.Connect())
-	try(o.Cancel(b.Context(), k, by))(t)
-	try(o.Cancel(b.Context(), ledger.Key{Kind: order.Name(), BizID: "first"}, by))(t)
+	o := b.Operator(b.Connect())
+	try(o.Cancel(b.Context(), k, audit))(t)
+	try(o.Cancel(b.Context(), ledger.Key{Kind: order.Name(), BizID: "first"}, audit))(t)
 	b.Await("nothing in hand", func() bool { return w.KindStatus().InHand == 0 })
 	if len(began) != 0 {
 		t.Error("the cancelled task was begun")
@@ -204,7 +205,7 @@ func TestForgedRecall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	try(b.operator(nc).Cancel(b.Context(), k, by))(t) // heard after the forged ones
+	try(b.Operator(nc).Cancel(b.Context(), k, audit))(t) // heard after the forged ones
 	if cause := receive(b, "the cause", why); !errors.Is(cause, workers.ErrCancelled) {
 		t.Errorf("cancelled by %v", cause)
 	}

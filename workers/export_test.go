@@ -34,15 +34,8 @@ var Statements = map[string]string{
 	"shard_owners.sql":  shardOwnersSQL,
 	"shard_take.sql":    shardTakeSQL,
 	"shard_leave.sql":   shardLeaveSQL,
-	"dead.sql":          deadSQL,
-	"kind_pause.sql":    kindPauseSQL,
-	"kind_resume.sql":   kindResumeSQL,
 	"kind_paused.sql":   kindPausedSQL,
-	"unhandled.sql":     unhandledSQL,
 	"kind_shed.sql":     kindShedSQL,
-	"find.sql":          findSQL,
-	"find_aside.sql":    findAsideSQL,
-	"find_dead.sql":     findDeadSQL,
 }
 
 // Errors of who runs a handler in a transaction that the handler has broken.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // registered are the guarantees, by the name of the program that keeps them.
@@ -207,8 +208,8 @@ func TestAtMostOnceRunsAgainWhenSomebodySaysSo(t *testing.T) {
 	if n := b.Effects(k); n != 0 {
 		t.Fatalf("%d effects", n)
 	}
-	o := try(workers.NewOperator(workers.OperatorConfig{DB: b.DB}))(t)
-	try(o.Release(b.Context(), k, workers.By{Actor: "ada", Reason: "nothing was sent"}))(t)
+	o := try(operator.New(operator.Config{DB: b.DB}))(t)
+	try(o.Release(b.Context(), k, operator.Audit{Actor: "ada", Reason: "nothing was sent"}))(t)
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
 }

@@ -119,7 +119,7 @@ func TestHooksAreToldHowAttemptsEnd(t *testing.T) {
 		}), workers.KindConfig{Timeout: 100 * time.Millisecond, StartedAfter: 10 * time.Millisecond}, false,
 			[]workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded}, ledger.StateSucceeded, "did not return"},
 		"cancelled": {func(ctx context.Context, b *bundle, job *workers.Job) error {
-			if _, err := b.operator(b.NC).Cancel(ctx, job.Key, by); err != nil {
+			if _, err := b.Operator(b.NC).Cancel(ctx, job.Key, audit); err != nil {
 				return err
 			}
 			return untilDone(ctx, b, job)

@@ -35,7 +35,7 @@ type WorkerKind struct {
 	Guarantee Guarantee       `json:"guarantee"`
 	Shards    ledger.ShardSet `json:"shards"`  // those it takes tasks of now
 	Divided   bool            `json:"divided"` // and that changes as workers come and go
-	Paused    bool            `json:"paused"`  // by [Operator.PauseKind]: it begins none of its tasks
+	Paused    bool            `json:"paused"`  // by an operator: the worker starts none of its tasks
 }
 
 // leaseDetail is what a worker's lease says of it.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // A paused kind is begun by nobody, by those who run and by those who come, until it is resumed; what
@@ -17,7 +18,7 @@ func TestPauseKind(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
-	o := try(workers.NewOperator(workers.OperatorConfig{DB: b.DB}))(t)
+	o := try(operator.New(operator.Config{DB: b.DB}))(t)
 	inside, leave := make(chan struct{}, 1), make(chan struct{})
 	handler := func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.BizID == "first" {
@@ -31,10 +32,10 @@ func TestPauseKind(t *testing.T) {
 	<-inside
 	b.EnqueueMany(5)
 	b.Await("some to wait for a slot", func() bool { return w.KindStatus().InHand > 1 })
-	if !try(o.PauseKind(b.Context(), order.Name(), workers.By{Actor: "ada", Reason: "partner is down"}))(t) {
+	if !try(o.PauseKind(b.Context(), order.Name(), operator.Audit{Actor: "ada", Reason: "partner is down"}))(t) {
 		t.Error("it was not paused before")
 	}
-	if try(o.PauseKind(b.Context(), order.Name(), workers.By{Actor: "bob"}))(t) {
+	if try(o.PauseKind(b.Context(), order.Name(), operator.Audit{Actor: "bob"}))(t) {
 		t.Error("it was paused before")
 	}
 	b.Await("the worker to hear of it", func() bool { return w.KindStatus().Paused })
@@ -47,7 +48,7 @@ func TestPauseKind(t *testing.T) {
 	if n := one[int](b, "select count(*)::integer from effect"); n != 1 {
 		t.Errorf("%d effects while paused", n)
 	}
-	paused := try(workers.PausedKinds(b.Context(), b.DB))(t)
+	paused := try(operator.ReadPaused(b.Context(), b.DB))(t)
 	if len(paused) != 1 || paused[0].Kind != order.Name() || paused[0].Actor != "ada" || paused[0].Reason != "partner is down" || time.Since(paused[0].Since) > time.Hour {
 		t.Errorf("paused: %+v", paused)
 	}

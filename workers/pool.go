@@ -183,8 +183,8 @@ func (p *Pool) Run(ctx context.Context) error {
 			a.kind.giveBack(a)
 		}
 	})
-	p.lookAtPauses(ctx)
-	p.lookAtLimits(ctx)
+	p.updatePauses(ctx)
+	p.updateOverloads(ctx)
 	loops.Go(func() { p.watchKinds(quit) })
 	loops.Go(func() { p.keepLease(quit) })
 	loops.Go(func() { p.relieve(quit, kinds) })

@@ -16,6 +16,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/stdsql"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // progressed returns what the progressed events of a task say.
@@ -165,12 +166,12 @@ func TestCheckpointOfCancelled(t *testing.T) {
 	b := setup(t)
 	b.Relay()
 	heard := make(chan error, 1)
-	o := try(workers.NewOperator(workers.OperatorConfig{DB: b.DB}))(t) // without NATS: nobody else tells
+	o := try(operator.New(operator.Config{DB: b.DB}))(t) // without NATS: nobody else tells
 	b.Work(workers.Config{AckWait: forEver}, atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
 		if err := job.Checkpoint(1); err != nil {
 			return err
 		}
-		if _, err := o.Cancel(ctx, job.Key, workers.By{Actor: "ada"}); err != nil {
+		if _, err := o.Cancel(ctx, job.Key, operator.Audit{Actor: "ada"}); err != nil {
 			return err
 		}
 		err := job.Checkpoint(2)

@@ -38,7 +38,7 @@ func TestLogWhilePostgreSQLIsAway(t *testing.T) {
 	b.WantOneEffectEach(tasks)
 	text := log.String()
 	most := 1 + int(time.Since(begun)/(10*time.Second))
-	for _, sort := range []string{"cannot read heads", "cannot see which kinds are paused", "attempt will be repeated", "no connection for a transaction", "cannot record an outcome"} {
+	for _, sort := range []string{"cannot read heads", "cannot read which kinds are paused", "attempt will be repeated", "no connection for a transaction", "cannot record an outcome"} {
 		if n := strings.Count(text, sort); n > most {
 			t.Errorf("%q is logged %d times:\n%s", sort, n, text)
 		}

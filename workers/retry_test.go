@@ -10,6 +10,7 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // A task fails, is snoozed and fails again, comes back by the scheduler each time when it is due
@@ -51,17 +52,17 @@ func TestRetriesComeBackWhenDue(t *testing.T) {
 func TestTimersOfOperatedTasks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	o := b.operator(nil)
+	o := b.Operator(nil)
 	snooze := func(id string) ledger.Key {
-		k := b.in(ledger.StateAvailable, id)
+		k := b.EnqueueIn(ledger.StateAvailable, id)
 		try(ledger.Append(b.Context(), b.DB, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSnoozed, After: 50 * time.Millisecond}))(t)
 		return k
 	}
-	cancelled, buried, put, forward := snooze("cancelled"), snooze("buried"), snooze("put off"), b.in(ledger.StateScheduled, "forward")
-	try(o.Cancel(b.Context(), cancelled, by))(t)
-	try(o.Bury(b.Context(), buried, by))(t)
-	try(o.Reschedule(b.Context(), put, workers.When{In: time.Hour}, by))(t)
-	try(o.Reschedule(b.Context(), forward, workers.When{At: time.Now().Add(-time.Hour)}, by))(t)
+	cancelled, buried, put, forward := snooze("cancelled"), snooze("buried"), snooze("put off"), b.EnqueueIn(ledger.StateScheduled, "forward")
+	try(o.Cancel(b.Context(), cancelled, audit))(t)
+	try(o.Bury(b.Context(), buried, audit))(t)
+	try(o.Reschedule(b.Context(), put, operator.Due{In: time.Hour}, audit))(t)
+	try(o.Reschedule(b.Context(), forward, operator.Due{At: time.Now().Add(-time.Hour)}, audit))(t)
 	b.Schedule()
 	b.AwaitState(forward, ledger.StateAvailable)
 	b.Await("the old timers to go", func() bool {

@@ -18,6 +18,7 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 	shared "github.com/taskledger/taskledger/workers/internal/bundle"
+	"github.com/taskledger/taskledger/workers/operator"
 	"github.com/taskledger/taskledger/workers/reconciler"
 )
 
@@ -105,9 +106,8 @@ func TestWorkerRights(t *testing.T) {
 	}, &workers.KindConfig{Retry: retry}))
 	k := b.Enqueue("o-1")
 	try(order.Enqueue(b.Context(), b.DB, "o-2", orderArgs{}, &ledger.EnqueueOptions{RunIn: time.Hour}))(t)
-	operator := try(workers.NewOperator(workers.OperatorConfig{DB: b.DB}))(t)
 	later := ledger.Key{Kind: order.Name(), BizID: "o-2"}
-	try(operator.Release(b.Context(), later, workers.By{}))(t)
+	try(b.Operator(nil).Release(b.Context(), later, operator.Audit{}))(t)
 	for _, k := range []ledger.Key{k, later, lost} {
 		b.AwaitState(k, ledger.StateSucceeded)
 		b.WantOneEffect(k)

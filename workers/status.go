@@ -14,7 +14,7 @@ type KindStatus struct {
 	Guarantee   Guarantee         `json:"guarantee"`
 	Slots       int               `json:"slots"`
 	Shards      ledger.ShardSet   `json:"shards"`        // those it takes tasks of now
-	Paused      bool              `json:"paused"`        // by [Operator.PauseKind]
+	Paused      bool              `json:"paused"`        // by an operator
 	InHand      int               `json:"in_hand"`       // tasks whose message is not answered yet
 	InHandBytes int               `json:"in_hand_bytes"` // of their messages' payloads
 	Running     int               `json:"running"`       // slots taken by handlers, the overdue ones included

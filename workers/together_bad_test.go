@@ -12,6 +12,7 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 var (
@@ -134,10 +135,10 @@ func TestOneOfTogetherIsCancelled(t *testing.T) {
 	b := setup(t)
 	b.Relay()
 	var calls atomic.Int32
-	o := try(workers.NewOperator(workers.OperatorConfig{DB: b.DB, NATS: b.NC}))(t)
+	o := try(operator.New(operator.Config{DB: b.DB, NATS: b.NC}))(t)
 	g := b.gather(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.BizID == "bad" && calls.Add(1) == 1 {
-			if _, err := o.Cancel(ctx, ledger.Key{Kind: order.Name(), BizID: "c"}, workers.By{Actor: "test"}); err != nil {
+			if _, err := o.Cancel(ctx, ledger.Key{Kind: order.Name(), BizID: "c"}, operator.Audit{Actor: "test"}); err != nil {
 				return err
 			}
 		}

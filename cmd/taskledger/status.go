@@ -17,8 +17,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/alarm"
+	"github.com/taskledger/taskledger/workers/operator"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
@@ -37,14 +37,14 @@ the exit code is 0 also then.`,
 
 // status is the answer as JSON.
 type status struct {
-	Outbox     outbox.Status           `json:"outbox"`
-	Projection projection              `json:"projection"`
-	Timers     scheduler.TimerStatus   `json:"timers"`
-	Tasks      []projector.Count       `json:"tasks"`
-	Rejected   int64                   `json:"rejected"`  // calls to enqueue, since too many tasks of a kind waited
-	Unhandled  []workers.UnhandledKind `json:"unhandled"` // kinds with waiting tasks and no worker
-	Paused     []workers.PausedKind    `json:"paused"`
-	Degraded   []string                `json:"degraded"` // what a person should see to
+	Outbox     outbox.Status            `json:"outbox"`
+	Projection projection               `json:"projection"`
+	Timers     scheduler.TimerStatus    `json:"timers"`
+	Tasks      []projector.Count        `json:"tasks"`
+	Rejected   int64                    `json:"rejected"`  // calls to enqueue, since too many tasks of a kind waited
+	Unhandled  []operator.UnhandledKind `json:"unhandled"` // kinds with waiting tasks and no worker
+	Paused     []operator.PausedKind    `json:"paused"`
+	Degraded   []string                 `json:"degraded"` // what a person should see to
 }
 
 // projection is how far the projector is behind.

@@ -24,6 +24,7 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 	"github.com/taskledger/taskledger/workers/reconciler"
 )
 
@@ -134,12 +135,12 @@ func TestRightsInNATS(t *testing.T) {
 	}
 	d.await("every task to be done", func() bool { return d.count(`select count(distinct biz_id) from effect`) == n })
 
-	operator := g.as("operator")
-	watched, err := operator.SubscribeSync("taskledger.progress.>")
+	asOperator := g.as("operator")
+	watched, err := asOperator.SubscribeSync("taskledger.progress.>")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := operator.Flush(); err != nil {
+	if err := asOperator.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := slow.Enqueue(t.Context(), d.db, "1", struct{}{}, nil); err != nil {
@@ -149,14 +150,14 @@ func TestRightsInNATS(t *testing.T) {
 		t.Fatalf("progress: %v", err)
 	}
 	<-begun
-	o, err := workers.NewOperator(workers.OperatorConfig{DB: d.db, NATS: operator})
+	o, err := operator.New(operator.Config{DB: d.db, NATS: asOperator})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.Cancel(t.Context(), ledger.Key{Kind: slow.Name(), BizID: "1"}, workers.By{Actor: "test"}); err != nil {
+	if _, err := o.Cancel(t.Context(), ledger.Key{Kind: slow.Name(), BizID: "1"}, operator.Audit{Actor: "test"}); err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(operator)
+	js, err := jetstream.New(asOperator)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +165,7 @@ func TestRightsInNATS(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := workers.Retire(t.Context(), d.db, operator, "parcel.none", ledger.AllShards); !errors.Is(err, workers.ErrUnknownConsumer) {
+	if err := workers.Retire(t.Context(), d.db, asOperator, "parcel.none", ledger.AllShards); !errors.Is(err, workers.ErrUnknownConsumer) {
 		t.Errorf("retire: %v", err)
 	}
 

@@ -54,11 +54,12 @@ var rules = []rule{
 	{"/workers", []string{"/ledger", "/workers/internal/atmostonce", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
 	{"/workers/scheduler", []string{"/ledger", "/ledger/feed", "/internal/fault", "/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx}, "a service of its own: it appends what is due, and does not depend on how workers run tasks"},
 	{"/workers/reconciler", []string{"/ledger", "/workers/internal/atmostonce", "/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/stream", pgx, nats}, "a service of its own: it compares the ledger with the stream, and does not depend on how workers run tasks"},
+	{"/workers/operator", []string{"/ledger", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/stream", pgx, nats}, "a service of its own: it changes tasks by appending events, as any other process does"},
 	{"/workers/internal/atmostonce", []string{"/ledger"}, "workers and the reconciler recognize the same attempts without importing each other"},
-	{"/workers/internal/bundle", []string{"/ledger/...", "/outbox", "/workers", "/workers/scheduler", "/projector", "/internal/...", pgx, nats}, "for tests alone: what workers and the services beside it are tested with"},
+	{"/workers/internal/bundle", []string{"/ledger/...", "/outbox", "/workers", "/workers/scheduler", "/workers/operator", "/projector", "/internal/...", pgx, nats}, "for tests alone: what workers and the services beside it are tested with"},
 	{"/workers/workertest", []string{"/ledger", "/internal/pgarray", "/workers", "/internal/stream", "/internal/natsserver", "/internal/fault", pgx, nats}, "the users' tests need a broker, and their production code does not get it"},
 	{"/workers/periodic", []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, goCron}, "what is due is enqueued, and who works on it is another matter"},
-	{"/workers/alarm", []string{"/ledger", "/internal/loop", "/internal/pgerr", "/internal/printable", "/workers", "/workers/scheduler", "/workers/periodic", "/internal/fault", pgx, goMail}, "what is wrong is found in the database; lags are told to it"},
+	{"/workers/alarm", []string{"/ledger", "/internal/loop", "/internal/pgerr", "/internal/printable", "/workers/scheduler", "/workers/operator", "/workers/periodic", "/internal/fault", pgx, goMail}, "what is wrong is found in the database; lags are told to it"},
 	{"/projector", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
 	{"/migrations", []string{"/ledger", pgx, goose}, "the schema is made before there is a ledger; only the error for its absence is shared"},
 	{"/internal/plantest", []string{pgx}, "for tests alone"},
@@ -87,14 +88,14 @@ type ban struct {
 	reason string
 }
 
-var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/workers/scheduler", "/workers/reconciler", "/workers/periodic", "/workers/alarm", "/projector"}
+var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/workers/scheduler", "/workers/reconciler", "/workers/operator", "/workers/periodic", "/workers/alarm", "/projector"}
 
 var bans = []ban{
 	{library, []string{"testing", "flag"}, "a library registers no flags and carries no test code"},
 	{library, []string{natsServer, "/internal/pgserver", "/internal/natsserver"}, "users run their own servers"},
 	{library, []string{goose, "/migrations"}, "who migrates is the operator's choice"},
 	{library, []string{cobra, goPretty, yaml}, "only commands need words and tables"},
-	{[]string{"/workers/scheduler", "/workers/reconciler"}, []string{"/workers"}, "a service beside the workers knows tasks by the ledger alone: what runs or operates no handler is not given the pool"},
+	{[]string{"/workers/scheduler", "/workers/reconciler", "/workers/operator"}, []string{"/workers"}, "a service beside the workers knows tasks by the ledger alone: what runs or operates no handler is not given the pool"},
 	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/workers/scheduler", "/workers/periodic", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
 	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/workers/scheduler", "/workers/periodic", "/projector", "/migrations"}, []string{watermill}, "who does without Watermill is not given it"},
 }

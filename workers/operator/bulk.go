@@ -1,4 +1,4 @@
-package workers
+package operator
 
 import (
 	"context"
@@ -7,112 +7,112 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// BulkOptions says how an order for many tasks is carried out. Nil means all defaults.
+// BulkOptions are options of the methods for many tasks. Nil means all defaults.
 type BulkOptions struct {
-	// DryRun counts what would be done, and does nothing.
+	// DryRun counts the matching tasks and changes none. Default: false.
 	DryRun bool
-	// Progress is told how far it is, after each batch, from the caller's goroutine. Nil: nobody.
-	Progress func(Tally)
+	// Progress is called after each batch, from the caller's goroutine. Default: no calls.
+	Progress func(BulkResult)
 }
 
-// Tally is what an order for many tasks has come to.
-type Tally struct {
-	Found   int `json:"found"`   // tasks that the filter means
-	Done    int `json:"done"`    // of them, those to which it was done; in a dry run none
-	Skipped int `json:"skipped"` // of them, those that had moved on in the meantime
+// BulkResult counts the tasks of a method for many tasks.
+type BulkResult struct {
+	Found   int `json:"found"`   // tasks that match the filter
+	Done    int `json:"done"`    // of them, those that were changed; in a dry run none
+	Skipped int `json:"skipped"` // of them, those that had moved on meanwhile
 }
 
-// ReleaseAll is [Operator.Release] for all tasks that a filter means: the dead ones, if it names no state.
+// ReleaseAll is [Operator.Release] for all tasks that match a filter. Default state: dead.
 //
-// This and the other methods for many tasks work in batches, each of which commits. If one is
-// stopped, by its context or an error, what it has done stays done, and calling it again does the
-// rest: nothing is done twice. It returns the tally up to there.
+// This and the other methods for many tasks work in batches, each of which commits. If one is stopped by its
+// context or by an error, the batches until then stay committed, and calling it again does the rest. It returns
+// the result until then.
 //
-// Errors: [*ledger.InvalidError] that names a field of the filter; [ledger.ErrNotMigrated]; that
-// of ctx.
-func (o *Operator) ReleaseAll(ctx context.Context, f Filter, by By, b *BulkOptions) (Tally, error) {
-	return o.all(ctx, f, order{event: ledger.EventReleased, by: by}, b)
+// Errors: [*ledger.InvalidError] with a field of the filter; [ledger.ErrNotMigrated]; the error of ctx.
+func (o *Operator) ReleaseAll(ctx context.Context, f Filter, audit Audit, b *BulkOptions) (BulkResult, error) {
+	return o.all(ctx, f, action{event: ledger.EventReleased, audit: audit}, b)
 }
 
-// BuryAll is [Operator.Bury] for all tasks that a filter means: all unfinished ones, if it names
-// no state. It works as [Operator.ReleaseAll] does.
-func (o *Operator) BuryAll(ctx context.Context, f Filter, by By, b *BulkOptions) (Tally, error) {
-	return o.all(ctx, f, order{event: ledger.EventBuried, by: by}, b)
+// BuryAll is [Operator.Bury] for all tasks that match a filter, see [Operator.ReleaseAll]. Default state: all
+// unfinished ones.
+func (o *Operator) BuryAll(ctx context.Context, f Filter, audit Audit, b *BulkOptions) (BulkResult, error) {
+	return o.all(ctx, f, action{event: ledger.EventBuried, audit: audit}, b)
 }
 
-// CancelAll is [Operator.Cancel] for all tasks that a filter means: all unfinished ones, if it
-// names no state. It works as [Operator.ReleaseAll] does.
-func (o *Operator) CancelAll(ctx context.Context, f Filter, by By, b *BulkOptions) (Tally, error) {
-	return o.all(ctx, f, order{event: ledger.EventCancelled, by: by}, b)
+// CancelAll is [Operator.Cancel] for all tasks that match a filter, see [Operator.ReleaseAll]. Default state: all
+// unfinished ones.
+func (o *Operator) CancelAll(ctx context.Context, f Filter, audit Audit, b *BulkOptions) (BulkResult, error) {
+	return o.all(ctx, f, action{event: ledger.EventCancelled, audit: audit}, b)
 }
 
-// RescheduleAll is [Operator.Reschedule] for all tasks that a filter means: those that wait or
-// are available, if it names no state. It works as [Operator.ReleaseAll] does.
-func (o *Operator) RescheduleAll(ctx context.Context, f Filter, when When, by By, b *BulkOptions) (Tally, error) {
-	return o.all(ctx, f, order{event: ledger.EventScheduled, when: when, by: by}, b)
+// RescheduleAll is [Operator.Reschedule] for all tasks that match a filter, see [Operator.ReleaseAll]. Default
+// state: scheduled, retrying and available.
+func (o *Operator) RescheduleAll(
+	ctx context.Context, f Filter, due Due, audit Audit, b *BulkOptions,
+) (BulkResult, error) {
+	return o.all(ctx, f, action{event: ledger.EventScheduled, due: due, audit: audit}, b)
 }
 
-// all carries an order out on all that a filter means, a stretch of tasks after the other.
-func (o *Operator) all(ctx context.Context, f Filter, r order, b *BulkOptions) (tally Tally, err error) {
-	if err := r.validate(); err != nil {
-		return tally, err
+// all applies an action to all tasks that match a filter, page by page.
+func (o *Operator) all(ctx context.Context, f Filter, a action, b *BulkOptions) (result BulkResult, err error) {
+	if err := a.validate(); err != nil {
+		return result, err
 	}
-	q, err := f.complete(r)
+	s, err := f.search(a)
 	if err != nil {
-		return tally, err
+		return result, err
 	}
 	if b == nil {
 		b = &BulkOptions{}
 	}
 	defer o.flush()
-	var last place
-	for more := true; more; {
-		var tasks []found
-		if tasks, last, more, err = o.find(ctx, q, last); err != nil {
-			return tally, err
+	for hasMore := true; hasMore; {
+		var tasks []match
+		if tasks, hasMore, err = s.next(ctx, o.config.DB); err != nil {
+			return result, err
 		}
 		for len(tasks) > 0 {
-			n := min(len(tasks), maxBatch)
-			if q.Limit > 0 {
-				n = min(n, q.Limit-tally.Found)
+			n := min(len(tasks), ledger.AppendBatch)
+			if f.Limit > 0 {
+				n = min(n, f.Limit-result.Found)
 			}
 			if n == 0 {
-				return tally, nil
+				return result, nil
 			}
-			tally.Found += n
+			result.Found += n
 			if !b.DryRun {
-				if err := o.batch(ctx, r, tasks[:n], &tally); err != nil {
-					return tally, err
+				if err := o.batch(ctx, a, tasks[:n], &result); err != nil {
+					return result, err
 				}
 			}
 			if b.Progress != nil {
-				b.Progress(tally)
+				b.Progress(result)
 			}
 			tasks = tasks[n:]
 		}
 	}
-	return tally, nil
+	return result, nil
 }
 
-// batch carries an order out on some tasks, as they were found.
-func (o *Operator) batch(ctx context.Context, r order, tasks []found, tally *Tally) error {
+// batch applies an action to some tasks, unless they have moved on since they were found.
+func (o *Operator) batch(ctx context.Context, a action, tasks []match, result *BulkResult) error {
 	requests := make([]ledger.AppendRequest, len(tasks))
 	for i, t := range tasks {
 		var err error
-		if requests[i], err = r.request(t.key, t.version); err != nil {
+		if requests[i], err = a.request(t.key, t.version); err != nil {
 			return err
 		}
 	}
 	var failed error
-	for i, result := range ledger.AppendEach(ctx, o.config.DB, requests) {
+	for i, r := range ledger.AppendEach(ctx, o.config.DB, requests) {
 		switch {
-		case result.Err == nil:
-			tally.Done++
+		case r.Err == nil:
+			result.Done++
 			o.recall(tasks[i].key, tasks[i].state)
-		case ledger.IsConflict(result.Err), pgerr.Is(result.Err, pgerr.LockNotAvailable): // or it is just moving on
-			tally.Skipped++
+		case ledger.IsConflict(r.Err), pgerr.Is(r.Err, pgerr.LockNotAvailable): // a lock: it is moving on
+			result.Skipped++
 		case failed == nil:
-			failed = result.Err
+			failed = r.Err
 		}
 	}
 	return failed

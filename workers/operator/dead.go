@@ -1,4 +1,4 @@
-package workers
+package operator
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 //go:embed sql/dead.sql
 var deadSQL string
 
-// DeadGroup is what dead tasks of one kind have in common that are dead of the same error.
+// DeadGroup is the dead tasks of one kind whose errors have the same fingerprint.
 type DeadGroup struct {
 	Kind        ledger.Kind `json:"kind"`
 	Fingerprint string      `json:"fingerprint"` // see ledger.Fingerprint
@@ -25,25 +25,26 @@ type DeadGroup struct {
 	Example     ledger.Key  `json:"example"` // the newest
 }
 
-// Dead returns the dead tasks in groups, the largest first, as the projection has them. kind ""
-// is all. It reads the dead tasks only, whatever else there is.
+// ReadDead returns the dead tasks of a kind ("": of all kinds) in groups, the largest first. It reads the
+// projection, of which it reads only the dead tasks. It never commits.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
-func (o *Operator) Dead(ctx context.Context, kind ledger.Kind) ([]DeadGroup, error) {
+func ReadDead(ctx context.Context, db ledger.DB, kind ledger.Kind) ([]DeadGroup, error) {
 	if kind != "" && kind.Validate() != nil {
 		return nil, kind.Validate()
 	}
-	rows, err := o.config.DB.Query(ctx, deadSQL, string(kind))
+	rows, err := db.Query(ctx, deadSQL, string(kind))
 	if err != nil {
-		return nil, pgerr.Explain("dead tasks", err)
+		return nil, pgerr.Explain("read dead tasks", err)
 	}
 	groups, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (g DeadGroup, err error) {
-		err = row.Scan((*string)(&g.Kind), &g.Fingerprint, &g.Tasks, &g.Oldest, &g.Newest, &g.Error, (*string)(&g.Example.BizID))
+		err = row.Scan((*string)(&g.Kind), &g.Fingerprint, &g.Tasks, &g.Oldest, &g.Newest, &g.Error,
+			(*string)(&g.Example.BizID))
 		g.Example.Kind, g.Oldest, g.Newest = g.Kind, g.Oldest.UTC(), g.Newest.UTC()
 		return g, err
 	})
 	if err != nil {
-		return nil, pgerr.Explain("dead tasks", err)
+		return nil, pgerr.Explain("read dead tasks", err)
 	}
 	return groups, nil
 }

@@ -1,128 +1,65 @@
-package workers
+package operator
 
 import (
-	"context"
-	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/taskledger/taskledger/internal/pgarray"
-	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
-var (
-	//go:embed sql/find_dead.sql
-	findDeadSQL string
-	//go:embed sql/find_aside.sql
-	findAsideSQL string
-	//go:embed sql/find.sql
-	findSQL string
-)
-
-// Filter says which tasks an [Operator] means. It looks at the projection, which may be a moment
-// behind: a task that has moved on since is skipped.
+// Filter selects tasks. It reads the projection, which may be a moment behind: a task that has moved on since is
+// skipped.
 type Filter struct {
-	// Kind of the tasks. Empty: all.
+	// Kind of the tasks. Default: all kinds.
 	Kind ledger.Kind
-	// State they are in. Empty: dead for a release, and for the others all in which they can be
-	// carried out.
+	// State of the tasks. Default: dead for a release, else all states that the change allows.
 	State ledger.State
-	// Fingerprint of the error that they are dead of. Empty: any.
+	// Fingerprint of the error of dead tasks. Default: all tasks.
 	Fingerprint string
-	// OlderThan is how long at least nothing has happened to them, by the database's clock.
+	// OlderThan is the least time since the last event of the tasks, by the database's clock. Default: 0.
 	OlderThan time.Duration
-	// Limit is how many at most, in no promised order. 0: all.
+	// Limit is the maximum number of tasks, in an unspecified order. Default: 0, no limit.
 	Limit int
 }
 
-// query is a filter, completed for an order.
-type query struct {
-	Filter
-	states []ledger.State
+// search returns the search for the tasks that match f and to which a can be applied.
+func (f Filter) search(a action) (*search, error) {
+	allowed := a.states()
+	if err := f.validate(allowed); err != nil {
+		return nil, err
+	}
+	s := &search{filter: f, states: allowed}
+	switch {
+	case f.State != "":
+		s.states = []ledger.State{f.State}
+	case a.event == ledger.EventReleased:
+		s.states = []ledger.State{ledger.StateDead}
+	}
+	return s, nil
 }
 
-// complete checks a filter, and completes it.
-func (f Filter) complete(r order) (query, error) {
-	allowed := r.states()
-	invalid := func(field, value, rule string) (query, error) {
-		return query{}, &ledger.InvalidError{Field: field, Value: value, Rule: rule}
+// validate returns an [*ledger.InvalidError] if f is invalid for a change that these states allow.
+func (f Filter) validate(allowed []ledger.State) error {
+	invalid := func(field, value, rule string) error {
+		return &ledger.InvalidError{Field: field, Value: value, Rule: rule}
 	}
 	switch {
 	case f.Kind != "" && f.Kind.Validate() != nil:
-		return query{}, f.Kind.Validate()
+		return f.Kind.Validate()
 	case f.State != "" && !slices.Contains(allowed, f.State):
 		return invalid("state", string(f.State), "must be one of "+joinStates(allowed))
 	case f.Fingerprint != "" && f.State != "" && f.State != ledger.StateDead:
-		return invalid("fingerprint", f.Fingerprint, "is only of dead tasks")
+		return invalid("fingerprint", f.Fingerprint, "requires the state dead, got "+string(f.State))
 	case f.Fingerprint != "" && !slices.Contains(allowed, ledger.StateDead):
-		return invalid("fingerprint", f.Fingerprint, "is of dead tasks, to which this cannot be done")
+		return invalid("fingerprint", f.Fingerprint, "selects dead tasks, which this change does not allow")
 	case f.OlderThan < 0:
 		return invalid("older than", f.OlderThan.String(), "must not be negative")
 	case f.Limit < 0:
 		return invalid("limit", fmt.Sprint(f.Limit), "must not be negative")
 	}
-	q := query{f, allowed}
-	switch {
-	case f.State != "":
-		q.states = []ledger.State{f.State}
-	case r.event == ledger.EventReleased:
-		q.states = []ledger.State{ledger.StateDead}
-	}
-	return q, nil
-}
-
-// found is a task that a filter means.
-type found struct {
-	key     ledger.Key
-	version ledger.Version
-	state   ledger.State
-}
-
-// place is where a search goes on: behind this task.
-type place struct{ fingerprint, kind, bizID string }
-
-// stretch is how many rows one statement of a search looks at.
-const stretch = 5000
-
-// find searches the next stretch behind a place. more is false at the end of all tasks.
-func (o *Operator) find(ctx context.Context, q query, after place) (tasks []found, last place, more bool, err error) {
-	aside := true
-	for _, s := range q.states {
-		aside = aside && s.Exceptional()
-	}
-	sql := findSQL
-	switch {
-	case slices.Equal(q.states, []ledger.State{ledger.StateDead}):
-		sql = findDeadSQL
-	case aside:
-		sql = findAsideSQL
-	}
-	rows, err := o.config.DB.Query(ctx, sql, string(q.Kind), q.Fingerprint, pgarray.Of(q.states...), q.OlderThan.Microseconds(),
-		after.fingerprint, after.kind, after.bizID, int64(stretch))
-	if err != nil {
-		return nil, after, false, pgerr.Explain("find tasks", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var f found
-		var matches bool
-		var walked int64
-		if err := rows.Scan(&last.fingerprint, &last.kind, &last.bizID, (*int32)(&f.version), (*string)(&f.state), &matches, &walked); err != nil {
-			return nil, after, false, pgerr.Explain("find tasks", err)
-		}
-		more = walked == stretch
-		if matches {
-			f.key = ledger.Key{Kind: ledger.Kind(last.kind), BizID: ledger.BizID(last.bizID)}
-			tasks = append(tasks, f)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return nil, after, false, pgerr.Explain("find tasks", err)
-	}
-	return tasks, last, more, nil
+	return nil
 }
 
 func joinStates(states []ledger.State) string {

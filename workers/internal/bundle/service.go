@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/stream"
@@ -15,6 +16,7 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
@@ -76,6 +78,12 @@ func (b *Bundle) makeConsumers() {
 func (b *Bundle) Schedule(hooks ...scheduler.Hook) {
 	b.T.Helper()
 	b.Start(Try(scheduler.New(scheduler.Config{DB: b.DB, Logger: b.Logger(slog.LevelInfo), Hooks: hooks}))(b.T).Run)
+}
+
+// Operator returns an operator; nc may be nil.
+func (b *Bundle) Operator(nc *nats.Conn) *operator.Operator {
+	b.T.Helper()
+	return Try(operator.New(operator.Config{DB: b.DB, NATS: nc}))(b.T)
 }
 
 // Project runs a projector until it has caught up.

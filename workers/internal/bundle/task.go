@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
 // Order is the kind that most tests work on.
@@ -44,6 +45,26 @@ func (b *Bundle) EnqueueRound(round string, n int) {
 		entries = append(entries, Try(Order.Entry(id, OrderArgs{Amount: i}, nil))(b.T))
 	}
 	Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(b.T)
+}
+
+// EnqueueIn makes a task of kind Order that is in a state.
+func (b *Bundle) EnqueueIn(s ledger.State, id string) ledger.Key {
+	b.T.Helper()
+	events := map[ledger.State][]ledger.EventType{
+		ledger.StateAvailable: nil,
+		ledger.StateScheduled: {ledger.EventSnoozed},
+		ledger.StateRunning:   {ledger.EventStarted},
+		ledger.StateRetrying:  {ledger.EventFailed},
+		ledger.StateSucceeded: {ledger.EventSucceeded},
+		ledger.StateDead:      {ledger.EventBuried},
+		ledger.StateCancelled: {ledger.EventCancelled},
+		ledger.StateExpired:   {ledger.EventExpired},
+		ledger.StateDiscarded: {ledger.EventDiscarded},
+	}
+	k := ledger.Key{Kind: Order.Name(), BizID: ledger.BizID(id)}
+	ledgertest.Enqueue(b.T, b.DB, k, `{}`)
+	ledgertest.Append(b.T, b.DB, k, events[s]...)
+	return k
 }
 
 // Later enqueues a task of kind test.later, for tests of timers.

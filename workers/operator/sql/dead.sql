@@ -1,7 +1,7 @@
--- Dead tasks by kind and by what they are dead of, the largest groups first.
+-- Dead tasks in groups by kind and by fingerprint of their error, the largest groups first.
 -- $1 kind or ''.
--- Answers kind, fingerprint, how many, when the oldest and the newest died, and of the newest its
--- error and biz_id. Locks nothing. Index: task_dead, which holds these tasks only.
+-- Returns kind, fingerprint, number of tasks, when the oldest and the newest died, and the error and the biz_id
+-- of the newest. Locks nothing. Index: task_dead, which holds only these tasks.
 select t.kind, t.fingerprint, count(*), min(t.updated_at), max(t.updated_at),
        coalesce((array_agg(t.error order by t.updated_at desc, t.biz_id))[1], ''),
        (array_agg(t.biz_id order by t.updated_at desc, t.biz_id))[1]

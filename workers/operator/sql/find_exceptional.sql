@@ -1,8 +1,8 @@
--- Tasks off the usual way for an operator, a stretch at a time, by key.
--- $1 kind or '', $2 fingerprint or '' (not used), $3 states (text array literal), $4 for how many
--- microseconds at least nothing has happened to them; $5 fingerprint, $6 kind, $7 biz_id of the
--- task behind which to begin, '' for the first; $8 how many rows to look at.
--- Answers those that match, and the last row looked at, matching or not; and how many it looked at.
+-- Tasks in exceptional states (ledger.State.Exceptional) for an operator, a page at a time, by key.
+-- $1 kind or '', $2 fingerprint or '' (unused), $3 states (text array literal), $4 least microseconds since the last
+-- event; $5 fingerprint, $6 kind and $7 biz_id of the task after which to start, '' for the first; $8 number of
+-- rows to read.
+-- Returns the rows that match, and the last row read, matching or not, each with the number of rows read.
 -- Locks nothing. Index: task_aside.
 select w.fingerprint, w.kind, w.biz_id, w.version, w.state::text, w.matches, w.walked
   from (

@@ -1,8 +1,8 @@
--- Kinds with available tasks, as the projection has it, that no live worker handles; by name.
--- $1 how many tasks a kind may have, in any state, for its oldest to be looked for.
--- Answers kind, how many are available, and how many milliseconds the oldest has been; -1: not looked for.
--- Locks nothing. Indexes: primary keys; of task_count a loose scan that goes backwards, to land on the
--- newest row of each total; of task $1 rows a kind.
+-- Kinds with available tasks in the projection and no live worker; by name.
+-- $1 maximum number of tasks, in any state, of a kind whose oldest task is read.
+-- Returns kind, number of available tasks, and how many milliseconds the oldest has been available; -1: not read.
+-- Locks nothing. Indexes: primary keys; of task_count a loose scan that goes backwards, so that it lands on the
+-- newest row of each total; of task $1 rows per kind.
 with recursive kinds as (
   (select c.kind from taskledger.task_count c order by c.kind desc limit 1)
   union all
