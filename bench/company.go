@@ -179,7 +179,7 @@ func (c *company) audited(ctx context.Context) error {
 // projected waits until nothing is left to project.
 func (c *company) projected(ctx context.Context) error {
 	return await(ctx, func() (bool, error) {
-		lag, err := projector.Behind(ctx, c.t.db)
+		lag, err := projector.ReadLag(ctx, c.t.db)
 		return lag.Events == 0, err
 	})
 }

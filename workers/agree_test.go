@@ -36,8 +36,8 @@ func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 	b := setup(t)
 	b.Relay()
 	child := b.Spawn("at-least")
-	b.Await("the child", func() bool { return len(try(workers.List(b.Context(), b.DB))(t)) == 1 })
-	id := try(workers.List(b.Context(), b.DB))(t)[0].ID
+	b.Await("the child", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
+	id := try(workers.ReadWorkers(b.Context(), b.DB))(t)[0].ID
 	for want, register := range map[workers.Guarantee]func(*workers.Pool) error{
 		workers.ExactlyOnce: exactly(insertEffect, nil),
 		workers.AtMostOnce:  atMost(b.outside, &workers.KindConfig{Replaces: workers.ExactlyOnce}),
@@ -81,7 +81,7 @@ func TestGuaranteeChangedByARollingDeploy(t *testing.T) {
 	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Replaces: workers.AtMostOnce}))
-	b.Await("the leases of both", func() bool { return len(try(workers.List(b.Context(), b.DB))(t)) == 2 })
+	b.Await("the leases of both", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 2 })
 	second := b.Enqueue("o-2")
 	b.Await("a task to be done beside the old worker, or by it", func() bool { return b.Task(second).State != ledger.StateAvailable })
 
@@ -111,8 +111,8 @@ func TestListTellsGuarantees(t *testing.T) {
 			workers.RegisterAtLeastOnce(p, kind(workers.AtLeastOnce), b.outside, nil),
 			workers.RegisterAtMostOnce(p, kind(workers.AtMostOnce), b.outside, nil))
 	})
-	b.Await("its lease", func() bool { return len(try(workers.List(b.Context(), b.DB))(t)) == 1 })
-	all := try(workers.List(b.Context(), b.DB))(t)
+	b.Await("its lease", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
+	all := try(workers.ReadWorkers(b.Context(), b.DB))(t)
 	got := make(map[workers.Guarantee]string)
 	for _, k := range all[0].Kinds {
 		got[k.Guarantee] = string(k.Kind)

@@ -102,7 +102,7 @@ func TestHandedOverToAWorkerWithoutTheShard(t *testing.T) {
 	b.Relay()
 	none := func(context.Context, pgx.Tx, *workers.Job, orderArgs) error { return errBoom }
 	owner := b.Work(workers.Config{Shards: ledger.ShardRange(0, 31), AckWait: longLived.AckWait}, exactly(none, nil))
-	b.Await("its lease", func() bool { return len(try(workers.List(b.Context(), b.DB))(t)) == 1 })
+	b.Await("its lease", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
 	shard := ledger.Shard(40)
 	k := b.begunBy(owner, "o-1", someArgs, &ledger.EnqueueOptions{Shard: &shard})
 	b.Work(workers.Config{Shards: ledger.ShardRange(32, 63), AckWait: longLived.AckWait}, exactly(insertEffect, nil))
@@ -123,7 +123,7 @@ func TestHandedOverAtMostOnce(t *testing.T) {
 		return nil
 	}, nil)
 	owner := b.Work(longLived, register)
-	b.Await("its lease", func() bool { return len(try(workers.List(b.Context(), b.DB))(t)) == 1 })
+	b.Await("its lease", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
 	b.Work(longLived, register)
 	for i := range 10 { // some of them come to the other one first
 		k := b.begunBy(owner, fmt.Sprint(i), someArgs, nil)
@@ -224,7 +224,7 @@ func TestHandoversWhileStopping(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	owner := b.Work(workers.Config{AckWait: 4 * time.Second}, exactly(insertEffect, &workers.KindConfig{Slots: 1}))
-	b.Await("its lease", func() bool { return len(try(workers.List(b.Context(), b.DB))(t)) == 1 })
+	b.Await("its lease", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
 	const n = 200
 	for i := range n {
 		b.begunBy(owner, fmt.Sprint(i), someArgs, nil)

@@ -190,7 +190,7 @@ func TestDivisionOfANewKind(t *testing.T) {
 	b.AwaitSucceeded(100)
 	b.WantOneEffectEach(100)
 
-	listed := try(workers.List(b.Context(), b.DB))(t)
+	listed := try(workers.ReadWorkers(b.Context(), b.DB))(t)
 	for _, w := range listed {
 		for _, k := range w.Kinds {
 			want := 32

@@ -172,7 +172,7 @@ func cmdProject(ts *testscript.TestScript, _ bool, _ []string) {
 	done := make(chan error, 1)
 	go func() { done <- p.Run(running) }()
 	for {
-		lag, err := projector.Behind(ctx, pool)
+		lag, err := projector.ReadLag(ctx, pool)
 		ts.Check(err)
 		if lag.Events == 0 {
 			break

@@ -81,7 +81,7 @@ func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err
 	if s.Outbox, err = outbox.ReadStatus(ctx, pool, js, outbox.StreamConfig{}); err != nil {
 		return s, err
 	}
-	if s.Tasks, err = projector.Counts(ctx, pool); err != nil {
+	if s.Tasks, err = projector.ReadCounts(ctx, pool); err != nil {
 		return s, err
 	}
 	if s.Rejected, err = ledger.ReadRejected(ctx, pool); err != nil {
@@ -90,7 +90,7 @@ func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err
 	if s.Timers, err = scheduler.ReadTimers(ctx, pool); err != nil {
 		return s, err
 	}
-	lag, err := projector.Behind(ctx, pool)
+	lag, err := projector.ReadLag(ctx, pool)
 	if err != nil {
 		return s, err
 	}
@@ -122,7 +122,7 @@ func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err
 
 // addAlarms tells of alarms that do not arrive, which no alarm does.
 func (s *status) addAlarms(ctx context.Context, pool *pgxpool.Pool) error {
-	alarms, err := alarm.List(ctx, pool, 1)
+	alarms, err := alarm.ReadAlarms(ctx, pool, 1)
 	for _, l := range alarms {
 		if l.Error != "" && !l.Test && l.State != ledger.StateCancelled {
 			s.Degraded = append(s.Degraded, fmt.Sprintf("alarm %s, made %s, has not been delivered: %s", l.Task.BizID, ago(l.MadeAt), l.Error))

@@ -269,7 +269,7 @@ func (b *bench) startProjector(ctx context.Context) (stop func(), err error) {
 // projected tells whether the projection has applied every event.
 func (b *bench) projected(ctx context.Context) func() (bool, error) {
 	return func() (bool, error) {
-		lag, err := projector.Behind(ctx, b.db)
+		lag, err := projector.ReadLag(ctx, b.db)
 		return lag.Events == 0, err
 	}
 }

@@ -281,7 +281,7 @@ func start(ctx context.Context, run func(context.Context) error, fail context.Ca
 func (d *demo) awaitProjection(ctx context.Context) error {
 	deadline := time.Now().Add(settleTimeout)
 	for {
-		lag, err := projector.Behind(ctx, d.db)
+		lag, err := projector.ReadLag(ctx, d.db)
 		if err != nil {
 			return err
 		}

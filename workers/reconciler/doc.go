@@ -10,7 +10,7 @@
 //
 //   - For each of a kind's two consumers the reconciler reads the floor: the sequence up to which the consumer
 //     delivers nothing any more (floors.go).
-//   - The relay's cursor tells which events were published at or below that sequence (sql/published.sql).
+//   - The relay's cursor holds which events were published at or below that sequence (sql/published.sql).
 //   - A task is lost if its last waking event is one of these (sql/lost.sql).
 //
 // A task whose message still waits is left alone, however long it waits, and so is a running task while its

@@ -33,8 +33,8 @@ const (
 	backlogExpiry = time.Minute
 )
 
-// discarder discards the oldest waiting tasks of the kinds whose limit says so ([ledger.DiscardOldest]), until
-// no more than the limit are left. A task is as old as the event that made it available, in the order of the
+// discarder discards the oldest waiting tasks of the kinds whose limit has that policy ([ledger.DiscardOldest]),
+// until no more than the limit are left. A task is as old as the event that made it available, in the order of the
 // feed.
 //
 // It goes by what the projector has counted and by where the projector stood then. If n tasks were too many

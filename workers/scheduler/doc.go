@@ -1,6 +1,6 @@
 // Package scheduler appends the events that are due. It releases tasks that were scheduled or wait for a
 // retry, and expires tasks whose deadline passes while they wait. It also discards the oldest waiting tasks of
-// kinds whose limit says so ([ledger.DiscardOldest]).
+// kinds whose limit has that policy ([ledger.DiscardOldest]).
 //
 // Any number of schedulers may run, in any number of processes. They share the work, and nothing is done
 // twice: a timer and its event change in one statement, and every append is a compare-and-set. The database's

@@ -93,7 +93,7 @@ func (b *Bundle) Project() {
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
-	b.Await("the projection", func() bool { return Try(projector.Behind(b.Context(), b.DB))(b.T).Events == 0 })
+	b.Await("the projection", func() bool { return Try(projector.ReadLag(b.Context(), b.DB))(b.T).Events == 0 })
 	cancel()
 	if err := <-ended; err != nil {
 		b.T.Fatal(err)
@@ -104,7 +104,7 @@ func (b *Bundle) Project() {
 func (b *Bundle) AwaitProjected() {
 	b.T.Helper()
 	b.Await("publishing and projecting", func() bool {
-		lag := Try(projector.Behind(b.Context(), b.DB))(b.T)
+		lag := Try(projector.ReadLag(b.Context(), b.DB))(b.T)
 		return lag.Events == 0 && One[int](b, "select count(*)::integer from taskledger.outbox") == 0
 	})
 }
