@@ -63,7 +63,7 @@ func (s *session) inspectTail(ctx context.Context) error {
 	if last <= s.mark.Seq {
 		return nil
 	}
-	if err := s.inspect(ctx, gap{s.mark.Seq + 1, last}); err != nil {
+	if err := s.inspector.inspect(ctx, gap{s.mark.Seq + 1, last}, s.info.State.FirstSeq); err != nil {
 		return err
 	}
 	id, err := s.messageID(ctx, last)

@@ -57,7 +57,7 @@ func (s *session) sendFitting(ctx context.Context, messages []message) error {
 		return err
 	}
 	for _, gap := range sum.gaps {
-		if err := s.inspect(ctx, gap); err != nil {
+		if err := s.inspector.inspect(ctx, gap, s.info.State.FirstSeq); err != nil {
 			return err
 		}
 	}

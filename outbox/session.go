@@ -37,7 +37,8 @@ type session struct {
 	publisher *stream.Publisher
 	feed      *feed.Feed
 	stream    jetstream.Stream
-	source    string
+	inspector *inspector
+	encoder   encoder // made after a repair, which changes the generation
 	reconnect chan nats.Status
 
 	mark   mark
@@ -45,9 +46,6 @@ type session struct {
 	infoAt time.Time             // when info was read
 	first  uint64                // first sequence of the stream, when it was last verified
 	bytes  int64                 // estimated size of the stream since infoAt
-
-	undone      int       // messages on the stream whose events a crash has undone
-	firstUndone time.Time // when the event of the first of them was recorded
 }
 
 // runSession opens a session and runs it to its end.
@@ -90,10 +88,11 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err := c.DB.QueryRow(ctx, installationSQL).Scan(&installation); err != nil {
 		return pgerr.Explain("read the installation", err)
 	}
-	s.source = stream.Source(installation)
+	source := stream.Source(installation)
 	if s.stream, err = stream.Ensure(ctx, s.relay.js, c.Stream, installation); err != nil {
 		return err
 	}
+	s.inspector = &inspector{config: c, hooks: s.relay.hooks, stream: s.stream, source: source}
 	s.setInfo(s.stream.CachedInfo())
 	m, published, err := parseMark(s.feed.Cursor().Mark)
 	if err != nil {
@@ -106,6 +105,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err := s.verify(ctx); err != nil {
 		return err
 	}
+	s.encoder = encoder{db: c.DB, source: source, generation: s.mark.Generation}
 	if err := s.publishOwed(ctx); err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (s *session) readPages(ctx context.Context, prepared chan<- batch) error {
 		if err != nil {
 			return err
 		}
-		b, err := s.prepare(ctx, page)
+		b, err := s.encoder.prepare(ctx, page)
 		if err != nil {
 			return err
 		}
