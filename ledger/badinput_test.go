@@ -272,7 +272,7 @@ func TestLimitsAreThoseOfTheDatabase(t *testing.T) {
 		}
 		for _, enqueue := range []enqueuer{bySQLFunction(pool), bySQLFunctionMany(pool)} {
 			pg := wantErrorAs[*pgconn.PgError](t, ledgerError(enqueue(t.Context(), []ledger.Entry{entry})))
-			if pg.Code != "22023" || !strings.Contains(pg.Message, "over the limit of 4096") {
+			if pg.Code != "22023" || !strings.Contains(pg.Message, "must have at most 4096 bytes") {
 				t.Error(pg)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 // What only fuzz tests call directly.
 var (
 	CheckJSON    = checkJSON
-	Nesting      = nesting
+	Nesting      = nestingDepth
 	EncodeBinary = encodeBinary
 	EnqueueSQL   = enqueueSQL // its plan is tested
 )
@@ -22,6 +22,6 @@ func Accepts(args, meta json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	_, err = newRow(Entry{Key: Key{Kind: "k", BizID: "1"}, Args: args, Options: &EnqueueOptions{Meta: m}})
+	_, err = newFirstEvent(Entry{Key: Key{Kind: "k", BizID: "1"}, Args: args, Options: &EnqueueOptions{Meta: m}})
 	return err
 }

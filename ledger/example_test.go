@@ -149,7 +149,7 @@ func ExampleNewKind() {
 	fmt.Println(err)
 	// Output:
 	// 10 <nil>
-	// invalid kind "coupon/send": may hold only A-Z a-z 0-9 _ - and dots
+	// invalid kind "coupon/send": must contain only A-Z a-z 0-9 _ - and dots
 }
 
 // An append names the version it builds on, so that of two only one succeeds.

@@ -201,7 +201,7 @@ func TestRetryPolicyRefused(t *testing.T) {
 		{`{"ladder":[60,[300]]}`, "retry.ladder", "[300]"},
 		{`{"ladder":["60"]}`, "retry.ladder", "60"},
 		{`{"ladder":[31622401]}`, "retry.ladder", "31622401"},
-		{`{"ladder":[60],"unit":1}`, "retry.unit", "beside a ladder"},
+		{`{"ladder":[60],"unit":1}`, "retry.unit", "together with ladder"},
 		{`{"ladder":[` + hundred + `1]}`, "retry.ladder", "100"},
 	} {
 		var invalid *ledger.InvalidError

@@ -177,8 +177,8 @@ func TestPublishRefusesBeforeSending(t *testing.T) {
 		field string
 		says  string
 	}{
-		"topic is no kind":       {"mail/send", good, "kind", "may hold only"},
-		"topic of watermill-sql": {"mail:send", good, "kind", "may hold only"},
+		"topic is no kind":       {"mail/send", good, "kind", "must contain only"},
+		"topic of watermill-sql": {"mail:send", good, "kind", "must contain only"},
 		"no topic":               {"", good, "kind", "must not be empty"},
 		"empty UUID":             {"mail.send", message.NewMessage("", nil), "message UUID", "must not be empty where the metadata has no biz_id"},
 		"UUID is no biz_id":      {"mail.send", message.NewMessage("a\nb", nil), "biz_id", "control characters"},
