@@ -178,7 +178,7 @@ create function taskledger.check_times(run_at timestamptz, run_in interval, star
 returns void
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
-  moment record;
+  argument record;
 begin
   if run_in < interval '0' then
     raise exception 'taskledger: invalid run_in %: must not be negative', run_in
@@ -192,9 +192,10 @@ begin
     raise exception 'taskledger: invalid run_in %: must not be set together with run_at', run_in
       using errcode = 'invalid_parameter_value';
   end if;
-  for moment in values ('run_at', run_at), ('start_by', start_by), ('finish_by', finish_by) loop
-    if moment.column2 >= '9999-01-01 00:00:00+00' or moment.column2 = '-infinity' then
-      raise exception 'taskledger: invalid % %: must be a time before the year 9999', moment.column1, moment.column2
+  for argument in values ('run_at', run_at), ('start_by', start_by), ('finish_by', finish_by) loop
+    if argument.column2 >= '9999-01-01 00:00:00+00' or argument.column2 = '-infinity' then
+      raise exception 'taskledger: invalid % %: must be a time before the year 9999',
+          argument.column1, argument.column2
         using errcode = 'invalid_parameter_value', hint = 'use null for no time';
     end if;
   end loop;

@@ -219,7 +219,7 @@ CREATE FUNCTION taskledger.check_times(run_at timestamp with time zone, run_in i
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  moment record;
+  argument record;
 begin
   if run_in < interval '0' then
     raise exception 'taskledger: invalid run_in %: must not be negative', run_in
@@ -233,9 +233,10 @@ begin
     raise exception 'taskledger: invalid run_in %: must not be set together with run_at', run_in
       using errcode = 'invalid_parameter_value';
   end if;
-  for moment in values ('run_at', run_at), ('start_by', start_by), ('finish_by', finish_by) loop
-    if moment.column2 >= '9999-01-01 00:00:00+00' or moment.column2 = '-infinity' then
-      raise exception 'taskledger: invalid % %: must be a time before the year 9999', moment.column1, moment.column2
+  for argument in values ('run_at', run_at), ('start_by', start_by), ('finish_by', finish_by) loop
+    if argument.column2 >= '9999-01-01 00:00:00+00' or argument.column2 = '-infinity' then
+      raise exception 'taskledger: invalid % %: must be a time before the year 9999',
+          argument.column1, argument.column2
         using errcode = 'invalid_parameter_value', hint = 'use null for no time';
     end if;
   end loop;
