@@ -81,12 +81,22 @@ func newNode(ctx context.Context, t *trial, syncAlways bool) (*node, error) {
 	return n, nil
 }
 
+// publishedHook calls a function with the number of messages that a relay publishes.
+type publishedHook struct {
+	outbox.HookDefaults
+	published func(messages int)
+}
+
+func (h publishedHook) MessagesPublished(_ context.Context, messages int) { h.published(messages) }
+
 // relay runs a relay until the end of the trial. It calls published, if that is not nil, with the number
 // of messages in each batch.
 func (n *node) relay(ctx context.Context, published func(messages int)) error {
-	r, err := outbox.New(outbox.Config{
-		DB: n.t.db, NATS: n.nc, Stream: streamSettings, Observer: &outbox.Observer{Published: published},
-	})
+	var hooks []outbox.Hook
+	if published != nil {
+		hooks = append(hooks, publishedHook{published: published})
+	}
+	r, err := outbox.New(outbox.Config{DB: n.t.db, NATS: n.nc, Stream: streamSettings, Hooks: hooks})
 	if err != nil {
 		return err
 	}

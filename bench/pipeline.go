@@ -90,7 +90,7 @@ func runWorker(ctx context.Context, raw json.RawMessage, ready func(any)) error 
 
 func newRelay(_ serviceSettings, db *pgxpool.Pool, nc *nats.Conn, add func(int)) (func(context.Context) error, error) {
 	r, err := outbox.New(outbox.Config{
-		DB: db, NATS: nc, Stream: streamSettings, Observer: &outbox.Observer{Published: add},
+		DB: db, NATS: nc, Stream: streamSettings, Hooks: []outbox.Hook{publishedHook{published: add}},
 	})
 	if err != nil {
 		return nil, err

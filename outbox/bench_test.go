@@ -18,8 +18,7 @@ import (
 
 const backlog = 200_000
 
-// BenchmarkRelay measures how fast a relay works off a backlog, on servers that sync to disk as
-// they do in production.
+// BenchmarkRelay measures how fast a relay publishes a backlog, on servers that sync to disk as in production.
 func BenchmarkRelay(b *testing.B) {
 	server, err := pgserver.Start(b.Context(), pgserver.Config{})
 	if err != nil {
@@ -36,8 +35,9 @@ func BenchmarkRelay(b *testing.B) {
 		for from := 0; from < backlog; from += 10_000 {
 			var entries []ledger.Entry
 			for i := range 10_000 {
-				entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprintf("order-%d", from+i))},
-					Args: json.RawMessage(`{"customer":"c-1234","amount":5}`)})
+				key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprintf("order-%d", from+i))}
+				args := json.RawMessage(`{"customer":"c-1234","amount":5}`)
+				entries = append(entries, ledger.Entry{Key: key, Args: args})
 			}
 			if _, err := ledger.EnqueueMany(b.Context(), s.pool, entries); err != nil {
 				b.Fatal(err)
@@ -48,15 +48,15 @@ func BenchmarkRelay(b *testing.B) {
 		b.StartTimer()
 		r := s.relay(func(c *outbox.Config) {
 			c.Logger = slog.New(slog.DiscardHandler)
-			c.Observer = &outbox.Observer{Published: func(n int) {
+			c.Hooks = []outbox.Hook{&hookFuncs{published: func(n int) {
 				if published.Add(int64(n)) == backlog {
 					close(done)
 				}
-			}}
+			}}}
 		})
 		<-done
 		b.StopTimer()
-		s.settle()
+		s.awaitPublished()
 		r.end()
 		if got := s.state().Msgs; got != backlog {
 			b.Errorf("%d messages on the stream, want %d", got, backlog)
@@ -68,7 +68,7 @@ func BenchmarkRelay(b *testing.B) {
 
 var databases atomic.Int64
 
-// syncedPool is a pool to a fresh ledger on a server.
+// syncedPool returns a pool on a new ledger of a server.
 func syncedPool(b *testing.B, server *pgserver.Server) *pgxpool.Pool {
 	b.Helper()
 	admin, err := pgxpool.New(b.Context(), server.URL("postgres"))

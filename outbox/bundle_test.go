@@ -57,7 +57,8 @@ func newBundleOn(t testing.TB, pool *pgxpool.Pool, config natsserver.Config) *bu
 
 func (b *bundle) connect() (*nats.Conn, jetstream.JetStream) {
 	b.t.Helper()
-	nc, err := outbox.Connect(b.server.URL(), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectJitter(time.Millisecond, time.Millisecond))
+	nc, err := outbox.Connect(b.server.URL(), nats.ReconnectWait(20*time.Millisecond),
+		nats.ReconnectJitter(time.Millisecond, time.Millisecond))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func (b *bundle) connect() (*nats.Conn, jetstream.JetStream) {
 	return nc, js
 }
 
-// running is a relay at work.
+// running is a relay that runs.
 type running struct {
 	t    testing.TB
 	stop context.CancelFunc
@@ -78,11 +79,13 @@ type running struct {
 	err  error
 }
 
-// relay starts a relay that is quick to notice; configure may change how it works.
+// relay starts a relay with short intervals, until the test ends.
 func (b *bundle) relay(configure ...func(*outbox.Config)) *running {
 	b.t.Helper()
-	c := outbox.Config{DB: b.pool, NATS: b.nc, LeaseTTL: time.Second, CheckEvery: 50 * time.Millisecond, AckTimeout: 2 * time.Second,
-		Logger: slog.New(slog.NewTextHandler(b.t.Output(), nil))}
+	c := outbox.Config{
+		DB: b.pool, NATS: b.nc, LeaseTTL: time.Second, CheckEvery: 50 * time.Millisecond, AckTimeout: 2 * time.Second,
+		Logger: slog.New(slog.NewTextHandler(b.t.Output(), nil)),
+	}
 	for _, f := range configure {
 		f(&c)
 	}
@@ -105,20 +108,20 @@ func (r *running) end() {
 	}
 }
 
-// wait returns what the relay ended with.
+// wait returns the error of the relay's Run.
 func (r *running) wait() error {
 	r.once.Do(func() {
 		select {
 		case r.err = <-r.done:
 		case <-time.After(patience):
-			r.err = errors.New("it did not end")
+			r.err = fmt.Errorf("it did not end within %s", patience)
 		}
 	})
 	return r.err
 }
 
-// refused waits until the relay ends by itself, with an error of type E.
-func refused[E error](t *testing.T, r *running) E {
+// awaitError waits until the relay ends by itself, with an error of type E.
+func awaitError[E error](t *testing.T, r *running) E {
 	t.Helper()
 	err := r.wait()
 	r.err = nil // expected
@@ -142,8 +145,8 @@ func (b *bundle) enqueueBatches(kind ledger.Kind, prefix string, n, batch int) {
 	for from := 0; from < n; from += batch {
 		var entries []ledger.Entry
 		for i := from; i < min(n, from+batch); i++ {
-			entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: kind, BizID: ledger.BizID(fmt.Sprintf("%s%d", prefix, i))},
-				Args: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i))})
+			key := ledger.Key{Kind: kind, BizID: ledger.BizID(fmt.Sprintf("%s%d", prefix, i))}
+			entries = append(entries, ledger.Entry{Key: key, Args: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i))})
 		}
 		if _, err := ledger.EnqueueMany(b.ctx(), b.pool, entries); err != nil {
 			b.t.Fatal(err)
@@ -154,15 +157,16 @@ func (b *bundle) enqueueBatches(kind ledger.Kind, prefix string, n, batch int) {
 // append appends an event to a task.
 func (b *bundle) append(key ledger.Key, expected ledger.Version, typ ledger.EventType) ledger.Event {
 	b.t.Helper()
-	e, err := ledger.Append(b.ctx(), b.pool, ledger.AppendRequest{Key: key, Expected: expected, Type: typ, Actor: "test"})
+	request := ledger.AppendRequest{Key: key, Expected: expected, Type: typ, Actor: "test"}
+	e, err := ledger.Append(b.ctx(), b.pool, request)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return e
 }
 
-// settle waits until every committed event has been published.
-func (b *bundle) settle() {
+// awaitPublished waits until every committed event has been published.
+func (b *bundle) awaitPublished() {
 	b.t.Helper()
 	b.await("the outbox is empty", func() bool {
 		var waiting bool
@@ -178,7 +182,7 @@ func (b *bundle) await(what string, ok func() bool) {
 	b.t.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("in vain: %s", what)
+			b.t.Fatalf("after %s it does not hold that %s", patience, what)
 		}
 	}
 }
@@ -197,7 +201,7 @@ func (b *bundle) state() jetstream.StreamState {
 	return b.stream().CachedInfo().State
 }
 
-// generation is that of the relay's newest cursor row, 0 if it has none.
+// generation returns that of the relay's newest cursor row, 0 if it has none.
 func (b *bundle) generation() int {
 	b.t.Helper()
 	s, err := outbox.ReadStatus(b.ctx(), b.pool, nil, outbox.StreamConfig{})
@@ -207,7 +211,7 @@ func (b *bundle) generation() int {
 	return s.Generation
 }
 
-// delivery is a message as it stands on the stream.
+// delivery is a message of the stream.
 type delivery struct {
 	stream.Message
 	seq    uint64
@@ -250,9 +254,8 @@ func (b *bundle) deliveries() []delivery {
 	return all
 }
 
-// check is what must hold after everything: each committed event is on the stream at least
-// once, or parked; nothing else is; and the events of a task appear first in their order. After
-// a loss, the order is that among what was published since.
+// check checks what must always hold. Each committed event is on the stream at least once, or parked, and no
+// other event is. Within a generation, the events of a task appear for the first time in their order.
 func (b *bundle) check() []delivery {
 	b.t.Helper()
 	all := b.deliveries()

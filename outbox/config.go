@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,35 +13,36 @@ import (
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
-// StreamConfig is what may be chosen about the stream when the relay makes it.
+// StreamConfig holds the settings of a stream that the relay creates.
 type StreamConfig = stream.Config
 
-// Config says what a relay works with. Its zero value lacks the two connections.
+// Config configures a relay.
 type Config struct {
-	// DB is the ledger's database, the primary. Required. The relay uses up to three
-	// connections at once.
+	// DB is the ledger's database, the primary. Required. The relay uses up to three connections at a
+	// time.
 	DB *pgxpool.Pool
-	// NATS is the connection to publish on. Required. It must have nats.ReconnectBufSize(-1);
-	// see [Connect].
+	// NATS is the connection to publish on. Required. It must have nats.ReconnectBufSize(-1), as those of
+	// [Connect] do.
 	NATS *nats.Conn
-	// Stream says how the stream is made if it is missing. One that exists is never changed.
+	// Stream holds the settings with which the relay creates a missing stream. It never changes an
+	// existing one.
 	Stream StreamConfig
 
-	// Name is what people see of this relay. Default: host and process id.
+	// Name identifies this relay in the lease and in logs. Default: host and process id.
 	Name string
-	// LeaseTTL is after how long without a sign of life another relay takes over. Default 5 s.
+	// LeaseTTL is how long after the last renewal another relay takes over. Default: 5 s; at least 10 ms.
 	LeaseTTL time.Duration
-	// CheckEvery is how often the stream is looked at for losses. Default 5 s.
+	// CheckEvery is the time between two checks of the stream for losses. Default: 5 s; at least 10 ms.
 	CheckEvery time.Duration
-	// AckTimeout is how long the acknowledgements of a page may take. Default 5 s.
+	// AckTimeout bounds the time for all acknowledgements of a page. Default: 5 s; at least 10 ms.
 	AckTimeout time.Duration
 
-	// Logger hears what a person should know. Default: discard.
+	// Logger logs what an operator should see. Default: disabled.
 	Logger *slog.Logger
-	// Observer hears what happens, for metrics. Default: nobody.
-	Observer *Observer
+	// Hooks are called in this order; nil is skipped. Default: none.
+	Hooks []Hook
 
-	pageSize int // for tests; default stream.MaxPage
+	pageSize int // Default: stream.MaxPage. Tests change it.
 }
 
 // Defaults of [Config].
@@ -50,30 +52,37 @@ const (
 	DefaultAckTimeout = 5 * time.Second
 )
 
+// minInterval is the least value of the durations in [Config].
+const minInterval = 10 * time.Millisecond
+
 // Validate reports every fault at once.
 func (c Config) Validate() error {
 	var faults []error
 	if c.DB == nil {
-		faults = append(faults, errors.New("DB is missing"))
+		faults = append(faults, errors.New("DB is required"))
 	}
 	if c.NATS == nil {
-		faults = append(faults, errors.New("NATS is missing"))
+		faults = append(faults, errors.New("NATS is required"))
 	} else if c.NATS.Opts.ReconnectBufSize >= 0 {
 		faults = append(faults, stream.ErrBuffered)
 	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
-	}{{"LeaseTTL", c.LeaseTTL}, {"CheckEvery", c.CheckEvery}, {"AckTimeout", c.AckTimeout}} {
-		if d.value != 0 && d.value < 10*time.Millisecond {
-			faults = append(faults, fmt.Errorf("%s must be at least 10ms, not %s", d.name, d.value))
+	}{
+		{name: "LeaseTTL", value: c.LeaseTTL},
+		{name: "CheckEvery", value: c.CheckEvery},
+		{name: "AckTimeout", value: c.AckTimeout},
+	} {
+		if d.value != 0 && d.value < minInterval {
+			faults = append(faults, fmt.Errorf("%s must be at least %s, got %s", d.name, minInterval, d.value))
 		}
 	}
 	if err := c.Stream.Validate(); err != nil {
 		faults = append(faults, err)
 	}
-	if err := errors.Join(faults...); err != nil {
-		return fmt.Errorf("relay configuration: %w", err)
+	if len(faults) > 0 {
+		return fmt.Errorf("outbox: invalid Config: %w", errors.Join(faults...))
 	}
 	return nil
 }
@@ -94,17 +103,15 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	if c.Observer == nil {
-		c.Observer = &Observer{}
-	}
+	c.Hooks = slices.DeleteFunc(slices.Clone(c.Hooks), func(h Hook) bool { return h == nil })
 	if c.pageSize == 0 {
 		c.pageSize = stream.MaxPage
 	}
 	return c
 }
 
-// Connect connects to NATS as a relay needs it: for ever, and without a buffer for the time
-// the server is away.
+// Connect connects to NATS as a relay requires: the connection reconnects forever, and does not buffer
+// while the server is unavailable.
 func Connect(url string, options ...nats.Option) (*nats.Conn, error) {
 	return stream.Connect(url, options...)
 }

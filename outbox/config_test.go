@@ -11,17 +11,23 @@ import (
 
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
 
 func TestConfigReportsEveryFault(t *testing.T) {
 	t.Parallel()
-	_, err := outbox.New(outbox.Config{LeaseTTL: time.Millisecond, CheckEvery: -1, AckTimeout: 1,
-		Stream: outbox.StreamConfig{Replicas: 6, MaxBytes: 1, MaxAge: time.Millisecond, Duplicates: time.Hour}})
+	_, err := outbox.New(outbox.Config{
+		LeaseTTL: time.Millisecond, CheckEvery: -1, AckTimeout: 1,
+		Stream: outbox.StreamConfig{Replicas: 6, MaxBytes: 1, MaxAge: time.Millisecond, Duplicates: time.Hour},
+	})
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, fault := range []string{"DB is missing", "NATS is missing", "LeaseTTL", "CheckEvery", "AckTimeout", "replicas", "max bytes", "max age", "duplicate window"} {
+	for _, fault := range []string{
+		"DB is required", "NATS is required", "LeaseTTL must be at least 10ms, got 1ms", "CheckEvery", "AckTimeout",
+		"replicas must be between 1 and 5, got 6", "max bytes", "max age", "duplicate window",
+	} {
 		if !strings.Contains(err.Error(), fault) {
 			t.Errorf("%q does not name %q", err, fault)
 		}
@@ -36,18 +42,17 @@ func TestConnectionThatBuffersIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	if _, err := outbox.New(outbox.Config{DB: b.pool, NATS: nc}); err == nil || !strings.Contains(err.Error(), stream.ErrBuffered.Error()) {
-		t.Errorf("error %v, want one that names the option", err)
+	if _, err := outbox.New(outbox.Config{DB: b.pool, NATS: nc}); !errors.Is(err, stream.ErrBuffered) {
+		t.Errorf("error %v, want %v", err, stream.ErrBuffered)
 	}
 }
 
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	o := newOldOutbox(t) // for the statements of Import, whose tables have names of their own
-	plantest.Prepare(t, o.pool.Config().ConnString(), strings.NewReplacer("{messages}", `"watermill_`+oldTopic+`"`, "{offsets}", `"watermill_offsets_`+oldTopic+`"`))
+	plantest.Prepare(t, ledgertest.URL(t), nil)
 }
 
-// A connection that NATS refuses is closed for good; the relay says so instead of waiting.
+// A connection with wrong credentials stays closed; the relay returns an error instead of waiting.
 func TestWrongCredentials(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -65,6 +70,6 @@ func TestWrongCredentials(t *testing.T) {
 	err = r.wait()
 	r.err = nil
 	if !errors.Is(err, nats.ErrConnectionClosed) || !errors.Is(err, nats.ErrAuthorization) {
-		t.Errorf("the relay ended with %v, want that the connection is closed and why", err)
+		t.Errorf("the relay ended with %v, want a closed connection and the reason", err)
 	}
 }

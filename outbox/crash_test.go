@@ -51,8 +51,8 @@ func relayProcess() error {
 	return r.Run(context.Background())
 }
 
-// killed runs a relay process until it is killed at its n-th passage of a crash point.
-func (b *bundle) killed(point string, n int) {
+// runKilled runs a relay process that is killed when it passes a crash point for the n-th time.
+func (b *bundle) runKilled(point string, n int) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx(), patience)
 	defer cancel()
@@ -66,8 +66,8 @@ func (b *bundle) killed(point string, n int) {
 	}
 }
 
-// A relay that is killed leaves a page that is on the stream and not in the cursor, or neither;
-// the next one takes its messages for what they are and goes on.
+// A relay that is killed leaves a page that is on the stream and not in the cursor, or in neither. The next
+// relay recognizes its messages and continues.
 func TestRelayKilled(t *testing.T) {
 	for _, point := range []string{outbox.FaultPage, outbox.FaultPublished} {
 		t.Run(point, func(t *testing.T) {
@@ -75,16 +75,16 @@ func TestRelayKilled(t *testing.T) {
 			b := newBundle(t)
 			b.enqueue("coupon.send", "order-", 1000)
 			for _, passage := range []int{1, 3, 2} {
-				b.killed(point, passage)
+				b.runKilled(point, passage)
 			}
 			var duplicates atomic.Int64
 			b.relay(smallPages, func(c *outbox.Config) {
-				c.Observer = &outbox.Observer{Duplicates: func(n int) { duplicates.Add(int64(n)) }}
+				c.Hooks = []outbox.Hook{&hookFuncs{duplicates: func(n int) { duplicates.Add(int64(n)) }}}
 			})
-			b.settle()
+			b.awaitPublished()
 			b.check()
 			if got := b.generation(); got != 1 {
-				t.Errorf("generation %d, want 1: a crash was taken for a loss", got)
+				t.Errorf("generation %d, want 1: the relay treated a crash as a loss", got)
 			}
 			if got := duplicates.Load(); point == outbox.FaultPublished && got == 0 {
 				t.Error("no duplicates: the page was not published before the kill")

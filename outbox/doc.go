@@ -1,16 +1,16 @@
-// Package outbox carries the events of the ledger to NATS JetStream: every one that committed,
-// none that did not, without anybody's transaction waiting for NATS.
+// Package outbox publishes the events of the ledger on NATS JetStream: every event that committed, and no
+// other. No transaction waits for NATS.
 //
-// A [Relay] reads the feed of the ledger in pages, publishes each page on the stream LEDGER,
-// waits for all acknowledgements, and appends a row to taskledger.cursor. The cursor is where
-// the next page begins, whatever happened to the relay that wrote it.
+// A [Relay] reads the feed of the ledger in pages. It publishes each page on the stream LEDGER, waits for
+// all acknowledgements, and appends a row to taskledger.cursor. The next page begins at the newest cursor
+// row, whichever relay wrote it.
 //
 // # Messages
 //
-// An event is published on the subject ledger.<shard>.<type>.<kind>, where the kind keeps its
-// dots, as a CloudEvent 1.0 in the binary mode of the NATS binding: attributes are headers,
-// percent-encoded, and the body is the event's data as its producer gave it. Messages that make
-// a task available (enqueued, released, interrupted) carry the task's args instead.
+// The subject of an event is ledger.<shard>.<type>.<kind>, where the kind keeps its dots. The message is a
+// CloudEvent 1.0 in the binary mode of the NATS binding: attributes are headers, percent-encoded, and the
+// body is the event's data, byte for byte. A message that makes a task available (enqueued, released,
+// interrupted) has the task's args as body.
 //
 //	ce-specversion   1.0
 //	ce-id            <kind>/<biz_id>/<version>@<recorded_at in µs>
@@ -19,63 +19,65 @@
 //	ce-subject       <kind>/<biz_id>
 //	ce-time          recorded_at, RFC 3339
 //	ce-taskversion, ce-taskattempt, ce-taskposition
-//	traceparent      of the producer, if it left one, and tracestate beside it
-//	watermill        beside args that a [Publisher] published: metadata and UUID, as JSON
+//	traceparent      of the producer, if it set one, and tracestate beside it
+//	watermill        beside args that were published as a Watermill message: metadata and UUID, as JSON
 //	Nats-Msg-Id      <ce-id>#<generation>
 //
-// # What is delivered
+// # Delivery guarantees
 //
-//   - Every committed event is stored on the stream at least once, or parked in
-//     taskledger.parked with the reason. An event of a transaction that rolled back never is.
-//   - The events of one task appear for the first time in the order of their versions. What is
-//     published again, after a crash or a loss, repeats earlier messages in that order too.
-//     There is no order between tasks. (The one exception: a replicated stream that changes its
-//     leader in the middle of a page may store a later message of the page and refuse an
-//     earlier one. The page is published again, so nothing is lost. And an event that the audit
-//     of the feed found missing, which is a defect of ours, is published when it was found; if
-//     they are several, everything read since the last audit is published again with them.
-//     [Observer].Missed tells.)
-//   - A message may come more than once: ce-id tells. The stream drops most repetitions itself,
-//     by their message ids, for two minutes.
-//   - An event that cannot be published, because it is larger than the server or the stream
-//     takes, holds up nobody.
-//   - Nobody's open transaction holds up an event of another, see [ledger.Feed].
+//   - Every committed event is stored on the stream at least once, or parked in taskledger.parked with the
+//     reason. An event of a transaction that rolled back is never published.
+//   - The events of one task appear for the first time in the order of their versions. There is no order
+//     between tasks. A stretch that is published again, after a crash or a loss, repeats earlier messages
+//     in the same order.
+//   - A message may be stored more than once, with the same ce-id. For two minutes the stream drops most
+//     repetitions by their message ids.
+//   - An event that cannot be published, because it exceeds a limit of the server or the stream, delays no
+//     other event.
+//   - An open transaction delays no event of another transaction, see package feed.
 //
-// # What is lost and comes back
+// The order of first appearance has two exceptions. A replicated stream that changes its leader within a
+// page may store a later message and refuse an earlier one. The relay then publishes the page again, so no
+// message is lost. An event that the feed's audit found missing, which is a defect of this module, is
+// published when it is found. If there are several, the relay publishes everything read since the last
+// audit again. [Hook].EventsMissed reports them.
 //
-// The stream is derived data. Every cursor row notes what the stream was like: when it was
-// made, its last sequence and the message there, what was missing. When a relay begins, after a
-// reconnect, every [Config].CheckEvery, and on every acknowledgement, the stream is compared
-// with that. If it was made anew, ends too early, begins too late, has holes, or takes messages
-// for duplicates of what is not there, the relay goes back to the newest cursor row before
-// which everything is certainly there, and publishes again from it, under a new generation in
-// the message ids so that nothing is taken for a duplicate. Of the tasks before that row it
-// publishes the work message of each one that is available or running. Messages that have
-// reached their age, and what the relay itself purged because everybody had acknowledged it,
-// are no losses.
+// # Losses of the stream
 //
-// # Concurrency
+// The stream is derived data. Every cursor row holds a mark of the stream: when it was created, its last
+// sequence and the message there, and the messages missing in it. The relay compares the stream with the
+// mark at the beginning of a session, after a reconnect, every [Config].CheckEvery, and with each
+// acknowledgement.
 //
-// Any number of relays may run; one works, the others stand by. Who works is a row in
-// taskledger.lease, not a session's lock, so poolers in transaction mode are fine. The lease
-// saves double work and nothing else: a relay that stalls, loses it and wakes up may publish its
-// page once more, and cannot move the cursor. Its messages are repetitions, or first
-// appearances of what its successor will repeat.
+// Messages are lost if the stream was created anew, ends too early, begins too late, has holes, or drops
+// duplicates of messages that it does not hold. The relay then returns to the newest cursor row before
+// which all messages are still there. It publishes again from that row, under a new generation in the
+// message ids, which keeps the stream from dropping them as duplicates. For tasks before that row it
+// publishes the work message of each one that is available or running.
 //
-// The relay is the only writer of the stream. A message there that it did not send means that
-// somebody else publishes, or that the database has forgotten what it once sent: it was
-// restored, or failed over with losses. Then the relay refuses to go on, with a
-// [*ForeignWriterError] that names the cure. Messages of its own whose events the last crash of
-// PostgreSQL has undone, where producers do not wait for the disk, are counted and logged.
+// Messages that reached their maximum age are not a loss, nor are messages that the relay purged because
+// they were acknowledged.
 //
-// # A slow or full stream
+// # Concurrency properties
 //
-// A stream that refuses, is full, or is away makes events wait in the ledger; writers do not
-// notice. From 80 % of its limit on, the relay removes from the stream what every durable
-// consumer has acknowledged and no kind without workers waits for. A subscriber without a
-// durable consumer is not waited for.
+// Any number of relays may run; one works, and the others stand by. The lease that decides it is a row in
+// taskledger.lease, so poolers in transaction mode work. The lease avoids double work only: a relay that
+// stalls and loses it may publish its page again, but cannot move the cursor. Its messages are repetitions,
+// or first appearances that its successor repeats.
+//
+// The relay must be the only writer of the stream. A foreign message means that another program publishes
+// there, or that the database was restored, or failed over with losses. Then [Relay.Run] returns a
+// [*ForeignWriterError], which names the cure. A crash of PostgreSQL may undo events that the relay has
+// published, if their producers set synchronous_commit to off. The relay counts and logs their messages.
+//
+// # Backpressure
+//
+// While the stream is full, slow or unavailable, events wait in the ledger, and transactions commit as
+// usual. Above 80 % of the stream's limit, the relay purges the messages that every durable consumer has
+// acknowledged. It keeps the work messages of kinds and shards that have no workers. It does not wait for
+// subscribers without a durable consumer.
 //
 // # Crash points
 //
-// [FaultPage] and [FaultPublished] name the places where tests and the demo kill a relay.
+// [FaultPage] and [FaultPublished] are the places where tests and the demo kill a relay.
 package outbox

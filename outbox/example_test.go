@@ -6,6 +6,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// A process that is nothing but a relay. Run as many as you like: one works.
+// A process that runs a relay. Any number of processes may run; one relay works at a time.
 func ExampleRelay_Run() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -31,12 +32,12 @@ func ExampleRelay_Run() {
 		log.Fatal(err)
 	}
 	if err := relay.Run(ctx); err != nil {
-		log.Fatal(err) // it must not go on; the error names the cure
+		log.Fatal(err) // the error names the cure
 	}
 }
 
-// What waits to be published, and what a person should see to. Without a connection to NATS it
-// tells the database's part.
+// The number of events that wait to be published, and the lease of the relay. Without a connection to NATS,
+// ReadStatus reads the database only.
 func ExampleReadStatus() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -56,4 +57,24 @@ func ExampleReadStatus() {
 	// Output:
 	// waiting: 2
 	// relay at work: false
+}
+
+// losses is a hook that counts the losses of the stream.
+type losses struct {
+	outbox.HookDefaults
+	total atomic.Int64
+}
+
+func (l *losses) MessagesLost(context.Context, string) { l.total.Add(1) }
+
+// A hook for metrics: it embeds HookDefaults and has the methods that it needs.
+func ExampleHook() {
+	var counter losses
+	config := outbox.Config{Hooks: []outbox.Hook{&counter}} // and DB and NATS
+
+	config.Hooks[0].MessagesLost(context.Background(), "it was created anew") // as the relay does
+	config.Hooks[0].PageAdvanced(context.Background())
+
+	fmt.Println("losses:", counter.total.Load())
+	// Output: losses: 1
 }

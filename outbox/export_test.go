@@ -8,29 +8,29 @@ import (
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
-// SetPageSize makes a relay read pages of another size.
+// SetPageSize sets the number of events that a relay reads at a time.
 func (c *Config) SetPageSize(n int) { c.pageSize = n }
 
-// WaitingSQL is the statement that counts what waits.
+// WaitingSQL is the statement that counts events that are not published.
 var WaitingSQL = waitingSQL
 
-// Tally counts answers to messages of which the last known sequence is after; it returns the
-// gaps as pairs, the events to park, the failure, and the error.
-func Tally(after uint64, results []stream.Result) (gaps [][2]uint64, refused int, failed, err error) {
+// SumUp sums up results of messages after the last known sequence. It returns the gaps as pairs, the number
+// of events to park, the failure, and the error.
+func SumUp(after uint64, results []stream.Result) (gaps [][2]uint64, rejects int, failure, err error) {
 	s := &session{mark: mark{Seq: after}}
 	messages := make([]message, len(results))
 	for i := range messages {
 		messages[i].msg = &nats.Msg{}
 	}
-	t, err := s.tally(messages, results)
-	for _, g := range t.gaps {
+	sum, err := s.sumUp(messages, results)
+	for _, g := range sum.gaps {
 		gaps = append(gaps, [2]uint64{g.from, g.to})
 	}
-	return gaps, len(t.refused), t.failed, err
+	return gaps, len(sum.rejects), sum.failure, err
 }
 
-// IsLoss reports whether an error says that the stream has lost messages.
+// IsLoss reports whether an error is a loss of the stream.
 func IsLoss(err error) bool {
-	var found *loss
-	return errors.As(err, &found)
+	var lost *loss
+	return errors.As(err, &lost)
 }

@@ -18,8 +18,8 @@ import (
 )
 
 var (
-	//go:embed sql/known.sql
-	knownSQL string
+	//go:embed sql/events_at.sql
+	eventsAtSQL string
 	//go:embed sql/server_start.sql
 	serverStartSQL string
 )
@@ -27,16 +27,15 @@ var (
 // gap is a run of sequences that were not acknowledged to this session.
 type gap struct{ from, to uint64 }
 
-// maxInspected bounds how much of a gap is read. A relay leaves at most a few pages behind
-// without a cursor row; what lies beyond is of the same writer.
+// maxInspected bounds how much of a gap is read. A relay leaves at most a few pages without a cursor row; the
+// rest of a longer gap has the same writer.
 const maxInspected = 10_000
 
-// inspect makes sure that every message in a gap is our own, from a page that was given up or
-// from a relay that crashed before its cursor row. If one is not, the error is a
-// [*ForeignWriterError].
+// inspect returns a [*ForeignWriterError] if a gap holds a foreign message. Our own messages there are of a
+// page that failed, or of a relay that crashed before it wrote the cursor row.
 func (s *session) inspect(ctx context.Context, g gap) error {
 	from := max(g.from, s.info.State.FirstSeq)
-	found := make(map[uint64]stream.Message)
+	messages := make(map[uint64]stream.Message)
 	for seq := from; seq <= min(g.to, from+maxInspected-1); seq++ {
 		raw, err := s.stream.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -50,21 +49,22 @@ func (s *session) inspect(ctx context.Context, g gap) error {
 			return &ForeignWriterError{Seq: seq, ID: raw.Header.Get("ce-id"), Reason: err.Error()}
 		}
 		if m.Source != s.source {
-			return &ForeignWriterError{Seq: seq, ID: m.ID(), Reason: fmt.Sprintf("its source is %q, ours is %q", m.Source, s.source)}
+			reason := fmt.Sprintf("its source is %q, that of this ledger %q", m.Source, s.source)
+			return &ForeignWriterError{Seq: seq, ID: m.ID(), Reason: reason}
 		}
-		if found[seq] = m; len(found) == stream.MaxPage {
-			if err := s.known(ctx, found); err != nil {
+		if messages[seq] = m; len(messages) == stream.MaxPage {
+			if err := s.checkEvents(ctx, messages); err != nil {
 				return err
 			}
-			clear(found)
+			clear(messages)
 		}
 	}
-	return s.known(ctx, found)
+	return s.checkEvents(ctx, messages)
 }
 
-// known makes sure that messages tell of events in this ledger, as they stand there, or of ones
-// that a crash of the database has undone.
-func (s *session) known(ctx context.Context, messages map[uint64]stream.Message) error {
+// checkEvents returns a [*ForeignWriterError] if a message is about an event that is not in this ledger, and
+// that no crash of the database has undone. It removes messages from its argument.
+func (s *session) checkEvents(ctx context.Context, messages map[uint64]stream.Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
@@ -77,18 +77,20 @@ func (s *session) known(ctx context.Context, messages map[uint64]stream.Message)
 			delete(messages, seq)
 		}
 	}
-	return s.undone(ctx, messages)
+	return s.checkUndone(ctx, messages)
 }
 
-// eventIDs returns the ids of the events at the positions that messages tell of.
-func (s *session) eventIDs(ctx context.Context, messages map[uint64]stream.Message) (map[ledger.Position]string, error) {
+// eventIDs returns the ids of the events at the positions of messages.
+func (s *session) eventIDs(
+	ctx context.Context, messages map[uint64]stream.Message,
+) (map[ledger.Position]string, error) {
 	var positions pgarray.Builder
 	for _, m := range messages {
 		positions.AddInt(int64(m.Position))
 	}
-	rows, err := s.relay.config.DB.Query(ctx, knownSQL, positions.String())
+	rows, err := s.relay.config.DB.Query(ctx, eventsAtSQL, positions.String())
 	if err != nil {
-		return nil, pgerr.Explain("look events up", err)
+		return nil, pgerr.Explain("find events", err)
 	}
 	defer rows.Close()
 	ids := make(map[ledger.Position]string, len(messages))
@@ -98,25 +100,27 @@ func (s *session) eventIDs(ctx context.Context, messages map[uint64]stream.Messa
 		var version int32
 		var at time.Time
 		if err := rows.Scan(&position, &kind, &id, &version, &at); err != nil {
-			return nil, pgerr.Explain("look events up", err)
+			return nil, pgerr.Explain("find events", err)
 		}
-		e := ledger.Event{Key: ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}, Version: ledger.Version(version), RecordedAt: at}
+		key := ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}
+		e := ledger.Event{Key: key, Version: ledger.Version(version), RecordedAt: at}
 		ids[ledger.Position(position)] = e.ID()
 	}
-	return ids, pgerr.Explain("look events up", rows.Err())
+	return ids, pgerr.Explain("find events", rows.Err())
 }
 
-// maxUndone is how long before a crash a commit may have been made that the crash undoes: with
-// synchronous_commit off that is three times wal_writer_delay, of which PostgreSQL allows 10 s.
+// maxUndone is the longest time between a commit and a crash that undoes it: with synchronous_commit off that
+// is three times wal_writer_delay, which is at most 10 s.
 const maxUndone = 30 * time.Second
 
-// undone tells what a crash has undone from what somebody else sent. A transaction that does not
-// wait for the disk (synchronous_commit off) is visible, and published, before it is safe. If the
-// server crashes in that moment, the event is gone and its message is not; workers and
-// subscribers know such a ghost by its ce-id. All of them were recorded in the last moments
-// before the server started anew. What was recorded since, or over a longer time, is not
-// explained by that: this is a copy of the database, or it was set back.
-func (s *session) undone(ctx context.Context, messages map[uint64]stream.Message) error {
+// checkUndone distinguishes messages of events that a crash has undone from foreign ones.
+//
+// A transaction with synchronous_commit off is visible, and published, before it is durable. If the server
+// crashes at that moment, the ledger loses the event and the stream keeps its message. Workers and
+// subscribers recognize it by its ce-id. All such events were recorded within maxUndone before the server
+// started again. Messages of later events, or of a longer time, mean that the database is a copy or was
+// restored.
+func (s *session) checkUndone(ctx context.Context, messages map[uint64]stream.Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
@@ -126,15 +130,16 @@ func (s *session) undone(ctx context.Context, messages map[uint64]stream.Message
 	}
 	for _, seq := range slices.Sorted(maps.Keys(messages)) {
 		m := messages[seq]
-		if s.ghosts == 0 {
-			s.oldest = m.RecordedAt
+		if s.undone == 0 {
+			s.firstUndone = m.RecordedAt
 		}
-		if m.RecordedAt.After(start) || m.RecordedAt.Sub(s.oldest).Abs() > maxUndone {
+		if m.RecordedAt.After(start) || m.RecordedAt.Sub(s.firstUndone).Abs() > maxUndone {
 			return &ForeignWriterError{Seq: seq, ID: m.ID(), Reason: "this ledger has no such event"}
 		}
-		s.ghosts++
+		s.undone++
 	}
-	s.relay.config.Observer.undone(len(messages))
-	s.relay.config.Logger.WarnContext(ctx, "a crash of the database has undone events that were published", "messages", len(messages))
+	s.relay.hooks.each(func(h Hook) { h.MessagesUndone(ctx, len(messages)) })
+	s.relay.config.Logger.WarnContext(ctx, "a crash of the database has undone published events",
+		"messages", len(messages))
 	return nil
 }

@@ -20,18 +20,22 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// ghost is a message in our form of an event that the ledger does not have.
+// ghost returns a well-formed message of an event that the ledger does not have.
 func ghost(source string) *nats.Msg { return ghostAt(source, time.Now()) }
 
 func ghostAt(source string, recorded time.Time) *nats.Msg {
-	return stream.Encode(ledger.Event{Key: ledger.Key{Kind: "coupon.send", BizID: "ghost"}, Version: 1, Position: 1,
-		Type: ledger.EventEnqueued, RecordedAt: recorded}, nil, source, 1)
+	e := ledger.Event{
+		Key: ledger.Key{Kind: "coupon.send", BizID: "ghost"}, Version: 1, Position: 1,
+		Type: ledger.EventEnqueued, RecordedAt: recorded,
+	}
+	return stream.Encode(e, nil, source, 1)
 }
 
 func (b *bundle) source() string {
 	b.t.Helper()
 	var installation string
-	if err := b.pool.QueryRow(b.ctx(), `select value from taskledger.setting where name = 'installation'`).Scan(&installation); err != nil {
+	err := b.pool.QueryRow(b.ctx(), `select value from taskledger.setting where name = 'installation'`).Scan(&installation)
+	if err != nil {
 		b.t.Fatal(err)
 	}
 	return stream.Source(installation)
@@ -43,11 +47,23 @@ func TestForeignWriter(t *testing.T) {
 		message func(*bundle) *nats.Msg
 		reason  string
 	}{
-		{"no-event-at-all", func(*bundle) *nats.Msg {
-			return &nats.Msg{Subject: "ledger.1.enqueued.coupon.send", Data: []byte("hello")}
-		}, "malformed"},
-		{"another-source", func(*bundle) *nats.Msg { return ghost(stream.Source("another")) }, "source"},
-		{"an-event-we-lack", func(b *bundle) *nats.Msg { return ghost(b.source()) }, "no such event"},
+		{
+			name: "not-an-event",
+			message: func(*bundle) *nats.Msg {
+				return &nats.Msg{Subject: "ledger.1.enqueued.coupon.send", Data: []byte("hello")}
+			},
+			reason: "malformed",
+		},
+		{
+			name:    "another-source",
+			message: func(*bundle) *nats.Msg { return ghost(stream.Source("another")) },
+			reason:  "source",
+		},
+		{
+			name:    "an-unknown-event",
+			message: func(b *bundle) *nats.Msg { return ghost(b.source()) },
+			reason:  "no such event",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -55,77 +71,83 @@ func TestForeignWriter(t *testing.T) {
 			b := newBundle(t)
 			r := b.relay()
 			b.enqueue("coupon.send", "order-", 10)
-			b.settle()
+			b.awaitPublished()
 			ack, err := b.js.PublishMsg(b.ctx(), test.message(b))
 			if err != nil {
 				t.Fatal(err)
 			}
 			b.enqueue("coupon.send", "later-", 10)
-			found := refused[*outbox.ForeignWriterError](t, r)
-			if found.Seq != ack.Sequence || !strings.Contains(found.Reason, test.reason) || !strings.Contains(found.Error(), "delete the stream") {
-				t.Errorf("refused with %v, want message %d, a reason with %q and the cure", found, ack.Sequence, test.reason)
+			found := awaitError[*outbox.ForeignWriterError](t, r)
+			if found.Seq != ack.Sequence || !strings.Contains(found.Reason, test.reason) {
+				t.Errorf("refused with %v, want message %d and a reason with %q", found, ack.Sequence, test.reason)
+			}
+			if !strings.Contains(found.Error(), "delete the stream") {
+				t.Errorf("%v does not name the cure", found)
 			}
 			refusal := b.refusal("message " + fmt.Sprint(ack.Sequence))
-			again := refused[*outbox.ForeignWriterError](t, b.relay())
+			again := awaitError[*outbox.ForeignWriterError](t, b.relay())
 			if again.Seq != ack.Sequence {
 				t.Errorf("another relay refuses with %v", again)
 			}
 			if since := b.refusal("delete the stream").NoteSince; !since.Equal(refusal.NoteSince) {
-				t.Errorf("it refuses since %s, and after another relay refused too since %s", refusal.NoteSince, since)
+				t.Errorf("the relay refuses since %s, and after another one refused too since %s", refusal.NoteSince, since)
 			}
-			// The cure it names.
+			// The cure works.
 			if err := b.js.DeleteStream(b.ctx(), stream.Name); err != nil {
 				t.Fatal(err)
 			}
 			b.relay()
-			b.settle()
-			b.await("a new generation", func() bool { return b.generation() == 2 })
-			b.settle()
+			b.awaitPublished()
+			b.await("the generation is 2", func() bool { return b.generation() == 2 })
+			b.awaitPublished()
 			b.check()
-			b.await("the status is well", func() bool { return len(b.status().Degraded) == 0 })
+			b.await("the status is not degraded", func() bool { return len(b.status().Degraded) == 0 })
 		})
 	}
 }
 
-// refusal is what the status tells after a relay refused: who, since when and why.
+// refusal returns the lease of a relay that refused, which the status must report with the reason.
 func (b *bundle) refusal(why string) outbox.LeaseStatus {
 	b.t.Helper()
 	s := b.status()
-	if s.Relay == nil || !s.Relay.Refused || s.Relay.Alive || s.Relay.NoteSince.IsZero() || !strings.Contains(s.Relay.Note, why) {
-		b.t.Fatalf("the status does not tell of the refusal (%s): %+v", why, s.Relay)
+	r := s.Relay
+	if r == nil || !r.Refused || r.Alive || r.NoteSince.IsZero() || !strings.Contains(r.Note, why) {
+		b.t.Fatalf("the status does not report the refusal (%s): %+v", why, r)
 	}
-	if degraded := strings.Join(s.Degraded, "\n"); !strings.Contains(degraded, "the relay refuses to go on, since ") || !strings.Contains(degraded, why) {
-		b.t.Errorf("degraded %q, want that the relay refuses: %s", degraded, why)
+	for _, want := range []string{"the relay refuses to go on, since ", why} {
+		if degraded := strings.Join(s.Degraded, "\n"); !strings.Contains(degraded, want) {
+			b.t.Errorf("degraded %q, want %q", degraded, want)
+		}
 	}
 	return *s.Relay
 }
 
-// A copy of the database has the same installation id and may even have a usable cursor; its
-// own new events give it away.
+// A copy of the database has the same installation id, and may have a usable cursor. The relay of the original
+// recognizes the messages of the copy's new events as foreign.
 func TestCopyOfTheDatabaseOnTheSameStream(t *testing.T) {
 	t.Parallel()
 	b := newBundleOn(t, ownPool(t), natsserver.Config{})
 	r := b.relay()
 	b.enqueue("coupon.send", "order-", 10)
-	b.settle()
+	b.awaitPublished()
 	r.end()
 
 	clone := b.clone()
 	copied := &bundle{t: t, pool: clone, server: b.server, dir: b.dir, nc: b.nc, js: b.js}
 	cr := copied.relay()
 	copied.enqueue("coupon.send", "copied-", 1)
-	copied.settle()
+	copied.awaitPublished()
 	cr.end()
 
 	b.enqueue("coupon.send", "later-", 1)
-	found := refused[*outbox.ForeignWriterError](t, b.relay())
+	found := awaitError[*outbox.ForeignWriterError](t, b.relay())
 	b.refusal("copied-0")
 	if !strings.HasPrefix(found.ID, "coupon.send/copied-0/1@") {
 		t.Errorf("refused because of %q", found.ID)
 	}
 }
 
-// ownPool is a pool that may be closed before the test ends.
+// ownPool returns a pool that may be closed before the test ends.
 func ownPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), ledgertest.URL(t))
@@ -136,8 +158,8 @@ func ownPool(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-// clone copies the database, for which nobody may be connected to it; the bundle gets a new
-// pool, and the copy's is returned.
+// clone copies the database and returns a pool on the copy. Copying requires that there are no connections, so
+// it also replaces the bundle's pool.
 func (b *bundle) clone() *pgxpool.Pool {
 	b.t.Helper()
 	config := b.pool.Config()
@@ -173,7 +195,7 @@ func TestStreamOfAnotherLedger(t *testing.T) {
 	if _, err := stream.Ensure(b.ctx(), b.js, stream.Config{}, "another"); err != nil {
 		t.Fatal(err)
 	}
-	found := refused[*outbox.ForeignStreamError](t, b.relay())
+	found := awaitError[*outbox.ForeignStreamError](t, b.relay())
 	b.refusal("belongs to the ledger another")
 	if found.Found != "another" || !strings.Contains(found.Error(), "another NATS account") {
 		t.Errorf("refused with %v", found)
@@ -185,17 +207,18 @@ func TestRefusesACursorOfAnotherCluster(t *testing.T) {
 	b := newBundle(t)
 	r := b.relay()
 	b.enqueue("coupon.send", "order-", 10)
-	b.settle()
+	b.awaitPublished()
 	r.end()
-	// As after a dump and a restore: other rows, with the origin of the old cluster.
+	// After a dump and a restore, the rows have the origin of the old cluster.
 	if _, err := b.pool.Exec(b.ctx(), `update taskledger.cursor set origin = '1/1'`); err != nil {
 		t.Fatal(err)
 	}
-	// The status sees it before any relay does: nothing is known to be published.
-	if s := b.status(); s.Waiting != 10 || !strings.Contains(strings.Join(s.Degraded, "\n"), "comes from another database") {
+	// The status reports it before a relay runs: all events wait.
+	s := b.status()
+	if s.Waiting != 10 || !strings.Contains(strings.Join(s.Degraded, "\n"), "comes from another database") {
 		t.Errorf("before a relay: %d waiting, degraded %q", s.Waiting, s.Degraded)
 	}
-	refused[*feed.OriginError](t, b.relay())
+	awaitError[*feed.OriginError](t, b.relay())
 	b.refusal("comes from another database")
 }
 
@@ -213,19 +236,20 @@ func TestRefusesADatabaseWithoutTheSchema(t *testing.T) {
 	}
 }
 
-// A stream that somebody made with settings that lose messages is not used; it is once it is
-// put right.
+// A relay does not use a stream whose settings lose messages until they are corrected.
 func TestUnsuitableStream(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	config := jetstream.StreamConfig{Name: stream.Name, Subjects: []string{stream.AllSubjects}, Discard: jetstream.DiscardOld, MaxBytes: 1 << 20}
+	config := jetstream.StreamConfig{
+		Name: stream.Name, Subjects: []string{stream.AllSubjects}, Discard: jetstream.DiscardOld, MaxBytes: 1 << 20,
+	}
 	if _, err := b.js.CreateStream(b.ctx(), config); err != nil {
 		t.Fatal(err)
 	}
 	b.enqueue("coupon.send", "order-", 10)
 	failures := make(chan error, 100)
 	b.relay(func(c *outbox.Config) {
-		c.Observer = &outbox.Observer{Failed: func(err error) { failures <- err }}
+		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(err error) { failures <- err }}}
 	})
 	if err := <-failures; !strings.Contains(err.Error(), "discards old messages") {
 		t.Errorf("failed with %v", err)
@@ -234,11 +258,11 @@ func TestUnsuitableStream(t *testing.T) {
 	if _, err := b.js.UpdateStream(b.ctx(), config); err != nil {
 		t.Fatal(err)
 	}
-	b.settle()
+	b.awaitPublished()
 	b.check()
 }
 
-// What the relay leaves to be read by anybody: the body of each kind of message.
+// Messages that make a task available have its args as body and its trace context; others have the event's data.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -247,8 +271,14 @@ func TestBodies(t *testing.T) {
 	key := ledger.Key{Kind: "coupon.send", BizID: "100% \"😀\"://1"}
 	binary := ledger.Key{Kind: "coupon.send", BizID: "binary"}
 	for k, e := range map[ledger.Key]ledger.Entry{
-		key:    {Key: key, Args: json.RawMessage(`{"b" : 1}`), Options: &ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace, Tracestate: "vendor=1"}}},
-		binary: {Key: binary, Args: json.RawMessage("\x00\xff"), Options: &ledger.EnqueueOptions{Binary: true}},
+		key: {
+			Key: key, Args: json.RawMessage(`{"b" : 1}`),
+			Options: &ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace, Tracestate: "vendor=1"}},
+		},
+		binary: {
+			Key: binary, Args: json.RawMessage("\x00\xff"),
+			Options: &ledger.EnqueueOptions{Binary: true},
+		},
 	} {
 		if _, err := ledger.EnqueueMany(b.ctx(), b.pool, []ledger.Entry{e}); err != nil {
 			t.Fatal(err)
@@ -257,7 +287,7 @@ func TestBodies(t *testing.T) {
 		b.append(k, 2, ledger.EventInterrupted)
 		b.append(k, 3, ledger.EventReleased)
 	}
-	b.settle()
+	b.awaitPublished()
 	want := map[ledger.Key]string{key: `{"b" : 1}`, binary: "\x00\xff"}
 	for _, d := range b.check() {
 		body := ""

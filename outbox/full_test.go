@@ -17,23 +17,25 @@ import (
 // smallStream holds some 300 messages.
 func smallStream(c *outbox.Config) { c.Stream.MaxBytes = 200 << 10 }
 
-// workers makes the consumer of a kind.
+// workers creates the consumer of a kind.
 func (b *bundle) workers(kind ledger.Kind) jetstream.Consumer {
 	return b.workersOf(kind, ledger.AllShards)
 }
 
-// workersOf makes the consumer of a kind in some shards.
+// workersOf creates the consumer of a kind in some shards.
 func (b *bundle) workersOf(kind ledger.Kind, shards ledger.ShardSet) jetstream.Consumer {
 	b.t.Helper()
-	c, err := b.stream().CreateOrUpdateConsumer(b.ctx(), jetstream.ConsumerConfig{Durable: stream.Durable(kind, shards),
-		FilterSubjects: stream.WorkSubjects(kind, shards), AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 10_000})
+	c, err := b.stream().CreateOrUpdateConsumer(b.ctx(), jetstream.ConsumerConfig{
+		Durable: stream.Durable(kind, shards), FilterSubjects: stream.WorkSubjects(kind, shards),
+		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 10_000,
+	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return c
 }
 
-// awaitWorkers is workers once the stream exists.
+// awaitWorkers waits for the stream and creates the consumer of a kind.
 func (b *bundle) awaitWorkers(kind ledger.Kind) jetstream.Consumer {
 	b.t.Helper()
 	b.await("the stream exists", func() bool { _, err := b.js.Stream(b.ctx(), stream.Name); return err == nil })
@@ -47,7 +49,7 @@ func (b *bundle) take(c jetstream.Consumer, n int) []string {
 	var ids []string
 	for deadline := time.Now().Add(patience); len(ids) < n; {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("%d messages came, want %d", len(ids), n)
+			b.t.Fatalf("%d messages were delivered, want %d", len(ids), n)
 		}
 		msgs, err := c.Fetch(n-len(ids), jetstream.FetchMaxWait(100*time.Millisecond))
 		if err != nil {
@@ -70,26 +72,29 @@ func (b *bundle) take(c jetstream.Consumer, n int) []string {
 	return ids
 }
 
-// A full stream stops the relay before a message and loses none; what all consumers have
-// acknowledged makes room, and nothing else does.
+// A full stream stops the relay before a page and loses no message. The relay makes room by purging the
+// messages that all consumers have acknowledged, and no others.
 func TestFullStream(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var purged, lost, duplicates atomic.Int64
 	b.relay(smallPages, smallStream, func(c *outbox.Config) {
-		c.Observer = &outbox.Observer{Purged: func(uint64) { purged.Add(1) }, Lost: func(string) { lost.Add(1) },
-			Duplicates: func(n int) { duplicates.Add(int64(n)) }}
+		c.Hooks = []outbox.Hook{&hookFuncs{
+			purged:     func(uint64) { purged.Add(1) },
+			lost:       func(string) { lost.Add(1) },
+			duplicates: func(n int) { duplicates.Add(int64(n)) },
+		}}
 	})
 	c := b.awaitWorkers("coupon.send")
 	b.enqueue("coupon.send", "order-", 1500)
-	b.awaitDegraded("held up: the stream is full")
+	b.awaitDegraded("is blocked: the stream is full")
 	full := b.state()
 	if full.FirstSeq != 1 || full.Msgs < 100 {
-		t.Errorf("stopped with %+v: it purged what nobody has acknowledged, or stopped early", full)
+		t.Errorf("stopped with %+v: the relay purged unacknowledged messages, or stopped early", full)
 	}
 
 	ids := b.take(c, 1500)
-	b.settle()
+	b.awaitPublished()
 	var want []string
 	for e, err := range ledger.Read(b.ctx(), b.pool, 0, 2000) {
 		if err != nil {
@@ -98,7 +103,7 @@ func TestFullStream(t *testing.T) {
 		want = append(want, e.ID())
 	}
 	if diff := cmp.Diff(want, ids); diff != "" {
-		t.Errorf("what was delivered differs from the ledger: %s", diff)
+		t.Errorf("the delivered messages differ from the ledger: %s", diff)
 	}
 	if full.Msgs%100 != 0 || duplicates.Load() != 0 {
 		t.Errorf("%d messages, %d duplicates: the relay stopped inside a page", full.Msgs, duplicates.Load())
@@ -107,36 +112,37 @@ func TestFullStream(t *testing.T) {
 		t.Error("nothing was purged")
 	}
 	if lost.Load() != 0 || b.generation() != 1 {
-		t.Errorf("%d losses, generation %d: the relay took its own purge for a loss", lost.Load(), b.generation())
+		t.Errorf("%d losses, generation %d: the relay treated its own purge as a loss", lost.Load(), b.generation())
 	}
 }
 
-// A kind without workers, and a subscriber that lags, hold the purge up.
-func TestPurgeSparesWhatSomebodyWaitsFor(t *testing.T) {
-	for _, who := range []string{"a-kind-without-workers", "a-subscriber-that-lags"} {
-		t.Run(who, func(t *testing.T) {
+// The relay does not purge the messages of a kind without workers, nor those that a subscriber lags behind.
+func TestPurgeSparesNeededMessages(t *testing.T) {
+	for _, reason := range []string{"a-kind-without-workers", "a-subscriber-that-lags"} {
+		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
 			var stopped atomic.Int64
 			b.relay(smallPages, smallStream, func(c *outbox.Config) {
-				c.Observer = &outbox.Observer{Failed: func(error) { stopped.Add(1) }}
+				c.Hooks = []outbox.Hook{&hookFuncs{failed: func(error) { stopped.Add(1) }}}
 			})
 			b.enqueue("coupon.send", "order-", 50)
 			b.enqueue("mail.send", "order-", 1)
-			b.settle()
-			if who == "a-subscriber-that-lags" {
+			b.awaitPublished()
+			if reason == "a-subscriber-that-lags" {
 				b.take(b.workers("mail.send"), 1)
-				if _, err := b.stream().CreateConsumer(b.ctx(), jetstream.ConsumerConfig{Durable: "audit", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
+				config := jetstream.ConsumerConfig{Durable: "audit", AckPolicy: jetstream.AckExplicitPolicy}
+				if _, err := b.stream().CreateConsumer(b.ctx(), config); err != nil {
 					t.Fatal(err)
 				}
 			}
 			b.enqueue("coupon.send", "more-", 1000)
-			b.awaitDegraded("held up: the stream is full")
+			b.awaitDegraded("is blocked: the stream is full")
 			b.take(b.workers("coupon.send"), 100)
-			looked := stopped.Load()
-			b.await("the relay has looked again, and stopped again", func() bool { return stopped.Load() >= looked+3 })
+			before := stopped.Load()
+			b.await("the relay stops again", func() bool { return stopped.Load() >= before+3 })
 			spared := uint64(51)
-			if who == "a-subscriber-that-lags" {
+			if reason == "a-subscriber-that-lags" {
 				spared = 1
 			}
 			if got := b.state().FirstSeq; got != spared {
@@ -146,17 +152,17 @@ func TestPurgeSparesWhatSomebodyWaitsFor(t *testing.T) {
 	}
 }
 
-// Shards without workers hold the purge up as a kind does, though others of their kind have some.
+// The relay does not purge the messages of shards without workers, although other shards of the kind have some.
 func TestPurgeSparesShardsWithoutWorkers(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var stopped atomic.Int64
 	b.relay(smallPages, smallStream, func(c *outbox.Config) {
-		c.Observer = &outbox.Observer{Failed: func(error) { stopped.Add(1) }}
+		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(error) { stopped.Add(1) }}}
 	})
 	b.enqueue("coupon.send", "order-", 50)
 	b.enqueue("mail.send", "order-", 1)
-	b.settle()
+	b.awaitPublished()
 	m, err := b.stream().GetMsg(b.ctx(), 51)
 	if err != nil {
 		t.Fatal(err)
@@ -165,21 +171,21 @@ func TestPurgeSparesShardsWithoutWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waiting := ledger.ShardRange(shard, shard)
-	b.workersOf("mail.send", ledger.AllShards&^waiting)
+	unserved := ledger.ShardRange(shard, shard)
+	b.workersOf("mail.send", ledger.AllShards&^unserved)
 	b.enqueue("coupon.send", "more-", 1000)
-	b.awaitDegraded("held up: the stream is full")
+	b.awaitDegraded("is blocked: the stream is full")
 	b.take(b.workers("coupon.send"), 100)
-	looked := stopped.Load()
-	b.await("the relay has looked again, and stopped again", func() bool { return stopped.Load() >= looked+3 })
+	before := stopped.Load()
+	b.await("the relay stops again", func() bool { return stopped.Load() >= before+3 })
 	if got := b.state().FirstSeq; got != 51 {
 		t.Errorf("the stream begins at %d, want 51", got)
 	}
-	b.take(b.workersOf("mail.send", waiting), 1)
-	b.await("the stream to be purged further", func() bool { return b.state().FirstSeq > 51 })
+	b.take(b.workersOf("mail.send", unserved), 1)
+	b.await("the stream is purged further", func() bool { return b.state().FirstSeq > 51 })
 }
 
-// awaitDegraded waits until the status names a reason.
+// awaitDegraded waits until the status is degraded for a reason.
 func (b *bundle) awaitDegraded(reason string) {
 	b.t.Helper()
 	b.await("degraded: "+reason, func() bool {

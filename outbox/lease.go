@@ -30,23 +30,23 @@ var (
 
 var errLeaseLost = errors.New("another relay has taken the lease")
 
-// lease is the row that says which relay works. It saves double work and nothing else: two
-// relays that both believe to hold it do no harm, since the cursor lets one of them go on.
-// A row, not a session's lock, so that a pooler in transaction mode is fine.
+// lease is the row that decides which relay works. It avoids double work only: two relays that both hold it
+// do no harm, because the cursor accepts the pages of one of them. It is a row, not a session's lock, so it
+// works behind a pooler in transaction mode.
 type lease struct {
 	db     *pgxpool.Pool
 	holder string
 	ttl    time.Duration
 
 	mu   sync.Mutex
-	note *string // for the status: what keeps the holder from working, "" for nothing; nil: not known yet
+	note *string // guarded by mu; why the holder cannot work, "" if it can; nil before the first session
 }
 
 func newLease(db *pgxpool.Pool, name string, ttl time.Duration) *lease {
 	return &lease{db: db, holder: name + "/" + strings.ToLower(rand.Text()[:8]), ttl: ttl}
 }
 
-// hostAndProcess names this process for people.
+// hostAndProcess returns a name of this process for operators.
 func hostAndProcess() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -55,35 +55,35 @@ func hostAndProcess() string {
 	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }
 
-// remark sets what the next renewal tells the status. Until the first, what the relay before
-// said still counts.
-func (l *lease) remark(note string) {
+// setNote sets the note that the next renewal writes. Before the first one, the note of the last holder
+// stays.
+func (l *lease) setNote(note string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.note = &note
 }
 
-func (l *lease) remarked() *string {
+func (l *lease) currentNote() *string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.note
 }
 
-// take takes or renews the lease and reports whether it is ours.
+// take takes or renews the lease and reports whether this relay holds it.
 func (l *lease) take(ctx context.Context) (bool, error) {
-	var ours bool
-	err := l.db.QueryRow(ctx, leaseTakeSQL, l.holder, l.ttl.Milliseconds(), l.remarked()).Scan(&ours)
+	var holds bool
+	err := l.db.QueryRow(ctx, leaseTakeSQL, l.holder, l.ttl.Milliseconds(), l.currentNote()).Scan(&holds)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
-	return ours, pgerr.Explain("take the lease", err)
+	return holds, pgerr.Explain("take the lease", err)
 }
 
-// await waits until the lease is ours; standby is called once if it is somebody else's.
+// await waits until this relay holds the lease. It calls standby once if another relay holds it first.
 func (l *lease) await(ctx context.Context, standby func()) error {
 	for first := true; ; first = false {
-		ours, err := l.take(ctx)
-		if ours || err != nil {
+		holds, err := l.take(ctx)
+		if holds || err != nil {
 			return err
 		}
 		if first {
@@ -95,30 +95,30 @@ func (l *lease) await(ctx context.Context, standby func()) error {
 	}
 }
 
-// keep renews the lease until ctx is done, and returns errLeaseLost if it is somebody else's.
-// A database that is away is for the others to notice.
-func (l *lease) keep(ctx context.Context) error {
+// renew renews the lease until ctx is done. It returns errLeaseLost if another relay has taken it. It ignores
+// an outage of the database, which ends the session.
+func (l *lease) renew(ctx context.Context) error {
 	for {
 		if err := loop.Sleep(ctx, l.ttl/3); err != nil {
 			return nil
 		}
 		attempt, cancel := context.WithTimeout(ctx, l.ttl/3)
-		ours, err := l.take(attempt)
+		holds, err := l.take(attempt)
 		cancel()
-		if err == nil && !ours {
+		if err == nil && !holds {
 			return errLeaseLost
 		}
 	}
 }
 
-// yield lets another relay try at once what this one cannot or must not do, and leaves word why.
+// yield lets another relay take the lease at once, and writes the reason into it.
 func (l *lease) yield(ctx context.Context, why error) error {
-	l.remark(why.Error())
-	_, err := l.db.Exec(ctx, leaseYieldSQL, l.holder, why.Error(), strconv.FormatBool(refuses(why)))
+	l.setNote(why.Error())
+	_, err := l.db.Exec(ctx, leaseYieldSQL, l.holder, why.Error(), strconv.FormatBool(isRefusal(why)))
 	return pgerr.Explain("yield the lease", err)
 }
 
-// release gives the lease back.
+// release deletes the lease.
 func (l *lease) release(ctx context.Context) error {
 	_, err := l.db.Exec(ctx, leaseReleaseSQL, l.holder)
 	return pgerr.Explain("release the lease", err)

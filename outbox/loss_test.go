@@ -15,57 +15,59 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// Each loss happens to a stream of 1200 messages under a relay at work or while none is, and is
-// followed by new events. Afterwards everything is on the stream again.
+// Each loss hits a stream of 1200 messages, while a relay works or while none runs, and new events follow. In
+// the end all events are on the stream again.
 func TestLoss(t *testing.T) {
 	losses := []struct {
 		name string
 		lose func(*bundle)
 	}{
-		{"wiped", func(b *bundle) {
+		{name: "wiped", lose: func(b *bundle) {
 			b.server.Stop()
 			if err := b.server.Wipe(); err != nil {
 				b.t.Fatal(err)
 			}
 			b.restart()
 		}},
-		{"deleted", func(b *bundle) {
+		{name: "deleted", lose: func(b *bundle) {
 			if err := b.js.DeleteStream(b.ctx(), stream.Name); err != nil {
 				b.t.Fatal(err)
 			}
 		}},
-		{"purged", func(b *bundle) { b.purge() }},
-		{"purged in part", func(b *bundle) { b.purge(jetstream.WithPurgeSequence(700)) }},
-		{"a kind purged", func(b *bundle) { b.purge(jetstream.WithPurgeSubject("ledger.*.started.coupon.send")) }},
-		{"one deleted in the middle", func(b *bundle) { b.remove(600) }},
-		{"the last deleted", func(b *bundle) { b.remove(b.state().LastSeq) }},
-		{"the first deleted", func(b *bundle) { b.remove(1) }},
+		{name: "purged", lose: func(b *bundle) { b.purge() }},
+		{name: "purged in part", lose: func(b *bundle) { b.purge(jetstream.WithPurgeSequence(700)) }},
+		{name: "a kind purged", lose: func(b *bundle) {
+			b.purge(jetstream.WithPurgeSubject("ledger.*.started.coupon.send"))
+		}},
+		{name: "one deleted in the middle", lose: func(b *bundle) { b.remove(600) }},
+		{name: "the last deleted", lose: func(b *bundle) { b.remove(b.state().LastSeq) }},
+		{name: "the first deleted", lose: func(b *bundle) { b.remove(1) }},
 	}
 	for _, l := range losses {
-		for _, atWork := range []bool{true, false} {
-			name := l.name + " while no relay works"
-			if atWork {
-				name = l.name + " under a relay"
+		for _, working := range []bool{true, false} {
+			name := l.name + " while no relay runs"
+			if working {
+				name = l.name + " while a relay works"
 			}
 			t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 				t.Parallel()
 				b := newBundle(t)
 				r := b.relay(smallPages)
 				b.history()
-				b.settle()
-				if !atWork {
+				b.awaitPublished()
+				if !working {
 					r.end()
 				}
 				l.lose(b)
-				if !atWork {
+				if !working {
 					b.relay(smallPages)
 				}
-				b.await("a new generation", func() bool { return b.generation() == 2 })
+				b.await("the generation is 2", func() bool { return b.generation() == 2 })
 				b.enqueue("coupon.send", "after-", 300)
-				b.settle()
+				b.awaitPublished()
 				b.check()
 				if got := b.generation(); got != 2 {
-					t.Errorf("generation %d, want 2: one loss was counted more than once", got)
+					t.Errorf("generation %d, want 2: the relay repaired one loss more than once", got)
 				}
 			})
 		}
@@ -74,13 +76,14 @@ func TestLoss(t *testing.T) {
 
 func smallPages(c *outbox.Config) { c.SetPageSize(100) }
 
-// history enqueues 1000 tasks and begins 200 of them.
+// history enqueues 1000 tasks and starts 200 of them.
 func (b *bundle) history() {
 	b.t.Helper()
 	b.enqueue("coupon.send", "order-", 1000)
 	var requests []ledger.AppendRequest
 	for i := range 200 {
-		requests = append(requests, ledger.AppendRequest{Key: orderKey(i), Expected: 1, Type: ledger.EventStarted, Actor: "test"})
+		r := ledger.AppendRequest{Key: orderKey(i), Expected: 1, Type: ledger.EventStarted, Actor: "test"}
+		requests = append(requests, r)
 	}
 	for _, r := range ledger.AppendEach(b.ctx(), b.pool, requests) {
 		if r.Err != nil {
@@ -94,13 +97,13 @@ func (b *bundle) restart() {
 	if err := b.server.Restart(); err != nil {
 		b.t.Fatal(err)
 	}
-	b.reachable()
+	b.awaitConnected()
 }
 
-// reachable waits until the bundle's own connection is back.
-func (b *bundle) reachable() {
+// awaitConnected waits until the bundle's connection is open.
+func (b *bundle) awaitConnected() {
 	b.t.Helper()
-	b.await("the connection to NATS is back", func() bool { return b.nc.IsConnected() })
+	b.await("the connection to NATS is open", func() bool { return b.nc.IsConnected() })
 }
 
 func (b *bundle) purge(options ...jetstream.StreamPurgeOpt) {
@@ -117,13 +120,13 @@ func (b *bundle) remove(seq uint64) {
 	}
 }
 
-// backup copies the server's directory and returns what puts the copy in its place. The server
-// must be stopped for both.
+// backup copies the server's directory and returns a function that restores the copy. The server must be
+// stopped for both.
 func (b *bundle) backup() (restore func()) {
 	b.t.Helper()
-	kept := filepath.Join(b.t.TempDir(), "copy")
+	copied := filepath.Join(b.t.TempDir(), "copy")
 	store := filepath.Join(b.dir, "store")
-	if err := os.CopyFS(kept, os.DirFS(store)); err != nil {
+	if err := os.CopyFS(copied, os.DirFS(store)); err != nil {
 		b.t.Fatal(err)
 	}
 	return func() {
@@ -131,7 +134,7 @@ func (b *bundle) backup() (restore func()) {
 		if err := os.RemoveAll(store); err != nil {
 			b.t.Fatal(err)
 		}
-		if err := os.CopyFS(store, os.DirFS(kept)); err != nil {
+		if err := os.CopyFS(store, os.DirFS(copied)); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -142,91 +145,87 @@ func TestTailLost(t *testing.T) {
 	b := newBundle(t)
 	b.relay(smallPages)
 	b.history()
-	b.settle()
+	b.awaitPublished()
 	b.server.Stop()
 	restore := b.backup()
 	b.restart()
 	b.enqueue("coupon.send", "tail-", 500)
-	b.settle()
+	b.awaitPublished()
 	b.server.Stop()
 	restore()
 	b.restart()
-	b.await("a new generation", func() bool { return b.generation() == 2 })
+	b.await("the generation is 2", func() bool { return b.generation() == 2 })
 	b.enqueue("coupon.send", "after-", 100)
-	b.settle()
-	begun := 0
+	b.awaitPublished()
+	started := 0
 	for _, d := range b.check() {
 		if d.Type == ledger.EventStarted {
-			begun++
+			started++
 		}
 	}
-	if begun != 200 {
-		t.Errorf("%d messages of the 200 started events: what was certainly there was published again", begun)
+	if started != 200 {
+		t.Errorf("%d messages of the 200 started events: the relay published again what was not lost", started)
 	}
 }
 
-// A stream that lost its end and has grown again looks as long as it should be; the last
-// message known tells.
+// The relay detects that a stream lost its end, also if it has grown again, by the message at the last known
+// sequence.
 func TestTailLostAndGrownAgain(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	r := b.relay(smallPages)
 	b.enqueue("coupon.send", "order-", 300)
-	b.settle()
+	b.awaitPublished()
 	b.server.Stop()
 	restore := b.backup()
 	b.restart()
 	b.enqueue("coupon.send", "tail-", 5)
-	b.settle()
+	b.awaitPublished()
 	r.end()
 	b.server.Stop()
 	restore()
 	b.restart()
 	b.republish(20)
 	b.relay(smallPages)
-	b.await("a new generation", func() bool { return b.generation() == 2 })
-	b.settle()
+	b.await("the generation is 2", func() bool { return b.generation() == 2 })
+	b.awaitPublished()
 	b.check()
 }
 
-// republish publishes the messages of the first n events once more, as a relay of an earlier
-// time might have.
+// republish publishes the messages of the first n events again, as an earlier relay might have.
 func (b *bundle) republish(n int) {
 	b.t.Helper()
-	var installation string
-	if err := b.pool.QueryRow(b.ctx(), `select value from taskledger.setting where name = 'installation'`).Scan(&installation); err != nil {
-		b.t.Fatal(err)
-	}
+	source := b.source()
 	for e, err := range ledger.Read(b.ctx(), b.pool, 0, n) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		m := stream.Encode(e, e.Data, stream.Source(installation), 7)
+		m := stream.Encode(e, e.Data, source, 7)
 		if _, err := b.js.PublishMsg(b.ctx(), m); err != nil {
 			b.t.Fatal(err)
 		}
 	}
 }
 
-// Messages that reach their age are no loss.
-func TestAgeIsNoLoss(t *testing.T) {
+// Messages that reach their maximum age are not a loss.
+func TestExpiryIsNotALoss(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	b.relay(func(c *outbox.Config) { c.Stream.MaxAge = 3 * time.Second })
 	b.enqueue("coupon.send", "order-", 500)
-	b.settle()
-	b.await("the messages have reached their age", func() bool { return b.state().Msgs == 0 })
+	b.awaitPublished()
+	b.await("the messages have expired", func() bool { return b.state().Msgs == 0 })
 	b.enqueue("coupon.send", "after-", 10)
-	b.settle()
-	b.await("those too", func() bool { return b.state().Msgs == 0 })
+	b.awaitPublished()
+	b.await("these messages have expired", func() bool { return b.state().Msgs == 0 })
 	if got := b.generation(); got != 1 {
-		t.Errorf("generation %d, want 1: an expiry was taken for a loss", got)
+		t.Errorf("generation %d, want 1: the relay treated an expiry as a loss", got)
 	}
 }
 
-// What the cursor rows that are kept do not reach back to comes back as the work messages of
-// the tasks that are not finished, and nothing else.
-func TestUnfinishedTasksComeBack(t *testing.T) {
+// For events before the oldest cursor row, the relay publishes again the work messages of unfinished tasks, and
+// no others.
+func TestUnfinishedTasksArePublishedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	r := b.relay()
@@ -240,14 +239,14 @@ func TestUnfinishedTasksComeBack(t *testing.T) {
 	for i := 15; i < 20; i++ {
 		b.append(orderKey(i), 1, ledger.EventInterrupted)
 	}
-	b.append(orderKey(20), 1, ledger.EventFailed) // retrying: a released event will come
-	b.settle()
+	b.append(orderKey(20), 1, ledger.EventFailed) // retrying: a released event follows
+	b.awaitPublished()
 	r.end()
 	b.forget()
 	b.relay()
-	b.await("a new generation", func() bool { return b.generation() == 2 })
+	b.await("the generation is 2", func() bool { return b.generation() == 2 })
 	b.enqueue("coupon.send", "after-", 1)
-	b.settle()
+	b.awaitPublished()
 	want := make(map[ledger.Key]ledger.Version)
 	for i := 10; i < 30; i++ {
 		want[orderKey(i)] = 1
@@ -267,14 +266,16 @@ func TestUnfinishedTasksComeBack(t *testing.T) {
 		delete(want, d.Key)
 	}
 	for k := range want {
-		t.Errorf("%s did not come back", k)
+		t.Errorf("the work message of %s was not published again", k)
 	}
 }
 
-// forget leaves no cursor row but the newest, and no stream.
+// forget deletes the stream, and all cursor rows but the newest.
 func (b *bundle) forget() {
 	b.t.Helper()
-	if _, err := b.pool.Exec(b.ctx(), `delete from taskledger.cursor c where c.n < (select max(n) from taskledger.cursor)`); err != nil {
+	_, err := b.pool.Exec(b.ctx(),
+		`delete from taskledger.cursor c where c.n < (select max(n) from taskledger.cursor)`)
+	if err != nil {
 		b.t.Fatal(err)
 	}
 	if err := b.js.DeleteStream(b.ctx(), stream.Name); err != nil {
@@ -282,43 +283,44 @@ func (b *bundle) forget() {
 	}
 }
 
-// A relay that is killed while it makes up for a loss leaves the rest to the next.
-func TestKilledWhileMakingUpForALoss(t *testing.T) {
+// If a relay is killed while it repairs a loss, the next relay continues the repair.
+func TestKilledDuringARepair(t *testing.T) {
 	for _, point := range []string{outbox.FaultPage, outbox.FaultPublished} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
 			r := b.relay()
 			b.enqueue("coupon.send", "order-", 3500)
-			b.settle()
+			b.awaitPublished()
 			r.end()
 			b.forget()
-			b.killed(point, 1)
-			b.killed(point, 2)
+			b.runKilled(point, 1)
+			b.runKilled(point, 2)
 			b.relay()
-			b.await("nothing is owed", func() bool {
-				var owes bool
-				err := b.pool.QueryRow(b.ctx(), `select mark->'owed' is not null from taskledger.cursor where reader = 'relay' order by n desc limit 1`).Scan(&owes)
+			b.await("no work messages are owed", func() bool {
+				var isOwed bool
+				err := b.pool.QueryRow(b.ctx(), `select mark->'owed' is not null from taskledger.cursor
+					where reader = 'relay' order by n desc limit 1`).Scan(&isOwed)
 				if err != nil {
 					t.Fatal(err)
 				}
-				return !owes && b.generation() == 2
+				return !isOwed && b.generation() == 2
 			})
 			b.check()
 		})
 	}
 }
 
-// A page that a killed relay left without a cursor row, and that was purged since: the stream
-// remembers its message ids and calls it a duplicate of what is not there.
-func TestDuplicatesOfWhatIsGone(t *testing.T) {
+// A killed relay leaves a page without a cursor row, which is then purged. The stream remembers its message ids
+// and drops the page as duplicates of messages that it does not hold.
+func TestDuplicatesOfPurgedMessages(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	b.enqueue("coupon.send", "order-", 300)
-	b.killed(outbox.FaultPublished, 1)
+	b.runKilled(outbox.FaultPublished, 1)
 	b.purge()
 	b.relay(smallPages)
-	b.await("a new generation", func() bool { return b.generation() == 2 })
-	b.settle()
+	b.await("the generation is 2", func() bool { return b.generation() == 2 })
+	b.awaitPublished()
 	b.check()
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// What the feed's audit delivers late is published as any other event, behind later ones of its
-// task; where one cannot tell which event was missed, all of the stretch come again and are
-// repetitions for the stream.
+// An event that the feed's audit delivers late is published after later events of its task. If several events
+// are missing, the feed delivers the whole stretch again, and the stream drops the repetitions.
 func TestMissedEventsArePublishedLate(t *testing.T) {
 	t.Parallel()
 	for name, hidden := range map[string][]ledger.BizID{"one": {"t3"}, "several": {"t3", "t5", "t6"}} {
@@ -26,39 +25,41 @@ func TestMissedEventsArePublishedLate(t *testing.T) {
 			b.hideFirstEvents(hidden...)
 			var missed, duplicates atomic.Int64
 			b.relay(func(c *outbox.Config) {
-				c.Observer = &outbox.Observer{
-					Missed:     func(n int) { missed.Add(int64(n)) },
-					Duplicates: func(n int) { duplicates.Add(int64(n)) },
-				}
+				c.Hooks = []outbox.Hook{&hookFuncs{
+					missed:     func(n int) { missed.Add(int64(n)) },
+					duplicates: func(n int) { duplicates.Add(int64(n)) },
+				}}
 			})
-			b.settle() // there is a stream
+			b.awaitPublished() // so the stream exists
 			events := 10 + len(hidden)
-			b.await("the late ones to be published", func() bool { return b.state().Msgs == uint64(events) })
+			b.await("the late events are published", func() bool { return b.state().Msgs == uint64(events) })
 			var order []ledger.Version
 			for _, d := range b.deliveries() {
 				if slices.Contains(hidden, d.Key.BizID) {
 					order = append(order, d.Version)
 				}
 			}
-			late := slices.Concat(slices.Repeat([]ledger.Version{2}, len(hidden)), slices.Repeat([]ledger.Version{1}, len(hidden)))
-			if !slices.Equal(order, late) {
-				t.Errorf("versions of the tasks with a late event: %v, want %v", order, late)
+			second, first := []ledger.Version{2}, []ledger.Version{1}
+			want := slices.Concat(slices.Repeat(second, len(hidden)), slices.Repeat(first, len(hidden)))
+			if !slices.Equal(order, want) {
+				t.Errorf("versions of the tasks with a late event: %v, want %v", order, want)
 			}
 			if missed.Load() != int64(len(hidden)) {
 				t.Errorf("%d events were reported as missed, want %d", missed.Load(), len(hidden))
 			}
 			if len(hidden) > 1 {
-				b.await("the others to be refused as repetitions", func() bool { return duplicates.Load() == 10 })
+				b.await("the stream drops the other events as duplicates", func() bool { return duplicates.Load() == 10 })
 			}
 		})
 	}
 }
 
-// hideFirstEvents spoils the pages of the feed: they do not show version 1 of some tasks.
+// hideFirstEvents breaks the pages of the feed: they lack version 1 of some tasks.
 func (b *bundle) hideFirstEvents(ids ...ledger.BizID) {
 	b.t.Helper()
 	var definition string
-	if err := b.pool.QueryRow(b.ctx(), `select pg_get_functiondef('taskledger.feed_page'::regproc)`).Scan(&definition); err != nil {
+	err := b.pool.QueryRow(b.ctx(), `select pg_get_functiondef('taskledger.feed_page'::regproc)`).Scan(&definition)
+	if err != nil {
 		b.t.Fatal(err)
 	}
 	const top = "and e.position <= feed_page.top"
@@ -66,11 +67,12 @@ func (b *bundle) hideFirstEvents(ids ...ledger.BizID) {
 	for _, id := range ids {
 		hidden = append(hidden, "'"+string(id)+"'")
 	}
-	spoiled := strings.Replace(definition, top, top+" and not (e.version = 1 and e.biz_id in ("+strings.Join(hidden, ", ")+"))", 1)
-	if spoiled == definition {
-		b.t.Fatal("the pages are not spoiled")
+	condition := " and not (e.version = 1 and e.biz_id in (" + strings.Join(hidden, ", ") + "))"
+	broken := strings.Replace(definition, top, top+condition, 1)
+	if broken == definition {
+		b.t.Fatalf("the function does not contain %q", top)
 	}
-	if _, err := b.pool.Exec(b.ctx(), spoiled); err != nil {
+	if _, err := b.pool.Exec(b.ctx(), broken); err != nil {
 		b.t.Fatal(err)
 	}
 }

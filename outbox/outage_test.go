@@ -20,8 +20,8 @@ import (
 
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// write enqueues and appends from several connections until stop is closed, each transaction
-// rolled back with one chance in four. Errors are for a database that is away.
+// write enqueues and appends on several connections until stop is closed, and rolls one transaction in four
+// back. mayFail allows errors, for tests that stop the database.
 func (b *bundle) write(stop <-chan struct{}, mayFail bool) *sync.WaitGroup {
 	var writers sync.WaitGroup
 	for w := range 4 {
@@ -59,7 +59,8 @@ func (b *bundle) writeOne(key ledger.Key, rollback bool) error {
 	}
 	return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
 		for v, typ := range []ledger.EventType{ledger.EventStarted, ledger.EventInterrupted, ledger.EventSucceeded} {
-			if _, err := ledger.Append(ctx, tx, ledger.AppendRequest{Key: key, Expected: ledger.Version(v + 1), Type: typ}); err != nil {
+			request := ledger.AppendRequest{Key: key, Expected: ledger.Version(v + 1), Type: typ}
+			if _, err := ledger.Append(ctx, tx, request); err != nil {
 				return err
 			}
 		}
@@ -67,7 +68,7 @@ func (b *bundle) writeOne(key ledger.Key, rollback bool) error {
 	})
 }
 
-// Writers write, roll back, and NATS comes and goes under two relays.
+// NATS restarts several times while transactions commit and roll back, under two relays.
 func TestNATSRestartsUnderLoad(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -77,20 +78,20 @@ func TestNATSRestartsUnderLoad(t *testing.T) {
 	writers := b.write(stop, false)
 	for range 4 {
 		published := b.published()
-		b.await("the relay is at work", func() bool { return b.published() > published+200 })
+		b.await("the relay publishes", func() bool { return b.published() > published+200 })
 		b.server.Stop()
 		b.restart()
 	}
 	close(stop)
 	writers.Wait()
-	b.settle()
+	b.awaitPublished()
 	b.check()
 	if got := b.generation(); got != 1 {
-		t.Errorf("generation %d, want 1: a restart was taken for a loss", got)
+		t.Errorf("generation %d, want 1: the relay treated a restart as a loss", got)
 	}
 }
 
-// published is the last sequence of the stream, 0 if there is none yet.
+// published returns the last sequence of the stream, 0 if there is no stream.
 func (b *bundle) published() uint64 {
 	s, err := outbox.ReadStatus(b.ctx(), b.pool, b.js, outbox.StreamConfig{})
 	if err != nil {
@@ -102,8 +103,8 @@ func (b *bundle) published() uint64 {
 	return s.Stream.LastSeq
 }
 
-// A relay that starts while both servers are away begins when they come.
-func TestServersAwayAtTheStart(t *testing.T) {
+// A relay that starts while both servers are unavailable works when they are available.
+func TestServersUnavailableAtTheStart(t *testing.T) {
 	t.Parallel()
 	server := ledgertest.Cluster(t, nil)
 	b := newBundleOn(t, openPool(t, server.URL(ledgertest.Database)), natsserver.Config{})
@@ -113,14 +114,16 @@ func TestServersAwayAtTheStart(t *testing.T) {
 	}
 	b.server.Stop()
 	failures := make(chan error, 1000)
-	b.relay(func(c *outbox.Config) { c.Observer = &outbox.Observer{Failed: func(err error) { failures <- err }} })
+	b.relay(func(c *outbox.Config) {
+		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(err error) { failures <- err }}}
+	})
 	<-failures
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.awaitDegraded("said: not connected to NATS")
+	b.awaitDegraded("because of: not connected to NATS")
 	b.restart()
-	b.settle()
+	b.awaitPublished()
 	b.check()
 }
 
@@ -134,7 +137,7 @@ func openPool(t *testing.T, url string) *pgxpool.Pool {
 	return pool
 }
 
-// PostgreSQL is killed and comes back under writers and a relay.
+// PostgreSQL is killed and restarted while transactions commit and a relay works.
 func TestPostgresKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := ledgertest.Cluster(t, nil)
@@ -144,28 +147,28 @@ func TestPostgresKilledUnderLoad(t *testing.T) {
 	writers := b.write(stop, true)
 	for range 3 {
 		published := b.published()
-		b.await("the relay is at work", func() bool { return b.published() > published+200 })
+		b.await("the relay publishes", func() bool { return b.published() > published+200 })
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		if err := server.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		b.await("the database is back", func() bool {
+		b.await("the database is available", func() bool {
 			_, err := b.pool.Exec(b.ctx(), "select")
 			return err == nil
 		})
 	}
 	close(stop)
 	writers.Wait()
-	b.settle()
+	b.awaitPublished()
 	b.check()
 	if got := b.generation(); got != 1 {
 		t.Errorf("generation %d, want 1", got)
 	}
 }
 
-// The relay's statements take part in every query mode, and an idle relay ends at once.
+// The relay works in every query mode of pgx, and an idle relay stops at once.
 func TestQueryModes(t *testing.T) {
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe,
 		pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
@@ -184,14 +187,14 @@ func TestQueryModes(t *testing.T) {
 			b := newBundleOn(t, pool, natsserver.Config{})
 			r := b.relay(smallPages)
 			b.history()
-			b.settle()
+			b.awaitPublished()
 			b.purge()
 			b.await("a new generation", func() bool { return b.generation() == 2 })
-			b.settle()
+			b.awaitPublished()
 			began := time.Now()
 			r.end()
 			if took := time.Since(began); took > patience/2 {
-				t.Errorf("an idle relay took %s to end", took)
+				t.Errorf("an idle relay took %s to stop", took)
 			}
 		})
 	}

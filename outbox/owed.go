@@ -12,11 +12,9 @@ import (
 //go:embed sql/unfinished.sql
 var unfinishedSQL string
 
-func newOwed(to int64) *owed { return &owed{To: ledger.Position(to)} }
-
-// payOwed publishes the work messages that a loss left owing. How far it got is noted, so that
-// a relay that crashes in between leaves the rest to the next.
-func (s *session) payOwed(ctx context.Context) error {
+// publishOwed publishes the work messages that a repair still owes. It writes its progress into the mark, so
+// that the next relay continues after a crash.
+func (s *session) publishOwed(ctx context.Context) error {
 	for s.mark.Owed != nil {
 		messages, reached, err := s.unfinished(ctx, *s.mark.Owed)
 		if err != nil {
@@ -30,21 +28,23 @@ func (s *session) payOwed(ctx context.Context) error {
 		if reached == 0 || reached >= s.mark.Owed.To {
 			s.mark.Owed = nil
 		} else {
-			s.mark.Owed = &owed{After: reached, To: s.mark.Owed.To}
+			s.mark.Owed = &owedRange{After: reached, To: s.mark.Owed.To}
 		}
 		if s.mark.Owed != nil && len(messages) == 0 {
-			continue // looking again costs less than a cursor row
+			continue // reading on costs less than a cursor row
 		}
-		if err := s.note(ctx); err != nil {
+		if err := s.writeMark(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// unfinished returns the next work messages owed and the position they were looked for up to,
-// 0 if there are no more.
-func (s *session) unfinished(ctx context.Context, o owed) (messages []message, reached ledger.Position, err error) {
+// unfinished returns the next work messages of a range, and the position up to which they were searched, 0 at
+// the end of the range.
+func (s *session) unfinished(
+	ctx context.Context, o owedRange,
+) (messages []message, reached ledger.Position, err error) {
 	rows, err := s.relay.config.DB.Query(ctx, unfinishedSQL, int64(o.After), int64(o.To))
 	if err != nil {
 		return nil, 0, pgerr.Explain("find unfinished tasks", err)
@@ -65,8 +65,8 @@ func (s *session) unfinished(ctx context.Context, o owed) (messages []message, r
 		return nil, 0, pgerr.Explain("find unfinished tasks", err)
 	}
 	rows.Close()
-	for _, p := range b.unfit {
-		if err := s.park(ctx, p.event, p.reason); err != nil {
+	for _, r := range b.rejects {
+		if err := s.park(ctx, r.event, r.reason); err != nil {
 			return nil, 0, err
 		}
 	}

@@ -24,7 +24,7 @@ var (
 type batch struct {
 	page     feed.Page
 	messages []message
-	unfit    []unfit
+	rejects  []reject
 }
 
 // message is an event ready to be published.
@@ -34,13 +34,13 @@ type message struct {
 	size  int64 // in the stream
 }
 
-// unfit is an event that cannot be made a message.
-type unfit struct {
+// reject is an event that cannot be published.
+type reject struct {
 	event  ledger.Event
 	reason string
 }
 
-// prepare makes messages of a page. It may run while the page before is being published.
+// prepare makes messages of a page. It runs while the page before is being published.
 func (s *session) prepare(ctx context.Context, page feed.Page) (batch, error) {
 	b := batch{page: page, messages: make([]message, 0, len(page.Events))}
 	args, err := s.args(ctx, page.Events)
@@ -59,17 +59,16 @@ func (s *session) prepare(ctx context.Context, page feed.Page) (batch, error) {
 
 func (b *batch) add(m message, err error) {
 	if err != nil {
-		b.unfit = append(b.unfit, unfit{event: m.event, reason: err.Error()})
+		b.rejects = append(b.rejects, reject{event: m.event, reason: err.Error()})
 		return
 	}
 	b.messages = append(b.messages, m)
 }
 
-// payloadSource is where a message's body comes from: stored data, and the meta that says how
-// it is encoded.
+// payloadSource is the source of a message's body: stored data, and the meta that defines its encoding.
 type payloadSource struct{ data, meta []byte }
 
-// encode makes the message for an event. An error lies in the event and will not go away.
+// encode makes the message of an event. Its error is permanent.
 func (s *session) encode(e ledger.Event, body payloadSource) (message, error) {
 	payload, err := ledger.Event{Data: body.data, Meta: body.meta}.Payload()
 	if err != nil {
@@ -84,7 +83,7 @@ func (s *session) encode(e ledger.Event, body payloadSource) (message, error) {
 // needsArgs reports whether the message of e carries the args of version 1.
 func needsArgs(e ledger.Event) bool { return e.Type.WakesWorkers() && e.Version > 1 }
 
-// args returns the args of the tasks that some events make available again, by position.
+// args returns the args of the tasks that events make available again, by the events' positions.
 func (s *session) args(ctx context.Context, events []ledger.Event) (map[ledger.Position]payloadSource, error) {
 	var positions pgarray.Builder
 	for _, e := range events {
@@ -112,7 +111,7 @@ func (s *session) args(ctx context.Context, events []ledger.Event) (map[ledger.P
 	return args, pgerr.Explain("read args", rows.Err())
 }
 
-// text is the bytes of a nullable column.
+// text returns the bytes of a nullable column.
 func text(s *string) []byte {
 	if s == nil {
 		return nil
@@ -120,14 +119,14 @@ func text(s *string) []byte {
 	return []byte(*s)
 }
 
-// park notes an event that cannot be published, so that it holds up nobody else and is not
-// forgotten either.
+// park records an event that cannot be published, so that the events after it are not delayed.
 func (s *session) park(ctx context.Context, e ledger.Event, reason string) error {
-	_, err := s.relay.config.DB.Exec(ctx, parkSQL, int64(e.Position), string(e.Kind), string(e.BizID), int64(e.Version), reason)
+	_, err := s.relay.config.DB.Exec(ctx, parkSQL,
+		int64(e.Position), string(e.Kind), string(e.BizID), int64(e.Version), reason)
 	if err != nil {
 		return pgerr.Explain("park "+e.ID(), err)
 	}
-	s.relay.config.Observer.parked(reason)
-	s.relay.config.Logger.ErrorContext(ctx, "relay could not publish an event and parked it", "event", e.ID(), "reason", reason)
+	s.relay.hooks.each(func(h Hook) { h.EventParked(ctx, reason) })
+	s.relay.config.Logger.ErrorContext(ctx, "cannot publish an event; parked it", "event", e.ID(), "reason", reason)
 	return nil
 }

@@ -23,25 +23,25 @@ func (b *bundle) enqueueLarge(id string, bytes int) ledger.Enqueued {
 	return e
 }
 
-// An event that NATS refuses for itself is parked with the reason; the others flow.
+// An event that NATS refuses is parked with the reason, and delays no other event.
 func TestTooLargeForTheServer(t *testing.T) {
 	t.Parallel()
 	b := newBundleOn(t, ledgertest.Pool(t), natsserver.Config{MaxPayload: 8 << 10})
 	var parked atomic.Int64
-	b.relay(func(c *outbox.Config) { c.Observer = &outbox.Observer{Parked: func(string) { parked.Add(1) }} })
+	b.relay(func(c *outbox.Config) { c.Hooks = []outbox.Hook{&hookFuncs{parked: func(string) { parked.Add(1) }}} })
 	b.enqueue("coupon.send", "before-", 100)
 	large := b.enqueueLarge("large", 20<<10)
 	b.enqueue("coupon.send", "after-", 100)
-	b.settle()
+	b.awaitPublished()
 	b.check()
 	if reason := b.parked()[large.Position]; !strings.Contains(reason, "maximum payload") {
 		t.Errorf("parked because of %q", reason)
 	}
 	if parked.Load() != 1 {
-		t.Errorf("the observer heard of %d", parked.Load())
+		t.Errorf("the hook was called for %d parked events, want 1", parked.Load())
 	}
 	s := b.status()
-	if s.Parked != 1 || !strings.Contains(strings.Join(s.Degraded, "\n"), "1 events could not be published and are parked") {
+	if s.Parked != 1 || !strings.Contains(strings.Join(s.Degraded, "\n"), "1 events cannot be published and are parked") {
 		t.Errorf("status %+v", s)
 	}
 }
@@ -53,16 +53,15 @@ func TestTooLargeForTheStream(t *testing.T) {
 	b.enqueue("coupon.send", "before-", 10)
 	large := b.enqueueLarge("large", 250<<10)
 	b.enqueue("coupon.send", "after-", 10)
-	b.settle()
+	b.awaitPublished()
 	b.check()
-	if reason := b.parked()[large.Position]; !strings.Contains(reason, "the stream may hold") {
+	if reason := b.parked()[large.Position]; !strings.Contains(reason, "more than the stream may hold") {
 		t.Errorf("parked because of %q", reason)
 	}
 }
 
-// A trace context or tags that nobody can read are the producer's loss and no reason to withhold
-// the task.
-func TestUnreadableMetaIsPublished(t *testing.T) {
+// An event with an invalid trace context or tags is published without them.
+func TestInvalidMetaIsPublished(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	_, err := b.pool.Exec(b.ctx(), `
@@ -73,7 +72,7 @@ func TestUnreadableMetaIsPublished(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.relay()
-	b.settle()
+	b.awaitPublished()
 	all := b.check()
 	if len(all) != 2 {
 		t.Fatalf("%d messages, want 2; parked: %v", len(all), b.parked())
@@ -85,20 +84,21 @@ func TestUnreadableMetaIsPublished(t *testing.T) {
 	}
 }
 
-// Stored bytes that are not what they should be do not stop the relay either.
-func TestUnreadableEvent(t *testing.T) {
+// An event whose stored bytes are corrupt is parked, and delays no other event.
+func TestCorruptEventIsParked(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	var position int64
 	err := b.pool.QueryRow(b.ctx(), `
 		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data, meta)
-		values (1, 0, 0, 'enqueued', 'coupon.send', 'odd', '"?"', '{"encoding":"base64"}') returning position`).Scan(&position)
+		values (1, 0, 0, 'enqueued', 'coupon.send', 'odd', '"?"', '{"encoding":"base64"}')
+		returning position`).Scan(&position)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.enqueue("coupon.send", "after-", 10)
 	b.relay()
-	b.settle()
+	b.awaitPublished()
 	b.check()
 	if reason := b.parked()[ledger.Position(position)]; !strings.Contains(reason, "corrupt base64 payload") {
 		t.Errorf("parked because of %q", reason)

@@ -15,24 +15,35 @@ import (
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
-// Relay publishes the events of a ledger. Make one with [New], run it once.
+// Relay publishes the events of a ledger. Make one with [New], and run it once.
 type Relay struct {
-	config    Config
-	js        jetstream.JetStream
-	lease     *lease
-	pressed   bool      // the next session shall make room in the stream
-	relieved  time.Time // when one last did
-	full      bool      // a page waits for room
-	suspicion *loss     // a loss found while publishing; the next session makes up for it
-	recovered time.Time // when one last did
+	config Config
+	hooks  hooks
+	js     jetstream.JetStream
+	lease  *lease
+
+	// The state that one session leaves to the next. It is of the goroutine that publishes.
+	mustPurge   bool      // the next session purges
+	purgedAt    time.Time // the last attempt to purge
+	isBlocked   bool      // a page waits for room on the stream
+	pendingLoss *loss     // found while publishing; the next session repairs it
+	repairedAt  time.Time // the last repair
 }
 
-// requestTimeout bounds a question to JetStream: one that was asked when the server went away is
-// never answered.
-const requestTimeout = 2 * time.Second
+const (
+	// requestTimeout bounds a request to JetStream. A request under way when the server stops is never
+	// answered.
+	requestTimeout = 2 * time.Second
+	// maxDelay is the longest delay before a relay that failed tries again.
+	maxDelay = 2 * time.Second
+	// shutdownTimeout bounds each statement that a relay executes after its context is done.
+	shutdownTimeout = 5 * time.Second
+)
 
-// New returns a relay, or an error that names every fault of the configuration. It talks to
-// nobody yet.
+// errAgain ends a session that another one follows at once.
+var errAgain = errors.New("begin a new session")
+
+// New returns a relay, or the error of [Config.Validate]. It sends nothing.
 func New(c Config) (*Relay, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -42,46 +53,39 @@ func New(c Config) (*Relay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
-	return &Relay{config: c, js: js, lease: newLease(c.DB, c.Name, c.LeaseTTL)}, nil
+	return &Relay{config: c, hooks: c.Hooks, js: js, lease: newLease(c.DB, c.Name, c.LeaseTTL)}, nil
 }
 
-// maxDelay is the longest delay before a relay that failed tries again.
-const maxDelay = 2 * time.Second
-
-// goodbye bounds what a relay does after it was told to stop.
-const goodbye = 5 * time.Second
-
-// Run works, or stands by while another relay works, until ctx is done; then it finishes the
-// page in hand, gives the lease back and returns nil.
+// Run works, or stands by while another relay works, until ctx is done. Then it finishes the page that it is
+// publishing, releases the lease and returns nil.
 //
-// What is away is waited for, for ever: [Observer].Failed and [ReadStatus] tell. It returns an
-// error only when it must not or cannot go on: [*feed.OriginError], [*ForeignWriterError],
-// [*ForeignStreamError], or one that wraps [ledger.ErrNotMigrated] or, since a closed connection
-// to NATS stays closed, [nats.ErrConnectionClosed] and the reason, wrong credentials for one.
-// The error is left in the lease, where [ReadStatus] finds it. Once its cause is gone a new relay
-// goes on.
+// Run retries forever while PostgreSQL or NATS is unavailable; [Hook].RelayFailed and [ReadStatus] report it.
+// It returns an error if it must not or cannot continue: a [*feed.OriginError], a [*ForeignWriterError], a
+// [*ForeignStreamError], or one that wraps [ledger.ErrNotMigrated]. If the connection to NATS is closed, for
+// example because of wrong credentials, the error wraps [nats.ErrConnectionClosed] and the reason. Run writes
+// the error into the lease, where [ReadStatus] reads it. A new relay may run after the cause is gone.
 func (r *Relay) Run(ctx context.Context) error {
 	publisher, err := stream.NewPublisher(r.config.NATS)
 	if err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}
 	defer publisher.Close()
-	defer r.sayGoodbye(ctx)
+	defer r.releaseLease(ctx)
 
 	delay := loop.Backoff{Max: maxDelay, Exact: true}
 	for {
 		began := time.Now()
-		err := r.term(ctx, publisher)
+		err := r.lead(ctx, publisher)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case refuses(err), errors.Is(err, nats.ErrConnectionClosed):
+		case isRefusal(err), errors.Is(err, nats.ErrConnectionClosed):
 			return fmt.Errorf("relay: %w", err)
 		case errors.Is(err, errLeaseLost):
 			r.config.Logger.InfoContext(ctx, "another relay has taken the lease")
 		default:
-			r.config.Observer.failed(err)
-			r.config.Logger.WarnContext(ctx, "relay cannot work; it tries again", "error", err)
+			r.hooks.each(func(h Hook) { h.RelayFailed(ctx, err) })
+			r.config.Logger.WarnContext(ctx, "relay failed; retrying", "error", err)
 		}
 		if time.Since(began) > maxDelay {
 			delay.Reset()
@@ -92,48 +96,50 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 }
 
-// sayGoodbye gives the lease back if the relay was told to stop; else what it ended with stays
-// there to be read.
-func (r *Relay) sayGoodbye(ctx context.Context) {
+// releaseLease releases the lease if ctx is done. Otherwise Run ends with an error, which stays in the lease.
+func (r *Relay) releaseLease(ctx context.Context) {
 	if ctx.Err() == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := r.lease.release(ctx); err != nil {
-		r.config.Logger.WarnContext(ctx, "relay could not give its lease back; it ends by itself", "error", err)
+		r.config.Logger.WarnContext(ctx, "cannot release the relay's lease; it expires by itself",
+			"expires_in", r.config.LeaseTTL, "error", err)
 	}
 }
 
-// term waits for the lease and works until something is in the way. It returns an error always.
-func (r *Relay) term(ctx context.Context, publisher *stream.Publisher) error {
-	err := r.lease.await(ctx, func() { r.config.Logger.InfoContext(ctx, "another relay works; this one stands by") })
+// lead waits for the lease and works until an error ends that. Its error is never nil.
+func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
+	err := r.lease.await(ctx, func() {
+		r.config.Logger.InfoContext(ctx, "another relay works; this one stands by")
+	})
 	if err != nil {
-		return r.offline(err)
+		return r.explain(err)
 	}
 	r.config.Logger.InfoContext(ctx, "relay has the lease", "holder", r.lease.holder)
-	r.config.Observer.leading(true)
-	defer r.config.Observer.leading(false)
+	r.hooks.each(func(h Hook) { h.LeadershipChanged(ctx, true) })
+	defer r.hooks.each(func(h Hook) { h.LeadershipChanged(ctx, false) })
 
-	g, held := errgroup.WithContext(ctx)
-	g.Go(func() error { return r.lease.keep(held) })
+	g, leading := errgroup.WithContext(ctx)
+	g.Go(func() error { return r.lease.renew(leading) })
 	g.Go(func() error {
 		for {
-			if err := r.session(held, publisher); !errors.Is(err, errAgain) {
+			if err := r.runSession(leading, publisher); !errors.Is(err, errAgain) {
 				return err
 			}
 		}
 	})
-	err = r.offline(g.Wait())
+	err = r.explain(g.Wait())
 	if ctx.Err() == nil && !errors.Is(err, errLeaseLost) {
-		r.leaveWord(ctx, err)
+		r.yieldLease(ctx, err)
 	}
 	return err
 }
 
-// offline says that there is no connection to NATS, and why, where the client would only say that
-// it must not buffer; err, if there is one. A closed connection stays closed.
-func (r *Relay) offline(err error) error {
+// explain adds the reason to an error that was caused by the connection to NATS: it is closed, or it is not
+// connected and does not buffer.
+func (r *Relay) explain(err error) error {
 	last := r.config.NATS.LastError()
 	switch {
 	case r.config.NATS.IsClosed():
@@ -144,14 +150,12 @@ func (r *Relay) offline(err error) error {
 	return err
 }
 
-// leaveWord yields the lease, also when the relay is told to stop meanwhile.
-func (r *Relay) leaveWord(ctx context.Context, why error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+// yieldLease lets another relay take the lease, with the reason. It does so also if ctx ends meanwhile.
+func (r *Relay) yieldLease(ctx context.Context, why error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := r.lease.yield(ctx, why); err != nil {
-		r.config.Logger.WarnContext(ctx, "relay could not yield its lease; it ends by itself", "error", err)
+		r.config.Logger.WarnContext(ctx, "cannot yield the relay's lease; it expires by itself",
+			"expires_in", r.config.LeaseTTL, "error", err)
 	}
 }
-
-// errAgain ends a session that shall be followed by another at once.
-var errAgain = errors.New("begin a new session")

@@ -16,7 +16,7 @@ func TestRelayPublishesEverything(t *testing.T) {
 	b.append(key, 1, ledger.EventStarted)
 	b.append(key, 2, ledger.EventInterrupted)
 	b.append(key, 3, ledger.EventSucceeded)
-	b.settle()
+	b.awaitPublished()
 	if got := len(b.check()); got != 1803 {
 		t.Errorf("%d messages on the stream, want 1803", got)
 	}

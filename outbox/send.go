@@ -10,23 +10,24 @@ import (
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
-// send publishes messages in order and returns when all are on the stream or parked. On an
-// error any of them may be there or not; sending them again is harmless.
+// send publishes messages in order and returns when all are on the stream or parked. After an error, any of
+// them may be on the stream; sending them again is harmless.
 func (s *session) send(ctx context.Context, messages []message) error {
 	for len(messages) > 0 {
-		n, err := s.room(ctx, messages)
+		n, err := s.countFitting(ctx, messages)
 		if err != nil {
 			return err
 		}
-		if n == 0 { // larger than the whole stream may be
-			reason := fmt.Sprintf("the message takes %d bytes, the stream may hold %d", messages[0].size, s.limit())
-			if err := s.park(ctx, messages[0].event, reason); err != nil {
+		if n == 0 {
+			m := messages[0]
+			reason := fmt.Sprintf("the message has %d bytes, more than the stream may hold (%d)", m.size, s.limit())
+			if err := s.park(ctx, m.event, reason); err != nil {
 				return err
 			}
 			messages = messages[1:]
 			continue
 		}
-		if err := s.sendPage(ctx, messages[:n]); err != nil {
+		if err := s.sendFitting(ctx, messages[:n]); err != nil {
 			return err
 		}
 		for _, m := range messages[:n] {
@@ -37,80 +38,84 @@ func (s *session) send(ctx context.Context, messages []message) error {
 	return nil
 }
 
-// sendPage publishes messages for which there is room.
-func (s *session) sendPage(ctx context.Context, messages []message) error {
+// sendFitting publishes messages that fit into the stream.
+func (s *session) sendFitting(ctx context.Context, messages []message) error {
 	msgs := make([]*nats.Msg, len(messages))
 	for i := range messages {
 		msgs[i] = messages[i].msg
 	}
-	// What is under way is finished, also when the relay is told to stop; the time-out bounds it.
+	// The page is finished also when ctx ends; AckTimeout bounds it.
 	results := s.publisher.Publish(context.WithoutCancel(ctx), msgs, s.relay.config.AckTimeout)
-	t, err := s.tally(messages, results)
-	s.relay.config.Observer.published(t.stored)
-	s.relay.config.Observer.duplicates(t.duplicates)
+	sum, err := s.sumUp(messages, results)
+	if sum.stored > 0 {
+		s.relay.hooks.each(func(h Hook) { h.MessagesPublished(ctx, sum.stored) })
+	}
+	if sum.duplicates > 0 {
+		s.relay.hooks.each(func(h Hook) { h.DuplicatesDropped(ctx, sum.duplicates) })
+	}
 	if err != nil {
 		return err
 	}
-	for _, gap := range t.gaps {
+	for _, gap := range sum.gaps {
 		if err := s.inspect(ctx, gap); err != nil {
 			return err
 		}
 	}
-	for _, p := range t.refused {
-		if err := s.park(ctx, p.event, p.reason); err != nil {
+	for _, r := range sum.rejects {
+		if err := s.park(ctx, r.event, r.reason); err != nil {
 			return err
 		}
 	}
-	if refused := (*stream.RefusedError)(nil); errors.As(t.failed, &refused) && refused.Full() {
+	if refused := (*stream.RefusedError)(nil); errors.As(sum.failure, &refused) && refused.Full() {
 		return s.waitForRoom(ctx, refused)
 	}
-	if t.failed != nil {
-		return fmt.Errorf("publish: %w", t.failed)
+	if sum.failure != nil {
+		return fmt.Errorf("publish: %w", sum.failure)
 	}
-	if t.duplicates > 0 {
-		return s.checkDuplicates(ctx, t.oldest, t.newest)
+	if sum.duplicates > 0 {
+		return s.checkDuplicates(ctx, sum.oldest, sum.newest)
 	}
 	return nil
 }
 
-// tally is what became of a page.
-type tally struct {
+// pageResult is the result of publishing a page.
+type pageResult struct {
 	stored, duplicates int
 	oldest, newest     uint64 // sequences of duplicates
-	gaps               []gap  // in the sequences of what was stored: somebody else's messages, or our own from before
-	refused            []unfit
-	failed             error // the first that says something about the stream
+	gaps               []gap  // between the sequences that were stored: foreign messages, or earlier ones of ours
+	rejects            []reject
+	failure            error // the first one that is not about a single message
 }
 
-// tally counts answers and moves the mark over what was stored. It returns a [*loss] if the
-// stream gives out sequences that it gave out before.
-func (s *session) tally(messages []message, results []stream.Result) (tally, error) {
-	var t tally
+// sumUp sums up the results of a page and moves the mark over the stored messages. It returns a [*loss] if
+// the stream assigned a sequence twice.
+func (s *session) sumUp(messages []message, results []stream.Result) (pageResult, error) {
+	var sum pageResult
 	for i, r := range results {
 		var refused *stream.RefusedError
 		switch {
 		case errors.As(r.Err, &refused) && refused.ForMessage():
-			t.refused = append(t.refused, unfit{event: messages[i].event, reason: refused.Error()})
+			sum.rejects = append(sum.rejects, reject{event: messages[i].event, reason: refused.Error()})
 		case r.Err != nil:
-			if t.failed == nil {
-				t.failed = r.Err
+			if sum.failure == nil {
+				sum.failure = r.Err
 			}
 		case r.Duplicate:
-			if t.duplicates == 0 || r.Seq < t.oldest {
-				t.oldest = r.Seq
+			if sum.duplicates == 0 || r.Seq < sum.oldest {
+				sum.oldest = r.Seq
 			}
-			t.newest = max(t.newest, r.Seq)
-			t.duplicates++
+			sum.newest = max(sum.newest, r.Seq)
+			sum.duplicates++
 		case r.Seq <= s.mark.Seq:
-			return t, &loss{reason: fmt.Sprintf("sequence %d was given out twice", r.Seq), first: r.Seq}
+			return sum, &loss{reason: fmt.Sprintf("it assigned sequence %d twice", r.Seq), first: r.Seq}
 		default:
 			if r.Seq > s.mark.Seq+1 {
-				t.gaps = append(t.gaps, gap{s.mark.Seq + 1, r.Seq - 1})
+				sum.gaps = append(sum.gaps, gap{s.mark.Seq + 1, r.Seq - 1})
 			}
 			s.mark.Seq, s.mark.LastID = r.Seq, messages[i].msg.Header.Get(nats.MsgIdHdr)
 			s.bytes += messages[i].size
-			t.stored++
+			sum.stored++
 		}
 	}
-	return t, nil
+	return sum, nil
 }

@@ -27,9 +27,11 @@ const (
 	FaultPublished = "relay.published" // between a page's acknowledgements and its cursor row
 )
 
-// session is one stretch of undisturbed work: it opens the feed where the cursor stands and
-// looks at the stream before it publishes. Everything irregular ends it, and the next one finds
-// out from the database and the stream alone what has to be done, as after a crash.
+// session is one stretch of undisturbed work. It opens the feed at the cursor and checks the stream before it
+// publishes. Every irregularity ends it. The next session derives from the database and the stream alone what
+// to do, as after a crash.
+//
+// Its fields belong to the goroutine that opens it, and then to the one that publishes.
 type session struct {
 	relay     *Relay
 	publisher *stream.Publisher
@@ -39,46 +41,47 @@ type session struct {
 	reconnect chan nats.Status
 
 	mark   mark
-	info   *jetstream.StreamInfo // last look at the stream
-	infoAt time.Time
-	first  uint64 // of the stream, when it was last found to be in order
-	bytes  int64  // what the stream holds by our reckoning since the last look
+	info   *jetstream.StreamInfo // state of the stream, as last read
+	infoAt time.Time             // when info was read
+	first  uint64                // first sequence of the stream, when it was last verified
+	bytes  int64                 // estimated size of the stream since infoAt
 
-	ghosts int       // messages seen whose events a crash has undone
-	oldest time.Time // when the first of them was recorded
+	undone      int       // messages on the stream whose events a crash has undone
+	firstUndone time.Time // when the event of the first of them was recorded
 }
 
-// session opens a session and runs it to its end.
-func (r *Relay) session(ctx context.Context, publisher *stream.Publisher) error {
+// runSession opens a session and runs it to its end.
+func (r *Relay) runSession(ctx context.Context, publisher *stream.Publisher) error {
 	s := &session{relay: r, publisher: publisher}
 	s.reconnect = r.config.NATS.StatusChanged(nats.CONNECTED)
 	defer r.config.NATS.RemoveStatusListener(s.reconnect)
 	if err := s.open(ctx); err != nil {
-		return s.suspect(err)
+		return s.postpone(err)
 	}
-	if !r.full {
-		r.lease.remark("")
+	if !r.isBlocked {
+		r.lease.setNote("")
 	}
-	return s.suspect(s.run(ctx))
+	return s.postpone(s.run(ctx))
 }
 
-// suspect keeps a loss for the next session.
-func (s *session) suspect(err error) error {
-	var found *loss
-	if !errors.As(err, &found) {
+// postpone leaves a loss to the next session, and returns any other error.
+func (s *session) postpone(err error) error {
+	var lost *loss
+	if !errors.As(err, &lost) {
 		return err
 	}
-	s.relay.suspicion = found
+	s.relay.pendingLoss = lost
 	return errAgain
 }
 
+// open opens the feed and the stream, repairs a loss, and makes room in the stream.
 func (s *session) open(ctx context.Context) (err error) {
 	c := s.relay.config
 	s.feed, err = feed.Open(ctx, c.DB, reader, &feed.Options{
 		PageSize:    c.pageSize,
 		KeepCursors: c.Stream.WithDefaults().MaxAge + time.Hour,
 		Logger:      c.Logger,
-		Missed:      c.Observer.missed,
+		Hooks:       s.relay.hooks.ofFeed(),
 	})
 	if err != nil {
 		return err
@@ -91,7 +94,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	if s.stream, err = stream.Ensure(ctx, s.relay.js, c.Stream, installation); err != nil {
 		return err
 	}
-	s.look(s.stream.CachedInfo())
+	s.setInfo(s.stream.CachedInfo())
 	m, published, err := parseMark(s.feed.Cursor().Mark)
 	if err != nil {
 		return err
@@ -103,28 +106,28 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err := s.verify(ctx); err != nil {
 		return err
 	}
-	if err := s.payOwed(ctx); err != nil {
+	if err := s.publishOwed(ctx); err != nil {
 		return err
 	}
-	return s.relieve(ctx)
+	return s.purge(ctx)
 }
 
-// look takes what the server said of the stream.
-func (s *session) look(info *jetstream.StreamInfo) {
+// setInfo stores the state of the stream.
+func (s *session) setInfo(info *jetstream.StreamInfo) {
 	s.info, s.infoAt, s.bytes = info, time.Now(), int64(info.State.Bytes)
 }
 
-// refresh looks at the stream.
+// refresh reads the state of the stream.
 func (s *session) refresh(ctx context.Context) error {
 	info, err := s.stream.Info(ctx)
 	if err != nil {
-		return fmt.Errorf("look at stream %s: %w", stream.Name, err)
+		return fmt.Errorf("read the state of stream %s: %w", stream.Name, err)
 	}
-	s.look(info)
+	s.setInfo(info)
 	return nil
 }
 
-// rewind appends a cursor row that stands where to stood, with the mark as it is now.
+// rewind appends a cursor row at the place of another one, with the current mark.
 func (s *session) rewind(ctx context.Context, to feed.Cursor) error {
 	newest, err := s.feed.Cursors(ctx, 0, 1)
 	if err != nil {
@@ -136,29 +139,28 @@ func (s *session) rewind(ctx context.Context, to feed.Cursor) error {
 	return s.feed.Rewind(ctx, to, s.mark.encode())
 }
 
-// note writes the mark without moving the cursor.
-func (s *session) note(ctx context.Context) error { return s.rewind(ctx, s.feed.Cursor()) }
+// writeMark appends a cursor row with the current mark, without moving the cursor.
+func (s *session) writeMark(ctx context.Context) error { return s.rewind(ctx, s.feed.Cursor()) }
 
-// receipt is a page that is on the stream, with the mark to write for it.
-type receipt struct {
+// publishedPage is a page that is on the stream, with the mark for its cursor row.
+type publishedPage struct {
 	page feed.Page
 	mark json.RawMessage
 }
 
-// run reads, publishes and advances pages, each a step ahead of the next, until something is
-// in the way.
+// run reads, publishes and advances pages in three goroutines until one of them returns an error.
 func (s *session) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	prepared := make(chan batch, 1)
-	published := make(chan receipt, 1)
+	published := make(chan publishedPage, 1)
 	advanced := make(chan struct{})
 	g.Go(func() error { return s.readPages(ctx, prepared) })
 	g.Go(func() error {
 		defer close(published)
-		return s.publishPages(ctx, prepared, func(done receipt) {
+		return s.publishPages(ctx, prepared, func(p publishedPage) {
 			select {
-			case published <- done:
-			case <-advanced: // it failed, and so has the session
+			case published <- p:
+			case <-advanced: // advancing failed, which ends the session
 			}
 		})
 	})
@@ -187,11 +189,11 @@ func (s *session) readPages(ctx context.Context, prepared chan<- batch) error {
 	}
 }
 
-func (s *session) publishPages(ctx context.Context, prepared <-chan batch, done func(receipt)) error {
+func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliver func(publishedPage)) error {
 	tick := time.NewTicker(s.relay.config.CheckEvery)
 	defer tick.Stop()
 	for {
-		// A look at the stream must not wait behind a long backlog.
+		// A due check comes before the next page, also while there is a backlog.
 		var err error
 		select {
 		case <-tick.C:
@@ -212,7 +214,7 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, done 
 			err = s.check(ctx)
 		case b := <-prepared:
 			if err = s.publishPage(ctx, b); err == nil {
-				done(receipt{page: b.page, mark: s.mark.encode()})
+				deliver(publishedPage{page: b.page, mark: s.mark.encode()})
 			}
 		}
 		if err != nil {
@@ -221,39 +223,38 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, done 
 	}
 }
 
-// publishPage publishes one page to its end, also when the relay is told to stop meanwhile.
+// publishPage publishes one page, to its end also when ctx is done.
 func (s *session) publishPage(ctx context.Context, b batch) error {
 	fault.Point(FaultPage)
-	for _, p := range b.unfit {
-		if err := s.park(ctx, p.event, p.reason); err != nil {
+	for _, r := range b.rejects {
+		if err := s.park(ctx, r.event, r.reason); err != nil {
 			return err
 		}
 	}
 	if err := s.send(ctx, b.messages); err != nil {
 		return err
 	}
-	if s.relay.full {
-		s.relay.full = false
-		s.relay.lease.remark("")
+	if s.relay.isBlocked {
+		s.relay.isBlocked = false
+		s.relay.lease.setNote("")
 	}
 	return nil
 }
 
-// advancePages writes the cursor rows of the pages that are on the stream, also of those that
-// are there when the relay is told to stop.
-func (s *session) advancePages(ctx context.Context, published <-chan receipt) error {
-	for done := range published {
+// advancePages writes the cursor rows of published pages, also of those published before ctx was done.
+func (s *session) advancePages(ctx context.Context, published <-chan publishedPage) error {
+	for p := range published {
 		fault.Point(FaultPublished)
-		if err := s.advance(ctx, done); err != nil {
+		if err := s.advance(ctx, p); err != nil {
 			return err
 		}
-		s.relay.config.Observer.page()
+		s.relay.hooks.each(func(h Hook) { h.PageAdvanced(ctx) })
 	}
 	return nil
 }
 
-func (s *session) advance(ctx context.Context, done receipt) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+func (s *session) advance(ctx context.Context, p publishedPage) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	return done.page.Advance(ctx, nil, done.mark)
+	return p.page.Advance(ctx, nil, p.mark)
 }

@@ -29,32 +29,32 @@ var (
 	oldestTransactionSQL string
 )
 
-// Status is how publishing is going, as anybody can see it from the database and the stream.
+// Status is the state of publishing, read from the database and the stream.
 type Status struct {
 	Waiting       int64         `json:"waiting"`            // events not published yet
-	WaitingCapped bool          `json:"waiting_capped"`     // there are more than that
+	WaitingCapped bool          `json:"waiting_capped"`     // there are more than Waiting
 	OldestWaiting time.Duration `json:"-"`                  // age of the oldest of them
 	OldestMS      int64         `json:"oldest_waiting_ms"`  // the same in milliseconds
-	Parked        int64         `json:"parked"`             // events that could not be published
-	Generation    int           `json:"generation"`         // 1 + losses of the stream so far
-	Relay         *LeaseStatus  `json:"relay"`              // who works, or did last; nil: nobody yet
-	Stream        *StreamStatus `json:"stream"`             // nil: it cannot be reached or does not exist
-	Oldest        *Transaction  `json:"oldest_transaction"` // open longest in the cluster; nil: none
-	Degraded      []string      `json:"degraded"`           // what a person should see to; empty: all is well
+	Parked        int64         `json:"parked"`             // events that cannot be published
+	Generation    int           `json:"generation"`         // number of losses of the stream, plus 1
+	Relay         *LeaseStatus  `json:"relay"`              // the last holder of the lease; nil: no relay has run
+	Stream        *StreamStatus `json:"stream"`             // nil: it is unavailable or does not exist
+	Oldest        *Transaction  `json:"oldest_transaction"` // the oldest open one of the cluster; nil: none
+	Degraded      []string      `json:"degraded"`           // what an operator should act on
 }
 
-// LeaseStatus is who holds the relay's lease.
+// LeaseStatus is the state of the relay's lease.
 type LeaseStatus struct {
 	Holder     string    `json:"holder"`
 	Since      time.Time `json:"since"`
 	AliveUntil time.Time `json:"alive_until"`
 	Alive      bool      `json:"alive"`               // by the database's clock
-	Note       string    `json:"note,omitempty"`      // what keeps it from working
-	NoteSince  time.Time `json:"note_since,omitzero"` // since when it does
-	Refused    bool      `json:"refused"`             // it must not go on until a person has seen to the note
+	Note       string    `json:"note,omitempty"`      // why the holder cannot work
+	NoteSince  time.Time `json:"note_since,omitzero"` // when the note began to hold
+	Refused    bool      `json:"refused"`             // the relay must not continue before an operator acts
 }
 
-// StreamStatus is what the stream is like.
+// StreamStatus is the state of the stream.
 type StreamStatus struct {
 	Messages uint64    `json:"messages"`
 	Bytes    uint64    `json:"bytes"`
@@ -62,14 +62,14 @@ type StreamStatus struct {
 	FirstSeq uint64    `json:"first_seq"`
 	LastSeq  uint64    `json:"last_seq"`
 	Created  time.Time `json:"created"`
-	Drift    []string  `json:"drift"` // how it differs from what is configured
+	Drift    []string  `json:"drift"` // differences from the configuration
 }
 
-// Transaction is one that is open in the database cluster. The relay does not wait for it, but
-// it keeps dead rows from being cleaned up.
+// Transaction is an open transaction of the database cluster. The relay does not wait for it, but the server
+// cannot remove rows that are newer than it.
 type Transaction struct {
 	PID         int32         `json:"pid,omitempty"`
-	Prepared    string        `json:"prepared,omitempty"` // name of a prepared transaction, which has no process
+	Prepared    string        `json:"prepared,omitempty"` // name of a prepared transaction, which has no PID
 	Application string        `json:"application,omitempty"`
 	User        string        `json:"user"`
 	Database    string        `json:"database"`
@@ -78,11 +78,11 @@ type Transaction struct {
 	AgeMS       int64         `json:"age_ms"`
 }
 
-// maxWaiting is up to where Status counts.
+// maxWaiting is the greatest number of events that ReadStatus counts.
 const maxWaiting = 10_000
 
-// ReadStatus reads the status. config is what the stream should be like; js may be nil, for the
-// database's part alone. A stream that cannot be reached is part of the status and no error.
+// ReadStatus reads the status. config is the wanted configuration of the stream. If js is nil, ReadStatus
+// reads the database only. An unavailable stream is part of the status, not an error.
 func ReadStatus(ctx context.Context, db ledger.DB, js jetstream.JetStream, config StreamConfig) (Status, error) {
 	s := Status{Degraded: []string{}}
 	if err := s.readDatabase(ctx, db); err != nil {
@@ -111,15 +111,15 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 		return pgerr.Explain("count parked events", err)
 	}
 	if s.Parked > 0 {
-		s.degraded("%d events could not be published and are parked, the last one because: %s", s.Parked, reason)
+		s.addDegraded("%d events cannot be published and are parked; reason of the last one: %s", s.Parked, reason)
 	}
 	if err := s.readLease(ctx, db); err != nil {
 		return err
 	}
 	var origin *feed.OriginError
 	switch err := feed.CheckOrigin(ctx, db, reader); {
-	case errors.As(err, &origin) && (s.Relay == nil || !s.Relay.Refused): // it has not been told yet
-		s.degraded("%s", origin)
+	case errors.As(err, &origin) && (s.Relay == nil || !s.Relay.Refused): // no relay has reported it
+		s.addDegraded("%s", origin)
 	case err != nil && origin == nil:
 		return err
 	}
@@ -135,7 +135,8 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 		s.Generation = m.Generation
 	}
 	var t Transaction
-	found, err := queryRow(ctx, db, oldestTransactionSQL, nil, &t.PID, &t.Prepared, &t.Application, &t.User, &t.Database, &t.State, &t.AgeMS)
+	found, err := queryRow(ctx, db, oldestTransactionSQL, nil,
+		&t.PID, &t.Prepared, &t.Application, &t.User, &t.Database, &t.State, &t.AgeMS)
 	if err != nil {
 		return pgerr.Explain("find the oldest transaction", err)
 	}
@@ -149,7 +150,8 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
 	var l LeaseStatus
 	var noted *time.Time
-	found, err := queryRow(ctx, db, leaseSQL, nil, &l.Holder, &l.Since, &l.AliveUntil, &l.Alive, &l.Note, &noted, &l.Refused)
+	found, err := queryRow(ctx, db, leaseSQL, nil,
+		&l.Holder, &l.Since, &l.AliveUntil, &l.Alive, &l.Note, &noted, &l.Refused)
 	if err != nil {
 		return pgerr.Explain("read the relay's lease", err)
 	}
@@ -162,15 +164,15 @@ func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
 	}
 	switch {
 	case !found:
-		s.degraded("no relay is running")
+		s.addDegraded("no relay is running")
 	case l.Refused:
-		s.degraded("the relay refuses to go on, since %s: %s", l.NoteSince.Format(time.RFC3339), l.Note)
+		s.addDegraded("the relay refuses to go on, since %s: %s", l.NoteSince.Format(time.RFC3339), l.Note)
 	case !l.Alive && l.Note != "":
-		s.degraded("no relay is working; the last one, %s, said: %s", l.Holder, l.Note)
+		s.addDegraded("no relay is working; the last one, %s, stopped because of: %s", l.Holder, l.Note)
 	case !l.Alive:
-		s.degraded("no relay is working; the last one was %s until %s", l.Holder, l.AliveUntil.Format(time.RFC3339))
+		s.addDegraded("no relay is working; the last one was %s until %s", l.Holder, l.AliveUntil.Format(time.RFC3339))
 	case l.Note != "":
-		s.degraded("the relay %s is held up: %s", l.Holder, l.Note)
+		s.addDegraded("the relay %s is blocked: %s", l.Holder, l.Note)
 	}
 	return nil
 }
@@ -178,7 +180,7 @@ func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
 func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config StreamConfig, installation string) {
 	found, err := js.Stream(ctx, stream.Name)
 	if err != nil {
-		s.degraded("stream %s cannot be looked at: %v", stream.Name, err)
+		s.addDegraded("cannot read the state of stream %s: %v", stream.Name, err)
 		return
 	}
 	info := found.CachedInfo()
@@ -189,14 +191,14 @@ func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config 
 		Drift: append([]string{}, stream.Drift(info, config, installation)...),
 	}
 	for _, d := range s.Stream.Drift {
-		s.degraded("stream %s is not as configured: %s", stream.Name, d)
+		s.addDegraded("stream %s differs from its configuration: %s", stream.Name, d)
 	}
-	if limit := info.Config.MaxBytes; limit > 0 && int64(state.Bytes) > limit/100*pressureShare {
-		s.degraded("stream %s is short of room: %d of %d bytes", stream.Name, state.Bytes, limit)
+	if limit := info.Config.MaxBytes; limit > 0 && int64(state.Bytes) > limit/100*nearlyFullPercent {
+		s.addDegraded("stream %s is nearly full: %d of %d bytes", stream.Name, state.Bytes, limit)
 	}
 }
 
-func (s *Status) degraded(format string, a ...any) {
+func (s *Status) addDegraded(format string, a ...any) {
 	s.Degraded = append(s.Degraded, fmt.Sprintf(format, a...))
 }
 

@@ -20,18 +20,26 @@ func TestStatus(t *testing.T) {
 	b := newBundle(t)
 	b.enqueue("coupon.send", "order-", 3)
 	s := b.status()
-	if s.Waiting != 3 || s.WaitingCapped || s.OldestWaiting <= 0 || s.Relay != nil || s.Stream != nil || s.Generation != 0 {
+	if s.Waiting != 3 || s.WaitingCapped || s.OldestWaiting <= 0 {
 		t.Errorf("before a relay: %+v", s)
 	}
-	wantDegraded(t, s, "no relay is running", "stream LEDGER cannot be looked at")
+	if s.Relay != nil || s.Stream != nil || s.Generation != 0 {
+		t.Errorf("before a relay: %+v", s)
+	}
+	wantDegraded(t, s, "no relay is running", "cannot read the state of stream LEDGER")
 
 	r := b.relay(func(c *outbox.Config) { c.Name, c.Stream.MaxAge = "the-relay", time.Hour })
-	b.settle()
-	b.await("the lease is seen", func() bool { return b.status().Relay != nil })
+	b.awaitPublished()
+	b.await("the status has a relay", func() bool { return b.status().Relay != nil })
 	s = b.status()
-	if s.Waiting != 0 || s.OldestWaiting != 0 || s.Generation != 1 || !s.Relay.Alive || !strings.HasPrefix(s.Relay.Holder, "the-relay/") ||
-		s.Stream == nil || s.Stream.Messages != 3 || s.Stream.LastSeq != 3 || s.Stream.MaxBytes != stream.DefaultMaxBytes {
+	if s.Waiting != 0 || s.OldestWaiting != 0 || s.Generation != 1 {
 		t.Errorf("under a relay: %+v", s)
+	}
+	if !s.Relay.Alive || !strings.HasPrefix(s.Relay.Holder, "the-relay/") {
+		t.Errorf("lease %+v", s.Relay)
+	}
+	if st := s.Stream; st == nil || st.Messages != 3 || st.LastSeq != 3 || st.MaxBytes != stream.DefaultMaxBytes {
+		t.Errorf("stream %+v", st)
 	}
 	wantDegraded(t, s, "max age is 1h0m0s, configured is 72h0m0s")
 	r.end()
@@ -67,18 +75,20 @@ func TestStatusShowsTheOldestTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(b.ctx())
-	if _, err := conn.Exec(b.ctx(), `set application_name = 'a long report'; begin; select pg_current_xact_id()`); err != nil {
+	const begin = `set application_name = 'a long report'; begin; select pg_current_xact_id()`
+	if _, err := conn.Exec(b.ctx(), begin); err != nil {
 		t.Fatal(err)
 	}
-	// Tests beside this one have transactions too, but those end.
-	b.await("the transaction shows", func() bool {
+	// Other tests have older transactions, which end.
+	pid, database := int32(conn.PgConn().PID()), b.pool.Config().ConnConfig.Database
+	b.await("the transaction is the oldest", func() bool {
 		o := b.status().Oldest
-		return o != nil && o.Application == "a long report" && o.PID == int32(conn.PgConn().PID()) && o.Database == b.pool.Config().ConnConfig.Database
+		return o != nil && o.Application == "a long report" && o.PID == pid && o.Database == database
 	})
 }
 
-// What the status counts is the view taskledger.outbox, also between the pages of a window and
-// with transactions that commit late.
+// The status counts the events of the view taskledger.outbox, also between the pages of a window and with
+// transactions that commit late.
 func TestWaitingIsTheOutbox(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -150,20 +160,20 @@ func TestWaitingIsTheOutbox(t *testing.T) {
 	}
 }
 
-// Counting what waits costs what waits, not what lies behind, also where transactions were
-// under way at the edge of the window.
+// The cost of counting is that of the waiting events, not of the whole ledger, also if transactions were under
+// way at the edge of the window.
 func TestWaitingIsCheap(t *testing.T) {
 	t.Parallel()
 	for name, batch := range map[string]int{"many transactions": 500, "a few large ones": 5_000} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			waitingIsCheap(t, batch)
+			checkWaitingIsCheap(t, batch)
 		})
 	}
 }
 
-// waitingIsCheap looks at a ledger with so many events a transaction.
-func waitingIsCheap(t *testing.T, batch int) {
+// checkWaitingIsCheap counts in a ledger whose transactions have batch events.
+func checkWaitingIsCheap(t *testing.T, batch int) {
 	b := newBundle(t)
 	tx, err := b.pool.Begin(b.ctx())
 	if err != nil {
@@ -174,7 +184,7 @@ func waitingIsCheap(t *testing.T, batch int) {
 	}
 	r := b.relay()
 	b.enqueueBatches("coupon.send", "order-", 20_000, batch)
-	b.settle()
+	b.awaitPublished()
 	r.end()
 	if err := tx.Rollback(b.ctx()); err != nil {
 		t.Fatal(err)
@@ -195,7 +205,10 @@ func TestStatusIsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"waiting", "waiting_capped", "oldest_waiting_ms", "parked", "generation", "relay", "stream", "oldest_transaction", "degraded"} {
+	for _, name := range []string{
+		"waiting", "waiting_capped", "oldest_waiting_ms", "parked", "generation", "relay", "stream",
+		"oldest_transaction", "degraded",
+	} {
 		if !strings.Contains(string(text), `"`+name+`":`) {
 			t.Errorf("%s has no member %s", text, name)
 		}

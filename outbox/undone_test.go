@@ -17,10 +17,10 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// A producer does not wait for the disk, its events are published, and PostgreSQL is killed before
-// they are safe: they never were. The relay counts their messages and goes on. Not parallel: the
-// crash point is the process's.
-func TestCrashUndoesWhatWasPublished(t *testing.T) {
+// PostgreSQL is killed after the relay has published events whose commits are not durable, because their
+// producer does not wait for the disk. The relay counts their messages and continues. Not parallel: the crash
+// point is of the whole process.
+func TestCrashUndoesPublishedEvents(t *testing.T) {
 	server := ledgertest.Cluster(t, map[string]string{"wal_writer_delay": "10s"})
 	b := newBundleOn(t, openPool(t, server.URL(ledgertest.Database)), natsserver.Config{})
 	var undone, crashes atomic.Int64
@@ -34,12 +34,12 @@ func TestCrashUndoesWhatWasPublished(t *testing.T) {
 	})
 	defer remove()
 	b.relay(func(c *outbox.Config) {
-		c.LeaseTTL = 30 * time.Second // a renewal in between would make the commits safe
-		c.Observer = &outbox.Observer{Undone: func(n int) { undone.Add(int64(n)) }}
+		c.LeaseTTL = 30 * time.Second // a renewal in between would make the commits durable
+		c.Hooks = []outbox.Hook{&hookFuncs{undone: func(n int) { undone.Add(int64(n)) }}}
 	})
 	b.enqueue("coupon.send", "before-", 10)
-	b.settle()
-	// The WAL writer may come by at just that moment; not for ever.
+	b.awaitPublished()
+	// The WAL writer may make a commit durable before the crash, so this takes several attempts.
 	var lost ledger.Key
 	for undone.Load() == 0 && crashes.Load() < 10 {
 		lost = ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprintf("undone-%d", crashes.Load()))}
@@ -51,22 +51,22 @@ func TestCrashUndoesWhatWasPublished(t *testing.T) {
 		if err := server.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		b.await("the database is back", func() bool {
+		b.await("the database is available", func() bool {
 			_, err := b.pool.Exec(b.ctx(), "select")
 			return err == nil
 		})
 		b.enqueue("coupon.send", fmt.Sprintf("after-%d-", crashes.Load()), 10)
-		b.settle()
+		b.awaitPublished()
 	}
 	if undone.Load() == 0 {
-		t.Errorf("no message was told to be undone after %d crashes", crashes.Load())
+		t.Errorf("no undone message was reported after %d crashes", crashes.Load())
 	}
 	if _, err := ledger.Load(t.Context(), b.pool, lost); !errors.Is(err, ledger.ErrUnknownTask) {
-		t.Errorf("%s: %v, want that the crash has undone it", lost, err)
+		t.Errorf("%s: error %v, want ErrUnknownTask after the crash", lost, err)
 	}
-	// The key is free, and its new event is not taken for the old one.
+	// The key is free, and its new event is published beside the undone one.
 	b.enqueueUnsafe(lost)
-	b.settle()
+	b.awaitPublished()
 	onStream := make(map[string]bool)
 	for _, d := range b.deliveries() {
 		onStream[d.ID()] = true
@@ -80,7 +80,7 @@ func TestCrashUndoesWhatWasPublished(t *testing.T) {
 		}
 	}
 	if got := b.generation(); got != 1 {
-		t.Errorf("generation %d, want 1: a crash was taken for a loss", got)
+		t.Errorf("generation %d, want 1: the relay treated a crash as a loss", got)
 	}
 }
 
@@ -101,13 +101,14 @@ func (b *bundle) enqueueUnsafe(key ledger.Key) {
 	}
 }
 
-// What the server's start does not explain is somebody else's, though it is of our own source.
-func TestWhatNoCrashExplains(t *testing.T) {
+// Messages of unknown events are foreign, although their source is this ledger, if a crash of the server cannot
+// have undone all of them.
+func TestMessagesThatNoCrashExplains(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	r := b.relay()
 	b.enqueue("coupon.send", "order-", 1)
-	b.settle()
+	b.awaitPublished()
 	r.end()
 	first := ghostAt(b.source(), time.Now().Add(-time.Hour))
 	second := ghostAt(b.source(), time.Now().Add(-2*time.Hour))
@@ -115,17 +116,19 @@ func TestWhatNoCrashExplains(t *testing.T) {
 		t.Fatal(err)
 	}
 	var undone atomic.Int64
-	r = b.relay(func(c *outbox.Config) { c.Observer = &outbox.Observer{Undone: func(n int) { undone.Add(int64(n)) }} })
+	r = b.relay(func(c *outbox.Config) {
+		c.Hooks = []outbox.Hook{&hookFuncs{undone: func(n int) { undone.Add(int64(n)) }}}
+	})
 	b.enqueue("coupon.send", "later-", 1)
-	b.settle()
+	b.awaitPublished()
 	if undone.Load() != 1 {
-		t.Errorf("%d messages were told to be undone, want 1", undone.Load())
+		t.Errorf("%d undone messages were reported, want 1", undone.Load())
 	}
 	ack, err := b.js.PublishMsg(b.ctx(), second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found := refused[*outbox.ForeignWriterError](t, r); found.Seq != ack.Sequence {
+	if found := awaitError[*outbox.ForeignWriterError](t, r); found.Seq != ack.Sequence {
 		t.Errorf("refused with %v, want message %d", found, ack.Sequence)
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// scanUnfinished reads a row of unfinished.sql: an event of version 0 if it is the row without
-// one.
+// scanUnfinished reads a row of unfinished.sql. The event has version 0 if the row has none.
 func scanUnfinished(rows pgx.Rows) (e ledger.Event, reached ledger.Position, body payloadSource, err error) {
 	var walked, position *int64
 	var version, attempt *int32

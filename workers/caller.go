@@ -15,8 +15,7 @@ import (
 
 // CallerConfig says how a [Caller] runs handlers. Nil means all defaults.
 type CallerConfig struct {
-	// KindConfig is as a worker's. Timeout, Retry, Middleware, Produces and Hooks count here, the
-	// others do not.
+	// KindConfig is that of the workers. A caller uses Timeout, Retry, Middleware and Hooks only.
 	KindConfig
 	// Name says to people who it is, in the events. Default: <host>-<pid>.
 	Name string
@@ -79,9 +78,12 @@ func (c *Caller[A]) Enqueue(ctx context.Context, tx pgx.Tx, id ledger.BizID, arg
 		return answer, err
 	}
 	answer.MustRun = false
-	answer.Version, answer.State, err = c.kind.runFor(ctx, tx, answer.Key)
+	version, state, err := c.kind.runFor(ctx, tx, answer.Key)
 	if err != nil {
 		return ledger.Enqueued{}, fmt.Errorf("enqueue %s, and run it: %w", answer.Key, err)
+	}
+	if state != "" { // else nothing was recorded, and workers run it
+		answer.Version, answer.State = version, state
 	}
 	return answer, nil
 }

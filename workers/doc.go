@@ -84,7 +84,7 @@
 //     use no attempt, [Discard] ends it.
 //   - The handler ends its transaction by COMMIT or ROLLBACK in SQL: what it wrote may be
 //     committed, so doing it again could double it: buried.
-//   - The args do not decode: buried. Release it after a deploy that can read them.
+//   - The args do not decode ([InvalidArgs]): buried. Release it after a deploy that can read them.
 //   - A serialization failure, a deadlock, a lost connection, a server that restarts: nobody's
 //     fault. No attempt is used, however often; the message comes again after a while.
 //   - The handler does not return when its context is done: after a grace of 5 s (or AckWait if
@@ -137,8 +137,8 @@
 // one that does not return within 5 s (or AckWait, if that is shorter) is left behind; until then its
 // message is not answered, and its pool not stopped.
 //
-// Hooks around enqueueing go with the kind ([ledger.NewKind]). For middleware of Watermill's see
-// [KindConfig].Middleware: it is within the hooks.
+// Hooks around enqueueing go with the kind ([ledger.NewKind]). [KindConfig].Middleware runs inside the
+// hooks, around the handler.
 //
 // # Capacity
 //

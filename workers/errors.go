@@ -26,6 +26,12 @@ var (
 // ForeignStreamError reports that the stream belongs to another ledger.
 type ForeignStreamError = stream.ForeignError
 
+// ErrNotBegun is the error of a handler whose context was done before it began, for example while it
+// waited for another goroutine to receive its task. The task is given back at once: that uses no attempt,
+// and no event unless the attempt's start was recorded. While the context is not done, it is an error
+// like any other.
+var ErrNotBegun = errors.New("the handler has not begun")
+
 // ErrNotYours is what Commit and Rollback of a handler's transaction return. The pool commits it together
 // with the task's outcome, and rolls it back if the handler returns an error.
 var ErrNotYours = attempt.ErrNotYours
@@ -33,8 +39,4 @@ var ErrNotYours = attempt.ErrNotYours
 // errAbandoned is returned instead of a handler's error if the attempt was given up before it began.
 var errAbandoned = errors.New("the attempt has ended")
 
-// argsError reports that the payload of a task is not what its kind takes. Trying again is useless.
-type argsError struct{ err error }
-
-func (e *argsError) Error() string { return e.err.Error() }
-func (e *argsError) Unwrap() error { return e.err }
+var errForeignTx = errors.New("a middleware passed on another transaction than its own: RegisterSQL requires tx itself")

@@ -98,6 +98,20 @@ func (e *SafeToRetryError) Error() string { return messageOr(e.Err, "trying agai
 // Unwrap returns Err.
 func (e *SafeToRetryError) Unwrap() error { return e.Err }
 
+// InvalidArgsError is the error of a handler that cannot decode its args, see [InvalidArgs].
+type InvalidArgsError struct {
+	Err error
+}
+
+// InvalidArgs returns an error that fails an attempt and buries its task, because its args do not decode.
+// A kind whose args have a Go type returns it by itself; it is for handlers and middleware that decode.
+func InvalidArgs(err error) error { return &InvalidArgsError{Err: err} }
+
+func (e *InvalidArgsError) Error() string { return messageOr(e.Err, "the args do not decode") }
+
+// Unwrap returns Err.
+func (e *InvalidArgsError) Unwrap() error { return e.Err }
+
 func messageOr(err error, otherwise string) string {
 	if err == nil {
 		return otherwise
@@ -111,7 +125,7 @@ type vocabulary struct{}
 // Decide implements [attempt.Errors].
 func (vocabulary) Decide(err error) attempt.Decision {
 	var (
-		args      *argsError
+		args      *InvalidArgsError
 		panicked  *PanicError
 		snooze    *SnoozeError
 		discard   *DiscardError
@@ -120,16 +134,14 @@ func (vocabulary) Decide(err error) attempt.Decision {
 		safe      *SafeToRetryError
 	)
 	isSnooze, isDiscard, isPermanent := errors.As(err, &snooze), errors.As(err, &discard), errors.As(err, &permanent)
-	d := attempt.Decision{Action: attempt.Fail, Err: err, HasRetry: errors.As(err, &retry)}
+	d := attempt.Decision{Action: attempt.Fail, HasRetry: errors.As(err, &retry), HasNotBegun: errors.Is(err, ErrNotBegun)}
 	d.IsExplicit = isSnooze || isDiscard || isPermanent || d.HasRetry || errors.As(err, &safe)
 	if d.HasRetry {
 		d.In, d.At = retry.In, retry.At
 	}
 	switch {
-	case errors.Is(err, errNotReceived):
-		d.Action = attempt.Release
 	case errors.As(err, &args):
-		d.Action, d.Err = attempt.Corrupt, args.err
+		d.Action = attempt.Corrupt
 	case errors.As(err, &panicked):
 		d.Action = attempt.Panic
 	case isSnooze:
@@ -155,7 +167,7 @@ func (vocabulary) Describe(err error) (errorType, stack string) {
 			return reflect.TypeOf(err).String(), ""
 		}
 		switch err.(type) {
-		case *RetryError, *PermanentError, *SafeToRetryError:
+		case *RetryError, *PermanentError, *SafeToRetryError, *InvalidArgsError:
 		default:
 			if reflect.TypeOf(err).String() != "*fmt.wrapError" {
 				return reflect.TypeOf(err).String(), ""

@@ -28,9 +28,12 @@ type Job struct {
 	// Traceparent is the W3C trace context that the producer left, "" if none, and Tracestate what
 	// stood beside it, shortened as W3C asks.
 	Traceparent, Tracestate string
+	// Envelope is what a messaging library stored beside the args when it published the task, as JSON:
+	// the member "watermill" of the task's meta, which package workers/watermill decodes. "" if the
+	// producer was not such a library.
+	Envelope string
 
-	run      *run
-	envelope string // of the message it was published as, see internal/envelope
+	run *run
 
 	mu     sync.Mutex // guards result
 	result json.RawMessage

@@ -2,14 +2,9 @@ package workers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
-
-	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
@@ -18,185 +13,6 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/shards"
 	"github.com/taskledger/taskledger/workers/internal/slots"
 )
-
-// Defaults of [KindConfig].
-const (
-	DefaultSlots        = 8  // of an ExactlyOnce kind
-	DefaultSlotsOutside = 64 // of a kind whose effects are elsewhere
-	DefaultTimeout      = 15 * time.Minute
-	DefaultMaxLost      = 5
-	DefaultStartedAfter = time.Second
-)
-
-const (
-	// maxBatch is how many tasks are decided, or outcomes recorded, in one statement.
-	maxBatch = ledger.AppendBatch
-	maxSlots = 10_000
-	// maxTogether bounds what one failure undoes.
-	maxTogether = 100
-)
-
-// KindConfig says how tasks of one kind are worked on. Nil means all defaults.
-type KindConfig struct {
-	// Slots is how many of its handlers run at a time in this process. [Pool.SetKindSlots] changes
-	// it. Default 8 for ExactlyOnce, 64 for the others.
-	Slots int
-	// Together is how many tasks may share a transaction at the most, ExactlyOnce only: while more
-	// tasks wait than there are slots, a slot runs the handlers of several, one after the other, and
-	// commits once. That costs a fraction, where the transactions are short: for handlers of some
-	// milliseconds that seldom return an error. Unless all of them succeed it is undone, and each
-	// task is tried again alone, so a handler may run once more than its task has attempts. What one
-	// leaves in the transaction the next one finds: locks, settings (set local), temporary tables. It
-	// takes in no more after 20 ms. A task with a deadline, or that failed before, is run alone. At
-	// most 100. Default 1: none share.
-	Together int
-	// Timeout bounds one attempt: the handler's context ends then, and the attempt has failed
-	// unless the handler returns nil all the same. Attempts share their ends, so it may last a
-	// hundredth longer. Default 15 min; negative: none.
-	Timeout time.Duration
-	// Retry says when a task whose attempt failed is tried again, and after how many failures it
-	// is buried; a task may have its own (ledger.EnqueueOptions.Retry). Default: the zero policy,
-	// n⁴ seconds after the n-th failure, and 25 attempts.
-	Retry ledger.RetryPolicy
-	// MaxLost is the number of workers lost in a row, while they ran it, after which a task is
-	// buried: it seems to kill its workers. A low number may hit bystanders. Default 5.
-	MaxLost int
-	// StartedAfter is how long an attempt may take before its start is recorded: quick tasks
-	// have one event less. Default 1 s or a third of AckWait, whichever is shorter; at most half
-	// of AckWait.
-	StartedAfter time.Duration
-	// Middleware is Watermill's, around each attempt and within its transaction; the first one
-	// is the outermost. The attempt is what it returns: its error fails it and rolls back. Acks
-	// have no say, a nack fails it. See docs/watermill.md for those that fit.
-	Middleware []message.HandlerMiddleware
-	// Produces is the kind of the tasks that messages become which a handler or its middleware
-	// returns: they are enqueued in the attempt's transaction, so ExactlyOnce only. Empty:
-	// returning messages fails the attempt.
-	Produces ledger.Kind
-	// WhenFull says what is done while no slot is free and as many tasks wait here as are to wait.
-	// Default: StopPulling.
-	WhenFull WhenFull
-	// Replaces is another guarantee, which workers of the kind had before a deploy that changes it:
-	// those may still be at work. Until the last of them has ended, the kind has the weaker of both;
-	// they cannot begin again. Default: none, and if one is at work, Run returns a [*GuaranteeError].
-	Replaces Guarantee
-	// Hooks are called for this kind alone, within those of [Config].Hooks. Nil is skipped.
-	Hooks []Hook
-}
-
-func (c *KindConfig) withDefaults(slots int, ackWait time.Duration) (KindConfig, error) {
-	if c == nil {
-		c = &KindConfig{}
-	}
-	full := *c
-	var faults []error
-	positive := func(name string, n *int, otherwise, most int) {
-		if err := setPositive(name, n, otherwise, most); err != nil {
-			faults = append(faults, err)
-		}
-	}
-	positive("Slots", &full.Slots, slots, maxSlots)
-	positive("Together", &full.Together, 1, maxTogether)
-	positive("MaxLost", &full.MaxLost, DefaultMaxLost, 1_000_000)
-	if err := full.Retry.Validate(); err != nil {
-		faults = append(faults, err)
-	}
-	if full.WhenFull == "" {
-		full.WhenFull = StopPulling
-	}
-	if err := full.WhenFull.validate(); err != nil {
-		faults = append(faults, err)
-	}
-	if full.Timeout == 0 {
-		full.Timeout = DefaultTimeout
-	}
-	if full.StartedAfter == 0 {
-		full.StartedAfter = min(DefaultStartedAfter, ackWait/3)
-	}
-	// The start must be on record before anybody else may get the message.
-	if most := ackWait / 2; full.StartedAfter < 0 || full.StartedAfter > most {
-		faults = append(faults, fmt.Errorf("StartedAfter must be 0 to %s (half of AckWait), is %s", most, full.StartedAfter))
-	}
-	if c.Produces != "" {
-		if err := c.Produces.Validate(); err != nil {
-			faults = append(faults, fmt.Errorf("what it Produces: %w", err))
-		}
-	}
-	if !slices.Contains([]Guarantee{"", ExactlyOnce, AtLeastOnce, AtMostOnce}, c.Replaces) {
-		faults = append(faults, fmt.Errorf("what it Replaces must be a guarantee, is %q", c.Replaces))
-	}
-	return full, errors.Join(faults...)
-}
-
-// setPositive gives n its default if it is 0, and returns an error if it is out of its bounds.
-func setPositive(name string, n *int, otherwise, most int) error {
-	if *n == 0 {
-		*n = otherwise
-	}
-	if *n < 1 || *n > most {
-		return fmt.Errorf("%s must be 1 to %d, is %d", name, most, *n)
-	}
-	return nil
-}
-
-// Register adds a kind whose handler's effects are rows of the same database: they are
-// committed together with the task's succeeded event, or not at all (ExactlyOnce). The handler
-// returns nil to commit and an error to roll back and try again; it cannot end the transaction
-// itself, but may open savepoints (tx.Begin). It must not use tx after it returned, nor from
-// several goroutines at a time. A task without args has the zero value of A.
-//
-// It must be called before [Pool.Run], once per kind. It returns an error if the kind is
-// registered already or c is invalid, naming every fault.
-func Register[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error, c *KindConfig) error {
-	return p.register(registration{
-		name: k.Name(), guarantee: ExactlyOnce, config: c, handler: c.wrap(decoding(k, handler)), acquire: p.acquire,
-	})
-}
-
-// decoding returns a handler without the type of its args.
-func decoding[A any](k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error) handlerFunc {
-	return func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error {
-		args, err := k.Decode(payload)
-		if err != nil {
-			return &argsError{err}
-		}
-		return handler(ctx, tx, job, args)
-	}
-}
-
-// withoutTx is a handler whose effects are outside of the database.
-func withoutTx[A any](handler func(ctx context.Context, job *Job, args A) error) func(context.Context, pgx.Tx, *Job, A) error {
-	return func(ctx context.Context, _ pgx.Tx, job *Job, args A) error { return handler(ctx, job, args) }
-}
-
-// RegisterAtLeastOnce adds a kind whose handler has effects outside of the database. It may run
-// more than once for a task, also after it has succeeded, if the process ends before that is
-// recorded: give the outside system job.Key as its idempotency key. Successes are recorded in
-// groups. In everything else it is like [Register].
-func RegisterAtLeastOnce[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, job *Job, args A) error, c *KindConfig) error {
-	return p.register(registration{
-		name: k.Name(), guarantee: AtLeastOnce, config: c, handler: c.wrap(decoding(k, withoutTx(handler))),
-	})
-}
-
-// RegisterAtMostOnce adds a kind whose handler has effects outside of the database that must not happen
-// twice, and that the outside system cannot recognize. The start of each attempt is committed before its
-// handler runs. If an attempt vanishes (with its process, or because its outcome cannot be recorded, or
-// because it was told to stop and did) its task is buried with the reason "unknown outcome": an operator
-// examines and releases it.
-//
-// A handler that fails is buried too, unless it returns that trying again is safe, by an error of
-// [SafeToRetry], [RetryIn] or [RetryAt]; then the retry policy holds. [SnoozeFor] and [SnoozeUntil] imply
-// the same. In everything else it is like [RegisterAtLeastOnce].
-func RegisterAtMostOnce[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, job *Job, args A) error, c *KindConfig) error {
-	return p.register(registration{
-		name: k.Name(), guarantee: AtMostOnce, config: c, handler: c.wrap(decoding(k, withoutTx(handler))),
-	})
-}
-
-// handlerFunc is a handler without the type of its args. Its tx is nil if its effects are
-// elsewhere.
-type handlerFunc func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error
 
 // kind is what a pool keeps for one kind. The way of a message goes from consume through undecided (its
 // task's head is read) and the line (it waits for a slot) to the handler. Its task stays in flight until
@@ -207,7 +23,7 @@ type kind struct {
 	// Constant.
 	pool      *Pool
 	guarantee Guarantee
-	handler   handlerFunc
+	handler   Handler
 	hooks     []Hook
 	reversed  []Hook // the last one first
 	config    KindConfig
@@ -229,20 +45,14 @@ type registration struct {
 	name      ledger.Kind
 	guarantee Guarantee
 	config    *KindConfig
-	handler   handlerFunc
+	handler   Handler
 	acquire   func(context.Context) (attempt.Conn, error) // for its transaction; nil: its effects are elsewhere
 }
 
 func (p *Pool) register(r registration) error {
-	config, err := r.config.withDefaults(r.guarantee.slots(), p.config.AckWait)
+	config, err := r.config.withDefaults(r.guarantee, p.config.AckWait)
 	if err == nil {
 		err = r.name.Validate()
-	}
-	if err == nil && config.Produces != "" && r.guarantee != ExactlyOnce {
-		err = errors.New("Produces is only for ExactlyOnce kinds")
-	}
-	if err == nil && config.Together > 1 && r.guarantee != ExactlyOnce {
-		err = errors.New("Together is only for ExactlyOnce kinds")
 	}
 	if err != nil {
 		return fmt.Errorf("workers: register kind %q: %w", r.name, err)

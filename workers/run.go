@@ -38,7 +38,7 @@ func (r *run) setJob() {
 	m := &r.Task().Message
 	r.job = Job{
 		Key: m.Key, Version: m.Version, AvailableAt: m.RecordedAt, Traceparent: m.Traceparent, Tracestate: m.Tracestate,
-		run: r, envelope: m.Envelope,
+		Envelope: m.Envelope, run: r,
 	}
 }
 

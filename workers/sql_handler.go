@@ -19,7 +19,11 @@ import (
 // round trips, not two: the transaction begins before its first statement.
 func RegisterSQL[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, tx *sql.Tx, job *Job, args A) error, c *KindConfig) error {
 	decoded := decoding(k, func(ctx context.Context, tx pgx.Tx, job *Job, args A) error {
-		return inSQL(ctx, tx.(*attempt.Tx), func(tx *sql.Tx) error { return handler(ctx, tx, job, args) })
+		own, ok := tx.(*attempt.Tx)
+		if !ok {
+			return errForeignTx
+		}
+		return inSQL(ctx, own, func(tx *sql.Tx) error { return handler(ctx, tx, job, args) })
 	})
 	return p.register(registration{
 		name: k.Name(), guarantee: ExactlyOnce, config: c, handler: c.wrap(decoded), acquire: p.acquireSQL,

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/cmd/taskledger/internal/movein"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 func (a *app) newImportCommand() *cobra.Command {
@@ -20,7 +20,7 @@ func (a *app) newImportCommand() *cobra.Command {
 }
 
 func (a *app) newImportWatermillCommand() *cobra.Command {
-	var c outbox.ImportConfig
+	var c movein.Config
 	var kind string
 	cmd := &cobra.Command{
 		Use:   "watermill TOPIC",
@@ -28,9 +28,9 @@ func (a *app) newImportWatermillCommand() *cobra.Command {
 		Long: `Drain the table watermill_TOPIC, in the default PostgreSQL schema of watermill-sql, into the
 ledger: each message becomes the task that publishing it here would have made. The import reads
 as one of the outbox's consumer groups and moves it on in the transaction that enqueues, so it
-may be stopped, killed and repeated at any time; nothing is lost and nothing comes twice. Old
-producers and other groups may go on beside it. It ends when the outbox is drained, unless it is
-to --follow. The tables are left as they are.`,
+may be stopped, killed and repeated at any time: no message is lost or imported twice. Old
+producers and other groups may run at the same time. It ends when the outbox is drained, unless
+--follow is set. It does not change the table of messages.`,
 		Example: `  taskledger import watermill order.ship --group shipping --follow
   taskledger import watermill 'order:ship' --kind order.ship`,
 		Args: exactArgs(1),
@@ -39,16 +39,16 @@ to --follow. The tables are left as they are.`,
 			return a.importWatermill(cmd.Context(), c)
 		},
 	}
-	cmd.Flags().StringVar(&c.Group, "group", "", "consumer group whose place to take (default: the empty one, watermill-sql's own default)")
+	cmd.Flags().StringVar(&c.Group, "group", "", "consumer group whose place to take (default: the empty one, as in watermill-sql)")
 	cmd.Flags().StringVar(&kind, "kind", "", "kind of the tasks (default: TOPIC)")
-	cmd.Flags().StringVar(&c.Schema, "schema", "", "schema of the outbox's tables (default: as the search_path has it)")
-	cmd.Flags().StringVar(&c.Actor, "actor", "", "who enqueues (default: the database user)")
-	cmd.Flags().IntVar(&c.Batch, "batch", outbox.DefaultImportBatch, "messages in one transaction")
-	cmd.Flags().BoolVar(&c.Follow, "follow", false, "go on when the outbox is drained, until interrupted")
+	cmd.Flags().StringVar(&c.Schema, "schema", "", "schema of the outbox's tables (default: the search_path decides)")
+	cmd.Flags().StringVar(&c.Actor, "actor", "", "author of the events (default: the database user)")
+	cmd.Flags().IntVar(&c.Batch, "batch", movein.DefaultBatch, "messages in one transaction")
+	cmd.Flags().BoolVar(&c.Follow, "follow", false, "wait for more messages when the outbox is drained, until interrupted")
 	return cmd
 }
 
-func (a *app) importWatermill(ctx context.Context, c outbox.ImportConfig) error {
+func (a *app) importWatermill(ctx context.Context, c movein.Config) error {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err
@@ -58,20 +58,20 @@ func (a *app) importWatermill(ctx context.Context, c outbox.ImportConfig) error 
 	if err := c.Validate(); err != nil {
 		return usagef("%s", err)
 	}
-	done, err := outbox.Import(ctx, c)
+	done, err := movein.Run(ctx, c)
 	if printing := a.print(done, func(w io.Writer) {
 		fmt.Fprintf(w, "imported %d messages; %d of them were tasks already\n", done.Messages, done.Existing)
 	}); err == nil {
 		err = printing
 	}
-	var failed *outbox.ImportError
+	var failed *movein.MessageError
 	var conflict *ledger.ConflictError
 	if errors.As(err, &failed) {
 		exit := exitFailed
 		if errors.As(err, &conflict) {
 			exit = exitConflict
 		}
-		return failf(exit, "%s", err).hinted("what came before it is imported; mend or remove this row, and import again")
+		return failf(exit, "%s", err).hinted("the messages before it are imported; mend or remove this row, and import again")
 	}
 	return err
 }

@@ -14,22 +14,22 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
+	outboxwm "github.com/taskledger/taskledger/outbox/watermill"
 	"github.com/taskledger/taskledger/workers"
+	workerswm "github.com/taskledger/taskledger/workers/watermill"
 )
 
-// The benchmarks tell what the way over Watermill costs, as a share of the native one: both are
-// measured in turns in one run, on a database that does not sync, where the difference is largest.
-// A turn of each is a round:
+// The benchmarks measure what Watermill costs, as a share of the native way. Both ways take turns in one
+// run, on a database that does not sync, where the difference is largest. One turn of each is a round:
 //
 //	go test ./internal/conformance -run '^$' -bench . -benchtime 5x
 
-// share reports how fast two ways are that each take n tasks a turn.
+// share reports the speed of two ways that each handle n tasks a turn.
 func share(b *testing.B, n int, native, over func(round int)) {
 	var took [2]time.Duration
 	for round := range b.N {
 		for i := range 2 {
-			way := (i + round) % 2 // take turns at being first
+			way := (i + round) % 2 // the first way alternates
 			begun := time.Now()
 			[]func(int){native, over}[way](round)
 			took[way] += time.Since(begun)
@@ -42,12 +42,14 @@ func share(b *testing.B, n int, native, over func(round int)) {
 	b.ReportMetric(0, "ns/op")
 }
 
+var order = ledger.MustKind[json.RawMessage]("test.order")
+
 var benchPayload = []byte(`{"customer":"customer-4711","cents":500,"reason":"returning"}`)
 
-// BenchmarkPublish: a business insert and a message a transaction, in 8 connections.
+// BenchmarkPublish: transactions of a business insert and a message, on 8 connections.
 func BenchmarkPublish(b *testing.B) {
 	w := newBundle(b)
-	w.effects()
+	w.Exec("create table effect (biz_id text not null, note text)")
 	const n, producers = 4000, 8
 	produce := func(name string, round int, publish func(ctx context.Context, tx pgx.Tx, id string) error) {
 		var all sync.WaitGroup
@@ -55,7 +57,7 @@ func BenchmarkPublish(b *testing.B) {
 			all.Go(func() {
 				for i := range n / producers {
 					id := fmt.Sprintf("%s-%d-%d-%d", name, round, p, i)
-					err := pgx.BeginFunc(b.Context(), w.db, func(tx pgx.Tx) error {
+					err := pgx.BeginFunc(b.Context(), w.DB, func(tx pgx.Tx) error {
 						if _, err := tx.Exec(b.Context(), "insert into effect (biz_id) values ($1)", id); err != nil {
 							return err
 						}
@@ -77,7 +79,7 @@ func BenchmarkPublish(b *testing.B) {
 		})
 	}, func(round int) {
 		produce("watermill", round, func(ctx context.Context, tx pgx.Tx, id string) error {
-			p, err := outbox.NewPublisher(ctx, tx, nil)
+			p, err := outboxwm.NewPublisher(ctx, tx, nil)
 			if err != nil {
 				return err
 			}
@@ -86,7 +88,7 @@ func BenchmarkPublish(b *testing.B) {
 	})
 }
 
-// BenchmarkDrain: a backlog of tasks and handlers that do nothing, 500 at a time.
+// BenchmarkDrain: a backlog of tasks, with 500 handlers at a time that do nothing.
 func BenchmarkDrain(b *testing.B) {
 	w := newBundle(b)
 	const n = 20_000
@@ -97,20 +99,21 @@ func BenchmarkDrain(b *testing.B) {
 			for from := 0; from < n; from += 1000 {
 				var entries []ledger.Entry
 				for i := from; i < from+1000; i++ {
-					entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: kind(name, round), BizID: ledger.BizID(fmt.Sprint(i))}, Args: benchPayload})
+					key := ledger.Key{Kind: kind(name, round), BizID: ledger.BizID(fmt.Sprint(i))}
+					entries = append(entries, ledger.Entry{Key: key, Args: benchPayload})
 				}
-				if _, err := ledger.EnqueueMany(b.Context(), w.db, entries); err != nil {
+				if _, err := ledger.EnqueueMany(b.Context(), w.DB, entries); err != nil {
 					b.Fatal(err)
 				}
 			}
 		}
 	}
-	w.await("everything is on the stream", func() bool { return w.count("select count(*) from taskledger.outbox") == 0 })
+	w.AwaitPublished()
 
 	count := func(done chan<- struct{}) []workers.Hook { return []workers.Hook{&attemptCounter{n: n, done: done}} }
 	share(b, n, func(round int) {
 		done := make(chan struct{})
-		p, err := workers.New(workers.Config{DB: w.db, NATS: w.nc, Hooks: count(done)})
+		p, err := workers.New(workers.Config{DB: w.DB, NATS: w.NATS, Hooks: count(done)})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -129,8 +132,8 @@ func BenchmarkDrain(b *testing.B) {
 		}
 	}, func(round int) {
 		done := make(chan struct{})
-		s, err := workers.NewSubscriber(workers.SubscriberConfig{
-			Pool: workers.Config{DB: w.db, NATS: w.nc, Hooks: count(done)}, Kind: workers.KindConfig{Slots: 500},
+		s, err := workerswm.NewSubscriber(workerswm.SubscriberConfig{
+			Pool: workers.Config{DB: w.DB, NATS: w.NATS, Hooks: count(done)}, Kind: workers.KindConfig{Slots: 500},
 		})
 		if err != nil {
 			b.Fatal(err)

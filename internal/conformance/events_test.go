@@ -10,30 +10,31 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
+	outboxwm "github.com/taskledger/taskledger/outbox/watermill"
 )
 
-// events is the Pub/Sub of publisher and event subscriber, of the events that a suite can count:
-// one of each message.
+// events is the Pub/Sub of publisher and event subscriber. It delivers the enqueued events only, one for
+// each message, so that the suite can count them.
 func (b *bundle) events(t *testing.T, group string) (message.Publisher, message.Subscriber) {
 	t.Helper()
-	p, err := outbox.NewPublisher(t.Context(), b.db, nil)
+	p, err := outboxwm.NewPublisher(t.Context(), b.DB, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := outbox.NewSubscriber(outbox.SubscriberConfig{
-		NATS: b.connect(), Group: group, Types: []ledger.EventType{ledger.EventEnqueued},
-		AckWait: time.Second, NackDelay: time.Millisecond, Logger: b.logger(),
+	s, err := outboxwm.NewSubscriber(outboxwm.SubscriberConfig{
+		NATS: b.Connect(), Group: group, Types: []ledger.EventType{ledger.EventEnqueued},
+		AckWait: time.Second, NackDelay: time.Millisecond, Logger: b.Logger(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.t.Cleanup(func() { _ = s.Close() }) // the suite leaves some open
+	b.T.Cleanup(func() { _ = s.Close() }) // the suite leaves some open
 	return p, s
 }
 
-// eventFeatures is all that the suite knows but two things: ExactlyOnceDelivery would be untrue,
-// and skip tests; and an event does not have the context of its publisher. Nothing is skipped.
+// eventFeatures claims all features of the suite but two. ExactlyOnceDelivery does not hold, and skips
+// tests. ContextPreserved does not hold: an event does not have the context of its publisher. No test is
+// skipped.
 func (b *bundle) eventFeatures() tests.Features {
 	return tests.Features{
 		ConsumerGroups: true, GuaranteedOrder: true, Persistent: true, NewSubscriberReceivesOldMessages: true,
@@ -41,8 +42,8 @@ func (b *bundle) eventFeatures() tests.Features {
 	}
 }
 
-// eventsOfOneGroup is what the suite wants where groups are not its subject. New to a topic is a
-// subscriber with a group of its own.
+// eventsOfOneGroup is the Pub/Sub for tests that are not about groups. The test of new subscribers requires
+// a new group for each.
 func (b *bundle) eventsOfOneGroup(t *testing.T) (message.Publisher, message.Subscriber) {
 	t.Helper()
 	if strings.Contains(t.Name(), "/TestNewSubscriberReceivesOldMessages/") {

@@ -14,35 +14,38 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/watermilltest"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
+	outboxwm "github.com/taskledger/taskledger/outbox/watermill"
 	"github.com/taskledger/taskledger/workers"
+	workerswm "github.com/taskledger/taskledger/workers/watermill"
 )
 
-// A router as worker: what its handlers return goes on as tasks, what they fail is tried again,
-// and the ledger says why.
+// A router as worker: the messages that its handlers return become tasks, and a failed message is retried,
+// with its error in the ledger.
 func TestRouterAsWorker(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	router, start := b.router()
-	router.AddMiddleware(workers.ReportErrors, middleware.Recoverer, middleware.CorrelationID)
+	router, start := b.Router()
+	router.AddMiddleware(workerswm.ReportErrors, middleware.Recoverer, middleware.CorrelationID)
 	var mu sync.Mutex
 	tries := make(map[string]int)
-	router.AddHandler("pack", "order.pack", b.taskSubscriber(workers.KindConfig{Retry: atOnce}), "order.ship", b.publisher(),
-		func(m *message.Message) ([]*message.Message, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			tries[m.UUID]++
-			switch {
-			case m.UUID == "fails-once" && tries[m.UUID] == 1:
-				return nil, errors.New("no box left")
-			case m.UUID == "panics-once" && tries[m.UUID] == 1:
-				panic("the box broke")
-			}
-			return []*message.Message{message.NewMessage("ship-"+m.UUID, m.Payload)}, nil
-		})
+	pack := func(m *message.Message) ([]*message.Message, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		tries[m.UUID]++
+		switch {
+		case m.UUID == "fails-once" && tries[m.UUID] == 1:
+			return nil, errors.New("no box left")
+		case m.UUID == "panics-once" && tries[m.UUID] == 1:
+			panic("the box broke")
+		}
+		return []*message.Message{message.NewMessage("ship-"+m.UUID, m.Payload)}, nil
+	}
+	packing, shipping := b.taskSubscriber(workers.KindConfig{Retry: atOnce}), b.taskSubscriber(workers.KindConfig{})
+	router.AddHandler("pack", "order.pack", packing, "order.ship", b.Publisher(), pack)
 	shipped := make(chan *message.Message, 3)
-	router.AddConsumerHandler("ship", "order.ship", b.taskSubscriber(workers.KindConfig{}), func(m *message.Message) error {
+	router.AddConsumerHandler("ship", "order.ship", shipping, func(m *message.Message) error {
 		shipped <- m
 		return nil
 	})
@@ -51,19 +54,19 @@ func TestRouterAsWorker(t *testing.T) {
 	for _, id := range ids {
 		m := message.NewMessage(id, []byte(`"`+id+`"`))
 		middleware.SetCorrelationID("c-"+id, m)
-		b.publish("order.pack", m)
+		b.Publish("order.pack", m)
 	}
 	for range ids {
-		m := b.receive(shipped)
+		m := b.Receive(shipped)
 		id, _ := strings.CutPrefix(m.UUID, "ship-")
 		if string(m.Payload) != `"`+id+`"` || middleware.MessageCorrelationID(m) != "c-"+id {
 			t.Errorf("%s: %s %v", m.UUID, m.Payload, m.Metadata)
 		}
-		b.awaitState(ledger.Key{Kind: "order.ship", BizID: ledger.BizID(m.UUID)}, ledger.StateSucceeded)
-		b.awaitState(ledger.Key{Kind: "order.pack", BizID: ledger.BizID(id)}, ledger.StateSucceeded)
+		b.AwaitState(ledger.Key{Kind: "order.ship", BizID: ledger.BizID(m.UUID)}, ledger.StateSucceeded)
+		b.AwaitState(ledger.Key{Kind: "order.pack", BizID: ledger.BizID(id)}, ledger.StateSucceeded)
 	}
 	for id, reason := range map[string]string{"fails-once": "no box left", "panics-once": "the box broke"} {
-		task, err := ledger.Load(t.Context(), b.db, ledger.Key{Kind: "order.pack", BizID: ledger.BizID(id)})
+		task, err := ledger.Load(t.Context(), b.DB, ledger.Key{Kind: "order.pack", BizID: ledger.BizID(id)})
 		if err != nil || task.Failures != 1 || !strings.Contains(task.Error, reason) {
 			t.Errorf("%d failures, error %q, %v; want the reason %q", task.Failures, task.Error, err, reason)
 		}
@@ -81,7 +84,7 @@ type Succeeded struct {
 	Worker string `json:"worker"`
 }
 
-// ledgerEvents names the events of the ledger for CQRS by their type, and decodes their data.
+// ledgerEvents is the CQRS marshaler of ledger events: their names are their types.
 type ledgerEvents struct{ cqrs.JSONMarshaler }
 
 func (ledgerEvents) NameFromMessage(m *message.Message) string { return m.Metadata.Get("ce-type") }
@@ -89,24 +92,26 @@ func (ledgerEvents) Name(v any) string {
 	return "taskledger." + strings.ToLower(cqrs.StructName(v))
 }
 
-// A command sent inside a business transaction is handled if and only if that commits, and an
-// event processor hears of it.
+// A command sent inside a business transaction is handled if and only if that commits, and an event
+// processor receives its outcome.
 func TestCQRS(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	b.exec("create table coupon (order_no text, cents integer)")
+	b.Exec("create table coupon (order_no text, cents integer)")
 	marshaler := cqrs.JSONMarshaler{GenerateName: cqrs.StructName}
 	send := func(commit bool, command SendCoupon) {
 		t.Helper()
-		err := pgx.BeginFunc(t.Context(), b.db, func(tx pgx.Tx) error {
-			p, err := outbox.NewPublisher(t.Context(), tx, nil)
+		err := pgx.BeginFunc(t.Context(), b.DB, func(tx pgx.Tx) error {
+			p, err := outboxwm.NewPublisher(t.Context(), tx, nil)
 			if err != nil {
 				return err
 			}
 			bus, err := cqrs.NewCommandBusWithConfig(p, cqrs.CommandBusConfig{
-				GeneratePublishTopic: func(cqrs.CommandBusGeneratePublishTopicParams) (string, error) { return "coupon.send", nil },
-				OnSend: func(params cqrs.CommandBusOnSendParams) error { // one coupon an order, however often it is sent
-					params.Message.Metadata.Set(outbox.MetadataBizID, params.Command.(SendCoupon).Order)
+				GeneratePublishTopic: func(cqrs.CommandBusGeneratePublishTopicParams) (string, error) {
+					return "coupon.send", nil
+				},
+				OnSend: func(params cqrs.CommandBusOnSendParams) error { // one coupon for each order
+					params.Message.Metadata.Set(outboxwm.MetadataBizID, params.Command.(SendCoupon).Order)
 					return nil
 				},
 				Marshaler: marshaler,
@@ -127,9 +132,11 @@ func TestCQRS(t *testing.T) {
 		}
 	}
 
-	router, start := b.router()
+	router, start := b.Router()
 	commands, err := cqrs.NewCommandProcessorWithConfig(router, cqrs.CommandProcessorConfig{
-		GenerateSubscribeTopic: func(cqrs.CommandProcessorGenerateSubscribeTopicParams) (string, error) { return "coupon.send", nil },
+		GenerateSubscribeTopic: func(cqrs.CommandProcessorGenerateSubscribeTopicParams) (string, error) {
+			return "coupon.send", nil
+		},
 		SubscriberConstructor: func(cqrs.CommandProcessorSubscriberConstructorParams) (message.Subscriber, error) {
 			return b.taskSubscriber(workers.KindConfig{}), nil
 		},
@@ -139,16 +146,18 @@ func TestCQRS(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = commands.AddHandlers(cqrs.NewCommandHandler("SendCoupon", func(ctx context.Context, c *SendCoupon) error {
-		_, err := b.db.Exec(ctx, "insert into coupon values ($1, $2)", c.Order, c.Cents)
+		_, err := b.DB.Exec(ctx, "insert into coupon values ($1, $2)", c.Order, c.Cents)
 		return err
 	}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	events, err := cqrs.NewEventProcessorWithConfig(router, cqrs.EventProcessorConfig{
-		GenerateSubscribeTopic: func(cqrs.EventProcessorGenerateSubscribeTopicParams) (string, error) { return "coupon.>", nil },
+		GenerateSubscribeTopic: func(cqrs.EventProcessorGenerateSubscribeTopicParams) (string, error) {
+			return "coupon.>", nil
+		},
 		SubscriberConstructor: func(params cqrs.EventProcessorSubscriberConstructorParams) (message.Subscriber, error) {
-			return outbox.NewSubscriber(outbox.SubscriberConfig{NATS: b.nc, Group: params.HandlerName})
+			return outboxwm.NewSubscriber(outboxwm.SubscriberConfig{NATS: b.NATS, Group: params.HandlerName})
 		},
 		Marshaler:         ledgerEvents{},
 		AckOnUnknownEvent: true,
@@ -156,13 +165,13 @@ func TestCQRS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heard := make(chan ledger.Event, 1)
+	processed := make(chan ledger.Event, 1)
 	err = events.AddHandlers(cqrs.NewEventHandler("report", func(ctx context.Context, s *Succeeded) error {
 		if s.Worker == "" {
 			return errors.New("the event has no worker")
 		}
-		e, _ := outbox.EventOf(ctx)
-		heard <- e
+		e, _ := outboxwm.EventOf(ctx)
+		processed <- e
 		return nil
 	}))
 	if err != nil {
@@ -174,18 +183,21 @@ func TestCQRS(t *testing.T) {
 	send(true, SendCoupon{Order: "o-2", Cents: 500}) // again
 
 	select {
-	case e := <-heard:
+	case e := <-processed:
 		if e.BizID != "o-2" || e.Type != ledger.EventSucceeded {
-			t.Errorf("heard of %s %s", e.ID(), e.Type)
+			t.Errorf("the event processor received %s %s", e.ID(), e.Type)
 		}
-	case <-time.After(patience):
-		t.Fatal("the event processor heard nothing")
+	case <-time.After(watermilltest.Patience):
+		t.Fatal("the event processor received no event")
 	}
-	if n := b.count("select count(*) from coupon where order_no = 'o-2' and cents = 500"); n != 1 || b.count("select count(*) from coupon") != 1 {
-		t.Errorf("%d coupons", n)
+	sent := b.Count("select count(*) from coupon where order_no = 'o-2' and cents = 500")
+	all := b.Count("select count(*) from coupon")
+	if sent != 1 || all != 1 {
+		t.Errorf("%d coupons of o-2, %d in all, want 1", sent, all)
 	}
 	var payload SendCoupon
-	if err := json.Unmarshal(b.history(ledger.Key{Kind: "coupon.send", BizID: "o-2"})[0].Data, &payload); err != nil || payload.Cents != 500 {
+	first := b.History(ledger.Key{Kind: "coupon.send", BizID: "o-2"})[0]
+	if err := json.Unmarshal(first.Data, &payload); err != nil || payload.Cents != 500 {
 		t.Errorf("args %+v, %v", payload, err)
 	}
 }

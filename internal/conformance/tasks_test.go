@@ -8,38 +8,39 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
+	outboxwm "github.com/taskledger/taskledger/outbox/watermill"
 	"github.com/taskledger/taskledger/workers"
+	workerswm "github.com/taskledger/taskledger/workers/watermill"
 )
 
-// atOnce repeats failed attempts without a delay, for which there would have to be a scheduler.
+// atOnce retries failed attempts without a delay, which would need a scheduler.
 var atOnce = ledger.RetryPolicy{Ladder: []time.Duration{0}, Attempts: 1000}
 
 // tasks is the Pub/Sub of publisher and task subscriber.
 func (b *bundle) tasks(t *testing.T) (message.Publisher, message.Subscriber) {
 	t.Helper()
-	p, err := outbox.NewPublisher(t.Context(), b.db, nil)
+	p, err := outboxwm.NewPublisher(t.Context(), b.DB, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p, b.taskSubscriber(workers.KindConfig{Retry: atOnce})
 }
 
-func (b *bundle) taskSubscriber(c workers.KindConfig) *workers.Subscriber {
-	b.t.Helper()
-	s, err := workers.NewSubscriber(workers.SubscriberConfig{
-		Pool: workers.Config{DB: b.db, NATS: b.nc, AckWait: 2 * time.Second, Logger: b.logger()},
+func (b *bundle) taskSubscriber(c workers.KindConfig) *workerswm.Subscriber {
+	b.T.Helper()
+	s, err := workerswm.NewSubscriber(workerswm.SubscriberConfig{
+		Pool: workers.Config{DB: b.DB, NATS: b.NATS, AckWait: 2 * time.Second, Logger: b.Logger()},
 		Kind: c,
 	})
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
-	b.t.Cleanup(func() { _ = s.Close() }) // the suite leaves some open
+	b.T.Cleanup(func() { _ = s.Close() }) // the suite leaves some open
 	return s
 }
 
-// taskFeatures: tasks are persistent; who shares their kind shares the work, so there are no
-// groups and no old messages for new subscribers, and no order between tasks.
+// taskFeatures claims persistence only. Subscribers of a kind share its tasks, so there are no groups, new
+// subscribers receive no old messages, and there is no order between tasks.
 func (b *bundle) taskFeatures() tests.Features {
 	return tests.Features{Persistent: true, RestartServiceCommand: b.suiteRestarts()}
 }

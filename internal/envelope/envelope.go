@@ -1,13 +1,12 @@
-// Package envelope is how a Watermill message is kept in a task and given back: what the
-// publisher puts in and the subscribers take out.
+// Package envelope converts a Watermill message into a task and back. Publishers and subscribers share it.
 //
 //	message                       task                          on the wire
 //	----------------------------  ----------------------------  -----------------------
 //	topic                         kind                          subject, ce-id
 //	metadata biz_id, else UUID    biz_id                        ce-id
-//	payload                       args: JSON as it stands,      body
-//	                              other bytes in base64, and a
-//	                              text that looks like base64
+//	payload                       args: JSON unchanged; other   body
+//	                              bytes, and JSON strings that
+//	                              are valid base64, in base64
 //	metadata; UUID if not biz_id  meta.watermill, one object    header watermill, the same
 //	metadata traceparent          meta.traceparent as well      header traceparent
 //	metadata tracestate           meta.tracestate as well       header tracestate
@@ -31,28 +30,27 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// MetadataBizID is the metadata key whose value becomes the biz_id of the task. A message
-// without it is known by its UUID.
+// MetadataBizID is the metadata key whose value becomes the biz_id of the task. Without it, the UUID is the
+// biz_id.
 const MetadataBizID = "biz_id"
 
-// envelope is the JSON form of what a message carries beside its payload.
+// envelope is the JSON form of a message without its payload.
 type envelope struct {
 	UUID     *string           `json:"uuid,omitempty"` // nil: the biz_id
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// Kind returns the kind that a topic names, or an [*ledger.InvalidError] that names the rule it
-// breaks.
+// Kind returns the kind of a topic, or an [*ledger.InvalidError] if the topic is not a kind.
 func Kind(topic string) (ledger.Kind, error) {
 	kind := ledger.Kind(topic)
 	if err := kind.Validate(); err != nil {
-		return "", fmt.Errorf("topic %q is no kind: %w", topic, err)
+		return "", fmt.Errorf("topic %q is not a kind: %w", topic, err)
 	}
 	return kind, nil
 }
 
-// Entry returns the task that a message becomes. It returns an [*ledger.InvalidError] that names
-// the rule a topic, UUID or metadata breaks. Entry does not keep the message, but its payload.
+// Entry returns the task that a message becomes. It returns an [*ledger.InvalidError] if the topic, the
+// UUID or the metadata is invalid. The entry shares the message's payload.
 func Entry(topic string, m *message.Message) (ledger.Entry, error) {
 	if m == nil {
 		return ledger.Entry{}, &ledger.InvalidError{Field: "message", Rule: "must not be nil"}
@@ -62,7 +60,8 @@ func Entry(topic string, m *message.Message) (ledger.Entry, error) {
 		id = m.UUID
 	}
 	if id == "" {
-		return ledger.Entry{}, &ledger.InvalidError{Field: "message UUID", Rule: "must not be empty where the metadata has no " + MetadataBizID}
+		rule := "must not be empty where the metadata has no " + MetadataBizID
+		return ledger.Entry{}, &ledger.InvalidError{Field: "message UUID", Rule: rule}
 	}
 	kind, err := Kind(topic)
 	if err != nil {
@@ -80,12 +79,13 @@ func Entry(topic string, m *message.Message) (ledger.Entry, error) {
 	if len(args) == 0 {
 		args = nil
 	}
-	return ledger.Entry{Key: key, Args: args, Options: &ledger.EnqueueOptions{Meta: meta, Binary: args != nil && !storedAsIs(args)}}, nil
+	options := &ledger.EnqueueOptions{Meta: meta, Binary: args != nil && !isStoredUnchanged(args)}
+	return ledger.Entry{Key: key, Args: args, Options: options}, nil
 }
 
-// storedAsIs reports whether a payload is stored as the JSON that it is. A text that looks like the
-// base64 of other bytes is not: the two would be taken for the same args.
-func storedAsIs(payload []byte) bool {
+// isStoredUnchanged reports whether a payload is stored as the JSON that it is. A JSON string that is valid
+// base64 is not, because it would equal the stored form of other bytes.
+func isStoredUnchanged(payload []byte) bool {
 	if !ledger.IsJSON(payload) {
 		return false
 	}
@@ -97,8 +97,7 @@ func storedAsIs(payload []byte) bool {
 	return err != nil
 }
 
-// Conflict is the error of a message whose task exists with another payload, a
-// [*ledger.ConflictError], or nil.
+// Conflict returns a [*ledger.ConflictError] if the task of a message exists with another payload, else nil.
 func Conflict(e ledger.Enqueued) error {
 	if e.New || e.SameArgs {
 		return nil
@@ -117,8 +116,9 @@ func pack(m *message.Message, id string) (ledger.Meta, error) {
 	if e.UUID == nil && len(e.Metadata) == 0 {
 		return ledger.Meta{}, nil
 	}
-	for _, s := range slices.Concat([]string{m.UUID}, slices.Collect(maps.Keys(m.Metadata)), slices.Collect(maps.Values(m.Metadata))) {
-		// JSON would silently replace what is not UTF-8, and the database has no NUL.
+	keys, values := slices.Collect(maps.Keys(m.Metadata)), slices.Collect(maps.Values(m.Metadata))
+	for _, s := range slices.Concat([]string{m.UUID}, keys, values) {
+		// Marshal would silently replace invalid UTF-8, and the database does not store NUL.
 		if !utf8.ValidString(s) || strings.Contains(s, "\x00") {
 			return ledger.Meta{}, &ledger.InvalidError{Field: "metadata", Rule: "must be valid UTF-8 without NUL"}
 		}
@@ -133,10 +133,9 @@ func pack(m *message.Message, id string) (ledger.Meta, error) {
 	}, nil
 }
 
-// Message returns the message that became a task, from a message that carries the task's args.
-// Of a task that was not published as a message, the UUID is the biz_id, and the only metadata is
-// the trace context, if there is one. It returns a [*ledger.CorruptError] if the envelope cannot
-// be read.
+// Message returns the message that became a task: text is its envelope, and payload the task's args. If
+// text is empty, the task was not published as a message: the UUID is the biz_id, and the only metadata is
+// the trace context. It returns a [*ledger.CorruptError] if the envelope does not decode.
 func Message(id ledger.BizID, payload []byte, text, traceparent, tracestate string) (*message.Message, error) {
 	m := message.NewMessage(string(id), payload)
 	if text == "" {
@@ -161,8 +160,7 @@ func Message(id ledger.BizID, payload []byte, text, traceparent, tracestate stri
 	return m, nil
 }
 
-// The metadata of an event's message beside its own: the CloudEvents attributes, as on the wire
-// but not percent-encoded.
+// Metadata keys of an event's message: the CloudEvents attributes, as on the wire but not percent-encoded.
 const (
 	MetadataEventID  = "ce-id"
 	MetadataType     = "ce-type"
@@ -174,8 +172,8 @@ const (
 	MetadataPosition = "ce-taskposition"
 )
 
-// Event returns the message of an event. That of a task's first event is the message the task
-// was published as, with its UUID; the others have the event's id for it.
+// Event returns the message of an event. The UUID is that of the published message for a task's first
+// event, and the event's id for later ones.
 func Event(e stream.Message) (*message.Message, error) {
 	m, err := Message(e.BizID, e.Payload, e.Envelope, e.Traceparent, e.Tracestate)
 	if err != nil {

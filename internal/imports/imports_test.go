@@ -48,8 +48,9 @@ var rules = []rule{
 	{"/ledger/feed", []string{"/ledger", "/internal/pgerr", "/internal/pgquery", "/internal/loop", pgx}, "following the ledger takes PostgreSQL and nothing else"},
 	{"/ledger/stdsql", []string{"/ledger", pgx}, "an adapter, and no more"},
 	{"/ledger/ledgertest", []string{"/ledger", "/migrations", "/internal/pgserver", pgx}, "the users' tests need a database and not our broker"},
-	{"/outbox", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, watermillSQL, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
-	{"/workers", []string{"/ledger", "/ledger/feed", "/workers/internal/...", "/internal/pgarray", "/internal/pgquery", "/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream", "/internal/envelope", "/internal/fault", pgx, nats, watermill, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
+	{"/outbox", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/stream", "/internal/fault", pgx, nats, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
+	{"/outbox/watermill", []string{"/ledger", "/internal/loop", "/internal/stream", "/internal/envelope", nats, watermill, watermillSQL}, "an adapter: it needs the ledger and the stream, not the relay"},
+	{"/workers", []string{"/ledger", "/ledger/feed", "/workers/internal/...", "/internal/pgarray", "/internal/pgquery", "/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream", "/internal/fault", pgx, nats, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
 	{"/workers/internal/attempt", []string{"/ledger", "/workers/internal/atmostonce", "/workers/internal/inflight", "/workers/internal/queue", "/internal/pgarray", "/internal/loglimit", "/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream", "/internal/fault", pgx}, "one attempt knows neither handlers and hooks nor the pool: package workers passes them in"},
 	{"/workers/internal/inflight", []string{"/ledger", "/internal/stream", nats}, "what is in flight is a set of messages"},
 	{"/workers/internal/slots", nil, "slots are given to anything"},
@@ -57,6 +58,7 @@ var rules = []rule{
 	{"/workers/internal/shards", []string{"/ledger", "/workers/internal/lease", "/internal/pgarray", "/internal/loop", "/internal/pgerr", pgx, xSync}, "shards are divided without knowing what is done in them"},
 	{"/workers/internal/lease", []string{"/ledger", "/internal/pgerr"}, "leases are rows"},
 	{"/workers/internal/atmostonce", []string{"/ledger"}, "workers and the reconciler recognize the same attempts without importing each other"},
+	{"/workers/watermill", []string{"/ledger", "/workers", "/internal/envelope", pgx, watermill}, "an adapter: it uses what package workers exports, and nothing beneath it"},
 	{"/workers/workertest", []string{"/ledger", "/internal/pgarray", "/workers", "/internal/stream", "/internal/natsserver", "/internal/fault", pgx, nats}, "the users' tests need a broker, and their production code does not get it"},
 	{"/workers/periodic", []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, goCron}, "what is due is enqueued, and who works on it is another matter"},
 	{"/workers/alarm", []string{"/ledger", "/internal/loop", "/internal/pgerr", "/internal/printable", "/workers", "/workers/periodic", "/internal/fault", pgx, goMail}, "what is wrong is found in the database; lags are told to it"},
@@ -64,6 +66,7 @@ var rules = []rule{
 	{"/migrations", []string{"/ledger", pgx, goose}, "the schema is made before there is a ledger; only the error for its absence is shared"},
 	{"/internal/plantest", []string{pgx}, "a helper of tests, which every package may use"},
 	{"/internal/fault", nil, "every package has crash points"},
+	{"/internal/watermilltest", []string{"/ledger", "/ledger/ledgertest", "/outbox", "/outbox/watermill", "/internal/natsserver", "/internal/stream", pgx, nats, watermill}, "only the tests of the Watermill adapters use it"},
 	{"/internal/pgerr", []string{pgx}, "what an error of the database means is defined once"},
 	{"/internal/pgarray", nil, "array literals are built in one way"},
 	{"/internal/tracestate", nil, "a format of W3C, and no more"},
@@ -84,6 +87,7 @@ var rules = []rule{
 		"/internal/loop", "/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
 		pgx, nats, goPretty,
 	}, "the demo is a user of the library, and only the command starts it"},
+	{"/cmd/taskledger/internal/movein", []string{"/ledger", "/internal/envelope", "/internal/loop", "/internal/pgerr", pgx, watermill}, "a tool for one move, which no library carries"},
 }
 
 // A ban says what may not get into a user's program by way of a package, however indirectly.
@@ -101,7 +105,9 @@ var bans = []ban{
 	{library, []string{goose, "/migrations"}, "who migrates is the operator's choice"},
 	{library, []string{cobra, goPretty, yaml}, "only commands need words and tables"},
 	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/workers/periodic", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
-	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/workers/periodic", "/projector", "/migrations"}, []string{watermill}, "who does without Watermill is not given it"},
+	{library, []string{watermill, watermillSQL, "/internal/envelope"}, "only outbox/watermill and workers/watermill bring Watermill and its modules"},
+	{slices.DeleteFunc(slices.Clone(library), func(pkg string) bool { return pkg == "/workers/alarm" }), []string{goMail}, "only alarms send mail"},
+	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/projector"}, []string{goCron}, "only periodic tasks have calendars"},
 }
 
 // listed is what go list tells of a package.
@@ -203,6 +209,9 @@ func TestDependencies(t *testing.T) {
 	all := packages(t)
 	for _, ban := range bans {
 		for _, name := range ban.pkgs {
+			if _, found := all[name]; !found {
+				t.Errorf("a ban names %s, which does not exist", name)
+			}
 			for _, path := range all[name].Deps {
 				path = short(path)
 				if slices.ContainsFunc(ban.never, func(pattern string) bool { return matches(path, pattern) }) {

@@ -31,21 +31,21 @@ const (
 func (c Config) Validate() error {
 	var faults []error
 	if c.Replicas < 0 || c.Replicas > 5 {
-		faults = append(faults, fmt.Errorf("stream replicas must be 1 to 5, not %d", c.Replicas))
+		faults = append(faults, fmt.Errorf("stream replicas must be between 1 and 5, got %d", c.Replicas))
 	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
 	}{{"max age", c.MaxAge}, {"duplicate window", c.Duplicates}} {
 		if d.value != 0 && d.value < 100*time.Millisecond {
-			faults = append(faults, fmt.Errorf("stream %s must be at least 100ms, not %s", d.name, d.value))
+			faults = append(faults, fmt.Errorf("stream %s must be at least 100ms, got %s", d.name, d.value))
 		}
 	}
 	if f := c.WithDefaults(); f.Duplicates > f.MaxAge {
 		faults = append(faults, fmt.Errorf("stream duplicate window (%s) must not be longer than its max age (%s)", f.Duplicates, f.MaxAge))
 	}
 	if c.MaxBytes < 0 || c.MaxBytes > 0 && c.MaxBytes < 1<<16 {
-		faults = append(faults, fmt.Errorf("stream max bytes must be at least 64 KiB, not %d", c.MaxBytes))
+		faults = append(faults, fmt.Errorf("stream max bytes must be at least 64 KiB, got %d", c.MaxBytes))
 	}
 	return errors.Join(faults...)
 }

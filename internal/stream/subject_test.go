@@ -116,3 +116,26 @@ func matches(subject string, filters []string) bool {
 	}
 	return false
 }
+
+func TestGroupDurablesAreDistinct(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, group := range []string{"a", "a-b"} {
+		for _, topic := range []string{"a", "a.b", "a.*", "a.>", ">", "*", "a-b", "a_b"} {
+			for lane := range 12 {
+				names = append(names, stream.GroupDurable(group, topic, lane))
+			}
+		}
+	}
+	for _, name := range names {
+		if strings.ContainsAny(name, ".*> /\\\t") {
+			t.Errorf("%s is not a valid name of a consumer", name)
+		}
+		if _, _, ok := stream.Served(name); ok {
+			t.Errorf("%s is the name of a worker's consumer", name)
+		}
+	}
+	if n := len(slices.Compact(slices.Sorted(slices.Values(names)))); n != len(names) {
+		t.Errorf("%d names for %d consumers", n, len(names))
+	}
+}

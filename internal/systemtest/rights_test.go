@@ -129,7 +129,7 @@ func (g *guarded) startServices() (purged *atomic.Bool) {
 	g.startOn("relay", g.connect("relay"), func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
 		return outbox.New(outbox.Config{
 			DB: db, NATS: nc, Logger: log, LeaseTTL: time.Second, CheckEvery: time.Second, Stream: room,
-			Observer: &outbox.Observer{Purged: func(uint64) { purged.Store(true) }},
+			Hooks: []outbox.Hook{purgedHook{purged: purged}},
 		})
 	})
 	g.startOn("projector", g.connect("relay"), newProjector)
@@ -273,3 +273,11 @@ func (g *guarded) checkRefused(user, text string) {
 		g.t.Errorf("%s was refused %s %d times, want 1", user, text, expected)
 	}
 }
+
+// purgedHook notes that a relay has purged its stream.
+type purgedHook struct {
+	outbox.HookDefaults
+	purged *atomic.Bool
+}
+
+func (h purgedHook) StreamPurged(context.Context, uint64) { h.purged.Store(true) }

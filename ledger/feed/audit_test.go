@@ -16,8 +16,17 @@ import (
 
 // auditing are options of a feed that audits whenever it can and counts what it missed.
 func auditing(missed *int) *feed.Options {
-	return &feed.Options{AuditEvery: time.Nanosecond, Missed: func(events int) { *missed += events }}
+	count := missedHook{missed: func(events int) { *missed += events }}
+	return &feed.Options{AuditEvery: time.Nanosecond, Hooks: []feed.Hook{nil, count}}
 }
+
+// missedHook calls a function with the number of events that an audit finds missing.
+type missedHook struct {
+	feed.HookDefaults
+	missed func(events int)
+}
+
+func (h missedHook) EventsMissed(_ context.Context, events int) { h.missed(events) }
 
 // hide makes a mutant of a page that does not show some tasks.
 func (f *feedFixture) hide(ids ...string) string {

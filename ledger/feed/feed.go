@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/loop"
@@ -31,11 +32,10 @@ type Options struct {
 	// definition. Default 5 seconds; negative: never, and the next reader of this name that audits
 	// begins where the last one ended.
 	AuditEvery time.Duration
-	// Logger hears of events that an audit found missing. Default: discard.
+	// Logger logs the number of events that an audit found missing. Default: disabled.
 	Logger *slog.Logger
-	// Missed is called with the number of events that an audit found missing, before they are
-	// delivered.
-	Missed func(events int)
+	// Hooks are called in this order; nil is skipped. Default: none.
+	Hooks []Hook
 }
 
 func (o *Options) withDefaults() Options {
@@ -61,6 +61,7 @@ func (o *Options) withDefaults() Options {
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
 	}
+	d.Hooks = slices.DeleteFunc(slices.Clone(d.Hooks), func(h Hook) bool { return h == nil })
 	return d
 }
 

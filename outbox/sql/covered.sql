@@ -1,9 +1,9 @@
--- The cursor row from which to publish again after a loss: the newest one of which everything
--- before it is on the stream still, or was there for its full age; failing that, the oldest.
--- $1 generation, $2 created-at of the stream, $3 first sequence that may be missing,
--- $4 age in milliseconds at which the stream drops messages, 0 for never.
--- Answers n, and the position up to which the row may stand behind an event; above it, whatever
--- it has not seen is read again. Locks nothing. Index: primary key.
+-- Selects the cursor row from which to publish again after a loss: the newest row before which all messages
+-- are still on the stream, or reached their maximum age. If there is none, the oldest row.
+-- $1 generation, $2 time of creation of the stream, $3 first sequence that may be missing,
+-- $4 maximum age of messages in milliseconds, 0 for none.
+-- Answers n, and the position up to which the row may have published an event. Locks nothing.
+-- Index: primary key.
 select r.n, greatest(r.seen_top, r.after_position)
   from (
    (select c.n, c.seen_top, c.after_position, 1 as preference

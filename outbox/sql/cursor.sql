@@ -1,4 +1,4 @@
--- The mark of the relay's newest cursor row. Index: primary key, backwards.
+-- Selects the mark of the relay's newest cursor row. Locks nothing. Index: primary key, backwards.
 select c.mark::text
   from taskledger.cursor c
  where c.reader = 'relay'

@@ -1,5 +1,6 @@
--- Who works as relay, or did last, and what keeps it from working.
+-- Selects the last holder of the relay's lease, and why it cannot work. Locks nothing. Index: primary key.
 select l.holder, l.since, l.alive_until, l.alive_until > clock_timestamp(),
-       coalesce(l.detail->>'note', ''), (l.detail->>'since')::timestamptz, coalesce((l.detail->>'refused')::boolean, false)
+       coalesce(l.detail->>'note', ''), (l.detail->>'since')::timestamptz,
+       coalesce((l.detail->>'refused')::boolean, false)
   from taskledger.lease l
  where l.name = 'relay'

@@ -1,8 +1,8 @@
--- Takes or renews the lease of the relay, unless somebody else's is alive.
--- $1 holder, $2 milliseconds it shall live, $3 note: what keeps the holder from working; empty for
--- nothing, null to leave the row's as it is, whoever wrote it. A note that stays keeps its time.
--- Answers a row if it is ours now. Asking while somebody else holds it writes nothing.
--- Locks the row.
+-- Takes or renews the lease of the relay, unless another holder is alive.
+-- $1 holder, $2 milliseconds until it expires, $3 note: why the holder cannot work; empty if it can, null to
+-- keep the row's note, also that of another holder. An equal note keeps its time.
+-- Answers a row if the holder has the lease now. Writes nothing while another holder is alive.
+-- Locks the row. Index: primary key.
 insert into taskledger.lease as held (name, holder, since, alive_until, detail)
 select 'relay', $1::text, clock_timestamp(), clock_timestamp() + $2::bigint * interval '1 millisecond',
        case when $3::text <> '' then json_build_object('note', $3::text, 'since', clock_timestamp()) end

@@ -1,7 +1,7 @@
--- Lets others take the lease of the relay at once; the row stays and tells why.
--- $1 holder, $2 why, $3 whether it refuses to go on. The same words as before keep their time, so
--- that it is the one since when, also where several relays refuse in turn.
--- Locks the row.
+-- Expires the lease of the relay at once; the row stays and holds the reason.
+-- $1 holder, $2 reason, $3 whether the relay refuses to go on. An equal reason keeps its time, also if
+-- several relays refuse in turn.
+-- Locks the row. Index: primary key.
 update taskledger.lease l
    set alive_until = clock_timestamp(),
        detail = json_build_object('note', $2::text, 'refused', $3::text::boolean, 'since',

@@ -1,11 +1,12 @@
--- The transaction that has been open longest in the whole cluster, of those that hold an xid or
--- a snapshot, prepared ones included; not this one. Sessions of other users are visible to
--- members of pg_read_all_stats only.
+-- Selects the oldest open transaction of the cluster that has an xid or a snapshot, including prepared ones
+-- and excluding this one. Sessions of other users are visible to members of pg_read_all_stats only.
+-- Locks nothing.
 select t.pid, t.prepared, t.application, t.username, t.database, t.state,
        floor(extract(epoch from clock_timestamp() - t.since) * 1000)::bigint
   from (
-   select a.pid, '' as prepared, coalesce(a.application_name, '') as application, coalesce(a.usename::text, '') as username,
-          coalesce(a.datname::text, '') as database, coalesce(a.state, '') as state, a.xact_start as since
+   select a.pid, '' as prepared, coalesce(a.application_name, '') as application,
+          coalesce(a.usename::text, '') as username, coalesce(a.datname::text, '') as database,
+          coalesce(a.state, '') as state, a.xact_start as since
      from pg_stat_activity a
     where a.xact_start is not null and a.pid <> pg_backend_pid()
       and a.backend_type = 'client backend' and (a.backend_xid is not null or a.backend_xmin is not null)

@@ -1,6 +1,6 @@
--- How long ago, in milliseconds, a message was published at the latest: the age of the oldest
--- cursor row that knows its sequence, or of the newest row if none does.
--- $1 created-at of the stream, $2 sequence. Locks nothing. Index: primary key.
+-- Selects the greatest age, in milliseconds, that a message can have: that of the oldest cursor row whose mark
+-- includes its sequence, or of the newest row if there is none.
+-- $1 time of creation of the stream, $2 sequence. Locks nothing. Index: primary key.
 select floor(extract(epoch from clock_timestamp() - r.recorded_at) * 1000)::bigint
   from (
    (select c.recorded_at, 1 as preference

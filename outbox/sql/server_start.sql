@@ -1,6 +1,6 @@
--- When the server began to run, be it after a crash of one of its processes: then it keeps its
--- postmaster, and starts all others anew. Without the right to see those (pg_read_all_stats) it is
--- the start of the postmaster.
+-- Selects when the server started, also after a crash of one of its processes: the postmaster then stays and
+-- starts the others again. Without the right to see them (pg_read_all_stats) it is the postmaster's start.
+-- Locks nothing.
 select greatest(pg_postmaster_start_time(), max(a.backend_start))
   from pg_stat_activity a
  where a.backend_type = 'checkpointer'

@@ -1,9 +1,9 @@
--- The last waking event of tasks that are available or running, with what its message carries,
+-- Selects the last waking event, with the content of its message, of tasks that are available or running,
 -- among the next 1000 waking events after a position.
--- $1 position to go on after, $2 position to stop at.
--- Answers in position order; the first column is how far the walk has got, in a row of nulls if
--- it found no such task, and null if there was nothing to walk.
--- Locks nothing. Indexes: (position), and the primary key twice an event.
+-- $1 position to begin after, $2 last position.
+-- Answers in position order. The first column is the position that the search reached: in a row of nulls if
+-- it found no such task, and null if there were no events.
+-- Locks nothing. Indexes: (position), and the primary key twice for each event.
 with walked as materialized (
   select e.position, e.version, e.attempt, e.shard, e.type, e.recorded_at, e.kind, e.biz_id, e.meta
     from taskledger.event e

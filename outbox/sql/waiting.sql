@@ -1,10 +1,9 @@
--- How many events the relay has not published yet, and how old the oldest of them is in
--- milliseconds. The same set as the view taskledger.outbox, shaped so that the cost is that of
--- the events counted, however many lie behind. A cursor of another database says nothing about
--- this one: then all events wait.
--- $1 how many to count of each arm at most. Locks nothing.
--- Indexes: (xid, position) for each xid that was under way at an edge of the window, (position)
--- for the rest. Comparing rows, and not columns, leaves the planner no other index to walk.
+-- Counts the events that the relay has not published, and selects the age of the oldest of them in
+-- milliseconds. The set is that of the view taskledger.outbox. The cost is that of the events counted,
+-- whatever the size of the ledger. Without a cursor of this database, all events wait.
+-- $1 greatest count of each arm. Locks nothing.
+-- Indexes: (xid, position) for each xid that was under way at an edge of the window, (position) for the rest.
+-- Comparing rows, not columns, leaves the planner no other index.
 with relay as materialized (
   select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position
     from (select n.*, n.xmin from taskledger.cursor n where n.reader = 'relay' order by n.n desc limit 1) c
@@ -39,6 +38,8 @@ select count(*), coalesce(floor(extract(epoch from clock_timestamp() - min(w.rec
    -- drawn since
    (select e.recorded_at
       from taskledger.event e
-     where e.position > coalesce((select case when r.until is null then r.seen_top else greatest(r.seen_top, r.after_position) end from relay r), 0)
+     where e.position > coalesce((
+           select case when r.until is null then r.seen_top else greatest(r.seen_top, r.after_position) end
+             from relay r), 0)
      order by e.position
      limit $1::integer)) w

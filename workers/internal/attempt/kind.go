@@ -95,8 +95,7 @@ type Action int
 
 // The actions, in the order in which they win where an error asks for several.
 const (
-	Release Action = iota + 1 // the handler did not begin: the task is given back
-	Corrupt                   // the args do not decode
+	Corrupt Action = iota + 1 // the args do not decode
 	Panic
 	Snooze
 	Discard
@@ -107,12 +106,13 @@ const (
 // Decision is what an error of a handler asks for.
 type Decision struct {
 	Action Action
-	Err    error // what is recorded of it
 	Reason string
 	// In or At is when a task that is snoozed or failed is due. HasRetry: the handler chose it.
 	In       time.Duration
 	At       time.Time
 	HasRetry bool
+	// HasNotBegun: the handler has not begun. If its context is done the task is given back.
+	HasNotBegun bool
 	// IsExplicit: the handler has decided how its task goes on, so that an AtMostOnce attempt may be repeated
 	// or ended.
 	IsExplicit bool

@@ -57,13 +57,13 @@ func (a *Attempt) conclude(cause, err error) {
 	case a.lost || errors.Is(cause, ErrFenced):
 		a.endWith(OutcomeFenced, ErrFenced)
 		k.Again(a.task)
-	case d.Action == Release:
+	case d.HasNotBegun && cause != nil:
 		if !a.claimed { // else an event says so
 			a.endWith(OutcomeInterrupted, nil)
 		}
 		a.GiveBack(nakAnswer)
 	case d.Action == Corrupt:
-		a.fail(ctx, d.Err, "its args do not decode")
+		a.fail(ctx, err, "its args do not decode")
 	case k.Once && a.entered.Load() && !d.IsExplicit:
 		a.buryUnsafe(ctx, cause, err)
 	case d.Action == Panic:

@@ -48,7 +48,7 @@ func RunChild(ctx context.Context, role, name string, stdin io.Reader, stdout, s
 	case "relay":
 		relay, err := outbox.New(outbox.Config{
 			DB: db, NATS: nc, Name: name, LeaseTTL: relayLease, CheckEvery: time.Second, Logger: log,
-			Observer: &outbox.Observer{Lost: func(string) { out.report("lost") }},
+			Hooks: []outbox.Hook{relayHook{out: out}},
 		})
 		if err != nil {
 			return err
@@ -137,3 +137,11 @@ func (f *freezer) countCall() {
 		time.Sleep(50 * time.Millisecond) // the signal takes effect meanwhile
 	}
 }
+
+// relayHook reports losses of the stream.
+type relayHook struct {
+	outbox.HookDefaults
+	out *reporter
+}
+
+func (h relayHook) MessagesLost(context.Context, string) { h.out.report("lost") }

@@ -1,4 +1,4 @@
-package outbox_test
+package movein_test
 
 import (
 	"context"
@@ -16,14 +16,27 @@ import (
 	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/cmd/taskledger/internal/movein"
+	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/outbox/watermill"
 )
 
-// oldOutbox is a database with an outbox of watermill-sql's beside the ledger.
+func TestStatementsPrepare(t *testing.T) {
+	t.Parallel()
+	o := newOldOutbox(t)
+	tables := strings.NewReplacer(
+		"{messages}", `"watermill_`+oldTopic+`"`,
+		"{offsets}", `"watermill_offsets_`+oldTopic+`"`,
+	)
+	plantest.Prepare(t, o.pool.Config().ConnString(), tables)
+}
+
+// oldOutbox is a database with an outbox of watermill-sql beside the ledger.
 type oldOutbox struct {
 	t    *testing.T
 	pool *pgxpool.Pool
@@ -47,7 +60,9 @@ func newOldOutbox(t *testing.T) *oldOutbox {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	o := &oldOutbox{t: t, pool: pool, db: db}
-	for _, q := range slices.Concat(o.old.SchemaInitializingQueries(oldTopic), wmsql.DefaultPostgreSQLOffsetsAdapter{}.SchemaInitializingQueries(oldTopic)) {
+	groups := wmsql.DefaultPostgreSQLOffsetsAdapter{}
+	queries := slices.Concat(o.old.SchemaInitializingQueries(oldTopic), groups.SchemaInitializingQueries(oldTopic))
+	for _, q := range queries {
 		if _, err := pool.Exec(t.Context(), q.Query, q.Args...); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +70,7 @@ func newOldOutbox(t *testing.T) *oldOutbox {
 	return o
 }
 
-// publish publishes as an old producer does, in a transaction.
+// publish publishes as an old producer does, in a transaction that lasts for hold.
 func (o *oldOutbox) publish(commit bool, hold time.Duration, messages ...*message.Message) {
 	tx, err := o.db.BeginTx(o.t.Context(), nil)
 	if err != nil {
@@ -79,8 +94,10 @@ func (o *oldOutbox) publish(commit bool, hold time.Duration, messages ...*messag
 // handle handles n messages as an old subscriber does.
 func (o *oldOutbox) handle(group string, n int) {
 	o.t.Helper()
-	s, err := wmsql.NewSubscriber(o.db, wmsql.SubscriberConfig{ConsumerGroup: group, PollInterval: 5 * time.Millisecond,
-		SchemaAdapter: o.old, OffsetsAdapter: wmsql.DefaultPostgreSQLOffsetsAdapter{}}, nil)
+	s, err := wmsql.NewSubscriber(o.db, wmsql.SubscriberConfig{
+		ConsumerGroup: group, PollInterval: 5 * time.Millisecond,
+		SchemaAdapter: o.old, OffsetsAdapter: wmsql.DefaultPostgreSQLOffsetsAdapter{},
+	}, nil)
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -98,20 +115,46 @@ func (o *oldOutbox) handle(group string, n int) {
 	}
 }
 
-func (o *oldOutbox) importAll(configure ...func(*outbox.ImportConfig)) outbox.Imported {
+// publishHere publishes as a producer does that has moved to the ledger.
+func (o *oldOutbox) publishHere(m *message.Message) {
+	p, err := watermill.NewPublisher(o.t.Context(), o.pool, nil)
+	if err == nil {
+		err = p.Publish(oldTopic, m)
+	}
+	if err != nil {
+		o.t.Error(err)
+	}
+}
+
+// tasks returns the biz_ids of a kind in the order of their positions.
+func (o *oldOutbox) tasks(kind string) []string {
 	o.t.Helper()
-	c := outbox.ImportConfig{DB: o.pool, Topic: oldTopic, Batch: 7}
+	rows, err := o.pool.Query(o.t.Context(),
+		`select biz_id from taskledger.event where kind = $1 and version = 1 order by position`, kind)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return ids
+}
+
+func (o *oldOutbox) importAll(configure ...func(*movein.Config)) movein.Result {
+	o.t.Helper()
+	c := movein.Config{DB: o.pool, Topic: oldTopic, Batch: 7}
 	for _, f := range configure {
 		f(&c)
 	}
-	done, err := outbox.Import(o.t.Context(), c)
+	done, err := movein.Run(o.t.Context(), c)
 	if err != nil {
 		o.t.Fatal(err)
 	}
 	return done
 }
 
-// The import goes on where the group of the old subscriber stands, and gives it what comes.
+// The import begins at the place of the old subscriber's group, and moves the group on.
 func TestImportTakesTheGroupsPlace(t *testing.T) {
 	t.Parallel()
 	o := newOldOutbox(t)
@@ -126,26 +169,28 @@ func TestImportTakesTheGroupsPlace(t *testing.T) {
 		}
 	}
 	o.handle("shipping", 3)
-	done := o.importAll(func(c *outbox.ImportConfig) { c.Group, c.Kind, c.Actor = "shipping", "parcel.ship", "mover" })
-	got := tasks(t, o.pool, "parcel.ship")
-	// What was acked at the moment of the close may come once more; nothing else, and all in order.
-	if done.Messages != len(got) || len(got) < len(want)-3 || len(got) > len(want)-2 || !slices.Equal(got, want[len(want)-len(got):]) {
-		t.Errorf("imported %d: %v, want what is behind the third of %v", done.Messages, got, want)
+	done := o.importAll(func(c *movein.Config) { c.Group, c.Kind, c.Actor = "shipping", "parcel.ship", "mover" })
+	got := o.tasks("parcel.ship")
+	// The last of the three may be imported too: it was acked while the subscriber closed.
+	if n := len(got); n != done.Messages || n < len(want)-3 || n > len(want)-2 || !slices.Equal(got, want[len(want)-n:]) {
+		t.Errorf("imported %d: %v, want those after the third of %v", done.Messages, got, want)
 	}
 	history, err := ledger.History(t.Context(), o.pool, ledger.Key{Kind: "parcel.ship", BizID: "m-08"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := history[0]; string(e.Data) != `{ "n": 8 }` || e.Actor != "mover" || !strings.Contains(string(e.Meta), `"note":"m-08"`) {
+	e := history[0]
+	if string(e.Data) != `{ "n": 8 }` || e.Actor != "mover" || !strings.Contains(string(e.Meta), `"note":"m-08"`) {
 		t.Errorf("%s %s %s", e.Data, e.Meta, e.Actor)
 	}
-	if again := o.importAll(func(c *outbox.ImportConfig) { c.Group, c.Kind = "shipping", "parcel.ship" }); again.Messages != 0 {
+	again := o.importAll(func(c *movein.Config) { c.Group, c.Kind = "shipping", "parcel.ship" })
+	if again.Messages != 0 {
 		t.Errorf("imported %d again", again.Messages)
 	}
 }
 
-// Old producers write in transactions of any length, new ones publish here, imports are cut off
-// at any moment, and two run at once: every message committed becomes one task, no other does.
+// Every committed message becomes one task, and no other does, while old producers write in
+// transactions of any length, new ones publish to the ledger, and two imports run that are cut off.
 func TestImportBesideEverything(t *testing.T) {
 	t.Parallel()
 	o := newOldOutbox(t)
@@ -160,15 +205,11 @@ func TestImportBesideEverything(t *testing.T) {
 				m := message.NewMessage(id, []byte(`"x"`))
 				commit := random.IntN(4) > 0
 				switch {
-				case p == 0: // a producer that has moved already
-					if err := publisher(t, o.pool).Publish(oldTopic, m); err != nil {
-						t.Error(err)
-					}
+				case p == 0: // a producer that has moved
+					o.publishHere(m)
 					commit = true
-				case p == 1: // one that publishes both ways meanwhile
-					if err := publisher(t, o.pool).Publish(oldTopic, m); err != nil {
-						t.Error(err)
-					}
+				case p == 1: // a producer that publishes both ways
+					o.publishHere(m)
 					o.publish(commit, 0, m)
 					commit = true
 				default:
@@ -182,33 +223,33 @@ func TestImportBesideEverything(t *testing.T) {
 			}
 		})
 	}
-	var over atomic.Bool
-	var cut atomic.Int32
+	var produced atomic.Bool
+	var interrupted atomic.Int32
 	for n := range 2 {
 		importing.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(n), 8))
-			for !over.Load() {
+			for !produced.Load() {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.IntN(40))*time.Millisecond)
-				_, err := outbox.Import(ctx, outbox.ImportConfig{DB: o.pool, Topic: oldTopic, Batch: 7})
+				_, err := movein.Run(ctx, movein.Config{DB: o.pool, Topic: oldTopic, Batch: 7})
 				if err != nil && ctx.Err() == nil {
 					t.Error(err)
 				}
 				if err != nil {
-					cut.Add(1)
+					interrupted.Add(1)
 				}
 				cancel()
 			}
 		})
 	}
 	producing.Wait()
-	over.Store(true)
+	produced.Store(true)
 	importing.Wait()
 	o.importAll()
-	if cut.Load() == 0 {
+	if interrupted.Load() == 0 {
 		t.Error("no import was cut off")
 	}
 	got := make(map[string]bool)
-	for _, id := range tasks(t, o.pool, oldTopic) {
+	for _, id := range o.tasks(oldTopic) {
 		got[id] = true
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -216,8 +257,8 @@ func TestImportBesideEverything(t *testing.T) {
 	}
 }
 
-// A drain does not end before messages that wait for an older transaction.
-func TestImportWaitsForWhatIsHeldBack(t *testing.T) {
+// An import does not end before the messages that an older transaction holds back.
+func TestImportWaitsForMessagesHeldBack(t *testing.T) {
 	t.Parallel()
 	o := newOldOutbox(t)
 	blocker, err := o.pool.Begin(t.Context())
@@ -229,7 +270,7 @@ func TestImportWaitsForWhatIsHeldBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.publish(true, 0, message.NewMessage("m-1", []byte("{}")))
-	ended := make(chan outbox.Imported, 1)
+	ended := make(chan movein.Result, 1)
 	go func() { ended <- o.importAll() }()
 	select {
 	case done := <-ended:
@@ -248,10 +289,13 @@ func TestImportFollows(t *testing.T) {
 	t.Parallel()
 	o := newOldOutbox(t)
 	ctx, stop := context.WithCancel(t.Context())
-	progress := make(chan outbox.Imported, 10)
+	progress := make(chan movein.Result, 10)
 	ended := make(chan error, 1)
 	go func() {
-		_, err := outbox.Import(ctx, outbox.ImportConfig{DB: o.pool, Topic: oldTopic, Follow: true, Progress: func(i outbox.Imported) { progress <- i }})
+		_, err := movein.Run(ctx, movein.Config{
+			DB: o.pool, Topic: oldTopic, Follow: true,
+			Progress: func(r movein.Result) { progress <- r },
+		})
 		ended <- err
 	}()
 	for n := range 2 {
@@ -269,11 +313,12 @@ func TestImportFollows(t *testing.T) {
 func TestImportBytes(t *testing.T) {
 	t.Parallel()
 	o := newOldOutbox(t)
-	if _, err := o.pool.Exec(t.Context(), `alter table "watermill_order.ship" alter payload type bytea using null`); err != nil {
+	_, err := o.pool.Exec(t.Context(), `alter table "watermill_order.ship" alter payload type bytea using null`)
+	if err != nil {
 		t.Fatal(err)
 	}
 	o.publish(true, 0, message.NewMessage("m-1", []byte{0, 0xff}))
-	o.importAll(func(c *outbox.ImportConfig) { c.Schema = "public" })
+	o.importAll(func(c *movein.Config) { c.Schema = "public" })
 	history, err := ledger.History(t.Context(), o.pool, ledger.Key{Kind: oldTopic, BizID: "m-1"})
 	if err != nil {
 		t.Fatal(err)
@@ -283,27 +328,39 @@ func TestImportBytes(t *testing.T) {
 	}
 }
 
-func TestImportStopsAtWhatItCannotTake(t *testing.T) {
+func TestImportStopsAtAnInvalidMessage(t *testing.T) {
 	t.Parallel()
 	o := newOldOutbox(t)
 	o.publish(true, 0, message.NewMessage("m-1", []byte("1")))
-	o.publish(true, 0, message.NewMessage("m-1", []byte("1"))) // the old outbox does not mind
+	o.publish(true, 0, message.NewMessage("m-1", []byte("1"))) // which the old outbox allows
 	o.publish(true, 0, message.NewMessage("m-1", []byte("2")))
-	done, err := outbox.Import(t.Context(), outbox.ImportConfig{DB: o.pool, Topic: oldTopic, Batch: 1})
-	var failed *outbox.ImportError
+	done, err := movein.Run(t.Context(), movein.Config{DB: o.pool, Topic: oldTopic, Batch: 1})
+	var failed *movein.MessageError
 	var conflict *ledger.ConflictError
 	if !errors.As(err, &failed) || failed.Offset != 3 || failed.UUID != "m-1" || !errors.As(err, &conflict) {
 		t.Errorf("%v", err)
 	}
-	if done != (outbox.Imported{Messages: 2, Existing: 1}) {
+	if done != (movein.Result{Messages: 2, Existing: 1}) {
 		t.Errorf("%+v", done)
 	}
-	for _, c := range []outbox.ImportConfig{{}, {DB: o.pool}, {DB: o.pool, Topic: "a:b"}, {DB: o.pool, Topic: "a", Kind: "b c"}, {DB: o.pool, Topic: "a", Batch: -1}} {
-		if _, err := outbox.Import(t.Context(), c); err == nil {
-			t.Errorf("no error for %+v", c)
+}
+
+func TestConfigIsValidated(t *testing.T) {
+	t.Parallel()
+	o := newOldOutbox(t)
+	for fault, c := range map[string]movein.Config{
+		"DB is required":             {Topic: "a"},
+		"Topic is required":          {DB: o.pool},
+		"name the kind of its tasks": {DB: o.pool, Topic: "a:b"},
+		`"b c"`:                      {DB: o.pool, Topic: "a", Kind: "b c"},
+		"Batch must be between 1 and 10000, got -1": {DB: o.pool, Topic: "a", Batch: -1},
+	} {
+		if _, err := movein.Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), fault) {
+			t.Errorf("error %v, want %q", err, fault)
 		}
 	}
-	if _, err := outbox.Import(t.Context(), outbox.ImportConfig{DB: o.pool, Topic: "none"}); err == nil || !strings.Contains(err.Error(), "no outbox of watermill-sql") {
+	_, err := movein.Run(t.Context(), movein.Config{DB: o.pool, Topic: "none"})
+	if err == nil || !strings.Contains(err.Error(), "no outbox of watermill-sql") {
 		t.Errorf("%v", err)
 	}
 }

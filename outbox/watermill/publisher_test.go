@@ -1,4 +1,4 @@
-package outbox_test
+package watermill_test
 
 import (
 	"context"
@@ -20,13 +20,13 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/stdsql"
-	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/outbox/watermill"
 )
 
 // publisher returns a publisher on db that lives as long as the test.
-func publisher(t testing.TB, db ledger.DB) *outbox.Publisher {
+func publisher(t testing.TB, db ledger.DB) *watermill.Publisher {
 	t.Helper()
-	p, err := outbox.NewPublisher(t.Context(), db, nil)
+	p, err := watermill.NewPublisher(t.Context(), db, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,8 @@ func publisher(t testing.TB, db ledger.DB) *outbox.Publisher {
 // tasks returns the biz_ids of a kind in the order of their positions.
 func tasks(t testing.TB, db *pgxpool.Pool, kind string) []string {
 	t.Helper()
-	rows, err := db.Query(t.Context(), `select biz_id from taskledger.event where kind = $1 and version = 1 order by position`, kind)
+	rows, err := db.Query(t.Context(),
+		`select biz_id from taskledger.event where kind = $1 and version = 1 order by position`, kind)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,16 +112,21 @@ func TestPublishAgain(t *testing.T) {
 			}
 		}
 		for _, call := range [][]*message.Message{
-			{message.NewMessage("m-1", []byte("good bye"))},
-			{message.NewMessage("m-2", nil), message.NewMessage("m-1", []byte("good bye")), message.NewMessage("m-3", nil)},
+			{message.NewMessage("m-1", []byte("other"))},
+			{
+				message.NewMessage("m-2", nil),
+				message.NewMessage("m-1", []byte("other")),
+				message.NewMessage("m-3", nil),
+			},
 		} {
 			err := p.Publish("mail.send", call...)
+			want := ledger.Key{Kind: "mail.send", BizID: "m-1"}
 			var conflict *ledger.ConflictError
-			if !errors.As(err, &conflict) || conflict.Key != (ledger.Key{Kind: "mail.send", BizID: "m-1"}) || conflict.State != ledger.StateAvailable {
+			if !errors.As(err, &conflict) || conflict.Key != want || conflict.State != ledger.StateAvailable {
 				t.Errorf("another payload: %v, want a conflict", err)
 			}
 		}
-		return nil // and the transaction is still good
+		return nil // the transaction is still usable
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -134,13 +140,20 @@ func TestPublishAgain(t *testing.T) {
 func TestPublishTellsBytesFromTheirBase64(t *testing.T) {
 	t.Parallel()
 	p := publisher(t, ledgertest.Pool(t))
-	for id, payloads := range map[string][2][]byte{"m-1": {{0, 1, 2, 3}, []byte(`"AAECAw=="`)}, "m-2": {[]byte(`"AAECAw=="`), {0, 1, 2, 3}}} {
-		if err := p.Publish("mail.send", message.NewMessage(id, payloads[0])); err != nil {
+	binary, encoded := []byte{0, 1, 2, 3}, []byte(`"AAECAw=="`)
+	for _, test := range []struct {
+		id            string
+		first, second []byte
+	}{
+		{id: "m-1", first: binary, second: encoded},
+		{id: "m-2", first: encoded, second: binary},
+	} {
+		if err := p.Publish("mail.send", message.NewMessage(test.id, test.first)); err != nil {
 			t.Fatal(err)
 		}
 		var conflict *ledger.ConflictError
-		if err := p.Publish("mail.send", message.NewMessage(id, payloads[1])); !errors.As(err, &conflict) {
-			t.Errorf("%q after %q: %v, want a conflict", payloads[1], payloads[0], err)
+		if err := p.Publish("mail.send", message.NewMessage(test.id, test.second)); !errors.As(err, &conflict) {
+			t.Errorf("%q after %q: %v, want a conflict", test.second, test.first, err)
 		}
 	}
 }
@@ -175,44 +188,62 @@ func TestPublishRefusesBeforeSending(t *testing.T) {
 		topic string
 		bad   *message.Message
 		field string
-		says  string
+		rule  string // a part of it
 	}{
-		"topic is no kind":       {"mail/send", good, "kind", "must contain only"},
-		"topic of watermill-sql": {"mail:send", good, "kind", "must contain only"},
-		"no topic":               {"", good, "kind", "must not be empty"},
-		"empty UUID":             {"mail.send", message.NewMessage("", nil), "message UUID", "must not be empty where the metadata has no biz_id"},
-		"UUID is no biz_id":      {"mail.send", message.NewMessage("a\nb", nil), "biz_id", "control characters"},
-		"no message":             {"mail.send", nil, "message", "must not be nil"},
-		"metadata too long":      {"mail.send", with("note", strings.Repeat("x", 16<<10)), "meta", "at most 16384 bytes"},
-		"metadata no UTF-8":      {"mail.send", with("note", "\xff"), "metadata", "valid UTF-8"},
-		"metadata with NUL":      {"mail.send", with("note", "\x00"), "metadata", "without NUL"},
-		"payload too long":       {"mail.send", message.NewMessage("m-3", make([]byte, 256<<10)), "args", "at most 262144 bytes"},
+		"topic is not a kind":    {topic: "mail/send", bad: good, field: "kind", rule: "must contain only"},
+		"topic of watermill-sql": {topic: "mail:send", bad: good, field: "kind", rule: "must contain only"},
+		"no topic":               {topic: "", bad: good, field: "kind", rule: "must not be empty"},
+		"empty UUID": {
+			topic: "mail.send", bad: message.NewMessage("", nil),
+			field: "message UUID", rule: "must not be empty where the metadata has no biz_id",
+		},
+		"UUID is not a biz_id": {
+			topic: "mail.send", bad: message.NewMessage("a\nb", nil),
+			field: "biz_id", rule: "control characters",
+		},
+		"no message": {topic: "mail.send", bad: nil, field: "message", rule: "must not be nil"},
+		"metadata too long": {
+			topic: "mail.send", bad: with("note", strings.Repeat("x", 16<<10)),
+			field: "meta", rule: "at most 16384 bytes",
+		},
+		"metadata is not UTF-8": {
+			topic: "mail.send", bad: with("note", "\xff"),
+			field: "metadata", rule: "valid UTF-8",
+		},
+		"metadata with NUL": {
+			topic: "mail.send", bad: with("note", "\x00"),
+			field: "metadata", rule: "without NUL",
+		},
+		"payload too long": {
+			topic: "mail.send", bad: message.NewMessage("m-3", make([]byte, 256<<10)),
+			field: "args", rule: "at most 262144 bytes",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 				err := publisher(t, tx).Publish(test.topic, good, test.bad)
 				var invalid *ledger.InvalidError
-				if !errors.As(err, &invalid) || invalid.Field != test.field || !strings.Contains(invalid.Rule, test.says) {
-					t.Errorf("got %v, want field %q and a rule that says %q", err, test.field, test.says)
+				if !errors.As(err, &invalid) || invalid.Field != test.field || !strings.Contains(invalid.Rule, test.rule) {
+					t.Errorf("got %v, want field %q and a rule with %q", err, test.field, test.rule)
 				}
 				_, err = tx.Exec(t.Context(), "select 1")
 				return err
 			})
 			if err != nil {
-				t.Errorf("the transaction was spoilt: %v", err)
+				t.Errorf("the transaction is aborted: %v", err)
 			}
 		})
 	}
 	if got := tasks(t, pool, "mail.send"); len(got) != 0 {
-		t.Errorf("published all the same: %v", got)
+		t.Errorf("published %v, want nothing", got)
 	}
 	if err := publisher(t, pool).Publish("mail.send"); err != nil {
 		t.Errorf("nothing to publish: %v", err)
 	}
 }
 
-// A publisher has to give up when its context or that of a message says so, although
-// watermill-sql publishes with a background context.
+// Publish ends when its context or that of a message is done, although watermill-sql publishes with a
+// background context.
 func TestPublishHonoursContexts(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -227,14 +258,15 @@ func TestPublishHonoursContexts(t *testing.T) {
 	enough := errors.New("enough")
 	for name, start := range map[string]func(ctx context.Context) error{
 		"of the publisher": func(ctx context.Context) error {
-			p, err := outbox.NewPublisher(ctx, pool, nil)
+			p, err := watermill.NewPublisher(ctx, pool, nil)
 			if err != nil {
 				return err
 			}
 			return p.Publish("mail.send", message.NewMessage("m-1", nil))
 		},
 		"of the second message": func(ctx context.Context) error {
-			return publisher(t, pool).Publish("mail.send", message.NewMessage("m-0", nil), message.NewMessageWithContext(ctx, "m-1", nil))
+			second := message.NewMessageWithContext(ctx, "m-1", nil)
+			return publisher(t, pool).Publish("mail.send", message.NewMessage("m-0", nil), second)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -249,7 +281,7 @@ func TestPublishHonoursContexts(t *testing.T) {
 
 type spanKey struct{}
 
-// tracer notes the values of contexts under which enqueues run.
+// tracer collects the span of each context under which an enqueue runs.
 type tracer struct {
 	mu   sync.Mutex
 	seen []any
@@ -279,7 +311,7 @@ func TestPublishIsTraced(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	p, err := outbox.NewPublisher(context.WithValue(t.Context(), spanKey{}, "base"), pool, nil)
+	p, err := watermill.NewPublisher(context.WithValue(t.Context(), spanKey{}, "base"), pool, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +331,8 @@ func TestPublishIsTraced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if meta, err := ledger.ParseMeta(history[0].Meta); err != nil || meta.Traceparent != traceparent || meta.Tracestate != "vendor=1" {
+	meta, err := ledger.ParseMeta(history[0].Meta)
+	if err != nil || meta.Traceparent != traceparent || meta.Tracestate != "vendor=1" {
 		t.Errorf("trace context %q, %q, %v", meta.Traceparent, meta.Tracestate, err)
 	}
 }
@@ -313,7 +346,7 @@ func TestPublisherClose(t *testing.T) {
 		publishing.Go(func() {
 			for j := 0; ; j++ {
 				if err := p.Publish("mail.send", message.NewMessage(fmt.Sprintf("m-%d-%d", i, j), nil)); err != nil {
-					if !errors.Is(err, outbox.ErrClosed) {
+					if !errors.Is(err, watermill.ErrClosed) {
 						t.Error(err)
 					}
 					return
@@ -339,7 +372,7 @@ func TestPublisherClose(t *testing.T) {
 func TestPublisherNeedsAContextAndADatabase(t *testing.T) {
 	t.Parallel()
 	var nothing context.Context
-	if _, err := outbox.NewPublisher(nothing, nil, nil); err == nil {
+	if _, err := watermill.NewPublisher(nothing, nil, nil); err == nil {
 		t.Error("no error")
 	}
 }

@@ -1,5 +1,5 @@
--- Whether a watermill-sql outbox has messages behind a place, also those that cannot be read yet
--- because an older transaction is under way.
+-- Reports whether a watermill-sql outbox has messages behind a place, including those that page.sql does
+-- not return yet because an older transaction is under way.
 -- $1 last transaction, $2 last offset within it. {messages} is the table, quoted.
 -- Locks nothing. Index: primary key.
 select exists (

@@ -1,4 +1,4 @@
-package outbox
+package watermill
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	wm "github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -19,15 +19,16 @@ import (
 )
 
 const (
-	// laneAhead is how many messages are asked for at a time. The server sends one, and the next
-	// one when that is acknowledged.
-	laneAhead = 100
-	lanePause = 100 * time.Millisecond
-	maxPause  = 2 * time.Second
+	// laneBatch is how many messages one request asks for. The server sends each one when the one
+	// before is acknowledged.
+	laneBatch = 100
+	// minLaneDelay and maxLaneDelay bound the delay before a failed lane receives again.
+	minLaneDelay = 100 * time.Millisecond
+	maxLaneDelay = 2 * time.Second
 )
 
-// lane is one durable consumer of a group, which lets one message be unanswered at a time: so
-// it keeps the order of the stream, whoever takes part, and also when a message comes again.
+// lane is one durable consumer of a group. It has at most one message in flight, so it keeps the order
+// of the stream for all members of the group, also when a message is delivered again.
 type lane struct {
 	s       *Subscriber
 	topic   string
@@ -36,7 +37,7 @@ type lane struct {
 	since   time.Time
 }
 
-// newLane returns lane i of a topic: it has every shard whose number leaves i.
+// newLane returns lane i of a topic. It has every shard whose remainder modulo Lanes is i.
 func newLane(s *Subscriber, topic string, i int) *lane {
 	c := s.config
 	l := &lane{s: s, topic: topic, since: time.Now(), durable: stream.GroupDurable(c.Group, topic, i)}
@@ -59,8 +60,8 @@ func newLane(s *Subscriber, topic string, i int) *lane {
 	return l
 }
 
-// consumerConfig is the consumer as it is made. One that is made again, because it vanished
-// while somebody was subscribed, begins early enough for them.
+// consumerConfig returns the configuration of a new consumer. A FromNow consumer that vanished during a
+// subscription, and is made again, begins where the subscription began.
 func (l *lane) consumerConfig(again bool) jetstream.ConsumerConfig {
 	c := jetstream.ConsumerConfig{
 		Durable:        l.durable,
@@ -84,7 +85,7 @@ func (l *lane) consumerConfig(again bool) jetstream.ConsumerConfig {
 	return c
 }
 
-// ensure makes the consumer if it is missing. Of one that exists it changes AckWait alone.
+// ensure creates the consumer if it is missing. Of an existing one it changes AckWait only.
 func (l *lane) ensure(ctx context.Context, again bool) error {
 	if !l.s.config.NATS.IsConnected() {
 		return nats.ErrDisconnected
@@ -93,7 +94,7 @@ func (l *lane) ensure(ctx context.Context, again bool) error {
 	c, err := l.s.js.Consumer(ctx, stream.Name, l.durable)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		c, err = l.s.js.CreateConsumer(ctx, stream.Name, want)
-		if errors.Is(err, jetstream.ErrConsumerExists) { // by another member just now
+		if errors.Is(err, jetstream.ErrConsumerExists) { // another member was quicker
 			c, err = l.s.js.Consumer(ctx, stream.Name, l.durable)
 		}
 	}
@@ -113,7 +114,7 @@ func (l *lane) ensure(ctx context.Context, again bool) error {
 	return nil
 }
 
-// difference says what of a consumer is not as this lane needs it, "" if nothing is.
+// difference describes how an existing consumer differs from what this lane needs, "" if it does not.
 func (l *lane) difference(found jetstream.ConsumerConfig) string {
 	filters := found.FilterSubjects
 	if found.FilterSubject != "" {
@@ -121,7 +122,7 @@ func (l *lane) difference(found jetstream.ConsumerConfig) string {
 	}
 	slices.Sort(filters)
 	if want := slices.Sorted(slices.Values(l.filters)); !slices.Equal(filters, want) {
-		return fmt.Sprintf("types and lanes make it listen to %v, these to %v", abridged(filters), abridged(want))
+		return fmt.Sprintf("its types and lanes select %v, these select %v", abridge(filters), abridge(want))
 	}
 	if found.MaxAckPending != 1 || found.AckPolicy != jetstream.AckExplicitPolicy {
 		return "its consumer does not keep the order"
@@ -129,8 +130,8 @@ func (l *lane) difference(found jetstream.ConsumerConfig) string {
 	return ""
 }
 
-// abridged is for people.
-func abridged(subjects []string) []string {
+// abridge shortens a list of subjects for an error message.
+func abridge(subjects []string) []string {
 	if len(subjects) > 3 {
 		return append(slices.Clone(subjects[:3]), "…")
 	}
@@ -138,26 +139,27 @@ func abridged(subjects []string) []string {
 }
 
 // run delivers the messages of the lane to out until ctx is done.
-func (l *lane) run(ctx context.Context, out chan<- *wm.Message) {
-	wait := lanePause
+func (l *lane) run(ctx context.Context, out chan<- *message.Message) {
+	delay := loop.Backoff{Min: minLaneDelay, Max: maxLaneDelay, Exact: true}
 	for ctx.Err() == nil {
-		begun := time.Now()
+		began := time.Now()
 		err := l.receive(ctx, out)
-		if time.Since(begun) > maxPause {
-			wait = lanePause
+		if time.Since(began) > maxLaneDelay {
+			delay.Reset()
 		}
 		for err != nil && ctx.Err() == nil {
-			l.s.config.Logger.WarnContext(ctx, "cannot receive events", "consumer", l.durable, "error", err, "again_in", wait)
+			wait := delay.Next()
+			l.s.config.Logger.WarnContext(ctx, "cannot receive events; retrying",
+				"consumer", l.durable, "error", err, "retry_in", wait)
 			_ = loop.Sleep(ctx, wait)
-			wait = min(2*wait, maxPause)
 			err = l.ensure(ctx, true)
 		}
 	}
 }
 
-// receive delivers messages until ctx is done, and then returns nil, having given back what was
-// under way; else it returns why the consumer must be looked after.
-func (l *lane) receive(ctx context.Context, out chan<- *wm.Message) error {
+// receive delivers messages until ctx is done, gives the message in flight back and returns nil.
+// It returns an error if the consumer must be checked.
+func (l *lane) receive(ctx context.Context, out chan<- *message.Message) error {
 	nc := l.s.config.NATS
 	p := stream.NewPuller(nc, l.durable, stream.PullHeartbeat)
 	defer func() {
@@ -171,7 +173,7 @@ func (l *lane) receive(ctx context.Context, out chan<- *wm.Message) error {
 	defer check.Stop()
 	for {
 		if !p.Open() {
-			if err := p.Ask(laneAhead, 0); err != nil {
+			if err := p.Ask(laneBatch, 0); err != nil {
 				return err
 			}
 		}
@@ -182,7 +184,7 @@ func (l *lane) receive(ctx context.Context, out chan<- *wm.Message) error {
 				return err
 			}
 			if work {
-				_ = nc.Publish(m.Reply, l.deliver(ctx, m, out)) // if that is lost, the message comes again
+				_ = nc.Publish(m.Reply, l.deliver(ctx, m, out)) // if that is lost, the message is delivered again
 			}
 		case <-reconnected:
 			p.Forget()
@@ -196,24 +198,23 @@ func (l *lane) receive(ctx context.Context, out chan<- *wm.Message) error {
 	}
 }
 
-// deliver hands a message out and waits for the word on it, which it returns for the server.
-// Meanwhile it tells the server that the message is being worked on.
-func (l *lane) deliver(ctx context.Context, m *nats.Msg, out chan<- *wm.Message) (answer []byte) {
+// deliver sends a message to out, waits until it is acked or nacked, and returns the answer for the
+// server. Meanwhile it reports progress to the server, which extends the message's AckWait.
+func (l *lane) deliver(ctx context.Context, m *nats.Msg, out chan<- *message.Message) (answer []byte) {
 	e, err := stream.Decode(m.Subject, m.Header, m.Data)
-	var msg *wm.Message
+	var msg *message.Message
 	if err == nil {
 		msg, err = envelope.Event(e)
 	}
 	if err != nil {
-		l.s.config.Logger.ErrorContext(ctx, "message refused", "subject", m.Subject, "error", err)
+		l.s.config.Logger.ErrorContext(ctx, "malformed message refused", "subject", m.Subject, "error", err)
 		return stream.TermAnswer("malformed")
 	}
-	event := ledger.Event{Key: e.Key, Version: e.Version, Attempt: e.Attempt, Position: e.Position, Shard: e.Shard, Type: e.Type, RecordedAt: e.RecordedAt}
-	messageCtx, cancel := context.WithCancel(context.WithValue(ctx, eventKey{}, event))
+	messageCtx, cancel := context.WithCancel(context.WithValue(ctx, eventKey{}, eventIn(e)))
 	defer cancel()
 	msg.SetContext(messageCtx)
-	alive := time.NewTicker(l.s.config.AckWait / 3)
-	defer alive.Stop()
+	progress := time.NewTicker(l.s.config.AckWait / 3)
+	defer progress.Stop()
 	for {
 		select {
 		case out <- msg:
@@ -222,7 +223,7 @@ func (l *lane) deliver(ctx context.Context, m *nats.Msg, out chan<- *wm.Message)
 			return stream.AckAnswer
 		case <-msg.Nacked():
 			return stream.NakAfter(l.s.config.NackDelay)
-		case <-alive.C:
+		case <-progress.C:
 			_ = l.s.config.NATS.Publish(m.Reply, stream.ProgressAnswer)
 		case <-ctx.Done():
 			select {
@@ -232,5 +233,13 @@ func (l *lane) deliver(ctx context.Context, m *nats.Msg, out chan<- *wm.Message)
 				return stream.NakAnswer
 			}
 		}
+	}
+}
+
+// eventIn returns the event of a message of the stream, without data and meta.
+func eventIn(m stream.Message) ledger.Event {
+	return ledger.Event{
+		Key: m.Key, Version: m.Version, Attempt: m.Attempt, Position: m.Position, Shard: m.Shard,
+		Type: m.Type, RecordedAt: m.RecordedAt,
 	}
 }

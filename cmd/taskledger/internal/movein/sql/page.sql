@@ -1,7 +1,6 @@
--- The next messages of a watermill-sql outbox, in its order, of transactions before which none
--- is under way any more.
--- $1 last transaction, $2 last offset within it, $3 how many. {messages} is the table, quoted.
--- Locks nothing. Index: primary key.
+-- Reads the next messages of a watermill-sql outbox in its order, up to the oldest transaction under way.
+-- $1 last transaction, $2 last offset within it, $3 maximum number of messages. {messages} is the table,
+-- quoted. Locks nothing. Index: primary key.
 select m."offset", m.transaction_id::text, m.uuid, m.payload, m.metadata::text
   from {messages} m
  where (m.transaction_id, m."offset") > ($1::text::xid8, $2::bigint)

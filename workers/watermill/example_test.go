@@ -1,4 +1,4 @@
-package workers_test
+package watermill_test
 
 import (
 	"context"
@@ -12,11 +12,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/outbox"
+	outboxwm "github.com/taskledger/taskledger/outbox/watermill"
 	"github.com/taskledger/taskledger/workers"
+	workerswm "github.com/taskledger/taskledger/workers/watermill"
 )
 
-// Watermill's router as a worker: each task of the kind order.pack is a message, and what the
-// handler returns becomes a task of the kind order.ship.
+// Watermill's router as a worker: each task of the kind order.pack is a message, and the messages that
+// the handler returns become tasks of the kind order.ship.
 func ExampleSubscriber() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -28,11 +30,11 @@ func ExampleSubscriber() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	subscriber, err := workers.NewSubscriber(workers.SubscriberConfig{Pool: workers.Config{DB: pool, NATS: nc}})
+	subscriber, err := workerswm.NewSubscriber(workerswm.SubscriberConfig{Pool: workers.Config{DB: pool, NATS: nc}})
 	if err != nil {
 		log.Fatal(err)
 	}
-	publisher, err := outbox.NewPublisher(ctx, pool, nil)
+	publisher, err := outboxwm.NewPublisher(ctx, pool, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -40,19 +42,20 @@ func ExampleSubscriber() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	router.AddMiddleware(workers.ReportErrors, middleware.Recoverer)
-	router.AddHandler("pack", "order.pack", subscriber, "order.ship", publisher, func(m *message.Message) ([]*message.Message, error) {
-		// The UUID of what goes on follows from that of what came, so that a second attempt
-		// returns the same message, and it is published once.
+	router.AddMiddleware(workerswm.ReportErrors, middleware.Recoverer)
+	pack := func(m *message.Message) ([]*message.Message, error) {
+		// The UUID is derived from that of m, so that a second attempt returns the same message, which
+		// is then published once.
 		return []*message.Message{message.NewMessage("ship-"+m.UUID, m.Payload)}, nil
-	})
+	}
+	router.AddHandler("pack", "order.pack", subscriber, "order.ship", publisher, pack)
 	if err := router.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// A handler of Watermill's with exactly one effect: its rows, the messages it returns and the
-// outcome of the task are committed together.
+// A handler of Watermill with exactly one effect: its rows, the messages that it returns and the outcome
+// of the task are committed together.
 func ExampleRegisterMessages() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -69,13 +72,13 @@ func ExampleRegisterMessages() {
 		log.Fatal(err)
 	}
 	pack := func(m *message.Message) ([]*message.Message, error) {
-		tx, _ := workers.TxFromContext(m.Context())
+		tx, _ := workerswm.TxFromContext(m.Context())
 		if _, err := tx.Exec(m.Context(), "insert into parcel (order_no) values ($1)", m.UUID); err != nil {
 			return nil, err
 		}
 		return []*message.Message{message.NewMessage(watermill.NewUUID(), m.Payload)}, nil
 	}
-	err = workers.RegisterMessages(p, "order.pack", pack, &workers.KindConfig{
+	err = workerswm.RegisterMessages(p, "order.pack", pack, &workerswm.Config{
 		Middleware: []message.HandlerMiddleware{middleware.CorrelationID},
 		Produces:   "order.ship",
 	})

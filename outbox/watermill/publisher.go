@@ -1,4 +1,4 @@
-package outbox
+package watermill
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
-	wm "github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/taskledger/taskledger/internal/envelope"
 	"github.com/taskledger/taskledger/ledger"
@@ -18,43 +18,42 @@ import (
 // MetadataBizID is the metadata key of a message whose value becomes the biz_id of its task.
 const MetadataBizID = envelope.MetadataBizID
 
-// ErrClosed is what publishers and subscribers return once they are closed.
-var ErrClosed = errors.New("outbox: closed")
+// ErrClosed is the error of a publisher or subscriber that is closed.
+var ErrClosed = errors.New("watermill: closed")
 
-// PublisherConfig says more about a [Publisher]. Nil means all defaults.
+// PublisherConfig holds the optional settings of a [Publisher]. Nil means all defaults.
 type PublisherConfig struct {
-	// Actor who enqueues. Empty: the database's session_user.
+	// Actor is the author of the events. Default: the database's session_user.
 	Actor string
-	// Logger hears of every statement, at its level trace. Nil: nobody.
+	// Logger receives every statement, at its level trace. Default: disabled.
 	Logger watermill.LoggerAdapter
 }
 
-// Publisher is a Watermill publisher whose messages become tasks: the topic is the kind, the
-// metadata biz_id, or else the UUID, the biz_id. Payload and metadata come back byte for byte,
-// from the subscribers of this module and on the wire (see docs/events.md). A metadata
-// traceparent, and a tracestate beside it, becomes the trace context of the task. It is safe for
-// concurrent use as far as its database is: a transaction is not.
+// Publisher is a Watermill publisher whose messages become tasks. The topic is the kind; the biz_id is
+// the metadata biz_id, or else the UUID. Subscribers of this module and the stream (docs/events.md)
+// return payload and metadata byte for byte. A metadata traceparent, with an optional tracestate,
+// becomes the trace context of the task.
+//
+// It is safe for concurrent use if its database is: a transaction is not.
 type Publisher struct {
 	ctx    context.Context
 	db     ledger.DB
-	schema wmsql.SchemaAdapter
+	schema schema
 	logger watermill.LoggerAdapter
 
 	mu     sync.RWMutex // held by Publish for reading
 	closed bool
 }
 
-// NewPublisher returns a publisher on db: a pgx.Tx, a *sql.Tx wrapped by ledger/stdsql, or a
-// pool. On a transaction, messages are published if and only if it commits; make one publisher
-// for each. On a pool, the messages of one Publish are published together or not at all. The
-// publisher never commits.
+// NewPublisher returns a publisher on db: a pgx.Tx, a *sql.Tx wrapped by ledger/stdsql, or a pool. On a
+// transaction, messages are published if and only if it commits; make one publisher for each. On a
+// pool, the messages of one Publish are published together or not at all. The publisher never commits.
 //
-// ctx bounds every Publish, since Watermill's interface has no context; the contexts of the
-// messages do so too. The database sees the values of the first message's context, then of ctx,
-// so that its tracers find their span.
+// ctx bounds every Publish, because Watermill's interface has no context; so do the contexts of the
+// messages. Tracers of the database see the values of the first message's context, then those of ctx.
 func NewPublisher(ctx context.Context, db ledger.DB, c *PublisherConfig) (*Publisher, error) {
 	if ctx == nil || db == nil {
-		return nil, errors.New("outbox: a publisher needs a context and a database")
+		return nil, errors.New("watermill: NewPublisher requires a context and a database")
 	}
 	if c == nil {
 		c = &PublisherConfig{}
@@ -62,15 +61,16 @@ func NewPublisher(ctx context.Context, db ledger.DB, c *PublisherConfig) (*Publi
 	return &Publisher{ctx: ctx, db: db, schema: schema{actor: c.Actor}, logger: c.Logger}, nil
 }
 
-// Publish enqueues the messages; the stream has them in their order. One that was published
-// before is no error, in whatever state its task is, and is not done again.
+// Publish enqueues the messages; they reach the stream in their order. Publishing a message again is
+// not an error and changes nothing, whatever the state of its task.
 //
-// Errors: [*ledger.InvalidError] for a topic that is no kind, an empty UUID without a biz_id, or
-// metadata and payload over the limits (16 KiB, 256 KiB): nothing is published then, and the
-// transaction stays usable. [*ledger.ConflictError] for a message whose key is taken by one with
-// another payload: that one stays, the others of this call are published, and the transaction
-// stays usable. [ErrClosed]; and the errors of [ledger.Enqueue].
-func (p *Publisher) Publish(topic string, messages ...*wm.Message) error {
+// Errors:
+//   - [*ledger.InvalidError] for a topic that is not a kind, an empty UUID without a biz_id, or metadata
+//     or a payload over the limits (16 KiB, 256 KiB). Nothing is published; the transaction stays usable.
+//   - [*ledger.ConflictError] if the key of a message has a task with another payload. That task stays,
+//     the other messages are published, and the transaction stays usable.
+//   - [ErrClosed], and the errors of [ledger.Enqueue].
+func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.closed {
@@ -79,21 +79,22 @@ func (p *Publisher) Publish(topic string, messages ...*wm.Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
-	if _, err := envelope.Kind(topic); err != nil { // the library's rule is another one
+	if _, err := envelope.Kind(topic); err != nil { // watermill-sql has another rule for topics
 		return err
 	}
 	ctx, cancel := joinContexts(p.ctx, messages)
 	defer cancel(nil)
-	// One for each call, since the library publishes with a background context of its own.
-	publisher, err := wmsql.NewPublisher(executor{ctx: ctx, db: p.db}, wmsql.PublisherConfig{SchemaAdapter: p.schema}, p.logger)
+	// One for each call, because watermill-sql publishes with a background context.
+	config := wmsql.PublisherConfig{SchemaAdapter: p.schema}
+	publisher, err := wmsql.NewPublisher(executor{ctx: ctx, db: p.db}, config, p.logger)
 	if err != nil {
 		return fmt.Errorf("publish on %s: %w", topic, err)
 	}
 	return publisher.Publish(topic, messages...)
 }
 
-// Close refuses what is published from now on and returns when nothing is being published any
-// more. The database stays open. It is idempotent.
+// Close makes every later Publish fail, and returns when those under way have ended. The database stays
+// open. Close is idempotent.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +104,7 @@ func (p *Publisher) Close() error {
 
 // joinContexts returns a context with the values of the first message's context, then of base,
 // that is done when base or the context of any message is.
-func joinContexts(base context.Context, messages []*wm.Message) (context.Context, context.CancelCauseFunc) {
+func joinContexts(base context.Context, messages []*message.Message) (context.Context, context.CancelCauseFunc) {
 	values := base
 	if m := messages[0]; m != nil && m.Context() != context.Background() {
 		values = m.Context()
@@ -137,7 +138,7 @@ func joinContexts(base context.Context, messages []*wm.Message) (context.Context
 	return valuesContext{ctx, base}, end
 }
 
-// valuesContext also has the values of another context.
+// valuesContext adds the values of another context.
 type valuesContext struct {
 	context.Context
 	more context.Context
@@ -150,15 +151,15 @@ func (c valuesContext) Value(key any) any {
 	return c.more.Value(key)
 }
 
-// schema tells watermill-sql what to execute for messages: no statement of its own, but the
-// enqueue of their tasks, which the executor carries out.
+// schema is what watermill-sql executes for messages: not a statement, but the enqueue of their tasks,
+// which the executor carries out.
 type schema struct {
-	wmsql.SchemaAdapter // nil: a publisher asks for nothing else
+	wmsql.SchemaAdapter // nil: a publisher calls nothing else
 	actor               string
 }
 
 // InsertQuery returns the entries of the tasks as arguments.
-func (s schema) InsertQuery(topic string, messages wm.Messages) (wmsql.Query, error) {
+func (s schema) InsertQuery(topic string, messages message.Messages) (wmsql.Query, error) {
 	entries := make([]any, len(messages))
 	for i, m := range messages {
 		entry, err := envelope.Entry(topic, m)
@@ -171,20 +172,20 @@ func (s schema) InsertQuery(topic string, messages wm.Messages) (wmsql.Query, er
 	return wmsql.Query{Query: "ledger.EnqueueInOrder", Args: entries}, nil
 }
 
-// executor carries out what schema asks for, in the context of one Publish, and reads the answer.
+// executor enqueues the entries of a schema, in the context of one Publish.
 type executor struct {
-	wmsql.ContextExecutor // nil: a publisher executes in this one way
+	wmsql.ContextExecutor // nil: a publisher calls nothing else
 	ctx                   context.Context
 	db                    ledger.DB
 }
 
-// ExecContext enqueues. The context it is given is a background one.
+// ExecContext enqueues. The context that it ignores is a background one.
 func (e executor) ExecContext(_ context.Context, _ string, args ...any) (sql.Result, error) {
 	entries := make([]ledger.Entry, len(args))
 	for i, arg := range args {
 		entries[i] = arg.(ledger.Entry)
 	}
-	if len(entries) == 1 { // for the common case, one statement that is cheaper
+	if len(entries) == 1 { // the common case has a cheaper statement
 		answer, err := ledger.Enqueue(e.ctx, e.db, entries[0].Key, entries[0].Args, entries[0].Options)
 		if err != nil {
 			return nil, e.cause(err)
@@ -202,7 +203,7 @@ func (e executor) ExecContext(_ context.Context, _ string, args ...any) (sql.Res
 	return nil, errors.Join(conflicts...)
 }
 
-// cause adds to the error of a statement why its context ended, if it did.
+// cause adds the cause of the context's end, if it has ended, to the error of a statement.
 func (e executor) cause(err error) error {
 	if cause := context.Cause(e.ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)

@@ -1,4 +1,4 @@
-package outbox_test
+package watermill_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
+	outboxwm "github.com/taskledger/taskledger/outbox/watermill"
 )
 
 // A command bus inside a business transaction: the command is sent if and only if the
@@ -30,14 +31,16 @@ func ExampleNewPublisher() {
 		if _, err := tx.Exec(ctx, "insert into orders (order_no) values ($1)", "o-4711"); err != nil {
 			return err
 		}
-		publisher, err := outbox.NewPublisher(ctx, tx, nil)
+		publisher, err := outboxwm.NewPublisher(ctx, tx, nil)
 		if err != nil {
 			return err
 		}
 		bus, err := cqrs.NewCommandBusWithConfig(publisher, cqrs.CommandBusConfig{
-			GeneratePublishTopic: func(cqrs.CommandBusGeneratePublishTopicParams) (string, error) { return "coupon.send", nil },
+			GeneratePublishTopic: func(cqrs.CommandBusGeneratePublishTopicParams) (string, error) {
+				return "coupon.send", nil
+			},
 			OnSend: func(p cqrs.CommandBusOnSendParams) error {
-				p.Message.Metadata.Set(outbox.MetadataBizID, p.Command.(SendCoupon).Order)
+				p.Message.Metadata.Set(outboxwm.MetadataBizID, p.Command.(SendCoupon).Order)
 				return nil
 			},
 			Marshaler: cqrs.JSONMarshaler{},
@@ -52,7 +55,7 @@ func ExampleNewPublisher() {
 	}
 }
 
-// Everything that becomes of coupons, in order, once for the whole group "report".
+// The outcomes of all coupons, in order for each task, delivered once to the whole group "report".
 func ExampleSubscriber() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -60,8 +63,11 @@ func ExampleSubscriber() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	subscriber, err := outbox.NewSubscriber(outbox.SubscriberConfig{
-		NATS: nc, Group: "report", Types: []ledger.EventType{ledger.EventSucceeded, ledger.EventBuried}, Lanes: 8,
+	subscriber, err := outboxwm.NewSubscriber(outboxwm.SubscriberConfig{
+		NATS:  nc,
+		Group: "report",
+		Types: []ledger.EventType{ledger.EventSucceeded, ledger.EventBuried},
+		Lanes: 8,
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -71,7 +77,7 @@ func ExampleSubscriber() {
 		log.Fatal(err)
 	}
 	router.AddConsumerHandler("report", "coupon.>", subscriber, func(m *message.Message) error {
-		e, _ := outbox.EventOf(m.Context())
+		e, _ := outboxwm.EventOf(m.Context())
 		fmt.Println(e.Key, e.Type, string(m.Payload))
 		return nil
 	})

@@ -1,4 +1,4 @@
--- Which events stand at some positions.
+-- Selects the events at some positions.
 -- $1 positions (array literal). Locks nothing. Index: (position).
 select e.position, e.kind, e.biz_id, e.version, e.recorded_at
   from unnest($1::text::bigint[]) p(position)

@@ -1,0 +1,92 @@
+package outbox
+
+import (
+	"context"
+
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+// Hook is called by a relay, see [Config].Hooks. Embed [HookDefaults] and write the methods that are needed:
+// the compiler checks them, and later versions may add others.
+//
+// Its methods are called by several goroutines of the relay, also concurrently, and must not block. A panic
+// is not recovered.
+type Hook interface {
+	// EventsMissed: the feed's audit found events that the feed had skipped.
+	feed.Hook
+
+	// MessagesPublished is called with the number of messages that the stream has stored.
+	MessagesPublished(ctx context.Context, messages int)
+	// DuplicatesDropped is called with the number of messages that the stream dropped, because it had stored
+	// them before.
+	DuplicatesDropped(ctx context.Context, messages int)
+	// PageAdvanced is called after each page, when its cursor row is committed.
+	PageAdvanced(ctx context.Context)
+	// EventParked is called for each event that cannot be published, with the reason.
+	EventParked(ctx context.Context, reason string)
+	// MessagesLost is called when the stream has lost messages, before they are published again.
+	MessagesLost(ctx context.Context, reason string)
+	// MessagesUndone is called with the number of messages on the stream whose events a crash of the
+	// database has undone.
+	MessagesUndone(ctx context.Context, messages int)
+	// StreamPurged is called when all messages below a sequence are removed, because they are acknowledged.
+	StreamPurged(ctx context.Context, sequence uint64)
+	// LeadershipChanged is called when this relay takes the lease, and when it gives it up or loses it.
+	LeadershipChanged(ctx context.Context, leading bool)
+	// RelayFailed is called when the relay cannot work, for example because a server is unavailable; the
+	// relay tries again.
+	RelayFailed(ctx context.Context, err error)
+
+	embedsHookDefaults()
+}
+
+// HookDefaults is a [Hook] that does nothing, to be embedded.
+type HookDefaults struct{ feed.HookDefaults }
+
+// MessagesPublished does nothing.
+func (HookDefaults) MessagesPublished(context.Context, int) {}
+
+// DuplicatesDropped does nothing.
+func (HookDefaults) DuplicatesDropped(context.Context, int) {}
+
+// PageAdvanced does nothing.
+func (HookDefaults) PageAdvanced(context.Context) {}
+
+// EventParked does nothing.
+func (HookDefaults) EventParked(context.Context, string) {}
+
+// MessagesLost does nothing.
+func (HookDefaults) MessagesLost(context.Context, string) {}
+
+// MessagesUndone does nothing.
+func (HookDefaults) MessagesUndone(context.Context, int) {}
+
+// StreamPurged does nothing.
+func (HookDefaults) StreamPurged(context.Context, uint64) {}
+
+// LeadershipChanged does nothing.
+func (HookDefaults) LeadershipChanged(context.Context, bool) {}
+
+// RelayFailed does nothing.
+func (HookDefaults) RelayFailed(context.Context, error) {}
+
+func (HookDefaults) embedsHookDefaults() {}
+
+// hooks are the hooks of a relay.
+type hooks []Hook
+
+// each calls every hook.
+func (h hooks) each(call func(Hook)) {
+	for _, hook := range h {
+		call(hook)
+	}
+}
+
+// ofFeed returns the hooks as those of a feed.
+func (h hooks) ofFeed() []feed.Hook {
+	of := make([]feed.Hook, len(h))
+	for i, hook := range h {
+		of[i] = hook
+	}
+	return of
+}

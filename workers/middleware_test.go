@@ -1,0 +1,158 @@
+package workers_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// Middleware is called around the handler, the first one outermost, inside the hooks. It may change the
+// args, the context and the error.
+func TestMiddleware(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	var mu sync.Mutex
+	var calls []string
+	call := func(name string) {
+		mu.Lock()
+		defer mu.Unlock()
+		calls = append(calls, name)
+	}
+	type valueKey struct{}
+	outer := func(next workers.Handler) workers.Handler {
+		return func(ctx context.Context, tx pgx.Tx, job *workers.Job, args []byte) error {
+			call("outer")
+			err := next(context.WithValue(ctx, valueKey{}, "of the middleware"), tx, job, []byte(`{"amount":8}`))
+			if errors.Is(err, errBoom) {
+				return workers.Discard("the middleware discards it")
+			}
+			return err
+		}
+	}
+	inner := func(next workers.Handler) workers.Handler {
+		return func(ctx context.Context, tx pgx.Tx, job *workers.Job, args []byte) error {
+			call("inner")
+			savepoint, err := tx.Begin(ctx)
+			if err != nil {
+				return err
+			}
+			if err := next(ctx, savepoint, job, args); err != nil {
+				return errors.Join(err, savepoint.Rollback(ctx))
+			}
+			return savepoint.Commit(ctx)
+		}
+	}
+	handler := func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		call(fmt.Sprintf("handler %d %s", args.Amount, ctx.Value(valueKey{})))
+		if job.BizID == "fails" {
+			return errBoom
+		}
+		return insertEffect(ctx, tx, job, args)
+	}
+	hook := beforeHook{call: func() { call("hook") }}
+	b.work(workers.Config{}, exactly(handler, &workers.KindConfig{
+		Middleware: []workers.Middleware{outer, nil, inner}, Hooks: []workers.Hook{hook},
+	}))
+	k := b.enqueue("o-1")
+	b.awaitState(k, ledger.StateSucceeded)
+	b.oneEffect(k)
+	mu.Lock()
+	diff := cmp.Diff([]string{"hook", "outer", "inner", "handler 8 of the middleware"}, calls)
+	mu.Unlock()
+	if diff != "" {
+		t.Error(diff)
+	}
+	b.awaitState(b.enqueue("fails"), ledger.StateDiscarded)
+}
+
+// beforeHook is called before each attempt.
+type beforeHook struct {
+	workers.HookDefaults
+	call func()
+}
+
+func (h beforeHook) BeforeAttempt(ctx context.Context, _ pgx.Tx, _ *workers.Job) (context.Context, error) {
+	h.call()
+	return ctx, nil
+}
+
+// The attempt of a RegisterSQL kind fails if a middleware passes on another transaction than its own.
+func TestMiddlewareOfSQLRequiresItsTransaction(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	replacing := func(next workers.Handler) workers.Handler {
+		return func(ctx context.Context, tx pgx.Tx, job *workers.Job, args []byte) error {
+			if job.BizID == "same" {
+				return next(ctx, tx, job, args)
+			}
+			return next(ctx, struct{ pgx.Tx }{tx}, job, args)
+		}
+	}
+	b.work(workers.Config{}, exactlySQL(insertEffectSQL, &workers.KindConfig{
+		Middleware: []workers.Middleware{replacing}, Retry: ledger.RetryPolicy{Attempts: 1},
+	}))
+	b.awaitState(b.enqueue("same"), ledger.StateSucceeded)
+	other := b.enqueue("other")
+	b.awaitState(other, ledger.StateDead)
+	if task := b.task(other); !strings.Contains(task.Error, "RegisterSQL requires tx itself") {
+		t.Errorf("error %q", task.Error)
+	}
+}
+
+// A handler that decodes its args buries a task whose args do not decode, whatever the guarantee.
+func TestInvalidArgs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.relay()
+	raw := ledger.MustKind[[]byte](order.Name())
+	decode := func(context.Context, *workers.Job, []byte) error {
+		return fmt.Errorf("order: %w", workers.InvalidArgs(errBoom))
+	}
+	b.work(workers.Config{}, func(p *workers.Pool) error { return workers.RegisterAtMostOnce(p, raw, decode, nil) })
+	k := b.enqueue("o-1")
+	b.awaitState(k, ledger.StateDead)
+	history := b.history(k)
+	var data struct {
+		Reason string `json:"reason"`
+		Error  struct {
+			Message string `json:"message"`
+			Type    string `json:"type"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(history[len(history)-1].Data, &data); err != nil {
+		t.Fatal(err)
+	}
+	if data.Reason != "its args do not decode" {
+		t.Errorf("reason %q", data.Reason)
+	}
+	if data.Error.Message != "order: boom" || data.Error.Type != "*errors.errorString" {
+		t.Errorf("error %+v", data.Error)
+	}
+}
+
+func TestKindConfigValidate(t *testing.T) {
+	t.Parallel()
+	c := &workers.KindConfig{Slots: -1, Together: 2, StartedAfter: 31e9}
+	err := c.Validate(workers.AtLeastOnce, workers.Config{AckWait: 60e9})
+	for _, fault := range []string{"Slots", "Together", "StartedAfter must be 0 to 30s"} {
+		if err == nil || !strings.Contains(err.Error(), fault) {
+			t.Errorf("error %v, want one with %q", err, fault)
+		}
+	}
+	var none *workers.KindConfig
+	if err := none.Validate(workers.AtLeastOnce, workers.Config{}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,78 @@
+package watermill_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/watermilltest"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/watermill"
+)
+
+var order = ledger.MustKind[json.RawMessage]("test.order")
+
+// atOnce retries failed attempts without a delay, which would need a scheduler.
+var atOnce = ledger.RetryPolicy{Ladder: []time.Duration{0}, Attempts: 1000}
+
+// bundle is a kit and the workers on it.
+type bundle struct{ *watermilltest.Kit }
+
+func newBundle(t testing.TB) *bundle { return &bundle{watermilltest.Start(t)} }
+
+// pool returns a pool that does not run.
+func (b *bundle) pool() *workers.Pool {
+	b.T.Helper()
+	p, err := workers.New(workers.Config{DB: b.DB, NATS: b.NATS, AckWait: 2 * time.Second, Logger: b.Logger()})
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	return p
+}
+
+// work runs a pool until the test ends.
+func (b *bundle) work(register func(*workers.Pool) error) {
+	b.T.Helper()
+	p := b.pool()
+	if err := register(p); err != nil {
+		b.T.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	b.T.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			b.T.Error(err)
+		}
+	})
+}
+
+// subscriber returns a subscriber with these settings of its kinds.
+func (b *bundle) subscriber(c workers.KindConfig) *watermill.Subscriber {
+	b.T.Helper()
+	s, err := watermill.NewSubscriber(watermill.SubscriberConfig{
+		Pool: workers.Config{DB: b.DB, NATS: b.NATS, AckWait: 2 * time.Second, Logger: b.Logger()},
+		Kind: c,
+	})
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	b.T.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// createEffects creates the table of insertEffect.
+func (b *bundle) createEffects() {
+	b.T.Helper()
+	b.Exec("create table effect (biz_id text not null, note text)")
+}
+
+func insertEffect(ctx context.Context, tx pgx.Tx, job *workers.Job, _ json.RawMessage) error {
+	_, err := tx.Exec(ctx, "insert into effect (biz_id) values ($1)", string(job.BizID))
+	return err
+}

@@ -1,0 +1,68 @@
+package watermill
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// Config configures a kind. Nil means all defaults.
+type Config struct {
+	// Kind holds the settings that every kind has. Its own middleware is outside of Middleware.
+	Kind workers.KindConfig
+	// Middleware is called around each attempt, inside its transaction; the first one is the outermost.
+	// Its error, or a nack, fails the attempt and rolls it back. An ack has no effect. docs/watermill.md
+	// lists the middleware that fits. Default: none.
+	Middleware []message.HandlerMiddleware
+	// Produces is the kind of the tasks that returned messages become. They are enqueued in the
+	// attempt's transaction, so the kind must be ExactlyOnce. Default: returning messages fails the
+	// attempt.
+	Produces ledger.Kind
+}
+
+// CallerConfig configures a [workers.Caller]. Nil means all defaults.
+type CallerConfig struct {
+	Config
+	Name   string       // see workers.CallerConfig
+	Logger *slog.Logger // see workers.CallerConfig
+}
+
+// validate returns an error if a kind with guarantee g cannot produce.
+func (c *Config) validate(g workers.Guarantee) error {
+	if c == nil || c.Produces == "" {
+		return nil
+	}
+	if g != workers.ExactlyOnce {
+		return errors.New("Produces requires the transaction of an ExactlyOnce handler")
+	}
+	if err := c.Produces.Validate(); err != nil {
+		return fmt.Errorf("invalid Produces: %w", err)
+	}
+	return nil
+}
+
+// kindConfig returns the settings of a kind with Watermill's middleware around its handler.
+func (c *Config) kindConfig(name ledger.Kind, g workers.Guarantee) (*workers.KindConfig, error) {
+	if err := c.validate(g); err != nil {
+		return nil, registration(name, err)
+	}
+	if c == nil {
+		return nil, nil
+	}
+	kind := c.Kind
+	if len(c.Middleware) > 0 {
+		kind.Middleware = append(slices.Clone(kind.Middleware), c.around)
+	}
+	return &kind, nil
+}
+
+// registration is the error of a kind that cannot be registered.
+func registration(kind ledger.Kind, err error) error {
+	return fmt.Errorf("watermill: register kind %q: %w", kind, err)
+}

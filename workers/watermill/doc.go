@@ -1,0 +1,17 @@
+// Package watermill connects [Watermill] to workers: a [Subscriber] to tasks, handlers and middleware of
+// Watermill inside an attempt. Package outbox/watermill has the other half: a publisher whose messages
+// become tasks, and a subscriber to events.
+//
+//   - [Subscriber] delivers tasks to Watermill's router, at least once: an ack succeeds the attempt.
+//   - [RegisterMessages] adds a kind with a handler of Watermill. The handler's rows, the messages that
+//     it returns and the outcome of the task are one transaction, so they happen exactly once.
+//   - [Register], [RegisterSQL], [RegisterAtLeastOnce], [RegisterAtMostOnce] and [NewCaller] are those of
+//     package workers with Watermill's middleware around the handler.
+//
+// In middleware, and in handlers of Watermill, [JobFromContext] returns the attempt of a message, and
+// [TxFromContext] its transaction.
+//
+// docs/watermill.md is the guide: what is promised, and which middleware fits.
+//
+// [Watermill]: https://watermill.io
+package watermill

@@ -1,0 +1,56 @@
+package watermill
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/envelope"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// TxFromContext returns the transaction of the attempt that a message's context belongs to, for handlers
+// of [RegisterMessages] and for middleware. It is subject to the rules of [workers.Register]. It returns
+// false if the attempt has no transaction, or the context belongs to no attempt.
+func TxFromContext(ctx context.Context) (pgx.Tx, bool) {
+	if a := attemptOf(ctx); a != nil && a.tx != nil {
+		return a.tx, true
+	}
+	return nil, false
+}
+
+// JobFromContext returns the attempt that a message's context belongs to; false if it belongs to none.
+func JobFromContext(ctx context.Context) (*workers.Job, bool) {
+	if a := attemptOf(ctx); a != nil {
+		return a.job, true
+	}
+	return nil, false
+}
+
+// attempt is the attempt of a message, a value of the message's context.
+type attempt struct {
+	tx     pgx.Tx // nil: the kind has no transaction
+	job    *workers.Job
+	reason atomic.Pointer[error] // of a nack, if ReportErrors stored one
+}
+
+type attemptKey struct{}
+
+// attemptOf returns the attempt that a context belongs to, or nil.
+func attemptOf(ctx context.Context) *attempt {
+	a, _ := ctx.Value(attemptKey{}).(*attempt)
+	return a
+}
+
+// newMessage returns the message of an attempt.
+func newMessage(ctx context.Context, tx pgx.Tx, job *workers.Job, args []byte) (*message.Message, *attempt, error) {
+	msg, err := envelope.Message(job.BizID, args, job.Envelope, job.Traceparent, job.Tracestate)
+	if err != nil {
+		return nil, nil, workers.InvalidArgs(err)
+	}
+	a := &attempt{tx: tx, job: job}
+	msg.SetContext(context.WithValue(ctx, attemptKey{}, a))
+	return msg, a, nil
+}
