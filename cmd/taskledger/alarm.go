@@ -57,7 +57,7 @@ func (a *app) alarmServices(pool *pgxpool.Pool, f alarm.File) []service {
 				return s.OldestWaiting, err
 			},
 			ProjectionLag: func(ctx context.Context) (time.Duration, error) {
-				lag, err := projector.Behind(ctx, pool)
+				lag, err := projector.ReadLag(ctx, pool)
 				return lag.Age, err
 			},
 		})
@@ -76,7 +76,7 @@ func (a *app) newAlarmListCommand() *cobra.Command {
 		Args:  exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
-				alarms, err := alarm.List(ctx, db, limit)
+				alarms, err := alarm.ReadAlarms(ctx, db, limit)
 				if err != nil {
 					return err
 				}

@@ -34,7 +34,7 @@ func (a *app) newScheduleListCommand() *cobra.Command {
 		Args:  exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
-				schedules, err := periodic.List(ctx, db)
+				schedules, err := periodic.ReadSchedules(ctx, db)
 				if err != nil {
 					return err
 				}

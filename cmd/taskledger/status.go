@@ -17,8 +17,9 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/alarm"
+	"github.com/taskledger/taskledger/workers/operator"
+	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 func (a *app) newStatusCommand() *cobra.Command {
@@ -36,14 +37,14 @@ the exit code is 0 also then.`,
 
 // status is the answer as JSON.
 type status struct {
-	Outbox     outbox.Status           `json:"outbox"`
-	Projection projection              `json:"projection"`
-	Timers     workers.TimerStatus     `json:"timers"`
-	Tasks      []projector.Count       `json:"tasks"`
-	Rejected   int64                   `json:"rejected"`  // calls to enqueue, since too many tasks of a kind waited
-	Unhandled  []workers.UnhandledKind `json:"unhandled"` // kinds with waiting tasks and no worker
-	Paused     []workers.PausedKind    `json:"paused"`
-	Degraded   []string                `json:"degraded"` // what a person should see to
+	Outbox     outbox.Status            `json:"outbox"`
+	Projection projection               `json:"projection"`
+	Timers     scheduler.TimerStatus    `json:"timers"`
+	Tasks      []projector.Count        `json:"tasks"`
+	Rejected   int64                    `json:"rejected"`  // calls to enqueue, since too many tasks of a kind waited
+	Unhandled  []operator.UnhandledKind `json:"unhandled"` // kinds with waiting tasks and no worker
+	Paused     []operator.PausedKind    `json:"paused"`
+	Degraded   []string                 `json:"degraded"` // what a person should see to
 }
 
 // projection is how far the projector is behind.
@@ -80,16 +81,16 @@ func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err
 	if s.Outbox, err = outbox.ReadStatus(ctx, pool, js, outbox.StreamConfig{}); err != nil {
 		return s, err
 	}
-	if s.Tasks, err = projector.Counts(ctx, pool); err != nil {
+	if s.Tasks, err = projector.ReadCounts(ctx, pool); err != nil {
 		return s, err
 	}
 	if s.Rejected, err = ledger.ReadRejected(ctx, pool); err != nil {
 		return s, err
 	}
-	if s.Timers, err = workers.ReadTimers(ctx, pool); err != nil {
+	if s.Timers, err = scheduler.ReadTimers(ctx, pool); err != nil {
 		return s, err
 	}
-	lag, err := projector.Behind(ctx, pool)
+	lag, err := projector.ReadLag(ctx, pool)
 	if err != nil {
 		return s, err
 	}
@@ -121,7 +122,7 @@ func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err
 
 // addAlarms tells of alarms that do not arrive, which no alarm does.
 func (s *status) addAlarms(ctx context.Context, pool *pgxpool.Pool) error {
-	alarms, err := alarm.List(ctx, pool, 1)
+	alarms, err := alarm.ReadAlarms(ctx, pool, 1)
 	for _, l := range alarms {
 		if l.Error != "" && !l.Test && l.State != ledger.StateCancelled {
 			s.Degraded = append(s.Degraded, fmt.Sprintf("alarm %s, made %s, has not been delivered: %s", l.Task.BizID, ago(l.MadeAt), l.Error))

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
 
-	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/alarm"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // unhandledLate is how long a task may wait for a worker of its kind before that counts as a reason
@@ -23,15 +23,15 @@ const maxNamed = 5
 
 // addKinds tells of kinds whose tasks nobody begins.
 func (s *status) addKinds(ctx context.Context, pool *pgxpool.Pool) error {
-	unhandled, err := workers.Unhandled(ctx, pool)
+	unhandled, err := operator.ReadUnhandled(ctx, pool)
 	if err != nil {
 		return err
 	}
-	paused, err := workers.PausedKinds(ctx, pool)
+	paused, err := operator.ReadPaused(ctx, pool)
 	if err != nil {
 		return err
 	}
-	s.Unhandled, s.Paused = []workers.UnhandledKind{}, append([]workers.PausedKind{}, paused...)
+	s.Unhandled, s.Paused = []operator.UnhandledKind{}, append([]operator.PausedKind{}, paused...)
 	var late []string
 	for _, u := range unhandled {
 		if u.Kind == alarm.Kind { // delivered by who watches, and told of where that fails

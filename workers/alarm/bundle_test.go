@@ -77,7 +77,7 @@ func (b *bundle) await(what string, done func() bool) {
 func (b *bundle) projected() {
 	b.t.Helper()
 	b.await("the projection", func() bool {
-		lag, err := projector.Behind(context.Background(), b.db)
+		lag, err := projector.ReadLag(context.Background(), b.db)
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func (b *bundle) pass(w *alarm.Watcher) {
 // alarms are all of them, the newest first, receiver by receiver.
 func (b *bundle) alarms() []alarm.Alarm {
 	b.t.Helper()
-	found, err := alarm.List(context.Background(), b.db, alarm.MaxList)
+	found, err := alarm.ReadAlarms(context.Background(), b.db, alarm.MaxList)
 	if err != nil {
 		b.t.Fatal(err)
 	}

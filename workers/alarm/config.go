@@ -21,7 +21,7 @@ type Config struct {
 	// File says what is worth an alarm and who gets it. Required.
 	File
 	// RelayLag and ProjectionLag say how old the oldest event is that is not published, or not
-	// projected. Required if there is a limit for them; projector.Behind and outbox.ReadStatus know.
+	// projected. Required if there is a limit for them; projector.ReadLag and outbox.ReadStatus know.
 	RelayLag      func(context.Context) (time.Duration, error)
 	ProjectionLag func(context.Context) (time.Duration, error)
 	// Look is how often to look. Default 5 s.

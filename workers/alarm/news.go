@@ -9,14 +9,14 @@ import (
 
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 	"github.com/taskledger/taskledger/workers/periodic"
 )
 
 // observation is what a watcher sees at one time.
 type observation struct {
 	now       time.Time // by the database's clock
-	dead      []workers.DeadGroup
+	dead      []operator.DeadGroup
 	schedules []periodic.Status
 	holds     []condition
 }
@@ -60,7 +60,7 @@ func (k known) news(o observation, r Rules) (items []Item, next known) {
 }
 
 func (k known) deaths(o observation, r Rules, next known) (items []Item) {
-	groups := make(map[ledger.Kind][]workers.DeadGroup)
+	groups := make(map[ledger.Kind][]operator.DeadGroup)
 	for _, g := range o.dead {
 		if !slices.Contains(r.IgnoreDead, g.Kind) {
 			groups[g.Kind] = append(groups[g.Kind], g)

@@ -9,8 +9,9 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 	"github.com/taskledger/taskledger/workers/periodic"
+	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 var (
@@ -48,11 +49,10 @@ func (s *seldom[T]) get(find func() (T, error)) (T, error) {
 
 // observer looks at the ledger.
 type observer struct {
-	config   Config
-	operator *workers.Operator
-	dead     seldom[[]workers.DeadGroup]
-	timers   seldom[workers.TimerStatus]
-	waiting  map[ledger.Kind]*seldom[waiting]
+	config  Config
+	dead    seldom[[]operator.DeadGroup]
+	timers  seldom[scheduler.TimerStatus]
+	waiting map[ledger.Kind]*seldom[waiting]
 }
 
 // waiting is the task of a kind that waits too long, if there is one.
@@ -66,12 +66,12 @@ func (w *observer) observe(ctx context.Context) (o observation, installation str
 		return o, "", pgerr.Explain("read the clock", err)
 	}
 	o.now = o.now.UTC()
-	o.dead, err = w.dead.get(func() ([]workers.DeadGroup, error) { return w.operator.Dead(ctx, "") })
+	o.dead, err = w.dead.get(func() ([]operator.DeadGroup, error) { return operator.ReadDead(ctx, w.config.DB, "") })
 	if err != nil {
 		return o, "", err
 	}
 	o.dead = without(o.dead, Kind)
-	if o.schedules, err = periodic.List(ctx, w.config.DB); err != nil {
+	if o.schedules, err = periodic.ReadSchedules(ctx, w.config.DB); err != nil {
 		return o, "", err
 	}
 	for _, look := range []func(context.Context, *observation) error{w.lags, w.late, w.kinds} {
@@ -84,7 +84,7 @@ func (w *observer) observe(ctx context.Context) (o observation, installation str
 }
 
 // without returns the groups of other kinds.
-func without(groups []workers.DeadGroup, kind ledger.Kind) (others []workers.DeadGroup) {
+func without(groups []operator.DeadGroup, kind ledger.Kind) (others []operator.DeadGroup) {
 	for _, g := range groups {
 		if g.Kind != kind {
 			others = append(others, g)
@@ -119,7 +119,7 @@ func (w *observer) lags(ctx context.Context, o *observation) error {
 
 // late looks at the timers, which is expensive while a snapshot that somebody holds keeps what was fired.
 func (w *observer) late(ctx context.Context, o *observation) error {
-	timers, err := w.timers.get(func() (workers.TimerStatus, error) { return workers.ReadTimers(ctx, w.config.DB) })
+	timers, err := w.timers.get(func() (scheduler.TimerStatus, error) { return scheduler.ReadTimers(ctx, w.config.DB) })
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers"
 )
 
 // Watcher makes alarms and delivers them. Any number may run.
@@ -28,12 +27,8 @@ func New(c Config) (*Watcher, error) {
 		return nil, err
 	}
 	c = c.withDefaults()
-	operator, err := workers.NewOperator(workers.OperatorConfig{DB: c.DB})
-	if err != nil {
-		return nil, err
-	}
 	w := &Watcher{config: c, found: make(map[string]time.Time)}
-	w.observer = observer{config: c, operator: operator, waiting: make(map[ledger.Kind]*seldom[waiting])}
+	w.observer = observer{config: c, waiting: make(map[ledger.Kind]*seldom[waiting])}
 	for _, rule := range c.Rules.Kinds {
 		w.observer.waiting[rule.Kind] = &seldom[waiting]{}
 	}

@@ -89,7 +89,7 @@ func Apply(ctx context.Context, db DB, want []Schedule, o *ApplyOptions) ([]Diff
 	if _, err := tx.Exec(ctx, lockSQL); err != nil {
 		return nil, pgerr.Explain("apply schedules", err)
 	}
-	found, err := List(ctx, tx)
+	found, err := ReadSchedules(ctx, tx)
 	if err != nil {
 		return nil, err
 	}

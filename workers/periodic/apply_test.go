@@ -31,7 +31,7 @@ func TestApplyShowsWhatDiffers(t *testing.T) {
 	if diff := cmp.Diff(want, dry); diff != "" || err != nil {
 		t.Errorf("dry run: %v (-want +got):\n%s", err, diff)
 	}
-	if all, err := periodic.List(t.Context(), b.db); len(all) != 0 || err != nil {
+	if all, err := periodic.ReadSchedules(t.Context(), b.db); len(all) != 0 || err != nil {
 		t.Fatalf("after a dry run: %+v, %v", all, err)
 	}
 	if diff := cmp.Diff(want, b.apply(c, a)); diff != "" {
@@ -125,7 +125,7 @@ func TestApplyInATransaction(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := periodic.List(t.Context(), b.db); len(all) != 0 || err != nil {
+	if all, err := periodic.ReadSchedules(t.Context(), b.db); len(all) != 0 || err != nil {
 		t.Errorf("after the rollback: %+v, %v", all, err)
 	}
 }
@@ -213,7 +213,7 @@ func TestApplyRefuses(t *testing.T) {
 	if _, err := periodic.Apply(t.Context(), b.db, []periodic.Schedule{hourly("a"), hourly("a")}, nil); err == nil || !strings.Contains(err.Error(), "once") {
 		t.Errorf("the same name twice: %v", err)
 	}
-	if all, err := periodic.List(t.Context(), b.db); len(all) != 0 || err != nil {
+	if all, err := periodic.ReadSchedules(t.Context(), b.db); len(all) != 0 || err != nil {
 		t.Errorf("%+v, %v", all, err)
 	}
 }

@@ -55,9 +55,6 @@ const (
 	// inHand is how long a runner leaves a slot alone that is due and in somebody's hands, the
 	// first time: a runner's, or an operator's open transaction.
 	inHand = 10 * time.Millisecond
-
-	minBackoff = 50 * time.Millisecond
-	maxBackoff = 5 * time.Second
 )
 
 // begin makes the server end the transaction of a runner that is frozen, which would keep the

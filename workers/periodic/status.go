@@ -30,8 +30,8 @@ type Status struct {
 	PassedAt time.Time   `json:"passed_at,omitzero"`
 }
 
-// List returns all schedules by name.
-func List(ctx context.Context, db ledger.DB) ([]Status, error) {
+// ReadSchedules returns all schedules, by name.
+func ReadSchedules(ctx context.Context, db ledger.DB) ([]Status, error) {
 	all, _, err := list(ctx, db, "")
 	return all, err
 }
@@ -61,17 +61,17 @@ func load(ctx context.Context, db ledger.DB, name string) (Status, time.Time, er
 func list(ctx context.Context, db ledger.DB, name string) (found []Status, now time.Time, err error) {
 	rows, err := db.Query(ctx, listSQL, name)
 	if err != nil {
-		return nil, now, pgerr.Explain("list schedules", err)
+		return nil, now, pgerr.Explain("read schedules", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var s Status
 		if s, now, err = scan(rows); err != nil {
-			return nil, now, pgerr.Explain("list schedules", err)
+			return nil, now, pgerr.Explain("read schedules", err)
 		}
 		found = append(found, s)
 	}
-	return found, now, pgerr.Explain("list schedules", rows.Err())
+	return found, now, pgerr.Explain("read schedules", rows.Err())
 }
 
 // scan reads a row of list.sql or due.sql.
