@@ -195,7 +195,7 @@ func TestApplyRefuses(t *testing.T) {
 		{"large args", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Args: json.RawMessage(`"` + strings.Repeat("x", 300_000) + `"`)},
 			[]string{"invalid args: must have at most 262144 bytes"}},
 		{"deep args", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Args: json.RawMessage(strings.Repeat("[", 600) + strings.Repeat("]", 600))},
-			[]string{"invalid args: must nest at most 512 deep"}},
+			[]string{"invalid args: must nest at most 512 levels deep"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := periodic.Apply(t.Context(), b.db, []periodic.Schedule{hourly("good"), test.s}, nil)

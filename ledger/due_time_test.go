@@ -21,33 +21,38 @@ type timer struct {
 	Reason  string
 }
 
+// timers returns all rows of the table timer.
 func timers(t *testing.T, db ledger.DB) []timer {
 	t.Helper()
-	rows, err := db.Query(t.Context(), "select due_at, kind, biz_id, version, reason from taskledger.timer order by due_at, kind, biz_id, version, reason")
+	const sql = `select due_at, kind, biz_id, version, reason from taskledger.timer
+		order by due_at, kind, biz_id, version, reason`
+	rows, err := db.Query(t.Context(), sql)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all []timer
 	var row timer
-	_, err = pgx.ForEachRow(rows, []any{&row.DueAt, (*string)(&row.Key.Kind), (*string)(&row.Key.BizID), (*int32)(&row.Version), &row.Reason},
-		func() error {
-			row.DueAt = row.DueAt.UTC()
-			all = append(all, row)
-			return nil
-		})
+	into := []any{
+		&row.DueAt, (*string)(&row.Key.Kind), (*string)(&row.Key.BizID), (*int32)(&row.Version), &row.Reason,
+	}
+	_, err = pgx.ForEachRow(rows, into, func() error {
+		row.DueAt = row.DueAt.UTC()
+		all = append(all, row)
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return all
 }
 
-// appendBoth are the two ways to append a request, which must do the same.
-var appendBoth = map[string]func(*testing.T, ledger.DB, ledger.AppendRequest) (ledger.Event, error){
+// appenders are the two functions that append one request. They must write the same.
+var appenders = map[string]func(*testing.T, ledger.DB, ledger.AppendRequest) (ledger.Event, error){
 	"Append": func(t *testing.T, db ledger.DB, r ledger.AppendRequest) (ledger.Event, error) {
 		return ledger.Append(t.Context(), db, r)
 	},
 	"AppendEach": func(t *testing.T, db ledger.DB, r ledger.AppendRequest) (ledger.Event, error) {
-		other := ledger.AppendRequest{Key: ledger.Key{Kind: "append", BizID: r.Key.BizID + "/other"}, Expected: 1, Type: ledger.EventSucceeded}
+		other := appending(r.Key.BizID+"/other", 1, ledger.EventSucceeded)
 		ledgertest.Enqueue(t, db, other.Key, "")
 		results := ledger.AppendEach(t.Context(), db, []ledger.AppendRequest{other, r})
 		if results[0].Err != nil {
@@ -57,13 +62,13 @@ var appendBoth = map[string]func(*testing.T, ledger.DB, ledger.AppendRequest) (l
 	},
 }
 
-// The moment is decided by the database, written into the data with every other byte as it was,
-// set as a timer, and folded.
+// The database writes the due time into the data, sets a timer, and leaves all other bytes of the data unchanged.
+// The fold returns the due time.
 func TestAppendSetsATimer(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2101, 2, 3, 4, 5, 6, 123456789, time.FixedZone("", -5*3600))
-	const written = `"2101-02-03T09:05:06.123456Z"` // PostgreSQL's resolution
-	for name, appendOne := range appendBoth {
+	const written = `"2101-02-03T09:05:06.123456Z"` // with the resolution of PostgreSQL
+	for name, appendOne := range appenders {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := ledgertest.Pool(t)
@@ -72,11 +77,30 @@ func TestAppendSetsATimer(t *testing.T) {
 				data      string
 				want      string
 			}{
-				"failed":          {ledger.EventFailed, `{ "error" : {"message":"a \\ \u0000 b"} }`, `{"retry_at":` + written + `, "error" : {"message":"a \\ \u0000 b"} }`},
-				"snoozed":         {ledger.EventSnoozed, "", `{"run_at":` + written + `}`},
-				"snoozed empty":   {ledger.EventSnoozed, " {\n} ", `{"run_at":` + written + `}`},
-				"scheduled":       {ledger.EventScheduled, "\t{\"reason\":\"later\",\"a\":1,\"a\":2}", `{"run_at":` + written + `,"reason":"later","a":1,"a":2}`},
-				"scheduled other": {ledger.EventScheduled, `{"retry_at":"mine"}`, `{"run_at":` + written + `,"retry_at":"mine"}`},
+				"failed": {
+					eventType: ledger.EventFailed,
+					data:      `{ "error" : {"message":"a \\ \u0000 b"} }`,
+					want:      `{"retry_at":` + written + `, "error" : {"message":"a \\ \u0000 b"} }`,
+				},
+				"snoozed": {
+					eventType: ledger.EventSnoozed,
+					want:      `{"run_at":` + written + `}`,
+				},
+				"snoozed empty": {
+					eventType: ledger.EventSnoozed,
+					data:      " {\n} ",
+					want:      `{"run_at":` + written + `}`,
+				},
+				"scheduled": {
+					eventType: ledger.EventScheduled,
+					data:      "\t{\"reason\":\"later\",\"a\":1,\"a\":2}",
+					want:      `{"run_at":` + written + `,"reason":"later","a":1,"a":2}`,
+				},
+				"scheduled other": {
+					eventType: ledger.EventScheduled,
+					data:      `{"retry_at":"mine"}`,
+					want:      `{"run_at":` + written + `,"retry_at":"mine"}`,
+				},
 			} {
 				r := appending(id, 1, test.eventType)
 				if r.At = at; test.data != "" {
@@ -92,7 +116,7 @@ func TestAppendSetsATimer(t *testing.T) {
 					t.Fatal(err)
 				}
 				if diff := cmp.Diff(e, history[1]); diff != "" {
-					t.Errorf("%s (-answered +stored):\n%s", id, diff)
+					t.Errorf("%s (-returned +stored):\n%s", id, diff)
 				}
 				task, err := ledger.Fold(history)
 				if want := at.Truncate(time.Microsecond); err != nil || !task.DueAt.Equal(want) {
@@ -100,7 +124,11 @@ func TestAppendSetsATimer(t *testing.T) {
 				}
 			}
 			for _, row := range timers(t, pool) {
-				if !row.DueAt.Equal(at.Truncate(time.Microsecond)) || row.Version != 2 || row.Reason != map[bool]string{true: "retry", false: "due"}[row.Key.BizID == "failed"] {
+				reason := "due"
+				if row.Key.BizID == "failed" {
+					reason = "retry"
+				}
+				if !row.DueAt.Equal(at.Truncate(time.Microsecond)) || row.Version != 2 || row.Reason != reason {
 					t.Errorf("%+v", row)
 				}
 			}
@@ -112,11 +140,11 @@ func TestAppendSetsATimer(t *testing.T) {
 	}
 }
 
-// A delay counts from when the database appends, whatever the caller's clock says; what is past
-// is due now, and no timer lies before the clock at its insert.
+// A delay counts from the append by the database's clock. A time in the past is due now: no timer is earlier than
+// the clock at its insert.
 func TestDelaysCountByTheDatabasesClock(t *testing.T) {
 	t.Parallel()
-	for name, appendOne := range appendBoth {
+	for name, appendOne := range appenders {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := ledgertest.Pool(t)
@@ -139,14 +167,15 @@ func TestDelaysCountByTheDatabasesClock(t *testing.T) {
 					t.Errorf("%s: %v", id, err)
 					continue
 				}
-				// Between the enqueue and recorded_at lies the moment at which the clock was read.
+				// The database has read the clock between the enqueue and recorded_at.
 				history, err := ledger.History(t.Context(), pool, r.Key)
 				if err != nil {
 					t.Fatal(err)
 				}
-				due := e.DueAt().Add(-test.want)
-				if slack := 4 * time.Microsecond; due.Before(history[0].RecordedAt.Add(-slack)) || due.After(e.RecordedAt.Add(slack)) {
-					t.Errorf("%s: appended between %s and %s, due at %s", id, history[0].RecordedAt, e.RecordedAt, e.DueAt())
+				const slack = 4 * time.Microsecond
+				read, first, last := e.DueAt().Add(-test.want), history[0].RecordedAt, e.RecordedAt
+				if read.Before(first.Add(-slack)) || read.After(last.Add(slack)) {
+					t.Errorf("%s: appended between %s and %s, due at %s", id, first, last, e.DueAt())
 				}
 			}
 		})
@@ -159,18 +188,24 @@ func TestAppendRefusesDueTimes(t *testing.T) {
 	tx := beginTx(t, pool, pgx.ReadCommitted)
 	ledgertest.Enqueue(t, tx, ledger.Key{Kind: "append", BizID: "1"}, "")
 	for name, change := range map[string]func(*ledger.AppendRequest){
-		"after negative":         func(r *ledger.AppendRequest) { r.After = -1 },
-		"after and at":           func(r *ledger.AppendRequest) { r.After, r.At = 1, time.Now() },
-		"at year 9999":           func(r *ledger.AppendRequest) { r.At = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) },
-		"at year 9999 in UTC":    func(r *ledger.AppendRequest) { r.At = time.Date(9998, 12, 31, 23, 0, 0, 0, time.FixedZone("", -3600)) },
-		"at of scheduled":        func(r *ledger.AppendRequest) { r.Type = ledger.EventScheduled },
-		"at of snoozed":          func(r *ledger.AppendRequest) { r.Type = ledger.EventSnoozed },
-		"at with succeeded":      func(r *ledger.AppendRequest) { r.Type, r.After = ledger.EventSucceeded, 1 },
-		"at with released":       func(r *ledger.AppendRequest) { r.Type, r.After = ledger.EventReleased, 1 },
-		"data no object":         func(r *ledger.AppendRequest) { r.After, r.Data = 1, json.RawMessage(`[]`) },
-		"data null":              func(r *ledger.AppendRequest) { r.After, r.Data = 1, json.RawMessage(`null`) },
-		"data with the member":   func(r *ledger.AppendRequest) { r.After, r.Data = 1, json.RawMessage(`{"retry_at":null}`) },
-		"data with it disguised": func(r *ledger.AppendRequest) { r.After, r.Data = 1, json.RawMessage(`{"r\u0065try_at":1}`) },
+		"after negative": func(r *ledger.AppendRequest) { r.After = -1 },
+		"after and at":   func(r *ledger.AppendRequest) { r.After, r.At = 1, time.Now() },
+		"at year 9999":   func(r *ledger.AppendRequest) { r.At = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"at year 9999 in UTC": func(r *ledger.AppendRequest) {
+			r.At = time.Date(9998, 12, 31, 23, 0, 0, 0, time.FixedZone("", -3600))
+		},
+		"at of scheduled":   func(r *ledger.AppendRequest) { r.Type = ledger.EventScheduled },
+		"at of snoozed":     func(r *ledger.AppendRequest) { r.Type = ledger.EventSnoozed },
+		"at with succeeded": func(r *ledger.AppendRequest) { r.Type, r.After = ledger.EventSucceeded, 1 },
+		"at with released":  func(r *ledger.AppendRequest) { r.Type, r.After = ledger.EventReleased, 1 },
+		"data no object":    func(r *ledger.AppendRequest) { r.After, r.Data = 1, json.RawMessage(`[]`) },
+		"data null":         func(r *ledger.AppendRequest) { r.After, r.Data = 1, json.RawMessage(`null`) },
+		"data with the member": func(r *ledger.AppendRequest) {
+			r.After, r.Data = 1, json.RawMessage(`{"retry_at":null}`)
+		},
+		"data with the member escaped": func(r *ledger.AppendRequest) {
+			r.After, r.Data = 1, json.RawMessage(`{"r\u0065try_at":1}`)
+		},
 	} {
 		r := appending("1", 1, ledger.EventFailed)
 		change(&r)
@@ -180,8 +215,8 @@ func TestAppendRefusesDueTimes(t *testing.T) {
 		}
 		wantErrorAs[*ledger.InvalidError](t, ledger.AppendEach(t.Context(), tx, []ledger.AppendRequest{r})[0].Err)
 	}
-	if left := timers(t, tx); len(left) != 0 {
-		t.Errorf("timers %v", left)
+	if all := timers(t, tx); len(all) != 0 {
+		t.Errorf("timers %v", all)
 	}
 	wantUsable(t, tx)
 
@@ -192,11 +227,11 @@ func TestAppendRefusesDueTimes(t *testing.T) {
 	wantErrorAs[*ledger.InvalidError](t, err)
 }
 
-// An append that does nothing sets no timer.
-func TestALostAppendSetsNoTimer(t *testing.T) {
+// An append that inserts no event sets no timer.
+func TestFailedAppendSetsNoTimer(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
-	for name, appendOne := range appendBoth {
+	for name, appendOne := range appenders {
 		k := ledger.Key{Kind: "append", BizID: ledger.BizID(name)}
 		ledgertest.Append(t, pool, k, ledger.EventStarted)
 		r := appending(k.BizID, 1, ledger.EventFailed)
@@ -207,15 +242,18 @@ func TestALostAppendSetsNoTimer(t *testing.T) {
 		_, err = appendOne(t, pool, r)
 		wantError(t, err, ledger.ErrUnknownTask)
 	}
-	if left := timers(t, pool); len(left) != 0 {
-		t.Errorf("timers %v", left)
+	if all := timers(t, pool); len(all) != 0 {
+		t.Errorf("timers %v", all)
 	}
 }
 
-// Data of a foreign shape has no due time and does no harm.
+// DueAt returns the zero time for data of another shape.
 func TestDueAtOfForeignData(t *testing.T) {
 	t.Parallel()
-	for _, data := range []string{``, `null`, `[]`, `{`, `{"retry_at":5}`, `{"retry_at":"soon"}`, `{"retry_at":"infinity"}`, `{"run_at":"2101-01-01T00:00:00Z"}`} {
+	for _, data := range []string{
+		``, `null`, `[]`, `{`, `{"retry_at":5}`, `{"retry_at":"soon"}`, `{"retry_at":"infinity"}`,
+		`{"run_at":"2101-01-01T00:00:00Z"}`,
+	} {
 		e := ledger.Event{Version: 2, Type: ledger.EventFailed, Data: json.RawMessage(data)}
 		if due := e.DueAt(); !due.IsZero() {
 			t.Errorf("%s is due at %s", data, due)
@@ -223,21 +261,23 @@ func TestDueAtOfForeignData(t *testing.T) {
 	}
 }
 
-// A task put off is due by the database's clock; what is past or nothing is available at once.
+// RunIn counts from the insert by the database's clock.
 func TestEnqueueLater(t *testing.T) {
 	t.Parallel()
-	for _, w := range ways() {
-		t.Run(w.name, func(t *testing.T) {
+	for _, a := range adapters() {
+		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
 			pool := ledgertest.Pool(t)
-			want := map[ledger.BizID]time.Duration{"1": time.Millisecond, "2": time.Hour, "3": 100 * 365 * 24 * time.Hour}
+			want := map[ledger.BizID]time.Duration{
+				"1": time.Millisecond, "2": time.Hour, "3": 100 * 365 * 24 * time.Hour,
+			}
 			var entries []ledger.Entry
 			for id, in := range want {
-				entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "later", BizID: id}, Options: &ledger.EnqueueOptions{RunIn: in}})
+				o := &ledger.EnqueueOptions{RunIn: in}
+				entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "later", BizID: id}, Options: o})
 			}
-			var before, after time.Time
-			clock(t, pool, &before)
-			w.run(t, pool, func(enqueue enqueuer) {
+			before := readClock(t, pool)
+			a.run(t, pool, func(enqueue enqueuer) {
 				answers, err := enqueue(t.Context(), entries)
 				if err != nil {
 					t.Fatal(err)
@@ -248,15 +288,18 @@ func TestEnqueueLater(t *testing.T) {
 					}
 				}
 			})
-			clock(t, pool, &after)
+			after := readClock(t, pool)
 			for _, row := range timers(t, pool) {
 				task, err := ledger.Load(t.Context(), pool, row.Key)
 				if err != nil {
 					t.Fatal(err)
 				}
-				base := task.DueAt.Add(-want[row.Key.BizID])
-				if base.Before(before) || base.After(after) || row.DueAt.Before(task.DueAt) || row.Version != 1 || row.Reason != "due" {
+				read := task.DueAt.Add(-want[row.Key.BizID])
+				if read.Before(before) || read.After(after) || row.DueAt.Before(task.DueAt) {
 					t.Errorf("%+v, due at %s, enqueued between %s and %s", row, task.DueAt, before, after)
+				}
+				if row.Version != 1 || row.Reason != "due" {
+					t.Errorf("%+v", row)
 				}
 			}
 			ledgertest.Check(t, pool)
@@ -264,29 +307,30 @@ func TestEnqueueLater(t *testing.T) {
 	}
 }
 
-// clock reads the database's.
-func clock(t *testing.T, db ledger.DB, into *time.Time) {
+// readClock returns the time by the database's clock.
+func readClock(t *testing.T, db ledger.DB) time.Time {
 	t.Helper()
 	rows, err := db.Query(t.Context(), "select clock_timestamp()")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pgx.ForEachRow(rows, []any{into}, func() error { return nil }); err != nil {
+	var now time.Time
+	if _, err := pgx.ForEachRow(rows, []any{&now}, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
+	return now
 }
 
-// A deadline that has passed is due now, and not before the clock at the insert.
-func TestADeadlineThatHasPassedIsDueNow(t *testing.T) {
+// The timer of a deadline that has passed is due now, and not before the clock at the insert.
+func TestPassedDeadlineIsDueNow(t *testing.T) {
 	t.Parallel()
-	for _, w := range ways() {
-		t.Run(w.name, func(t *testing.T) {
+	for _, a := range adapters() {
+		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
 			pool := ledgertest.Pool(t)
 			passed := time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
-			var before time.Time
-			clock(t, pool, &before)
-			w.run(t, pool, func(enqueue enqueuer) {
+			before := readClock(t, pool)
+			a.run(t, pool, func(enqueue enqueuer) {
 				_, err := enqueue(t.Context(), []ledger.Entry{{Key: ledger.Key{Kind: "late", BizID: "1"},
 					Options: &ledger.EnqueueOptions{StartBy: passed, FinishBy: passed}}})
 				if err != nil {
@@ -298,8 +342,11 @@ func TestADeadlineThatHasPassedIsDueNow(t *testing.T) {
 				t.Errorf("timers %+v, enqueued after %s", all, before)
 			}
 			task, err := ledger.Load(t.Context(), pool, ledger.Key{Kind: "late", BizID: "1"})
-			if err != nil || task.State != ledger.StateAvailable || !task.StartBy.Equal(passed) || !task.FinishBy.Equal(passed) {
+			if err != nil || task.State != ledger.StateAvailable {
 				t.Errorf("%+v, %v", task, err)
+			}
+			if !task.StartBy.Equal(passed) || !task.FinishBy.Equal(passed) {
+				t.Errorf("deadlines %s and %s, want %s", task.StartBy, task.FinishBy, passed)
 			}
 		})
 	}
@@ -316,7 +363,7 @@ func TestEnqueueRefusesTimes(t *testing.T) {
 		"run_at":        {RunAt: far},
 		"start_by":      {StartBy: far},
 		"finish_by":     {FinishBy: far},
-		"meta known":    {Meta: ledger.Meta{StartBy: time.Now()}},
+		"meta member":   {Meta: ledger.Meta{StartBy: time.Now()}},
 		"meta in extra": {Meta: ledger.Meta{Extra: map[string]json.RawMessage{"run_at": json.RawMessage(`1`)}}},
 	} {
 		for _, enqueue := range []enqueuer{oneByOne(tx), together(tx)} {
