@@ -9,7 +9,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
-	"github.com/taskledger/taskledger/workers/periodic"
+	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
 func (a *app) newScheduleApplyCommand() *cobra.Command {

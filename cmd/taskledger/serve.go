@@ -15,11 +15,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/periodic"
 )
 
 // serveFlags are the options of serve.

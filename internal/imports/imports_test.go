@@ -48,6 +48,7 @@ var rules = []rule{
 	{"/ledger/feed", []string{"/ledger", "/internal/pgerr", "/internal/pgquery", "/internal/loop", pgx}, "following the ledger takes PostgreSQL and nothing else"},
 	{"/ledger/stdsql", []string{"/ledger", pgx}, "an adapter, and no more"},
 	{"/ledger/ledgertest", []string{"/ledger", "/migrations", "/internal/pgserver", pgx}, "the users' tests need a database and not our broker"},
+	{"/ledger/periodic", []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, goCron}, "a producer: schedules enqueue tasks and know nothing of workers"},
 	{"/outbox", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/stream", "/internal/fault", pgx, nats, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
 	{"/outbox/watermill", []string{"/ledger", "/internal/loop", "/internal/stream", "/internal/envelope", nats, watermill, watermillSQL}, "an adapter: it needs the ledger and the stream, not the relay"},
 	{"/workers", []string{"/ledger", "/ledger/feed", "/workers/internal/...", "/internal/pgarray", "/internal/pgquery", "/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream", "/internal/fault", pgx, nats, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
@@ -60,8 +61,7 @@ var rules = []rule{
 	{"/workers/internal/atmostonce", []string{"/ledger"}, "workers and the reconciler recognize the same attempts without importing each other"},
 	{"/workers/watermill", []string{"/ledger", "/workers", "/internal/envelope", pgx, watermill}, "an adapter: it uses what package workers exports, and nothing beneath it"},
 	{"/workers/workertest", []string{"/ledger", "/internal/pgarray", "/workers", "/internal/stream", "/internal/natsserver", "/internal/fault", pgx, nats}, "the users' tests need a broker, and their production code does not get it"},
-	{"/workers/periodic", []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, goCron}, "what is due is enqueued, and who works on it is another matter"},
-	{"/workers/alarm", []string{"/ledger", "/internal/loop", "/internal/pgerr", "/internal/printable", "/workers", "/workers/periodic", "/internal/fault", pgx, goMail}, "what is wrong is found in the database; lags are told to it"},
+	{"/workers/alarm", []string{"/ledger", "/internal/loop", "/internal/pgerr", "/internal/printable", "/workers", "/ledger/periodic", "/internal/fault", pgx, goMail}, "what is wrong is found in the database; lags are told to it"},
 	{"/projector", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
 	{"/migrations", []string{"/ledger", pgx, goose}, "the schema is made before there is a ledger; only the error for its absence is shared"},
 	{"/internal/plantest", []string{pgx}, "a helper of tests, which every package may use"},
@@ -83,7 +83,7 @@ var rules = []rule{
 		"it starts and announces servers; the commands migrate and use them"},
 	{"/cmd/taskledger", []string{"/cmd/taskledger/internal/...", "/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml}, "the command wires everything"},
 	{"/cmd/taskledger/internal/demo", []string{
-		"/ledger", "/outbox", "/workers", "/workers/periodic", "/projector", "/migrations",
+		"/ledger", "/outbox", "/workers", "/ledger/periodic", "/projector", "/migrations",
 		"/internal/loop", "/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
 		pgx, nats, goPretty,
 	}, "the demo is a user of the library, and only the command starts it"},
@@ -97,14 +97,14 @@ type ban struct {
 	reason string
 }
 
-var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/workers/periodic", "/workers/alarm", "/projector"}
+var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/ledger/periodic", "/workers/alarm", "/projector"}
 
 var bans = []ban{
 	{library, []string{"testing", "flag"}, "a library registers no flags and carries no test code"},
 	{library, []string{natsServer, "/internal/pgserver", "/internal/natsserver"}, "users run their own servers"},
 	{library, []string{goose, "/migrations"}, "who migrates is the operator's choice"},
 	{library, []string{cobra, goPretty, yaml}, "only commands need words and tables"},
-	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/workers/periodic", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
+	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/ledger/periodic", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
 	{library, []string{watermill, watermillSQL, "/internal/envelope"}, "only outbox/watermill and workers/watermill bring Watermill and its modules"},
 	{slices.DeleteFunc(slices.Clone(library), func(pkg string) bool { return pkg == "/workers/alarm" }), []string{goMail}, "only alarms send mail"},
 	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/projector"}, []string{goCron}, "only periodic tasks have calendars"},

@@ -9,8 +9,8 @@ import (
 
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/periodic"
 )
 
 // observation is what a watcher sees at one time.

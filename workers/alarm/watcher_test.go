@@ -8,8 +8,8 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/workers/alarm"
-	"github.com/taskledger/taskledger/workers/periodic"
 )
 
 // Of any number of watchers one makes an alarm and one delivers it.

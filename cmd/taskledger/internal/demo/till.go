@@ -11,8 +11,8 @@ import (
 
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/periodic"
 )
 
 var (

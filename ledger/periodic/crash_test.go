@@ -14,7 +14,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/periodic"
+	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
 // childVariable says that the test binary is to be a runner.
@@ -62,7 +62,7 @@ func (b *bundle) killed(point string) {
 // A runner that is killed before its commit has done nothing; its successor does it all, once.
 func TestRunnerKilled(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{periodic.FaultPlanned, periodic.FaultFired} {
+	for _, point := range []string{"periodic.planned", "periodic.fired"} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
@@ -96,7 +96,7 @@ func TestRunnerFrozen(t *testing.T) {
 	b.due("sales", "1 hour")
 	frozen, thaw := make(chan struct{}), make(chan struct{})
 	var passed atomic.Bool
-	remove := fault.Set(periodic.FaultFired, func() {
+	remove := fault.Set("periodic.fired", func() {
 		if !passed.Swap(true) {
 			close(frozen)
 			<-thaw

@@ -14,7 +14,7 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/periodic"
+	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
 // patience bounds what normally takes milliseconds.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/periodic"
+	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
 // A paused schedule fires nothing; it goes on from when it is resumed, and what was due

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/periodic"
+	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
 // Applied again after a change, only what differs is changed.

@@ -18,10 +18,10 @@ import (
 //go:embed sql/advance.sql
 var advanceSQL string
 
-// Crash points of package internal/fault.
+// Crash points, see internal/fault.
 const (
-	FaultPlanned = "periodic.planned" // between the decision what is due and the first of its tasks
-	FaultFired   = "periodic.fired"   // between the last of its tasks and the commit
+	pointPlanned = "periodic.planned" // between the decision what is due and the first of its tasks
+	pointFired   = "periodic.fired"   // between the last of its tasks and the commit
 )
 
 // Why a slot's task was discarded at once: data.reason of the event.
@@ -98,7 +98,7 @@ func discardSlot(ctx context.Context, tx pgx.Tx, s Schedule, slot time.Time, why
 // carryOut does in tx what the plan for a schedule says, whose row tx has locked. The slots
 // that the plan passes over are recorded with the reason.
 func carryOut(ctx context.Context, tx pgx.Tx, s Status, p plan, reason string) error {
-	fault.Point(FaultPlanned)
+	fault.Point(pointPlanned)
 	count := p.passed.count
 	if count > 0 {
 		why := discarded{Reason: reason, Slots: count, More: p.passed.more, From: instant(p.passed.from), To: instant(p.passed.to)}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/periodic"
+	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
 // A slot's task says which schedule and which slot it is of, and what the clocks showed.

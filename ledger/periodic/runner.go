@@ -148,7 +148,7 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 	p := planFor(s.Schedule, due, s.NextAt, now)
 	err = carryOut(ctx, tx, s, p, ReasonMissed)
 	if err == nil {
-		fault.Point(FaultFired)
+		fault.Point(pointFired)
 		err = pgerr.Explain("commit", tx.Commit(ctx))
 	}
 	if err != nil && tx.Conn().IsClosed() { // whatever was said last
