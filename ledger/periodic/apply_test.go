@@ -31,13 +31,14 @@ func TestApplyShowsWhatDiffers(t *testing.T) {
 	if diff := cmp.Diff(want, dry); diff != "" || err != nil {
 		t.Errorf("dry run: %v (-want +got):\n%s", err, diff)
 	}
-	if all, err := periodic.List(t.Context(), b.db); len(all) != 0 || err != nil {
+	if all, err := periodic.ReadSchedules(t.Context(), b.db); len(all) != 0 || err != nil {
 		t.Fatalf("after a dry run: %+v, %v", all, err)
 	}
 	if diff := cmp.Diff(want, b.apply(c, a)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]periodic.Difference{{Name: "a", Action: periodic.Keep}, {Name: "c", Action: periodic.Keep}}, b.apply(a, c)); diff != "" {
+	keep := []periodic.Difference{{Name: "a", Action: periodic.Keep}, {Name: "c", Action: periodic.Keep}}
+	if diff := cmp.Diff(keep, b.apply(a, c)); diff != "" {
 		t.Errorf("again (-want +got):\n%s", diff)
 	}
 	if n := one[int](b, "select count(*)::integer from taskledger.event where kind <> 'taskledger.schedule'"); n != 0 {
@@ -46,7 +47,8 @@ func TestApplyShowsWhatDiffers(t *testing.T) {
 
 	before := a.Cron
 	a.Cron = "5,6 * * * *"
-	pruned, err := periodic.Apply(t.Context(), b.db, []periodic.Schedule{a}, &periodic.ApplyOptions{Prune: true, Actor: "alice"})
+	o := &periodic.ApplyOptions{Prune: true, Actor: "alice"}
+	pruned, err := periodic.Apply(t.Context(), b.db, []periodic.Schedule{a}, o)
 	want = []periodic.Difference{
 		{Name: "a", Action: periodic.Change, Fields: []periodic.Field{{Name: "cron", From: before, To: "5,6 * * * *"}}},
 		{Name: "c", Action: periodic.Delete},
@@ -58,12 +60,12 @@ func TestApplyShowsWhatDiffers(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	if _, err := periodic.Load(t.Context(), b.db, "c"); !errors.Is(err, periodic.ErrUnknownSchedule) {
-		t.Errorf("load what was pruned: %v", err)
+		t.Errorf("load the deleted schedule: %v", err)
 	}
 }
 
-// What is not about time leaves the position alone; new times begin now, and what the old ones
-// left undone is on record.
+// A schedule keeps its position unless its times change. New times begin now, and firings of the old times that
+// are due are recorded.
 func TestApplyKeepsThePosition(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -86,12 +88,16 @@ func TestApplyKeepsThePosition(t *testing.T) {
 		t.Errorf("with new times: %+v", after)
 	}
 	passed := b.passed("a")
-	if len(passed) != 1 || b.discardedData(ledger.Key{Kind: "report.make", BizID: ledger.BizID(passed[0])})["reason"] != "changed" {
-		t.Errorf("passed over %v", passed)
+	if len(passed) != 1 {
+		t.Fatalf("passed over %v, want one record", passed)
+	}
+	key := ledger.Key{Kind: "report.make", BizID: ledger.BizID(passed[0])}
+	if reason := b.discardedData(key)["reason"]; reason != "changed" {
+		t.Errorf("passed over because of %v", reason)
 	}
 }
 
-// Two that apply at the same time do so one after the other.
+// Concurrent calls of Apply run one after the other.
 func TestApplyRaces(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -107,11 +113,11 @@ func TestApplyRaces(t *testing.T) {
 	}
 	racing.Wait()
 	if s := b.load("a"); s.Revision != 8 {
-		t.Errorf("revision %d after eight different ones", s.Revision)
+		t.Errorf("revision %d after eight definitions", s.Revision)
 	}
 }
 
-// Apply is part of a transaction that it is given.
+// Apply is part of the caller's transaction.
 func TestApplyInATransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -125,14 +131,13 @@ func TestApplyInATransaction(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := periodic.List(t.Context(), b.db); len(all) != 0 || err != nil {
+	if all, err := periodic.ReadSchedules(t.Context(), b.db); len(all) != 0 || err != nil {
 		t.Errorf("after the rollback: %+v, %v", all, err)
 	}
 }
 
-// Every fault is reported, with its field and its schedule, and nothing is changed.
-// A transaction that changes a schedule and stays open keeps that one from firing, and no other:
-// neither one that is due at fixed times nor one that goes by the end of the task before.
+// An open transaction that changes a schedule blocks the firings of that schedule only. Others fire, with fixed
+// times or with a fixed delay.
 func TestApplyInATransactionThatStaysOpen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -152,50 +157,103 @@ func TestApplyInATransactionThatStaysOpen(t *testing.T) {
 	defer tx.Rollback(context.Background())
 	changed, too := hourly("changed"), delayed("changed.too")
 	changed.Args, too.Args = []byte("1"), []byte("1")
-	if _, err := periodic.Apply(t.Context(), tx, []periodic.Schedule{changed, too, hourly("new"), delayed("delayed"), secondly}, nil); err != nil {
+	all := []periodic.Schedule{changed, too, hourly("new"), delayed("delayed"), secondly}
+	if _, err := periodic.Apply(t.Context(), tx, all, nil); err != nil {
 		t.Fatal(err)
 	}
 	n := len(b.fired("secondly"))
-	b.await("what fires by the clock", func() bool { return len(b.fired("secondly")) > n+1 })
+	b.await("firings by the clock", func() bool { return len(b.fired("secondly")) > n+1 })
 	b.exec(`insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id)
-		select pg_current_xact_id(), e.version + 1, 1, e.shard, 'succeeded', e.kind, e.biz_id from taskledger.event e where e.biz_id ~ '^(delayed|changed.too)@'`)
-	b.await("what fires by the end of the task before", func() bool { return len(b.fired("delayed")) > 1 })
+		select pg_current_xact_id(), e.version + 1, 1, e.shard, 'succeeded', e.kind, e.biz_id
+		  from taskledger.event e where e.biz_id ~ '^(delayed|changed.too)@'`)
+	b.await("a firing after the end of the previous task", func() bool { return len(b.fired("delayed")) > 1 })
 	if n := len(b.fired("changed.too")); n != 1 {
-		t.Errorf("what is being changed has fired %d times", n)
+		t.Errorf("the schedule that is being changed fired %d times", n)
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.await("what was changed to go on", func() bool { return len(b.fired("changed.too")) > 1 })
+	b.await("a firing of the changed schedule", func() bool { return len(b.fired("changed.too")) > 1 })
 }
 
+// Every fault is reported with its field and its schedule, and nothing is changed.
 func TestApplyRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	large := json.RawMessage(`"` + strings.Repeat("x", 300_000) + `"`)
+	deep := json.RawMessage(strings.Repeat("[", 600) + strings.Repeat("]", 600))
 	for _, test := range []struct {
 		name string
 		s    periodic.Schedule
 		want []string
 	}{
-		{"nothing", periodic.Schedule{}, []string{"invalid name", "invalid kind", "exactly one of cron, every and after"}},
-		{"two ways", periodic.Schedule{Name: "s", Kind: "k", Cron: "* * * * *", Every: time.Hour}, []string{"exactly one of"}},
-		{"name and kind", periodic.Schedule{Name: "a b", Kind: "a/b", Every: time.Hour}, []string{`invalid name "a b"`, `invalid kind "a/b"`}},
-		{"cron and zone", periodic.Schedule{Name: "s", Kind: "k", Cron: "* * *", Zone: "Mars"}, []string{`invalid cron "* * *"`, `invalid zone "Mars"`}},
-		{"never", periodic.Schedule{Name: "s", Kind: "k", Cron: "0 0 30 2 *"}, []string{"a day that exists"}},
-		{"negative", periodic.Schedule{Name: "s", Kind: "k", Every: -time.Hour}, []string{`invalid every "-1h0m0s": must be 1s to`}},
-		{"too often", periodic.Schedule{Name: "s", Kind: "k", After: time.Millisecond}, []string{`invalid after "1ms"`}},
-		{"too fine", periodic.Schedule{Name: "s", Kind: "k", Every: time.Second + time.Nanosecond}, []string{"whole milliseconds"}},
-		{"anchor", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Anchor: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, []string{"invalid anchor"}},
-		{"policies", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Missed: "some", Overlap: "no", MissedLimit: 1},
-			[]string{`invalid missed "some"`, `invalid overlap "no"`, "invalid missed_limit"}},
-		{"limit", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Missed: periodic.MissedAll, MissedLimit: 1001}, []string{"must be 1 to 1000"}},
-		{"meaningless", periodic.Schedule{Name: "s", Kind: "k", After: time.Hour, Missed: "one", Overlap: "skip", Zone: "UTC", Anchor: time.Unix(1, 0)},
-			[]string{"missed", "overlap", "zone", "anchor"}},
-		{"no JSON", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Args: json.RawMessage("{")}, []string{"invalid args: must be JSON"}},
-		{"large args", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Args: json.RawMessage(`"` + strings.Repeat("x", 300_000) + `"`)},
-			[]string{"invalid args: must have at most 262144 bytes"}},
-		{"deep args", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Args: json.RawMessage(strings.Repeat("[", 600) + strings.Repeat("]", 600))},
-			[]string{"invalid args: must nest at most 512 deep"}},
+		{
+			"empty", periodic.Schedule{},
+			[]string{"invalid name", "invalid kind", "exactly one of cron, every and after"},
+		},
+		{
+			"two rules", periodic.Schedule{Name: "s", Kind: "k", Cron: "* * * * *", Every: time.Hour},
+			[]string{"exactly one of"},
+		},
+		{
+			"name and kind", periodic.Schedule{Name: "a b", Kind: "a/b", Every: time.Hour},
+			[]string{`invalid name "a b"`, `invalid kind "a/b"`},
+		},
+		{
+			"cron and zone", periodic.Schedule{Name: "s", Kind: "k", Cron: "* * *", Zone: "Mars"},
+			[]string{`invalid cron "* * *"`, `invalid zone "Mars"`},
+		},
+		{
+			"never", periodic.Schedule{Name: "s", Kind: "k", Cron: "0 0 30 2 *"},
+			[]string{"a day that exists"},
+		},
+		{
+			"negative", periodic.Schedule{Name: "s", Kind: "k", Every: -time.Hour},
+			[]string{`invalid every "-1h0m0s": must be between 1s and`},
+		},
+		{
+			"too often", periodic.Schedule{Name: "s", Kind: "k", After: time.Millisecond},
+			[]string{`invalid after "1ms"`},
+		},
+		{
+			"too fine", periodic.Schedule{Name: "s", Kind: "k", Every: time.Second + time.Nanosecond},
+			[]string{"whole milliseconds"},
+		},
+		{
+			"anchor",
+			periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Anchor: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)},
+			[]string{"invalid anchor"},
+		},
+		{
+			"policies",
+			periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Missed: "some", Overlap: "no", MissedLimit: 1},
+			[]string{`invalid missed "some"`, `invalid overlap "no"`, "invalid missed_limit"},
+		},
+		{
+			"limit",
+			periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Missed: periodic.MissedAll, MissedLimit: 1001},
+			[]string{"must be between 1 and 1000"},
+		},
+		{
+			"with after",
+			periodic.Schedule{
+				Name: "s", Kind: "k", After: time.Hour,
+				Missed: "one", Overlap: "skip", Zone: "UTC", Anchor: time.Unix(1, 0),
+			},
+			[]string{"missed", "overlap", "zone", "anchor"},
+		},
+		{
+			"not JSON", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Args: json.RawMessage("{")},
+			[]string{"invalid args: must be JSON"},
+		},
+		{
+			"large args", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Args: large},
+			[]string{"invalid args: must have at most 262144 bytes"},
+		},
+		{
+			"deep args", periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Args: deep},
+			[]string{"invalid args: must nest at most 512 deep"},
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := periodic.Apply(t.Context(), b.db, []periodic.Schedule{hourly("good"), test.s}, nil)
@@ -210,10 +268,11 @@ func TestApplyRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := periodic.Apply(t.Context(), b.db, []periodic.Schedule{hourly("a"), hourly("a")}, nil); err == nil || !strings.Contains(err.Error(), "once") {
-		t.Errorf("the same name twice: %v", err)
+	_, err := periodic.Apply(t.Context(), b.db, []periodic.Schedule{hourly("a"), hourly("a")}, nil)
+	if err == nil || !strings.Contains(err.Error(), "once") {
+		t.Errorf("a repeated name: %v", err)
 	}
-	if all, err := periodic.List(t.Context(), b.db); len(all) != 0 || err != nil {
+	if all, err := periodic.ReadSchedules(t.Context(), b.db); len(all) != 0 || err != nil {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
@@ -222,12 +281,17 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	want := []periodic.Schedule{
 		{Name: "a", Kind: "k", Args: json.RawMessage(`{"n": 1}`), Cron: "0 9 * * MON", Zone: "Asia/Tokyo", Overlap: "skip"},
-		{Name: "b", Kind: "k", Every: 15 * time.Minute, Anchor: time.Date(2026, 1, 1, 9, 0, 0, 0, time.UTC), Missed: "all", MissedLimit: 5},
+		{
+			Name: "b", Kind: "k", Every: 15 * time.Minute, Anchor: time.Date(2026, 1, 1, 9, 0, 0, 0, time.UTC),
+			Missed: "all", MissedLimit: 5,
+		},
 		{Name: "c", Kind: "k", After: 90 * time.Second},
 	}
 	text := `{"schedules": [
-		{"name": "a", "kind": "k", "args": {"n": 1}, "cron": "0 9 * * MON", "zone": "Asia/Tokyo", "overlap": "skip"},
-		{"name": "b", "kind": "k", "every": "15m", "anchor": "2026-01-01T09:00:00Z", "missed": "all", "missed_limit": 5},
+		{"name": "a", "kind": "k", "args": {"n": 1}, "cron": "0 9 * * MON", "zone": "Asia/Tokyo",
+		 "overlap": "skip"},
+		{"name": "b", "kind": "k", "every": "15m", "anchor": "2026-01-01T09:00:00Z",
+		 "missed": "all", "missed_limit": 5},
 		{"name": "c", "kind": "k", "after": "90s"}]}`
 	got, err := periodic.Parse([]byte(text))
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -241,7 +305,7 @@ func TestParse(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b json.RawMessage) bool {
 		return strings.ReplaceAll(string(a), " ", "") == strings.ReplaceAll(string(b), " ", "")
 	})); diff != "" || err != nil {
-		t.Errorf("written and read again: %v (-want +got):\n%s", err, diff)
+		t.Errorf("encoded and parsed again: %v (-want +got):\n%s", err, diff)
 	}
 	for text, want := range map[string]string{
 		``:                                     `invalid schedules`,

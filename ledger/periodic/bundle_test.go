@@ -17,10 +17,10 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
-// patience bounds what normally takes milliseconds.
+// patience is the timeout of conditions that normally hold within milliseconds.
 const patience = time.Minute
 
-// bundle is what a test needs: a database of its own.
+// bundle is a test with a database of its own.
 type bundle struct {
 	t  testing.TB
 	db *pgxpool.Pool
@@ -31,7 +31,7 @@ func setup(t testing.TB) *bundle {
 	return &bundle{t, ledgertest.Pool(t)}
 }
 
-// one returns the only value that a statement answers.
+// one returns the only value of a statement's result.
 func one[T any](b *bundle, sql string, args ...any) T {
 	b.t.Helper()
 	rows, err := b.db.Query(context.Background(), sql, args...)
@@ -70,7 +70,7 @@ func (b *bundle) load(name string) periodic.Status {
 	return s
 }
 
-// runner returns a runner that is not running.
+// runner returns a runner that was not started.
 func (b *bundle) runner() *periodic.Runner {
 	b.t.Helper()
 	r, err := periodic.New(periodic.Config{DB: b.db, Logger: slog.New(slog.NewTextHandler(&testWriter{b.t}, nil))})
@@ -80,7 +80,7 @@ func (b *bundle) runner() *periodic.Runner {
 	return r
 }
 
-// run runs a runner until the test ends, or until the function that it returns is called.
+// run runs a runner until the test ends or stop is called.
 func (b *bundle) run(r *periodic.Runner) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -98,7 +98,7 @@ func (b *bundle) run(r *periodic.Runner) (stop func()) {
 	return stop
 }
 
-// pass has a runner fire all that is due when the database's clock is set forward by a while.
+// pass makes a runner fire all that is due on a clock that is ahead of the database's.
 func (b *bundle) pass(r *periodic.Runner, clock time.Duration) {
 	b.t.Helper()
 	r.SetClock(clock)
@@ -107,20 +107,19 @@ func (b *bundle) pass(r *periodic.Runner, clock time.Duration) {
 	}
 }
 
-// due sets the next slot of a schedule to what it was that long ago: as if no runner had been at
-// work since.
+// due sets the next firing of a schedule back, as if no runner had been at work since.
 func (b *bundle) due(name string, since string) {
 	b.t.Helper()
 	b.exec("update taskledger.schedule set next_at = next_at - $2::text::interval where name = $1", name, since)
 }
 
-// fired returns the tasks of a schedule that were not discarded, by slot.
+// fired returns the tasks of a schedule that were not discarded, by firing.
 func (b *bundle) fired(name string) []string {
 	b.t.Helper()
 	return b.ids(name, "not exists")
 }
 
-// passed returns those that were.
+// passed returns the tasks of a schedule that were discarded, by firing.
 func (b *bundle) passed(name string) []string {
 	b.t.Helper()
 	return b.ids(name, "exists")
@@ -143,8 +142,8 @@ func (b *bundle) ids(name, discarded string) []string {
 	return ids
 }
 
-// slot returns the time in the biz_id of a slot's task.
-func (b *bundle) slot(id string) time.Time {
+// firing returns the time in the biz_id of a firing's task.
+func (b *bundle) firing(id string) time.Time {
 	b.t.Helper()
 	_, text, _ := strings.Cut(id, "@")
 	at, err := time.Parse(time.RFC3339, text)
@@ -180,7 +179,7 @@ func (b *bundle) await(what string, done func() bool) {
 	}
 }
 
-// testWriter logs into the test.
+// testWriter writes log lines to the log of the test.
 type testWriter struct{ t testing.TB }
 
 func (w *testWriter) Write(line []byte) (int, error) {
@@ -188,7 +187,7 @@ func (w *testWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// hourly is a schedule that is due in half an hour, and then every hour: not while the test runs.
+// hourly returns an hourly schedule that is first due in half an hour, when the test has ended.
 func hourly(name string) periodic.Schedule {
 	return periodic.Schedule{
 		Name: name, Kind: "report.make", Args: json.RawMessage(`{"of": "sales"}`),

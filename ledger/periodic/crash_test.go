@@ -17,7 +17,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
-// childVariable says that the test binary is to be a runner.
+// childVariable is the environment variable that makes the test binary a runner.
 const childVariable = "TASKLEDGER_PERIODIC_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -42,11 +42,12 @@ func runChild() error {
 	return r.Run(ctx)
 }
 
-// killed runs a runner in a process of its own until the crash point kills it.
-func (b *bundle) killed(point string) {
+// runUntilKilled runs a runner in a process of its own until the crash point kills it.
+func (b *bundle) runUntilKilled(point string) {
 	b.t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childVariable+"=1", "DATABASE_URL="+b.db.Config().ConnString(), fault.Variable+"="+point)
+	cmd.Env = append(os.Environ(),
+		childVariable+"=1", "DATABASE_URL="+b.db.Config().ConnString(), fault.Variable+"="+point)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		b.t.Fatal(err)
@@ -59,7 +60,7 @@ func (b *bundle) killed(point string) {
 	}
 }
 
-// A runner that is killed before its commit has done nothing; its successor does it all, once.
+// A runner that is killed before its commit has changed nothing; the next runner fires everything once.
 func TestRunnerKilled(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"periodic.planned", "periodic.fired"} {
@@ -71,7 +72,7 @@ func TestRunnerKilled(t *testing.T) {
 			b.apply(s)
 			b.due("sales", "5 hours")
 			before := b.load("sales")
-			b.killed(point)
+			b.runUntilKilled(point)
 			if after := b.load("sales"); !after.NextAt.Equal(before.NextAt) || after.LastTask != nil || after.Passed != 0 {
 				t.Errorf("the killed runner left %+v", after)
 			}
@@ -79,7 +80,7 @@ func TestRunnerKilled(t *testing.T) {
 				t.Errorf("the killed runner left %d events", n)
 			}
 			b.run(b.runner())
-			b.await("the slots", func() bool { return len(b.fired("sales")) == 3 })
+			b.await("three firings", func() bool { return len(b.fired("sales")) == 3 })
 			if after := b.load("sales"); after.Passed != 2 {
 				t.Errorf("passed over %d, want 2", after.Passed)
 			}
@@ -88,8 +89,8 @@ func TestRunnerKilled(t *testing.T) {
 	}
 }
 
-// A runner that is frozen in the middle of a slot keeps it from nobody for long, and has done
-// nothing when it wakes. Not parallel: it freezes the first runner of this process.
+// A runner that is frozen before its commit blocks other runners for seconds only, and its commit fails.
+// The test is not parallel: it freezes the first runner of this process.
 func TestRunnerFrozen(t *testing.T) {
 	b := setup(t)
 	b.apply(hourly("sales"))
@@ -103,23 +104,23 @@ func TestRunnerFrozen(t *testing.T) {
 		}
 	})
 	defer remove()
-	zombie := make(chan error, 1)
+	frozenRunner := make(chan error, 1)
 	r := b.runner()
 	go func() {
 		_, err := r.Pass(context.Background())
-		zombie <- err
+		frozenRunner <- err
 	}()
 	<-frozen
 	b.run(b.runner())
 	b.await("another runner to fire", func() bool { return len(b.fired("sales")) == 1 })
 	after := b.load("sales")
 	close(thaw)
-	if err := <-zombie; err == nil {
-		t.Error("the zombie's commit was taken")
+	if err := <-frozenRunner; err == nil {
+		t.Error("the frozen runner's commit succeeded")
 	}
 	if now := b.load("sales"); !now.NextAt.Equal(after.NextAt) || len(b.fired("sales")) != 1 {
-		t.Errorf("the zombie changed %+v into %+v", after, now)
+		t.Errorf("the frozen runner changed %+v into %+v", after, now)
 	}
-	b.pass(r, 0) // it works on
+	b.pass(r, 0) // it continues
 	ledgertest.Check(t, b.db)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/netresearch/go-cron"
 )
 
-// slots is a sequence of instants.
-type slots interface {
-	// next returns the first slot after t; false: there is none.
+// recurrence is the sequence of a schedule's firings.
+type recurrence interface {
+	// next returns the first firing after t; false: there is none.
 	next(t time.Time) (time.Time, bool)
 }
 
@@ -21,37 +21,36 @@ const (
 	maxCron = 200
 	// maxZone is the longest name of a time zone, in bytes.
 	maxZone = 64
-	// searchYears is how far apart two slots may be. The fifth Monday of February comes every 28
-	// years, or 40 where a leap year is left out.
+	// searchYears is the greatest distance of two firings. The fifth Monday of February recurs every 28 years,
+	// or 40 where a leap year is left out.
 	searchYears = 60
 )
 
-// parser is go-cron's, the maintained heir of robfig/cron, which has not been since 2020. Only
-// its parser is used, and what it finds on a calendar without zones: the steps that it makes in
-// a zone are whole hours, which is wrong for Lord Howe's half hour, and a daily time in an overlap comes
-// up twice. Its expressions are bit sets, so that no expression takes more memory than another.
+// parser is that of go-cron, the maintained fork of robfig/cron. This package uses the parser, and the search on
+// a calendar without zones. In a zone, go-cron steps by whole hours, which is wrong for Lord Howe's half hour,
+// and returns a daily time in an overlap twice. Its expressions are bit sets: all take the same memory.
 var parser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor |
 	cron.Extended | cron.DowOrDom).WithMaxSearchYears(searchYears)
 
 // calendar is a cron expression in a zone.
 type calendar struct {
-	walls     *cron.SpecSchedule // on a calendar without zones: in UTC
+	walls     *cron.SpecSchedule // wall times, on a calendar without zones: in UTC
 	zone      *time.Location
-	everyHour bool // the expression means all hours
+	everyHour bool // the expression covers all hours
 }
 
 const allHours = 1<<24 - 1
 
-// parseCron reads a cron expression: minute, hour, day of month, month and day of week, or @daily
-// and its like. If both days are given, one of them is enough.
+// parseCron parses a cron expression: minute, hour, day of month, month and day of week, or a descriptor such as
+// @daily. If both days are given, a day must match one of them.
 func parseCron(text string, zone *time.Location) (*calendar, error) {
 	switch {
 	case len(text) > maxCron:
 		return nil, fmt.Errorf("must have at most %d bytes, has %d", maxCron, len(text))
 	case strings.Contains(text, "TZ="):
-		return nil, errors.New("must not name a time zone: that is a field of its own")
+		return nil, errors.New("must not name a time zone: use the field zone")
 	case strings.HasPrefix(strings.TrimSpace(text), "@every"):
-		return nil, errors.New("must not be an interval: that is a field of its own, every")
+		return nil, errors.New("must not be an interval: use the field every")
 	}
 	parsed, err := parser.Parse(text)
 	if err != nil {
@@ -82,8 +81,8 @@ func parseCron(text string, zone *time.Location) (*calendar, error) {
 	return &calendar{walls, zone, bits.OnesCount64(walls.Hour&allHours) == 24}, nil
 }
 
-// loadZone returns a zone by its name in the IANA database. The zone of this machine is not one
-// that others know.
+// loadZone returns a zone by its name in the IANA database. It refuses "Local": the zone of this machine is not
+// that of the others.
 func loadZone(name string) (*time.Location, error) {
 	if len(name) > maxZone || name == "Local" {
 		return nil, errors.New(`must be a name of the IANA time zone database, such as "Europe/Berlin"`)
@@ -102,21 +101,21 @@ func (c *calendar) next(t time.Time) (time.Time, bool) {
 	return c.nextNamed(t)
 }
 
-// nextNamed returns the next slot of an expression that names hours: each wall time is one
-// slot. Later wall times are never earlier slots.
+// nextNamed returns the next firing of an expression that names hours: each wall time is one firing. A later wall
+// time is never an earlier firing.
 func (c *calendar) nextNamed(t time.Time) (time.Time, bool) {
 	for wall := wallOf(t.In(c.zone)); ; {
 		wall = c.walls.Next(wall)
 		if wall.IsZero() {
 			return time.Time{}, false
 		}
-		if slot := c.instant(wall); slot.After(t) { // else the clock was put back, or in the end of a gap
-			return slot, true
+		if firing := c.instant(wall); firing.After(t) { // else the clock was put back, or wall is in a gap
+			return firing, true
 		}
 	}
 }
 
-// nextShown returns the next time that the clock shows what the expression says.
+// nextShown returns the next time at which the clock shows a wall time of the expression.
 func (c *calendar) nextShown(t time.Time) (time.Time, bool) {
 	for t = t.In(c.zone); ; {
 		_, offset := t.Zone()
@@ -125,9 +124,9 @@ func (c *calendar) nextShown(t time.Time) (time.Time, bool) {
 		if wall.IsZero() {
 			return time.Time{}, false
 		}
-		slot := wall.Add(-time.Duration(offset) * time.Second)
-		if end.IsZero() || slot.Before(end) {
-			return slot.UTC(), true
+		firing := wall.Add(-time.Duration(offset) * time.Second)
+		if end.IsZero() || firing.Before(end) {
+			return firing.UTC(), true
 		}
 		if first := wallOf(end); c.walls.Next(first.Add(-time.Second)).Equal(first) {
 			return end.UTC(), true
@@ -136,13 +135,12 @@ func (c *calendar) nextShown(t time.Time) (time.Time, bool) {
 	}
 }
 
-// wallOf returns what the clock shows at t, as if it were UTC.
+// wallOf returns the wall time at t, as if it were UTC.
 func wallOf(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 }
 
-// instant returns when the clock shows a wall time for the first time, or the end of the gap
-// that the wall time lies in.
+// instant returns when the clock shows a wall time first, or the end of the gap that has the wall time.
 func (c *calendar) instant(wall time.Time) time.Time {
 	for t := wall.Add(-24 * time.Hour).In(c.zone); ; { // no clock is 24 hours ahead of UTC
 		_, offset := t.Zone()
@@ -169,7 +167,7 @@ func (r rate) next(t time.Time) (time.Time, bool) {
 	if t.Before(r.anchor) {
 		return r.anchor, true
 	}
-	// In microseconds, since a time.Duration reaches only 292 years.
+	// In microseconds: a time.Duration is at most 292 years.
 	since, every := t.UnixMicro()-r.anchor.UnixMicro(), r.every.Microseconds()
 	return time.UnixMicro(r.anchor.UnixMicro() + (since/every+1)*every).UTC(), true
 }

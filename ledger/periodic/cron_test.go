@@ -25,19 +25,19 @@ func mustParse(t testing.TB, expression, zone string) *calendar {
 	return c
 }
 
-// between returns the slots in (from, to].
-func between(due slots, from, to time.Time) (found []time.Time) {
+// between returns the firings in (from, to].
+func between(due recurrence, from, to time.Time) (found []time.Time) {
 	for {
-		slot, ok := due.next(from)
-		if !ok || slot.After(to) {
+		firing, ok := due.next(from)
+		if !ok || firing.After(to) {
 			return found
 		}
-		found = append(found, slot)
-		from = slot
+		found = append(found, firing)
+		from = firing
 	}
 }
 
-// The rules of the package comment, where clocks were really changed.
+// The rules of the package comment hold where clocks were really changed.
 func TestClockChanges(t *testing.T) {
 	t.Parallel()
 	const (
@@ -56,16 +56,17 @@ func TestClockChanges(t *testing.T) {
 			[]string{"2026-03-08T03:00:00-04:00", "2026-03-09T02:30:00-04:00", "2026-03-10T02:30:00-04:00"}},
 		{"gap: several named are due once", "*/15 2,3 * * *", newYork, "2026-03-08T00:00:00Z", "2026-03-08T07:20:00Z",
 			[]string{"2026-03-08T03:00:00-04:00", "2026-03-08T03:15:00-04:00"}},
-		{"gap: every hour takes no notice", "30 * * * *", newYork, "2026-03-08T05:00:00Z", "2026-03-08T08:00:00Z",
+		{"gap: every hour skips it", "30 * * * *", newYork, "2026-03-08T05:00:00Z", "2026-03-08T08:00:00Z",
 			[]string{"2026-03-08T00:30:00-05:00", "2026-03-08T01:30:00-05:00", "2026-03-08T03:30:00-04:00"}},
 		{"gap: the first time after it", "0 * * * *", newYork, "2026-03-08T05:30:00Z", "2026-03-08T08:00:00Z",
 			[]string{"2026-03-08T01:00:00-05:00", "2026-03-08T03:00:00-04:00", "2026-03-08T04:00:00-04:00"}},
 		{"overlap: named once, the first time", "30 1 * * *", newYork, "2026-10-31T12:00:00Z", "2026-11-02T12:00:00Z",
 			[]string{"2026-11-01T01:30:00-04:00", "2026-11-02T01:30:00-05:00"}},
-		{"overlap: asked in its second half", "15,45 1 * * *", newYork, "2026-11-01T06:20:00Z", "2026-11-02T06:30:00Z",
+		{"overlap: not again in its second half", "15,45 1 * * *", newYork, "2026-11-01T06:20:00Z", "2026-11-02T06:30:00Z",
 			[]string{"2026-11-02T01:15:00-05:00"}},
 		{"overlap: every hour both times", "*/30 * * * *", newYork, "2026-11-01T05:00:00Z", "2026-11-01T07:00:00Z",
-			[]string{"2026-11-01T01:30:00-04:00", "2026-11-01T01:00:00-05:00", "2026-11-01T01:30:00-05:00", "2026-11-01T02:00:00-05:00"}},
+			[]string{"2026-11-01T01:30:00-04:00", "2026-11-01T01:00:00-05:00", "2026-11-01T01:30:00-05:00",
+				"2026-11-01T02:00:00-05:00"}},
 		{"gap", "0 2 * * *", berlin, "2026-03-28T12:00:00Z", "2026-03-30T12:00:00Z",
 			[]string{"2026-03-29T03:00:00+02:00", "2026-03-30T02:00:00+02:00"}},
 		{"overlap", "0 2 * * *", berlin, "2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z",
@@ -80,11 +81,12 @@ func TestClockChanges(t *testing.T) {
 			[]string{"2026-04-05T01:45:00+11:00", "2026-04-06T01:45:00+10:30"}},
 		{"half an hour's overlap: every hour", "45 * * * *", lordHowe, "2026-04-04T14:00:00Z", "2026-04-04T16:30:00Z",
 			[]string{"2026-04-05T01:45:00+11:00", "2026-04-05T01:45:00+10:30", "2026-04-05T02:45:00+10:30"}},
-		{"a day that was not: named once, when the next began", "0 9 * * *", apia, "2011-12-28T20:00:00Z", "2012-01-01T00:00:00Z",
-			[]string{"2011-12-29T09:00:00-10:00", "2011-12-31T00:00:00+14:00", "2011-12-31T09:00:00+14:00", "2012-01-01T09:00:00+14:00"}},
-		{"a day that was not: every hour takes no notice", "0 * * * *", apia, "2011-12-30T08:30:00Z", "2011-12-30T11:00:00Z",
+		{"a skipped day: named once, when the next begins", "0 9 * * *", apia, "2011-12-28T20:00:00Z", "2012-01-01T00:00:00Z",
+			[]string{"2011-12-29T09:00:00-10:00", "2011-12-31T00:00:00+14:00", "2011-12-31T09:00:00+14:00",
+				"2012-01-01T09:00:00+14:00"}},
+		{"a skipped day: every hour skips it", "0 * * * *", apia, "2011-12-30T08:30:00Z", "2011-12-30T11:00:00Z",
 			[]string{"2011-12-29T23:00:00-10:00", "2011-12-31T00:00:00+14:00", "2011-12-31T01:00:00+14:00"}},
-		{"a midnight that was not", "0 0 * * *", saoPaulo, "2018-11-03T12:00:00Z", "2018-11-05T12:00:00Z",
+		{"a skipped midnight", "0 0 * * *", saoPaulo, "2018-11-03T12:00:00Z", "2018-11-05T12:00:00Z",
 			[]string{"2018-11-04T01:00:00-02:00", "2018-11-05T00:00:00-02:00"}},
 		{"two midnights", "0 0 * * *", havana, "2026-10-31T12:00:00Z", "2026-11-02T12:00:00Z",
 			[]string{"2026-11-01T00:00:00-04:00", "2026-11-02T00:00:00-05:00"}},
@@ -94,8 +96,8 @@ func TestClockChanges(t *testing.T) {
 		t.Run(test.zone+" "+test.name, func(t *testing.T) {
 			c := mustParse(t, test.cron, test.zone)
 			got := []string{}
-			for _, slot := range between(c, at(t, test.from), at(t, test.to)) {
-				got = append(got, slot.In(c.zone).Format(time.RFC3339))
+			for _, firing := range between(c, at(t, test.from), at(t, test.to)) {
+				got = append(got, firing.In(c.zone).Format(time.RFC3339))
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -104,8 +106,8 @@ func TestClockChanges(t *testing.T) {
 	}
 }
 
-// Against the rules read off a clock that is watched minute by minute.
-func TestSlotsAreThoseOfAWatchedClock(t *testing.T) {
+// The firings are those of a simulated clock that is read every minute.
+func TestFiringsMatchAWatchedClock(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(4, 2))
 	for _, change := range []string{
@@ -130,14 +132,14 @@ func TestSlotsAreThoseOfAWatchedClock(t *testing.T) {
 	}
 }
 
-// watch looks at the clock of a zone every minute, and applies the rules to what it shows.
+// watch reads the clock of a zone every minute, and applies the rules to each wall time.
 func watch(zone *time.Location, minutes, hours []int, from, to time.Time) (due []time.Time) {
 	everyHour := len(hours) == 24
-	latest := wallOf(from.In(zone)).Add(-30 * time.Hour) // that was shown
+	latest := wallOf(from.In(zone)).Add(-30 * time.Hour) // the latest wall time so far
 	for now := from.Add(-30 * time.Hour); !now.After(to); now = now.Add(time.Minute) {
 		wall := wallOf(now.In(zone))
 		fires := everyHour && matches(wall, minutes, hours)
-		for latest.Before(wall) { // more than a minute where there is a gap, not at all in an overlap
+		for latest.Before(wall) { // several minutes at a gap, none in an overlap
 			latest = latest.Add(time.Minute)
 			fires = fires || !everyHour && matches(latest, minutes, hours)
 		}
@@ -168,43 +170,47 @@ func TestCron(t *testing.T) {
 		{"0 0 * 2 MON#5", "2072-03-01T00:00:00Z", "2112-02-29T00:00:00Z"},
 		{"0 9 L * *", "2026-02-01T00:00:00Z", "2026-02-28T09:00:00Z"},
 		{"0 9 LW * *", "2026-05-01T00:00:00Z", "2026-05-29T09:00:00Z"},
-		{"0 0 13 * FRI", "2026-11-01T00:00:00Z", "2026-11-06T00:00:00Z"}, // one of the two days is enough
+		{"0 0 13 * FRI", "2026-11-01T00:00:00Z", "2026-11-06T00:00:00Z"}, // a day that matches one of the two fields
 		{"0 0 * * 7", "2026-11-21T00:00:00Z", "2026-11-22T00:00:00Z"},
 		{"@daily", "2026-11-21T00:00:00Z", "2026-11-22T00:00:00Z"},
 		{"@hourly", "2026-11-21T00:00:00Z", "2026-11-21T01:00:00Z"},
 		{"  5   4  *  *  * ", "2026-11-21T04:04:59.999999Z", "2026-11-21T04:05:00Z"},
 	} {
-		slot, _ := mustParse(t, test.cron, "UTC").next(at(t, test.from))
-		if got := instant(slot); got != test.want {
+		firing, _ := mustParse(t, test.cron, "UTC").next(at(t, test.from))
+		if got := instant(firing); got != test.want {
 			t.Errorf("%s after %s: %s, want %s", test.cron, test.from, got, test.want)
 		}
 	}
 }
 
-// What must be refused is refused at once; how much work an expression can make is bounded.
+// Invalid and hostile expressions are refused at once: the work of an expression is bounded.
 func TestHostileCron(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"", " ", "*", "* * * *", "* * * * * *", "* * * * * * *", "60 * * * *", "-1 * * * *", "* 24 * * *", "* * 0 * *", "* * 32 * *",
+		"", " ", "*", "* * * *", "* * * * * *", "* * * * * * *", "60 * * * *", "-1 * * * *",
+		"* 24 * * *", "* * 0 * *", "* * 32 * *",
 		"* * * 13 *", "* * * * 8", "*/0 * * * *", "*/-1 * * * *", "*/99999999999999999999 * * * *", "1-99999999999 * * * *",
-		"18446744073709551615 * * * *", "1-2-3 * * * *", "1/2/3 * * * *", ", , , , ,", ", * * * *", "* , * * *", "* * , * *", "* * * , *", "* * * * ,",
+		"18446744073709551615 * * * *", "1-2-3 * * * *", "1/2/3 * * * *", ", , , , ,",
+		", * * * *", "* , * * *", "* * , * *", "* * * , *", "* * * * ,",
 		"0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 L-30 2 *", "0 0 31W 2 *", "@every 1ns", "@every 1h", "@never", "@reboot",
 		"TZ=UTC * * * * *", "CRON_TZ=../../etc/passwd * * * * *", "H * * * *", "\x00 * * * *", "* * * * *\n* * * * *",
 		strings.Repeat("*", 1<<20), strings.Repeat("0,", 1<<19) + "0 * * * *", strings.Repeat(" ", maxCron) + "* * * * *",
 	} {
 		if c, err := parseCron(text, time.UTC); err == nil {
 			next, _ := c.next(time.Unix(0, 0))
-			t.Errorf("%.60q was taken, and is due at %s", text, next)
+			t.Errorf("%.60q was accepted, and is due at %s", text, next)
 		}
 	}
-	for _, zone := range []string{"Local", "Europe/Nowhere", "../../etc/passwd", "/etc/passwd", "\x00", strings.Repeat("a", 1<<20)} {
+	for _, zone := range []string{
+		"Local", "Europe/Nowhere", "../../etc/passwd", "/etc/passwd", "\x00", strings.Repeat("a", 1<<20),
+	} {
 		if _, err := loadZone(zone); err == nil {
-			t.Errorf("zone %.40q was taken", zone)
+			t.Errorf("zone %.40q was accepted", zone)
 		}
 	}
 }
 
-// The longest searches there are: what is due seldom, from where it is longest in coming.
+// The longest search there is: a rare firing, from just after the previous one.
 func BenchmarkNextSeldom(b *testing.B) {
 	c := mustParse(b, "0 0 * 2 MON#5", "America/New_York")
 	from := at(b, "2072-03-01T12:00:00Z")
@@ -216,7 +222,9 @@ func BenchmarkNextSeldom(b *testing.B) {
 }
 
 func FuzzCron(f *testing.F) {
-	for _, seed := range []string{"*/10 2-4 * * MON-FRI", "0 0 L * *", "30 2 29 2 *", "@weekly", "0 0 15W * FRI#3", "59-1 22-2 31-1 DEC-JAN FRI-MON"} {
+	for _, seed := range []string{
+		"*/10 2-4 * * MON-FRI", "0 0 L * *", "30 2 29 2 *", "@weekly", "0 0 15W * FRI#3", "59-1 22-2 31-1 DEC-JAN FRI-MON",
+	} {
 		f.Add(seed, int64(1_772_953_200), uint8(0))
 	}
 	zones := []string{"UTC", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca"}
@@ -232,17 +240,17 @@ func FuzzCron(f *testing.F) {
 		from := time.Unix(seconds%4_000_000_000, 0)
 		last := from
 		for range 10 {
-			slot, ok := c.next(last)
+			firing, ok := c.next(last)
 			if !ok {
-				t.Fatalf("%q has no slot after %s", text, last)
+				t.Fatalf("%q has no firing after %s", text, last)
 			}
-			if !slot.After(last) {
-				t.Fatalf("%q: %s is not after %s", text, slot, last)
+			if !firing.After(last) {
+				t.Fatalf("%q: %s is not after %s", text, firing, last)
 			}
-			if again, _ := c.next(slot.Add(-time.Microsecond)); !again.Equal(slot) {
-				t.Fatalf("%q: %s, and from just before it %s", text, slot, again)
+			if again, _ := c.next(firing.Add(-time.Microsecond)); !again.Equal(firing) {
+				t.Fatalf("%q: %s, and from just before it %s", text, firing, again)
 			}
-			last = slot
+			last = firing
 		}
 	})
 }

@@ -5,5 +5,5 @@ import "errors"
 // ErrUnknownSchedule: no schedule has this name.
 var ErrUnknownSchedule = errors.New("unknown schedule")
 
-// errConnectionEnded says that a schedule is not at fault.
+// errConnectionEnded marks errors that do not come from the schedule.
 var errConnectionEnded = errors.New("the connection has ended")

@@ -10,14 +10,17 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
-// Applied again after a change, only what differs is changed.
+// The second call changes only the schedule that differs.
 func ExampleApply() {
 	db, done := ledgertest.Example()
 	defer done()
 	ctx := context.Background()
 
 	schedules := []periodic.Schedule{
-		{Name: "nightly-report", Kind: "report.make", Args: json.RawMessage(`{"of":"sales"}`), Cron: "30 2 * * *", Zone: "Europe/Berlin"},
+		{
+			Name: "nightly-report", Kind: "report.make", Args: json.RawMessage(`{"of":"sales"}`),
+			Cron: "30 2 * * *", Zone: "Europe/Berlin",
+		},
 		{Name: "heartbeat", Kind: "probe.run", Every: 15 * time.Minute},
 	}
 	for range 2 {
@@ -41,14 +44,15 @@ func ExampleApply() {
 	// keep nightly-report
 }
 
-// The slots become tasks as long as a runner runs, here or in taskledger serve.
+// Firings become tasks while a runner runs, in this process or in taskledger serve.
 func ExampleRunner_Run() {
 	db, done := ledgertest.Example()
 	defer done()
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 
-	if _, err := periodic.Apply(ctx, db, []periodic.Schedule{{Name: "sync", Kind: "crm.sync", After: time.Hour}}, nil); err != nil {
+	sync := periodic.Schedule{Name: "sync", Kind: "crm.sync", After: time.Hour}
+	if _, err := periodic.Apply(ctx, db, []periodic.Schedule{sync}, nil); err != nil {
 		panic(err)
 	}
 	r, err := periodic.New(periodic.Config{DB: db})
@@ -70,13 +74,14 @@ func ExampleRunner_Run() {
 	// Output: fired: crm.sync true
 }
 
-// A run by hand is no slot.
+// A manual run is not a firing.
 func ExampleRunNow() {
 	db, done := ledgertest.Example()
 	defer done()
 	ctx := context.Background()
 
-	if _, err := periodic.Apply(ctx, db, []periodic.Schedule{{Name: "nightly-report", Kind: "report.make", Cron: "@daily"}}, nil); err != nil {
+	report := periodic.Schedule{Name: "nightly-report", Kind: "report.make", Cron: "@daily"}
+	if _, err := periodic.Apply(ctx, db, []periodic.Schedule{report}, nil); err != nil {
 		panic(err)
 	}
 	task, err := periodic.RunNow(ctx, db, "nightly-report", "alice")

@@ -11,8 +11,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Parse reads schedules as JSON: {"schedules": […]}, or the list alone. It does not validate them.
-// It returns [*ledger.InvalidError].
+// Parse parses schedules in JSON: {"schedules": […]}, or the list alone. It does not validate them. It returns an
+// [*ledger.InvalidError] if the text is invalid.
 func Parse(text []byte) ([]Schedule, error) {
 	if list := bytes.TrimSpace(text); bytes.HasPrefix(list, []byte("[")) {
 		text = fmt.Appendf(nil, `{"schedules":%s}`, list)
@@ -28,23 +28,23 @@ func Parse(text []byte) ([]Schedule, error) {
 	case errors.As(err, &field):
 		return nil, err
 	case err != nil:
-		return nil, unreadable("schedules", err)
+		return nil, invalidJSON("schedules", err)
 	case d.More():
 		return nil, invalid("schedules", "", "must be one JSON value")
 	}
 	return file.Schedules, nil
 }
 
-// unreadable says what is wrong with JSON.
-func unreadable(field string, err error) error {
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) && wrong.Field != "" {
-		return invalid(wrong.Field, "", "must not be a %s", wrong.Value)
+// invalidJSON returns an error of the JSON decoder as an [*ledger.InvalidError].
+func invalidJSON(field string, err error) error {
+	var mismatch *json.UnmarshalTypeError
+	if errors.As(err, &mismatch) && mismatch.Field != "" {
+		return invalid(mismatch.Field, "", "must not be a %s", mismatch.Value)
 	}
 	return invalid(field, "", "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// scheduleJSON is a [Schedule] as it is written.
+// scheduleJSON is the JSON form of a [Schedule].
 type scheduleJSON struct {
 	Name        string          `json:"name"`
 	Kind        ledger.Kind     `json:"kind"`
@@ -59,7 +59,7 @@ type scheduleJSON struct {
 	Overlap     Overlap         `json:"overlap,omitempty"`
 }
 
-// MarshalJSON writes s as it is, without defaults.
+// MarshalJSON encodes s without adding defaults.
 func (s Schedule) MarshalJSON() ([]byte, error) {
 	return json.Marshal(scheduleJSON{
 		s.Name, s.Kind, s.Args, s.Cron, s.Zone, interval(s.Every), instant(s.Anchor), interval(s.After),
@@ -67,13 +67,13 @@ func (s Schedule) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON refuses fields that it does not know. It does not validate.
+// UnmarshalJSON decodes a schedule. It refuses unknown fields, and does not validate.
 func (s *Schedule) UnmarshalJSON(text []byte) error {
 	var f scheduleJSON
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&f); err != nil {
-		return unreadable("schedule", err)
+		return invalidJSON("schedule", err)
 	}
 	*s = Schedule{Name: f.Name, Kind: f.Kind, Args: f.Args, Cron: f.Cron, Zone: f.Zone,
 		Missed: f.Missed, MissedLimit: f.MissedLimit, Overlap: f.Overlap}
@@ -104,7 +104,7 @@ func (s *Schedule) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// interval is a duration without the zeros at its end: 15m and not 15m0s.
+// interval formats a duration without zeros at its end: 15m and not 15m0s.
 func interval(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -119,7 +119,7 @@ func interval(d time.Duration) string {
 	return text
 }
 
-// instant is a time in UTC, as biz_ids of slots have it.
+// instant formats a time in UTC, as in the biz_id of a firing.
 func instant(t time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -14,8 +14,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
-// A paused schedule fires nothing; it goes on from when it is resumed, and what was due
-// meanwhile is on record.
+// A paused schedule does not fire. It continues when it is resumed, and the firings that were due meanwhile are
+// recorded.
 func TestPauseResume(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -41,39 +41,44 @@ func TestPauseResume(t *testing.T) {
 		}
 	}
 	after := b.load("a")
-	if until := time.Until(after.NextAt); after.Paused || after.Actor != "bob" || after.Revision != 3 || after.Passed != 4 || until < 0 || until > time.Hour {
+	if after.Paused || after.Actor != "bob" || after.Revision != 3 || after.Passed != 4 {
 		t.Errorf("resumed: %+v", after)
+	}
+	if until := time.Until(after.NextAt); until < 0 || until > time.Hour {
+		t.Errorf("resumed: next in %s", until)
 	}
 	b.pass(b.runner(), 0)
 	passed := b.passed("a")
 	if fired := b.fired("a"); len(fired) != 0 || len(passed) != 1 {
 		t.Fatalf("fired %v, passed over %v", fired, passed)
 	}
-	if d := b.discardedData(ledger.Key{Kind: "report.make", BizID: ledger.BizID(passed[0])}); d["reason"] != "paused" || d["slots"] != 4.0 {
+	d := b.discardedData(ledger.Key{Kind: "report.make", BizID: ledger.BizID(passed[0])})
+	if d["reason"] != "paused" || d["firings"] != 4.0 {
 		t.Errorf("%v", d)
 	}
 }
 
-// Whatever somebody does to a schedule is on record with who did it, if and only if it is done.
+// Each change of a schedule is recorded with its actor, if and only if it is committed.
 func TestChangesAreOnRecord(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	as := func(actor string, schedules ...periodic.Schedule) {
+	applyAs := func(actor string, schedules ...periodic.Schedule) {
 		t.Helper()
-		if _, err := periodic.Apply(t.Context(), b.db, schedules, &periodic.ApplyOptions{Actor: actor, Prune: true}); err != nil {
+		o := &periodic.ApplyOptions{Actor: actor, Prune: true}
+		if _, err := periodic.Apply(t.Context(), b.db, schedules, o); err != nil {
 			t.Fatal(err)
 		}
 	}
 	daily := hourly("a")
 	daily.Cron, daily.Args = "0 3 * * *", []byte(`"`+strings.Repeat("x", 200<<10)+`"`)
-	as("alice", hourly("a"))
-	as("nobody", hourly("a")) // changes nothing
-	as("bob", daily)
+	applyAs("alice", hourly("a"))
+	applyAs("eve", hourly("a")) // changes nothing
+	applyAs("bob", daily)
 	tx, err := b.db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(periodic.Pause(t.Context(), tx, "a", "nobody"), tx.Rollback(t.Context())); err != nil {
+	if err := errors.Join(periodic.Pause(t.Context(), tx, "a", "eve"), tx.Rollback(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time changes nothing
@@ -84,9 +89,12 @@ func TestChangesAreOnRecord(t *testing.T) {
 	if err := periodic.Resume(t.Context(), b.db, "a", ""); err != nil {
 		t.Fatal(err)
 	}
-	as("dave")
-	rows, err := b.db.Query(t.Context(), `select concat_ws(' ', min(actor), string_agg(type::text, '+' order by version), min(data->>'schedule'), min(data->>'action'),
-		(select string_agg(f->>'field', ',') from json_array_elements((array_agg(data order by version))[1]->'fields') f))
+	applyAs("dave")
+	rows, err := b.db.Query(t.Context(), `
+		select concat_ws(' ', min(actor), string_agg(type::text, '+' order by version),
+			min(data->>'schedule'), min(data->>'action'),
+			(select string_agg(f->>'field', ',')
+			   from json_array_elements((array_agg(data order by version))[1]->'fields') f))
 		from taskledger.event where kind = 'taskledger.schedule' group by biz_id order by min(position)`)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +116,7 @@ func TestChangesAreOnRecord(t *testing.T) {
 	ledgertest.Check(t, b.db)
 }
 
-// A run by hand is a task of its own beside the slots.
+// A manual run is a task beside the firings.
 func TestRunNow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -121,7 +129,8 @@ func TestRunNow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !answer.New || !strings.HasPrefix(string(answer.Key.BizID), "a@2") || !strings.HasSuffix(string(answer.Key.BizID), "Z+manual") {
+	id := string(answer.Key.BizID)
+	if !answer.New || !strings.HasPrefix(id, "a@2") || !strings.HasSuffix(id, "Z+manual") {
 		t.Errorf("%+v", answer)
 	}
 	task, err := ledger.Load(t.Context(), b.db, answer.Key)
@@ -129,7 +138,7 @@ func TestRunNow(t *testing.T) {
 		t.Errorf("%+v, %v", task, err)
 	}
 	if after := b.load("a"); !after.NextAt.Equal(before.NextAt) || after.LastTask != nil {
-		t.Errorf("the schedule went on: %+v", after)
+		t.Errorf("the schedule moved on: %+v", after)
 	}
 }
 

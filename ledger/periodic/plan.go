@@ -2,61 +2,61 @@ package periodic
 
 import "time"
 
-// maxWalk is how many slots are looked at to count those that were missed.
+// maxWalk is the greatest number of missed firings that are counted one by one.
 const maxWalk = 100_000
 
-// plan is what is to be done about a schedule that is due.
+// plan is the work on a schedule that is due.
 type plan struct {
-	fire   []time.Time // in order
-	passed passed      // over
-	next   time.Time   // zero: not known, or there is none
+	fire   []time.Time // the firings that become tasks, in order
+	passed passed      // the firings before them
+	next   time.Time   // the next firing; zero: not known yet, or there is none
 }
 
-// passed is a row of slots that do not fire.
+// passed is a row of firings that are passed over.
 type passed struct {
-	count    int  // 0: none
-	more     bool // there were more than count
+	count    int
+	more     bool // there are more than count
 	from, to time.Time
 }
 
-// passOver returns all slots that are due, from first to now, as passed over.
-func passOver(due slots, first, now time.Time) plan {
-	return decide(due, first, now, 0)
+// planPassOver passes over all firings that are due, from first to now.
+func planPassOver(due recurrence, first, now time.Time) plan {
+	return planNewest(due, first, now, 0)
 }
 
-// planFor decides what is to be done at now about a schedule with defaults whose next slot was
-// first, which is not after now. It is pure.
-func planFor(s Schedule, due slots, first, now time.Time) plan {
+// planFor returns the work at now on a schedule that has its defaults, and whose next firing was first, which
+// is not after now. It is a pure function.
+func planFor(s Schedule, due recurrence, first, now time.Time) plan {
 	if s.After != 0 {
 		return plan{fire: []time.Time{first}}
 	}
-	most := 1
+	limit := 1
 	if s.Missed == MissedAll {
-		most = s.MissedLimit
+		limit = s.MissedLimit
 	}
-	p := decide(due, first, now, most)
-	if late := p.fire[len(p.fire)-1]; s.Missed == MissedSkip && now.Sub(late) > Grace {
-		return decide(due, first, now, 0)
+	p := planNewest(due, first, now, limit)
+	if newest := p.fire[len(p.fire)-1]; s.Missed == MissedSkip && now.Sub(newest) > Grace {
+		return planPassOver(due, first, now)
 	}
 	return p
 }
 
-// decide fires the newest of the slots that are due, most of them at most, and passes over the rest.
-func decide(due slots, first, now time.Time, most int) plan {
+// planNewest fires the newest of the firings that are due, at most limit of them, and passes over the others.
+func planNewest(due recurrence, first, now time.Time, limit int) plan {
 	var p plan
 	p.next, _ = due.next(now)
-	p.fire = newestSlots(due, first, now, most+1)
-	if len(p.fire) <= most {
+	p.fire = newestFirings(due, first, now, limit+1)
+	if len(p.fire) <= limit {
 		return p
 	}
 	p.passed.from, p.passed.to, p.fire = first, p.fire[0], p.fire[1:]
-	p.passed.count, p.passed.more = count(due, first, p.passed.to)
+	p.passed.count, p.passed.more = countFirings(due, first, p.passed.to)
 	return p
 }
 
-// count returns how many slots there are from one to another, or at least maxWalk and more.
-func count(due slots, from, to time.Time) (n int, more bool) {
-	for slot, found := from, true; found && !slot.After(to); slot, found = due.next(slot) {
+// countFirings returns the number of firings between two, inclusive; or maxWalk, and that there are more.
+func countFirings(due recurrence, from, to time.Time) (n int, more bool) {
+	for firing, found := from, true; found && !firing.After(to); firing, found = due.next(firing) {
 		if n == maxWalk {
 			return n, true
 		}
@@ -65,12 +65,11 @@ func count(due slots, from, to time.Time) (n int, more bool) {
 	return n, false
 }
 
-// newestSlots returns the n newest slots from first to now, in order; fewer if there are not as
-// many.
-func newestSlots(due slots, first, now time.Time, n int) []time.Time {
+// newestFirings returns the n newest firings from first to now, in order; all of them if there are fewer.
+func newestFirings(due recurrence, first, now time.Time, n int) []time.Time {
 	newest := make([]time.Time, n)
 	for i := n - 1; i >= 0; i-- {
-		newest[i] = newestSlot(due, first, now)
+		newest[i] = newestFiring(due, first, now)
 		if !newest[i].After(first) {
 			return newest[i:]
 		}
@@ -79,16 +78,16 @@ func newestSlots(due slots, first, now time.Time, n int) []time.Time {
 	return newest
 }
 
-// newestSlot returns the newest slot that is not after now, if known is one; by bisection, since
-// the slot that comes next never moves back.
-func newestSlot(due slots, known, now time.Time) time.Time {
+// newestFiring returns the newest firing that is not after now; known is an older one. It bisects, which is
+// correct because a later time never has an earlier next firing.
+func newestFiring(due recurrence, known, now time.Time) time.Time {
 	for step := now.Sub(known); step > 0; step /= 2 {
 		for {
-			slot, found := due.next(known.Add(step))
-			if !found || slot.After(now) {
+			firing, found := due.next(known.Add(step))
+			if !found || firing.After(now) {
 				break
 			}
-			known = slot
+			known = firing
 		}
 	}
 	return known

@@ -28,12 +28,11 @@ var (
 	waitSQL string
 )
 
-// Config of a [Runner].
+// Config configures a [Runner].
 type Config struct {
 	// DB is the primary database. One of its connections is in use at a time. Required.
 	DB *pgxpool.Pool
-	// Logger hears of slots that were passed over, of schedules that cannot be carried out, and of
-	// outages. Nil: nobody.
+	// Logger receives outages, firings that were passed over, and schedules that cannot fire. Default: discard.
 	Logger *slog.Logger
 }
 
@@ -46,35 +45,31 @@ func (c Config) Validate() error {
 }
 
 const (
-	// maxIdle is how long a runner sleeps at most: so soon it notices that a schedule was
-	// changed, or that a task has finished that another waits for.
-	maxIdle = time.Second
-	// retryAfter is how long a schedule is left alone that could not be carried out.
+	// maxSleep is the longest sleep of a runner. It is the greatest delay until a runner notices that a schedule
+	// was changed, or that the task before a fixed delay has finished.
+	maxSleep = time.Second
+	// retryAfter is the pause after a failure of one schedule.
 	retryAfter = 30 * time.Second
-
-	// inHand is how long a runner leaves a slot alone that is due and in somebody's hands, the
-	// first time: a runner's, or an operator's open transaction.
-	inHand = 10 * time.Millisecond
-
-	minBackoff = 50 * time.Millisecond
-	maxBackoff = 5 * time.Second
+	// minLockedSleep is the first sleep of a runner while every schedule that is due is locked, by another
+	// runner or by an open transaction of an operator. The sleep doubles until maxLockedSleep.
+	minLockedSleep = 10 * time.Millisecond
+	maxLockedSleep = 500 * time.Millisecond
 )
 
-// begin makes the server end the transaction of a runner that is frozen, which would keep the
-// schedule from all others.
+// begin begins a transaction that the server ends if the runner is frozen, which would block the schedule for
+// all other runners.
 const begin = "begin isolation level read committed; set local idle_in_transaction_session_timeout to '5s'"
 
-// Runner fires the slots of all schedules when they are due. Any number may run.
+// Runner fires all schedules when they are due. Any number of runners may run. Run is for one goroutine.
 type Runner struct {
-	config    Config
-	finishing string               // event types that finish a task, as array literal
-	broken    map[string]time.Time // schedules that could not be carried out: when to try again, by the monotonic clock
-	inHand    time.Duration        // how long to leave alone what is due and in somebody's hands
-	clock     time.Duration        // added to the database's clock: tests set it
+	config      Config
+	finishing   string               // event types that finish a task, as array literal
+	failed      map[string]time.Time // when to retry schedules that failed, by this machine's monotonic clock
+	lockedSleep time.Duration        // the next sleep while every schedule that is due is locked
+	clock       time.Duration        // added to the database's clock; set by tests
 }
 
-// New returns a runner. It does not use the database yet. It returns the error of
-// [Config.Validate].
+// New returns a runner. It does not use the database. It returns the error of [Config.Validate].
 func New(c Config) (*Runner, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -88,25 +83,27 @@ func New(c Config) (*Runner, error) {
 			finishing = append(finishing, string(row.Type))
 		}
 	}
-	return &Runner{config: c, finishing: pgarray.Of(finishing...), broken: make(map[string]time.Time), inHand: inHand}, nil
+	return &Runner{
+		config: c, finishing: pgarray.Of(finishing...), failed: make(map[string]time.Time), lockedSleep: minLockedSleep,
+	}, nil
 }
 
-// Run fires slots until ctx is done, and then returns nil. It goes on through outages of the
-// database, and returns an error only where it must not go on: [ledger.ErrNotMigrated].
+// Run fires schedules until ctx is done, and then returns nil. It retries while the database is unavailable, and
+// returns [ledger.ErrNotMigrated] only.
 func (r *Runner) Run(ctx context.Context) error {
 	return loop.Steps{
 		Step: r.pass,
 		Stop: pgerr.NotMigrated,
 		Failed: func(ctx context.Context, err error, in time.Duration) {
-			r.config.Logger.WarnContext(ctx, "periodic tasks interrupted; trying again", "error", err, "in", in)
+			r.config.Logger.WarnContext(ctx, "schedules interrupted; retrying", "error", err, "in", in)
 		},
 	}.Run(ctx)
 }
 
-// pass fires all that is due, and returns for how long nothing will be.
+// pass fires all schedules that are due, and returns how long to sleep.
 func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
 	if _, err := r.config.DB.Exec(ctx, finishedSQL, r.finishing); err != nil {
-		return 0, pgerr.Explain("look for finished tasks", err)
+		return 0, pgerr.Explain("find finished tasks", err)
 	}
 	for {
 		name, err := r.fireOne(ctx)
@@ -114,19 +111,24 @@ func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
 		case name == "" && err != nil:
 			return 0, err
 		case name == "":
-			return r.idle(ctx)
+			return r.sleep(ctx)
 		case err == nil:
-			r.inHand = inHand
-		case ctx.Err() != nil || ledger.Retryable(err) || errors.Is(err, ledger.ErrNotMigrated) || errors.Is(err, errConnectionEnded):
+			r.lockedSleep = minLockedSleep
+		case ctx.Err() != nil || isOutage(err):
 			return 0, err
-		case err != nil: // it is the schedule's fault
-			r.broken[name] = time.Now().Add(retryAfter)
-			r.config.Logger.ErrorContext(ctx, "a schedule cannot be carried out", "schedule", name, "error", err, "again_in", retryAfter)
+		default:
+			r.failed[name] = time.Now().Add(retryAfter)
+			r.config.Logger.ErrorContext(ctx, "schedule cannot fire", "schedule", name, "error", err, "retry_in", retryAfter)
 		}
 	}
 }
 
-// fireOne fires what is due of one schedule, and returns its name, "" if none is due.
+// isOutage reports whether an error does not come from the schedule.
+func isOutage(err error) bool {
+	return ledger.Retryable(err) || errors.Is(err, ledger.ErrNotMigrated) || errors.Is(err, errConnectionEnded)
+}
+
+// fireOne fires one schedule that is due and returns its name, "" if no schedule is due.
 func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 	tx, err := r.config.DB.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
@@ -138,38 +140,38 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", pgerr.Explain("look for schedules that are due", err)
+		return "", pgerr.Explain("find a schedule that is due", err)
 	}
 	name = s.Schedule.Name
 	due, faults := s.Schedule.compile()
-	if len(faults) > 0 { // written by SQL, or with zones that this machine does not have
+	if len(faults) > 0 { // written by SQL, or in a zone that this machine does not have
 		return name, errors.Join(faults...)
 	}
 	p := planFor(s.Schedule, due, s.NextAt, now)
-	err = carryOut(ctx, tx, s, p, ReasonMissed)
+	err = execute(ctx, tx, s, p, ReasonMissed)
 	if err == nil {
 		fault.Point(pointFired)
 		err = pgerr.Explain("commit", tx.Commit(ctx))
 	}
-	if err != nil && tx.Conn().IsClosed() { // whatever was said last
+	if err != nil && tx.Conn().IsClosed() { // the last error of a lost connection may have any class
 		err = fmt.Errorf("%w: %w", errConnectionEnded, err)
 	}
 	if err != nil {
 		return name, fmt.Errorf("schedule %s: %w", name, err)
 	}
 	if p.passed.count > 0 {
-		r.config.Logger.WarnContext(ctx, "a schedule has missed slots", "schedule", name,
-			"slots", p.passed.count, "or_more", p.passed.more, "from", p.passed.from, "to", p.passed.to)
+		r.config.Logger.WarnContext(ctx, "schedule missed firings", "schedule", name,
+			"firings", p.passed.count, "or_more", p.passed.more, "from", p.passed.from, "to", p.passed.to)
 	}
 	return name, nil
 }
 
-// leaveOut returns the schedules that are not to be tried yet, as array literal.
+// leaveOut returns the schedules that failed and are not to be retried yet, as array literal.
 func (r *Runner) leaveOut() string {
 	var names []string
-	for name, until := range r.broken {
+	for name, until := range r.failed {
 		if time.Now().After(until) {
-			delete(r.broken, name)
+			delete(r.failed, name)
 		} else {
 			names = append(names, name)
 		}
@@ -178,18 +180,19 @@ func (r *Runner) leaveOut() string {
 	return pgarray.Of(names...)
 }
 
-// idle returns for how long nothing is due.
-func (r *Runner) idle(ctx context.Context) (time.Duration, error) {
+// sleep returns how long to sleep after a pass.
+func (r *Runner) sleep(ctx context.Context) (time.Duration, error) {
 	var us *int64
 	if err := r.config.DB.QueryRow(ctx, waitSQL, r.clock.Microseconds(), r.leaveOut()).Scan(&us); err != nil {
-		return 0, pgerr.Explain("look for the next slot", err)
+		return 0, pgerr.Explain("find the next firing", err)
 	}
 	if us == nil {
-		return maxIdle, nil
+		return maxSleep, nil
 	}
-	if *us <= 0 {
-		r.inHand = min(2*r.inHand, maxIdle)
-		return r.inHand / 2, nil
+	if *us <= 0 { // due, and locked by another transaction
+		d := r.lockedSleep
+		r.lockedSleep = min(2*d, maxLockedSleep)
+		return d, nil
 	}
-	return min(maxIdle, time.Duration(*us)*time.Microsecond), nil
+	return min(maxSleep, time.Duration(*us)*time.Microsecond), nil
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
-// A slot's task says which schedule and which slot it is of, and what the clocks showed.
-func TestSlotFires(t *testing.T) {
+// The task of a firing has its schedule, its firing and its wall time in meta.
+func TestFiring(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.apply(hourly("sales"))
@@ -43,35 +43,41 @@ func TestSlotFires(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf(`{"schedule":{"name":"sales","slot":"%s","zone":"Europe/Berlin","local":"%s"}}`,
+	want := fmt.Sprintf(`{"schedule":{"name":"sales","firing":"%s","zone":"Europe/Berlin","local":"%s"}}`,
 		before.NextAt.Format(time.RFC3339), before.NextAt.In(berlin).Format(time.RFC3339))
 	e := events[0]
-	if string(e.Data) != `{"of": "sales"}` || string(e.Meta) != want || e.Actor != "schedule/sales" || e.Type != ledger.EventEnqueued {
-		t.Errorf("enqueued %+v\nwant meta %s", e, want)
+	if string(e.Data) != `{"of": "sales"}` || e.Actor != "schedule/sales" || e.Type != ledger.EventEnqueued {
+		t.Errorf("enqueued %+v", e)
+	}
+	if string(e.Meta) != want {
+		t.Errorf("meta %s, want %s", e.Meta, want)
 	}
 	after := b.load("sales")
-	if !after.LastAt.Equal(before.NextAt) || !after.NextAt.Equal(before.NextAt.Add(time.Hour)) || *after.LastTask != key || after.Passed != 0 {
+	if !after.LastAt.Equal(before.NextAt) || !after.NextAt.Equal(before.NextAt.Add(time.Hour)) {
+		t.Errorf("after it: %+v", after)
+	}
+	if *after.LastTask != key || after.Passed != 0 {
 		t.Errorf("after it: %+v", after)
 	}
 }
 
-// A runner fires by itself, on time, and notices what is applied while it sleeps.
+// A runner fires on time, also schedules that are applied while it sleeps.
 func TestRunnerRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	stop := b.run(b.runner())
 	b.apply(periodic.Schedule{Name: "tick", Kind: "tick", Every: time.Second})
-	b.await("three slots", func() bool { return len(b.fired("tick")) >= 3 })
+	b.await("three firings", func() bool { return len(b.fired("tick")) >= 3 })
 	stop()
 	for _, id := range b.fired("tick") {
 		at := one[time.Time](b, "select recorded_at from taskledger.event where biz_id = $1", id)
-		if at.Before(b.slot(id)) {
+		if at.Before(b.firing(id)) {
 			t.Errorf("%s fired before it was due, at %s", id, at)
 		}
 	}
 }
 
-// Runners that race, each as fast as it can, fire each slot once.
+// Runners that race fire each firing once.
 func TestRunnersRace(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -81,7 +87,8 @@ func TestRunnersRace(t *testing.T) {
 	}
 	schedules := []periodic.Schedule{all(periodic.Schedule{Name: "one", Kind: "race", Every: 10 * time.Second})}
 	for i := range 10 {
-		schedules = append(schedules, all(periodic.Schedule{Name: fmt.Sprintf("of-ten-%d", i), Kind: "race", Every: 10 * time.Second}))
+		name := fmt.Sprintf("of-ten-%d", i)
+		schedules = append(schedules, all(periodic.Schedule{Name: name, Kind: "race", Every: 10 * time.Second}))
 	}
 	b.apply(schedules...)
 	start := b.load("one").NextAt
@@ -98,11 +105,11 @@ func TestRunnersRace(t *testing.T) {
 	end := b.load("one").NextAt
 	want := int(end.Sub(start) / (10 * time.Second))
 	if want < 100 {
-		t.Fatalf("%d slots were due", want)
+		t.Fatalf("%d firings were due", want)
 	}
 	for _, s := range schedules {
 		if fired := b.fired(s.Name); len(fired) != want {
-			t.Errorf("%s fired %d slots, want %d", s.Name, len(fired), want)
+			t.Errorf("%s fired %d times, want %d", s.Name, len(fired), want)
 		}
 		if passed := b.passed(s.Name); len(passed) != 0 {
 			t.Errorf("%s passed over %v", s.Name, passed)
@@ -111,19 +118,19 @@ func TestRunnersRace(t *testing.T) {
 	ledgertest.Check(t, b.db)
 }
 
-// A clock that is set back, or a row that was (by a fail-over, a restore, an operator), fires
-// nothing again.
+// No firing is repeated if the clock or the position of a schedule is set back (by a failover, a restore, an
+// operator).
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.apply(hourly("sales"))
 	r := b.runner()
-	for _, clock := range []time.Duration{time.Hour, 2 * time.Hour, 3 * time.Hour, -time.Hour, 0, time.Hour, 2 * time.Hour, 3 * time.Hour} {
-		b.pass(r, clock)
+	for _, hour := range []time.Duration{1, 2, 3, -1, 0, 1, 2, 3} {
+		b.pass(r, hour*time.Hour)
 	}
 	fired := b.fired("sales")
 	if len(fired) != 3 {
-		t.Fatalf("fired %v, want three slots", fired)
+		t.Fatalf("fired %v, want three firings", fired)
 	}
 	b.due("sales", "3 hours")
 	for clock := range 4 {
@@ -143,11 +150,11 @@ func TestClockSetBack(t *testing.T) {
 	b.apply(hourly("sales"))
 	b.pass(r, time.Hour)
 	if diff := cmp.Diff(fired, b.fired("sales")); diff != "" {
-		t.Errorf("made again, it fired again:\n%s", diff)
+		t.Errorf("created again, it fired again:\n%s", diff)
 	}
 }
 
-// Runners whose clocks are far apart still fire each slot once, and none before the slot before it.
+// Runners on clocks that are minutes apart fire each firing once, and in order.
 func TestClocksApart(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -163,18 +170,19 @@ func TestClocksApart(t *testing.T) {
 		t.Fatalf("fired %d: %v", len(fired), fired)
 	}
 	for i, id := range fired[1:] {
-		if gap := b.slot(id).Sub(b.slot(fired[i])); gap != time.Minute {
+		if gap := b.firing(id).Sub(b.firing(fired[i])); gap != time.Minute {
 			t.Errorf("between %s and %s: %s", fired[i], id, gap)
 		}
 	}
 }
 
-// The package reads its own clock only to find out when to try a broken schedule again. Whoever
-// finds a use for another look at it, in files that decide what is due, has this test to convince.
+// Only the runner reads this machine's clock, to sleep and to retry: the database's clock decides what is due.
 func TestNoOtherClock(t *testing.T) {
 	t.Parallel()
 	clock := regexp.MustCompile(`time\.(Now|Since|Until)\(`)
-	for _, file := range []string{"apply.go", "cron.go", "fire.go", "operate.go", "plan.go", "schedule.go", "status.go"} {
+	for _, file := range []string{
+		"apply.go", "change.go", "cron.go", "difference.go", "fire.go", "operate.go", "plan.go", "schedule.go", "status.go",
+	} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -185,7 +193,7 @@ func TestNoOtherClock(t *testing.T) {
 	}
 }
 
-// After a stop, each policy does what it says, and what did not fire is on record.
+// After a stop of all runners, each policy fires its share, and the firings that are passed over are recorded.
 func TestMissed(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -194,13 +202,16 @@ func TestMissed(t *testing.T) {
 		fired  int
 		passed int64
 	}{
-		{periodic.MissedOne, 0, 1, 9}, {periodic.MissedSkip, 0, 0, 10}, {periodic.MissedAll, 0, 10, 0}, {periodic.MissedAll, 4, 4, 6},
+		{missed: periodic.MissedOne, fired: 1, passed: 9},
+		{missed: periodic.MissedSkip, fired: 0, passed: 10},
+		{missed: periodic.MissedAll, fired: 10, passed: 0},
+		{missed: periodic.MissedAll, limit: 4, fired: 4, passed: 6},
 	} {
 		t.Run(fmt.Sprint(test.missed, test.limit), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			s := periodic.Schedule{Name: "s", Kind: "tick", Every: time.Hour, Missed: test.missed, MissedLimit: test.limit}
-			s.Anchor = time.Now().Add(-20*time.Hour - 30*time.Minute).Truncate(time.Second) // the newest slot is not just now
+			s.Anchor = time.Now().Add(-20*time.Hour - 30*time.Minute).Truncate(time.Second) // the newest firing is old
 			b.apply(s)
 			b.due("s", "10 hours")
 			first := b.load("s").NextAt
@@ -222,8 +233,10 @@ func TestMissed(t *testing.T) {
 			if len(passed) != 1 {
 				t.Fatalf("passed over %v, want one record", passed)
 			}
-			want := map[string]any{"reason": "missed", "slots": float64(test.passed), "from": first.Format(time.RFC3339),
-				"to": first.Add(time.Duration(test.passed-1) * time.Hour).Format(time.RFC3339)}
+			want := map[string]any{
+				"reason": "missed", "firings": float64(test.passed), "from": first.Format(time.RFC3339),
+				"to": first.Add(time.Duration(test.passed-1) * time.Hour).Format(time.RFC3339),
+			}
 			if diff := cmp.Diff(want, b.discardedData(ledger.Key{Kind: "tick", BizID: ledger.BizID(passed[0])})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -231,7 +244,7 @@ func TestMissed(t *testing.T) {
 	}
 }
 
-// While the task of the slot before is unfinished, slots are passed over, one by one; then they fire again.
+// Firings are passed over one by one while the task of the previous firing is unfinished.
 func TestOverlapSkip(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -248,7 +261,8 @@ func TestOverlapSkip(t *testing.T) {
 	}
 	key := ledger.Key{Kind: "report.make", BizID: ledger.BizID(fired[0])}
 	want := map[string]any{"reason": "overlap", "unfinished": key.String()}
-	if diff := cmp.Diff(want, b.discardedData(ledger.Key{Kind: "report.make", BizID: ledger.BizID(passed[1])})); diff != "" {
+	newest := ledger.Key{Kind: "report.make", BizID: ledger.BizID(passed[1])}
+	if diff := cmp.Diff(want, b.discardedData(newest)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	ledgertest.Append(t, b.db, key, ledger.EventStarted, ledger.EventSucceeded)
@@ -256,12 +270,12 @@ func TestOverlapSkip(t *testing.T) {
 	if fired := b.fired("sales"); len(fired) != 2 {
 		t.Errorf("fired %v after the first had finished", fired)
 	}
-	// An operator can have a slot that was passed over run after all.
+	// An operator can release the task of a firing that was passed over.
 	ledgertest.Append(t, b.db, ledger.Key{Kind: "report.make", BizID: ledger.BizID(passed[0])}, ledger.EventReleased)
 	ledgertest.Check(t, b.db)
 }
 
-// By a fixed delay the first is due at once, and each other that long after the end of the one before.
+// The first firing of a fixed delay is due at once, and each other so long after the end of the previous task.
 func TestFixedDelay(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -275,14 +289,15 @@ func TestFixedDelay(t *testing.T) {
 		}
 	}
 	first := *b.load("sync").LastTask
-	end := ledgertest.Append(t, b.db, first, ledger.EventStarted, ledger.EventBuried).UpdatedAt // dead is finished too
+	dead := ledgertest.Append(t, b.db, first, ledger.EventStarted, ledger.EventBuried) // a finished state too
+	end := dead.UpdatedAt
 	b.pass(r, 0)
 	if next := b.load("sync").NextAt; !next.Equal(end.Add(time.Hour)) {
 		t.Errorf("next at %s, want an hour after %s", next, end)
 	}
 	b.pass(r, time.Hour)
 	fired := b.fired("sync")
-	if len(fired) != 2 || !b.slot(fired[1]).Equal(end.Add(time.Hour)) {
+	if len(fired) != 2 || !b.firing(fired[1]).Equal(end.Add(time.Hour)) {
 		t.Errorf("fired %v", fired)
 	}
 	if b.load("sync").Passed != 0 {
@@ -290,7 +305,7 @@ func TestFixedDelay(t *testing.T) {
 	}
 }
 
-// A schedule that nobody can carry out keeps no other from firing.
+// A schedule that cannot fire does not block others.
 func TestBrokenSchedule(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -305,19 +320,19 @@ func TestBrokenSchedule(t *testing.T) {
 	b.pass(r, 0)
 	b.pass(r, 0)
 	if fired := b.fired("good"); len(fired) != 1 {
-		t.Errorf("the good one fired %v", fired)
+		t.Errorf("the valid schedule fired %v", fired)
 	}
 	if fired := slices.Concat(b.fired("zone"), b.fired("args")); len(fired) != 0 {
 		t.Errorf("fired %v", fired)
 	}
 	b.exec("update taskledger.setting set value = '8192' where name = 'max_args_bytes'")
-	b.pass(b.runner(), 0) // another runner, or this one in a while
+	b.pass(b.runner(), 0) // another runner, or this one after its pause
 	if fired := b.fired("args"); len(fired) != 1 {
-		t.Errorf("once its args were allowed it fired %v", fired)
+		t.Errorf("after its args were allowed, it fired %v", fired)
 	}
 }
 
-// Whoever is behind a pooler uses one of the simpler modes.
+// Every query mode works: connections through a pooler use one of the simpler ones.
 func TestQueryModes(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{
@@ -337,24 +352,29 @@ func TestQueryModes(t *testing.T) {
 			b.db = db
 			s := hourly("cron")
 			s.Overlap = periodic.OverlapSkip
-			b.apply(s, periodic.Schedule{Name: "every", Kind: "k", Every: time.Hour, Anchor: time.Now().Add(-90 * time.Minute).Truncate(time.Second)},
+			anchor := time.Now().Add(-90 * time.Minute).Truncate(time.Second)
+			b.apply(s, periodic.Schedule{Name: "every", Kind: "k", Every: time.Hour, Anchor: anchor},
 				periodic.Schedule{Name: "after", Kind: "k", After: time.Hour})
 			r := b.runner()
 			for hour := range 3 {
 				b.pass(r, time.Duration(hour)*time.Hour)
 			}
-			if len(b.fired("cron")) != 1 || len(b.passed("cron")) != 1 || len(b.fired("every")) != 2 || len(b.fired("after")) != 1 {
-				t.Errorf("fired %v %v %v, passed over %v", b.fired("cron"), b.fired("every"), b.fired("after"), b.passed("cron"))
+			cron, every, after, passed := b.fired("cron"), b.fired("every"), b.fired("after"), b.passed("cron")
+			if len(cron) != 1 || len(passed) != 1 || len(every) != 2 || len(after) != 1 {
+				t.Errorf("fired %v %v %v, passed over %v", cron, every, after, passed)
 			}
-			if err := errors.Join(periodic.Pause(t.Context(), db, "cron", "a"), periodic.Resume(t.Context(), db, "cron", "a"),
-				periodic.Remove(t.Context(), db, "cron", "")); err != nil {
+			if err := errors.Join(
+				periodic.Pause(t.Context(), db, "cron", "a"),
+				periodic.Resume(t.Context(), db, "cron", "a"),
+				periodic.Remove(t.Context(), db, "cron", ""),
+			); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// Statements work as they are in every file, and none is forgotten.
+// Every file in sql is a valid statement that the package uses.
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -17,60 +17,60 @@ const (
 	MaxMissedLimit = 1000
 )
 
-// DefaultMissedLimit is how many slots [MissedAll] fires at a time, if the schedule does not say.
+// DefaultMissedLimit is the default of [Schedule].MissedLimit.
 const DefaultMissedLimit = 100
 
-// Grace is how late a slot may fire that is not called missed.
+// Grace is the delay after which [MissedSkip] passes over a firing.
 const Grace = time.Minute
 
-// Missed says what becomes of slots that nobody fired when they were due.
+// Missed is a policy for firings that were due while no runner was at work.
 type Missed string
 
-// The policies for missed slots. All but [MissedAll] fire at most one slot however many are due.
+// The policies for missed firings. All but [MissedAll] fire at most one, however many are due.
 const (
-	MissedOne  Missed = "one"  // the newest fires, however late; the default
+	MissedOne  Missed = "one"  // the newest fires, however late; default
 	MissedSkip Missed = "skip" // the newest fires if it is at most [Grace] late
 	MissedAll  Missed = "all"  // all fire in order, or the newest MissedLimit if there are more
 )
 
-// Overlap says what becomes of a slot while the task of the slot before is unfinished.
+// Overlap is a policy for firings that are due while the task of the previous firing is unfinished.
 type Overlap string
 
 // The policies for overlapping tasks.
 const (
-	OverlapAllow Overlap = "allow" // it fires all the same; the default
-	OverlapSkip  Overlap = "skip"  // it is passed over, and recorded as discarded
+	OverlapAllow Overlap = "allow" // the firing becomes a task; default
+	OverlapSkip  Overlap = "skip"  // the firing is passed over and recorded as discarded
 )
 
-// Schedule says which task is due when. Exactly one of Cron, Every and After must be given.
+// Schedule is a rule by which tasks are enqueued. Exactly one of Cron, Every and After is required.
 //
-// In JSON durations are texts such as "15m", and times are RFC 3339.
+// In JSON, durations are texts such as "15m", and times are RFC 3339.
 type Schedule struct {
-	Name string          // like a kind: words of A-Z a-z 0-9 _ - joined by dots
-	Kind ledger.Kind     // of its tasks
-	Args json.RawMessage // of its tasks; nil: none
+	Name string          // words of A-Z a-z 0-9 _ - joined by dots, as in a kind. Required.
+	Kind ledger.Kind     // of its tasks. Required.
+	Args json.RawMessage // of its tasks. Default: none.
 
 	Cron string // five fields, or @hourly, @daily, @weekly, @monthly, @yearly
-	Zone string // of Cron, in the IANA time zone database; default UTC
+	Zone string // of Cron, in the IANA time zone database. Default: UTC.
 
 	Every  time.Duration // fixed rate, at least [MinEvery], in whole milliseconds
-	Anchor time.Time     // of Every: the first slot, from which all others are counted; default 1970-01-01T00:00:00Z
+	Anchor time.Time     // of Every: the first firing. Default: 1970-01-01T00:00:00Z.
 
-	After time.Duration // fixed delay after the task before has finished, at least [MinEvery], in whole milliseconds
+	// After is a fixed delay after the previous task has finished, at least [MinEvery], in whole milliseconds.
+	After time.Duration
 
-	Missed      Missed  // default [MissedOne]; not with After, of which at most one is due
-	MissedLimit int     // of [MissedAll], 1 to [MaxMissedLimit]; default [DefaultMissedLimit]
-	Overlap     Overlap // default [OverlapAllow]; not with After, whose tasks never overlap
+	Missed      Missed  // Default: [MissedOne]. Invalid with After, of which at most one firing is due.
+	MissedLimit int     // of [MissedAll], 1 to [MaxMissedLimit]. Default: [DefaultMissedLimit].
+	Overlap     Overlap // Default: [OverlapAllow]. Invalid with After, whose tasks never overlap.
 }
 
-// Validate reports every fault at once, each a [*ledger.InvalidError] that names the field as
-// JSON does.
+// Validate reports every fault at once, each an [*ledger.InvalidError] with the name of the field in JSON.
 func (s Schedule) Validate() error {
 	_, faults := s.compile()
 	return errors.Join(faults...)
 }
 
-// When says in a few words when s is due.
+// When returns the rule of s in a few words, for people.
 func (s Schedule) When() string {
 	switch {
 	case s.Cron != "":
@@ -85,8 +85,8 @@ func invalid(field, value, rule string, a ...any) error {
 	return &ledger.InvalidError{Field: field, Value: value, Rule: fmt.Sprintf(rule, a...)}
 }
 
-// compile checks a schedule and returns its slots, nil if it has After.
-func (s Schedule) compile() (due slots, faults []error) {
+// compile validates a schedule and returns its recurrence, nil if it has After.
+func (s Schedule) compile() (due recurrence, faults []error) {
 	if err := ledger.Kind(s.Name).Validate(); err != nil {
 		faults = append(faults, renamed(err, "name"))
 	}
@@ -96,20 +96,20 @@ func (s Schedule) compile() (due slots, faults []error) {
 	if len(s.Args) > 0 && !json.Valid(s.Args) {
 		faults = append(faults, invalid("args", "", "must be JSON"))
 	}
-	ways := 0
-	for _, given := range []bool{s.Cron != "", s.Every != 0, s.After != 0} {
-		if given {
-			ways++
+	rules := 0
+	for _, isSet := range []bool{s.Cron != "", s.Every != 0, s.After != 0} {
+		if isSet {
+			rules++
 		}
 	}
-	if ways != 1 {
+	if rules != 1 {
 		return nil, append(faults, invalid("when", "", "exactly one of cron, every and after must be given"))
 	}
 	due, whenFaults := s.compileWhen()
 	return due, slices.Concat(faults, whenFaults, s.checkPolicies())
 }
 
-// renamed gives the field of an [*ledger.InvalidError] another name.
+// renamed returns an [*ledger.InvalidError] with another name of its field.
 func renamed(err error, field string) error {
 	var e *ledger.InvalidError
 	if !errors.As(err, &e) {
@@ -118,12 +118,12 @@ func renamed(err error, field string) error {
 	return &ledger.InvalidError{Field: field, Value: e.Value, Rule: e.Rule}
 }
 
-func (s Schedule) compileWhen() (due slots, faults []error) {
+func (s Schedule) compileWhen() (due recurrence, faults []error) {
 	if s.Zone != "" && s.Cron == "" {
-		faults = append(faults, invalid("zone", s.Zone, "means nothing without cron"))
+		faults = append(faults, invalid("zone", s.Zone, "must not be set without cron"))
 	}
 	if !s.Anchor.IsZero() && s.Every == 0 {
-		faults = append(faults, invalid("anchor", "", "means nothing without every"))
+		faults = append(faults, invalid("anchor", "", "must not be set without every"))
 	}
 	switch {
 	case s.Cron != "":
@@ -139,7 +139,7 @@ func (s Schedule) compileWhen() (due slots, faults []error) {
 	case s.Every != 0:
 		faults = append(faults, checkInterval("every", s.Every)...)
 		if year := s.Anchor.UTC().Year(); !s.Anchor.IsZero() && (year < 1900 || year > 2200) {
-			faults = append(faults, invalid("anchor", s.Anchor.Format(time.RFC3339), "must be in the years 1900 to 2200"))
+			faults = append(faults, invalid("anchor", s.Anchor.Format(time.RFC3339), "must be between the years 1900 and 2200"))
 		} else if !s.Anchor.Equal(s.Anchor.Truncate(time.Millisecond)) {
 			faults = append(faults, invalid("anchor", s.Anchor.Format(time.RFC3339Nano), "must be in whole milliseconds"))
 		}
@@ -151,7 +151,7 @@ func (s Schedule) compileWhen() (due slots, faults []error) {
 func checkInterval(field string, d time.Duration) []error {
 	switch {
 	case d < MinEvery || d > MaxEvery:
-		return []error{invalid(field, d.String(), "must be %s to %s", MinEvery, MaxEvery)}
+		return []error{invalid(field, d.String(), "must be between %s and %s", MinEvery, MaxEvery)}
 	case d%time.Millisecond != 0:
 		return []error{invalid(field, d.String(), "must be in whole milliseconds")}
 	}
@@ -170,20 +170,21 @@ func (s Schedule) checkPolicies() (faults []error) {
 		faults = append(faults, invalid("overlap", string(s.Overlap), "must be allow or skip"))
 	}
 	if s.After != 0 && s.Missed != "" {
-		faults = append(faults, invalid("missed", string(s.Missed), "means nothing with after: at most one slot is due"))
+		faults = append(faults, invalid("missed", string(s.Missed), "must not be set with after: at most one firing is due"))
 	}
 	if s.After != 0 && s.Overlap != "" {
-		faults = append(faults, invalid("overlap", string(s.Overlap), "means nothing with after: its tasks never overlap"))
+		faults = append(faults, invalid("overlap", string(s.Overlap), "must not be set with after: its tasks never overlap"))
 	}
 	if s.MissedLimit != 0 && s.Missed != MissedAll {
-		faults = append(faults, invalid("missed_limit", fmt.Sprint(s.MissedLimit), "means nothing without missed: all"))
+		faults = append(faults, invalid("missed_limit", fmt.Sprint(s.MissedLimit), "must not be set without missed: all"))
 	} else if s.MissedLimit < 0 || s.MissedLimit > MaxMissedLimit {
-		faults = append(faults, invalid("missed_limit", fmt.Sprint(s.MissedLimit), "must be 1 to %d", MaxMissedLimit))
+		limit := fmt.Sprint(s.MissedLimit)
+		faults = append(faults, invalid("missed_limit", limit, "must be between 1 and %d", MaxMissedLimit))
 	}
 	return faults
 }
 
-// withDefaults returns s with every zero that has a default replaced by it.
+// withDefaults returns s with its defaults in place of zero values.
 func (s Schedule) withDefaults() Schedule {
 	if s.Cron != "" && s.Zone == "" {
 		s.Zone = "UTC"

@@ -15,34 +15,36 @@ import (
 //go:embed sql/list.sql
 var listSQL string
 
-// Status is a schedule and where it stands.
+// Status is a schedule and its position.
 type Status struct {
 	Schedule  Schedule  `json:"schedule"` // with defaults
 	Paused    bool      `json:"paused"`
-	Revision  int       `json:"revision"` // counts definitions, and pause and resume
-	Actor     string    `json:"actor"`    // of the last one
+	Revision  int       `json:"revision"` // counts definitions, pauses and resumptions
+	Actor     string    `json:"actor"`    // of the last of these
 	UpdatedAt time.Time `json:"updated_at"`
 
-	NextAt   time.Time   `json:"next_at,omitzero"` // the next slot; zero: the task before is unfinished, or there is none
-	LastAt   time.Time   `json:"last_at,omitzero"` // the last slot that fired
+	// NextAt is the next firing. It is zero if the previous task of a fixed delay is unfinished, or if there is
+	// no further firing.
+	NextAt   time.Time   `json:"next_at,omitzero"`
+	LastAt   time.Time   `json:"last_at,omitzero"` // the last firing that became a task
 	LastTask *ledger.Key `json:"last_task,omitempty"`
-	Passed   int64       `json:"passed"` // slots that did not fire: missed, overlapping or while it was paused
-	PassedAt time.Time   `json:"passed_at,omitzero"`
+	Passed   int64       `json:"passed"`             // firings that were passed over: missed, overlapping or paused
+	PassedAt time.Time   `json:"passed_at,omitzero"` // when firings were last passed over
 }
 
-// List returns all schedules by name.
-func List(ctx context.Context, db ledger.DB) ([]Status, error) {
+// ReadSchedules returns all schedules by name.
+func ReadSchedules(ctx context.Context, db ledger.DB) ([]Status, error) {
 	all, _, err := list(ctx, db, "")
 	return all, err
 }
 
-// Load returns a schedule. It returns [ErrUnknownSchedule].
+// Load returns a schedule, or [ErrUnknownSchedule].
 func Load(ctx context.Context, db ledger.DB, name string) (Status, error) {
 	s, _, err := load(ctx, db, name)
 	return s, err
 }
 
-// load also returns the time of the database.
+// load returns a schedule and the time of the database.
 func load(ctx context.Context, db ledger.DB, name string) (Status, time.Time, error) {
 	if err := ledger.Kind(name).Validate(); err != nil {
 		return Status{}, time.Time{}, fmt.Errorf("schedule: %w", renamed(err, "name"))
@@ -57,7 +59,8 @@ func load(ctx context.Context, db ledger.DB, name string) (Status, time.Time, er
 	return found[0], now, nil
 }
 
-// list returns the schedules of a name, or all, and, if there are any, the time of the database.
+// list returns the schedule with a name, or all if the name is empty. If there are any, it also returns the
+// time of the database.
 func list(ctx context.Context, db ledger.DB, name string) (found []Status, now time.Time, err error) {
 	rows, err := db.Query(ctx, listSQL, name)
 	if err != nil {
@@ -98,7 +101,7 @@ func scan(row pgx.Row) (s Status, now time.Time, err error) {
 	return s, now.UTC(), err
 }
 
-// utc is the zero time for null.
+// utc returns the time in UTC, and the zero time for NULL.
 func utc(t *time.Time) time.Time {
 	if t == nil {
 		return time.Time{}

@@ -71,7 +71,7 @@ func (w *observer) observe(ctx context.Context) (o observation, installation str
 		return o, "", err
 	}
 	o.dead = without(o.dead, Kind)
-	if o.schedules, err = periodic.List(ctx, w.config.DB); err != nil {
+	if o.schedules, err = periodic.ReadSchedules(ctx, w.config.DB); err != nil {
 		return o, "", err
 	}
 	for _, look := range []func(context.Context, *observation) error{w.lags, w.late, w.kinds} {

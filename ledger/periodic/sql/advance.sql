@@ -1,6 +1,6 @@
--- Notes what became of the slots of a schedule that were due.
--- $1 name, $2 next slot or null, $3 the last slot that fired with $4 kind and $5 biz_id of its
--- task (each null if none did), $6 how many slots were passed over.
+-- Stores the position of a schedule after its firings that were due.
+-- $1 name, $2 next firing or null, $3 the last firing that became a task, with $4 kind and $5 biz_id of that task
+-- (each null if there was none), $6 how many firings were passed over.
 -- Locks that row. Index: primary key.
 update taskledger.schedule s
    set next_at = $2::text::timestamptz,

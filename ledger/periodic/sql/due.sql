@@ -1,7 +1,6 @@
--- Takes a schedule that is due, the longest due first, and says what time it is.
--- $1 microseconds added to the clock (0, but in tests), $2 names of schedules to leave out (text
--- array literal).
--- Locks that row; passes by those that others have locked. Reads the whole small table.
+-- Locks and returns the schedule that has been due longest, and the time.
+-- $1 microseconds added to the clock (0 except in tests), $2 names of schedules to leave out (text array literal).
+-- Locks that row, and skips rows that are locked. Reads the whole small table.
 select s.name, s.kind, s.args::text, coalesce(s.cron, ''), coalesce(s.zone, ''), coalesce(s.every_ms, 0), s.anchor,
        coalesce(s.after_ms, 0), s.missed, s.missed_limit, s.overlap,
        s.paused, s.revision, s.actor, s.updated_at, s.next_at, s.last_at, coalesce(s.last_kind, ''),

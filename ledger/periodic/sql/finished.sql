@@ -1,7 +1,7 @@
--- Sets the next slot of schedules whose task must finish first, and has.
+-- Sets the next firing of schedules with a fixed delay whose previous task has finished.
 -- $1 event types that finish a task (text array literal).
--- Locks those rows; passes by those that others have locked. Reads the whole small table, and the last event of the tasks waited for by
--- primary key. A task that is not there (any more) finished when its slot was.
+-- Locks those rows, and skips rows that are locked. Reads the whole small table, and by primary key the last event
+-- of each previous task. A task that does not exist counts as finished at its firing.
 update taskledger.schedule s
    set next_at = w.finished_at + s.after_ms * interval '1 millisecond'
   from (

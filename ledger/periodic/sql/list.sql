@@ -1,5 +1,5 @@
--- Schedules by name, and what time it is.
--- $1 name or '' for all. Locks nothing. Index: primary key, or reads the whole small table.
+-- Returns schedules by name, and the time.
+-- $1 name, or '' for all. Locks nothing. Index: primary key, or reads the whole small table.
 select s.name, s.kind, s.args::text, coalesce(s.cron, ''), coalesce(s.zone, ''), coalesce(s.every_ms, 0), s.anchor,
        coalesce(s.after_ms, 0), s.missed, s.missed_limit, s.overlap,
        s.paused, s.revision, s.actor, s.updated_at, s.next_at, s.last_at, coalesce(s.last_kind, ''),

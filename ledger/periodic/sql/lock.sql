@@ -1,3 +1,3 @@
--- Keeps all others from applying schedules until this transaction ends; whoever is at it is waited
--- for. What changes no schedule goes on, and so do those that fire slots.
+-- Locks the set of schedules against other calls of Apply until this transaction ends, and waits for one that runs.
+-- It does not block runners, nor changes of one schedule. No parameters. Takes an advisory lock.
 select pg_advisory_xact_lock(hashtextextended('taskledger.schedule', 0))

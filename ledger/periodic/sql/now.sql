@@ -1,2 +1,2 @@
--- What time it is. Locks nothing.
+-- Returns the time. No parameters. Locks nothing.
 select clock_timestamp()

@@ -1,7 +1,7 @@
--- Makes a schedule, or gives one that exists another definition; what it has done so far stays.
+-- Creates a schedule, or replaces the definition of one that exists; its history stays.
 -- $1 name, $2 kind, $3 args (JSON text or null), $4 cron, $5 zone, $6 every in milliseconds,
--- $7 anchor, $8 after in milliseconds (each null unless given), $9 missed, $10 missed limit,
--- $11 overlap, $12 actor or null for session_user, $13 next slot or null.
+-- $7 anchor, $8 after in milliseconds (each null if it is not set), $9 missed, $10 missed limit,
+-- $11 overlap, $12 actor or null for session_user, $13 next firing or null.
 -- Locks that row. Index: primary key.
 insert into taskledger.schedule as s
        (name, kind, args, cron, zone, every_ms, anchor, after_ms, missed, missed_limit, overlap, actor, next_at)
