@@ -12,10 +12,10 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers/alarm"
 )
 
 func (a *app) newAlarmCommand() *cobra.Command {
@@ -76,7 +76,7 @@ func (a *app) newAlarmListCommand() *cobra.Command {
 		Args:  exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
-				alarms, err := alarm.List(ctx, db, limit)
+				alarms, err := alarm.ReadAlarms(ctx, db, limit)
 				if err != nil {
 					return err
 				}

@@ -13,12 +13,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/alarm"
 )
 
 func (a *app) newStatusCommand() *cobra.Command {
@@ -121,7 +121,7 @@ func (a *app) readStatus(ctx context.Context, pool *pgxpool.Pool) (s status, err
 
 // addAlarms tells of alarms that do not arrive, which no alarm does.
 func (s *status) addAlarms(ctx context.Context, pool *pgxpool.Pool) error {
-	alarms, err := alarm.List(ctx, pool, 1)
+	alarms, err := alarm.ReadAlarms(ctx, pool, 1)
 	for _, l := range alarms {
 		if l.Error != "" && !l.Test && l.State != ledger.StateCancelled {
 			s.Degraded = append(s.Degraded, fmt.Sprintf("alarm %s, made %s, has not been delivered: %s", l.Task.BizID, ago(l.MadeAt), l.Error))

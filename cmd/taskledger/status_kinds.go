@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/alarm"
 )
 
 // unhandledLate is how long a task may wait for a worker of its kind before that counts as a reason

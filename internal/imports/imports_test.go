@@ -61,8 +61,8 @@ var rules = []rule{
 	{"/workers/internal/atmostonce", []string{"/ledger"}, "workers and the reconciler recognize the same attempts without importing each other"},
 	{"/workers/watermill", []string{"/ledger", "/workers", "/internal/envelope", pgx, watermill}, "an adapter: it uses what package workers exports, and nothing beneath it"},
 	{"/workers/workertest", []string{"/ledger", "/internal/pgarray", "/workers", "/internal/stream", "/internal/natsserver", "/internal/fault", pgx, nats}, "the users' tests need a broker, and their production code does not get it"},
-	{"/workers/alarm", []string{"/ledger", "/internal/loop", "/internal/pgerr", "/internal/printable", "/workers", "/ledger/periodic", "/internal/fault", pgx, goMail}, "what is wrong is found in the database; lags are told to it"},
 	{"/projector", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
+	{"/health/alarm", []string{"/ledger", "/internal/loop", "/internal/pgerr", "/internal/printable", "/workers", "/ledger/periodic", "/internal/fault", pgx, goMail}, "what is wrong is found in the database; lags are told to it"},
 	{"/migrations", []string{"/ledger", pgx, goose}, "the schema is made before there is a ledger; only the error for its absence is shared"},
 	{"/internal/plantest", []string{pgx}, "a helper of tests, which every package may use"},
 	{"/internal/fault", nil, "every package has crash points"},
@@ -81,7 +81,7 @@ var rules = []rule{
 	{"/internal/envelope", []string{"/ledger", "/internal/stream", watermill}, "the form of Watermill's messages, shared by those who send and who receive"},
 	{"/internal/embedded", []string{"/internal/pgerr", "/internal/pgserver", "/internal/natsserver", "/internal/reserve", pgx},
 		"it starts and announces servers; the commands migrate and use them"},
-	{"/cmd/taskledger", []string{"/cmd/taskledger/internal/...", "/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml}, "the command wires everything"},
+	{"/cmd/taskledger", []string{"/cmd/taskledger/internal/...", "/ledger/...", "/outbox", "/workers/...", "/projector", "/health/...", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml}, "the command wires everything"},
 	{"/cmd/taskledger/internal/demo", []string{
 		"/ledger", "/outbox", "/workers", "/ledger/periodic", "/projector", "/migrations",
 		"/internal/loop", "/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
@@ -97,7 +97,7 @@ type ban struct {
 	reason string
 }
 
-var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/ledger/periodic", "/workers/alarm", "/projector"}
+var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/ledger/periodic", "/health/alarm", "/projector"}
 
 var bans = []ban{
 	{library, []string{"testing", "flag"}, "a library registers no flags and carries no test code"},
@@ -106,7 +106,7 @@ var bans = []ban{
 	{library, []string{cobra, goPretty, yaml}, "only commands need words and tables"},
 	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/ledger/periodic", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
 	{library, []string{watermill, watermillSQL, "/internal/envelope"}, "only outbox/watermill and workers/watermill bring Watermill and its modules"},
-	{slices.DeleteFunc(slices.Clone(library), func(pkg string) bool { return pkg == "/workers/alarm" }), []string{goMail}, "only alarms send mail"},
+	{slices.DeleteFunc(slices.Clone(library), func(pkg string) bool { return pkg == "/health/alarm" }), []string{goMail}, "only alarms send mail"},
 	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/projector"}, []string{goCron}, "only periodic tasks have calendars"},
 }
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/alarm"
 )
 
 // fields are those that an error names, sorted.

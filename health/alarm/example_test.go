@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/taskledger/taskledger/workers/alarm"
+	"github.com/taskledger/taskledger/health/alarm"
 )
 
 // A receiver of webhooks checks who sent a request, and that nobody has kept it for long.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/taskledger/taskledger/workers/alarm"
+	"github.com/taskledger/taskledger/health/alarm"
 )
 
 // body parses a mail and returns its header and its decoded text.

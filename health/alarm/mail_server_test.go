@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/taskledger/taskledger/workers/alarm"
+	"github.com/taskledger/taskledger/health/alarm"
 )
 
 // mailServer is an SMTP server (RFC 5321, 3207, 4954) that requires a password. It fails the test if

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/periodic"
-	"github.com/taskledger/taskledger/workers/alarm"
 )
 
 // Of any number of watchers one makes an alarm and one delivers it.

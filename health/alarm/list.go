@@ -29,14 +29,14 @@ type Alarm struct {
 	DueAt    time.Time      `json:"due_at,omitzero"` // of the next attempt
 }
 
-// MaxList is how many alarms of a receiver [List] returns at most.
+// MaxList is how many alarms of a receiver [ReadAlarms] returns at most.
 const MaxList = 1000
 
-// List returns the newest alarms of every receiver, limit of each, receiver by receiver. The cost
+// ReadAlarms returns the newest alarms of every receiver, limit of each, receiver by receiver. The cost
 // does not grow with the alarms that there were.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrUnavailable], [ledger.ErrNotMigrated].
-func List(ctx context.Context, db ledger.DB, limit int) ([]Alarm, error) {
+func ReadAlarms(ctx context.Context, db ledger.DB, limit int) ([]Alarm, error) {
 	if limit < 1 || limit > MaxList {
 		return nil, invalid("limit", fmt.Sprint(limit), "must be 1 to %d", MaxList)
 	}

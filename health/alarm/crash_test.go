@@ -12,10 +12,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/alarm"
 )
 
 // Variables that tell the test binary to be a watcher, with this file.
@@ -72,10 +72,10 @@ func (b *bundle) killed(f alarm.File, point string) {
 func TestWatcherKilled(t *testing.T) {
 	t.Parallel()
 	for point, want := range map[string]struct{ left, sent int }{
-		alarm.FaultFound:   {0, 1},
-		alarm.FaultMade:    {1, 1},
-		alarm.FaultStarted: {1, 1},
-		alarm.FaultSent:    {1, 2},
+		"alarm.found":   {0, 1},
+		"alarm.made":    {1, 1},
+		"alarm.started": {1, 1},
+		"alarm.sent":    {1, 2},
 	} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/alarm"
 )
 
 // Every statement is a file, is embedded, and is one that the schema knows.

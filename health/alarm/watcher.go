@@ -102,7 +102,7 @@ func (w *Watcher) tell(ctx context.Context, r Receiver, seen observation, instal
 	if last.exists() && !last.args.Test && seen.now.Sub(last.task.EnqueuedAt) < time.Duration(w.config.Rules.Every) {
 		return nil
 	}
-	fault.Point(FaultFound)
+	fault.Point(pointFound)
 	made, err := last.add(ctx, w.config.DB, r.Name, args{Ledger: installation, Items: items, Before: before, After: after})
 	if err != nil {
 		return fmt.Errorf("receiver %s: %w", r.Name, err)
@@ -110,7 +110,7 @@ func (w *Watcher) tell(ctx context.Context, r Receiver, seen observation, instal
 	delete(w.found, r.Name)
 	if made {
 		w.config.Logger.WarnContext(ctx, "alarm", "receiver", r.Name, "subject", Message{Items: items}.Subject())
-		fault.Point(FaultMade)
+		fault.Point(pointMade)
 	}
 	return nil
 }

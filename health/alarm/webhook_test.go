@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/alarm"
 )
 
 // verified checks a request as a receiver would, and returns its message.

@@ -21,12 +21,12 @@ import (
 //go:embed sql/lock.sql
 var lockSQL string
 
-// Crash points of package internal/fault.
+// Crash points, see internal/fault.
 const (
-	FaultFound   = "alarm.found"   // between the decision that there is news and its alarm
-	FaultMade    = "alarm.made"    // between the commit of an alarm and its delivery
-	FaultStarted = "alarm.started" // between started and the delivery
-	FaultSent    = "alarm.sent"    // between the delivery and succeeded
+	pointFound   = "alarm.found"   // between the decision that there is news and its alarm
+	pointMade    = "alarm.made"    // between the commit of an alarm and its delivery
+	pointStarted = "alarm.started" // between started and the delivery
+	pointSent    = "alarm.sent"    // between the delivery and succeeded
 )
 
 // maxLost is how many processes in a row may vanish while they deliver an alarm.
@@ -54,11 +54,11 @@ func (d deliverer) deliver(ctx context.Context) (failure error, err error) {
 	if l, err = d.start(ctx, l); err != nil || l.task.State != ledger.StateRunning {
 		return nil, err
 	}
-	fault.Point(FaultStarted)
+	fault.Point(pointStarted)
 	begun := time.Now()
 	failure = d.receiver.send(ctx, l.message())
 	if failure == nil {
-		fault.Point(FaultSent)
+		fault.Point(pointSent)
 	} else if ctx.Err() != nil {
 		failure = context.Cause(ctx) // stopping is not the receiver's fault
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/taskledger/taskledger/workers/alarm"
+	"github.com/taskledger/taskledger/health/alarm"
 )
 
 // A command gets the message on its stdin, word for word, and nothing of it is ever a command line

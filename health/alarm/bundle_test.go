@@ -15,10 +15,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers/alarm"
 )
 
 // patience bounds what normally takes milliseconds.
@@ -126,7 +126,7 @@ func (b *bundle) pass(w *alarm.Watcher) {
 // alarms are all of them, the newest first, receiver by receiver.
 func (b *bundle) alarms() []alarm.Alarm {
 	b.t.Helper()
-	found, err := alarm.List(context.Background(), b.db, alarm.MaxList)
+	found, err := alarm.ReadAlarms(context.Background(), b.db, alarm.MaxList)
 	if err != nil {
 		b.t.Fatal(err)
 	}
