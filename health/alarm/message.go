@@ -101,7 +101,7 @@ func (m Message) Text() string {
 			fmt.Fprintf(&b, "  since %s\n", i.Since.UTC().Format(time.RFC3339))
 		}
 		for _, g := range i.Groups {
-			fmt.Fprintf(&b, "  - %s, the newest at %s: %s\n    %s\n    taskledger task dead --kind %s  (fingerprint %s)\n", tasks(g.Tasks),
+			fmt.Fprintf(&b, "  - %s, the newest at %s: %s\n    %s\n    taskledger task dead --kind %s  (fingerprint %s)\n", formatTasks(g.Tasks),
 				g.Newest.UTC().Format(time.RFC3339), printable.Short(g.Example.String(), 300), printable.Short(g.Error, 300), g.Example.Kind, printable.Text(g.Fingerprint))
 		}
 	}

@@ -96,7 +96,7 @@ func deathText(kind ledger.Kind, before, now deadKnown) string {
 	if now.Tasks == 1 {
 		verb = "is"
 	}
-	text := fmt.Sprintf("%s of kind %s %s dead", tasks(now.Tasks), kind, verb)
+	text := fmt.Sprintf("%s of kind %s %s dead", formatTasks(now.Tasks), kind, verb)
 	switch more := now.Tasks - before.Tasks; {
 	case before.Tasks == 0:
 	case more > 0:

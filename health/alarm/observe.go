@@ -111,7 +111,7 @@ func (w *observer) lags(ctx context.Context, o *observation) error {
 			return fmt.Errorf("read %s: %w", l.what, err)
 		}
 		if lag > time.Duration(l.limit) {
-			o.holds = append(o.holds, condition{l.what, "", fmt.Sprintf(l.text, age(lag), l.limit)})
+			o.holds = append(o.holds, condition{l.what, "", fmt.Sprintf(l.text, printable.Age(lag), l.limit)})
 		}
 	}
 	return nil
@@ -129,7 +129,7 @@ func (w *observer) late(ctx context.Context, o *observation) error {
 			more = " or more"
 		}
 		o.holds = append(o.holds, condition{WhatTimersLate, "", fmt.Sprintf(
-			"a delay, a retry or a deadline has been due for %s, and no scheduler fires it; %s%s are due", age(timers.Late()), printable.Count(int64(timers.Due)), more)})
+			"a delay, a retry or a deadline has been due for %s, and no scheduler fires it; %s%s are due", printable.Age(timers.Late()), printable.Count(int64(timers.Due)), more)})
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (w *observer) schedules(o *observation) {
 		late := o.now.Sub(s.NextAt)
 		if w.config.Rules.ScheduleLate > 0 && !s.Paused && !s.NextAt.IsZero() && late > time.Duration(w.config.Rules.ScheduleLate) {
 			o.holds = append(o.holds, condition{WhatScheduleLate, s.Schedule.Name,
-				fmt.Sprintf("schedule %s has been due for %s, and nobody fires it", s.Schedule.Name, age(late))})
+				fmt.Sprintf("schedule %s has been due for %s, and nobody fires it", s.Schedule.Name, printable.Age(late))})
 		}
 	}
 }
@@ -152,7 +152,7 @@ func (w *observer) kinds(ctx context.Context, o *observation) error {
 	for _, rule := range w.config.Rules.Kinds {
 		if n := dead[rule.Kind]; rule.DeadOver > 0 && n > rule.DeadOver {
 			o.holds = append(o.holds, condition{WhatDeadOver, string(rule.Kind),
-				fmt.Sprintf("%s of kind %s are dead; the limit is %s", tasks(n), rule.Kind, printable.Count(rule.DeadOver))})
+				fmt.Sprintf("%s of kind %s are dead; the limit is %s", formatTasks(n), rule.Kind, printable.Count(rule.DeadOver))})
 		}
 		if rule.WaitingOver == 0 {
 			continue
@@ -163,7 +163,7 @@ func (w *observer) kinds(ctx context.Context, o *observation) error {
 		}
 		if found.bizID != "" {
 			o.holds = append(o.holds, condition{WhatWaitingOver, string(rule.Kind), fmt.Sprintf("%s of kind %s has been available for %s; the limit is %s",
-				printable.Short(found.bizID, 80), rule.Kind, age(found.age), rule.WaitingOver)})
+				printable.Short(found.bizID, 80), rule.Kind, printable.Age(found.age), rule.WaitingOver)})
 		}
 	}
 	return nil
