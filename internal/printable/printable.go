@@ -65,6 +65,19 @@ func Count(n int64) string {
 	return s
 }
 
+// Names returns [Text] of the first names, at most limit of them, and the number of the others.
+func Names(names []string, limit int) string {
+	shown := make([]string, min(len(names), limit))
+	for i := range shown {
+		shown[i] = Text(names[i])
+	}
+	text := strings.Join(shown, ", ")
+	if more := len(names) - len(shown); more > 0 {
+		text += " and " + Count(int64(more)) + " more"
+	}
+	return text
+}
+
 // Age returns a duration in its largest unit, rounded down. A negative one is "0ms".
 func Age(d time.Duration) string {
 	switch {

@@ -90,3 +90,17 @@ func TestAge(t *testing.T) {
 		}
 	}
 }
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for want, names := range map[string][]string{
+		"":                nil,
+		"a":               {"a"},
+		`a, b\n`:          {"a", "b\n"},
+		"a, b and 1 more": {"a", "b", "c"},
+	} {
+		if have := printable.Names(names, 2); have != want {
+			t.Errorf("%q: got %q, want %q", names, have, want)
+		}
+	}
+}
