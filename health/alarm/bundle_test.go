@@ -16,33 +16,65 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/health/alarm"
+	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 )
 
-// patience bounds what normally takes milliseconds.
+// patience is the timeout of conditions that normally hold within milliseconds.
 const patience = time.Minute
 
-// bundle is a database of the test's own, with a projector at work.
+// bundle is a test with a database of its own and a projector.
 type bundle struct {
-	t  testing.TB
-	db *pgxpool.Pool
+	t             testing.TB
+	db            *pgxpool.Pool
+	stopProjector func()
 }
 
 func setup(t testing.TB) *bundle {
 	t.Helper()
-	b := &bundle{t, ledgertest.Pool(t)}
-	p, err := projector.New(projector.Config{DB: b.db})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.background(p.Run)
+	b := &bundle{t: t, db: ledgertest.Pool(t)}
+	b.startProjector()
 	return b
 }
 
-// background runs something until the test ends.
-func (b *bundle) background(run func(context.Context) error) {
+func (b *bundle) startProjector() {
+	b.t.Helper()
+	p, err := projector.New(projector.Config{DB: b.db})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.stopProjector = b.background(p.Run)
+}
+
+// startRelay starts a NATS server and a relay.
+func (b *bundle) startRelay() {
+	b.t.Helper()
+	server, err := natsserver.Start(natsserver.Config{Dir: b.t.TempDir()})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			b.t.Error(err)
+		}
+	})
+	nc, err := outbox.Connect(server.URL())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(nc.Close)
+	r, err := outbox.New(outbox.Config{DB: b.db, NATS: nc})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.background(r.Run)
+}
+
+// background runs a service until stop is called or the test ends.
+func (b *bundle) background(run func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -51,10 +83,12 @@ func (b *bundle) background(run func(context.Context) error) {
 			b.t.Error(err)
 		}
 	}()
-	b.t.Cleanup(func() {
+	stop = func() {
 		cancel()
 		<-ended
-	})
+	}
+	b.t.Cleanup(stop)
+	return stop
 }
 
 func (b *bundle) exec(sql string, args ...any) {
@@ -73,8 +107,8 @@ func (b *bundle) await(what string, done func() bool) {
 	}
 }
 
-// projected waits until the projection has everything.
-func (b *bundle) projected() {
+// awaitProjected waits until all events are projected.
+func (b *bundle) awaitProjected() {
 	b.t.Helper()
 	b.await("the projection", func() bool {
 		lag, err := projector.Behind(context.Background(), b.db)
@@ -85,23 +119,25 @@ func (b *bundle) projected() {
 	})
 }
 
-// die makes n tasks of a kind and has them die of an error.
+// die creates n tasks of a kind that are dead of one error.
 func (b *bundle) die(kind, prefix string, n int, message string) {
 	b.t.Helper()
 	b.exec(`
 		with task as materialized (select $2 || g as biz_id from generate_series(1, $3::integer) g)
 		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data)
-		select v, 0, taskledger.shard_of(t.biz_id), case v when 1 then 'enqueued' else 'buried' end::taskledger.event_type, $1, t.biz_id,
-		       case v when 2 then json_build_object('reason', 'permanent', 'error', json_build_object('message', $4::text, 'fingerprint', left(md5($4::text), 16))) end
+		select v, 0, taskledger.shard_of(t.biz_id),
+		       case v when 1 then 'enqueued' else 'buried' end::taskledger.event_type, $1, t.biz_id,
+		       case v when 2 then json_build_object('reason', 'permanent', 'error', json_build_object(
+		         'message', $4::text, 'fingerprint', left(md5($4::text), 16))) end
 		  from task t cross join generate_series(1, 2) v
 		 order by t.biz_id, v`, kind, prefix, n, message)
-	b.projected()
+	b.awaitProjected()
 }
 
-// config is one of a watcher that does not wait where it need not.
+// config returns the configuration of a watcher that reports and retries without delay.
 func (b *bundle) config(receivers ...alarm.Receiver) alarm.Config {
 	return alarm.Config{
-		DB: b.db, Look: 10 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(&testWriter{b.t}, nil)),
+		DB: b.db, Interval: 10 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(b.t.Output(), nil)),
 		File:  alarm.File{Rules: alarm.Rules{Gather: -1, Every: 1}, Receivers: receivers},
 		Retry: &ledger.RetryPolicy{Ladder: []time.Duration{time.Millisecond}, Attempts: 1000},
 	}
@@ -123,7 +159,7 @@ func (b *bundle) pass(w *alarm.Watcher) {
 	}
 }
 
-// alarms are all of them, the newest first, receiver by receiver.
+// alarms returns all alarms, the newest first, by receiver.
 func (b *bundle) alarms() []alarm.Alarm {
 	b.t.Helper()
 	found, err := alarm.ReadAlarms(context.Background(), b.db, alarm.MaxList)
@@ -133,7 +169,7 @@ func (b *bundle) alarms() []alarm.Alarm {
 	return found
 }
 
-// history is the types of a task's events.
+// history returns the types of a task's events.
 func (b *bundle) history(k ledger.Key) (types []ledger.EventType) {
 	b.t.Helper()
 	events, err := ledger.History(context.Background(), b.db, k)
@@ -148,8 +184,8 @@ func (b *bundle) history(k ledger.Key) (types []ledger.EventType) {
 
 const secret = "correct horse"
 
-// hook is an HTTP server that gets alarms.
-type hook struct {
+// webhookServer is an HTTP server that gets alarms.
+type webhookServer struct {
 	t      testing.TB
 	server *httptest.Server
 
@@ -163,8 +199,8 @@ type request struct {
 	body   []byte
 }
 
-func newHook(t testing.TB) *hook {
-	h := &hook{t: t, status: http.StatusNoContent}
+func newWebhookServer(t testing.TB) *webhookServer {
+	h := &webhookServer{t: t, status: http.StatusNoContent}
 	h.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -180,21 +216,25 @@ func newHook(t testing.TB) *hook {
 	return h
 }
 
-func (h *hook) answer(status int) {
+// answer sets the status of the responses.
+func (h *webhookServer) answer(status int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.status = status
 }
 
-func (h *hook) got() []request {
+// got returns the requests so far.
+func (h *webhookServer) got() []request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]request(nil), h.requests...)
 }
 
-// receiver is the hook as a receiver.
-func (h *hook) receiver(name string) alarm.Receiver {
-	return alarm.Receiver{Name: name, Webhook: &alarm.Webhook{URL: h.server.URL + "/?token=hush", SecretFile: file(h.t, "secret", secret+"\n")}}
+// receiver returns the server as a receiver.
+func (h *webhookServer) receiver(name string) alarm.Receiver {
+	return alarm.Receiver{Name: name, Webhook: &alarm.Webhook{
+		URL: h.server.URL + "/?token=hush", SecretFile: file(h.t, "secret", secret+"\n"),
+	}}
 }
 
 // file writes a file for the test.
@@ -205,12 +245,4 @@ func file(t testing.TB, name, text string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// testWriter logs into the test.
-type testWriter struct{ t testing.TB }
-
-func (w *testWriter) Write(line []byte) (int, error) {
-	w.t.Logf("%s", line[:len(line)-1])
-	return len(line), nil
 }

@@ -8,27 +8,32 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
 //go:embed sql/newest.sql
 var newestSQL string
 
-// Kind is the kind of the tasks that alarms are. No worker works on it.
-const Kind ledger.Kind = "taskledger.alarm"
+// Kind is the kind of alarms. No worker handles it.
+const Kind = health.AlarmKind
 
-// args are those of an alarm's task.
+// actor is the author of a watcher's events.
+const actor = "alarm"
+
+// args are the args of an alarm's task.
 type args struct {
-	Ledger string `json:"ledger"`
-	Items  []Item `json:"items"`
-	More   int    `json:"more,omitempty"`
-	Test   bool   `json:"test,omitempty"`
-	Before known  `json:"before"` // what its receiver knew
-	After  known  `json:"after"`  // and knows once it has it
+	Ledger string   `json:"ledger"`
+	Items  []Item   `json:"items"`
+	More   int      `json:"more,omitempty"`
+	Test   bool     `json:"test,omitempty"`
+	Before baseline `json:"before"` // before the alarm
+	After  baseline `json:"after"`  // once it is delivered
 }
 
-// link is the newest alarm of a receiver's chain; without task, if there is none.
+// link is an alarm in the chain of its receiver. The zero value is the beginning of a chain without alarms.
 type link struct {
 	number int64
 	task   ledger.Task
@@ -37,23 +42,26 @@ type link struct {
 
 func (l link) exists() bool { return l.number > 0 }
 
-// message is what its receiver gets.
+// message returns the message for the receiver.
 func (l link) message() Message {
-	return Message{Alarm: string(l.task.BizID), Ledger: l.args.Ledger, At: l.task.EnqueuedAt, Items: l.args.Items, More: l.args.More}
+	return Message{
+		Alarm: string(l.task.BizID), Ledger: l.args.Ledger, At: l.task.EnqueuedAt, Items: l.args.Items, More: l.args.More,
+	}
 }
 
-// known is what the receiver knows, after an alarm that is finished.
-func (l link) known() known {
+// baseline returns the baseline of the receiver after a finished alarm.
+func (l link) baseline() baseline {
 	if l.task.State == ledger.StateDead {
 		return l.args.Before
 	}
 	return l.args.After
 }
 
-// newest returns the newest alarm of a receiver.
-func newest(ctx context.Context, db ledger.DB, receiver string) (link, error) {
-	id, err := queryOne[string](ctx, db, newestSQL, string(Kind), receiver)
-	if err != nil || id == "" {
+// loadNewest loads the newest alarm of a receiver.
+func loadNewest(ctx context.Context, db ledger.DB, receiver string) (link, error) {
+	var id string
+	found, err := pgquery.Row(ctx, db, newestSQL, []any{string(Kind), receiver}, &id)
+	if err != nil || !found {
 		return link{}, pgerr.Explain("find the newest alarm", err)
 	}
 	return load(ctx, db, ledger.BizID(id))
@@ -62,7 +70,7 @@ func newest(ctx context.Context, db ledger.DB, receiver string) (link, error) {
 func load(ctx context.Context, db ledger.DB, id ledger.BizID) (l link, err error) {
 	_, number, _ := strings.Cut(string(id), "/")
 	if l.number, err = strconv.ParseInt(number, 10, 64); err != nil {
-		return link{}, fmt.Errorf("task %s/%s is no alarm of taskledger's: %w", Kind, id, err)
+		return link{}, fmt.Errorf("task %s/%s is not an alarm: %w", Kind, id, err)
 	}
 	if l.task, err = ledger.Load(ctx, db, ledger.Key{Kind: Kind, BizID: id}); err != nil {
 		return link{}, err
@@ -73,7 +81,8 @@ func load(ctx context.Context, db ledger.DB, id ledger.BizID) (l link, err error
 	return l, nil
 }
 
-// add makes the alarm that follows l, unless somebody has. Its receiver must know what l left.
+// add adds the next alarm to the chain. It reports false if another process has added one. a.Before must be the
+// baseline of l.
 func (l link) add(ctx context.Context, db ledger.DB, receiver string, a args) (bool, error) {
 	message := Message{Items: a.Items}
 	message.limit()
@@ -86,6 +95,3 @@ func (l link) add(ctx context.Context, db ledger.DB, receiver string, a args) (b
 	answer, err := ledger.Enqueue(ctx, db, key, text, &ledger.EnqueueOptions{Actor: actor})
 	return answer.New, err
 }
-
-// actor of all that a watcher does.
-const actor = "alarm"

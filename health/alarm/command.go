@@ -13,10 +13,9 @@ import (
 	"github.com/taskledger/taskledger/internal/printable"
 )
 
-// runCommand runs a program with a [Message] as JSON on its stdin. No shell is between, and nothing
-// of the message is among its arguments. Of the environment it has what programs need, and the
-// alarm's name and subject; not the addresses and passwords of this process. It must end with exit
-// code 0.
+// runCommand runs a program with a [Message] as JSON on its stdin. There is no shell, and no part of the message is
+// an argument. The environment has what programs need, and the alarm's name and subject. It has neither the addresses
+// nor the passwords of this process. Any exit code but 0 is an error.
 func runCommand(ctx context.Context, words []string, m Message) error {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -24,10 +23,10 @@ func runCommand(ctx context.Context, words []string, m Message) error {
 	}
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Stdin = bytes.NewReader(text)
-	said := &tail{}
-	cmd.Stdout, cmd.Stderr = said, said
-	endWithChildren(cmd)
-	cmd.WaitDelay = time.Second // for pipes that somebody still holds
+	output := &tail{}
+	cmd.Stdout, cmd.Stderr = output, output
+	killWithChildren(cmd)
+	cmd.WaitDelay = time.Second // children may hold the pipes open
 	cmd.Env = []string{"TASKLEDGER_ALARM=" + m.Alarm, "TASKLEDGER_ALARM_SUBJECT=" + m.Subject()}
 	for _, name := range []string{"PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "SystemRoot"} {
 		if value, ok := os.LookupEnv(name); ok {
@@ -37,18 +36,18 @@ func runCommand(ctx context.Context, words []string, m Message) error {
 	err = cmd.Run()
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("ended after %s: %w", Timeout, ctx.Err())
+		return fmt.Errorf("killed after %s: %w", Timeout, ctx.Err())
 	case err != nil:
-		return fmt.Errorf("%w: %s", err, printable.Text(strings.TrimSpace(string(said.kept))))
+		return fmt.Errorf("%w: %s", err, printable.Text(strings.TrimSpace(string(output.kept))))
 	}
 	return nil
 }
 
-// tail keeps the end of what is written to it.
+// tail is a writer that keeps the last maxReply bytes.
 type tail struct{ kept []byte }
 
 func (t *tail) Write(p []byte) (int, error) {
-	t.kept = append(t.kept, p[max(0, len(p)-maxSaid):]...)
-	t.kept = t.kept[max(0, len(t.kept)-maxSaid):]
+	t.kept = append(t.kept, p[max(0, len(p)-maxReply):]...)
+	t.kept = t.kept[max(0, len(t.kept)-maxReply):]
 	return len(p), nil
 }

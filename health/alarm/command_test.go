@@ -13,14 +13,16 @@ import (
 	"github.com/taskledger/taskledger/health/alarm"
 )
 
-// A command gets the message on its stdin, word for word, and nothing of it is ever a command line
-// or a secret of this process.
+// A command gets the message on its stdin unchanged. No part of the message is an argument, and its environment has
+// no secret of this process.
 func TestCommand(t *testing.T) {
 	t.Setenv("DATABASE_URL", "postgres://hush")
 	dir := t.TempDir()
 	script := file(t, "page", `cat > "$1/stdin"; env > "$1/env"; echo "$#" > "$1/arguments"`)
 	r := alarm.Receiver{Name: "pager", Command: []string{"sh", script, dir}}
-	want := alarm.Message{Alarm: "pager/1", Items: []alarm.Item{{Text: "$(touch owned); `id`", Groups: []alarm.Group{{Error: "\"; rm -rf /\n\x00"}}}}}
+	want := alarm.Message{Alarm: "pager/1", Items: []alarm.Item{{
+		Text: "$(touch owned); `id`", Groups: []alarm.Group{{Error: "\"; rm -rf /\n\x00"}},
+	}}}
 	if err := r.Send(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
@@ -48,27 +50,32 @@ func TestCommand(t *testing.T) {
 
 func TestCommandFails(t *testing.T) {
 	t.Parallel()
-	r := alarm.Receiver{Name: "pager", Command: []string{"sh", "-c", "yes noise | head -c 100000; echo 'no \033[31mline' >&2; exit 3"}}
+	const script = "yes noise | head -c 100000; echo 'no \033[31mline' >&2; exit 3"
+	r := alarm.Receiver{Name: "pager", Command: []string{"sh", "-c", script}}
 	err := r.Send(t.Context(), alarm.Message{})
-	if err == nil || !strings.HasPrefix(err.Error(), "exit status 3: ") || !strings.HasSuffix(err.Error(), `no \x1b[31mline`) || len(err.Error()) > 4096 {
+	if err == nil || !strings.HasPrefix(err.Error(), "exit status 3: ") || len(err.Error()) > 4096 {
+		t.Fatalf("error %v", err)
+	}
+	if !strings.HasSuffix(err.Error(), `no \x1b[31mline`) {
 		t.Errorf("error %v", err)
 	}
 }
 
-// A command that hangs ends, and what it has started with it.
+// A command that hangs is killed with the processes that it has started.
 func TestCommandHangs(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	path := filepath.Join(t.TempDir(), "child")
-	r := alarm.Receiver{Name: "pager", Command: []string{"sh", "-c", `sleep 1000 & echo $! > "$1.new"; mv "$1.new" "$1"; wait`, "sh", path}}
+	const script = `sleep 1000 & echo $! > "$1.new"; mv "$1.new" "$1"; wait`
+	r := alarm.Receiver{Name: "pager", Command: []string{"sh", "-c", script, "sh", path}}
 	sent := make(chan error, 1)
 	go func() { sent <- r.Send(ctx, alarm.Message{}) }()
 	b := &bundle{t: t}
 	b.await("the child", func() bool { _, err := os.Stat(path); return err == nil })
 	cancel()
 	if err := <-sent; err == nil {
-		t.Error("a command that hangs was waited for")
+		t.Error("the delivery by a command that hangs succeeded")
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -80,6 +87,6 @@ func TestCommandHangs(t *testing.T) {
 	}
 	b.await("its end", func() bool {
 		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
-		return err != nil || strings.Contains(string(state), ") Z ") // nobody may have asked for its exit code
+		return err != nil || strings.Contains(string(state), ") Z ") // a zombie has ended too
 	})
 }

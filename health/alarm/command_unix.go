@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// endWithChildren has a command that takes too long end with all that it has started.
-func endWithChildren(cmd *exec.Cmd) {
+// killWithChildren makes a timeout kill the command and all processes that it has started.
+func killWithChildren(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 }

@@ -2,5 +2,5 @@ package alarm
 
 import "os/exec"
 
-// endWithChildren is of no avail here: only the command itself is ended.
-func endWithChildren(*exec.Cmd) {}
+// killWithChildren does nothing: a timeout kills the command only.
+func killWithChildren(*exec.Cmd) {}

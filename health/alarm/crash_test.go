@@ -18,7 +18,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// Variables that tell the test binary to be a watcher, with this file.
+// childVariable is the environment variable that makes the test binary a watcher with this file of alarms.
 const childVariable = "TASKLEDGER_ALARM_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -39,22 +39,23 @@ func runChild() error {
 	if err != nil {
 		return err
 	}
-	w, err := alarm.New(alarm.Config{DB: db, File: f, Look: 10 * time.Millisecond})
+	w, err := alarm.New(alarm.Config{DB: db, File: f, Interval: 10 * time.Millisecond})
 	if err != nil {
 		return err
 	}
 	return w.Run(ctx)
 }
 
-// killed runs a watcher in a process of its own until the crash point kills it.
-func (b *bundle) killed(f alarm.File, point string) {
+// runUntilKilled runs a watcher in a process of its own until the crash point kills it.
+func (b *bundle) runUntilKilled(f alarm.File, point string) {
 	b.t.Helper()
 	text, err := json.Marshal(f)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childVariable+"="+string(text), "DATABASE_URL="+b.db.Config().ConnString(), fault.Variable+"="+point)
+	cmd.Env = append(os.Environ(), childVariable+"="+string(text),
+		"DATABASE_URL="+b.db.Config().ConnString(), fault.Variable+"="+point)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		b.t.Fatal(err)
@@ -67,11 +68,11 @@ func (b *bundle) killed(f alarm.File, point string) {
 	}
 }
 
-// Wherever a watcher is killed, its successor sees to it that there is one alarm and that it
-// arrives: once, but for who dies between the delivery and the record of it.
+// After a watcher is killed at any point, the next one creates or delivers the one alarm. It is delivered once,
+// except after a kill between the delivery and its record.
 func TestWatcherKilled(t *testing.T) {
 	t.Parallel()
-	for point, want := range map[string]struct{ left, sent int }{
+	for point, want := range map[string]struct{ alarms, deliveries int }{
 		"alarm.found":   {0, 1},
 		"alarm.made":    {1, 1},
 		"alarm.started": {1, 1},
@@ -79,12 +80,12 @@ func TestWatcherKilled(t *testing.T) {
 	} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
-			b, h := setup(t), newHook(t)
+			b, h := setup(t), newWebhookServer(t)
 			b.die("coupon.send", "a-", 3, "out of coupons")
 			c := b.config(h.receiver("hook"))
-			b.killed(c.File, point)
-			if left := b.alarms(); len(left) != want.left {
-				t.Fatalf("the killed watcher left %+v", left)
+			b.runUntilKilled(c.File, point)
+			if alarms := b.alarms(); len(alarms) != want.alarms {
+				t.Fatalf("after the kill: alarms %+v", alarms)
 			}
 			b.background(b.watcher(c).Run)
 			b.await("the alarm", func() bool {
@@ -92,12 +93,12 @@ func TestWatcherKilled(t *testing.T) {
 				return len(alarms) == 1 && alarms[0].State == ledger.StateSucceeded
 			})
 			requests := h.got()
-			if len(requests) != want.sent {
-				t.Errorf("delivered %d times, want %d", len(requests), want.sent)
+			if len(requests) != want.deliveries {
+				t.Errorf("delivered %d times, want %d", len(requests), want.deliveries)
 			}
 			for _, r := range requests {
 				if m := verified(t, r); m.Alarm != "hook/000000000001" || m.Items[0].Tasks != 3 {
-					t.Errorf("told %+v", m)
+					t.Errorf("reported %+v", m)
 				}
 			}
 			ledgertest.Check(t, b.db)

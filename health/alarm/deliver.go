@@ -21,15 +21,7 @@ import (
 //go:embed sql/lock.sql
 var lockSQL string
 
-// Crash points, see internal/fault.
-const (
-	pointFound   = "alarm.found"   // between the decision that there is news and its alarm
-	pointMade    = "alarm.made"    // between the commit of an alarm and its delivery
-	pointStarted = "alarm.started" // between started and the delivery
-	pointSent    = "alarm.sent"    // between the delivery and succeeded
-)
-
-// maxLost is how many processes in a row may vanish while they deliver an alarm.
+// maxLost is the number of processes in a row that may vanish during a delivery before the alarm is buried.
 const maxLost = 5
 
 // deliverer delivers the newest alarm of a receiver.
@@ -39,15 +31,15 @@ type deliverer struct {
 	retry    ledger.RetryPolicy
 }
 
-// deliver delivers the newest alarm, if it is unfinished and due and nobody else is at it. It
-// returns why the delivery failed, which is on record then, or what kept it from trying.
+// deliver delivers the newest alarm, unless it is finished, not due, or being delivered by another process. failure
+// is that of the delivery, which is recorded; err is any other error.
 func (d deliverer) deliver(ctx context.Context) (failure error, err error) {
-	release, ours, err := d.lock(ctx)
-	if err != nil || !ours {
+	release, isLocked, err := d.lock(ctx)
+	if err != nil || !isLocked {
 		return nil, err
 	}
 	defer release()
-	l, err := newest(ctx, d.db, d.receiver.Name)
+	l, err := loadNewest(ctx, d.db, d.receiver.Name)
 	if err != nil || !l.exists() || l.task.State.Finished() {
 		return nil, err
 	}
@@ -55,21 +47,21 @@ func (d deliverer) deliver(ctx context.Context) (failure error, err error) {
 		return nil, err
 	}
 	fault.Point(pointStarted)
-	begun := time.Now()
+	began := time.Now()
 	failure = d.receiver.send(ctx, l.message())
 	if failure == nil {
 		fault.Point(pointSent)
 	} else if ctx.Err() != nil {
-		failure = context.Cause(ctx) // stopping is not the receiver's fault
+		failure = context.Cause(ctx) // a shutdown is not a failure of the receiver
 	}
-	// What has happened is recorded also while this process stops.
+	// The outcome is recorded during a shutdown too.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	defer cancel()
-	return failure, d.conclude(ctx, l, failure, time.Since(begun))
+	return failure, d.conclude(ctx, l, failure, time.Since(began))
 }
 
 // lock takes the advisory lock of the receiver in a transaction of a connection of its own.
-func (d deliverer) lock(ctx context.Context) (release func(), ours bool, err error) {
+func (d deliverer) lock(ctx context.Context) (release func(), isLocked bool, err error) {
 	conn, err := pgx.ConnectConfig(ctx, d.db.Config().ConnConfig)
 	if err != nil {
 		return nil, false, pgerr.Explain("connect for a delivery", err)
@@ -77,30 +69,30 @@ func (d deliverer) lock(ctx context.Context) (release func(), ours bool, err err
 	release = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = conn.Close(ctx) // which ends the transaction
+		_ = conn.Close(ctx) // ends the transaction
 	}
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err == nil {
-		err = tx.QueryRow(ctx, lockSQL, d.receiver.Name).Scan(nil, &ours)
+		err = tx.QueryRow(ctx, lockSQL, d.receiver.Name).Scan(nil, &isLocked)
 	}
-	if err != nil || !ours {
+	if err != nil || !isLocked {
 		release()
 		return nil, false, pgerr.Explain("lock a receiver", err)
 	}
 	return release, true, nil
 }
 
-// start appends started, before it released if the alarm was to be tried again by now. The alarm it
-// returns is running if it is to be delivered. One that was running already was in the hands of
-// somebody who has lost the lock, so it is taken over.
+// start appends started, preceded by released if a retry is due. The alarm that it returns is running if it is to be
+// delivered now. It takes over an alarm that is already running: the process that delivered it has lost the lock.
 func (d deliverer) start(ctx context.Context, l link) (link, error) {
 	if l.task.LostInARow >= maxLost-1 && l.task.State == ledger.StateRunning {
-		return d.append(ctx, l, ledger.EventBuried, data{Reason: fmt.Sprintf("%d processes were lost delivering it", maxLost)}, 0)
+		reason := fmt.Sprintf("%d processes were lost during its delivery", maxLost)
+		return d.append(ctx, l, ledger.EventBuried, data{Reason: reason}, 0)
 	}
 	if l.task.State == ledger.StateRetrying || l.task.State == ledger.StateScheduled {
-		var now time.Time
-		if err := d.db.QueryRow(ctx, nowSQL).Scan(&now, nil); err != nil {
-			return l, pgerr.Explain("read the clock", err)
+		now, _, err := readClock(ctx, d.db)
+		if err != nil {
+			return l, err
 		}
 		if l.task.DueAt.IsZero() || now.Before(l.task.DueAt) {
 			return l, nil
@@ -109,7 +101,6 @@ func (d deliverer) start(ctx context.Context, l link) (link, error) {
 		if l.task.State == ledger.StateRetrying {
 			reason = "retry"
 		}
-		var err error
 		if l, err = d.append(ctx, l, ledger.EventReleased, data{Reason: reason}, 0); err != nil {
 			return l, err
 		}
@@ -117,7 +108,7 @@ func (d deliverer) start(ctx context.Context, l link) (link, error) {
 	return d.append(ctx, l, ledger.EventStarted, data{}, 0)
 }
 
-// data is that of an alarm's events.
+// data is the data of an alarm's events.
 type data struct {
 	Reason     string     `json:"reason,omitempty"`
 	Error      *errorData `json:"error,omitempty"`
@@ -131,12 +122,16 @@ type errorData struct {
 }
 
 // append appends an event and returns the alarm after it.
-func (d deliverer) append(ctx context.Context, l link, t ledger.EventType, what data, after time.Duration) (link, error) {
-	return appendTo(ctx, d.db, l, t, what, after)
+func (d deliverer) append(
+	ctx context.Context, l link, t ledger.EventType, event data, after time.Duration,
+) (link, error) {
+	return appendTo(ctx, d.db, l, t, event, after)
 }
 
-func appendTo(ctx context.Context, db ledger.DB, l link, t ledger.EventType, what data, after time.Duration) (link, error) {
-	text, err := json.Marshal(what)
+func appendTo(
+	ctx context.Context, db ledger.DB, l link, t ledger.EventType, event data, after time.Duration,
+) (link, error) {
+	text, err := json.Marshal(event)
 	if err != nil {
 		return l, err
 	}
@@ -151,33 +146,34 @@ func appendTo(ctx context.Context, db ledger.DB, l link, t ledger.EventType, wha
 }
 
 // conclude appends the outcome of a delivery.
-func (d deliverer) conclude(ctx context.Context, l link, failure error, took time.Duration) error {
-	what := data{DurationMS: took.Milliseconds()}
+func (d deliverer) conclude(ctx context.Context, l link, failure error, duration time.Duration) error {
+	event := data{DurationMS: duration.Milliseconds()}
 	switch {
 	case failure == nil:
-		_, err := d.append(ctx, l, ledger.EventSucceeded, what, 0)
+		_, err := d.append(ctx, l, ledger.EventSucceeded, event, 0)
 		return err
 	case errors.Is(failure, context.Canceled):
-		what.Reason = "the watcher is stopping"
-		_, err := d.append(ctx, l, ledger.EventInterrupted, what, 0)
+		event.Reason = "the watcher is stopping"
+		_, err := d.append(ctx, l, ledger.EventInterrupted, event, 0)
 		return err
 	}
-	e := errorData{Message: printable.Short(failure.Error(), 2*maxSaid), Type: "alarm.Delivery"}
+	e := errorData{Message: printable.Short(failure.Error(), 2*maxReply), Type: "alarm.Delivery"}
 	e.Fingerprint = ledger.Fingerprint(e.Type, e.Message)
-	what.Error = &e
+	event.Error = &e
 	failures := l.task.Failures + 1
 	if failures < d.retry.Limit() && !l.args.Test {
-		// At least a millisecond: a failed event without a moment would wait for ever.
-		_, err := d.append(ctx, l, ledger.EventFailed, what, max(time.Millisecond, d.retry.Delay(failures, rand.Float64())))
+		// At least a millisecond: a failed event without a delay is never released.
+		delay := max(time.Millisecond, d.retry.Delay(failures, rand.Float64()))
+		_, err := d.append(ctx, l, ledger.EventFailed, event, delay)
 		return err
 	}
 	return pgx.BeginTxFunc(ctx, d.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		failed, err := appendTo(ctx, tx, l, ledger.EventFailed, what, 0)
+		failed, err := appendTo(ctx, tx, l, ledger.EventFailed, event, 0)
 		if err != nil {
 			return err
 		}
-		what.Reason = "it could not be delivered"
-		_, err = appendTo(ctx, tx, failed, ledger.EventBuried, what, 0)
+		event.Reason = "it cannot be delivered"
+		_, err = appendTo(ctx, tx, failed, ledger.EventBuried, event, 0)
 		return err
 	})
 }

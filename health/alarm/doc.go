@@ -1,42 +1,41 @@
-// Package alarm tells people what they should see to: by mail, by a webhook, by a command.
+// Package alarm reports to people what they should act on: by mail, by a webhook, by a command.
 //
-// A [Watcher] looks at the ledger now and then. What it finds are
+// A [Watcher] polls the ledger. It finds
 //
-//   - news: tasks have gone dead, a schedule has passed slots over;
-//   - conditions that hold or do not: more dead tasks of a kind than a limit, a task that has been
-//     available for longer than one, relay or projection behind, a schedule overdue.
+//   - news: tasks have died, a schedule has passed over firings;
+//   - conditions that begin and end: those of package health that have a rule, more dead tasks of a kind than a
+//     limit, and a task that has been available for longer than one.
 //
 // # An alarm is a task
 //
-// For each receiver there is a chain of alarms: tasks of the kind [Kind] with the biz_ids
-// "<receiver>/000000000001", "<receiver>/000000000002" and so on. The args of an alarm are its
-// message, and what its receiver knows once it has it. So the next one says what is new since,
-// whatever has been restarted meanwhile, and there is no state but the ledger's.
+// Each receiver has a chain of alarms: tasks of the kind [Kind] with the biz_ids "<receiver>/000000000001",
+// "<receiver>/000000000002" and so on. The args of an alarm are its message, and the baseline after it: all that was
+// reported to the receiver. The next alarm reports the difference to the baseline. There is no other state, so
+// restarts lose and repeat nothing.
 //
-//	newest alarm of the receiver    what a watcher does
-//	------------------------------  ------------------------------------------------------------
-//	none                            tells everything
-//	unfinished                      delivers it; what is new waits
-//	succeeded                       tells what is new since, if Every has passed
-//	dead: it could not be delivered tells what is new since the one before, so nothing gets lost
-//	cancelled, discarded, expired   takes it for told: somebody wanted it so
+//	newest alarm of the receiver   the watcher
+//	-----------------------------  --------------------------------------------------------------
+//	none                           reports everything
+//	unfinished                     delivers it; news waits
+//	succeeded                      reports the news since, once Every has passed
+//	dead: it cannot be delivered   reports the news since the alarm before it, so that none is lost
+//	cancelled, discarded, expired  treats it as delivered: an operator decided so
 //
-// So a receiver that was down for a day gets at most two messages when it is back, and ten thousand
-// dead tasks are one message. What is new is gathered for a while first ([Rules].Gather).
+// A receiver that was down for a day gets at most two messages when it is up, and ten thousand dead tasks are one
+// message. The watcher first gathers news for a while ([Rules].Gather).
 //
 // # Delivery
 //
-// started, then succeeded or failed, are appended like those of any task; a failed delivery is
-// tried again by the [Retry] policy, by the database's clock. A watcher does that itself and not a
-// worker pool: alarms must reach people while relay, JetStream or projector are away. All that is
-// needed is PostgreSQL.
+// The watcher appends started, then succeeded or failed, as for any task. It retries a failed delivery by the
+// [Retry] policy and the database's clock. It delivers itself and not through a worker pool, because alarms must
+// arrive while relay, JetStream or projector are unavailable: a delivery needs PostgreSQL only.
 //
-// Any number of watchers may run. Who serves a receiver holds an advisory lock in an open
-// transaction, which ends with its process or its connection; and each alarm's key is made of the
-// number before, so that of two watchers one makes it. A watcher that is killed before the alarm
-// is committed has told nothing, and the next one finds the same news. One that is killed while it
-// delivers leaves a started task, which the next one delivers again: at least once. Each
-// message carries the alarm's key for those who want it once.
+// Any number of watchers may run. The watcher that serves a receiver holds an advisory lock in an open transaction,
+// which ends with its process or its connection. The key of an alarm contains the next number, so that one of two
+// watchers creates it. A watcher that is killed before the alarm is committed has reported nothing, and the next
+// one finds the same news. A watcher that is killed during a delivery leaves a started task, which the next one
+// delivers again: delivery is at least once. Each message has the alarm's key, by which a receiver can recognize a
+// repetition.
 //
-// Alarms never alarm about themselves: their own kind is left out of everything.
+// Alarms never report alarms: tasks of their kind are excluded everywhere.
 package alarm

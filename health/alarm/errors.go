@@ -1,30 +1,34 @@
 package alarm
 
 import (
-	"context"
 	"errors"
-
-	"github.com/jackc/pgx/v5"
+	"fmt"
+	"strings"
 
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// queryOne returns the value that a statement answers, zero if it answers no row.
-func queryOne[T any](ctx context.Context, db ledger.DB, sql string, args ...any) (v T, err error) {
-	rows, err := db.Query(ctx, sql, args...)
-	if err != nil {
-		return v, err
-	}
-	v, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
-	if errors.Is(err, pgx.ErrNoRows) {
-		return v, nil
-	}
-	return v, err
-}
-
-// moved reports whether an append failed because somebody else appended first.
-func moved(err error) bool {
+// isConflict reports whether an append failed because another process appended first.
+func isConflict(err error) bool {
 	var conflict *ledger.ConflictError
 	var transition *ledger.TransitionError
 	return errors.As(err, &conflict) || errors.As(err, &transition)
+}
+
+func join(faults []error) error { return errors.Join(faults...) }
+
+func invalid(field, value, rule string, a ...any) error {
+	return &ledger.InvalidError{Field: field, Value: value, Rule: fmt.Sprintf(rule, a...)}
+}
+
+// renamed returns an [*ledger.InvalidError] with another name of its field. A name that ends with a dot is a prefix.
+func renamed(err error, field string) error {
+	var e *ledger.InvalidError
+	if !errors.As(err, &e) {
+		return err
+	}
+	if strings.HasSuffix(field, ".") {
+		field += e.Field
+	}
+	return &ledger.InvalidError{Field: field, Value: e.Value, Rule: e.Rule}
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/taskledger/taskledger/health/alarm"
 )
 
-// A receiver of webhooks checks who sent a request, and that nobody has kept it for long.
+// A receiver of webhooks checks the signature and the age of a request.
 func ExampleSign() {
 	secret, now := "key", time.Unix(1700000030, 0)
 	body := []byte(`{"alarm":"chat/000000000017"}`)
-	header := alarm.Sign(secret, time.Unix(1700000000, 0), body) // as it came
+	header := alarm.Sign(secret, time.Unix(1700000000, 0), body) // of the request
 
 	seconds, _, _ := strings.Cut(strings.TrimPrefix(header, "t="), ",")
 	sent, err := strconv.ParseInt(seconds, 10, 64)

@@ -7,77 +7,56 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-
-	"github.com/taskledger/taskledger/ledger"
 )
 
-// File is what a file of alarms says: what is worth one, and who gets them.
+// File is the content of a file of alarms: the rules and the receivers.
 type File struct {
 	Rules
 	Receivers []Receiver `json:"receivers"`
 }
 
-// Parse reads a [File] as JSON and validates it, reporting every fault at once, each a
-// [*ledger.InvalidError] that names the field. It reads no other file and no environment: see
-// [Receiver.Validate].
+// Parse parses a [File] in JSON and validates it. It reports every fault at once, each an [*ledger.InvalidError]
+// with the name of the field. It validates secrets, see [Receiver.Validate].
 func Parse(text []byte) (File, error) {
-	var c File
+	var f File
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	err := d.Decode(&c)
-	var wrong *json.UnmarshalTypeError
+	err := d.Decode(&f)
+	var mismatch *json.UnmarshalTypeError
 	switch {
-	case errors.As(err, &wrong) && wrong.Type == reflect.TypeFor[Duration]():
-		return c, invalid(fieldName(wrong), "", "must be a duration such as 90s or 4h")
-	case errors.As(err, &wrong) && wrong.Field != "":
-		return c, invalid(fieldName(wrong), "", "must not be a %s", wrong.Value)
+	case errors.As(err, &mismatch) && mismatch.Type == reflect.TypeFor[Duration]():
+		return f, invalid(fieldName(mismatch), "", "must be a duration such as 90s or 4h")
+	case errors.As(err, &mismatch) && mismatch.Field != "":
+		return f, invalid(fieldName(mismatch), "", "must not be a %s", mismatch.Value)
 	case err != nil:
-		return c, invalid("alarms", "", "%s", strings.TrimPrefix(err.Error(), "json: "))
+		return f, invalid("alarms", "", "%s", strings.TrimPrefix(err.Error(), "json: "))
 	case d.More():
-		return c, invalid("alarms", "", "must be one value")
+		return f, invalid("alarms", "", "must be one value")
 	}
-	return c, c.Validate()
+	return f, f.Validate()
 }
 
-// fieldName is the field as the file has it.
-func fieldName(wrong *json.UnmarshalTypeError) string {
-	return strings.TrimPrefix(wrong.Field, "Rules.")
+// fieldName returns the name of a field in the file.
+func fieldName(mismatch *json.UnmarshalTypeError) string {
+	return strings.TrimPrefix(mismatch.Field, "Rules.")
 }
 
-// Validate reports every fault at once, each a [*ledger.InvalidError] that names the field.
-func (c File) Validate() error {
-	faults := c.Rules.faults()
-	if len(c.Receivers) == 0 {
-		faults = append(faults, invalid("receivers", "", "must not be empty"))
+// Validate reports every fault at once, each an [*ledger.InvalidError] with the name of the field.
+func (f File) Validate() error {
+	faults := f.Rules.faults()
+	if len(f.Receivers) == 0 {
+		faults = append(faults, invalid("receivers", "", "at least one is required"))
 	}
 	seen := make(map[string]bool)
-	for i, r := range c.Receivers {
+	for i, r := range f.Receivers {
 		field := fmt.Sprintf("receivers[%d].", i)
 		for _, fault := range r.faults() {
 			faults = append(faults, renamed(fault, field))
 		}
 		if seen[r.Name] {
-			faults = append(faults, invalid(field+"name", r.Name, "is given twice"))
+			faults = append(faults, invalid(field+"name", r.Name, "must be given once"))
 		}
 		seen[r.Name] = true
 	}
 	return join(faults)
-}
-
-func join(faults []error) error { return errors.Join(faults...) }
-
-func invalid(field, value, rule string, a ...any) error {
-	return &ledger.InvalidError{Field: field, Value: value, Rule: fmt.Sprintf(rule, a...)}
-}
-
-// renamed gives the field of an [*ledger.InvalidError] another name, or a prefix that ends with a dot.
-func renamed(err error, field string) error {
-	var e *ledger.InvalidError
-	if !errors.As(err, &e) {
-		return err
-	}
-	if strings.HasSuffix(field, ".") {
-		field += e.Field
-	}
-	return &ledger.InvalidError{Field: field, Value: e.Value, Rule: e.Rule}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -16,11 +17,11 @@ import (
 //go:embed sql/list.sql
 var listSQL string
 
-// Alarm is one of the past, or of now.
+// Alarm is an alarm and the state of its delivery.
 type Alarm struct {
 	Receiver string         `json:"receiver"`
 	Task     ledger.Key     `json:"task"`
-	State    ledger.State   `json:"state"` // succeeded: delivered; dead: it could not be
+	State    ledger.State   `json:"state"` // succeeded: delivered; dead: it cannot be delivered
 	Attempt  ledger.Attempt `json:"attempt"`
 	Test     bool           `json:"test"`
 	Subject  string         `json:"subject"`
@@ -29,16 +30,16 @@ type Alarm struct {
 	DueAt    time.Time      `json:"due_at,omitzero"` // of the next attempt
 }
 
-// MaxList is how many alarms of a receiver [ReadAlarms] returns at most.
+// MaxList is the greatest limit of [ReadAlarms].
 const MaxList = 1000
 
-// ReadAlarms returns the newest alarms of every receiver, limit of each, receiver by receiver. The cost
-// does not grow with the alarms that there were.
+// ReadAlarms returns the newest alarms of every receiver, limit of each, by receiver. The cost does not grow with
+// the number of older alarms.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrUnavailable], [ledger.ErrNotMigrated].
 func ReadAlarms(ctx context.Context, db ledger.DB, limit int) ([]Alarm, error) {
 	if limit < 1 || limit > MaxList {
-		return nil, invalid("limit", fmt.Sprint(limit), "must be 1 to %d", MaxList)
+		return nil, invalid("limit", fmt.Sprint(limit), "must be between 1 and %d", MaxList)
 	}
 	rows, err := db.Query(ctx, listSQL, string(Kind), int64(limit))
 	if err != nil {
@@ -57,14 +58,27 @@ func ReadAlarms(ctx context.Context, db ledger.DB, limit int) ([]Alarm, error) {
 		receiver, _, _ := strings.Cut(id, "/")
 		alarms = append(alarms, Alarm{
 			Receiver: receiver, Task: l.task.Key, State: l.task.State, Attempt: l.task.Attempt, Test: l.args.Test,
-			Subject: l.message().Subject(), Error: failureOf(l.task), MadeAt: l.task.EnqueuedAt, DueAt: l.task.DueAt,
+			Subject: l.message().Subject(), Error: lastError(l.task), MadeAt: l.task.EnqueuedAt, DueAt: l.task.DueAt,
 		})
 	}
 	return alarms, nil
 }
 
-// failureOf is why the last attempt failed of an alarm that is not delivered.
-func failureOf(t ledger.Task) string {
+// ReadUndelivered returns the newest alarm of each receiver whose newest alarm has failed and is not delivered,
+// except tests and cancelled alarms. It is the source of [health.AlarmUndelivered]. Errors as of [ReadAlarms].
+func ReadUndelivered(ctx context.Context, db ledger.DB) ([]health.UndeliveredAlarm, error) {
+	newest, err := ReadAlarms(ctx, db, 1)
+	var undelivered []health.UndeliveredAlarm
+	for _, a := range newest {
+		if a.Error != "" && !a.Test && a.State != ledger.StateCancelled {
+			undelivered = append(undelivered, health.UndeliveredAlarm{Alarm: a.Task.BizID, MadeAt: a.MadeAt, Error: a.Error})
+		}
+	}
+	return undelivered, err
+}
+
+// lastError returns the error of the last attempt to deliver an alarm, "" if it is delivered.
+func lastError(t ledger.Task) string {
 	if t.State == ledger.StateSucceeded {
 		return ""
 	}

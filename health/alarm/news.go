@@ -9,57 +9,51 @@ import (
 
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/workers"
 )
 
-// observation is what a watcher sees at one time.
-type observation struct {
-	now       time.Time // by the database's clock
-	dead      []workers.DeadGroup
-	schedules []periodic.Status
-	holds     []condition
+// baseline is all that was reported to a receiver. News is the difference to it.
+type baseline struct {
+	Dead   map[ledger.Kind]deadCount `json:"dead,omitempty"`
+	Missed map[string]time.Time      `json:"missed,omitempty"` // by schedule: when firings were last passed over
+	Open   map[string]openCondition  `json:"open,omitempty"`   // conditions that held, by what and about
 }
 
-// condition is one that holds.
-type condition struct{ what, about, text string }
-
-func (c condition) key() string { return c.what + " " + c.about }
-
-// known is what a receiver knows once it has an alarm.
-type known struct {
-	Dead   map[ledger.Kind]deadKnown `json:"dead,omitempty"`
-	Missed map[string]time.Time      `json:"missed,omitempty"` // by schedule: when slots were last found to be missed
-	Open   map[string]openKnown      `json:"open,omitempty"`   // conditions that held
-}
-
-type deadKnown struct {
+// deadCount is the dead tasks of a kind.
+type deadCount struct {
 	Tasks  int64     `json:"tasks"`
 	Newest time.Time `json:"newest"` // when the last one died
 }
 
-type openKnown struct {
-	Since time.Time `json:"since"`
-	Told  time.Time `json:"told"`
+// openCondition is a condition that was reported and not yet reported as over.
+type openCondition struct {
+	Since      time.Time `json:"since"`
+	ReportedAt time.Time `json:"reported_at"` // the last time
 }
 
-// news returns what somebody should be told who knows this, and what it knows then. It is pure.
-func (k known) news(o observation, r Rules) (items []Item, next known) {
-	next = known{Dead: make(map[ledger.Kind]deadKnown), Missed: make(map[string]time.Time), Open: make(map[string]openKnown)}
-	items = append(items, k.deaths(o, r, next)...)
+// news returns what differs from a baseline, and the baseline after it was reported. It is a pure function.
+func (b baseline) news(o observation, r Rules) (items []Item, next baseline) {
+	next = baseline{
+		Dead: make(map[ledger.Kind]deadCount), Missed: make(map[string]time.Time), Open: make(map[string]openCondition),
+	}
+	items = append(items, b.deaths(o, r, next)...)
 	for _, s := range o.schedules {
 		if !s.PassedAt.IsZero() {
 			next.Missed[s.Schedule.Name] = s.PassedAt
 		}
-		if s.PassedAt.After(k.Missed[s.Schedule.Name]) {
-			items = append(items, Item{What: WhatScheduleMissed, About: s.Schedule.Name, Status: StatusNew, Since: s.PassedAt,
-				Text: fmt.Sprintf("schedule %s has passed slots over, %s so far", s.Schedule.Name, printable.Count(s.Passed))})
+		if s.PassedAt.After(b.Missed[s.Schedule.Name]) {
+			items = append(items, Item{
+				What: WhatScheduleMissed, About: s.Schedule.Name, Status: StatusNew, Since: s.PassedAt,
+				Text: fmt.Sprintf("schedule %s has passed over firings, %s so far", s.Schedule.Name, printable.Count(s.Passed)),
+			})
 		}
 	}
-	return append(items, k.conditions(o, r, next)...), next
+	items = append(items, b.openConditions(o, r, next)...)
+	return append(items, b.closedConditions(r, next)...), next
 }
 
-func (k known) deaths(o observation, r Rules, next known) (items []Item) {
+// deaths returns the kinds with new dead tasks, and adds the dead tasks of all kinds to next.
+func (b baseline) deaths(o observation, r Rules, next baseline) (items []Item) {
 	groups := make(map[ledger.Kind][]workers.DeadGroup)
 	for _, g := range o.dead {
 		if !slices.Contains(r.IgnoreDead, g.Kind) {
@@ -67,7 +61,7 @@ func (k known) deaths(o observation, r Rules, next known) (items []Item) {
 		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(groups)) {
-		before, now := k.Dead[kind], deadKnown{}
+		before, now := b.Dead[kind], deadCount{}
 		for _, g := range groups[kind] {
 			now.Tasks += g.Tasks
 			if g.Newest.After(now.Newest) {
@@ -75,15 +69,16 @@ func (k known) deaths(o observation, r Rules, next known) (items []Item) {
 			}
 		}
 		next.Dead[kind] = now
-		// Of those that died since, the newest is newer, or there are more: one that was recorded
-		// earlier may be projected later.
+		// A task that died earlier may be projected later, so a greater number is news too.
 		if !now.Newest.After(before.Newest) && now.Tasks <= before.Tasks {
 			continue
 		}
-		item := Item{What: WhatDead, About: string(kind), Status: StatusNew, Tasks: now.Tasks, Text: deathText(kind, before, now)}
+		item := Item{
+			What: WhatDead, About: string(kind), Status: StatusNew, Tasks: now.Tasks, Text: deathText(kind, before, now),
+		}
 		for _, g := range groups[kind] {
 			if len(item.Groups) < maxOfOne && (g.Newest.After(before.Newest) || !now.Newest.After(before.Newest)) {
-				item.Groups = append(item.Groups, Group{g.Fingerprint, g.Tasks, g.Newest, g.Example, cut(g.Error)})
+				item.Groups = append(item.Groups, Group{g.Fingerprint, g.Tasks, g.Newest, g.Example, truncate(g.Error)})
 			}
 		}
 		items = append(items, item)
@@ -91,7 +86,7 @@ func (k known) deaths(o observation, r Rules, next known) (items []Item) {
 	return items
 }
 
-func deathText(kind ledger.Kind, before, now deadKnown) string {
+func deathText(kind ledger.Kind, before, now deadCount) string {
 	verb := "are"
 	if now.Tasks == 1 {
 		verb = "is"
@@ -100,47 +95,57 @@ func deathText(kind ledger.Kind, before, now deadKnown) string {
 	switch more := now.Tasks - before.Tasks; {
 	case before.Tasks == 0:
 	case more > 0:
-		text += fmt.Sprintf(", %s more than told before", printable.Count(more))
+		text += fmt.Sprintf(", %s more than reported before", printable.Count(more))
 	default:
 		text += ", some of them newly"
 	}
 	return text
 }
 
-func cut(s string) string {
+func truncate(s string) string {
 	if len(s) > maxError {
 		s = s[:maxError] + "…"
 	}
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-func (k known) conditions(o observation, r Rules, next known) (items []Item) {
+// openConditions returns the conditions that hold and are new, or are to be reported again. It adds all conditions
+// that hold to next.
+func (b baseline) openConditions(o observation, r Rules, next baseline) (items []Item) {
 	for _, c := range o.holds {
-		before, told := k.Open[c.key()]
-		item := Item{What: c.what, About: c.about, Text: c.text}
+		key := string(c.Name) + " " + c.About
+		open, isReported := b.Open[key]
+		item := Item{What: string(c.Name), About: c.About, Text: c.Text, Cure: c.Cure}
 		switch {
-		case !told:
-			before = openKnown{o.now, o.now}
+		case !isReported:
+			open = openCondition{Since: c.Since, ReportedAt: o.now}
+			if open.Since.IsZero() {
+				open.Since = o.now
+			}
 			item.Status = StatusNew
-		case r.Remind > 0 && o.now.Sub(before.Told) >= time.Duration(r.Remind):
-			before.Told = o.now
+		case r.Remind > 0 && o.now.Sub(open.ReportedAt) >= time.Duration(r.Remind):
+			open.ReportedAt = o.now
 			item.Status, item.Text = StatusHolds, "still: "+item.Text
 		}
-		item.Since = before.Since
-		next.Open[c.key()] = before
+		item.Since = open.Since
+		next.Open[key] = open
 		if item.Status != "" {
 			items = append(items, item)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(k.Open)) {
-		if _, holds := next.Open[key]; holds {
-			continue
-		}
+	return items
+}
+
+// closedConditions returns the reported conditions that no longer hold. It reports none whose rule was removed.
+func (b baseline) closedConditions(r Rules, next baseline) (items []Item) {
+	for _, key := range slices.Sorted(maps.Keys(b.Open)) {
 		what, about, _ := strings.Cut(key, " ")
-		if !r.watch(what, ledger.Kind(about)) { // the rule has gone, and nobody knows
+		if _, holds := next.Open[key]; holds || !r.has(what, about) {
 			continue
 		}
-		items = append(items, Item{What: what, About: about, Status: StatusOver, Since: k.Open[key].Since, Text: overText(what, about)})
+		items = append(items, Item{
+			What: what, About: about, Status: StatusOver, Since: b.Open[key].Since, Text: overText(what, about),
+		})
 	}
 	return items
 }
@@ -156,7 +161,7 @@ func overText(what, about string) string {
 	case WhatProjectionLag:
 		return "over: the projection has caught up"
 	case WhatTimersLate:
-		return "over: what is due later is released in time"
+		return "over: timers fire in time"
 	case WhatScheduleLate:
 		return "over: schedule " + about + " is not late"
 	}

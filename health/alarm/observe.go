@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -14,8 +16,6 @@ import (
 )
 
 var (
-	//go:embed sql/now.sql
-	nowSQL string
 	//go:embed sql/available.sql
 	availableSQL string
 	//go:embed sql/waiting.sql
@@ -23,63 +23,66 @@ var (
 )
 
 const (
-	observeShare = 20     // what costs more is looked at for one part in so many of the time
-	waitingPage  = 10_000 // tasks that a statement looks at
+	observeShare = 20     // an expensive query runs for at most this fraction of the time
+	waitingPage  = 10_000 // tasks that a statement reads
 )
 
-// seldom keeps what was expensive to find out for a multiple of the time that it took.
-type seldom[T any] struct {
+// cache keeps an expensive result for a multiple of the time of its query. It is for one goroutine.
+type cache[T any] struct {
 	value T
 	until time.Time
 }
 
-func (s *seldom[T]) get(find func() (T, error)) (T, error) {
-	if time.Now().Before(s.until) {
-		return s.value, nil
+func (c *cache[T]) get(read func() (T, error)) (T, error) {
+	if time.Now().Before(c.until) {
+		return c.value, nil
 	}
-	begun := time.Now()
-	value, err := find()
+	began := time.Now()
+	value, err := read()
 	if err != nil {
 		return value, err
 	}
-	s.value, s.until = value, time.Now().Add((observeShare-1)*time.Since(begun))
+	c.value, c.until = value, time.Now().Add((observeShare-1)*time.Since(began))
 	return value, nil
 }
 
-// observer looks at the ledger.
+// observation is the state of the ledger at one time.
+type observation struct {
+	now       time.Time // by the database's clock
+	dead      []workers.DeadGroup
+	schedules []periodic.Status
+	holds     []health.Condition // those of package health, and those of the rules for kinds
+}
+
+// observer reads observations. It is for one goroutine.
 type observer struct {
 	config   Config
 	operator *workers.Operator
-	dead     seldom[[]workers.DeadGroup]
-	timers   seldom[workers.TimerStatus]
-	waiting  map[ledger.Kind]*seldom[waiting]
+	dead     cache[[]workers.DeadGroup]
+	timers   cache[[]health.Condition]
+	waiting  map[ledger.Kind]*cache[waiting]
 }
 
-// waiting is the task of a kind that waits too long, if there is one.
+// waiting is a task of a kind that has been available for too long. The zero value is no task.
 type waiting struct {
 	bizID string
 	age   time.Duration
 }
 
 func (w *observer) observe(ctx context.Context) (o observation, installation string, err error) {
-	if err := w.config.DB.QueryRow(ctx, nowSQL).Scan(&o.now, &installation); err != nil {
-		return o, "", pgerr.Explain("read the clock", err)
+	if o.now, installation, err = readClock(ctx, w.config.DB); err != nil {
+		return o, "", err
 	}
-	o.now = o.now.UTC()
 	o.dead, err = w.dead.get(func() ([]workers.DeadGroup, error) { return w.operator.Dead(ctx, "") })
 	if err != nil {
 		return o, "", err
 	}
 	o.dead = without(o.dead, Kind)
-	if o.schedules, err = periodic.ReadSchedules(ctx, w.config.DB); err != nil {
-		return o, "", err
-	}
-	for _, look := range []func(context.Context, *observation) error{w.lags, w.late, w.kinds} {
-		if err := look(ctx, &o); err != nil {
+	for _, read := range []func(context.Context, *observation) error{w.readHealth, w.readTimers, w.readKinds} {
+		if err := read(ctx, &o); err != nil {
 			return o, "", err
 		}
 	}
-	w.schedules(&o)
 	return o, installation, nil
 }
 
@@ -93,66 +96,53 @@ func without(groups []workers.DeadGroup, kind ledger.Kind) (others []workers.Dea
 	return others
 }
 
-func (w *observer) lags(ctx context.Context, o *observation) error {
-	for _, l := range []struct {
-		what  string
-		limit Duration
-		read  func(context.Context) (time.Duration, error)
-		text  string
-	}{
-		{WhatRelayLag, w.config.Rules.RelayLag, w.config.RelayLag, "an event has waited %s to be published; the limit is %s"},
-		{WhatProjectionLag, w.config.Rules.ProjectionLag, w.config.ProjectionLag, "an event has waited %s to be projected; the limit is %s"},
-	} {
-		if l.limit == 0 {
-			continue
-		}
-		lag, err := l.read(ctx)
-		if err != nil {
-			return fmt.Errorf("read %s: %w", l.what, err)
-		}
-		if lag > time.Duration(l.limit) {
-			o.holds = append(o.holds, condition{l.what, "", fmt.Sprintf(l.text, printable.Age(lag), l.limit)})
-		}
+// readHealth reads the schedules, and the lags that have a rule.
+func (w *observer) readHealth(ctx context.Context, o *observation) error {
+	only := []health.Name{health.ScheduleLate}
+	if w.config.Rules.RelayLag > 0 {
+		only = append(only, health.RelayLag)
 	}
-	return nil
+	if w.config.Rules.ProjectionLag > 0 {
+		only = append(only, health.ProjectionLag)
+	}
+	r, err := w.report(ctx, only...)
+	o.schedules = r.Schedules
+	o.holds = append(o.holds, r.Degraded...)
+	return err
 }
 
-// late looks at the timers, which is expensive while a snapshot that somebody holds keeps what was fired.
-func (w *observer) late(ctx context.Context, o *observation) error {
-	timers, err := w.timers.get(func() (workers.TimerStatus, error) { return workers.ReadTimers(ctx, w.config.DB) })
-	if err != nil {
-		return err
+// readTimers reads the timers. It is expensive while an open snapshot keeps the rows of fired timers.
+func (w *observer) readTimers(ctx context.Context, o *observation) error {
+	if w.config.Rules.TimersLate < 0 {
+		return nil
 	}
-	if limit := w.config.Rules.TimersLate; limit > 0 && timers.Late() > time.Duration(limit) {
-		more := ""
-		if timers.DueCapped {
-			more = " or more"
-		}
-		o.holds = append(o.holds, condition{WhatTimersLate, "", fmt.Sprintf(
-			"a delay, a retry or a deadline has been due for %s, and no scheduler fires it; %s%s are due", printable.Age(timers.Late()), printable.Count(int64(timers.Due)), more)})
-	}
-	return nil
+	held, err := w.timers.get(func() ([]health.Condition, error) {
+		r, err := w.report(ctx, health.TimersLate)
+		return r.Degraded, err
+	})
+	o.holds = append(o.holds, held...)
+	return err
 }
 
-func (w *observer) schedules(o *observation) {
-	for _, s := range o.schedules {
-		late := o.now.Sub(s.NextAt)
-		if w.config.Rules.ScheduleLate > 0 && !s.Paused && !s.NextAt.IsZero() && late > time.Duration(w.config.Rules.ScheduleLate) {
-			o.holds = append(o.holds, condition{WhatScheduleLate, s.Schedule.Name,
-				fmt.Sprintf("schedule %s has been due for %s, and nobody fires it", s.Schedule.Name, printable.Age(late))})
-		}
-	}
+// report returns a report of some conditions by the thresholds of the rules.
+func (w *observer) report(ctx context.Context, only ...health.Name) (health.Report, error) {
+	return health.Read(ctx, health.Config{DB: w.config.DB, Thresholds: w.config.Rules.thresholds(), Only: only})
 }
 
-func (w *observer) kinds(ctx context.Context, o *observation) error {
+// readKinds compares kinds with their limits.
+func (w *observer) readKinds(ctx context.Context, o *observation) error {
 	dead := make(map[ledger.Kind]int64)
 	for _, g := range o.dead {
 		dead[g.Kind] += g.Tasks
 	}
 	for _, rule := range w.config.Rules.Kinds {
 		if n := dead[rule.Kind]; rule.DeadOver > 0 && n > rule.DeadOver {
-			o.holds = append(o.holds, condition{WhatDeadOver, string(rule.Kind),
-				fmt.Sprintf("%s of kind %s are dead; the limit is %s", formatTasks(n), rule.Kind, printable.Count(rule.DeadOver))})
+			o.holds = append(o.holds, health.Condition{
+				Name: WhatDeadOver, About: string(rule.Kind),
+				Text: fmt.Sprintf("%s of kind %s are dead; the limit is %s",
+					formatTasks(n), rule.Kind, printable.Count(rule.DeadOver)),
+				Cure: fmt.Sprintf("taskledger task dead --kind %s", rule.Kind),
+			})
 		}
 		if rule.WaitingOver == 0 {
 			continue
@@ -162,28 +152,36 @@ func (w *observer) kinds(ctx context.Context, o *observation) error {
 			return err
 		}
 		if found.bizID != "" {
-			o.holds = append(o.holds, condition{WhatWaitingOver, string(rule.Kind), fmt.Sprintf("%s of kind %s has been available for %s; the limit is %s",
-				printable.Short(found.bizID, 80), rule.Kind, printable.Age(found.age), rule.WaitingOver)})
+			o.holds = append(o.holds, health.Condition{
+				Name: WhatWaitingOver, About: string(rule.Kind), Since: o.now.Add(-found.age),
+				Threshold: time.Duration(rule.WaitingOver),
+				Text: fmt.Sprintf("%s of kind %s has been available for %s; the limit is %s",
+					printable.Short(found.bizID, 80), rule.Kind, printable.Age(found.age), rule.WaitingOver),
+				Cure: "are enough workers of the kind running? taskledger worker list",
+			})
 		}
 	}
 	return nil
 }
 
-// findWaiting walks the tasks of a kind until it finds one that waits too long. Tasks by age have
-// no index, which every enqueue would pay for; but where none is available, nothing is walked.
+// findWaiting reads the tasks of a kind until it finds one that has been available for too long. There is no index
+// of tasks by age, because every enqueue would pay for it. If no task is available, it reads none.
 func (w *observer) findWaiting(ctx context.Context, rule KindRule) (waiting, error) {
-	available, err := queryOne[int64](ctx, w.config.DB, availableSQL, string(rule.Kind))
+	var available int64
+	_, err := pgquery.Row(ctx, w.config.DB, availableSQL, []any{string(rule.Kind)}, &available)
 	if err != nil || available == 0 {
 		return waiting{}, pgerr.Explain("count available tasks", err)
 	}
 	for after := ""; ; {
 		var oldest *string
 		var ms int64
-		if err := w.config.DB.QueryRow(ctx, waitingSQL, string(rule.Kind), after, int64(waitingPage)).Scan(&after, &oldest, &ms); err != nil {
-			return waiting{}, pgerr.Explain("look for waiting tasks", err)
+		_, err := pgquery.Row(ctx, w.config.DB, waitingSQL,
+			[]any{string(rule.Kind), after, int64(waitingPage)}, &after, &oldest, &ms)
+		if err != nil {
+			return waiting{}, pgerr.Explain("find a task that waits", err)
 		}
-		if found := time.Duration(ms) * time.Millisecond; oldest != nil && found > time.Duration(rule.WaitingOver) {
-			return waiting{*oldest, found}, nil
+		if age := time.Duration(ms) * time.Millisecond; oldest != nil && age > time.Duration(rule.WaitingOver) {
+			return waiting{*oldest, age}, nil
 		}
 		if after == "" {
 			return waiting{}, nil

@@ -10,22 +10,22 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Timeout is how long one delivery may take.
+// Timeout is the timeout of one delivery.
 const Timeout = 30 * time.Second
 
-// Receiver is somebody who gets alarms, in exactly one way.
+// Receiver gets alarms. Exactly one of Mail, Webhook and Command is required.
 type Receiver struct {
 	Name    string   `json:"name"` // words of A-Z a-z 0-9 _ - joined by dots; its alarms are "<name>/<number>"
 	Mail    *Mail    `json:"mail"`
 	Webhook *Webhook `json:"webhook"`
-	Command []string `json:"command"` // program and arguments; see [Message] for its stdin
+	Command []string `json:"command"` // program and arguments; its stdin is a [Message]
 }
 
 // maxName leaves room for the number in a biz_id.
 const maxName = 100
 
-// Validate reports every fault at once, each a [*ledger.InvalidError] that names the field. It
-// looks whether the files and variables are there that hold secrets, but connects to nobody.
+// Validate reports every fault at once, each an [*ledger.InvalidError] with the name of the field. It reads the
+// files and variables that hold secrets, and opens no connection.
 func (r Receiver) Validate() error { return join(r.faults()) }
 
 func (r Receiver) faults() (faults []error) {
@@ -34,29 +34,29 @@ func (r Receiver) faults() (faults []error) {
 	} else if len(r.Name) > maxName {
 		faults = append(faults, invalid("name", r.Name, "must have at most %d bytes", maxName))
 	}
-	ways := 0
+	transports := 0
 	if r.Mail != nil {
-		ways++
+		transports++
 		for _, fault := range r.Mail.faults() {
 			faults = append(faults, renamed(fault, "mail."))
 		}
 	}
 	if r.Webhook != nil {
-		ways++
+		transports++
 		for _, fault := range r.Webhook.faults() {
 			faults = append(faults, renamed(fault, "webhook."))
 		}
 	}
 	if len(r.Command) > 0 {
-		ways++
+		transports++
 		for i, word := range r.Command {
 			if strings.ContainsRune(word, 0) || i == 0 && word == "" {
 				faults = append(faults, invalid(fmt.Sprintf("command[%d]", i), word, "must be a program or an argument"))
 			}
 		}
 	}
-	if ways != 1 {
-		faults = append(faults, invalid("mail", "", "or webhook or command must be given, exactly one of them"))
+	if transports != 1 {
+		faults = append(faults, invalid("mail", "", "exactly one of mail, webhook and command is required"))
 	}
 	return faults
 }
@@ -74,8 +74,8 @@ func (r Receiver) send(ctx context.Context, m Message) error {
 	return runCommand(ctx, r.Command, m)
 }
 
-// secret reads what a file or a variable of the environment holds, without white space around it.
-func secret(file, variable string) (string, error) {
+// readSecret returns the content of a file or of an environment variable, without white space around it.
+func readSecret(file, variable string) (string, error) {
 	if variable != "" {
 		return strings.TrimSpace(os.Getenv(variable)), nil
 	}
@@ -86,18 +86,18 @@ func secret(file, variable string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// secretFaults says what keeps a secret from being read. name is "password" or the like.
+// secretFaults returns why a secret cannot be read. name is the prefix of its fields.
 func secretFaults(name, file, variable string) []error {
-	text, err := secret(file, variable)
+	text, err := readSecret(file, variable)
 	switch {
 	case file != "" && variable != "":
-		return []error{invalid(name+"_file", file, "cannot be given together with %s_env", name)}
+		return []error{invalid(name+"_file", file, "must not be set together with %s_env", name)}
 	case err != nil:
-		return []error{invalid(name+"_file", file, "cannot be read: %s", err)}
+		return []error{invalid(name+"_file", file, "must be a readable file: %s", err)}
 	case variable != "" && text == "":
-		return []error{invalid(name+"_env", variable, "is not set")}
+		return []error{invalid(name+"_env", variable, "must be a variable that is set")}
 	case file != "" && text == "":
-		return []error{invalid(name+"_file", file, "is empty")}
+		return []error{invalid(name+"_file", file, "must not be an empty file")}
 	}
 	return nil
 }

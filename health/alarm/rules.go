@@ -7,73 +7,72 @@ import (
 	"slices"
 	"time"
 
+	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Defaults of [Rules].
+// Defaults of [Rules]. The thresholds of conditions default to [health.DefaultAlarmThreshold].
 const (
-	DefaultEvery        = 5 * time.Minute
-	DefaultGather       = 30 * time.Second
-	DefaultRemind       = 4 * time.Hour
-	DefaultScheduleLate = 5 * time.Minute
-	DefaultTimersLate   = 5 * time.Minute
+	DefaultEvery  = 5 * time.Minute
+	DefaultGather = 30 * time.Second
+	DefaultRemind = 4 * time.Hour
 )
 
-// Duration is a [time.Duration] that is written as text, such as 90s or 4h.
+// Duration is a [time.Duration] whose text form is such as 90s or 4h.
 type Duration time.Duration
 
-// UnmarshalText reads what [time.ParseDuration] reads.
+// UnmarshalText parses the format of [time.ParseDuration].
 func (d *Duration) UnmarshalText(text []byte) error {
 	parsed, err := time.ParseDuration(string(text))
 	if err != nil {
-		return &json.UnmarshalTypeError{Value: "string", Type: reflect.TypeFor[Duration]()} // to which the decoder adds the field
+		// The decoder adds the field to this type.
+		return &json.UnmarshalTypeError{Value: "string", Type: reflect.TypeFor[Duration]()}
 	}
 	*d = Duration(parsed)
 	return nil
 }
 
-// MarshalText is String.
+// MarshalText returns String.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 func (d Duration) String() string { return time.Duration(d).String() }
 
-// Rules say what is worth an alarm. The zero value tells of tasks that go dead, of schedules
-// that pass slots over or are late, and of timers that are late.
+// Rules decide what is worth an alarm. The zero value reports tasks that die, schedules that pass over firings or
+// are late, and timers that are late.
 type Rules struct {
-	// Every is the least time between two alarms to a receiver. Default 5 min.
+	// Every is the least time between two alarms to a receiver. Default: 5 min.
 	Every Duration `json:"every"`
-	// Gather is how long what is new is gathered before it is told. Default 30 s; negative: not.
+	// Gather is how long news is gathered before it is reported. Default: 30 s. Negative: disabled.
 	Gather Duration `json:"gather"`
-	// Remind is after how long a condition that still holds is told again. Default 4 h; negative: never.
+	// Remind is the time after which a condition that still holds is reported again. Default: 4 h. Negative: disabled.
 	Remind Duration `json:"remind"`
 
-	// IgnoreDead are kinds whose dead tasks are nobody's concern.
+	// IgnoreDead are kinds whose dead tasks are not reported. Default: none.
 	IgnoreDead []ledger.Kind `json:"ignore_dead"`
-	// RelayLag and ProjectionLag are how old an event may be that is not published, or not
-	// projected. Zero: any age.
+	// RelayLag and ProjectionLag are thresholds, see [health.Thresholds]. Default: disabled.
 	RelayLag      Duration `json:"relay_lag"`
 	ProjectionLag Duration `json:"projection_lag"`
-	// ScheduleLate is how long a slot may be due that nobody has fired. Default 5 min; negative: for ever.
+	// ScheduleLate and TimersLate are thresholds, see [health.Thresholds]. Default: 5 min. Negative: disabled.
 	ScheduleLate Duration `json:"schedule_late"`
-	// TimersLate is how long a delay, a retry or a deadline may be due that no scheduler has fired.
-	// Default 5 min; negative: for ever.
-	TimersLate Duration `json:"timers_late"`
-	// Kinds are limits for kinds of tasks.
+	TimersLate   Duration `json:"timers_late"`
+	// Kinds are limits for kinds of tasks. Default: none.
 	Kinds []KindRule `json:"kinds"`
 }
 
-// KindRule is what is too much for one kind. Zero: nothing is.
+// KindRule is the limits of one kind. At least one is required; zero: no limit.
 type KindRule struct {
 	Kind        ledger.Kind `json:"kind"`
-	DeadOver    int64       `json:"dead_over"`    // more dead tasks than that
-	WaitingOver Duration    `json:"waiting_over"` // a task that has been available, and not begun, for longer
+	DeadOver    int64       `json:"dead_over"`    // the greatest number of dead tasks
+	WaitingOver Duration    `json:"waiting_over"` // the longest time for which a task may be available and not begun
 }
 
-// Validate reports every fault at once, each a [*ledger.InvalidError] that names the field.
+// Validate reports every fault at once, each an [*ledger.InvalidError] with the name of the field.
 func (r Rules) Validate() error { return join(r.faults()) }
 
 func (r Rules) faults() (faults []error) {
-	for field, d := range map[string]Duration{"every": r.Every, "relay_lag": r.RelayLag, "projection_lag": r.ProjectionLag} {
+	for field, d := range map[string]Duration{
+		"every": r.Every, "relay_lag": r.RelayLag, "projection_lag": r.ProjectionLag,
+	} {
 		if d < 0 {
 			faults = append(faults, invalid(field, d.String(), "must not be negative"))
 		}
@@ -85,43 +84,63 @@ func (r Rules) faults() (faults []error) {
 	}
 	var seen []ledger.Kind
 	for i, k := range r.Kinds {
-		field := fmt.Sprintf("kinds[%d].", i)
-		if err := k.Kind.Validate(); err != nil {
-			faults = append(faults, renamed(err, field+"kind"))
-		} else if slices.Contains(seen, k.Kind) {
-			faults = append(faults, invalid(field+"kind", string(k.Kind), "is given twice"))
-		} else if k.Kind == Kind {
-			faults = append(faults, invalid(field+"kind", string(k.Kind), "is that of alarms, which never alarm about themselves"))
-		}
-		if k.DeadOver < 0 {
-			faults = append(faults, invalid(field+"dead_over", fmt.Sprint(k.DeadOver), "must not be negative"))
-		}
-		if k.WaitingOver < 0 {
-			faults = append(faults, invalid(field+"waiting_over", k.WaitingOver.String(), "must not be negative"))
-		}
-		if k.DeadOver == 0 && k.WaitingOver == 0 {
-			faults = append(faults, invalid(field+"dead_over", "", "must be given, or waiting_over"))
+		for _, fault := range k.faults(slices.Contains(seen, k.Kind)) {
+			faults = append(faults, renamed(fault, fmt.Sprintf("kinds[%d].", i)))
 		}
 		seen = append(seen, k.Kind)
 	}
 	return faults
 }
 
+func (k KindRule) faults(isRepeated bool) (faults []error) {
+	if err := k.Kind.Validate(); err != nil {
+		faults = append(faults, renamed(err, "kind"))
+	} else if isRepeated {
+		faults = append(faults, invalid("kind", string(k.Kind), "must be given once"))
+	} else if k.Kind == Kind {
+		faults = append(faults, invalid("kind", string(k.Kind), "must not be that of alarms"))
+	}
+	if k.DeadOver < 0 {
+		faults = append(faults, invalid("dead_over", fmt.Sprint(k.DeadOver), "must not be negative"))
+	}
+	if k.WaitingOver < 0 {
+		faults = append(faults, invalid("waiting_over", k.WaitingOver.String(), "must not be negative"))
+	}
+	if k.DeadOver == 0 && k.WaitingOver == 0 {
+		faults = append(faults, invalid("dead_over", "", "dead_over or waiting_over is required"))
+	}
+	return faults
+}
+
 func (r Rules) withDefaults() Rules {
 	for _, d := range []struct {
-		field     *Duration
-		otherwise time.Duration
-	}{{&r.Every, DefaultEvery}, {&r.Gather, DefaultGather}, {&r.Remind, DefaultRemind}, {&r.ScheduleLate, DefaultScheduleLate}, {&r.TimersLate, DefaultTimersLate}} {
+		field *Duration
+		value time.Duration
+	}{
+		{&r.Every, DefaultEvery},
+		{&r.Gather, DefaultGather},
+		{&r.Remind, DefaultRemind},
+		{&r.ScheduleLate, health.DefaultAlarmThreshold},
+		{&r.TimersLate, health.DefaultAlarmThreshold},
+	} {
 		if *d.field == 0 {
-			*d.field = Duration(d.otherwise)
+			*d.field = Duration(d.value)
 		}
 	}
 	return r
 }
 
-// watch reports whether there is a rule for a condition.
-func (r Rules) watch(what string, kind ledger.Kind) bool {
-	i := slices.IndexFunc(r.Kinds, func(k KindRule) bool { return k.Kind == kind })
+// thresholds returns the thresholds of the conditions of package health.
+func (r Rules) thresholds() health.Thresholds {
+	return health.Thresholds{
+		RelayLag: time.Duration(r.RelayLag), ProjectionLag: time.Duration(r.ProjectionLag),
+		ScheduleLate: time.Duration(r.ScheduleLate), TimersLate: time.Duration(r.TimersLate),
+	}
+}
+
+// has reports whether there is a rule for a condition; about is its kind, if it has one.
+func (r Rules) has(what, about string) bool {
+	i := slices.IndexFunc(r.Kinds, func(k KindRule) bool { return k.Kind == ledger.Kind(about) })
 	switch what {
 	case WhatRelayLag:
 		return r.RelayLag > 0

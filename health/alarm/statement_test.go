@@ -13,7 +13,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Every statement is a file, is embedded, and is one that the schema knows.
+// Every file in sql is a valid statement that the package uses.
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -38,8 +38,8 @@ func TestStatementsPrepare(t *testing.T) {
 	}
 }
 
-// Finding alarms costs the same behind any number of them, and a page of waiting tasks behind any
-// number of tasks.
+// The cost of finding alarms does not grow with their number, nor that of a page of waiting tasks with the number of
+// tasks.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -49,7 +49,9 @@ func TestPlans(t *testing.T) {
 	b.exec("analyze taskledger.event")
 	b.exec("analyze taskledger.task")
 	for statement, arguments := range map[string]string{
-		"newest": "('taskledger.alarm', 'ops')", "list": "('taskledger.alarm', 10)", "waiting": "('taskledger.alarm', 'hook/01', 100)",
+		"newest":  "('taskledger.alarm', 'ops')",
+		"list":    "('taskledger.alarm', 10)",
+		"waiting": "('taskledger.alarm', 'hook/01', 100)",
 	} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			tx, err := b.db.Begin(t.Context())
@@ -57,25 +59,34 @@ func TestPlans(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = tx.Rollback(t.Context()) }()
-			for _, sql := range []string{"set local plan_cache_mode = " + mode, "prepare " + statement + "_" + mode + " as " + alarm.Statements[statement]} {
+			prepared := statement + "_" + mode
+			for _, sql := range []string{
+				"set local plan_cache_mode = " + mode,
+				"prepare " + prepared + " as " + alarm.Statements[statement],
+			} {
 				if _, err := tx.Exec(t.Context(), sql); err != nil {
 					t.Fatal(err)
 				}
 			}
-			rows, err := tx.Query(t.Context(), "explain (analyze, costs off, timing off) execute "+statement+"_"+mode+arguments)
+			rows, err := tx.Query(t.Context(), "explain (analyze, costs off, timing off) execute "+prepared+arguments)
 			if err != nil {
 				t.Fatal(err)
 			}
 			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Fatal(err)
+			}
 			plan := strings.Join(lines, "\n")
-			if err != nil || strings.Contains(plan, "Seq Scan on") || strings.Contains(plan, "Sort Method: external") || strings.Contains(plan, "rows=20000 ") {
-				t.Errorf("%s, %s: %v\n%s", statement, mode, err, plan)
+			for _, expensive := range []string{"Seq Scan on", "Sort Method: external", "rows=20000 "} {
+				if strings.Contains(plan, expensive) {
+					t.Errorf("%s, %s:\n%s", statement, mode, plan)
+				}
 			}
 		}
 	}
 }
 
-// A watcher works in every query mode of pgx, and so through every kind of pooler.
+// A watcher works in every query mode of pgx, and so through every pooler.
 func TestQueryModes(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{
@@ -84,7 +95,7 @@ func TestQueryModes(t *testing.T) {
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			b, h := setup(t), newHook(t)
+			b, h := setup(t), newWebhookServer(t)
 			h.answer(500)
 			config := b.db.Config()
 			config.ConnConfig.DefaultQueryExecMode = mode
@@ -97,8 +108,10 @@ func TestQueryModes(t *testing.T) {
 			c := b.config(h.receiver("hook"))
 			c.DB = db
 			c.Rules.Kinds = []alarm.KindRule{{Kind: "mail.send", WaitingOver: 1}}
-			b.exec("insert into taskledger.event (version, attempt, shard, type, kind, biz_id) values (1, 0, 1, 'enqueued', 'mail.send', 'x')")
-			b.projected()
+			b.exec(`
+				insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+				values (1, 0, 1, 'enqueued', 'mail.send', 'x')`)
+			b.awaitProjected()
 			w := b.watcher(c)
 			b.pass(w)
 			h.answer(200)
@@ -108,7 +121,7 @@ func TestQueryModes(t *testing.T) {
 				return alarms[len(alarms)-1].State == ledger.StateSucceeded
 			})
 			if items := verified(t, h.got()[0]).Items; len(items) != 2 {
-				t.Errorf("told %+v", items)
+				t.Errorf("reported %+v", items)
 			}
 		})
 	}

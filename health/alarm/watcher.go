@@ -14,15 +14,22 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// Watcher makes alarms and delivers them. Any number may run.
+// Crash points, see internal/fault.
+const (
+	pointFound   = "alarm.found"   // between the decision that there is news and its alarm
+	pointMade    = "alarm.made"    // between the commit of an alarm and its delivery
+	pointStarted = "alarm.started" // between started and the delivery
+	pointSent    = "alarm.sent"    // between the delivery and succeeded
+)
+
+// Watcher creates alarms and delivers them. Any number may run. Run is for one goroutine.
 type Watcher struct {
-	config   Config
-	observer observer
-	found    map[string]time.Time // by receiver: when news were found that it is not told yet
+	config    Config
+	observer  observer
+	newsSince map[string]time.Time // by receiver: when news was found that is not reported yet
 }
 
-// New returns a watcher. It does not use the database yet. It returns the error of
-// [Config.Validate].
+// New returns a watcher. It does not use the database. It returns the error of [Config.Validate].
 func New(c Config) (*Watcher, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -32,99 +39,101 @@ func New(c Config) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Watcher{config: c, found: make(map[string]time.Time)}
-	w.observer = observer{config: c, operator: operator, waiting: make(map[ledger.Kind]*seldom[waiting])}
+	w := &Watcher{config: c, newsSince: make(map[string]time.Time)}
+	w.observer = observer{config: c, operator: operator, waiting: make(map[ledger.Kind]*cache[waiting])}
 	for _, rule := range c.Rules.Kinds {
-		w.observer.waiting[rule.Kind] = &seldom[waiting]{}
+		w.observer.waiting[rule.Kind] = &cache[waiting]{}
 	}
 	return w, nil
 }
 
-// Run watches until ctx is done, and then returns nil. It goes on through outages of the database
-// and of receivers, and returns an error only where it must not go on: [ledger.ErrNotMigrated].
+// Run polls until ctx is done, and then returns nil. It retries while the database or a receiver is unavailable, and
+// returns [ledger.ErrNotMigrated] only.
 func (w *Watcher) Run(ctx context.Context) error {
 	return loop.Steps{
 		Step: func(ctx context.Context) (time.Duration, error) {
 			err := w.pass(ctx)
-			return loop.Jitter(w.config.Look), err // not all watchers at once
+			return loop.Jitter(w.config.Interval), err // watchers of several processes spread
 		},
 		Stop: pgerr.NotMigrated,
 		Failed: func(ctx context.Context, err error, in time.Duration) {
-			w.config.Logger.WarnContext(ctx, "alarms interrupted; trying again", "error", err, "in", in)
+			w.config.Logger.WarnContext(ctx, "alarms interrupted; retrying", "error", err, "in", in)
 		},
-		Backoff: loop.Backoff{Max: w.config.Look},
+		Backoff: loop.Backoff{Max: w.config.Interval},
 	}.Run(ctx)
 }
 
-// pass looks once, makes the alarms that are to be made, and delivers those that are due. The
-// receivers do not wait for each other.
+// pass polls once, creates alarms, and delivers those that are due. Receivers do not wait for each other.
 func (w *Watcher) pass(ctx context.Context) error {
-	seen, installation, failed := w.observer.observe(ctx)
+	observed, installation, failure := w.observer.observe(ctx)
 	for _, r := range w.config.Receivers {
-		if failed == nil {
-			failed = w.tell(ctx, r, seen, installation)
+		if failure == nil {
+			failure = w.report(ctx, r, observed, installation)
 		}
 	}
-	// What was made before is delivered all the same.
+	// Earlier alarms are delivered after a failure too.
 	errs := make([]error, len(w.config.Receivers))
-	var running sync.WaitGroup
+	var deliveries sync.WaitGroup
 	for i, r := range w.config.Receivers {
-		running.Go(func() { errs[i] = w.deliver(ctx, r) })
+		deliveries.Go(func() { errs[i] = w.deliver(ctx, r) })
 	}
-	running.Wait()
-	return errors.Join(append(errs, failed)...)
+	deliveries.Wait()
+	return errors.Join(append(errs, failure)...)
 }
 
-// tell makes the next alarm of a receiver, if there is news, gathered for long enough, and the one
-// before is finished and not too young.
-func (w *Watcher) tell(ctx context.Context, r Receiver, seen observation, installation string) error {
-	last, err := newest(ctx, w.config.DB, r.Name)
+// report creates the next alarm of a receiver. It does so if there is news, gathered for long enough, and the last
+// alarm is finished and old enough.
+func (w *Watcher) report(ctx context.Context, r Receiver, observed observation, installation string) error {
+	last, err := loadNewest(ctx, w.config.DB, r.Name)
 	if err != nil {
 		return fmt.Errorf("receiver %s: %w", r.Name, err)
 	}
 	if last.exists() && !last.task.State.Finished() {
 		return nil
 	}
-	before := last.known()
-	items, after := before.news(seen, w.config.Rules)
+	before := last.baseline()
+	items, after := before.news(observed, w.config.Rules)
 	if len(items) == 0 {
-		delete(w.found, r.Name)
+		delete(w.newsSince, r.Name)
 		return nil
 	}
-	first, gathering := w.found[r.Name]
-	if !gathering {
-		first = time.Now()
-		w.found[r.Name] = first
+	since, isGathering := w.newsSince[r.Name]
+	if !isGathering {
+		since = time.Now()
+		w.newsSince[r.Name] = since
 	}
-	if time.Since(first) < time.Duration(w.config.Rules.Gather) {
+	if time.Since(since) < time.Duration(w.config.Rules.Gather) {
 		return nil
 	}
-	if last.exists() && !last.args.Test && seen.now.Sub(last.task.EnqueuedAt) < time.Duration(w.config.Rules.Every) {
+	age := observed.now.Sub(last.task.EnqueuedAt)
+	if last.exists() && !last.args.Test && age < time.Duration(w.config.Rules.Every) {
 		return nil
 	}
 	fault.Point(pointFound)
-	made, err := last.add(ctx, w.config.DB, r.Name, args{Ledger: installation, Items: items, Before: before, After: after})
+	added, err := last.add(ctx, w.config.DB, r.Name,
+		args{Ledger: installation, Items: items, Before: before, After: after})
 	if err != nil {
 		return fmt.Errorf("receiver %s: %w", r.Name, err)
 	}
-	delete(w.found, r.Name)
-	if made {
-		w.config.Logger.WarnContext(ctx, "alarm", "receiver", r.Name, "subject", Message{Items: items}.Subject())
+	delete(w.newsSince, r.Name)
+	if added {
+		subject := Message{Items: items}.Subject()
+		w.config.Logger.WarnContext(ctx, "alarm", "receiver", r.Name, "subject", subject)
 		fault.Point(pointMade)
 	}
 	return nil
 }
 
 func (w *Watcher) deliver(ctx context.Context, r Receiver) error {
-	last, err := newest(ctx, w.config.DB, r.Name)
+	last, err := loadNewest(ctx, w.config.DB, r.Name)
 	if err != nil || !last.exists() || last.task.State.Finished() {
 		return err
 	}
 	failure, err := deliverer{w.config.DB, r, *w.config.Retry}.deliver(ctx)
 	if failure != nil && ctx.Err() == nil {
-		w.config.Logger.WarnContext(ctx, "an alarm could not be delivered", "alarm", string(last.task.BizID), "error", failure)
+		w.config.Logger.WarnContext(ctx, "cannot deliver an alarm", "alarm", string(last.task.BizID), "error", failure)
 	}
-	if moved(err) { // by an operator
+	if isConflict(err) { // an operator changed the alarm
 		return nil
 	}
 	return err

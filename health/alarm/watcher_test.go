@@ -1,7 +1,6 @@
 package alarm_test
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
@@ -12,10 +11,10 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
-// Of any number of watchers one makes an alarm and one delivers it.
+// Of any number of watchers, one creates an alarm and one delivers it.
 func TestWatchersRace(t *testing.T) {
 	t.Parallel()
-	b, h := setup(t), newHook(t)
+	b, h := setup(t), newWebhookServer(t)
 	for range 4 {
 		b.background(b.watcher(b.config(h.receiver("hook"))).Run)
 	}
@@ -32,10 +31,10 @@ func TestWatchersRace(t *testing.T) {
 	ledgertest.Check(t, b.db)
 }
 
-// An alarm that cannot be delivered ends dead, and no alarm tells of that; the next one tells what it told.
+// An alarm that cannot be delivered is dead. No alarm reports that, and the next alarm reports its news.
 func TestDeadAlarm(t *testing.T) {
 	t.Parallel()
-	b, h := setup(t), newHook(t)
+	b, h := setup(t), newWebhookServer(t)
 	h.answer(500)
 	c := b.config(h.receiver("hook"))
 	c.Retry = &ledger.RetryPolicy{Attempts: 1}
@@ -43,7 +42,7 @@ func TestDeadAlarm(t *testing.T) {
 	w := b.watcher(c)
 	b.die("coupon.send", "a-", 2, "out of coupons")
 	b.pass(w)
-	b.projected()
+	b.awaitProjected()
 	first := b.alarms()[0]
 	if first.State != ledger.StateDead {
 		t.Fatalf("the alarm is %s", first.State)
@@ -59,15 +58,18 @@ func TestDeadAlarm(t *testing.T) {
 		t.Fatalf("delivered %d times, want 2", len(requests))
 	}
 	before, after := verified(t, requests[0]), verified(t, requests[1])
-	if before.Alarm == after.Alarm || len(before.Items) != 2 || len(after.Items) != 2 || before.Items[0].Text != after.Items[0].Text {
-		t.Errorf("told %+v, then %+v", before, after)
+	if before.Alarm == after.Alarm || len(before.Items) != 2 || len(after.Items) != 2 {
+		t.Fatalf("reported %+v, then %+v", before, after)
+	}
+	if before.Items[0].Text != after.Items[0].Text {
+		t.Errorf("reported %+v, then %+v", before, after)
 	}
 }
 
-// Cancelled by an operator, an alarm counts as told.
+// An alarm that an operator cancels counts as delivered.
 func TestCancelledAlarm(t *testing.T) {
 	t.Parallel()
-	b, h := setup(t), newHook(t)
+	b, h := setup(t), newWebhookServer(t)
 	h.answer(500)
 	c := b.config(h.receiver("hook"))
 	c.Retry = &ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}}
@@ -82,15 +84,24 @@ func TestCancelledAlarm(t *testing.T) {
 	}
 }
 
-// Every limit is told when it is exceeded, and when it is no longer.
+// reported is an item without its texts.
+type reported struct{ what, about, status string }
+
+func reportedIn(t *testing.T, r request) (items []reported) {
+	t.Helper()
+	for _, i := range verified(t, r).Items {
+		items = append(items, reported{i.What, i.About, i.Status})
+	}
+	return items
+}
+
+// Every condition is reported when it begins and when it is over.
 func TestConditions(t *testing.T) {
 	t.Parallel()
-	b, h := setup(t), newHook(t)
-	lag := time.Hour
-	read := func(context.Context) (time.Duration, error) { return lag, nil }
+	b, h := setup(t), newWebhookServer(t)
+	const lag = 500 * time.Millisecond
 	c := b.config(h.receiver("hook"))
-	c.RelayLag, c.ProjectionLag = read, read
-	c.Rules.RelayLag, c.Rules.ProjectionLag = alarm.Duration(time.Minute), alarm.Duration(time.Minute)
+	c.Rules.RelayLag, c.Rules.ProjectionLag = alarm.Duration(lag), alarm.Duration(lag)
 	c.Rules.IgnoreDead = []ledger.Kind{"coupon.send"}
 	c.Rules.Kinds = []alarm.KindRule{
 		{Kind: "coupon.send", DeadOver: 2},
@@ -102,69 +113,71 @@ func TestConditions(t *testing.T) {
 	waits, fresh := ledgertest.Key(t, "mail.send/waits"), ledgertest.Key(t, "sms.send/fresh")
 	ledgertest.Enqueue(t, b.db, waits, "")
 	ledgertest.Enqueue(t, b.db, fresh, "")
-	b.projected()
-	schedule := periodic.Schedule{Name: "nightly", Kind: "report.make", Every: time.Hour, Anchor: time.Now().Add(30 * time.Minute).Truncate(time.Second)}
+	b.awaitProjected()
+	b.stopProjector()
+	anchor := time.Now().Add(30 * time.Minute).Truncate(time.Second)
+	schedule := periodic.Schedule{Name: "nightly", Kind: "report.make", Every: time.Hour, Anchor: anchor}
 	if _, err := periodic.Apply(t.Context(), b.db, []periodic.Schedule{schedule}, nil); err != nil {
 		t.Fatal(err)
 	}
 	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "sms.send/later"), "")
 	ledgertest.Append(t, b.db, ledgertest.Key(t, "sms.send/later"), ledger.EventSnoozed)
 	b.exec("update taskledger.timer set due_at = clock_timestamp() - interval '6 minutes'")
-	b.exec("update taskledger.schedule set next_at = next_at - interval '3 hours', passed = 7, passed_at = clock_timestamp()")
+	b.exec(`
+		update taskledger.schedule
+		   set next_at = next_at - interval '3 hours', passed = 7, passed_at = clock_timestamp()`)
+	time.Sleep(lag) // the events wait for a relay and a projector
 	w := b.watcher(c)
 	b.pass(w)
-	type told struct{ what, about, status string }
-	var items []told
-	read1 := func(r request) {
-		items = nil
-		for _, i := range verified(t, r).Items {
-			items = append(items, told{i.What, i.About, i.Status})
-		}
-	}
-	read1(h.got()[0])
-	if want := []told{
-		{"dead", "mail.send", "new"}, {"schedule_missed", "nightly", "new"}, {"relay_lag", "", "new"}, {"projection_lag", "", "new"}, {"timers_late", "", "new"},
-		{"dead_over", "coupon.send", "new"}, {"waiting_over", "mail.send", "new"}, {"schedule_late", "nightly", "new"},
+	items := reportedIn(t, h.got()[0])
+	if want := []reported{
+		{"dead", "mail.send", "new"},
+		{"schedule_missed", "nightly", "new"},
+		{"relay_lag", "", "new"},
+		{"projection_lag", "", "new"},
+		{"schedule_late", "nightly", "new"},
+		{"timers_late", "", "new"},
+		{"dead_over", "coupon.send", "new"},
+		{"waiting_over", "mail.send", "new"},
 	}; !slices.Equal(items, want) {
-		t.Errorf("told %v, want %v", items, want)
+		t.Errorf("reported %v, want %v", items, want)
+	}
+	for _, i := range verified(t, h.got()[0]).Items[2:] {
+		if i.Cure == "" || i.Since.IsZero() {
+			t.Errorf("%s has the cure %q and began at %s", i.What, i.Cure, i.Since)
+		}
 	}
 	b.pass(w)
 	if n := len(h.got()); n != 1 {
 		t.Fatalf("%d alarms while nothing changed", n)
 	}
-	lag = 0
+	b.startProjector()
+	b.startRelay()
 	b.exec("update taskledger.timer set due_at = clock_timestamp() - interval '4 minutes'")
 	ledgertest.Append(t, b.db, waits, ledger.EventStarted)
 	ledgertest.Append(t, b.db, ledgertest.Key(t, "coupon.send/a-1"), ledger.EventReleased)
 	b.exec("update taskledger.schedule set next_at = clock_timestamp() + interval '1 hour'")
-	b.projected()
-	// What is expensive to look at is looked at seldom.
-	over := map[told]bool{}
-	b.await("the end of it", func() bool {
-		b.pass(w)
-		for _, r := range h.got()[1:] {
-			read1(r)
-			for _, i := range items {
-				over[i] = true
-			}
-		}
-		return len(over) == 6
-	})
-	for _, want := range []told{
-		{"dead_over", "coupon.send", "over"}, {"projection_lag", "", "over"}, {"relay_lag", "", "over"},
-		{"schedule_late", "nightly", "over"}, {"waiting_over", "mail.send", "over"},
+	b.awaitProjected()
+	for _, want := range []reported{
+		{"dead_over", "coupon.send", "over"},
+		{"projection_lag", "", "over"},
+		{"relay_lag", "", "over"},
+		{"schedule_late", "nightly", "over"},
 		{"timers_late", "", "over"},
+		{"waiting_over", "mail.send", "over"},
 	} {
-		if !over[want] {
-			t.Errorf("not told: %v", want)
-		}
+		// Results of expensive queries are cached for a while.
+		b.await(want.what+" is reported as over", func() bool {
+			b.pass(w)
+			return slices.ContainsFunc(h.got(), func(r request) bool { return slices.Contains(reportedIn(t, r), want) })
+		})
 	}
 }
 
-// What holds is told again after a while, and what dies again after a release is new.
+// A condition that holds is reported again after a while. A task that dies again after a release is news.
 func TestRemindersAndDyingAgain(t *testing.T) {
 	t.Parallel()
-	b, h := setup(t), newHook(t)
+	b, h := setup(t), newWebhookServer(t)
 	c := b.config(h.receiver("hook"))
 	c.Rules.Remind = alarm.Duration(time.Microsecond)
 	c.Rules.Kinds = []alarm.KindRule{{Kind: "coupon.send", DeadOver: 1}}
@@ -173,11 +186,14 @@ func TestRemindersAndDyingAgain(t *testing.T) {
 	b.pass(w)
 	b.pass(w)
 	last := verified(t, h.got()[1])
-	if len(last.Items) != 1 || last.Items[0].Status != alarm.StatusHolds || !last.Items[0].Since.Equal(verified(t, h.got()[0]).Items[1].Since) {
-		t.Errorf("told %+v", last.Items)
+	if len(last.Items) != 1 || last.Items[0].Status != alarm.StatusHolds {
+		t.Fatalf("reported %+v", last.Items)
+	}
+	if since := verified(t, h.got()[0]).Items[1].Since; !last.Items[0].Since.Equal(since) {
+		t.Errorf("since %s, and at first since %s", last.Items[0].Since, since)
 	}
 	ledgertest.Append(t, b.db, ledgertest.Key(t, "coupon.send/a-1"), ledger.EventReleased, ledger.EventBuried)
-	b.projected()
+	b.awaitProjected()
 	b.await("its new death", func() bool {
 		b.pass(w)
 		requests := h.got()
@@ -186,10 +202,10 @@ func TestRemindersAndDyingAgain(t *testing.T) {
 	})
 }
 
-// News are gathered before they are told.
+// News is gathered before it is reported.
 func TestGather(t *testing.T) {
 	t.Parallel()
-	b, h := setup(t), newHook(t)
+	b, h := setup(t), newWebhookServer(t)
 	c := b.config(h.receiver("hook"))
 	c.Rules.Gather = alarm.Duration(time.Hour)
 	b.die("coupon.send", "a-", 2, "out of coupons")
@@ -197,23 +213,26 @@ func TestGather(t *testing.T) {
 	b.pass(w)
 	b.pass(w)
 	if n := len(b.alarms()); n != 0 {
-		t.Errorf("%d alarms at once", n)
+		t.Errorf("%d alarms before news was gathered", n)
 	}
 }
 
 func TestTest(t *testing.T) {
 	t.Parallel()
-	b, h := setup(t), newHook(t)
+	b, h := setup(t), newWebhookServer(t)
 	r := h.receiver("hook")
 	got, err := alarm.Test(t.Context(), b.db, r)
-	if err != nil || got.State != ledger.StateSucceeded || verified(t, h.got()[0]).Items[0].What != alarm.WhatTest {
+	if err != nil || got.State != ledger.StateSucceeded {
 		t.Errorf("%+v, %v", got, err)
+	}
+	if item := verified(t, h.got()[0]).Items[0]; item.What != alarm.WhatTest {
+		t.Errorf("reported %+v", item)
 	}
 	h.answer(404)
 	if got, err = alarm.Test(t.Context(), b.db, r); err != nil || got.State != ledger.StateDead || got.Error == "" {
 		t.Errorf("%+v, %v", got, err)
 	}
-	// Tests stand in nobody's way.
+	// A test delays no alarm.
 	h.answer(200)
 	c := b.config(r)
 	c.Rules.Every = alarm.Duration(time.Hour)
@@ -224,17 +243,19 @@ func TestTest(t *testing.T) {
 	}
 }
 
-// However much dies of however many errors, the alarm is one that the ledger takes.
+// The alarm of any number of dead tasks and errors fits into the args of a task.
 func TestMuchIsLeftOut(t *testing.T) {
 	t.Parallel()
-	b, h := setup(t), newHook(t)
+	b, h := setup(t), newWebhookServer(t)
 	b.exec(`
 		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data)
-		select v, 0, 1, case v when 1 then 'enqueued' else 'buried' end::taskledger.event_type, 'kind.' || k, repeat('i', 250) || e,
-		       case v when 2 then json_build_object('error', json_build_object('message', repeat(E'\x01', 1000), 'fingerprint', left(md5(e::text), 16))) end
+		select v, 0, 1, case v when 1 then 'enqueued' else 'buried' end::taskledger.event_type,
+		       'kind.' || k, repeat('i', 250) || e,
+		       case v when 2 then json_build_object('error', json_build_object(
+		         'message', repeat(E'\x01', 1000), 'fingerprint', left(md5(e::text), 16))) end
 		  from generate_series(1, 60) k cross join generate_series(1, 20) e cross join generate_series(1, 2) v
 		 order by k, e, v`)
-	b.projected()
+	b.awaitProjected()
 	b.pass(b.watcher(b.config(h.receiver("hook"))))
 	m := verified(t, h.got()[0])
 	if len(m.Items) != 50 || m.More != 10 || len(m.Items[0].Groups) != 10 || m.Items[0].Tasks != 20 {
@@ -242,10 +263,10 @@ func TestMuchIsLeftOut(t *testing.T) {
 	}
 }
 
-// An alarm that its processes seem to die of is given up, and not for good: the next one tells it.
+// An alarm whose deliveries lose their processes is buried, and the next alarm reports its news.
 func TestAlarmThatKills(t *testing.T) {
 	t.Parallel()
-	b, h := setup(t), newHook(t)
+	b, h := setup(t), newWebhookServer(t)
 	h.answer(500)
 	c := b.config(h.receiver("hook"))
 	c.Retry = &ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}}
@@ -257,7 +278,7 @@ func TestAlarmThatKills(t *testing.T) {
 	ledgertest.Append(t, b.db, first, ledger.EventReleased, started, started, started, started, started)
 	b.pass(w)
 	task, err := ledger.Load(t.Context(), b.db, first)
-	if err != nil || task.State != ledger.StateDead || task.Error != "5 processes were lost delivering it" {
+	if err != nil || task.State != ledger.StateDead || task.Error != "5 processes were lost during its delivery" {
 		t.Errorf("%+v, %v", task, err)
 	}
 	if len(h.got()) != 1 {

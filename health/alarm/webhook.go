@@ -25,27 +25,27 @@ const (
 	HeaderSignature = "Taskledger-Signature" // see [Sign]
 )
 
-// Webhook is a receiver of POST requests, each with a [Message] as JSON.
+// Webhook is an HTTP server that gets POST requests, each with a [Message] as JSON.
 type Webhook struct {
 	URL        string `json:"url"`         // http or https
-	SecretFile string `json:"secret_file"` // key of the signature; this one
-	SecretEnv  string `json:"secret_env"`  // or this variable; one is required
+	SecretFile string `json:"secret_file"` // file with the key of the signature,
+	SecretEnv  string `json:"secret_env"`  // or environment variable with it; one is required
 }
 
 func (w *Webhook) faults() []error {
 	faults := secretFaults("secret", w.SecretFile, w.SecretEnv)
 	if w.SecretFile+w.SecretEnv == "" {
-		faults = append(faults, invalid("secret_file", "", "must be given, or secret_env: requests are signed with it"))
+		faults = append(faults, invalid("secret_file", "", "secret_file or secret_env is required: it signs the requests"))
 	}
 	if u, err := url.Parse(w.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		faults = append(faults, invalid("url", "", "must be an address with http or https")) // it may hold a token
+		faults = append(faults, invalid("url", "", "must be an http or https URL")) // its value may contain a token
 	}
 	return faults
 }
 
-// Sign returns the value of [HeaderSignature]: "t=<seconds since 1970>,v1=<hex>", of which hex is
-// HMAC-SHA256 with the secret over the seconds, a dot and the body. Who receives it computes the
-// same, compares in constant time, and refuses what is some minutes old.
+// Sign returns the value of [HeaderSignature]: "t=<seconds since 1970>,v1=<hex>". hex is the HMAC-SHA256, with the
+// secret, of the seconds, a dot and the body. A receiver computes the same, compares in constant time, and refuses
+// requests that are some minutes old.
 func Sign(secret string, at time.Time, body []byte) string {
 	seconds := strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, []byte(secret))
@@ -54,19 +54,19 @@ func Sign(secret string, at time.Time, body []byte) string {
 	return "t=" + seconds + ",v1=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// webhookClient follows no redirects: a signed message goes where it is meant to, or nowhere.
+// webhookClient follows no redirects: a signed message goes to the configured URL only.
 var webhookClient = &http.Client{
 	Timeout:       Timeout,
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
 func (w *Webhook) send(ctx context.Context, m Message) error {
-	key, err := secret(w.SecretFile, w.SecretEnv)
+	key, err := readSecret(w.SecretFile, w.SecretEnv)
 	if err != nil {
 		return fmt.Errorf("secret: %w", err)
 	}
 	if key == "" {
-		return errors.New("the secret is empty")
+		return errors.New("secret must not be empty")
 	}
 	body, err := json.Marshal(m)
 	if err != nil {
@@ -74,7 +74,7 @@ func (w *Webhook) send(ctx context.Context, m Message) error {
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("the address cannot be read") // err would show it
+		return errors.New("invalid URL") // err contains it
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "taskledger")
@@ -82,7 +82,7 @@ func (w *Webhook) send(ctx context.Context, m Message) error {
 	request.Header.Set(HeaderSignature, Sign(key, time.Now(), body))
 	response, err := webhookClient.Do(request)
 	if err != nil {
-		var failed *url.Error // its text holds the address
+		var failed *url.Error // its text contains the URL
 		if errors.As(err, &failed) {
 			err = failed.Err
 		}
@@ -92,9 +92,9 @@ func (w *Webhook) send(ctx context.Context, m Message) error {
 	if response.StatusCode/100 == 2 {
 		return nil
 	}
-	said, _ := io.ReadAll(io.LimitReader(response.Body, maxSaid)) // as much as there is
-	return fmt.Errorf("answered %d %s", response.StatusCode, printable.Text(strings.TrimSpace(string(said))))
+	reply, _ := io.ReadAll(io.LimitReader(response.Body, maxReply)) // as much as arrives
+	return fmt.Errorf("HTTP status %d: %s", response.StatusCode, printable.Text(strings.TrimSpace(string(reply))))
 }
 
-// maxSaid is how much is recorded of what a receiver says that refuses a message.
-const maxSaid = 1 << 10
+// maxReply is the greatest part of a receiver's reply or output that is recorded, in bytes.
+const maxReply = 1 << 10

@@ -14,7 +14,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// verified checks a request as a receiver would, and returns its message.
+// verified verifies the signature of a request and returns its message.
 func verified(t testing.TB, r request) (m alarm.Message) {
 	t.Helper()
 	signature := r.header.Get(alarm.HeaderSignature)
@@ -35,7 +35,7 @@ func verified(t testing.TB, r request) (m alarm.Message) {
 	return m
 }
 
-// The signature is what the documentation says: echo -n '1700000000.{}' | openssl dgst -sha256 -hmac key.
+// The signature is that of: echo -n '1700000000.{}' | openssl dgst -sha256 -hmac key.
 func TestSign(t *testing.T) {
 	t.Parallel()
 	const want = "t=1700000000,v1=9d713ed406bb7076d4123f0dc2c39d2df5c654ed4b0cd56b52c8b4c940bd63ae"
@@ -44,12 +44,12 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// While a webhook is down its alarm is tried again and again, and no other is made; when it is
-// back it gets that one, and one with everything since. Others are not affected.
+// While a webhook is down, its alarm is retried and no other is created. When it is up, it gets that alarm and one
+// with all news since. Other receivers are not affected.
 func TestWebhookDownThenUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	down, up := newHook(t), newHook(t)
+	down, up := newWebhookServer(t), newWebhookServer(t)
 	down.answer(http.StatusServiceUnavailable)
 	b.background(b.watcher(b.config(down.receiver("down"), up.receiver("up"))).Run)
 	b.die("coupon.send", "a-", 1, "out of coupons")
@@ -79,36 +79,41 @@ func TestWebhookDownThenUp(t *testing.T) {
 	for _, i := range last.Items {
 		texts = append(texts, i.Text)
 	}
-	if want := []string{"2 tasks of kind coupon.send are dead, 1 more than told before", "2 tasks of kind mail.send are dead"}; !slices.Equal(texts, want) {
-		t.Errorf("told %q, want %q", texts, want)
+	if want := []string{
+		"2 tasks of kind coupon.send are dead, 1 more than reported before",
+		"2 tasks of kind mail.send are dead",
+	}; !slices.Equal(texts, want) {
+		t.Errorf("reported %q, want %q", texts, want)
 	}
 	first := delivered()[1]
 	history := b.history(first.Task)
-	if want := []ledger.EventType{"enqueued", "started", "failed", "released", "started"}; !slices.Equal(history[:5], want) {
+	want := []ledger.EventType{"enqueued", "started", "failed", "released", "started"}
+	if !slices.Equal(history[:5], want) {
 		t.Errorf("history %v", history)
 	}
 	events, err := ledger.History(t.Context(), b.db, first.Task)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := events[2].ErrorText(); text != `answered 503 out of order\x1b[2J` {
-		t.Errorf("error on record %q", text)
+	if text := events[2].ErrorText(); text != `HTTP status 503: out of order\x1b[2J` {
+		t.Errorf("recorded error %q", text)
 	}
 	ledgertest.Check(t, b.db)
 }
 
-// What cannot be reached is told without the address, which may hold a token; nobody is led elsewhere.
+// Errors do not contain the URL, which may have a token. Redirects are not followed.
 func TestWebhookErrors(t *testing.T) {
 	t.Parallel()
-	gone := newHook(t)
-	r := gone.receiver("gone")
-	gone.server.Close()
+	closed := newWebhookServer(t)
+	r := closed.receiver("closed")
+	closed.server.Close()
 	if err := r.Send(t.Context(), alarm.Message{}); err == nil || strings.Contains(err.Error(), "hush") {
 		t.Errorf("error %v", err)
 	}
-	moved := newHook(t)
-	moved.answer(http.StatusTemporaryRedirect)
-	if err := moved.receiver("moved").Send(t.Context(), alarm.Message{}); err == nil || !strings.Contains(err.Error(), "answered 307") {
+	redirecting := newWebhookServer(t)
+	redirecting.answer(http.StatusTemporaryRedirect)
+	err := redirecting.receiver("redirecting").Send(t.Context(), alarm.Message{})
+	if err == nil || !strings.Contains(err.Error(), "HTTP status 307") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -62,7 +62,8 @@ var rules = []rule{
 	{"/workers/watermill", []string{"/ledger", "/workers", "/internal/envelope", pgx, watermill}, "an adapter: it uses what package workers exports, and nothing beneath it"},
 	{"/workers/workertest", []string{"/ledger", "/internal/pgarray", "/workers", "/internal/stream", "/internal/natsserver", "/internal/fault", pgx, nats}, "the users' tests need a broker, and their production code does not get it"},
 	{"/projector", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
-	{"/health/alarm", []string{"/ledger", "/internal/loop", "/internal/pgerr", "/internal/printable", "/workers", "/ledger/periodic", "/internal/fault", pgx, goMail}, "what is wrong is found in the database; lags are told to it"},
+	{"/health", []string{"/ledger", "/ledger/feed", "/ledger/periodic", "/outbox", "/projector", "/workers", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/stream", nats}, "it reads what the services store; only alarms, commands and probes are above it"},
+	{"/health/alarm", []string{"/ledger", "/ledger/periodic", "/health", "/workers", "/internal/fault", "/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/printable", pgx, goMail}, "alarms report conditions of package health, and need PostgreSQL only to be delivered"},
 	{"/migrations", []string{"/ledger", pgx, goose}, "the schema is made before there is a ledger; only the error for its absence is shared"},
 	{"/internal/plantest", []string{pgx}, "a helper of tests, which every package may use"},
 	{"/internal/fault", nil, "every package has crash points"},
@@ -97,7 +98,7 @@ type ban struct {
 	reason string
 }
 
-var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/ledger/periodic", "/health/alarm", "/projector"}
+var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/ledger/periodic", "/health", "/health/alarm", "/projector"}
 
 var bans = []ban{
 	{library, []string{"testing", "flag"}, "a library registers no flags and carries no test code"},

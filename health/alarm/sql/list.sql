@@ -1,6 +1,6 @@
--- The newest alarms of every receiver, receiver by receiver.
--- $1 kind of alarms, $2 how many of each. A loose scan: from the end of one receiver's alarms to
--- the beginning of the next one's. Locks nothing. Index: primary key.
+-- Selects the newest alarms of every receiver, by receiver. A loose scan: it skips from the end of one receiver's
+-- alarms to the beginning of the next one's.
+-- $1 kind of alarms, $2 how many of each. Locks nothing. Index: primary key.
 with recursive receiver as (
   (select split_part(e.biz_id, '/', 1) collate "C" as name from taskledger.event e
     where e.kind = $1::text

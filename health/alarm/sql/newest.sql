@@ -1,4 +1,4 @@
--- The newest alarm of a receiver: its biz_id. ('0' comes right after '/'.)
+-- Selects the biz_id of the newest alarm of a receiver. ('0' is the character after '/'.)
 -- $1 kind of alarms, $2 receiver. Locks nothing. Index: primary key, backwards.
 select e.biz_id
   from taskledger.event e

@@ -1,7 +1,7 @@
--- The task that has been available longest, among the next $3 of a kind in the projection.
--- $1 kind, $2 biz_id to go on after, $3 how many to look at.
--- Answers the biz_id that was looked at last ('' if it was the last of the kind), and null or the
--- biz_id of that task with the milliseconds. Locks nothing. Index: primary key.
+-- Selects the task that has been available longest, among the next tasks of a kind in the projection.
+-- $1 kind, $2 biz_id to continue after, $3 how many tasks to read.
+-- Answers the last biz_id that was read ('' at the end of the kind), and the biz_id of that task with its age in
+-- milliseconds, or null. Locks nothing. Index: primary key.
 with page as materialized (
   select t.biz_id, t.state, t.updated_at
     from taskledger.task t
