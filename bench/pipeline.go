@@ -193,7 +193,7 @@ func (c *pipeline) awaitAudited(ctx context.Context) error {
 // awaitProjected waits until the projector has applied every event.
 func (c *pipeline) awaitProjected(ctx context.Context) error {
 	return await(ctx, func() (bool, error) {
-		lag, err := projector.Behind(ctx, c.t.db)
+		lag, err := projector.ReadLag(ctx, c.t.db)
 		return lag.Events == 0, err
 	})
 }

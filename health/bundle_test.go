@@ -67,7 +67,7 @@ func (b *bundle) project() {
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		lag, err := projector.Behind(b.t.Context(), b.db)
+		lag, err := projector.ReadLag(b.t.Context(), b.db)
 		if err != nil {
 			b.t.Fatal(err)
 		}

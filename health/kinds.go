@@ -7,7 +7,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // maxNamed is the greatest number of kinds in a text.
@@ -17,16 +17,16 @@ const maxNamed = 5
 const AlarmKind ledger.Kind = "taskledger.alarm"
 
 func checkKinds(ctx context.Context, c Config, r *Report) error {
-	unhandled, err := workers.Unhandled(ctx, c.DB)
+	unhandled, err := operator.ReadUnhandled(ctx, c.DB)
 	if err != nil {
 		return err
 	}
-	paused, err := workers.PausedKinds(ctx, c.DB)
+	paused, err := operator.ReadPaused(ctx, c.DB)
 	if err != nil {
 		return err
 	}
 	r.Paused = append(r.Paused, paused...)
-	unhandled = slices.DeleteFunc(unhandled, func(u workers.UnhandledKind) bool {
+	unhandled = slices.DeleteFunc(unhandled, func(u operator.UnhandledKind) bool {
 		return u.Kind == AlarmKind
 	})
 	r.Unhandled = append(r.Unhandled, unhandled...)

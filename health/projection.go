@@ -19,7 +19,7 @@ type Projection struct {
 }
 
 func checkProjection(ctx context.Context, c Config, r *Report) error {
-	lag, err := projector.Behind(ctx, c.DB)
+	lag, err := projector.ReadLag(ctx, c.DB)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func checkProjection(ctx context.Context, c Config, r *Report) error {
 
 // readCounts reads numbers that are no condition.
 func readCounts(ctx context.Context, c Config, r *Report) (err error) {
-	if r.Tasks, err = projector.Counts(ctx, c.DB); err != nil {
+	if r.Tasks, err = projector.ReadCounts(ctx, c.DB); err != nil {
 		return err
 	}
 	r.Rejected, err = ledger.ReadRejected(ctx, c.DB)

@@ -12,7 +12,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
+	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 //go:embed sql/now.sql
@@ -21,17 +22,17 @@ var nowSQL string
 // Report is the state of the ledger's services: the conditions that hold, and the numbers from which [Read] derived
 // them. Numbers that were not read are zero, see [Config].Only.
 type Report struct {
-	At         time.Time               `json:"at"` // by the database's clock
-	Outbox     outbox.Status           `json:"outbox"`
-	Projection Projection              `json:"projection"`
-	Timers     workers.TimerStatus     `json:"timers"`
-	Schedules  []periodic.Status       `json:"-"` // by name
-	Tasks      []projector.Count       `json:"tasks"`
-	Rejected   int64                   `json:"rejected"`  // calls that were rejected because too many tasks waited
-	Unhandled  []workers.UnhandledKind `json:"unhandled"` // kinds with available tasks and no live worker
-	Paused     []workers.PausedKind    `json:"paused"`
-	Alarms     []UndeliveredAlarm      `json:"undelivered_alarms"`
-	Degraded   []Condition             `json:"degraded"` // the conditions that hold; empty: healthy
+	At         time.Time                `json:"at"` // by the database's clock
+	Outbox     outbox.Status            `json:"outbox"`
+	Projection Projection               `json:"projection"`
+	Timers     scheduler.TimerStatus    `json:"timers"`
+	Schedules  []periodic.Status        `json:"-"` // by name
+	Tasks      []projector.Count        `json:"tasks"`
+	Rejected   int64                    `json:"rejected"`  // calls that were rejected because too many tasks waited
+	Unhandled  []operator.UnhandledKind `json:"unhandled"` // kinds with available tasks and no live worker
+	Paused     []operator.PausedKind    `json:"paused"`
+	Alarms     []UndeliveredAlarm       `json:"undelivered_alarms"`
+	Degraded   []Condition              `json:"degraded"` // the conditions that hold; empty: healthy
 }
 
 // check reads the numbers of some conditions into a report, and adds the conditions that hold.
@@ -63,7 +64,7 @@ func Read(ctx context.Context, c Config) (Report, error) {
 	}
 	c.Thresholds = c.Thresholds.withDefaults()
 	r := Report{
-		Tasks: []projector.Count{}, Unhandled: []workers.UnhandledKind{}, Paused: []workers.PausedKind{},
+		Tasks: []projector.Count{}, Unhandled: []operator.UnhandledKind{}, Paused: []operator.PausedKind{},
 		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{},
 	}
 	if _, err := pgquery.Row(ctx, c.DB, nowSQL, nil, &r.At); err != nil {

@@ -6,11 +6,11 @@ import (
 
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger/periodic"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 func checkTimers(ctx context.Context, c Config, r *Report) (err error) {
-	if r.Timers, err = workers.ReadTimers(ctx, c.DB); err != nil {
+	if r.Timers, err = scheduler.ReadTimers(ctx, c.DB); err != nil {
 		return err
 	}
 	if !isExceeded(r.Timers.Late(), c.Thresholds.TimersLate) {

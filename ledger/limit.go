@@ -33,7 +33,7 @@ const (
 	// Discard: the task exists, and is discarded. An operator may release it.
 	Discard OverloadPolicy = "discard"
 	// DiscardOldest: the task is let in, and those that have waited longest are discarded soon
-	// after, until no more than the limit wait. A workers.Scheduler does it.
+	// after, until no more than the limit wait. A scheduler does it (workers/scheduler).
 	DiscardOldest OverloadPolicy = "discard_oldest"
 	// CallerRuns: who enqueues runs the handler, in the same transaction, by workers.Caller.
 	// To who does not, it is Reject.

@@ -27,7 +27,7 @@ func await(tb testing.TB, what string, ready func() bool) {
 func awaitCaughtUp(tb testing.TB, pool *pgxpool.Pool) {
 	tb.Helper()
 	await(tb, "projection caught up", func() bool {
-		lag, err := projector.Behind(tb.Context(), pool)
+		lag, err := projector.ReadLag(tb.Context(), pool)
 		if err != nil {
 			tb.Fatal(err)
 		}

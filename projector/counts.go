@@ -27,10 +27,9 @@ type Count struct {
 	Tasks int64        `json:"tasks"`
 }
 
-// Counts returns the tasks by kind and state, sorted by both, without those that are zero. They
-// are running totals: it costs the same behind ten tasks and behind ten million. It may be as
-// late as [Behind] says.
-func Counts(ctx context.Context, db ledger.DB) ([]Count, error) {
+// ReadCounts returns the number of tasks by kind and state, sorted by both, without zeros. The numbers are running
+// totals, so the cost does not grow with the number of tasks. They lag behind the ledger, see [ReadLag].
+func ReadCounts(ctx context.Context, db ledger.DB) ([]Count, error) {
 	rows, err := db.Query(ctx, countsSQL)
 	if err != nil {
 		return nil, pgerr.Explain("read counts", err)

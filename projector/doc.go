@@ -6,8 +6,8 @@
 //	taskledger.task        the current state of every task, one row each
 //	taskledger.task_count  tasks by kind and state, as running totals
 //
-// [Projector] follows the ledger's feed and applies it page by page. [List], [Counts] and
-// [Behind] read what is kept and how late it is; [Verify] compares it with the events. A task
+// [Projector] follows the ledger's feed and applies it page by page. [ReadTasks], [ReadCounts] and
+// [ReadLag] read what is kept and how late it is; [Verify] compares it with the events. A task
 // that must be read as it is now is read with ledger.Load, which needs no projection.
 //
 // # Concurrency

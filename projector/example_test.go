@@ -30,13 +30,13 @@ func ExampleProjector_Run() {
 		log.Fatal(err)
 	}
 	for behind := true; behind; {
-		lag, err := projector.Behind(ctx, pool)
+		lag, err := projector.ReadLag(ctx, pool)
 		if err != nil {
 			log.Fatal(err)
 		}
 		behind = lag.Events > 0
 	}
-	counts, err := projector.Counts(ctx, pool)
+	counts, err := projector.ReadCounts(ctx, pool)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func ExampleProjector_Run() {
 }
 
 // What an operator looks for: the tasks that were given up, newest first.
-func ExampleList() {
+func ExampleReadTasks() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
 	defer done()
@@ -69,7 +69,7 @@ func ExampleList() {
 
 	filter := projector.Filter{State: ledger.StateDead, Limit: 2}
 	for {
-		tasks, next, err := projector.List(ctx, pool, filter)
+		tasks, next, err := projector.ReadTasks(ctx, pool, filter)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func catchUp(pool *pgxpool.Pool) {
 	running := make(chan error)
 	go func() { running <- p.Run(ctx) }()
 	for behind := true; behind; {
-		lag, err := projector.Behind(ctx, pool)
+		lag, err := projector.ReadLag(ctx, pool)
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func SetVerifyBatch(n int) (restore func()) {
 	return func() { verifyBatch = old }
 }
 
-// SetMaxWalk sets how many events List looks at in one call.
+// SetMaxWalk sets how many events ReadTasks reads in one call.
 func SetMaxWalk(n int) (restore func()) {
 	old := maxWalk
 	maxWalk = n

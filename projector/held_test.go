@@ -85,7 +85,7 @@ func TestHeldSnapshotDoesNotMakeCountsDearer(t *testing.T) {
 	if after := blocksOf(t, pool, "counts"); after > before+4 {
 		t.Errorf("reading the counts touches %d blocks after %d additions, %d before", after, newest, before)
 	}
-	counts, err := projector.Counts(t.Context(), pool)
+	counts, err := projector.ReadCounts(t.Context(), pool)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func lagCosts(t *testing.T, batch int) {
 		if err := open.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if lag, err := projector.Behind(t.Context(), pool); err != nil || lag.Events != 1 {
+		if lag, err := projector.ReadLag(t.Context(), pool); err != nil || lag.Events != 1 {
 			t.Errorf("behind by %+v, %v, want 1 event", lag, err)
 		}
 		blocks = blocksOf(t, pool, "lag", projector.Reader, projector.MaxLag)

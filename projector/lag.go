@@ -24,9 +24,9 @@ type Lag struct {
 	Age    time.Duration // of the oldest, by the database's clock
 }
 
-// Behind tells how far the built-in projection is behind the events that db sees. A projector
-// that never ran is behind by all of them. The cost does not grow with the ledger.
-func Behind(ctx context.Context, db ledger.DB) (Lag, error) {
+// ReadLag returns how far the built-in projection is behind the events that db sees. If no projector ever ran, it is
+// behind by all of them. The cost does not grow with the ledger.
+func ReadLag(ctx context.Context, db ledger.DB) (Lag, error) {
 	rows, err := db.Query(ctx, lagSQL, Reader, int64(MaxLag))
 	if err != nil {
 		return Lag{}, pgerr.Explain("read lag", err)

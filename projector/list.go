@@ -50,13 +50,13 @@ type Filter struct {
 	Kind  ledger.Kind     // empty: all
 	State ledger.State    // empty: all
 	Limit int             // 0: 50; at most MaxList
-	After ledger.Position // go on from List's next; 0: from the newest
+	After ledger.Position // the next that ReadTasks returned; 0: from the newest
 }
 
 // MaxList is the largest limit of a [Filter].
 const MaxList = 1000
 
-// maxWalk is how many events one call of List looks at.
+// maxWalk is how many events one call of ReadTasks reads.
 var maxWalk = 100_000
 
 func (f Filter) validate() error {
@@ -82,15 +82,14 @@ func states() (all []string) {
 	return slices.Compact(all)
 }
 
-// List returns tasks as the projection has them, those enqueued last first, and where to go on:
-// next, for Filter.After, is 0 if there are no more. A call looks at a bounded stretch of the
-// ledger, so it may return fewer tasks than the limit, even none, and still a next. Tasks that
-// are not projected yet are left out; see [Behind].
+// ReadTasks returns tasks of the projection, those enqueued last first, and next, the Filter.After with which to
+// continue; it is 0 at the end. A call reads a bounded part of the ledger, so it may return fewer tasks than the
+// limit, even none, although there are more. Tasks that are not projected yet are left out, see [ReadLag].
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
-func List(ctx context.Context, db ledger.DB, f Filter) (found []Task, next ledger.Position, err error) {
+func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next ledger.Position, err error) {
 	if err := f.validate(); err != nil {
-		return nil, 0, fmt.Errorf("list tasks: %w", err)
+		return nil, 0, fmt.Errorf("read tasks: %w", err)
 	}
 	if f.Limit == 0 {
 		f.Limit = 50
@@ -105,10 +104,10 @@ func List(ctx context.Context, db ledger.DB, f Filter) (found []Task, next ledge
 	}
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, 0, pgerr.Explain("list tasks", err)
+		return nil, 0, pgerr.Explain("read tasks", err)
 	}
 	if found, err = pgx.CollectRows(rows, scanTask); err != nil {
-		return nil, 0, pgerr.Explain("list tasks", err)
+		return nil, 0, pgerr.Explain("read tasks", err)
 	}
 	switch {
 	case len(found) == f.Limit:
@@ -123,13 +122,13 @@ func List(ctx context.Context, db ledger.DB, f Filter) (found []Task, next ledge
 func walkedTo(ctx context.Context, db ledger.DB, after ledger.Position) (ledger.Position, error) {
 	rows, err := db.Query(ctx, walkedToSQL, int64(after), int64(maxWalk))
 	if err != nil {
-		return 0, pgerr.Explain("list tasks", err)
+		return 0, pgerr.Explain("read tasks", err)
 	}
 	next, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
-	return ledger.Position(next), pgerr.Explain("list tasks", err)
+	return ledger.Position(next), pgerr.Explain("read tasks", err)
 }
 
 func scanTask(row pgx.CollectableRow) (t Task, err error) {

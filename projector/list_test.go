@@ -50,7 +50,7 @@ func TestList(t *testing.T) {
 		for _, limit := range []int{0, 1, 3} {
 			var have []ledger.BizID
 			for f := (projector.Filter{Kind: f.Kind, State: f.State, Limit: limit}); ; {
-				tasks, next, err := projector.List(t.Context(), pool, f)
+				tasks, next, err := projector.ReadTasks(t.Context(), pool, f)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -81,7 +81,7 @@ func TestListGoesOnWhereItFoundNothing(t *testing.T) {
 	var found []projector.Task
 	calls := 0
 	for f := (projector.Filter{Kind: "rare"}); ; calls++ {
-		tasks, next, err := projector.List(t.Context(), pool, f)
+		tasks, next, err := projector.ReadTasks(t.Context(), pool, f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,14 +104,14 @@ func TestListRefusesBadFilters(t *testing.T) {
 		"limit": {Limit: projector.MaxList + 1},
 		"after": {After: -1},
 	} {
-		_, _, err := projector.List(t.Context(), pool, f)
+		_, _, err := projector.ReadTasks(t.Context(), pool, f)
 		var invalid *ledger.InvalidError
 		if !errors.As(err, &invalid) || invalid.Field != field {
 			t.Errorf("%+v: got %v, want an InvalidError about %s", f, err, field)
 		}
 	}
 	for _, row := range ledger.Transitions() {
-		tasks, _, err := projector.List(t.Context(), pool, projector.Filter{State: row.To})
+		tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{State: row.To})
 		if err != nil || !slices.Equal(tasks, []projector.Task{}) {
 			t.Errorf("%s: got %v, %v", row.To, tasks, err)
 		}

@@ -57,7 +57,7 @@ func check(tb testing.TB, pool *pgxpool.Pool) {
 	if report.Events != events {
 		tb.Errorf("%d events were verified of %d", report.Events, events)
 	}
-	listed, _, err := projector.List(tb.Context(), pool, projector.Filter{Limit: projector.MaxList})
+	listed, _, err := projector.ReadTasks(tb.Context(), pool, projector.Filter{Limit: projector.MaxList})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func checkCounts(tb testing.TB, pool *pgxpool.Pool) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	have, err := projector.Counts(tb.Context(), pool)
+	have, err := projector.ReadCounts(tb.Context(), pool)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestRowThatDoesNotFitIsFoldedAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		project(t, pool)
-		tasks, _, err := projector.List(t.Context(), pool, projector.Filter{})
+		tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -336,7 +336,7 @@ func TestBehind(t *testing.T) {
 	pool := ledgertest.Pool(t)
 	behind := func(want int) projector.Lag {
 		t.Helper()
-		lag, err := projector.Behind(t.Context(), pool)
+		lag, err := projector.ReadLag(t.Context(), pool)
 		if err != nil {
 			t.Fatal(err)
 		}

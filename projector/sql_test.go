@@ -52,7 +52,7 @@ func TestEveryQueryMode(t *testing.T) {
 			scribble(t, pool, 9, 2, 20)
 			project(t, pool)
 			check(t, pool)
-			if _, _, err := projector.List(t.Context(), pool, projector.Filter{Kind: "a", State: ledger.StateDead, After: 99}); err != nil {
+			if _, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{Kind: "a", State: ledger.StateDead, After: 99}); err != nil {
 				t.Error(err)
 			}
 		})

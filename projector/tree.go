@@ -60,7 +60,7 @@ func (l *TreeLimits) complete() error {
 // is of the tasks it returns, and of the events of the task and of its causes.
 //
 // The task and its causes are as the ledger has them, the others as the projection has: those that are
-// not projected yet are left out; see [Behind]. A task is in a tree once, whatever is claimed of it.
+// not projected yet are left out; see [ReadLag]. A task is in a tree once, whatever is claimed of it.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrUnknownTask], [ledger.ErrNotMigrated].
 func ReadTree(ctx context.Context, db ledger.DB, k ledger.Key, l TreeLimits) (Tree, error) {

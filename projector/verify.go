@@ -188,7 +188,7 @@ func (v *verifier) compareTask(have row, want ledger.Task) {
 
 // totals compares the running totals with the states counted on the way.
 func (v *verifier) totals(ctx context.Context) error {
-	counts, err := Counts(ctx, v.tx)
+	counts, err := ReadCounts(ctx, v.tx)
 	if err != nil {
 		return err
 	}

@@ -17,12 +17,12 @@ import (
 
 // refused runs a worker beside others and returns why it did not.
 func (b *bundle) refused(register func(*workers.Pool) error) error {
-	b.t.Helper()
-	p := try(workers.New(workers.Config{DB: b.db, NATS: b.connect(), AckWait: ackWait}))(b.t)
+	b.T.Helper()
+	p := try(workers.New(workers.Config{DB: b.DB, NATS: b.Connect(), AckWait: ackWait}))(b.T)
 	if err := register(p); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(b.context())
+	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
@@ -34,10 +34,10 @@ func (b *bundle) refused(register func(*workers.Pool) error) error {
 func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	child := b.spawn("at-least")
-	b.await("the child", func() bool { return len(try(workers.List(b.context(), b.db))(t)) == 1 })
-	id := try(workers.List(b.context(), b.db))(t)[0].ID
+	b.Relay()
+	child := b.Spawn("at-least")
+	b.Await("the child", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
+	id := try(workers.ReadWorkers(b.Context(), b.DB))(t)[0].ID
 	for want, register := range map[workers.Guarantee]func(*workers.Pool) error{
 		workers.ExactlyOnce: exactly(insertEffect, nil),
 		workers.AtMostOnce:  atMost(b.outside, &workers.KindConfig{Replaces: workers.ExactlyOnce}),
@@ -58,13 +58,13 @@ func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 		t.Errorf("%d leases, want that of the child", n)
 	}
 	other := ledger.MustKind[orderArgs]("test.other")
-	w := b.work(workers.Config{}, func(p *workers.Pool) error { return workers.Register(p, other, insertEffect, nil) })
-	w.stop()
+	w := b.Work(workers.Config{}, func(p *workers.Pool) error { return workers.Register(p, other, insertEffect, nil) })
+	w.Stop()
 
-	child.finish(t)
-	b.work(workers.Config{}, exactly(insertEffect, nil))
-	b.enqueueMany(1)
-	b.allDone(1)
+	child.Finish(t)
+	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.EnqueueMany(1)
+	b.AwaitSucceeded(1)
 }
 
 // A deploy that changes a guarantee says which one it replaces: it works beside the old workers, which
@@ -72,18 +72,18 @@ func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 func TestGuaranteeChangedByARollingDeploy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	old := b.spawn("slow-once")
-	k := b.enqueue("o-1")
-	if line, err := old.out.ReadString('\n'); err != nil || line != "begun\n" {
+	b.Relay()
+	old := b.Spawn("slow-once")
+	k := b.Enqueue("o-1")
+	if line, err := old.Out.ReadString('\n'); err != nil || line != "begun\n" {
 		t.Fatalf("the child said %q, %v", line, err)
 	}
-	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Replaces: workers.AtMostOnce}))
-	b.await("the leases of both", func() bool { return len(try(workers.List(b.context(), b.db))(t)) == 2 })
-	second := b.enqueue("o-2")
-	b.await("a task to be done beside the old worker, or by it", func() bool { return b.task(second).State != ledger.StateAvailable })
+	b.Await("the leases of both", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 2 })
+	second := b.Enqueue("o-2")
+	b.Await("a task to be done beside the old worker, or by it", func() bool { return b.Task(second).State != ledger.StateAvailable })
 
 	var differs *workers.GuaranteeError
 	if err := b.refused(atMost(b.outside, nil)); !errors.As(err, &differs) || differs.Found != workers.ExactlyOnce {
@@ -92,9 +92,9 @@ func TestGuaranteeChangedByARollingDeploy(t *testing.T) {
 	if err := old.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	b.awaitState(k, ledger.StateDead)
-	if n := b.effects(k); n != 0 || b.task(k).Error != "unknown outcome" {
-		t.Errorf("%d effects of %v, %q", n, b.types(k), b.task(k).Error)
+	b.AwaitState(k, ledger.StateDead)
+	if n := b.Effects(k); n != 0 || b.Task(k).Error != "unknown outcome" {
+		t.Errorf("%d effects of %v, %q", n, b.EventTypes(k), b.Task(k).Error)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestListTellsGuarantees(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	names := map[workers.Guarantee]string{workers.ExactlyOnce: "test.a", workers.AtLeastOnce: "test.b", workers.AtMostOnce: "test.c"}
-	w := b.work(workers.Config{}, func(p *workers.Pool) error {
+	w := b.Work(workers.Config{}, func(p *workers.Pool) error {
 		kind := func(g workers.Guarantee) ledger.TypedKind[orderArgs] {
 			return ledger.MustKind[orderArgs](ledger.Kind(names[g]))
 		}
@@ -111,8 +111,8 @@ func TestListTellsGuarantees(t *testing.T) {
 			workers.RegisterAtLeastOnce(p, kind(workers.AtLeastOnce), b.outside, nil),
 			workers.RegisterAtMostOnce(p, kind(workers.AtMostOnce), b.outside, nil))
 	})
-	b.await("its lease", func() bool { return len(try(workers.List(b.context(), b.db))(t)) == 1 })
-	all := try(workers.List(b.context(), b.db))(t)
+	b.Await("its lease", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
+	all := try(workers.ReadWorkers(b.Context(), b.DB))(t)
 	got := make(map[workers.Guarantee]string)
 	for _, k := range all[0].Kinds {
 		got[k.Guarantee] = string(k.Kind)
@@ -123,7 +123,7 @@ func TestListTellsGuarantees(t *testing.T) {
 	if !slices.IsSortedFunc(all[0].Kinds, func(a, b workers.WorkerKind) int { return strings.Compare(string(a.Kind), string(b.Kind)) }) {
 		t.Error("the kinds are not in order")
 	}
-	if err := atMost(b.outside, &workers.KindConfig{Replaces: "twice"})(try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)); err == nil || !strings.Contains(err.Error(), `is "twice"`) {
+	if err := atMost(b.outside, &workers.KindConfig{Replaces: "twice"})(try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)); err == nil || !strings.Contains(err.Error(), `is "twice"`) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -132,7 +132,7 @@ func TestListTellsGuarantees(t *testing.T) {
 func TestWorkersThatDisagreeAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	ctx, cancel := context.WithCancel(b.context())
+	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	const each = 4
 	type end struct {
@@ -144,7 +144,7 @@ func TestWorkersThatDisagreeAtOnce(t *testing.T) {
 		for guarantee, register := range map[workers.Guarantee]func(*workers.Pool) error{
 			workers.ExactlyOnce: exactly(insertEffect, nil), workers.AtLeastOnce: atLeast(b.outside, nil),
 		} {
-			p := try(workers.New(workers.Config{DB: b.db, NATS: b.connect(), AckWait: slowLease}))(t)
+			p := try(workers.New(workers.Config{DB: b.DB, NATS: b.Connect(), AckWait: slowLease}))(t)
 			if err := register(p); err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +160,7 @@ func TestWorkersThatDisagreeAtOnce(t *testing.T) {
 		}
 		refused = e.guarantee
 	}
-	b.await("the others to have leases", func() bool { return one[int](b, "select count(*)::integer from taskledger.lease") == each })
+	b.Await("the others to have leases", func() bool { return one[int](b, "select count(*)::integer from taskledger.lease") == each })
 	cancel()
 	for range each {
 		if e := receive(b, "the others to stop", ends); e.err != nil || e.guarantee == refused {
@@ -174,7 +174,7 @@ func TestStopWhileBeginningLeavesNoLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for i := range 30 {
-		p := try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
+		p := try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)
 		if err := exactly(insertEffect, nil)(p); err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 func TestSlowHandlersHoldLittle(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	gate := make(chan struct{})
 	handler := atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 		select {
@@ -26,14 +26,14 @@ func TestSlowHandlersHoldLittle(t *testing.T) {
 		}
 		return b.outside(ctx, job, args)
 	}, &workers.KindConfig{Slots: 4})
-	b.enqueueMany(8)
-	first := b.work(workers.Config{AckWait: forEver}, handler)
-	b.await("the first to have all it can run", func() bool { return first.status().Running == 4 })
-	second := b.work(workers.Config{AckWait: forEver}, handler)
-	b.await("the second to have the rest", func() bool { return second.status().Running == 4 })
+	b.EnqueueMany(8)
+	first := b.Work(workers.Config{AckWait: forEver}, handler)
+	b.Await("the first to have all it can run", func() bool { return first.KindStatus().Running == 4 })
+	second := b.Work(workers.Config{AckWait: forEver}, handler)
+	b.Await("the second to have the rest", func() bool { return second.KindStatus().Running == 4 })
 	close(gate)
-	b.allDone(8)
-	b.eachOnce(8)
+	b.AwaitSucceeded(8)
+	b.WantOneEffectEach(8)
 }
 
 // A worker whose handlers are quick holds more than they run; when they become slow, it gives
@@ -41,11 +41,11 @@ func TestSlowHandlersHoldLittle(t *testing.T) {
 func TestQuickHandlersHoldMuch(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	const tasks, quick, slots = 3000, 1000, 4
 	gate := make(chan struct{})
 	var begun atomic.Int64
-	first := b.work(workers.Config{}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+	first := b.Work(workers.Config{}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 		if begun.Add(1) > quick {
 			select {
 			case <-gate:
@@ -55,47 +55,47 @@ func TestQuickHandlersHoldMuch(t *testing.T) {
 		}
 		return nil
 	}, &workers.KindConfig{Slots: slots}))
-	b.enqueueMany(tasks)
+	b.EnqueueMany(tasks)
 	most := 0
-	b.await("handlers to be slow", func() bool {
-		most = max(most, first.status().InFlight)
+	b.Await("handlers to be slow", func() bool {
+		most = max(most, first.KindStatus().InFlight)
 		return begun.Load() == quick+slots
 	})
 	if most <= 2*slots { // how much it is depends on the machine
 		t.Errorf("at most %d were in hand while handlers were quick", most)
 	}
-	second := b.work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, nil))
-	b.await("all but what the first one runs to be done", func() bool {
+	second := b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, nil))
+	b.Await("all but what the first one runs to be done", func() bool {
 		return one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'") == tasks-slots
 	})
-	if got := first.status().InFlight; got != slots {
+	if got := first.KindStatus().InFlight; got != slots {
 		t.Errorf("the first has %d in hand, want %d", got, slots)
 	}
-	b.await("the second to have done the rest", func() bool {
-		return second.status().Attempts[workers.OutcomeSucceeded] == tasks-quick-slots
+	b.Await("the second to have done the rest", func() bool {
+		return second.KindStatus().Attempts[workers.OutcomeSucceeded] == tasks-quick-slots
 	})
 	close(gate)
-	b.allDone(tasks)
+	b.AwaitSucceeded(tasks)
 }
 
 // What is held ahead is bounded in bytes as well.
 func TestHeldBytesAreBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	const tasks, slots, size = 150, 4, 250_000
 	notes := ledger.MustKind[string]("test.note")
 	var w *worker
 	var most, mostBytes atomic.Int64
 	ready := make(chan struct{})
 	var begun atomic.Int32
-	w = b.work(workers.Config{AckWait: 30 * time.Second}, func(p *workers.Pool) error {
+	w = b.Work(workers.Config{AckWait: 30 * time.Second}, func(p *workers.Pool) error {
 		p.SetAheadTime(patience) // so that the bytes alone bound it, however slow the machine is
 		return workers.RegisterAtLeastOnce(p, notes, func(context.Context, *workers.Job, string) error {
 			<-ready
-			s := w.status()
+			s := w.KindStatus()
 			// Once some have ended, others wait here for more to be held.
-			for n := begun.Add(1); n > slots && n <= 2*slots && s.InFlight <= slots; s = w.status() {
+			for n := begun.Add(1); n > slots && n <= 2*slots && s.InFlight <= slots; s = w.KindStatus() {
 				time.Sleep(time.Millisecond)
 			}
 			most.Store(max(most.Load(), int64(s.InFlight)))
@@ -108,8 +108,8 @@ func TestHeldBytesAreBounded(t *testing.T) {
 	for i := range tasks {
 		entries = append(entries, try(notes.Entry(ledger.BizID(fmt.Sprint(i)), strings.Repeat("x", size), nil))(t))
 	}
-	try(ledger.EnqueueMany(b.context(), b.db, entries))(t)
-	b.allDone(tasks)
+	try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
+	b.AwaitSucceeded(tasks)
 	if limit := int64(workers.AheadBytes + slots*2*size); mostBytes.Load() > limit {
 		t.Errorf("%d bytes were in hand, want at most %d", mostBytes.Load(), limit)
 	}

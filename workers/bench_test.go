@@ -60,7 +60,7 @@ func drain(b *testing.B, n int, c workers.Config, register func(*workers.Pool) e
 		runtime.ReadMemStats(&after)
 		allocs += after.Mallocs - before.Mallocs
 		bytes += after.TotalAlloc - before.TotalAlloc
-		w.stop()
+		w.Stop()
 	}
 	if done := one[int](world, "select count(*)::integer from taskledger.event where type = 'succeeded'"); done != b.N*n {
 		b.Fatalf("%d tasks succeeded, want %d", done, b.N*n)
@@ -74,11 +74,11 @@ func drain(b *testing.B, n int, c workers.Config, register func(*workers.Pool) e
 
 // workOff runs a worker until n tasks have succeeded, and says how long that took.
 func (b *bundle) workOff(n int, c workers.Config, register func(*workers.Pool) error) (*worker, time.Duration) {
-	b.t.Helper()
+	b.T.Helper()
 	begun := time.Now()
 	c.NATS, c.Logger, c.AckWait = nil, slog.New(slog.DiscardHandler), 30*time.Second
-	w := b.work(c, register)
-	for w.status().Attempts[workers.OutcomeSucceeded] < int64(n) {
+	w := b.Work(c, register)
+	for w.KindStatus().Attempts[workers.OutcomeSucceeded] < int64(n) {
 		time.Sleep(time.Millisecond)
 	}
 	return w, time.Since(begun)
@@ -101,30 +101,30 @@ func durablePool(b *testing.B) *pgxpool.Pool {
 
 // backlog enqueues n tasks, of these kinds by turns, and publishes their messages.
 func (b *bundle) backlog(round, n int, kinds ...ledger.TypedKind[orderArgs]) {
-	b.t.Helper()
+	b.T.Helper()
 	const page = 5000
 	var entries []ledger.Entry
 	for i := range n {
 		id := ledger.BizID(fmt.Sprintf("%d-%07d", round, i))
-		entries = append(entries, try(kinds[i%len(kinds)].Entry(id, orderArgs{Amount: i}, nil))(b.t))
+		entries = append(entries, try(kinds[i%len(kinds)].Entry(id, orderArgs{Amount: i}, nil))(b.T))
 		if len(entries) == page || i == n-1 {
-			try(ledger.EnqueueMany(context.Background(), b.db, entries))(b.t)
+			try(ledger.EnqueueMany(context.Background(), b.DB, entries))(b.T)
 			entries = entries[:0]
 		}
 	}
-	rows := try(b.db.Query(context.Background(), `select position, version, attempt, shard, type::text, recorded_at, kind, biz_id, data::text
-		from taskledger.event where biz_id like $1 order by position`, strconv.Itoa(round)+"-%"))(b.t)
+	rows := try(b.DB.Query(context.Background(), `select position, version, attempt, shard, type::text, recorded_at, kind, biz_id, data::text
+		from taskledger.event where biz_id like $1 order by position`, strconv.Itoa(round)+"-%"))(b.T)
 	var e ledger.Event
 	var data string
 	_, err := pgx.ForEachRow(rows, []any{(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
 		(*string)(&e.Type), &e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &data}, func() error {
-		_, err := b.js.PublishMsgAsync(stream.Encode(e, []byte(data), source, 1), jetstream.WithStallWait(patience))
+		_, err := b.JS.PublishMsgAsync(stream.Encode(e, []byte(data), source, 1), jetstream.WithStallWait(patience))
 		return err
 	})
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
-	<-b.js.PublishAsyncComplete()
+	<-b.JS.PublishAsyncComplete()
 }
 
 // BenchmarkLatency measures how long it takes from a published message to its handler, at a rate
@@ -133,17 +133,17 @@ func BenchmarkLatency(b *testing.B) {
 	world := setup(b)
 	var published sync.Map
 	took := make(chan time.Duration, 1)
-	world.work(workers.Config{Logger: slog.New(slog.DiscardHandler)}, exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
+	world.Work(workers.Config{Logger: slog.New(slog.DiscardHandler)}, exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
 		at, _ := published.Load(job.BizID)
 		took <- time.Since(at.(time.Time))
 		return nil
 	}, nil))
 	var all []time.Duration
 	for i := range b.N {
-		k := world.enqueue("o-" + strconv.Itoa(i))
-		e := world.history(k)[0]
+		k := world.Enqueue("o-" + strconv.Itoa(i))
+		e := world.History(k)[0]
 		published.Store(k.BizID, time.Now())
-		world.publish(e)
+		world.Publish(e)
 		all = append(all, <-took)
 	}
 	slices.Sort(all)

@@ -24,17 +24,17 @@ type orderHandler = func(context.Context, pgx.Tx, *workers.Job, orderArgs) error
 // run the others.
 func full(t *testing.T) *bundle {
 	t.Helper()
-	b := setupTimers(t)
-	b.exec("create table effect (biz_id text not null, attempt integer not null, note text)")
+	b := setupDatabase(t)
+	b.Exec("create table effect (biz_id text not null, attempt integer not null, note text)")
 	b.fill()
 	return b
 }
 
 func (b *bundle) fill() {
-	b.t.Helper()
-	b.limit(1, ledger.CallerRuns)
-	b.enqueue("waits")
-	b.project()
+	b.T.Helper()
+	b.SetLimit(1, ledger.CallerRuns)
+	b.Enqueue("waits")
+	b.Project()
 }
 
 func caller(t testing.TB, h orderHandler, c *workers.KindConfig) *workers.Caller[orderArgs] {
@@ -48,15 +48,15 @@ func caller(t testing.TB, h orderHandler, c *workers.KindConfig) *workers.Caller
 
 // buy is a business transaction that enqueues; commit says whether it commits.
 func (b *bundle) buy(c *workers.Caller[orderArgs], id string, commit bool) (answer ledger.Enqueued, err error) {
-	b.t.Helper()
-	ctx := b.context()
-	tx := try(b.db.Begin(ctx))(b.t)
+	b.T.Helper()
+	ctx := b.Context()
+	tx := try(b.DB.Begin(ctx))(b.T)
 	defer func() { _ = tx.Rollback(ctx) }()
-	try(tx.Exec(ctx, "insert into effect values ('business', 0, $1)", id))(b.t)
+	try(tx.Exec(ctx, "insert into effect values ('business', 0, $1)", id))(b.T)
 	if answer, err = c.Enqueue(ctx, tx, ledger.BizID(id), orderArgs{Amount: 7}, nil); err != nil || !commit {
 		return answer, err
 	}
-	try(tx.Exec(ctx, "insert into effect values ('business', 1, $1)", id))(b.t) // it is as usable as before
+	try(tx.Exec(ctx, "insert into effect values ('business', 1, $1)", id))(b.T) // it is as usable as before
 	return answer, tx.Commit(ctx)
 }
 
@@ -66,7 +66,7 @@ func TestCallerRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.fill()
-	b.relay()
+	b.Relay()
 	hear := &witness{}
 	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if errors := try(job.PreviousErrors(ctx))(t); len(errors) > 0 || job.Attempt != 1 || args.Amount != 7 {
@@ -88,15 +88,15 @@ func TestCallerRuns(t *testing.T) {
 		}
 	}
 	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
-	b.oneEffect(k)
-	if _, err := ledger.Load(b.context(), b.db, ledger.Key{Kind: order.Name(), BizID: "rolled-back"}); !errors.Is(err, ledger.ErrUnknownTask) {
+	b.WantOneEffect(k)
+	if _, err := ledger.Load(b.Context(), b.DB, ledger.Key{Kind: order.Name(), BizID: "rolled-back"}); !errors.Is(err, ledger.ErrUnknownTask) {
 		t.Errorf("a task of a transaction that rolled back: %v", err)
 	}
-	task, history := b.task(k), b.history(k)
+	task, history := b.Task(k), b.History(k)
 	if string(task.Result) != `"done"` || task.Attempt != 1 || task.Actor[:5] != "shop-" {
 		t.Errorf("%+v", task)
 	}
-	next := try(ledger.ParseMeta(b.history(ledger.Key{Kind: "test.next", BizID: "o-1"})[0].Meta))(t)
+	next := try(ledger.ParseMeta(b.History(ledger.Key{Kind: "test.next", BizID: "o-1"})[0].Meta))(t)
 	if next.Causation != history[0].ID() {
 		t.Errorf("the follow-up names %q as its cause, want %q", next.Causation, history[0].ID())
 	}
@@ -110,22 +110,22 @@ func TestCallerRuns(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
-	w := b.work(workers.Config{}, exactly(insertEffect, nil))
-	b.awaitState(ledger.Key{Kind: order.Name(), BizID: "waits"}, ledger.StateSucceeded)
-	b.await("the messages to be answered", func() bool {
-		consumer := try(b.js.Consumer(b.context(), stream.Name, stream.Durable(order.Name(), ledger.AllShards)))(t)
-		state := try(consumer.Info(b.context()))(t)
+	w := b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.AwaitState(ledger.Key{Kind: order.Name(), BizID: "waits"}, ledger.StateSucceeded)
+	b.Await("the messages to be answered", func() bool {
+		consumer := try(b.JS.Consumer(b.Context(), stream.Name, stream.Durable(order.Name(), ledger.AllShards)))(t)
+		state := try(consumer.Info(b.Context()))(t)
 		return state.NumPending == 0 && state.NumAckPending == 0
 	})
-	b.oneEffect(k)
-	if n := w.status().Attempts[workers.OutcomeSucceeded]; n != 1 {
+	b.WantOneEffect(k)
+	if n := w.KindStatus().Attempts[workers.OutcomeSucceeded]; n != 1 {
 		t.Errorf("the worker ran %d tasks, want 1", n)
 	}
-	b.project()
+	b.Project()
 	if answer := try(b.buy(c, "room", true))(t); answer.State != ledger.StateAvailable {
 		t.Errorf("with room for it: %+v", answer)
 	}
-	ledgertest.Check(t, b.db)
+	ledgertest.Check(t, b.DB)
 }
 
 // A handler that fails in a transaction of its caller leaves nothing of what it wrote and has its
@@ -177,13 +177,13 @@ func TestCallerRunsAndFails(t *testing.T) {
 				t.Errorf("%+v, %v", answer, err)
 			}
 			k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID(name)}
-			if diff := cmp.Diff(test.events, b.types(k)); diff != "" {
+			if diff := cmp.Diff(test.events, b.EventTypes(k)); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
-			if task := b.task(k); task.Error != test.says {
+			if task := b.Task(k); task.Error != test.says {
 				t.Errorf("error %q, want %q", task.Error, test.says)
 			}
-			if n := b.effects(k); n != 0 {
+			if n := b.Effects(k); n != 0 {
 				t.Errorf("%d effects", n)
 			}
 			if n := one[int](b, "select count(*)::integer from effect where biz_id = 'business' and note = $1", name); n != 2 {
@@ -191,7 +191,7 @@ func TestCallerRunsAndFails(t *testing.T) {
 			}
 		})
 	}
-	ledgertest.Check(t, b.db)
+	ledgertest.Check(t, b.DB)
 }
 
 // A task whose deadline has passed is not run.
@@ -199,14 +199,14 @@ func TestCallerRunsTooLate(t *testing.T) {
 	t.Parallel()
 	b := full(t)
 	c := caller(t, insertEffect, nil)
-	tx := try(b.db.Begin(b.context()))(t)
-	answer, err := c.Enqueue(b.context(), tx, "late", orderArgs{}, &ledger.EnqueueOptions{FinishBy: time.Now().Add(-time.Minute)})
-	if err := errors.Join(err, tx.Commit(b.context())); err != nil {
+	tx := try(b.DB.Begin(b.Context()))(t)
+	answer, err := c.Enqueue(b.Context(), tx, "late", orderArgs{}, &ledger.EnqueueOptions{FinishBy: time.Now().Add(-time.Minute)})
+	if err := errors.Join(err, tx.Commit(b.Context())); err != nil {
 		t.Fatal(err)
 	}
 	k := ledger.Key{Kind: order.Name(), BizID: "late"}
-	if n := b.effects(k); answer.State != ledger.StateExpired || b.task(k).State != ledger.StateExpired || n != 0 {
-		t.Errorf("%+v, %+v, %d effects", answer, b.task(k), n)
+	if n := b.Effects(k); answer.State != ledger.StateExpired || b.Task(k).State != ledger.StateExpired || n != 0 {
+		t.Errorf("%+v, %+v, %d effects", answer, b.Task(k), n)
 	}
 }
 
@@ -215,8 +215,8 @@ func TestCallerRunsAndWorkersRetry(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.fill()
-	b.relay()
-	b.schedule(nil)
+	b.Relay()
+	b.Schedule()
 	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {
 			return err
@@ -224,11 +224,11 @@ func TestCallerRunsAndWorkersRetry(t *testing.T) {
 		return workers.RetryIn(10*time.Millisecond, errBoom)
 	}, nil)
 	try(b.buy(c, "o-1", true))(t)
-	b.work(workers.Config{}, exactly(insertEffect, nil))
+	b.Work(workers.Config{}, exactly(insertEffect, nil))
 	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
-	if task := b.task(k); task.Attempt != 2 || task.Failures != 1 {
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
+	if task := b.Task(k); task.Attempt != 2 || task.Failures != 1 {
 		t.Errorf("%+v", task)
 	}
 }
@@ -264,11 +264,11 @@ func TestCallerRunsAndEndsTheTransaction(t *testing.T) {
 				if answer, err := b.buy(c, "o-1", true); !errors.Is(err, test.want) {
 					t.Errorf("%+v, %v, want %v", answer, err, test.want)
 				}
-				task, err := ledger.Load(b.context(), b.db, ledger.Key{Kind: order.Name(), BizID: "o-1"})
+				task, err := ledger.Load(b.Context(), b.DB, ledger.Key{Kind: order.Name(), BizID: "o-1"})
 				if err != nil && !errors.Is(err, ledger.ErrUnknownTask) || task.State != test.state {
 					t.Errorf("%+v, %v", task, err)
 				}
-				ledgertest.Check(t, b.db)
+				ledgertest.Check(t, b.DB)
 			})
 		}
 	}
@@ -290,7 +290,7 @@ func TestCallerRunsAndIsToRetry(t *testing.T) {
 			t.Errorf("%d retried", n)
 		}
 	}
-	ctx, cancel := context.WithCancelCause(b.context())
+	ctx, cancel := context.WithCancelCause(b.Context())
 	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {
 			return err
@@ -299,15 +299,15 @@ func TestCallerRunsAndIsToRetry(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}, nil)
-	tx := try(b.db.Begin(b.context()))(t)
+	tx := try(b.DB.Begin(b.Context()))(t)
 	if _, err := c.Enqueue(ctx, tx, "cancelled", orderArgs{}, nil); !errors.Is(err, errBoom) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if err := tx.Commit(b.context()); err != nil { // against the word of the error: nothing is half done
+	if err := tx.Commit(b.Context()); err != nil { // against the word of the error: nothing is half done
 		t.Fatal(err)
 	}
 	k := ledger.Key{Kind: order.Name(), BizID: "cancelled"}
-	if task, n := b.task(k), b.effects(k); task.State != ledger.StateAvailable || n != 0 {
+	if task, n := b.Task(k), b.Effects(k); task.State != ledger.StateAvailable || n != 0 {
 		t.Errorf("%+v, %d effects", task, n)
 	}
 }
@@ -328,8 +328,8 @@ func TestCallerRunsAndDoesNotReturn(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	close(goOn)
-	b.await("the handler to return", func() bool { s := c.Status(); return s.Overdue == 0 && s.Running == 0 })
-	if _, err := ledger.Load(b.context(), b.db, ledger.Key{Kind: order.Name(), BizID: "o-1"}); !errors.Is(err, ledger.ErrUnknownTask) {
+	b.Await("the handler to return", func() bool { s := c.Status(); return s.Overdue == 0 && s.Running == 0 })
+	if _, err := ledger.Load(b.Context(), b.DB, ledger.Key{Kind: order.Name(), BizID: "o-1"}); !errors.Is(err, ledger.ErrUnknownTask) {
 		t.Error(err)
 	}
 }
@@ -350,9 +350,9 @@ func TestCallersRace(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	b.exec("delete from effect where biz_id = 'business'")
-	b.eachOnce(20)
-	ledgertest.Check(t, b.db)
+	b.Exec("delete from effect where biz_id = 'business'")
+	b.WantOneEffectEach(20)
+	ledgertest.Check(t, b.DB)
 }
 
 func TestNewCallerRefuses(t *testing.T) {

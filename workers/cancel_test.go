@@ -12,6 +12,7 @@ import (
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // waits is a handler that says when it begins, and why its context was cancelled.
@@ -26,12 +27,12 @@ func waits(began chan<- struct{}, why chan<- error) func(context.Context, *worke
 
 // receive waits for what a handler says.
 func receive[T any](b *bundle, what string, from <-chan T) T {
-	b.t.Helper()
+	b.T.Helper()
 	select {
 	case v := <-from:
 		return v
 	case <-time.After(patience):
-		b.t.Fatalf("still waiting for: %s", what)
+		b.T.Fatalf("still waiting for: %s", what)
 		panic("not reached")
 	}
 }
@@ -43,23 +44,23 @@ const slowLease = 10 * patience
 // none, when the lease is renewed.
 func TestCancelOfRunning(t *testing.T) {
 	t.Parallel()
-	cancel := func(o *workers.Operator, ctx context.Context, k ledger.Key) error {
-		_, err := o.Cancel(ctx, k, by)
+	cancel := func(o *operator.Operator, ctx context.Context, k ledger.Key) error {
+		_, err := o.Cancel(ctx, k, audit)
 		return err
 	}
-	bury := func(o *workers.Operator, ctx context.Context, k ledger.Key) error {
-		_, err := o.Bury(ctx, k, by)
+	bury := func(o *operator.Operator, ctx context.Context, k ledger.Key) error {
+		_, err := o.Bury(ctx, k, audit)
 		return err
 	}
-	all := func(o *workers.Operator, ctx context.Context, _ ledger.Key) error {
-		_, err := o.CancelAll(ctx, workers.Filter{Kind: order.Name()}, by, nil)
+	all := func(o *operator.Operator, ctx context.Context, _ ledger.Key) error {
+		_, err := o.CancelAll(ctx, operator.Filter{Kind: order.Name()}, audit, nil)
 		return err
 	}
 	tests := map[string]struct {
 		ackWait time.Duration // a short one: the lease is renewed
 		message bool
 		started bool // the start is on record
-		act     func(*workers.Operator, context.Context, ledger.Key) error
+		act     func(*operator.Operator, context.Context, ledger.Key) error
 		cause   error
 		state   ledger.State
 	}{
@@ -75,36 +76,36 @@ func TestCancelOfRunning(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
+			b.Relay()
 			began, why := make(chan struct{}, 1), make(chan error, 1)
 			config := &workers.KindConfig{StartedAfter: test.ackWait / 2}
 			if test.started {
 				config.StartedAfter = time.Millisecond
 			}
-			w := b.work(workers.Config{AckWait: test.ackWait}, atLeast(waits(began, why), config))
-			k := b.enqueue("o-1")
+			w := b.Work(workers.Config{AckWait: test.ackWait}, atLeast(waits(began, why), config))
+			k := b.Enqueue("o-1")
 			receive(b, "the handler to begin", began)
 			if test.started {
-				b.awaitState(k, ledger.StateRunning)
+				b.AwaitState(k, ledger.StateRunning)
 			}
-			b.project()
+			b.Project()
 			var nc *nats.Conn
 			if test.message {
-				nc = b.connect()
+				nc = b.Connect()
 			}
 			begin := time.Now()
-			if err := test.act(b.operator(nc), b.context(), k); err != nil {
+			if err := test.act(b.Operator(nc), b.Context(), k); err != nil {
 				t.Fatal(err)
 			}
 			if cause := receive(b, "the cause", why); !errors.Is(cause, test.cause) || !errors.Is(cause, workers.ErrFenced) {
 				t.Errorf("cause %v, want %v", cause, test.cause)
 			}
 			t.Logf("told after %s", time.Since(begin))
-			b.await("the message to be answered", func() bool { return w.status().InFlight == 0 })
-			if s := b.task(k).State; s != test.state {
-				t.Errorf("the task is %s; events: %v", s, b.types(k))
+			b.Await("the message to be answered", func() bool { return w.KindStatus().InFlight == 0 })
+			if s := b.Task(k).State; s != test.state {
+				t.Errorf("the task is %s; events: %v", s, b.EventTypes(k))
 			}
-			if n := w.status().Attempts[workers.OutcomeFenced]; n != 1 {
+			if n := w.KindStatus().Attempts[workers.OutcomeFenced]; n != 1 {
 				t.Errorf("%d attempts were fenced, want 1", n)
 			}
 		})
@@ -115,20 +116,20 @@ func TestCancelOfRunning(t *testing.T) {
 func TestCancelRollsBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	began := make(chan struct{}, 1)
-	w := b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	w := b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		err := insertEffect(ctx, tx, job, args)
 		began <- struct{}{}
 		<-ctx.Done()
 		return err
 	}, nil))
-	k := b.enqueue("o-1")
+	k := b.Enqueue("o-1")
 	receive(b, "the handler to begin", began)
-	try(b.operator(b.connect()).Cancel(b.context(), k, by))(t)
-	b.await("the message to be answered", func() bool { return w.status().InFlight == 0 })
-	if n := b.effects(k); n != 0 || b.task(k).State != ledger.StateCancelled {
-		t.Errorf("%d effects; events: %v", n, b.types(k))
+	try(b.Operator(b.Connect()).Cancel(b.Context(), k, audit))(t)
+	b.Await("the message to be answered", func() bool { return w.KindStatus().InFlight == 0 })
+	if n := b.Effects(k); n != 0 || b.Task(k).State != ledger.StateCancelled {
+		t.Errorf("%d effects; events: %v", n, b.EventTypes(k))
 	}
 }
 
@@ -137,33 +138,33 @@ func TestCancelRollsBack(t *testing.T) {
 func TestFinishedOrCancelled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	const tasks = 60
-	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		time.Sleep(time.Millisecond)
 		return insertEffect(context.WithoutCancel(ctx), tx, job, args)
 	}, &workers.KindConfig{Slots: 1}))
-	o := b.operator(b.connect())
-	b.enqueueMany(tasks)
+	o := b.Operator(b.Connect())
+	b.EnqueueMany(tasks)
 	cancelled := 0
 	for i := range tasks {
 		k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID("o-00" + string(rune('0'+(tasks-1-i)/10)) + string(rune('0'+(tasks-1-i)%10)))}
-		_, err := o.Cancel(b.context(), k, by)
+		_, err := o.Cancel(b.Context(), k, audit)
 		var lost *ledger.TransitionError
 		switch {
 		case err == nil:
 			cancelled++
-			if s := b.task(k).State; s != ledger.StateCancelled {
+			if s := b.Task(k).State; s != ledger.StateCancelled {
 				t.Errorf("%s was cancelled, and is %s", k, s)
 			}
 		case !errors.As(err, &lost) || lost.State != ledger.StateSucceeded:
 			t.Errorf("%s: %v", k, err)
 		}
 	}
-	b.await("the others", func() bool {
+	b.Await("the others", func() bool {
 		return one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'") == tasks-cancelled
 	})
-	b.eachOnce(tasks - cancelled)
+	b.WantOneEffectEach(tasks - cancelled)
 	if cancelled == 0 || cancelled == tasks {
 		t.Logf("no race: %d of %d cancelled", cancelled, tasks)
 	}
@@ -173,17 +174,17 @@ func TestFinishedOrCancelled(t *testing.T) {
 func TestCancelOfWaitingForASlot(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	began, why := make(chan struct{}, 9), make(chan error, 9)
-	w := b.work(workers.Config{Slots: 1, AckWait: slowLease}, atLeast(waits(began, why), nil))
-	b.enqueue("first")
+	w := b.Work(workers.Config{Slots: 1, AckWait: slowLease}, atLeast(waits(began, why), nil))
+	b.Enqueue("first")
 	receive(b, "the handler to begin", began)
-	k := b.enqueue("second")
-	b.await("both in hand", func() bool { return w.status().InFlight == 2 })
-	o := b.operator(b.connect())
-	try(o.Cancel(b.context(), k, by))(t)
-	try(o.Cancel(b.context(), ledger.Key{Kind: order.Name(), BizID: "first"}, by))(t)
-	b.await("nothing in hand", func() bool { return w.status().InFlight == 0 })
+	k := b.Enqueue("second")
+	b.Await("both in hand", func() bool { return w.KindStatus().InFlight == 2 })
+	o := b.Operator(b.Connect())
+	try(o.Cancel(b.Context(), k, audit))(t)
+	try(o.Cancel(b.Context(), ledger.Key{Kind: order.Name(), BizID: "first"}, audit))(t)
+	b.Await("nothing in hand", func() bool { return w.KindStatus().InFlight == 0 })
 	if len(began) != 0 {
 		t.Error("the cancelled task was begun")
 	}
@@ -193,18 +194,18 @@ func TestCancelOfWaitingForASlot(t *testing.T) {
 func TestForgedRecall(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	began, why := make(chan struct{}, 1), make(chan error, 1)
-	b.work(workers.Config{}, atLeast(waits(began, why), &workers.KindConfig{StartedAfter: time.Millisecond}))
-	k := b.enqueue("o-1")
+	b.Work(workers.Config{}, atLeast(waits(began, why), &workers.KindConfig{StartedAfter: time.Millisecond}))
+	k := b.Enqueue("o-1")
 	receive(b, "the handler to begin", began)
-	nc := b.connect()
+	nc := b.Connect()
 	for _, text := range []string{"o-1", "", "absent", "a\x00b\xff", "o-1"} {
 		if err := nc.Publish(stream.RecallSubject(k.Kind), []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	try(b.operator(nc).Cancel(b.context(), k, by))(t) // heard after the forged ones
+	try(b.Operator(nc).Cancel(b.Context(), k, audit))(t) // heard after the forged ones
 	if cause := receive(b, "the cause", why); !errors.Is(cause, workers.ErrCancelled) {
 		t.Errorf("cancelled by %v", cause)
 	}

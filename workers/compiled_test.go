@@ -2,7 +2,6 @@ package workers_test
 
 import (
 	"context"
-	"strconv"
 	"testing"
 	"time"
 
@@ -14,33 +13,26 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// Nothing that is done again and again is so dear on a ledger with a long history that PostgreSQL
-// compiles it.
+// PostgreSQL compiles no plan of a statement that is executed again and again, on a ledger with a long history.
 func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
 	plain := ledgertest.Pool(t)
 	plantest.Enlarge(t, plain)
 	db := plantest.Pool(t, plain, "")
 	b := setupOn(t, db)
-	b.relay()
-	b.schedule(nil)
-	const now, later = 100, 3
-	b.enqueueMany(now)
-	for i := range later {
-		o := ledger.EnqueueOptions{RunIn: 50 * time.Millisecond, FinishBy: time.Now().Add(time.Hour)}
-		try(order.Enqueue(b.context(), b.db, ledger.BizID(strconv.Itoa(i)), orderArgs{}, &o))(t)
-	}
-	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Relay()
+	b.Schedule()
+	const tasks = 100
+	b.EnqueueMany(tasks)
+	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if args.Amount%10 == 1 && job.Attempt == 1 {
 			return errBoom
 		}
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Ladder: []time.Duration{time.Millisecond}}}))
-	b.await("all tasks to succeed", func() bool {
+	b.Await("all tasks to succeed", func() bool {
 		var done int
 		err := plain.QueryRow(t.Context(), "select count(*) from taskledger.event where type = 'succeeded'").Scan(&done)
-		return err == nil && done == now+later
+		return err == nil && done == tasks
 	})
-	b.project()
-	b.passes(b.reconciler(db), 3)
 }

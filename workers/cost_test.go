@@ -13,8 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -40,7 +40,11 @@ func drainKinds(n int) []ledger.TypedKind[orderArgs] {
 }
 
 // runDrain is what the child does: "<guarantee> <kinds> <tasks>".
-func runDrain(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, arguments string) error {
+func runDrain(ctx context.Context, db *pgxpool.Pool, arguments string) error {
+	nc, err := stream.Connect(os.Getenv("NATS_URL"))
+	if err != nil {
+		return err
+	}
 	var guarantee string
 	var kinds, tasks int
 	if _, err := fmt.Sscan(arguments, &guarantee, &kinds, &tasks); err != nil {
@@ -48,7 +52,7 @@ func runDrain(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, arguments st
 	}
 	config := db.Config()
 	config.MaxConns = 24
-	db, err := pgxpool.NewWithConfig(ctx, config)
+	db, err = pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -97,16 +101,16 @@ func runDrain(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn, arguments st
 
 // drainElsewhere drains a backlog in a process of its own.
 func (b *bundle) drainElsewhere(round int, guarantee string, kinds, tasks int) (c drainCost) {
-	b.t.Helper()
+	b.T.Helper()
 	b.backlog(round, tasks, drainKinds(kinds)...)
-	_, before := spent(b.t)
-	child := b.spawn(fmt.Sprint("drain ", guarantee, " ", kinds, " ", tasks))
-	line := try(child.out.ReadBytes('\n'))(b.t)
-	<-child.ended
-	_, after := spent(b.t)
+	_, before := spent(b.T)
+	child := b.Spawn(fmt.Sprint("drain ", guarantee, " ", kinds, " ", tasks))
+	line := try(child.Out.ReadBytes('\n'))(b.T)
+	<-child.Ended
+	_, after := spent(b.T)
 	defer func() { c.Postgres = after - before }()
 	if err := json.Unmarshal(line, &c); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return c
 }

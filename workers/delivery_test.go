@@ -22,11 +22,11 @@ import (
 
 // unanswered is how many messages of the consumers nobody has answered or has yet to get.
 func (b *bundle) unanswered() int {
-	b.t.Helper()
+	b.T.Helper()
 	n := 0
 	for _, source := range stream.Consumers(order.Name(), ledger.AllShards) {
-		c := try(b.js.Consumer(b.context(), stream.Name, source.Durable))(b.t)
-		info := try(c.Info(b.context()))(b.t)
+		c := try(b.JS.Consumer(b.Context(), stream.Name, source.Durable))(b.T)
+		info := try(c.Info(b.Context()))(b.T)
 		n += info.NumAckPending + int(info.NumPending)
 	}
 	return n
@@ -34,9 +34,9 @@ func (b *bundle) unanswered() int {
 
 // again publishes the message of an event once more, under another message id.
 func (b *bundle) again(e ledger.Event) {
-	b.t.Helper()
-	b.generation.Add(1)
-	b.publish(e)
+	b.T.Helper()
+	b.Generation.Add(1)
+	b.Publish(e)
 }
 
 // Two workers run the same task at once: one commits, the other is fenced and rolls back.
@@ -51,27 +51,27 @@ func TestTwoWorkersWithTheSameMessage(t *testing.T) {
 		return insertEffect(ctx, tx, job, args)
 	}, nil)
 	config := workers.Config{AckWait: 20 * time.Second} // no start is recorded meanwhile, which would be a claim
-	first, second := b.work(config, handler), b.work(config, handler)
-	k := b.enqueue("o-1")
-	b.publish(b.history(k)[0])
-	b.await("a handler", func() bool { return inside.Load() == 1 })
-	b.await("the other worker's handler", func() bool {
-		b.again(b.history(k)[0]) // whoever has the task in hand adopts it
+	first, second := b.Work(config, handler), b.Work(config, handler)
+	k := b.Enqueue("o-1")
+	b.Publish(b.History(k)[0])
+	b.Await("a handler", func() bool { return inside.Load() == 1 })
+	b.Await("the other worker's handler", func() bool {
+		b.again(b.History(k)[0]) // whoever has the task in hand adopts it
 		return inside.Load() == 2
 	})
 	close(both)
-	b.await("both to end", func() bool { return first.status().InFlight+second.status().InFlight == 0 })
-	b.oneEffect(k)
+	b.Await("both to end", func() bool { return first.KindStatus().InFlight+second.KindStatus().InFlight == 0 })
+	b.WantOneEffect(k)
 	attempts := map[workers.Outcome]int64{}
 	for _, w := range []*worker{first, second} {
-		for o, n := range w.status().Attempts {
+		for o, n := range w.KindStatus().Attempts {
 			attempts[o] += n
 		}
 	}
 	if attempts[workers.OutcomeSucceeded] != 1 || attempts[workers.OutcomeFenced] != 1 {
 		t.Errorf("attempts %v, want one to succeed and one to be fenced", attempts)
 	}
-	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+	b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 })
 }
 
 // Messages that come again while their task runs are adopted, and answered with the first one.
@@ -80,28 +80,28 @@ func TestRedeliveryIsAdopted(t *testing.T) {
 	b := setup(t)
 	var runs atomic.Int32
 	release := make(chan struct{})
-	w := b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	w := b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		runs.Add(1)
 		<-release
 		return insertEffect(ctx, tx, job, args)
 	}, nil))
-	k := b.enqueue("o-1")
-	b.publish(b.history(k)[0])
-	b.await("the handler", func() bool { return runs.Load() == 1 })
+	k := b.Enqueue("o-1")
+	b.Publish(b.History(k)[0])
+	b.Await("the handler", func() bool { return runs.Load() == 1 })
 	for range 5 {
-		b.again(b.history(k)[0])
+		b.again(b.History(k)[0])
 	}
-	b.await("adoption", func() bool { return w.status().Adopted == 5 })
-	b.awaitState(k, ledger.StateRunning) // it has outlived StartedAfter: the start is on record
+	b.Await("adoption", func() bool { return w.KindStatus().Adopted == 5 })
+	b.AwaitState(k, ledger.StateRunning) // it has outlived StartedAfter: the start is on record
 	close(release)
-	b.awaitState(k, ledger.StateSucceeded)
-	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 })
 	if runs.Load() != 1 {
 		t.Errorf("the handler ran %d times", runs.Load())
 	}
-	b.oneEffect(k)
+	b.WantOneEffect(k)
 	want := []ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventSucceeded}
-	if diff := cmp.Diff(want, b.types(k)); diff != "" {
+	if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -111,36 +111,36 @@ func TestRedeliveryIsAdopted(t *testing.T) {
 func TestReleaseOvertakesTheEndOfItsAttempt(t *testing.T) {
 	// Not parallel: the point is passed by every worker of this process.
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	delivered := func() int {
 		n := 0
 		for _, c := range stream.Consumers(order.Name(), ledger.AllShards) {
-			n += int(try(b.js.Consumer(b.context(), stream.Name, c.Durable))(t).CachedInfo().Delivered.Consumer)
+			n += int(try(b.JS.Consumer(b.Context(), stream.Name, c.Durable))(t).CachedInfo().Delivered.Consumer)
 		}
 		return n
 	}
 	var passed atomic.Bool
 	remove := fault.Set("worker.committed", func() {
 		if passed.CompareAndSwap(false, true) {
-			b.await("the message of the release", func() bool { return delivered() == 2 })
+			b.Await("the message of the release", func() bool { return delivered() == 2 })
 		}
 	})
 	defer remove()
-	w := b.work(workers.Config{}, exactly(misbehaveOnce, nil))
-	k := b.enqueue("o-1")
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
-	b.await("the acknowledgements", func() bool { return w.status().InFlight == 0 && b.unanswered() == 0 })
+	w := b.Work(workers.Config{}, exactly(misbehaveOnce, nil))
+	k := b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
+	b.Await("the acknowledgements", func() bool { return w.KindStatus().InFlight == 0 && b.unanswered() == 0 })
 }
 
 // Tasks that fail several times, each time woken by its own release.
 func TestManyRetries(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	const tasks = 200
-	b.enqueueMany(tasks)
-	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.EnqueueMany(tasks)
+	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {
 			return err
 		}
@@ -149,8 +149,8 @@ func TestManyRetries(t *testing.T) {
 		}
 		return nil
 	}, nil))
-	b.allDone(tasks)
-	b.eachOnce(tasks)
+	b.AwaitSucceeded(tasks)
+	b.WantOneEffectEach(tasks)
 	if n := one[int](b, "select count(*)::integer from effect where attempt = 4"); n != tasks {
 		t.Errorf("%d of %d tasks were done at the fourth attempt", n, tasks)
 	}
@@ -160,9 +160,9 @@ func TestManyRetries(t *testing.T) {
 func TestGhosts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	w := b.work(workers.Config{}, exactly(insertEffect, nil))
-	k := b.enqueue("o-1")
-	real := b.history(k)[0]
+	w := b.Work(workers.Config{}, exactly(insertEffect, nil))
+	k := b.Enqueue("o-1")
+	real := b.History(k)[0]
 
 	unknown := real
 	unknown.BizID = "o-2" // the transaction that enqueued it was undone
@@ -171,31 +171,31 @@ func TestGhosts(t *testing.T) {
 	future := real
 	future.Version, future.Type = 2, ledger.EventReleased // a fail-over lost it
 	for i, ghost := range []ledger.Event{unknown, moved, future} {
-		try(b.js.PublishMsg(b.context(), stream.Encode(ghost, real.Data, source, i+1)))(t)
+		try(b.JS.PublishMsg(b.Context(), stream.Encode(ghost, real.Data, source, i+1)))(t)
 	}
-	b.await("the ghosts to be refused", func() bool { return w.status().Ghosts == 3 })
-	b.await("the terminations", func() bool { return b.unanswered() == 0 })
+	b.Await("the ghosts to be refused", func() bool { return w.KindStatus().Ghosts == 3 })
+	b.Await("the terminations", func() bool { return b.unanswered() == 0 })
 	if n := one[int](b, "select count(*)::integer from effect"); n != 0 {
 		t.Errorf("ghosts had %d effects", n)
 	}
-	b.publish(real)
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
+	b.Publish(real)
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
 }
 
 // A message that is none of ours is refused, and in nobody's way.
 func TestMalformedMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	w := b.work(workers.Config{}, exactly(insertEffect, nil))
+	w := b.Work(workers.Config{}, exactly(insertEffect, nil))
 	for _, header := range []nats.Header{nil, {"ce-specversion": {"1.0"}}, {"Status": {"408"}}} {
-		try(b.js.PublishMsg(b.context(), &nats.Msg{Subject: "ledger.0.enqueued.test.order", Header: header, Data: []byte("{}")}))(t)
+		try(b.JS.PublishMsg(b.Context(), &nats.Msg{Subject: "ledger.0.enqueued.test.order", Header: header, Data: []byte("{}")}))(t)
 	}
-	b.await("the messages to be refused", func() bool { return w.status().Malformed == 3 })
-	k := b.enqueue("o-1")
-	b.publish(b.history(k)[0])
-	b.awaitState(k, ledger.StateSucceeded)
-	b.await("the answers", func() bool { return b.unanswered() == 0 })
+	b.Await("the messages to be refused", func() bool { return w.KindStatus().Malformed == 3 })
+	k := b.Enqueue("o-1")
+	b.Publish(b.History(k)[0])
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.Await("the answers", func() bool { return b.unanswered() == 0 })
 }
 
 // Somebody cancels the task while its handler runs: the handler's writes are rolled back, and
@@ -207,16 +207,16 @@ func TestCancelledWhileRunning(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
+			b.Relay()
 			running, cancelled := make(chan struct{}), make(chan struct{})
-			k := b.enqueue("o-1")
-			person := try(b.db.Begin(b.context()))(t)
-			defer func() { _ = person.Rollback(b.context()) }()
-			try(ledger.Append(b.context(), person, ledger.AppendRequest{
+			k := b.Enqueue("o-1")
+			person := try(b.DB.Begin(b.Context()))(t)
+			defer func() { _ = person.Rollback(b.Context()) }()
+			try(ledger.Append(b.Context(), person, ledger.AppendRequest{
 				Key: k, Expected: 1, Type: ledger.EventCancelled, Actor: "a person", Data: json.RawMessage(`{"reason":"changed my mind"}`),
 			}))(t)
 			var cause error
-			w := b.work(workers.Config{AckWait: 10 * time.Second}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			w := b.Work(workers.Config{AckWait: 10 * time.Second}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 				if err := insertEffect(ctx, tx, job, args); err != nil {
 					return err
 				}
@@ -229,19 +229,19 @@ func TestCancelledWhileRunning(t *testing.T) {
 				return nil
 			}, &workers.KindConfig{StartedAfter: startedAfter}))
 			<-running
-			if err := person.Commit(b.context()); err != nil {
+			if err := person.Commit(b.Context()); err != nil {
 				t.Fatal(err)
 			}
 			close(cancelled)
-			b.await("the attempt to be fenced", func() bool { return w.status().Attempts[workers.OutcomeFenced] == 1 })
-			b.await("the acknowledgement", func() bool { return w.status().InFlight == 0 && b.unanswered() == 0 })
-			if n := b.effects(k); n != 0 {
+			b.Await("the attempt to be fenced", func() bool { return w.KindStatus().Attempts[workers.OutcomeFenced] == 1 })
+			b.Await("the acknowledgement", func() bool { return w.KindStatus().InFlight == 0 && b.unanswered() == 0 })
+			if n := b.Effects(k); n != 0 {
 				t.Errorf("%d effects of a cancelled task", n)
 			}
 			if startedAfter > 0 && !errors.Is(cause, workers.ErrFenced) {
 				t.Errorf("the handler's context was cancelled because of %v", cause)
 			}
-			if s := b.task(k).State; s != ledger.StateCancelled {
+			if s := b.Task(k).State; s != ledger.StateCancelled {
 				t.Errorf("the task is %s", s)
 			}
 		})
@@ -253,33 +253,33 @@ func TestCancelledWhileRunning(t *testing.T) {
 func TestGroupWithAConflictAndALock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	const tasks = 20
 	var inside atomic.Int32
 	release := make(chan struct{})
-	w := b.work(workers.Config{AckWait: 10 * time.Second}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+	w := b.Work(workers.Config{AckWait: 10 * time.Second}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 		inside.Add(1)
 		<-release
 		return b.outside(ctx, job, args)
 	}, &workers.KindConfig{StartedAfter: 5 * time.Second}))
-	b.enqueueMany(tasks)
-	b.await("all handlers", func() bool { return inside.Load() == tasks })
+	b.EnqueueMany(tasks)
+	b.Await("all handlers", func() bool { return inside.Load() == tasks })
 
 	cancel := func(id ledger.BizID) ledger.AppendRequest {
 		return ledger.AppendRequest{Key: ledger.Key{Kind: order.Name(), BizID: id}, Expected: 1, Type: ledger.EventCancelled}
 	}
-	try(ledger.Append(b.context(), b.db, cancel("o-0003")))(t)
-	holder := try(b.db.Begin(b.context()))(t)
-	try(ledger.Append(b.context(), holder, cancel("o-0005")))(t)
+	try(ledger.Append(b.Context(), b.DB, cancel("o-0003")))(t)
+	holder := try(b.DB.Begin(b.Context()))(t)
+	try(ledger.Append(b.Context(), holder, cancel("o-0005")))(t)
 	close(release)
-	b.allDone(tasks - 2)
-	b.await("the one that was cancelled to be fenced", func() bool { return w.status().Attempts[workers.OutcomeFenced] == 1 })
-	if err := holder.Rollback(b.context()); err != nil {
+	b.AwaitSucceeded(tasks - 2)
+	b.Await("the one that was cancelled to be fenced", func() bool { return w.KindStatus().Attempts[workers.OutcomeFenced] == 1 })
+	if err := holder.Rollback(b.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.allDone(tasks - 1)
-	b.eachOnce(tasks) // the cancelled one had its effect, too: it is outside
-	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+	b.AwaitSucceeded(tasks - 1)
+	b.WantOneEffectEach(tasks) // the cancelled one had its effect, too: it is outside
+	b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 })
 	if inside.Load() != tasks {
 		t.Errorf("%d runs of %d tasks", inside.Load(), tasks)
 	}
@@ -289,7 +289,7 @@ func TestGroupWithAConflictAndALock(t *testing.T) {
 func TestCrowd(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	const tasks = 300
 	handler := exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {
@@ -301,25 +301,25 @@ func TestCrowd(t *testing.T) {
 		return nil
 	}, &workers.KindConfig{Slots: 4})
 	for range 3 {
-		b.work(workers.Config{}, handler)
+		b.Work(workers.Config{}, handler)
 	}
 	var duplicates sync.WaitGroup
-	b.enqueueMany(tasks)
+	b.EnqueueMany(tasks)
 	duplicates.Go(func() {
-		for e, err := range ledger.Read(b.context(), b.db, 0, tasks) {
+		for e, err := range ledger.Read(b.Context(), b.DB, 0, tasks) {
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			if e.Type.WakesWorkers() {
-				if _, err := b.js.PublishMsg(b.context(), stream.Encode(e, e.Data, source, 77)); err != nil {
+				if _, err := b.JS.PublishMsg(b.Context(), stream.Encode(e, e.Data, source, 77)); err != nil {
 					t.Error(err)
 				}
 			}
 		}
 	})
 	duplicates.Wait()
-	b.allDone(tasks)
-	b.eachOnce(tasks)
-	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+	b.AwaitSucceeded(tasks)
+	b.WantOneEffectEach(tasks)
+	b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 })
 }

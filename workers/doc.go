@@ -90,7 +90,7 @@
 //   - The handler does not return when its context is done: after a grace of 5 s (or AckWait if
 //     that is shorter) the attempt ends without it. The socket of its transaction is closed, so
 //     the server rolls back. Its slot stays taken until it returns ([KindStatus].Overdue).
-//   - The task is cancelled ([Operator]), or anything else is appended to it: the attempt is
+//   - The task is cancelled (workers/operator), or anything else is appended to it: the attempt is
 //     fenced, and what it wrote is rolled back. Its context is cancelled ([ErrCancelled],
 //     [ErrFenced]): at once if a message says so, else when the lease is renewed, every third of
 //     AckWait. Who finished first has won, and the other is told.
@@ -110,8 +110,8 @@
 // If the connection is lost during the commit, the outcome is unknown to the worker; it has the
 // message delivered again, and the head knows.
 //
-// A message that will not come again although its task stands where it left it (acknowledged by
-// somebody else, expired with the stream's MaxAge, removed) is made up for by a [Reconciler].
+// If a message is gone although its task has not moved on (acknowledged by another client, expired by the stream's
+// MaxAge, removed), a reconciler releases the task (workers/reconciler).
 //
 // # Concurrency properties
 //
@@ -177,15 +177,14 @@
 //
 // # Overload
 //
-// Limits on how many tasks of a kind may wait hold where tasks are enqueued ([ledger.Limit]). A
-// [Scheduler] discards the oldest beyond a limit that says so, and a [Caller] runs what is too much
-// in the transaction of who enqueues it. docs/overload.md compares what there is.
+// Limits on how many tasks of a kind may wait hold where tasks are enqueued ([ledger.Limit]). If a limit's policy is
+// to discard the oldest, a scheduler discards them (workers/scheduler). If it is to have callers run tasks, a
+// [Caller] runs them in the transaction that enqueues them. docs/overload.md compares the policies.
 //
 // # Pausing
 //
-// A kind that is paused ([Operator.PauseKind]) is begun by no worker until it is resumed. The pause
-// is a row in the database, which workers look at every second. What waits in a worker is given
-// back, what runs goes on.
+// No worker starts tasks of a kind that an operator has paused (workers/operator), until it is resumed. The pause
+// is a row in the database, which workers read every second. Waiting tasks are given back, and running ones go on.
 //
 // # Stopping
 //

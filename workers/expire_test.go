@@ -15,9 +15,9 @@ import (
 )
 
 func (b *bundle) finishBy(id string, in time.Duration) ledger.Key {
-	b.t.Helper()
+	b.T.Helper()
 	by := one[time.Time](b, "select clock_timestamp()").Add(in)
-	try(order.Enqueue(b.context(), b.db, ledger.BizID(id), orderArgs{}, &ledger.EnqueueOptions{FinishBy: by}))(b.t)
+	try(order.Enqueue(b.Context(), b.DB, ledger.BizID(id), orderArgs{}, &ledger.EnqueueOptions{FinishBy: by}))(b.T)
 	return ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)}
 }
 
@@ -46,23 +46,23 @@ func TestAttemptEndsAtTheDeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
+			b.Relay()
 			causes := make(chan error, 1)
-			w := b.work(workers.Config{}, register(causes))
+			w := b.Work(workers.Config{}, register(causes))
 			k := b.finishBy("1", 2*time.Second)
 			if cause := <-causes; !errors.Is(cause, workers.ErrExpired) {
 				t.Errorf("cause %v", cause)
 			}
-			b.awaitState(k, ledger.StateExpired)
-			w.stop()
-			types := b.types(k)
+			b.AwaitState(k, ledger.StateExpired)
+			w.Stop()
+			types := b.EventTypes(k)
 			if diff := cmp.Diff([]ledger.EventType{ledger.EventFailed, ledger.EventExpired}, types[len(types)-2:]); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if n := b.effects(k); n != 0 {
+			if n := b.Effects(k); n != 0 {
 				t.Errorf("%d effects", n)
 			}
-			ledgertest.Check(t, b.db)
+			ledgertest.Check(t, b.DB)
 		})
 	}
 }
@@ -74,25 +74,25 @@ func TestNoAttemptBeginsAfterTheDeadline(t *testing.T) {
 	b := setup(t)
 	late := b.finishBy("late", 0)
 	released := b.finishBy("released", 0)
-	ledgertest.Append(t, b.db, released, ledger.EventExpired, ledger.EventReleased)
+	ledgertest.Append(t, b.DB, released, ledger.EventExpired, ledger.EventReleased)
 	lost := b.finishBy("lost", 0)
-	ledgertest.Append(t, b.db, lost, ledger.EventStarted)
+	ledgertest.Append(t, b.DB, lost, ledger.EventStarted)
 	inTime := b.finishBy("in time", time.Hour)
-	b.relay()
-	b.work(workers.Config{}, exactly(insertEffect, nil))
-	b.awaitState(inTime, ledger.StateSucceeded)
+	b.Relay()
+	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.AwaitState(inTime, ledger.StateSucceeded)
 	for k, want := range map[ledger.Key][]ledger.EventType{
 		late:     {ledger.EventEnqueued, ledger.EventExpired},
 		released: {ledger.EventEnqueued, ledger.EventExpired, ledger.EventReleased, ledger.EventExpired},
 		lost:     {ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted, ledger.EventExpired},
 	} {
-		b.awaitState(k, ledger.StateExpired)
-		if diff := cmp.Diff(want, b.types(k)); diff != "" {
+		b.AwaitState(k, ledger.StateExpired)
+		if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", k, diff)
 		}
-		if n := b.effects(k); n != 0 {
+		if n := b.Effects(k); n != 0 {
 			t.Errorf("%s: %d effects", k, n)
 		}
 	}
-	ledgertest.Check(t, b.db)
+	ledgertest.Check(t, b.DB)
 }

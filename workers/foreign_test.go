@@ -14,27 +14,27 @@ import (
 func TestForeignStreamIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	w := b.work(workers.Config{}, exactly(insertEffect, nil)) // of the ledger that the stream is of
-	first := b.enqueue("o-1")
-	b.publish(b.history(first)[0])
-	b.awaitState(first, ledger.StateSucceeded)
-	w.stop()
+	w := b.Work(workers.Config{}, exactly(insertEffect, nil)) // of the ledger that the stream is of
+	first := b.Enqueue("o-1")
+	b.Publish(b.History(first)[0])
+	b.AwaitState(first, ledger.StateSucceeded)
+	w.Stop()
 	durable := stream.Durable(order.Name(), ledger.AllShards)
-	b.exec("update taskledger.setting set value = gen_random_uuid()::text where name = 'installation'")
-	b.publish(b.history(b.enqueue("o-2"))[0])
+	b.Exec("update taskledger.setting set value = gen_random_uuid()::text where name = 'installation'")
+	b.Publish(b.History(b.Enqueue("o-2"))[0])
 
 	for _, config := range []workers.Config{{}, {ShardGroups: 4}} {
-		config.DB, config.NATS, config.AckWait = b.db, b.connect(), ackWait
+		config.DB, config.NATS, config.AckWait = b.DB, b.Connect(), ackWait
 		p := try(workers.New(config))(t)
 		if err := exactly(insertEffect, nil)(p); err != nil {
 			t.Fatal(err)
 		}
 		var foreign *workers.ForeignStreamError
-		if err := p.Run(b.context()); !errors.As(err, &foreign) {
+		if err := p.Run(b.Context()); !errors.As(err, &foreign) {
 			t.Errorf("%d groups: error %v, want a ForeignStreamError", config.ShardGroups, err)
 		}
 	}
-	if n := try(b.js.Consumer(b.context(), stream.Name, durable))(t).CachedInfo().NumPending; n != 1 {
+	if n := try(b.JS.Consumer(b.Context(), stream.Name, durable))(t).CachedInfo().NumPending; n != 1 {
 		t.Errorf("%d messages wait for their own workers, want 1", n)
 	}
 	if n := one[int](b, "select count(*)::integer from effect where biz_id = 'o-2'"); n != 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,23 +11,22 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
+	shared "github.com/taskledger/taskledger/workers/internal/bundle"
 )
 
 // frozenWorker is a worker whose database can be frozen.
 type frozenWorker struct {
 	*worker
-	freezer
-	log  *lockedBuffer
-	thaw func()
+	shared.Freezer
+	log *lockedBuffer
 }
 
 func (b *bundle) workFrozen(c workers.Config, register func(*workers.Pool) error) frozenWorker {
-	b.t.Helper()
-	w := frozenWorker{freezer: freezer{make(chan struct{}), make(chan struct{})}, log: &lockedBuffer{}}
-	w.thaw = sync.OnceFunc(func() { close(w.thawed) })
-	c.DB = w.through(b, b.db)
+	b.T.Helper()
+	w := frozenWorker{log: &lockedBuffer{}}
+	w.Freezer, c.DB = shared.NewFreezer(b.T, b.DB)
 	c.Logger = slog.New(slog.NewTextHandler(w.log, nil))
-	w.worker = b.work(c, register)
+	w.worker = b.Work(c, register)
 	return w
 }
 
@@ -37,10 +35,10 @@ func (w frozenWorker) stops(t *testing.T, meanwhile func()) {
 	t.Helper()
 	stopped := make(chan struct{})
 	begun := time.Now()
-	defer w.thaw()
+	defer w.Thaw()
 	go func() {
 		defer close(stopped)
-		w.stop()
+		w.Stop()
 	}()
 	meanwhile()
 	select {
@@ -57,17 +55,17 @@ func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.workFrozen(workers.Config{AckWait: forEver}, exactly(insertEffect, nil))
-	first, second := b.enqueue("o-1"), b.enqueue("o-2")
-	b.publish(b.history(first)[0])
-	b.awaitState(first, ledger.StateSucceeded)
-	close(w.frozen)
-	b.publish(b.history(second)[0])
-	b.await("a message that cannot be decided", func() bool { return w.status().InFlight == 1 })
+	first, second := b.Enqueue("o-1"), b.Enqueue("o-2")
+	b.Publish(b.History(first)[0])
+	b.AwaitState(first, ledger.StateSucceeded)
+	w.Freeze()
+	b.Publish(b.History(second)[0])
+	b.Await("a message that cannot be decided", func() bool { return w.KindStatus().InFlight == 1 })
 	w.stops(t, func() {})
 
-	b.work(workers.Config{AckWait: forEver}, exactly(insertEffect, nil)) // to which it was given back
-	b.awaitState(second, ledger.StateSucceeded)
-	b.oneEffect(second)
+	b.Work(workers.Config{AckWait: forEver}, exactly(insertEffect, nil)) // to which it was given back
+	b.AwaitState(second, ledger.StateSucceeded)
+	b.WantOneEffect(second)
 }
 
 // Outcomes that the database does not take keep a worker from stopping for AckWait, and no longer. What
@@ -75,7 +73,7 @@ func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
 func TestStopInTheMiddleWhileTheDatabaseIsFrozen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	running := make(chan struct{})
 	freeze := make(chan struct{})
 	w := b.workFrozen(workers.Config{StopTimeout: 50 * time.Millisecond}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
@@ -83,44 +81,44 @@ func TestStopInTheMiddleWhileTheDatabaseIsFrozen(t *testing.T) {
 		<-freeze
 		return insertEffect(ctx, tx, job, args)
 	}, nil))
-	k := b.enqueue("o-1")
+	k := b.Enqueue("o-1")
 	<-running
-	b.awaitState(k, ledger.StateRunning)
-	close(w.frozen)
+	b.AwaitState(k, ledger.StateRunning)
+	w.Freeze()
 	close(freeze)
 	w.stops(t, func() {})
-	if n := w.status().InFlight; n != 0 {
+	if n := w.KindStatus().InFlight; n != 0 {
 		t.Errorf("%d tasks in hand", n)
 	}
 
-	b.work(workers.Config{}, exactly(insertEffect, nil))
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
+	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
 }
 
 // A database that is slow, and not gone, gets to take the outcomes of what a stopping worker has done.
 func TestStopWhileTheDatabaseIsSlow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	var w frozenWorker
 	ready := make(chan struct{})
 	done := make(chan struct{})
 	w = b.workFrozen(workers.Config{StopTimeout: 50 * time.Millisecond, AckWait: forEver}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 		<-ready
-		close(w.frozen)
+		w.Freeze()
 		defer close(done)
 		return b.outside(ctx, job, args)
 	}, &workers.KindConfig{StartedAfter: forEver / 2}))
 	close(ready)
-	k := b.enqueue("o-1")
+	k := b.Enqueue("o-1")
 	<-done
 	w.stops(t, func() {
-		b.await("the end of StopTimeout", func() bool { return strings.Contains(w.log.String(), "told to stop") })
-		w.thaw()
+		b.Await("the end of StopTimeout", func() bool { return strings.Contains(w.log.String(), "told to stop") })
+		w.Thaw()
 	})
-	if s := b.task(k); s.State != ledger.StateSucceeded || s.Attempt != 1 {
+	if s := b.Task(k); s.State != ledger.StateSucceeded || s.Attempt != 1 {
 		t.Errorf("the task is %s after attempt %d", s.State, s.Attempt)
 	}
-	b.oneEffect(k)
+	b.WantOneEffect(k)
 }

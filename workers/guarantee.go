@@ -50,7 +50,7 @@ func (e *GuaranteeError) Error() string {
 
 // checkGuarantees returns a [*GuaranteeError] for each kind of which a live worker says otherwise.
 func (p *Pool) checkGuarantees(ctx context.Context, db ledger.DB) error {
-	all, err := List(ctx, db)
+	all, err := ReadWorkers(ctx, db)
 	if err != nil {
 		return err
 	}

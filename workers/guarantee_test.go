@@ -21,6 +21,7 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // registered are the guarantees, by the name of the program that keeps them.
@@ -61,18 +62,18 @@ func TestGuaranteesAtEachCrashPoint(t *testing.T) {
 			t.Run(program+"/"+point, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				b.relay()
-				k := b.enqueue("o-1")
-				b.spawn(program, point).killed(t)
-				w := b.work(workers.Config{}, b.registered(nil)[program])
-				b.awaitState(k, want.state)
-				b.await("the message that comes again to be answered", func() bool {
-					return w.status().Redelivered >= 1 && w.status().InFlight == 0
+				b.Relay()
+				k := b.Enqueue("o-1")
+				b.Spawn(program, point).AwaitKilled(t)
+				w := b.Work(workers.Config{}, b.registered(nil)[program])
+				b.AwaitState(k, want.state)
+				b.Await("the message that comes again to be answered", func() bool {
+					return w.KindStatus().Redelivered >= 1 && w.KindStatus().InFlight == 0
 				})
-				if got := (end{b.effects(k), b.task(k).State}); got != want {
-					t.Errorf("%+v, want %+v; events: %v", got, want, b.types(k))
+				if got := (end{b.Effects(k), b.Task(k).State}); got != want {
+					t.Errorf("%+v, want %+v; events: %v", got, want, b.EventTypes(k))
 				}
-				if reason := b.task(k).Error; want.state == dead && reason != "unknown outcome" {
+				if reason := b.Task(k).Error; want.state == dead && reason != "unknown outcome" {
 					t.Errorf("dead of %q", reason)
 				}
 			})
@@ -95,16 +96,16 @@ func TestCostOfGuarantees(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			counted := newTripCounter(t)
-			config := b.db.Config()
+			config := b.DB.Config()
 			config.ConnConfig.Tracer = counted
-			db := try(pgxpool.NewWithConfig(b.context(), config))(t)
+			db := try(pgxpool.NewWithConfig(b.Context(), config))(t)
 			t.Cleanup(db.Close)
-			b.enqueueMany(tasks)
-			b.work(workers.Config{DB: db}, b.registered(nil)[program])
-			b.await("the worker to have begun", func() bool { return one[int](b, "select count(*)::integer from taskledger.lease") == 1 })
+			b.EnqueueMany(tasks)
+			b.Work(workers.Config{DB: db}, b.registered(nil)[program])
+			b.Await("the worker to have begun", func() bool { return one[int](b, "select count(*)::integer from taskledger.lease") == 1 })
 			counted.trips.Store(0)
-			b.relay()
-			b.allDone(tasks)
+			b.Relay()
+			b.AwaitSucceeded(tasks)
 			got := cost{
 				events:       one[int64](b, "select count(*) / $1 from taskledger.event", tasks),
 				transactions: one[int64](b, "select count(distinct xid) from taskledger.event where type <> 'enqueued'"),
@@ -177,18 +178,18 @@ func TestAtMostOnceFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
+			b.Relay()
 			var runs atomic.Int32
-			w := b.work(workers.Config{}, atMost(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
+			w := b.Work(workers.Config{}, atMost(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
 				runs.Add(1)
 				return test.handler(ctx)
 			}, &workers.KindConfig{Timeout: 100 * time.Millisecond, Retry: ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}, Attempts: 3}}))
-			k := b.enqueue("o-1")
-			b.await("the outcome", func() bool { return len(b.history(k)) >= len(test.events) && w.status().InFlight == 0 })
-			if diff := cmp.Diff(test.events, b.types(k)); diff != "" {
+			k := b.Enqueue("o-1")
+			b.Await("the outcome", func() bool { return len(b.History(k)) >= len(test.events) && w.KindStatus().InFlight == 0 })
+			if diff := cmp.Diff(test.events, b.EventTypes(k)); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
-			history := b.history(k)
+			history := b.History(k)
 			if got := b.data(history[len(history)-1]).Reason; test.reason != "" && got != test.reason {
 				t.Errorf("reason %q, want %q", got, test.reason)
 			}
@@ -203,8 +204,8 @@ func TestAtMostOnceFailures(t *testing.T) {
 func TestAtMostOnceRunsAgainWhenSomebodySaysSo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	b.work(workers.Config{}, atMost(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+	b.Relay()
+	b.Work(workers.Config{}, atMost(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 		switch job.Attempt {
 		case 1:
 			return workers.SafeToRetry(errBoom)
@@ -213,15 +214,15 @@ func TestAtMostOnceRunsAgainWhenSomebodySaysSo(t *testing.T) {
 		}
 		return b.outside(ctx, job, args)
 	}, nil))
-	k := b.enqueue("o-1")
-	b.awaitState(k, ledger.StateDead)
-	if n := b.effects(k); n != 0 {
+	k := b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateDead)
+	if n := b.Effects(k); n != 0 {
 		t.Fatalf("%d effects", n)
 	}
-	o := try(workers.NewOperator(workers.OperatorConfig{DB: b.db}))(t)
-	try(o.Release(b.context(), k, workers.By{Actor: "ada", Reason: "nothing was sent"}))(t)
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
+	o := try(operator.New(operator.Config{DB: b.DB}))(t)
+	try(o.Release(b.Context(), k, operator.Audit{Actor: "ada", Reason: "nothing was sent"}))(t)
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
 }
 
 // A handler that is told to stop, and stops, may have had its effect.
@@ -237,18 +238,18 @@ func TestAtMostOnceInterrupted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
-			w := b.work(workers.Config{StopTimeout: time.Millisecond}, atMost(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
+			b.Relay()
+			w := b.Work(workers.Config{StopTimeout: time.Millisecond}, atMost(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
 				<-ctx.Done()
 				return test.err
 			}, nil))
-			k := b.enqueue("o-1")
-			b.awaitState(k, ledger.StateRunning)
-			w.stop()
-			if state := b.task(k).State; state != test.want {
-				t.Errorf("it is %s, want %s; %v", state, test.want, b.types(k))
+			k := b.Enqueue("o-1")
+			b.AwaitState(k, ledger.StateRunning)
+			w.Stop()
+			if state := b.Task(k).State; state != test.want {
+				t.Errorf("it is %s, want %s; %v", state, test.want, b.EventTypes(k))
 			}
-			history := b.history(k)
+			history := b.History(k)
 			if reason := b.data(history[len(history)-1]).Reason; test.want == ledger.StateDead && reason != "unknown outcome" {
 				t.Errorf("dead of %q", reason)
 			}
@@ -261,17 +262,17 @@ func TestAtMostOnceStartWhoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	losing, lose := b.losing(ledger.EventStarted, 1)
-	b.relay()
-	b.work(workers.Config{DB: losing}, atMost(b.outside, nil))
-	k := b.enqueue("o-1")
-	b.await("the end", func() bool { return b.task(k).State.Finished() })
+	b.Relay()
+	b.Work(workers.Config{DB: losing}, atMost(b.outside, nil))
+	k := b.Enqueue("o-1")
+	b.Await("the end", func() bool { return b.Task(k).State.Finished() })
 	if lose.left.Load() > 0 {
 		t.Fatal("no answer was lost")
 	}
-	if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventSucceeded}, b.types(k)); diff != "" {
+	if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventSucceeded}, b.EventTypes(k)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	b.oneEffect(k)
+	b.WantOneEffect(k)
 }
 
 // Successes that are recorded together, and whose answer is lost, and lost again when they are sent
@@ -284,23 +285,23 @@ func TestCompletionsWhoseAnswerWasLost(t *testing.T) {
 			b := setup(t)
 			losing, lose := b.losing(ledger.EventSucceeded, lost)
 			const tasks = 8
-			b.enqueueMany(tasks)
+			b.EnqueueMany(tasks)
 			hook := &witness{}
 			var together sync.WaitGroup // so that they are recorded in groups
 			together.Add(tasks)
-			w := b.work(workers.Config{DB: losing, Hooks: []workers.Hook{hook}, AckWait: slowLease}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+			w := b.Work(workers.Config{DB: losing, Hooks: []workers.Hook{hook}, AckWait: slowLease}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 				together.Done()
 				together.Wait()
 				return b.outside(ctx, job, args)
 			}, nil))
-			b.relay()
-			b.await("the ends of all attempts", func() bool { return hook.ended() == tasks && w.status().InFlight == 0 })
+			b.Relay()
+			b.Await("the ends of all attempts", func() bool { return hook.ended() == tasks && w.KindStatus().InFlight == 0 })
 			if lose.left.Load() > 0 {
 				t.Fatal("too few answers were lost")
 			}
 			for i := range tasks {
 				k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID(fmt.Sprintf("o-%04d", i))}
-				if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventSucceeded}, b.types(k)); diff != "" {
+				if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventSucceeded}, b.EventTypes(k)); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", k, diff)
 				}
 			}
@@ -312,17 +313,17 @@ func TestCompletionsWhoseAnswerWasLost(t *testing.T) {
 			if len(hook.events) != tasks {
 				t.Errorf("heard of %d events, want %d", len(hook.events), tasks)
 			}
-			b.eachOnce(tasks)
+			b.WantOneEffectEach(tasks)
 		})
 	}
 }
 
 // losing is a connection pool that loses the answers to so many records of a type of event.
 func (b *bundle) losing(t ledger.EventType, answers int32) (*pgxpool.Pool, *loser) {
-	b.t.Helper()
+	b.T.Helper()
 	lose := &loser{event: string(t)}
 	lose.left.Store(answers)
-	config := b.db.Config()
+	config := b.DB.Config()
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // so that what is lost is the answer to the whole
 	config.ConnConfig.Tracer = lose
 	dial := config.ConnConfig.DialFunc
@@ -330,8 +331,8 @@ func (b *bundle) losing(t ledger.EventType, answers int32) (*pgxpool.Pool, *lose
 		conn, err := dial(ctx, network, address)
 		return &losingConn{Conn: conn}, err
 	}
-	pool := try(pgxpool.NewWithConfig(b.context(), config))(b.t)
-	b.t.Cleanup(pool.Close)
+	pool := try(pgxpool.NewWithConfig(b.Context(), config))(b.T)
+	b.T.Cleanup(pool.Close)
 	return pool, lose
 }
 
@@ -394,10 +395,10 @@ func TestSQLHandlerThatMisbehavesOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.exec("create table strict (i integer, constraint strict_pkey primary key (i) deferrable initially deferred)")
-			b.relay()
+			b.Exec("create table strict (i integer, constraint strict_pkey primary key (i) deferrable initially deferred)")
+			b.Relay()
 			var kept atomic.Pointer[sql.Tx]
-			b.work(workers.Config{}, exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
+			b.Work(workers.Config{}, exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
 				if err := insertEffectSQL(ctx, tx, job, args); err != nil {
 					return err
 				}
@@ -407,9 +408,9 @@ func TestSQLHandlerThatMisbehavesOnce(t *testing.T) {
 				}
 				return nil
 			}, &workers.KindConfig{Timeout: time.Second}))
-			k := b.enqueue("o-1")
-			b.awaitState(k, ledger.StateSucceeded)
-			b.oneEffect(k)
+			k := b.Enqueue("o-1")
+			b.AwaitState(k, ledger.StateSucceeded)
+			b.WantOneEffect(k)
 			if failures := b.failures(k); len(failures) != 1 || !strings.Contains(failures[0].Error.Message, test.message) {
 				t.Errorf("failures %q, want one that says %q", failures, test.message)
 			}
@@ -427,17 +428,17 @@ func TestSQLHandlerThatCommits(t *testing.T) {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
-			b.work(workers.Config{}, exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
+			b.Relay()
+			b.Work(workers.Config{}, exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
 				if err := insertEffectSQL(ctx, tx, job, args); err != nil {
 					return err
 				}
 				_, err := tx.ExecContext(ctx, end)
 				return err
 			}, nil))
-			k := b.enqueue("o-1")
-			b.awaitState(k, ledger.StateDead)
-			if reason := b.task(k).Error; !strings.Contains(reason, "ended inside the handler") {
+			k := b.Enqueue("o-1")
+			b.AwaitState(k, ledger.StateDead)
+			if reason := b.Task(k).Error; !strings.Contains(reason, "ended inside the handler") {
 				t.Errorf("buried because of %q", reason)
 			}
 		})

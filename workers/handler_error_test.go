@@ -26,9 +26,9 @@ type outcomeData struct {
 }
 
 func (b *bundle) data(e ledger.Event) (d outcomeData) {
-	b.t.Helper()
+	b.T.Helper()
 	if err := json.Unmarshal(e.Data, &d); err != nil {
-		b.t.Fatalf("%s %s: %v", e.Type, e.Data, err)
+		b.T.Fatalf("%s %s: %v", e.Type, e.Data, err)
 	}
 	return d
 }
@@ -68,19 +68,19 @@ func TestHandlersWord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
-			b.work(workers.Config{}, atLeast(returns(test.err), &workers.KindConfig{
+			b.Relay()
+			b.Work(workers.Config{}, atLeast(returns(test.err), &workers.KindConfig{
 				Retry: ledger.RetryPolicy{Ladder: []time.Duration{ladder}, Attempts: 3, Jitter: -1},
 			}))
-			k := b.enqueue("o-1")
-			b.await("the outcome", func() bool { return len(b.history(k)) >= len(test.events) })
-			if diff := cmp.Diff(test.events, b.types(k)); diff != "" {
+			k := b.Enqueue("o-1")
+			b.Await("the outcome", func() bool { return len(b.History(k)) >= len(test.events) })
+			if diff := cmp.Diff(test.events, b.EventTypes(k)); diff != "" {
 				t.Fatalf("events (-want +got):\n%s", diff)
 			}
-			if task := b.task(k); task.Attempt != 1 {
+			if task := b.Task(k); task.Attempt != 1 {
 				t.Errorf("attempt %d", task.Attempt)
 			}
-			history := b.history(k)
+			history := b.History(k)
 			last := history[len(history)-1]
 			data := b.data(last)
 			due := data.RetryAt
@@ -108,7 +108,7 @@ func TestHandlersWord(t *testing.T) {
 func TestSnoozesAndInterruptionsUseNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	var calls atomic.Int32
 	attempts := make(chan ledger.Attempt, 100)
 	register := atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
@@ -122,18 +122,18 @@ func TestSnoozesAndInterruptionsUseNoAttempt(t *testing.T) {
 		}
 		return nil
 	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}})
-	k := b.enqueue("o-1")
+	k := b.Enqueue("o-1")
 	for round := range int32(3) {
-		w := b.work(workers.Config{StopTimeout: time.Millisecond}, register)
-		b.await("a snooze", func() bool { return calls.Load() == 2*round+1 && b.task(k).State == ledger.StateScheduled })
+		w := b.Work(workers.Config{StopTimeout: time.Millisecond}, register)
+		b.Await("a snooze", func() bool { return calls.Load() == 2*round+1 && b.Task(k).State == ledger.StateScheduled })
 		b.release(k)
-		b.await("a handler that waits", func() bool { return calls.Load() == 2*round+2 })
-		w.stop()
+		b.Await("a handler that waits", func() bool { return calls.Load() == 2*round+2 })
+		w.Stop()
 	}
-	b.work(workers.Config{}, register)
-	b.awaitState(k, ledger.StateSucceeded)
-	if task := b.task(k); task.Failures != 0 || task.Attempt != 7 {
-		t.Errorf("%d failures in %d attempts, want none in 7; events: %v", task.Failures, task.Attempt, b.types(k))
+	b.Work(workers.Config{}, register)
+	b.AwaitState(k, ledger.StateSucceeded)
+	if task := b.Task(k); task.Failures != 0 || task.Attempt != 7 {
+		t.Errorf("%d failures in %d attempts, want none in 7; events: %v", task.Failures, task.Attempt, b.EventTypes(k))
 	}
 	close(attempts)
 	want := ledger.Attempt(0)
@@ -146,9 +146,9 @@ func TestSnoozesAndInterruptionsUseNoAttempt(t *testing.T) {
 
 // release makes a task available, as an operator does.
 func (b *bundle) release(k ledger.Key) {
-	b.t.Helper()
-	task := b.task(k)
-	try(ledger.Append(b.context(), b.db, ledger.AppendRequest{Key: k, Expected: task.Version, Type: ledger.EventReleased, Actor: "operator"}))(b.t)
+	b.T.Helper()
+	task := b.Task(k)
+	try(ledger.Append(b.Context(), b.DB, ledger.AppendRequest{Key: k, Expected: task.Version, Type: ledger.EventReleased, Actor: "operator"}))(b.T)
 }
 
 // A task that was released from dead begins with all its attempts, and its next attempt has a
@@ -159,10 +159,10 @@ func TestReleasedFromDeadStartsAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
+			b.Relay()
 			var repaired atomic.Bool
 			var failures atomic.Int32
-			b.work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
+			b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
 				if !repaired.Load() {
 					return buried
 				}
@@ -171,17 +171,17 @@ func TestReleasedFromDeadStartsAnew(t *testing.T) {
 				}
 				return nil
 			}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 3}}))
-			k := b.enqueue("o-1")
-			b.awaitState(k, ledger.StateDead)
-			before := b.task(k)
+			k := b.Enqueue("o-1")
+			b.AwaitState(k, ledger.StateDead)
+			before := b.Task(k)
 			if before.Fingerprint == "" || before.Attempt != ledger.Attempt(before.Failures) {
 				t.Errorf("dead with fingerprint %q, %d failures in %d attempts", before.Fingerprint, before.Failures, before.Attempt)
 			}
 			repaired.Store(true)
 			b.release(k)
-			b.awaitState(k, ledger.StateSucceeded)
-			if after := b.task(k); after.Failures != 2 || after.Attempt != before.Attempt+3 {
-				t.Errorf("%d failures, attempt %d after %d; events: %v", after.Failures, after.Attempt, before.Attempt, b.types(k))
+			b.AwaitState(k, ledger.StateSucceeded)
+			if after := b.Task(k); after.Failures != 2 || after.Attempt != before.Attempt+3 {
+				t.Errorf("%d failures, attempt %d after %d; events: %v", after.Failures, after.Attempt, before.Attempt, b.EventTypes(k))
 			}
 		})
 	}
@@ -191,22 +191,22 @@ func TestReleasedFromDeadStartsAnew(t *testing.T) {
 func TestTasksOwnRetryPolicy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	b.work(workers.Config{}, atLeast(returns(errBoom), &workers.KindConfig{
+	b.Relay()
+	b.Work(workers.Config{}, atLeast(returns(errBoom), &workers.KindConfig{
 		Retry: ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}, Jitter: -1},
 	}))
 	own := ledger.Key{Kind: order.Name(), BizID: "own"}
 	policy := ledger.RetryPolicy{Ladder: []time.Duration{0}}
-	try(ledger.Enqueue(b.context(), b.db, own, json.RawMessage(`{}`), &ledger.EnqueueOptions{Retry: &policy}))(t)
+	try(ledger.Enqueue(b.Context(), b.DB, own, json.RawMessage(`{}`), &ledger.EnqueueOptions{Retry: &policy}))(t)
 	foreign := ledger.Key{Kind: order.Name(), BizID: "foreign"}
-	b.exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data, meta)
+	b.Exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data, meta)
 		values (1, 0, 0, 'enqueued', $1, $2, '{}', '{"retry":"now and then"}')`, string(foreign.Kind), string(foreign.BizID))
-	b.awaitState(own, ledger.StateDead)
-	if task := b.task(own); task.Failures != 2 {
+	b.AwaitState(own, ledger.StateDead)
+	if task := b.Task(own); task.Failures != 2 {
 		t.Errorf("dead after %d failures, want 2", task.Failures)
 	}
-	b.awaitState(foreign, ledger.StateRetrying)
-	failed := b.history(foreign)[1]
+	b.AwaitState(foreign, ledger.StateRetrying)
+	failed := b.History(foreign)[1]
 	if delay := b.data(failed).RetryAt.Sub(failed.RecordedAt).Round(time.Minute); delay != time.Hour {
 		t.Errorf("retried after %s, want the delay of the kind", delay)
 	}
@@ -216,18 +216,18 @@ func TestTasksOwnRetryPolicy(t *testing.T) {
 func TestRetryStormSpreads(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	b.work(workers.Config{}, atLeast(returns(errBoom), &workers.KindConfig{
+	b.Relay()
+	b.Work(workers.Config{}, atLeast(returns(errBoom), &workers.KindConfig{
 		Slots: 16, Retry: ledger.RetryPolicy{Unit: time.Hour, Jitter: 0.5},
 	}))
 	const tasks, slices = 1000, 10
-	b.enqueueMany(tasks)
-	b.await("all to fail", func() bool {
+	b.EnqueueMany(tasks)
+	b.Await("all to fail", func() bool {
 		return one[int](b, "select count(*)::integer from taskledger.event where type = 'failed'") == tasks
 	})
 	// How much of the delay is left, in tenths of what may be: from half an hour to one.
 	var counts [slices]int
-	rows := try(b.db.Query(b.context(), `
+	rows := try(b.DB.Query(b.Context(), `
 		select width_bucket(extract(epoch from (data->>'retry_at')::timestamptz - recorded_at)::float8, 1800, 3600.0001, 10) as tenth, count(*)::integer
 		  from taskledger.event where type = 'failed' group by tenth`))(t)
 	for rows.Next() {

@@ -42,9 +42,9 @@ func TestHandlerThatHarmsItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
+			b.Relay()
 			var calls atomic.Int32
-			b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 				if err := insertEffect(ctx, tx, job, args); err != nil {
 					return err
 				}
@@ -53,9 +53,9 @@ func TestHandlerThatHarmsItself(t *testing.T) {
 				}
 				return nil
 			}, nil))
-			k := b.enqueue("o-1")
-			b.awaitState(k, ledger.StateSucceeded)
-			b.oneEffect(k)
+			k := b.Enqueue("o-1")
+			b.AwaitState(k, ledger.StateSucceeded)
+			b.WantOneEffect(k)
 			if failures := b.failures(k); len(failures) != test.failed {
 				t.Errorf("failures: %q", failures)
 			}
@@ -68,14 +68,14 @@ func TestHandlerThatHarmsItself(t *testing.T) {
 func TestHandlerWhoseGoroutinePanics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	k := b.enqueue("o-1")
-	c := b.spawn("panics")
-	<-c.ended
+	b.Relay()
+	k := b.Enqueue("o-1")
+	c := b.Spawn("panics")
+	<-c.Ended
 	if c.ProcessState.Success() {
 		t.Fatal("the process ended well")
 	}
-	b.work(workers.Config{}, exactly(insertEffect, nil))
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
+	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
 }

@@ -26,13 +26,13 @@ type failedData struct {
 
 // failures returns the data of a task's failed events.
 func (b *bundle) failures(k ledger.Key) []failedData {
-	b.t.Helper()
+	b.T.Helper()
 	var all []failedData
-	for _, e := range b.history(k) {
+	for _, e := range b.History(k) {
 		if e.Type == ledger.EventFailed {
 			var d failedData
 			if err := json.Unmarshal(e.Data, &d); err != nil {
-				b.t.Fatal(err)
+				b.T.Fatal(err)
 			}
 			all = append(all, d)
 		}
@@ -86,12 +86,12 @@ func TestHandlerThatMisbehavesOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.exec(schemaOfMisbehaviours)
-			b.relay()
+			b.Exec(schemaOfMisbehaviours)
+			b.Relay()
 			var calls atomic.Int32
 			never := make(chan struct{}) // as far as the test is concerned
 			t.Cleanup(func() { close(never) })
-			w := b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			w := b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 				if err := insertEffect(ctx, tx, job, args); err != nil {
 					return err
 				}
@@ -101,9 +101,9 @@ func TestHandlerThatMisbehavesOnce(t *testing.T) {
 				}
 				return nil
 			}, &test.config))
-			k := b.enqueue("o-1")
-			b.awaitState(k, ledger.StateSucceeded)
-			b.oneEffect(k)
+			k := b.Enqueue("o-1")
+			b.AwaitState(k, ledger.StateSucceeded)
+			b.WantOneEffect(k)
 			failures := b.failures(k)
 			if len(failures) != 1 || !strings.Contains(failures[0].Error.Message, test.message) {
 				t.Errorf("failures %q, want one that says %q", failures, test.message)
@@ -111,10 +111,10 @@ func TestHandlerThatMisbehavesOnce(t *testing.T) {
 			if isPanic := strings.HasPrefix(test.message, "panic"); isPanic != strings.Contains(failures[0].Error.Stack, "handler_test.go") {
 				t.Errorf("stack: %q", failures[0].Error.Stack)
 			}
-			if task := b.task(k); task.Failures != 1 || task.Attempt < 2 {
+			if task := b.Task(k); task.Failures != 1 || task.Attempt < 2 {
 				t.Errorf("%d failures in %d attempts", task.Failures, task.Attempt)
 			}
-			if overdue := w.status().Overdue; (overdue == 1) != (name == "ignores") {
+			if overdue := w.KindStatus().Overdue; (overdue == 1) != (name == "ignores") {
 				t.Errorf("%d handlers are overdue", overdue)
 			}
 		})
@@ -143,20 +143,20 @@ func TestHandlerThatCommits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
-			b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			b.Relay()
+			b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 				if err := insertEffect(ctx, tx, job, args); err != nil {
 					return err
 				}
 				_, err := tx.Exec(ctx, end)
 				return err
 			}, nil))
-			k := b.enqueue("o-1")
-			b.awaitState(k, ledger.StateDead)
-			if n := b.effects(k); n > 1 {
+			k := b.Enqueue("o-1")
+			b.AwaitState(k, ledger.StateDead)
+			if n := b.Effects(k); n > 1 {
 				t.Errorf("%d effects", n)
 			}
-			if reason := b.task(k).Error; !strings.Contains(reason, "ended inside the handler") {
+			if reason := b.Task(k).Error; !strings.Contains(reason, "ended inside the handler") {
 				t.Errorf("buried because of %q", reason)
 			}
 		})
@@ -166,8 +166,8 @@ func TestHandlerThatCommits(t *testing.T) {
 func TestSavepointsAreTheHandlers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Relay()
+	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {
 			return err
 		}
@@ -182,10 +182,10 @@ func TestSavepointsAreTheHandlers(t *testing.T) {
 		}
 		return job.Result(map[string]int{"amount": args.Amount})
 	}, nil))
-	k := b.enqueue("o-1")
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
-	if diff := cmp.Diff(`{"amount":7}`, string(b.task(k).Result)); diff != "" {
+	k := b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
+	if diff := cmp.Diff(`{"amount":7}`, string(b.Task(k).Result)); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
 }
@@ -194,17 +194,17 @@ func TestSavepointsAreTheHandlers(t *testing.T) {
 func TestAttemptsUsedUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	b.work(workers.Config{}, atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {
+	b.Relay()
+	b.Work(workers.Config{}, atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {
 		return errors.New("boom " + string(rune('0'+job.Attempt)))
 	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 3}}))
-	k := b.enqueue("o-1")
-	b.awaitState(k, ledger.StateDead)
+	k := b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateDead)
 	want := []ledger.EventType{
 		ledger.EventEnqueued, ledger.EventFailed, ledger.EventReleased, ledger.EventFailed, ledger.EventReleased,
 		ledger.EventFailed, ledger.EventBuried,
 	}
-	if diff := cmp.Diff(want, b.types(k)); diff != "" {
+	if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	var data struct {
@@ -214,7 +214,7 @@ func TestAttemptsUsedUp(t *testing.T) {
 			Message string
 		}
 	}
-	if err := json.Unmarshal(b.history(k)[6].Data, &data); err != nil {
+	if err := json.Unmarshal(b.History(k)[6].Data, &data); err != nil {
 		t.Fatal(err)
 	}
 	var messages []string
@@ -233,15 +233,15 @@ func TestAttemptsUsedUp(t *testing.T) {
 func TestArgsThatDoNotDecode(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	b.work(workers.Config{}, exactly(insertEffect, nil))
+	b.Relay()
+	b.Work(workers.Config{}, exactly(insertEffect, nil))
 	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
-	try(ledger.Enqueue(b.context(), b.db, k, json.RawMessage(`{"amount":"seven"}`), nil))(t)
-	b.awaitState(k, ledger.StateDead)
-	if reason := b.task(k).Error; !strings.Contains(reason, "args of test.order") {
+	try(ledger.Enqueue(b.Context(), b.DB, k, json.RawMessage(`{"amount":"seven"}`), nil))(t)
+	b.AwaitState(k, ledger.StateDead)
+	if reason := b.Task(k).Error; !strings.Contains(reason, "args of test.order") {
 		t.Errorf("buried because of %q", reason)
 	}
-	if n := b.effects(k); n != 0 {
+	if n := b.Effects(k); n != 0 {
 		t.Errorf("%d effects", n)
 	}
 }
@@ -255,7 +255,7 @@ func TestRetryableErrorsUseNoAttempt(t *testing.T) {
 			return err
 		},
 		"connection lost": func(ctx context.Context, b *bundle, tx pgx.Tx) error {
-			_, err := b.db.Exec(ctx, "select pg_terminate_backend($1::integer)", tx.Conn().PgConn().PID())
+			_, err := b.DB.Exec(ctx, "select pg_terminate_backend($1::integer)", tx.Conn().PgConn().PID())
 			if err != nil {
 				return err
 			}
@@ -265,16 +265,16 @@ func TestRetryableErrorsUseNoAttempt(t *testing.T) {
 			return errors.New("it hides what happened")
 		},
 		"connection lost unnoticed": func(ctx context.Context, b *bundle, tx pgx.Tx) error {
-			_, err := b.db.Exec(ctx, "select pg_terminate_backend($1::integer)", tx.Conn().PgConn().PID())
+			_, err := b.DB.Exec(ctx, "select pg_terminate_backend($1::integer)", tx.Conn().PgConn().PID())
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
+			b.Relay()
 			var calls atomic.Int32
-			w := b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			w := b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 				if err := insertEffect(ctx, tx, job, args); err != nil {
 					return err
 				}
@@ -283,14 +283,14 @@ func TestRetryableErrorsUseNoAttempt(t *testing.T) {
 				}
 				return nil
 			}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}, MaxLost: 1}))
-			k := b.enqueue("o-1")
-			b.awaitState(k, ledger.StateSucceeded)
-			b.oneEffect(k)
+			k := b.Enqueue("o-1")
+			b.AwaitState(k, ledger.StateSucceeded)
+			b.WantOneEffect(k)
 			// The first attempt left no trace; the second one was begun by a redelivery, and went on.
-			if task := b.task(k); task.Failures != 0 || task.Attempt != 1 {
-				t.Errorf("%d failures, %d attempts; events: %v", task.Failures, task.Attempt, b.types(k))
+			if task := b.Task(k); task.Failures != 0 || task.Attempt != 1 {
+				t.Errorf("%d failures, %d attempts; events: %v", task.Failures, task.Attempt, b.EventTypes(k))
 			}
-			if n := w.status().Attempts[workers.OutcomeRetried]; n != 3 {
+			if n := w.KindStatus().Attempts[workers.OutcomeRetried]; n != 3 {
 				t.Errorf("retried %d times, want 3", n)
 			}
 		})

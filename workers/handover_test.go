@@ -22,26 +22,26 @@ import (
 
 // begunBy makes a task whose start a worker has on record, and which it has let go of.
 func (b *bundle) begunBy(w *worker, id string, args json.RawMessage, o *ledger.EnqueueOptions) ledger.Key {
-	b.t.Helper()
+	b.T.Helper()
 	k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)}
-	if err := pgx.BeginFunc(b.context(), b.db, func(tx pgx.Tx) error { // before anybody hears of it
-		if _, err := ledger.Enqueue(b.context(), tx, k, args, o); err != nil {
+	if err := pgx.BeginFunc(b.Context(), b.DB, func(tx pgx.Tx) error { // before anybody hears of it
+		if _, err := ledger.Enqueue(b.Context(), tx, k, args, o); err != nil {
 			return err
 		}
-		_, err := ledger.Append(b.context(), tx, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted, Actor: w.ID()})
+		_, err := ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted, Actor: w.ID()})
 		return err
 	}); err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return k
 }
 
 // goneOnWithBy waits until somebody has gone on with a task that was begun, and checks who.
 func (b *bundle) goneOnWithBy(k ledger.Key, w *worker) {
-	b.t.Helper()
-	b.await(fmt.Sprintf("%s to go on", k), func() bool { return len(b.history(k)) > 2 })
-	if next := b.history(k)[2]; next.Actor != w.ID() {
-		b.t.Errorf("%s of %s by %s, want by the worker that began, %s", next.Type, k, next.Actor, w.ID())
+	b.T.Helper()
+	b.Await(fmt.Sprintf("%s to go on", k), func() bool { return len(b.History(k)) > 2 })
+	if next := b.History(k)[2]; next.Actor != w.ID() {
+		b.T.Errorf("%s of %s by %s, want by the worker that began, %s", next.Type, k, next.Actor, w.ID())
 	}
 }
 
@@ -68,19 +68,19 @@ func (b *bundle) busy(release <-chan struct{}) (register func(*workers.Pool) err
 func TestMessageFindsTheWorkerThatBegan(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	b.exec("update taskledger.setting set value = '2000000' where name = 'max_args_bytes'")
+	b.Relay()
+	b.Exec("update taskledger.setting set value = '2000000' where name = 'max_args_bytes'")
 	release := make(chan struct{})
 	handler, begun := b.busy(release)
-	owner := b.work(workers.Config{Name: `ä *.> "\ b`, AckWait: longLived.AckWait}, handler)
-	b.enqueue("keeps it busy")
+	owner := b.Work(workers.Config{Name: `ä *.> "\ b`, AckWait: longLived.AckWait}, handler)
+	b.Enqueue("keeps it busy")
 	<-begun
-	b.work(longLived, exactly(insertEffect, nil))
+	b.Work(longLived, exactly(insertEffect, nil))
 	tasks := make([]ledger.Key, 10)
 	for i := range tasks {
 		args := someArgs
 		if i == 0 { // nearly as much as the server takes
-			args = fmt.Appendf(nil, `{"amount":7,"note":"%s"}`, strings.Repeat("x", int(b.nc.MaxPayload())-1000))
+			args = fmt.Appendf(nil, `{"amount":7,"note":"%s"}`, strings.Repeat("x", int(b.NC.MaxPayload())-1000))
 		}
 		tasks[i] = b.begunBy(owner, fmt.Sprint(i), args, nil)
 	}
@@ -89,26 +89,26 @@ func TestMessageFindsTheWorkerThatBegan(t *testing.T) {
 	}
 	close(release)
 	for _, k := range tasks {
-		b.awaitState(k, ledger.StateSucceeded)
-		b.oneEffect(k)
+		b.AwaitState(k, ledger.StateSucceeded)
+		b.WantOneEffect(k)
 	}
-	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+	b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 })
 }
 
 // What is handed over to a worker that has no part in the task's shard any more goes to who has.
 func TestHandedOverToAWorkerWithoutTheShard(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	none := func(context.Context, pgx.Tx, *workers.Job, orderArgs) error { return errBoom }
-	owner := b.work(workers.Config{Shards: ledger.ShardRange(0, 31), AckWait: longLived.AckWait}, exactly(none, nil))
-	b.await("its lease", func() bool { return len(try(workers.List(b.context(), b.db))(t)) == 1 })
+	owner := b.Work(workers.Config{Shards: ledger.ShardRange(0, 31), AckWait: longLived.AckWait}, exactly(none, nil))
+	b.Await("its lease", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
 	shard := ledger.Shard(40)
 	k := b.begunBy(owner, "o-1", someArgs, &ledger.EnqueueOptions{Shard: &shard})
-	b.work(workers.Config{Shards: ledger.ShardRange(32, 63), AckWait: longLived.AckWait}, exactly(insertEffect, nil))
-	b.awaitState(k, ledger.StateSucceeded)
+	b.Work(workers.Config{Shards: ledger.ShardRange(32, 63), AckWait: longLived.AckWait}, exactly(insertEffect, nil))
+	b.AwaitState(k, ledger.StateSucceeded)
 	want := []ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted, ledger.EventSucceeded}
-	if diff := cmp.Diff(want, b.types(k)); diff != "" {
+	if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -117,17 +117,17 @@ func TestHandedOverToAWorkerWithoutTheShard(t *testing.T) {
 func TestHandedOverAtMostOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	register := atMost(func(context.Context, *workers.Job, orderArgs) error {
 		t.Error("it began again")
 		return nil
 	}, nil)
-	owner := b.work(longLived, register)
-	b.await("its lease", func() bool { return len(try(workers.List(b.context(), b.db))(t)) == 1 })
-	b.work(longLived, register)
+	owner := b.Work(longLived, register)
+	b.Await("its lease", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
+	b.Work(longLived, register)
 	for i := range 10 { // some of them come to the other one first
 		k := b.begunBy(owner, fmt.Sprint(i), someArgs, nil)
-		b.awaitState(k, ledger.StateDead)
+		b.AwaitState(k, ledger.StateDead)
 		b.goneOnWithBy(k, owner)
 	}
 }
@@ -139,20 +139,20 @@ func TestForgedHandovers(t *testing.T) {
 	b := setup(t)
 	var mu sync.Mutex
 	var amounts []int
-	w := b.work(longLived, exactly(func(_ context.Context, _ pgx.Tx, _ *workers.Job, args orderArgs) error {
+	w := b.Work(longLived, exactly(func(_ context.Context, _ pgx.Tx, _ *workers.Job, args orderArgs) error {
 		mu.Lock()
 		defer mu.Unlock()
 		amounts = append(amounts, args.Amount)
 		return nil
 	}, nil))
-	k := b.enqueue("o-1")
-	b.publish(b.history(k)[0])
-	b.awaitState(k, ledger.StateSucceeded)
-	b.await("its acknowledgement", func() bool { return b.unanswered() == 0 })
+	k := b.Enqueue("o-1")
+	b.Publish(b.History(k)[0])
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.Await("its acknowledgement", func() bool { return b.unanswered() == 0 })
 
-	answers := try(b.nc.SubscribeSync("$JS.ACK.>"))(t)
-	b.enqueue("o-2")
-	first := b.history(ledger.Key{Kind: order.Name(), BizID: "o-2"})[0]
+	answers := try(b.NC.SubscribeSync("$JS.ACK.>"))(t)
+	b.Enqueue("o-2")
+	first := b.History(ledger.Key{Kind: order.Name(), BizID: "o-2"})[0]
 	forged := try(json.Marshal(map[string]any{
 		"Message": stream.Message{
 			Key: first.Key, Version: 1, RecordedAt: first.RecordedAt, Type: first.Type, Shard: first.Shard, Payload: []byte(`{"amount":1000000}`),
@@ -168,12 +168,12 @@ func TestForgedHandovers(t *testing.T) {
 		"$JS.ACK.LEDGER.test~order.1.18446744073709551615.1.1.0",
 		genuine,
 	} {
-		if err := b.nc.Publish(stream.HandoverSubject(w.ID()), []byte(text)); err != nil {
+		if err := b.NC.Publish(stream.HandoverSubject(w.ID()), []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, want := range []string{"+WPI", "+ACK"} { // its task is done
-		m, err := answers.NextMsgWithContext(b.context())
+		m, err := answers.NextMsgWithContext(b.Context())
 		if err != nil || m.Subject != genuine || string(m.Data) != want {
 			t.Errorf("answered %+v, %v, want %s to %s", m, err, want, genuine)
 		}
@@ -193,27 +193,27 @@ func TestManyHandovers(t *testing.T) {
 	release := make(chan struct{})
 	handler, begun := b.busy(release)
 	var slow atomic.Bool
-	nc := try(stream.Connect(b.server.URL(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	nc := try(stream.Connect(b.Server.URL(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if errors.Is(err, nats.ErrSlowConsumer) {
 			slow.Store(true)
 		}
 	})))(t)
 	t.Cleanup(nc.Close)
-	owner := b.work(workers.Config{NATS: nc, AckWait: longLived.AckWait}, handler)
-	b.relay()
-	b.enqueue("keeps it busy")
+	owner := b.Work(workers.Config{NATS: nc, AckWait: longLived.AckWait}, handler)
+	b.Relay()
+	b.Enqueue("keeps it busy")
 	<-begun
 	for range 5_000 {
-		if err := b.nc.Publish(stream.HandoverSubject(owner.ID()), []byte("$JS.ACK.LEDGER.test~order.1.1000.1.1.0")); err != nil {
+		if err := b.NC.Publish(stream.HandoverSubject(owner.ID()), []byte("$JS.ACK.LEDGER.test~order.1.1000.1.1.0")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.work(longLived, exactly(insertEffect, nil))
+	b.Work(longLived, exactly(insertEffect, nil))
 	k := b.begunBy(owner, "o-1", someArgs, nil)
 	b.goneOnWithBy(k, owner)
 	close(release)
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
 	if slow.Load() {
 		t.Error("the connection calls it a slow consumer")
 	}
@@ -223,17 +223,17 @@ func TestManyHandovers(t *testing.T) {
 func TestHandoversWhileStopping(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	owner := b.work(workers.Config{AckWait: 4 * time.Second}, exactly(insertEffect, &workers.KindConfig{Slots: 1}))
-	b.await("its lease", func() bool { return len(try(workers.List(b.context(), b.db))(t)) == 1 })
+	owner := b.Work(workers.Config{AckWait: 4 * time.Second}, exactly(insertEffect, &workers.KindConfig{Slots: 1}))
+	b.Await("its lease", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
 	const n = 200
 	for i := range n {
 		b.begunBy(owner, fmt.Sprint(i), someArgs, nil)
 	}
-	b.relay()
-	b.work(workers.Config{AckWait: 4 * time.Second}, exactly(insertEffect, nil))
-	b.await("the worker that began to be at it", func() bool { return owner.status().Attempts[workers.OutcomeSucceeded] > 0 })
-	owner.stop()
-	b.allDone(n)
-	b.eachOnce(n)
-	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+	b.Relay()
+	b.Work(workers.Config{AckWait: 4 * time.Second}, exactly(insertEffect, nil))
+	b.Await("the worker that began to be at it", func() bool { return owner.KindStatus().Attempts[workers.OutcomeSucceeded] > 0 })
+	owner.Stop()
+	b.AwaitSucceeded(n)
+	b.WantOneEffectEach(n)
+	b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 })
 }

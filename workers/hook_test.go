@@ -56,11 +56,11 @@ func (w *witness) ended() int {
 // ledgerAgrees checks that a hook heard of each event that the worker appended to a task, in order,
 // and once of the end of each attempt that it heard the beginning of.
 func (w *witness) ledgerAgrees(b *bundle, worker *worker, k ledger.Key) {
-	b.t.Helper()
+	b.T.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var want, got []ledger.Version
-	for _, e := range b.history(k) {
+	for _, e := range b.History(k) {
 		if e.Actor == worker.ID() {
 			want = append(want, e.Version)
 		}
@@ -69,10 +69,10 @@ func (w *witness) ledgerAgrees(b *bundle, worker *worker, k ledger.Key) {
 		got = append(got, e.Version)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		b.t.Errorf("events heard of (-want +got):\n%s\n%v", diff, b.types(k))
+		b.T.Errorf("events heard of (-want +got):\n%s\n%v", diff, b.EventTypes(k))
 	}
 	if w.before != len(w.ends) {
-		b.t.Errorf("%d attempts began, %d ended: %+v", w.before, len(w.ends), w.ends)
+		b.T.Errorf("%d attempts began, %d ended: %+v", w.before, len(w.ends), w.ends)
 	}
 }
 
@@ -115,12 +115,12 @@ func TestHooksAreToldHowAttemptsEnd(t *testing.T) {
 		"discard": {func(context.Context, *bundle, *workers.Job) error { return workers.Discard("too old") }, workers.KindConfig{}, false,
 			[]workers.Outcome{workers.OutcomeDiscarded}, ledger.StateDiscarded, "too old"},
 		"does not return": {once(func(ctx context.Context, b *bundle, _ *workers.Job) error {
-			<-b.context().Done() // as far as the test is concerned
+			<-b.Context().Done() // as far as the test is concerned
 			return nil
 		}), workers.KindConfig{Timeout: 100 * time.Millisecond, StartedAfter: 10 * time.Millisecond}, false,
 			[]workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded}, ledger.StateSucceeded, "did not return"},
 		"cancelled": {func(ctx context.Context, b *bundle, job *workers.Job) error {
-			if _, err := b.operator(b.nc).Cancel(ctx, job.Key, by); err != nil {
+			if _, err := b.Operator(b.NC).Cancel(ctx, job.Key, audit); err != nil {
 				return err
 			}
 			return untilDone(ctx, b, job)
@@ -142,15 +142,15 @@ func TestHooksAreToldHowAttemptsEnd(t *testing.T) {
 			t.Run(name+" "+guarantee, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				b.relay()
+				b.Relay()
 				hook := &witness{}
-				w := b.work(workers.Config{Hooks: []workers.Hook{hook}, StopTimeout: time.Millisecond}, register(b))
-				k := b.enqueue("o-1")
+				w := b.Work(workers.Config{Hooks: []workers.Hook{hook}, StopTimeout: time.Millisecond}, register(b))
+				k := b.Enqueue("o-1")
 				if test.stop {
-					b.await("the handler to run", func() bool { return w.status().Running == 1 })
-					w.stop()
+					b.Await("the handler to run", func() bool { return w.KindStatus().Running == 1 })
+					w.Stop()
 				}
-				b.await("the ends of its attempts", func() bool { return hook.ended() == len(test.want) })
+				b.Await("the ends of its attempts", func() bool { return hook.ended() == len(test.want) })
 				hook.ledgerAgrees(b, w, k)
 				var got []workers.Outcome
 				for _, end := range hook.ends {
@@ -218,7 +218,7 @@ func (h afterOnly) AfterAttempt(ctx context.Context, _ *workers.Job, _ workers.A
 func TestHooksAreAroundTheHandler(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	var mu sync.Mutex
 	var calls []string
 	note := func(s string) {
@@ -226,7 +226,7 @@ func TestHooksAreAroundTheHandler(t *testing.T) {
 		defer mu.Unlock()
 		calls = append(calls, s)
 	}
-	b.work(workers.Config{Hooks: []workers.Hook{tracer{name: "a", note: note}, nil, tracer{name: "b", note: note}}}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{Hooks: []workers.Hook{tracer{name: "a", note: note}, nil, tracer{name: "b", note: note}}}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		var set string
 		if err := tx.QueryRow(ctx, "select current_setting('test.hook')").Scan(&set); err != nil {
 			return err
@@ -234,10 +234,10 @@ func TestHooksAreAroundTheHandler(t *testing.T) {
 		note("handler of " + ctx.Value(traceKey{}).(string) + " " + set)
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Hooks: []workers.Hook{tracer{name: "c", note: note}, beforeOnly{call: func(pgx.Tx) error { return nil }}}}))
-	k := b.enqueue("o-1")
-	b.awaitState(k, ledger.StateSucceeded)
+	k := b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateSucceeded)
 	want := []string{"before a", "before b", "before c", "handler of abc abc", "after c of abc", "after b of abc", "after a of abc"}
-	b.await("all hooks", func() bool {
+	b.Await("all hooks", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(calls) >= len(want)
@@ -245,7 +245,7 @@ func TestHooksAreAroundTheHandler(t *testing.T) {
 	if diff := cmp.Diff(want, calls); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
-	b.oneEffect(k)
+	b.WantOneEffect(k)
 }
 
 // A hook before an attempt has its say, as if it were the handler, which is not called. That has had
@@ -278,8 +278,8 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 			t.Run(name+" "+guarantee, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				b.relay()
-				b.schedule(nil)
+				b.Relay()
+				b.Schedule()
 				var hooked, handled atomic.Int32
 				hook := beforeOnly{call: func(tx pgx.Tx) error {
 					if hooked.Add(1) == 1 {
@@ -288,16 +288,16 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 					return nil
 				}}
 				outer, inner := &witness{}, &witness{}
-				w := b.work(workers.Config{Hooks: []workers.Hook{outer}}, register(func() error { handled.Add(1); return nil },
+				w := b.Work(workers.Config{Hooks: []workers.Hook{outer}}, register(func() error { handled.Add(1); return nil },
 					&workers.KindConfig{Hooks: []workers.Hook{hook, inner}}))
-				k := b.enqueue("o-1")
-				b.awaitState(k, ledger.StateSucceeded)
-				b.await("the ends of both attempts", func() bool { return outer.ended() == 2 && inner.ended() == 2 })
+				k := b.Enqueue("o-1")
+				b.AwaitState(k, ledger.StateSucceeded)
+				b.Await("the ends of both attempts", func() bool { return outer.ended() == 2 && inner.ended() == 2 })
 				outer.ledgerAgrees(b, w, k)
 				if handled.Load() != 1 {
 					t.Errorf("the handler was called %d times", handled.Load())
 				}
-				got := slices.DeleteFunc(b.types(k), func(e ledger.EventType) bool { return e == ledger.EventStarted })
+				got := slices.DeleteFunc(b.EventTypes(k), func(e ledger.EventType) bool { return e == ledger.EventStarted })
 				want := slices.Concat([]ledger.EventType{ledger.EventEnqueued}, test.want, []ledger.EventType{ledger.EventSucceeded})
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("events but for starts (-want +got):\n%s", diff)
@@ -343,18 +343,18 @@ func TestHooksThatMisbehave(t *testing.T) {
 			t.Run(name+" "+guarantee, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				b.relay()
+				b.Relay()
 				const tasks = 3
 				bad, good := &badHook{misbehave: misbehave}, &witness{}
-				w := b.work(workers.Config{Hooks: []workers.Hook{good, bad}}, register(b))
-				b.enqueueMany(tasks)
-				b.allDone(tasks)
-				b.eachOnce(tasks)
-				b.await("the good hook and the answers", func() bool { return good.ended() == tasks && w.status().InFlight == 0 })
+				w := b.Work(workers.Config{Hooks: []workers.Hook{good, bad}}, register(b))
+				b.EnqueueMany(tasks)
+				b.AwaitSucceeded(tasks)
+				b.WantOneEffectEach(tasks)
+				b.Await("the good hook and the answers", func() bool { return good.ended() == tasks && w.KindStatus().InFlight == 0 })
 				if n := bad.calls.Load(); n != 2*tasks {
 					t.Errorf("%d calls", n)
 				}
-				if s := w.status(); s.Attempts[workers.OutcomeSucceeded] != tasks {
+				if s := w.KindStatus(); s.Attempts[workers.OutcomeSucceeded] != tasks {
 					t.Errorf("%+v", s)
 				}
 			})
@@ -366,7 +366,7 @@ func TestHooksThatMisbehave(t *testing.T) {
 func TestStopWaitsForHooks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	reached, release := make(chan struct{}), make(chan struct{})
 	slow := afterOnly{call: func(ctx context.Context) {
 		close(reached)
@@ -376,13 +376,13 @@ func TestStopWaitsForHooks(t *testing.T) {
 		}
 	}}
 	good := &witness{}
-	w := b.work(workers.Config{Hooks: []workers.Hook{good, slow}, AckWait: forEver}, atLeast(b.outside, nil))
-	k := b.enqueue("o-1")
+	w := b.Work(workers.Config{Hooks: []workers.Hook{good, slow}, AckWait: forEver}, atLeast(b.outside, nil))
+	k := b.Enqueue("o-1")
 	<-reached
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		w.stop()
+		w.Stop()
 	}()
 	select {
 	case <-stopped:
@@ -415,14 +415,14 @@ func TestHooksAreToldOfOddMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	hook := &noticer{}
-	w := b.work(workers.Config{Hooks: []workers.Hook{hook}}, exactly(insertEffect, nil))
-	e := b.history(b.enqueue("o-1"))[0]
+	w := b.Work(workers.Config{Hooks: []workers.Hook{hook}}, exactly(insertEffect, nil))
+	e := b.History(b.Enqueue("o-1"))[0]
 	e.RecordedAt = e.RecordedAt.Add(time.Second) // of another past
-	b.publish(e)
-	b.await("the ghost", func() bool { // is counted, and then told
+	b.Publish(e)
+	b.Await("the ghost", func() bool { // is counted, and then told
 		hook.mu.Lock()
 		defer hook.mu.Unlock()
-		return w.status().Ghosts == 1 && len(hook.seen) > 0
+		return w.KindStatus().Ghosts == 1 && len(hook.seen) > 0
 	})
 	hook.mu.Lock()
 	defer hook.mu.Unlock()

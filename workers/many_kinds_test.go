@@ -21,14 +21,14 @@ var manyKinds = flag.Int("kinds", 500, "kinds that TestManyKinds registers")
 // others cost next to nothing.
 func TestManyKinds(t *testing.T) {
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	kinds := make([]ledger.TypedKind[orderArgs], *manyKinds)
 	for i := range kinds {
 		kinds[i] = ledger.MustKind[orderArgs](ledger.Kind(fmt.Sprintf("test.many.%05d", i)))
 	}
 	enqueue := func(k ledger.TypedKind[orderArgs], id string) {
 		t.Helper()
-		try(k.Enqueue(b.context(), b.db, ledger.BizID(id), orderArgs{}, nil))(t)
+		try(k.Enqueue(b.Context(), b.DB, ledger.BizID(id), orderArgs{}, nil))(t)
 	}
 	register := func(p *workers.Pool) error {
 		for _, k := range kinds {
@@ -43,9 +43,9 @@ func TestManyKinds(t *testing.T) {
 	goroutines, memory := runtime.NumGoroutine(), memoryInUse()
 	own, _ := spent(t)
 	begun := time.Now()
-	w := b.work(workers.Config{AckWait: 30 * time.Second, Logger: slog.New(slog.DiscardHandler)}, register)
+	w := b.Work(workers.Config{AckWait: 30 * time.Second, Logger: slog.New(slog.DiscardHandler)}, register)
 	for deadline := time.Now().Add(10 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		n := try(b.js.Stream(b.context(), stream.Name))(t).CachedInfo().State.Consumers
+		n := try(b.JS.Stream(b.Context(), stream.Name))(t).CachedInfo().State.Consumers
 		if n == 2*len(kinds) {
 			break
 		}
@@ -53,7 +53,7 @@ func TestManyKinds(t *testing.T) {
 			t.Fatalf("%d consumers, want %d", n, 2*len(kinds))
 		}
 	}
-	b.allDone(1)
+	b.AwaitSucceeded(1)
 	ownStarted, _ := spent(t)
 	perKind := float64(runtime.NumGoroutine()-goroutines) / float64(len(kinds))
 	bytes := float64(memoryInUse()-memory) / float64(len(kinds))
@@ -66,8 +66,8 @@ func TestManyKinds(t *testing.T) {
 	for i := range 20 {
 		enqueue(kinds[i*len(kinds)/20], fmt.Sprint("after-", i))
 	}
-	b.allDone(21)
-	b.eachOnce(21)
+	b.AwaitSucceeded(21)
+	b.WantOneEffectEach(21)
 	if *manyKinds > 500 {
 		idleOwn, idleServers := spent(t)
 		time.Sleep(10 * time.Second)
@@ -75,7 +75,7 @@ func TestManyKinds(t *testing.T) {
 		t.Logf("idle: %.1f %% of a CPU here, %.1f %% in PostgreSQL", (own-idleOwn).Seconds()*10, (servers-idleServers).Seconds()*10)
 	}
 	begun = time.Now()
-	w.stop()
+	w.Stop()
 	t.Logf("stopped after %.1f s", time.Since(begun).Seconds())
 }
 
@@ -90,15 +90,15 @@ func memoryInUse() int64 {
 func TestTooManyConsumers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s := try(b.js.Stream(b.context(), stream.Name))(t)
+	s := try(b.JS.Stream(b.Context(), stream.Name))(t)
 	config := s.CachedInfo().Config
 	config.MaxConsumers = 1
-	try(b.js.UpdateStream(b.context(), config))(t)
-	p := try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
+	try(b.JS.UpdateStream(b.Context(), config))(t)
+	p := try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)
 	if err := exactly(insertEffect, nil)(p); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Run(b.context()); err == nil || !strings.Contains(err.Error(), "--max-consumers") {
+	if err := p.Run(b.Context()); err == nil || !strings.Contains(err.Error(), "--max-consumers") {
 		t.Errorf("Run: %v", err)
 	}
 }

@@ -21,7 +21,7 @@ import (
 func TestMiddleware(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	var mu sync.Mutex
 	var calls []string
 	call := func(name string) {
@@ -61,19 +61,19 @@ func TestMiddleware(t *testing.T) {
 		return insertEffect(ctx, tx, job, args)
 	}
 	hook := beforeHook{call: func() { call("hook") }}
-	b.work(workers.Config{}, exactly(handler, &workers.KindConfig{
+	b.Work(workers.Config{}, exactly(handler, &workers.KindConfig{
 		Middleware: []workers.Middleware{outer, nil, inner}, Hooks: []workers.Hook{hook},
 	}))
-	k := b.enqueue("o-1")
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
+	k := b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
 	mu.Lock()
 	diff := cmp.Diff([]string{"hook", "outer", "inner", "handler 8 of the middleware"}, calls)
 	mu.Unlock()
 	if diff != "" {
 		t.Error(diff)
 	}
-	b.awaitState(b.enqueue("fails"), ledger.StateDiscarded)
+	b.AwaitState(b.Enqueue("fails"), ledger.StateDiscarded)
 }
 
 // beforeHook is called before each attempt.
@@ -91,7 +91,7 @@ func (h beforeHook) BeforeAttempt(ctx context.Context, _ pgx.Tx, _ *workers.Job)
 func TestMiddlewareOfSQLRequiresItsTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	replacing := func(next workers.Handler) workers.Handler {
 		return func(ctx context.Context, tx pgx.Tx, job *workers.Job, args []byte) error {
 			if job.BizID == "same" {
@@ -100,13 +100,13 @@ func TestMiddlewareOfSQLRequiresItsTransaction(t *testing.T) {
 			return next(ctx, struct{ pgx.Tx }{tx}, job, args)
 		}
 	}
-	b.work(workers.Config{}, exactlySQL(insertEffectSQL, &workers.KindConfig{
+	b.Work(workers.Config{}, exactlySQL(insertEffectSQL, &workers.KindConfig{
 		Middleware: []workers.Middleware{replacing}, Retry: ledger.RetryPolicy{Attempts: 1},
 	}))
-	b.awaitState(b.enqueue("same"), ledger.StateSucceeded)
-	other := b.enqueue("other")
-	b.awaitState(other, ledger.StateDead)
-	if task := b.task(other); !strings.Contains(task.Error, "RegisterSQL requires tx itself") {
+	b.AwaitState(b.Enqueue("same"), ledger.StateSucceeded)
+	other := b.Enqueue("other")
+	b.AwaitState(other, ledger.StateDead)
+	if task := b.Task(other); !strings.Contains(task.Error, "RegisterSQL requires tx itself") {
 		t.Errorf("error %q", task.Error)
 	}
 }
@@ -115,15 +115,15 @@ func TestMiddlewareOfSQLRequiresItsTransaction(t *testing.T) {
 func TestInvalidArgs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	raw := ledger.MustKind[[]byte](order.Name())
 	decode := func(context.Context, *workers.Job, []byte) error {
 		return fmt.Errorf("order: %w", workers.InvalidArgs(errBoom))
 	}
-	b.work(workers.Config{}, func(p *workers.Pool) error { return workers.RegisterAtMostOnce(p, raw, decode, nil) })
-	k := b.enqueue("o-1")
-	b.awaitState(k, ledger.StateDead)
-	history := b.history(k)
+	b.Work(workers.Config{}, func(p *workers.Pool) error { return workers.RegisterAtMostOnce(p, raw, decode, nil) })
+	k := b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateDead)
+	history := b.History(k)
 	var data struct {
 		Reason string `json:"reason"`
 		Error  struct {

@@ -18,24 +18,24 @@ import (
 func TestErrNotBegunGivesTheTaskBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	waiting := make(chan struct{}, 1)
 	wait := func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
 		waiting <- struct{}{}
 		<-ctx.Done()
 		return fmt.Errorf("wait for a permit: %w", workers.ErrNotBegun)
 	}
-	first := b.work(workers.Config{StopTimeout: time.Nanosecond}, atLeast(wait, nil))
-	k := b.enqueue("o-1")
+	first := b.Work(workers.Config{StopTimeout: time.Nanosecond}, atLeast(wait, nil))
+	k := b.Enqueue("o-1")
 	<-waiting
-	first.stop()
-	if types := b.types(k); len(types) != 1 {
+	first.Stop()
+	if types := b.EventTypes(k); len(types) != 1 {
 		t.Errorf("events: %v, want enqueued only", types)
 	}
-	b.work(workers.Config{}, atLeast(b.outside, nil))
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
-	if task := b.task(k); task.Attempt != 1 || task.Failures != 0 {
+	b.Work(workers.Config{}, atLeast(b.outside, nil))
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
+	if task := b.Task(k); task.Attempt != 1 || task.Failures != 0 {
 		t.Errorf("%+v", task)
 	}
 }
@@ -44,12 +44,12 @@ func TestErrNotBegunGivesTheTaskBack(t *testing.T) {
 func TestErrNotBegunTooEarly(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	tooEarly := func(context.Context, *workers.Job, orderArgs) error { return workers.ErrNotBegun }
-	b.work(workers.Config{}, atLeast(tooEarly, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
-	k := b.enqueue("o-1")
-	b.awaitState(k, ledger.StateDead)
-	if task := b.task(k); !strings.Contains(task.Error, workers.ErrNotBegun.Error()) {
+	b.Work(workers.Config{}, atLeast(tooEarly, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
+	k := b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateDead)
+	if task := b.Task(k); !strings.Contains(task.Error, workers.ErrNotBegun.Error()) {
 		t.Errorf("%+v", task)
 	}
 }
@@ -59,7 +59,7 @@ func TestErrNotBegunInACaller(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.fill()
-	b.relay()
+	b.Relay()
 	c := caller(t, func(ctx context.Context, _ pgx.Tx, _ *workers.Job, _ orderArgs) error {
 		<-ctx.Done()
 		return workers.ErrNotBegun
@@ -68,8 +68,8 @@ func TestErrNotBegunInACaller(t *testing.T) {
 	if answer.State != ledger.StateAvailable || answer.Version != 1 || answer.MustRun {
 		t.Errorf("%+v", answer)
 	}
-	b.work(workers.Config{}, exactly(insertEffect, nil))
+	b.Work(workers.Config{}, exactly(insertEffect, nil))
 	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
 }

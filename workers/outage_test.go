@@ -22,7 +22,7 @@ import (
 func TestNATSOutageUnderARunningHandler(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	var runs atomic.Int32
 	release := make(chan struct{})
 	handler := exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
@@ -34,26 +34,26 @@ func TestNATSOutageUnderARunningHandler(t *testing.T) {
 			return context.Cause(ctx)
 		}
 	}, nil)
-	first, second := b.work(workers.Config{}, handler), b.work(workers.Config{}, handler)
-	k := b.enqueue("o-1")
-	b.awaitState(k, ledger.StateRunning)
-	b.server.Stop()
+	first, second := b.Work(workers.Config{}, handler), b.Work(workers.Config{}, handler)
+	k := b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateRunning)
+	b.Server.Stop()
 	lease := one[time.Time](b, "select min(alive_until) from taskledger.lease")
-	b.await("twice AckWait to pass", func() bool {
+	b.Await("twice AckWait to pass", func() bool {
 		return one[time.Time](b, "select min(alive_until) from taskledger.lease").After(lease.Add(2 * ackWait))
 	})
-	if err := b.server.Restart(); err != nil {
+	if err := b.Server.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	b.await("the redelivery", func() bool { return first.status().Redelivered+second.status().Redelivered > 0 })
+	b.Await("the redelivery", func() bool { return first.KindStatus().Redelivered+second.KindStatus().Redelivered > 0 })
 	close(release)
-	b.awaitState(k, ledger.StateSucceeded)
-	b.await("the acknowledgement", func() bool { return b.unanswered() == 0 })
-	b.oneEffect(k)
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.Await("the acknowledgement", func() bool { return b.unanswered() == 0 })
+	b.WantOneEffect(k)
 	if runs.Load() != 1 {
 		t.Errorf("the handler ran %d times", runs.Load())
 	}
-	if n := first.status().TakenOver + second.status().TakenOver; n != 0 {
+	if n := first.KindStatus().TakenOver + second.KindStatus().TakenOver; n != 0 {
 		t.Errorf("healthy work was taken over %d times", n)
 	}
 }
@@ -62,18 +62,18 @@ func TestNATSOutageUnderARunningHandler(t *testing.T) {
 func TestConsumerDeleted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	w := b.work(workers.Config{}, exactly(insertEffect, nil))
-	first := b.enqueue("o-1")
-	b.awaitState(first, ledger.StateSucceeded)
-	if err := b.js.DeleteConsumer(b.context(), stream.Name, stream.Durable(order.Name(), ledger.AllShards)); err != nil {
+	b.Relay()
+	w := b.Work(workers.Config{}, exactly(insertEffect, nil))
+	first := b.Enqueue("o-1")
+	b.AwaitState(first, ledger.StateSucceeded)
+	if err := b.JS.DeleteConsumer(b.Context(), stream.Name, stream.Durable(order.Name(), ledger.AllShards)); err != nil {
 		t.Fatal(err)
 	}
-	second := b.enqueue("o-2")
-	b.awaitState(second, ledger.StateSucceeded)
-	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 && w.status().InFlight == 0 })
-	b.oneEffect(first)
-	b.oneEffect(second)
+	second := b.Enqueue("o-2")
+	b.AwaitState(second, ledger.StateSucceeded)
+	b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 && w.KindStatus().InFlight == 0 })
+	b.WantOneEffect(first)
+	b.WantOneEffect(second)
 }
 
 // NATS loses its disk. The relay publishes again what is unfinished; workers find the new stream.
@@ -82,34 +82,34 @@ func TestStreamWiped(t *testing.T) {
 	b := setup(t)
 	release := make(chan struct{})
 	var runs atomic.Int32
-	w := b.work(workers.Config{Slots: 1}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	w := b.Work(workers.Config{Slots: 1}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		runs.Add(1)
 		<-release
 		return insertEffect(ctx, tx, job, args)
 	}, nil))
-	running, unpublished := b.enqueue("o-1"), b.enqueue("o-2")
-	b.publish(b.history(running)[0])
-	b.await("the handler", func() bool { return runs.Load() == 1 })
+	running, unpublished := b.Enqueue("o-1"), b.Enqueue("o-2")
+	b.Publish(b.History(running)[0])
+	b.Await("the handler", func() bool { return runs.Load() == 1 })
 
-	b.server.Stop()
-	if err := b.server.Wipe(); err != nil {
+	b.Server.Stop()
+	if err := b.Server.Wipe(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.server.Restart(); err != nil {
+	if err := b.Server.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	b.await("the connection", b.nc.IsConnected)
-	b.provision()
+	b.Await("the connection", b.NC.IsConnected)
+	b.Provision()
 	for _, k := range []ledger.Key{running, unpublished} {
-		b.again(b.history(k)[0])
+		b.again(b.History(k)[0])
 	}
-	b.await("adoption", func() bool { return w.status().Adopted == 1 && w.status().InFlight == 2 })
+	b.Await("adoption", func() bool { return w.KindStatus().Adopted == 1 && w.KindStatus().InFlight == 2 })
 	close(release)
 	for _, k := range []ledger.Key{running, unpublished} {
-		b.awaitState(k, ledger.StateSucceeded)
-		b.oneEffect(k)
+		b.AwaitState(k, ledger.StateSucceeded)
+		b.WantOneEffect(k)
 	}
-	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+	b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 })
 	if runs.Load() != 2 {
 		t.Errorf("%d runs of 2 tasks", runs.Load())
 	}
@@ -119,17 +119,17 @@ func TestStreamWiped(t *testing.T) {
 func TestStreamIsMissing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	if err := b.js.DeleteStream(b.context(), stream.Name); err != nil {
+	if err := b.JS.DeleteStream(b.Context(), stream.Name); err != nil {
 		t.Fatal(err)
 	}
 	var log lockedBuffer
-	b.work(workers.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, exactly(insertEffect, nil))
-	k := b.enqueue("o-1")
-	b.await("the cure in the log", func() bool { return strings.Contains(log.String(), "run: taskledger serve") })
-	b.provision()
-	b.publish(b.history(k)[0])
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
+	b.Work(workers.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, exactly(insertEffect, nil))
+	k := b.Enqueue("o-1")
+	b.Await("the cure in the log", func() bool { return strings.Contains(log.String(), "run: taskledger serve") })
+	b.Provision()
+	b.Publish(b.History(k)[0])
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
 }
 
 // PostgreSQL is restarted under running work, once in order and once not: everything is done
@@ -150,32 +150,32 @@ func TestPostgreSQLRestarted(t *testing.T) {
 			db := try(pgxpool.New(context.Background(), cluster.URL(ledgertest.Database)+"&pool_max_conns=12"))(t)
 			t.Cleanup(db.Close)
 			b := setupOn(t, db)
-			b.relay()
-			w := b.work(workers.Config{}, register(b))
+			b.Relay()
+			w := b.Work(workers.Config{}, register(b))
 			const round = 1500
-			done := func() int64 { return w.status().Attempts[workers.OutcomeSucceeded] }
+			done := func() int64 { return w.KindStatus().Attempts[workers.OutcomeSucceeded] }
 			for name, restart := range map[string]func() error{
-				"stop": func() error { return cluster.Stop(b.context()) },
+				"stop": func() error { return cluster.Stop(b.Context()) },
 				"kill": cluster.Kill,
 			} {
-				b.enqueueRound(name, round)
+				b.EnqueueRound(name, round)
 				before := done()
-				b.await("work to be under way", func() bool { return done() > before })
+				b.Await("work to be under way", func() bool { return done() > before })
 				if err := restart(); err != nil {
 					t.Fatal(err)
 				}
-				if err := cluster.Restart(b.context()); err != nil {
+				if err := cluster.Restart(b.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
-			b.allDone(2 * round)
+			b.AwaitSucceeded(2 * round)
 			if name == "exactly once" {
-				b.eachOnce(2 * round)
+				b.WantOneEffectEach(2 * round)
 			}
 			if n := one[int](b, "select count(*)::integer from taskledger.event where type in ('failed', 'buried')"); n != 0 {
 				t.Errorf("%d failures", n)
 			}
-			t.Logf("attempts: %v", w.status().Attempts)
+			t.Logf("attempts: %v", w.KindStatus().Attempts)
 		})
 	}
 }

@@ -3,8 +3,6 @@ package workers
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
-	"fmt"
 	"sync"
 	"time"
 
@@ -14,111 +12,38 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-var (
-	//go:embed sql/kind_pause.sql
-	kindPauseSQL string
-	//go:embed sql/kind_resume.sql
-	kindResumeSQL string
-	//go:embed sql/kind_paused.sql
-	kindPausedSQL string
-)
+//go:embed sql/kind_paused.sql
+var kindPausedSQL string
 
-// kindsEvery is how often a worker looks which kinds are paused, and which are overloaded.
+// kindsEvery is how often a worker reads which kinds are paused, and which are overloaded.
 const kindsEvery = time.Second
 
-// PausedKind is a kind whose tasks nobody begins.
-type PausedKind struct {
-	Kind   ledger.Kind `json:"kind"`
-	Since  time.Time   `json:"since"`
-	Actor  string      `json:"actor"`
-	Reason string      `json:"reason"`
-}
-
-// PauseKind has all workers, of today and of tomorrow, begin no task of a kind until it is resumed;
-// they hear of it within about a second. Handlers that run go on. Enqueueing goes on as well. It
-// reports whether it was not paused before; if it was, nothing changes. It commits.
-//
-// Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
-func (o *Operator) PauseKind(ctx context.Context, kind ledger.Kind, by By) (bool, error) {
-	if err := kind.Validate(); err != nil {
-		return false, err
-	}
-	if len(by.Reason) > MaxReasonBytes {
-		return false, &ledger.InvalidError{Field: "reason", Rule: fmt.Sprintf("must have at most %d bytes, has %d", MaxReasonBytes, len(by.Reason))}
-	}
-	var actor *string
-	if by.Actor != "" {
-		actor = &by.Actor
-	}
-	tag, err := o.config.DB.Exec(ctx, kindPauseSQL, string(kind), actor, by.Reason)
-	if err != nil {
-		return false, pgerr.Explain(fmt.Sprintf("pause kind %s", kind), err)
-	}
-	return tag.RowsAffected() > 0, nil
-}
-
-// ResumeKind undoes [Operator.PauseKind]. It reports whether the kind was paused. Errors as there.
-func (o *Operator) ResumeKind(ctx context.Context, kind ledger.Kind) (bool, error) {
-	if err := kind.Validate(); err != nil {
-		return false, err
-	}
-	tag, err := o.config.DB.Exec(ctx, kindResumeSQL, string(kind))
-	if err != nil {
-		return false, pgerr.Explain(fmt.Sprintf("resume kind %s", kind), err)
-	}
-	return tag.RowsAffected() > 0, nil
-}
-
-// PausedKinds returns the kinds that are paused, by name. Errors: [ledger.ErrNotMigrated].
-func PausedKinds(ctx context.Context, db ledger.DB) ([]PausedKind, error) {
-	rows, err := db.Query(ctx, kindPausedSQL)
-	if err != nil {
-		return nil, pgerr.Explain("paused kinds", err)
-	}
-	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (k PausedKind, err error) {
-		var name, value string
-		if err := row.Scan(&name, &value); err != nil {
-			return k, err
-		}
-		_ = json.Unmarshal([]byte(value), &k) // somebody's own row pauses as well
-		k.Kind, k.Since = ledger.Kind(name), k.Since.UTC()
-		return k, nil
-	})
-	if err != nil {
-		return nil, pgerr.Explain("paused kinds", err)
-	}
-	return all, nil
-}
-
-// watchKinds keeps looking which kinds are paused and which are overloaded, until quit is done. If
-// the database is away, what was so stays so.
+// watchKinds reads again and again which kinds are paused and which are overloaded, until quit is done. While
+// the database is unavailable nothing changes.
 func (p *Pool) watchKinds(quit context.Context) {
 	t := time.NewTicker(kindsEvery)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-			p.readPauses(quit)
-			p.readLimits(quit)
+			p.updatePauses(quit)
+			p.updateOverloads(quit)
 		case <-quit.Done():
 			return
 		}
 	}
 }
 
-func (p *Pool) readPauses(ctx context.Context) {
+// updatePauses pauses and resumes kinds as operators have decided (workers/operator).
+func (p *Pool) updatePauses(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
-	all, err := PausedKinds(ctx, p.config.DB)
+	paused, err := p.readKinds(ctx, kindPausedSQL)
 	if err != nil {
 		if ctx.Err() == nil {
-			p.runner.Warn(p.config.Logger, "cannot see which kinds are paused", "error", err)
+			p.runner.Warn(p.config.Logger, "cannot read which kinds are paused", "error", err)
 		}
 		return
-	}
-	paused := make(map[ledger.Kind]bool, len(all))
-	for _, k := range all {
-		paused[k.Kind] = true
 	}
 	for _, k := range p.registered() {
 		if k.pause.set(paused[k.Name]) {
@@ -127,15 +52,32 @@ func (p *Pool) readPauses(ctx context.Context) {
 	}
 }
 
+// readKinds returns the kinds that a statement returns.
+func (p *Pool) readKinds(ctx context.Context, sql string) (map[ledger.Kind]bool, error) {
+	rows, err := p.config.DB.Query(ctx, sql)
+	if err != nil {
+		return nil, pgerr.Explain("read kinds", err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, pgerr.Explain("read kinds", err)
+	}
+	kinds := make(map[ledger.Kind]bool, len(names))
+	for _, name := range names {
+		kinds[ledger.Kind(name)] = true
+	}
+	return kinds, nil
+}
+
 // pause is whether a kind is paused. It is safe for concurrent use.
 type pause struct {
 	mu      sync.Mutex
 	on      bool
-	changed context.Context // done at the next change; nil: nobody asked
+	changed context.Context // done at the next change; nil: not asked for
 	change  context.CancelFunc
 }
 
-// set reports whether that is a change.
+// set reports whether on is a change.
 func (p *pause) set(on bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,7 +98,7 @@ func (p *pause) isOn() bool {
 	return p.on
 }
 
-// state returns what is done when it changes, too.
+// state returns whether the kind is paused, and a context that is done when that changes.
 func (p *pause) state() (on bool, changed context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,8 +108,8 @@ func (p *pause) state() (on bool, changed context.Context) {
 	return p.on, p.changed
 }
 
-// Serve works on the kind's tasks in these shards until ctx is done, but for while it is paused.
-// It returns an error only if going on is useless.
+// Serve works on the kind's tasks in these shards until ctx is done, except while the kind is paused. It returns
+// an error only if retrying is useless.
 func (k *kind) Serve(ctx context.Context, shards ledger.ShardSet) error {
 	for ctx.Err() == nil {
 		paused, changed := k.pause.state()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // A paused kind is begun by nobody, by those who run and by those who come, until it is resumed; what
@@ -16,8 +17,8 @@ import (
 func TestPauseKind(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	o := try(workers.NewOperator(workers.OperatorConfig{DB: b.db}))(t)
+	b.Relay()
+	o := try(operator.New(operator.Config{DB: b.DB}))(t)
 	inside, leave := make(chan struct{}, 1), make(chan struct{})
 	handler := func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.BizID == "first" {
@@ -26,41 +27,41 @@ func TestPauseKind(t *testing.T) {
 		}
 		return insertEffect(ctx, tx, job, args)
 	}
-	w := b.work(workers.Config{Slots: 1, AckWait: forEver}, exactly(handler, nil))
-	first := b.enqueue("first")
+	w := b.Work(workers.Config{Slots: 1, AckWait: forEver}, exactly(handler, nil))
+	first := b.Enqueue("first")
 	<-inside
-	b.enqueueMany(5)
-	b.await("some to wait for a slot", func() bool { return w.status().InFlight > 1 })
-	if !try(o.PauseKind(b.context(), order.Name(), workers.By{Actor: "ada", Reason: "partner is down"}))(t) {
+	b.EnqueueMany(5)
+	b.Await("some to wait for a slot", func() bool { return w.KindStatus().InFlight > 1 })
+	if !try(o.PauseKind(b.Context(), order.Name(), operator.Audit{Actor: "ada", Reason: "partner is down"}))(t) {
 		t.Error("it was not paused before")
 	}
-	if try(o.PauseKind(b.context(), order.Name(), workers.By{Actor: "bob"}))(t) {
+	if try(o.PauseKind(b.Context(), order.Name(), operator.Audit{Actor: "bob"}))(t) {
 		t.Error("it was paused before")
 	}
-	b.await("the worker to hear of it", func() bool { return w.status().Paused })
+	b.Await("the worker to hear of it", func() bool { return w.KindStatus().Paused })
 	close(leave)
-	b.awaitState(first, ledger.StateSucceeded)
-	b.await("what waited to be given back", func() bool { return w.status().InFlight == 0 })
-	late := b.work(workers.Config{AckWait: forEver}, exactly(handler, nil))
-	b.await("the later one to know", func() bool { return late.status().Paused })
+	b.AwaitState(first, ledger.StateSucceeded)
+	b.Await("what waited to be given back", func() bool { return w.KindStatus().InFlight == 0 })
+	late := b.Work(workers.Config{AckWait: forEver}, exactly(handler, nil))
+	b.Await("the later one to know", func() bool { return late.KindStatus().Paused })
 	time.Sleep(100 * time.Millisecond) // for what would be wrong
 	if n := one[int](b, "select count(*)::integer from effect"); n != 1 {
 		t.Errorf("%d effects while paused", n)
 	}
-	paused := try(workers.PausedKinds(b.context(), b.db))(t)
+	paused := try(operator.ReadPaused(b.Context(), b.DB))(t)
 	if len(paused) != 1 || paused[0].Kind != order.Name() || paused[0].Actor != "ada" || paused[0].Reason != "partner is down" || time.Since(paused[0].Since) > time.Hour {
 		t.Errorf("paused: %+v", paused)
 	}
 
-	if !try(o.ResumeKind(b.context(), order.Name()))(t) || try(o.ResumeKind(b.context(), order.Name()))(t) {
+	if !try(o.ResumeKind(b.Context(), order.Name()))(t) || try(o.ResumeKind(b.Context(), order.Name()))(t) {
 		t.Error("it was paused, and then it was not")
 	}
-	b.allDone(6)
-	b.eachOnce(6)
+	b.AwaitSucceeded(6)
+	b.WantOneEffectEach(6)
 	if n := one[int](b, "select count(*)::integer from taskledger.event where type not in ('enqueued', 'started', 'succeeded')"); n != 0 {
 		t.Errorf("%d other events", n)
 	}
-	if w.status().Paused {
+	if w.KindStatus().Paused {
 		t.Error("still paused")
 	}
 }

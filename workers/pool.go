@@ -173,8 +173,8 @@ func (p *Pool) work(ctx context.Context, kinds []*kind) error {
 	p.stopping = stopping
 	p.runner.Start(stopping)
 	defer p.runner.CancelHandlers(ErrStopping)
-	p.readPauses(ctx)
-	p.readLimits(ctx)
+	p.updatePauses(ctx)
+	p.updateOverloads(ctx)
 
 	var loops sync.WaitGroup
 	loops.Go(func() { p.stopSlots(stopping, kinds) })

@@ -48,7 +48,7 @@ func TestConfigReportsEveryFault(t *testing.T) {
 func TestRegisterRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	p := try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
+	p := try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)
 	err := exactly(insertEffect, &workers.KindConfig{Slots: -1, Retry: ledger.RetryPolicy{Attempts: -1}, MaxLost: -1, StartedAfter: time.Hour})(p)
 	if err == nil {
 		t.Fatal("no error")
@@ -62,10 +62,10 @@ func TestRegisterRefuses(t *testing.T) {
 	if err := workers.Register(p, none, insertEffect, nil); err == nil {
 		t.Error("a kind without a name was registered")
 	}
-	if err := p.Run(b.context()); err == nil {
+	if err := p.Run(b.Context()); err == nil {
 		t.Error("a pool without kinds ran")
 	}
-	p = try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
+	p = try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)
 	if err := exactly(insertEffect, nil)(p); err != nil {
 		t.Fatal(err)
 	}
@@ -79,33 +79,33 @@ func TestRunRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	run := func(db *pgxpool.Pool) error {
-		p := try(workers.New(workers.Config{DB: db, NATS: b.connect()}))(t)
+		p := try(workers.New(workers.Config{DB: db, NATS: b.Connect()}))(t)
 		if err := exactly(insertEffect, nil)(p); err != nil {
 			t.Fatal(err)
 		}
-		return p.Run(b.context())
+		return p.Run(b.Context())
 	}
 	t.Run("consumer refused", func(t *testing.T) {
-		s := try(b.js.Stream(b.context(), stream.Name))(t)
+		s := try(b.JS.Stream(b.Context(), stream.Name))(t)
 		config := s.CachedInfo().Config
 		config.ConsumerLimits = jetstream.StreamConsumerLimits{MaxAckPending: 5}
-		try(b.js.UpdateStream(b.context(), config))(t)
-		if err := run(b.db); err == nil || !strings.Contains(err.Error(), "refused") {
+		try(b.JS.UpdateStream(b.Context(), config))(t)
+		if err := run(b.DB); err == nil || !strings.Contains(err.Error(), "refused") {
 			t.Errorf("error %v", err)
 		}
 	})
 	t.Run("wrong password", func(t *testing.T) {
-		config := b.db.Config()
+		config := b.DB.Config()
 		config.ConnConfig.Password = "wrong"
-		db := try(pgxpool.NewWithConfig(b.context(), config))(t)
+		db := try(pgxpool.NewWithConfig(b.Context(), config))(t)
 		defer db.Close()
 		if err := run(db); err == nil || !strings.Contains(err.Error(), "password") {
 			t.Errorf("error %v", err)
 		}
 	})
 	t.Run("not migrated", func(t *testing.T) {
-		b.exec("drop schema taskledger cascade")
-		if err := run(b.db); !errors.Is(err, ledger.ErrNotMigrated) {
+		b.Exec("drop schema taskledger cascade")
+		if err := run(b.DB); !errors.Is(err, ledger.ErrNotMigrated) {
 			t.Errorf("error %v, want ErrNotMigrated", err)
 		}
 	})
@@ -115,12 +115,12 @@ func TestRunRefuses(t *testing.T) {
 func TestSeveralKinds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	mail := ledger.MustKind[string]("test.mail.send")
 	raw := ledger.MustKind[[]byte]("test-raw")
 	var mailed, rawed atomic.Value
 	hook := &witness{}
-	w := b.work(workers.Config{Hooks: []workers.Hook{hook}}, func(p *workers.Pool) error {
+	w := b.Work(workers.Config{Hooks: []workers.Hook{hook}}, func(p *workers.Pool) error {
 		return errors.Join(
 			workers.Register(p, order, misbehaveOnce, atOnce(nil)),
 			workers.RegisterAtLeastOnce(p, mail, func(_ context.Context, job *workers.Job, to string) error {
@@ -134,18 +134,18 @@ func TestSeveralKinds(t *testing.T) {
 			}, nil),
 		)
 	})
-	b.enqueue("o-1")
-	try(mail.Enqueue(b.context(), b.db, "m-1", "a@example.org", nil))(t)
+	b.Enqueue("o-1")
+	try(mail.Enqueue(b.Context(), b.DB, "m-1", "a@example.org", nil))(t)
 	key := ledger.Key{Kind: raw.Name(), BizID: "r-1"}
-	try(ledger.Enqueue(b.context(), b.db, key, []byte{0, 1, 0xff}, &ledger.EnqueueOptions{Binary: true}))(t)
-	b.allDone(3)
+	try(ledger.Enqueue(b.Context(), b.DB, key, []byte{0, 1, 0xff}, &ledger.EnqueueOptions{Binary: true}))(t)
+	b.AwaitSucceeded(3)
 	if diff := cmp.Diff([]byte{0, 1, 0xff}, rawed.Load()); diff != "" || mailed.Load() != "a@example.org" {
 		t.Errorf("mailed to %q; bytes (-want +got):\n%s", mailed.Load(), diff)
 	}
-	if got := string(b.task(ledger.Key{Kind: mail.Name(), BizID: "m-1"}).Result); got != `"a@example.org"` {
+	if got := string(b.Task(ledger.Key{Kind: mail.Name(), BizID: "m-1"}).Result); got != `"a@example.org"` {
 		t.Errorf("result %s", got)
 	}
-	b.await("all answers", func() bool {
+	b.Await("all answers", func() bool {
 		s := w.Status()
 		return s.Kinds[0].InFlight+s.Kinds[1].InFlight+s.Kinds[2].InFlight == 0
 	})
@@ -164,13 +164,13 @@ func TestStartedIsLazy(t *testing.T) {
 				if err := insertEffect(ctx, tx, job, args); err != nil {
 					return err
 				}
-				b.awaitState(job.Key, ledger.StateRunning)
+				b.AwaitState(job.Key, ledger.StateRunning)
 				return nil
 			}, &workers.KindConfig{StartedAfter: time.Millisecond})
 		},
 		"at least once": func(b *bundle) func(*workers.Pool) error {
 			return atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
-				b.awaitState(job.Key, ledger.StateRunning)
+				b.AwaitState(job.Key, ledger.StateRunning)
 				return b.outside(ctx, job, args)
 			}, &workers.KindConfig{StartedAfter: time.Millisecond})
 		},
@@ -178,16 +178,16 @@ func TestStartedIsLazy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
-			b.work(workers.Config{}, register(b))
-			k := b.enqueue("o-1")
-			b.awaitState(k, ledger.StateSucceeded)
-			b.oneEffect(k)
+			b.Relay()
+			b.Work(workers.Config{}, register(b))
+			k := b.Enqueue("o-1")
+			b.AwaitState(k, ledger.StateSucceeded)
+			b.WantOneEffect(k)
 			want := []ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventSucceeded}
-			if diff := cmp.Diff(want, b.types(k)); diff != "" {
+			if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
-			if n := b.task(k).Attempt; n != 1 {
+			if n := b.Task(k).Attempt; n != 1 {
 				t.Errorf("%d attempts", n)
 			}
 		})
@@ -199,41 +199,41 @@ func TestStartedIsLazy(t *testing.T) {
 func TestFewConnections(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	config := b.db.Config()
+	b.Relay()
+	config := b.DB.Config()
 	config.MaxConns = 4
-	db := try(pgxpool.NewWithConfig(b.context(), config))(t)
+	db := try(pgxpool.NewWithConfig(b.Context(), config))(t)
 	t.Cleanup(db.Close)
-	b.work(workers.Config{DB: db}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-		b.awaitState(job.Key, ledger.StateRunning)
+	b.Work(workers.Config{DB: db}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		b.AwaitState(job.Key, ledger.StateRunning)
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Slots: 16, StartedAfter: time.Millisecond}))
-	b.enqueueMany(20)
-	b.allDone(20)
-	b.eachOnce(20)
+	b.EnqueueMany(20)
+	b.AwaitSucceeded(20)
+	b.WantOneEffectEach(20)
 }
 
 // Long work is kept from others by heartbeats: also what waits for a slot behind it.
 func TestLongWorkIsKeptAlive(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	begun := make(chan struct{})
 	lease := func() time.Time { return one[time.Time](b, "select min(alive_until) from taskledger.lease") }
-	w := b.work(workers.Config{Slots: 1}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	w := b.Work(workers.Config{Slots: 1}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.BizID == "o-0000" {
 			close(begun)
 			first := lease()
-			b.await("three times AckWait to pass", func() bool { return lease().After(first.Add(3 * ackWait)) })
+			b.Await("three times AckWait to pass", func() bool { return lease().After(first.Add(3 * ackWait)) })
 		}
 		return insertEffect(ctx, tx, job, args)
 	}, nil))
-	b.enqueueMany(2)
+	b.EnqueueMany(2)
 	<-begun
-	b.await("the other one to wait", func() bool { return w.status().InFlight == 2 })
-	b.allDone(2)
-	b.eachOnce(2)
-	if s := w.status(); s.Redelivered != 0 {
+	b.Await("the other one to wait", func() bool { return w.KindStatus().InFlight == 2 })
+	b.AwaitSucceeded(2)
+	b.WantOneEffectEach(2)
+	if s := w.KindStatus(); s.Redelivered != 0 {
 		t.Errorf("%d redeliveries", s.Redelivered)
 	}
 }

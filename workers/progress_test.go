@@ -16,12 +16,13 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/stdsql"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // progressed returns what the progressed events of a task say.
 func (b *bundle) progressed(k ledger.Key) (all []string) {
-	b.t.Helper()
-	for _, e := range b.history(k) {
+	b.T.Helper()
+	for _, e := range b.History(k) {
 		if e.Type == ledger.EventProgressed {
 			all = append(all, string(e.Data))
 		}
@@ -33,14 +34,14 @@ func (b *bundle) progressed(k ledger.Key) (all []string) {
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	live := try(b.nc.SubscribeSync("taskledger.progress.test.order"))(t)
-	if err := b.nc.Flush(); err != nil {
+	b.Relay()
+	live := try(b.NC.SubscribeSync("taskledger.progress.test.order"))(t)
+	if err := b.NC.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	var took atomic.Int64
 	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
-	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		begun := time.Now()
 		if err := insertEffect(ctx, tx, job, args); err != nil {
 			return err
@@ -53,9 +54,9 @@ func TestProgress(t *testing.T) {
 		took.Store(int64(time.Since(begun)))
 		return nil
 	}, nil))
-	b.enqueue("o-1")
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
+	b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
 	if n, most := len(b.progressed(k)), int(time.Duration(took.Load())/time.Second)+1; n > most {
 		t.Errorf("%d events in %s", n, time.Duration(took.Load()))
 	}
@@ -70,7 +71,7 @@ func TestProgress(t *testing.T) {
 	if told.BizID != "o-1" || told.Attempt != 1 || told.Progress != 0 {
 		t.Errorf("told %+v", told)
 	}
-	if task := b.task(k); task.Attempt != 1 {
+	if task := b.Task(k); task.Attempt != 1 {
 		t.Errorf("attempt %d", task.Attempt)
 	}
 }
@@ -79,18 +80,18 @@ func TestProgress(t *testing.T) {
 func TestProgressOfQuickAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	var kept atomic.Pointer[workers.Job]
-	b.work(workers.Config{}, exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
+	b.Work(workers.Config{}, exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
 		kept.Store(job)
 		return errors.Join(job.Progress("half"), job.Progress("done"))
 	}, nil))
-	k := b.enqueue("o-1")
-	b.awaitState(k, ledger.StateSucceeded)
+	k := b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateSucceeded)
 	if err := kept.Load().Progress("late"); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventSucceeded}, b.types(k)); diff != "" {
+	if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventSucceeded}, b.EventTypes(k)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -104,9 +105,9 @@ func TestCheckpoint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
+			b.Relay()
 			var resumed, before atomic.Value
-			b.work(workers.Config{}, register(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
+			b.Work(workers.Config{}, register(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
 				var at int
 				found, err := job.Resume(ctx, &at)
 				if err != nil || !found {
@@ -117,8 +118,8 @@ func TestCheckpoint(t *testing.T) {
 				before.Store(errors)
 				return err
 			}, nil))
-			k := b.enqueue("o-1")
-			b.awaitState(k, ledger.StateSucceeded)
+			k := b.Enqueue("o-1")
+			b.AwaitState(k, ledger.StateSucceeded)
 			if resumed.Load() != 7 {
 				t.Errorf("resumed at %v", resumed.Load())
 			}
@@ -128,7 +129,7 @@ func TestCheckpoint(t *testing.T) {
 			if errors := before.Load().([]workers.PreviousError); len(errors) != 1 || errors[0].Message != "boom" || errors[0].Attempt != 1 {
 				t.Errorf("errors before: %+v", errors)
 			}
-			if task := b.task(k); task.Attempt != 2 {
+			if task := b.Task(k); task.Attempt != 2 {
 				t.Errorf("attempt %d", task.Attempt)
 			}
 		})
@@ -139,8 +140,8 @@ func TestCheckpoint(t *testing.T) {
 func TestProgressRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Relay()
+	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		for what, err := range map[string]error{
 			"no JSON":                    job.Progress(make(chan int)),
 			"too long":                   job.Progress(strings.Repeat("x", workers.MaxProgressBytes)),
@@ -154,31 +155,31 @@ func TestProgressRefused(t *testing.T) {
 		}
 		return insertEffect(ctx, tx, job, args)
 	}, nil))
-	k := b.enqueue("o-1")
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
+	k := b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
 }
 
 // A handler whose task was cancelled hears of it by its checkpoint.
 func TestCheckpointOfCancelled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	heard := make(chan error, 1)
-	o := try(workers.NewOperator(workers.OperatorConfig{DB: b.db}))(t) // without NATS: nobody else tells
-	b.work(workers.Config{AckWait: forEver}, atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
+	o := try(operator.New(operator.Config{DB: b.DB}))(t) // without NATS: nobody else tells
+	b.Work(workers.Config{AckWait: forEver}, atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
 		if err := job.Checkpoint(1); err != nil {
 			return err
 		}
-		if _, err := o.Cancel(ctx, job.Key, workers.By{Actor: "ada"}); err != nil {
+		if _, err := o.Cancel(ctx, job.Key, operator.Audit{Actor: "ada"}); err != nil {
 			return err
 		}
 		err := job.Checkpoint(2)
 		heard <- errors.Join(err, job.Checkpoint(3), context.Cause(ctx))
 		return err
 	}, nil))
-	k := b.enqueue("o-1")
-	b.awaitState(k, ledger.StateCancelled)
+	k := b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateCancelled)
 	if err := <-heard; !errors.Is(err, workers.ErrCancelled) {
 		t.Errorf("heard %v", err)
 	}
@@ -205,13 +206,13 @@ func TestFollowUpsNameTheirCause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
-			b.work(workers.Config{}, register)
+			b.Relay()
+			b.Work(workers.Config{}, register)
 			k := ledger.Key{Kind: order.Name(), BizID: "o/1"}
-			try(order.Enqueue(b.context(), b.db, k.BizID, orderArgs{}, &ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace, Tracestate: "vendor=1"}}))(t)
-			b.awaitState(k, ledger.StateSucceeded)
-			want := ledger.Meta{Causation: b.history(k)[0].ID(), Traceparent: trace, Tracestate: "vendor=1"}
-			got := try(ledger.ParseMeta(b.history(ledger.Key{Kind: "test.mail", BizID: "m-1"})[0].Meta))(t)
+			try(order.Enqueue(b.Context(), b.DB, k.BizID, orderArgs{}, &ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace, Tracestate: "vendor=1"}}))(t)
+			b.AwaitState(k, ledger.StateSucceeded)
+			want := ledger.Meta{Causation: b.History(k)[0].ID(), Traceparent: trace, Tracestate: "vendor=1"}
+			got := try(ledger.ParseMeta(b.History(ledger.Key{Kind: "test.mail", BizID: "m-1"})[0].Meta))(t)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

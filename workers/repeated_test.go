@@ -20,25 +20,25 @@ func TestLogWhilePostgreSQLIsAway(t *testing.T) {
 	db := try(pgxpool.New(context.Background(), cluster.URL(ledgertest.Database)+"&pool_max_conns=12"))(t)
 	t.Cleanup(db.Close)
 	b := setupOn(t, db)
-	b.relay()
+	b.Relay()
 	var log lockedBuffer
 	begun := time.Now()
-	w := b.work(workers.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, exactly(insertEffect, nil))
+	w := b.Work(workers.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, exactly(insertEffect, nil))
 	const tasks = 500
-	b.enqueueMany(tasks)
-	b.await("work to be under way", func() bool { return w.status().Attempts[workers.OutcomeSucceeded] > 0 })
+	b.EnqueueMany(tasks)
+	b.Await("work to be under way", func() bool { return w.KindStatus().Attempts[workers.OutcomeSucceeded] > 0 })
 	if err := cluster.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	b.await("messages to come in vain, again and again", func() bool { return w.status().Redelivered > 20 })
-	if err := cluster.Restart(b.context()); err != nil {
+	b.Await("messages to come in vain, again and again", func() bool { return w.KindStatus().Redelivered > 20 })
+	if err := cluster.Restart(b.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.allDone(tasks)
-	b.eachOnce(tasks)
+	b.AwaitSucceeded(tasks)
+	b.WantOneEffectEach(tasks)
 	text := log.String()
 	most := 1 + int(time.Since(begun)/(10*time.Second))
-	for _, sort := range []string{"cannot read heads", "cannot see which kinds are paused", "attempt will be repeated", "no connection for a transaction", "cannot record an outcome"} {
+	for _, sort := range []string{"cannot read heads", "cannot read which kinds are paused", "attempt will be repeated", "no connection for a transaction", "cannot record an outcome"} {
 		if n := strings.Count(text, sort); n > most {
 			t.Errorf("%q is logged %d times:\n%s", sort, n, text)
 		}

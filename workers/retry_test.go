@@ -10,6 +10,7 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // A task fails, is snoozed and fails again, comes back by the scheduler each time when it is due
@@ -17,10 +18,10 @@ import (
 func TestRetriesComeBackWhenDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	b.schedule(nil)
+	b.Relay()
+	b.Schedule()
 	var calls atomic.Int32
-	b.work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
+	b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
 		switch calls.Add(1) {
 		case 2:
 			return workers.SnoozeFor(200 * time.Millisecond)
@@ -29,16 +30,16 @@ func TestRetriesComeBackWhenDue(t *testing.T) {
 		}
 		return errBoom
 	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Ladder: []time.Duration{100 * time.Millisecond, time.Hour}, Jitter: -1}}))
-	k := b.enqueue("o-1")
-	b.awaitState(k, ledger.StateDead)
+	k := b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateDead)
 	want := []ledger.EventType{
 		ledger.EventEnqueued, ledger.EventFailed, ledger.EventReleased, ledger.EventSnoozed, ledger.EventReleased,
 		ledger.EventFailed, ledger.EventReleased, ledger.EventFailed, ledger.EventBuried,
 	}
-	if diff := cmp.Diff(want, b.types(k)); diff != "" {
+	if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
 		t.Fatalf("events (-want +got):\n%s", diff)
 	}
-	history := b.history(k)
+	history := b.History(k)
 	for i, reason := range map[int]string{2: "retry", 4: "due", 6: "retry"} {
 		due := history[i-1].DueAt()
 		if due.IsZero() || history[i].RecordedAt.Before(due) || b.data(history[i]).Reason != reason {
@@ -51,27 +52,27 @@ func TestRetriesComeBackWhenDue(t *testing.T) {
 func TestTimersOfOperatedTasks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	o := b.operator(nil)
+	o := b.Operator(nil)
 	snooze := func(id string) ledger.Key {
-		k := b.in(ledger.StateAvailable, id)
-		try(ledger.Append(b.context(), b.db, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSnoozed, After: 50 * time.Millisecond}))(t)
+		k := b.EnqueueIn(ledger.StateAvailable, id)
+		try(ledger.Append(b.Context(), b.DB, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSnoozed, After: 50 * time.Millisecond}))(t)
 		return k
 	}
-	cancelled, buried, put, forward := snooze("cancelled"), snooze("buried"), snooze("put off"), b.in(ledger.StateScheduled, "forward")
-	try(o.Cancel(b.context(), cancelled, by))(t)
-	try(o.Bury(b.context(), buried, by))(t)
-	try(o.Reschedule(b.context(), put, workers.When{In: time.Hour}, by))(t)
-	try(o.Reschedule(b.context(), forward, workers.When{At: time.Now().Add(-time.Hour)}, by))(t)
-	b.schedule(nil)
-	b.awaitState(forward, ledger.StateAvailable)
-	b.await("the old timers to go", func() bool {
+	cancelled, buried, put, forward := snooze("cancelled"), snooze("buried"), snooze("put off"), b.EnqueueIn(ledger.StateScheduled, "forward")
+	try(o.Cancel(b.Context(), cancelled, audit))(t)
+	try(o.Bury(b.Context(), buried, audit))(t)
+	try(o.Reschedule(b.Context(), put, operator.Due{In: time.Hour}, audit))(t)
+	try(o.Reschedule(b.Context(), forward, operator.Due{At: time.Now().Add(-time.Hour)}, audit))(t)
+	b.Schedule()
+	b.AwaitState(forward, ledger.StateAvailable)
+	b.Await("the old timers to go", func() bool {
 		return one[int](b, "select count(*)::integer from taskledger.timer where due_at < clock_timestamp() + interval '1 minute'") == 0
 	})
 	for k, want := range map[ledger.Key]ledger.State{
 		cancelled: ledger.StateCancelled, buried: ledger.StateDead, put: ledger.StateScheduled,
 	} {
-		if task := b.task(k); task.State != want || task.Version != 3 {
-			t.Errorf("%s is %s: %v", k, task.State, b.types(k))
+		if task := b.Task(k); task.State != want || task.Version != 3 {
+			t.Errorf("%s is %s: %v", k, task.State, b.EventTypes(k))
 		}
 	}
 }

@@ -17,6 +17,9 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
+	shared "github.com/taskledger/taskledger/workers/internal/bundle"
+	"github.com/taskledger/taskledger/workers/operator"
+	"github.com/taskledger/taskledger/workers/reconciler"
 )
 
 // poolAs returns a pool whose connections have the rights, and no others, that docs/operations.md
@@ -83,33 +86,33 @@ func TestProducerRights(t *testing.T) {
 	}
 }
 
-// Relay, projector, scheduler, reconciler, operator and workers do with the rights of a worker.
+// Relay, projector, scheduler, reconciler, operator and workers need no more than the rights of a worker.
 func TestWorkerRights(t *testing.T) {
 	t.Parallel()
-	b := setupServedOn(t, poolAs(t, ledgertest.Pool(t), "worker"), outbox.StreamConfig{})
-	scheduler := try(workers.NewScheduler(workers.SchedulerConfig{DB: b.db}))(t)
-	b.loop(scheduler.Run)
+	b := &bundle{shared.NewServedOn(t, poolAs(t, ledgertest.Pool(t), "worker"), outbox.StreamConfig{})}
+	b.Schedule()
+	r := try(reconciler.New(reconciler.Config{DB: b.DB, NATS: b.NC, Every: 50 * time.Millisecond, Grace: time.Millisecond}))(t)
+	b.Start(r.Run)
+	lost := b.Enqueue("lost")
+	b.AwaitProjected()
+	b.AcknowledgeUnworked(1)
+	b.Await("the reconciler to release it", func() bool { return len(b.EventTypes(lost)) == 2 })
 	retry := ledger.RetryPolicy{Ladder: []time.Duration{time.Millisecond}}
-	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.Attempt == 1 {
 			return errBoom
 		}
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Retry: retry}))
-	k := b.enqueue("o-1")
-	try(order.Enqueue(b.context(), b.db, "o-2", orderArgs{}, &ledger.EnqueueOptions{RunIn: time.Hour}))(t)
-	operator := try(workers.NewOperator(workers.OperatorConfig{DB: b.db}))(t)
+	k := b.Enqueue("o-1")
+	try(order.Enqueue(b.Context(), b.DB, "o-2", orderArgs{}, &ledger.EnqueueOptions{RunIn: time.Hour}))(t)
 	later := ledger.Key{Kind: order.Name(), BizID: "o-2"}
-	try(operator.Release(b.context(), later, workers.By{}))(t)
-	for _, k := range []ledger.Key{k, later} {
-		b.awaitState(k, ledger.StateSucceeded)
-		b.oneEffect(k)
+	try(b.Operator(nil).Release(b.Context(), later, operator.Audit{}))(t)
+	for _, k := range []ledger.Key{k, later, lost} {
+		b.AwaitState(k, ledger.StateSucceeded)
+		b.WantOneEffect(k)
 	}
-	b.projected()
-	if err := b.reconciler(b.db).Pass(b.context()); err != nil {
-		t.Errorf("reconciler: %v", err)
-	}
-	if _, err := ledger.ReadRejected(b.context(), b.db); err != nil {
+	if _, err := ledger.ReadRejected(b.Context(), b.DB); err != nil {
 		t.Error(err)
 	}
 }

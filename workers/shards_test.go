@@ -11,7 +11,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -25,16 +24,16 @@ func noteWorker(name string) func(context.Context, pgx.Tx, *workers.Job, orderAr
 
 // workShards runs a worker that notes its name.
 func (b *bundle) workShards(name string, c workers.Config) *worker {
-	b.t.Helper()
+	b.T.Helper()
 	c.Name = name
-	return b.work(c, exactly(noteWorker(name), nil))
+	return b.Work(c, exactly(noteWorker(name), nil))
 }
 
 // shardsBy returns the shards of the tasks that a worker has done.
 func (b *bundle) shardsBy(name string) (shards ledger.ShardSet) {
-	b.t.Helper()
-	rows := try(b.db.Query(b.context(), "select distinct taskledger.shard_of(biz_id)::integer from effect where note = $1", name))(b.t)
-	for _, shard := range try(pgx.CollectRows(rows, pgx.RowTo[int]))(b.t) {
+	b.T.Helper()
+	rows := try(b.DB.Query(b.Context(), "select distinct taskledger.shard_of(biz_id)::integer from effect where note = $1", name))(b.T)
+	for _, shard := range try(pgx.CollectRows(rows, pgx.RowTo[int]))(b.T) {
 		shards |= ledger.ShardRange(ledger.Shard(shard), ledger.Shard(shard))
 	}
 	return shards
@@ -43,11 +42,11 @@ func (b *bundle) shardsBy(name string) (shards ledger.ShardSet) {
 // awaitParts waits until the workers have so many groups of 8 shards each (-1: some), and all shards
 // together.
 func (b *bundle) awaitParts(workers []*worker, parts ...int) {
-	b.t.Helper()
-	b.await(fmt.Sprintf("parts of %v groups", parts), func() bool {
+	b.T.Helper()
+	b.Await(fmt.Sprintf("parts of %v groups", parts), func() bool {
 		var all ledger.ShardSet
 		for i, w := range workers {
-			mine := w.status().Shards
+			mine := w.KindStatus().Shards
 			if mine == 0 || mine.Len() != parts[i]*8 && parts[i] >= 0 || all.Overlaps(mine) {
 				return false
 			}
@@ -61,14 +60,14 @@ func (b *bundle) awaitParts(workers []*worker, parts ...int) {
 func TestFixedShards(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	low, high := ledger.ShardRange(0, 31), ledger.ShardRange(32, 63)
 	b.workShards("low", workers.Config{Shards: low})
 	b.workShards("high", workers.Config{Shards: high})
 	b.workShards("high2", workers.Config{Shards: high})
-	b.enqueueMany(500)
-	b.allDone(500)
-	b.eachOnce(500)
+	b.EnqueueMany(500)
+	b.AwaitSucceeded(500)
+	b.WantOneEffectEach(500)
 	if by := b.shardsBy("low"); by&^low != 0 || by == 0 {
 		t.Errorf("low did tasks of shards %s", by)
 	}
@@ -82,116 +81,116 @@ func TestFixedShards(t *testing.T) {
 func TestOverlapIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	low := ledger.ShardRange(0, 31)
-	w := b.work(workers.Config{Shards: low}, exactly(insertEffect, nil))
-	b.enqueueMany(100)
-	b.await("the first tasks", func() bool { return one[int](b, "select count(*)::integer from effect") > 0 })
+	w := b.Work(workers.Config{Shards: low}, exactly(insertEffect, nil))
+	b.EnqueueMany(100)
+	b.Await("the first tasks", func() bool { return one[int](b, "select count(*)::integer from effect") > 0 })
 	for _, config := range []workers.Config{{}, {Shards: ledger.ShardRange(31, 40)}, {ShardGroups: 1}, {ShardGroups: 64}} {
-		config.DB, config.NATS, config.AckWait = b.db, b.connect(), ackWait
+		config.DB, config.NATS, config.AckWait = b.DB, b.Connect(), ackWait
 		p := try(workers.New(config))(t)
 		if err := exactly(insertEffect, nil)(p); err != nil {
 			t.Fatal(err)
 		}
-		err := p.Run(b.context())
+		err := p.Run(b.Context())
 		var overlap *workers.OverlapError
 		if !errors.As(err, &overlap) || overlap.Kind != order.Name() || len(overlap.Found) != 1 || overlap.Found[0] != low {
 			t.Errorf("shards %s, groups %d: error %v, want an OverlapError on %s", config.Shards, config.ShardGroups, err, low)
 		}
 	}
-	for name := range try(b.js.Stream(b.context(), stream.Name))(t).ConsumerNames(b.context()).Name() {
+	for name := range try(b.JS.Stream(b.Context(), stream.Name))(t).ConsumerNames(b.Context()).Name() {
 		if _, shards, ok := stream.Served(name); ok && shards != low && shards.Overlaps(low) {
 			t.Errorf("consumer %s was left behind", name)
 		}
 	}
 	var inUse *workers.InUseError
-	if err := workers.Retire(b.context(), b.db, b.nc, order.Name(), low); !errors.As(err, &inUse) || inUse.Worker != w.ID() {
+	if err := workers.Retire(b.Context(), b.DB, b.NC, order.Name(), low); !errors.As(err, &inUse) || inUse.Worker != w.ID() {
 		t.Errorf("retired under a worker: %v", err)
 	}
-	w.stop()
-	for name := range try(b.js.Stream(b.context(), stream.Name))(t).ConsumerNames(b.context()).Name() {
+	w.Stop()
+	for name := range try(b.JS.Stream(b.Context(), stream.Name))(t).ConsumerNames(b.Context()).Name() {
 		if _, shards, ok := stream.Served(name); ok {
-			if err := workers.Retire(b.context(), b.db, b.nc, order.Name(), shards); err != nil {
+			if err := workers.Retire(b.Context(), b.DB, b.NC, order.Name(), shards); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := workers.Retire(b.context(), b.db, b.nc, order.Name(), low); !errors.Is(err, workers.ErrUnknownConsumer) {
+	if err := workers.Retire(b.Context(), b.DB, b.NC, order.Name(), low); !errors.Is(err, workers.ErrUnknownConsumer) {
 		t.Errorf("retired again: %v", err)
 	}
-	b.work(workers.Config{}, exactly(insertEffect, nil))
-	b.allDone(100)
-	b.eachOnce(100)
+	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.AwaitSucceeded(100)
+	b.WantOneEffectEach(100)
 }
 
 // Workers divide the shards as they come, leave and crash, while tasks go on.
 func TestDivision(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	divided := workers.Config{ShardGroups: 8}
 	first := b.workShards("first", divided)
 	b.awaitParts([]*worker{first}, 8)
-	b.enqueueRound("a", 200)
+	b.EnqueueRound("a", 200)
 	second := b.workShards("second", divided)
 	b.awaitParts([]*worker{first, second}, 4, 4)
-	b.enqueueRound("b", 200)
+	b.EnqueueRound("b", 200)
 	third := b.workShards("third", divided)
 	b.awaitParts([]*worker{first, second, third}, -1, -1, -1)
-	b.enqueueRound("c", 200)
-	b.allDone(600)
+	b.EnqueueRound("c", 200)
+	b.AwaitSucceeded(600)
 	for _, name := range []string{"first", "second", "third"} {
 		if b.shardsBy(name) == 0 {
 			t.Errorf("%s did nothing", name)
 		}
 	}
 
-	second.stop()
+	second.Stop()
 	b.awaitParts([]*worker{first, third}, 4, 4)
-	b.enqueueRound("d", 200)
-	b.allDone(800)
+	b.EnqueueRound("d", 200)
+	b.AwaitSucceeded(800)
 
-	child := b.spawn("divided")
-	b.await("the child to have a part", func() bool {
-		return first.status().Shards.Len()+third.status().Shards.Len() <= 48 &&
+	child := b.Spawn("divided")
+	b.Await("the child to have a part", func() bool {
+		return first.KindStatus().Shards.Len()+third.KindStatus().Shards.Len() <= 48 &&
 			one[int](b, "select count(*)::integer from taskledger.shard_owner where worker like 'child-%'") >= 2
 	})
 	if err := child.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	killed := time.Now()
-	<-child.ended
-	b.enqueueRound("e", 200)
+	<-child.Ended
+	b.EnqueueRound("e", 200)
 	b.awaitParts([]*worker{first, third}, 4, 4)
 	t.Logf("what a killed worker had was taken after %s", time.Since(killed))
-	b.allDone(1000)
-	b.eachOnce(1000)
+	b.AwaitSucceeded(1000)
+	b.WantOneEffectEach(1000)
 }
 
 // A kind that only some workers have is theirs alone; nobody else is restarted for it.
 func TestDivisionOfANewKind(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	divided := workers.Config{ShardGroups: 8}
 	first := b.workShards("first", divided)
 	b.awaitParts([]*worker{first}, 8)
 	mail := ledger.MustKind[orderArgs]("test.mail")
-	second := b.work(divided, func(p *workers.Pool) error {
+	second := b.Work(divided, func(p *workers.Pool) error {
 		return errors.Join(
 			workers.Register(p, order, noteWorker("second"), nil),
 			workers.Register(p, mail, noteWorker("mail"), nil))
 	})
 	b.awaitParts([]*worker{first, second}, 4, 4)
-	b.await("all of the new kind", func() bool { return second.Status().Kinds[1].Shards == ledger.AllShards })
+	b.Await("all of the new kind", func() bool { return second.Status().Kinds[1].Shards == ledger.AllShards })
 	for i := range 50 {
-		try(mail.Enqueue(b.context(), b.db, ledger.BizID(fmt.Sprint("m-", i)), orderArgs{}, nil))(t)
+		try(mail.Enqueue(b.Context(), b.DB, ledger.BizID(fmt.Sprint("m-", i)), orderArgs{}, nil))(t)
 	}
-	b.enqueueMany(50)
-	b.allDone(100)
-	b.eachOnce(100)
+	b.EnqueueMany(50)
+	b.AwaitSucceeded(100)
+	b.WantOneEffectEach(100)
 
-	listed := try(workers.List(b.context(), b.db))(t)
+	listed := try(workers.ReadWorkers(b.Context(), b.DB))(t)
 	for _, w := range listed {
 		for _, k := range w.Kinds {
 			want := 32
@@ -213,23 +212,23 @@ func TestDivisionOfANewKind(t *testing.T) {
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	block := make(chan struct{})
-	first := b.work(workers.Config{Slots: 4, ShardGroups: 8, Name: "first"}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	first := b.Work(workers.Config{Slots: 4, ShardGroups: 8, Name: "first"}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		<-block
 		return noteWorker("first")(ctx, tx, job, args)
 	}, nil))
-	b.enqueueMany(100)
-	b.await("all slots to be taken, and more to wait", func() bool {
-		s := first.status()
+	b.EnqueueMany(100)
+	b.Await("all slots to be taken, and more to wait", func() bool {
+		s := first.KindStatus()
 		return s.Running == 4 && s.InFlight > 4 && s.Shards == ledger.AllShards
 	})
 	second := b.workShards("second", workers.Config{ShardGroups: 8})
 	b.awaitParts([]*worker{first, second}, 4, 4)
-	b.await("the second worker to be at work", func() bool { return second.status().Attempts[workers.OutcomeSucceeded] > 10 })
+	b.Await("the second worker to be at work", func() bool { return second.KindStatus().Attempts[workers.OutcomeSucceeded] > 10 })
 	close(block)
-	b.allDone(100)
-	b.eachOnce(100)
+	b.AwaitSucceeded(100)
+	b.WantOneEffectEach(100)
 	if n := one[int](b, "select count(*)::integer from taskledger.event where type in ('failed', 'interrupted')"); n != 0 {
 		t.Errorf("%d attempts failed or were interrupted in a hand-over", n)
 	}
@@ -240,63 +239,14 @@ func TestHandOver(t *testing.T) {
 func TestDivisionOverAnOutage(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	w := b.workShards("only", workers.Config{ShardGroups: 8})
 	b.awaitParts([]*worker{w}, 8)
-	b.exec("alter table taskledger.lease rename to lease_gone")
-	b.await("the shards to be dropped", func() bool { return w.status().Shards == 0 })
-	b.exec("alter table taskledger.lease_gone rename to lease")
-	b.enqueueMany(50)
+	b.Exec("alter table taskledger.lease rename to lease_gone")
+	b.Await("the shards to be dropped", func() bool { return w.KindStatus().Shards == 0 })
+	b.Exec("alter table taskledger.lease_gone rename to lease")
+	b.EnqueueMany(50)
 	b.awaitParts([]*worker{w}, 8)
-	b.allDone(50)
-	b.eachOnce(50)
-}
-
-// A task in a shard that has workers is released when its message has gone; one in a shard that has
-// none waits for them, also if other shards of its kind have some.
-func TestReconcilerOfShards(t *testing.T) {
-	t.Parallel()
-	b := setupServed(t, outbox.StreamConfig{})
-	if err := workers.Retire(b.context(), b.db, b.nc, order.Name(), ledger.AllShards); err != nil {
-		t.Fatal(err)
-	}
-	low, lower := ledger.ShardRange(0, 31), ledger.ShardRange(0, 15)
-	for _, shards := range []ledger.ShardSet{lower, low &^ lower} {
-		w := b.work(workers.Config{Shards: shards}, exactly(insertEffect, nil))
-		b.await("its consumers", func() bool {
-			_, err := b.js.Consumer(b.context(), stream.Name, stream.Durable(order.Name(), shards))
-			return err == nil
-		})
-		w.stop()
-	}
-	var keys []ledger.Key
-	for _, shard := range []ledger.Shard{3, 20, 40} {
-		id := ledger.BizID(fmt.Sprint("shard-", shard))
-		try(order.Enqueue(b.context(), b.db, id, orderArgs{}, &ledger.EnqueueOptions{Shard: &shard}))(t)
-		keys = append(keys, ledger.Key{Kind: order.Name(), BizID: id})
-	}
-	b.projected()
-	r := b.reconciler(b.db)
-	b.passes(r, 3)
-	if n := b.releases(); n != 0 {
-		t.Fatalf("%d tasks were released whose messages wait", n)
-	}
-	for _, shards := range []ledger.ShardSet{lower, low &^ lower} { // somebody acknowledges what is not theirs
-		c := try(b.js.Consumer(b.context(), stream.Name, stream.Durable(order.Name(), shards)))(t)
-		if err := try(c.Next())(t).DoubleAck(b.context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.await("the release of what has gone", func() bool {
-		b.passes(r, 1)
-		return b.releases() == 2
-	})
-	if types := b.types(keys[2]); len(types) != 1 {
-		t.Errorf("a task was released in a shard without workers: %v", types)
-	}
-	b.work(workers.Config{Shards: lower}, exactly(insertEffect, nil))
-	b.work(workers.Config{Shards: low &^ lower}, exactly(insertEffect, nil))
-	b.work(workers.Config{Shards: ledger.ShardRange(32, 63)}, exactly(insertEffect, nil))
-	b.allDone(3)
-	b.eachOnce(3)
+	b.AwaitSucceeded(50)
+	b.WantOneEffectEach(50)
 }

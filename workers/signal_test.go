@@ -16,17 +16,15 @@ import (
 
 // begun starts a worker process, whose handler waits, and a task, and returns when it has begun.
 func (b *bundle) begun(program string) (*child, ledger.Key) {
-	b.t.Helper()
-	c := b.spawn(program)
-	k := b.enqueue("o-1")
-	if line, err := c.out.ReadString('\n'); err != nil || line != "begun\n" {
-		b.t.Fatalf("the child said %q, %v", line, err)
-	}
+	b.T.Helper()
+	c := b.Spawn(program)
+	k := b.Enqueue("o-1")
+	c.AwaitBegun(b.T)
 	return c, k
 }
 
-// signal tells a child to end, unless it just has: how is what the tests ask then.
-func (c *child) signal(t testing.TB) {
+// terminate tells a child to end, unless it just has: how is what the tests ask then.
+func terminate(t testing.TB, c *child) {
 	t.Helper()
 	if err := c.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Fatal(err)
@@ -37,32 +35,32 @@ func (c *child) signal(t testing.TB) {
 func TestFirstSignalDrains(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	c, k := b.begun("slow")
-	c.signal(t)
-	b.await("the child to want no more", func() bool { return b.requests() == 0 })
-	second := b.enqueue("o-2")
-	fmt.Fprintln(c.in, "go on")
-	<-c.ended
+	terminate(t, c)
+	b.Await("the child to want no more", func() bool { return b.requests() == 0 })
+	second := b.Enqueue("o-2")
+	fmt.Fprintln(c.In, "go on")
+	<-c.Ended
 	if !c.ProcessState.Success() {
 		t.Errorf("the child ended as %v", c.ProcessState)
 	}
-	if s := b.task(k).State; s != ledger.StateSucceeded {
-		t.Errorf("the task at work is %s: %v", s, b.types(k))
+	if s := b.Task(k).State; s != ledger.StateSucceeded {
+		t.Errorf("the task at work is %s: %v", s, b.EventTypes(k))
 	}
-	b.oneEffect(k)
-	if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued}, b.types(second)); diff != "" {
+	b.WantOneEffect(k)
+	if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued}, b.EventTypes(second)); diff != "" {
 		t.Errorf("events of a later task (-want +got):\n%s", diff)
 	}
-	b.work(workers.Config{}, exactly(insertEffect, nil))
-	b.allDone(2)
-	b.eachOnce(2)
+	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.AwaitSucceeded(2)
+	b.WantOneEffectEach(2)
 }
 
 // requests is how many pull requests for new tasks the broker has.
 func (b *bundle) requests() int {
-	b.t.Helper()
-	return try(b.js.Consumer(b.context(), "LEDGER", "test~order"))(b.t).CachedInfo().NumWaiting
+	b.T.Helper()
+	return try(b.JS.Consumer(b.Context(), "LEDGER", "test~order"))(b.T).CachedInfo().NumWaiting
 }
 
 // Handlers that do not finish in time are cancelled, and their tasks given back: others do them at
@@ -70,21 +68,21 @@ func (b *bundle) requests() int {
 func TestSignalGivesBackWhatDoesNotFinish(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	c, k := b.begun("heeds")
-	c.signal(t)
-	<-c.ended
+	terminate(t, c)
+	<-c.Ended
 	if !c.ProcessState.Success() {
 		t.Errorf("the child ended as %v", c.ProcessState)
 	}
-	if types := b.types(k); types[len(types)-1] != ledger.EventInterrupted {
+	if types := b.EventTypes(k); types[len(types)-1] != ledger.EventInterrupted {
 		t.Errorf("events: %v", types)
 	}
-	b.work(workers.Config{AckWait: forEver}, exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
-	b.awaitState(k, ledger.StateSucceeded)
-	b.oneEffect(k)
-	if task := b.task(k); task.Failures != 0 {
-		t.Errorf("%d failures: %v", task.Failures, b.types(k))
+	b.Work(workers.Config{AckWait: forEver}, exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
+	if task := b.Task(k); task.Failures != 0 {
+		t.Errorf("%d failures: %v", task.Failures, b.EventTypes(k))
 	}
 }
 
@@ -99,13 +97,13 @@ func TestSecondSignalIsImmediate(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
+			b.Relay()
 			c, k := b.begun(program) // its handler waits for ever, and StopTimeout is an hour
 			func() {
 				for { // two that come at the same time are one to the kernel
-					c.signal(t)
+					terminate(t, c)
 					select {
-					case <-c.ended:
+					case <-c.Ended:
 						return
 					case <-time.After(20 * time.Millisecond):
 					}
@@ -114,11 +112,11 @@ func TestSecondSignalIsImmediate(t *testing.T) {
 			if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGTERM {
 				t.Errorf("the child ended as %v", c.ProcessState)
 			}
-			b.work(workers.Config{}, register(b, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
-			b.awaitState(k, ledger.StateSucceeded)
-			b.oneEffect(k)
-			if task := b.task(k); task.Failures != 0 {
-				t.Errorf("%d failures: %v", task.Failures, b.types(k))
+			b.Work(workers.Config{}, register(b, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
+			b.AwaitState(k, ledger.StateSucceeded)
+			b.WantOneEffect(k)
+			if task := b.Task(k); task.Failures != 0 {
+				t.Errorf("%d failures: %v", task.Failures, b.EventTypes(k))
 			}
 		})
 	}

@@ -26,10 +26,10 @@ type slowLine struct {
 
 // slowLine returns one that lasts until the test ends.
 func (b *bundle) slowLine(delay time.Duration) *slowLine {
-	b.t.Helper()
-	listener := try(net.Listen("tcp", "127.0.0.1:0"))(b.t)
-	b.t.Cleanup(func() { _ = listener.Close() })
-	address := try(url.Parse(b.server.URL()))(b.t)
+	b.T.Helper()
+	listener := try(net.Listen("tcp", "127.0.0.1:0"))(b.T)
+	b.T.Cleanup(func() { _ = listener.Close() })
+	address := try(url.Parse(b.Server.URL()))(b.T)
 	broker := address.Host
 	address.Host = listener.Addr().String()
 	l := &slowLine{url: address.String(), delay: delay}
@@ -93,7 +93,7 @@ func (l *slowLine) stop() (goOn func()) {
 func TestSlowNATS(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	l := b.slowLine(50 * time.Millisecond)
 	nc := try(stream.Connect(l.url, nats.ReconnectWait(20*time.Millisecond)))(t)
 	t.Cleanup(nc.Close)
@@ -104,21 +104,21 @@ func TestSlowNATS(t *testing.T) {
 		return insertEffect(ctx, tx, job, args)
 	}, nil)
 	const tasks = 400
-	b.work(workers.Config{NATS: nc}, slow)
-	b.enqueueMany(tasks)
+	b.Work(workers.Config{NATS: nc}, slow)
+	b.EnqueueMany(tasks)
 	<-running
 	goOn := l.stop()
 	t.Cleanup(goOn)
 	lease := one[time.Time](b, "select min(alive_until) from taskledger.lease")
-	b.await("three times AckWait to pass", func() bool {
+	b.Await("three times AckWait to pass", func() bool {
 		return one[time.Time](b, "select min(alive_until) from taskledger.lease").After(lease.Add(3 * ackWait))
 	})
-	second := b.work(workers.Config{}, exactly(insertEffect, nil))
-	b.await("the other worker to have something", func() bool {
-		return second.status().Redelivered+second.status().Attempts[workers.OutcomeSucceeded] > 0
+	second := b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.Await("the other worker to have something", func() bool {
+		return second.KindStatus().Redelivered+second.KindStatus().Attempts[workers.OutcomeSucceeded] > 0
 	})
 	goOn()
-	b.allDone(tasks)
-	b.eachOnce(tasks)
-	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+	b.AwaitSucceeded(tasks)
+	b.WantOneEffectEach(tasks)
+	b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 })
 }

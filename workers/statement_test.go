@@ -23,14 +23,14 @@ func TestStatementsPrepare(t *testing.T) {
 func TestHeadsPlan(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.enqueueMany(5000)
-	b.exec("analyze taskledger.event")
+	b.EnqueueMany(5000)
+	b.Exec("analyze taskledger.event")
 	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-		tx := try(b.db.Begin(b.context()))(t)
-		defer func() { _ = tx.Rollback(b.context()) }()
-		try(tx.Exec(b.context(), "set local plan_cache_mode = "+mode))(t)
-		try(tx.Exec(b.context(), "prepare heads as "+string(try(os.ReadFile("internal/attempt/sql/heads.sql"))(t))))(t)
-		rows := try(tx.Query(b.context(), `explain execute heads('test.order', '{"o-0001","o-0002"}', '{1,1}')`))(t)
+		tx := try(b.DB.Begin(b.Context()))(t)
+		defer func() { _ = tx.Rollback(b.Context()) }()
+		try(tx.Exec(b.Context(), "set local plan_cache_mode = "+mode))(t)
+		try(tx.Exec(b.Context(), "prepare heads as "+string(try(os.ReadFile("internal/attempt/sql/heads.sql"))(t))))(t)
+		rows := try(tx.Query(b.Context(), `explain execute heads('test.order', '{"o-0001","o-0002"}', '{1,1}')`))(t)
 		plan := strings.Join(try(pgx.CollectRows(rows, pgx.RowTo[string]))(t), "\n")
 		if !strings.Contains(plan, "Index Scan Backward using event_pkey") || strings.Contains(plan, "Seq Scan on event") {
 			t.Errorf("%s: %s", mode, plan)
@@ -48,22 +48,22 @@ func TestQueryModes(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
-			config := b.db.Config()
+			b.Relay()
+			config := b.DB.Config()
 			config.ConnConfig.DefaultQueryExecMode = mode
-			db := try(pgxpool.NewWithConfig(b.context(), config))(t)
+			db := try(pgxpool.NewWithConfig(b.Context(), config))(t)
 			t.Cleanup(db.Close)
-			w := b.work(workers.Config{DB: db}, exactly(misbehaveOnce, nil))
+			w := b.Work(workers.Config{DB: db}, exactly(misbehaveOnce, nil))
 			awkward := []string{`a"b\c`, "🎫/50%:x", "{},NULL", "' or 1=1"}
 			for _, id := range awkward {
-				b.enqueue(id)
+				b.Enqueue(id)
 			}
-			b.allDone(len(awkward))
-			b.eachOnce(len(awkward))
+			b.AwaitSucceeded(len(awkward))
+			b.WantOneEffectEach(len(awkward))
 			for _, id := range awkward {
-				b.oneEffect(ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)})
+				b.WantOneEffect(ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)})
 			}
-			w.stop()
+			w.Stop()
 			if n := one[int](b, "select count(*)::integer from taskledger.lease"); n != 0 {
 				t.Errorf("%d leases left", n)
 			}

@@ -14,7 +14,7 @@ type KindStatus struct {
 	Guarantee     Guarantee         `json:"guarantee"`
 	Slots         int               `json:"slots"`
 	Shards        ledger.ShardSet   `json:"shards"`          // those it takes tasks of now
-	Paused        bool              `json:"paused"`          // by [Operator.PauseKind]
+	Paused        bool              `json:"paused"`          // by an operator
 	InFlight      int               `json:"in_flight"`       // tasks whose message is not answered yet
 	InFlightBytes int               `json:"in_flight_bytes"` // of their messages' payloads
 	Running       int               `json:"running"`         // slots taken by handlers, the overdue ones included

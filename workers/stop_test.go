@@ -21,11 +21,11 @@ const forEver = time.Hour
 func TestGracefulStop(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	const tasks = 10
 	var inside atomic.Int32
 	var cause atomic.Value
-	w := b.work(workers.Config{Slots: 4, StopTimeout: 100 * time.Millisecond, AckWait: forEver},
+	w := b.Work(workers.Config{Slots: 4, StopTimeout: 100 * time.Millisecond, AckWait: forEver},
 		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
@@ -35,11 +35,11 @@ func TestGracefulStop(t *testing.T) {
 			cause.Store(context.Cause(ctx))
 			return ctx.Err()
 		}, &workers.KindConfig{Slots: 8, Retry: ledger.RetryPolicy{Attempts: 1}}))
-	b.enqueueMany(tasks)
-	b.await("handlers, and messages behind them", func() bool { return inside.Load() == 4 && w.status().InFlight == 8 })
-	w.stop()
-	if w.status().InFlight != 0 || w.status().Attempts[workers.OutcomeInterrupted] != 4 {
-		t.Errorf("stopped as %+v", w.status())
+	b.EnqueueMany(tasks)
+	b.Await("handlers, and messages behind them", func() bool { return inside.Load() == 4 && w.KindStatus().InFlight == 8 })
+	w.Stop()
+	if w.KindStatus().InFlight != 0 || w.KindStatus().Attempts[workers.OutcomeInterrupted] != 4 {
+		t.Errorf("stopped as %+v", w.KindStatus())
 	}
 	if err := cause.Load().(error); !errors.Is(err, workers.ErrStopping) {
 		t.Errorf("handlers were told %v", err)
@@ -51,9 +51,9 @@ func TestGracefulStop(t *testing.T) {
 		t.Errorf("%d leases left", n)
 	}
 
-	b.work(workers.Config{AckWait: forEver}, exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
-	b.allDone(tasks)
-	b.eachOnce(tasks)
+	b.Work(workers.Config{AckWait: forEver}, exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
+	b.AwaitSucceeded(tasks)
+	b.WantOneEffectEach(tasks)
 	if n := one[int](b, "select count(*)::integer from taskledger.event where type = 'failed'"); n != 0 {
 		t.Errorf("%d failures", n)
 	}
@@ -64,21 +64,21 @@ func TestGracefulStop(t *testing.T) {
 func TestStopUnderLoad(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	const tasks = 2000
-	b.enqueueMany(tasks)
+	b.EnqueueMany(tasks)
 	done := func() int {
 		return one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'")
 	}
 	generations := 0
 	for n := 0; n < tasks; n = done() {
 		generations++
-		w := b.work(workers.Config{AckWait: forEver}, exactly(insertEffect, nil))
-		b.await("some progress", func() bool { return done() >= min(n+100, tasks) })
-		w.stop()
+		w := b.Work(workers.Config{AckWait: forEver}, exactly(insertEffect, nil))
+		b.Await("some progress", func() bool { return done() >= min(n+100, tasks) })
+		w.Stop()
 	}
-	b.eachOnce(tasks)
-	b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+	b.WantOneEffectEach(tasks)
+	b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 })
 	if generations < 2 {
 		t.Errorf("%d generations of workers did it", generations)
 	}
@@ -88,9 +88,9 @@ func TestStopUnderLoad(t *testing.T) {
 func TestStopWaitsForHandlers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	running, release := make(chan struct{}), make(chan struct{})
-	w := b.work(workers.Config{}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+	w := b.Work(workers.Config{}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 		close(running)
 		select {
 		case <-release:
@@ -99,20 +99,20 @@ func TestStopWaitsForHandlers(t *testing.T) {
 			return ctx.Err()
 		}
 	}, nil))
-	k := b.enqueue("o-1")
+	k := b.Enqueue("o-1")
 	<-running
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		w.stop()
+		w.Stop()
 	}()
-	b.enqueue("o-2")
+	b.Enqueue("o-2")
 	close(release)
 	<-stopped
-	if s := b.task(k).State; s != ledger.StateSucceeded {
+	if s := b.Task(k).State; s != ledger.StateSucceeded {
 		t.Errorf("the task is %s", s)
 	}
-	b.oneEffect(k)
+	b.WantOneEffect(k)
 }
 
 // A handler that ignores that it must stop is left behind: its task is given back, and what it
@@ -120,10 +120,10 @@ func TestStopWaitsForHandlers(t *testing.T) {
 func TestStopLeavesBehindWhoDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	running, release := make(chan struct{}), make(chan struct{})
 	ended := make(chan error, 1)
-	w := b.work(workers.Config{StopTimeout: 50 * time.Millisecond}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	w := b.Work(workers.Config{StopTimeout: 50 * time.Millisecond}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {
 			return err
 		}
@@ -133,20 +133,20 @@ func TestStopLeavesBehindWhoDoesNotReturn(t *testing.T) {
 		ended <- err
 		return nil
 	}, nil))
-	k := b.enqueue("o-1")
+	k := b.Enqueue("o-1")
 	<-running
-	b.awaitState(k, ledger.StateRunning)
-	w.stop()
+	b.AwaitState(k, ledger.StateRunning)
+	w.Stop()
 	want := []ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted}
-	if diff := cmp.Diff(want, b.types(k)); diff != "" {
+	if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	close(release)
 	if err := <-ended; err == nil {
 		t.Error("its transaction is still usable")
 	}
-	if n := b.effects(k); n != 0 {
+	if n := b.Effects(k); n != 0 {
 		t.Errorf("%d effects", n)
 	}
-	b.await("its slot to be free", func() bool { return w.status().Running == 0 && w.status().Overdue == 0 })
+	b.Await("its slot to be free", func() bool { return w.KindStatus().Running == 0 && w.KindStatus().Overdue == 0 })
 }

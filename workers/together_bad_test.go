@@ -12,6 +12,7 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 var (
@@ -34,8 +35,8 @@ func TestOneOfTogetherMisbehaves(t *testing.T) {
 func oneMisbehaves(t *testing.T, name string, test misbehaviour, ids []string) {
 	t.Parallel()
 	b := setup(t)
-	b.exec(schemaOfMisbehaviours)
-	b.relay()
+	b.Exec(schemaOfMisbehaviours)
+	b.Relay()
 	var calls atomic.Int32
 	times := int32(2) // in company, and alone
 	if name == "ignores" {
@@ -51,8 +52,8 @@ func oneMisbehaves(t *testing.T, name string, test misbehaviour, ids []string) {
 		return test.misbehave(context.WithValue(ctx, neverKey{}, never), tx)
 	}, test.config)
 	for _, k := range b.enqueueGathered(g, ids...) {
-		b.awaitState(k, ledger.StateSucceeded)
-		b.oneEffect(k)
+		b.AwaitState(k, ledger.StateSucceeded)
+		b.WantOneEffect(k)
 		failures := b.failures(k)
 		if k.BizID != "bad" {
 			if len(failures) > 0 {
@@ -65,7 +66,7 @@ func oneMisbehaves(t *testing.T, name string, test misbehaviour, ids []string) {
 		}
 	}
 	// Where the first one never returns nobody shares with it.
-	if alone := name == "ignores" && ids[0] == "bad"; !alone && g.status().Attempts[workers.OutcomeRetried] == 0 {
+	if alone := name == "ignores" && ids[0] == "bad"; !alone && g.KindStatus().Attempts[workers.OutcomeRetried] == 0 {
 		t.Error("no transaction was shared and undone")
 	}
 }
@@ -107,17 +108,17 @@ func TestOneOfTogetherCommits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
+			b.Relay()
 			g := b.gather(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 				return errors.Join(insertEffect(ctx, tx, job, args), end(ctx, tx, job.BizID))
 			}, workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 2, Ladder: []time.Duration{0}}})
 			dead := 0
 			for _, k := range b.enqueueGathered(g, someIDs...) {
-				b.await("the end of "+k.String(), func() bool { return b.task(k).State.Finished() })
-				if n := b.effects(k); n > 1 {
+				b.Await("the end of "+k.String(), func() bool { return b.Task(k).State.Finished() })
+				if n := b.Effects(k); n > 1 {
 					t.Errorf("%s has %d effects", k, n)
 				}
-				if b.task(k).State == ledger.StateDead {
+				if b.Task(k).State == ledger.StateDead {
 					dead++
 				}
 			}
@@ -132,12 +133,12 @@ func TestOneOfTogetherCommits(t *testing.T) {
 func TestOneOfTogetherIsCancelled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	var calls atomic.Int32
-	o := try(workers.NewOperator(workers.OperatorConfig{DB: b.db, NATS: b.nc}))(t)
+	o := try(operator.New(operator.Config{DB: b.DB, NATS: b.NC}))(t)
 	g := b.gather(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.BizID == "bad" && calls.Add(1) == 1 {
-			if _, err := o.Cancel(ctx, ledger.Key{Kind: order.Name(), BizID: "c"}, workers.By{Actor: "test"}); err != nil {
+			if _, err := o.Cancel(ctx, ledger.Key{Kind: order.Name(), BizID: "c"}, operator.Audit{Actor: "test"}); err != nil {
 				return err
 			}
 		}
@@ -145,13 +146,13 @@ func TestOneOfTogetherIsCancelled(t *testing.T) {
 	}, workers.KindConfig{})
 	for _, k := range b.enqueueGathered(g, someIDs...) {
 		if k.BizID == "c" {
-			b.awaitState(k, ledger.StateCancelled)
+			b.AwaitState(k, ledger.StateCancelled)
 			continue
 		}
-		b.awaitState(k, ledger.StateSucceeded)
-		b.oneEffect(k)
+		b.AwaitState(k, ledger.StateSucceeded)
+		b.WantOneEffect(k)
 	}
-	if n := b.effects(ledger.Key{Kind: order.Name(), BizID: "c"}); n != 0 {
+	if n := b.Effects(ledger.Key{Kind: order.Name(), BizID: "c"}); n != 0 {
 		t.Errorf("what was cancelled had %d effects", n)
 	}
 }

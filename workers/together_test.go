@@ -32,7 +32,7 @@ type gathering struct {
 // gather runs a worker with two slots, and has both taken: the second one until the task "bad" begins,
 // so that it shares with all that were enqueued before it.
 func (b *bundle) gather(handler func(context.Context, pgx.Tx, *workers.Job, orderArgs) error, c workers.KindConfig) *gathering {
-	b.t.Helper()
+	b.T.Helper()
 	c.Slots, c.Together = 2, 20
 	var begun atomic.Int32
 	g := &gathering{first: make(chan struct{}), second: make(chan struct{})}
@@ -54,27 +54,27 @@ func (b *bundle) gather(handler func(context.Context, pgx.Tx, *workers.Job, orde
 		return insertEffect(ctx, tx, job, args)
 	}, &c)
 	// What waits for long in hand is decided again, and then it is not in order any more.
-	g.worker = b.work(workers.Config{AckWait: 20 * time.Second}, func(p *workers.Pool) error {
+	g.worker = b.Work(workers.Config{AckWait: 20 * time.Second}, func(p *workers.Pool) error {
 		p.SetTogetherTime(patience)
 		return register(p)
 	})
-	b.enqueueMany(warmUp)
-	b.allDone(warmUp)
+	b.EnqueueMany(warmUp)
+	b.AwaitSucceeded(warmUp)
 	for i, which := range []string{"first", "second"} {
-		b.enqueue("takes the " + which + " slot")
-		b.await("a slot to be taken", func() bool { return begun.Load() == int32(i)+1 })
+		b.Enqueue("takes the " + which + " slot")
+		b.Await("a slot to be taken", func() bool { return begun.Load() == int32(i)+1 })
 	}
 	return g
 }
 
 // enqueueGathered enqueues tasks and has them run once all of them wait.
 func (b *bundle) enqueueGathered(g *gathering, ids ...string) []ledger.Key {
-	b.t.Helper()
+	b.T.Helper()
 	keys := make([]ledger.Key, len(ids))
 	for i, id := range ids {
-		keys[i] = b.enqueue(id)
+		keys[i] = b.Enqueue(id)
 	}
-	b.await("the tasks to wait for a slot", func() bool { return g.Ready() == len(ids) })
+	b.Await("the tasks to wait for a slot", func() bool { return g.Ready() == len(ids) })
 	close(g.first)
 	return keys
 }
@@ -88,15 +88,15 @@ func TestTogether(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
+			b.Relay()
 			const n = 600
-			b.enqueueMany(n)
-			b.work(workers.Config{}, func(p *workers.Pool) error {
+			b.EnqueueMany(n)
+			b.Work(workers.Config{}, func(p *workers.Pool) error {
 				p.SetTogetherTime(patience)
 				return register(&workers.KindConfig{Slots: 2, Together: 10})(p)
 			})
-			b.allDone(n)
-			b.eachOnce(n)
+			b.AwaitSucceeded(n)
+			b.WantOneEffectEach(n)
 			if most := one[int](b, "select max(n)::integer from (select count(*) as n from taskledger.event where type = 'succeeded' group by xid) t"); most > 10 {
 				t.Errorf("%d tasks in one transaction, of at most 10", most)
 			}
@@ -107,7 +107,7 @@ func TestTogether(t *testing.T) {
 				where f.xmin::text <> e.xid::xid::text`); apart != 0 {
 				t.Errorf("%d effects are not of the transaction of their event", apart)
 			}
-			b.await("the acknowledgements", func() bool { return b.unanswered() == 0 })
+			b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 })
 		})
 	}
 }
@@ -116,20 +116,20 @@ func TestTogether(t *testing.T) {
 func TestTogetherDeadlocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	b.exec("create table account (id integer primary key, amount integer not null)")
-	b.exec("insert into account select generate_series(0, 3), 0")
+	b.Relay()
+	b.Exec("create table account (id integer primary key, amount integer not null)")
+	b.Exec("insert into account select generate_series(0, 3), 0")
 	const n = 200
-	b.enqueueMany(n)
+	b.EnqueueMany(n)
 	var account atomic.Int32
-	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if _, err := tx.Exec(ctx, "update account set amount = amount + 1 where id = $1", account.Add(1)*7%4); err != nil {
 			return err
 		}
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Slots: 2, Together: 10}))
-	b.allDone(n)
-	b.eachOnce(n)
+	b.AwaitSucceeded(n)
+	b.WantOneEffectEach(n)
 	if sum := one[int](b, "select sum(amount)::integer from account"); sum != n {
 		t.Errorf("the accounts have %d of %d", sum, n)
 	}
@@ -139,19 +139,19 @@ func TestTogetherDeadlocks(t *testing.T) {
 func TestStopWhileTogether(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	const n = 400
-	b.enqueueMany(n)
+	b.EnqueueMany(n)
 	for round := 1; ; round++ {
-		w := b.work(workers.Config{StopTimeout: time.Millisecond}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		w := b.Work(workers.Config{StopTimeout: time.Millisecond}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if _, err := tx.Exec(ctx, "select pg_sleep(0.001)"); err != nil {
 				return err
 			}
 			return insertEffect(ctx, tx, job, args)
 		}, &workers.KindConfig{Slots: 2, Together: 10}))
 		before := one[int](b, "select count(*)::integer from effect")
-		b.await("some progress", func() bool { return one[int](b, "select count(*)::integer from effect") >= min(n, before+60) })
-		w.stop()
+		b.Await("some progress", func() bool { return one[int](b, "select count(*)::integer from effect") >= min(n, before+60) })
+		w.Stop()
 		if one[int](b, "select count(*)::integer from effect") == n {
 			break
 		}
@@ -159,8 +159,8 @@ func TestStopWhileTogether(t *testing.T) {
 			t.Fatal("it never ends")
 		}
 	}
-	b.allDone(n)
-	b.eachOnce(n)
+	b.AwaitSucceeded(n)
+	b.WantOneEffectEach(n)
 	if failed := one[int](b, "select count(*)::integer from taskledger.event where type = 'failed'"); failed != 0 {
 		t.Errorf("stopping has failed %d tasks", failed)
 	}
@@ -169,7 +169,7 @@ func TestStopWhileTogether(t *testing.T) {
 func TestTogetherNeedsATransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	p := try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
+	p := try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)
 	for together, register := range map[int]func(*workers.Pool) error{
 		2:   atLeast(b.outside, &workers.KindConfig{Together: 2}),
 		101: exactly(insertEffect, &workers.KindConfig{Together: 101}),

@@ -14,10 +14,10 @@ import (
 func TestTraceContextOfEveryAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	producer := ledger.TraceContext{TraceID: [16]byte{1}, SpanID: [8]byte{2}, Flags: 1, State: "vendor=1"}
 	got := make(chan ledger.TraceContext, 2)
-	b.work(workers.Config{}, atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {
+	b.Work(workers.Config{}, atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {
 		c, ok := job.TraceContext()
 		if !ok {
 			t.Errorf("attempt %d has no trace context", job.Attempt)
@@ -30,8 +30,8 @@ func TestTraceContextOfEveryAttempt(t *testing.T) {
 	}, nil))
 	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
 	meta := ledger.Meta{Traceparent: producer.String(), Tracestate: producer.State}
-	try(order.Enqueue(b.context(), b.db, k.BizID, orderArgs{}, &ledger.EnqueueOptions{Meta: meta}))(t)
-	b.awaitState(k, ledger.StateSucceeded)
+	try(order.Enqueue(b.Context(), b.DB, k.BizID, orderArgs{}, &ledger.EnqueueOptions{Meta: meta}))(t)
+	b.AwaitState(k, ledger.StateSucceeded)
 	close(got)
 	n := 0
 	for c := range got {

@@ -25,7 +25,7 @@ import (
 func TestSlotsOverAllKinds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	few := ledger.MustKind[orderArgs]("test.few")
 	gate := make(chan struct{})
 	var running, most, begun, floodBefore atomic.Int64
@@ -48,19 +48,19 @@ func TestSlotsOverAllKinds(t *testing.T) {
 			return insertEffect(ctx, tx, job, args)
 		}
 	}
-	w := b.work(workers.Config{Slots: 1}, func(p *workers.Pool) error {
+	w := b.Work(workers.Config{Slots: 1}, func(p *workers.Pool) error {
 		return errors.Join(workers.Register(p, order, handler(false), nil), workers.Register(p, few, handler(true), nil))
 	})
-	b.enqueueMany(200)
-	b.await("the flood to be in hand", func() bool { return begun.Load() == 1 && w.status().InFlight == workers.DefaultSlots })
+	b.EnqueueMany(200)
+	b.Await("the flood to be in hand", func() bool { return begun.Load() == 1 && w.KindStatus().InFlight == workers.DefaultSlots })
 	for i := range 5 {
-		try(few.Enqueue(b.context(), b.db, ledger.BizID(fmt.Sprint("few-", i)), orderArgs{}, nil))(t)
+		try(few.Enqueue(b.Context(), b.DB, ledger.BizID(fmt.Sprint("few-", i)), orderArgs{}, nil))(t)
 	}
-	b.await("the few to wait for their turn", func() bool { return w.Waiting(1) == 5 && w.Waiting(0) == workers.DefaultSlots-1 })
+	b.Await("the few to wait for their turn", func() bool { return w.Waiting(1) == 5 && w.Waiting(0) == workers.DefaultSlots-1 })
 	for begun.Load() < 30 {
 		select {
 		case gate <- struct{}{}:
-		case <-b.context().Done():
+		case <-b.Context().Done():
 			t.Fatal("nothing runs any more")
 		}
 	}
@@ -73,45 +73,45 @@ func TestSlotsOverAllKinds(t *testing.T) {
 	if err := w.SetSlots(4); err != nil {
 		t.Fatal(err)
 	}
-	b.await("four to run", func() bool { return running.Load() == 4 })
+	b.Await("four to run", func() bool { return running.Load() == 4 })
 	if err := w.SetSlots(-1); err == nil {
 		t.Error("a negative number was taken")
 	}
 	if err := w.SetSlots(0); err != nil {
 		t.Fatal(err)
 	}
-	b.await("all slots of the kind to be taken", func() bool { return running.Load() == workers.DefaultSlots })
+	b.Await("all slots of the kind to be taken", func() bool { return running.Load() == workers.DefaultSlots })
 	close(gate)
-	b.allDone(205)
-	b.eachOnce(205)
+	b.AwaitSucceeded(205)
+	b.WantOneEffectEach(205)
 }
 
 // A pool that stops gives back what waits for its turn.
 func TestStopWhileWaitingForATurn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	block := make(chan struct{})
-	w := b.work(workers.Config{Slots: 1}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	w := b.Work(workers.Config{Slots: 1}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		<-block
 		return insertEffect(ctx, tx, job, args)
 	}, nil))
-	b.enqueueMany(30)
-	b.await("one to run and others to wait", func() bool { return w.status().Running == 1 && w.status().InFlight == workers.DefaultSlots })
+	b.EnqueueMany(30)
+	b.Await("one to run and others to wait", func() bool { return w.KindStatus().Running == 1 && w.KindStatus().InFlight == workers.DefaultSlots })
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		w.stop()
+		w.Stop()
 	}()
-	b.await("the others to be given back", func() bool { return w.status().InFlight == 1 })
+	b.Await("the others to be given back", func() bool { return w.KindStatus().InFlight == 1 })
 	close(block)
 	<-stopped
 	if n := one[int](b, "select count(*)::integer from taskledger.event where type <> 'enqueued' and type <> 'started'"); n != 1 {
 		t.Errorf("%d outcomes, want one", n)
 	}
-	b.work(workers.Config{}, exactly(insertEffect, nil))
-	b.allDone(30)
-	b.eachOnce(30)
+	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.AwaitSucceeded(30)
+	b.WantOneEffectEach(30)
 }
 
 // A kind's own slots are changed while its handlers run: more are used at once, fewer as handlers
@@ -119,10 +119,10 @@ func TestStopWhileWaitingForATurn(t *testing.T) {
 func TestKindSlots(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	gate := make(chan struct{})
 	var running atomic.Int64
-	w := b.work(workers.Config{}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+	w := b.Work(workers.Config{}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 		running.Add(1)
 		defer running.Add(-1)
 		select {
@@ -132,10 +132,10 @@ func TestKindSlots(t *testing.T) {
 		}
 		return b.outside(ctx, job, args)
 	}, &workers.KindConfig{Slots: 2}))
-	b.enqueueMany(100)
+	b.EnqueueMany(100)
 	runs := func(n int64) {
 		t.Helper()
-		b.await(fmt.Sprint(n, " to run"), func() bool { return running.Load() == n })
+		b.Await(fmt.Sprint(n, " to run"), func() bool { return running.Load() == n })
 	}
 	set := func(n int) {
 		t.Helper()
@@ -146,7 +146,7 @@ func TestKindSlots(t *testing.T) {
 	runs(2)
 	set(20)
 	runs(20)
-	if got := w.status(); got.Slots != 20 || got.InFlight > 60 {
+	if got := w.KindStatus(); got.Slots != 20 || got.InFlight > 60 {
 		t.Errorf("%d slots and %d in hand", got.Slots, got.InFlight)
 	}
 	set(1)
@@ -166,12 +166,12 @@ func TestKindSlots(t *testing.T) {
 	}
 	set(8000)
 	close(gate)
-	b.allDone(100)
-	b.eachOnce(100)
+	b.AwaitSucceeded(100)
+	b.WantOneEffectEach(100)
 	durable := stream.Consumers(order.Name(), ledger.AllShards)[0].Durable
-	b.await("the consumer to be changed", func() bool {
-		b.enqueue(fmt.Sprint("more-", time.Now().UnixNano())) // the change is noticed where there is work
-		return try(b.js.Consumer(b.context(), stream.Name, durable))(t).CachedInfo().Config.MaxAckPending >= 8000*20
+	b.Await("the consumer to be changed", func() bool {
+		b.Enqueue(fmt.Sprint("more-", time.Now().UnixNano())) // the change is noticed where there is work
+		return try(b.JS.Consumer(b.Context(), stream.Name, durable))(t).CachedInfo().Config.MaxAckPending >= 8000*20
 	})
 }
 
@@ -192,16 +192,16 @@ func TestFewConnectionsAreTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
-			config := b.db.Config()
+			b.Relay()
+			config := b.DB.Config()
 			config.MaxConns = 5
-			db := try(pgxpool.NewWithConfig(b.context(), config))(t)
+			db := try(pgxpool.NewWithConfig(b.Context(), config))(t)
 			t.Cleanup(db.Close)
 			var log lockedBuffer
-			w := b.work(workers.Config{DB: db, Slots: test.overall, Logger: slog.New(slog.NewTextHandler(&log, nil))},
+			w := b.Work(workers.Config{DB: db, Slots: test.overall, Logger: slog.New(slog.NewTextHandler(&log, nil))},
 				exactly(insertEffect, &workers.KindConfig{Slots: test.slots}))
-			b.enqueueMany(1)
-			b.allDone(1)
+			b.EnqueueMany(1)
+			b.AwaitSucceeded(1)
 			if test.raised > 0 {
 				if err := w.SetKindSlots(order.Name(), test.raised); err != nil {
 					t.Fatal(err)

@@ -145,9 +145,9 @@ func TestTransactionBeginsWithItsFirstStatement(t *testing.T) {
 			db := try(pgxpool.NewWithConfig(t.Context(), config))(t)
 			t.Cleanup(db.Close)
 			b := setupOn(t, db)
-			b.exec("create table copied (biz_id text primary key)")
-			b.relay()
-			b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			b.Exec("create table copied (biz_id text primary key)")
+			b.Relay()
+			b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 				use, ok := uses[string(job.BizID)]
 				if !ok {
 					return fmt.Errorf("no use %q", job.BizID)
@@ -161,16 +161,16 @@ func TestTransactionBeginsWithItsFirstStatement(t *testing.T) {
 				return insertEffect(ctx, tx, job, args)
 			}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
 			for name := range uses {
-				b.enqueue(name)
+				b.Enqueue(name)
 			}
 			for name := range uses {
 				k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID(name)}
-				b.await(name, func() bool { return b.task(k).State.Finished() })
-				if task := b.task(k); task.State != ledger.StateSucceeded {
-					t.Errorf("%s: %s: %s", name, task.State, b.history(k)[1].Data)
+				b.Await(name, func() bool { return b.Task(k).State.Finished() })
+				if task := b.Task(k); task.State != ledger.StateSucceeded {
+					t.Errorf("%s: %s: %s", name, task.State, b.History(k)[1].Data)
 					continue
 				}
-				b.oneEffect(k)
+				b.WantOneEffect(k)
 			}
 		})
 	}
@@ -181,8 +181,8 @@ func TestTransactionBeginsWithItsFirstStatement(t *testing.T) {
 func TestFirstStatementFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.exec("create table copied (biz_id text primary key)")
-	b.relay()
+	b.Exec("create table copied (biz_id text primary key)")
+	b.Relay()
 	swallow := map[string]func(ctx context.Context, tx pgx.Tx){
 		"prepare":   func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "insert into nowhere values ($1)", 1) },
 		"run":       func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "select 1 / $1::integer", 0) },
@@ -199,13 +199,13 @@ func TestFirstStatementFails(t *testing.T) {
 			_, _ = tx.Begin(ctx)
 		},
 	}
-	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
+	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
 		swallow[string(job.BizID)](ctx, tx)
 		_, _ = tx.Exec(ctx, "insert into copied values ($1)", string(job.BizID))
 		return nil
 	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
 	for name := range swallow {
-		b.awaitState(b.enqueue(name), ledger.StateDead)
+		b.AwaitState(b.Enqueue(name), ledger.StateDead)
 	}
 	if n := one[int](b, "select count(*)::integer from copied"); n != 0 {
 		t.Errorf("%d rows of transactions that failed", n)
@@ -225,10 +225,10 @@ func TestQuickTaskTakesTwoRoundTrips(t *testing.T) {
 	db := try(pgxpool.NewWithConfig(t.Context(), config))(t)
 	t.Cleanup(db.Close)
 	b := setupOn(t, db)
-	b.relay()
+	b.Relay()
 	last := make(map[*countedConn]int64) // after the handler of the task before on this connection
 	fewest := int64(math.MaxInt64)
-	b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {
 			return err
 		}
@@ -240,8 +240,8 @@ func TestQuickTaskTakesTwoRoundTrips(t *testing.T) {
 		last[conn] = n
 		return nil
 	}, &workers.KindConfig{Slots: 1}))
-	b.enqueueMany(50)
-	b.allDone(50)
+	b.EnqueueMany(50)
+	b.AwaitSucceeded(50)
 	if fewest != 2 {
 		t.Errorf("%d round trips a task", fewest)
 	}

@@ -22,9 +22,9 @@ type gated struct {
 
 // gated returns one with two slots.
 func (b *bundle) gated(quick int32, c workers.Config, w workers.WhenFull) *gated {
-	b.t.Helper()
+	b.T.Helper()
 	x := &gated{goOn: make(chan struct{})}
-	x.worker = b.work(c, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	x.worker = b.Work(c, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		n := x.running.Add(1)
 		defer x.running.Add(-1)
 		for most := x.most.Load(); n > most && !x.most.CompareAndSwap(most, n); most = x.most.Load() {
@@ -45,18 +45,18 @@ func (b *bundle) gated(quick int32, c workers.Config, w workers.WhenFull) *gated
 func TestStopPulling(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	full := b.gated(0, workers.Config{}, workers.StopPulling)
-	b.enqueueMany(40)
-	b.await("the slots to be taken", func() bool { return full.running.Load() == 2 })
-	b.work(workers.Config{}, exactly(insertEffect, nil))
-	b.allDone(38)
-	if now := full.status(); now.InFlight != 2 || now.GivenBack+now.FetcherRuns != 0 {
+	b.EnqueueMany(40)
+	b.Await("the slots to be taken", func() bool { return full.running.Load() == 2 })
+	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.AwaitSucceeded(38)
+	if now := full.KindStatus(); now.InFlight != 2 || now.GivenBack+now.FetcherRuns != 0 {
 		t.Errorf("%+v", now)
 	}
 	close(full.goOn)
-	b.allDone(40)
-	b.eachOnce(40)
+	b.AwaitSucceeded(40)
+	b.WantOneEffectEach(40)
 }
 
 // While its buffer is full a worker runs one task beyond its slots, whatever becomes of that one, but
@@ -70,18 +70,18 @@ func TestFetcherRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.relay()
+			b.Relay()
 			w := b.gated(0, workers.Config{Slots: test.overall}, workers.FetcherRuns)
-			b.enqueueMany(40)
-			b.await("so many to run, and no more to be asked for", func() bool {
-				return int(w.running.Load()) >= test.least && w.status().InFlight >= 3
+			b.EnqueueMany(40)
+			b.Await("so many to run, and no more to be asked for", func() bool {
+				return int(w.running.Load()) >= test.least && w.KindStatus().InFlight >= 3
 			})
 			for range 40 { // each in its turn
 				w.goOn <- struct{}{}
 			}
-			b.allDone(40)
-			b.eachOnce(40)
-			most, beyond := int(w.most.Load()), w.status().FetcherRuns
+			b.AwaitSucceeded(40)
+			b.WantOneEffectEach(40)
+			most, beyond := int(w.most.Load()), w.KindStatus().FetcherRuns
 			if most < test.least || most > test.most || (beyond > 0) != (test.most > 2) {
 				t.Errorf("%d ran at a time, want %d to %d; %d beyond the slots", most, test.least, test.most, beyond)
 			}
@@ -93,10 +93,10 @@ func TestFetcherRuns(t *testing.T) {
 func TestFetcherRunsWhatFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
-	b.enqueueMany(60)
+	b.Relay()
+	b.EnqueueMany(60)
 	var n atomic.Int32
-	w := b.work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	w := b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if _, err := tx.Exec(ctx, "select pg_sleep(0.005)"); err != nil {
 			return err
 		}
@@ -112,12 +112,12 @@ func TestFetcherRunsWhatFails(t *testing.T) {
 		}
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Slots: 1, WhenFull: workers.FetcherRuns}))
-	b.allDone(60)
-	b.eachOnce(60)
-	if s := w.status(); s.FetcherRuns == 0 {
+	b.AwaitSucceeded(60)
+	b.WantOneEffectEach(60)
+	if s := w.KindStatus(); s.FetcherRuns == 0 {
 		t.Errorf("%+v", s)
 	}
-	b.await("all to be over", func() bool { s := w.status(); return s.Running == 0 && s.InFlight == 0 })
+	b.Await("all to be over", func() bool { s := w.KindStatus(); return s.Running == 0 && s.InFlight == 0 })
 }
 
 // What waits in a worker whose handlers have become slow goes elsewhere, after a while, and uses no
@@ -125,19 +125,19 @@ func TestFetcherRunsWhatFails(t *testing.T) {
 func TestGiveBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	const tasks, quick = 1000, 300
 	full := b.gated(quick, workers.Config{}, workers.GiveBack)
-	b.enqueueMany(tasks)
-	b.await("what waits to be given back", func() bool { s := full.status(); return s.GivenBack > 0 && s.InFlight == 2 })
-	b.work(workers.Config{}, exactly(insertEffect, nil))
-	b.allDone(tasks - 2)
-	if s := full.status(); s.Running != 2 || s.InFlight != 2 || s.Attempts[workers.OutcomeInterrupted] != 0 {
+	b.EnqueueMany(tasks)
+	b.Await("what waits to be given back", func() bool { s := full.KindStatus(); return s.GivenBack > 0 && s.InFlight == 2 })
+	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.AwaitSucceeded(tasks - 2)
+	if s := full.KindStatus(); s.Running != 2 || s.InFlight != 2 || s.Attempts[workers.OutcomeInterrupted] != 0 {
 		t.Errorf("%+v", s)
 	}
 	close(full.goOn)
-	b.allDone(tasks)
-	b.eachOnce(tasks)
+	b.AwaitSucceeded(tasks)
+	b.WantOneEffectEach(tasks)
 	if n := one[int](b, "select count(*)::integer from effect where attempt > 1"); n > 0 {
 		t.Errorf("%d tasks used another attempt", n)
 	}
@@ -147,20 +147,20 @@ func TestGiveBack(t *testing.T) {
 func TestGiveBackAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.relay()
+	b.Relay()
 	const tasks, quick = 500, 300
 	w := b.gated(quick, workers.Config{}, workers.GiveBack)
-	b.enqueueMany(tasks)
-	b.await("some to be given back", func() bool { return w.status().GivenBack > 0 })
+	b.EnqueueMany(tasks)
+	b.Await("some to be given back", func() bool { return w.KindStatus().GivenBack > 0 })
 	close(w.goOn)
-	b.allDone(tasks)
-	b.eachOnce(tasks)
+	b.AwaitSucceeded(tasks)
+	b.WantOneEffectEach(tasks)
 }
 
 func TestWhenFullIsChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	p := try(workers.New(workers.Config{DB: b.db, NATS: b.nc}))(t)
+	p := try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)
 	err := workers.Register(p, ledger.MustKind[orderArgs]("test.full"), insertEffect, &workers.KindConfig{WhenFull: "drop"})
 	if err == nil || err.Error() != `workers: register kind "test.full": WhenFull must be stop_pulling, fetcher_runs or give_back, got "drop"` {
 		t.Error(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 func (a *app) newKindCommand() *cobra.Command {
@@ -23,7 +23,7 @@ func (a *app) newKindCommand() *cobra.Command {
 }
 
 func (a *app) newKindPauseCommand() *cobra.Command {
-	var by workers.By
+	var audit operator.Audit
 	cmd := &cobra.Command{
 		Use:   "pause KIND",
 		Short: "Have workers begin no task of a kind until it is resumed",
@@ -32,14 +32,14 @@ They hear of it within a second or two. What runs goes on, and tasks are enqueue
 		Example: "  taskledger kind pause coupon.send --reason 'partner is down'",
 		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			by.Actor = actorOr(by.Actor)
-			return a.changeKind(cmd.Context(), args[0], "paused", func(ctx context.Context, o *workers.Operator) (bool, error) {
-				return o.PauseKind(ctx, ledger.Kind(args[0]), by)
+			audit.Actor = actorOr(audit.Actor)
+			return a.changeKind(cmd.Context(), args[0], "paused", func(ctx context.Context, o *operator.Operator) (bool, error) {
+				return o.PauseKind(ctx, ledger.Kind(args[0]), audit)
 			})
 		},
 	}
-	addActorFlag(cmd, &by.Actor)
-	cmd.Flags().StringVar(&by.Reason, "reason", "", "why")
+	addActorFlag(cmd, &audit.Actor)
+	cmd.Flags().StringVar(&audit.Reason, "reason", "", "why")
 	return cmd
 }
 
@@ -50,7 +50,7 @@ func (a *app) newKindResumeCommand() *cobra.Command {
 		Example: "  taskledger kind resume coupon.send",
 		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.changeKind(cmd.Context(), args[0], "resumed", func(ctx context.Context, o *workers.Operator) (bool, error) {
+			return a.changeKind(cmd.Context(), args[0], "resumed", func(ctx context.Context, o *operator.Operator) (bool, error) {
 				return o.ResumeKind(ctx, ledger.Kind(args[0]))
 			})
 		},
@@ -58,9 +58,9 @@ func (a *app) newKindResumeCommand() *cobra.Command {
 }
 
 // changeKind pauses or resumes a kind, and says whether that was a change.
-func (a *app) changeKind(ctx context.Context, kind, done string, change func(context.Context, *workers.Operator) (bool, error)) error {
+func (a *app) changeKind(ctx context.Context, kind, done string, change func(context.Context, *operator.Operator) (bool, error)) error {
 	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		o, err := workers.NewOperator(workers.OperatorConfig{DB: pool})
+		o, err := operator.New(operator.Config{DB: pool})
 		if err != nil {
 			return err
 		}
@@ -95,13 +95,13 @@ func (a *app) newKindListCommand() *cobra.Command {
 }
 
 func (a *app) listPausedKinds(ctx context.Context, pool *pgxpool.Pool) error {
-	paused, err := workers.PausedKinds(ctx, pool)
+	paused, err := operator.ReadPaused(ctx, pool)
 	if err != nil {
 		return err
 	}
 	list := struct {
-		Paused []workers.PausedKind `json:"paused"`
-	}{append([]workers.PausedKind{}, paused...)}
+		Paused []operator.PausedKind `json:"paused"`
+	}{append([]operator.PausedKind{}, paused...)}
 	if err := printList(a, list, paused, func(w io.Writer) {
 		if len(paused) == 0 {
 			return

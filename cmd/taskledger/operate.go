@@ -12,11 +12,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // withOperator carries out one thing with an operator.
-func (a *app) withOperator(ctx context.Context, tells bool, do func(*workers.Operator, *pgxpool.Pool) error) error {
+func (a *app) withOperator(ctx context.Context, tells bool, do func(*operator.Operator, *pgxpool.Pool) error) error {
 	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
 		var nc *nats.Conn
 		if tells && a.config.natsURL != "" {
@@ -27,18 +27,18 @@ func (a *app) withOperator(ctx context.Context, tells bool, do func(*workers.Ope
 				defer nc.Close()
 			}
 		}
-		operator, err := workers.NewOperator(workers.OperatorConfig{DB: pool, NATS: nc})
+		o, err := operator.New(operator.Config{DB: pool, NATS: nc})
 		if err != nil {
 			return err
 		}
-		return do(operator, pool)
+		return do(o, pool)
 	})
 }
 
 // operateOne carries an operation out on one task.
-func (a *app) operateOne(ctx context.Context, o operation, key ledger.Key, by workers.By) error {
-	return a.withOperator(ctx, o.tells, func(operator *workers.Operator, _ *pgxpool.Pool) error {
-		e, err := o.one(ctx, operator, key, by)
+func (a *app) operateOne(ctx context.Context, o operation, key ledger.Key, audit operator.Audit) error {
+	return a.withOperator(ctx, o.tells, func(op *operator.Operator, _ *pgxpool.Pool) error {
+		e, err := o.one(ctx, op, key, audit)
 		if err != nil {
 			return unknownTask(err, key)
 		}
@@ -54,7 +54,7 @@ func (a *app) operateOne(ctx context.Context, o operation, key ledger.Key, by wo
 
 // operated is what came of many tasks, as JSON.
 type operated struct {
-	workers.Tally
+	operator.BulkResult
 	DryRun bool `json:"dry_run"`
 }
 
@@ -63,33 +63,33 @@ func (a *app) operateAll(ctx context.Context, o operation, f operateFlags) error
 	filter := f.filter()
 	narrow := filter
 	narrow.Limit = 0
-	switch named := narrow != (workers.Filter{}); {
+	switch named := narrow != (operator.Filter{}); {
 	case !named && !f.everything:
 		return usagef("name a task, or filters").hinted("add KIND BIZ_ID, or --kind and the like, or --all")
 	case named && f.everything:
 		return usagef("--all is without a filter")
 	}
-	return a.withOperator(ctx, o.tells, func(operator *workers.Operator, pool *pgxpool.Pool) error {
-		tally, err := o.all(ctx, operator, filter, f.by, &workers.BulkOptions{DryRun: true})
+	return a.withOperator(ctx, o.tells, func(op *operator.Operator, pool *pgxpool.Pool) error {
+		result, err := o.all(ctx, op, filter, f.audit, &operator.BulkOptions{DryRun: true})
 		if err == nil && !f.dryRun {
-			show, stop := a.progress(o.done, int64(tally.Found))
-			tally, err = o.all(ctx, operator, filter, f.by, &workers.BulkOptions{Progress: show})
+			show, stop := a.progress(o.done, int64(result.Found))
+			result, err = o.all(ctx, op, filter, f.audit, &operator.BulkOptions{Progress: show})
 			stop()
 		}
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-			return failf(exitFailed, "interrupted: %s %s", count(int64(tally.Done)), o.done).hinted("run it again for the rest")
+			return failf(exitFailed, "interrupted: %s %s", count(int64(result.Done)), o.done).hinted("run it again for the rest")
 		}
 		if err != nil {
 			return err
 		}
-		if err := a.print(operated{tally, f.dryRun}, func(w io.Writer) { renderTally(w, o.done, tally, f.dryRun) }); err != nil {
+		if err := a.print(operated{result, f.dryRun}, func(w io.Writer) { renderBulkResult(w, o.done, result, f.dryRun) }); err != nil {
 			return err
 		}
 		return a.tellAboutLag(ctx, pool)
 	})
 }
 
-func renderTally(w io.Writer, done string, t workers.Tally, dryRun bool) {
+func renderBulkResult(w io.Writer, done string, t operator.BulkResult, dryRun bool) {
 	switch {
 	case dryRun:
 		fmt.Fprintf(w, "would be %s: %s\n", done, count(int64(t.Found)))
@@ -107,10 +107,10 @@ const (
 
 // progress shows people how far a long operation is: as a bar on a terminal, else as a line now
 // and then.
-func (a *app) progress(done string, total int64) (show func(workers.Tally), stop func()) {
+func (a *app) progress(done string, total int64) (show func(operator.BulkResult), stop func()) {
 	if !a.onTerminal() || a.config.output != formatTable {
 		last := time.Now()
-		return func(t workers.Tally) {
+		return func(t operator.BulkResult) {
 			if time.Since(last) > progressEvery {
 				last = time.Now()
 				fmt.Fprintf(a.stderr, "%s %s of %s\n", done, count(int64(t.Done)), count(total))
@@ -125,7 +125,7 @@ func (a *app) progress(done string, total int64) (show func(workers.Tally), stop
 	w.Style().Visibility.ETA = true
 	w.AppendTracker(bar)
 	go w.Render()
-	return func(t workers.Tally) { bar.SetValue(int64(t.Found)) }, func() {
+	return func(t operator.BulkResult) { bar.SetValue(int64(t.Found)) }, func() {
 		w.Stop()
 		for w.IsRenderInProgress() {
 			time.Sleep(time.Millisecond)

@@ -172,7 +172,7 @@ func cmdProject(ts *testscript.TestScript, _ bool, _ []string) {
 	done := make(chan error, 1)
 	go func() { done <- p.Run(running) }()
 	for {
-		lag, err := projector.Behind(ctx, pool)
+		lag, err := projector.ReadLag(ctx, pool)
 		ts.Check(err)
 		if lag.Events == 0 {
 			break
@@ -199,7 +199,7 @@ func cmdExits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// cmdUntil PATTERN PROGRAM ARGS… runs a program until its output matches, and then once more.
+// cmdUntil PATTERN PROGRAM ARGS… runs a program until its output matches. That output becomes stdout.
 func cmdUntil(ts *testscript.TestScript, _ bool, args []string) {
 	pattern := regexp.MustCompile("(?m)" + args[0])
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -211,7 +211,10 @@ func cmdUntil(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		out, err := cmd.CombinedOutput()
 		if err == nil && pattern.Match(out) {
-			ts.Check(ts.Exec(args[1], args[2:]...))
+			// What matched is the command's output: another run of it might see another state.
+			matched := ts.MkAbs(".until")
+			ts.Check(os.WriteFile(matched, out, 0o600))
+			ts.Check(ts.Exec("cat", matched))
 			return
 		}
 		if time.Now().After(deadline) {

@@ -19,7 +19,8 @@ import (
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/reconciler"
+	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 // serveFlags are the options of serve.
@@ -188,7 +189,7 @@ func (a *app) reconcilerService(pool *pgxpool.Pool) service {
 			return err
 		}
 		defer nc.Close()
-		r, err := workers.NewReconciler(workers.ReconcilerConfig{DB: pool, NATS: nc, Logger: log})
+		r, err := reconciler.New(reconciler.Config{DB: pool, NATS: nc, Logger: log})
 		if err != nil {
 			return err
 		}
@@ -198,7 +199,7 @@ func (a *app) reconcilerService(pool *pgxpool.Pool) service {
 
 func (a *app) schedulerService(pool *pgxpool.Pool) service {
 	return service{"scheduler", func(ctx context.Context, log *slog.Logger) error {
-		s, err := workers.NewScheduler(workers.SchedulerConfig{DB: pool, Logger: log})
+		s, err := scheduler.New(scheduler.Config{DB: pool, Logger: log})
 		if err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/printable"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 // maxNamed is the greatest number of paused kinds that are shown.
@@ -160,7 +160,7 @@ func (s status) renderDegraded(w io.Writer) {
 }
 
 // timersText returns the state of the timers.
-func timersText(t workers.TimerStatus) string {
+func timersText(t scheduler.TimerStatus) string {
 	switch {
 	case t.NextAt.IsZero():
 		return "none"

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 func (a *app) newTaskDeadCommand() *cobra.Command {
@@ -34,17 +34,13 @@ taskledger task release --fingerprint.`,
 }
 
 func (a *app) showDead(ctx context.Context, pool *pgxpool.Pool, kind ledger.Kind) error {
-	operator, err := workers.NewOperator(workers.OperatorConfig{DB: pool})
-	if err != nil {
-		return err
-	}
-	groups, err := operator.Dead(ctx, kind)
+	groups, err := operator.ReadDead(ctx, pool, kind)
 	if err != nil {
 		return err
 	}
 	list := struct {
-		Groups []workers.DeadGroup `json:"groups"`
-	}{append([]workers.DeadGroup{}, groups...)}
+		Groups []operator.DeadGroup `json:"groups"`
+	}{append([]operator.DeadGroup{}, groups...)}
 	if err := printList(a, list, groups, func(w io.Writer) {
 		if len(groups) == 0 {
 			return

@@ -53,7 +53,7 @@ func (a *app) listTasks(ctx context.Context, f projector.Filter) error {
 		return err
 	}
 	defer pool.Close()
-	tasks, next, err := projector.List(ctx, pool, f)
+	tasks, next, err := projector.ReadTasks(ctx, pool, f)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (a *app) tellAboutLag(ctx context.Context, pool *pgxpool.Pool) error {
 	if a.config.output != formatTable {
 		return nil
 	}
-	lag, err := projector.Behind(ctx, pool)
+	lag, err := projector.ReadLag(ctx, pool)
 	if err == nil && lag.Age > time.Second {
 		fmt.Fprintf(a.stderr, "the list is late: the oldest event that is not in it is %s old; is taskledger serve running?\n", age(lag.Age))
 	}

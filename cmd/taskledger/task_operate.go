@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // operation is a command that changes tasks: one by its key, or all that a filter finds.
@@ -15,13 +15,13 @@ type operation struct {
 	done string // what has then been done to a task
 	// tells says that workers may be at such a task, and are to be told.
 	tells bool
-	one   func(context.Context, *workers.Operator, ledger.Key, workers.By) (ledger.Event, error)
-	all   func(context.Context, *workers.Operator, workers.Filter, workers.By, *workers.BulkOptions) (workers.Tally, error)
+	one   func(context.Context, *operator.Operator, ledger.Key, operator.Audit) (ledger.Event, error)
+	all   func(context.Context, *operator.Operator, operator.Filter, operator.Audit, *operator.BulkOptions) (operator.BulkResult, error)
 }
 
 // operateFlags are the options of all operations.
 type operateFlags struct {
-	by          workers.By
+	audit       operator.Audit
 	dryRun      bool
 	everything  bool
 	kind, state string
@@ -42,11 +42,11 @@ is brought forward.`,
 			"  taskledger task release --kind coupon.send --state retrying",
 	}, operation{
 		done: "released",
-		one: func(ctx context.Context, o *workers.Operator, k ledger.Key, by workers.By) (ledger.Event, error) {
-			return o.Release(ctx, k, by)
+		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
+			return o.Release(ctx, k, audit)
 		},
-		all: func(ctx context.Context, o *workers.Operator, f workers.Filter, by workers.By, b *workers.BulkOptions) (workers.Tally, error) {
-			return o.ReleaseAll(ctx, f, by, b)
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit, b *operator.BulkOptions) (operator.BulkResult, error) {
+			return o.ReleaseAll(ctx, f, audit, b)
 		},
 	})
 }
@@ -60,11 +60,11 @@ released. A handler that is at it is told, and what it has done is rolled back.`
 		Example: "  taskledger task bury coupon.send order-17 --reason 'needs a look'\n  taskledger task bury --kind coupon.send --state retrying",
 	}, operation{
 		done: "buried", tells: true,
-		one: func(ctx context.Context, o *workers.Operator, k ledger.Key, by workers.By) (ledger.Event, error) {
-			return o.Bury(ctx, k, by)
+		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
+			return o.Bury(ctx, k, audit)
 		},
-		all: func(ctx context.Context, o *workers.Operator, f workers.Filter, by workers.By, b *workers.BulkOptions) (workers.Tally, error) {
-			return o.BuryAll(ctx, f, by, b)
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit, b *operator.BulkOptions) (operator.BulkResult, error) {
+			return o.BuryAll(ctx, f, audit, b)
 		},
 	})
 }
@@ -80,17 +80,17 @@ is a conflict (exit code 4).`,
 			"  taskledger task cancel --kind report.make --state scheduled --older-than 720h",
 	}, operation{
 		done: "cancelled", tells: true,
-		one: func(ctx context.Context, o *workers.Operator, k ledger.Key, by workers.By) (ledger.Event, error) {
-			return o.Cancel(ctx, k, by)
+		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
+			return o.Cancel(ctx, k, audit)
 		},
-		all: func(ctx context.Context, o *workers.Operator, f workers.Filter, by workers.By, b *workers.BulkOptions) (workers.Tally, error) {
-			return o.CancelAll(ctx, f, by, b)
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit, b *operator.BulkOptions) (operator.BulkResult, error) {
+			return o.CancelAll(ctx, f, audit, b)
 		},
 	})
 }
 
 func (a *app) newTaskRescheduleCommand() *cobra.Command {
-	var when workers.When
+	var due operator.Due
 	var at string
 	cmd := a.newOperateCommand(&cobra.Command{
 		Use:   "reschedule [KIND BIZ_ID]",
@@ -101,21 +101,21 @@ find. A time that is past is now.`,
 			"  taskledger task reschedule --kind coupon.send --state retrying --in 1h",
 		PreRunE: func(*cobra.Command, []string) (err error) {
 			if at != "" {
-				when.At, err = parseTime("at", at)
+				due.At, err = parseTime("at", at)
 			}
 			return err
 		},
 	}, operation{
 		done: "rescheduled", tells: true,
-		one: func(ctx context.Context, o *workers.Operator, k ledger.Key, by workers.By) (ledger.Event, error) {
-			return o.Reschedule(ctx, k, when, by)
+		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
+			return o.Reschedule(ctx, k, due, audit)
 		},
-		all: func(ctx context.Context, o *workers.Operator, f workers.Filter, by workers.By, b *workers.BulkOptions) (workers.Tally, error) {
-			return o.RescheduleAll(ctx, f, when, by, b)
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit, b *operator.BulkOptions) (operator.BulkResult, error) {
+			return o.RescheduleAll(ctx, f, due, audit, b)
 		},
 	})
 	cmd.Flags().StringVar(&at, "at", "", "when, as RFC 3339 `time`")
-	cmd.Flags().DurationVar(&when.In, "in", 0, "or how long from now on")
+	cmd.Flags().DurationVar(&due.In, "in", 0, "or how long from now on")
 	return cmd
 }
 
@@ -124,7 +124,7 @@ func (a *app) newOperateCommand(cmd *cobra.Command, o operation) *cobra.Command 
 	var f operateFlags
 	cmd.Args = cobra.MaximumNArgs(2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		f.by.Actor = actorOr(f.by.Actor)
+		f.audit.Actor = actorOr(f.audit.Actor)
 		if len(args) == 0 {
 			return a.operateAll(cmd.Context(), o, f)
 		}
@@ -132,13 +132,13 @@ func (a *app) newOperateCommand(cmd *cobra.Command, o operation) *cobra.Command 
 		switch {
 		case err != nil:
 			return usagef("%s", err).hinted("usage: %s", cmd.UseLine())
-		case f.dryRun || f.everything || f.filter() != (workers.Filter{}):
+		case f.dryRun || f.everything || f.filter() != (operator.Filter{}):
 			return usagef("name a task, or filters, and not both").hinted("look at a task with: taskledger task show %s", key)
 		}
-		return a.operateOne(cmd.Context(), o, key, f.by)
+		return a.operateOne(cmd.Context(), o, key, f.audit)
 	}
-	addActorFlag(cmd, &f.by.Actor)
-	cmd.Flags().StringVar(&f.by.Reason, "reason", "", "why, for the history of the task")
+	addActorFlag(cmd, &f.audit.Actor)
+	cmd.Flags().StringVar(&f.audit.Reason, "reason", "", "why, for the history of the task")
 	cmd.Flags().StringVar(&f.kind, "kind", "", "all tasks of this kind")
 	cmd.Flags().StringVar(&f.state, "state", "", "all tasks in this state")
 	if o.done == "released" {
@@ -151,8 +151,8 @@ func (a *app) newOperateCommand(cmd *cobra.Command, o operation) *cobra.Command 
 	return cmd
 }
 
-func (f operateFlags) filter() workers.Filter {
-	return workers.Filter{
+func (f operateFlags) filter() operator.Filter {
+	return operator.Filter{
 		Kind: ledger.Kind(f.kind), State: ledger.State(f.state), Fingerprint: f.fingerprint, OlderThan: f.olderThan, Limit: f.limit,
 	}
 }

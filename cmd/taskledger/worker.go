@@ -37,7 +37,7 @@ begins tasks (taskledger kind resume).`,
 }
 
 func (a *app) listWorkers(ctx context.Context, pool *pgxpool.Pool) error {
-	all, err := workers.List(ctx, pool)
+	all, err := workers.ReadWorkers(ctx, pool)
 	if err != nil {
 		return err
 	}

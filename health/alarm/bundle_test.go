@@ -111,7 +111,7 @@ func (b *bundle) await(what string, done func() bool) {
 func (b *bundle) awaitProjected() {
 	b.t.Helper()
 	b.await("the projection", func() bool {
-		lag, err := projector.Behind(context.Background(), b.db)
+		lag, err := projector.ReadLag(context.Background(), b.db)
 		if err != nil {
 			b.t.Fatal(err)
 		}

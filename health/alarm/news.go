@@ -9,7 +9,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // baseline is all that was reported to a receiver. News is the difference to it.
@@ -54,7 +54,7 @@ func (b baseline) news(o observation, r Rules) (items []Item, next baseline) {
 
 // deaths returns the kinds with new dead tasks, and adds the dead tasks of all kinds to next.
 func (b baseline) deaths(o observation, r Rules, next baseline) (items []Item) {
-	groups := make(map[ledger.Kind][]workers.DeadGroup)
+	groups := make(map[ledger.Kind][]operator.DeadGroup)
 	for _, g := range o.dead {
 		if !slices.Contains(r.IgnoreDead, g.Kind) {
 			groups[g.Kind] = append(groups[g.Kind], g)

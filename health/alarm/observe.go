@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 var (
@@ -49,18 +49,17 @@ func (c *cache[T]) get(read func() (T, error)) (T, error) {
 // observation is the state of the ledger at one time.
 type observation struct {
 	now       time.Time // by the database's clock
-	dead      []workers.DeadGroup
+	dead      []operator.DeadGroup
 	schedules []periodic.Status
 	holds     []health.Condition // those of package health, and those of the rules for kinds
 }
 
 // observer reads observations. It is for one goroutine.
 type observer struct {
-	config   Config
-	operator *workers.Operator
-	dead     cache[[]workers.DeadGroup]
-	timers   cache[[]health.Condition]
-	waiting  map[ledger.Kind]*cache[waiting]
+	config  Config
+	dead    cache[[]operator.DeadGroup]
+	timers  cache[[]health.Condition]
+	waiting map[ledger.Kind]*cache[waiting]
 }
 
 // waiting is a task of a kind that has been available for too long. The zero value is no task.
@@ -73,7 +72,7 @@ func (w *observer) observe(ctx context.Context) (o observation, installation str
 	if o.now, installation, err = readClock(ctx, w.config.DB); err != nil {
 		return o, "", err
 	}
-	o.dead, err = w.dead.get(func() ([]workers.DeadGroup, error) { return w.operator.Dead(ctx, "") })
+	o.dead, err = w.dead.get(func() ([]operator.DeadGroup, error) { return operator.ReadDead(ctx, w.config.DB, "") })
 	if err != nil {
 		return o, "", err
 	}
@@ -87,7 +86,7 @@ func (w *observer) observe(ctx context.Context) (o observation, installation str
 }
 
 // without returns the groups of other kinds.
-func without(groups []workers.DeadGroup, kind ledger.Kind) (others []workers.DeadGroup) {
+func without(groups []operator.DeadGroup, kind ledger.Kind) (others []operator.DeadGroup) {
 	for _, g := range groups {
 		if g.Kind != kind {
 			others = append(others, g)

@@ -11,7 +11,6 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers"
 )
 
 // Crash points, see internal/fault.
@@ -35,12 +34,8 @@ func New(c Config) (*Watcher, error) {
 		return nil, err
 	}
 	c = c.withDefaults()
-	operator, err := workers.NewOperator(workers.OperatorConfig{DB: c.DB})
-	if err != nil {
-		return nil, err
-	}
 	w := &Watcher{config: c, newsSince: make(map[string]time.Time)}
-	w.observer = observer{config: c, operator: operator, waiting: make(map[ledger.Kind]*cache[waiting])}
+	w.observer = observer{config: c, waiting: make(map[ledger.Kind]*cache[waiting])}
 	for _, rule := range c.Rules.Kinds {
 		w.observer.waiting[rule.Kind] = &cache[waiting]{}
 	}

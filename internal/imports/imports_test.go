@@ -60,10 +60,14 @@ var rules = []rule{
 	{"/workers/internal/lease", []string{"/ledger", "/internal/pgerr"}, "leases are rows"},
 	{"/workers/internal/atmostonce", []string{"/ledger"}, "workers and the reconciler recognize the same attempts without importing each other"},
 	{"/workers/watermill", []string{"/ledger", "/workers", "/internal/envelope", pgx, watermill}, "an adapter: it uses what package workers exports, and nothing beneath it"},
+	{"/workers/scheduler", []string{"/ledger", "/ledger/feed", "/internal/fault", "/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx}, "a service of its own: it appends what is due, and does not depend on how workers run tasks"},
+	{"/workers/reconciler", []string{"/ledger", "/workers/internal/atmostonce", "/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/stream", pgx, nats}, "a service of its own: it compares the ledger with the stream, and does not depend on how workers run tasks"},
+	{"/workers/operator", []string{"/ledger", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/stream", pgx, nats}, "a service of its own: it changes tasks by appending events, as any other process does"},
+	{"/workers/internal/bundle", []string{"/ledger/...", "/outbox", "/workers", "/workers/scheduler", "/workers/operator", "/projector", "/internal/...", pgx, nats}, "for tests alone: what workers and the services beside it are tested with"},
 	{"/workers/workertest", []string{"/ledger", "/internal/pgarray", "/workers", "/internal/stream", "/internal/natsserver", "/internal/fault", pgx, nats}, "the users' tests need a broker, and their production code does not get it"},
 	{"/projector", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
-	{"/health", []string{"/ledger", "/ledger/feed", "/ledger/periodic", "/outbox", "/projector", "/workers", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/stream", nats}, "it reads what the services store; only alarms, commands and probes are above it"},
-	{"/health/alarm", []string{"/ledger", "/ledger/periodic", "/health", "/workers", "/internal/fault", "/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/printable", pgx, goMail}, "alarms report conditions of package health, and need PostgreSQL only to be delivered"},
+	{"/health", []string{"/ledger", "/ledger/feed", "/ledger/periodic", "/outbox", "/projector", "/workers/scheduler", "/workers/operator", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/stream", nats}, "it reads what the services store; only alarms, commands and probes are above it"},
+	{"/health/alarm", []string{"/ledger", "/ledger/periodic", "/health", "/workers/operator", "/internal/fault", "/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/printable", pgx, goMail}, "alarms report conditions of package health, and need PostgreSQL only to be delivered"},
 	{"/migrations", []string{"/ledger", pgx, goose}, "the schema is made before there is a ledger; only the error for its absence is shared"},
 	{"/internal/plantest", []string{pgx}, "a helper of tests, which every package may use"},
 	{"/internal/fault", nil, "every package has crash points"},
@@ -84,7 +88,7 @@ var rules = []rule{
 		"it starts and announces servers; the commands migrate and use them"},
 	{"/cmd/taskledger", []string{"/cmd/taskledger/internal/...", "/ledger/...", "/outbox", "/workers/...", "/projector", "/health/...", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml}, "the command wires everything"},
 	{"/cmd/taskledger/internal/demo", []string{
-		"/ledger", "/outbox", "/workers", "/ledger/periodic", "/projector", "/migrations",
+		"/ledger", "/outbox", "/workers", "/workers/scheduler", "/ledger/periodic", "/projector", "/migrations",
 		"/internal/loop", "/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
 		pgx, nats, goPretty,
 	}, "the demo is a user of the library, and only the command starts it"},
@@ -98,17 +102,21 @@ type ban struct {
 	reason string
 }
 
-var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/ledger/periodic", "/health", "/health/alarm", "/projector"}
+var library = []string{
+	"/ledger", "/ledger/feed", "/ledger/stdsql", "/ledger/periodic", "/outbox",
+	"/workers", "/workers/scheduler", "/workers/reconciler", "/workers/operator", "/health", "/health/alarm", "/projector",
+}
 
 var bans = []ban{
 	{library, []string{"testing", "flag"}, "a library registers no flags and carries no test code"},
 	{library, []string{natsServer, "/internal/pgserver", "/internal/natsserver"}, "users run their own servers"},
 	{library, []string{goose, "/migrations"}, "who migrates is the operator's choice"},
 	{library, []string{cobra, goPretty, yaml}, "only commands need words and tables"},
-	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/ledger/periodic", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
 	{library, []string{watermill, watermillSQL, "/internal/envelope"}, "only outbox/watermill and workers/watermill bring Watermill and its modules"},
 	{slices.DeleteFunc(slices.Clone(library), func(pkg string) bool { return pkg == "/health/alarm" }), []string{goMail}, "only alarms send mail"},
 	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/projector"}, []string{goCron}, "only periodic tasks have calendars"},
+	{[]string{"/workers/scheduler", "/workers/reconciler", "/workers/operator"}, []string{"/workers"}, "a service beside the workers knows tasks by the ledger alone: what runs or operates no handler is not given the pool"},
+	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/ledger/periodic", "/workers/scheduler", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
 }
 
 // listed is what go list tells of a package.

@@ -8,9 +8,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Connect connects as relay and workers need it: for ever, and without a buffer for the time
-// the server is away. A message in such a buffer would be sent later, behind the back of a
-// publisher that has long given it up and published it again. The options come after ours.
+// Connect connects with the options that relay and workers need: it reconnects forever, and buffers no messages
+// while the server is unavailable. A buffered message would be sent later, after its publisher has given it up and
+// published it again. The given options come after these.
 func Connect(url string, options ...nats.Option) (*nats.Conn, error) {
 	ours := []nats.Option{nats.ReconnectBufSize(-1), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.ReconnectWait(250 * time.Millisecond)}
 	nc, err := nats.Connect(url, append(ours, options...)...)

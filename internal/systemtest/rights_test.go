@@ -22,6 +22,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
+	"github.com/taskledger/taskledger/workers/reconciler"
 )
 
 // parcelSlow is a kind whose handler runs until it is cancelled.
@@ -134,8 +136,8 @@ func (g *guarded) startServices() (purged *atomic.Bool) {
 	})
 	g.startOn("projector", g.connect("relay"), newProjector)
 	g.startOn("reconciler", g.connect("relay"), func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-		return workers.NewReconciler(workers.ReconcilerConfig{
-			DB: db, NATS: nc, Logger: log, Every: 100 * time.Millisecond, Settle: time.Second,
+		return reconciler.New(reconciler.Config{
+			DB: db, NATS: nc, Logger: log, Every: 100 * time.Millisecond, Grace: time.Second,
 		})
 	})
 	return purged
@@ -193,12 +195,12 @@ func (g *guarded) enqueueLarge() {
 // the relay's status and retires a consumer. A value in begun means that the task runs.
 func (g *guarded) operate(begun <-chan struct{}) {
 	g.t.Helper()
-	operator := g.connect("operator")
-	progress, err := operator.SubscribeSync("taskledger.progress.>")
+	nc := g.connect("operator")
+	progress, err := nc.SubscribeSync("taskledger.progress.>")
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	if err := operator.Flush(); err != nil {
+	if err := nc.Flush(); err != nil {
 		g.t.Fatal(err)
 	}
 	if _, err := parcelSlow.Enqueue(g.t.Context(), g.db, "1", struct{}{}, nil); err != nil {
@@ -208,22 +210,22 @@ func (g *guarded) operate(begun <-chan struct{}) {
 		g.t.Fatalf("progress: %v", err)
 	}
 	<-begun
-	o, err := workers.NewOperator(workers.OperatorConfig{DB: g.db, NATS: operator})
+	o, err := operator.New(operator.Config{DB: g.db, NATS: nc})
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	key := ledger.Key{Kind: parcelSlow.Name(), BizID: "1"}
-	if _, err := o.Cancel(g.t.Context(), key, workers.By{Actor: "test"}); err != nil {
+	if _, err := o.Cancel(g.t.Context(), key, operator.Audit{Actor: "test"}); err != nil {
 		g.t.Fatal(err)
 	}
-	js, err := jetstream.New(operator)
+	js, err := jetstream.New(nc)
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	if _, err := outbox.ReadStatus(g.t.Context(), g.db, js, room); err != nil {
 		g.t.Fatal(err)
 	}
-	err = workers.Retire(g.t.Context(), g.db, operator, "parcel.none", ledger.AllShards)
+	err = workers.Retire(g.t.Context(), g.db, nc, "parcel.none", ledger.AllShards)
 	if !errors.Is(err, workers.ErrUnknownConsumer) {
 		g.t.Errorf("retire: %v", err)
 	}

@@ -45,9 +45,9 @@ type stretch struct {
 	read  tally
 }
 
-func (s *stretch) note(seen edge, events []ledger.Event) {
+func (s *stretch) note(seen Edge, events []ledger.Event) {
 	if s.since == "" {
-		s.since = seen.snapshot
+		s.since = seen.Snapshot
 	}
 	for _, e := range events {
 		s.read.add(tally{1, int64(e.Position)})
@@ -91,7 +91,7 @@ func (a *auditor) begin(p place, now time.Time) {
 		return
 	}
 	a.due = now.Add(a.every)
-	a.walk = &walk{stretch: p.unaudited, until: p.seen.snapshot}
+	a.walk = &walk{stretch: p.unaudited, until: p.Seen.Snapshot}
 	a.walk.rewind()
 }
 
@@ -215,7 +215,7 @@ func (f *Feed) settle() {
 	w := f.audit.walk
 	f.audit.walk = nil
 	f.place.unaudited = stretch{since: w.until, read: f.place.unaudited.read.minus(w.read)}
-	if w.until == f.place.seen.snapshot {
+	if w.until == f.place.Seen.Snapshot {
 		f.place.unaudited.since = "" // and an idle ledger costs no audit
 	}
 }

@@ -42,16 +42,17 @@ type Cursor struct {
 	incarnation string // of the database, when the row was read as the newest
 }
 
+// columns returns where to scan the columns of a row; mark is nil for null.
 func (c *Cursor) columns(mark **string) []any {
-	return []any{&c.N, &c.place.seen.snapshot, (*int64)(&c.place.seen.top), &c.place.seen.bound,
-		&c.place.until.snapshot, (*int64)(&c.place.until.top), &c.place.until.bound, (*int64)(&c.place.after),
-		&c.place.unaudited.since, &c.place.unaudited.read.events, &c.place.unaudited.read.positions, mark, &c.RecordedAt}
+	return append([]any{&c.N}, append(c.place.Columns(),
+		&c.place.unaudited.since, &c.place.unaudited.read.events, &c.place.unaudited.read.positions, mark, &c.RecordedAt)...)
 }
 
 // newestCursor returns where reader stands, making its first row if it has none. It returns an
 // [*OriginError] if the row was written in another database, whose xids mean nothing here.
 func newestCursor(ctx context.Context, db ledger.DB, reader string) (Cursor, error) {
-	if _, err := db.Exec(ctx, cursorFirstSQL, reader); err != nil {
+	first := Beginning()
+	if _, err := db.Exec(ctx, cursorFirstSQL, reader, first.Snapshot, int64(first.Top), first.Bound); err != nil {
 		if pgerr.Is(err, pgerr.ReadOnlySQLTransaction) {
 			err = ErrNotPrimary
 		}
@@ -99,8 +100,8 @@ func CheckOrigin(ctx context.Context, db ledger.DB, reader string) error {
 func appendCursor(ctx context.Context, db ledger.DB, reader string, n int64, p place, mark json.RawMessage, incarnation string) error {
 	var added int64
 	found, err := pgquery.Row(ctx, db, cursorAppendSQL, []any{
-		reader, n, p.seen.snapshot, int64(p.seen.top), p.seen.bound,
-		p.until.snapshot, int64(p.until.top), p.until.bound, int64(p.after), pgquery.JSON(mark), incarnation,
+		reader, n, p.Seen.Snapshot, int64(p.Seen.Top), p.Seen.Bound,
+		p.Until.Snapshot, int64(p.Until.Top), p.Until.Bound, int64(p.After), pgquery.JSON(mark), incarnation,
 		p.unaudited.since, p.unaudited.read.events, p.unaudited.read.positions,
 	}, &added)
 	if err == nil && !found {

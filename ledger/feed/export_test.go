@@ -20,13 +20,13 @@ func (f *Feed) Mutate(window, page string) {
 
 // WindowArgs are the arguments of the window statement where the feed stands.
 func (f *Feed) WindowArgs() []any {
-	return []any{f.place.seen.snapshot, int64(f.place.seen.top), f.place.seen.bound}
+	return []any{f.place.Seen.Snapshot, int64(f.place.Seen.Top), f.place.Seen.Bound}
 }
 
 // AppendArgs are the arguments with which a page would append its cursor row.
 func (p Page) AppendArgs() []any {
-	return []any{p.reader, p.n, p.place.seen.snapshot, int64(p.place.seen.top), p.place.seen.bound,
-		p.place.until.snapshot, int64(p.place.until.top), p.place.until.bound, int64(p.place.after), nil, p.incarnation,
+	return []any{p.reader, p.n, p.place.Seen.Snapshot, int64(p.place.Seen.Top), p.place.Seen.Bound,
+		p.place.Until.Snapshot, int64(p.place.Until.Top), p.place.Until.Bound, int64(p.place.After), nil, p.incarnation,
 		p.place.unaudited.since, p.place.unaudited.read.events, p.place.unaudited.read.positions}
 }
 

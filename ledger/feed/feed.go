@@ -146,7 +146,7 @@ func (f *Feed) Cursors(ctx context.Context, before int64, limit int) ([]Cursor, 
 // whatever the database says.
 func (f *Feed) Next(ctx context.Context) (Page, error) {
 	for {
-		if !f.place.open() {
+		if !f.place.isOpen() {
 			if err := loop.Sleep(ctx, f.gather()); err != nil {
 				return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 			}
@@ -186,7 +186,7 @@ func (f *Feed) Poll(ctx context.Context) (Page, bool, error) {
 }
 
 func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
-	if !f.place.open() {
+	if !f.place.isOpen() {
 		if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil {
 			return Page{}, false, err
 		}
@@ -197,11 +197,11 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 		if len(missed) > 0 {
 			return f.hand(missed), true, nil
 		}
-		until, changed, err := openWindow(ctx, f.db, f.windowSQL, f.place.seen, f.incarnation)
+		until, changed, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.incarnation)
 		if err != nil || !changed {
 			return Page{}, false, err
 		}
-		f.place.until, f.place.after, f.opened = until, 0, f.now()
+		f.place.Until, f.place.After, f.opened = until, 0, f.now()
 		f.held = 0
 	}
 	events, more, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options, f.pageLen)
@@ -209,10 +209,10 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 		return Page{}, false, err
 	}
 	f.pageLen = len(events)
-	f.place.unaudited.note(f.place.seen, events)
+	f.place.unaudited.note(f.place.Seen, events)
 	f.held += len(events)
 	if more {
-		f.place.after = events[len(events)-1].Position
+		f.place.After = events[len(events)-1].Position
 	} else {
 		f.place = f.place.finished()
 	}

@@ -35,4 +35,4 @@ func (p Page) Advance(ctx context.Context, db ledger.DB, mark json.RawMessage) e
 }
 
 // Last reports whether this page was the last of what was visible when its window was opened.
-func (p Page) Last() bool { return !p.place.open() }
+func (p Page) Last() bool { return !p.place.isOpen() }

@@ -16,61 +16,37 @@ var (
 	pageSQL string
 )
 
-// edge is one end of a window: a snapshot, the last position drawn when it was taken, and an
-// xid newer than both.
-type edge struct {
-	snapshot string
-	top      ledger.Position
-	bound    string
-}
-
-// place is where a reader stands: behind it everything visible in seen and, if a window is
-// open, those of its events up to after.
-type place struct {
-	seen  edge
-	until edge            // the zero edge between windows
-	after ledger.Position // 0 at the start of a window
-
-	unaudited stretch // what was delivered up to here and is not audited
-}
-
-func (p place) open() bool { return p.until.snapshot != "" }
-
-// finished is the place after the last page of the window.
-func (p place) finished() place { return place{seen: p.until, unaudited: p.unaudited} }
-
 var errHasXID = errors.New("a window cannot be opened in a transaction that has written")
 
 // openWindow opens the window that follows seen, which was taken in the given incarnation of the
 // database. It reports false if nothing can have become visible since.
-func openWindow(ctx context.Context, db ledger.DB, sql string, seen edge, incarnation string) (until edge, changed bool, err error) {
+func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarnation string) (until Edge, changed bool, err error) {
 	var standby, hasXID bool
 	var now string
 	var top int64
 	var bound *string
-	_, err = pgquery.Row(ctx, db, sql, []any{seen.snapshot, int64(seen.top), seen.bound},
-		&standby, &hasXID, &now, &until.snapshot, &top, &bound)
+	_, err = pgquery.Row(ctx, db, sql, []any{seen.Snapshot, int64(seen.Top), seen.Bound},
+		&standby, &hasXID, &now, &until.Snapshot, &top, &bound)
 	switch {
 	case err != nil:
-		return edge{}, false, err
+		return Edge{}, false, err
 	case standby:
-		return edge{}, false, ErrNotPrimary
+		return Edge{}, false, ErrNotPrimary
 	case now != incarnation:
-		return edge{}, false, ErrCrashed
+		return Edge{}, false, ErrCrashed
 	case hasXID:
-		return edge{}, false, errHasXID
+		return Edge{}, false, errHasXID
 	case bound == nil:
-		return edge{}, false, nil
+		return Edge{}, false, nil
 	}
-	until.top, until.bound = ledger.Position(top), *bound
+	until.Top, until.Bound = ledger.Position(top), *bound
 	return until, true, nil
 }
 
 // readPage reads a page of the window open at p, which may have about so many events as expected, and
 // reports whether more follow.
 func readPage(ctx context.Context, db ledger.DB, sql string, p place, o Options, expected int) (events []ledger.Event, more bool, err error) {
-	rows, err := db.Query(ctx, sql, p.seen.snapshot, int64(p.seen.top), p.seen.bound,
-		p.until.snapshot, int64(p.until.top), int64(p.after), int64(o.PageSize+1)) // one more tells whether the window ends here
+	rows, err := db.Query(ctx, sql, p.PageArgs(p.After, o.PageSize+1)...) // one more tells whether the window ends here
 	if err != nil {
 		return nil, false, err
 	}

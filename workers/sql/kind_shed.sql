@@ -1,4 +1,4 @@
--- The kinds whose oldest waiting tasks are discarded, or soon may be: at least half as many wait as may.
+-- The kinds whose oldest waiting tasks are discarded, or soon may be: at least half of the limit waits.
 -- Locks nothing. Reads the small table of limits; a count is one row of its key.
 select o.kind
   from taskledger.overload o

@@ -13,6 +13,6 @@
 //
 // There is no relay and no scheduler: a task is delivered when the test says so, and what is due
 // later stays where it is, so that the test can look at it: a retry, for instance, which
-// workers.Operator.Release brings forward, for another [Kit.Work]. [Kit.CrashAt] ends the worker at
+// operator.Operator.Release brings forward, for another [Kit.Work]. [Kit.CrashAt] ends the worker at
 // the places where a crash is interesting.
 package workertest

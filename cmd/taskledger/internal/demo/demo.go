@@ -21,7 +21,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 const (
@@ -268,7 +268,7 @@ func (d *demo) startServices(ctx context.Context, fail context.CancelCauseFunc) 
 		return stop, err
 	}
 	start(p.Run)
-	s, err := workers.NewScheduler(workers.SchedulerConfig{DB: d.db, Logger: d.log})
+	s, err := scheduler.New(scheduler.Config{DB: d.db, Logger: d.log})
 	if err != nil {
 		return stop, err
 	}
@@ -284,7 +284,7 @@ func (d *demo) startServices(ctx context.Context, fail context.CancelCauseFunc) 
 func (d *demo) awaitProjection(ctx context.Context) error {
 	deadline := time.Now().Add(recoveryTimeout)
 	for {
-		lag, err := projector.Behind(ctx, d.db)
+		lag, err := projector.ReadLag(ctx, d.db)
 		if err != nil {
 			return err
 		}

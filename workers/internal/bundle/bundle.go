@@ -1,0 +1,175 @@
+// Package bundle is what the tests of workers and of the services beside it share: one [Bundle] per test
+// with a database, a broker and short verbs for what tests do with them. It is for tests only.
+package bundle
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// Patience is how long a condition may take before its test has failed.
+const Patience = 60 * time.Second
+
+// Bundle is what one test works with. Its methods end the test if they fail.
+type Bundle struct {
+	T  testing.TB
+	DB *pgxpool.Pool
+
+	// The broker; nil if the bundle was made by NewDatabase.
+	Server *natsserver.Server
+	NC     *nats.Conn
+	JS     jetstream.JetStream
+	// Generation is the generation of the stream that [Bundle.Publish] writes into messages.
+	Generation atomic.Int64
+}
+
+// New returns a bundle with a database that has a table for effects, a NATS server and the stream.
+func New(t testing.TB) *Bundle {
+	t.Helper()
+	return NewOn(t, ledgertest.Pool(t))
+}
+
+// NewOn is [New] on a given database.
+func NewOn(t testing.TB, db *pgxpool.Pool) *Bundle {
+	t.Helper()
+	b := newWithBroker(t, db)
+	b.Provision()
+	return b
+}
+
+// NewDatabase returns a bundle with a database only.
+func NewDatabase(t testing.TB) *Bundle {
+	t.Helper()
+	return &Bundle{T: t, DB: ledgertest.Pool(t)}
+}
+
+func newWithBroker(t testing.TB, db *pgxpool.Pool) *Bundle {
+	t.Helper()
+	b := &Bundle{T: t, DB: db, Server: Try(natsserver.Start(natsserver.Config{Dir: t.TempDir()}))(t)}
+	t.Cleanup(func() { _ = b.Server.Close() })
+	b.Generation.Store(1)
+	b.NC = b.Connect()
+	b.JS = Try(jetstream.New(b.NC))(t)
+	b.CreateEffects()
+	return b
+}
+
+// Try returns a function that returns v, or ends the test if err is not nil.
+func Try[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// Connect returns another connection to the broker, which is closed after the test.
+func (b *Bundle) Connect() *nats.Conn {
+	b.T.Helper()
+	nc := Try(stream.Connect(b.Server.URL(), nats.ReconnectWait(20*time.Millisecond)))(b.T)
+	b.T.Cleanup(nc.Close)
+	return nc
+}
+
+// Provision creates the stream, as the relay does.
+func (b *Bundle) Provision() {
+	b.T.Helper()
+	installation := One[string](b, "select value from taskledger.setting where name = 'installation'")
+	Try(stream.Ensure(b.Context(), b.JS, stream.Config{MaxBytes: 1 << 30}, installation))(b.T)
+}
+
+// Context returns a context that ends after [Patience], and with the test.
+func (b *Bundle) Context() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	b.T.Cleanup(cancel)
+	return ctx
+}
+
+// Logger returns a logger that writes into the test's log.
+func (b *Bundle) Logger(level slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(logWriter{b.T, ""}, &slog.HandlerOptions{Level: level}))
+}
+
+// logWriter writes lines into a test's log.
+type logWriter struct {
+	t      testing.TB
+	prefix string
+}
+
+func (w logWriter) Write(line []byte) (int, error) {
+	w.t.Logf("%s%s", w.prefix, line[:max(0, len(line)-1)])
+	return len(line), nil
+}
+
+// Exec executes a statement.
+func (b *Bundle) Exec(sql string, args ...any) {
+	b.T.Helper()
+	if _, err := b.DB.Exec(b.Context(), sql, args...); err != nil {
+		b.T.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// embedder is a Bundle, or a type that embeds one.
+type embedder interface{ bundle() *Bundle }
+
+func (b *Bundle) bundle() *Bundle { return b }
+
+// One returns the single value of a query.
+func One[T any](e embedder, sql string, args ...any) T {
+	b := e.bundle()
+	b.T.Helper()
+	for {
+		rows, _ := b.DB.Query(b.Context(), sql, args...)
+		v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+		if pgerr.Is(err, pgerr.AdminShutdown) {
+			continue // on a connection from before the server was restarted
+		}
+		if err != nil {
+			b.T.Fatalf("%s: %v", sql, err)
+		}
+		return v
+	}
+}
+
+// Await polls until ok returns true.
+func (b *Bundle) Await(what string, ok func() bool) {
+	b.T.Helper()
+	for deadline := time.Now().Add(Patience); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.T.Fatalf("still waiting for: %s", what)
+		}
+	}
+}
+
+// Start runs a service until the test ends. The test fails if Run returns an error.
+func (b *Bundle) Start(run func(context.Context) error) {
+	b.T.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	b.T.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			b.T.Error(err)
+		}
+	})
+}
+
+// ErrBoom is the error of handlers that fail.
+var ErrBoom = errors.New("boom")

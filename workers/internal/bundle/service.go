@@ -1,0 +1,110 @@
+package bundle
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
+	"github.com/taskledger/taskledger/workers/scheduler"
+)
+
+// NewServed returns a bundle whose relay and projector are the real ones. The consumers of kind Order exist.
+func NewServed(t testing.TB, c outbox.StreamConfig) *Bundle {
+	t.Helper()
+	return NewServedOn(t, ledgertest.Pool(t), c)
+}
+
+// NewServedOn is [NewServed] on a given database.
+func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig) *Bundle {
+	t.Helper()
+	b := newWithBroker(t, db)
+	c.MaxBytes = 1 << 30
+	relay := Try(outbox.New(outbox.Config{
+		DB: b.DB, NATS: b.Connect(), Stream: c, CheckEvery: 50 * time.Millisecond, Logger: b.Logger(slog.LevelInfo).With("loop", "relay"),
+	}))(t)
+	tasks := Try(projector.New(projector.Config{DB: b.DB, Logger: b.Logger(slog.LevelInfo).With("loop", "projector")}))(t)
+	b.Start(relay.Run)
+	b.Start(tasks.Run)
+	b.Await("the stream", func() bool {
+		_, err := b.JS.Stream(b.Context(), stream.Name)
+		return err == nil
+	})
+	b.makeConsumers()
+	return b
+}
+
+// AcknowledgeUnworked acknowledges the messages of n new tasks of kind Order, as another client of the broker may.
+func (b *Bundle) AcknowledgeUnworked(n int) {
+	b.T.Helper()
+	c := Try(b.JS.Consumer(b.Context(), stream.Name, stream.Durable(Order.Name(), ledger.AllShards)))(b.T)
+	for acknowledged := 0; acknowledged < n; {
+		for m := range Try(c.Fetch(n-acknowledged, jetstream.FetchMaxWait(time.Second)))(b.T).Messages() {
+			if err := m.DoubleAck(b.Context()); err != nil {
+				b.T.Fatal(err)
+			}
+			acknowledged++
+		}
+	}
+}
+
+// makeConsumers has a worker make the consumers of kind Order.
+func (b *Bundle) makeConsumers() {
+	b.T.Helper()
+	w := b.Work(workers.Config{}, Exactly(InsertEffect, nil))
+	b.Await("the consumers", func() bool {
+		for _, c := range stream.Consumers(Order.Name(), ledger.AllShards) {
+			if _, err := b.JS.Consumer(b.Context(), stream.Name, c.Durable); err != nil {
+				return false
+			}
+		}
+		return true
+	})
+	w.Stop()
+}
+
+// Schedule runs a scheduler until the test ends.
+func (b *Bundle) Schedule(hooks ...scheduler.Hook) {
+	b.T.Helper()
+	b.Start(Try(scheduler.New(scheduler.Config{DB: b.DB, Logger: b.Logger(slog.LevelInfo), Hooks: hooks}))(b.T).Run)
+}
+
+// Operator returns an operator; nc may be nil.
+func (b *Bundle) Operator(nc *nats.Conn) *operator.Operator {
+	b.T.Helper()
+	return Try(operator.New(operator.Config{DB: b.DB, NATS: nc}))(b.T)
+}
+
+// Project runs a projector until it has caught up.
+func (b *Bundle) Project() {
+	b.T.Helper()
+	p := Try(projector.New(projector.Config{DB: b.DB}))(b.T)
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	b.Await("the projection", func() bool { return Try(projector.ReadLag(b.Context(), b.DB))(b.T).Events == 0 })
+	cancel()
+	if err := <-ended; err != nil {
+		b.T.Fatal(err)
+	}
+}
+
+// AwaitProjected waits until every event is published and projected.
+func (b *Bundle) AwaitProjected() {
+	b.T.Helper()
+	b.Await("publishing and projecting", func() bool {
+		lag := Try(projector.ReadLag(b.Context(), b.DB))(b.T)
+		return lag.Events == 0 && One[int](b, "select count(*)::integer from taskledger.outbox") == 0
+	})
+}

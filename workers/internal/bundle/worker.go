@@ -1,0 +1,87 @@
+package bundle
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// AckWait is the default AckWait of tests.
+const AckWait = time.Second
+
+// Worker is a pool that runs.
+type Worker struct {
+	*workers.Pool
+	NC   *nats.Conn
+	Stop func() // and wait for its end
+}
+
+// KindStatus returns the status of the worker's first kind.
+func (w *Worker) KindStatus() workers.KindStatus { return w.Status().Kinds[0] }
+
+// Work runs a pool whose kinds are registered by register, until the test ends.
+func (b *Bundle) Work(c workers.Config, register func(*workers.Pool) error) *Worker {
+	b.T.Helper()
+	if c.DB == nil {
+		c.DB = b.DB
+	}
+	if c.NATS == nil {
+		c.NATS = b.Connect()
+	}
+	if c.AckWait == 0 {
+		c.AckWait = AckWait
+	}
+	if c.Logger == nil {
+		c.Logger = b.Logger(slog.LevelDebug)
+	}
+	p := Try(workers.New(c))(b.T)
+	if err := register(p); err != nil {
+		b.T.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := p.Run(ctx); err != nil {
+			b.T.Errorf("worker: %v", err)
+		}
+	}()
+	w := &Worker{Pool: p, NC: c.NATS, Stop: func() {
+		cancel()
+		<-ended
+	}}
+	b.T.Cleanup(w.Stop)
+	return w
+}
+
+// InsertEffect is a handler that leaves an effect.
+func InsertEffect(ctx context.Context, tx pgx.Tx, job *workers.Job, _ OrderArgs) error {
+	_, err := tx.Exec(ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt))
+	return err
+}
+
+// RetryAtOnce returns c with failed tasks released at once, unless c has a ladder or a curve.
+func RetryAtOnce(c *workers.KindConfig) *workers.KindConfig {
+	full := workers.KindConfig{}
+	if c != nil {
+		full = *c
+	}
+	if p := &full.Retry; len(p.Ladder) == 0 && p.Unit == 0 && p.Max == 0 {
+		p.Ladder = []time.Duration{0}
+		if p.Attempts == 0 {
+			p.Attempts = ledger.DefaultRetryAttempts
+		}
+	}
+	return &full
+}
+
+// Exactly registers an ExactlyOnce handler of kind Order.
+func Exactly(h func(context.Context, pgx.Tx, *workers.Job, OrderArgs) error, c *workers.KindConfig) func(*workers.Pool) error {
+	return func(p *workers.Pool) error { return workers.Register(p, Order, h, RetryAtOnce(c)) }
+}

@@ -1,0 +1,79 @@
+package operator
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// action is a change of one task or of many.
+type action struct {
+	event ledger.EventType
+	due   Due // of EventScheduled
+	audit Audit
+}
+
+// defaultReasons are the reasons in events whose audit has none.
+var defaultReasons = map[ledger.EventType]string{
+	ledger.EventReleased:  "released by an operator",
+	ledger.EventBuried:    "buried by an operator",
+	ledger.EventCancelled: "cancelled by an operator",
+	ledger.EventScheduled: "rescheduled by an operator",
+}
+
+// states returns the states of tasks to which the action can be applied.
+func (a action) states() []ledger.State {
+	if a.event == ledger.EventReleased { // the table also allows available, for a lost message
+		return []ledger.State{
+			ledger.StateDead, ledger.StateCancelled, ledger.StateExpired, ledger.StateDiscarded,
+			ledger.StateScheduled, ledger.StateRetrying,
+		}
+	}
+	var states []ledger.State
+	for _, row := range ledger.Transitions() {
+		for _, from := range row.From {
+			if row.Type == a.event && from != ledger.StateNone {
+				states = append(states, from)
+			}
+		}
+	}
+	return states
+}
+
+func (a action) validate() error {
+	if err := a.audit.validate(); err != nil {
+		return err
+	}
+	if a.event != ledger.EventScheduled {
+		return nil
+	}
+	switch {
+	case a.due.In < 0:
+		return &ledger.InvalidError{Field: "in", Value: a.due.In.String(), Rule: "must not be negative"}
+	case a.due.At.IsZero() == (a.due.In == 0):
+		return &ledger.InvalidError{Field: "at", Rule: "exactly one of at and in must be given"}
+	}
+	return nil
+}
+
+func (a Audit) validate() error {
+	if n := len(a.Reason); n > MaxReasonBytes {
+		rule := fmt.Sprintf("must have at most %d bytes, got %d", MaxReasonBytes, n)
+		return &ledger.InvalidError{Field: "reason", Rule: rule}
+	}
+	return nil
+}
+
+// request returns the append that applies the action to a task at a version.
+func (a action) request(k ledger.Key, v ledger.Version) (ledger.AppendRequest, error) {
+	reason := a.audit.Reason
+	if reason == "" {
+		reason = defaultReasons[a.event]
+	}
+	data, err := json.Marshal(map[string]string{"reason": printable.Storable(reason, MaxReasonBytes)})
+	return ledger.AppendRequest{
+		Key: k, Expected: v, Type: a.event, Actor: a.audit.Actor, Data: data, At: a.due.At, After: a.due.In,
+	}, err
+}

@@ -1,0 +1,119 @@
+package operator
+
+import (
+	"context"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// BulkOptions are options of the methods for many tasks. Nil means all defaults.
+type BulkOptions struct {
+	// DryRun counts the matching tasks and changes none. Default: false.
+	DryRun bool
+	// Progress is called after each batch, from the caller's goroutine. Default: no calls.
+	Progress func(BulkResult)
+}
+
+// BulkResult counts the tasks of a method for many tasks.
+type BulkResult struct {
+	Found   int `json:"found"`   // tasks that match the filter
+	Done    int `json:"done"`    // of them, those that were changed; in a dry run none
+	Skipped int `json:"skipped"` // of them, those that had moved on meanwhile
+}
+
+// ReleaseAll is [Operator.Release] for all tasks that match a filter. Default state: dead.
+//
+// This and the other methods for many tasks work in batches, each of which commits. If one is stopped by its
+// context or by an error, the batches until then stay committed, and calling it again does the rest. It returns
+// the result until then.
+//
+// Errors: [*ledger.InvalidError] with a field of the filter; [ledger.ErrNotMigrated]; the error of ctx.
+func (o *Operator) ReleaseAll(ctx context.Context, f Filter, audit Audit, b *BulkOptions) (BulkResult, error) {
+	return o.all(ctx, f, action{event: ledger.EventReleased, audit: audit}, b)
+}
+
+// BuryAll is [Operator.Bury] for all tasks that match a filter, see [Operator.ReleaseAll]. Default state: all
+// unfinished ones.
+func (o *Operator) BuryAll(ctx context.Context, f Filter, audit Audit, b *BulkOptions) (BulkResult, error) {
+	return o.all(ctx, f, action{event: ledger.EventBuried, audit: audit}, b)
+}
+
+// CancelAll is [Operator.Cancel] for all tasks that match a filter, see [Operator.ReleaseAll]. Default state: all
+// unfinished ones.
+func (o *Operator) CancelAll(ctx context.Context, f Filter, audit Audit, b *BulkOptions) (BulkResult, error) {
+	return o.all(ctx, f, action{event: ledger.EventCancelled, audit: audit}, b)
+}
+
+// RescheduleAll is [Operator.Reschedule] for all tasks that match a filter, see [Operator.ReleaseAll]. Default
+// state: scheduled, retrying and available.
+func (o *Operator) RescheduleAll(
+	ctx context.Context, f Filter, due Due, audit Audit, b *BulkOptions,
+) (BulkResult, error) {
+	return o.all(ctx, f, action{event: ledger.EventScheduled, due: due, audit: audit}, b)
+}
+
+// all applies an action to all tasks that match a filter, page by page.
+func (o *Operator) all(ctx context.Context, f Filter, a action, b *BulkOptions) (result BulkResult, err error) {
+	if err := a.validate(); err != nil {
+		return result, err
+	}
+	s, err := f.search(a)
+	if err != nil {
+		return result, err
+	}
+	if b == nil {
+		b = &BulkOptions{}
+	}
+	defer o.flush()
+	for hasMore := true; hasMore; {
+		var tasks []match
+		if tasks, hasMore, err = s.next(ctx, o.config.DB); err != nil {
+			return result, err
+		}
+		for len(tasks) > 0 {
+			n := min(len(tasks), ledger.AppendBatch)
+			if f.Limit > 0 {
+				n = min(n, f.Limit-result.Found)
+			}
+			if n == 0 {
+				return result, nil
+			}
+			result.Found += n
+			if !b.DryRun {
+				if err := o.batch(ctx, a, tasks[:n], &result); err != nil {
+					return result, err
+				}
+			}
+			if b.Progress != nil {
+				b.Progress(result)
+			}
+			tasks = tasks[n:]
+		}
+	}
+	return result, nil
+}
+
+// batch applies an action to some tasks, unless they have moved on since they were found.
+func (o *Operator) batch(ctx context.Context, a action, tasks []match, result *BulkResult) error {
+	requests := make([]ledger.AppendRequest, len(tasks))
+	for i, t := range tasks {
+		var err error
+		if requests[i], err = a.request(t.key, t.version); err != nil {
+			return err
+		}
+	}
+	var failed error
+	for i, r := range ledger.AppendEach(ctx, o.config.DB, requests) {
+		switch {
+		case r.Err == nil:
+			result.Done++
+			o.recall(tasks[i].key, tasks[i].state)
+		case ledger.IsConflict(r.Err), pgerr.Is(r.Err, pgerr.LockNotAvailable): // a lock: it is moving on
+			result.Skipped++
+		case failed == nil:
+			failed = r.Err
+		}
+	}
+	return failed
+}

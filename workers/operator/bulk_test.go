@@ -1,0 +1,151 @@
+package operator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers/internal/bundle"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+// Dead tasks are grouped by the fingerprint of their errors, and released by it. A dry run only counts, a limit
+// holds, and a release that was stopped is completed by the next call.
+func TestReleaseByFingerprint(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	o := b.Operator(nil)
+	b.bury("a", 6500, "no customer")
+	b.bury("b", 20, "no order")
+	b.Project()
+	groups := bundle.Try(operator.ReadDead(b.Context(), b.DB, ""))(t)
+	want := []operator.DeadGroup{
+		{Kind: "test.order", Fingerprint: ledger.Fingerprint("T", "no customer 1"), Tasks: 6500},
+		{Kind: "test.order", Fingerprint: ledger.Fingerprint("T", "no order 1"), Tasks: 20},
+	}
+	ignored := cmpopts.IgnoreFields(operator.DeadGroup{}, "Oldest", "Newest", "Error", "Example")
+	if diff := cmp.Diff(want, groups, ignored); diff != "" {
+		t.Fatalf("groups (-want +got):\n%s", diff)
+	}
+	for _, g := range groups {
+		newest := b.Task(g.Example)
+		if !g.Newest.Equal(newest.UpdatedAt) || g.Error != newest.Error || g.Oldest.After(g.Newest) || g.Oldest.IsZero() {
+			t.Errorf("group %+v, its newest is %+v", g, newest)
+		}
+	}
+	if others := bundle.Try(operator.ReadDead(b.Context(), b.DB, "other"))(t); len(others) != 0 {
+		t.Errorf("dead tasks of another kind: %v", others)
+	}
+
+	customers := operator.Filter{Fingerprint: groups[0].Fingerprint}
+	check := func(what string, want, have operator.BulkResult, released int) {
+		t.Helper()
+		if diff := cmp.Diff(want, have); diff != "" || b.released() != released {
+			t.Errorf("%s: %d are released, want %d; result (-want +got):\n%s", what, b.released(), released, diff)
+		}
+	}
+	release := func(f operator.Filter, options *operator.BulkOptions) operator.BulkResult {
+		t.Helper()
+		return bundle.Try(o.ReleaseAll(b.Context(), f, audit, options))(t)
+	}
+	check("dry run", operator.BulkResult{Found: 6500}, release(customers, &operator.BulkOptions{DryRun: true}), 0)
+	limited := customers
+	limited.Limit = 1500
+	check("limit", operator.BulkResult{Found: 1500, Done: 1500}, release(limited, nil), 1500)
+	// The projection does not show that yet: the released tasks are skipped.
+	ctx, stop := context.WithCancel(b.Context())
+	var steps []operator.BulkResult
+	result, err := o.ReleaseAll(ctx, customers, audit, &operator.BulkOptions{Progress: func(t operator.BulkResult) {
+		if steps = append(steps, t); t.Done >= 1500 {
+			stop()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) || result.Skipped != 1500 || result.Done >= 5000 || len(steps) < 3 {
+		t.Errorf("stopped: %v, %+v after %v", err, result, steps)
+	}
+	done := b.released()
+	b.Project()
+	check("the rest", operator.BulkResult{Found: 6500 - done, Done: 6500 - done}, release(customers, nil), 6500)
+	orders := operator.Filter{Kind: "test.order", State: ledger.StateDead, Fingerprint: groups[1].Fingerprint}
+	check("the others", operator.BulkResult{Found: 20, Done: 20}, release(orders, nil), 6520)
+}
+
+// Two operators at the same time change each task once.
+func TestOperatorsRace(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.bury("a", 3000, "no customer")
+	b.Project()
+	var results [2]operator.BulkResult
+	var group sync.WaitGroup
+	for i := range results {
+		group.Go(func() {
+			var err error
+			results[i], err = b.Operator(nil).ReleaseAll(b.Context(), operator.Filter{State: ledger.StateDead}, audit, nil)
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if done := results[0].Done + results[1].Done; done != 3000 || b.released() != 3000 {
+		t.Errorf("%d done, %d released, want 3000; %v", done, b.released(), results)
+	}
+}
+
+// A task that an open transaction has appended to is skipped, and the others are released.
+func TestOperatorSkipsOpenTransactions(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.bury("a", 100, "no customer")
+	b.Project()
+	tx := bundle.Try(b.DB.Begin(b.Context()))(t)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	k := ledger.Key{Kind: "test.order", BizID: "a-00042"}
+	bundle.Try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventReleased}))(t)
+	result, err := b.Operator(nil).ReleaseAll(b.Context(), operator.Filter{State: ledger.StateDead}, audit, nil)
+	if diff := cmp.Diff(operator.BulkResult{Found: 100, Done: 99, Skipped: 1}, result); diff != "" || err != nil {
+		t.Errorf("%v; result (-want +got):\n%s", err, diff)
+	}
+}
+
+// A filter selects the tasks that match all of it, on whichever page of the search they are.
+func TestOperatorFilters(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	o := b.Operator(nil)
+	b.bury("dead", 6000, "no customer") // more than a page, and none of them matches
+	for i := range 3 {
+		b.EnqueueIn(ledger.StateRetrying, fmt.Sprintf("z-%d", i))
+		b.EnqueueIn(ledger.StateAvailable, fmt.Sprintf("y-%d", i))
+	}
+	k := ledger.Key{Kind: "test.other", BizID: "1"}
+	ledgertest.Enqueue(t, b.DB, k, `{}`)
+	b.Project()
+	for name, test := range map[string]struct {
+		filter operator.Filter
+		found  int
+	}{
+		"all unfinished": {operator.Filter{}, 7},
+		"kind":           {operator.Filter{Kind: "test.other"}, 1},
+		"another kind":   {operator.Filter{Kind: "test.order"}, 6},
+		"no such kind":   {operator.Filter{Kind: "test.none"}, 0},
+		"exceptional":    {operator.Filter{State: ledger.StateRetrying}, 3},
+		"unexceptional":  {operator.Filter{State: ledger.StateAvailable, Kind: "test.order"}, 3},
+		"limit":          {operator.Filter{State: ledger.StateAvailable, Limit: 2}, 2},
+		"old":            {operator.Filter{OlderThan: time.Hour}, 0},
+	} {
+		result, err := o.CancelAll(b.Context(), test.filter, audit, &operator.BulkOptions{DryRun: true})
+		if err != nil || result.Found != test.found {
+			t.Errorf("%s: %+v, %v, want %d", name, result, err, test.found)
+		}
+	}
+}

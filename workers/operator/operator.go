@@ -1,0 +1,113 @@
+package operator
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Operator changes tasks and kinds, see the package comment. Each method for one task has one for all tasks
+// that match a [Filter]. It is safe for concurrent use.
+type Operator struct{ config Config }
+
+// New returns an operator. It returns the error of [Config.Validate].
+func New(c Config) (*Operator, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return &Operator{c}, nil
+}
+
+// Audit is the author of a change and the reason for it. Both are stored in the event.
+type Audit struct {
+	Actor  string // Default: the database's session_user.
+	Reason string // Default: that an operator did it. At most MaxReasonBytes.
+}
+
+// MaxReasonBytes is the maximum length of a reason.
+const MaxReasonBytes = 4 << 10
+
+// Due is when a task is due: At, or In from now by the database's clock. Exactly one of them must be set. A time
+// in the past means now.
+type Due struct {
+	At time.Time
+	In time.Duration
+}
+
+// Release makes a task available. A dead, cancelled, expired or discarded task gets all its attempts again. A
+// waiting task (scheduled, retrying) is brought forward. An available task is left as it is.
+//
+// Errors of this and the other methods for one task: [ledger.ErrUnknownTask]; [*ledger.TransitionError] with
+// the task's state if the state does not allow the change, also when another process has just changed it;
+// [*ledger.InvalidError]. It commits.
+func (o *Operator) Release(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
+	return o.one(ctx, k, action{event: ledger.EventReleased, audit: audit})
+}
+
+// Bury makes an unfinished task dead: no worker runs it until it is released. If a handler is running, its
+// context is cancelled, and its transaction is rolled back.
+func (o *Operator) Bury(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
+	return o.one(ctx, k, action{event: ledger.EventBuried, audit: audit})
+}
+
+// Cancel cancels an unfinished task. If a handler is running, its context is cancelled within moments
+// (workers.ErrCancelled), or at its worker's next renewal of the lease if the message is lost; its transaction is
+// rolled back. If the handler has finished first, the task has succeeded, and the error reports that state.
+func (o *Operator) Cancel(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
+	return o.one(ctx, k, action{event: ledger.EventCancelled, audit: audit})
+}
+
+// Reschedule has a task that waits, or is available and has not started, released at another time.
+func (o *Operator) Reschedule(ctx context.Context, k ledger.Key, due Due, audit Audit) (ledger.Event, error) {
+	return o.one(ctx, k, action{event: ledger.EventScheduled, due: due, audit: audit})
+}
+
+// maxConflicts is how often the task may move on between the reading of its state and the append.
+const maxConflicts = 20
+
+// one applies an action to one task. After a conflict it tries again if the task's new state allows the action.
+func (o *Operator) one(ctx context.Context, k ledger.Key, a action) (ledger.Event, error) {
+	if err := a.validate(); err != nil {
+		return ledger.Event{}, err
+	}
+	for conflicts := 1; ; conflicts++ {
+		task, err := ledger.Load(ctx, o.config.DB, k)
+		if err != nil {
+			return ledger.Event{}, err
+		}
+		if !slices.Contains(a.states(), task.State) {
+			return ledger.Event{}, &ledger.TransitionError{Key: k, Type: a.event, State: task.State}
+		}
+		request, err := a.request(k, task.Version)
+		if err != nil {
+			return ledger.Event{}, err
+		}
+		e, err := ledger.Append(ctx, o.config.DB, request)
+		if err == nil {
+			o.recall(k, task.State)
+			o.flush()
+			return e, nil
+		}
+		if !ledger.IsConflict(err) || conflicts == maxConflicts {
+			return ledger.Event{}, err
+		}
+	}
+}
+
+// recall notifies workers that a task has moved on which they may be running. before is its state until then.
+func (o *Operator) recall(k ledger.Key, before ledger.State) {
+	mayRun := before == ledger.StateRunning || before == ledger.StateAvailable
+	if o.config.NATS != nil && mayRun {
+		_ = o.config.NATS.Publish(stream.RecallSubject(k.Kind), []byte(k.BizID)) // if it is lost, they learn it later
+	}
+}
+
+// flush sends the notifications of recall, before the process may end.
+func (o *Operator) flush() {
+	if o.config.NATS != nil {
+		stream.Flush(o.config.NATS)
+	}
+}

@@ -1,0 +1,174 @@
+package operator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+// audit is the author of the changes in these tests.
+var audit = operator.Audit{Actor: "alice", Reason: "tried <b>it</b>"}
+
+var allStates = []ledger.State{
+	ledger.StateAvailable, ledger.StateScheduled, ledger.StateRunning, ledger.StateRetrying, ledger.StateSucceeded,
+	ledger.StateDead, ledger.StateCancelled, ledger.StateExpired, ledger.StateDiscarded,
+}
+
+// verbs are the changes that an operator makes, to one task and to many, and the states that allow them.
+var verbs = []struct {
+	name   string
+	one    func(context.Context, *operator.Operator, ledger.Key) (ledger.Event, error)
+	all    func(context.Context, *operator.Operator, operator.Filter) (operator.BulkResult, error)
+	event  ledger.EventType
+	states string
+}{
+	{
+		name:   "release",
+		event:  ledger.EventReleased,
+		states: "scheduled retrying dead cancelled expired discarded",
+		one: func(ctx context.Context, o *operator.Operator, k ledger.Key) (ledger.Event, error) {
+			return o.Release(ctx, k, audit)
+		},
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter) (operator.BulkResult, error) {
+			return o.ReleaseAll(ctx, f, audit, nil)
+		},
+	}, {
+		name:   "bury",
+		event:  ledger.EventBuried,
+		states: "available scheduled running retrying",
+		one: func(ctx context.Context, o *operator.Operator, k ledger.Key) (ledger.Event, error) {
+			return o.Bury(ctx, k, audit)
+		},
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter) (operator.BulkResult, error) {
+			return o.BuryAll(ctx, f, audit, nil)
+		},
+	}, {
+		name:   "cancel",
+		event:  ledger.EventCancelled,
+		states: "available scheduled running retrying",
+		one: func(ctx context.Context, o *operator.Operator, k ledger.Key) (ledger.Event, error) {
+			return o.Cancel(ctx, k, audit)
+		},
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter) (operator.BulkResult, error) {
+			return o.CancelAll(ctx, f, audit, nil)
+		},
+	}, {
+		name:   "reschedule",
+		event:  ledger.EventScheduled,
+		states: "available scheduled retrying",
+		one: func(ctx context.Context, o *operator.Operator, k ledger.Key) (ledger.Event, error) {
+			return o.Reschedule(ctx, k, operator.Due{In: 2 * time.Hour}, audit)
+		},
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter) (operator.BulkResult, error) {
+			return o.RescheduleAll(ctx, f, operator.Due{In: 2 * time.Hour}, audit, nil)
+		},
+	},
+}
+
+// Each verb changes tasks in the states that allow it, with actor and reason in the event, and returns an error
+// with the state in the others. That holds for one task and for many.
+func TestOperatorVerbs(t *testing.T) {
+	t.Parallel()
+	for _, verb := range verbs {
+		for _, many := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/many=%v", verb.name, many), func(t *testing.T) {
+				t.Parallel()
+				b := setup(t)
+				o := b.Operator(nil)
+				keys := map[ledger.State]ledger.Key{}
+				for _, s := range allStates {
+					keys[s] = b.EnqueueIn(s, string(s))
+				}
+				if many {
+					b.Project()
+				}
+				for _, s := range allStates {
+					allowed := strings.Contains(verb.states, string(s))
+					before := b.Task(keys[s])
+					var e ledger.Event
+					var err error
+					if many {
+						var tally operator.BulkResult
+						tally, err = verb.all(b.Context(), o, operator.Filter{State: s})
+						if diff := cmp.Diff(operator.BulkResult{Found: 1, Done: 1}, tally); allowed && diff != "" {
+							t.Errorf("%s (-want +got):\n%s", s, diff)
+						}
+						history := b.History(keys[s])
+						e = history[len(history)-1]
+					} else {
+						e, err = verb.one(b.Context(), o, keys[s])
+					}
+					var transition *ledger.TransitionError
+					var invalid *ledger.InvalidError
+					switch {
+					case !allowed && b.Task(keys[s]).Version != before.Version:
+						t.Errorf("%s: the task was changed", s)
+					case !allowed && many && (!errors.As(err, &invalid) || invalid.Field != "state"):
+						t.Errorf("%s: %v, want an InvalidError for the state", s, err)
+					case !allowed && !many && (!errors.As(err, &transition) || transition.State != s):
+						t.Errorf("%s: %v, want a TransitionError that names the state", s, err)
+					case allowed && err != nil:
+						t.Errorf("%s: %v", s, err)
+					case allowed && (e.Type != verb.event || e.Actor != "alice" || reason(t, e) != audit.Reason):
+						t.Errorf("%s: %s by %s: %s", s, e.Type, e.Actor, e.Data)
+					case allowed && b.Task(keys[s]).Version != e.Version:
+						t.Errorf("%s: it returned event %d, the last one is %d", s, e.Version, b.Task(keys[s]).Version)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestOperatorRefuses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	o := b.Operator(nil)
+	k := b.EnqueueIn(ledger.StateAvailable, "o-1")
+	ctx := b.Context()
+	absent := ledger.Key{Kind: "test.order", BizID: "absent"}
+	if _, err := o.Cancel(ctx, absent, audit); !errors.Is(err, ledger.ErrUnknownTask) {
+		t.Errorf("unknown task: %v", err)
+	}
+	bulk := func(f operator.Filter) error { _, err := o.BuryAll(ctx, f, audit, nil); return err }
+	one := func(due operator.Due, audit operator.Audit) error {
+		_, err := o.Reschedule(ctx, k, due, audit)
+		return err
+	}
+	long := strings.Repeat("x", operator.MaxReasonBytes+1)
+	for name, test := range map[string]struct {
+		err   error
+		field string
+	}{
+		"kind":          {bulk(operator.Filter{Kind: "a b"}), "kind"},
+		"state":         {bulk(operator.Filter{State: "gone"}), "state"},
+		"fingerprint":   {bulk(operator.Filter{Fingerprint: "0123456789abcdef"}), "fingerprint"},
+		"older than":    {bulk(operator.Filter{OlderThan: -1}), "older than"},
+		"limit":         {bulk(operator.Filter{Limit: -1}), "limit"},
+		"no time":       {one(operator.Due{}, audit), "at"},
+		"two times":     {one(operator.Due{At: time.Now(), In: time.Second}, audit), "at"},
+		"negative":      {one(operator.Due{In: -time.Second}, audit), "in"},
+		"the year 9999": {one(operator.Due{At: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, audit), "at"},
+		"long reason":   {one(operator.Due{In: 1}, operator.Audit{Reason: long}), "reason"},
+		"actor":         {one(operator.Due{In: 1}, operator.Audit{Actor: "a\x1b[2J"}), "actor"},
+	} {
+		var invalid *ledger.InvalidError
+		if !errors.As(test.err, &invalid) || invalid.Field != test.field {
+			t.Errorf("%s: %v, want an InvalidError for %q", name, test.err, test.field)
+		}
+	}
+	if task := b.Task(k); task.Version != 1 {
+		t.Errorf("the task was changed: %v", b.EventTypes(k))
+	}
+	if _, err := operator.New(operator.Config{}); err == nil {
+		t.Error("New accepted a Config without DB")
+	}
+}

@@ -1,0 +1,66 @@
+package operator_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/internal/bundle"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+// A kind with waiting tasks and no worker is returned, with the age of its oldest task unless that would cost too
+// much. It is not returned any more after a worker has run its tasks.
+func TestUnhandled(t *testing.T) {
+	t.Parallel()
+	b := bundle.NewServed(t, outbox.StreamConfig{})
+	type found struct {
+		kind    ledger.Kind
+		waiting int64
+		aged    bool
+	}
+	unhandled := func() (all []found) {
+		for _, u := range bundle.Try(operator.ReadUnhandled(b.Context(), b.DB))(t) {
+			all = append(all, found{u.Kind, u.Waiting, u.OldestMS != nil})
+		}
+		return all
+	}
+	few, many := ledger.MustKind[bundle.OrderArgs]("test.few"), ledger.MustKind[bundle.OrderArgs]("test.many")
+	register := func(kinds ...ledger.TypedKind[bundle.OrderArgs]) func(*workers.Pool) error {
+		return func(p *workers.Pool) error {
+			for _, k := range kinds {
+				if err := workers.Register(p, k, bundle.InsertEffect, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	b.Work(workers.Config{}, register(bundle.Order))
+	var entries []ledger.Entry
+	for i := range 1001 {
+		entries = append(entries, bundle.Try(many.Entry(ledger.BizID(fmt.Sprint("m-", i)), bundle.OrderArgs{}, nil))(t))
+		if i < 3 {
+			entries = append(entries, bundle.Try(few.Entry(ledger.BizID(fmt.Sprint("f-", i)), bundle.OrderArgs{}, nil))(t))
+		}
+	}
+	bundle.Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
+	b.Enqueue("o-1")
+	b.AwaitSucceeded(1)
+	b.AwaitProjected()
+	want := []found{{kind: few.Name(), waiting: 3, aged: true}, {kind: many.Name(), waiting: 1001}}
+	if diff := cmp.Diff(want, unhandled(), cmp.AllowUnexported(found{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	w := b.Work(workers.Config{}, register(few, many))
+	b.AwaitSucceeded(1005)
+	w.Stop()
+	b.AwaitProjected()
+	if all := unhandled(); all != nil {
+		t.Errorf("no task waits, got %v", all)
+	}
+}

@@ -1,0 +1,23 @@
+// Package reconciler makes tasks available again whose message is gone from the stream while no worker runs
+// them: the message was acknowledged by mistake, expired by the stream's MaxAge, or was removed.
+//
+// Workers acknowledge a message only after its task has moved on. So if a message was acknowledged or removed
+// and its task has no later event, no worker will receive the task.
+//
+// # How a lost task is recognized
+//
+// Its age plays no part. What counts is where its message stands in the stream:
+//
+//   - For each of a kind's two consumers the reconciler reads the floor: the sequence up to which the consumer
+//     delivers nothing any more (floors.go).
+//   - The relay's cursor holds which events were published at or below that sequence (sql/published.sql).
+//   - A task is lost if its last waking event is one of these (sql/lost.sql).
+//
+// A task whose message still waits is left alone, however long it waits, and so is a running task while its
+// worker's lease is alive. While the relay republishes after a loss of the whole stream, the reconciler does
+// nothing.
+//
+// A kind without consumers is checked once its first worker has made them. The reconciler finds candidates in
+// the projection, so it needs a running projector. Any number of reconcilers may run: each append is a
+// compare-and-set.
+package reconciler

@@ -1,0 +1,118 @@
+package reconciler
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/atmostonce"
+)
+
+//go:embed sql/lost.sql
+var lostSQL string
+
+// tasksPerPage is how many tasks of the projection one statement reads.
+const tasksPerPage = 10_000
+
+// lostTask is a task whose message is gone.
+type lostTask struct {
+	id        ledger.BizID
+	version   ledger.Version
+	isRunning bool
+}
+
+// reconcile makes the lost tasks of a kind available again.
+func (r *Reconciler) reconcile(ctx context.Context, k *servedKind) error {
+	if k.published[ofReleased].snapshot == "" && k.published[ofEnqueued].snapshot == "" {
+		return nil
+	}
+	for after := ""; ; {
+		lost, reached, err := r.findLost(ctx, k, after)
+		if err != nil {
+			return fmt.Errorf("find lost tasks of %s: %w", k.name, err)
+		}
+		for group := range slices.Chunk(lost, ledger.AppendBatch) {
+			if err := r.release(ctx, k.name, group); err != nil {
+				return err
+			}
+		}
+		if reached == "" {
+			return nil
+		}
+		after = reached
+	}
+}
+
+// findLost returns the lost tasks of the next page of a kind, and the last biz_id of the page, "" at the end.
+func (r *Reconciler) findLost(ctx context.Context, k *servedKind, after string) (lost []lostTask, reached string, err error) {
+	first, again := k.published[ofEnqueued], k.published[ofReleased]
+	rows, err := r.config.DB.Query(ctx, lostSQL, string(k.name), after, int64(tasksPerPage),
+		first.snapshot, pgquery.Time(first.before), again.snapshot, pgquery.Time(again.before),
+		r.config.Grace.Milliseconds(), int64(k.shards))
+	if err != nil {
+		return nil, "", err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id *string
+		var version *int32
+		var isRunning *bool
+		if err := rows.Scan(&reached, &id, &version, &isRunning); err != nil {
+			return nil, "", err
+		}
+		if id != nil {
+			lost = append(lost, lostTask{id: ledger.BizID(*id), version: ledger.Version(*version), isRunning: *isRunning})
+		}
+	}
+	return lost, reached, rows.Err()
+}
+
+// release makes lost tasks available again, except those that have moved on meanwhile, or that an open
+// transaction has appended to.
+func (r *Reconciler) release(ctx context.Context, kind ledger.Kind, lost []lostTask) error {
+	requests := make([]ledger.AppendRequest, len(lost))
+	for i, t := range lost {
+		var err error
+		if requests[i], err = r.request(ctx, ledger.Key{Kind: kind, BizID: t.id}, t); err != nil {
+			return err
+		}
+	}
+	var failed error
+	for i, result := range ledger.AppendEach(ctx, r.config.DB, requests) {
+		switch {
+		case result.Err == nil:
+			q := requests[i]
+			r.config.Logger.WarnContext(ctx, "a task was lost", "event", string(q.Type),
+				"kind", string(kind), "biz_id", string(q.Key.BizID), "data", string(q.Data))
+		case !ledger.IsConflict(result.Err) && !pgerr.Is(result.Err, pgerr.LockNotAvailable) && failed == nil:
+			failed = result.Err
+		}
+	}
+	return failed
+}
+
+// request returns the append that makes a lost task available again. A task that must not run twice is buried.
+func (r *Reconciler) request(ctx context.Context, k ledger.Key, t lostTask) (ledger.AppendRequest, error) {
+	request := ledger.AppendRequest{Key: k, Expected: t.version, Type: ledger.EventReleased, Actor: "reconciler"}
+	reason := "its message has gone"
+	if t.isRunning {
+		history, err := ledger.History(ctx, r.config.DB, k)
+		if err != nil {
+			return request, err
+		}
+		request.Type, reason = ledger.EventInterrupted, "its worker and its message have gone"
+		if atmostonce.HasStarted(history) {
+			request.Type, reason = ledger.EventBuried, atmostonce.ReasonUnknown
+		}
+	}
+	var err error
+	request.Data, err = json.Marshal(struct {
+		Reason string `json:"reason"`
+	}{reason})
+	return request, err
+}

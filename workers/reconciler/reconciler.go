@@ -1,0 +1,89 @@
+package reconciler
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/stream"
+)
+
+// timeShare: a reconciler works for one part in so many of the time.
+const timeShare = 20
+
+// Reconciler makes lost tasks available again, see the package comment.
+type Reconciler struct {
+	config Config
+	js     jetstream.JetStream
+}
+
+// New returns a reconciler. It uses neither DB nor NATS yet. It returns the error of [Config.Validate].
+func New(c Config) (*Reconciler, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if c.Every == 0 {
+		c.Every = 2 * time.Second
+	}
+	if c.Grace == 0 {
+		c.Grace = 5 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	js, err := jetstream.New(c.NATS)
+	if err != nil {
+		return nil, fmt.Errorf("reconciler: %w", err)
+	}
+	return &Reconciler{config: c, js: js}, nil
+}
+
+// Run reconciles until ctx is done, and then returns nil. It retries while PostgreSQL or NATS is unavailable.
+// It returns an error only if retrying is useless: the schema is missing, or the role lacks a right.
+func (r *Reconciler) Run(ctx context.Context) error {
+	return loop.Steps{
+		Step: func(ctx context.Context) (time.Duration, error) {
+			begun := time.Now()
+			err := r.pass(ctx)
+			return max(r.config.Every, (timeShare-1)*time.Since(begun)), err
+		},
+		Stop: func(err error) error {
+			if final := pgerr.Permanent(err); final != nil {
+				return fmt.Errorf("reconciler: %w", final)
+			}
+			return nil
+		},
+		Failed: func(ctx context.Context, err error, in time.Duration) {
+			r.config.Logger.WarnContext(ctx, "cannot reconcile; retrying", "error", err, "in", in)
+		},
+	}.Run(ctx)
+}
+
+// pass checks all kinds once.
+func (r *Reconciler) pass(ctx context.Context) error {
+	if !r.config.NATS.IsConnected() {
+		return nats.ErrDisconnected
+	}
+	connected, cancel := stream.WhileConnected(ctx, r.config.NATS)
+	defer cancel()
+	kinds, info, err := r.readFloors(connected)
+	if err != nil || len(kinds) == 0 {
+		return err
+	}
+	isPublished, err := r.readPublished(ctx, kinds, info)
+	if err != nil || !isPublished {
+		return err
+	}
+	for _, k := range kinds {
+		if err := r.reconcile(ctx, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}

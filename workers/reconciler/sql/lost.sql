@@ -1,0 +1,52 @@
+-- Lost tasks of a kind, among the next $3 tasks of the projection: they are available, or running on a worker
+-- without a live lease, and the message of their last waking event is gone.
+-- $1 kind, $2 biz_id after which to start, $3 number of tasks to read. The message is gone of the events visible
+-- in $4 that enqueued, and in $6 of those that made available again ('' for none); $5 and $7 moments after which
+-- no event is visible there; $8 milliseconds for which a task must have been available; $9 shards to read, one
+-- bit each.
+-- Returns the biz_id that was read last ('' if it was the last of the kind), beside null or a lost task: biz_id,
+-- version, and whether it is running.
+-- The projection only selects the tasks whose events are read; the events decide.
+-- Locks nothing. Index: primary keys; the lateral limits keep the planner on them.
+with page as materialized (
+  select t.biz_id, t.state, t.version, t.updated_at, t.shard
+    from taskledger.task t
+   where t.kind = $1::text and t.biz_id > $2::text
+   order by t.biz_id
+   limit $3::integer
+), reached as (
+  select case when count(*) < $3::integer then '' else max(p.biz_id) end as biz_id from page p
+)
+select reached.biz_id, lost.biz_id, lost.version, lost.running
+  from reached
+  left join (
+    select p.biz_id, head.version, head.running
+      from page p
+     cross join lateral (
+       select h.version, h.actor, h.type in ('started', 'progressed') as running
+         from taskledger.event h
+        where h.kind = $1::text and h.biz_id = p.biz_id
+        order by h.version desc
+        limit 1) head
+     cross join lateral (
+       select w.xid, w.version, w.type, w.recorded_at
+         from taskledger.event w
+        where w.kind = $1::text and w.biz_id = p.biz_id and w.type in ('enqueued', 'released', 'interrupted')
+        order by w.version desc
+        limit 1) waking
+     where ($9::bigint >> p.shard) & 1 = 1
+       and (p.state = 'running'
+            or p.state = 'available'
+               and p.updated_at <= case when p.version = 1 then $5::text::timestamptz else $7::text::timestamptz end)
+       and (head.version = waking.version or head.running)
+       and case when waking.type = 'enqueued'
+                then waking.recorded_at <= $5::text::timestamptz
+                     and pg_visible_in_snapshot(waking.xid, nullif($4::text, '')::pg_snapshot)
+                else waking.recorded_at <= $7::text::timestamptz
+                     and pg_visible_in_snapshot(waking.xid, nullif($6::text, '')::pg_snapshot)
+           end
+       and (head.running or waking.recorded_at < clock_timestamp() - $8::bigint * interval '1 millisecond')
+       and not (head.running and exists (
+         select from taskledger.lease l where l.name = 'worker/' || head.actor and l.alive_until > clock_timestamp()))
+       and not exists (
+         select from taskledger.parked k where k.kind = $1::text and k.biz_id = p.biz_id and k.version = waking.version)) lost on true

@@ -1,0 +1,31 @@
+package reconciler_test
+
+import (
+	"testing"
+
+	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/workers/internal/bundle"
+)
+
+func TestStatementsPrepare(t *testing.T) {
+	t.Parallel()
+	plantest.Prepare(t, ledgertest.URL(t), nil)
+}
+
+// PostgreSQL compiles no plan of a statement that is executed again and again, on a ledger with a long history.
+func TestNoPlanIsCompiled(t *testing.T) {
+	t.Parallel()
+	plain := ledgertest.Pool(t)
+	plantest.Enlarge(t, plain)
+	b := &fixture{bundle.NewServedOn(t, plain, outbox.StreamConfig{})}
+	b.EnqueueMany(100)
+	b.AwaitProjected()
+	b.AcknowledgeUnworked(100)
+	r := b.reconciler(plantest.Pool(t, plain, ""))
+	b.Await("the releases", func() bool {
+		b.passes(r, 1)
+		return b.releases() == 100
+	})
+}

@@ -1,0 +1,110 @@
+package scheduler
+
+import (
+	"context"
+	_ "embed"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+)
+
+//go:embed sql/timers_fire.sql
+var timersFireSQL string
+
+// The crash points of firing, for internal/fault.
+const (
+	pointFiring = "scheduler.firing" // timers are about to be fired
+	pointFired  = "scheduler.fired"  // timers are fired, and their events are committed
+)
+
+const (
+	// maxBatch is the maximum number of timers in a batch.
+	maxBatch = 1000
+	// batchPatience is how long a batch waits for a task that an open transaction has appended to.
+	batchPatience = 50 * time.Millisecond
+)
+
+// Batch is the outcome of one batch of timers.
+type Batch struct {
+	Timers   int           // timers in the batch; those whose task had moved on appended nothing
+	Released int           // released events appended
+	Expired  int           // expired events appended
+	Late     time.Duration // how long the first timer had been due, by the database's clock
+}
+
+// fired is a committed batch, and where to continue.
+type fired struct {
+	Batch
+	elsewhere    int       // of a deferred group: timers that another scheduler is firing
+	next         time.Time // timers before it are fired, or another scheduler is firing them
+	clockSetBack bool      // the database's clock was set back: next is invalid
+}
+
+// fireNext polls whether timers are due, and fires a batch of them. It returns how long to wait for the next.
+func (s *Scheduler) fireNext(ctx context.Context) (time.Duration, error) {
+	if time.Now().After(s.pollAt) {
+		first, err := s.poll(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if first.IsZero() || first.After(s.clock) {
+			return s.until(first), nil
+		}
+	}
+	f, err := s.fire(ctx, pgquery.Time(s.horizon.next), nil)
+	if pgerr.Is(err, pgerr.LockNotAvailable) {
+		return s.deferBatch(ctx)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if !f.clockSetBack {
+		s.horizon.next = f.next
+	}
+	if f.Timers == 0 {
+		return maxIdle, nil
+	}
+	return 0, nil
+}
+
+// fire fires a batch of the timers that are due from a moment on: those of the deferred tasks in only or, if
+// only is nil, those of tasks that are not deferred.
+func (s *Scheduler) fire(ctx context.Context, from string, only []dueTask) (fired, error) {
+	fault.Point(pointFiring)
+	except, to, patience := s.deferred.literal(), "infinity", batchPatience
+	if only != nil {
+		except, to, patience = "{}", pgquery.Time(only[len(only)-1].at), deferredPatience
+	}
+	var f fired
+	var kept int
+	var clock time.Time
+	var first, last *time.Time
+	args := []any{from, int64(maxBatch), s.releasable, s.expirable, except, keysLiteral(only), to}
+	err := s.execute(ctx, patience, timersFireSQL, args,
+		&clock, &f.Timers, &f.Released, &f.Expired, &kept, &f.elsewhere, &first, &last)
+	if err != nil {
+		return f, err
+	}
+	fault.Point(pointFired)
+	s.hasFired = s.hasFired || f.Timers > 0
+	f.clockSetBack = s.setClock(clock)
+	switch {
+	case kept > 0:
+		f.next = *first
+	case f.Timers == maxBatch:
+		f.next = *last
+	default:
+		f.next = clock
+	}
+	if first != nil && !f.clockSetBack {
+		f.Late = clock.Sub(*first)
+	}
+	if f.Timers > 0 {
+		for _, h := range s.config.Hooks {
+			h.AfterBatch(ctx, f.Batch)
+		}
+	}
+	return f, nil
+}

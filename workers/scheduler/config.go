@@ -1,0 +1,26 @@
+package scheduler
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Config configures a [Scheduler].
+type Config struct {
+	// DB is the primary. At most two of its connections are in use at a time. Required.
+	DB *pgxpool.Pool
+	// Logger receives outages, due tasks that an open transaction locks, and discarded tasks. Default: discard.
+	Logger *slog.Logger
+	// Hooks are called in their order, for metrics. Nil ones are skipped.
+	Hooks []Hook
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	if c.DB == nil {
+		return errors.New("scheduler: DB is required")
+	}
+	return nil
+}

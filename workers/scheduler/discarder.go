@@ -1,0 +1,183 @@
+package scheduler
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/overloads.sql
+var overloadsSQL string
+
+// pointDiscarding is a crash point: some of the tasks above a limit are discarded.
+const pointDiscarding = "scheduler.discarding"
+
+const (
+	// discardEvery is the least time between two passes.
+	discardEvery   = 200 * time.Millisecond
+	discardBackoff = time.Second
+	// maxDiscarded is how many tasks of a kind one pass discards at most.
+	maxDiscarded = 10_000
+	// backlogExpiry is how long the backlog of a kind is remembered after the kind was last over its limit.
+	// After that it is cheaper to find it again than to read the events in between.
+	backlogExpiry = time.Minute
+)
+
+// discarder discards the oldest waiting tasks of the kinds whose limit has that policy ([ledger.DiscardOldest]),
+// until no more than the limit are left. A task is as old as the event that made it available, in the order of the
+// feed.
+//
+// It goes by what the projector has counted and by where the projector stood then. If n tasks were too many
+// there, the first n that waited there are to go. One of them that has moved on since, because of a worker or
+// of another discarder, has made room as well. So no more tasks are discarded than were too many, however late
+// the projector is and however many schedulers run.
+//
+// It belongs to the goroutine of its run.
+type discarder struct {
+	config   Config
+	backlogs map[ledger.Kind]*backlog
+}
+
+// overload is a kind of which too many tasks wait.
+type overload struct {
+	kind         ledger.Kind
+	waiting, max int64
+	counted      progress // when waiting was counted
+}
+
+// run discards until ctx is done. It logs errors, and retries.
+func (d *discarder) run(ctx context.Context) {
+	_ = loop.Steps{ // without Stop it returns nil
+		Step: func(ctx context.Context) (time.Duration, error) {
+			begun := time.Now()
+			err := d.pass(ctx)
+			return max(discardEvery, time.Since(begun)), err
+		},
+		Failed: func(ctx context.Context, err error, in time.Duration) {
+			d.config.Logger.WarnContext(ctx, "cannot discard tasks above a limit; retrying", "error", err, "in", in)
+		},
+		Backoff: loop.Backoff{Min: discardBackoff, Max: discardBackoff},
+	}.Run(ctx)
+}
+
+// pass discards what is above the limits of all kinds, once.
+func (d *discarder) pass(ctx context.Context) error {
+	overloads, err := d.readOverloads(ctx)
+	if err != nil {
+		return err
+	}
+	var faults []error
+	for _, o := range overloads {
+		faults = append(faults, d.relieve(ctx, o))
+	}
+	for kind, l := range d.backlogs {
+		if time.Since(l.overAt) > backlogExpiry {
+			delete(d.backlogs, kind)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// readOverloads returns the kinds of which too many tasks wait.
+func (d *discarder) readOverloads(ctx context.Context) (all []overload, err error) {
+	err = d.query(ctx, overloadsSQL, nil, func(rows pgx.Rows) error {
+		var o overload
+		c := &o.counted
+		columns := append([]any{(*string)(&o.kind), &o.waiting, &o.max, &c.row}, c.place.Columns()...)
+		err := rows.Scan(append(columns, &c.incarnation)...)
+		all = append(all, o)
+		return err
+	})
+	return all, err
+}
+
+// relieve discards the tasks of a kind above its limit, or a part of them.
+func (d *discarder) relieve(ctx context.Context, o overload) error {
+	l := d.backlogs[o.kind]
+	if l == nil || !l.isBefore(o.counted) {
+		var err error
+		if l, err = d.find(ctx, o); err != nil {
+			return err
+		}
+		d.backlogs[o.kind] = l
+	}
+	l.overAt = time.Now()
+	if l.relievedRow == o.counted.row {
+		return nil // what was too many in this count is discarded
+	}
+	oldest, err := d.oldest(ctx, o, l, min(o.waiting-o.max, maxDiscarded))
+	if err != nil {
+		return err
+	}
+	if err := d.discard(ctx, o.kind, oldest); err != nil {
+		return err
+	}
+	l.relievedRow = o.counted.row
+	return nil
+}
+
+// discardedData is the data of the discarded events.
+var discardedData = json.RawMessage(`{"reason":"too many tasks of its kind wait"}`)
+
+// discard discards those of the tasks that have not moved on.
+func (d *discarder) discard(ctx context.Context, kind ledger.Kind, oldest []waitingTask) error {
+	var requests []ledger.AppendRequest
+	for _, t := range oldest {
+		if !t.hasMoved {
+			requests = append(requests, ledger.AppendRequest{
+				Key: ledger.Key{Kind: kind, BizID: t.id}, Expected: t.version,
+				Type: ledger.EventDiscarded, Actor: "scheduler", Data: discardedData,
+			})
+		}
+	}
+	discarded := 0
+	var failed []error
+	for group := range slices.Chunk(requests, ledger.AppendBatch) {
+		for _, r := range ledger.AppendEach(ctx, d.config.DB, group) {
+			switch {
+			case r.Err == nil:
+				discarded++
+			case !ledger.IsConflict(r.Err):
+				failed = append(failed, r.Err)
+			}
+		}
+		fault.Point(pointDiscarding)
+	}
+	if discarded > 0 {
+		d.config.Logger.WarnContext(ctx, "too many tasks wait; the oldest were discarded",
+			"kind", string(kind), "tasks", discarded)
+		for _, h := range d.config.Hooks {
+			h.AfterDiscard(ctx, kind, discarded)
+		}
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("discard %d tasks of %s: %w", len(failed), kind, failed[0])
+	}
+	return nil
+}
+
+// query runs a statement with the scheduler's settings, in a transaction of its own.
+func (d *discarder) query(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
+	batch := &pgx.Batch{}
+	batch.Queue(settingsSQL, lockTimeout(batchPatience), "on")
+	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+		defer rows.Close()
+		for rows.Next() {
+			if err := scan(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+	return d.config.DB.SendBatch(ctx, batch).Close()
+}

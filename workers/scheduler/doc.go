@@ -1,0 +1,23 @@
+// Package scheduler appends the events that are due. It releases tasks that were scheduled or wait for a
+// retry, and expires tasks whose deadline passes while they wait. It also discards the oldest waiting tasks of
+// kinds whose limit has that policy ([ledger.DiscardOldest]).
+//
+// Any number of schedulers may run, in any number of processes. They share the work, and nothing is done
+// twice: a timer and its event change in one statement, and every append is a compare-and-set. The database's
+// clock decides what is due; the clock of the scheduler's machine does not matter.
+//
+// # Timers
+//
+// A scheduler fires timers in batches, in the order of their due times (batch.go). Two things would make it
+// late, and each has a file:
+//
+//   - An open transaction that has appended to a task blocks every batch with a timer of that task. The tasks
+//     of such a batch are deferred, and tried again in ever smaller groups (deferred.go).
+//   - While a snapshot is held, fired timers stay in the index as dead entries. The scheduler steps over them
+//     once and not at every poll (horizon.go).
+//
+// # Discarding
+//
+// A scheduler compares what the projector has counted with the limits, and discards the oldest waiting tasks
+// above them (discarder.go). It finds them by walking the windows of the feed (backlog.go).
+package scheduler

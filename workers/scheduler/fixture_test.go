@@ -1,0 +1,84 @@
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/bundle"
+	"github.com/taskledger/taskledger/workers/scheduler"
+)
+
+func TestMain(m *testing.M) { bundle.Main(m, program) }
+
+// program is what child processes do.
+func program(name string) bundle.Program {
+	return func(ctx context.Context, db *pgxpool.Pool) error {
+		if name != "scheduler" {
+			return fmt.Errorf("unknown program %q", name)
+		}
+		s, err := scheduler.New(scheduler.Config{DB: db})
+		if err != nil {
+			return err
+		}
+		return s.Run(ctx)
+	}
+}
+
+// fixture is the shared bundle, without a broker, which a scheduler does not need.
+type fixture struct{ *bundle.Bundle }
+
+func setup(t testing.TB) *fixture {
+	t.Helper()
+	return &fixture{bundle.NewDatabase(t)}
+}
+
+// scheduler returns a scheduler that works when the test calls it.
+func (b *fixture) scheduler() *scheduler.Scheduler {
+	b.T.Helper()
+	return bundle.Try(scheduler.New(scheduler.Config{DB: b.DB}))(b.T)
+}
+
+// step has a scheduler poll, and fire one batch.
+func (b *fixture) step(s *scheduler.Scheduler) {
+	b.T.Helper()
+	s.PollAlways()
+	if err := s.Step(b.Context()); err != nil {
+		b.T.Fatal(err)
+	}
+}
+
+func (b *fixture) append(r ledger.AppendRequest) ledger.Event {
+	b.T.Helper()
+	return bundle.Try(ledger.Append(b.Context(), b.DB, r))(b.T)
+}
+
+// awaitNoTimers waits until the table of timers is empty.
+func (b *fixture) awaitNoTimers() {
+	b.T.Helper()
+	b.Await("the timers to go", func() bool {
+		return bundle.One[int](b, "select count(*)::integer from taskledger.timer") == 0
+	})
+}
+
+// hook calls its functions, if they are not nil.
+type hook struct {
+	scheduler.HookDefaults
+	afterBatch   func(scheduler.Batch)
+	afterDiscard func(kind ledger.Kind, tasks int)
+}
+
+func (h hook) AfterBatch(_ context.Context, b scheduler.Batch) {
+	if h.afterBatch != nil {
+		h.afterBatch(b)
+	}
+}
+
+func (h hook) AfterDiscard(_ context.Context, kind ledger.Kind, tasks int) {
+	if h.afterDiscard != nil {
+		h.afterDiscard(kind, tasks)
+	}
+}

@@ -1,0 +1,31 @@
+package scheduler
+
+import (
+	"context"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Hook is called after what a [Scheduler] does, for metrics. Embed [HookDefaults] and write the methods that
+// are needed: the compiler checks them, and later versions may add others. Its methods must be safe for
+// concurrent use, and delay the scheduler while they run. A panic is not recovered.
+type Hook interface {
+	// AfterBatch is called after a batch of due timers was committed.
+	AfterBatch(ctx context.Context, b Batch)
+	// AfterDiscard is called after waiting tasks of a kind were discarded because too many waited
+	// ([ledger.DiscardOldest]). It counts those that this scheduler has discarded.
+	AfterDiscard(ctx context.Context, kind ledger.Kind, tasks int)
+
+	embedsHookDefaults()
+}
+
+// HookDefaults is a [Hook] that does nothing, to be embedded.
+type HookDefaults struct{}
+
+// AfterBatch does nothing.
+func (HookDefaults) AfterBatch(context.Context, Batch) {}
+
+// AfterDiscard does nothing.
+func (HookDefaults) AfterDiscard(context.Context, ledger.Kind, int) {}
+
+func (HookDefaults) embedsHookDefaults() {}

@@ -1,0 +1,107 @@
+package scheduler
+
+import (
+	"context"
+	_ "embed"
+	"strconv"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/pgquery"
+)
+
+var (
+	//go:embed sql/timers_lowest.sql
+	timersLowestSQL string
+	//go:embed sql/clock_sample.sql
+	clockSampleSQL string
+)
+
+const (
+	// maxIdle is the longest wait between two steps.
+	maxIdle = 50 * time.Millisecond
+	// pollShare: at most one part in so many of the time is spent on polls, which step over dead index entries.
+	pollShare = 10
+	// pollAllEvery is how often a poll begins at the low end of the index, if that is cheap (pollAllShare).
+	// It finds nothing unless a clock was set, or another program has written into the table.
+	pollAllEvery = time.Minute
+	pollAllShare = 1000
+	sampleEvery  = time.Second
+)
+
+// sampleClock adds a sample to the horizon.
+func (s *Scheduler) sampleClock(ctx context.Context) error {
+	var k sample
+	var xid string
+	if err := s.execute(ctx, batchPatience, clockSampleSQL, nil, &k.at, &xid); err != nil {
+		return err
+	}
+	var err error
+	if k.xid, err = strconv.ParseUint(xid, 10, 64); err != nil {
+		return err
+	}
+	s.horizon.add(k)
+	s.sampleAt, s.hasFired = time.Now().Add(sampleEvery), false
+	return nil
+}
+
+// poll returns when the first timer is due whose task is not deferred, or the zero time if there is none. It
+// reads the index from horizon.safe, and now and then from its low end.
+func (s *Scheduler) poll(ctx context.Context) (time.Time, error) {
+	from, all := s.horizon.safe, time.Now().After(s.pollAllAt)
+	if all {
+		from = time.Time{}
+	}
+	var first, firstFree *time.Time
+	var clock time.Time
+	var xmin string
+	begun := time.Now()
+	args := []any{pgquery.Time(from), s.deferred.literal()}
+	if err := s.execute(ctx, batchPatience, timersLowestSQL, args, &clock, &xmin, &first, &firstFree); err != nil {
+		return time.Time{}, err
+	}
+	cost := time.Since(begun)
+	s.pollAt = time.Now().Add(pollShare * cost)
+	if all {
+		s.pollAllAt = time.Now().Add(max(pollAllEvery, pollAllShare*cost))
+	}
+	if s.setClock(clock) {
+		return clock, nil // fire a batch; the next poll begins at the low end
+	}
+	oldest, err := strconv.ParseUint(xmin, 10, 64)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if first == nil {
+		first = new(time.Time)
+	}
+	if firstFree == nil {
+		firstFree = new(time.Time)
+	}
+	if all && !first.IsZero() && first.Before(s.horizon.safe) {
+		s.config.Logger.WarnContext(ctx, "a timer is due before all that were expected: was the clock set?",
+			"due_at", *first)
+		s.horizon.reset()
+	}
+	s.horizon.advance(*first, *firstFree, oldest)
+	return *firstFree, nil
+}
+
+// until returns how long to wait for a timer that is due at first; zero first: there is none.
+func (s *Scheduler) until(first time.Time) time.Duration {
+	if first.IsZero() {
+		return maxIdle
+	}
+	return min(maxIdle, max(time.Millisecond, first.Sub(s.clock)))
+}
+
+// setClock stores the database's clock. It reports whether the clock was set back; then what was concluded
+// from earlier readings is forgotten.
+func (s *Scheduler) setClock(clock time.Time) (isSetBack bool) {
+	isSetBack = clock.Before(s.clock)
+	if isSetBack {
+		s.horizon.reset()
+		s.pollAt, s.pollAllAt = time.Time{}, time.Time{}
+	}
+	s.clock = clock
+	return isSetBack
+}

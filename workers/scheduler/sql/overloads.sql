@@ -1,0 +1,16 @@
+-- The kinds whose limit discards the oldest tasks and of which too many wait, as the projector has counted, and
+-- where the projector stood then: the columns of its newest cursor row that place a reader.
+-- Returns no row if the cursor was written in another database, or while the database has no incarnation
+-- (taskledger.incarnation), without which transaction IDs mean nothing.
+-- Locks nothing. Reads the small table of limits; indexes: primary keys of counts and cursor, one row each.
+select o.kind, o.waiting, o.max_waiting, c.n, c.seen::text, c.seen_top, c.seen_bound::text, coalesce(c.until::text, ''),
+       coalesce(c.top, 0), coalesce(c.bound::text, ''), c.after_position, taskledger.incarnation()
+  from taskledger.overload o
+ cross join lateral (
+   select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.origin, n.xid, n.xmin
+     from taskledger.cursor n
+    where n.reader = 'projector'
+    order by n.n desc
+    limit 1) c
+ where o.policy = 'discard_oldest' and o.waiting > o.max_waiting and taskledger.incarnation() is not null
+   and (c.origin = taskledger.origin() or c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint)

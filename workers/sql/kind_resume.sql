@@ -1,3 +1,0 @@
--- Ends the pause of a kind.
--- $1 kind. Answers a row if it was paused. Locks its row. Index: primary key.
-delete from taskledger.setting s where s.name = 'paused/' || $1::text returning s.value

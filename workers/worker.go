@@ -1,0 +1,102 @@
+package workers
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/worker_list.sql
+var workerListSQL string
+
+// Worker is a worker process, as its lease describes it.
+type Worker struct {
+	ID    string       `json:"id"`
+	Since time.Time    `json:"since"`
+	Alive bool         `json:"alive"` // false: it ended without releasing its lease, or is cut off
+	Kinds []WorkerKind `json:"kinds"` // by name
+}
+
+// WorkerKind is a kind that a worker handles.
+type WorkerKind struct {
+	Kind      ledger.Kind     `json:"kind"`
+	Guarantee Guarantee       `json:"guarantee"`
+	Shards    ledger.ShardSet `json:"shards"`  // whose tasks it receives now
+	Divided   bool            `json:"divided"` // the workers divide the shards, again and again
+	Paused    bool            `json:"paused"`  // by an operator: the worker starts none of its tasks
+}
+
+// leaseDetail is the detail of a worker's lease.
+type leaseDetail struct {
+	Kinds       []string        `json:"kinds"`
+	Guarantees  guarantees      `json:"guarantees,omitempty"`
+	Shards      ledger.ShardSet `json:"shards"`
+	ShardGroups int             `json:"shard_groups,omitempty"`
+}
+
+// ReadWorkers returns the live workers, and those that were lost within about a day. It never commits.
+// Errors: [ledger.ErrNotMigrated].
+func ReadWorkers(ctx context.Context, db ledger.DB) ([]Worker, error) {
+	rows, err := db.Query(ctx, workerListSQL)
+	if err != nil {
+		return nil, pgerr.Explain("read workers", err)
+	}
+	defer rows.Close()
+	var all []Worker
+	for rows.Next() {
+		var w Worker
+		var left int64
+		var detailText, dividedText, pausedText string
+		if err := rows.Scan(&w.ID, &w.Since, &left, &detailText, &dividedText, &pausedText); err != nil {
+			return nil, pgerr.Explain("read workers", err)
+		}
+		w.Alive = left > 0
+		if w.Kinds, err = workerKinds(detailText, dividedText, pausedText); err != nil {
+			return nil, fmt.Errorf("read workers: lease of %s: %w", w.ID, err)
+		}
+		all = append(all, w)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, pgerr.Explain("read workers", err)
+	}
+	return all, nil
+}
+
+func workerKinds(detailText, dividedText, pausedText string) ([]WorkerKind, error) {
+	var divided []struct {
+		Kind   ledger.Kind     `json:"kind"`
+		Shards ledger.ShardSet `json:"shards"`
+	}
+	var detail leaseDetail
+	var paused []ledger.Kind
+	err := errors.Join(
+		json.Unmarshal([]byte(detailText), &detail),
+		json.Unmarshal([]byte(dividedText), &divided),
+		json.Unmarshal([]byte(pausedText), &paused))
+	if err != nil {
+		return nil, err
+	}
+	guarantee := detail.Guarantees.byKind()
+	kinds := make([]WorkerKind, len(detail.Kinds))
+	for i, name := range detail.Kinds {
+		k := WorkerKind{
+			Kind: ledger.Kind(name), Guarantee: cmp.Or(guarantee[name], ExactlyOnce), Shards: detail.Shards,
+			Divided: detail.ShardGroups > 0, Paused: slices.Contains(paused, ledger.Kind(name)),
+		}
+		for _, d := range divided {
+			if d.Kind == k.Kind {
+				k.Shards |= d.Shards
+			}
+		}
+		kinds[i] = k
+	}
+	return kinds, nil
+}
