@@ -904,7 +904,7 @@ CREATE TABLE taskledger.schedule (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE taskledger.schedule IS 'The schedules of periodic tasks, and the next slot of each.';
+COMMENT ON TABLE taskledger.schedule IS 'The schedules of periodic tasks, and the next firing of each.';
 
 CREATE TABLE taskledger.setting (
     name text NOT NULL COLLATE pg_catalog."C",

@@ -29,7 +29,12 @@ func (s *session) limit() int64 { return max(s.info.Config.MaxBytes, 0) }
 
 // isNearlyFull reports whether the stream with more bytes exceeds nearlyFullPercent.
 func (s *session) isNearlyFull(more int64) bool {
-	return s.limit() > 0 && s.bytes+more > s.limit()/100*nearlyFullPercent
+	return isNearlyFull(s.bytes+more, s.limit())
+}
+
+// isNearlyFull reports whether a number of bytes exceeds nearlyFullPercent of a limit; a limit below 1 is no limit.
+func isNearlyFull(bytes, limit int64) bool {
+	return limit > 0 && bytes > limit/100*nearlyFullPercent
 }
 
 // countFitting returns how many of the messages to publish now: a whole page, or 0 if the first message

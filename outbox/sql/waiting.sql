@@ -1,5 +1,5 @@
--- Counts the events that the relay has not published, and selects the age of the oldest of them in
--- milliseconds. The set is that of the view taskledger.outbox. The cost is that of the events counted,
+-- Counts the events that the relay has not published, and selects when the oldest of them was recorded and its
+-- age in milliseconds. The set is that of the view taskledger.outbox. The cost is that of the events counted,
 -- whatever the size of the ledger. Without a cursor of this database, all events wait.
 -- $1 greatest count of each arm. Locks nothing.
 -- Indexes: (xid, position) for each xid that was under way at an edge of the window, (position) for the rest.
@@ -8,7 +8,8 @@ with relay as materialized (
   select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position
     from (select n.*, n.xmin from taskledger.cursor n where n.reader = 'relay' order by n.n desc limit 1) c
    where c.origin = taskledger.origin() or c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint)
-select count(*), coalesce(floor(extract(epoch from clock_timestamp() - min(w.recorded_at)) * 1000), 0)::bigint
+select count(*), min(w.recorded_at),
+       coalesce(floor(extract(epoch from clock_timestamp() - min(w.recorded_at)) * 1000), 0)::bigint
   from (
    -- committed late: drawn before the window's lower edge
    (select l.recorded_at

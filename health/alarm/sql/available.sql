@@ -1,0 +1,7 @@
+-- Selects the number of available tasks of a kind, from the projection.
+-- $1 kind.
+-- Locks nothing. Index: primary key, backwards.
+select c.value from taskledger.task_count c
+ where c.kind = $1::text and c.state = 'available'
+ order by c.n desc
+ limit 1
