@@ -41,11 +41,9 @@ type session struct {
 	encoder   encoder // made after a repair, which changes the generation
 	reconnect chan nats.Status
 
-	mark   mark
-	info   *jetstream.StreamInfo // state of the stream, as last read
-	infoAt time.Time             // when info was read
-	first  uint64                // first sequence of the stream, when it was last verified
-	bytes  int64                 // estimated size of the stream since infoAt
+	mark  mark
+	state streamState
+	first uint64 // first sequence of the stream, when it was last verified
 }
 
 // runSession opens a session and runs it to its end.
@@ -93,13 +91,13 @@ func (s *session) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.inspector = &inspector{config: c, hooks: s.relay.hooks, stream: s.stream, source: source}
-	s.setInfo(s.stream.CachedInfo())
+	s.state.set(s.stream.CachedInfo())
 	m, published, err := parseMark(s.feed.Cursor().Mark)
 	if err != nil {
 		return err
 	}
 	if !published {
-		m = firstMark(s.info)
+		m = firstMark(s.state.info)
 	}
 	s.mark = m
 	if err := s.verify(ctx); err != nil {
@@ -112,18 +110,13 @@ func (s *session) open(ctx context.Context) (err error) {
 	return s.purge(ctx)
 }
 
-// setInfo stores the state of the stream.
-func (s *session) setInfo(info *jetstream.StreamInfo) {
-	s.info, s.infoAt, s.bytes = info, time.Now(), int64(info.State.Bytes)
-}
-
 // refresh reads the state of the stream.
 func (s *session) refresh(ctx context.Context) error {
 	info, err := s.stream.Info(ctx)
 	if err != nil {
 		return fmt.Errorf("read the state of stream %s: %w", stream.Name, err)
 	}
-	s.setInfo(info)
+	s.state.set(info)
 	return nil
 }
 

@@ -221,17 +221,17 @@ func TestApplyRefuses(t *testing.T) {
 		},
 		{
 			name: "anchor",
-			s: periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Anchor: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)},
+			s:    periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Anchor: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)},
 			want: []string{"invalid anchor"},
 		},
 		{
 			name: "policies",
-			s: periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Missed: "some", Overlap: "no", MissedLimit: 1},
+			s:    periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Missed: "some", Overlap: "no", MissedLimit: 1},
 			want: []string{`invalid missed "some"`, `invalid overlap "no"`, "invalid missed_limit"},
 		},
 		{
 			name: "limit",
-			s: periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Missed: periodic.MissedAll, MissedLimit: 1001},
+			s:    periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Missed: periodic.MissedAll, MissedLimit: 1001},
 			want: []string{"must be between 1 and 1000"},
 		},
 		{
