@@ -66,12 +66,15 @@ func (d deliverer) lock(ctx context.Context) (release func(), isLocked bool, err
 	if err != nil {
 		return nil, false, pgerr.Explain("connect for a delivery", err)
 	}
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	release = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = conn.Close(ctx) // ends the transaction
+		if tx != nil {
+			_ = tx.Rollback(ctx) // Close does not wait until the server has released the lock
+		}
+		_ = conn.Close(ctx)
 	}
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err == nil {
 		err = tx.QueryRow(ctx, lockSQL, d.receiver.Name).Scan(nil, &isLocked)
 	}
