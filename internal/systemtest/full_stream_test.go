@@ -3,6 +3,7 @@ package systemtest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -56,17 +57,20 @@ func TestFullStreamStopsNoKind(t *testing.T) {
 			})
 			d.start("sends", sends)
 			test.hold(d)
-			const tasks = 1500 // their messages take six times the room
-			entries := make([]ledger.Entry, tasks)
-			for i := range entries {
-				entries[i] = ledger.Entry{Key: ledger.Key{Kind: parcel.Name(), BizID: ledger.BizID(time.Duration(i).String())}}
+			const rounds, tasks = 3, 500 // the messages of each round take more than the room
+			for round := range rounds {
+				entries := make([]ledger.Entry, tasks)
+				for i := range entries {
+					id := ledger.BizID(fmt.Sprintf("%d-%d", round, i))
+					entries[i] = ledger.Entry{Key: ledger.Key{Kind: parcel.Name(), BizID: id}}
+				}
+				if _, err := ledger.EnqueueMany(t.Context(), d.db, entries); err != nil {
+					t.Fatal(err)
+				}
+				d.await("every parcel of the round to be sent", func() bool {
+					return d.count(`select count(distinct biz_id) from effect where kind = 'parcel.send'`) == (round+1)*tasks
+				})
 			}
-			if _, err := ledger.EnqueueMany(t.Context(), d.db, entries); err != nil {
-				t.Fatal(err)
-			}
-			d.await("every parcel to be sent", func() bool {
-				return d.count(`select count(distinct biz_id) from effect where kind = 'parcel.send'`) == tasks
-			})
 			d.start("late workers", func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
 				p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log})
 				if err != nil {
@@ -77,7 +81,7 @@ func TestFullStreamStopsNoKind(t *testing.T) {
 						return insertEffect(ctx, tx, job)
 					}, nil)
 			})
-			d.enqueued.Add(tasks)
+			d.enqueued.Add(rounds * tasks)
 			if test.name == "change of a schedule" {
 				return // its task stays as it is
 			}
