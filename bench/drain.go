@@ -31,7 +31,9 @@ func drainMeasure() measure {
 				run: func(ctx context.Context, t *trial) error { return drainRiver(ctx, t, t.size(130_000, 130_000)) }},
 			{system: peerSkipLocked,
 				tune: []string{"8 workers, batches of 100", "16 workers, batches of 1", "4 workers, batches of 1000"},
-				run:  func(ctx context.Context, t *trial) error { return drainSkipLocked(ctx, t, t.size(130_000, 130_000)) }},
+				run: func(ctx context.Context, t *trial) error {
+					return drainSkipLocked(ctx, t, t.size(130_000, 130_000))
+				}},
 		},
 	}
 }
@@ -54,7 +56,9 @@ func exactlyOnceMeasure() measure {
 				tune: []string{"16", "8", "32", "64", "128"},
 				run:  func(ctx context.Context, t *trial) error { return drainRiverTx(ctx, t, t.size(60_000, 6_000)) }},
 			{system: peerSkipLocked, tune: []string{"16 workers", "8 workers", "32 workers"},
-				run: func(ctx context.Context, t *trial) error { return drainSkipLockedTx(ctx, t, t.size(60_000, 6_000)) }},
+				run: func(ctx context.Context, t *trial) error {
+					return drainSkipLockedTx(ctx, t, t.size(60_000, 6_000))
+				}},
 		},
 	}
 }

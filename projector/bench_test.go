@@ -93,9 +93,11 @@ func enqueueAndFinish(tb testing.TB, pool *pgxpool.Pool, first, n int, led bool)
 		key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprintf("order-%08d", first+i))}
 		entries[i] = ledger.Entry{Key: key, Args: json.RawMessage(`{"customer":17,"percent":10}`)}
 		if led {
-			entries[i].Options = &ledger.EnqueueOptions{Meta: ledger.Meta{Causation: "order.place/" + string(key.BizID) + "/1@1"}}
+			entries[i].Options = &ledger.EnqueueOptions{Meta: ledger.Meta{Causation: "order.place/" +
+				string(key.BizID) + "/1@1"}}
 		}
-		finish[i] = ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded, Data: json.RawMessage(`{"duration_ms":3}`)}
+		finish[i] = ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded,
+			Data: json.RawMessage(`{"duration_ms":3}`)}
 	}
 	if _, err := ledger.EnqueueMany(tb.Context(), pool, entries); err != nil {
 		tb.Fatal(err)

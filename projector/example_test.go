@@ -60,7 +60,8 @@ func ExampleReadTasks() {
 		if _, err := ledger.Enqueue(ctx, pool, key, nil, nil); err != nil {
 			log.Fatal(err)
 		}
-		bury := ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventBuried, Data: []byte(`{"reason":"no such customer"}`)}
+		bury := ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventBuried,
+			Data: []byte(`{"reason":"no such customer"}`)}
 		if _, err := ledger.Append(ctx, pool, bury); err != nil {
 			log.Fatal(err)
 		}

@@ -76,7 +76,8 @@ func TestHeldSnapshotDoesNotMakeCountsDearer(t *testing.T) {
 	applyAll(t, pool, p)
 
 	var rows, newest int
-	if err := pool.QueryRow(t.Context(), `select count(*), max(n) from taskledger.task_count`).Scan(&rows, &newest); err != nil {
+	if err := pool.QueryRow(t.Context(), `select count(*), max(n) from taskledger.task_count`).
+		Scan(&rows, &newest); err != nil {
 		t.Fatal(err)
 	}
 	if newest < 1500 || rows > 2*512 {
@@ -89,7 +90,8 @@ func TestHeldSnapshotDoesNotMakeCountsDearer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]projector.Count{{Kind: "coupon.send", State: ledger.StateSucceeded, Tasks: 1001}}, counts); diff != "" {
+	if diff := cmp.Diff([]projector.Count{{Kind: "coupon.send", State: ledger.StateSucceeded, Tasks: 1001}},
+		counts); diff != "" {
 		t.Errorf("-want +have:\n%s", diff)
 	}
 }
@@ -115,7 +117,8 @@ func lagCosts(t *testing.T, batch int) {
 			t.Fatal(err)
 		}
 		defer open.Rollback(context.Background())
-		if _, err := ledger.Enqueue(t.Context(), open, ledger.Key{Kind: "open", BizID: ledger.BizID(fmt.Sprint(events))}, nil, nil); err != nil {
+		if _, err := ledger.Enqueue(t.Context(), open, ledger.Key{Kind: "open",
+			BizID: ledger.BizID(fmt.Sprint(events))}, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		for first := 0; first < events; first += batch {

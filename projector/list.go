@@ -64,9 +64,11 @@ func (f Filter) validate() error {
 	case f.Kind != "" && f.Kind.Validate() != nil:
 		return f.Kind.Validate()
 	case f.State != "" && !slices.Contains(states(), string(f.State)):
-		return &ledger.InvalidError{Field: "state", Value: string(f.State), Rule: "must be one of " + strings.Join(states(), ", ")}
+		return &ledger.InvalidError{Field: "state", Value: string(f.State),
+			Rule: "must be one of " + strings.Join(states(), ", ")}
 	case f.Limit < 0 || f.Limit > MaxList:
-		return &ledger.InvalidError{Field: "limit", Value: fmt.Sprint(f.Limit), Rule: fmt.Sprintf("must be 1 to %d", MaxList)}
+		return &ledger.InvalidError{Field: "limit", Value: fmt.Sprint(f.Limit),
+			Rule: fmt.Sprintf("must be 1 to %d", MaxList)}
 	case f.After < 0:
 		return &ledger.InvalidError{Field: "after", Value: fmt.Sprint(int64(f.After)), Rule: "must be a position"}
 	}
@@ -133,8 +135,10 @@ func walkedTo(ctx context.Context, db ledger.DB, after ledger.Position) (ledger.
 
 func scanTask(row pgx.CollectableRow) (t Task, err error) {
 	var due *time.Time
-	err = row.Scan((*int64)(&t.Position), (*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State),
-		(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error, &t.Fingerprint, &due)
+	err = row.Scan((*int64)(&t.Position), (*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard),
+		(*string)(&t.State),
+		(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error, &t.Fingerprint,
+		&due)
 	if due != nil {
 		t.DueAt = due.UTC()
 	}

@@ -25,7 +25,8 @@ func TestMissedEventsAreProjectedLate(t *testing.T) {
 				ledgertest.Append(t, pool, ledger.Key{Kind: "k", BizID: id}, ledger.EventSucceeded)
 			}
 			var definition string
-			if err := pool.QueryRow(t.Context(), `select pg_get_functiondef('taskledger.feed_page'::regproc)`).Scan(&definition); err != nil {
+			if err := pool.QueryRow(t.Context(), `select pg_get_functiondef('taskledger.feed_page'::regproc)`).
+				Scan(&definition); err != nil {
 				t.Fatal(err)
 			}
 			const top = "and e.position <= feed_page.top"

@@ -386,7 +386,8 @@ func TestBehind(t *testing.T) {
 	}
 	lag := behind(3)
 	var oldest time.Time
-	if err := pool.QueryRow(t.Context(), `select recorded_at from taskledger.event order by position desc offset 2 limit 1`).Scan(&oldest); err != nil {
+	if err := pool.QueryRow(t.Context(),
+		`select recorded_at from taskledger.event order by position desc offset 2 limit 1`).Scan(&oldest); err != nil {
 		t.Fatal(err)
 	}
 	if !lag.Oldest.Equal(oldest) {

@@ -54,7 +54,8 @@ func (p *tasks) Apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) err
 			return err
 		}
 	}
-	changes = slices.DeleteFunc(changes, func(c *change) bool { return c.task.Version == 0 }) // not even the first event folds
+	// not even the first event folds
+	changes = slices.DeleteFunc(changes, func(c *change) bool { return c.task.Version == 0 })
 	if err := write(ctx, tx, changes); err != nil {
 		return err
 	}
@@ -114,7 +115,8 @@ func readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	var i int
 	var address string
 	var t ledger.Task
-	columns := []any{&i, &address, (*string)(&t.State), (*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.Error}
+	columns := []any{&i, &address, (*string)(&t.State), (*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures,
+		&t.Error}
 	for rows.Next() {
 		t = ledger.Task{}
 		if err := rows.Scan(columns...); err != nil {
@@ -205,7 +207,8 @@ func write(ctx context.Context, tx pgx.Tx, changes []*change) error {
 		}
 	}
 	if added.rows > 0 {
-		if _, err := tx.Exec(ctx, tasksInsertSQL, append(added.args(&kinds, &ids, &shards, &enqueued), causes.String())...); err != nil {
+		if _, err := tx.Exec(ctx, tasksInsertSQL,
+			append(added.args(&kinds, &ids, &shards, &enqueued), causes.String())...); err != nil {
 			return pgerr.Explain("insert tasks", err)
 		}
 	}

@@ -49,7 +49,8 @@ func (l *TreeLimits) complete() error {
 			*limit.n = limit.otherwise
 		}
 		if *limit.n < 1 || *limit.n > limit.most {
-			return &ledger.InvalidError{Field: limit.field, Value: fmt.Sprint(*limit.n), Rule: fmt.Sprintf("must be 1 to %d", limit.most)}
+			return &ledger.InvalidError{Field: limit.field, Value: fmt.Sprint(*limit.n),
+				Rule: fmt.Sprintf("must be 1 to %d", limit.most)}
 		}
 	}
 	return nil
@@ -140,7 +141,8 @@ func (t *tree) descend(ctx context.Context, parents []*Node, tooDeep bool) ([]*N
 	read, last := 0, 0
 	for ; rows.Next(); read++ {
 		var c Node
-		if err := rows.Scan(&last, (*string)(&c.Kind), (*string)(&c.BizID), (*string)(&c.State), (*int32)(&c.Attempt), &c.EnqueuedAt, &c.UpdatedAt); err != nil {
+		if err := rows.Scan(&last, (*string)(&c.Kind), (*string)(&c.BizID), (*string)(&c.State), (*int32)(&c.Attempt),
+			&c.EnqueuedAt, &c.UpdatedAt); err != nil {
 			return nil, pgerr.Explain("task tree", err)
 		}
 		p := parents[last]

@@ -211,7 +211,8 @@ func (v *verifier) events(ctx context.Context, after ledger.Key, limit int) ([]l
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (e ledger.Event, err error) {
 		var data, meta *string
-		err = r.Scan((*string)(&e.Kind), (*string)(&e.BizID), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
+		err = r.Scan((*string)(&e.Kind), (*string)(&e.BizID), (*int32)(&e.Version), (*int32)(&e.Attempt),
+			(*int)(&e.Shard),
 			(*string)(&e.Type), &e.RecordedAt, &data, &meta)
 		if data != nil {
 			e.Data = []byte(*data)
@@ -224,14 +225,16 @@ func (v *verifier) events(ctx context.Context, after ledger.Key, limit int) ([]l
 }
 
 func (v *verifier) table(ctx context.Context, after, end ledger.Key) ([]row, error) {
-	rows, err := v.tx.Query(ctx, verifyTasksSQL, string(after.Kind), string(after.BizID), string(end.Kind), string(end.BizID))
+	rows, err := v.tx.Query(ctx, verifyTasksSQL, string(after.Kind), string(after.BizID), string(end.Kind),
+		string(end.BizID))
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (t row, err error) {
 		var due *time.Time
 		err = r.Scan((*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State), &t.aside,
-			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error, &t.Fingerprint, &due, &t.cause)
+			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error,
+			&t.Fingerprint, &due, &t.cause)
 		if due != nil {
 			t.DueAt = *due
 		}

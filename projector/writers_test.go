@@ -55,7 +55,8 @@ func transaction(ctx context.Context, pool *pgxpool.Pool, random *rand.Rand) err
 		return nil
 	})
 	var conflict *ledger.ConflictError
-	if errors.Is(err, errRollBack) || errors.As(err, &conflict) || ledger.Retryable(err) { // deadlocks, as the keys are taken in any order
+	// deadlocks, as the keys are taken in any order
+	if errors.Is(err, errRollBack) || errors.As(err, &conflict) || ledger.Retryable(err) {
 		return nil
 	}
 	return err
@@ -79,7 +80,9 @@ func step(ctx context.Context, tx pgx.Tx, random *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	may := slices.DeleteFunc(ledger.Transitions(), func(t ledger.Transition) bool { return !slices.Contains(t.From, task.State) })
+	may := slices.DeleteFunc(ledger.Transitions(), func(t ledger.Transition) bool {
+		return !slices.Contains(t.From, task.State)
+	})
 	if len(may) == 0 {
 		return nil
 	}

@@ -150,7 +150,8 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 func exactArgs(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usagef("%s takes %d arguments, not %d", cmd.CommandPath(), n, len(args)).hinted("usage: %s", cmd.UseLine())
+			return usagef("%s takes %d arguments, not %d", cmd.CommandPath(), n, len(args)).
+				hinted("usage: %s", cmd.UseLine())
 		}
 		return nil
 	}

@@ -113,6 +113,7 @@ func (a *app) errNoDatabase() error {
 		return failf(exitUnavailable, "no server is running in %s", a.config.dataDir).
 			hinted("start one: taskledger serve --data-dir %s", a.config.dataDir)
 	}
-	return failf(exitUnavailable, "no database: %s is not set, and no server is running in %s", envDatabaseURL, a.config.dataDir).
+	return failf(exitUnavailable, "no database: %s is not set, and no server is running in %s", envDatabaseURL,
+		a.config.dataDir).
 		hinted("set %s, or start one: taskledger serve, or for a first look: taskledger demo", envDatabaseURL)
 }

@@ -52,7 +52,8 @@ nothing is written, and its state is shown. If it exists with other args, that i
 	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "tag in the task's meta; may be repeated")
 	cmd.Flags().StringVar(&f.retry, "retry", "", "retry policy of the task as `JSON`, delays in seconds, "+
 		"such as '{\"ladder\":[60,300,1200]}' (default: that of its kind)")
-	cmd.Flags().StringVar(&f.runAt, "run-at", "", "run it at this `TIME`, such as 2026-12-24T18:00:00+01:00 (default: now)")
+	cmd.Flags().StringVar(&f.runAt, "run-at", "",
+		"run it at this `TIME`, such as 2026-12-24T18:00:00+01:00 (default: now)")
 	cmd.Flags().DurationVar(&f.runIn, "run-in", 0, "run it after this time, such as 90s or 36h (default: now)")
 	cmd.Flags().StringVar(&f.startBy, "start-by", "", "let it expire if it is unstarted at this `TIME`")
 	cmd.Flags().StringVar(&f.finishBy, "finish-by", "", "let it expire if it is unfinished at this `TIME`")
@@ -106,7 +107,8 @@ func (a *app) enqueue(ctx context.Context, key ledger.Key, f enqueueFlags, shard
 func parseTime(flag, text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, usagef("--%s is no time: %q", flag, text).hinted("write it as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00")
+		return t, usagef("--%s is no time: %q", flag, text).
+			hinted("write it as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00")
 	}
 	return t, nil
 }

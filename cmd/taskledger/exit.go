@@ -45,5 +45,6 @@ func newExitCodesTopic() *cobra.Command {
 	for _, c := range exitCodes {
 		fmt.Fprintf(&b, "  %d  %-13s %s\n", c.exit, c.code, c.doc)
 	}
-	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: strings.TrimRight(b.String(), "\n")}
+	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean",
+		Long: strings.TrimRight(b.String(), "\n")}
 }

@@ -96,9 +96,11 @@ func describe(err error) *failure {
 	switch {
 	case errors.As(err, &invalid):
 		f.exit = exitUsage
-	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule), errors.Is(err, workers.ErrUnknownConsumer):
+	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule),
+		errors.Is(err, workers.ErrUnknownConsumer):
 		f.exit = exitNotFound
-	case errors.As(err, &conflict), errors.As(err, &transition), errors.As(err, &inUse), errors.As(err, &overload), errors.Is(err, ledger.ErrRetryTransaction):
+	case errors.As(err, &conflict), errors.As(err, &transition), errors.As(err, &inUse), errors.As(err, &overload),
+		errors.Is(err, ledger.ErrRetryTransaction):
 		f.exit = exitConflict
 	case errors.Is(err, reserve.ErrHeld):
 		f.exit = exitConflict
@@ -144,7 +146,8 @@ func describeDatabase(err error) *failure {
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
 	if errors.As(err, &pg) && pg.Code == pgerr.InsufficientPrivilege {
-		return failf(exitUnavailable, "the database refuses: %s", pg.Message).hinted("grant the role what it needs, or connect as the owner of schema taskledger")
+		return failf(exitUnavailable, "the database refuses: %s", pg.Message).
+			hinted("grant the role what it needs, or connect as the owner of schema taskledger")
 	}
 	if !errors.As(err, &connect) && !errors.Is(err, ledger.ErrUnavailable) {
 		return nil
@@ -156,7 +159,8 @@ func describeDatabase(err error) *failure {
 	case pg.Code == pgerr.InvalidPassword, pg.Code == pgerr.InvalidAuthorization:
 		f.hint = "check user and password in DATABASE_URL"
 	case pg.Code == pgerr.InvalidCatalogName && connect != nil:
-		f.hint = fmt.Sprintf("check DATABASE_URL, or create it: createdb %s, then taskledger migrate up", connect.Config.Database)
+		f.hint = fmt.Sprintf("check DATABASE_URL, or create it: createdb %s, then taskledger migrate up",
+			connect.Config.Database)
 	}
 	return f
 }

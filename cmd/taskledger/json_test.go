@@ -93,7 +93,8 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 			continue
 		}
 		for _, output := range []string{"json", "jsonl"} {
-			stdout, stderr, exit := run(t, environment, append(strings.Fields(strings.ReplaceAll(line, "OUTPUT", output)), "-o", output)...)
+			stdout, stderr, exit := run(t, environment,
+				append(strings.Fields(strings.ReplaceAll(line, "OUTPUT", output)), "-o", output)...)
 			if exit != exitOK {
 				t.Errorf("%s -o %s: exit %d: %s", line, output, exit, stderr)
 				continue

@@ -33,9 +33,10 @@ They hear of it within a second or two. What runs goes on, and tasks are enqueue
 		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			audit.Actor = actorOr(audit.Actor)
-			return a.changeKind(cmd.Context(), args[0], "paused", func(ctx context.Context, o *operator.Operator) (bool, error) {
-				return o.PauseKind(ctx, ledger.Kind(args[0]), audit)
-			})
+			return a.changeKind(cmd.Context(), args[0], "paused",
+				func(ctx context.Context, o *operator.Operator) (bool, error) {
+					return o.PauseKind(ctx, ledger.Kind(args[0]), audit)
+				})
 		},
 	}
 	addActorFlag(cmd, &audit.Actor)
@@ -50,15 +51,17 @@ func (a *app) newKindResumeCommand() *cobra.Command {
 		Example: "  taskledger kind resume coupon.send",
 		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.changeKind(cmd.Context(), args[0], "resumed", func(ctx context.Context, o *operator.Operator) (bool, error) {
-				return o.ResumeKind(ctx, ledger.Kind(args[0]))
-			})
+			return a.changeKind(cmd.Context(), args[0], "resumed",
+				func(ctx context.Context, o *operator.Operator) (bool, error) {
+					return o.ResumeKind(ctx, ledger.Kind(args[0]))
+				})
 		},
 	}
 }
 
 // changeKind pauses or resumes a kind, and says whether that was a change.
-func (a *app) changeKind(ctx context.Context, kind, done string, change func(context.Context, *operator.Operator) (bool, error)) error {
+func (a *app) changeKind(ctx context.Context, kind, done string,
+	change func(context.Context, *operator.Operator) (bool, error)) error {
 	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
 		o, err := operator.New(operator.Config{DB: pool})
 		if err != nil {

@@ -22,7 +22,8 @@ func (a *app) withOperator(ctx context.Context, tells bool, do func(*operator.Op
 		if tells && a.config.natsURL != "" {
 			var err error
 			if nc, err = a.connectNATS(false); err != nil {
-				fmt.Fprintf(a.stderr, "%s: workers that are at such a task notice it later, when they renew their leases\n", err)
+				fmt.Fprintf(a.stderr,
+					"%s: workers that are at such a task notice it later, when they renew their leases\n", err)
 			} else {
 				defer nc.Close()
 			}
@@ -77,12 +78,15 @@ func (a *app) operateAll(ctx context.Context, o operation, f operateFlags) error
 			stop()
 		}
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-			return failf(exitFailed, "interrupted: %s %s", count(int64(result.Done)), o.done).hinted("run it again for the rest")
+			return failf(exitFailed, "interrupted: %s %s", count(int64(result.Done)), o.done).
+				hinted("run it again for the rest")
 		}
 		if err != nil {
 			return err
 		}
-		if err := a.print(operated{result, f.dryRun}, func(w io.Writer) { renderBulkResult(w, o.done, result, f.dryRun) }); err != nil {
+		if err := a.print(operated{result, f.dryRun}, func(w io.Writer) {
+			renderBulkResult(w, o.done, result, f.dryRun)
+		}); err != nil {
 			return err
 		}
 		return a.tellAboutLag(ctx, pool)
@@ -94,7 +98,8 @@ func renderBulkResult(w io.Writer, done string, t operator.BulkResult, dryRun bo
 	case dryRun:
 		fmt.Fprintf(w, "would be %s: %s\n", done, count(int64(t.Found)))
 	case t.Skipped > 0:
-		fmt.Fprintf(w, "%s: %s; skipped, since they had moved on: %s\n", done, count(int64(t.Done)), count(int64(t.Skipped)))
+		fmt.Fprintf(w, "%s: %s; skipped, since they had moved on: %s\n", done, count(int64(t.Done)),
+			count(int64(t.Skipped)))
 	default:
 		fmt.Fprintf(w, "%s: %s\n", done, count(int64(t.Done)))
 	}

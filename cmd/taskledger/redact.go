@@ -37,7 +37,8 @@ func (s *secrets) learn(secret string) {
 	defer s.mu.Unlock()
 	if len(secret) >= 4 && !slices.Contains(s.known, secret) {
 		s.known = append(s.known, secret)
-		slices.SortFunc(s.known, func(a, b string) int { return len(b) - len(a) }) // a longer one may hold a shorter one
+		// a longer one may hold a shorter one
+		slices.SortFunc(s.known, func(a, b string) int { return len(b) - len(a) })
 	}
 }
 

@@ -63,10 +63,14 @@ by itself only if it cannot start, or if its own PostgreSQL has ended (exit code
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&f.binaries, "postgres-binaries", "", "`directory` of postgres and initdb (default: searched)")
-	cmd.Flags().Int64Var(&f.stream.MaxBytes, "stream-max-bytes", 0, "size of the stream, if it has to be made (default: 4 GiB)")
-	cmd.Flags().DurationVar(&f.stream.MaxAge, "stream-max-age", 0, "how long the stream keeps messages, if it has to be made (default: 72h)")
-	cmd.Flags().IntVar(&f.stream.Replicas, "stream-replicas", 0, "replicas of the stream, if it has to be made (default: 1)")
+	cmd.Flags().StringVar(&f.binaries, "postgres-binaries", "",
+		"`directory` of postgres and initdb (default: searched)")
+	cmd.Flags().Int64Var(&f.stream.MaxBytes, "stream-max-bytes", 0,
+		"size of the stream, if it has to be made (default: 4 GiB)")
+	cmd.Flags().DurationVar(&f.stream.MaxAge, "stream-max-age", 0,
+		"how long the stream keeps messages, if it has to be made (default: 72h)")
+	cmd.Flags().IntVar(&f.stream.Replicas, "stream-replicas", 0,
+		"replicas of the stream, if it has to be made (default: 1)")
 	addAlarmsFlag(cmd, &f.alarms)
 	for _, name := range []string{"postgres-binaries", "stream-max-bytes", "stream-max-age", "stream-replicas"} {
 		bind(cmd.Flags(), name, "TASKLEDGER_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
@@ -92,9 +96,11 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		defer func() { err = firstOf(err, servers.Close()) }()
 		lost = servers.Lost()
 	case given.databaseURL == "":
-		return usagef("%s is set and %s is not", envNATSURL, envDatabaseURL).hinted("set both, or neither for servers of its own")
+		return usagef("%s is set and %s is not", envNATSURL, envDatabaseURL).
+			hinted("set both, or neither for servers of its own")
 	case given.natsURL == "":
-		return usagef("%s is set and %s is not", envDatabaseURL, envNATSURL).hinted("set both, or neither for servers of its own")
+		return usagef("%s is set and %s is not", envDatabaseURL, envNATSURL).
+			hinted("set both, or neither for servers of its own")
 	}
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
@@ -120,7 +126,8 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 			stop(failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir))
 		}
 	}()
-	services := []service{a.relayService(pool, f.stream), a.projectorService(pool), a.schedulerService(pool), a.periodicService(pool), a.reconcilerService(pool)}
+	services := []service{a.relayService(pool, f.stream), a.projectorService(pool), a.schedulerService(pool),
+		a.periodicService(pool), a.reconcilerService(pool)}
 	a.runServices(ctx, append(services, a.alarmServices(pool, alarms)...)...)
 	return context.Cause(ctx)
 }
@@ -222,7 +229,8 @@ func (s serving) render(w io.Writer) {
 	if s.DataDir != "" {
 		fields = append(fields, [2]string{"data", s.DataDir}, [2]string{"addresses", s.DataDir + "/server.json"})
 	}
-	fields = append(fields, [2]string{"running", "scheduler, periodic tasks; relay and projector, or standing by for those of another serve; stop with Ctrl-C"})
+	fields = append(fields, [2]string{"running",
+		"scheduler, periodic tasks; relay and projector, or standing by for those of another serve; stop with Ctrl-C"})
 	renderFields(w, fields...)
 }
 

@@ -48,7 +48,8 @@ func (a *app) showHistory(ctx context.Context, key ledger.Key) error {
 			if i > 0 {
 				after = age(e.RecordedAt.Sub(events[i-1].RecordedAt))
 			}
-			t.AppendRow(table.Row{e.Version, e.Type, e.Attempt, ago(e.RecordedAt), after, plain(e.Actor), shorten(string(e.Data), 60)})
+			t.AppendRow(table.Row{e.Version, e.Type, e.Attempt, ago(e.RecordedAt), after, plain(e.Actor),
+				shorten(string(e.Data), 60)})
 		}
 		renderTable(w, t)
 	})

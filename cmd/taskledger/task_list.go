@@ -27,7 +27,8 @@ part of the ledger; where to go on is said at the end, in JSON as "next".`,
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit == 0 { // List would take it for its default
-				return &ledger.InvalidError{Field: "limit", Value: "0", Rule: fmt.Sprintf("must be 1 to %d", projector.MaxList)}
+				return &ledger.InvalidError{Field: "limit", Value: "0",
+					Rule: fmt.Sprintf("must be 1 to %d", projector.MaxList)}
 			}
 			return a.listTasks(cmd.Context(), projector.Filter{
 				Kind: ledger.Kind(kind), State: ledger.State(state), Limit: limit, After: ledger.Position(after),
@@ -88,7 +89,9 @@ func (a *app) tellAboutLag(ctx context.Context, pool *pgxpool.Pool) error {
 	}
 	lag, err := projector.ReadLag(ctx, pool)
 	if err == nil && lag.Age > time.Second {
-		fmt.Fprintf(a.stderr, "the list is late: the oldest event that is not in it is %s old; is taskledger serve running?\n", age(lag.Age))
+		fmt.Fprintf(a.stderr,
+			"the list is late: the oldest event that is not in it is %s old; is taskledger serve running?\n",
+			age(lag.Age))
 	}
 	return err
 }

@@ -16,7 +16,8 @@ type operation struct {
 	// tells says that workers may be at such a task, and are to be told.
 	tells bool
 	one   func(context.Context, *operator.Operator, ledger.Key, operator.Audit) (ledger.Event, error)
-	all   func(context.Context, *operator.Operator, operator.Filter, operator.Audit, *operator.BulkOptions) (operator.BulkResult, error)
+	all   func(context.Context, *operator.Operator, operator.Filter, operator.Audit,
+		*operator.BulkOptions) (operator.BulkResult, error)
 }
 
 // operateFlags are the options of all operations.
@@ -45,7 +46,8 @@ is brought forward.`,
 		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
 			return o.Release(ctx, k, audit)
 		},
-		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit, b *operator.BulkOptions) (operator.BulkResult, error) {
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit,
+			b *operator.BulkOptions) (operator.BulkResult, error) {
 			return o.ReleaseAll(ctx, f, audit, b)
 		},
 	})
@@ -63,7 +65,8 @@ released. A handler that is at it is told, and what it has done is rolled back.`
 		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
 			return o.Bury(ctx, k, audit)
 		},
-		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit, b *operator.BulkOptions) (operator.BulkResult, error) {
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit,
+			b *operator.BulkOptions) (operator.BulkResult, error) {
 			return o.BuryAll(ctx, f, audit, b)
 		},
 	})
@@ -83,7 +86,8 @@ is a conflict (exit code 4).`,
 		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
 			return o.Cancel(ctx, k, audit)
 		},
-		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit, b *operator.BulkOptions) (operator.BulkResult, error) {
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit,
+			b *operator.BulkOptions) (operator.BulkResult, error) {
 			return o.CancelAll(ctx, f, audit, b)
 		},
 	})
@@ -110,7 +114,8 @@ find. A time that is past is now.`,
 		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
 			return o.Reschedule(ctx, k, due, audit)
 		},
-		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit, b *operator.BulkOptions) (operator.BulkResult, error) {
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit,
+			b *operator.BulkOptions) (operator.BulkResult, error) {
 			return o.RescheduleAll(ctx, f, due, audit, b)
 		},
 	})
@@ -133,7 +138,8 @@ func (a *app) newOperateCommand(cmd *cobra.Command, o operation) *cobra.Command 
 		case err != nil:
 			return usagef("%s", err).hinted("usage: %s", cmd.UseLine())
 		case f.dryRun || f.everything || f.filter() != (operator.Filter{}):
-			return usagef("name a task, or filters, and not both").hinted("look at a task with: taskledger task show %s", key)
+			return usagef("name a task, or filters, and not both").
+				hinted("look at a task with: taskledger task show %s", key)
 		}
 		return a.operateOne(cmd.Context(), o, key, f.audit)
 	}
@@ -142,7 +148,8 @@ func (a *app) newOperateCommand(cmd *cobra.Command, o operation) *cobra.Command 
 	cmd.Flags().StringVar(&f.kind, "kind", "", "all tasks of this kind")
 	cmd.Flags().StringVar(&f.state, "state", "", "all tasks in this state")
 	if o.done == "released" {
-		cmd.Flags().StringVar(&f.fingerprint, "fingerprint", "", "all tasks that are dead of this error, see taskledger task dead")
+		cmd.Flags().StringVar(&f.fingerprint, "fingerprint", "",
+			"all tasks that are dead of this error, see taskledger task dead")
 	}
 	cmd.Flags().DurationVar(&f.olderThan, "older-than", 0, "all tasks to which nothing has happened for so long")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "how many of them at most (default: all)")
@@ -153,6 +160,7 @@ func (a *app) newOperateCommand(cmd *cobra.Command, o operation) *cobra.Command 
 
 func (f operateFlags) filter() operator.Filter {
 	return operator.Filter{
-		Kind: ledger.Kind(f.kind), State: ledger.State(f.state), Fingerprint: f.fingerprint, OlderThan: f.olderThan, Limit: f.limit,
+		Kind: ledger.Kind(f.kind), State: ledger.State(f.state), Fingerprint: f.fingerprint, OlderThan: f.olderThan,
+		Limit: f.limit,
 	}
 }

@@ -66,7 +66,8 @@ func (a *app) showTask(ctx context.Context, key ledger.Key) error {
 		if task.ArgsEncoding != "" {
 			args += " (" + task.ArgsEncoding + ")"
 		}
-		for _, f := range [][2]string{{"led by", cause}, {"error", task.Error}, {"fingerprint", task.Fingerprint}, {args, string(task.Args)}, {"result", string(task.Result)}} {
+		for _, f := range [][2]string{{"led by", cause}, {"error", task.Error}, {"fingerprint", task.Fingerprint},
+			{args, string(task.Args)}, {"result", string(task.Result)}} {
 			if f[1] != "" {
 				fields = append(fields, [2]string{f[0], plain(f[1])})
 			}
@@ -80,5 +81,6 @@ func unknownTask(err error, key ledger.Key) error {
 	if f := describe(err); f.exit != exitNotFound {
 		return err
 	}
-	return failf(exitNotFound, "there is no task %s", key).hinted("%s", fmt.Sprintf("list tasks with: taskledger task list --kind %s", key.Kind))
+	return failf(exitNotFound, "there is no task %s", key).
+		hinted("%s", fmt.Sprintf("list tasks with: taskledger task list --kind %s", key.Kind))
 }

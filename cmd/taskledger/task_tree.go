@@ -26,7 +26,8 @@ as the projector has.`,
 			if err != nil {
 				return err
 			}
-			for name, n := range map[string]int{"depth": limits.Depth, "breadth": limits.Breadth, "limit": limits.Tasks} {
+			for name, n := range map[string]int{"depth": limits.Depth, "breadth": limits.Breadth,
+				"limit": limits.Tasks} {
 				if n == 0 { // ReadTree would take it for its default
 					return &ledger.InvalidError{Field: name, Value: "0", Rule: "must be at least 1"}
 				}

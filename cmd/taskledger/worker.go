@@ -113,7 +113,9 @@ and passes over the finished ones.`,
 				if err := workers.Retire(ctx, pool, nc, r.Kind, r.Shards); err != nil {
 					return err
 				}
-				return a.print(r, func(w io.Writer) { fmt.Fprintf(w, "retired the consumers of %s for shards %s\n", r.Kind, r.Shards) })
+				return a.print(r, func(w io.Writer) {
+					fmt.Fprintf(w, "retired the consumers of %s for shards %s\n", r.Kind, r.Shards)
+				})
 			})
 		},
 	}

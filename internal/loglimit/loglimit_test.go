@@ -18,15 +18,16 @@ func TestWarn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		var log bytes.Buffer
-		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			switch a.Key {
-			case slog.TimeKey:
-				return slog.String("at", a.Value.Time().Sub(begun).String())
-			case slog.LevelKey:
-				return slog.Attr{}
-			}
-			return a
-		}}))
+		logger := slog.New(slog.NewTextHandler(&log,
+			&slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				switch a.Key {
+				case slog.TimeKey:
+					return slog.String("at", a.Value.Time().Sub(begun).String())
+				case slog.LevelKey:
+					return slog.Attr{}
+				}
+				return a
+			}}))
 		one, other := logger.With("kind", "one"), logger.With("kind", "other")
 		l := loglimit.New()
 		for i := range 250 { // 25 s

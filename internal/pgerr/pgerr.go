@@ -93,7 +93,8 @@ func IsNotMigrated(err error) bool {
 // IsConnectionLost reports whether the connection broke or could not be made.
 func IsConnectionLost(err error) bool {
 	var network *net.OpError
-	return (isConnectError(err) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn)) &&
+	return (isConnectError(err) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, driver.ErrBadConn)) &&
 		!errors.Is(err, context.Canceled)
 }
 
@@ -108,7 +109,8 @@ func IsRetryable(err error) bool {
 		return IsConnectionLost(err) || pgconn.SafeToRetry(err) || pgconn.Timeout(err)
 	}
 	return Class(err) == ClassConnectionException ||
-		Is(err, SerializationFailure, DeadlockDetected, LockNotAvailable, AdminShutdown, CrashShutdown, CannotConnectNow, TooManyConnections)
+		Is(err, SerializationFailure, DeadlockDetected, LockNotAvailable, AdminShutdown, CrashShutdown,
+			CannotConnectNow, TooManyConnections)
 }
 
 // NotMigrated returns err wrapped by [ErrNotMigrated] if that is what it means, else nil. It is a Stop
@@ -135,7 +137,8 @@ func Permanent(err error) error {
 // IsPermanent reports whether waiting cannot help: the schema is missing, the database does not exist,
 // or the role has no right to connect or to run the statement.
 func IsPermanent(err error) bool {
-	return errors.Is(err, ErrNotMigrated) || IsNotMigrated(err) || Is(err, InsufficientPrivilege, InvalidCatalogName) || Class(err) == ClassInvalidAuthorization
+	return errors.Is(err, ErrNotMigrated) || IsNotMigrated(err) || Is(err, InsufficientPrivilege, InvalidCatalogName) ||
+		Class(err) == ClassInvalidAuthorization
 }
 
 // Explain wraps err with the operation op and, where a cure is known, with [ErrUnavailable],

@@ -27,7 +27,8 @@ func TestExplain(t *testing.T) {
 		_, err := db.Exec(t.Context(), sql)
 		explained := pgerr.Explain("op", err)
 		if err == nil || !errors.Is(explained, err) || want != nil && !errors.Is(explained, want) ||
-			want == nil && (errors.Is(explained, ledger.ErrNotMigrated) || errors.Is(explained, ledger.ErrUnavailable)) {
+			want == nil && (errors.Is(explained, ledger.ErrNotMigrated) ||
+				errors.Is(explained, ledger.ErrUnavailable)) {
 			t.Errorf("%s: %v, want %v", sql, explained, want)
 		}
 	}

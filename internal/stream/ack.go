@@ -40,7 +40,8 @@ const errMaximumBytes = "maximum bytes exceeded"
 
 // Full reports whether the stream or its server has no room left.
 func (e *RefusedError) Full() bool {
-	return e.Code == codeStoreFailed && e.Text == errMaximumBytes || e.Code == codeInsufficientResources || e.Code == codeStorageExceeded
+	return e.Code == codeStoreFailed && e.Text == errMaximumBytes || e.Code == codeInsufficientResources ||
+		e.Code == codeStorageExceeded
 }
 
 // Refusal codes that lie in the message itself: the same message will never be taken.

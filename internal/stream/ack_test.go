@@ -35,11 +35,13 @@ func TestParseAck(t *testing.T) {
 		t.Errorf("no responders: %+v", got)
 	}
 	var refused *RefusedError
-	got := parseAck(nil, []byte(`{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"LEDGER","seq":0}`))
+	got := parseAck(nil,
+		[]byte(`{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"LEDGER","seq":0}`))
 	if !errors.As(got.Err, &refused) || !refused.Full() || refused.ForMessage() {
 		t.Errorf("full: %+v", got)
 	}
-	got = parseAck(nil, []byte(`{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"},"stream":"LEDGER","seq":0}`))
+	got = parseAck(nil,
+		[]byte(`{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"},"stream":"LEDGER","seq":0}`))
 	if !errors.As(got.Err, &refused) || refused.Full() || !refused.ForMessage() {
 		t.Errorf("too large: %+v", got)
 	}
@@ -63,7 +65,8 @@ func FuzzParseAck(f *testing.F) {
 			Seq       uint64
 			Duplicate bool
 		}
-		if err := json.Unmarshal(answer, &want); err != nil || want.Stream != Name || want.Seq != got.Seq || want.Duplicate != got.Duplicate {
+		if err := json.Unmarshal(answer, &want); err != nil || want.Stream != Name || want.Seq != got.Seq ||
+			want.Duplicate != got.Duplicate {
 			t.Errorf("%s: %+v, JSON says %+v, %v", answer, got, want, err)
 		}
 	})

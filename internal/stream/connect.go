@@ -12,7 +12,8 @@ import (
 // while the server is unavailable. A buffered message would be sent later, after its publisher has given it up and
 // published it again. The given options come after these.
 func Connect(url string, options ...nats.Option) (*nats.Conn, error) {
-	ours := []nats.Option{nats.ReconnectBufSize(-1), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.ReconnectWait(250 * time.Millisecond)}
+	ours := []nats.Option{nats.ReconnectBufSize(-1), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
+		nats.ReconnectWait(250 * time.Millisecond)}
 	nc, err := nats.Connect(url, append(ours, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)

@@ -124,15 +124,50 @@ func TestTracestate(t *testing.T) {
 		meta, first   string
 		parent, state string
 	}{
-		"the event's":               {`{"traceparent":"` + own + `","tracestate":"a=1, b=x%20y z"}`, ``, own, "a=1,b=x%20y z"},
-		"both have one":             {`{"traceparent":"` + own + `","tracestate":"a=1"}`, `{"traceparent":"` + producer + `","tracestate":"b=2"}`, own, "a=1"},
-		"the producer's":            {``, `{"traceparent":"` + producer + `","tracestate":"b=2"}`, producer, "b=2"},
-		"of another trace":          {`{"traceparent":"` + own + `"}`, `{"traceparent":"` + producer + `","tracestate":"b=2"}`, own, ""},
-		"malformed":                 {`{"traceparent":"` + own + `","tracestate":"no state"}`, ``, own, ""},
-		"no text":                   {`{"traceparent":"` + own + `","tracestate":7}`, ``, own, ""},
-		"alone":                     {`{"tracestate":"a=1"}`, ``, "", ""},
-		"beside a malformed parent": {`{"traceparent":"00","tracestate":"a=1"}`, ``, "", ""},
-		"no object":                 {`["traceparent"]`, `["traceparent"]`, "", ""},
+		"the event's": {
+			meta:   `{"traceparent":"` + own + `","tracestate":"a=1, b=x%20y z"}`,
+			first:  ``,
+			parent: own,
+			state:  "a=1,b=x%20y z",
+		},
+		"both have one": {
+			meta:   `{"traceparent":"` + own + `","tracestate":"a=1"}`,
+			first:  `{"traceparent":"` + producer + `","tracestate":"b=2"}`,
+			parent: own,
+			state:  "a=1",
+		},
+		"the producer's": {
+			meta:   ``,
+			first:  `{"traceparent":"` + producer + `","tracestate":"b=2"}`,
+			parent: producer,
+			state:  "b=2",
+		},
+		"of another trace": {
+			meta:   `{"traceparent":"` + own + `"}`,
+			first:  `{"traceparent":"` + producer + `","tracestate":"b=2"}`,
+			parent: own,
+			state:  "",
+		},
+		"malformed": {
+			meta:   `{"traceparent":"` + own + `","tracestate":"no state"}`,
+			first:  ``,
+			parent: own,
+			state:  "",
+		},
+		"no text": {
+			meta:   `{"traceparent":"` + own + `","tracestate":7}`,
+			first:  ``,
+			parent: own,
+			state:  "",
+		},
+		"alone": {meta: `{"tracestate":"a=1"}`, first: ``, parent: "", state: ""},
+		"beside a malformed parent": {
+			meta:   `{"traceparent":"00","tracestate":"a=1"}`,
+			first:  ``,
+			parent: "",
+			state:  "",
+		},
+		"no object": {meta: `["traceparent"]`, first: `["traceparent"]`, parent: "", state: ""},
 	} {
 		e := sampleEvent()
 		e.Meta = json.RawMessage(test.meta)
@@ -159,12 +194,15 @@ var wellFormed = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9
 // Whatever a key and a trace context hold, a message is read back as it was written, its
 // headers are printable ASCII, and another version or time is another message id.
 func FuzzEncode(f *testing.F) {
-	f.Add("coupon.send", "order 7", int32(1), int64(1795176000123456), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", []byte("{}"))
+	f.Add("coupon.send", "order 7", int32(1), int64(1795176000123456),
+		"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", []byte("{}"))
 	f.Add("k", "🎟️ 100% \"x\"://@/1@2#3", int32(2147483647), int64(-1), "a\r\nb: c", []byte(nil))
 	f.Add("k.k", "%2F/%", int32(7), int64(0), "%", []byte("\x00"))
 	f.Fuzz(func(t *testing.T, kind, id string, version int32, micros int64, trace string, payload []byte) {
-		e := ledger.Event{Key: ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}, Version: ledger.Version(version),
-			Attempt: 5, Position: 1 << 40, Shard: ledger.BizID(id).Shard(), Type: ledger.EventEnqueued, RecordedAt: time.UnixMicro(micros).UTC()}
+		e := ledger.Event{Key: ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)},
+			Version: ledger.Version(version),
+			Attempt: 5, Position: 1 << 40, Shard: ledger.BizID(id).Shard(), Type: ledger.EventEnqueued,
+			RecordedAt: time.UnixMicro(micros).UTC()}
 		if e.Validate() != nil || version < 1 {
 			return
 		}
@@ -189,7 +227,8 @@ func FuzzEncode(f *testing.F) {
 		if !wellFormed.MatchString(trace) {
 			passed = ""
 		}
-		want := stream.Message{Key: e.Key, Version: e.Version, Attempt: 5, Position: 1 << 40, Shard: e.Shard, Type: e.Type,
+		want := stream.Message{Key: e.Key, Version: e.Version, Attempt: 5, Position: 1 << 40, Shard: e.Shard,
+			Type:       e.Type,
 			RecordedAt: e.RecordedAt, Source: stream.Source("ä%"), Traceparent: passed, Payload: payload}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
@@ -199,7 +238,8 @@ func FuzzEncode(f *testing.F) {
 		}
 		next := e
 		next.RecordedAt = e.RecordedAt.Add(time.Microsecond)
-		if again := stream.Encode(next, payload, stream.Source("ä%"), 9); again.Header.Get(nats.MsgIdHdr) == m.Header.Get(nats.MsgIdHdr) {
+		if again := stream.Encode(next, payload, stream.Source("ä%"),
+			9); again.Header.Get(nats.MsgIdHdr) == m.Header.Get(nats.MsgIdHdr) {
 			t.Errorf("another time has the message id %q", again.Header.Get(nats.MsgIdHdr))
 		}
 	})
@@ -242,7 +282,8 @@ func TestRecycle(t *testing.T) {
 		used.Reply = "reply"
 		stream.Recycle(used)
 		got := stream.Encode(plain, []byte("x"), "taskledger/test", 1)
-		if diff := cmp.Diff(want.Header, got.Header); diff != "" || got.Reply != "" || got.Subject != want.Subject || string(got.Data) != "x" {
+		if diff := cmp.Diff(want.Header, got.Header); diff != "" || got.Reply != "" || got.Subject != want.Subject ||
+			string(got.Data) != "x" {
 			t.Fatalf("%+v, headers (-want +got):\n%s", got, diff)
 		}
 		stream.Recycle(got)

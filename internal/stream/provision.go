@@ -42,7 +42,8 @@ func (c Config) Validate() error {
 		}
 	}
 	if f := c.WithDefaults(); f.Duplicates > f.MaxAge {
-		faults = append(faults, fmt.Errorf("stream duplicate window (%s) must not be longer than its max age (%s)", f.Duplicates, f.MaxAge))
+		faults = append(faults, fmt.Errorf("stream duplicate window (%s) must not be longer than its max age (%s)",
+			f.Duplicates, f.MaxAge))
 	}
 	if c.MaxBytes < 0 || c.MaxBytes > 0 && c.MaxBytes < 1<<16 {
 		faults = append(faults, fmt.Errorf("stream max bytes must be at least 64 KiB, got %d", c.MaxBytes))
@@ -96,7 +97,8 @@ func CheckOwner(info *jetstream.StreamInfo, installation string) error {
 type UnsuitableError struct{ Reasons []string }
 
 func (e *UnsuitableError) Error() string {
-	return fmt.Sprintf("stream %s cannot be used: %s: edit the stream, or delete it and let it be made again", Name, strings.Join(e.Reasons, "; "))
+	return fmt.Sprintf("stream %s cannot be used: %s: edit the stream, or delete it and let it be made again", Name,
+		strings.Join(e.Reasons, "; "))
 }
 
 // unsuitable lists what must not be, whatever an operator wants.

@@ -115,7 +115,8 @@ func (p *Publisher) begin(n int) *page {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pages++
-	p.page = &page{id: strconv.FormatUint(p.pages, 36), results: make([]Result, n), got: make([]bool, n), missing: n, done: make(chan struct{})}
+	p.page = &page{id: strconv.FormatUint(p.pages, 36), results: make([]Result, n), got: make([]bool, n), missing: n,
+		done: make(chan struct{})}
 	if n == 0 {
 		close(p.page.done)
 	}

@@ -262,7 +262,8 @@ func TestEnsure(t *testing.T) {
 func TestEnsureRefusesAStreamThatLosesMessages(t *testing.T) {
 	t.Parallel()
 	_, _, js := start(t, natsserver.Config{})
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream.Name, Subjects: []string{stream.AllSubjects},
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream.Name,
+		Subjects:  []string{stream.AllSubjects},
 		Retention: jetstream.WorkQueuePolicy}); err != nil {
 		t.Fatal(err)
 	}

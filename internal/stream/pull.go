@@ -134,7 +134,8 @@ func (p *Puller) See(m *nats.Msg) (work bool, err error) {
 		switch {
 		case strings.EqualFold(description, "Consumer Deleted"):
 			return false, ErrConsumerGone
-		case strings.EqualFold(description, "Message Size Exceeds MaxBytes"), strings.EqualFold(description, "Batch Completed"):
+		case strings.EqualFold(description, "Message Size Exceeds MaxBytes"),
+			strings.EqualFold(description, "Batch Completed"):
 			return false, nil
 		}
 	case "503": // nobody answers for the consumer

@@ -31,7 +31,8 @@ func ParseSubject(subject string) (ledger.Shard, ledger.EventType, ledger.Kind, 
 	}
 	n, err := strconv.Atoi(parts[1])
 	shard, t, kind := ledger.Shard(n), ledger.EventType(parts[2]), ledger.Kind(parts[3])
-	if err != nil || strconv.Itoa(n) != parts[1] || shard.Validate() != nil || t.State() == ledger.StateNone || kind.Validate() != nil {
+	if err != nil || strconv.Itoa(n) != parts[1] || shard.Validate() != nil || t.State() == ledger.StateNone ||
+		kind.Validate() != nil {
 		return 0, "", "", malformed("subject", subject)
 	}
 	return shard, t, kind, nil
@@ -63,7 +64,9 @@ type Consumer struct {
 // kind has workers.
 func Consumers(kind ledger.Kind, shards ledger.ShardSet) []Consumer {
 	fresh := Subjects(ledger.EventEnqueued, kind, shards)
-	again := slices.DeleteFunc(WorkSubjects(kind, shards), func(subject string) bool { return slices.Contains(fresh, subject) })
+	again := slices.DeleteFunc(WorkSubjects(kind, shards), func(subject string) bool {
+		return slices.Contains(fresh, subject)
+	})
 	return []Consumer{
 		{Durable: Durable(kind, shards) + againSuffix, Filters: again},
 		{Durable: Durable(kind, shards), Filters: fresh},

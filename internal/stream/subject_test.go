@@ -26,8 +26,10 @@ func TestSubject(t *testing.T) {
 
 func TestParseSubjectRefuses(t *testing.T) {
 	for _, subject := range []string{
-		"", "ledger", "ledger.7.enqueued", "ledger.7.enqueued.", "other.7.enqueued.k", "ledger.64.enqueued.k", "ledger.-1.enqueued.k",
-		"ledger.07.enqueued.k", "ledger.+7.enqueued.k", "ledger.7.lost.k", "ledger.7.enqueued.a..b", "ledger.7.enqueued.*", "ledger.7.enqueued.>",
+		"", "ledger", "ledger.7.enqueued", "ledger.7.enqueued.", "other.7.enqueued.k", "ledger.64.enqueued.k",
+		"ledger.-1.enqueued.k",
+		"ledger.07.enqueued.k", "ledger.+7.enqueued.k", "ledger.7.lost.k", "ledger.7.enqueued.a..b",
+		"ledger.7.enqueued.*", "ledger.7.enqueued.>",
 	} {
 		if _, _, _, err := stream.ParseSubject(subject); !errors.Is(err, stream.ErrMalformed) {
 			t.Errorf("ParseSubject(%q): error %v, want ErrMalformed", subject, err)
@@ -57,7 +59,8 @@ func TestConsumers(t *testing.T) {
 }
 
 func TestWorkSubjects(t *testing.T) {
-	want := []string{"ledger.*.enqueued.coupon.send", "ledger.*.released.coupon.send", "ledger.*.interrupted.coupon.send"}
+	want := []string{"ledger.*.enqueued.coupon.send", "ledger.*.released.coupon.send",
+		"ledger.*.interrupted.coupon.send"}
 	if diff := cmp.Diff(want, stream.WorkSubjects("coupon.send", ledger.AllShards)); diff != "" {
 		t.Error(diff)
 	}
@@ -79,7 +82,8 @@ func FuzzKindMapping(f *testing.F) {
 			return
 		}
 		durable := stream.Durable(kind, shards)
-		if again := stream.Consumers(kind, shards)[0].Durable; strings.ContainsAny(again, ".*>/\\ \t\r\n") || len(again) > server.JSMaxNameLen {
+		if again := stream.Consumers(kind, shards)[0].Durable; strings.ContainsAny(again, ".*>/\\ \t\r\n") ||
+			len(again) > server.JSMaxNameLen {
 			t.Errorf("Durable(%q) = %q is no name for a consumer", a, durable)
 		}
 		if back, of, ok := stream.Served(durable); !ok || back != kind || of != shards {
@@ -98,7 +102,8 @@ func FuzzKindMapping(f *testing.F) {
 			if err != nil || gotShard != s || gotType != row.Type || gotKind != kind {
 				t.Errorf("ParseSubject(%q) = %v, %v, %v, %v", subject, gotShard, gotType, gotKind, err)
 			}
-			if got := matches(subject, stream.WorkSubjects(kind, shards)); got != (row.Type.WakesWorkers() && shards.Has(s)) {
+			if got := matches(subject, stream.WorkSubjects(kind, shards)); got != (row.Type.WakesWorkers() &&
+				shards.Has(s)) {
 				t.Errorf("work filters of %q match %q: %v", a, subject, got)
 			}
 			if other != kind && other.Validate() == nil && matches(subject, stream.WorkSubjects(other, shards)) {

@@ -159,5 +159,6 @@ func (o *outage) check(d *depot, kind ledger.TypedKind[struct{}]) {
 	if failed != 0 {
 		d.t.Errorf("%s: %d events of failed or repeated attempts, want 0", kind.Name(), failed)
 	}
-	d.t.Logf("%s: %d effects of %d tasks; %d messages were redelivered", kind.Name(), effects, tasks, o.redelivered(kind))
+	d.t.Logf("%s: %d effects of %d tasks; %d messages were redelivered", kind.Name(), effects, tasks,
+		o.redelivered(kind))
 }

@@ -135,7 +135,8 @@ func (g *guarded) startServices() (purged *atomic.Bool) {
 		})
 	})
 	g.startOn("projector", g.connect("relay"), newProjector)
-	g.startOn("reconciler", g.connect("relay"), func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
+	g.startOn("reconciler", g.connect("relay"), func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner,
+		error) {
 		return reconciler.New(reconciler.Config{
 			DB: db, NATS: nc, Logger: log, Every: 100 * time.Millisecond, Grace: time.Second,
 		})
@@ -150,12 +151,13 @@ func newSlowWorkers(begun chan<- struct{}) newRunner {
 		if err != nil {
 			return nil, err
 		}
-		return p, workers.RegisterAtLeastOnce(p, parcelSlow, func(ctx context.Context, job *workers.Job, _ struct{}) error {
-			err := job.Progress("half")
-			begun <- struct{}{}
-			<-ctx.Done()
-			return errors.Join(err, ctx.Err())
-		}, nil)
+		return p, workers.RegisterAtLeastOnce(p, parcelSlow,
+			func(ctx context.Context, job *workers.Job, _ struct{}) error {
+				err := job.Progress("half")
+				begun <- struct{}{}
+				<-ctx.Done()
+				return errors.Join(err, ctx.Err())
+			}, nil)
 	}
 }
 

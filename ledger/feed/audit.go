@@ -100,7 +100,8 @@ func (w *walk) count(ctx context.Context, db ledger.DB) (done bool, err error) {
 	var entries, position int64
 	var xid string
 	var found tally
-	_, err = pgquery.Row(ctx, db, auditSQL, w.args(auditedAtOnce), &entries, &found.events, &found.positions, &xid, &position)
+	_, err = pgquery.Row(ctx, db, auditSQL, w.args(auditedAtOnce), &entries, &found.events, &found.positions, &xid,
+		&position)
 	if err != nil {
 		return false, pgerr.Explain("audit feed", err)
 	}

@@ -31,7 +31,8 @@ func (h missedHook) EventsMissed(_ context.Context, events int) { h.missed(event
 // hide makes a mutant of a page that does not show some tasks.
 func (f *feedFixture) hide(ids ...string) string {
 	f.t.Helper()
-	return f.mutantPage("and e.position <= feed_page.top", "and e.position <= feed_page.top and e.biz_id not in ('"+strings.Join(ids, "', '")+"')")
+	return f.mutantPage("and e.position <= feed_page.top",
+		"and e.position <= feed_page.top and e.biz_id not in ('"+strings.Join(ids, "', '")+"')")
 }
 
 // What the windows miss by a defect, the audit finds, reports and delivers, however long the
@@ -43,8 +44,8 @@ func TestFeedAuditDeliversWhatWasMissed(t *testing.T) {
 		hidden []string
 		again  bool // more than one: what was read with them comes again
 	}{
-		{"one", []string{"50000"}, false},
-		{"several", []string{"7", "50000", "99999"}, true},
+		{name: "one", hidden: []string{"50000"}, again: false},
+		{name: "several", hidden: []string{"7", "50000", "99999"}, again: true},
 	} {
 		t.Run(test.name+" of 100,000", func(t *testing.T) {
 			f.reset()
@@ -205,7 +206,9 @@ func TestFeedAuditCost(t *testing.T) {
 			t.Fatal(ok, err)
 		}
 	}
-	if len(db.statements) != 100 || slices.ContainsFunc(db.statements, func(sql string) bool { return sql != feed.WindowSQL }) {
+	if len(db.statements) != 100 || slices.ContainsFunc(db.statements, func(sql string) bool {
+		return sql != feed.WindowSQL
+	}) {
 		t.Errorf("100 idle polls took %d statements, want 100 of the window", len(db.statements))
 	}
 	if missed != 0 {

@@ -70,7 +70,8 @@ func edgeNow(f *feedFixture) []any {
 	var incarnation, until string
 	var top int64
 	var bound *string
-	err := f.pool.QueryRow(f.ctx, feed.WindowSQL, "3:3:", int64(-1), "3").Scan(&standby, &hasXID, &incarnation, &until, &top, &bound)
+	err := f.pool.QueryRow(f.ctx, feed.WindowSQL, "3:3:", int64(-1), "3").
+		Scan(&standby, &hasXID, &incarnation, &until, &top, &bound)
 	if err != nil {
 		f.t.Fatal(err)
 	}

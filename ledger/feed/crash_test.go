@@ -32,8 +32,8 @@ func TestFeedHeldOverACrash(t *testing.T) {
 			play func(*crashFixture, ...string)
 			page bool // it could be read before the crash
 		}{
-			{"commits without the disk", (*crashFixture).enqueueAsynchronously, true},
-			{"an open transaction", (*crashFixture).enqueueOpen, false},
+			{name: "commits without the disk", play: (*crashFixture).enqueueAsynchronously, page: true},
+			{name: "an open transaction", play: (*crashFixture).enqueueOpen, page: false},
 		} {
 			t.Run(crash.name+"/"+forgotten.name, func(t *testing.T) {
 				t.Parallel()
@@ -54,7 +54,8 @@ func playCrash(t *testing.T, crash func(*crashFixture), forgotten func(*crashFix
 	t.Helper()
 	f := newCrashFixture(t)
 	opened, mutant := f.open(f.pool, nil), f.open(f.pool, nil)
-	mutant.Mutate(replace(t, feed.WindowSQL, "coalesce(taskledger.incarnation(), '')", "'"+opened.Incarnation()+"'"), "")
+	mutant.Mutate(replace(t, feed.WindowSQL, "coalesce(taskledger.incarnation(), '')", "'"+opened.Incarnation()+"'"),
+		"")
 	f.enqueue(f.pool, numbered("durable", drawnAtOnce)...)
 	f.drain(opened)
 	f.poll(mutant)
@@ -131,7 +132,8 @@ type crashFixture struct{ *feedFixture }
 
 func newCrashFixture(t *testing.T) *crashFixture {
 	t.Helper()
-	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "wal_writer_delay": "10s", "bgwriter_lru_maxpages": "0"})
+	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "wal_writer_delay": "10s",
+		"bgwriter_lru_maxpages": "0"})
 	f := &crashFixture{&feedFixture{t: t, ctx: t.Context(), server: server}}
 	f.pool = f.connect(ledgertest.Database)
 	return f

@@ -45,7 +45,8 @@ type Cursor struct {
 // columns returns where to scan the columns of a row; mark is nil for null.
 func (c *Cursor) columns(mark **string) []any {
 	return append([]any{&c.N}, append(c.place.Columns(),
-		&c.place.unaudited.since, &c.place.unaudited.read.events, &c.place.unaudited.read.positions, mark, &c.RecordedAt)...)
+		&c.place.unaudited.since, &c.place.unaudited.read.events, &c.place.unaudited.read.positions, mark,
+		&c.RecordedAt)...)
 }
 
 // newestCursor returns where reader stands, making its first row if it has none. It returns an
@@ -76,7 +77,8 @@ func readCursor(ctx context.Context, db ledger.DB, reader string) (c Cursor, fou
 	var mark *string
 	var origin, here string
 	var physical bool
-	found, err = pgquery.Row(ctx, db, cursorNewestSQL, []any{reader}, append(c.columns(&mark), &origin, &here, &physical, &c.incarnation)...)
+	found, err = pgquery.Row(ctx, db, cursorNewestSQL, []any{reader},
+		append(c.columns(&mark), &origin, &here, &physical, &c.incarnation)...)
 	switch {
 	case err != nil:
 		return Cursor{}, false, pgerr.Explain("read cursor "+reader, err)
@@ -97,7 +99,8 @@ func CheckOrigin(ctx context.Context, db ledger.DB, reader string) error {
 
 // appendCursor appends row n+1. It returns [ErrSuperseded] if n is not the newest, [ErrCrashed]
 // if the database's incarnation is another by now.
-func appendCursor(ctx context.Context, db ledger.DB, reader string, n int64, p place, mark json.RawMessage, incarnation string) error {
+func appendCursor(ctx context.Context, db ledger.DB, reader string, n int64, p place, mark json.RawMessage,
+	incarnation string) error {
 	var added int64
 	found, err := pgquery.Row(ctx, db, cursorAppendSQL, []any{
 		reader, n, p.Seen.Snapshot, int64(p.Seen.Top), p.Seen.Bound,

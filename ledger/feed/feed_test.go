@@ -35,8 +35,10 @@ func TestFeedInterleavings(t *testing.T) {
 			name: "a lower position commits after a higher one",
 			// naive max(position): the tail only, above the highest position seen.
 			mutate: func(t *testing.T, opened *feed.Feed) {
-				opened.Mutate(replace(t, feed.WindowSQL, "coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0)",
-					"(select coalesce(max(e.position), 0) from taskledger.event e)"), f.mutantPage("where pg_visible_in_snapshot(x, feed_page.until)", "where false"))
+				opened.Mutate(replace(t, feed.WindowSQL,
+					"coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0)",
+					"(select coalesce(max(e.position), 0) from taskledger.event e)"),
+					f.mutantPage("where pg_visible_in_snapshot(x, feed_page.until)", "where false"))
 			},
 			play: func(opened *feed.Feed) []string {
 				slow := f.begin()
@@ -52,7 +54,8 @@ func TestFeedInterleavings(t *testing.T) {
 			name: "a running transaction above the snapshot's xmax",
 			// xip only: with nothing completed since it began, a running xid is not in xip.
 			mutate: func(t *testing.T, opened *feed.Feed) {
-				opened.Mutate("", f.mutantPage("taskledger.late_xids(feed_page.seen, feed_page.seen_bound) x", "pg_snapshot_xip(feed_page.seen) x"))
+				opened.Mutate("", f.mutantPage("taskledger.late_xids(feed_page.seen, feed_page.seen_bound) x",
+					"pg_snapshot_xip(feed_page.seen) x"))
 			},
 			play: func(opened *feed.Feed) []string {
 				running := f.begin()
@@ -107,7 +110,8 @@ func TestFeedExactlyFullLastPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var open bool
-	if err := f.pool.QueryRow(f.ctx, `select until is not null from taskledger.cursor order by n desc limit 1`).Scan(&open); err != nil {
+	if err := f.pool.QueryRow(f.ctx, `select until is not null from taskledger.cursor order by n desc limit 1`).
+		Scan(&open); err != nil {
 		t.Fatal(err)
 	}
 	if open {
@@ -178,7 +182,8 @@ func TestFeedRefusesAStandby(t *testing.T) {
 	// The mutant takes the standby's snapshot, and its xmax for the bound, since a standby draws
 	// no xids.
 	mutant := reading()
-	mutant.Mutate(replace(t, replace(t, replace(t, feed.WindowSQL, "pg_is_in_recovery() as is_standby", "false as is_standby"),
+	mutant.Mutate(replace(t, replace(t,
+		replace(t, feed.WindowSQL, "pg_is_in_recovery() as is_standby", "false as is_standby"),
 		"pg_current_xact_id()::text", "pg_snapshot_xmax(d.until)::text"),
 		"coalesce(taskledger.incarnation(), '')", "'"+opened.Incarnation()+"'"), "")
 
@@ -280,7 +285,8 @@ func TestFeedPollBesideManyUncommittedRows(t *testing.T) {
 	if got := f.drain(opened); len(got) != 0 {
 		t.Fatalf("uncommitted events were delivered: %d", len(got))
 	}
-	mutant := replace(t, feed.WindowSQL, "coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0)",
+	mutant := replace(t, feed.WindowSQL,
+		"coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0)",
 		"(select coalesce(max(e.position), 0) from taskledger.event e)")
 	real, fromRows := blocks(f, feed.WindowSQL, opened.WindowArgs()), blocks(f, mutant, opened.WindowArgs())
 	t.Logf("an idle poll touches %d blocks", real)
@@ -288,7 +294,8 @@ func TestFeedPollBesideManyUncommittedRows(t *testing.T) {
 		t.Errorf("an idle poll touches %d blocks", real)
 	}
 	if fromRows < 10*real {
-		t.Errorf("taking top from the rows touches %d blocks, from the sequence %d: this proves nothing", fromRows, real)
+		t.Errorf("taking top from the rows touches %d blocks, from the sequence %d: this proves nothing", fromRows,
+			real)
 	}
 	f.commit(bulk)
 	if got := f.drain(opened); len(got) != 50_000 {
@@ -352,7 +359,8 @@ func TestFeedPageBytes(t *testing.T) {
 	f := newFeedFixture(t)
 	large := json.RawMessage(`"` + strings.Repeat("x", 1000) + `"`)
 	for i := range 5 {
-		if _, err := ledger.Enqueue(f.ctx, f.pool, ledger.Key{Kind: "k", BizID: ledger.BizID(fmt.Sprint(i))}, large, nil); err != nil {
+		if _, err := ledger.Enqueue(f.ctx, f.pool, ledger.Key{Kind: "k", BizID: ledger.BizID(fmt.Sprint(i))}, large,
+			nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -382,7 +390,8 @@ func TestFeedRefusesARestoredCursor(t *testing.T) {
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "1")
 	f.drain(f.open(f.pool, nil))
-	f.exec(f.pool, `update taskledger.cursor set origin = '1/1', xid = pg_current_xact_id()`) // as after pg_upgrade: xmin is xid
+	// as after pg_upgrade: xmin is xid
+	f.exec(f.pool, `update taskledger.cursor set origin = '1/1', xid = pg_current_xact_id()`)
 	f.open(f.pool, nil)
 	f.exec(f.pool, `update taskledger.cursor set xid = '77'`) // as after pg_restore: xmin is the restoring transaction
 	var origin *feed.OriginError
@@ -448,12 +457,14 @@ func TestFeedThinsCursors(t *testing.T) {
 		f.drain(opened)
 	}
 	// Ten minutes ago, ten rows a second; and the newest now.
-	f.exec(f.pool, `update taskledger.cursor set recorded_at = date_trunc('minute', clock_timestamp()) - interval '10 minutes' + n * interval '100 ms' where n < 41`)
+	f.exec(f.pool,
+		`update taskledger.cursor set recorded_at = date_trunc('minute', clock_timestamp()) - interval '10 minutes' + n * interval '100 ms' where n < 41`)
 	if _, _, err := f.open(f.pool, nil).Poll(f.ctx); err != nil {
 		t.Fatal(err)
 	}
 	var kept, newest int
-	if err := f.pool.QueryRow(f.ctx, `select count(*), max(n) from taskledger.cursor`).Scan(&kept, &newest); err != nil {
+	if err := f.pool.QueryRow(f.ctx, `select count(*), max(n) from taskledger.cursor`).
+		Scan(&kept, &newest); err != nil {
 		t.Fatal(err)
 	}
 	if newest != 41 || kept < 5 || kept > 7 {

@@ -26,7 +26,8 @@ type feedFixture struct {
 
 func newFeedFixture(t *testing.T) *feedFixture {
 	t.Helper()
-	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "lock_timeout": "10s", "max_prepared_transactions": "5", "wal_level": "replica"})
+	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "lock_timeout": "10s",
+		"max_prepared_transactions": "5", "wal_level": "replica"})
 	f := &feedFixture{t: t, ctx: t.Context(), server: server}
 	f.pool = f.connect(ledgertest.Database)
 	return f
@@ -138,11 +139,13 @@ func replace(t *testing.T, sql, old, with string) string {
 func (f *feedFixture) mutantPage(old, with string) string {
 	f.t.Helper()
 	var definition string
-	if err := f.pool.QueryRow(f.ctx, `select pg_get_functiondef('taskledger.feed_page'::regproc)`).Scan(&definition); err != nil {
+	if err := f.pool.QueryRow(f.ctx, `select pg_get_functiondef('taskledger.feed_page'::regproc)`).
+		Scan(&definition); err != nil {
 		f.t.Fatal(err)
 	}
 	body := replace(f.t, definition, old, with)
-	f.exec(f.pool, replace(f.t, strings.Replace(body, "taskledger.feed_page(", "taskledger.mutant_page(", 1), "feed_page.", "mutant_page."))
+	f.exec(f.pool, replace(f.t, strings.Replace(body, "taskledger.feed_page(", "taskledger.mutant_page(", 1),
+		"feed_page.", "mutant_page."))
 	return replace(f.t, feed.PageSQL, "taskledger.feed_page(", "taskledger.mutant_page(")
 }
 

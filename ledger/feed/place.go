@@ -20,7 +20,8 @@ type Window struct{ Seen, Until Edge }
 // PageArgs returns the arguments of the SQL function taskledger.feed_page. It returns the events of w in
 // position order, at most limit of them, after a position (0: from the first).
 func (w Window) PageArgs(after ledger.Position, limit int) []any {
-	return []any{w.Seen.Snapshot, int64(w.Seen.Top), w.Seen.Bound, w.Until.Snapshot, int64(w.Until.Top), int64(after), int64(limit)}
+	return []any{w.Seen.Snapshot, int64(w.Seen.Top), w.Seen.Bound, w.Until.Snapshot, int64(w.Until.Top), int64(after),
+		int64(limit)}
 }
 
 // Place is where a reader stands. Everything visible at Seen was delivered. If Until is not the zero Edge, a

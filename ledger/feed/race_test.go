@@ -168,7 +168,9 @@ func raceRead(f *feedFixture, random *rand.Rand, writing <-chan struct{}, commit
 	stalled := time.Now().Add(30 * time.Second) // long after the writers' end
 	for {
 		opened := f.open(f.pool, &feed.Options{PageSize: 1 + random.IntN(40), AuditEvery: time.Millisecond,
-			Hooks: []feed.Hook{missedHook{missed: func(events int) { f.t.Errorf("an audit found %d events missing", events) }}}})
+			Hooks: []feed.Hook{missedHook{missed: func(events int) {
+				f.t.Errorf("an audit found %d events missing", events)
+			}}}})
 		for range 1 + random.IntN(50) {
 			page, ok, err := opened.Poll(f.ctx)
 			if err != nil {
