@@ -50,7 +50,7 @@ func ExampleProjector_Run() {
 	// <nil>
 }
 
-// What an operator looks for: the tasks that were given up, newest first.
+// A list of the dead tasks, newest first.
 func ExampleReadTasks() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -88,7 +88,7 @@ func ExampleReadTasks() {
 	// coupon.send/A-1 dead no such customer
 }
 
-// The tables are what the events say, or the report says where they are not.
+// Verify reports each place where the tables and the events differ.
 func ExampleVerify() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -114,7 +114,7 @@ func ExampleVerify() {
 	}
 	// Output:
 	// 1 1 true
-	// coupon.send/A-1 state: table has "succeeded", events say "available"
+	// coupon.send/A-1 state: table has "succeeded", events have "available"
 }
 
 // catchUp runs a projector until it has applied every event.

@@ -72,7 +72,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// A call that looks at its share of the ledger without finding anything says where to go on.
+// A call that reads its part of the ledger without a match returns the position to continue at.
 func TestListGoesOnWhereItFoundNothing(t *testing.T) {
 	defer projector.SetMaxWalk(10)()
 	pool := ledgertest.Pool(t)

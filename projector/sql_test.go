@@ -60,8 +60,8 @@ func TestEveryQueryMode(t *testing.T) {
 	}
 }
 
-// The plans of the statements on the way of every page, made while the tables are empty and kept,
-// as a projector's connection keeps them.
+// The plans of a page's statements, made while the tables are empty and kept, as a projector's connection
+// keeps them.
 func TestPlansMadeOnEmptyTables(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// lead enqueues tasks that an event of another one has led to, "" being none.
+// lead enqueues tasks that an event of another one has caused; "" is no cause.
 func lead(tb testing.TB, pool *pgxpool.Pool, causation string, names ...string) {
 	tb.Helper()
 	for _, name := range names {
@@ -38,7 +38,7 @@ func event(tb testing.TB, pool *pgxpool.Pool, name string) string {
 	return history[0].ID()
 }
 
-// outline returns a tree as text: causes, then the task and what it has led to, "…" for more.
+// outline returns a tree as text: causes, then the task and the tasks that it has caused, "…" for more.
 func outline(tb testing.TB, pool *pgxpool.Pool, name string, l projector.TreeLimits) []string {
 	tb.Helper()
 	kind, id, _ := strings.Cut(name, "/")
@@ -65,11 +65,11 @@ func outline(tb testing.TB, pool *pgxpool.Pool, name string, l projector.TreeLim
 	return lines
 }
 
-// grow makes a tree: an order, whose coupon has mails and whose mail has none.
+// grow creates a tree: an order, whose coupon has mails and whose mail has no children.
 func grow(tb testing.TB) *pgxpool.Pool {
 	tb.Helper()
 	pool := ledgertest.Pool(tb)
-	// an id as ours, of a task that the ledger does not have
+	// an event id of a task that is not in the ledger
 	lead(tb, pool, "import/yesterday/1@5", "order.place/o/1@2 🎟")
 	root := event(tb, pool, "order.place/o/1@2 🎟")
 	lead(tb, pool, root, "coupon.send/o-1", "mail.send/o-1")
@@ -151,7 +151,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// What is claimed of causes may go in circles, and of oneself.
+// Causes may form a cycle, and a task may name itself as its cause.
 func TestTreeOfACircle(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -206,7 +206,7 @@ func TestOddCauses(t *testing.T) {
 	}
 }
 
-// What a task has led to is found without looking at others.
+// ReadTree reads the tasks that a task has caused without reading others.
 func TestTreeCostsWhatItAnswers(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)

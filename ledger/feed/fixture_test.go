@@ -15,8 +15,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// feedFixture is a database to itself: xids, and so windows, are shared by a whole cluster, and
-// the interleavings below must not be disturbed by anybody's transactions.
+// feedFixture is a cluster of its own: all databases of a cluster share xids, and so windows, and other
+// transactions must not disturb the interleavings below.
 type feedFixture struct {
 	t      *testing.T
 	ctx    context.Context
@@ -91,7 +91,7 @@ func (f *feedFixture) enqueue(db ledger.DB, ids ...string) {
 func (f *feedFixture) open(db ledger.DB, o *feed.Options) *feed.Feed {
 	f.t.Helper()
 	if o == nil {
-		o = &feed.Options{AuditEvery: -1} // what the windows find by themselves
+		o = &feed.Options{AuditEvery: -1} // the test is about the windows alone
 	}
 	opened, err := feed.Open(f.ctx, db, "test", o)
 	if err != nil {
@@ -100,7 +100,7 @@ func (f *feedFixture) open(db ledger.DB, o *feed.Options) *feed.Feed {
 	return opened
 }
 
-// drain reads and advances pages until there is nothing to read, and returns the biz_ids.
+// drain reads and advances pages until there is no event to read, and returns the biz_ids.
 func (f *feedFixture) drain(opened *feed.Feed) []string {
 	f.t.Helper()
 	ids := []string{}
@@ -110,7 +110,7 @@ func (f *feedFixture) drain(opened *feed.Feed) []string {
 			f.t.Fatal(err)
 		}
 		if !ok {
-			// The window that was just opened may have held nothing; the next one tells.
+			// The window just opened may have been empty; the next poll opens another.
 			if page, ok, err = opened.Poll(f.ctx); err != nil {
 				f.t.Fatal(err)
 			} else if !ok {
@@ -126,7 +126,7 @@ func (f *feedFixture) drain(opened *feed.Feed) []string {
 	}
 }
 
-// replace is strings.Replace that must find its text: a mutant that changes nothing is no mutant.
+// replace is strings.Replace that must find its text: a mutant without a change is not a mutant.
 func replace(t *testing.T, sql, old, with string) string {
 	t.Helper()
 	if !strings.Contains(sql, old) {
@@ -135,7 +135,7 @@ func replace(t *testing.T, sql, old, with string) string {
 	return strings.ReplaceAll(sql, old, with)
 }
 
-// mutantPage makes a mutant of taskledger.feed_page and returns the statement that calls it.
+// mutantPage creates a mutant of taskledger.feed_page and returns the statement that calls it.
 func (f *feedFixture) mutantPage(old, with string) string {
 	f.t.Helper()
 	var definition string

@@ -18,8 +18,8 @@ var (
 
 var errHasXID = errors.New("a window cannot be opened in a transaction that has written")
 
-// openWindow opens the window that follows seen, which was taken in the given incarnation of the
-// database. It reports false if nothing can have become visible since.
+// openWindow opens the window that follows seen, which was taken in the given incarnation of the database. It
+// reports false if nothing can have become visible since.
 func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarnation string) (until Edge, changed bool,
 	err error) {
 	var standby, hasXID bool
@@ -44,11 +44,11 @@ func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarn
 	return until, true, nil
 }
 
-// readPage reads a page of the window open at p, which may have about so many events as expected, and
-// reports whether more follow.
+// readPage reads a page of the window open at p, which may have about the given number of events, and reports
+// whether more follow.
 func readPage(ctx context.Context, db ledger.DB, sql string, p place, o Options, expected int) (events []ledger.Event,
 	more bool, err error) {
-	rows, err := db.Query(ctx, sql, p.PageArgs(p.After, o.PageSize+1)...) // one more tells whether the window ends here
+	rows, err := db.Query(ctx, sql, p.PageArgs(p.After, o.PageSize+1)...) // one more shows whether the window ends here
 	if err != nil {
 		return nil, false, err
 	}
