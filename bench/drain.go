@@ -17,7 +17,8 @@ import (
 func drainMeasure() measure {
 	return measure{
 		name: "drain", onceQuick: true,
-		title: "130,000 tasks, a handler that does nothing, completion included; for us relay, history and projections too",
+		title: "130,000 tasks, a handler that does nothing, completion included; " +
+			"for us relay, history and projections too",
 		contenders: []contender{
 			{system: ours, setting: "slots", tune: []string{"1000"},
 				run: func(ctx context.Context, t *trial) error {

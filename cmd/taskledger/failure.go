@@ -25,16 +25,16 @@ import (
 	"github.com/taskledger/taskledger/workers/periodic"
 )
 
-// failure is an error as the user sees it.
+// failure is an error in the form that the user gets.
 type failure struct {
 	exit    int
 	message string
-	hint    string // the cure; empty: none is known
+	hint    string // the cure; empty: unknown
 }
 
 func (f *failure) Error() string { return f.message }
 
-// hinted adds the cure.
+// hinted returns f with a cure.
 func (f *failure) hinted(format string, a ...any) *failure {
 	f.hint = fmt.Sprintf(format, a...)
 	return f
@@ -46,7 +46,7 @@ func failf(exit int, format string, a ...any) *failure {
 
 func usagef(format string, a ...any) *failure { return failf(exitUsage, format, a...) }
 
-// usage makes an error of the command line's parser one of usage.
+// usage returns an error of the command line's parser as one of usage.
 func usage(err error) error {
 	var f *failure
 	if errors.As(err, &f) {
@@ -60,22 +60,22 @@ func usage(err error) error {
 	return usagef("%s", message).hinted("run: taskledger --help")
 }
 
-// wrongValue says what a flag takes, where Go's parsers would only say that they cannot read it.
+// wrongValue returns the type of value that a flag requires. The errors of Go's parsers do not have it.
 func wrongValue(f *pflag.Flag, value string, cause error) string {
 	switch f.Value.Type() {
 	case "int", "int64":
-		return fmt.Sprintf("must be a whole number, not %q", value)
+		return fmt.Sprintf("must be a whole number, got %q", value)
 	case "float64":
-		return fmt.Sprintf("must be a number, not %q", value)
+		return fmt.Sprintf("must be a number, got %q", value)
 	case "bool":
-		return fmt.Sprintf("must be true or false, not %q", value)
+		return fmt.Sprintf("must be true or false, got %q", value)
 	case "duration":
-		return fmt.Sprintf("must be a duration such as 90s or 72h, not %q", value)
+		return fmt.Sprintf("must be a duration such as 90s or 72h, got %q", value)
 	}
 	return cause.Error()
 }
 
-// describe finds out what an error means for the user.
+// describe returns an error in the form that the user gets, with its exit code and cure.
 func describe(err error) *failure {
 	var f *failure
 	if errors.As(err, &f) {
@@ -104,7 +104,7 @@ func describe(err error) *failure {
 		f.exit = exitConflict
 	case errors.Is(err, reserve.ErrHeld):
 		f.exit = exitConflict
-		f.hint = "another taskledger serve or demo runs on this data directory; stop it, or choose another with --data-dir"
+		f.hint = "another taskledger serve or demo uses this data directory; stop it, or set --data-dir"
 	case errors.As(err, &binaries), errors.Is(err, embedded.ErrNotRunning):
 		f.exit = exitUnavailable
 	case errors.Is(err, nats.ErrConnectionClosed):
@@ -118,7 +118,7 @@ func describe(err error) *failure {
 	return f
 }
 
-// violatesIntegrity reports whether something is there that must not be.
+// violatesIntegrity reports whether err is about data that must not exist.
 func violatesIntegrity(err error) bool {
 	var (
 		illegal *ledger.IllegalError
@@ -131,7 +131,7 @@ func violatesIntegrity(err error) bool {
 		errors.As(err, &stream) || errors.As(err, &writer)
 }
 
-// describeDatabase describes what keeps us from using the database at all; nil: nothing does.
+// describeDatabase describes an error that prevents every use of the database; nil: err is another one.
 func describeDatabase(err error) *failure {
 	switch {
 	case errors.Is(err, ledger.ErrNotMigrated):
@@ -165,8 +165,7 @@ func describeDatabase(err error) *failure {
 	return f
 }
 
-// reason is the innermost cause of a failed connection, in a few words. pgx tells the same at
-// length, for each address it tried.
+// reason returns the innermost cause of a failed connection. The text of pgx repeats it for each address.
 func reason(err error) string {
 	var pg *pgconn.PgError
 	var network *net.OpError

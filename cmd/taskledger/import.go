@@ -40,9 +40,9 @@ producers and other groups may run at the same time. It ends when the outbox is 
 		},
 	}
 	cmd.Flags().StringVar(&c.Group, "group", "",
-		"consumer group whose place to take (default: the empty one, as in watermill-sql)")
+		"consumer group to read as (default: the empty one, as in watermill-sql)")
 	cmd.Flags().StringVar(&kind, "kind", "", "kind of the tasks (default: TOPIC)")
-	cmd.Flags().StringVar(&c.Schema, "schema", "", "schema of the outbox's tables (default: the search_path decides)")
+	cmd.Flags().StringVar(&c.Schema, "schema", "", "schema of the outbox's tables (default: by the search_path)")
 	cmd.Flags().StringVar(&c.Actor, "actor", "", "author of the events (default: the database user)")
 	cmd.Flags().IntVar(&c.Batch, "batch", movein.DefaultBatch, "messages in one transaction")
 	cmd.Flags().BoolVar(&c.Follow, "follow", false,

@@ -25,7 +25,7 @@ func TestHide(t *testing.T) {
 	}
 }
 
-// A secret that was learned is hidden wherever it stands, in the form of the address and as it is.
+// A learned secret is hidden everywhere, in the form of the address and as it is.
 func TestHideLearned(t *testing.T) {
 	t.Parallel()
 	var s secrets

@@ -13,10 +13,11 @@ import (
 
 func (a *app) newTaskHistoryCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "history KIND BIZ_ID",
-		Short:   "Show all events of a task, oldest first",
-		Example: "  taskledger task history coupon.send order-17\n  taskledger task history coupon.send/order-17 -o jsonl",
-		Args:    keyArgs,
+		Use:   "history KIND BIZ_ID",
+		Short: "Show all events of a task, oldest first",
+		Example: "  taskledger task history coupon.send order-17\n" +
+			"  taskledger task history coupon.send/order-17 -o jsonl",
+		Args: keyArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := parseKey(args)
 			if err != nil {

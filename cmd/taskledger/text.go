@@ -8,15 +8,15 @@ import (
 	"github.com/taskledger/taskledger/internal/printable"
 )
 
-// What others wrote, and numbers, as nearly every table shows them.
+// Untrusted text and numbers, in the form that most tables use.
 var (
 	plain   = printable.Text
 	shorten = printable.Short
 	count   = printable.Count
 )
 
-// escapeControls escapes what encoding/json leaves as it is in strings although terminals may
-// obey it: DEL and the C1 control characters. Outside of strings JSON has none.
+// escapeControls escapes characters that encoding/json leaves in strings although terminals interpret them:
+// DEL and the C1 control characters. Outside of strings JSON has none of these.
 func escapeControls(text []byte) []byte {
 	if !bytes.ContainsFunc(text, isC1) {
 		return text
@@ -34,7 +34,7 @@ func escapeControls(text []byte) []byte {
 
 func isC1(r rune) bool { return r >= 0x7f && r <= 0x9f }
 
-// age is a duration for people, in its largest unit.
+// age returns a duration for people, in its largest unit.
 func age(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -49,5 +49,5 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// ago is how long ago a time was.
+// ago returns the age of a time.
 func ago(t time.Time) string { return age(time.Since(t)) + " ago" }

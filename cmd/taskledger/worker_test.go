@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// Retiring removes the consumers for just these shards, once.
+// Retiring removes the consumers for exactly these shards, once.
 func TestWorkerRetire(t *testing.T) {
 	t.Parallel()
 	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})

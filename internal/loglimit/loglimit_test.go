@@ -11,8 +11,8 @@ import (
 	"github.com/taskledger/taskledger/internal/loglimit"
 )
 
-// Of a storm of lines the first is logged at once and one every 10 s, and they tell of all. Nothing is
-// logged behind the back of who ended it.
+// Of many equal lines, the logger writes the first at once and one every 10 s. Their numbers add up to all
+// lines, and no line is logged after Close.
 func TestWarn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,7 +62,8 @@ at=1m25s msg=away kind=one task=later
 		l.Warn(one, "away", "task", 3)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		want = "at=2m25s msg=away kind=one task=1\nat=2m25s msg=away kind=one task=2 times=1\nat=2m25s msg=away kind=one task=3\n"
+		want = "at=2m25s msg=away kind=one task=1\n" +
+			"at=2m25s msg=away kind=one task=2 times=1\nat=2m25s msg=away kind=one task=3\n"
 		if diff := cmp.Diff(want, log.String()); diff != "" {
 			t.Errorf("ended (-want +got):\n%s", diff)
 		}

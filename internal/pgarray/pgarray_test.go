@@ -51,7 +51,7 @@ func TestBuilder(t *testing.T) {
 	}
 }
 
-// Any texts that PostgreSQL stores come back from a literal unchanged.
+// Every text that PostgreSQL can store comes back from a literal unchanged.
 func FuzzOf(f *testing.F) {
 	pool := ledgertest.Pool(f)
 	for _, text := range []string{"NULL", "null", `"`, `\`, `\\"`, "{", "}", ",", " ", "\n\t\r\v", "'", "\x01",
@@ -61,7 +61,7 @@ func FuzzOf(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		if strings.Contains(a+b, "\x00") || !utf8.ValidString(a+b) || !utf8.ValidString(a) {
-			return // no text of PostgreSQL
+			return // PostgreSQL cannot store it
 		}
 		want := []string{a, b, a + b}
 		rows, err := pool.Query(t.Context(), "select unnest($1::text::text[])", pgarray.Of(want...))

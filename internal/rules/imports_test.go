@@ -35,7 +35,7 @@ const (
 	watermillSQL = "github.com/ThreeDotsLabs/watermill-sql/v3"
 )
 
-// A rule says what the code of a package may import beside the standard library. The names of
+// A rule lists the packages that a package may import beside the standard library. The names of
 // our own packages begin with a slash; a trailing /... allows what lies below.
 type rule struct {
 	pkg    string
@@ -47,7 +47,7 @@ var rules = []rule{
 	{
 		pkg:    "/ledger",
 		may:    []string{"/internal/pgerr", "/internal/pgarray", "/internal/pgquery", pgx},
-		reason: "who only enqueues pays for the standard library and pgx",
+		reason: "a program that only enqueues needs the standard library and pgx alone",
 	},
 	{
 		pkg:    "/ledger/feed",
@@ -84,12 +84,12 @@ var rules = []rule{
 		may: []string{"/ledger", "/workers/internal/atmostonce", "/workers/internal/inflight",
 			"/workers/internal/queue", "/internal/pgarray", "/internal/loglimit", "/internal/loop", "/internal/pgerr",
 			"/internal/printable", "/internal/stream", "/internal/fault", pgx},
-		reason: "one attempt knows neither handlers and hooks nor the pool: package workers passes them in",
+		reason: "one attempt does not import handlers, hooks or the pool: package workers passes them in",
 	},
 	{
 		pkg:    "/workers/internal/inflight",
 		may:    []string{"/ledger", "/internal/stream", nats},
-		reason: "what is in flight is a set of messages",
+		reason: "it is a set of messages in flight",
 	},
 	{pkg: "/workers/internal/slots", may: nil, reason: "slots are given to anything"},
 	{pkg: "/workers/internal/queue", may: nil, reason: "a queue of anything"},
@@ -97,7 +97,7 @@ var rules = []rule{
 		pkg: "/workers/internal/shards",
 		may: []string{"/ledger", "/workers/internal/lease", "/internal/pgarray", "/internal/loop", "/internal/pgerr",
 			pgx, xSync},
-		reason: "shards are divided without knowing what is done in them",
+		reason: "shards are divided whatever is done in them",
 	},
 	{pkg: "/workers/internal/lease", may: []string{"/ledger", "/internal/pgerr"}, reason: "leases are rows"},
 	{
@@ -108,7 +108,7 @@ var rules = []rule{
 	{
 		pkg:    "/workers/watermill",
 		may:    []string{"/ledger", "/workers", "/internal/envelope", pgx, watermill},
-		reason: "an adapter: it uses what package workers exports, and nothing beneath it",
+		reason: "an adapter: it uses the exported API of package workers alone",
 	},
 	{
 		pkg: "/workers/scheduler",
@@ -120,19 +120,19 @@ var rules = []rule{
 		pkg: "/workers/reconciler",
 		may: []string{"/ledger", "/workers/internal/atmostonce", "/internal/loop", "/internal/pgarray",
 			"/internal/pgerr", "/internal/pgquery", "/internal/stream", pgx, nats},
-		reason: "a service of its own: it compares the ledger with the stream, and does not depend on how workers run tasks",
+		reason: "a service of its own: it compares ledger and stream, whatever the workers do",
 	},
 	{
 		pkg: "/workers/operator",
 		may: []string{"/ledger", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/printable",
 			"/internal/stream", pgx, nats},
-		reason: "a service of its own: it changes tasks by appending events, as any other process does",
+		reason: "a service of its own: it changes tasks by appending events, as other processes do",
 	},
 	{
 		pkg: "/workers/internal/bundle",
 		may: []string{"/ledger/...", "/outbox", "/workers", "/workers/scheduler", "/workers/operator", "/projector",
 			"/internal/...", pgx, nats},
-		reason: "for tests alone: what workers and the services beside it are tested with",
+		reason: "for tests alone: the bundle of workers and the services beside it",
 	},
 	{
 		pkg: "/workers/workertest",
@@ -144,13 +144,13 @@ var rules = []rule{
 		pkg: "/workers/periodic",
 		may: []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx,
 			goCron},
-		reason: "what is due is enqueued, and who works on it is another matter",
+		reason: "it enqueues due tasks and does not depend on their workers",
 	},
 	{
 		pkg: "/workers/alarm",
 		may: []string{"/ledger", "/internal/loop", "/internal/pgerr", "/internal/printable", "/workers/scheduler",
 			"/workers/operator", "/workers/periodic", "/internal/fault", pgx, goMail},
-		reason: "what is wrong is found in the database; lags are told to it",
+		reason: "it finds faults in the database, and its caller passes lags in",
 	},
 	{
 		pkg: "/projector",
@@ -171,7 +171,7 @@ var rules = []rule{
 			"/internal/stream", pgx, nats, watermill},
 		reason: "only the tests of the Watermill adapters use it",
 	},
-	{pkg: "/internal/pgerr", may: []string{pgx}, reason: "what an error of the database means is defined once"},
+	{pkg: "/internal/pgerr", may: []string{pgx}, reason: "the meaning of an error of the database is defined once"},
 	{pkg: "/internal/pgarray", may: nil, reason: "array literals are built in one way"},
 	{pkg: "/internal/tracestate", may: nil, reason: "a format of W3C, and no more"},
 	{pkg: "/internal/pgquery", may: []string{pgx}, reason: "statements of one row are run in one way"},
@@ -192,12 +192,12 @@ var rules = []rule{
 	{
 		pkg:    "/internal/stream",
 		may:    []string{"/ledger", "/internal/tracestate", nats},
-		reason: "the form of messages, shared by those who send and who receive",
+		reason: "the form of messages, shared by senders and receivers",
 	},
 	{
 		pkg:    "/internal/envelope",
 		may:    []string{"/ledger", "/internal/stream", watermill},
-		reason: "the form of Watermill's messages, shared by those who send and who receive",
+		reason: "the form of Watermill's messages, shared by senders and receivers",
 	},
 	{
 		pkg:    "/internal/embedded",
@@ -222,7 +222,7 @@ var rules = []rule{
 	},
 }
 
-// A ban says what may not get into a user's program by way of a package, however indirectly.
+// A ban lists the packages on which a package must not depend, however indirectly.
 type ban struct {
 	pkgs   []string
 	never  []string
@@ -243,7 +243,7 @@ var bans = []ban{
 		never:  []string{natsServer, "/internal/pgserver", "/internal/natsserver"},
 		reason: "users run their own servers",
 	},
-	{pkgs: library, never: []string{goose, "/migrations"}, reason: "who migrates is the operator's choice"},
+	{pkgs: library, never: []string{goose, "/migrations"}, reason: "the operator chooses when to migrate"},
 	{pkgs: library, never: []string{cobra, goPretty, yaml}, reason: "only commands need words and tables"},
 	{
 		pkgs:   library,
@@ -263,7 +263,7 @@ var bans = []ban{
 	{
 		pkgs:   []string{"/workers/scheduler", "/workers/reconciler", "/workers/operator"},
 		never:  []string{"/workers"},
-		reason: "a service beside the workers knows tasks by the ledger alone: what runs or operates no handler is not given the pool",
+		reason: "a service beside the workers runs no handlers: it uses the ledger and does not get the pool",
 	},
 	{
 		pkgs: []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/workers/scheduler", "/workers/periodic",
@@ -273,7 +273,7 @@ var bans = []ban{
 	},
 }
 
-// listed is what go list tells of a package.
+// listed is the output of go list for a package.
 type listed struct {
 	ImportPath string
 	Imports    []string
@@ -299,14 +299,14 @@ func packages(t *testing.T) map[string]listed {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if len(p.Imports) > 0 { // else it holds only tests
+		if len(p.Imports) > 0 { // else it has only tests
 			all[short(p.ImportPath)] = p
 		}
 	}
 }
 
-// touchSources looks at every source, so that go test, which cannot know what go list reads,
-// does not give a cached answer when one has changed.
+// touchSources opens every source, so that go test does not use a cached result after a change: go list reads
+// the sources in a process of its own.
 func touchSources(t *testing.T) {
 	t.Helper()
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
@@ -323,7 +323,7 @@ func touchSources(t *testing.T) {
 	}
 }
 
-// short names a package of ours from the slash on.
+// short returns the path of a package of this module from the slash on.
 func short(path string) string {
 	if rest, ok := strings.CutPrefix(path, module+"/"); ok {
 		return "/" + rest
@@ -336,8 +336,8 @@ func isStandard(path string) bool {
 	return !strings.Contains(first, ".") && !strings.HasPrefix(path, "/")
 }
 
-// matches reports whether path is what pattern names: a package of ours alone, or a module of
-// others with all that is in it.
+// matches reports whether pattern matches path. A pattern is one package of this module, or another module with
+// all its packages.
 func matches(path, pattern string) bool {
 	if strings.HasPrefix(pattern, "/") {
 		below, all := strings.CutSuffix(pattern, "/...")
@@ -351,7 +351,7 @@ func TestImports(t *testing.T) {
 	for name, p := range all {
 		i := slices.IndexFunc(rules, func(r rule) bool { return r.pkg == name })
 		if i < 0 {
-			t.Errorf("%s has no rule: say what it may import, and why", name)
+			t.Errorf("%s has no rule: add one with its imports and the reason", name)
 			continue
 		}
 		for _, path := range p.Imports {
@@ -365,7 +365,7 @@ func TestImports(t *testing.T) {
 	}
 	for _, name := range []string{"/ledger", "/migrations", "/outbox", "/workers", "/projector"} {
 		if _, ok := all[name]; !ok {
-			t.Errorf("%s was not looked at", name)
+			t.Errorf("%s was not checked", name)
 		}
 	}
 }
@@ -407,7 +407,7 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// The rules themselves: each of these is allowed or not.
+// The function matches, on paths that are allowed and paths that are not.
 func TestMatches(t *testing.T) {
 	for _, test := range []struct {
 		path, pattern string

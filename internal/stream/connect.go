@@ -21,8 +21,8 @@ func Connect(url string, options ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// WhileConnected returns a context that is also done when nc loses its connection: the answer to a request
-// that was under way never arrives. The returned function releases its resources.
+// WhileConnected returns a context that is also done when nc loses its connection, since the response to an
+// open request then never arrives. The returned function releases its resources.
 func WhileConnected(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	lost := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
@@ -37,11 +37,11 @@ func WhileConnected(ctx context.Context, nc *nats.Conn) (context.Context, contex
 	return ctx, func() { cancel(nil) }
 }
 
-// flushTimeout bounds how long a process waits for its last messages.
+// flushTimeout bounds the time that a process waits for its last messages.
 const flushTimeout = 2 * time.Second
 
-// Flush waits until the server has received everything that was published on nc, for at most two seconds.
-// It does not wait while nc has no connection: what was published then is lost.
+// Flush waits until the server has received every message published on nc, for at most two seconds. It does
+// not wait while nc is disconnected: the messages published then are lost.
 func Flush(nc *nats.Conn) {
 	if nc.IsConnected() {
 		_ = nc.FlushTimeout(flushTimeout)

@@ -26,7 +26,7 @@ func sampleEvent() ledger.Event {
 	}
 }
 
-// TestEncode holds the wire format: what is expected here is what subscribers rely on.
+// TestEncode compares messages with the wire format on which subscribers rely.
 func TestEncode(t *testing.T) {
 	m := stream.Encode(sampleEvent(), []byte(`{"amount":5}`), stream.Source("i-1"), 2)
 	want := &nats.Msg{
@@ -83,7 +83,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// A trace context that is none is left out; it never keeps an event from being published.
+// A malformed trace context is left out; it never keeps an event from being published.
 func TestTraceparent(t *testing.T) {
 	const good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	for meta, want := range map[string]string{
@@ -112,8 +112,8 @@ func TestTraceparent(t *testing.T) {
 	}
 }
 
-// A tracestate goes with its traceparent: with that of the event, or with that of the producer beside
-// its args. What is malformed is left out.
+// A tracestate accompanies its traceparent: that of the event, or that of the producer beside its args. A
+// malformed one is left out.
 func TestTracestate(t *testing.T) {
 	t.Parallel()
 	const (
@@ -184,15 +184,15 @@ func TestTracestate(t *testing.T) {
 	msg := stream.Encode(sampleEvent(), nil, stream.Source("i-1"), 1)
 	msg.Header.Set("tracestate", "\x00")
 	if got, err := stream.Decode(msg.Subject, msg.Header, msg.Data); err != nil || got.Tracestate != "" {
-		t.Errorf("from somebody else: %q, %v", got.Tracestate, err)
+		t.Errorf("from another source: %q, %v", got.Tracestate, err)
 	}
 }
 
 // wellFormed is a trace context.
 var wellFormed = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
-// Whatever a key and a trace context hold, a message is read back as it was written, its
-// headers are printable ASCII, and another version or time is another message id.
+// For any key and trace context, Decode returns the message that Encode made. Its headers are printable
+// ASCII, and another version or time makes another message id.
 func FuzzEncode(f *testing.F) {
 	f.Add("coupon.send", "order 7", int32(1), int64(1795176000123456),
 		"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", []byte("{}"))
@@ -245,7 +245,7 @@ func FuzzEncode(f *testing.F) {
 	})
 }
 
-// Nothing that arrives can make Decode panic, and what it accepts it reads as one key.
+// No message makes Decode panic, and each message that it accepts has one key.
 func FuzzDecode(f *testing.F) {
 	f.Add("ledger.7.enqueued.k", "1.0", "k/b/1@2", "taskledger.enqueued", "1", "0", "9", "taskledger/i", "")
 	f.Add("ledger.7.enqueued.k", "1.0", "k//@", "taskledger.enqueued", "1", "0", "9", "%", "%G0")
@@ -265,15 +265,16 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A message that is made of one that was published has nothing of it.
+// A message made from a recycled one has nothing of it.
 func TestRecycle(t *testing.T) {
 	t.Parallel()
 	plain := sampleEvent()
 	plain.Meta = nil
 	want := stream.Encode(plain, []byte("x"), "taskledger/test", 1)
-	for range 100 { // some of which are made of others
+	for range 100 { // some of which are recycled
 		rich := sampleEvent()
-		rich.Meta = json.RawMessage(`{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","tracestate":"vendor=1","finish_by":"2026-11-20T12:00:00Z","watermill":{"uuid":"1"}}`)
+		rich.Meta = json.RawMessage(`{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+			"tracestate":"vendor=1","finish_by":"2026-11-20T12:00:00Z","watermill":{"uuid":"1"}}`)
 		used := stream.Encode(rich, nil, "taskledger/other", 9)
 		stream.Enclose(used, rich.Meta)
 		if len(used.Header) != len(want.Header)+4 {
@@ -313,13 +314,13 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// A task is found on the wire without any library: these are the filters to subscribe to.
+// A subscriber finds a task on the wire without any library, by these filters.
 func ExampleSubject() {
 	fmt.Println(stream.Subject(7, ledger.EventSucceeded, "coupon.send"))
 	// Output: ledger.7.succeeded.coupon.send
 }
 
-// The deadline of a task travels beside its args; what cannot be read keeps no event from being
+// The deadline of a task is in the messages with its args. A malformed one never keeps an event from being
 // published.
 func TestFinishBy(t *testing.T) {
 	t.Parallel()

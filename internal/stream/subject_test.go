@@ -37,8 +37,8 @@ func TestParseSubjectRefuses(t *testing.T) {
 	}
 }
 
-// The two consumers of a kind in some shards share its work there between them, without overlap,
-// and only one of them tells that the kind has workers.
+// The two consumers of a kind in some shards divide its work there without overlap. Only one of them shows
+// that the kind has workers.
 func TestConsumers(t *testing.T) {
 	for _, shards := range []ledger.ShardSet{ledger.AllShards, ledger.ShardRange(0, 15), ledger.ShardRange(7, 7)} {
 		var filters []string
@@ -66,8 +66,8 @@ func TestWorkSubjects(t *testing.T) {
 	}
 }
 
-// Every subject and durable of a valid kind is one that NATS takes, leads back to the kind, and
-// the filters of a kind match its own messages and no other kind's.
+// Every subject and durable of a valid kind is valid in NATS and leads back to the kind. The filters of a
+// kind match its own messages and no other kind's.
 func FuzzKindMapping(f *testing.F) {
 	f.Add("coupon.send", "coupon_send", byte(3), ^uint64(0))
 	f.Add("a.b", "a~b", byte(63), uint64(1)<<63)

@@ -37,8 +37,8 @@ const (
 // room limits the stream so that the large parcels do not fit.
 var room = outbox.StreamConfig{MaxBytes: 4 << 20}
 
-// With the rights of docs/nats.conf every service does its work, rare work included: a full stream,
-// messages that one worker hands to another, tasks that are cancelled while they run.
+// With the rights of docs/nats.conf every service does its work. This includes rare work: a full stream,
+// messages that one worker passes to another, tasks that are cancelled while they run.
 func TestRightsInNATS(t *testing.T) {
 	g := newGuarded(t)
 	purged := g.startServices()
@@ -161,8 +161,8 @@ func newSlowWorkers(begun chan<- struct{}) newRunner {
 	}
 }
 
-// enqueueSmall enqueues tasks. Half of them have a started event of the given worker, so that their
-// messages must be handed to it.
+// enqueueSmall enqueues tasks. Half of them have a started event of the given worker, so that another worker
+// must pass their messages to it.
 func (g *guarded) enqueueSmall(worker string) {
 	g.t.Helper()
 	for i := range smallParcels {
@@ -278,7 +278,7 @@ func (g *guarded) checkRefused(user, text string) {
 	}
 }
 
-// purgedHook notes that a relay has purged its stream.
+// purgedHook records that a relay has purged its stream.
 type purgedHook struct {
 	outbox.HookDefaults
 	purged *atomic.Bool

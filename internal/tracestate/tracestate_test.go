@@ -57,7 +57,7 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// What is passed on is well-formed and fits, and would be passed on as it is.
+// The result is well-formed and short enough, and Pass returns it unchanged.
 func FuzzPass(f *testing.F) {
 	f.Add("rojo=00f067aa0ba902b7, congo=t61rcWkgMzE")
 	f.Add(strings.Repeat("a=1,", 40))

@@ -96,7 +96,8 @@ func TestFeedAuditDeliversWhatWasMissed(t *testing.T) {
 // drainAudited drains until a whole audit has found no missing event.
 func (f *feedFixture) drainAudited(opened *feed.Feed) (ids []string) {
 	f.t.Helper()
-	for quiet := 0; quiet < 10; quiet++ { // an audit of 100,000 events takes 5 steps, and 5 more to deliver the stretch again
+	// an audit of 100,000 events takes 5 steps, and 5 more to deliver the stretch again
+	for quiet := 0; quiet < 10; quiet++ {
 		if got := f.drain(opened); len(got) > 0 {
 			ids, quiet = append(ids, got...), 0
 		}

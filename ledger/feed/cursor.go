@@ -49,7 +49,7 @@ func (c *Cursor) columns(mark **string) []any {
 		&c.RecordedAt)...)
 }
 
-// newestCursor returns the newest row of reader, and appends the first one if there is none. It returns an
+// newestCursor returns the newest row of reader, and appends the first one if reader has no row. It returns an
 // [*OriginError] if the row was written in another database, whose xids have no meaning in this one.
 func newestCursor(ctx context.Context, db ledger.DB, reader string) (Cursor, error) {
 	first := Beginning()

@@ -35,7 +35,7 @@ type Options struct {
 	AuditEvery time.Duration
 	// Logger logs the number of events that an audit found missing. Default: disabled.
 	Logger *slog.Logger
-	// Hooks are called in this order; nil is skipped. Default: disabled.
+	// Hooks are called in this order; nil is skipped. Default: none.
 	Hooks []Hook
 }
 
