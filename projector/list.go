@@ -68,7 +68,7 @@ func (f Filter) validate() error {
 			Rule: "must be one of " + strings.Join(states(), ", ")}
 	case f.Limit < 0 || f.Limit > MaxList:
 		return &ledger.InvalidError{Field: "limit", Value: fmt.Sprint(f.Limit),
-			Rule: fmt.Sprintf("must be 1 to %d", MaxList)}
+			Rule: fmt.Sprintf("must be between 1 and %d", MaxList)}
 	case f.After < 0:
 		return &ledger.InvalidError{Field: "after", Value: fmt.Sprint(int64(f.After)), Rule: "must be a position"}
 	}

@@ -37,13 +37,13 @@ func (c Config) Validate() error {
 		faults = append(faults, errors.New("DB is required"))
 	}
 	if c.PageSize < 0 {
-		faults = append(faults, fmt.Errorf("negative PageSize: %d", c.PageSize))
+		faults = append(faults, fmt.Errorf("PageSize must not be negative, got %d", c.PageSize))
 	}
 	if c.Standby < 0 {
-		faults = append(faults, fmt.Errorf("negative Standby: %s", c.Standby))
+		faults = append(faults, fmt.Errorf("Standby must not be negative, got %s", c.Standby))
 	}
 	if len(faults) > 0 {
-		return fmt.Errorf("projector config: %w", errors.Join(faults...))
+		return fmt.Errorf("projector: invalid Config: %w", errors.Join(faults...))
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (l *TreeLimits) complete() error {
 		}
 		if *limit.n < 1 || *limit.n > limit.most {
 			return &ledger.InvalidError{Field: limit.field, Value: fmt.Sprint(*limit.n),
-				Rule: fmt.Sprintf("must be 1 to %d", limit.most)}
+				Rule: fmt.Sprintf("must be between 1 and %d", limit.most)}
 		}
 	}
 	return nil

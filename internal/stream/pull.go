@@ -27,9 +27,9 @@ var ErrConsumerGone = errors.New("the consumer is gone")
 // Puller requests messages of one consumer, as many as there is room for, and receives them as they arrive.
 // It is for one goroutine.
 //
-// At most one request is open at a time. While a request may still deliver messages, no
-// other one is needed. jetstream.Consumer does not suit: its Messages buffers messages whose AckWait is not extended, and
-// stopping its Fetch loses messages in transit until AckWait.
+// At most one request is open at a time. While it may still deliver messages, no other one is needed.
+// jetstream.Consumer does not suit: its Messages buffers messages whose AckWait is not extended, and stopping
+// its Fetch loses messages in transit until AckWait.
 type Puller struct {
 	nc      *nats.Conn
 	subject string // of requests
