@@ -93,7 +93,8 @@ func isAllowed(sentence string, used []bool) bool {
 	return false
 }
 
-// allProse returns the comments and messages of all sources, the comments of all statements, and the documents.
+// allProse returns the comments and messages of all sources, the comments of all statements and scripts, and the
+// documents.
 func allProse(t *testing.T) []text {
 	t.Helper()
 	var all []text
@@ -103,6 +104,8 @@ func allProse(t *testing.T) []text {
 			all = append(all, goProse(t, path)...)
 		case ".sql":
 			all = append(all, sqlProse(t, path)...)
+		case ".txtar":
+			all = append(all, scriptProse(t, path)...)
 		case ".md":
 			all = append(all, docProse(t, path)...)
 		}
@@ -183,6 +186,17 @@ func sqlProse(t *testing.T, path string) (all []text) {
 		run = append(run, strings.TrimSpace(comment))
 	}
 	flush()
+	return all
+}
+
+// scriptProse returns the comments of a txtar script.
+func scriptProse(t *testing.T, path string) (all []text) {
+	t.Helper()
+	for i, line := range readLines(t, path) {
+		if comment, ok := strings.CutPrefix(line, "# "); ok {
+			all = append(all, text{fmt.Sprintf("%s:%d", path, i+1), comment})
+		}
+	}
 	return all
 }
 
