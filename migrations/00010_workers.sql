@@ -6,7 +6,7 @@
 -- +goose Up
 
 -- A row counts while its worker lives, by the lease shards/<worker>; so it is written only when the group
--- changes its owner. Correctness never depends on it: the head of a task decides who runs it.
+-- changes its owner. Correctness never depends on it: the head of a task decides which worker runs it.
 create table taskledger.shard_owner (
   kind   text collate "C" not null,
   shards text collate "C" not null,  -- as ledger.ShardSet writes them: 0-15

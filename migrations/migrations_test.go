@@ -290,7 +290,8 @@ func TestEventsAreAppendOnly(t *testing.T) {
 		`truncate taskledger.event restart identity cascade`,
 		merge + `update set actor = 'me'`,
 		merge + `delete`,
-		`insert into taskledger.event (version, attempt, shard, type, kind, biz_id) values (1, 0, 0, 'enqueued', 'kind', '1')
+		`insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+		 values (1, 0, 0, 'enqueued', 'kind', '1')
 		 on conflict (kind, biz_id, version) do update set actor = 'me'`,
 		`with gone as (delete from taskledger.event returning 1) select from gone`,
 	} {

@@ -14,9 +14,9 @@ import (
 func (a *app) newMigrateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Make or upgrade the schema",
-		Long: `Make or upgrade the schema taskledger. It only goes forward, and any number of processes
-may do it at once. It needs a direct connection: no pooler in transaction mode.`,
+		Short: "Create or upgrade the schema",
+		Long: `Create or upgrade the schema taskledger. There is no downgrade. Any number of processes may migrate
+at once. Migrating needs a direct connection, not a pooler in transaction mode.`,
 	}
 	return group(cmd,
 		&cobra.Command{
@@ -40,10 +40,10 @@ may do it at once. It needs a direct connection: no pooler in transaction mode.`
 	)
 }
 
-// migrated is the answer of migrate up.
+// migrated is the result of migrate up.
 type migrated struct {
 	Applied []string `json:"applied"` // by this command, in order
-	Current string   `json:"current"` // the newest there is
+	Current string   `json:"current"` // the newest migration
 }
 
 func (a *app) migrateUp(ctx context.Context) error {
@@ -97,8 +97,7 @@ func (a *app) migrateSQL() error {
 	return a.print(answer, func(w io.Writer) { fmt.Fprint(w, script) })
 }
 
-// listMigrations makes sure that the database answers, so that what is wrong with its address is
-// told as for every other command.
+// listMigrations first checks the connection, so that its error is the same as that of every other command.
 func (a *app) listMigrations(ctx context.Context) ([]migrations.Status, error) {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {

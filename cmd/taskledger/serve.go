@@ -34,28 +34,35 @@ func (a *app) newServeCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the relay, the projector and what makes tasks due",
-		Long: `Run the relay, which publishes events to NATS JetStream, the projector, which keeps the
-tables of tasks and counts, the scheduler, which releases delayed tasks and retries, lets tasks
-expire at their deadlines and discards the oldest where a limit says so, what enqueues periodic tasks when they are due, and the reconciler,
-which releases tasks whose message has gone; with --alarms also what tells people about trouble.
-Any number may run; of relay and projector one works, and the others stand by.
+		Short: "Run all services: relay, projector, scheduler and others",
+		Long: `Run the services of the ledger:
+
+  relay           publishes events on NATS JetStream
+  projector       keeps the tables of tasks and counts
+  scheduler       releases delayed tasks and retries, expires tasks at their deadlines, and
+                  discards the oldest tasks where a limit requires it
+  periodic tasks  are enqueued when they are due
+  reconciler      releases tasks whose message was lost
+  alarms          are sent, with --alarms
+
+Any number of processes may run. One relay and one projector work; the others stand by.
 
 Without ` + envDatabaseURL + ` and ` + envNATSURL + ` it starts servers of its own, PostgreSQL from the binaries
 installed here and NATS in process, with their data in the data directory. Other commands
 find them there.
 
-What is away is waited for. Where the relay or the projector refuses to go on, it says so in the
-log and in taskledger status, with the cure; the other goes on, and it looks again every 5 s.
+Services retry while PostgreSQL or NATS is unavailable. A service that must not continue fails alone:
+the log and taskledger status report the cure, and serve starts it again every 5 s.
 
-The first SIGINT or SIGTERM ends it in order, with exit code 0, the second one at once. It ends
-by itself only if it cannot start, or if its own PostgreSQL has ended (exit code 5).`,
-		Example: "  taskledger serve\n  taskledger serve --database-url postgres://app@db/app --nats-url nats://nats:4222",
-		Args:    exactArgs(0),
+The first SIGINT or SIGTERM shuts down in order, with exit code 0; the second one kills. Otherwise
+serve ends only if it cannot start, or if its own PostgreSQL has ended (exit code 5).`,
+		Example: "  taskledger serve\n" +
+			"  taskledger serve --database-url postgres://app@db/app --nats-url nats://nats:4222",
+		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := a.serve(cmd.Context(), f)
 			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
-				err = nil // stopped, as it was told
+				err = nil // stopped by a signal
 			}
 			if err == nil {
 				fmt.Fprintln(a.stderr, "stopped")
@@ -63,10 +70,14 @@ by itself only if it cannot start, or if its own PostgreSQL has ended (exit code
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&f.binaries, "postgres-binaries", "", "`directory` of postgres and initdb (default: searched)")
-	cmd.Flags().Int64Var(&f.stream.MaxBytes, "stream-max-bytes", 0, "size of the stream, if it has to be made (default: 4 GiB)")
-	cmd.Flags().DurationVar(&f.stream.MaxAge, "stream-max-age", 0, "how long the stream keeps messages, if it has to be made (default: 72h)")
-	cmd.Flags().IntVar(&f.stream.Replicas, "stream-replicas", 0, "replicas of the stream, if it has to be made (default: 1)")
+	cmd.Flags().StringVar(&f.binaries, "postgres-binaries", "",
+		"`directory` of postgres and initdb (default: search)")
+	cmd.Flags().Int64Var(&f.stream.MaxBytes, "stream-max-bytes", 0,
+		"size of the stream, if it is created (default: 4 GiB)")
+	cmd.Flags().DurationVar(&f.stream.MaxAge, "stream-max-age", 0,
+		"age up to which the stream keeps messages, if it is created (default: 72h)")
+	cmd.Flags().IntVar(&f.stream.Replicas, "stream-replicas", 0,
+		"replicas of the stream, if it is created (default: 1)")
 	addAlarmsFlag(cmd, &f.alarms)
 	for _, name := range []string{"postgres-binaries", "stream-max-bytes", "stream-max-age", "stream-replicas"} {
 		bind(cmd.Flags(), name, "TASKLEDGER_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
@@ -82,7 +93,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	var lost <-chan struct{} // closed when a server of our own has ended
+	var lost <-chan struct{} // closed when one of the servers started here has ended
 	switch given := a.config; {
 	case given.databaseURL == "" && given.natsURL == "":
 		servers, err := a.startServers(ctx, f.binaries)
@@ -92,9 +103,11 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		defer func() { err = firstOf(err, servers.Close()) }()
 		lost = servers.Lost()
 	case given.databaseURL == "":
-		return usagef("%s is set and %s is not", envNATSURL, envDatabaseURL).hinted("set both, or neither for servers of its own")
+		return usagef("%s is set and %s is not", envNATSURL, envDatabaseURL).
+			hinted("set both, or neither for servers of its own")
 	case given.natsURL == "":
-		return usagef("%s is set and %s is not", envDatabaseURL, envNATSURL).hinted("set both, or neither for servers of its own")
+		return usagef("%s is set and %s is not", envDatabaseURL, envNATSURL).
+			hinted("set both, or neither for servers of its own")
 	}
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
@@ -116,11 +129,12 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	go func() {
 		select {
 		case <-ctx.Done():
-		case <-lost: // never, if the servers are not our own
+		case <-lost: // never, if no server was started here
 			stop(failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir))
 		}
 	}()
-	services := []service{a.relayService(pool, f.stream), a.projectorService(pool), a.schedulerService(pool), a.periodicService(pool), a.reconcilerService(pool)}
+	services := []service{a.relayService(pool, f.stream), a.projectorService(pool), a.schedulerService(pool),
+		a.periodicService(pool), a.reconcilerService(pool)}
 	a.runServices(ctx, append(services, a.alarmServices(pool, alarms)...)...)
 	return context.Cause(ctx)
 }
@@ -134,7 +148,7 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// startServers starts servers of our own and migrates their database.
+// startServers starts the servers and migrates their database.
 func (a *app) startServers(ctx context.Context, binaries string) (*embedded.Servers, error) {
 	fmt.Fprintf(a.stderr, "starting PostgreSQL and NATS in %s\n", a.config.dataDir)
 	servers, err := embedded.Start(ctx, embedded.Config{Dir: a.config.dataDir, Binaries: binaries})
@@ -148,11 +162,11 @@ func (a *app) startServers(ctx context.Context, binaries string) (*embedded.Serv
 	return servers, nil
 }
 
-// serving is what serve prints when it is ready.
+// serving is the output of serve when it is ready.
 type serving struct {
-	Database string `json:"database"` // without secrets, as is nats
+	Database string `json:"database"` // without secrets, as is NATS
 	NATS     string `json:"nats"`
-	DataDir  string `json:"data_dir,omitempty"` // of servers of our own: server.json there has the secrets
+	DataDir  string `json:"data_dir,omitempty"` // of the servers started here: server.json there has the secrets
 }
 
 // relayService connects to NATS for each run of the relay: a connection that NATS has refused for its
@@ -222,12 +236,13 @@ func (s serving) render(w io.Writer) {
 	if s.DataDir != "" {
 		fields = append(fields, [2]string{"data", s.DataDir}, [2]string{"addresses", s.DataDir + "/server.json"})
 	}
-	fields = append(fields, [2]string{"running", "scheduler, periodic tasks; relay and projector, or standing by for those of another serve; stop with Ctrl-C"})
+	fields = append(fields, [2]string{"running",
+		"scheduler, periodic tasks; relay and projector, or standing by for those of another serve; stop with Ctrl-C"})
 	renderFields(w, fields...)
 }
 
-// endpoint is an address without user, password and parameters; nothing of one that has another
-// form, since nobody can tell what is secret in it.
+// endpoint returns an address without user, password and parameters. It returns "" for an address in another
+// form, where secrets cannot be recognized.
 func endpoint(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
@@ -236,7 +251,7 @@ func endpoint(address string) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// natsLogging says when the connection to NATS comes and goes.
+// natsLogging logs when the connection to NATS is lost and restored.
 func (a *app) natsLogging() []nats.Option {
 	log := a.log.With("service", "nats")
 	return []nats.Option{
@@ -252,7 +267,7 @@ func (a *app) natsLogging() []nats.Option {
 	}
 }
 
-// throttled logs failed attempts to reconnect, of which there are several a second, now and then.
+// throttled logs failed attempts to reconnect at intervals, since there are several a second.
 func throttled(log *slog.Logger) nats.ConnErrHandler {
 	var last time.Time
 	return func(_ *nats.Conn, err error) {

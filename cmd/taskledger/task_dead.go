@@ -57,5 +57,5 @@ func (a *app) showDead(ctx context.Context, pool *pgxpool.Pool, kind ledger.Kind
 	if len(groups) == 0 {
 		fmt.Fprintln(a.stderr, "no dead tasks")
 	}
-	return a.tellAboutLag(ctx, pool)
+	return a.noteLag(ctx, pool)
 }

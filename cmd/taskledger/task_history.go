@@ -13,10 +13,11 @@ import (
 
 func (a *app) newTaskHistoryCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "history KIND BIZ_ID",
-		Short:   "Show all events of a task, oldest first",
-		Example: "  taskledger task history coupon.send order-17\n  taskledger task history coupon.send/order-17 -o jsonl",
-		Args:    keyArgs,
+		Use:   "history KIND BIZ_ID",
+		Short: "Show all events of a task, oldest first",
+		Example: "  taskledger task history coupon.send order-17\n" +
+			"  taskledger task history coupon.send/order-17 -o jsonl",
+		Args: keyArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := parseKey(args)
 			if err != nil {
@@ -48,7 +49,8 @@ func (a *app) showHistory(ctx context.Context, key ledger.Key) error {
 			if i > 0 {
 				after = age(e.RecordedAt.Sub(events[i-1].RecordedAt))
 			}
-			t.AppendRow(table.Row{e.Version, e.Type, e.Attempt, ago(e.RecordedAt), after, plain(e.Actor), shorten(string(e.Data), 60)})
+			t.AppendRow(table.Row{e.Version, e.Type, e.Attempt, ago(e.RecordedAt), after, plain(e.Actor),
+				shorten(string(e.Data), 60)})
 		}
 		renderTable(w, t)
 	})

@@ -154,7 +154,8 @@ func (s *Server) run(ctx context.Context, name string, args ...string) error {
 		err = context.Cause(ctx)
 	}
 	if s.account != nil {
-		return fmt.Errorf("%s as user %s, which must be able to enter %s: %w\n%s", name, s.account.name, s.dir, err, out)
+		return fmt.Errorf("%s as user %s, which must be able to enter %s: %w\n%s", name, s.account.name, s.dir, err,
+			out)
 	}
 	return fmt.Errorf("%s: %w\n%s", name, err, out)
 }

@@ -68,7 +68,8 @@ func TestFullStreamStopsNoKind(t *testing.T) {
 					t.Fatal(err)
 				}
 				d.await("every parcel of the round to be sent", func() bool {
-					return d.count(`select count(distinct biz_id) from effect where kind = 'parcel.send'`) == (round+1)*tasks
+					sent := d.count(`select count(distinct biz_id) from effect where kind = 'parcel.send'`)
+					return sent == (round+1)*tasks
 				})
 			}
 			d.start("late workers", func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {

@@ -1,8 +1,8 @@
 -- Selects the cursor row from which to publish again after a loss: the newest row before which all messages
--- are still on the stream, or reached their maximum age. If there is none, the oldest row.
+-- are still on the stream, or reached their maximum age. Without such a row, the oldest one.
 -- $1 generation, $2 time of creation of the stream, $3 first sequence that may be missing,
 -- $4 maximum age of messages in milliseconds, 0 for none.
--- Answers n, and the position up to which the row may have published an event. Locks nothing.
+-- Returns n, and the position up to which the row may have published an event. Locks nothing.
 -- Index: primary key.
 select r.n, greatest(r.seen_top, r.after_position)
   from (

@@ -1,5 +1,5 @@
 -- Selects the greatest age, in milliseconds, that a message can have: that of the oldest cursor row whose mark
--- includes its sequence, or of the newest row if there is none.
+-- includes its sequence, or else of the newest row.
 -- $1 time of creation of the stream, $2 sequence. Locks nothing. Index: primary key.
 select floor(extract(epoch from clock_timestamp() - r.recorded_at) * 1000)::bigint
   from (

@@ -1,7 +1,7 @@
 -- Selects the last waking event, with the content of its message, of tasks that are available or running,
 -- among the next 1000 waking events after a position.
 -- $1 position to begin after, $2 last position.
--- Answers in position order. The first column is the position that the search reached: in a row of nulls if
+-- Returns in position order. The first column is the position that the search reached: in a row of nulls if
 -- it found no such task, and null if there were no events.
 -- Locks nothing. Indexes: (position), and the primary key twice for each event.
 with walked as materialized (

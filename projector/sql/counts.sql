@@ -1,6 +1,6 @@
--- Tasks by kind and state: the newest row of each running total, sorted, zeros left out.
--- A loose index scan that goes backwards, so that it lands on the newest row of each total and
--- steps over none of those that were removed at the old end.
+-- Tasks by kind and state: the newest row of each running total, sorted, without zeros.
+-- A loose index scan that goes backwards: it reads the newest row of each total and steps over none of the
+-- rows removed at the old end.
 -- Locks nothing. Index: primary key.
 with recursive newest as (
   (select c.kind, c.state, c.value from taskledger.task_count c

@@ -1,13 +1,13 @@
--- How many committed events a reader has not dealt with, and the oldest of them.
--- $1 reader, $2 where counting ends. A reader without a cursor, or with one of another database,
--- has dealt with none.
+-- Counts the committed events that a reader has not processed, and returns the oldest of them.
+-- $1 reader, $2 maximum count. A reader without a cursor, or with one of another database, has processed no
+-- event.
 --
--- With no window open, everything visible in seen is done: what is left was drawn before seen by
--- transactions then unfinished (late), or later (tail). Of an open window, everything up to
--- after_position is done as well, but for what until does not see (later).
+-- With no window open, every event visible in seen is processed. The rest was drawn before seen by
+-- transactions then unfinished (late), or later (tail). Of an open window, events up to after_position are
+-- processed too, except those invisible in until (later).
 --
--- Locks nothing. Indexes: (xid, position) for each late xid, (position) for the tail; each arm
--- ends after $2 rows. Comparing rows, and not columns, leaves the planner no other index to walk.
+-- Locks nothing. Indexes: (xid, position) for each late xid, (position) for the tail; each arm ends after $2
+-- rows. Comparing rows, and not columns, leaves the planner no other index.
 with newest as materialized (
   select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position
     from (select n.*, n.xmin from taskledger.cursor n where n.reader = $1::text order by n.n desc limit 1) c
@@ -41,5 +41,6 @@ with newest as materialized (
     order by e.position
     limit $2::integer)
 )
-select count(*), min(w.recorded_at), coalesce(extract(epoch from clock_timestamp() - min(w.recorded_at)) * 1e6, 0)::bigint
+select count(*), min(w.recorded_at),
+       coalesce(extract(epoch from clock_timestamp() - min(w.recorded_at)) * 1e6, 0)::bigint
   from (select w.recorded_at from waiting w limit $2::integer) w

@@ -1,6 +1,6 @@
 -- The events that the projection has applied, in key order, a batch at a time.
--- $1 reader, $2 kind and $3 biz_id of the task to go on after, $4 how many events at most.
--- Answers what the fold of a projected task needs.
+-- $1 reader; $2 kind and $3 biz_id of the task to continue after; $4 maximum number of events.
+-- Returns the columns that the fold of a projected task needs.
 -- Locks nothing. Index: primary key.
 with newest as materialized (
   select c.seen, c.until, c.after_position
@@ -10,7 +10,8 @@ with newest as materialized (
    limit 1
 )
 select e.kind, e.biz_id, e.version, e.attempt, e.shard::integer, e.type::text, e.recorded_at,
-       case when e.type in ('failed', 'buried', 'snoozed') or e.type = 'scheduled' and e.version > 1 then e.data::text end,
+       case when e.type in ('failed', 'buried', 'snoozed') or e.type = 'scheduled' and e.version > 1
+            then e.data::text end,
        case when e.version = 1 then e.meta::text end
   from taskledger.event e
  cross join newest c

@@ -1,5 +1,5 @@
 -- The events that audit.sql counts, in its order.
--- $1 since, $2 until, $3 xid and $4 position of the last one read, $5 how many at most.
+-- $1 since, $2 until; $3 xid and $4 position of the last one read; $5 maximum number of events.
 -- Locks nothing. Index: (xid, position).
 select e.xid::text, e.position, e.version, e.attempt, e.shard, e.type::text, e.recorded_at, e.kind, e.biz_id,
        coalesce(e.actor, ''), e.data::text, e.meta::text
