@@ -77,6 +77,11 @@
 // acknowledged. It keeps the work messages of kinds and shards that have no workers. It does not wait for
 // subscribers without a durable consumer.
 //
+// # Tables
+//
+// The relay writes taskledger.parked, the row relay of taskledger.lease, and, by package feed, its rows of
+// taskledger.cursor. It inserts no event.
+//
 // # Crash points
 //
 // [FaultPage] and [FaultPublished] are the places where tests and the demo kill a relay.
