@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"maps"
 	"path"
 	"path/filepath"
@@ -19,10 +20,10 @@ var qualifiedName = regexp.MustCompile(`\b([a-z]\w*)\.([A-Z]\w*)(?:\.([A-Z]\w*))
 // A name without its package: Type.Member, in backticks.
 var memberName = regexp.MustCompile("`([A-Z]\\w*\\.[A-Z]\\w*)")
 
-// A link of a document to another file, and a path of a package in backticks.
+// A link of a document to another file, and a path of a package or a file in backticks.
 var (
 	link        = regexp.MustCompile(`\]\(([^)#:"]+)(?:#[^)]*)?\)`)
-	packagePath = regexp.MustCompile("`((?:ledger|outbox|workers|projector|health|internal|cmd)/[a-z/_*]+)`")
+	packagePath = regexp.MustCompile("`((?:ledger|outbox|workers|projector|health|migrations|internal|cmd)/[\\w/.*]+)`")
 )
 
 // packageAliases are the names under which docs/watermill.md imports two packages of the same name.
@@ -35,10 +36,73 @@ var documented = []string{
 	"workers/workertest", "projector", "health", "health/alarm", "migrations",
 }
 
-// TestDocsNameWhatExists checks that the Go names, packages and links of the documents exist.
+// TestDocsNameWhatExists checks that the Go names, tests, files and links of the documents exist.
 func TestDocsNameWhatExists(t *testing.T) {
 	t.Parallel()
-	exported := make(map[string]map[string]bool) // by the name of the package
+	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil || len(docs) == 0 {
+		t.Fatalf("no documents: %v", err)
+	}
+	exported, tests := allExported(t), allTests(t)
+	checked := 0
+	for _, doc := range append([]string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"}, docs...) {
+		doc = strings.TrimPrefix(doc, root+"/")
+		text := readDoc(t, doc)
+		checked += checkNames(t, doc, text, exported)
+		checkPaths(t, doc, text)
+		for _, name := range testName.FindAllString(text, -1) {
+			if !tests[name] {
+				t.Errorf("%s: there is no %s", doc, name)
+			}
+		}
+	}
+	if checked < 100 {
+		t.Errorf("only %d names were checked", checked)
+	}
+}
+
+// checkNames reports the Go names of a document that no package has. It returns the number of names.
+func checkNames(t *testing.T, doc, text string, exported map[string]map[string]bool) (checked int) {
+	t.Helper()
+	for _, m := range qualifiedName.FindAllStringSubmatch(text, -1) {
+		names := exported[m[1]]
+		if names == nil {
+			continue
+		}
+		checked++
+		if !names[m[2]] {
+			t.Errorf("%s: %s has no %s", doc, m[1], m[2])
+		} else if m[3] != "" && !names[m[2]+"."+m[3]] {
+			t.Errorf("%s: %s.%s has no %s", doc, m[1], m[2], m[3])
+		}
+	}
+	for _, m := range memberName.FindAllStringSubmatch(text, -1) {
+		checked++
+		if !isExported(exported, m[1]) {
+			t.Errorf("%s: no package has %s", doc, m[1])
+		}
+	}
+	return checked
+}
+
+// checkPaths reports the packages, files and links of a document that do not exist.
+func checkPaths(t *testing.T, doc, text string) {
+	t.Helper()
+	check := func(dir string, found [][]string) {
+		for _, m := range found {
+			if matches, err := filepath.Glob(filepath.Join(root, dir, m[1])); err != nil || len(matches) == 0 {
+				t.Errorf("%s: there is no %s", doc, m[1])
+			}
+		}
+	}
+	check("", packagePath.FindAllStringSubmatch(text, -1))
+	check(filepath.Dir(doc), link.FindAllStringSubmatch(text, -1))
+}
+
+// allExported returns the exported names of the documented packages, by the name of the package.
+func allExported(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	exported := make(map[string]map[string]bool)
 	for _, pkg := range documented {
 		if name := path.Base(pkg); name != "watermill" { // also the name of a module of others
 			exported[name] = exportedNames(t, pkg)
@@ -47,46 +111,27 @@ func TestDocsNameWhatExists(t *testing.T) {
 	for alias, pkg := range packageAliases {
 		exported[alias] = exportedNames(t, pkg)
 	}
-	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil || len(docs) == 0 {
-		t.Fatalf("no documents: %v", err)
+	return exported
+}
+
+// allTests returns the names of the test functions of all packages.
+func allTests(t *testing.T) map[string]bool {
+	t.Helper()
+	names := make(map[string]bool)
+	err := filepath.WalkDir(root, func(p string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		if p != root && strings.HasPrefix(entry.Name(), ".") {
+			return filepath.SkipDir
+		}
+		maps.Copy(names, testFunctions(t, strings.TrimPrefix(p, root)))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	checked := 0
-	for _, doc := range append([]string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"}, docs...) {
-		doc = strings.TrimPrefix(doc, root+"/")
-		text := readDoc(t, doc)
-		for _, m := range qualifiedName.FindAllStringSubmatch(text, -1) {
-			names := exported[m[1]]
-			if names == nil || isFile(m[0]) {
-				continue
-			}
-			checked++
-			if !names[m[2]] {
-				t.Errorf("%s: %s has no %s", doc, m[1], m[2])
-			} else if m[3] != "" && !names[m[2]+"."+m[3]] {
-				t.Errorf("%s: %s.%s has no %s", doc, m[1], m[2], m[3])
-			}
-		}
-		for _, m := range memberName.FindAllStringSubmatch(text, -1) {
-			checked++
-			if !isExported(exported, m[1]) {
-				t.Errorf("%s: no package has %s", doc, m[1])
-			}
-		}
-		for _, m := range packagePath.FindAllStringSubmatch(text, -1) {
-			if matches, err := filepath.Glob(filepath.Join(root, m[1])); err != nil || len(matches) == 0 {
-				t.Errorf("%s: there is no package %s", doc, m[1])
-			}
-		}
-		for _, m := range link.FindAllStringSubmatch(text, -1) {
-			if matches, err := filepath.Glob(filepath.Join(root, filepath.Dir(doc), m[1])); err != nil || len(matches) == 0 {
-				t.Errorf("%s: there is no file %s", doc, m[1])
-			}
-		}
-	}
-	if checked < 100 {
-		t.Errorf("only %d names were checked", checked)
-	}
+	return names
 }
 
 // isExported reports whether a package has a name.
@@ -98,9 +143,6 @@ func isExported(exported map[string]map[string]bool, name string) bool {
 	}
 	return false
 }
-
-// isFile reports whether a name is that of a file.
-func isFile(name string) bool { return strings.HasSuffix(name, ".md") }
 
 // exportedNames returns the exported names of a package: Name, and Type.Member for fields and methods.
 func exportedNames(t *testing.T, pkg string) map[string]bool {

@@ -20,7 +20,7 @@ var (
 	headingOfInvariants = regexp.MustCompile("^## `([^`]+)`$")
 	invariantRow        = regexp.MustCompile(`^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$`)
 	inBackticks         = regexp.MustCompile("`([^`]+)`")
-	testName            = regexp.MustCompile(`\b(?:Test|Fuzz)\w+`)
+	testName            = regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`)
 )
 
 // TestInvariants checks that the files and tests which docs/invariants.md names exist.
