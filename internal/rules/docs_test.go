@@ -1,4 +1,4 @@
-package imports_test
+package rules_test
 
 import (
 	"go/ast"
@@ -39,14 +39,14 @@ var documented = []string{
 // TestDocsNameWhatExists checks that the Go names, tests, files and links of the documents exist.
 func TestDocsNameWhatExists(t *testing.T) {
 	t.Parallel()
-	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	docs, err := filepath.Glob(filepath.Join(repository, "docs", "*.md"))
 	if err != nil || len(docs) == 0 {
 		t.Fatalf("no documents: %v", err)
 	}
 	exported, tests := allExported(t), allTests(t)
 	checked := 0
 	for _, doc := range append([]string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"}, docs...) {
-		doc = strings.TrimPrefix(doc, root+"/")
+		doc = strings.TrimPrefix(doc, repository+"/")
 		text := readDoc(t, doc)
 		checked += checkNames(t, doc, text, exported)
 		checkPaths(t, doc, text)
@@ -90,7 +90,7 @@ func checkPaths(t *testing.T, doc, text string) {
 	t.Helper()
 	check := func(dir string, found [][]string) {
 		for _, m := range found {
-			if matches, err := filepath.Glob(filepath.Join(root, dir, m[1])); err != nil || len(matches) == 0 {
+			if matches, err := filepath.Glob(filepath.Join(repository, dir, m[1])); err != nil || len(matches) == 0 {
 				t.Errorf("%s: there is no %s", doc, m[1])
 			}
 		}
@@ -118,14 +118,14 @@ func allExported(t *testing.T) map[string]map[string]bool {
 func allTests(t *testing.T) map[string]bool {
 	t.Helper()
 	names := make(map[string]bool)
-	err := filepath.WalkDir(root, func(p string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(repository, func(p string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
 			return err
 		}
-		if p != root && strings.HasPrefix(entry.Name(), ".") {
+		if p != repository && strings.HasPrefix(entry.Name(), ".") {
 			return filepath.SkipDir
 		}
-		maps.Copy(names, testFunctions(t, strings.TrimPrefix(p, root)))
+		maps.Copy(names, testFunctions(t, strings.TrimPrefix(p, repository)))
 		return nil
 	})
 	if err != nil {
@@ -147,7 +147,7 @@ func isExported(exported map[string]map[string]bool, name string) bool {
 // exportedNames returns the exported names of a package: Name, and Type.Member for fields and methods.
 func exportedNames(t *testing.T, pkg string) map[string]bool {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(root, pkg, "*.go"))
+	paths, err := filepath.Glob(filepath.Join(repository, pkg, "*.go"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("package %s: %d files, %v", pkg, len(paths), err)
 	}

@@ -1,4 +1,4 @@
-package imports_test
+package rules_test
 
 import (
 	"go/ast"
@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	root    = "../.."
-	minRows = 80 // of docs/invariants.md
+	repository = "../.."
+	minRows    = 80 // of docs/invariants.md
 )
 
 var (
@@ -44,7 +44,7 @@ func TestInvariants(t *testing.T) {
 			t.Errorf("%q names no file", row[1])
 		}
 		for _, file := range files {
-			if _, err := os.Stat(filepath.Join(root, file[1])); err != nil {
+			if _, err := os.Stat(filepath.Join(repository, file[1])); err != nil {
 				t.Errorf("%q: %v", row[1], err)
 			}
 		}
@@ -75,7 +75,7 @@ func TestInvariants(t *testing.T) {
 // testFunctions returns the names of the test functions of a package.
 func testFunctions(t *testing.T, pkg string) map[string]bool {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
+	paths, err := filepath.Glob(filepath.Join(repository, pkg, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func testFunctions(t *testing.T, pkg string) map[string]bool {
 // readDoc returns a document of the repository.
 func readDoc(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, path))
+	text, err := os.ReadFile(filepath.Join(repository, path))
 	if err != nil {
 		t.Fatal(err)
 	}
