@@ -75,6 +75,12 @@
 // A task that is due later, a retry and a deadline are rows of taskledger.timer, inserted by the statement
 // that appends the event. The database's clock decides, never that of a client. Times have microseconds.
 //
+// # Tables
+//
+// Events are inserted by this package, by the SQL functions taskledger.enqueue and enqueue_many, and by
+// workers/scheduler, which removes a timer and appends its event in one statement. Every other package appends
+// through this one, so no writer skips the compare-and-set. ARCHITECTURE.md lists the owner of each table.
+//
 // # Errors
 //
 // An [*InvalidError] means that the input is at fault; it is returned before anything is sent, except for args

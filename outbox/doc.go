@@ -79,6 +79,11 @@
 // kinds. The ledger still has every event, and the reconciler makes tasks available again that lost their
 // message, once their kind has workers.
 //
+// # Tables
+//
+// The relay writes taskledger.parked, the row relay of taskledger.lease, and, by package feed, its rows of
+// taskledger.cursor. It inserts no event.
+//
 // # Crash points
 //
 // [FaultPage] and [FaultPublished] are the places where tests and the demo kill a relay.

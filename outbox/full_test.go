@@ -117,8 +117,8 @@ func TestFullStream(t *testing.T) {
 	}
 }
 
-// What only subscribers, and kinds and shards without workers, still need does not stop the relay: the newest
-// messages stay, but at most half of them. Workers of other kinds receive everything.
+// Messages that only subscribers, or kinds and shards without workers, still need do not stop the relay: the newest
+// half of them stays. Workers of other kinds receive everything.
 func TestSubscribersAndUnservedKindsStopNothing(t *testing.T) {
 	tests := []struct {
 		name string

@@ -138,10 +138,10 @@ type floors struct {
 	spare uint64 // by them, by subscribers, and by kinds and shards that have no workers yet
 }
 
-// purgeable returns the sequence up to which the relay may purge a nearly full stream of a state. What workers have
-// not acknowledged stays. Subscribers, and kinds without workers, can keep at most the newer half of the messages:
-// a subscriber reads what it missed from the ledger, and the reconciler makes tasks available again that lost their
-// message, once their kind has workers.
+// purgeable returns the sequence up to which the relay may purge a nearly full stream of a state. Messages that
+// workers have not acknowledged stay. Subscribers, and kinds without workers, keep at most the newer half of the
+// messages: a subscriber reads the rest from the ledger, and the reconciler makes tasks available again that lost
+// their message, once their kind has workers.
 func (f floors) purgeable(state jetstream.StreamState) uint64 {
 	half := state.FirstSeq + (state.LastSeq-min(state.FirstSeq, state.LastSeq))/2
 	return min(f.work, max(f.spare, half))

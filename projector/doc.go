@@ -10,6 +10,8 @@
 // tables, and [ReadLag] returns their delay. [Verify] compares the tables with the events. To read the
 // current state of a task, use ledger.Load, which needs no projection.
 //
+// This package alone writes both tables; by package feed it writes its rows of taskledger.cursor. It inserts no event.
+//
 // # Concurrency
 //
 // Any number of projectors of one name may run, in one process or in many. One transaction writes a page's

@@ -186,6 +186,12 @@
 // No worker starts tasks of a kind that an operator has paused (workers/operator), until it is resumed. The pause
 // is a row in the database, which workers read every second. Waiting tasks are given back, and running ones go on.
 //
+// # Tables
+//
+// This package appends events through package ledger, after which a message is acknowledged, never before. It writes
+// taskledger.lease, one row for each process, and taskledger.shard_owner. ARCHITECTURE.md lists the writers and readers
+// of all tables, and the places for a new overload policy.
+//
 // # Stopping
 //
 // When the context of [Pool.Run] is done, messages are no longer taken, and those whose handler
