@@ -519,6 +519,142 @@ $$;
 
 COMMENT ON FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) IS 'Internal: returns the next how_many events of a window after a position, in the order of the feed.';
 
+CREATE FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN COALESCE((pg_visible_in_snapshot(xid, seen) OR (("position" <= after_position) AND pg_visible_in_snapshot(xid, until))), false);
+
+COMMENT ON FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) IS 'Internal: reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and position). Null for the event means false, null for until no open window.';
+
+CREATE FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) RETURNS SETOF xid8
+    LANGUAGE plpgsql IMMUTABLE ROWS 20 PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return query
+  select x from pg_snapshot_xip(late_xids.seen) x
+  union
+  select g::text::xid8
+    from generate_series(pg_snapshot_xmax(late_xids.seen)::text::bigint, late_xids.seen_bound::text::bigint - 1) g;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) IS 'Internal: returns the transaction ids that a window must read one by one: those running in the snapshot seen, and those assigned between it and seen_bound.';
+
+CREATE FUNCTION taskledger.origin() RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return (select c.system_identifier::text from pg_control_system() c) || '/'
+      || (select d.oid::text from pg_database d where d.datname = current_database());
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.origin() IS 'Internal: returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
+
+CREATE TABLE taskledger.cursor (
+    reader text NOT NULL COLLATE pg_catalog."C",
+    n bigint NOT NULL,
+    seen pg_snapshot NOT NULL,
+    seen_top bigint NOT NULL,
+    seen_bound xid8 NOT NULL,
+    until pg_snapshot,
+    top bigint,
+    bound xid8,
+    after_position bigint DEFAULT 0 NOT NULL,
+    audited pg_snapshot,
+    unaudited bigint DEFAULT 0 NOT NULL,
+    unaudited_xor bigint DEFAULT 0 NOT NULL,
+    origin text NOT NULL,
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    mark json,
+    recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE taskledger.cursor IS 'How far each reader of the feed has got. Append-only: the row with the highest n is the cursor.';
+
+CREATE VIEW taskledger.cursors AS
+ SELECT c.reader,
+    c.n,
+    c.seen,
+    c.seen_top,
+    c.seen_bound,
+    c.until,
+    c.top,
+    c.bound,
+    c.after_position,
+    c.mark,
+    c.recorded_at,
+    ((c.origin = taskledger.origin()) OR (((c.xmin)::text)::bigint = ((((c.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint)) AS is_local
+   FROM taskledger.cursor c;
+
+COMMENT ON VIEW taskledger.cursors IS 'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. If is_local is false, the row is of another database, and its transaction IDs have no meaning in this one.';
+
+CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS TABLE("position" bigint, recorded_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    BEGIN ATOMIC
+ WITH newest AS MATERIALIZED (
+          SELECT c.seen,
+             c.seen_top,
+             c.seen_bound,
+             c.until,
+             c.bound,
+             c.after_position
+            FROM ( SELECT n.reader,
+                     n.n,
+                     n.seen,
+                     n.seen_top,
+                     n.seen_bound,
+                     n.until,
+                     n.top,
+                     n.bound,
+                     n.after_position,
+                     n.mark,
+                     n.recorded_at,
+                     n.is_local
+                    FROM taskledger.cursors n
+                   WHERE (n.reader = feed_pending.reader)
+                   ORDER BY n.n DESC
+                  LIMIT 1) c
+           WHERE c.is_local
+         )
+ ( SELECT late."position",
+     late.recorded_at
+    FROM ((newest c
+      CROSS JOIN LATERAL taskledger.late_xids(c.seen, c.seen_bound) x(x))
+      CROSS JOIN LATERAL ( SELECT e."position",
+             e.recorded_at
+            FROM taskledger.event e
+           WHERE ((ROW(e.xid, e."position") > ROW(x.x, 0)) AND (ROW(e.xid, e."position") <= ROW(x.x, c.seen_top)) AND ((c.until IS NULL) OR (e."position" > c.after_position) OR (NOT pg_visible_in_snapshot(x.x, c.until))))
+           ORDER BY e.xid, e."position"
+          LIMIT feed_pending.how_many) late)
+  LIMIT feed_pending.how_many)
+ UNION ALL
+ ( SELECT unseen."position",
+     unseen.recorded_at
+    FROM ((newest c
+      CROSS JOIN LATERAL taskledger.late_xids(c.until, c.bound) x(x))
+      CROSS JOIN LATERAL ( SELECT e."position",
+             e.recorded_at
+            FROM taskledger.event e
+           WHERE ((ROW(e.xid, e."position") > ROW(x.x, c.seen_top)) AND (ROW(e.xid, e."position") <= ROW(x.x, c.after_position)) AND (NOT pg_visible_in_snapshot(x.x, c.until)))
+           ORDER BY e.xid, e."position"
+          LIMIT feed_pending.how_many) unseen)
+   WHERE (c.until IS NOT NULL)
+  LIMIT feed_pending.how_many)
+ UNION ALL
+ ( SELECT e."position",
+     e.recorded_at
+    FROM taskledger.event e
+   WHERE (e."position" > COALESCE(( SELECT GREATEST(c.seen_top, c.after_position) AS "greatest"
+            FROM newest c), (0)::bigint))
+   ORDER BY e."position"
+  LIMIT feed_pending.how_many);
+END;
+
+COMMENT ON FUNCTION taskledger.feed_pending(reader text, how_many integer) IS 'Internal: returns the committed events that a reader of the feed has not passed, at most how_many of each of three groups, and the oldest of each. A reader without a cursor in this database has passed none.';
+
 CREATE FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -574,33 +710,6 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.incarnation() IS 'Internal: returns the id in the table incarnation; null after a crash until a feed is opened, and on a standby.';
-
-CREATE FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) RETURNS SETOF xid8
-    LANGUAGE plpgsql IMMUTABLE ROWS 20 PARALLEL SAFE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return query
-  select x from pg_snapshot_xip(late_xids.seen) x
-  union
-  select g::text::xid8
-    from generate_series(pg_snapshot_xmax(late_xids.seen)::text::bigint, late_xids.seen_bound::text::bigint - 1) g;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) IS 'Internal: returns the transaction ids that a window must read one by one: those running in the snapshot seen, and those assigned between it and seen_bound.';
-
-CREATE FUNCTION taskledger.origin() RETURNS text
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return (select c.system_identifier::text from pg_control_system() c) || '/'
-      || (select d.oid::text from pg_database d where d.datname = current_database());
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.origin() IS 'Internal: returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
 
 CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
@@ -687,28 +796,6 @@ CREATE FUNCTION taskledger.with_times(meta text, run_at timestamp with time zone
 
 COMMENT ON FUNCTION taskledger.with_times(meta text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: returns the meta of a task''s first event with its times added.';
 
-CREATE TABLE taskledger.cursor (
-    reader text NOT NULL COLLATE pg_catalog."C",
-    n bigint NOT NULL,
-    seen pg_snapshot NOT NULL,
-    seen_top bigint NOT NULL,
-    seen_bound xid8 NOT NULL,
-    until pg_snapshot,
-    top bigint,
-    bound xid8,
-    after_position bigint DEFAULT 0 NOT NULL,
-    audited pg_snapshot,
-    unaudited bigint DEFAULT 0 NOT NULL,
-    unaudited_xor bigint DEFAULT 0 NOT NULL,
-    origin text NOT NULL,
-    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
-    mark json,
-    recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
-)
-WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
-
-COMMENT ON TABLE taskledger.cursor IS 'How far each reader of the feed has got. Append-only: the row with the highest n is the cursor.';
-
 ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME taskledger.event_position_seq
     START WITH 1
@@ -759,7 +846,7 @@ CREATE VIEW taskledger.outbox AS
             c.until,
             c.bound,
             c.after_position
-           FROM taskledger.cursor c
+           FROM taskledger.cursors c
           WHERE (c.reader = 'relay'::text)
           ORDER BY c.n DESC
          LIMIT 1
@@ -854,6 +941,17 @@ CREATE TABLE taskledger.parked (
 
 COMMENT ON TABLE taskledger.parked IS 'Events that the relay could not publish. They block no others, and make the status degraded.';
 
+CREATE VIEW taskledger.parked_events AS
+ SELECT p."position",
+    p.kind,
+    p.biz_id,
+    p.version,
+    p.reason,
+    p.parked_at
+   FROM taskledger.parked p;
+
+COMMENT ON VIEW taskledger.parked_events IS 'The events that the relay could not publish.';
+
 CREATE SEQUENCE taskledger.rejected
     START WITH 1
     INCREMENT BY 1
@@ -862,6 +960,20 @@ CREATE SEQUENCE taskledger.rejected
     CACHE 1;
 
 COMMENT ON SEQUENCE taskledger.rejected IS 'Counts the calls that were rejected because too many tasks of their kind wait, rolled back or not.';
+
+CREATE VIEW taskledger.relay_mark AS
+ SELECT c.n,
+    c.seen,
+    c.recorded_at,
+    GREATEST(c.seen_top, c.after_position) AS top,
+    ((c.mark ->> 'generation'::text))::bigint AS generation,
+    (c.mark ->> 'stream_created'::text) AS stream_created,
+    ((c.mark ->> 'stream_seq'::text))::bigint AS stream_seq,
+    ((c.mark -> 'owed'::text) IS NOT NULL) AS is_repairing
+   FROM taskledger.cursors c
+  WHERE (c.reader = 'relay'::text);
+
+COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. Before the first page, generation, stream_created and stream_seq are null.';
 
 CREATE TABLE taskledger.schedule (
     name text NOT NULL COLLATE pg_catalog."C",

@@ -49,4 +49,4 @@ select reached.biz_id, lost.biz_id, lost.version, lost.running
        and not (head.running and exists (
          select from taskledger.lease l where l.name = 'worker/' || head.actor and l.alive_until > clock_timestamp()))
        and not exists (
-         select from taskledger.parked k where k.kind = $1::text and k.biz_id = p.biz_id and k.version = waking.version)) lost on true
+         select from taskledger.parked_events k where k.kind = $1::text and k.biz_id = p.biz_id and k.version = waking.version)) lost on true
