@@ -1,10 +1,11 @@
 -- The ledger: the events, their vocabulary, the settings, and the identity of the database.
 -- Owner: package ledger; of incarnation: ledger/feed.
 --
---   event        written by ledger, taskledger.enqueue and enqueue_many, and the scheduler (released, expired,
---                discarded); read by every package
---   setting      written here, and by workers (rows paused/<kind>); read by ledger, outbox, workers, alarm
---   incarnation  written and read by ledger (the feed); read by the scheduler
+--   event        written by ledger; read by every package and every program: it is the published interface
+--   setting      written here, and by operators; read by ledger
+--   incarnation  written and read by ledger (the feed)
+--
+-- Other packages call the functions installation and incarnation.
 
 -- +goose Up
 
@@ -42,13 +43,23 @@ create table taskledger.setting (
     check (name not in ('max_args_bytes', 'max_meta_bytes') or value::integer >= 4096));
 
 comment on table taskledger.setting is
-  'Settings that all programs share: installation, max_args_bytes, max_meta_bytes, '
-  'and paused/<kind> for each kind that is paused.';
+  'Settings that all programs share: installation, max_args_bytes, max_meta_bytes.';
 
 insert into taskledger.setting (name, value) values
   ('installation', gen_random_uuid()::text),  -- identifies the ledger: source of CloudEvents, metadata of the stream
   ('max_args_bytes', '262144'),
   ('max_meta_bytes', '16384');
+
+-- +goose StatementBegin
+create function taskledger.installation() returns text
+language sql stable parallel safe
+begin atomic
+  select s.value from taskledger.setting s where s.name = 'installation';
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.installation() is
+  'Returns the id of this ledger, which its stream and its CloudEvents carry.';
 
 -- xid must stand before position: PostgreSQL computes defaults in the order of the columns, and the
 -- feed relies on the transaction id being older than the position.

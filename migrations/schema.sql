@@ -711,6 +711,24 @@ $$;
 
 COMMENT ON FUNCTION taskledger.incarnation() IS 'Internal: returns the id in the table incarnation; null after a crash until a feed is opened, and on a standby.';
 
+CREATE TABLE taskledger.setting (
+    name text NOT NULL COLLATE pg_catalog."C",
+    value text NOT NULL,
+    CONSTRAINT setting_min_bytes CHECK (((name <> ALL (ARRAY['max_args_bytes'::text, 'max_meta_bytes'::text])) OR ((value)::integer >= 4096)))
+);
+
+COMMENT ON TABLE taskledger.setting IS 'Settings that all programs share: installation, max_args_bytes, max_meta_bytes.';
+
+CREATE FUNCTION taskledger.installation() RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT s.value
+    FROM taskledger.setting s
+   WHERE (s.name = 'installation'::text);
+END;
+
+COMMENT ON FUNCTION taskledger.installation() IS 'Returns the id of this ledger, which its stream and its CloudEvents carry.';
+
 CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -756,6 +774,27 @@ CREATE FUNCTION taskledger.shard_of(biz_id text) RETURNS smallint
 
 COMMENT ON FUNCTION taskledger.shard_of(biz_id text) IS 'Returns the default shard of a task, 0 to 63: the first 32 bits of md5(biz_id), modulo 64.';
 
+CREATE TABLE taskledger.lease (
+    name text NOT NULL COLLATE pg_catalog."C",
+    holder text NOT NULL,
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    alive_until timestamp with time zone NOT NULL,
+    detail json
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
+
+COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay) and each worker process, valid until alive_until. A lease saves double work; correctness never depends on it.';
+
+CREATE FUNCTION taskledger.shards_alive(worker text) RETURNS TABLE(is_alive boolean)
+    LANGUAGE sql STABLE ROWS 1
+    BEGIN ATOMIC
+ SELECT true
+    FROM taskledger.lease l
+   WHERE ((l.name = ('shards/'::text || shards_alive.worker)) AND (l.alive_until > clock_timestamp()));
+END;
+
+COMMENT ON FUNCTION taskledger.shards_alive(worker text) IS 'Internal: returns a row if a worker is a live member of a division of shards.';
+
 CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskledger.task_state
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
@@ -796,6 +835,16 @@ CREATE FUNCTION taskledger.with_times(meta text, run_at timestamp with time zone
 
 COMMENT ON FUNCTION taskledger.with_times(meta text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: returns the meta of a task''s first event with its times added.';
 
+CREATE FUNCTION taskledger.worker_alive_ms(worker text) RETURNS TABLE(alive_ms bigint)
+    LANGUAGE sql STABLE ROWS 1
+    BEGIN ATOMIC
+ SELECT (GREATEST((0)::numeric, (EXTRACT(epoch FROM (l.alive_until - clock_timestamp())) * (1000)::numeric)))::bigint AS "greatest"
+    FROM taskledger.lease l
+   WHERE (l.name = ('worker/'::text || worker_alive_ms.worker));
+END;
+
+COMMENT ON FUNCTION taskledger.worker_alive_ms(worker text) IS 'Internal: returns for how many milliseconds a worker still counts as alive, 0 if it is lost; no row if it has no lease.';
+
 ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME taskledger.event_position_seq
     START WITH 1
@@ -826,17 +875,6 @@ CREATE TABLE taskledger.kind_limit (
 );
 
 COMMENT ON TABLE taskledger.kind_limit IS 'How many tasks of a kind may wait, set by an operator. A kind without a row has no limit.';
-
-CREATE TABLE taskledger.lease (
-    name text NOT NULL COLLATE pg_catalog."C",
-    holder text NOT NULL,
-    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    alive_until timestamp with time zone NOT NULL,
-    detail json
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
-
-COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay) and each worker process, valid until alive_until. A lease saves double work; correctness never depends on it.';
 
 CREATE VIEW taskledger.outbox AS
  WITH relay AS MATERIALIZED (
@@ -914,6 +952,15 @@ WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000')
 
 COMMENT ON TABLE taskledger.task_count IS 'The number of tasks of each kind and state. Append-only: of each kind and state the row with the highest n counts.';
 
+CREATE VIEW taskledger.task_totals AS
+ SELECT c.kind,
+    c.state,
+    c.n,
+    c.value AS tasks
+   FROM taskledger.task_count c;
+
+COMMENT ON VIEW taskledger.task_totals IS 'Internal: running totals of tasks by kind and state. The row with the highest n counts; it is found by the index.';
+
 CREATE VIEW taskledger.overload AS
  SELECT l.kind,
     l.policy,
@@ -922,8 +969,8 @@ CREATE VIEW taskledger.overload AS
     COALESCE(c.value, (0)::bigint) AS waiting,
     ((l.policy <> 'discard_oldest'::text) AND (COALESCE(c.value, (0)::bigint) >= l.max_waiting)) AS closed
    FROM (taskledger.kind_limit l
-     LEFT JOIN LATERAL ( SELECT t.value
-           FROM taskledger.task_count t
+     LEFT JOIN LATERAL ( SELECT t.tasks AS value
+           FROM taskledger.task_totals t
           WHERE ((t.kind = l.kind) AND (t.state = 'available'::taskledger.task_state))
           ORDER BY t.n DESC
          LIMIT 1) c ON (true));
@@ -952,6 +999,24 @@ CREATE VIEW taskledger.parked_events AS
 
 COMMENT ON VIEW taskledger.parked_events IS 'The events that the relay could not publish.';
 
+CREATE TABLE taskledger.pause (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    actor text NOT NULL,
+    reason text NOT NULL
+);
+
+COMMENT ON TABLE taskledger.pause IS 'The kinds that an operator has paused: no worker starts their tasks.';
+
+CREATE VIEW taskledger.paused_kinds AS
+ SELECT p.kind,
+    p.since,
+    p.actor,
+    p.reason
+   FROM taskledger.pause p;
+
+COMMENT ON VIEW taskledger.paused_kinds IS 'The kinds of which no worker starts tasks, since when, by whom and why.';
+
 CREATE SEQUENCE taskledger.rejected
     START WITH 1
     INCREMENT BY 1
@@ -960,6 +1025,19 @@ CREATE SEQUENCE taskledger.rejected
     CACHE 1;
 
 COMMENT ON SEQUENCE taskledger.rejected IS 'Counts the calls that were rejected because too many tasks of their kind wait, rolled back or not.';
+
+CREATE VIEW taskledger.relay_lease AS
+ SELECT l.holder,
+    l.since,
+    l.alive_until,
+    (l.alive_until > clock_timestamp()) AS is_alive,
+    (l.detail ->> 'note'::text) AS note,
+    ((l.detail ->> 'since'::text))::timestamp with time zone AS note_since,
+    COALESCE(((l.detail ->> 'refused'::text))::boolean, false) AS is_refusing
+   FROM taskledger.lease l
+  WHERE (l.name = 'relay'::text);
+
+COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since. If is_refusing, it does not continue before an operator acts.';
 
 CREATE VIEW taskledger.relay_mark AS
  SELECT c.n,
@@ -1008,13 +1086,14 @@ WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_
 
 COMMENT ON TABLE taskledger.schedule IS 'The schedules of periodic tasks, and the next slot of each.';
 
-CREATE TABLE taskledger.setting (
-    name text NOT NULL COLLATE pg_catalog."C",
-    value text NOT NULL,
-    CONSTRAINT setting_min_bytes CHECK (((name <> ALL (ARRAY['max_args_bytes'::text, 'max_meta_bytes'::text])) OR ((value)::integer >= 4096)))
-);
+CREATE VIEW taskledger.shard_members AS
+ SELECT l.holder AS worker,
+    k.kind
+   FROM (taskledger.lease l
+     CROSS JOIN LATERAL json_array_elements_text((l.detail -> 'kinds'::text)) k(kind))
+  WHERE ((l.name ~~ 'shards/%'::text) AND (l.alive_until > clock_timestamp()));
 
-COMMENT ON TABLE taskledger.setting IS 'Settings that all programs share: installation, max_args_bytes, max_meta_bytes, and paused/<kind> for each kind that is paused.';
+COMMENT ON VIEW taskledger.shard_members IS 'Internal: the live workers that divide the shards of each kind.';
 
 CREATE TABLE taskledger.shard_owner (
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -1046,6 +1125,84 @@ WITH (fillfactor='50');
 
 COMMENT ON TABLE taskledger.task IS 'The current state of each task, derived from the events by the projector, which may lag behind.';
 
+CREATE VIEW taskledger.task_counts AS
+ WITH RECURSIVE newest AS (
+        ( SELECT c.kind,
+            c.state,
+            c.value
+           FROM taskledger.task_count c
+          ORDER BY c.kind DESC, c.state DESC, c.n DESC
+         LIMIT 1)
+        UNION ALL
+         SELECT c.kind,
+            c.state,
+            c.value
+           FROM (newest
+             CROSS JOIN LATERAL ( SELECT o.kind,
+                    o.state,
+                    o.value
+                   FROM taskledger.task_count o
+                  WHERE (ROW(o.kind, o.state) < ROW(newest.kind, newest.state))
+                  ORDER BY o.kind DESC, o.state DESC, o.n DESC
+                 LIMIT 1) c)
+        )
+ SELECT n.kind,
+    n.state,
+    n.value AS tasks
+   FROM newest n
+  WHERE (n.value <> 0);
+
+COMMENT ON VIEW taskledger.task_counts IS 'The number of tasks of each kind and state, without zeros, as the projector has counted them. Its cost grows with the number of kinds, not of tasks.';
+
+CREATE VIEW taskledger.tasks AS
+ SELECT t.kind,
+    t.biz_id,
+    t.shard,
+    t.state,
+    t.aside AS exceptional,
+    t.version,
+    t.attempt,
+    t.failures,
+    t.enqueued_at,
+    t.updated_at,
+    t.error,
+    t.fingerprint,
+    t.due_at,
+    t.cause
+   FROM taskledger.task t;
+
+COMMENT ON VIEW taskledger.tasks IS 'The current state of each task, as the projector has it, which may lag behind the events. exceptional: the state is neither available, running nor succeeded. fingerprint: of the error of a dead task. due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this one.';
+
+CREATE VIEW taskledger.worker_kinds AS
+ SELECT l.holder AS worker,
+    k.kind
+   FROM (taskledger.lease l
+     CROSS JOIN LATERAL json_array_elements_text((l.detail -> 'kinds'::text)) k(kind))
+  WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()));
+
+COMMENT ON VIEW taskledger.worker_kinds IS 'The kinds that each live worker handles.';
+
+CREATE VIEW taskledger.worker_shards AS
+ SELECT o.worker,
+    o.kind,
+    o.shards
+   FROM taskledger.shard_owner o
+  WHERE (EXISTS ( SELECT
+           FROM taskledger.shards_alive(o.worker) shards_alive(is_alive)));
+
+COMMENT ON VIEW taskledger.worker_shards IS 'The groups of shards that each live worker has, of the kinds that divide them.';
+
+CREATE VIEW taskledger.workers AS
+ SELECT l.holder AS worker,
+    l.since,
+    l.alive_until,
+    (GREATEST((0)::numeric, (EXTRACT(epoch FROM (l.alive_until - clock_timestamp())) * (1000)::numeric)))::bigint AS alive_ms,
+    l.detail
+   FROM taskledger.lease l
+  WHERE (l.name ~~ 'worker/%'::text);
+
+COMMENT ON VIEW taskledger.workers IS 'The workers that live, or were lost within about a day. alive_ms: for how many milliseconds it still counts as alive, 0 if it is lost. detail: its kinds, guarantees and shards.';
+
 ALTER TABLE ONLY taskledger.cursor
     ADD CONSTRAINT cursor_pkey PRIMARY KEY (reader, n);
 
@@ -1066,6 +1223,9 @@ ALTER TABLE ONLY taskledger.lease
 
 ALTER TABLE ONLY taskledger.parked
     ADD CONSTRAINT parked_pkey PRIMARY KEY ("position");
+
+ALTER TABLE ONLY taskledger.pause
+    ADD CONSTRAINT pause_pkey PRIMARY KEY (kind);
 
 ALTER TABLE ONLY taskledger.schedule
     ADD CONSTRAINT schedule_pkey PRIMARY KEY (name);
