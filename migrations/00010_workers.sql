@@ -25,4 +25,5 @@ select o.worker, o.kind, o.shards
   from taskledger.shard_owner o
  where exists (select from taskledger.shards_alive(o.worker));
 
-comment on view taskledger.worker_shards is 'The groups of shards that each live worker has, of the kinds that divide them.';
+comment on view taskledger.worker_shards is
+  'The groups of shards that each live worker has, of the kinds that divide them.';

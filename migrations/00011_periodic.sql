@@ -1,5 +1,5 @@
 -- Periodic tasks: the schedules and their next slots.
--- Owner: package periodic (workers/periodic).
+-- Owner: package workers/periodic.
 --
 --   schedule  written by periodic: the definition by operators, the position by the runner; read by periodic
 --             and alarm

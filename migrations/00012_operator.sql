@@ -1,5 +1,5 @@
 -- Operators: the kinds that are paused.
--- Owner: package operator (workers/operator).
+-- Owner: package workers/operator.
 --
 --   pause  written and read by operator
 --

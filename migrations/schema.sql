@@ -697,6 +697,95 @@ $$;
 
 COMMENT ON FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) IS 'Internal: counts the events between two snapshots by the definition of a snapshot, to audit what a feed delivered.';
 
+CREATE FUNCTION taskledger.fire_timers(due_from timestamp with time zone, due_to timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_keys text[]) RETURNS TABLE(clock timestamp with time zone, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint, first_due_at timestamp with time zone, last_due_at timestamp with time zone)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_nestloop TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  with clock as materialized (
+    select clock_timestamp() as at
+  ), due as materialized (
+    select t.ctid as address, t.due_at, t.kind, t.biz_id, t.version, t.reason
+      from taskledger.timer t
+     where t.due_at >= fire_timers.due_from
+       and t.due_at <= (select least(c.at, fire_timers.due_to) from clock c)
+       -- unnest: a hash table, which = any (array) does not make
+       and t.kind || '/' || t.biz_id not in (select unnest(fire_timers.except_keys))
+       and (cardinality(fire_timers.only_keys) = 0
+            or t.kind || '/' || t.biz_id in (select unnest(fire_timers.only_keys)))
+     order by t.due_at, t.kind, t.biz_id, t.version, t.reason
+     limit fire_timers.how_many
+       for update skip locked
+  ), headed as materialized (
+    select d.*, h.version as head, h.attempt, h.shard, h.type
+      from due d
+     cross join lateral (
+       select e.version, e.attempt, e.shard, e.type
+         from taskledger.event e
+        where e.kind = d.kind and e.biz_id = d.biz_id
+        order by e.version desc
+        limit 1) h
+  ), verdict as materialized (
+    select j.*,
+           case when j.reason in ('due', 'retry') and j.version = j.head
+                     and j.type = any (fire_timers.may_release) then 'released'
+                when (j.reason = 'finish_by' or j.reason = 'start_by' and j.attempt = 0)
+                     and j.type = any (fire_timers.may_expire) then 'expired'
+                when j.reason = 'finish_by' and taskledger.state_after(j.type) = 'running' then 'later'
+           end as answer
+      from headed j
+  ), chosen as materialized (
+    select distinct on (v.kind, v.biz_id) v.*
+      from verdict v
+     where v.answer in ('released', 'expired')
+     order by v.kind, v.biz_id, v.answer, v.reason, v.due_at -- expired before released
+  ), tx as materialized (
+    select pg_current_xact_id() as xid where exists (select from chosen)
+  ), added as (
+    insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data)
+    select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, c.kind, c.biz_id, 'scheduler',
+           taskledger.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
+      from tx cross join chosen c
+     order by c.kind, c.biz_id
+        on conflict (kind, biz_id, version) do nothing
+    returning kind, biz_id, type
+  ), kept as materialized (
+    select v.address
+      from verdict v
+     where v.answer = 'expired' and not exists (select from added a where a.kind = v.kind and a.biz_id = v.biz_id)
+  ), moved as (
+    update taskledger.timer t
+       set due_at = clock_timestamp() + interval '1 second'
+     where t.ctid = any (array(select v.address from verdict v where v.answer = 'later'))
+  ), gone as (
+    delete from taskledger.timer t
+     where t.ctid = any (array(
+       select d.address from due d
+        where not exists (select from kept k where k.address = d.address)
+          and not exists (select from verdict v where v.address = d.address and v.answer = 'later')))
+  )
+  select (select c.at from clock c), count(*), (select count(*) from added a where a.type = 'released'),
+         (select count(*) from added a where a.type = 'expired'), (select count(*) from kept),
+         case when cardinality(fire_timers.only_keys) = 0 then 0 else (
+           select count(*) from taskledger.timer t
+            where t.due_at >= fire_timers.due_from
+              and t.due_at <= (select least(c.at, fire_timers.due_to) from clock c)
+              and t.kind || '/' || t.biz_id in (select unnest(fire_timers.only_keys))
+              and not exists (select from due mine where mine.address = t.ctid)) end,
+         min(d.due_at), max(d.due_at)
+    from due d;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.fire_timers(due_from timestamp with time zone, due_to timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_keys text[]) IS 'Internal: appends the events of at most how_many timers due between due_from and due_to, and removes the timers. may_release and may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out; only_keys: the only keys, empty for all. Returns the clock that decided, the numbers of timers locked, of released and expired events, and of timers kept; of only_keys the timers that another session has locked; due_at of the first and the last timer locked.';
+
 CREATE FUNCTION taskledger.incarnation() RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1172,6 +1261,16 @@ CREATE VIEW taskledger.tasks AS
    FROM taskledger.task t;
 
 COMMENT ON VIEW taskledger.tasks IS 'The current state of each task, as the projector has it, which may lag behind the events. exceptional: the state is neither available, running nor succeeded. fingerprint: of the error of a dead task. due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this one.';
+
+CREATE VIEW taskledger.timers AS
+ SELECT t.due_at,
+    t.kind,
+    t.biz_id,
+    t.version,
+    t.reason
+   FROM taskledger.timer t;
+
+COMMENT ON VIEW taskledger.timers IS 'The timers of all tasks: when each is due, and why: due, retry, start_by or finish_by.';
 
 CREATE VIEW taskledger.worker_kinds AS
  SELECT l.holder AS worker,
