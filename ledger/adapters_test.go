@@ -19,16 +19,17 @@ import (
 	"github.com/taskledger/taskledger/ledger/stdsql"
 )
 
-// A way is one of the ways to the ledger, which must all give the same answers and leave the
-// same rows.
-type way struct {
+// adapter is a way to run the calls of package ledger. All adapters must return the same results and write the
+// same rows. run commits.
+type adapter struct {
 	name string
 	run  func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer))
 }
 
-// An enqueuer enqueues entries in order and answers as [ledger.EnqueueMany] does.
+// enqueuer enqueues entries in order and returns the results as [ledger.EnqueueMany] does.
 type enqueuer func(context.Context, []ledger.Entry) ([]ledger.Enqueued, error)
 
+// oneByOne calls Enqueue for each entry.
 func oneByOne(db ledger.DB) enqueuer {
 	return func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
 		var answers []ledger.Enqueued
@@ -43,7 +44,7 @@ func oneByOne(db ledger.DB) enqueuer {
 	}
 }
 
-// eachCommitted enqueues each entry at the end of a transaction.
+// eachCommitted calls EnqueueAndCommit for each entry.
 func eachCommitted(t *testing.T, pool *pgxpool.Pool) enqueuer {
 	return func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
 		var answers []ledger.Enqueued
@@ -58,6 +59,7 @@ func eachCommitted(t *testing.T, pool *pgxpool.Pool) enqueuer {
 	}
 }
 
+// together calls EnqueueMany.
 func together(db ledger.DB) enqueuer {
 	return func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
 		return ledger.EnqueueMany(ctx, db, entries)
@@ -69,12 +71,14 @@ func bySQLFunction(db ledger.DB) enqueuer {
 	const call = `select is_new, state::text, version, same_args, position
 		from taskledger.enqueue(kind => $1::text, biz_id => $2::text, args => $3::text::json, shard => $4::integer,
 		                        actor => $5::text, meta => $6::text::json, run_at => $7::text::timestamptz,
-		                        run_in => $8::text::interval, start_by => $9::text::timestamptz, finish_by => $10::text::timestamptz)`
+		                        run_in => $8::text::interval, start_by => $9::text::timestamptz,
+		                        finish_by => $10::text::timestamptz)`
 	return func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
 		var answers []ledger.Enqueued
 		for _, e := range entries {
-			w := wireEntry(e)
-			rows, err := db.Query(ctx, call, w.Kind, w.BizID, text(w.Args), w.Shard, w.Actor, text(w.Meta), w.Times["run_at"], w.Times["run_in"], w.Times["start_by"], w.Times["finish_by"])
+			w := newSQLEntry(e)
+			rows, err := db.Query(ctx, call, w.Kind, w.BizID, text(w.Args), w.Shard, w.Actor, text(w.Meta),
+				w.Times["run_at"], w.Times["run_in"], w.Times["start_by"], w.Times["finish_by"])
 			if err != nil {
 				return nil, err
 			}
@@ -90,16 +94,17 @@ func bySQLFunction(db ledger.DB) enqueuer {
 
 // bySQLFunctionMany calls taskledger.enqueue_many.
 func bySQLFunctionMany(db ledger.DB) enqueuer {
-	const call = `select is_new, state::text, version, same_args, position, kind, biz_id from taskledger.enqueue_many($1::text::json)`
+	const call = `select is_new, state::text, version, same_args, position, kind, biz_id
+		from taskledger.enqueue_many($1::text::json)`
 	return func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
-		// Written by hand, since json.Marshal would compact the args.
+		// json.Marshal would compact the args.
 		list := "["
 		for i, e := range entries {
-			w := wireEntry(e)
+			w := newSQLEntry(e)
 			if i > 0 {
 				list += ","
 			}
-			key, _ := json.Marshal(e.Key) // of strings
+			key, _ := json.Marshal(e.Key) // two strings
 			list += string(key[:len(key)-1])
 			if w.Args != nil {
 				list += `,"args":` + string(w.Args)
@@ -111,7 +116,7 @@ func bySQLFunctionMany(db ledger.DB) enqueuer {
 				list += fmt.Sprintf(`,"shard":%d`, *w.Shard)
 			}
 			if w.Actor != nil {
-				actor, _ := json.Marshal(*w.Actor) // of a string
+				actor, _ := json.Marshal(*w.Actor) // a string
 				list += `,"actor":` + string(actor)
 			}
 			for name, value := range w.Times {
@@ -136,12 +141,13 @@ func bySQLFunctionMany(db ledger.DB) enqueuer {
 	}
 }
 
+// columnsOf returns pointers to the fields of a result, in the order of the columns of the SQL functions.
 func columnsOf(e *ledger.Enqueued) []any {
 	return []any{&e.New, (*string)(&e.State), (*int32)(&e.Version), &e.SameArgs, (*int64)(&e.Position)}
 }
 
-// wire is an entry as the SQL functions take it.
-type wire struct {
+// sqlEntry is an entry as parameters of the SQL functions.
+type sqlEntry struct {
 	Kind, BizID string
 	Args, Meta  json.RawMessage
 	Shard       *int64
@@ -149,8 +155,8 @@ type wire struct {
 	Times       map[string]*string
 }
 
-func wireEntry(e ledger.Entry) wire {
-	w := wire{Kind: string(e.Key.Kind), BizID: string(e.Key.BizID), Args: e.Args}
+func newSQLEntry(e ledger.Entry) sqlEntry {
+	w := sqlEntry{Kind: string(e.Key.Kind), BizID: string(e.Key.BizID), Args: e.Args}
 	if o := e.Options; o != nil {
 		if o.Shard != nil {
 			shard := int64(*o.Shard)
@@ -162,7 +168,9 @@ func wireEntry(e ledger.Entry) wire {
 		if meta, _ := json.Marshal(o.Meta); string(meta) != "{}" {
 			w.Meta = meta
 		}
-		w.Times = map[string]*string{"run_at": moment(o.RunAt), "start_by": moment(o.StartBy), "finish_by": moment(o.FinishBy)}
+		w.Times = map[string]*string{
+			"run_at": timeText(o.RunAt), "start_by": timeText(o.StartBy), "finish_by": timeText(o.FinishBy),
+		}
 		if o.RunIn != 0 {
 			in := o.RunIn.String()
 			w.Times["run_in"] = &in
@@ -171,7 +179,8 @@ func wireEntry(e ledger.Entry) wire {
 	return w
 }
 
-func moment(t time.Time) *string {
+// timeText returns t as a parameter, nil for the zero time.
+func timeText(t time.Time) *string {
 	if t.IsZero() {
 		return nil
 	}
@@ -179,6 +188,7 @@ func moment(t time.Time) *string {
 	return &text
 }
 
+// text returns JSON as a parameter, nil for null.
 func text(raw json.RawMessage) *string {
 	if raw == nil {
 		return nil
@@ -187,7 +197,7 @@ func text(raw json.RawMessage) *string {
 	return &s
 }
 
-// gormPool has the methods of GORM's ConnPool, and holds a transaction as GORM's does.
+// gormPool has the methods of GORM's ConnPool on a transaction.
 type gormPool struct{ tx *sql.Tx }
 
 func (p gormPool) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
@@ -212,8 +222,8 @@ type sqlxTx struct {
 	driverName string
 }
 
-// ways to the ledger; each commits what it did.
-func ways() []way {
+// adapters returns all adapters.
+func adapters() []adapter {
 	inPgx := func(make func(ledger.DB) enqueuer) func(*testing.T, *pgxpool.Pool, func(enqueuer)) {
 		return func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) {
 			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { f(make(tx)); return nil })
@@ -231,14 +241,14 @@ func ways() []way {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer tx.Rollback() //nolint:errcheck // committed
+			defer tx.Rollback() //nolint:errcheck // after the commit it does nothing
 			f(make(tx))
 			if err := tx.Commit(); err != nil {
 				t.Fatal(err)
 			}
 		})
 	}
-	return []way{
+	return []adapter{
 		{"pgx.Tx", inPgx(oneByOne)},
 		{"pgx.Tx together", inPgx(together)},
 		{"ledger.Tx", func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) {
@@ -261,7 +271,9 @@ func ways() []way {
 		{"pgxpool.Pool together", func(_ *testing.T, pool *pgxpool.Pool, f func(enqueuer)) { f(together(pool)) }},
 		{"sql.Tx", inSQLTx(func(tx *sql.Tx) enqueuer { return oneByOne(stdsql.Wrap(tx)) })},
 		{"sql.Tx together", inSQLTx(func(tx *sql.Tx) enqueuer { return together(stdsql.Wrap(tx)) })},
-		{"sql.Tx in sqlx", inSQLTx(func(tx *sql.Tx) enqueuer { return oneByOne(stdsql.Wrap(sqlxTx{Tx: tx, driverName: "pgx"})) })},
+		{"sql.Tx in sqlx", inSQLTx(func(tx *sql.Tx) enqueuer {
+			return oneByOne(stdsql.Wrap(sqlxTx{Tx: tx, driverName: "pgx"}))
+		})},
 		{"sql.Tx in GORM", inSQLTx(func(tx *sql.Tx) enqueuer { return together(stdsql.Wrap(gormPool{tx})) })},
 		{"sql.DB", inSQL(func(_ *testing.T, db *sql.DB, f func(enqueuer)) { f(oneByOne(stdsql.Wrap(db))) })},
 		{"sql.Conn", inSQL(func(t *testing.T, db *sql.DB, f func(enqueuer)) {
@@ -291,10 +303,11 @@ func openSQL(t *testing.T, pool *pgxpool.Pool) *sql.DB {
 	return db
 }
 
-// oddBizIDs must work everywhere, in arrays and JSON too.
+// oddBizIDs are valid biz_ids with characters that are special in SQL, arrays or JSON, or to Unicode.
 var oddBizIDs = []ledger.BizID{
-	"1", " ", " leading and trailing ", "100%", "a:b:c", "it's", `say "hi"`, `back\slash\\`, `\n`, `{a,b}`, `{}`, "NULL", "null",
-	"a,b", "(1)", "$1", "--", "/*", "a/b/c", "?", "ключ", "订单", "😀👩‍👩‍👧", "é", "e\u0301", "\u202e", "\ufeff", "\u00a0", "\U0010ffff",
+	"1", " ", " leading and trailing ", "100%", "a:b:c", "it's", `say "hi"`, `back\slash\\`, `\n`, `{a,b}`, `{}`,
+	"NULL", "null", "a,b", "(1)", "$1", "--", "/*", "a/b/c", "?", "ключ", "订单", "😀👩‍👩‍👧", "é", "e\u0301",
+	"\u202e", "\ufeff", "\u00a0", "\U0010ffff",
 }
 
 func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
@@ -304,21 +317,28 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 		{Key: ledger.Key{Kind: "z.last", BizID: "1"}, Args: json.RawMessage(`{"n": 1}`)},
 		{Key: ledger.Key{Kind: "a.first", BizID: "1"}, Args: json.RawMessage(`{"n": 1}`)},
 		{Key: ledger.Key{Kind: "z.last", BizID: "1"}, Args: json.RawMessage(`{"n": 1}`)},
-		{Key: ledger.Key{Kind: "z.last", BizID: "1"}, Args: json.RawMessage(`{"n":1}`)}, // equal, but not the same bytes
+		{Key: ledger.Key{Kind: "z.last", BizID: "1"}, Args: json.RawMessage(`{"n":1}`)}, // equal, in other bytes
 		{Key: ledger.Key{Kind: "z.last", BizID: "1"}},
 		{Key: ledger.Key{Kind: "none", BizID: "1"}},
 		{Key: ledger.Key{Kind: "none", BizID: "1"}},
 		{Key: ledger.Key{Kind: "none", BizID: "1"}, Args: json.RawMessage(`null`)},
 		{Key: ledger.Key{Kind: "null", BizID: "1"}, Args: json.RawMessage(`null`)},
-		{Key: ledger.Key{Kind: "bytes", BizID: "1"}, Args: json.RawMessage("{\"b\" : [ 1,2 ],\n\t\"a\":\"\\ud83d\\ude00 \\\\ \\\" % $1 {}\",\"a\":1e999}")},
+		{Key: ledger.Key{Kind: "bytes", BizID: "1"}, Args: json.RawMessage(
+			"{\"b\" : [ 1,2 ],\n\t\"a\":\"\\ud83d\\ude00 \\\\ \\\" % $1 {}\",\"a\":1e999}")},
 		{Key: ledger.Key{Kind: "options", BizID: "1"}, Options: &ledger.EnqueueOptions{
-			Shard: &shard, Actor: `o'actor "x" \`, Meta: ledger.Meta{Causation: "order/1/1@5", Tags: []string{"vip", `a"b\`}}}},
-		{Key: ledger.Key{Kind: "timed", BizID: "later"}, Args: json.RawMessage(`[ 1 ]`), Options: &ledger.EnqueueOptions{
-			RunAt: time.Date(2101, 2, 3, 4, 5, 6, 123456000, time.FixedZone("", 5400)), Meta: ledger.Meta{Tags: []string{"x"}}}},
-		{Key: ledger.Key{Kind: "timed", BizID: "later"}, Options: &ledger.EnqueueOptions{RunAt: time.Date(2102, 2, 3, 4, 5, 6, 0, time.UTC)}},
-		{Key: ledger.Key{Kind: "timed", BizID: "past"}, Options: &ledger.EnqueueOptions{RunAt: time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)}},
+			Shard: &shard, Actor: `o'actor "x" \`,
+			Meta: ledger.Meta{Causation: "order/1/1@5", Tags: []string{"vip", `a"b\`}}}},
+		{Key: ledger.Key{Kind: "timed", BizID: "later"}, Args: json.RawMessage(`[ 1 ]`),
+			Options: &ledger.EnqueueOptions{
+				RunAt: time.Date(2101, 2, 3, 4, 5, 6, 123456000, time.FixedZone("", 5400)),
+				Meta:  ledger.Meta{Tags: []string{"x"}}}},
+		{Key: ledger.Key{Kind: "timed", BizID: "later"}, Options: &ledger.EnqueueOptions{
+			RunAt: time.Date(2102, 2, 3, 4, 5, 6, 0, time.UTC)}},
+		{Key: ledger.Key{Kind: "timed", BizID: "past"}, Options: &ledger.EnqueueOptions{
+			RunAt: time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)}},
 		{Key: ledger.Key{Kind: "timed", BizID: "until"}, Options: &ledger.EnqueueOptions{
-			StartBy: time.Date(2101, 1, 1, 0, 0, 0, 0, time.UTC), FinishBy: time.Date(2102, 1, 1, 0, 0, 0, 0, time.UTC)}},
+			StartBy:  time.Date(2101, 1, 1, 0, 0, 0, 0, time.UTC),
+			FinishBy: time.Date(2102, 1, 1, 0, 0, 0, 0, time.UTC)}},
 		{Key: ledger.Key{Kind: "timed", BizID: "all"}, Options: &ledger.EnqueueOptions{
 			RunAt: time.Date(2101, 1, 1, 0, 0, 0, 0, time.UTC), StartBy: time.Date(2102, 1, 1, 0, 0, 0, 0, time.UTC),
 			FinishBy: time.Date(2103, 1, 1, 0, 0, 0, 0, time.UTC)}},
@@ -332,10 +352,10 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 		Rows         []string
 		Timers       []timer
 	}
-	outcomes := make([]outcome, len(ways()))
-	t.Run("ways", func(t *testing.T) {
-		for i, w := range ways() {
-			t.Run(w.name, func(t *testing.T) {
+	outcomes := make([]outcome, len(adapters()))
+	t.Run("adapters", func(t *testing.T) {
+		for i, a := range adapters() {
+			t.Run(a.name, func(t *testing.T) {
 				t.Parallel()
 				pool := ledgertest.Pool(t)
 				var o outcome
@@ -347,13 +367,14 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 						}
 					}
 				}
-				w.run(t, pool, enqueueAll(&o.First))
+				a.run(t, pool, enqueueAll(&o.First))
 				ledgertest.Append(t, pool, entries[0].Key, ledger.EventFailed)
 				ledgertest.Append(t, pool, entries[1].Key, ledger.EventSucceeded)
-				w.run(t, pool, enqueueAll(&o.Again))
+				a.run(t, pool, enqueueAll(&o.Again))
 				for i, first := range o.First {
 					if o.Again[i].Position != first.Position {
-						t.Errorf("entry %d: position %d, and %d when enqueued again", i, first.Position, o.Again[i].Position)
+						t.Errorf("entry %d: position %d, and %d the second time",
+							i, first.Position, o.Again[i].Position)
 					}
 				}
 				o.Rows, o.Timers = storedRows(t, pool), timers(t, pool)
@@ -369,9 +390,9 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 	if got := len(want.Rows); got != len(oddBizIDs)+7+4+2 {
 		t.Errorf("%d rows", got)
 	}
-	for i, w := range ways() {
+	for i, a := range adapters() {
 		if diff := cmp.Diff(want, outcomes[i], cmpopts.IgnoreFields(ledger.Enqueued{}, "Position")); diff != "" {
-			t.Errorf("%s differs from %s (-%[2]s +%[1]s):\n%s", w.name, ways()[0].name, diff)
+			t.Errorf("%s differs from %s (-%[2]s +%[1]s):\n%s", a.name, adapters()[0].name, diff)
 		}
 	}
 	states := map[ledger.State]int{}
@@ -386,7 +407,7 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 	}
 }
 
-// storedRows returns all columns of all events but those that differ from run to run.
+// storedRows returns all events as JSON, without the columns that differ from run to run.
 func storedRows(t *testing.T, db ledger.DB) []string {
 	t.Helper()
 	rows, err := db.Query(t.Context(), `
@@ -403,7 +424,7 @@ func storedRows(t *testing.T, db ledger.DB) []string {
 	return all
 }
 
-// What was written in a *sql.Tx ends with it, and what it says of errors is what pgx says.
+// A rollback of a *sql.Tx removes its tasks, and its errors have the cures that errors of pgx have.
 func TestSQLTxRollsBackAndExplains(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -420,13 +441,10 @@ func TestSQLTxRollsBackAndExplains(t *testing.T) {
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, ledgerError(ledger.Load(t.Context(), stdsql.Wrap(db), k)), ledger.ErrUnknownTask)
+	wantError(t, errorOf(ledger.Load(t.Context(), stdsql.Wrap(db), k)), ledger.ErrUnknownTask)
 
 	if _, err := db.ExecContext(t.Context(), "drop schema taskledger cascade"); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, ledgerError(ledger.Enqueue(t.Context(), stdsql.Wrap(db), k, nil, nil)), ledger.ErrNotMigrated)
+	wantError(t, errorOf(ledger.Enqueue(t.Context(), stdsql.Wrap(db), k, nil, nil)), ledger.ErrNotMigrated)
 }
-
-// ledgerError drops the answer of a call.
-func ledgerError[T any](_ T, err error) error { return err }

@@ -24,30 +24,39 @@ var (
 	headSQL string
 )
 
-// AppendRequest is one event to append to a task that exists.
+// AppendRequest is one event to append to an existing task.
 type AppendRequest struct {
-	Key      Key
-	Expected Version // of the task's last event; the new one gets Expected+1
+	Key Key
+	// Expected is the version of the task's last event. The new event gets Expected+1.
+	Expected Version
 	Type     EventType
-	Actor    string          // empty: the database's session_user
-	Data     json.RawMessage // nil: none
-	Meta     json.RawMessage // nil: none
+	// Actor is the author of the event. Default: the database's session_user.
+	Actor string
+	// Data is JSON, see [EventType]. Default: no data.
+	Data json.RawMessage
+	// Meta is JSON, see [Meta]. Default: no meta.
+	Meta json.RawMessage
 
-	// After or At, at most one of them, is when the task is released again: some time after the
-	// database appends the event, by its clock, or at a moment; one that is past is now. Only for
-	// scheduled and snoozed, which need it, and for failed, whose task otherwise waits until
-	// somebody releases it. The database writes the moment it decided on into the data, which
-	// must be an object or nil: run_at, or retry_at of failed.
-	After time.Duration // to the microsecond, rounded up; 0: none
-	At    time.Time     // to the microsecond, before the year 9999; zero: none
+	// After is the delay until the task is released again, counted from the append by the database's
+	// clock, in microseconds, rounded up. Default: no release.
+	//
+	// scheduled and snoozed need After or At. failed takes one of them; without it the task stays
+	// retrying until an operator releases it. Other types take neither.
+	// The database writes the time into Data as run_at, or retry_at for failed.
+	// So Data must then be an object without that member, or nil.
+	After time.Duration
+	// At is the time at which the task is released again, in place of After: microseconds, before the
+	// year 9999. A time in the past means now. Default: no release.
+	At time.Time
 
-	// Resent says that this request was sent before and that its answer was lost. If the event at
-	// Expected+1 is the one asked for (type, actor, data and meta are the same), it is returned,
-	// and there is no conflict. Only for requests that nobody else could have sent: the data names
-	// the sender and the occasion. One with After or At is not recognized.
+	// Resent marks a request that was sent before and whose result was lost. If the event at Expected+1
+	// has the same type, actor, data and meta, [Append] returns it instead of a conflict. Set it only
+	// where no other process can send the same request, because Data names the sender and the occasion.
+	// A request with After or At is never recognized. Default: false.
 	Resent bool
 }
 
+// validate returns an [*InvalidError] for the first rule that r breaks.
 func (r AppendRequest) validate() error {
 	if err := r.Key.Validate(); err != nil {
 		return err
@@ -55,11 +64,13 @@ func (r AppendRequest) validate() error {
 	if _, ok := transition(r.Type); !ok {
 		return &InvalidError{Field: "type", Value: string(r.Type), Rule: "must be an event type"}
 	}
-	if r.Type.beginsOnly() {
-		return &InvalidError{Field: "type", Value: string(r.Type), Rule: "begins a task: use Enqueue"}
+	if r.Type.isFirstOnly() {
+		rule := "begins a task and cannot be appended: use Enqueue"
+		return &InvalidError{Field: "type", Value: string(r.Type), Rule: rule}
 	}
 	if r.Expected < 1 {
-		return &InvalidError{Field: "expected version", Value: strconv.Itoa(int(r.Expected)), Rule: "must be at least 1"}
+		version := strconv.Itoa(int(r.Expected))
+		return &InvalidError{Field: "expected version", Value: version, Rule: "must be at least 1"}
 	}
 	if err := checkActor(r.Actor); err != nil {
 		return err
@@ -73,36 +84,37 @@ func (r AppendRequest) validate() error {
 	return r.checkDue()
 }
 
-// Append appends one event if the task's last event has the expected version and the
-// transition table allows it (compare-and-set on the primary key). The attempt is counted and
-// the shard copied by the database. It takes one statement, never commits, and waits for a
-// concurrent append to the same task to end.
+// Append appends one event if the task's last event has the expected version and [Transitions] allows
+// the new one: a compare-and-set on the primary key. The database counts the attempt and copies the shard.
+// Append takes one statement and waits until a concurrent append to the same task commits or rolls back.
+// It never commits.
 //
-// Errors: [*InvalidError] before anything is sent; [ErrUnknownTask], [*ConflictError] with the
-// version found, [*TransitionError]: nothing was written and the transaction stays usable;
-// [ErrRetryTransaction] in a REPEATABLE READ or SERIALIZABLE transaction that lost a race.
+// It returns an [*InvalidError] before anything is sent. After [ErrUnknownTask], a [*ConflictError] or a
+// [*TransitionError] nothing was written, and the transaction stays usable. [ErrRetryTransaction] is
+// returned in a REPEATABLE READ or SERIALIZABLE transaction that lost a race.
 func Append(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 	if err := r.validate(); err != nil {
 		return Event{}, fmt.Errorf("append to %s: %w", r.Key, err)
 	}
-	e := r.event()
+	e := r.newEvent()
 	var data *string
-	after, at := due{r.After, r.At}.texts()
-	found, err := pgquery.Row(ctx, db, appendSQL, append(r.args(), pgquery.Optional(after), pgquery.Optional(at)), append(e.returned(), &data)...)
+	after, at := dueTime{r.After, r.At}.params()
+	args := append(r.args(), pgquery.Optional(after), pgquery.Optional(at))
+	ok, err := pgquery.Row(ctx, db, appendSQL, args, append(e.scanTargets(), &data)...)
 	if err != nil {
 		return Event{}, pgerr.Explain("append to "+r.Key.String(), err)
 	}
-	if !found {
-		return notAppended(ctx, db, r)
+	if !ok {
+		return resolveAppend(ctx, db, r)
 	}
-	e.stored(data)
+	e.setStored(data)
 	return e, nil
 }
 
-// rollbackTimeout bounds a rollback, which may not be cut short by the end of the caller's time.
+// rollbackTimeout bounds a rollback, which runs to its end although the caller's context is cancelled.
 const rollbackTimeout = 5 * time.Second
 
-// rollback ends the transaction on conn, if it still can, and returns cause.
+// rollback rolls back the transaction on conn, if one is open, and returns cause.
 func rollback(ctx context.Context, conn *pgx.Conn, cause error) error {
 	if !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
@@ -114,80 +126,85 @@ func rollback(ctx context.Context, conn *pgx.Conn, cause error) error {
 	return cause
 }
 
-// event is what will be stored, but for what the database decides.
-func (r AppendRequest) event() Event {
+// newEvent returns the event to append, without the columns that the database sets.
+func (r AppendRequest) newEvent() Event {
 	return Event{Key: r.Key, Type: r.Type, Data: r.Data, Meta: r.Meta}
 }
 
-// returned is where the columns that the database decides are scanned to.
-func (e *Event) returned() []any {
-	return []any{(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), &e.RecordedAt, &e.Actor}
+// scanTargets returns pointers to the fields that the database sets, in the order of append.sql.
+func (e *Event) scanTargets() []any {
+	return []any{
+		(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), &e.RecordedAt, &e.Actor,
+	}
 }
 
-// stored completes an event that was appended: data as it stands in the database, if it may
-// differ from what was sent.
-func (e *Event) stored(data *string) {
+// setStored completes an event after the scan. data is nil unless the stored data may differ from the data sent.
+func (e *Event) setStored(data *string) {
 	e.RecordedAt = e.RecordedAt.UTC()
 	if data != nil {
 		e.Data = json.RawMessage(*data)
 	}
 }
 
+// args returns the first nine parameters of append.sql.
 func (r AppendRequest) args() []any {
-	follows, begins := r.Type.follows()
+	predecessors, attemptEnds := r.Type.predecessors()
 	return []any{
-		string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected), string(r.Type), pgquery.Optional(r.Actor), pgquery.JSON(r.Data),
-		pgarray.Of(follows...), pgarray.Of(begins...), pgquery.JSON(r.Meta),
+		string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected), string(r.Type), pgquery.Optional(r.Actor),
+		pgquery.JSON(r.Data), pgarray.Of(predecessors...), pgarray.Of(attemptEnds...), pgquery.JSON(r.Meta),
 	}
 }
 
-// follows returns the types of the events that t may follow, and of those after which it
-// belongs to a new attempt.
-func (t EventType) follows() (may, begins []string) {
+// predecessors returns the types of the events that t may follow, and those of them after which t begins
+// a new attempt.
+func (t EventType) predecessors() (all, attemptEnds []string) {
 	for _, last := range transitions {
 		if t.allowedAfter(last.To) {
-			may = append(may, string(last.Type))
+			all = append(all, string(last.Type))
 			if t.beginsAttempt(last.To) {
-				begins = append(begins, string(last.Type))
+				attemptEnds = append(attemptEnds, string(last.Type))
 			}
 		}
 	}
-	return may, begins
+	return all, attemptEnds
 }
 
-// notAppended answers for an append that inserted nothing: by the event that the request had
-// inserted before, or by why not.
-func notAppended(ctx context.Context, db DB, r AppendRequest) (Event, error) {
+// resolveAppend returns the result of an append that inserted nothing: the event that a resent request
+// inserted before, or the error.
+func resolveAppend(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 	if r.Resent {
-		e := r.event()
-		found, err := pgquery.Row(ctx, db, appendedSQL, []any{string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected),
-			string(r.Type), pgquery.Optional(r.Actor), pgquery.JSON(r.Data), pgquery.JSON(r.Meta)}, e.returned()...)
+		e := r.newEvent()
+		args := []any{
+			string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected), string(r.Type), pgquery.Optional(r.Actor),
+			pgquery.JSON(r.Data), pgquery.JSON(r.Meta),
+		}
+		ok, err := pgquery.Row(ctx, db, appendedSQL, args, e.scanTargets()...)
 		if err != nil {
 			return Event{}, pgerr.Explain("append to "+r.Key.String(), err)
 		}
-		if found {
-			e.stored(nil)
+		if ok {
+			e.setStored(nil)
 			return e, nil
 		}
 	}
-	why := whyNot(ctx, db, r)
-	if why == nil {
-		why = ErrRetryTransaction // the winner of the race rolled back after all
+	err := readConflict(ctx, db, r)
+	if err == nil {
+		err = ErrRetryTransaction // the winner of the race has rolled back
 	}
-	return Event{}, fmt.Errorf("append to %s: %w", r.Key, why)
+	return Event{}, fmt.Errorf("append to %s: %w", r.Key, err)
 }
 
-// whyNot explains, by a statement of its own, an append that inserted nothing; nil if the task
-// is as the request expected it.
-func whyNot(ctx context.Context, db DB, r AppendRequest) error {
+// readConflict reads the task's head and returns the error that it means for r, nil if the head is as r
+// expects it.
+func readConflict(ctx context.Context, db DB, r AppendRequest) error {
 	var version int64
 	var last string
-	found, err := pgquery.Row(ctx, db, headSQL, []any{string(r.Key.Kind), string(r.Key.BizID)}, &version, &last)
+	ok, err := pgquery.Row(ctx, db, headSQL, []any{string(r.Key.Kind), string(r.Key.BizID)}, &version, &last)
 	state := EventType(last).State()
 	switch {
 	case err != nil:
 		return pgerr.Explain("read head", err)
-	case !found:
+	case !ok:
 		return ErrUnknownTask
 	case Version(version) != r.Expected:
 		return &ConflictError{Key: r.Key, Expected: r.Expected, Found: Version(version), State: state}

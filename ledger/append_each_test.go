@@ -19,7 +19,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// One locked key of 500 costs a few statements, and the others are appended.
+// One locked key of 500 costs a few statements, and all other requests are appended.
 func TestAppendEachHalvesWhatFails(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -37,14 +37,14 @@ func TestAppendEachHalvesWhatFails(t *testing.T) {
 	for i, r := range ledger.AppendEach(t.Context(), db, requests) {
 		if i == 123 {
 			if code := wantErrorAs[*pgconn.PgError](t, r.Err).Code; code != "55P03" {
-				t.Errorf("the locked one: %v", r.Err)
+				t.Errorf("the locked key: %v", r.Err)
 			}
 		} else if r.Err != nil || r.Event.Version != 2 {
 			t.Errorf("%d: %+v", i, r)
 		}
 	}
 	if n := len(db.statements); n > 1+2*9 { // 2^9 > 500
-		t.Errorf("it took %d statements", n)
+		t.Errorf("%d statements, want at most 19", n)
 	}
 	if err := rival.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -52,8 +52,8 @@ func TestAppendEachHalvesWhatFails(t *testing.T) {
 	ledgertest.Check(t, pool)
 }
 
-// Where somebody else's append commits while the group waits for it, one request conflicts and the
-// others are appended: in a group, and alone.
+// If another transaction appends to a task and commits while the group waits for it, that request conflicts and
+// the others are appended.
 func TestAppendEachBesideACommit(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{1, 5} {
@@ -77,7 +77,8 @@ func TestAppendEachBesideACommit(t *testing.T) {
 				done := make(chan []ledger.AppendResult, 1)
 				go func() { done <- ledger.AppendEach(t.Context(), conn, requests) }()
 				for blocked := false; !blocked && len(done) == 0; {
-					if err := pool.QueryRow(t.Context(), "select cardinality(pg_blocking_pids($1)) > 0", pid).Scan(&blocked); err != nil {
+					const sql = "select cardinality(pg_blocking_pids($1)) > 0"
+					if err := pool.QueryRow(t.Context(), sql, pid).Scan(&blocked); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -86,7 +87,7 @@ func TestAppendEachBesideACommit(t *testing.T) {
 				}
 				results := <-done
 				if pg := (*pgconn.PgError)(nil); errors.As(results[contested].Err, &pg) && pg.Code == "55P03" {
-					continue // it lost patience before the commit
+					continue // the lock timeout passed before the commit
 				}
 				for i, r := range results {
 					if i == contested {
@@ -102,7 +103,7 @@ func TestAppendEachBesideACommit(t *testing.T) {
 	}
 }
 
-// A connection that is cut between the commit and its answer makes no conflict of one's own event.
+// If the connection is lost after the commit, AppendEach returns the events and no conflict with itself.
 func TestAppendEachWhoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
 	f := newCutFixture(t)
@@ -118,7 +119,7 @@ func TestAppendEachWhoseAnswerWasLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(stored[1:], []ledger.Event{r.Event}); diff != "" {
-			t.Errorf("(-stored +answered):\n%s", diff)
+			t.Errorf("(-stored +returned):\n%s", diff)
 		}
 	}
 	if f.cuts.Load() != 1 {
@@ -127,7 +128,7 @@ func TestAppendEachWhoseAnswerWasLost(t *testing.T) {
 	ledgertest.Check(t, f.pool)
 }
 
-// A request that is sent again as such recognizes its own event and no other.
+// A request with Resent returns the event that it has appended before, and no other event.
 func TestAppendResent(t *testing.T) {
 	t.Parallel()
 	f := newCutFixture(t)
@@ -135,9 +136,9 @@ func TestAppendResent(t *testing.T) {
 	r.Actor, r.Meta = "worker 1", json.RawMessage(`{"b": 1, "a": 1}`)
 	f.cutBehind(r.Key)
 	if _, err := ledger.Append(t.Context(), f.fragile, r); err == nil || !ledger.Retryable(err) {
-		t.Fatalf("the cut connection: %v, want an error to try again after", err)
+		t.Fatalf("the cut connection: %v, want a retryable error", err)
 	}
-	wantErrorAs[*ledger.ConflictError](t, ledgerError(ledger.Append(t.Context(), f.pool, r)))
+	wantErrorAs[*ledger.ConflictError](t, errorOf(ledger.Append(t.Context(), f.pool, r)))
 
 	r.Resent = true
 	e, err := ledger.Append(t.Context(), f.pool, r)
@@ -149,30 +150,32 @@ func TestAppendResent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(stored[1:], []ledger.Event{e}); diff != "" {
-		t.Errorf("(-stored +answered):\n%s", diff)
+		t.Errorf("(-stored +returned):\n%s", diff)
 	}
 	for name, change := range map[string]func(*ledger.AppendRequest){
 		"type":     func(r *ledger.AppendRequest) { r.Type = ledger.EventProgressed },
 		"actor":    func(r *ledger.AppendRequest) { r.Actor = "worker 2" },
 		"no actor": func(r *ledger.AppendRequest) { r.Actor = "" },
-		"data":     func(r *ledger.AppendRequest) { r.Data = json.RawMessage(strings.Replace(string(r.Data), "{", "{ ", 1)) },
-		"no data":  func(r *ledger.AppendRequest) { r.Data = nil },
-		"meta":     func(r *ledger.AppendRequest) { r.Meta = nil },
+		"data": func(r *ledger.AppendRequest) {
+			r.Data = json.RawMessage(strings.Replace(string(r.Data), "{", "{ ", 1))
+		},
+		"no data": func(r *ledger.AppendRequest) { r.Data = nil },
+		"meta":    func(r *ledger.AppendRequest) { r.Meta = nil },
 	} {
 		other := r
 		change(&other)
 		if _, err := ledger.Append(t.Context(), f.pool, other); err == nil {
-			t.Errorf("another %s was taken for the same request", name)
+			t.Errorf("a request with another %s was recognized", name)
 		}
 		if err := ledger.AppendEach(t.Context(), f.pool, []ledger.AppendRequest{other})[0].Err; err == nil {
-			t.Errorf("another %s was taken for the same request of a group", name)
+			t.Errorf("a request with another %s was recognized in a group", name)
 		}
 	}
 	ledgertest.Check(t, f.pool)
 }
 
-// cutFixture has a pool whose connections can be cut when an event is committed and before the
-// client hears of it.
+// cutFixture has a pool, fragile, whose connections can be cut after an event is committed and before the client
+// reads the result.
 type cutFixture struct {
 	t       *testing.T
 	pool    *pgxpool.Pool
@@ -207,11 +210,11 @@ func (f *cutFixture) request(id ledger.BizID) ledger.AppendRequest {
 	return r
 }
 
-// cutBehind cuts the connection that next awaits an answer, as soon as version 2 of a task is
-// committed.
+// cutBehind makes the next read of a fragile connection wait until version 2 of a task is committed, and then
+// cuts the connection.
 func (f *cutFixture) cutBehind(k ledger.Key) {
 	f.t.Helper()
-	if err := f.fragile.Ping(f.t.Context()); err != nil { // so that a connection is there
+	if err := f.fragile.Ping(f.t.Context()); err != nil { // opens a connection
 		f.t.Fatal(err)
 	}
 	f.behind.Store(&k)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,11 +16,12 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
+// appending returns a request to append an event to the task append/id.
 func appending(id ledger.BizID, expected ledger.Version, eventType ledger.EventType) ledger.AppendRequest {
 	return ledger.AppendRequest{Key: ledger.Key{Kind: "append", BizID: id}, Expected: expected, Type: eventType}
 }
 
-// Conflicts are recognized however they are wrapped, and other errors are not conflicts.
+// IsConflict finds conflicts in wrapped errors, and reports false for other errors.
 func TestIsConflict(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{&ledger.ConflictError{}, &ledger.TransitionError{}, ledger.ErrUnknownTask} {
@@ -34,12 +36,12 @@ func TestIsConflict(t *testing.T) {
 	}
 }
 
-// Whatever state a task is in, an event is appended if and only if the table allows it, and
-// the caller's transaction goes on either way.
+// In every state of a task, an event is appended if and only if the transition table allows it. The caller's
+// transaction stays usable in both cases.
 func TestAppendFollowsTheTransitionTable(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
-	ways := map[ledger.State][]ledger.EventType{
+	histories := map[ledger.State][]ledger.EventType{
 		ledger.StateAvailable: {},
 		ledger.StateScheduled: {ledger.EventSnoozed},
 		ledger.StateRunning:   {ledger.EventStarted},
@@ -51,24 +53,20 @@ func TestAppendFollowsTheTransitionTable(t *testing.T) {
 		ledger.StateDiscarded: {ledger.EventDiscarded},
 	}
 	tx := beginTx(t, pool, pgx.ReadCommitted)
-	for state, way := range ways {
+	for state, types := range histories {
 		for _, row := range ledger.Transitions() {
 			if row.Type == ledger.EventEnqueued { // begins a task
 				continue
 			}
 			k := ledger.Key{Kind: "append", BizID: ledger.BizID(state) + "/" + ledger.BizID(row.Type)}
-			before := ledgertest.Append(t, tx, k, way...)
+			before := ledgertest.Append(t, tx, k, types...)
 			if before.State != state {
 				t.Fatalf("%s is %s", k, before.State)
 			}
-			allowed := false
-			for _, from := range row.From {
-				allowed = allowed || from == state
-			}
 			e, err := ledger.Append(t.Context(), tx, ledgertest.Request(k, before.Version, row.Type))
-			if allowed {
-				if after, folding := before.Apply(e); err != nil || folding != nil || after.State != row.To {
-					t.Errorf("%s: %v, %v, after it %s", k, err, folding, after.State)
+			if slices.Contains(row.From, state) {
+				if after, applyErr := before.Apply(e); err != nil || applyErr != nil || after.State != row.To {
+					t.Errorf("%s: %v, %v, state %s", k, err, applyErr, after.State)
 				}
 				continue
 			}
@@ -101,23 +99,25 @@ func TestAppendRefusesBeforeSending(t *testing.T) {
 	} {
 		r := appending("1", 1, ledger.EventSucceeded)
 		change(&r)
-		invalid := wantErrorAs[*ledger.InvalidError](t, ledgerError(ledger.Append(t.Context(), tx, r)))
+		invalid := wantErrorAs[*ledger.InvalidError](t, errorOf(ledger.Append(t.Context(), tx, r)))
 		if field := strings.Fields(name)[0]; name != "begins a task" && !strings.HasPrefix(invalid.Field, field) {
 			t.Errorf("%s: %v", name, invalid)
 		}
 		group := ledger.AppendEach(t.Context(), tx, []ledger.AppendRequest{r})
 		wantErrorAs[*ledger.InvalidError](t, group[0].Err)
 	}
-	wantError(t, ledgerError(ledger.Append(t.Context(), tx, appending("unknown", 1, ledger.EventSucceeded))), ledger.ErrUnknownTask)
-	conflict := wantErrorAs[*ledger.ConflictError](t, ledgerError(ledger.Append(t.Context(), tx, appending("1", 7, ledger.EventSucceeded))))
+	_, err := ledger.Append(t.Context(), tx, appending("unknown", 1, ledger.EventSucceeded))
+	wantError(t, err, ledger.ErrUnknownTask)
+	_, err = ledger.Append(t.Context(), tx, appending("1", 7, ledger.EventSucceeded))
+	conflict := wantErrorAs[*ledger.ConflictError](t, err)
 	if conflict.Found != 1 || conflict.State != ledger.StateAvailable {
 		t.Errorf("%+v", conflict)
 	}
 	wantUsable(t, tx)
 }
 
-// One request that conflicts, one whose task is unknown and one whose key somebody holds do no
-// harm to the others of their group.
+// A request that conflicts, one of an unknown task and one of a locked key do not affect the other requests of
+// their group.
 func TestAppendEachKeepsFaultsApart(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -148,8 +148,9 @@ func TestAppendEachKeepsFaultsApart(t *testing.T) {
 
 	wantErrorAs[*ledger.ConflictError](t, results[1].Err)
 	wantError(t, results[2].Err, ledger.ErrUnknownTask)
-	if code := wantErrorAs[*pgconn.PgError](t, results[3].Err).Code; code != "55P03" || !ledger.Retryable(results[3].Err) {
-		t.Errorf("locked: %v, want a retryable lock_not_available", results[3].Err)
+	lockErr := results[3].Err
+	if code := wantErrorAs[*pgconn.PgError](t, lockErr).Code; code != "55P03" || !ledger.Retryable(lockErr) {
+		t.Errorf("locked: %v, want a retryable lock_not_available", lockErr)
 	}
 	wantErrorAs[*ledger.InvalidError](t, results[4].Err)
 	wantErrorAs[*ledger.TransitionError](t, results[5].Err)
@@ -159,7 +160,7 @@ func TestAppendEachKeepsFaultsApart(t *testing.T) {
 			t.Fatalf("%v, %v", err, results[i].Err)
 		}
 		if diff := cmp.Diff(results[i].Event, stored[1]); diff != "" {
-			t.Errorf("(-answered +stored):\n%s", diff)
+			t.Errorf("(-returned +stored):\n%s", diff)
 		}
 	}
 
@@ -170,7 +171,7 @@ func TestAppendEachKeepsFaultsApart(t *testing.T) {
 	ledgertest.Check(t, pool)
 }
 
-// Two requests for one key are a caller's mistake, which must not look like two successes.
+// The second request for a key is invalid and does not succeed.
 func TestAppendEachRefusesAKeyTwice(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -182,12 +183,13 @@ func TestAppendEachRefusesAKeyTwice(t *testing.T) {
 	}
 	wantErrorAs[*ledger.InvalidError](t, results[1].Err)
 	if none := ledger.AppendEach(t.Context(), pool, nil); len(none) != 0 {
-		t.Errorf("results for nothing: %v", none)
+		t.Errorf("results without requests: %v", none)
 	}
 	ledgertest.Check(t, pool)
 }
 
-// commitFixture is a transaction of a handler: a business row, the guard and a task at work.
+// commitFixture is a transaction of a handler: tx has inserted a business row and has a guard. check is another
+// connection.
 type commitFixture struct {
 	conn  *pgx.Conn
 	tx    *ledger.Tx
@@ -197,8 +199,9 @@ type commitFixture struct {
 func newCommitFixture(t *testing.T) *commitFixture {
 	t.Helper()
 	url := ledgertest.URL(t)
-	f := &commitFixture{conn: connectIn(t, url, pgx.QueryExecModeCacheStatement), check: connectIn(t, url, pgx.QueryExecModeCacheStatement)}
-	f.exec(t, "create table business (id int primary key, parent int references business deferrable initially deferred)")
+	const mode = pgx.QueryExecModeCacheStatement
+	f := &commitFixture{conn: connectIn(t, url, mode), check: connectIn(t, url, mode)}
+	f.exec(t, createBusiness)
 	ledgertest.Enqueue(t, f.conn, ledger.Key{Kind: "append", BizID: "1"}, "")
 	f.tx = ledger.BeginOn(t.Context(), f.conn, &ledger.TxOptions{Guard: true})
 	if _, err := f.tx.Exec(t.Context(), "insert into business (id) values (1)"); err != nil {
@@ -214,7 +217,8 @@ func (f *commitFixture) exec(t *testing.T, sql string) {
 	}
 }
 
-// want checks what was committed, and that the connection is in no transaction or lost.
+// want checks the number of committed business rows, the version of the task, and that the connection is idle or
+// closed.
 func (f *commitFixture) want(t *testing.T, businessRows int, version ledger.Version) {
 	t.Helper()
 	if status := f.conn.PgConn().TxStatus(); status != 'I' && !f.conn.IsClosed() {
@@ -243,14 +247,14 @@ func (f *commitFixture) finish(t *testing.T, ctx context.Context) (ledger.Event,
 	return events[0], nil
 }
 
-// A transaction in which nothing was done yet begins in the round trip that ends it.
+// AppendAndCommit works in a transaction that has not begun.
 func TestAppendAndCommitAlone(t *testing.T) {
 	t.Parallel()
 	f := newCommitFixture(t)
 	f.exec(t, "rollback")
 	f.tx = ledger.BeginOn(t.Context(), f.conn, &ledger.TxOptions{Guard: true})
 	if open, err := f.tx.IsOpen(t.Context()); open || err != nil {
-		t.Errorf("before it has begun: open is %v, %v", open, err)
+		t.Errorf("before the begin: open is %v, %v", open, err)
 	}
 	if _, err := f.finish(t, t.Context()); err != nil {
 		t.Fatal(err)
@@ -276,7 +280,7 @@ func TestIsOpen(t *testing.T) {
 			t.Parallel()
 			f := newCommitFixture(t)
 			if test.sql != "" {
-				_, _ = f.conn.Exec(t.Context(), test.sql) // one of them fails
+				_, _ = f.conn.Exec(t.Context(), test.sql) // select 1/0 fails
 			}
 			if open, err := f.tx.IsOpen(t.Context()); open != test.want || err != nil {
 				t.Errorf("open is %v, want %v; %v", open, test.want, err)
@@ -298,45 +302,63 @@ func TestAppendAndCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(e, stored[1]); diff != "" {
-		t.Errorf("(-answered +stored):\n%s", diff)
+		t.Errorf("(-returned +stored):\n%s", diff)
 	}
 }
 
-// Whatever goes wrong, nothing is committed by the call, and the error says what it was.
+// After a fault AppendAndCommit commits nothing and returns the error of that fault.
 func TestAppendAndCommitOrNeither(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name     string
 		spoil    func(*testing.T, *commitFixture)
-		sentinel error // or
-		code     string
+		sentinel error  // the error, or
+		code     string // its SQLSTATE, or neither for a conflict
 		rows     int
 		version  ledger.Version
 	}{
 		{name: "conflict", version: 2, spoil: func(t *testing.T, f *commitFixture) {
 			ledgertest.Append(t, f.check, ledger.Key{Kind: "append", BizID: "1"}, ledger.EventStarted)
 		}},
-		{name: "commit in SQL", sentinel: ledger.ErrTransactionEnded, rows: 1, version: 1, spoil: func(t *testing.T, f *commitFixture) {
-			f.exec(t, "commit")
-		}},
-		{name: "rollback in SQL", sentinel: ledger.ErrTransactionEnded, version: 1, spoil: func(t *testing.T, f *commitFixture) {
-			f.exec(t, "rollback")
-		}},
-		{name: "commit and chain", sentinel: ledger.ErrTransactionEnded, rows: 1, version: 1, spoil: func(t *testing.T, f *commitFixture) {
-			f.exec(t, "commit and chain")
-			f.exec(t, "insert into business (id) values (2)")
-		}},
-		{name: "commit and begin", sentinel: ledger.ErrTransactionEnded, rows: 1, version: 1, spoil: func(t *testing.T, f *commitFixture) {
-			f.exec(t, "commit; begin; insert into business (id) values (2)")
-		}},
-		{name: "another guard", sentinel: ledger.ErrTransactionEnded, version: 1, spoil: func(t *testing.T, f *commitFixture) {
-			f.exec(t, "set local taskledger.attempt = 'of a nested call'")
-		}},
-		{name: "swallowed error", sentinel: ledger.ErrTransactionAborted, version: 1, spoil: func(t *testing.T, f *commitFixture) {
-			if _, err := f.conn.Exec(t.Context(), "select 1/0"); err == nil {
-				t.Fatal("no error")
-			}
-		}},
+		{
+			name: "commit in SQL", sentinel: ledger.ErrTransactionEnded, rows: 1, version: 1,
+			spoil: func(t *testing.T, f *commitFixture) {
+				f.exec(t, "commit")
+			},
+		},
+		{
+			name: "rollback in SQL", sentinel: ledger.ErrTransactionEnded, version: 1,
+			spoil: func(t *testing.T, f *commitFixture) {
+				f.exec(t, "rollback")
+			},
+		},
+		{
+			name: "commit and chain", sentinel: ledger.ErrTransactionEnded, rows: 1, version: 1,
+			spoil: func(t *testing.T, f *commitFixture) {
+				f.exec(t, "commit and chain")
+				f.exec(t, "insert into business (id) values (2)")
+			},
+		},
+		{
+			name: "commit and begin", sentinel: ledger.ErrTransactionEnded, rows: 1, version: 1,
+			spoil: func(t *testing.T, f *commitFixture) {
+				f.exec(t, "commit; begin; insert into business (id) values (2)")
+			},
+		},
+		{
+			name: "another guard", sentinel: ledger.ErrTransactionEnded, version: 1,
+			spoil: func(t *testing.T, f *commitFixture) {
+				f.exec(t, "set local taskledger.attempt = 'of a nested call'")
+			},
+		},
+		{
+			name: "swallowed error", sentinel: ledger.ErrTransactionAborted, version: 1,
+			spoil: func(t *testing.T, f *commitFixture) {
+				if _, err := f.conn.Exec(t.Context(), "select 1/0"); err == nil {
+					t.Fatal("no error")
+				}
+			},
+		},
 		{name: "commit fails", code: "23503", version: 1, spoil: func(t *testing.T, f *commitFixture) {
 			f.exec(t, "insert into business values (2, 77)")
 		}},
@@ -369,14 +391,14 @@ func TestAppendAndCommitOrNeither(t *testing.T) {
 	}
 }
 
-// A transaction that cannot be ended by its context's fault is ended all the same.
-func TestAppendAndCommitWithoutTime(t *testing.T) {
+// A cancelled context does not prevent the rollback.
+func TestAppendAndCommitCancelled(t *testing.T) {
 	t.Parallel()
-	ended, cancel := context.WithCancel(t.Context())
+	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	t.Run("healthy", func(t *testing.T) {
 		f := newCommitFixture(t)
-		_, err := f.finish(t, ended)
+		_, err := f.finish(t, cancelled)
 		wantError(t, err, context.Canceled)
 		f.want(t, 0, 1)
 	})
@@ -385,7 +407,7 @@ func TestAppendAndCommitWithoutTime(t *testing.T) {
 		if _, err := f.conn.Exec(t.Context(), "select 1/0"); err == nil {
 			t.Fatal("no error")
 		}
-		_, err := f.finish(t, ended)
+		_, err := f.finish(t, cancelled)
 		wantError(t, err, ledger.ErrTransactionAborted)
 		f.want(t, 0, 1)
 	})
@@ -432,7 +454,7 @@ func TestAppendAndCommitOnALostConnection(t *testing.T) {
 func TestAppendAndCommitNeedsAGuard(t *testing.T) {
 	t.Parallel()
 	f := newCommitFixture(t)
-	f.exec(t, "commit") // from now on the setting is '' and no longer NULL
+	f.exec(t, "commit") // from now on the setting is '' and not NULL
 	tx := ledger.BeginOn(t.Context(), f.conn, nil)
 	_, err := tx.AppendAndCommit(t.Context(), appending("1", 1, ledger.EventSucceeded))
 	if invalid := wantErrorAs[*ledger.InvalidError](t, err); invalid.Field != "guard" {

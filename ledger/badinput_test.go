@@ -2,7 +2,6 @@ package ledger_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -16,7 +15,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// badKeys are refused in Go and in SQL; the value is the field that is wrong.
+// badKeys are invalid in Go and in SQL. The value is the invalid field.
 var badKeys = map[ledger.Key]string{
 	{Kind: "", BizID: "1"}:        "kind",
 	{Kind: " ", BizID: "1"}:       "kind",
@@ -43,7 +42,7 @@ var badKeys = map[ledger.Key]string{
 	{Kind: "k", BizID: ledger.BizID(strings.Repeat("é", 128))}:                  "biz_id",
 }
 
-// unsendableKeys cannot even be said in SQL.
+// unsendableKeys are invalid keys that no SQL parameter can contain.
 var unsendableKeys = map[ledger.Key]string{
 	{Kind: "a\x00", BizID: "1"}:        "kind",
 	{Kind: "k", BizID: "a\x00b"}:       "biz_id",
@@ -56,22 +55,25 @@ func TestBadKeysAreRefusedByEveryVerb(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
 	tx := beginTx(t, pool, pgx.ReadCommitted)
+	valid := ledger.Entry{Key: ledger.Key{Kind: "ok", BizID: "1"}}
+	isControl := func(r rune) bool { return r < ' ' }
 	for _, keys := range []map[ledger.Key]string{badKeys, unsendableKeys} {
 		for k, field := range keys {
+			started := ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted}
 			for verb, err := range map[string]error{
 				"Validate":    k.Validate(),
-				"Enqueue":     ledgerError(ledger.Enqueue(t.Context(), tx, k, nil, nil)),
-				"EnqueueMany": ledgerError(ledger.EnqueueMany(t.Context(), tx, []ledger.Entry{{Key: ledger.Key{Kind: "ok", BizID: "1"}}, {Key: k}})),
-				"Append":      ledgerError(ledger.Append(t.Context(), tx, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted})),
-				"Load":        ledgerError(ledger.Load(t.Context(), tx, k)),
-				"History":     ledgerError(ledger.History(t.Context(), tx, k)),
+				"Enqueue":     errorOf(ledger.Enqueue(t.Context(), tx, k, nil, nil)),
+				"EnqueueMany": errorOf(ledger.EnqueueMany(t.Context(), tx, []ledger.Entry{valid, {Key: k}})),
+				"Append":      errorOf(ledger.Append(t.Context(), tx, started)),
+				"Load":        errorOf(ledger.Load(t.Context(), tx, k)),
+				"History":     errorOf(ledger.History(t.Context(), tx, k)),
 			} {
 				invalid := wantErrorAs[*ledger.InvalidError](t, err)
 				if invalid.Field != field || invalid.Rule == "" {
 					t.Errorf("%s of %q: %v", verb, k, invalid)
 				}
-				if printed := err.Error(); len(printed) > 1000 || strings.ContainsFunc(invalid.Error(), func(r rune) bool { return r < ' ' }) {
-					t.Errorf("%s of %q: error of %d bytes: %s", verb, k, len(printed), printed)
+				if text := err.Error(); len(text) > 1000 || strings.ContainsFunc(invalid.Error(), isControl) {
+					t.Errorf("%s of %q: error of %d bytes: %s", verb, k, len(text), text)
 				}
 			}
 		}
@@ -85,9 +87,10 @@ func TestBadKeysAreRefusedByEveryVerb(t *testing.T) {
 func TestBadKeysAreRefusedInSQL(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
+	enqueuers := map[string]enqueuer{"enqueue": bySQLFunction(pool), "enqueue_many": bySQLFunctionMany(pool)}
 	for k, field := range badKeys {
-		for name, enqueue := range map[string]enqueuer{"enqueue": bySQLFunction(pool), "enqueue_many": bySQLFunctionMany(pool)} {
-			pg := wantErrorAs[*pgconn.PgError](t, ledgerError(enqueue(t.Context(), []ledger.Entry{{Key: k}})))
+		for name, enqueue := range enqueuers {
+			pg := wantErrorAs[*pgconn.PgError](t, errorOf(enqueue(t.Context(), []ledger.Entry{{Key: k}})))
 			if pg.Code != "22023" || !strings.Contains(pg.Message, "invalid "+field) || pg.Hint == "" {
 				t.Errorf("%s of %q: %v (hint %q)", name, k, pg, pg.Hint)
 			}
@@ -98,7 +101,10 @@ func TestBadKeysAreRefusedInSQL(t *testing.T) {
 func TestLongestKeysWork(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
-	k := ledger.Key{Kind: ledger.Kind(strings.Repeat("k", ledger.MaxKindLen)), BizID: ledger.BizID("é" + strings.Repeat("b", ledger.MaxBizIDLen-2))}
+	k := ledger.Key{
+		Kind:  ledger.Kind(strings.Repeat("k", ledger.MaxKindLen)),
+		BizID: ledger.BizID("é" + strings.Repeat("b", ledger.MaxBizIDLen-2)),
+	}
 	ledgertest.Append(t, pool, k, ledger.EventSucceeded)
 	for _, enqueue := range []enqueuer{bySQLFunction(pool), bySQLFunctionMany(pool)} {
 		if answers, err := enqueue(t.Context(), []ledger.Entry{{Key: k}}); err != nil || answers[0].New {
@@ -108,17 +114,18 @@ func TestLongestKeysWork(t *testing.T) {
 	ledgertest.Check(t, pool)
 }
 
-// Keys that look alike when they are written in one word are different tasks.
+// Keys whose texts are similar are keys of different tasks.
 func TestSameIDOfTwoKinds(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
 	keys := []ledger.Key{
-		{Kind: "a", BizID: "1"}, {Kind: "b", BizID: "1"}, {Kind: "a", BizID: "b.1"}, {Kind: "a.b", BizID: "1"}, {Kind: "a", BizID: "b/1"},
-		{Kind: "a", BizID: "."}, {Kind: "a", BizID: ".1"}, {Kind: "a", BizID: "1."}, {Kind: "A", BizID: "1"}, {Kind: "a", BizID: " 1"},
+		{Kind: "a", BizID: "1"}, {Kind: "b", BizID: "1"}, {Kind: "a", BizID: "b.1"}, {Kind: "a.b", BizID: "1"},
+		{Kind: "a", BizID: "b/1"}, {Kind: "a", BizID: "."}, {Kind: "a", BizID: ".1"}, {Kind: "a", BizID: "1."},
+		{Kind: "A", BizID: "1"}, {Kind: "a", BizID: " 1"},
 	}
-	for name, enqueue := range map[string]enqueuer{"enqueue": bySQLFunction(pool), "enqueue_many": bySQLFunctionMany(pool), "EnqueueMany": func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
-		return ledger.EnqueueMany(ctx, pool, entries)
-	}} {
+	for name, enqueue := range map[string]enqueuer{
+		"enqueue": bySQLFunction(pool), "enqueue_many": bySQLFunctionMany(pool), "EnqueueMany": together(pool),
+	} {
 		var entries []ledger.Entry
 		for i, k := range keys {
 			k.BizID += ledger.BizID(name)
@@ -150,6 +157,7 @@ func metaOf(n int) *ledger.EnqueueOptions {
 	return &ledger.EnqueueOptions{Meta: ledger.Meta{Causation: strings.Repeat("x", n-len(`{"causation":""}`))}}
 }
 
+// nested returns arrays that nest depth levels deep.
 func nested(depth int) json.RawMessage {
 	return json.RawMessage(strings.Repeat("[", depth) + strings.Repeat("]", depth))
 }
@@ -158,16 +166,23 @@ func TestPayloadLimits(t *testing.T) {
 	t.Parallel()
 	outOfRange := ledger.Shard(ledger.Shards)
 	negative := ledger.Shard(-1)
+	binary := &ledger.EnqueueOptions{Binary: true}
+	extra := func(text json.RawMessage) *ledger.EnqueueOptions {
+		return &ledger.EnqueueOptions{Meta: ledger.Meta{Extra: map[string]json.RawMessage{"a": text}}}
+	}
+	gzip := &ledger.EnqueueOptions{Meta: ledger.Meta{Encoding: "gzip"}}
+	tooLong := strings.Repeat("a", ledger.MaxActorLen+1)
+	multibyte := json.RawMessage(`"` + strings.Repeat("é", maxArgs/2) + `"`)
 	for _, test := range []struct {
 		name    string
 		args    json.RawMessage
 		options *ledger.EnqueueOptions
-		field   string // that is invalid, "" if it works
+		field   string // the invalid field, "" if all are valid
 	}{
 		{name: "args at the limit", args: quoted(maxArgs)},
 		{name: "args over the limit", args: quoted(maxArgs + 1), field: "args"},
 		{name: "args of 8 MiB", args: quoted(8 << 20), field: "args"},
-		{name: "multibyte args over the limit", args: json.RawMessage(`"` + strings.Repeat("é", maxArgs/2) + `"`), field: "args"},
+		{name: "multibyte args over the limit", args: multibyte, field: "args"},
 		{name: "meta at the limit", options: metaOf(maxMeta)},
 		{name: "meta over the limit", options: metaOf(maxMeta + 1), field: "meta"},
 		{name: "nesting 512", args: nested(512)},
@@ -192,15 +207,15 @@ func TestPayloadLimits(t *testing.T) {
 		{name: "duplicate members", args: json.RawMessage(`{"a":1,"a":2}`)},
 		{name: "whitespace", args: json.RawMessage("\n\t [ 1 , 2 ] \r\n")},
 		{name: "huge number", args: json.RawMessage(`1e99999`)},
-		{name: "binary", args: []byte("\x00\xff\\\"{"), options: &ledger.EnqueueOptions{Binary: true}},
-		{name: "empty binary", args: []byte{}, options: &ledger.EnqueueOptions{Binary: true}},
-		{name: "binary at the limit", args: bytes.Repeat([]byte{0}, (maxArgs-2)/4*3), options: &ledger.EnqueueOptions{Binary: true}},
-		{name: "binary over the limit", args: bytes.Repeat([]byte{0}, maxArgs/4*3), options: &ledger.EnqueueOptions{Binary: true}, field: "args"},
-		{name: "actor too long", options: &ledger.EnqueueOptions{Actor: strings.Repeat("a", ledger.MaxActorLen+1)}, field: "actor"},
+		{name: "binary", args: []byte("\x00\xff\\\"{"), options: binary},
+		{name: "empty binary", args: []byte{}, options: binary},
+		{name: "binary at the limit", args: bytes.Repeat([]byte{0}, (maxArgs-2)/4*3), options: binary},
+		{name: "binary over the limit", args: bytes.Repeat([]byte{0}, maxArgs/4*3), options: binary, field: "args"},
+		{name: "actor too long", options: &ledger.EnqueueOptions{Actor: tooLong}, field: "actor"},
 		{name: "actor with a line", options: &ledger.EnqueueOptions{Actor: "a\nb"}, field: "actor"},
-		{name: "extra meta no JSON", options: &ledger.EnqueueOptions{Meta: ledger.Meta{Extra: map[string]json.RawMessage{"a": json.RawMessage(`{`)}}}, field: "meta"},
-		{name: "meta nesting", options: &ledger.EnqueueOptions{Meta: ledger.Meta{Extra: map[string]json.RawMessage{"a": nested(512)}}}, field: "meta"},
-		{name: "unknown encoding", args: quoted(5), options: &ledger.EnqueueOptions{Meta: ledger.Meta{Encoding: "gzip"}}, field: "meta"},
+		{name: "extra meta no JSON", options: extra(json.RawMessage(`{`)), field: "meta"},
+		{name: "meta nesting", options: extra(nested(512)), field: "meta"},
+		{name: "unknown encoding", args: quoted(5), options: gzip, field: "meta"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -210,7 +225,8 @@ func TestPayloadLimits(t *testing.T) {
 			for _, enqueue := range []enqueuer{oneByOne(tx), together(tx), together(pool)} {
 				answers, err := enqueue(t.Context(), []ledger.Entry{entry})
 				if test.field != "" {
-					if invalid := wantErrorAs[*ledger.InvalidError](t, err); invalid.Field != test.field || len(invalid.Error()) > 1000 {
+					invalid := wantErrorAs[*ledger.InvalidError](t, err)
+					if invalid.Field != test.field || len(invalid.Error()) > 1000 {
 						t.Errorf("%v, want an invalid %s", invalid, test.field)
 					}
 					continue
@@ -223,7 +239,7 @@ func TestPayloadLimits(t *testing.T) {
 					t.Fatal(err)
 				}
 				if payload, err := history[0].Payload(); err != nil || !bytes.Equal(payload, test.args) {
-					t.Errorf("payload of %d bytes is now of %d, %v", len(test.args), len(payload), err)
+					t.Errorf("payload of %d bytes is returned with %d, %v", len(test.args), len(payload), err)
 				}
 				if err := tx.Rollback(t.Context()); err != nil {
 					t.Fatal(err)
@@ -237,7 +253,7 @@ func TestPayloadLimits(t *testing.T) {
 	}
 }
 
-// One entry over the limits makes the call fail as a whole, and the error says which it was.
+// If one entry exceeds a limit, EnqueueMany writes nothing and the error names the entry.
 func TestOneEntryOverTheLimit(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -246,10 +262,10 @@ func TestOneEntryOverTheLimit(t *testing.T) {
 	_, err := ledger.EnqueueMany(t.Context(), pool, entries)
 	invalid := wantErrorAs[*ledger.InvalidError](t, err)
 	if invalid.Field != "args" || !strings.Contains(err.Error(), "bad/large") {
-		t.Errorf("%v, want it to name the entry", err)
+		t.Errorf("%v, want an error that names the entry", err)
 	}
 	if rows := storedRows(t, pool); len(rows) != 0 {
-		t.Errorf("the call failed and wrote %v", rows)
+		t.Errorf("rows were written: %v", rows)
 	}
 }
 
@@ -265,14 +281,14 @@ func TestLimitsAreThoseOfTheDatabase(t *testing.T) {
 		{Key: ledger.Key{Kind: "bad", BizID: "meta"}, Options: metaOf(4097)},
 	} {
 		for _, enqueue := range []enqueuer{oneByOne(pool), together(pool)} {
-			invalid := wantErrorAs[*ledger.InvalidError](t, ledgerError(enqueue(t.Context(), []ledger.Entry{entry})))
+			invalid := wantErrorAs[*ledger.InvalidError](t, errorOf(enqueue(t.Context(), []ledger.Entry{entry})))
 			if !strings.Contains(invalid.Rule, "4096 bytes") {
 				t.Error(invalid)
 			}
 		}
 		for _, enqueue := range []enqueuer{bySQLFunction(pool), bySQLFunctionMany(pool)} {
-			pg := wantErrorAs[*pgconn.PgError](t, ledgerError(enqueue(t.Context(), []ledger.Entry{entry})))
-			if pg.Code != "22023" || !strings.Contains(pg.Message, "over the limit of 4096") {
+			pg := wantErrorAs[*pgconn.PgError](t, errorOf(enqueue(t.Context(), []ledger.Entry{entry})))
+			if pg.Code != "22023" || !strings.Contains(pg.Message, "must have at most 4096 bytes") {
 				t.Error(pg)
 			}
 		}
@@ -280,21 +296,22 @@ func TestLimitsAreThoseOfTheDatabase(t *testing.T) {
 	ledgertest.Enqueue(t, pool, ledger.Key{Kind: "bad", BizID: "args"}, string(quoted(4096)))
 }
 
-// What SQL accepts of actor, shard and meta is what Go accepts.
-func TestSQLFunctionsRefuseWhatGoRefuses(t *testing.T) {
+// The SQL functions reject every actor, shard and meta that package ledger rejects.
+func TestSQLFunctionsRejectWhatGoRejects(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
+	const member = `{"kind": "bad", "biz_id": "1", `
 	for _, test := range []struct{ name, member, argument string }{
 		{"actor too long", fmt.Sprintf(`"actor": "%s"`, strings.Repeat("a", 256)), `actor => repeat('a', 256)`},
 		{"actor with a line", `"actor": "a\nb"`, `actor => E'a\nb'`},
 		{"shard 64", `"shard": 64`, `shard => 64`},
 		{"shard -1", `"shard": -1`, `shard => -1`},
-		{"meta that is no object", `"meta": [1]`, `meta => '[1]'`},
-		{"meta that is text", `"meta": "x"`, `meta => '"x"'`},
+		{"meta that is an array", `"meta": [1]`, `meta => '[1]'`},
+		{"meta that is a string", `"meta": "x"`, `meta => '"x"'`},
 	} {
 		for name, sql := range map[string]string{
 			"enqueue":      `select * from taskledger.enqueue('bad', '1', ` + test.argument + `)`,
-			"enqueue_many": `select * from taskledger.enqueue_many('[{"kind": "bad", "biz_id": "1", ` + test.member + `}]')`,
+			"enqueue_many": `select * from taskledger.enqueue_many('[` + member + test.member + `}]')`,
 		} {
 			_, err := pool.Exec(t.Context(), sql)
 			if code := sqlState(err); code != "22023" {
@@ -316,14 +333,14 @@ func TestSQLFunctionsRefuseWhatGoRefuses(t *testing.T) {
 			t.Errorf("%s: SQLSTATE %q, %v", sql, code, err)
 		}
 	}
-	_, err := pool.Exec(t.Context(), `select * from taskledger.enqueue_many('[{"kind": "bad", "biz_id": "1", "run at": "2030-01-01"}]')`)
+	_, err := pool.Exec(t.Context(), `select * from taskledger.enqueue_many('[`+member+`"run at": "2030-01-01"}]')`)
 	if code := sqlState(err); code != "0A000" {
 		t.Errorf("an unknown member: SQLSTATE %q, %v", code, err)
 	}
 	if rows := storedRows(t, pool); len(rows) != 0 {
 		t.Fatalf("rows were written: %v", rows)
 	}
-	// An empty actor and no meta are as good as none.
+	// An empty actor and a null meta mean the default.
 	for i, sql := range []string{
 		`select * from taskledger.enqueue('bad', 'a', actor => '', meta => 'null')`,
 		`select * from taskledger.enqueue_many('[{"kind": "bad", "biz_id": "b", "actor": "", "meta": null}]')`,
@@ -331,7 +348,8 @@ func TestSQLFunctionsRefuseWhatGoRefuses(t *testing.T) {
 		if _, err := pool.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
-		if row := storedRows(t, pool)[i]; !strings.Contains(row, `"actor": "postgres"`) || !strings.Contains(row, `"meta": null`) {
+		row := storedRows(t, pool)[i]
+		if !strings.Contains(row, `"actor": "postgres"`) || !strings.Contains(row, `"meta": null`) {
 			t.Errorf("%s wrote %s", sql, row)
 		}
 	}
@@ -348,7 +366,8 @@ func TestReadBounds(t *testing.T) {
 		after       ledger.Position
 		limit, want int
 	}{
-		{0, 2, 2}, {0, 100, 3}, {1, 100, 2}, {3, 100, 0}, {math.MaxInt64, 100, 0}, {-5, 100, 3}, {0, 0, 0}, {0, -1, 0}, {0, math.MaxInt, 3},
+		{0, 2, 2}, {0, 100, 3}, {1, 100, 2}, {3, 100, 0}, {math.MaxInt64, 100, 0}, {-5, 100, 3}, {0, 0, 0},
+		{0, -1, 0}, {0, math.MaxInt, 3},
 	} {
 		got := 0
 		for _, err := range ledger.Read(t.Context(), tx, test.after, test.limit) {
@@ -358,22 +377,22 @@ func TestReadBounds(t *testing.T) {
 			got++
 		}
 		if got != test.want {
-			t.Errorf("Read(%d, %d) gave %d events, want %d", test.after, test.limit, got, test.want)
+			t.Errorf("Read(%d, %d) returned %d events, want %d", test.after, test.limit, got, test.want)
 		}
 	}
 	for range ledger.Read(t.Context(), tx, 0, 3) {
-		break // leaves the transaction usable
+		break // the transaction stays usable
 	}
 	wantUsable(t, tx)
 }
 
-// PostgreSQL itself cannot take an object apart that holds the escape of NUL, so that such args
-// go through taskledger.enqueue, or Go, and not through enqueue_many; it says so.
+// PostgreSQL cannot decode an object with the escape \u0000. taskledger.enqueue_many returns that error for such
+// args; taskledger.enqueue and package ledger accept them.
 func TestEscapedNULInSQL(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
 	entries := []ledger.Entry{{Key: ledger.Key{Kind: "bad", BizID: "nul"}, Args: json.RawMessage(`{"a": "\u0000"}`)}}
-	if code := sqlState(ledgerError(bySQLFunctionMany(pool)(t.Context(), entries))); code != "22P05" {
+	if code := sqlState(errorOf(bySQLFunctionMany(pool)(t.Context(), entries))); code != "22P05" {
 		t.Errorf("enqueue_many: SQLSTATE %q", code)
 	}
 	for name, enqueue := range map[string]enqueuer{"enqueue": bySQLFunction(pool), "EnqueueMany": together(pool)} {

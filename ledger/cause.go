@@ -6,24 +6,24 @@ import (
 	"encoding/json"
 )
 
-// Cause is what leads to tasks: an attempt of a worker, as a rule.
+// Cause is the origin of tasks, usually an attempt of a worker.
 type Cause interface {
-	// Cause returns the id of the event that led to them and the W3C trace context to continue, a
-	// traceparent and the tracestate beside it; "" where there is none. It is called once for every
-	// task, and must be safe for concurrent use.
+	// Cause returns the ID of the event that caused a task, and the W3C trace context to continue, as
+	// traceparent and tracestate. Each of them may be "". Cause is called once for each task and must be
+	// safe for concurrent use.
 	Cause() (event, traceparent, tracestate string)
 }
 
 type causeKey struct{}
 
-// WithCause returns a context that has c noted in the meta of every task that is enqueued with it
-// by this package: as causation and as trace context, where the options do not say another.
+// WithCause returns a context with which this package records c in the meta of every task it enqueues.
+// [Meta].Causation and [Meta].Traceparent of the caller's options take precedence.
 func WithCause(ctx context.Context, c Cause) context.Context {
 	return context.WithValue(ctx, causeKey{}, c)
 }
 
-// causedBy adds to an entry what its context knows of its cause.
-func (e Entry) causedBy(ctx context.Context) Entry {
+// addCause returns the entry with the cause of ctx in its options.
+func (e Entry) addCause(ctx context.Context) Entry {
 	c, _ := ctx.Value(causeKey{}).(Cause)
 	if c == nil {
 		return e
@@ -43,9 +43,10 @@ func (e Entry) causedBy(ctx context.Context) Entry {
 	return e
 }
 
-// causeIn returns the task whose event a meta names as its causation; zero if it names none.
-func causeIn(meta json.RawMessage) Key {
-	if !bytes.Contains(meta, []byte(`"causation"`)) { // as most: not worth decoding
+// parseCause returns the key of the task whose event is the causation in meta, the zero Key if meta has no
+// valid one.
+func parseCause(meta json.RawMessage) Key {
+	if !bytes.Contains(meta, []byte(`"causation"`)) { // most metas: saves decoding
 		return Key{}
 	}
 	var members map[string]json.RawMessage

@@ -4,16 +4,16 @@ import (
 	"encoding/json"
 )
 
-// What only fuzz tests call directly.
+// Exported for tests: fuzz tests call the functions, and a test checks the plan of EnqueueSQL.
 var (
 	CheckJSON    = checkJSON
-	Nesting      = nesting
+	Nesting      = nestingDepth
 	EncodeBinary = encodeBinary
-	EnqueueSQL   = enqueueSQL // its plan is tested
+	EnqueueSQL   = enqueueSQL
 )
 
-// Accepts returns why an enqueue of these args would be refused whose meta is this text, before
-// anything is sent.
+// Accepts returns the error of an enqueue with these args and this meta before it sends anything, nil if they are
+// valid.
 func Accepts(args, meta json.RawMessage) error {
 	if err := checkMeta(meta); err != nil {
 		return err
@@ -22,6 +22,6 @@ func Accepts(args, meta json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	_, err = newRow(Entry{Key: Key{Kind: "k", BizID: "1"}, Args: args, Options: &EnqueueOptions{Meta: m}})
+	_, err = newFirstEvent(Entry{Key: Key{Kind: "k", BizID: "1"}, Args: args, Options: &EnqueueOptions{Meta: m}})
 	return err
 }

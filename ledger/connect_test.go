@@ -18,18 +18,18 @@ import (
 	"github.com/taskledger/taskledger/migrations"
 )
 
-// callsOn are calls that need the database, each with a form of its own of reaching it.
+// callsOn calls each function that needs the database, on db, and returns their errors.
 func callsOn(ctx context.Context, db ledger.DB) map[string]error {
 	k := ledger.Key{Kind: "connect", BizID: "1"}
 	r := ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted}
 	calls := map[string]error{
-		"Enqueue":     ledgerError(ledger.Enqueue(ctx, db, k, nil, nil)),
-		"EnqueueMany": ledgerError(ledger.EnqueueMany(ctx, db, []ledger.Entry{{Key: k}})),
-		"Append":      ledgerError(ledger.Append(ctx, db, r)),
+		"Enqueue":     errorOf(ledger.Enqueue(ctx, db, k, nil, nil)),
+		"EnqueueMany": errorOf(ledger.EnqueueMany(ctx, db, []ledger.Entry{{Key: k}})),
+		"Append":      errorOf(ledger.Append(ctx, db, r)),
 		"AppendEach":  ledger.AppendEach(ctx, db, []ledger.AppendRequest{r})[0].Err,
-		"Load":        ledgerError(ledger.Load(ctx, db, k)),
-		"History":     ledgerError(ledger.History(ctx, db, k)),
-		"OpenFeed":    ledgerError(feed.Open(ctx, db, "r", nil)),
+		"Load":        errorOf(ledger.Load(ctx, db, k)),
+		"History":     errorOf(ledger.History(ctx, db, k)),
+		"OpenFeed":    errorOf(feed.Open(ctx, db, "r", nil)),
 	}
 	for _, err := range ledger.Read(ctx, db, 0, 1) {
 		calls["Read"] = err
@@ -37,6 +37,7 @@ func callsOn(ctx context.Context, db ledger.DB) map[string]error {
 	return calls
 }
 
+// poolAt returns a pool of connections to address. It does not connect.
 func poolAt(t *testing.T, address string) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), address)
@@ -62,7 +63,8 @@ func TestNotMigratedNamesTheCure(t *testing.T) {
 				t.Fatal(err)
 			}
 			for call, err := range callsOn(t.Context(), pool) {
-				if !errors.Is(err, ledger.ErrNotMigrated) || !strings.Contains(fmt.Sprint(err), "taskledger migrate up") {
+				const cure = "taskledger migrate up"
+				if !errors.Is(err, ledger.ErrNotMigrated) || !strings.Contains(fmt.Sprint(err), cure) {
 					t.Errorf("%s: %v", call, err)
 				}
 			}
@@ -70,24 +72,24 @@ func TestNotMigratedNamesTheCure(t *testing.T) {
 	}
 }
 
-// wantUnavailable checks that every call says what to look at and whether to try again, and
-// tells no password.
+// wantUnavailable checks that the error of every call names the causes, is retryable or not, and does not contain
+// the password.
 func wantUnavailable(t *testing.T, address, password string, retryable bool, causes ...string) {
 	t.Helper()
 	pool := poolAt(t, address)
-	for way, db := range map[string]ledger.DB{"pgx": pool, "database/sql": stdsql.Wrap(openSQL(t, pool))} {
+	for driver, db := range map[string]ledger.DB{"pgx": pool, "database/sql": stdsql.Wrap(openSQL(t, pool))} {
 		for call, err := range callsOn(t.Context(), db) {
 			wantError(t, err, ledger.ErrUnavailable)
 			if ledger.Retryable(err) != retryable {
-				t.Errorf("%s with %s: %v, retryable %v", call, way, err, !retryable)
+				t.Errorf("%s with %s: %v, retryable %v", call, driver, err, !retryable)
 			}
 			for _, cause := range causes {
 				if !strings.Contains(fmt.Sprint(err), cause) {
-					t.Errorf("%s with %s: %v, want %q", call, way, err, cause)
+					t.Errorf("%s with %s: %v, want %q", call, driver, err, cause)
 				}
 			}
 			if strings.Contains(fmt.Sprint(err), password) {
-				t.Errorf("%s with %s tells the password: %v", call, way, err)
+				t.Errorf("%s with %s: the error contains the password: %v", call, driver, err)
 			}
 		}
 	}
@@ -135,10 +137,12 @@ func TestUnreachableServerNamesTheCure(t *testing.T) {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	wantUnavailable(t, "postgres://me:not-the-secret@"+address+"/shop", "not-the-secret", true, address, "connection refused")
+	const password = "not-the-secret"
+	wantUnavailable(t, "postgres://me:"+password+"@"+address+"/shop", password, true, address, "connection refused")
 }
 
-func TestServerThatSaysNothingIsLeftToTheContext(t *testing.T) {
+// A server that accepts a connection and sends nothing is waited for until the context ends.
+func TestSilentServerIsLeftToTheContext(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -149,7 +153,7 @@ func TestServerThatSaysNothingIsLeftToTheContext(t *testing.T) {
 	go func() {
 		if conn, err := listener.Accept(); err == nil {
 			defer conn.Close()
-			cancel() // connected, and waiting for an answer
+			cancel() // the client is connected and waits for a message
 			<-t.Context().Done()
 		}
 	}()
@@ -177,7 +181,7 @@ func TestLostServerIsRetryable(t *testing.T) {
 	}
 	for _, db := range []ledger.DB{tx, stdsql.Wrap(sqlTx), pool} {
 		var err error
-		for err == nil { // the server's processes outlive it for a moment
+		for err == nil { // backends run for some milliseconds after the postmaster is killed
 			_, err = ledger.Enqueue(t.Context(), db, k, nil, nil)
 		}
 		_, again := ledger.Enqueue(t.Context(), db, k, nil, nil)
@@ -193,10 +197,10 @@ func TestLostServerIsRetryable(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ledgertest.Enqueue(t, pool, k, "") // as the transaction was lost
+	ledgertest.Enqueue(t, pool, k, "") // the key is new, because the transaction was lost
 }
 
-// A role without rights learns which it lacks.
+// The error of a role without rights names the missing right.
 func TestMissingRightsNameTheCure(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -205,8 +209,12 @@ func TestMissingRightsNameTheCure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.Background()) //nolint:errcheck // the role goes with it
-	for _, sql := range []string{"create role " + role, "grant usage on schema taskledger to " + role, "set local role " + role} {
+	defer tx.Rollback(context.Background()) //nolint:errcheck // it also removes the role
+	for _, sql := range []string{
+		"create role " + role,
+		"grant usage on schema taskledger to " + role,
+		"set local role " + role,
+	} {
 		if _, err := tx.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +224,7 @@ func TestMissingRightsNameTheCure(t *testing.T) {
 		t.Errorf("a producer needs usage only: %v, %v", answers, err)
 	}
 	if _, err := tx.Exec(t.Context(), "select taskledger.count_rejection()"); err != nil {
-		t.Errorf("a producer may be counted: %v", err)
+		t.Errorf("a producer may count rejections: %v", err)
 	}
 	_, err = ledger.Load(t.Context(), tx, ledger.Key{Kind: "connect", BizID: "1"})
 	if sqlState(err) != "42501" || !strings.Contains(err.Error(), "permission denied for table event") {

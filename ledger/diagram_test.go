@@ -11,7 +11,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// The diagram in ARCHITECTURE.md is made from the transition table.
+// The diagram in ARCHITECTURE.md has exactly the transitions of the table.
 func TestDiagramIsTheTransitionTable(t *testing.T) {
 	type edge struct{ from, to ledger.State }
 	labels := map[edge][]string{}

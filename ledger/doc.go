@@ -26,21 +26,22 @@
 //	version      1, 2, 3… within the task, without gaps. (kind, biz_id, version) is the primary key
 //	position     number of the event in the ledger, increasing along a task, with gaps
 //	xid          transaction id of the writer, drawn before the position
-//	type         what happened, one of the [EventType]s
+//	type         what happened: enqueued, started, succeeded, failed, …
 //	attempt      the n-th try of the task, counted by the database: 0 before the first
 //	shard        0 to 63, spreads tasks over workers; unless given, the first 32 bits of md5(biz_id) modulo 64
 //	recorded_at  clock of the database when the row was inserted
 //	actor        author of the event as it named itself, the session's user if it did not
-//	data         JSON: the args of version 1, later what the type says (result, error, reason, …)
-//	meta         JSON beside the data, see [Meta]; bytes that are not JSON are base64 there and in data
+//	data         JSON: the args in version 1; later the result, error, reason, … of the event
+//	meta         JSON object beside the data: trace context, causation, tags, encoding, …
 //
-// Rows are inserted and never changed. The state of a task is a function of the type of its last event,
+// [EventType] lists the types, [Meta] the members of meta. Data that are bytes and not JSON are stored as
+// base64. Rows are inserted and never changed. The state of a task is a function of the type of its last event,
 // and the fold of all its events is a [Task] ([Fold], [Load]). [Transitions] is the table of which type may
 // follow which state.
 //
-// # An event in three forms
+// # An event in each form
 //
-// The example of this package enqueues one task and prints its first event in each form:
+// The example of this package enqueues one task and prints its first event as:
 //
 //	row      (coupon.send, A-1, 1): enqueued, attempt 0, shard 2, data {"cents":500}
 //	JSON     {"position":1,"kind":"coupon.send","biz_id":"A-1","version":1,"attempt":0,"shard":2,…}
@@ -76,13 +77,16 @@
 //
 // # Errors
 //
-// [*InvalidError] is returned before anything is sent: the input is at fault. [*ConflictError],
-// [*TransitionError] and [ErrUnknownTask] mean that nothing was written; [IsConflict] covers them.
-// [*OverloadError]: the kind's [Limit] is reached. [ErrRetryTransaction] and other errors for which
-// [Retryable] holds: run the whole transaction again. [ErrUnavailable] and [ErrNotMigrated] name their cure.
+// An [*InvalidError] means that the input is at fault; it is returned before anything is sent, except for args
+// and meta over the limits of the database. [*ConflictError], [*TransitionError] and [ErrUnknownTask] mean that
+// the task is not as the caller expected; [IsConflict] reports them. An [*OverloadError] means that the kind's
+// [Limit] is reached. After all of these nothing was written and the transaction stays usable.
+//
+// After an error for which [Retryable] reports true, such as [ErrRetryTransaction], run the whole transaction
+// again. The messages of [ErrUnavailable] and [ErrNotMigrated] name the cure.
 //
 // # Concurrency
 //
-// Functions are safe for concurrent use as far as the [DB] they are given is: a pool is, a connection or
-// transaction is not. A function that is given a transaction never commits it or rolls it back.
+// Functions are as safe for concurrent use as their [DB]: a pool is, a connection or a transaction is not.
+// Functions never commit or roll back a transaction of the caller. Only methods of [Tx] do, which end it.
 package ledger

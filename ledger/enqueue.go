@@ -24,89 +24,92 @@ var (
 	enqueueTimedSQL string
 )
 
-// EnqueueOptions says more about a task. Nil means all defaults.
+// EnqueueOptions are the optional properties of a new task. Nil means all defaults.
 type EnqueueOptions struct {
-	// Shard of the task. Nil: the hash of its biz_id.
+	// Shard is the shard of the task. Default: a hash of its biz_id, see [BizID.Shard].
 	Shard *Shard
-	// Actor who enqueues. Empty: the database's session_user.
+	// Actor is the author of the first event. Default: the database's session_user.
 	Actor string
-	// Meta beside the args: trace context, causation, tags. Zero: none.
+	// Meta is stored beside the args: trace context, causation, tags. Default: no meta.
 	Meta Meta
-	// Binary says that args are bytes and not JSON; handlers and subscribers get them back
-	// byte for byte. Default: JSON.
+	// Binary marks args that are bytes and not JSON. Handlers and subscribers get the same bytes.
+	// Default: args are JSON.
 	Binary bool
-	// Retry is the task's own policy. Default: that of its kind, which the worker configures.
+	// Retry is the task's own policy. Default: the policy of its kind, which the worker configures.
 	Retry *RetryPolicy
-	// RunAt or RunIn, at most one of them, is when the task is due: at a moment, or some time
-	// after the database inserts it, by its clock. Until then it is scheduled. Zero, or what is
-	// past: now.
+	// RunAt is the time at which the task is due: microseconds, before the year 9999. Until then it is
+	// scheduled. A time in the past means now. Default: now.
 	RunAt time.Time
+	// RunIn is the delay after which the task is due, in place of RunAt. It counts from the insert by the
+	// database's clock, in microseconds, rounded up. Default: due at once.
 	RunIn time.Duration
-	// StartBy is a deadline for the first attempt: unstarted by then, the task expires. Zero: none.
+	// StartBy is the deadline of the first attempt: if none has started by then, the task expires.
+	// Default: no deadline.
 	StartBy time.Time
-	// FinishBy is a deadline for the whole task: no attempt begins after it, the context of a
-	// running one ends at it, and a task that waits by then, for its first attempt or another,
-	// expires. Zero: none.
+	// FinishBy is the deadline of the whole task. A task that waits at that time expires, and no attempt
+	// begins later. The context of a running attempt ends at that time. Default: no deadline.
 	FinishBy time.Time
-	// CanRun says that the caller is able to run the task itself, in the same transaction. If the limit
-	// of the kind is reached and its policy is [CallerRuns], the task is enqueued all the same, and
-	// [Enqueued].MustRun is set. Only for [Enqueue]. Default: an [*OverloadError] is returned then.
-	// Package workers has a Caller that does all of this.
+	// CanRun declares that the caller can run the task itself, in the same transaction. If the kind's
+	// limit is reached and its policy is [CallerRuns], the task is then enqueued, and [Enqueued].MustRun
+	// is set. Only [Enqueue] accepts it. The type Caller of package workers does all of this.
+	// Default: an [*OverloadError] is returned.
 	CanRun bool
 }
 
 // Entry is one task to enqueue.
 type Entry struct {
 	Key     Key
-	Args    json.RawMessage // nil: none
+	Args    json.RawMessage // default: no args
 	Options *EnqueueOptions // nil: all defaults
 
-	hooks []EnqueueHook // of its kind, if [TypedKind.Entry] made the entry
+	hooks []EnqueueHook // of the kind, set by [TypedKind.Entry]
 }
 
-// Enqueued is the answer to an enqueue.
+// Enqueued is the result of an enqueue.
 type Enqueued struct {
 	Key      Key      `json:"-"`
-	New      bool     `json:"new"`       // false: the task existed, and nothing was written
-	State    State    `json:"state"`     // of the task now
+	New      bool     `json:"new"`       // whether this call inserted the task; if not, nothing was written
+	State    State    `json:"state"`     // the current state of the task
 	Version  Version  `json:"version"`   // of its last event
 	SameArgs bool     `json:"same_args"` // whether the task has exactly these args, byte for byte
 	Position Position `json:"position"`  // of its first event
-	// MustRun: the task is beyond its kind's limit. The caller runs it in this transaction or rolls back.
-	// Only with [EnqueueOptions].CanRun.
+	// MustRun reports that the kind's limit is reached: the caller must run the task in this transaction
+	// or roll back. It is set only with [EnqueueOptions].CanRun.
 	MustRun bool `json:"must_run,omitempty"`
 }
 
-// Enqueue makes a task exist from the moment db's transaction commits, and never if it rolls
-// back. A key names one task for ever: enqueueing it again writes nothing and returns the task
-// as it is. An enqueue that meets an uncommitted one of the same key waits for it to end.
+// Enqueue inserts the first event of a task. The task exists if and only if db's transaction commits.
+// If a task with this key exists, Enqueue writes nothing and returns that task. If another transaction has
+// enqueued the key and is open, Enqueue waits until it ends. It never commits.
 //
-// It takes one statement for a new task and two for an existing one. It never commits.
+// It takes one statement for a new task and two for an existing one.
 //
-// Errors: [*InvalidError] before anything is sent, and [*InvalidError]
-// again if args or meta are over the limits of the database (setting max_args_bytes, 256 KiB,
-// and max_meta_bytes, 16 KiB): the transaction stays usable. [ErrRetryTransaction] if db's
-// transaction is REPEATABLE READ or SERIALIZABLE and the task was enqueued by a transaction
-// it cannot see; [ErrNotMigrated]. [*OverloadError] if the kind has a [Limit] that is reached and says
-// Reject or CallerRuns; if it says Discard, the answer is a new task that is discarded.
+// It returns an [*InvalidError] before anything is sent. It also returns one if args or meta exceed the
+// limits of the database: setting max_args_bytes, 256 KiB, and max_meta_bytes, 16 KiB. It returns an
+// [*OverloadError] if the [Limit] of the kind is reached and its policy is Reject or CallerRuns. With
+// Discard, the result is a new task that is discarded. After these errors the transaction stays usable.
+//
+// It returns [ErrRetryTransaction] if db's transaction is REPEATABLE READ or SERIALIZABLE and cannot see
+// the transaction that enqueued the task. [ErrNotMigrated] and [ErrUnavailable] name their cure.
 func Enqueue(ctx context.Context, db DB, k Key, args json.RawMessage, o *EnqueueOptions) (Enqueued, error) {
 	return enqueue(ctx, db, Entry{Key: k, Args: args, Options: o})
 }
 
-// enqueue enqueues an entry, between its hooks.
+// enqueue enqueues an entry and calls its hooks.
 func enqueue(ctx context.Context, db DB, e Entry) (Enqueued, error) {
 	var answer Enqueued
-	row, err := e.row(ctx)
+	row, err := e.firstEvent(ctx)
 	if err != nil {
 		err = fmt.Errorf("enqueue %s: %w", e.Key, err)
 	} else {
 		answer, err = enqueueOne(ctx, db, row)
 	}
 	err = countRejection(ctx, db, err)
-	e.enqueued(ctx, answer, err)
+	e.callAfter(ctx, answer, err)
 	return answer, err
 }
 
+// enqueueOne enqueues a row. If the kind's limit is reached, it ignores the limit where the caller runs the task.
 func enqueueOne(ctx context.Context, db DB, row firstEvent) (Enqueued, error) {
 	answer, err := enqueueWithinLimit(ctx, db, row)
 	var overload *OverloadError
@@ -118,41 +121,42 @@ func enqueueOne(ctx context.Context, db DB, row firstEvent) (Enqueued, error) {
 	return answer, err
 }
 
+// enqueueWithinLimit enqueues a row, subject to the kind's limit.
 func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, error) {
-	if row.timed() {
+	if row.hasTimes() {
 		return enqueueRow(ctx, db, row, false)
 	}
 	k := row.key
 	var position Position
-	found, err := pgquery.Row(ctx, db, enqueueSQL, row.enqueueArgs(), &position)
+	ok, err := pgquery.Row(ctx, db, enqueueSQL, row.enqueueArgs(), &position)
 	if err != nil {
 		return Enqueued{}, pgerr.Explain("enqueue "+k.String(), err)
 	}
-	if found {
-		return newlyEnqueued(k, position, EventEnqueued), nil
+	if ok {
+		return newEnqueued(k, position, EventEnqueued), nil
 	}
-	answers, err := existing(ctx, db, []firstEvent{row})
+	answers, err := resolveExisting(ctx, db, []firstEvent{row})
 	if err != nil {
 		return Enqueued{}, err
 	}
 	return answers[0], nil
 }
 
-// EnqueueMany enqueues all entries with one statement, two if some of them exist already, and
-// answers in their order. A key given twice is new once. The whole call fails if one entry is
-// invalid, and then nothing is written. In everything else it is like [Enqueue].
+// EnqueueMany enqueues all entries as [Enqueue] does, in one statement, two if some of them exist. It
+// returns the results in the order of the entries. If a key occurs twice, its first result is the new task.
+// If one entry is invalid, the call fails and nothing is written. It never commits.
 func EnqueueMany(ctx context.Context, db DB, entries []Entry) ([]Enqueued, error) {
 	return enqueueAll(ctx, db, entries, true)
 }
 
-// EnqueueInOrder is [EnqueueMany] for tasks whose order matters: the feed, and so the stream,
-// has them in the order of entries. The price: two concurrent transactions that name the same
-// keys in different orders may deadlock, and the database ends one of them ([Retryable]).
+// EnqueueInOrder is [EnqueueMany] for tasks whose order matters: the feed, and so the stream, has them in
+// the order of the entries. Two concurrent transactions with the same keys in different orders may
+// deadlock; the database then aborts one of them with an error that is [Retryable]. It never commits.
 func EnqueueInOrder(ctx context.Context, db DB, entries []Entry) ([]Enqueued, error) {
 	return enqueueAll(ctx, db, entries, false)
 }
 
-// enqueueAll enqueues entries, between their hooks.
+// enqueueAll enqueues entries and calls their hooks.
 func enqueueAll(ctx context.Context, db DB, entries []Entry, sorted bool) ([]Enqueued, error) {
 	answers, err := enqueueMany(ctx, db, entries, sorted)
 	err = countRejection(ctx, db, err)
@@ -161,14 +165,15 @@ func enqueueAll(ctx context.Context, db DB, entries []Entry, sorted bool) ([]Enq
 		if err == nil {
 			answer = answers[i]
 		}
-		e.enqueued(ctx, answer, err)
+		e.callAfter(ctx, answer, err)
 	}
 	return answers, err
 }
 
-// errCanRun is returned where several tasks are enqueued, or where the transaction ends with it.
+// errCanRun is returned by the functions that enqueue many tasks or commit.
 var errCanRun = &InvalidError{Field: "can_run", Rule: "must not be set here: use Enqueue"}
 
+// enqueueMany enqueues entries, inserted in the order of their keys if sorted is set.
 func enqueueMany(ctx context.Context, db DB, entries []Entry, sorted bool) ([]Enqueued, error) {
 	if len(entries) == 0 {
 		return nil, nil
@@ -176,7 +181,7 @@ func enqueueMany(ctx context.Context, db DB, entries []Entry, sorted bool) ([]En
 	rows := make([]firstEvent, len(entries))
 	order := make([]int, len(entries))
 	for i, entry := range entries {
-		row, err := entry.row(ctx)
+		row, err := entry.firstEvent(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("enqueue entry %d (%s): %w", i, entry.Key, err)
 		}
@@ -191,59 +196,66 @@ func enqueueMany(ctx context.Context, db DB, entries []Entry, sorted bool) ([]En
 	return enqueueRows(ctx, db, rows, order, false)
 }
 
-func enqueueRow(ctx context.Context, db DB, row firstEvent, beyond bool) (Enqueued, error) {
-	answers, err := enqueueRows(ctx, db, []firstEvent{row}, []int{0}, beyond)
+// enqueueRow is enqueueRows for one row.
+func enqueueRow(ctx context.Context, db DB, row firstEvent, ignoreLimits bool) (Enqueued, error) {
+	answers, err := enqueueRows(ctx, db, []firstEvent{row}, []int{0}, ignoreLimits)
 	if err != nil {
 		return Enqueued{}, err
 	}
 	return answers[0], nil
 }
 
-// enqueueRows inserts rows, order being that of their keys, and answers in the order of rows; beyond
-// the limits of what waits, if told to.
-func enqueueRows(ctx context.Context, db DB, rows []firstEvent, order []int, beyond bool) ([]Enqueued, error) {
-	added, err := insertMany(ctx, db, rows, order, beyond)
+// enqueueRows inserts rows in the given order of their indices. It returns the results in the order of rows.
+// With ignoreLimits, the limits of their kinds do not apply.
+func enqueueRows(ctx context.Context, db DB, rows []firstEvent, order []int, ignoreLimits bool) ([]Enqueued, error) {
+	added, err := insertMany(ctx, db, rows, order, ignoreLimits)
 	if err != nil {
 		return nil, pgerr.Explain("enqueue", err)
 	}
 	answers := make([]Enqueued, len(rows))
-	var missing []int
+	var rest []int // the rows that were not inserted
 	for _, i := range order {
 		if answer, ok := added[rows[i].key]; ok {
 			answers[i] = answer
-			delete(added, rows[i].key) // a second entry with this key finds it existing
+			delete(added, rows[i].key) // for a second entry with this key the task exists
 		} else {
-			missing = append(missing, i)
+			rest = append(rest, i)
 		}
 	}
-	if len(missing) == 0 {
+	if len(rest) == 0 {
 		return answers, nil
 	}
-	missingRows := make([]firstEvent, len(missing))
-	for j, i := range missing {
-		missingRows[j] = rows[i]
+	restRows := make([]firstEvent, len(rest))
+	for j, i := range rest {
+		restRows[j] = rows[i]
 	}
-	found, err := existing(ctx, db, missingRows)
+	restAnswers, err := resolveExisting(ctx, db, restRows)
 	if err != nil {
 		return nil, err
 	}
-	for j, i := range missing {
-		answers[i] = found[j]
+	for j, i := range rest {
+		answers[i] = restAnswers[j]
 	}
 	return answers, nil
 }
 
-// enqueueArgs are the arguments of enqueue.sql.
-func (row firstEvent) enqueueArgs() []any {
-	return []any{string(row.key.Kind), string(row.key.BizID), int64(row.shard), pgquery.Optional(row.actor), pgquery.JSON(row.args), pgquery.JSON(row.meta)}
+// enqueueArgs returns the parameters of enqueue.sql.
+func (r firstEvent) enqueueArgs() []any {
+	return []any{
+		string(r.key.Kind), string(r.key.BizID), int64(r.shard), pgquery.Optional(r.actor), pgquery.JSON(r.args),
+		pgquery.JSON(r.meta),
+	}
 }
 
-func newlyEnqueued(k Key, position Position, first EventType) Enqueued {
+// newEnqueued returns the result for a task that was inserted with a first event of type first.
+func newEnqueued(k Key, position Position, first EventType) Enqueued {
 	return Enqueued{Key: k, New: true, State: first.State(), Version: 1, SameArgs: true, Position: position}
 }
 
-// insertMany returns the answers for the keys that were inserted.
-func insertMany(ctx context.Context, db DB, rows []firstEvent, order []int, beyond bool) (map[Key]Enqueued, error) {
+// insertMany inserts rows in the given order and returns the results of those that were inserted.
+func insertMany(
+	ctx context.Context, db DB, rows []firstEvent, order []int, ignoreLimits bool,
+) (map[Key]Enqueued, error) {
 	statement := enqueueManySQL
 	var kinds, ids, shards, actors, args, metas, runAfters, runAts, startBys, finishBys pgarray.Builder
 	for _, i := range order {
@@ -254,20 +266,22 @@ func insertMany(ctx context.Context, db DB, rows []firstEvent, order []int, beyo
 		actors.AddOptional(row.actor)
 		args.AddOptional(string(row.args))
 		metas.AddOptional(string(row.meta))
-		after, at := row.run.texts()
-		runAfters.AddOptional(after)
-		runAts.AddOptional(at)
-		startBys.AddOptional(momentText(row.startBy))
-		finishBys.AddOptional(momentText(row.finishBy))
-		if row.timed() {
+		runAfter, runAt := row.run.params()
+		runAfters.AddOptional(runAfter)
+		runAts.AddOptional(runAt)
+		startBys.AddOptional(timeParam(row.startBy))
+		finishBys.AddOptional(timeParam(row.finishBy))
+		if row.hasTimes() {
 			statement = enqueueTimedSQL
 		}
 	}
-	limits := int64(0)
-	if beyond {
-		limits = 1
+	ignore := int64(0)
+	if ignoreLimits {
+		ignore = 1
 	}
-	values := []any{kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String(), limits}
+	values := []any{
+		kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String(), ignore,
+	}
 	if statement == enqueueTimedSQL {
 		values = append(values, runAfters.String(), runAts.String(), startBys.String(), finishBys.String())
 	}
@@ -284,7 +298,7 @@ func insertMany(ctx context.Context, db DB, rows []firstEvent, order []int, beyo
 			return nil, err
 		}
 		k := Key{Kind(kind), BizID(id)}
-		added[k] = newlyEnqueued(k, Position(position), EventType(first))
+		added[k] = newEnqueued(k, Position(position), EventType(first))
 	}
 	return added, result.Err()
 }

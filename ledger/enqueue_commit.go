@@ -16,21 +16,25 @@ import (
 //go:embed sql/enqueue_required.sql
 var enqueueRequiredSQL string
 
-// EnqueueAndCommit is [Enqueue], and the end of its transaction: it commits in the same round
-// trip. A task that is due later, or has deadlines, takes two. That the task existed already is no
-// error, and the transaction is committed.
+// EnqueueAndCommit enqueues a task as [Enqueue] does and commits the transaction in the same round trip.
+// A task with a due time or a deadline takes two. The transaction is also committed if the task exists.
 //
-// If it returns an error, that is of [Enqueue]'s or what kept the transaction from being committed
-// ([ErrTransactionAborted], [ErrTransactionEnded]), and the transaction has been rolled back;
-// unless the connection was lost, when its outcome is unknown: running it again finds out, since
-// the task of this key exists if and only if it was committed. A kind whose [Limit] says Discard
-// is rejected, like one whose limit says Reject: discarding takes Enqueue and Commit.
+// It returns the errors of [Enqueue], and [ErrTransactionAborted] or [ErrTransactionEnded] if the
+// transaction cannot be committed. After an error the transaction is rolled back. If the connection was
+// lost, the outcome is unknown: run the transaction again, since the task exists if and only if the first
+// run was committed.
+//
+// With policy Discard a [Limit] that is reached returns an [*OverloadError]: to discard the task, call
+// [Enqueue] and [Tx.Commit].
 func (t *Tx) EnqueueAndCommit(ctx context.Context, k Key, args json.RawMessage, o *EnqueueOptions) (Enqueued, error) {
 	return t.finish(ctx, Entry{Key: k, Args: args, Options: o})
 }
 
-// EnqueueAndCommit is [Tx.EnqueueAndCommit] for this kind.
-func (k TypedKind[A]) EnqueueAndCommit(ctx context.Context, t *Tx, id BizID, args A, o *EnqueueOptions) (Enqueued, error) {
+// EnqueueAndCommit enqueues a task of this kind and commits t in the same round trip: see
+// [Tx.EnqueueAndCommit]. If args do not encode as JSON, it rolls back and returns an [*InvalidError].
+func (k TypedKind[A]) EnqueueAndCommit(
+	ctx context.Context, t *Tx, id BizID, args A, o *EnqueueOptions,
+) (Enqueued, error) {
 	entry, err := k.Entry(id, args, o)
 	if err != nil {
 		return Enqueued{}, t.abort(ctx, fmt.Errorf("enqueue %s: %w", Key{k.name, id}, err))
@@ -38,28 +42,29 @@ func (k TypedKind[A]) EnqueueAndCommit(ctx context.Context, t *Tx, id BizID, arg
 	return t.finish(ctx, entry)
 }
 
-// finish enqueues an entry, between its hooks, and commits.
+// finish enqueues an entry, commits, and calls the entry's hooks.
 func (t *Tx) finish(ctx context.Context, e Entry) (Enqueued, error) {
-	if t.ended {
+	if t.isEnded {
 		return Enqueued{}, pgx.ErrTxClosed
 	}
 	answer, err := t.finishOne(ctx, e)
 	if err != nil {
 		answer = Enqueued{}
 	}
-	e.enqueued(ctx, answer, err)
+	e.callAfter(ctx, answer, err)
 	return answer, err
 }
 
+// finishOne enqueues an entry and commits.
 func (t *Tx) finishOne(ctx context.Context, e Entry) (Enqueued, error) {
-	row, err := e.row(ctx)
+	row, err := e.firstEvent(ctx)
 	if err != nil {
 		return Enqueued{}, t.abort(ctx, fmt.Errorf("enqueue %s: %w", e.Key, err))
 	}
 	if row.canRun {
 		return Enqueued{}, t.abort(ctx, fmt.Errorf("enqueue %s: %w", e.Key, errCanRun))
 	}
-	if !row.timed() {
+	if !row.hasTimes() {
 		return t.enqueueAndCommit(ctx, row)
 	}
 	answer, err := enqueueRow(ctx, t, row, false)
@@ -69,19 +74,20 @@ func (t *Tx) finishOne(ctx context.Context, e Entry) (Enqueued, error) {
 	return answer, t.Commit(ctx)
 }
 
+// enqueueAndCommit inserts a row without times and commits, in one round trip.
 func (t *Tx) enqueueAndCommit(ctx context.Context, row firstEvent) (Enqueued, error) {
 	batch := &pgx.Batch{}
 	if t.tx == nil {
-		batch = t.begin()
-	} else if err := t.healthy(); err != nil {
+		batch = t.beginBatch()
+	} else if err := t.checkOpen(); err != nil {
 		return Enqueued{}, t.abort(ctx, err)
 	}
-	begins := batch.Len()
+	beginLen := batch.Len()
 	batch.Queue(enqueueRequiredSQL, row.enqueueArgs()...)
 	batch.Queue("commit")
 	results := t.conn.SendBatch(ctx, batch)
 	var err error
-	for i := 0; i < begins && err == nil; i++ {
+	for i := 0; i < beginLen && err == nil; i++ {
 		_, err = results.Exec()
 	}
 	var position Position
@@ -95,58 +101,59 @@ func (t *Tx) enqueueAndCommit(ctx context.Context, row firstEvent) (Enqueued, er
 	if err == nil {
 		_, err = results.Exec()
 	}
-	if closing := results.Close(); err == nil {
-		err = closing
+	if closeErr := results.Close(); err == nil {
+		err = closeErr
 	}
 	if err != nil {
-		return Enqueued{}, t.refused(ctx, row, err)
+		return Enqueued{}, t.failEnqueue(ctx, row, err)
 	}
 	defer t.end()
 	if isNew {
-		return newlyEnqueued(row.key, position, EventEnqueued), nil
+		return newEnqueued(row.key, position, EventEnqueued), nil
 	}
-	answers, err := existing(ctx, t.conn, []firstEvent{row}) // after the commit
+	answers, err := resolveExisting(ctx, t.conn, []firstEvent{row}) // outside of the transaction, which has committed
 	if err != nil {
 		return Enqueued{}, err
 	}
 	return answers[0], nil
 }
 
-// healthy says why the transaction that has begun cannot be committed.
-func (t *Tx) healthy() error {
+// checkOpen returns the reason why the transaction, which has begun, cannot be committed, or nil.
+func (t *Tx) checkOpen() error {
 	switch t.conn.PgConn().TxStatus() {
 	case 'I':
-		return errors.Join(ErrTransactionEnded, t.failed)
+		return errors.Join(ErrTransactionEnded, t.beginErr)
 	case 'E':
 		return ErrTransactionAborted
 	}
 	return nil
 }
 
-// abort ends the transaction because of cause.
+// abort rolls back the transaction and returns cause.
 func (t *Tx) abort(ctx context.Context, cause error) error {
-	if t.ended {
+	if t.isEnded {
 		return cause
 	}
 	defer t.end()
 	return rollback(ctx, t.conn, cause)
 }
 
-// refused ends the transaction because of an error of the batch that should have committed it,
-// and returns what that means.
-func (t *Tx) refused(ctx context.Context, row firstEvent, err error) error {
+// failEnqueue rolls back the transaction because of err, the error of the batch that inserts row and commits.
+// It returns what err means.
+func (t *Tx) failEnqueue(ctx context.Context, row firstEvent, err error) error {
 	err = rollback(ctx, t.conn, err)
 	defer t.end()
 	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || pg.Code != pgerr.NotNullViolation || pg.SchemaName != "taskledger" || pg.ColumnName != "version" {
+	if !errors.As(err, &pg) ||
+		pg.Code != pgerr.NotNullViolation || pg.SchemaName != "taskledger" || pg.ColumnName != "version" {
 		return pgerr.Explain("enqueue "+row.key.String(), err)
 	}
-	_, discard, err := readExisting(ctx, t.conn, []firstEvent{row}) // nothing hinders it now, perhaps, or it exists
+	_, discard, err := readExisting(ctx, t.conn, []firstEvent{row})
 	switch {
 	case err != nil:
 	case len(discard) > 0:
-		err = fmt.Errorf("enqueue %s: %w", row.key, discard[0].why)
-	default:
+		err = fmt.Errorf("enqueue %s: %w", row.key, discard[0].err)
+	default: // the limit is no longer reached, or the task exists by now
 		err = fmt.Errorf("enqueue %s: %w", row.key, ErrRetryTransaction)
 	}
 	return countRejection(ctx, t.conn, err)

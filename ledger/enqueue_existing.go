@@ -14,9 +14,9 @@ import (
 //go:embed sql/existing.sql
 var existingSQL string
 
-// existing answers for keys, in their order, whose insert did nothing. It is a statement of its own
-// because the winner of a race is visible only to a snapshot taken after it committed.
-func existing(ctx context.Context, db DB, rows []firstEvent) ([]Enqueued, error) {
+// resolveExisting returns the results of rows whose insert did nothing, in their order. It is a statement of
+// its own, because the winner of a race is visible only to a snapshot that is taken after its commit.
+func resolveExisting(ctx context.Context, db DB, rows []firstEvent) ([]Enqueued, error) {
 	answers, discard, err := readExisting(ctx, db, rows)
 	if err != nil || len(discard) == 0 {
 		return answers, err
@@ -29,32 +29,32 @@ func existing(ctx context.Context, db DB, rows []firstEvent) ([]Enqueued, error)
 	if err != nil {
 		return nil, err
 	}
-	var late []int // somebody else was quicker, or the key stands there twice
-	var lateRows []firstEvent
+	var rest []int // rows that exist by now: another transaction inserted them, or their key occurs twice
+	var restRows []firstEvent
 	for _, d := range discard {
 		i := d.row
 		answer, ok := added[rows[i].key]
 		if !ok {
-			late, lateRows = append(late, i), append(lateRows, rows[i])
+			rest, restRows = append(rest, i), append(restRows, rows[i])
 			continue
 		}
 		answers[i] = answer
 		delete(added, rows[i].key)
 	}
-	if late == nil {
+	if rest == nil {
 		return answers, nil
 	}
-	found, err := existing(ctx, db, lateRows)
+	restAnswers, err := resolveExisting(ctx, db, restRows)
 	if err != nil {
 		return nil, err
 	}
-	for j, i := range late {
-		answers[i] = found[j]
+	for j, i := range rest {
+		answers[i] = restAnswers[j]
 	}
 	return answers, nil
 }
 
-// readExisting returns answers for the keys that exist, and which rows are to be discarded.
+// readExisting returns the results of the rows whose task exists, and the rows that must be discarded.
 func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqueued, discard []overflow, err error) {
 	var kinds, ids, args pgarray.Builder
 	for _, row := range rows {
@@ -73,9 +73,9 @@ func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqu
 		var position, version *int64
 		var eventType *string
 		var same bool
-		var m missing
-		if err := result.Scan(&position, &version, &eventType, &same, &m.argsLen, &m.maxArgs, &m.maxMeta,
-			&m.policy, &m.waiting, &m.maxWaiting, &m.retryAfterMS, &m.mayBeUnseen); err != nil {
+		var r refusal
+		if err := result.Scan(&position, &version, &eventType, &same, &r.argsLen, &r.maxArgs, &r.maxMeta,
+			&r.policy, &r.waiting, &r.maxWaiting, &r.retryAfterMS, &r.mayBeUnseen); err != nil {
 			return nil, nil, pgerr.Explain("enqueue: read existing task", err)
 		}
 		if version != nil {
@@ -85,10 +85,10 @@ func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqu
 			}
 			continue
 		}
-		err := m.explain(rows[i])
-		if why, ok := err.(*OverloadError); ok {
-			discard = append(discard, overflow{i, why})
-		} else if errors.Is(err, ErrRetryTransaction) { // unless another entry says why none was inserted
+		err := r.explain(rows[i])
+		if overload, ok := err.(*OverloadError); ok {
+			discard = append(discard, overflow{i, overload})
+		} else if errors.Is(err, ErrRetryTransaction) { // unless the error of another row explains the insert of none
 			unseen = err
 		} else {
 			return nil, nil, err
@@ -100,29 +100,29 @@ func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqu
 	return answers, discard, unseen
 }
 
-// missing is what may be the reason that a task was not inserted and does not exist either.
-type missing struct {
+// refusal holds the possible reasons why a task was not inserted although it does not exist.
+type refusal struct {
 	argsLen, maxArgs, maxMeta         int64
 	policy                            string
 	waiting, maxWaiting, retryAfterMS int64
 	mayBeUnseen                       bool
 }
 
-// overflow is a row to be discarded, and why.
+// overflow is a row that must be discarded, and the reason.
 type overflow struct {
 	row int
-	why *OverloadError
+	err *OverloadError
 }
 
-// explain returns the reason: an OverloadError itself if the task is to be discarded.
-func (m missing) explain(row firstEvent) error {
+// explain returns the reason as an error. It is an *OverloadError, not wrapped, if the task must be discarded.
+func (r refusal) explain(row firstEvent) error {
 	overload := &OverloadError{
-		Kind: row.key.Kind, Waiting: m.waiting, MaxWaiting: m.maxWaiting,
-		RetryAfter: time.Duration(m.retryAfterMS) * time.Millisecond, Policy: OverloadPolicy(m.policy),
+		Kind: row.key.Kind, Waiting: r.waiting, MaxWaiting: r.maxWaiting,
+		RetryAfter: time.Duration(r.retryAfterMS) * time.Millisecond, Policy: OverloadPolicy(r.policy),
 	}
-	// Where nothing can be unseen it was the limit, also if fewer wait by now.
-	limited := m.policy != "" && (!m.mayBeUnseen || m.waiting >= m.maxWaiting && row.run.isZero())
-	switch err := row.overLimit(m.argsLen, m.maxArgs, m.maxMeta); {
+	// If no task can be invisible, the limit is the reason, even if fewer tasks wait by now.
+	limited := r.policy != "" && (!r.mayBeUnseen || r.waiting >= r.maxWaiting && row.run.isZero())
+	switch err := row.checkLimits(r.argsLen, r.maxArgs, r.maxMeta); {
 	case err != nil:
 		return fmt.Errorf("enqueue %s: %w", row.key, err)
 	case limited && overload.Policy == Discard:

@@ -10,8 +10,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// Enqueue leaves xid and position to their defaults, which one projection computes in the order of
-// the columns: the feed relies on an xid that is older than the position.
+// The plan of an enqueue draws the xid before the position, as package ledger/feed requires. Both are defaults of
+// columns, which one projection computes in the order of the columns.
 func TestEnqueueDrawsTheXidFirst(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -21,17 +21,22 @@ func TestEnqueueDrawsTheXidFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = tx.Rollback(t.Context()) }()
-		for _, statement := range []string{"prepare enqueue_" + mode + " as " + ledger.EnqueueSQL, "set local plan_cache_mode = " + mode} {
+		for _, statement := range []string{
+			"prepare enqueue_" + mode + " as " + ledger.EnqueueSQL,
+			"set local plan_cache_mode = " + mode,
+		} {
 			if _, err := tx.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol); err != nil {
 				t.Fatal(err)
 			}
 		}
-		rows, _ := tx.Query(t.Context(), "explain (verbose, costs off) execute enqueue_"+mode+" ('a', 'b', '1', null, '{}', null)", pgx.QueryExecModeSimpleProtocol)
+		explain := "explain (verbose, costs off) execute enqueue_" + mode + " ('a', 'b', '1', null, '{}', null)"
+		rows, _ := tx.Query(t.Context(), explain, pgx.QueryExecModeSimpleProtocol)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {
 			t.Fatal(err)
 		}
-		if plan := strings.Join(lines, "\n"); !strings.Contains(plan, "->  Result\n        Output: pg_current_xact_id(), nextval(") {
+		const want = "->  Result\n        Output: pg_current_xact_id(), nextval("
+		if plan := strings.Join(lines, "\n"); !strings.Contains(plan, want) {
 			t.Errorf("%s:\n%s", mode, plan)
 		}
 	}

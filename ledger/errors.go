@@ -12,30 +12,31 @@ import (
 
 // Sentinel errors; compare with errors.Is.
 var (
-	// ErrUnknownTask: no task has this key.
+	// ErrUnknownTask means that no task has this key.
 	ErrUnknownTask = errors.New("unknown task")
-	// ErrNotMigrated: the schema taskledger is missing or older than this program.
+	// ErrNotMigrated means that schema taskledger is missing or older than this program.
 	ErrNotMigrated = pgerr.ErrNotMigrated
-	// ErrUnavailable: no connection could be made, so nothing was sent.
+	// ErrUnavailable means that no connection could be made, so nothing was sent.
 	ErrUnavailable = pgerr.ErrUnavailable
-	// ErrRetryTransaction: the caller's REPEATABLE READ or SERIALIZABLE transaction met a task
-	// that it cannot see. Roll back and run the whole transaction again.
+	// ErrRetryTransaction means that the caller's REPEATABLE READ or SERIALIZABLE transaction cannot see a
+	// task that exists. Roll back and run the whole transaction again.
 	ErrRetryTransaction = pgerr.ErrRetryTransaction
-	// ErrTransactionEnded: the transaction that should have been committed was ended by somebody
-	// else, by a COMMIT or ROLLBACK in SQL. What it had written may be committed.
-	ErrTransactionEnded = errors.New("the transaction was ended inside the handler")
-	// ErrTransactionAborted: a statement of the transaction had failed and its error was
-	// swallowed, so that a commit would have rolled back. Nothing was committed.
+	// ErrTransactionEnded means that code in the transaction ended it by COMMIT or ROLLBACK in SQL. The
+	// writes before that may be committed.
+	ErrTransactionEnded = errors.New("the transaction was ended inside the handler, by COMMIT or ROLLBACK in SQL")
+	// ErrTransactionAborted means that a statement in the transaction failed and its error was ignored, so
+	// that the transaction cannot commit. Nothing was committed.
 	ErrTransactionAborted = errors.New("the transaction was aborted by an error that the handler swallowed")
 )
 
-// InvalidError says which input was refused and by which rule. Nothing was sent.
+// InvalidError is the error for invalid input. Nothing was written.
 type InvalidError struct {
 	Field string // kind, biz_id, args, …
-	Value string // what was given, if it is short enough to show
-	Rule  string // the rule it breaks
+	Value string // the invalid value, "" if it is empty or too long to show
+	Rule  string // the rule that Value breaks, such as "must not be empty"
 }
 
+// Error returns "invalid <Field> <Value>: <Rule>", with at most 80 bytes of Value.
 func (e *InvalidError) Error() string {
 	if e.Value == "" {
 		return "invalid " + e.Field + ": " + e.Rule
@@ -47,56 +48,60 @@ func (e *InvalidError) Error() string {
 	return "invalid " + e.Field + " " + strconv.QuoteToASCII(value) + ": " + e.Rule
 }
 
-// ConflictError says that a task was not at the version an append expected: somebody else
-// appended first. Nothing was written.
+// ConflictError is the error of an append whose task is not at the expected version: another process has
+// appended an event. Nothing was written.
 type ConflictError struct {
 	Key      Key
 	Expected Version
-	Found    Version
-	State    State // after the version found
+	Found    Version // of the task's last event
+	State    State   // of the task
 }
 
+// Error returns the key, both versions and the state.
 func (e *ConflictError) Error() string {
 	return fmt.Sprintf("conflict on %s: expected version %d, found %d (%s)", e.Key, e.Expected, e.Found, e.State)
 }
 
-// TransitionError says that an event cannot follow the state its task is in.
+// TransitionError is the error of an append whose event type may not follow the state of the task.
+// Nothing was written.
 type TransitionError struct {
 	Key   Key
 	Type  EventType
-	State State
+	State State // of the task
 }
 
+// Error returns the key, the type and the state.
 func (e *TransitionError) Error() string {
 	return fmt.Sprintf("%s cannot be %s: it is %s", e.Key, e.Type, e.State)
 }
 
-// IllegalError says that an event cannot follow those before it: the ledger was tampered with
-// or is read out of order.
+// IllegalError is the error of [Fold] for an event that cannot follow those before it: the ledger was
+// tampered with or is read out of order.
 type IllegalError struct {
 	Event  Event
-	State  State
+	State  State // of the task before the event
 	Reason string
 }
 
+// Error returns the event, the state and the reason.
 func (e *IllegalError) Error() string {
 	return fmt.Sprintf("illegal event %s %s after state %q: %s", e.Event.ID(), e.Event.Type, e.State, e.Reason)
 }
 
-// CorruptError says that stored bytes are not what they must be.
+// CorruptError is the error for stored bytes that do not decode.
 type CorruptError struct {
-	What string
+	What string // meta, base64 payload, …
 	Err  error
 }
 
+// Error returns What and the cause.
 func (e *CorruptError) Error() string { return "corrupt " + e.What + ": " + e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// IsConflict reports whether an append failed because the task is not as the caller expected: another
-// process appended first, the event cannot follow the task's state, or the task does not exist.
-// Nothing was written.
+// IsConflict reports whether err is a [*ConflictError], a [*TransitionError] or [ErrUnknownTask]: the append
+// failed because the task is not as the caller expected. Nothing was written.
 func IsConflict(err error) bool {
 	var conflict *ConflictError
 	var transition *TransitionError
@@ -107,10 +112,11 @@ func IsConflict(err error) bool {
 // failure, a deadlock, a lock time-out, a lost connection, or while the server starts or stops.
 func Retryable(err error) bool { return pgerr.IsRetryable(err) }
 
-// isNotAppended reports whether append_required.sql found the task other than expected, or the
-// guard gone: no version to insert, or one that is taken; or append_many.sql one that was just taken.
+// isNotAppended reports whether err is raised by append_required.sql because the task is not as expected or
+// the guard is not set, or by append_many.sql because another transaction has just inserted the version.
 func isNotAppended(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.SchemaName == "taskledger" && pg.TableName == "event" &&
-		(pg.Code == pgerr.NotNullViolation && pg.ColumnName == "version" || pg.Code == pgerr.UniqueViolation && pg.ConstraintName == "event_pkey")
+		(pg.Code == pgerr.NotNullViolation && pg.ColumnName == "version" ||
+			pg.Code == pgerr.UniqueViolation && pg.ConstraintName == "event_pkey")
 }

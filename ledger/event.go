@@ -9,15 +9,14 @@ import (
 	"time"
 )
 
-// Version numbers the events of one task: 1, 2, 3… without gaps.
+// Version is the number of an event within its task: 1, 2, 3… without gaps.
 type Version int32
 
-// Attempt is the n-th try of a task, counted by the ledger: 0 before the first.
+// Attempt is the number of a task's try, counted by the ledger: 0 before the first.
 type Attempt int32
 
-// Position is the number of an event in the ledger. Positions increase along a task but may
-// have gaps, and a lower position may become visible after a higher one: do not use one as a
-// cursor, use a [Feed].
+// Position is the number of an event in the ledger. Positions increase along a task, with gaps. They are no
+// cursor, because a lower position may become visible after a higher one: see package ledger/feed.
 type Position int64
 
 // Event is one immutable fact about one task.
@@ -30,11 +29,11 @@ type Event struct {
 	Type       EventType       `json:"type"`
 	RecordedAt time.Time       `json:"recorded_at"` // by the database's clock, to the microsecond
 	Actor      string          `json:"actor,omitempty"`
-	Data       json.RawMessage `json:"data,omitempty"` // as stored, byte for byte; see Payload
+	Data       json.RawMessage `json:"data,omitempty"` // as stored, byte for byte; see [Event.Payload]
 	Meta       json.RawMessage `json:"meta,omitempty"` // as stored; see [Meta]
 }
 
-// String returns key, version, type and the error, if there is one, such as
+// String returns the key, the version, the type, the attempt and the error, if there is one, such as
 // "coupon.send/A-1 version 6 failed, attempt 3: card refused". Its form may change.
 func (e Event) String() string {
 	text := fmt.Sprintf("%s version %d %s, attempt %d", e.Key, e.Version, e.Type, e.Attempt)
@@ -44,36 +43,38 @@ func (e Event) String() string {
 	return text
 }
 
-// ID names this event among all that ever were: <kind>/<biz_id>/<version>@<recorded_at in µs>.
-// The version alone would not do, since a fail-over that loses commits can issue one twice.
+// ID returns the unique ID of this event: <kind>/<biz_id>/<version>@<recorded_at in microseconds>. The key
+// and the version alone are not unique: a fail-over that loses commits can assign a version twice.
 func (e Event) ID() string {
-	return e.Key.String() + "/" + strconv.FormatInt(int64(e.Version), 10) + "@" + strconv.FormatInt(e.RecordedAt.UnixMicro(), 10)
+	version := strconv.FormatInt(int64(e.Version), 10)
+	return e.Key.String() + "/" + version + "@" + strconv.FormatInt(e.RecordedAt.UnixMicro(), 10)
 }
 
-// ParseEventID takes apart what [Event.ID] made. It returns an [*InvalidError] if id is none.
+// ParseEventID is the inverse of [Event.ID]. It returns an [*InvalidError] if id is not an event ID.
 func ParseEventID(id string) (k Key, v Version, recordedAt time.Time, err error) {
-	kind, rest, _ := strings.Cut(id, "/") // a kind holds no slash, and a version neither
+	kind, rest, _ := strings.Cut(id, "/") // a kind contains no slash, nor does a version
 	slash := max(0, strings.LastIndexByte(rest, '/'))
 	k = Key{Kind(kind), BizID(rest[:slash])}
 	version, micros, _ := strings.Cut(strings.TrimPrefix(rest[slash:], "/"), "@")
 	n, versionErr := strconv.ParseInt(version, 10, 32)
 	us, timeErr := strconv.ParseInt(micros, 10, 64)
 	if strings.Contains(rest[slash:], "+") || versionErr != nil || timeErr != nil || n < 1 || k.Validate() != nil {
-		return Key{}, 0, time.Time{}, &InvalidError{Field: "event id", Value: id, Rule: "must be <kind>/<biz_id>/<version>@<microseconds>"}
+		rule := "must be <kind>/<biz_id>/<version>@<microseconds>"
+		return Key{}, 0, time.Time{}, &InvalidError{Field: "event id", Value: id, Rule: rule}
 	}
 	return k, Version(n), time.UnixMicro(us).UTC(), nil
 }
 
-// Payload returns the data of the event as its producer gave it. Bytes that are not JSON are decoded
-// from the base64 in which they are stored. It returns a [*CorruptError] if they do not decode.
+// Payload returns the data of the event as its producer passed it. Bytes that are not JSON are stored as
+// base64 and decoded here. It returns a [*CorruptError] if they do not decode.
 func (e Event) Payload() ([]byte, error) { return decodePayload(e.Data, e.Meta) }
 
-// decodePayload decodes stored data as meta says. It returns a [*CorruptError] if the two do not fit.
+// decodePayload decodes stored data by the encoding in meta. It returns a [*CorruptError] if that fails.
 func decodePayload(data, meta json.RawMessage) ([]byte, error) {
 	if len(meta) == 0 || len(data) == 0 {
 		return data, nil
 	}
-	encoding, err := encodingOf(meta)
+	encoding, err := parseEncoding(meta)
 	if err != nil {
 		return nil, err
 	}
@@ -95,9 +96,9 @@ func decodePayload(data, meta json.RawMessage) ([]byte, error) {
 	}
 }
 
-// encodingOf reads the one member of meta that says what the data are. What the others hold is no
-// reason to withhold the payload.
-func encodingOf(meta json.RawMessage) (encoding string, err error) {
+// parseEncoding returns the encoding of the data from meta. It ignores invalid values of other members, so
+// that the payload stays readable.
+func parseEncoding(meta json.RawMessage) (encoding string, err error) {
 	if len(meta) == 0 {
 		return "", nil
 	}

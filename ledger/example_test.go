@@ -13,7 +13,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// The task exists if and only if the order does.
+// Enqueue in the transaction of the order: the task exists if and only if the order exists.
 func ExampleEnqueue() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -48,8 +48,8 @@ func ExampleEnqueue() {
 	// A-2  true
 }
 
-// An order and its task in two round trips: the transaction begins with its first statement, and
-// commits with the enqueue.
+// An order and its task take two round trips: the transaction begins with its first statement and commits with the
+// enqueue.
 func ExampleTx_EnqueueAndCommit() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -64,7 +64,7 @@ func ExampleTx_EnqueueAndCommit() {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = tx.Rollback(ctx) }() // unless it was committed
+		defer func() { _ = tx.Rollback(ctx) }() // after the commit it does nothing
 		if _, err := tx.Exec(ctx, `insert into shop_order (id) values ($1)`, order); err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func ExampleTx_EnqueueAndCommit() {
 	// available <nil>
 }
 
-// A task is enqueued once; whoever does it again is told how it stands.
+// A task is enqueued once. A second enqueue of its key returns the existing task.
 func ExampleEnqueue_again() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -99,6 +99,7 @@ func ExampleEnqueue_again() {
 	// new: false, same args: false, state: available
 }
 
+// EnqueueMany enqueues tasks in one statement. Results are in the order of the entries.
 func ExampleEnqueueMany() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -121,7 +122,7 @@ func ExampleEnqueueMany() {
 	// invoice.print/A-2 false
 }
 
-// A kind with a type of its own for the args, shared by producers and workers.
+// Producers and workers share a kind and the type of its args.
 func ExampleNewKind() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -149,10 +150,10 @@ func ExampleNewKind() {
 	fmt.Println(err)
 	// Output:
 	// 10 <nil>
-	// invalid kind "coupon/send": may hold only A-Z a-z 0-9 _ - and dots
+	// invalid kind "coupon/send": must contain only A-Z a-z 0-9 _ - and dots
 }
 
-// An append names the version it builds on, so that of two only one succeeds.
+// Of two appends with the same expected version only one succeeds.
 func ExampleAppend() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -180,30 +181,30 @@ func ExampleAppend() {
 	// append to coupon.send/A-1: coupon.send/A-1 cannot be cancelled: it is cancelled
 }
 
-// The outcomes of many tasks in one statement, each in its own right.
+// AppendEach appends to many tasks in one statement. A request that fails does not affect the others.
 func ExampleAppendEach() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
 	defer done()
 
-	var finished []ledger.AppendRequest
+	var requests []ledger.AppendRequest
 	for _, id := range []ledger.BizID{"A-1", "A-2"} {
 		key := ledger.Key{Kind: "coupon.send", BizID: id}
 		if _, err := ledger.Enqueue(ctx, pool, key, nil, nil); err != nil {
 			log.Fatal(err)
 		}
-		finished = append(finished, ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded})
+		requests = append(requests, ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded})
 	}
-	finished[1].Key.BizID = "A-3"
-	for i, result := range ledger.AppendEach(ctx, pool, finished) {
-		fmt.Println(finished[i].Key, result.Err == nil, errors.Is(result.Err, ledger.ErrUnknownTask))
+	requests[1].Key.BizID = "A-3"
+	for i, result := range ledger.AppendEach(ctx, pool, requests) {
+		fmt.Println(requests[i].Key, result.Err == nil, errors.Is(result.Err, ledger.ErrUnknownTask))
 	}
 	// Output:
 	// coupon.send/A-1 true false
 	// coupon.send/A-3 false true
 }
 
-// failedTwice is a task with a past, for the examples that read.
+// failedTwice enqueues a task and appends the events of two failed attempts.
 func failedTwice(ctx context.Context, db ledger.DB) ledger.Key {
 	key := ledger.Key{Kind: "coupon.send", BizID: "A-1"}
 	if _, err := ledger.Enqueue(ctx, db, key, json.RawMessage(`{"percent": 10}`), nil); err != nil {
@@ -275,7 +276,7 @@ func ExampleRead() {
 	// 4 coupon.send/A-1 released
 }
 
-// What a handler writes and the event that says so are committed together, in one round trip.
+// The writes of a handler and the succeeded event of its task are committed together.
 func ExampleTx_AppendAndCommit() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -300,7 +301,7 @@ func ExampleTx_AppendAndCommit() {
 		_, err = tx.AppendAndCommit(ctx, ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded})
 		return err
 	}
-	for range 2 { // the second time the task is at version 2, and nothing is committed
+	for range 2 { // the second time nothing is committed, because the task is at version 2
 		fmt.Println(handle())
 	}
 	var coupons int
@@ -314,27 +315,27 @@ func ExampleTx_AppendAndCommit() {
 	// coupons: 1
 }
 
-// quota is a hook that lets a customer have so many coupons, and tags those that are enqueued.
+// quota is a hook that accepts a limited number of tasks and adds a tag to them.
 type quota struct {
 	ledger.EnqueueHookDefaults
-	left int
+	remaining int
 }
 
 func (q *quota) BeforeEnqueue(_ context.Context, _ ledger.Key, _ json.RawMessage, o *ledger.EnqueueOptions) error {
-	if q.left--; q.left < 0 {
+	if q.remaining--; q.remaining < 0 {
 		return errors.New("the quota is used up")
 	}
 	o.Meta.Tags = append(o.Meta.Tags, "quota")
 	return nil
 }
 
-// A hook of a kind may refuse its tasks, and add to their meta.
+// A hook of a kind may reject its tasks and add to their meta.
 func ExampleEnqueueHook() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
 	defer done()
 
-	coupons := ledger.MustKind[int]("coupon.send", &quota{left: 1})
+	coupons := ledger.MustKind[int]("coupon.send", &quota{remaining: 1})
 	for _, order := range []ledger.BizID{"A-1", "A-2"} {
 		answer, err := coupons.Enqueue(ctx, pool, order, 10, nil)
 		fmt.Println(answer.New, err)

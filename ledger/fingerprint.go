@@ -8,42 +8,43 @@ import (
 	"strings"
 )
 
-// maxFingerprinted is how much of a message counts.
-const maxFingerprinted = 4 << 10
+// maxFingerprintBytes is the length of the part of a message that counts, in bytes.
+const maxFingerprintBytes = 4 << 10
 
-// varying is what may differ between two messages about the same thing.
-var varying = regexp.MustCompile("\"[^\"]*\"|`[^`]*`|" + `\B'[^']*'|` +
+// variablePart matches the parts that differ between two messages about the same fault.
+var variablePart = regexp.MustCompile("\"[^\"]*\"|`[^`]*`|" + `\B'[^']*'|` +
 	`[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}|` +
 	`0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[0-9]+(?:[.,:][0-9]+)*`)
 
-// Fingerprint names a kind of error: errors of one type whose messages differ only in numbers,
-// UUIDs and quoted parts have the same one. It is stable for ever, since dead tasks are grouped
-// by it; this is the algorithm:
+// Fingerprint returns the group to which an error belongs. Errors of one type whose messages differ only in
+// numbers, UUIDs and quoted parts have the same fingerprint. The algorithm never changes, because stored
+// fingerprints group dead tasks:
 //
-//   - in the first 4096 bytes of the message replace, from the left, a part in "…", `…` or '…'
-//     (the last not behind a letter, digit or underscore) by two single quotes; and by # a UUID,
-//     0x and hex digits, a word of at least eight hex digits with a decimal one among them, and a
-//     number, with groups of digits behind . , or :
-//   - make one blank of each run of white space, and none at the ends;
-//   - the first 8 bytes of SHA-256(type + "\n" + message), as 16 hex digits.
+//   - Take the first 4096 bytes of the message.
+//   - From the left, replace a part in "…", `…` or '…' by two single quotes. A ' after a letter, a digit or
+//     an underscore does not begin such a part.
+//   - In the same pass replace by # a UUID, 0x with hex digits, a word of at least eight hex digits of which
+//     one is decimal, and a number with its groups of digits after . , or :
+//   - Replace each run of white space by one blank, and remove it at both ends.
+//   - The fingerprint is the first 8 bytes of SHA-256(type + "\n" + message), as 16 hex digits.
 func Fingerprint(errorType, message string) string {
-	message = message[:min(len(message), maxFingerprinted)]
-	message = varying.ReplaceAllStringFunc(message, func(part string) string {
+	message = message[:min(len(message), maxFingerprintBytes)]
+	message = variablePart.ReplaceAllStringFunc(message, func(part string) string {
 		switch {
 		case strings.ContainsAny(part[:1], "\"`'"):
 			return "''"
 		case strings.ContainsAny(part, "0123456789-"):
 			return "#"
 		}
-		return part // letters that happen to be hex digits
+		return part // a word of the letters a to f
 	})
 	message = strings.Join(strings.Fields(message), " ")
 	sum := sha256.Sum256([]byte(errorType + "\n" + message))
 	return hex.EncodeToString(sum[:8])
 }
 
-// ErrorFingerprint returns the fingerprint of a failed or buried event: the one in its data
-// (data.error.fingerprint), else that of its [Event.ErrorText]. Data of a foreign shape is no error.
+// ErrorFingerprint returns the fingerprint of a failed or buried event: data.error.fingerprint if that is
+// valid, else the [Fingerprint] of data.error.type and [Event.ErrorText].
 func (e Event) ErrorFingerprint() string {
 	var data struct {
 		Error struct{ Type, Fingerprint string } `json:"error"`

@@ -8,7 +8,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Messages of one group differ in what varies; the groups differ.
+// Messages of one group have the same fingerprint, messages of different groups have different ones.
 func TestFingerprintGroups(t *testing.T) {
 	t.Parallel()
 	groups := [][]string{
@@ -18,7 +18,10 @@ func TestFingerprintGroups(t *testing.T) {
 		{"cannot open the user's file", "cannot open the  user's file"},
 		{"order 6f1c2a0e-8f5b-4d1e-9d37-0a1b2c3d4e5f is gone", "order ffffffff-ffff-4fff-8fff-ffffffffffff is gone"},
 		{"at 0xc000123abc: nil", "at 0xdeadbeef: nil"},
-		{"blob 3f786850e387550fdab836ed7e6dc881de23001b is corrupt", "blob 89e6c98d92887913cadf06b2adb97f26cde4849b is corrupt"},
+		{
+			"blob 3f786850e387550fdab836ed7e6dc881de23001b is corrupt",
+			"blob 89e6c98d92887913cadf06b2adb97f26cde4849b is corrupt",
+		},
 		{"blob defacedfeed is corrupt"},
 		{"timed out after 1.5s", "timed out after 30s"},
 		{"dial tcp 10.0.0.1:5432: connection refused", "dial tcp 192.168.17.4:80: connection refused"},
@@ -33,17 +36,17 @@ func TestFingerprintGroups(t *testing.T) {
 				t.Errorf("%q has fingerprint %s, %q has %s", message, got, group[0], first)
 			}
 		}
-		if other, taken := seen[first]; taken {
+		if other, ok := seen[first]; ok {
 			t.Errorf("%q has the fingerprint of %q", group[0], other)
 		}
 		seen[first] = group[0]
 		if ledger.Fingerprint("U", group[0]) == first {
-			t.Errorf("%q: the type does not count", group[0])
+			t.Errorf("%q: the fingerprint does not depend on the type", group[0])
 		}
 	}
 }
 
-// Dead tasks of years ago are grouped with those of today: these values never change.
+// These fingerprints never change, because stored ones group dead tasks.
 func TestFingerprintIsStable(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ errorType, message, want string }{
@@ -74,7 +77,7 @@ func TestErrorFingerprintOfForeignShapes(t *testing.T) {
 	}
 }
 
-// Any text has a fingerprint, and one that does not depend on numbers.
+// Every text has a fingerprint, which does not depend on a number at its end.
 func FuzzFingerprint(f *testing.F) {
 	f.Add("no customer 17")
 	f.Add(`"'` + "`" + `0x1 ffffffff-ffff`)
@@ -83,7 +86,7 @@ func FuzzFingerprint(f *testing.F) {
 			t.Errorf("%q", got)
 		}
 		if ledger.Fingerprint("T", message+" 1") != ledger.Fingerprint("T", message+" 22") && len(message) < 4000 {
-			t.Errorf("%q: a number at its end counts", message)
+			t.Errorf("%q: the fingerprint depends on the number at its end", message)
 		}
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// firstEvent is the first event of a task, checked and encoded.
+// firstEvent is the first event of a task, checked and encoded: a row to insert.
 type firstEvent struct {
 	key   Key
 	shard Shard
@@ -17,25 +17,26 @@ type firstEvent struct {
 
 	canRun bool // see [EnqueueOptions].CanRun
 
-	run               due
+	run               dueTime
 	startBy, finishBy time.Time
 }
 
-// timed reports whether the row takes more than an insert.
-func (r firstEvent) timed() bool {
+// hasTimes reports whether the task has a due time or a deadline, and so needs enqueue_timed.sql.
+func (r firstEvent) hasTimes() bool {
 	return !r.run.isZero() || !r.startBy.IsZero() || !r.finishBy.IsZero()
 }
 
-// row returns the first event of an entry, as its cause and its hooks have it.
-func (e Entry) row(ctx context.Context) (firstEvent, error) {
-	e, err := e.causedBy(ctx).hooked(ctx)
+// firstEvent returns the first event of an entry, after adding the cause of ctx and calling BeforeEnqueue.
+func (e Entry) firstEvent(ctx context.Context) (firstEvent, error) {
+	e, err := e.addCause(ctx).callBefore(ctx)
 	if err != nil {
 		return firstEvent{}, err
 	}
-	return newRow(e)
+	return newFirstEvent(e)
 }
 
-func newRow(e Entry) (firstEvent, error) {
+// newFirstEvent checks and encodes an entry.
+func newFirstEvent(e Entry) (firstEvent, error) {
 	o := e.Options
 	if o == nil {
 		o = &EnqueueOptions{}
@@ -57,12 +58,14 @@ func newRow(e Entry) (firstEvent, error) {
 		return row, err
 	}
 	meta := o.Meta
-	if meta.timed() {
-		return row, &InvalidError{Field: "meta", Rule: "must not hold times: the options RunAt, StartBy and FinishBy do"}
+	if meta.hasTimes() {
+		rule := "must not contain times: use the options RunAt, StartBy and FinishBy"
+		return row, &InvalidError{Field: "meta", Rule: rule}
 	}
 	for _, member := range []string{memberRunAt, memberStartBy, memberFinishBy} {
 		if _, ok := meta.Extra[member]; ok {
-			return row, &InvalidError{Field: "meta", Rule: "must not hold " + member + ": there is an option"}
+			rule := "must not contain " + member + ": use the option of this name"
+			return row, &InvalidError{Field: "meta", Rule: rule}
 		}
 	}
 	if err := meta.setRetry(o.Retry); err != nil {
@@ -84,31 +87,33 @@ func newRow(e Entry) (firstEvent, error) {
 	if err := checkMeta(row.meta); err != nil {
 		return row, err
 	}
-	if _, err := decodePayload(row.args, row.meta); err != nil { // nobody could read it
-		return row, &InvalidError{Field: "meta", Rule: "must say how args are encoded: " + err.Error()}
+	if _, err := decodePayload(row.args, row.meta); err != nil { // no handler could decode them
+		return row, &InvalidError{Field: "meta", Rule: "must name the encoding of args: " + err.Error()}
 	}
 	return row, nil
 }
 
-// setTimes checks when the task is to run.
+// setTimes checks and sets the due time and the deadlines.
 func (r *firstEvent) setTimes(o *EnqueueOptions) error {
-	r.run, r.startBy, r.finishBy = due{o.RunIn, o.RunAt}, o.StartBy, o.FinishBy
+	r.run, r.startBy, r.finishBy = dueTime{o.RunIn, o.RunAt}, o.StartBy, o.FinishBy
 	if err := r.run.check("run_in", memberRunAt); err != nil {
 		return err
 	}
-	if err := checkMoment(memberStartBy, o.StartBy); err != nil {
+	if err := checkTime(memberStartBy, o.StartBy); err != nil {
 		return err
 	}
-	return checkMoment(memberFinishBy, o.FinishBy)
+	return checkTime(memberFinishBy, o.FinishBy)
 }
 
-// overLimit explains an insert that did nothing although the key is free.
-func (r firstEvent) overLimit(argsLen, maxArgs, maxMeta int64) error {
+// checkLimits returns an [*InvalidError] if args or meta exceed the limits of the database.
+func (r firstEvent) checkLimits(argsLen, maxArgs, maxMeta int64) error {
 	switch {
 	case argsLen > maxArgs:
-		return &InvalidError{Field: "args", Rule: fmt.Sprintf("must have at most %d bytes, has %d; enqueue a reference to a larger payload", maxArgs, argsLen)}
+		const rule = "must have at most %d bytes, got %d; enqueue a reference to a larger payload"
+		return &InvalidError{Field: "args", Rule: fmt.Sprintf(rule, maxArgs, argsLen)}
 	case int64(len(r.meta)) > maxMeta:
-		return &InvalidError{Field: "meta", Rule: fmt.Sprintf("must have at most %d bytes, has %d", maxMeta, len(r.meta))}
+		rule := fmt.Sprintf("must have at most %d bytes, got %d", maxMeta, len(r.meta))
+		return &InvalidError{Field: "meta", Rule: rule}
 	}
 	return nil
 }

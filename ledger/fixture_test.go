@@ -9,7 +9,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// recordingDB remembers what it was asked.
+// recordingDB records the statements of its queries.
 type recordingDB struct {
 	ledger.DB
 	statements []string
@@ -20,13 +20,13 @@ func (db *recordingDB) Query(ctx context.Context, sql string, args ...any) (pgx.
 	return db.DB.Query(ctx, sql, args...)
 }
 
-// await polls until a condition holds.
+// await polls until done returns true. It fails the test after 30 seconds.
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for !done() {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -18,16 +18,16 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// fuzzedPool is a database for a fuzz target that asks PostgreSQL what it thinks.
+// fuzzedPool returns a database for a fuzz target that compares Go with PostgreSQL.
 func fuzzedPool(f *testing.F) *pgxpool.Pool {
 	f.Helper()
 	return ledgertest.Pool(f)
 }
 
-// sendable reports whether PostgreSQL can be told s at all.
+// sendable reports whether s can be a parameter of a statement.
 func sendable(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
 
-// Go accepts a key if and only if SQL does.
+// Go accepts a key if and only if SQL accepts it.
 func FuzzKeyValidation(f *testing.F) {
 	pool := fuzzedPool(f)
 	for _, keys := range []map[ledger.Key]string{badKeys, unsendableKeys} {
@@ -64,12 +64,13 @@ func FuzzKeyValidation(f *testing.F) {
 	})
 }
 
-// Whatever Go takes for JSON, PostgreSQL takes too and gives back byte for byte.
+// PostgreSQL accepts every JSON that Go accepts, and returns the same bytes.
 func FuzzJSONIsStoredByteForByte(f *testing.F) {
 	pool := fuzzedPool(f)
 	for _, text := range []string{
 		``, ` `, `null`, `{"a":1}`, ` [1 , 2]`, `"\u0000"`, `"\ud800"`, `1e99999`, `-0`, `01`, `[1,]`, `{"a":1,"a":2}`,
-		"\"\xff\"", "\"\x00\"", "\ufeff1", "\"\u2028\"", "\x0b1", "\u00a01", `"\x"`, `"\/"`, `tru`, `[[[]]]`, `{}{}`, `1.`, `.5`, `+1`, "\"\x7f\"",
+		"\"\xff\"", "\"\x00\"", "\ufeff1", "\"\u2028\"", "\x0b1", "\u00a01", `"\x"`, `"\/"`, `tru`, `[[[]]]`, `{}{}`,
+		`1.`, `.5`, `+1`, "\"\x7f\"",
 	} {
 		f.Add([]byte(text))
 	}
@@ -95,7 +96,7 @@ func FuzzJSONIsStoredByteForByte(f *testing.F) {
 	})
 }
 
-// Any bytes can be a payload, with or without other meta beside.
+// Binary payloads of any bytes decode to the same bytes, whatever the other members of meta are.
 func FuzzBinaryPayload(f *testing.F) {
 	f.Add([]byte(nil), "")
 	f.Add([]byte("\x00\xff"), "tag")
@@ -116,9 +117,12 @@ func FuzzBinaryPayload(f *testing.F) {
 	})
 }
 
-// Any stored data and meta decode or say that they are corrupt.
+// Payload decodes any data and meta, or returns a CorruptError.
 func FuzzPayload(f *testing.F) {
-	for _, meta := range []string{``, `{}`, `null`, `[]`, `{"encoding":"base64"}`, `{"encoding":"gzip"}`, `{"encoding":1}`, `{"Encoding":"base64"}`} {
+	for _, meta := range []string{
+		``, `{}`, `null`, `[]`, `{"encoding":"base64"}`, `{"encoding":"gzip"}`, `{"encoding":1}`,
+		`{"Encoding":"base64"}`,
+	} {
 		for _, data := range []string{``, `null`, `"AP8="`, `"A"`, `{}`, `"\u0000"`} {
 			f.Add([]byte(data), []byte(meta))
 		}
@@ -135,12 +139,13 @@ func FuzzPayload(f *testing.F) {
 	})
 }
 
-// A meta that is parsed and written again is the same, members of later versions included.
+// A meta that is parsed, encoded and parsed again is the same, including unknown members.
 func FuzzMeta(f *testing.F) {
 	for _, text := range []string{
-		`{}`, `null`, `[]`, `{"traceparent":"00-1-2-01","tracestate":"a=b","causation":"x","tags":["a",""],"encoding":"base64"}`,
-		`{"later":{"a" : [1, "<&>\u2028"]},"tags":[]}`, `{"Tags":["upper"],"tags":["lower"]}`, `{"TRACEPARENT":5}`, `{"tags":null}`,
-		`{"tags":"x"}`, `{"":1}`, `{"a":1,"a":2}`, `{"tags":["\ud800"]}`, `{"\u0074ags":["a"]}`,
+		`{}`, `null`, `[]`,
+		`{"traceparent":"00-1-2-01","tracestate":"a=b","causation":"x","tags":["a",""],"encoding":"base64"}`,
+		`{"later":{"a" : [1, "<&>\u2028"]},"tags":[]}`, `{"Tags":["upper"],"tags":["lower"]}`, `{"TRACEPARENT":5}`,
+		`{"tags":null}`, `{"tags":"x"}`, `{"":1}`, `{"a":1,"a":2}`, `{"tags":["\ud800"]}`, `{"\u0074ags":["a"]}`,
 		`{"retry":{"ladder":[60, 3e2]}}`, `{"retry":"invalid"}`, `{"retry":null}`,
 	} {
 		f.Add([]byte(text))
@@ -162,12 +167,13 @@ func FuzzMeta(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%s: %v", written, err)
 		}
-		if diff := cmp.Diff(meta, again, cmpopts.EquateEmpty(), cmp.FilterValues(isAnyJSON, cmp.Comparer(sameJSON))); diff != "" {
-			t.Errorf("%s is written as %s (-read +read again):\n%s", text, written, diff)
+		equalJSON := cmp.FilterValues(isAnyJSON, cmp.Comparer(sameJSON))
+		if diff := cmp.Diff(meta, again, cmpopts.EquateEmpty(), equalJSON); diff != "" {
+			t.Errorf("%s is encoded as %s (-parsed +parsed again):\n%s", text, written, diff)
 		}
 		for _, name := range []string{"traceparent", "tracestate", "causation", "tags", "encoding", "retry"} {
 			if _, ok := meta.Extra[name]; ok {
-				t.Errorf("%s is both known and extra", name)
+				t.Errorf("%s is a field and in Extra", name)
 			}
 		}
 	})
@@ -176,15 +182,17 @@ func FuzzMeta(f *testing.F) {
 // isAnyJSON reports whether one of two texts is not empty.
 func isAnyJSON(a, b json.RawMessage) bool { return len(a) > 0 || len(b) > 0 }
 
-// sameJSON reports whether two texts mean the same JSON.
+// sameJSON reports whether two texts decode to the same value.
 func sameJSON(a, b json.RawMessage) bool {
 	var x, y any
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// The nesting of valid JSON is what a decoder finds.
+// nestingDepth returns the depth that a decoder counts, for any valid JSON.
 func FuzzNesting(f *testing.F) {
-	for _, text := range []string{`1`, `[]`, `[[],{"a":[{}]}]`, `"[[[["`, `["\"[", [1]]`, `{"[\\":"\\\"{"}`, `"\\"`, ``} {
+	for _, text := range []string{
+		`1`, `[]`, `[[],{"a":[{}]}]`, `"[[[["`, `["\"[", [1]]`, `{"[\\":"\\\"{"}`, `"\\"`, ``,
+	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -196,7 +204,7 @@ func FuzzNesting(f *testing.F) {
 		for {
 			token, err := decoder.Token()
 			if err != nil {
-				break // the end, as it is valid
+				break // the end, because text is valid
 			}
 			switch token {
 			case json.Delim('['), json.Delim('{'):
@@ -207,12 +215,12 @@ func FuzzNesting(f *testing.F) {
 			}
 		}
 		if got := ledger.Nesting(text); got != deepest {
-			t.Errorf("%s nests %d deep, the decoder says %d", text, got, deepest)
+			t.Errorf("%s nests %d levels deep, want %d", text, got, deepest)
 		}
 	})
 }
 
-// Each two bytes are an event: its type, and what is wrong with it, mostly nothing.
+// eventsFrom returns one event for each two bytes: the first is its type, the second its fault, if it is 1 to 8.
 func eventsFrom(program []byte) []ledger.Event {
 	table := ledger.Transitions()
 	var events []ledger.Event
@@ -221,7 +229,8 @@ func eventsFrom(program []byte) []ledger.Event {
 		row := table[int(program[i])%len(table)]
 		e := ledger.Event{
 			Key: ledger.Key{Kind: "fuzz", BizID: "1"}, Version: task.Version + 1, Attempt: task.Attempt, Type: row.Type,
-			Position: ledger.Position(i), RecordedAt: time.Unix(int64(i), 0).UTC(), Data: json.RawMessage(`{"error":{"message":"m"},"result":1}`),
+			Position: ledger.Position(i), RecordedAt: time.Unix(int64(i), 0).UTC(),
+			Data: json.RawMessage(`{"error":{"message":"m"},"result":1}`),
 		}
 		switch program[i+1] {
 		case 1:
@@ -241,7 +250,7 @@ func eventsFrom(program []byte) []ledger.Event {
 		case 8:
 			e.Attempt++
 		}
-		for _, attempt := range []ledger.Attempt{0, 1} { // in step, unless it was put out of it
+		for _, attempt := range []ledger.Attempt{0, 1} { // the attempt that is right, unless it is the fault
 			try := e
 			try.Attempt += attempt
 			if next, err := task.Apply(try); err == nil && program[i+1] != 4 && program[i+1] != 8 {
@@ -254,14 +263,14 @@ func eventsFrom(program []byte) []ledger.Event {
 	return events
 }
 
-// Any sequence of events is refused or leads to a legal state, with every number in step.
+// Fold returns an IllegalError or a legal task for any sequence of events.
 func FuzzFold(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0, 0, 3, 0, 5, 0})
 	f.Add([]byte{0, 0, 6, 0, 2, 0, 3, 0, 3, 0, 3, 0, 4, 0, 9, 0, 2, 0, 5, 7})
-	for wrong := range byte(9) {
-		f.Add([]byte{0, 0, 3, wrong, 6, 0})
-		f.Add([]byte{1, wrong, 11, 0})
+	for fault := range byte(9) {
+		f.Add([]byte{0, 0, 3, fault, 6, 0})
+		f.Add([]byte{1, fault, 11, 0})
 	}
 	f.Fuzz(func(t *testing.T, program []byte) {
 		events := eventsFrom(program)
@@ -271,21 +280,21 @@ func FuzzFold(f *testing.F) {
 			if !errors.As(err, &illegal) || illegal.Reason == "" {
 				t.Fatalf("%v (%[1]T)", err)
 			}
-			events = events[:task.Version] // up to the first that is illegal
+			events = events[:task.Version] // those before the illegal one
 			if again, err := ledger.Fold(events); err != nil || !cmp.Equal(task, again) {
-				t.Fatalf("the legal part folds to %+v, %v, and not to %+v", again, err, task)
+				t.Fatalf("the legal events fold to %+v, %v, want %+v", again, err, task)
 			}
 		}
 		wantLegal(t, task, events)
 	})
 }
 
-// wantLegal checks a task against the events that led to it, by counting and not by folding.
+// wantLegal checks the fold of events by counting.
 func wantLegal(t *testing.T, task ledger.Task, events []ledger.Event) {
 	t.Helper()
 	if len(events) == 0 {
 		if diff := cmp.Diff(ledger.Task{}, task); diff != "" {
-			t.Errorf("the fold of nothing: %s", diff)
+			t.Errorf("the fold of no events: %s", diff)
 		}
 		return
 	}
@@ -305,7 +314,8 @@ func wantLegal(t *testing.T, task ledger.Task, events []ledger.Event) {
 	case task.State != last.Type.State() || task.State == ledger.StateNone:
 		t.Errorf("state %q after %s", task.State, last.Type)
 	case int(task.Version) != len(events) || task.Attempt != last.Attempt:
-		t.Errorf("version %d and attempt %d after %d events and attempt %d", task.Version, task.Attempt, len(events), last.Attempt)
+		t.Errorf("version %d and attempt %d after %d events and attempt %d",
+			task.Version, task.Attempt, len(events), last.Attempt)
 	case int(task.Attempt) > len(events)-1 || task.LostInARow >= max(1, int(task.Attempt)):
 		t.Errorf("attempt %d with %d lost of %d events", task.Attempt, task.LostInARow, len(events))
 	case task.Failures != failures:
@@ -317,6 +327,7 @@ func wantLegal(t *testing.T, task ledger.Task, events []ledger.Event) {
 	}
 }
 
+// ParseEventID is the inverse of Event.ID.
 func FuzzParseEventID(f *testing.F) {
 	f.Add("coupon.send/order/17@x/2@1700000000000000", "coupon.send", "order-17", int32(1), int64(-1))
 	f.Add("k/b/+1@1", "", "", int32(0), int64(0))
@@ -327,12 +338,16 @@ func FuzzParseEventID(f *testing.F) {
 				t.Fatalf("%q, %q: %v %d %s, %v", text, id, k2, v2, at2, err)
 			}
 		}
-		e := ledger.Event{Key: ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(bizID)}, Version: ledger.Version(version), RecordedAt: time.UnixMicro(micros)}
+		e := ledger.Event{
+			Key:     ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(bizID)},
+			Version: ledger.Version(version), RecordedAt: time.UnixMicro(micros),
+		}
 		if e.Key.Validate() != nil || version < 1 {
 			return
 		}
-		if k, v, at, err := ledger.ParseEventID(e.ID()); err != nil || k != e.Key || v != e.Version || !at.Equal(e.RecordedAt) {
-			t.Fatalf("%q became %v %d %s, %v", e.ID(), k, v, at, err)
+		k, v, at, err := ledger.ParseEventID(e.ID())
+		if err != nil || k != e.Key || v != e.Version || !at.Equal(e.RecordedAt) {
+			t.Fatalf("%q is parsed as %v %d %s, %v", e.ID(), k, v, at, err)
 		}
 	})
 }

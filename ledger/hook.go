@@ -8,22 +8,24 @@ import (
 	"slices"
 )
 
-// EnqueueHook is called around every enqueue of a kind, see [NewKind]. Embed [EnqueueHookDefaults] and write the
-// methods that are needed: the compiler checks them, and later versions may add others.
-// Its methods must be safe for concurrent use. A panic is the caller's.
+// EnqueueHook is called before and after every enqueue of a kind, see [NewKind]. Its methods must be safe for
+// concurrent use. A panic in one is not recovered.
+//
+// An implementation embeds [EnqueueHookDefaults] and overrides the methods it needs. The compiler checks
+// them, and later versions of this package may add methods.
 type EnqueueHook interface {
 	// BeforeEnqueue is called before a task of the kind is enqueued. It may change o, a copy of the
-	// caller's options to which the cause in ctx was added. An error refuses the task: enqueueing
-	// returns it, wrapped, and sends nothing.
+	// caller's options with the cause of ctx. If it returns an error, the enqueue sends nothing and
+	// returns that error, wrapped.
 	BeforeEnqueue(ctx context.Context, k Key, args json.RawMessage, o *EnqueueOptions) error
-	// AfterEnqueue is called with the answer of an enqueue, in a transaction that is still open. The
-	// task exists only if that commits; effects outside the transaction belong into the task's handler.
+	// AfterEnqueue is called with the result of an enqueue. Its transaction is usually still open, and the
+	// task exists only if that commits. Effects outside of the transaction belong in the task's handler.
 	AfterEnqueue(ctx context.Context, k Key, answer Enqueued, err error)
 
 	embedsEnqueueHookDefaults()
 }
 
-// EnqueueHookDefaults is a [EnqueueHook] that does nothing, to be embedded.
+// EnqueueHookDefaults is an [EnqueueHook] that does nothing. Embed it in an implementation.
 type EnqueueHookDefaults struct{}
 
 // BeforeEnqueue returns nil.
@@ -36,8 +38,8 @@ func (EnqueueHookDefaults) AfterEnqueue(context.Context, Key, Enqueued, error) {
 
 func (EnqueueHookDefaults) embedsEnqueueHookDefaults() {}
 
-// hooked returns an entry as the hooks of its kind change it.
-func (e Entry) hooked(ctx context.Context) (Entry, error) {
+// callBefore calls BeforeEnqueue of the entry's hooks and returns the entry with the options as they set them.
+func (e Entry) callBefore(ctx context.Context) (Entry, error) {
 	if len(e.hooks) == 0 {
 		return e, nil
 	}
@@ -55,8 +57,8 @@ func (e Entry) hooked(ctx context.Context) (Entry, error) {
 	return e, nil
 }
 
-// enqueued calls the hooks of an entry with the answer, the last hook first.
-func (e Entry) enqueued(ctx context.Context, answer Enqueued, err error) {
+// callAfter calls AfterEnqueue of the entry's hooks, the last hook first.
+func (e Entry) callAfter(ctx context.Context, answer Enqueued, err error) {
 	for _, h := range slices.Backward(e.hooks) {
 		h.AfterEnqueue(ctx, e.Key, answer, err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/stdsql"
 )
 
-// tagger is a hook that adds a tag to tasks, refuses those it is told to, and notes what it is told.
+// tagger is a hook that adds a tag to tasks, rejects the task refuse, and records its calls in notes.
 type tagger struct {
 	ledger.EnqueueHookDefaults
 	tag    string
@@ -33,7 +33,7 @@ func (h tagger) BeforeEnqueue(_ context.Context, k ledger.Key, args json.RawMess
 		return errRefused
 	}
 	if k.BizID == "panics" {
-		panic("at the disco")
+		panic("a fault")
 	}
 	o.Meta.Tags = append(o.Meta.Tags, h.tag)
 	return nil
@@ -43,15 +43,19 @@ func (h tagger) AfterEnqueue(_ context.Context, k ledger.Key, answer ledger.Enqu
 	*h.notes = append(*h.notes, fmt.Sprintf("after %s: %s new=%t error=%t", h.tag, k.BizID, answer.New, err != nil))
 }
 
-// Hooks of a kind are around each enqueue by way of it, one by one or many, of pgx or database/sql.
+// The hooks of a kind are called before and after each enqueue, with one entry or many, on pgx or database/sql.
 func TestHooksAroundEnqueue(t *testing.T) {
 	t.Parallel()
-	type enqueue func(ctx context.Context, db ledger.DB, k ledger.TypedKind[int], id ledger.BizID, o *ledger.EnqueueOptions) (ledger.Enqueued, error)
-	one := func(ctx context.Context, db ledger.DB, k ledger.TypedKind[int], id ledger.BizID, o *ledger.EnqueueOptions) (ledger.Enqueued, error) {
+	type (
+		kind    = ledger.TypedKind[int]
+		options = ledger.EnqueueOptions
+		enqueue func(context.Context, ledger.DB, kind, ledger.BizID, *options) (ledger.Enqueued, error)
+	)
+	one := func(ctx context.Context, db ledger.DB, k kind, id ledger.BizID, o *options) (ledger.Enqueued, error) {
 		return k.Enqueue(ctx, db, id, 7, o)
 	}
-	all := func(f func(context.Context, ledger.DB, []ledger.Entry) ([]ledger.Enqueued, error)) enqueue {
-		return func(ctx context.Context, db ledger.DB, k ledger.TypedKind[int], id ledger.BizID, o *ledger.EnqueueOptions) (ledger.Enqueued, error) {
+	many := func(f func(context.Context, ledger.DB, []ledger.Entry) ([]ledger.Enqueued, error)) enqueue {
+		return func(ctx context.Context, db ledger.DB, k kind, id ledger.BizID, o *options) (ledger.Enqueued, error) {
 			entry, err := k.Entry(id, 7, o)
 			if err != nil {
 				return ledger.Enqueued{}, err
@@ -71,30 +75,35 @@ func TestHooksAroundEnqueue(t *testing.T) {
 		enqueue enqueue
 	}{
 		"one":          {pool, one},
-		"many":         {pool, all(ledger.EnqueueMany)},
-		"in-order":     {pool, all(ledger.EnqueueInOrder)},
+		"many":         {pool, many(ledger.EnqueueMany)},
+		"in-order":     {pool, many(ledger.EnqueueInOrder)},
 		"database-sql": {stdsql.Wrap(sqlDB), one},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var notes []string
-			k := ledger.MustKind[int](ledger.Kind("test.hooks."+name), tagger{tag: "a", refuse: "x", notes: &notes}, nil, tagger{tag: "b", refuse: "refused", notes: &notes})
-			tags := make([]string, 1, 8) // room to write into
+			k := ledger.MustKind[int](ledger.Kind("test.hooks."+name),
+				tagger{tag: "a", refuse: "x", notes: &notes}, nil, tagger{tag: "b", refuse: "refused", notes: &notes})
+			tags := make([]string, 1, 8) // has capacity that an append could write to
 			tags[0] = "own"
-			options := &ledger.EnqueueOptions{Meta: ledger.Meta{Tags: tags}}
+			o := &ledger.EnqueueOptions{Meta: ledger.Meta{Tags: tags}}
 			for range 2 {
-				if _, err := test.enqueue(t.Context(), test.db, k, "o-1", options); err != nil {
+				if _, err := test.enqueue(t.Context(), test.db, k, "o-1", o); err != nil {
 					t.Fatal(err)
 				}
 			}
 			_, err := test.enqueue(t.Context(), test.db, k, "refused", nil)
-			if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "hook ledger_test.tagger: over the quota") {
+			const text = "hook ledger_test.tagger: over the quota"
+			if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), text) {
 				t.Errorf("error %v", err)
 			}
 			want := []string{
-				"before a: o-1 7", "before b: o-1 7", "after b: o-1 new=true error=false", "after a: o-1 new=true error=false",
-				"before a: o-1 7", "before b: o-1 7", "after b: o-1 new=false error=false", "after a: o-1 new=false error=false",
-				"before a: refused 7", "before b: refused 7", "after b: refused new=false error=true", "after a: refused new=false error=true",
+				"before a: o-1 7", "before b: o-1 7",
+				"after b: o-1 new=true error=false", "after a: o-1 new=true error=false",
+				"before a: o-1 7", "before b: o-1 7",
+				"after b: o-1 new=false error=false", "after a: o-1 new=false error=false",
+				"before a: refused 7", "before b: refused 7",
+				"after b: refused new=false error=true", "after a: refused new=false error=true",
 			}
 			if diff := cmp.Diff(want, notes); diff != "" {
 				t.Errorf("calls (-want +got):\n%s", diff)
@@ -107,18 +116,17 @@ func TestHooksAroundEnqueue(t *testing.T) {
 			if diff := cmp.Diff([]string{"own", "a", "b"}, meta.Tags); diff != "" || err != nil {
 				t.Errorf("%v, tags (-want +got):\n%s", err, diff)
 			}
-			if len(options.Meta.Tags) != 1 || tags[:2][1] != "" {
+			if len(o.Meta.Tags) != 1 || tags[:2][1] != "" {
 				t.Errorf("the caller's options were changed: %v", tags[:2])
 			}
-			if _, err := ledger.Load(t.Context(), pool, ledger.Key{Kind: k.Name(), BizID: "refused"}); !errors.Is(err, ledger.ErrUnknownTask) {
-				t.Errorf("the refused task: %v", err)
-			}
+			_, err = ledger.Load(t.Context(), pool, k.Key("refused"))
+			wantError(t, err, ledger.ErrUnknownTask)
 		})
 	}
 }
 
-// One entry that a hook refuses refuses them all, and the transaction stays usable. So it is with a
-// panic of a hook, which is the caller's.
+// If a hook rejects one entry or panics, no entry is enqueued, and the transaction stays usable. The panic reaches
+// the caller.
 func TestHookRefusesOneOfMany(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -142,10 +150,11 @@ func TestHookRefusesOneOfMany(t *testing.T) {
 		return err
 	}
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		if err := many(t.Context(), tx, "o-1", "o-2", "o-3"); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "entry 1") {
+		err := many(t.Context(), tx, "o-1", "o-2", "o-3")
+		if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "entry 1") {
 			t.Errorf("error %v", err)
 		}
-		if err := many(t.Context(), tx, "o-4", "panics"); err == nil || err.Error() != "panic: at the disco" {
+		if err := many(t.Context(), tx, "o-4", "panics"); err == nil || err.Error() != "panic: a fault" {
 			t.Errorf("error %v", err)
 		}
 		return many(t.Context(), tx, "o-5")

@@ -8,18 +8,18 @@ import (
 	"slices"
 )
 
-// TypedKind is a kind whose args have a Go type. The zero value is invalid. Make one with [NewKind],
-// once, and share it between producers and workers. It is safe for concurrent use.
+// TypedKind is a kind whose args have the Go type A. The zero value is invalid: create one with [NewKind] and
+// share it between producers and workers. It is safe for concurrent use.
 type TypedKind[A any] struct {
 	name  Kind
 	hooks []EnqueueHook
 }
 
-// NewKind returns the kind with this name and args of type A, which are carried as JSON.
+// NewKind returns the kind with this name and args of type A, which are stored as JSON.
 //
-// Hooks are called around every enqueue of the kind: by [TypedKind.Enqueue] and
-// [TypedKind.EnqueueAndCommit], and by [EnqueueMany] of what [TypedKind.Entry] returned.
-// BeforeEnqueue is called in their order, AfterEnqueue in reverse, by the goroutine that enqueues. Nil
+// Hooks are called before and after every enqueue of the kind: by [TypedKind.Enqueue],
+// [TypedKind.EnqueueAndCommit], and by [EnqueueMany] and [EnqueueInOrder] for entries of [TypedKind.Entry].
+// The calling goroutine calls BeforeEnqueue in the order of hooks, and AfterEnqueue in reverse. A nil hook
 // is skipped. The function [Enqueue] and the SQL functions call no hooks.
 //
 // It returns an [*InvalidError] if the name is invalid.
@@ -31,7 +31,7 @@ func NewKind[A any](name Kind, hooks ...EnqueueHook) (TypedKind[A], error) {
 	return TypedKind[A]{name: name, hooks: hooks}, nil
 }
 
-// MustKind is [NewKind] for package variables: it panics instead of returning an error.
+// MustKind is [NewKind] for package variables: it panics if the name is invalid.
 func MustKind[A any](name Kind, hooks ...EnqueueHook) TypedKind[A] {
 	k, err := NewKind[A](name, hooks...)
 	if err != nil {
@@ -40,13 +40,14 @@ func MustKind[A any](name Kind, hooks ...EnqueueHook) TypedKind[A] {
 	return k
 }
 
-// Name returns the kind without its type.
+// Name returns the name of the kind.
 func (k TypedKind[A]) Name() Kind { return k.name }
 
-// Key returns the key of the task of this kind for a business object.
+// Key returns the key of the task of this kind for the business object id.
 func (k TypedKind[A]) Key(id BizID) Key { return Key{k.name, id} }
 
-// Entry returns what [EnqueueMany] takes for one task of this kind.
+// Entry returns an entry of this kind for [EnqueueMany] and [EnqueueInOrder]. It returns an [*InvalidError]
+// if args do not encode as JSON.
 func (k TypedKind[A]) Entry(id BizID, args A, o *EnqueueOptions) (Entry, error) {
 	text, err := json.Marshal(args)
 	if err != nil {
@@ -55,7 +56,8 @@ func (k TypedKind[A]) Entry(id BizID, args A, o *EnqueueOptions) (Entry, error) 
 	return Entry{Key: k.Key(id), Args: text, Options: o, hooks: k.hooks}, nil
 }
 
-// Enqueue is the function [Enqueue] for this kind.
+// Enqueue enqueues a task of this kind: see the function [Enqueue]. It also returns an [*InvalidError] if
+// args do not encode as JSON. It calls the hooks of the kind. It never commits.
 func (k TypedKind[A]) Enqueue(ctx context.Context, db DB, id BizID, args A, o *EnqueueOptions) (Enqueued, error) {
 	entry, err := k.Entry(id, args, o)
 	if err != nil {
@@ -64,9 +66,9 @@ func (k TypedKind[A]) Enqueue(ctx context.Context, db DB, id BizID, args A, o *E
 	return enqueue(ctx, db, entry)
 }
 
-// Decode returns the args that a payload holds; no payload, or JSON null, is the zero value of
-// A. A of []byte or json.RawMessage receives the payload as it is. It returns a
-// [*CorruptError] if the payload does not decode.
+// Decode returns the args in a payload. An empty payload and JSON null decode to the zero value of A. If A
+// is []byte or json.RawMessage, it returns a copy of the payload. It returns a [*CorruptError] if the payload
+// does not decode.
 func (k TypedKind[A]) Decode(payload []byte) (A, error) {
 	var args A
 	switch into := any(&args).(type) {

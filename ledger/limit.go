@@ -23,49 +23,48 @@ var (
 	enqueueDiscardedSQL string
 )
 
-// OverloadPolicy says what becomes of a task that is enqueued when too many of its kind wait.
+// OverloadPolicy is the treatment of a task that is enqueued while the [Limit] of its kind is reached.
 type OverloadPolicy string
 
 // The overload policies.
 const (
-	// Reject: enqueueing fails with an [*OverloadError], and nothing is written.
+	// Reject returns an [*OverloadError] and writes nothing.
 	Reject OverloadPolicy = "reject"
-	// Discard: the task exists, and is discarded. An operator may release it.
+	// Discard enqueues the task and discards it. An operator may release it.
 	Discard OverloadPolicy = "discard"
-	// DiscardOldest: the task is let in, and those that have waited longest are discarded soon
-	// after, until no more than the limit wait. A scheduler does it (workers/scheduler).
+	// DiscardOldest enqueues the task. Soon after, the scheduler (package workers/scheduler) discards the tasks
+	// of the kind that have waited longest, until no more than the limit wait.
 	DiscardOldest OverloadPolicy = "discard_oldest"
-	// CallerRuns: who enqueues runs the handler, in the same transaction, by workers.Caller.
-	// To who does not, it is Reject.
+	// CallerRuns enqueues the task if the caller sets [EnqueueOptions].CanRun and runs it in the same
+	// transaction, as the type Caller of package workers does. For other callers it is Reject.
 	CallerRuns OverloadPolicy = "caller_runs"
 )
 
 var overloadPolicies = []OverloadPolicy{Reject, Discard, DiscardOldest, CallerRuns}
 
-// Limit is how many tasks of a kind may wait: be available, and not run yet. It is kept in the
-// database, so that everybody meets it who enqueues, in whatever language.
+// Limit is the maximum number of tasks of a kind that wait, which are those in state available. It is stored
+// in the database and applies to producers in every language.
 //
-// Who enqueues does not count, but reads the projection's count: one row, however many tasks there
-// are. So the limit is passed by what is let in before the projector has seen it, usually within
-// some tens of milliseconds, by what open transactions hold, and by what one call enqueues at once.
-// Tasks that are due later are always let in, and so are those that are released. While no projector
-// works the count stands still.
+// An enqueue does not count tasks: it reads one row, the count of the projection. So more tasks than the
+// limit may wait: those of open transactions, those that one call enqueues, and those of the last tens of
+// milliseconds, which the projector has not counted. While no projector runs, the count does not change.
+// Tasks that are due later and tasks that are released are not limited.
 type Limit struct {
 	Kind       Kind           `json:"kind"`
-	MaxWaiting int64          `json:"max_waiting"` // 0 or more
+	MaxWaiting int64          `json:"max_waiting"` // at least 0
 	Policy     OverloadPolicy `json:"policy"`      // default: Reject
-	RetryAfter time.Duration  `json:"-"`           // what OverloadError hints at; to the millisecond, default 1 s
+	RetryAfter time.Duration  `json:"-"`           // see [OverloadError]; in milliseconds; default: 1 s
 }
 
-// LimitStatus is a limit, and how near it is.
+// LimitStatus is a limit with the number of tasks that wait.
 type LimitStatus struct {
 	Limit
-	Waiting int64 `json:"waiting"` // as the projector has counted
+	Waiting int64 `json:"waiting"` // the count of the projection
 }
 
-// SetLimit sets the limit of a kind, or changes it; it holds for statements that begin after db's
-// transaction has committed. actor is who does it, "" the database's session_user. It returns an
-// [*InvalidError] if the limit is none. It never commits.
+// SetLimit sets or replaces the limit of a kind. It takes effect when db's transaction commits. actor is the
+// operator that sets it; "" means the database's session_user. It returns an [*InvalidError] if l or actor is
+// invalid. It never commits.
 func SetLimit(ctx context.Context, db DB, l Limit, actor string) error {
 	if l.Policy == "" {
 		l.Policy = Reject
@@ -79,7 +78,8 @@ func SetLimit(ctx context.Context, db DB, l Limit, actor string) error {
 	case l.MaxWaiting < 0:
 		err = &InvalidError{Field: "max_waiting", Value: fmt.Sprint(l.MaxWaiting), Rule: "must not be negative"}
 	case !slices.Contains(overloadPolicies, l.Policy):
-		err = &InvalidError{Field: "policy", Value: string(l.Policy), Rule: "must be reject, discard, discard_oldest or caller_runs"}
+		rule := "must be reject, discard, discard_oldest or caller_runs"
+		err = &InvalidError{Field: "policy", Value: string(l.Policy), Rule: rule}
 	case l.RetryAfter < 0:
 		err = &InvalidError{Field: "retry_after", Value: l.RetryAfter.String(), Rule: "must not be negative"}
 	default:
@@ -88,12 +88,13 @@ func SetLimit(ctx context.Context, db DB, l Limit, actor string) error {
 	if err != nil {
 		return fmt.Errorf("set limit: %w", err)
 	}
-	_, err = db.Exec(ctx, limitSetSQL, string(l.Kind), l.MaxWaiting, string(l.Policy), l.RetryAfter.Milliseconds(), pgquery.Optional(actor))
+	_, err = db.Exec(ctx, limitSetSQL,
+		string(l.Kind), l.MaxWaiting, string(l.Policy), l.RetryAfter.Milliseconds(), pgquery.Optional(actor))
 	return pgerr.Explain("set limit", err)
 }
 
-// RemoveLimit lets any number of tasks of a kind wait. It reports whether there was a limit. It never
-// commits.
+// RemoveLimit removes the limit of a kind and reports whether there was one. It takes effect when db's
+// transaction commits. It never commits.
 func RemoveLimit(ctx context.Context, db DB, k Kind) (bool, error) {
 	tag, err := db.Exec(ctx, limitRemoveSQL, string(k))
 	return tag.RowsAffected() > 0, pgerr.Explain("remove limit", err)
@@ -119,8 +120,7 @@ func ReadLimits(ctx context.Context, db DB) ([]LimitStatus, error) {
 	return all, pgerr.Explain("read limits", rows.Err())
 }
 
-// enqueueDiscarded inserts rows, order being that of their keys, as discarded tasks, and returns the
-// answers for those that were inserted.
+// enqueueDiscarded inserts rows as discarded tasks and returns the results of those that were inserted.
 func enqueueDiscarded(ctx context.Context, db DB, rows []firstEvent) (map[Key]Enqueued, error) {
 	var kinds, ids, shards, actors, args, metas pgarray.Builder
 	for _, row := range rows {
@@ -131,7 +131,8 @@ func enqueueDiscarded(ctx context.Context, db DB, rows []firstEvent) (map[Key]En
 		args.AddOptional(string(row.args))
 		metas.AddOptional(string(row.meta))
 	}
-	result, err := db.Query(ctx, enqueueDiscardedSQL, kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String())
+	result, err := db.Query(ctx, enqueueDiscardedSQL,
+		kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String())
 	if err != nil {
 		return nil, pgerr.Explain("enqueue", err)
 	}
@@ -144,7 +145,9 @@ func enqueueDiscarded(ctx context.Context, db DB, rows []firstEvent) (map[Key]En
 			return nil, pgerr.Explain("enqueue", err)
 		}
 		k := Key{Kind(kind), BizID(id)}
-		added[k] = Enqueued{Key: k, New: true, State: StateDiscarded, Version: 2, SameArgs: true, Position: Position(position)}
+		added[k] = Enqueued{
+			Key: k, New: true, State: StateDiscarded, Version: 2, SameArgs: true, Position: Position(position),
+		}
 	}
 	return added, pgerr.Explain("enqueue", result.Err())
 }

@@ -23,8 +23,8 @@ import (
 
 const flooded = ledger.Kind("test.flooded")
 
-// flood is a database with a projector at work, in which three tasks of a kind wait, the most
-// that a policy allows.
+// flood returns a database with a running projector, in which the limit of kind flooded is reached: three tasks
+// wait.
 func flood(t *testing.T, policy ledger.OverloadPolicy) *pgxpool.Pool {
 	t.Helper()
 	db := ledgertest.Pool(t)
@@ -52,7 +52,7 @@ func flood(t *testing.T, policy ledger.OverloadPolicy) *pgxpool.Pool {
 	return db
 }
 
-// awaitWaiting waits until the projector has counted.
+// awaitWaiting waits until the projector has counted n waiting tasks. It fails the test after a minute.
 func awaitWaiting(t *testing.T, db ledger.DB, n int64) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -69,7 +69,7 @@ func awaitWaiting(t *testing.T, db ledger.DB, n int64) {
 	}
 }
 
-// Who enqueues too much is told how much waits and when to try again; the transaction goes on.
+// The error of a rejected enqueue has the limit and the delay to try again, and the transaction stays usable.
 func TestLimitRejects(t *testing.T) {
 	t.Parallel()
 	db := flood(t, ledger.Reject)
@@ -79,9 +79,12 @@ func TestLimitRejects(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(ctx) }()
-	want := ledger.OverloadError{Kind: flooded, Waiting: 3, MaxWaiting: 3, RetryAfter: 7 * time.Second, Policy: ledger.Reject}
+	want := ledger.OverloadError{
+		Kind: flooded, Waiting: 3, MaxWaiting: 3, RetryAfter: 7 * time.Second, Policy: ledger.Reject,
+	}
 	more := ledger.Key{Kind: flooded, BizID: "more"}
 	other := ledger.Key{Kind: "test.other", BizID: "1"}
+	existing := ledger.Key{Kind: flooded, BizID: "w-0"}
 	for name, enqueue := range map[string]func() error{
 		"one": func() error { _, err := ledger.Enqueue(ctx, tx, more, nil, nil); return err },
 		"deadline": func() error {
@@ -93,7 +96,7 @@ func TestLimitRejects(t *testing.T) {
 			return err
 		},
 		"many": func() error {
-			_, err := ledger.EnqueueMany(ctx, tx, []ledger.Entry{{Key: other}, {Key: more}, {Key: ledger.Key{Kind: flooded, BizID: "w-0"}}})
+			_, err := ledger.EnqueueMany(ctx, tx, []ledger.Entry{{Key: other}, {Key: more}, {Key: existing}})
 			return err
 		},
 	} {
@@ -103,20 +106,22 @@ func TestLimitRejects(t *testing.T) {
 		}
 	}
 	if _, err := ledger.Load(ctx, tx, other); !errors.Is(err, ledger.ErrUnknownTask) {
-		t.Errorf("a task was enqueued beside one that was rejected: %v", err)
+		t.Errorf("a task was enqueued with one that was rejected: %v", err)
 	}
-	if existing, err := ledger.Enqueue(ctx, tx, ledger.Key{Kind: flooded, BizID: "w-1"}, nil, nil); err != nil || existing.New || existing.State != ledger.StateAvailable {
-		t.Errorf("a task that exists: %+v, %v", existing, err)
+	answer, err := ledger.Enqueue(ctx, tx, existing, nil, nil)
+	if err != nil || answer.New || answer.State != ledger.StateAvailable {
+		t.Errorf("a task that exists: %+v, %v", answer, err)
 	}
-	if later, err := ledger.Enqueue(ctx, tx, more, nil, &ledger.EnqueueOptions{RunIn: time.Hour}); err != nil || later.State != ledger.StateScheduled {
-		t.Errorf("a task that is due later: %+v, %v", later, err)
+	answer, err = ledger.Enqueue(ctx, tx, more, nil, &ledger.EnqueueOptions{RunIn: time.Hour})
+	if err != nil || answer.State != ledger.StateScheduled {
+		t.Errorf("a task that is due later: %+v, %v", answer, err)
 	}
 	ledgertest.Enqueue(t, tx, other, "")
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
 
-	// What frees a place lets one in.
+	// After one of the tasks ends, one more is accepted.
 	ledgertest.Append(t, db, ledger.Key{Kind: flooded, BizID: "w-0"}, ledger.EventSucceeded)
 	awaitWaiting(t, db, 2)
 	ledgertest.Enqueue(t, db, ledger.Key{Kind: flooded, BizID: "next"}, "")
@@ -128,14 +133,16 @@ func TestLimitRejects(t *testing.T) {
 	ledgertest.Check(t, db)
 }
 
-// SQL callers meet the same limit: an error with a state of its own, and what Go's has as its detail.
+// The SQL functions apply the same limit. Their error has SQLSTATE 53400, and the data of an OverloadError as its
+// detail.
 func TestLimitRejectsInSQL(t *testing.T) {
 	t.Parallel()
 	db := flood(t, ledger.Reject)
 	for _, statement := range []string{
 		"select * from taskledger.enqueue('test.flooded', 'more')",
 		"select * from taskledger.enqueue('test.flooded', 'more', start_by => now() + interval '1 hour')",
-		`select * from taskledger.enqueue_many('[{"kind":"test.other","biz_id":"1"},{"kind":"test.flooded","biz_id":"more"}]')`,
+		`select * from taskledger.enqueue_many('[{"kind":"test.other","biz_id":"1"},
+		                                         {"kind":"test.flooded","biz_id":"more"}]')`,
 	} {
 		_, err := db.Exec(t.Context(), statement)
 		var pg *pgconn.PgError
@@ -147,7 +154,9 @@ func TestLimitRejectsInSQL(t *testing.T) {
 		if err := json.Unmarshal([]byte(pg.Detail), &detail); err != nil {
 			t.Fatal(err)
 		}
-		want := map[string]any{"kind": string(flooded), "waiting": 3.0, "max_waiting": 3.0, "retry_after_ms": 7000.0, "policy": "reject"}
+		want := map[string]any{
+			"kind": string(flooded), "waiting": 3.0, "max_waiting": 3.0, "retry_after_ms": 7000.0, "policy": "reject",
+		}
 		if diff := cmp.Diff(want, detail); diff != "" {
 			t.Errorf("%s: detail (-want +got):\n%s", statement, diff)
 		}
@@ -155,7 +164,8 @@ func TestLimitRejectsInSQL(t *testing.T) {
 	for _, statement := range []string{
 		"select state::text from taskledger.enqueue('test.flooded', 'w-0')",
 		"select state::text from taskledger.enqueue_many('[{\"kind\":\"test.flooded\",\"biz_id\":\"w-0\"}]')",
-		"select 'available' where 'scheduled' = (select state::text from taskledger.enqueue('test.flooded', 'later', run_in => '1 hour'))",
+		`select 'available' where 'scheduled' =
+		        (select state::text from taskledger.enqueue('test.flooded', 'later', run_in => '1 hour'))`,
 	} {
 		if state, err := queryText(t.Context(), db, statement); err != nil || state != "available" {
 			t.Errorf("%s: %q, %v", statement, state, err)
@@ -163,6 +173,7 @@ func TestLimitRejectsInSQL(t *testing.T) {
 	}
 }
 
+// queryText returns the value of a statement that returns one row with one text.
 func queryText(ctx context.Context, db *pgxpool.Pool, statement string) (string, error) {
 	rows, err := db.Query(ctx, statement)
 	if err != nil {
@@ -171,7 +182,7 @@ func queryText(ctx context.Context, db *pgxpool.Pool, statement string) (string,
 	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
 }
 
-// What is discarded exists, and says why; whoever looks can release it.
+// A discarded task exists with the reason, and can be released.
 func TestLimitDiscards(t *testing.T) {
 	t.Parallel()
 	db := flood(t, ledger.Discard)
@@ -181,10 +192,13 @@ func TestLimitDiscards(t *testing.T) {
 	if err != nil || !one.New || one.State != ledger.StateDiscarded || one.Version != 2 {
 		t.Errorf("%+v, %v", one, err)
 	}
-	if again, err := ledger.Enqueue(ctx, db, key("one"), json.RawMessage(`{"n":1}`), nil); err != nil || again.New || again.State != ledger.StateDiscarded || !again.SameArgs {
+	again, err := ledger.Enqueue(ctx, db, key("one"), json.RawMessage(`{"n":1}`), nil)
+	if err != nil || again.New || again.State != ledger.StateDiscarded || !again.SameArgs {
 		t.Errorf("again: %+v, %v", again, err)
 	}
-	many, err := ledger.EnqueueMany(ctx, db, []ledger.Entry{{Key: key("two")}, {Key: ledger.Key{Kind: "test.other", BizID: "1"}}, {Key: key("two")}, {Key: key("w-0")}})
+	many, err := ledger.EnqueueMany(ctx, db, []ledger.Entry{
+		{Key: key("two")}, {Key: ledger.Key{Kind: "test.other", BizID: "1"}}, {Key: key("two")}, {Key: key("w-0")},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,13 +206,17 @@ func TestLimitDiscards(t *testing.T) {
 	for _, answer := range many {
 		got = append(got, fmt.Sprint(answer.Key, " ", answer.New, " ", answer.State))
 	}
-	want := []string{"test.flooded/two true discarded", "test.other/1 true available", "test.flooded/two false discarded", "test.flooded/w-0 false available"}
+	want := []string{
+		"test.flooded/two true discarded", "test.other/1 true available",
+		"test.flooded/two false discarded", "test.flooded/w-0 false available",
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for _, statement := range []string{
 		"select is_new || ' ' || state || ' ' || version from taskledger.enqueue('test.flooded', 'sql', '1')",
-		`select is_new || ' ' || state || ' ' || version from taskledger.enqueue_many('[{"kind":"test.flooded","biz_id":"sql many"}]')`,
+		`select is_new || ' ' || state || ' ' || version
+		   from taskledger.enqueue_many('[{"kind":"test.flooded","biz_id":"sql many"}]')`,
 	} {
 		if answer, err := queryText(ctx, db, statement); err != nil || answer != "true discarded 2" {
 			t.Errorf("%s: %q, %v", statement, answer, err)
@@ -209,7 +227,9 @@ func TestLimitDiscards(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if last := history[len(history)-1]; last.Type != ledger.EventDiscarded || string(last.Data) != `{"reason":"too many tasks of its kind wait"}` || last.Actor != history[0].Actor {
+		const data = `{"reason":"too many tasks of its kind wait"}`
+		last := history[len(history)-1]
+		if last.Type != ledger.EventDiscarded || string(last.Data) != data || last.Actor != history[0].Actor {
 			t.Errorf("%s: %+v", id, last)
 		}
 	}
@@ -219,27 +239,28 @@ func TestLimitDiscards(t *testing.T) {
 	ledgertest.Check(t, db)
 }
 
-// The limit is passed by what the projector has not seen yet, and by nothing else: once it has
-// counted, not one more is let in, however many try at once.
+// Only tasks that the projector has not counted yet exceed the limit. After it has counted them, concurrent
+// enqueues add none.
 func TestLimitOvershoot(t *testing.T) {
 	t.Parallel()
 	db := flood(t, ledger.Reject)
 	if err := ledger.SetLimit(t.Context(), db, ledger.Limit{Kind: flooded, MaxWaiting: 200}, ""); err != nil {
 		t.Fatal(err)
 	}
-	held, err := db.Begin(t.Context())
+	open, err := db.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = held.Rollback(t.Context()) }()
-	ledgertest.Enqueue(t, held, ledger.Key{Kind: flooded, BizID: "held"}, "") // let in, and counted once it commits
+	defer func() { _ = open.Rollback(t.Context()) }()
+	ledgertest.Enqueue(t, open, ledger.Key{Kind: flooded, BizID: "open"}, "") // counted after it commits
 	var admitted atomic.Int64
 	rush := func(round string) {
 		var writers sync.WaitGroup
 		for w := range 8 {
 			writers.Go(func() {
 				for i := range 100 {
-					_, err := ledger.Enqueue(context.Background(), db, ledger.Key{Kind: flooded, BizID: ledger.BizID(fmt.Sprintf("%s-%d-%d", round, w, i))}, nil, nil)
+					k := ledger.Key{Kind: flooded, BizID: ledger.BizID(fmt.Sprintf("%s-%d-%d", round, w, i))}
+					_, err := ledger.Enqueue(context.Background(), db, k, nil, nil)
 					var overload *ledger.OverloadError
 					switch {
 					case err == nil:
@@ -255,25 +276,26 @@ func TestLimitOvershoot(t *testing.T) {
 	rush("first")
 	first := admitted.Load()
 	if first < 197 {
-		t.Errorf("%d were let in, want at least 197", first)
+		t.Errorf("%d were accepted, want at least 197", first)
 	}
 	t.Logf("%d over a limit of 200", first-197)
 	awaitWaiting(t, db, 3+first)
 	rush("second")
 	if more := admitted.Load() - first; more != 0 {
-		t.Errorf("%d more were let in", more)
+		t.Errorf("%d more were accepted", more)
 	}
-	if err := held.Commit(t.Context()); err != nil {
+	if err := open.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	awaitWaiting(t, db, 4+first)
 }
 
-// The count is read from one row of an index, however many tasks and counts there are.
+// An enqueue reads the count of a kind from one row of an index.
 func TestLimitPlan(t *testing.T) {
 	t.Parallel()
 	db := flood(t, ledger.Reject)
-	rows, err := db.Query(t.Context(), "explain select from taskledger.overload o where o.kind = 'test.flooded' and o.closed")
+	const sql = "explain select from taskledger.overload o where o.kind = 'test.flooded' and o.closed"
+	rows, err := db.Query(t.Context(), sql)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,11 +308,12 @@ func TestLimitPlan(t *testing.T) {
 	}
 }
 
-func TestSetLimitRefuses(t *testing.T) {
+func TestSetLimitRejectsInvalidLimits(t *testing.T) {
 	t.Parallel()
 	db := ledgertest.Pool(t)
 	for _, l := range []ledger.Limit{
-		{Kind: "a b", MaxWaiting: 1}, {Kind: "a", MaxWaiting: -1}, {Kind: "a", Policy: "drop"}, {Kind: "a", RetryAfter: -1},
+		{Kind: "a b", MaxWaiting: 1}, {Kind: "a", MaxWaiting: -1}, {Kind: "a", Policy: "drop"},
+		{Kind: "a", RetryAfter: -1},
 	} {
 		var invalid *ledger.InvalidError
 		if err := ledger.SetLimit(t.Context(), db, l, ""); !errors.As(err, &invalid) {

@@ -17,9 +17,9 @@ var (
 	readSQL string
 )
 
-// Load returns the task as it is in db's snapshot, by folding its events: it is always current
-// and needs no projection. It returns [ErrUnknownTask], or [*IllegalError] if the events do not
-// fold.
+// Load returns the task in db's snapshot, by folding its events. It needs no projection, so the task is
+// always current. It returns [ErrUnknownTask] if the task does not exist, an [*InvalidError] if k is invalid,
+// and an [*IllegalError] if the events do not fold.
 func Load(ctx context.Context, db DB, k Key) (Task, error) {
 	events, err := History(ctx, db, k)
 	if err != nil {
@@ -32,8 +32,8 @@ func Load(ctx context.Context, db DB, k Key) (Task, error) {
 	return t, nil
 }
 
-// History returns all events of a task, version 1 first. It returns [ErrUnknownTask] if there
-// are none.
+// History returns all events of a task in db's snapshot, version 1 first. It returns [ErrUnknownTask] if the
+// task does not exist, and an [*InvalidError] if k is invalid.
 func History(ctx context.Context, db DB, k Key) ([]Event, error) {
 	if err := k.Validate(); err != nil {
 		return nil, fmt.Errorf("history of %s: %w", k, err)
@@ -55,10 +55,11 @@ func History(ctx context.Context, db DB, k Key) ([]Event, error) {
 	return events, nil
 }
 
-// Read returns at most limit events after a position, in position order, as they are in db's
-// snapshot. It is for looking, not for following: transactions commit out of position order, so
-// going on from the last position skips events. Follow the ledger with a [Feed].
-// Breaking off the loop is fine; db is busy until the loop ends.
+// Read returns at most limit events after a position, in position order, from db's snapshot. The loop may
+// break; db is in use until it ends. An error is the last pair.
+//
+// Read shows a part of the ledger and is no feed: transactions commit out of position order, so a reader that
+// continues after the last position skips events. Package ledger/feed reads every event.
 func Read(ctx context.Context, db DB, after Position, limit int) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if limit <= 0 {

@@ -6,31 +6,37 @@ import (
 	"time"
 )
 
-// EncodingBase64 marks data that is a base64 JSON string of bytes that are not JSON.
+// EncodingBase64 is the [Meta].Encoding of data that are bytes and not JSON: a JSON string of base64.
 const EncodingBase64 = "base64"
 
-// Meta is the JSON object of an event beside its data, at most max_meta_bytes (16 KiB).
+// Meta is the JSON object beside the data of an event, at most max_meta_bytes long (16 KiB).
 type Meta struct {
-	Traceparent string   `json:"traceparent,omitempty"` // W3C trace context of the producer
-	Tracestate  string   `json:"tracestate,omitempty"`  // beside it; workers and the relay shorten it as W3C asks
-	Causation   string   `json:"causation,omitempty"`   // id of the event that led to this one
-	Tags        []string `json:"tags,omitempty"`
-	Encoding    string   `json:"encoding,omitempty"` // of the data: "" is JSON; set by Enqueue
+	// Traceparent and Tracestate are the W3C trace context of the producer. Workers and the relay shorten
+	// Tracestate as W3C specifies.
+	Traceparent string `json:"traceparent,omitempty"`
+	Tracestate  string `json:"tracestate,omitempty"`
+	// Causation is the ID of the event that caused this one.
+	Causation string   `json:"causation,omitempty"`
+	Tags      []string `json:"tags,omitempty"`
+	// Encoding of the data is "" for JSON or [EncodingBase64]. [Enqueue] sets it.
+	Encoding string `json:"encoding,omitempty"`
 
-	// Retry is the task's own [RetryPolicy], set by Enqueue from the option of this name. It stays JSON, since
-	// another producer may have written one that is invalid: [ParseRetryPolicy] reads it.
+	// Retry is the task's own [RetryPolicy]. [Enqueue] sets it from the option of this name. It is JSON,
+	// because another program may have stored an invalid one: [ParseRetryPolicy] decodes it.
 	Retry json.RawMessage `json:"retry,omitempty"`
 
-	// When the task is due and its deadlines; set by Enqueue, from the options of these names.
+	// RunAt, StartBy and FinishBy are the due time and the deadlines of the task. [Enqueue] sets them from
+	// the options of these names.
 	RunAt    time.Time `json:"run_at,omitzero"`
 	StartBy  time.Time `json:"start_by,omitzero"`
 	FinishBy time.Time `json:"finish_by,omitzero"`
 
-	Extra map[string]json.RawMessage `json:"-"` // all other members
+	// Extra has all other members.
+	Extra map[string]json.RawMessage `json:"-"`
 }
 
 // ParseMeta decodes the meta of an event; nil decodes to the zero Meta. It does not validate Retry.
-// It returns a [*CorruptError] if meta is not a JSON object, or another member has the wrong type.
+// It returns a [*CorruptError] if meta is not a JSON object or another member has the wrong type.
 func ParseMeta(meta json.RawMessage) (Meta, error) {
 	var m Meta
 	if len(meta) == 0 {
@@ -39,7 +45,7 @@ func ParseMeta(meta json.RawMessage) (Meta, error) {
 	if err := json.Unmarshal(meta, &m.Extra); err != nil {
 		return Meta{}, &CorruptError{What: "meta", Err: err}
 	}
-	// One by one, since decoding into the struct would take "Tags" for "tags".
+	// One by one, because decoding into the struct would accept "Tags" for "tags".
 	for name, into := range map[string]any{
 		"traceparent": &m.Traceparent, "tracestate": &m.Tracestate, "causation": &m.Causation, "tags": &m.Tags,
 		"encoding": &m.Encoding, "retry": &m.Retry,
@@ -63,24 +69,24 @@ func ParseMeta(meta json.RawMessage) (Meta, error) {
 	return m, nil
 }
 
-// MarshalJSON writes the known members and Extra as one object.
+// MarshalJSON returns the fields and Extra as one object.
 func (m Meta) MarshalJSON() ([]byte, error) {
-	known, err := json.Marshal(plainMeta(m))
+	fields, err := json.Marshal(plainMeta(m))
 	if err != nil || len(m.Extra) == 0 {
-		return known, err
+		return fields, err
 	}
 	extra, err := json.Marshal(m.Extra)
 	if err != nil {
 		return nil, err
 	}
-	if bytes.Equal(known, []byte("{}")) {
+	if bytes.Equal(fields, []byte("{}")) {
 		return extra, nil
 	}
-	joined := append(known[:len(known)-1], ',')
-	return append(joined, extra[1:]...), nil
+	object := append(fields[:len(fields)-1], ',')
+	return append(object, extra[1:]...), nil
 }
 
-// setRetry writes the retry policy of a task, if there is one, and otherwise checks the one in m.
+// setRetry sets Retry to p. If p is nil, it validates Retry.
 func (m *Meta) setRetry(p *RetryPolicy) (err error) {
 	switch {
 	case p == nil && len(m.Retry) == 0:
@@ -98,10 +104,10 @@ func (m *Meta) setRetry(p *RetryPolicy) (err error) {
 
 func (m Meta) isZero() bool {
 	return m.Traceparent == "" && m.Tracestate == "" && m.Causation == "" && len(m.Tags) == 0 &&
-		m.Encoding == "" && len(m.Retry) == 0 && !m.timed() && len(m.Extra) == 0
+		m.Encoding == "" && len(m.Retry) == 0 && !m.hasTimes() && len(m.Extra) == 0
 }
 
-func (m Meta) timed() bool {
+func (m Meta) hasTimes() bool {
 	return !m.RunAt.IsZero() || !m.StartBy.IsZero() || !m.FinishBy.IsZero()
 }
 

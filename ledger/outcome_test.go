@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// wantError fails the test unless err is want; nil is no error.
+// wantError fails the test unless err is want. A nil want means no error.
 func wantError(t *testing.T, err, want error) {
 	t.Helper()
 	if want == nil && err != nil || !errors.Is(err, want) {
@@ -15,7 +15,7 @@ func wantError(t *testing.T, err, want error) {
 	}
 }
 
-// wantErrorAs returns err as E, and fails the test now if it is not one.
+// wantErrorAs returns err as an E. It ends the test if err is not an E.
 func wantErrorAs[E error](t *testing.T, err error) E {
 	t.Helper()
 	var as E
@@ -33,3 +33,6 @@ func sqlState(err error) string {
 	}
 	return pg.Code
 }
+
+// errorOf returns the error of a call without its result.
+func errorOf[T any](_ T, err error) error { return err }

@@ -8,34 +8,36 @@ import (
 	"unicode/utf8"
 )
 
-// MaxNesting is how deep the JSON of args, data or meta may nest. Deeper JSON would exhaust
-// the database's stack and abort the caller's transaction, so it is refused before sending.
+// MaxNesting is the maximum depth of the JSON of args, data or meta. Deeper JSON is invalid, because it could
+// exhaust the database's stack, which would abort the caller's transaction.
 const MaxNesting = 512
 
-// checkJSON returns an [InvalidError] if text is not one JSON value that the database takes.
+// checkJSON returns an [*InvalidError] if text is not one JSON value that the database accepts.
 func checkJSON(field string, text json.RawMessage) error {
 	if text == nil {
 		return nil
 	}
-	if depth := nesting(text); depth > MaxNesting {
-		return &InvalidError{Field: field, Rule: fmt.Sprintf("must nest at most %d deep, nests %d deep", MaxNesting, depth)}
+	if depth := nestingDepth(text); depth > MaxNesting {
+		rule := fmt.Sprintf("must nest at most %d levels deep, got %d", MaxNesting, depth)
+		return &InvalidError{Field: field, Rule: rule}
 	}
 	if !utf8.Valid(text) {
 		return &InvalidError{Field: field, Rule: "must be valid UTF-8"}
 	}
 	if !json.Valid(text) {
 		var v any
-		return &InvalidError{Field: field, Value: string(text), Rule: "must be JSON: " + fmt.Sprint(json.Unmarshal(text, &v))}
+		rule := "must be JSON: " + fmt.Sprint(json.Unmarshal(text, &v))
+		return &InvalidError{Field: field, Value: string(text), Rule: rule}
 	}
 	return nil
 }
 
-// IsJSON reports whether the database takes payload as the JSON of args: one value in UTF-8 that
-// nests at most [MaxNesting] deep. Anything else can be enqueued with [EnqueueOptions].Binary.
+// IsJSON reports whether payload is valid as args: one JSON value in UTF-8 that nests at most [MaxNesting]
+// levels deep. Other payloads can be enqueued with [EnqueueOptions].Binary.
 func IsJSON(payload []byte) bool { return payload != nil && checkJSON("", payload) == nil }
 
-// checkMeta is checkJSON for a meta. It refuses escapes that the database stores but cannot look
-// into, \u0000 and halves of surrogate pairs: somebody's query over meta would end at this event.
+// checkMeta is checkJSON for a meta. It also rejects the escape \u0000 and halves of surrogate pairs. The
+// database can store but not decode them, so every query over meta would fail at this event.
 func checkMeta(text json.RawMessage) error {
 	if err := checkJSON("meta", text); err != nil {
 		return err
@@ -44,7 +46,7 @@ func checkMeta(text json.RawMessage) error {
 		if text[i] != '\\' {
 			continue
 		}
-		i++ // to what is escaped
+		i++ // the escaped character
 		if text[i] != 'u' {
 			continue
 		}
@@ -52,10 +54,12 @@ func checkMeta(text json.RawMessage) error {
 		i += 4
 		switch {
 		case unit == 0, 0xDC00 <= unit && unit < 0xE000:
-			return &InvalidError{Field: "meta", Rule: fmt.Sprintf(`must not hold the escape \u%04x`, unit)}
+			return &InvalidError{Field: "meta", Rule: fmt.Sprintf(`must not contain the escape \u%04x`, unit)}
 		case 0xD800 <= unit && unit < 0xDC00:
-			if rest := text[i+1:]; len(rest) < 6 || rest[0] != '\\' || rest[1] != 'u' || codeUnit(rest[2:])&0xFC00 != 0xDC00 {
-				return &InvalidError{Field: "meta", Rule: fmt.Sprintf(`must not hold the escape \u%04x alone`, unit)}
+			rest := text[i+1:]
+			if len(rest) < 6 || rest[0] != '\\' || rest[1] != 'u' || codeUnit(rest[2:])&0xFC00 != 0xDC00 {
+				rule := fmt.Sprintf(`must not contain the escape \u%04x without its second half`, unit)
+				return &InvalidError{Field: "meta", Rule: rule}
 			}
 			i += 6
 		}
@@ -63,14 +67,14 @@ func checkMeta(text json.RawMessage) error {
 	return nil
 }
 
-// codeUnit reads four hex digits, which valid JSON has after \u.
+// codeUnit parses the four hex digits that valid JSON has after \u.
 func codeUnit(digits []byte) uint64 {
 	unit, _ := strconv.ParseUint(string(digits[:4]), 16, 16)
 	return unit
 }
 
-// nesting returns how deep the brackets of text nest outside of strings.
-func nesting(text []byte) int {
+// nestingDepth returns the maximum depth of the brackets of text outside of strings.
+func nestingDepth(text []byte) int {
 	depth, deepest := 0, 0
 	inString := false
 	for i := 0; i < len(text); i++ {
@@ -93,7 +97,7 @@ func nesting(text []byte) int {
 	return deepest
 }
 
-// encodeBinary returns bytes that are not JSON in the form they are stored in.
+// encodeBinary returns bytes that are not JSON in their stored form, a JSON string of base64.
 func encodeBinary(payload []byte) json.RawMessage {
 	text := make([]byte, 0, base64.StdEncoding.EncodedLen(len(payload))+2)
 	text = append(text, '"')

@@ -32,7 +32,8 @@ func TestEveryVerbWorksInEveryQueryMode(t *testing.T) {
 			tx := ledger.BeginOn(t.Context(), conn, &ledger.TxOptions{Guard: true})
 			k := ledger.Key{Kind: "mode", BizID: "commit"}
 			ledgertest.Enqueue(t, tx, k, "")
-			r := ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSucceeded, Data: json.RawMessage(`{"result": [1]}`)}
+			r := ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSucceeded}
+			r.Data = json.RawMessage(`{"result": [1]}`)
 			if _, err := tx.AppendAndCommit(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
@@ -50,6 +51,7 @@ func TestEveryVerbWorksInEveryQueryMode(t *testing.T) {
 	})
 }
 
+// connectIn returns a connection with a query mode.
 func connectIn(t *testing.T, url string, mode pgx.QueryExecMode) *pgx.Conn {
 	t.Helper()
 	config, err := pgx.ParseConfig(url)
@@ -65,8 +67,8 @@ func connectIn(t *testing.T, url string, mode pgx.QueryExecMode) *pgx.Conn {
 	return conn
 }
 
-// everyVerb calls each verb on db, with every kind of parameter NULL and not NULL, and checks
-// what it answers.
+// everyVerb calls each function of package ledger on db, with each parameter null and not null, and checks the
+// results.
 func everyVerb(t *testing.T, db ledger.DB) {
 	t.Helper()
 	ctx := t.Context()
@@ -89,19 +91,27 @@ func everyVerb(t *testing.T, db ledger.DB) {
 		}
 	}
 	later := ledger.Key{Kind: "mode", BizID: "later"}
-	timed := &ledger.EnqueueOptions{RunIn: time.Hour, StartBy: time.Now().Add(2 * time.Hour), FinishBy: time.Now().Add(3 * time.Hour)}
+	timed := &ledger.EnqueueOptions{
+		RunIn: time.Hour, StartBy: time.Now().Add(2 * time.Hour), FinishBy: time.Now().Add(3 * time.Hour),
+	}
 	if _, err := ledger.Enqueue(ctx, db, later, nil, timed); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ledger.Append(ctx, db, ledger.AppendRequest{Key: later, Expected: 1, Type: ledger.EventScheduled, At: time.Now().Add(time.Hour)}); err != nil {
-		t.Fatal(err)
+	postponed := ledger.AppendRequest{
+		Key: later, Expected: 1, Type: ledger.EventScheduled, At: time.Now().Add(time.Hour),
 	}
-	if _, err := ledger.Append(ctx, db, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted}); err != nil {
-		t.Fatal(err)
+	started := ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted}
+	for _, r := range []ledger.AppendRequest{postponed, started} {
+		if _, err := ledger.Append(ctx, db, r); err != nil {
+			t.Fatal(err)
+		}
 	}
-	wantErrorAs[*ledger.ConflictError](t, ledgerError(ledger.Append(ctx, db, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted})))
+	wantErrorAs[*ledger.ConflictError](t, errorOf(ledger.Append(ctx, db, started)))
 	group := ledger.AppendEach(ctx, db, []ledger.AppendRequest{
-		{Key: k, Expected: 2, Type: ledger.EventSucceeded, Data: json.RawMessage(`{"result" : "it's \\"}`), Meta: json.RawMessage(`{}`), Actor: "o'worker"},
+		{
+			Key: k, Expected: 2, Type: ledger.EventSucceeded, Actor: "o'worker",
+			Data: json.RawMessage(`{"result" : "it's \\"}`), Meta: json.RawMessage(`{}`),
+		},
 		{Key: binary, Expected: 1, Type: ledger.EventFailed, After: time.Hour},
 	})
 	for _, result := range group {
@@ -115,7 +125,8 @@ func everyVerb(t *testing.T, db ledger.DB) {
 		t.Fatal(err)
 	}
 	want := ledger.Task{
-		Key: k, Shard: 7, State: ledger.StateSucceeded, Version: 3, Attempt: 1, Actor: "o'worker", Args: args, Result: json.RawMessage(`"it's \\"`),
+		Key: k, Shard: 7, State: ledger.StateSucceeded, Version: 3, Attempt: 1, Actor: "o'worker",
+		Args: args, Result: json.RawMessage(`"it's \\"`),
 		EnqueuedAt: task.EnqueuedAt, UpdatedAt: group[0].Event.RecordedAt,
 	}
 	if diff := cmp.Diff(want, task); diff != "" {
@@ -148,7 +159,7 @@ func everyVerb(t *testing.T, db ledger.DB) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(read, page.Events); diff != "" || len(read) != 8 {
-		t.Errorf("%d events read, and from the feed (-read +feed):\n%s", len(read), diff)
+		t.Errorf("%d events, want 8 (-Read +feed):\n%s", len(read), diff)
 	}
 	if err := page.Advance(ctx, db, json.RawMessage(`{"mark": "it's"}`)); err != nil {
 		t.Fatal(err)

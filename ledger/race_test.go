@@ -17,17 +17,18 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// A contender writes one event that somebody else may write as well. It returns an error only
-// if it could not say whether it was the one.
+// contender writes an event that another transaction may write as well. write reports whether this call inserted
+// the event.
 type contender struct {
 	name string
-	// prepare brings the task to where the race begins.
+	// prepare writes the events before the race.
 	prepare func(*testing.T, ledger.DB)
 	write   func(context.Context, ledger.DB) (wrote bool, err error)
-	// lost is the answer of one who came second, to be compared with what it got.
+	// lost checks the result of a write after another transaction has inserted the event.
 	lost func(*testing.T, bool, error)
 }
 
+// contested is the key of the task that contenders write to.
 var contested = ledger.Key{Kind: "race", BizID: "contested"}
 
 func contenders() []contender {
@@ -42,7 +43,9 @@ func contenders() []contender {
 		if err != nil {
 			return false, err
 		}
-		want := ledger.Enqueued{Key: contested, New: answers[0].New, State: ledger.StateAvailable, Version: 1, SameArgs: true}
+		want := ledger.Enqueued{
+			Key: contested, New: answers[0].New, State: ledger.StateAvailable, Version: 1, SameArgs: true,
+		}
 		if diff := cmp.Diff(want, answers[0], cmpopts.IgnoreFields(ledger.Enqueued{}, "Position")); diff != "" {
 			return false, errors.New(diff)
 		}
@@ -57,25 +60,36 @@ func contenders() []contender {
 			t.Errorf("wrote %v, conflict (-want +got):\n%s", wrote, diff)
 		}
 	}
-	return []contender{
-		{"Enqueue", nothing, func(ctx context.Context, db ledger.DB) (bool, error) { return answer(oneByOne(db)(ctx, entries)) }, existing},
-		{"EnqueueMany", nothing, func(ctx context.Context, db ledger.DB) (bool, error) { return answer(together(db)(ctx, entries)) }, existing},
-		{"taskledger.enqueue", nothing, func(ctx context.Context, db ledger.DB) (bool, error) { return answer(bySQLFunction(db)(ctx, entries)) }, existing},
-		{"taskledger.enqueue_many", nothing, func(ctx context.Context, db ledger.DB) (bool, error) {
-			return answer(bySQLFunctionMany(db)(ctx, entries))
-		}, existing},
-		{"Append", func(t *testing.T, db ledger.DB) { ledgertest.Enqueue(t, db, contested, "") },
-			func(ctx context.Context, db ledger.DB) (bool, error) {
-				_, err := ledger.Append(ctx, db, ledger.AppendRequest{Key: contested, Expected: 1, Type: ledger.EventStarted})
-				return err == nil, err
-			}, conflict},
+	by := func(enqueue func(ledger.DB) enqueuer) func(context.Context, ledger.DB) (bool, error) {
+		return func(ctx context.Context, db ledger.DB) (bool, error) { return answer(enqueue(db)(ctx, entries)) }
 	}
+	started := ledger.AppendRequest{Key: contested, Expected: 1, Type: ledger.EventStarted}
+	return []contender{
+		{name: "Enqueue", prepare: nothing, write: by(oneByOne), lost: existing},
+		{name: "EnqueueMany", prepare: nothing, write: by(together), lost: existing},
+		{name: "taskledger.enqueue", prepare: nothing, write: by(bySQLFunction), lost: existing},
+		{name: "taskledger.enqueue_many", prepare: nothing, write: by(bySQLFunctionMany), lost: existing},
+		{
+			name:    "Append",
+			prepare: func(t *testing.T, db ledger.DB) { ledgertest.Enqueue(t, db, contested, "") },
+			write: func(ctx context.Context, db ledger.DB) (bool, error) {
+				_, err := ledger.Append(ctx, db, started)
+				return err == nil, err
+			},
+			lost: conflict,
+		},
+	}
+}
+
+// enqueuersOfMany enqueue all entries in one statement.
+var enqueuersOfMany = map[string]func(ledger.DB) enqueuer{
+	"EnqueueMany": together, "taskledger.enqueue_many": bySQLFunctionMany,
 }
 
 var isolations = []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
 
-// race is a caller who writes in a transaction of some isolation level while a rival's
-// transaction, which wrote the same, is still open.
+// race has a transaction of a caller, with an isolation level, and an open transaction of a rival that has written
+// the event.
 type race struct {
 	contender
 	pool          *pgxpool.Pool
@@ -88,14 +102,14 @@ func newRace(t *testing.T, c contender, isolation pgx.TxIsoLevel) *race {
 	r := &race{contender: c, pool: ledgertest.Pool(t)}
 	c.prepare(t, r.pool)
 	r.rival, r.caller = beginTx(t, r.pool, pgx.ReadCommitted), beginTx(t, r.pool, isolation)
-	r.pid = ledgertest.BackendPID(t, r.caller) // which also takes the snapshot
+	r.pid = ledgertest.BackendPID(t, r.caller) // also takes the snapshot
 	if wrote, err := c.write(t.Context(), r.rival); !wrote || err != nil {
 		t.Fatalf("the rival: wrote %v, %v", wrote, err)
 	}
 	return r
 }
 
-// write lets the caller write, and calls then when it waits for the rival.
+// write writes as the caller, and calls then while the caller waits for the rival.
 func (r *race) write(t *testing.T, ctx context.Context, then func()) (wrote bool, err error) {
 	t.Helper()
 	var group sync.WaitGroup
@@ -113,14 +127,15 @@ func beginTx(t *testing.T, pool *pgxpool.Pool, isolation pgx.TxIsoLevel) pgx.Tx 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := tx.Rollback(context.Background()); err != nil && !errors.Is(err, pgx.ErrTxClosed) && !tx.Conn().IsClosed() {
+		err := tx.Rollback(context.Background())
+		if err != nil && !errors.Is(err, pgx.ErrTxClosed) && !tx.Conn().IsClosed() {
 			t.Error(err)
 		}
 	})
 	return tx
 }
 
-// eachRace runs a test for every contender under every isolation level.
+// eachRace runs a test for every contender and every isolation level of the caller.
 func eachRace(t *testing.T, test func(*testing.T, *race, pgx.TxIsoLevel)) {
 	t.Parallel()
 	for _, c := range contenders() {
@@ -135,6 +150,8 @@ func eachRace(t *testing.T, test func(*testing.T, *race, pgx.TxIsoLevel)) {
 	}
 }
 
+// A caller that waits for a rival gets the result of the rival when it commits. Its transaction cannot see that
+// result under REPEATABLE READ and SERIALIZABLE, so it must be retried.
 func TestRaceWithARivalThatCommits(t *testing.T) {
 	eachRace(t, func(t *testing.T, r *race, isolation pgx.TxIsoLevel) {
 		wrote, err := r.write(t, t.Context(), func() {
@@ -152,8 +169,7 @@ func TestRaceWithARivalThatCommits(t *testing.T) {
 	})
 }
 
-// The rival may as well have committed before the caller writes, but after the caller's
-// snapshot was taken.
+// The same holds if the rival commits after the caller's snapshot and before the caller writes.
 func TestRaceWithARivalOutOfSight(t *testing.T) {
 	eachRace(t, func(t *testing.T, r *race, isolation pgx.TxIsoLevel) {
 		if err := r.rival.Commit(t.Context()); err != nil {
@@ -170,7 +186,7 @@ func TestRaceWithARivalOutOfSight(t *testing.T) {
 	})
 }
 
-// again does what ErrRetryTransaction asks for: the whole transaction once more.
+// again runs the caller's transaction once more, as ErrRetryTransaction requires.
 func (r *race) again(t *testing.T, isolation pgx.TxIsoLevel) {
 	t.Helper()
 	if err := r.caller.Rollback(t.Context()); err != nil {
@@ -182,6 +198,7 @@ func (r *race) again(t *testing.T, isolation pgx.TxIsoLevel) {
 	wantUsable(t, tx)
 }
 
+// If the rival rolls back, the caller inserts the event.
 func TestRaceWithARivalThatRollsBack(t *testing.T) {
 	eachRace(t, func(t *testing.T, r *race, _ pgx.TxIsoLevel) {
 		wrote, err := r.write(t, t.Context(), func() {
@@ -198,8 +215,7 @@ func TestRaceWithARivalThatRollsBack(t *testing.T) {
 	})
 }
 
-// A rival that stays open keeps the caller waiting for as long as its context allows, and is
-// not harmed by the caller's giving up.
+// The caller waits for an open rival until its context is cancelled. The rival can then commit.
 func TestRaceWithARivalThatStaysOpen(t *testing.T) {
 	eachRace(t, func(t *testing.T, r *race, _ pgx.TxIsoLevel) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -216,8 +232,7 @@ func TestRaceWithARivalThatStaysOpen(t *testing.T) {
 	})
 }
 
-// A caller in a savepoint goes on in its transaction, having waited no longer than its
-// lock_timeout.
+// A caller in a savepoint waits no longer than its lock_timeout, and its transaction stays usable.
 func TestRaceGivenUpInASavepoint(t *testing.T) {
 	eachRace(t, func(t *testing.T, r *race, _ pgx.TxIsoLevel) {
 		savepoint, err := r.caller.Begin(t.Context())
@@ -238,7 +253,7 @@ func TestRaceGivenUpInASavepoint(t *testing.T) {
 	})
 }
 
-// wantRetry checks the error of one who lost to somebody out of sight.
+// wantRetry checks the error of a write that conflicts with a transaction outside of its snapshot.
 func wantRetry(t *testing.T, c contender, err error) {
 	t.Helper()
 	if !ledger.Retryable(err) {
@@ -247,7 +262,7 @@ func wantRetry(t *testing.T, c contender, err error) {
 	if code := wantErrorAs[*pgconn.PgError](t, err).Code; code != "40001" {
 		t.Errorf("SQLSTATE %s, want 40001", code)
 	}
-	if c.name == "Enqueue" || c.name == "EnqueueMany" || c.name == "Append" { // not of SQL functions
+	if c.name == "Enqueue" || c.name == "EnqueueMany" || c.name == "Append" { // not the SQL functions
 		wantError(t, err, ledger.ErrRetryTransaction)
 	}
 }
@@ -262,21 +277,23 @@ func wantUsable(t *testing.T, tx pgx.Tx) {
 	}
 }
 
-// Keys are taken in their order, whatever order they are given in, so that two calls cannot
-// deadlock: one that waits for the middle key holds those before it and none of those after.
+// EnqueueMany locks the keys in their order, whatever the order of the entries, so that two calls cannot deadlock:
+// a call that waits for a key has locked the keys before it and none of the keys after it.
 func TestKeysAreTakenInTheirOrder(t *testing.T) {
 	t.Parallel()
 	entry := func(id ledger.BizID) ledger.Entry { return ledger.Entry{Key: ledger.Key{Kind: "race", BizID: id}} }
-	for name, make := range map[string]func(ledger.DB) enqueuer{"EnqueueMany": together, "taskledger.enqueue_many": bySQLFunctionMany} {
+	for name, newEnqueuer := range enqueuersOfMany {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := ledgertest.Pool(t)
-			rival, caller, other := beginTx(t, pool, pgx.ReadCommitted), beginTx(t, pool, pgx.ReadCommitted), beginTx(t, pool, pgx.ReadCommitted)
+			rival, caller := beginTx(t, pool, pgx.ReadCommitted), beginTx(t, pool, pgx.ReadCommitted)
+			other := beginTx(t, pool, pgx.ReadCommitted)
 			ledgertest.Enqueue(t, rival, entry("M").Key, "")
 			pid := ledgertest.BackendPID(t, caller)
 			var group sync.WaitGroup
 			group.Go(func() {
-				if _, err := make(caller)(t.Context(), []ledger.Entry{entry("a"), entry("Z"), entry("M"), entry("B")}); err != nil {
+				entries := []ledger.Entry{entry("a"), entry("Z"), entry("M"), entry("B")}
+				if _, err := newEnqueuer(caller)(t.Context(), entries); err != nil {
 					t.Error(err)
 				}
 			})
@@ -286,11 +303,11 @@ func TestKeysAreTakenInTheirOrder(t *testing.T) {
 			}
 			for _, after := range []ledger.BizID{"Z", "a"} {
 				if _, err := ledger.Enqueue(t.Context(), other, entry(after).Key, nil, nil); err != nil {
-					t.Errorf("%s was taken before M: %v", after, err)
+					t.Errorf("%s was locked before M: %v", after, err)
 				}
 			}
 			if _, err := ledger.Enqueue(t.Context(), other, entry("B").Key, nil, nil); sqlState(err) != "55P03" {
-				t.Errorf("B was not taken before M: %v", err)
+				t.Errorf("B was not locked before M: %v", err)
 			}
 			for _, tx := range []pgx.Tx{other, rival} {
 				if err := tx.Rollback(t.Context()); err != nil {
@@ -302,20 +319,21 @@ func TestKeysAreTakenInTheirOrder(t *testing.T) {
 	}
 }
 
-// Whoever of a crowd is first, it is one, and nobody deadlocks.
+// Each task that a crowd of transactions enqueues is new for exactly one of them, and none deadlocks.
 func TestCrowdEnqueuesEachTaskOnce(t *testing.T) {
 	t.Parallel()
-	for name, make := range map[string]func(ledger.DB) enqueuer{"EnqueueMany": together, "taskledger.enqueue_many": bySQLFunctionMany} {
+	for name, newEnqueuer := range enqueuersOfMany {
 		for _, isolation := range isolations {
 			t.Run(fmt.Sprintf("%s/%s", name, isolation), func(t *testing.T) {
 				t.Parallel()
-				crowd(t, make, isolation)
+				testCrowd(t, newEnqueuer, isolation)
 			})
 		}
 	}
 }
 
-func crowd(t *testing.T, make func(ledger.DB) enqueuer, isolation pgx.TxIsoLevel) {
+func testCrowd(t *testing.T, newEnqueuer func(ledger.DB) enqueuer, isolation pgx.TxIsoLevel) {
+	t.Helper()
 	const members, tasks = 8, 40
 	pool := ledgertest.Pool(t)
 	var mu sync.Mutex
@@ -324,7 +342,7 @@ func crowd(t *testing.T, make func(ledger.DB) enqueuer, isolation pgx.TxIsoLevel
 	for member := range members {
 		group.Go(func() {
 			for i := range tasks {
-				answers, err := enqueueRetrying(t.Context(), pool, make, isolation, crowdEntries(member, i))
+				answers, err := enqueueRetrying(t.Context(), pool, newEnqueuer, isolation, crowdEntries(member, i))
 				if err != nil {
 					t.Error(err)
 					return
@@ -351,7 +369,7 @@ func crowd(t *testing.T, make func(ledger.DB) enqueuer, isolation pgx.TxIsoLevel
 	ledgertest.Check(t, pool)
 }
 
-// crowdEntries are the same two tasks for everybody, in an order that differs.
+// crowdEntries returns the same two tasks for all members, in an order that differs.
 func crowdEntries(member, i int) []ledger.Entry {
 	a := ledger.Entry{Key: ledger.Key{Kind: "crowd.a", BizID: ledger.BizID(fmt.Sprint(i))}}
 	b := ledger.Entry{Key: ledger.Key{Kind: "crowd.b", BizID: ledger.BizID(fmt.Sprint(i))}}
@@ -361,13 +379,15 @@ func crowdEntries(member, i int) []ledger.Entry {
 	return []ledger.Entry{b, a}
 }
 
-// enqueueRetrying runs the transaction again for as long as the error says so, unless it is a
-// deadlock.
-func enqueueRetrying(ctx context.Context, pool *pgxpool.Pool, make func(ledger.DB) enqueuer, isolation pgx.TxIsoLevel, entries []ledger.Entry) ([]ledger.Enqueued, error) {
+// enqueueRetrying runs the transaction again while the error is retryable and not a deadlock.
+func enqueueRetrying(
+	ctx context.Context, pool *pgxpool.Pool, newEnqueuer func(ledger.DB) enqueuer,
+	isolation pgx.TxIsoLevel, entries []ledger.Entry,
+) ([]ledger.Enqueued, error) {
 	for {
 		var answers []ledger.Enqueued
 		err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: isolation}, func(tx pgx.Tx) (err error) {
-			answers, err = make(tx)(ctx, entries)
+			answers, err = newEnqueuer(tx)(ctx, entries)
 			return err
 		})
 		if err == nil || !ledger.Retryable(err) || sqlState(err) == "40P01" {
@@ -376,8 +396,8 @@ func enqueueRetrying(ctx context.Context, pool *pgxpool.Pool, make func(ledger.D
 	}
 }
 
-// A dead tuple keeps its line pointer until the next vacuum, so rows without gaps between their
-// line pointers have no dead ones among them.
+// A duplicate leaves no dead tuple. A dead tuple keeps its line pointer until the next vacuum, so the test compares
+// the number of rows with the number of line pointers.
 func TestDuplicatesLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	for _, c := range contenders() {

@@ -18,45 +18,50 @@ var (
 	rejectedSQL string
 )
 
-// OverloadError says that a task was not enqueued since too many of its kind wait. Nothing was
-// written, and the transaction stays usable.
+// OverloadError is the error of an enqueue while the [Limit] of the kind is reached. Nothing was written, and
+// the transaction stays usable. [Tx.EnqueueAndCommit] rolls back.
 type OverloadError struct {
 	Kind       Kind
-	Waiting    int64 // how many wait, as far as projected
-	MaxWaiting int64
-	RetryAfter time.Duration  // when to try again, says the operator who set the limit
-	Policy     OverloadPolicy // Reject; CallerRuns: the kind is to be enqueued by a workers.Caller; Discard: of [EnqueueAndCommit] only
+	Waiting    int64 // tasks of the kind that wait, as the projector has counted them
+	MaxWaiting int64 // of the limit
+	// RetryAfter is the delay after which the caller should try again, set by the operator in the limit.
+	RetryAfter time.Duration
+	// Policy is the policy of the limit: Reject, CallerRuns without [EnqueueOptions].CanRun, or Discard
+	// from [Tx.EnqueueAndCommit].
+	Policy OverloadPolicy
 }
 
+// Error returns the numbers and the cure.
 func (e *OverloadError) Error() string {
 	cure := ""
 	switch e.Policy {
 	case CallerRuns:
-		cure = ", or have it run in your transaction: workers.Caller"
+		cure = ", or run it in your transaction by workers.Caller"
 	case Discard:
-		cure = ", or enqueue before you commit, not along with it: then it is discarded"
+		cure = ", or call Enqueue and Commit, which discard the task"
 	}
-	return fmt.Sprintf("too many tasks of kind %s wait: %d, of at most %d; try again after %s%s", e.Kind, e.Waiting, e.MaxWaiting, e.RetryAfter, cure)
+	return fmt.Sprintf("too many tasks of kind %s wait: %d, of at most %d; try again after %s%s",
+		e.Kind, e.Waiting, e.MaxWaiting, e.RetryAfter, cure)
 }
 
-// countRejection counts err in the database if it is an [*OverloadError], and returns it. If counting
-// fails the transaction of db is unusable, and that error is returned instead: callers treat an
-// OverloadError as recoverable.
+// countRejection counts err in the database if it is an [*OverloadError], and returns err. If counting fails,
+// it returns that error instead: the transaction is unusable then, and callers continue after an OverloadError.
 func countRejection(ctx context.Context, db DB, err error) error {
 	var overload *OverloadError
 	if !errors.As(err, &overload) {
 		return err
 	}
 	if _, err := db.Exec(ctx, countRejectionSQL); err != nil {
-		return pgerr.Explain("count that enqueue was rejected", err)
+		return pgerr.Explain("count a rejected enqueue", err)
 	}
 	return err
 }
 
-// ReadRejected returns the number of rejected calls since the ledger was made: calls in any process that
-// returned an [*OverloadError], and calls of the SQL functions that raised SQLSTATE 53400. The outcome of
-// their transactions does not matter. A call counts once, however many tasks it named. A crash of
-// PostgreSQL may add up to 32 to the number, and lose the rejections of its last second.
+// ReadRejected returns the number of rejected calls in all processes since the ledger was created: those
+// that returned an [*OverloadError], and those of the SQL functions that raised SQLSTATE 53400.
+//
+// A call counts once, however many tasks it names, also if its transaction rolls back. A crash of PostgreSQL
+// may add up to 32 to the number, and may lose the rejections of the last second.
 func ReadRejected(ctx context.Context, db DB) (calls int64, err error) {
 	_, err = pgquery.Row(ctx, db, rejectedSQL, nil, &calls)
 	return calls, pgerr.Explain("read rejected", err)

@@ -20,8 +20,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/stdsql"
 )
 
-// rejected returns how many calls were rejected, as the database has counted.
-func rejected(t *testing.T, db ledger.DB) int64 {
+// readRejected returns the number of rejected calls.
+func readRejected(t *testing.T, db ledger.DB) int64 {
 	t.Helper()
 	n, err := ledger.ReadRejected(t.Context(), db)
 	if err != nil {
@@ -30,13 +30,13 @@ func rejected(t *testing.T, db ledger.DB) int64 {
 	return n
 }
 
-// rejection tells whether an error is one, of Go or of SQL.
-func rejection(err error) bool {
+// isRejection reports whether err is an OverloadError or the error of a SQL function that rejects.
+func isRejection(err error) bool {
 	var overload *ledger.OverloadError
 	return errors.As(err, &overload) || sqlState(err) == "53400"
 }
 
-// Whoever is rejected is counted once, in Go and in SQL, also if the transaction is rolled back.
+// Each rejected call is counted once, in Go and in SQL, also if the transaction is rolled back.
 func TestRejectionsAreCounted(t *testing.T) {
 	t.Parallel()
 	db := flood(t, ledger.Reject)
@@ -47,52 +47,66 @@ func TestRejectionsAreCounted(t *testing.T) {
 	defer standard.Close()
 	key := func(id ledger.BizID) ledger.Key { return ledger.Key{Kind: flooded, BizID: id} }
 	deadline := &ledger.EnqueueOptions{StartBy: time.Now().Add(time.Hour)}
-	counted := rejected(t, db)
+	counted := readRejected(t, db)
 	for _, test := range []struct {
 		name    string
 		enqueue func(context.Context, pgx.Tx) error
 	}{
-		{"one", func(ctx context.Context, tx pgx.Tx) error { return second(ledger.Enqueue(ctx, tx, key("x"), nil, nil)) }},
+		{"one", func(ctx context.Context, tx pgx.Tx) error {
+			return errorOf(ledger.Enqueue(ctx, tx, key("x"), nil, nil))
+		}},
 		{"one with a deadline", func(ctx context.Context, tx pgx.Tx) error {
-			return second(ledger.Enqueue(ctx, tx, key("x"), nil, deadline))
+			return errorOf(ledger.Enqueue(ctx, tx, key("x"), nil, deadline))
 		}},
 		{"one of a kind", func(ctx context.Context, tx pgx.Tx) error {
-			return second(ledger.MustKind[int](flooded).Enqueue(ctx, tx, "x", 1, nil))
+			return errorOf(ledger.MustKind[int](flooded).Enqueue(ctx, tx, "x", 1, nil))
 		}},
 		{"many", func(ctx context.Context, tx pgx.Tx) error {
-			return second(ledger.EnqueueMany(ctx, tx, []ledger.Entry{{Key: key("x")}, {Key: key("w-0")}, {Key: key("y")}}))
+			entries := []ledger.Entry{{Key: key("x")}, {Key: key("w-0")}, {Key: key("y")}}
+			return errorOf(ledger.EnqueueMany(ctx, tx, entries))
 		}},
 		{"many in order", func(ctx context.Context, tx pgx.Tx) error {
-			return second(ledger.EnqueueInOrder(ctx, tx, []ledger.Entry{{Key: key("x"), Options: deadline}, {Key: key("y")}}))
+			entries := []ledger.Entry{{Key: key("x"), Options: deadline}, {Key: key("y")}}
+			return errorOf(ledger.EnqueueInOrder(ctx, tx, entries))
 		}},
-		{"no transaction", func(ctx context.Context, _ pgx.Tx) error { return second(ledger.Enqueue(ctx, db, key("x"), nil, nil)) }},
+		{"no transaction", func(ctx context.Context, _ pgx.Tx) error {
+			return errorOf(ledger.Enqueue(ctx, db, key("x"), nil, nil))
+		}},
 		{"database/sql", func(ctx context.Context, _ pgx.Tx) error {
-			return second(ledger.Enqueue(ctx, stdsql.Wrap(standard), key("x"), nil, nil))
+			return errorOf(ledger.Enqueue(ctx, stdsql.Wrap(standard), key("x"), nil, nil))
 		}},
-		{"the end of a transaction", func(ctx context.Context, _ pgx.Tx) error { return enqueueAndCommit(ctx, db, key("x"), nil) }},
-		{"the end of a transaction, with a deadline", func(ctx context.Context, _ pgx.Tx) error { return enqueueAndCommit(ctx, db, key("x"), deadline) }},
+		{"the end of a transaction", func(ctx context.Context, _ pgx.Tx) error {
+			return enqueueAndCommit(ctx, db, key("x"), nil)
+		}},
+		{"the end of a transaction, with a deadline", func(ctx context.Context, _ pgx.Tx) error {
+			return enqueueAndCommit(ctx, db, key("x"), deadline)
+		}},
 		{"SQL", func(ctx context.Context, tx pgx.Tx) error {
-			return second(tx.Exec(ctx, "select * from taskledger.enqueue('test.flooded', 'x')"))
+			return errorOf(tx.Exec(ctx, "select * from taskledger.enqueue('test.flooded', 'x')"))
 		}},
 		{"SQL, many", func(ctx context.Context, tx pgx.Tx) error {
-			return second(tx.Exec(ctx, `select * from taskledger.enqueue_many('[{"kind":"test.flooded","biz_id":"x"},{"kind":"test.flooded","biz_id":"y"}]')`))
+			return errorOf(tx.Exec(ctx, `select * from taskledger.enqueue_many(
+				'[{"kind":"test.flooded","biz_id":"x"},{"kind":"test.flooded","biz_id":"y"}]')`))
 		}},
 		{"SQL, many with a deadline", func(ctx context.Context, tx pgx.Tx) error {
-			return second(tx.Exec(ctx, `select * from taskledger.enqueue_many('[{"kind":"test.flooded","biz_id":"x","start_by":"2100-01-01"}]')`))
+			return errorOf(tx.Exec(ctx, `select * from taskledger.enqueue_many(
+				'[{"kind":"test.flooded","biz_id":"x","start_by":"2100-01-01"}]')`))
 		}},
 	} {
-		err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { return test.enqueue(t.Context(), tx) }) // rolls back
-		if !rejection(err) {
+		err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error { // rolls back
+			return test.enqueue(t.Context(), tx)
+		})
+		if !isRejection(err) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 		counted++
-		if n := rejected(t, db); n != counted {
+		if n := readRejected(t, db); n != counted {
 			t.Errorf("%s: %d are counted, want %d", test.name, n, counted)
 			counted = n
 		}
 	}
 
-	// Who catches it in SQL, and goes on.
+	// A SQL block catches the error and continues.
 	if _, err := db.Exec(t.Context(), `do $$
 		begin
 		  perform taskledger.enqueue('test.flooded', 'x');
@@ -100,14 +114,12 @@ func TestRejectionsAreCounted(t *testing.T) {
 		end $$`); err != nil {
 		t.Error(err)
 	}
-	if n := rejected(t, db); n != counted+1 {
+	if n := readRejected(t, db); n != counted+1 {
 		t.Errorf("caught in SQL: %d are counted, want %d", n, counted+1)
 	}
 }
 
-// second is an error alone.
-func second[T any](_ T, err error) error { return err }
-
+// enqueueAndCommit enqueues k at the end of a transaction.
 func enqueueAndCommit(ctx context.Context, db *pgxpool.Pool, k ledger.Key, o *ledger.EnqueueOptions) error {
 	tx, err := ledger.Begin(ctx, db, nil)
 	if err != nil {
@@ -116,14 +128,20 @@ func enqueueAndCommit(ctx context.Context, db *pgxpool.Pool, k ledger.Key, o *le
 	if _, err := tx.Exec(ctx, "select $1::integer", 1); err != nil {
 		return err
 	}
-	return second(tx.EnqueueAndCommit(ctx, k, nil, o))
+	return errorOf(tx.EnqueueAndCommit(ctx, k, nil, o))
 }
 
-// What is let in, discarded, there already, due later or wrong is not rejected.
+// A task that is accepted, discarded, existing, due later or invalid is not counted as rejected.
 func TestWhatIsNoRejection(t *testing.T) {
 	t.Parallel()
-	const later, ordinary = time.Hour, "ordinary"
-	for _, policy := range []ledger.OverloadPolicy{ledger.Reject, ledger.CallerRuns, ledger.Discard, ledger.DiscardOldest} {
+	const ordinary = "ordinary"
+	later := &ledger.EnqueueOptions{RunIn: time.Hour}
+	deadline := &ledger.EnqueueOptions{StartBy: time.Now().Add(time.Hour)}
+	const manySQL = `select * from taskledger.enqueue_many('[{"kind":"test.flooded","biz_id":"w-0"}]')`
+	const laterSQL = "select * from taskledger.enqueue('test.flooded', 'later in SQL', run_in => '1 hour')"
+	for _, policy := range []ledger.OverloadPolicy{
+		ledger.Reject, ledger.CallerRuns, ledger.Discard, ledger.DiscardOldest,
+	} {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
 			db := flood(t, policy)
@@ -132,68 +150,70 @@ func TestWhatIsNoRejection(t *testing.T) {
 			var faults []error
 			for range 2 {
 				faults = append(faults,
-					second(ledger.Enqueue(ctx, db, key("w-0"), nil, nil)),
-					second(ledger.Enqueue(ctx, db, key("w-0"), nil, &ledger.EnqueueOptions{StartBy: time.Now().Add(later)})),
-					second(ledger.EnqueueMany(ctx, db, []ledger.Entry{{Key: key("w-0")}, {Key: key("w-1")}})),
+					errorOf(ledger.Enqueue(ctx, db, key("w-0"), nil, nil)),
+					errorOf(ledger.Enqueue(ctx, db, key("w-0"), nil, deadline)),
+					errorOf(ledger.EnqueueMany(ctx, db, []ledger.Entry{{Key: key("w-0")}, {Key: key("w-1")}})),
 					enqueueAndCommit(ctx, db, key("w-0"), nil),
-					second(db.Exec(ctx, "select * from taskledger.enqueue('test.flooded', 'w-0')")),
-					second(db.Exec(ctx, `select * from taskledger.enqueue_many('[{"kind":"test.flooded","biz_id":"w-0"}]')`)),
-					second(ledger.Enqueue(ctx, db, key("later"), nil, &ledger.EnqueueOptions{RunIn: later})),
-					second(db.Exec(ctx, "select * from taskledger.enqueue('test.flooded', 'later in SQL', run_in => '1 hour')")),
-					second(ledger.Enqueue(ctx, db, ledger.Key{Kind: ordinary, BizID: "1"}, nil, nil)))
+					errorOf(db.Exec(ctx, "select * from taskledger.enqueue('test.flooded', 'w-0')")),
+					errorOf(db.Exec(ctx, manySQL)),
+					errorOf(ledger.Enqueue(ctx, db, key("later"), nil, later)),
+					errorOf(db.Exec(ctx, laterSQL)),
+					errorOf(ledger.Enqueue(ctx, db, ledger.Key{Kind: ordinary, BizID: "1"}, nil, nil)))
 			}
 			if policy == ledger.Discard || policy == ledger.DiscardOldest {
 				faults = append(faults,
-					second(ledger.Enqueue(ctx, db, key("more"), nil, nil)),
-					second(ledger.EnqueueMany(ctx, db, []ledger.Entry{{Key: key("more")}, {Key: key("still more")}})),
-					second(db.Exec(ctx, "select * from taskledger.enqueue('test.flooded', 'more in SQL')")))
+					errorOf(ledger.Enqueue(ctx, db, key("more"), nil, nil)),
+					errorOf(ledger.EnqueueMany(ctx, db, []ledger.Entry{{Key: key("more")}, {Key: key("still more")}})),
+					errorOf(db.Exec(ctx, "select * from taskledger.enqueue('test.flooded', 'more in SQL')")))
 			}
-			if policy == ledger.CallerRuns { // if it is run
+			if policy == ledger.CallerRuns {
 				answer, err := ledger.Enqueue(ctx, db, key("run"), nil, &ledger.EnqueueOptions{CanRun: true})
 				if faults = append(faults, err); !answer.MustRun {
-					t.Error("the caller need not run it")
+					t.Error("MustRun is false")
 				}
 			}
 			if err := errors.Join(faults...); err != nil {
 				t.Error(err)
 			}
 			var invalid *ledger.InvalidError
-			big := json.RawMessage(`"` + strings.Repeat("x", 256<<10) + `"`)
-			if _, err := ledger.Enqueue(ctx, db, key("big"), big, nil); !errors.As(err, &invalid) {
-				t.Errorf("too big: %v", err)
+			large := json.RawMessage(`"` + strings.Repeat("x", 256<<10) + `"`)
+			if _, err := ledger.Enqueue(ctx, db, key("large"), large, nil); !errors.As(err, &invalid) {
+				t.Errorf("args over the limit: %v", err)
 			}
-			if n := rejected(t, db); n != 0 {
+			if n := readRejected(t, db); n != 0 {
 				t.Errorf("%d are counted", n)
 			}
 		})
 	}
 }
 
-// What would be discarded, but for the commit that goes along with it, is rejected.
+// EnqueueAndCommit rejects a task that Enqueue would discard.
 func TestRejectedAtTheCommit(t *testing.T) {
 	t.Parallel()
 	db := flood(t, ledger.Discard)
-	if err := enqueueAndCommit(t.Context(), db, ledger.Key{Kind: flooded, BizID: "x"}, nil); !rejection(err) {
+	if err := enqueueAndCommit(t.Context(), db, ledger.Key{Kind: flooded, BizID: "x"}, nil); !isRejection(err) {
 		t.Error(err)
 	}
-	if n := rejected(t, db); n != 1 {
+	if n := readRejected(t, db); n != 1 {
 		t.Errorf("%d are counted, want 1", n)
 	}
 }
 
-// The count is exact, however many are rejected at once, and nobody waits for anybody.
+// Concurrent rejections are counted exactly, and none waits for an open transaction with a rejection.
 func TestRejectionsAtOnce(t *testing.T) {
 	t.Parallel()
 	db := flood(t, ledger.Reject)
-	open, err := db.Begin(t.Context()) // with a rejection in it
+	open, err := db.Begin(t.Context()) // has a rejection
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = open.Rollback(context.Background()) }()
-	if _, err := ledger.Enqueue(t.Context(), open, ledger.Key{Kind: flooded, BizID: "open"}, nil, nil); !rejection(err) {
+	_, err = ledger.Enqueue(t.Context(), open, ledger.Key{Kind: flooded, BizID: "open"}, nil, nil)
+	if !isRejection(err) {
 		t.Fatal(err)
 	}
-	var errs atomic.Int64
+	const enqueueSQL = "select * from taskledger.enqueue($1, $2)"
+	var rejections atomic.Int64
 	var callers sync.WaitGroup
 	for c := range 6 {
 		callers.Go(func() {
@@ -202,24 +222,24 @@ func TestRejectionsAtOnce(t *testing.T) {
 				if k := (ledger.Key{Kind: flooded, BizID: ledger.BizID(fmt.Sprint(c, "-", i))}); c%2 == 0 {
 					_, err = ledger.Enqueue(t.Context(), db, k, nil, nil)
 				} else {
-					_, err = db.Exec(t.Context(), "select * from taskledger.enqueue($1, $2)", string(k.Kind), string(k.BizID))
+					_, err = db.Exec(t.Context(), enqueueSQL, string(k.Kind), string(k.BizID))
 				}
-				if !rejection(err) {
+				if !isRejection(err) {
 					t.Error(err)
 				} else {
-					errs.Add(1)
+					rejections.Add(1)
 				}
 			}
 		})
 	}
 	callers.Wait()
-	if n := rejected(t, db); n != errs.Load()+1 {
-		t.Errorf("%d are counted, %d were rejected", n, errs.Load()+1)
+	if n := readRejected(t, db); n != rejections.Load()+1 {
+		t.Errorf("%d are counted, %d were rejected", n, rejections.Load()+1)
 	}
 }
 
-// A crash of the database takes nothing from the count that is on disk, and adds no more than the log
-// runs ahead.
+// A crash of the database loses no rejection that is on disk, and adds at most 32: the sequence logs its values
+// that far ahead.
 func TestRejectionsOverACrash(t *testing.T) {
 	t.Parallel()
 	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off"})
@@ -232,7 +252,8 @@ func TestRejectionsOverACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	reject := func() {
-		if _, err := ledger.Enqueue(t.Context(), pool, ledger.Key{Kind: flooded, BizID: "x"}, nil, nil); !rejection(err) {
+		_, err := ledger.Enqueue(t.Context(), pool, ledger.Key{Kind: flooded, BizID: "x"}, nil, nil)
+		if !isRejection(err) {
 			t.Error(err)
 		}
 	}
@@ -245,13 +266,13 @@ func TestRejectionsOverACrash(t *testing.T) {
 	}
 	pool.Reset()
 	await(t, "the server", func() bool { return pool.Ping(t.Context()) == nil })
-	after := rejected(t, pool)
+	after := readRejected(t, pool)
 	t.Logf("%d are counted after the crash, %d before", after, calls)
 	if after < calls || after > calls+ahead {
 		t.Errorf("%d are counted, want %d to %d", after, calls, calls+ahead)
 	}
 	reject()
-	if n := rejected(t, pool); n != after+1 {
-		t.Errorf("%d are counted then, want %d", n, after+1)
+	if n := readRejected(t, pool); n != after+1 {
+		t.Errorf("%d are counted after one more, want %d", n, after+1)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Defaults and limits of a [RetryPolicy].
+// Defaults and bounds of a [RetryPolicy].
 const (
 	DefaultRetryUnit     = time.Second
 	DefaultRetryMax      = 24 * time.Hour
@@ -22,13 +22,13 @@ const (
 	defaultLadderJitter = 0.1
 )
 
-// RetryPolicy decides when a failed task is tried again, and after how many failures it is dead.
-// The zero value is the default: n⁴ seconds after the n-th failure, at most a day, of which chance
-// takes up to a half; dead after 25 failures. It is a value: copying it is fine, and its Ladder must
-// not be changed.
+// RetryPolicy defines the delay of a failed task until its next attempt, and the number of failures after
+// which it is dead. The zero value is the default: n⁴ seconds after the n-th failure, at most a day, less a
+// random part of up to a half, and dead after 25 failures. A policy may be copied, but its Ladder must not be
+// modified.
 //
 // Its JSON is an object. Delays are numbers of seconds, rounded to the microsecond. All members are
-// optional, and other members are refused:
+// optional, and other members are invalid:
 //
 //	{}                                        the default
 //	{"unit": 0.1, "max": 3600}                100 ms, 1.6 s, 8.1 s … one hour
@@ -37,23 +37,24 @@ const (
 //	{"ladder": [60, 300], "attempts": 10}     300 s from the second failure on, ten attempts
 //	{"ladder": [60, 300], "jitter": 0}        exactly these delays
 type RetryPolicy struct {
-	// Ladder is the delay after the first failure, after the second one, and so on; the last
-	// one serves for all that follow. Default: empty, which means n⁴ × Unit after the n-th failure.
+	// Ladder lists the delays after the first failure, after the second one, and so on. The last one is
+	// repeated. At most 100 rungs between 0 and 366 days. Default: n⁴ × Unit after the n-th failure.
 	Ladder []time.Duration
-	// Unit of the exponential, at least 1 µs. Default: 1 s. It must be 0 beside a Ladder.
+	// Unit is the factor of n⁴, between 1 µs and 366 days. It must be 0 with a Ladder. Default: 1 s.
 	Unit time.Duration
-	// Max bounds every delay; at least 1 µs. Default: 24 h; with a Ladder, no bound but its rungs.
+	// Max is the maximum delay, between 1 µs and 366 days. Default: 24 h, or 366 days with a Ladder.
 	Max time.Duration
-	// Attempts is the number of failures after which the task is dead. Default: 25, or one more
-	// than the Ladder has rungs.
+	// Attempts is the number of failures after which the task is dead, at most 1,000,000. Default: 25, or one
+	// more than the Ladder has rungs.
 	Attempts int
-	// Jitter is the share of a delay that is left to chance, so that tasks which failed together
-	// do not come back together: a delay d becomes one of [d × (1-Jitter), d], each as likely.
-	// At most 1; negative for no jitter (0 in JSON). Default: a half, or a tenth with a Ladder.
+	// Jitter is the random share of a delay: a delay d becomes a random one between d × (1-Jitter) and d, so
+	// that tasks that failed together are not retried together. At most 1. A negative number disables it, as
+	// 0 does in JSON. Default: 0.5, or 0.1 with a Ladder.
 	Jitter float64
 }
 
-// Validate returns an error that joins an [*InvalidError] for each fault; Field names the member.
+// Validate returns nil, or an error that joins an [*InvalidError] for each fault. Field names the member, such
+// as retry.max.
 func (p RetryPolicy) Validate() error {
 	var faults []error
 	fault := func(member, value, rule string, a ...any) {
@@ -69,7 +70,7 @@ func (p RetryPolicy) Validate() error {
 		}
 	}
 	if p.Unit != 0 && len(p.Ladder) > 0 {
-		fault("unit", p.Unit.String(), "must not stand beside a ladder")
+		fault("unit", p.Unit.String(), "must not be set together with ladder")
 	}
 	if p.Unit != 0 && (p.Unit < time.Microsecond || p.Unit > MaxRetryDelay) {
 		fault("unit", p.Unit.String(), "must be between %s and %s", time.Microsecond, MaxRetryDelay)
@@ -86,7 +87,7 @@ func (p RetryPolicy) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Limit returns the number of failures after which a task is dead.
+// Limit returns the number of failures after which a task is dead: Attempts or its default.
 func (p RetryPolicy) Limit() int {
 	switch {
 	case p.Attempts > 0:
@@ -97,8 +98,8 @@ func (p RetryPolicy) Limit() int {
 	return DefaultRetryAttempts
 }
 
-// Delay returns how long to wait after the n-th failure, counted from 1. It is a pure function:
-// random, from [0, 1), is the chance. The result is never negative nor above Max, whatever n is.
+// Delay returns the delay after the n-th failure, counted from 1. random is a random number from [0, 1).
+// For every n and random the result is between 0 and Max.
 func (p RetryPolicy) Delay(n int, random float64) time.Duration {
 	longest := float64(p.longest())
 	delay := longest
@@ -109,7 +110,7 @@ func (p RetryPolicy) Delay(n int, random float64) time.Duration {
 		if unit <= 0 {
 			unit = DefaultRetryUnit
 		}
-		// In floating point nothing overflows: the product only exceeds the longest.
+		// Floating point does not overflow here: a product that is too large is greater than longest.
 		delay = min(float64(unit)*math.Pow(float64(max(n, 1)), 4), longest)
 	}
 	return time.Duration(delay * (1 - p.jitter()*min(max(random, 0), 1)))

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// retryJSON is a [RetryPolicy] as it is written; delays are seconds.
+// retryJSON is the JSON of a [RetryPolicy]. Delays are seconds.
 type retryJSON struct {
 	Ladder   []float64 `json:"ladder,omitempty"`
 	Unit     float64   `json:"unit,omitempty"`
@@ -21,8 +21,8 @@ type retryJSON struct {
 	Jitter   *float64  `json:"jitter,omitempty"`
 }
 
-// MarshalJSON writes p without the members that are at their default, and delays rounded to the
-// microsecond. It returns the error of [RetryPolicy.Validate] if p is invalid.
+// MarshalJSON returns the object described at [RetryPolicy], without the members that have their default.
+// Delays are rounded to the microsecond. It returns the error of [RetryPolicy.Validate] if p is invalid.
 func (p RetryPolicy) MarshalJSON() ([]byte, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (p RetryPolicy) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// UnmarshalJSON is [ParseRetryPolicy]; null leaves p as it is.
+// UnmarshalJSON sets p as [ParseRetryPolicy] does. null leaves p unchanged.
 func (p *RetryPolicy) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
 		return nil
@@ -51,10 +51,11 @@ func (p *RetryPolicy) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// ParseRetryPolicy reads a policy as JSON, see [RetryPolicy]. A member that is null has its default; of two
-// members with the same name the last one counts. The SQL function taskledger.check_retry takes the same.
+// ParseRetryPolicy decodes a policy from the JSON described at [RetryPolicy]. A member that is null has its
+// default. Of two members with the same name the last one counts. The SQL function taskledger.check_retry
+// accepts the same policies.
 //
-// It returns an error that joins an [*InvalidError] for each fault; Field names the member, such as retry.max.
+// It returns an error that joins an [*InvalidError] for each fault. Field names the member, such as retry.max.
 func ParseRetryPolicy(text json.RawMessage) (RetryPolicy, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil || members == nil {
@@ -75,7 +76,7 @@ func ParseRetryPolicy(text json.RawMessage) (RetryPolicy, error) {
 	return p, nil
 }
 
-// setMember reads one member into p; null leaves the default.
+// setMember decodes one member into p. null leaves the default.
 func (p *RetryPolicy) setMember(name string, value json.RawMessage) error {
 	const longest = int64(MaxRetryDelay / time.Second)
 	var ok bool
@@ -102,7 +103,7 @@ func (p *RetryPolicy) setMember(name string, value json.RawMessage) error {
 			p.Jitter = -1
 		}
 	default:
-		rule = "is not a member of a retry policy: those are ladder, unit, max, attempts and jitter"
+		rule = "must have only the members ladder, unit, max, attempts and jitter"
 		return &InvalidError{Field: "retry", Value: name, Rule: rule}
 	}
 	if !ok && string(value) != "null" {
@@ -111,6 +112,7 @@ func (p *RetryPolicy) setMember(name string, value json.RawMessage) error {
 	return nil
 }
 
+// parseLadder returns an array of delays and reports whether it is valid.
 func parseLadder(text json.RawMessage) (ladder []time.Duration, ok bool) {
 	var rungs []json.RawMessage
 	if json.Unmarshal(text, &rungs) != nil || len(rungs) > MaxRetryRungs {
@@ -126,8 +128,8 @@ func parseLadder(text json.RawMessage) (ladder []time.Duration, ok bool) {
 	return ladder, true
 }
 
-// parseDelay reads a number of seconds, rounded to the microsecond, and reports whether it is one
-// between shortest and [MaxRetryDelay].
+// parseDelay returns a number of seconds as a duration, rounded to the microsecond. It reports whether text is
+// a number and the duration is between shortest and [MaxRetryDelay].
 func parseDelay(text json.RawMessage, shortest time.Duration) (time.Duration, bool) {
 	seconds, ok := parseNumber(text)
 	micros := math.RoundToEven(seconds * 1e6)
@@ -137,8 +139,8 @@ func parseDelay(text json.RawMessage, shortest time.Duration) (time.Duration, bo
 	return time.Duration(micros) * time.Microsecond, true
 }
 
-// parseNumber reads a JSON number, and reports whether PostgreSQL takes it as a double precision: it
-// refuses an overflow, as Go does, and an underflow to 0.
+// parseNumber returns a JSON number and reports whether PostgreSQL accepts it as a double precision. Like Go
+// it rejects an overflow, and unlike Go an underflow to 0.
 func parseNumber(text json.RawMessage) (float64, bool) {
 	number := string(text)
 	if number == "" || !strings.ContainsAny(number[:1], "-0123456789") {

@@ -27,6 +27,7 @@ func delays(p ledger.RetryPolicy, n int) []time.Duration {
 	return all
 }
 
+// parseRetry returns the policy in text and fails the test if it is invalid.
 func parseRetry(t *testing.T, text string) ledger.RetryPolicy {
 	t.Helper()
 	p, err := ledger.ParseRetryPolicy(json.RawMessage(text))
@@ -44,7 +45,7 @@ func TestRetryPolicyJSON(t *testing.T) {
 		policy ledger.RetryPolicy
 		delays []time.Duration // after the first failures
 		limit  int
-		again  string // the JSON that MarshalJSON writes, if it is not text
+		again  string // the JSON that MarshalJSON returns, if it is not text
 	}{
 		{
 			text:   `{}`,
@@ -129,13 +130,13 @@ func TestRetryPolicyJSON(t *testing.T) {
 				want = test.text
 			}
 			if got, err := json.Marshal(p); err != nil || string(got) != want {
-				t.Errorf("written as %s, %v; want %s", got, err, want)
+				t.Errorf("encoded as %s, %v; want %s", got, err, want)
 			}
 		})
 	}
 }
 
-// A policy is a member of other JSON, for example of a configuration: null leaves the default.
+// A policy can be a member of other JSON, for example of a configuration. null leaves it unchanged.
 func TestRetryPolicyAsMember(t *testing.T) {
 	t.Parallel()
 	config := struct{ Retry ledger.RetryPolicy }{ledger.RetryPolicy{Attempts: 7}}
@@ -157,8 +158,8 @@ func TestRetryPolicyAsMember(t *testing.T) {
 	}
 }
 
-// An invalid policy is refused, and the error names the member and shows its value.
-func TestRetryPolicyRefused(t *testing.T) {
+// The error of an invalid policy names the member and its value.
+func TestInvalidRetryPolicy(t *testing.T) {
 	t.Parallel()
 	hundred := strings.Repeat("1,", 100)
 	for _, test := range []struct {
@@ -201,17 +202,17 @@ func TestRetryPolicyRefused(t *testing.T) {
 		{`{"ladder":[60,[300]]}`, "retry.ladder", "[300]"},
 		{`{"ladder":["60"]}`, "retry.ladder", "60"},
 		{`{"ladder":[31622401]}`, "retry.ladder", "31622401"},
-		{`{"ladder":[60],"unit":1}`, "retry.unit", "beside a ladder"},
+		{`{"ladder":[60],"unit":1}`, "retry.unit", "together with ladder"},
 		{`{"ladder":[` + hundred + `1]}`, "retry.ladder", "100"},
 	} {
 		var invalid *ledger.InvalidError
 		p, err := ledger.ParseRetryPolicy(json.RawMessage(test.text))
 		if !errors.As(err, &invalid) || invalid.Field != test.field || !strings.Contains(err.Error(), test.shown) {
-			t.Errorf("%.40s: %v, %v; want an InvalidError for %s that shows %q", test.text, p, err, test.field, test.shown)
+			t.Errorf("%.40s: %v, %v; want an InvalidError for %s with %q", test.text, p, err, test.field, test.shown)
 		}
 	}
 	if p := parseRetry(t, `{"ladder":[`+strings.TrimSuffix(hundred, ",")+`]}`); len(p.Ladder) != 100 {
-		t.Errorf("a ladder of 100 rungs is read as one of %d", len(p.Ladder))
+		t.Errorf("a ladder of 100 rungs is parsed as one of %d", len(p.Ladder))
 	}
 }
 
@@ -231,7 +232,7 @@ func TestRetryPolicyFaultsAtOnce(t *testing.T) {
 	}
 }
 
-// A delay is within its bounds for every policy, number of failures and chance.
+// A delay is within its bounds for every policy, number of failures and random number.
 func TestRetryDelayBounds(t *testing.T) {
 	t.Parallel()
 	policies := []ledger.RetryPolicy{
@@ -264,7 +265,7 @@ func TestRetryDelayBounds(t *testing.T) {
 			}
 		}
 	}
-	anything := func(unit, longest, rung int64, n int, jitter, random float64) bool {
+	isInBounds := func(unit, longest, rung int64, n int, jitter, random float64) bool {
 		p := ledger.RetryPolicy{Unit: time.Duration(unit), Max: time.Duration(longest), Jitter: jitter}
 		if n%2 == 0 {
 			p.Ladder = []time.Duration{time.Duration(rung)}
@@ -272,12 +273,12 @@ func TestRetryDelayBounds(t *testing.T) {
 		d := p.Delay(n, random)
 		return d >= 0 && d <= ledger.MaxRetryDelay
 	}
-	if err := quick.Check(anything, &quick.Config{MaxCount: 20_000}); err != nil {
+	if err := quick.Check(isInBounds, &quick.Config{MaxCount: 20_000}); err != nil {
 		t.Error(err)
 	}
 }
 
-// Jitter takes at most its share of a delay, evenly.
+// The random part of a delay is at most its share, and evenly distributed.
 func TestRetryJitter(t *testing.T) {
 	t.Parallel()
 	for text, least := range map[string]time.Duration{
@@ -300,7 +301,7 @@ func TestRetryJitter(t *testing.T) {
 	}
 }
 
-// A policy that is read is written as JSON that is read as the same policy.
+// A policy that is parsed, encoded and parsed again is the same.
 func FuzzParseRetryPolicy(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `{"ladder":[60,300,1200],"attempts":10,"jitter":0.3}`, `{"ladder":[0],"max":3600}`,
@@ -314,23 +315,23 @@ func FuzzParseRetryPolicy(f *testing.F) {
 			return
 		}
 		if err := p.Validate(); err != nil {
-			t.Fatalf("%q is read as an invalid policy: %v", text, err)
+			t.Fatalf("%q is parsed as an invalid policy: %v", text, err)
 		}
 		written, err := json.Marshal(p)
 		if err != nil {
-			t.Fatalf("%q cannot be written: %v", text, err)
+			t.Fatalf("%q cannot be encoded: %v", text, err)
 		}
 		again, err := ledger.ParseRetryPolicy(written)
 		if err != nil {
-			t.Fatalf("%q is written as %s, which is refused: %v", text, written, err)
+			t.Fatalf("%q is encoded as %s, which is invalid: %v", text, written, err)
 		}
 		if diff := cmp.Diff(p, again, cmpopts.EquateEmpty()); diff != "" {
-			t.Fatalf("%q is written as %s, which is another policy (-first +second):\n%s", text, written, diff)
+			t.Fatalf("%q is encoded as %s, which is another policy (-first +second):\n%s", text, written, diff)
 		}
 	})
 }
 
-// A task's own policy is a member of its meta.
+// The policy of a task is stored in its meta.
 func TestEnqueueWithRetryPolicy(t *testing.T) {
 	t.Parallel()
 	ctx, db := t.Context(), ledgertest.Pool(t)
@@ -351,7 +352,7 @@ func TestEnqueueWithRetryPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(policy, parseRetry(t, string(meta.Retry))); diff != "" {
-		t.Errorf("policy (-enqueued +read):\n%s", diff)
+		t.Errorf("policy (-enqueued +stored):\n%s", diff)
 	}
 	for _, test := range []struct {
 		options ledger.EnqueueOptions

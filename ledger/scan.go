@@ -6,20 +6,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// EventColumns are the columns of table taskledger.event that [ScanEvents] expects, in its order.
+// EventColumns lists the columns of table taskledger.event that [ScanEvents] scans, in its order.
 const EventColumns = "position, version, attempt, shard, type, recorded_at, kind, biz_id, actor, data, meta"
 
-// ScanEvents returns the events of a query that selects [EventColumns], and closes rows when the loop
-// ends. Columns that are selected before them are scanned into before, anew for each event. An error
-// is the last pair.
+// ScanEvents returns the events of a query that selects [EventColumns]. If the query selects other columns
+// before them, those are scanned into before, for each event again. An error is the last pair. The loop may
+// break; rows is closed when it ends.
 func ScanEvents(rows pgx.Rows, before ...any) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		defer rows.Close()
 		var e Event
-		columns := append(before, (*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
+		columns := append(before,
+			(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
 			&e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &e.Actor, (*[]byte)(&e.Data), (*[]byte)(&e.Meta))
 		for rows.Next() {
-			e.Data, e.Meta = nil, nil // the event before owns what was scanned into them
+			e.Data, e.Meta = nil, nil // the previous event owns the bytes that were scanned into them
 			if err := rows.Scan(columns...); err != nil {
 				yield(Event{}, err)
 				return

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// ShardSet is a set of shards. The zero value is empty. As text, and in JSON, it is "all", "" or
-// what it holds, such as "0-15,40".
+// ShardSet is a set of shards. The zero value is empty. As text and in JSON it is "all", "" if empty, or a
+// list of numbers and ranges such as "0-15,40".
 type ShardSet uint64
 
-// AllShards holds every shard.
+// AllShards is the set of all shards.
 const AllShards = ^ShardSet(0)
 
-// ShardRange returns the set of shards from first to last.
+// ShardRange returns the set of the shards from first to last, both included.
 func ShardRange(first, last Shard) ShardSet {
 	var s ShardSet
 	for shard := max(first, 0); shard <= min(last, Shards-1); shard++ {
@@ -24,8 +24,8 @@ func ShardRange(first, last Shard) ShardSet {
 	return s
 }
 
-// ParseShardSet reads numbers and ranges with commas between them, "all", or "" for none. It is the
-// inverse of [ShardSet.String], and takes them in any order. It returns an [*InvalidError].
+// ParseShardSet is the inverse of [ShardSet.String]. It accepts "all", "", and numbers and ranges in any
+// order, separated by commas. It returns an [*InvalidError] for another text.
 func ParseShardSet(text string) (ShardSet, error) {
 	switch text {
 	case "":
@@ -42,23 +42,24 @@ func ParseShardSet(text string) (ShardSet, error) {
 		first, err1 := strconv.ParseUint(from, 10, 8)
 		last, err2 := strconv.ParseUint(to, 10, 8)
 		if err1 != nil || err2 != nil || first > last || last >= Shards {
-			return 0, &InvalidError{Field: "shards", Value: text, Rule: fmt.Sprintf("must be numbers from 0 to %d and ranges of them, such as 0-15,40", Shards-1)}
+			rule := fmt.Sprintf("must be numbers between 0 and %d and ranges of them, such as 0-15,40", Shards-1)
+			return 0, &InvalidError{Field: "shards", Value: text, Rule: rule}
 		}
 		s |= ShardRange(Shard(first), Shard(last))
 	}
 	return s, nil
 }
 
-// Has reports whether s holds a shard.
+// Has reports whether shard is in s.
 func (s ShardSet) Has(shard Shard) bool { return shard.Validate() == nil && s>>shard&1 == 1 }
 
-// Overlaps reports whether some shard is in both.
+// Overlaps reports whether a shard is in both sets.
 func (s ShardSet) Overlaps(other ShardSet) bool { return s&other != 0 }
 
-// Len is the number of shards in s.
+// Len returns the number of shards in s.
 func (s ShardSet) Len() int { return bits.OnesCount64(uint64(s)) }
 
-// Shards returns what s holds, in ascending order.
+// Shards returns the shards in s, in ascending order.
 func (s ShardSet) Shards() iter.Seq[Shard] {
 	return func(yield func(Shard) bool) {
 		for rest := uint64(s); rest != 0; rest &= rest - 1 {
@@ -69,7 +70,7 @@ func (s ShardSet) Shards() iter.Seq[Shard] {
 	}
 }
 
-// String returns the shortest text for s.
+// String returns the shortest text for s, such as "0-15,40".
 func (s ShardSet) String() string {
 	if s == AllShards {
 		return "all"
@@ -95,10 +96,10 @@ func (s ShardSet) String() string {
 	return b.String()
 }
 
-// MarshalText implements [encoding.TextMarshaler].
+// MarshalText returns [ShardSet.String].
 func (s ShardSet) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
+// UnmarshalText sets s as [ParseShardSet] does.
 func (s *ShardSet) UnmarshalText(text []byte) error {
 	var err error
 	*s, err = ParseShardSet(string(text))

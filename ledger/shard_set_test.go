@@ -29,7 +29,7 @@ func TestShardSet(t *testing.T) {
 	}
 	for _, shard := range []ledger.Shard{-1, 64} {
 		if ledger.AllShards.Has(shard) {
-			t.Errorf("all shards hold %d", shard)
+			t.Errorf("AllShards.Has(%d) is true", shard)
 		}
 	}
 }
@@ -42,14 +42,14 @@ func FuzzShardSet(f *testing.F) {
 		s := ledger.ShardSet(bits)
 		back, err := ledger.ParseShardSet(s.String())
 		if err != nil || back != s {
-			t.Errorf("%#x is %q, which is %#x, %v", bits, s, uint64(back), err)
+			t.Errorf("%#x is %q, which is parsed as %#x, %v", bits, s, uint64(back), err)
 		}
 		var sum ledger.ShardSet
 		for shard := range s.Shards() {
 			sum |= ledger.ShardRange(shard, shard)
 		}
 		if sum != s {
-			t.Errorf("%q holds %q", s, sum)
+			t.Errorf("%q has the shards %q", s, sum)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// One task, and its first event as a row, as JSON, as an ID and as a message.
+// A task's first event as a row, as JSON, as an ID and as a message.
 func Example() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -28,7 +28,8 @@ func Example() {
 
 	var row string
 	err := pool.QueryRow(ctx, `
-		select format('(%s, %s, %s): %s, attempt %s, shard %s, data %s', kind, biz_id, version, type, attempt, shard, data)
+		select format('(%s, %s, %s): %s, attempt %s, shard %s, data %s',
+		              kind, biz_id, version, type, attempt, shard, data)
 		  from taskledger.event`).Scan(&row)
 	if err != nil {
 		log.Fatal(err)
@@ -40,7 +41,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	event := history[0]
-	event.RecordedAt, event.Actor = time.UnixMicro(1_700_000_000_000_000).UTC(), "shop" // so that the output is constant
+	event.RecordedAt, event.Actor = time.UnixMicro(1_700_000_000_000_000).UTC(), "shop" // makes the output constant
 	text, err := json.Marshal(event)
 	if err != nil {
 		log.Fatal(err)
@@ -54,7 +55,9 @@ func Example() {
 	}
 	message := stream.Encode(event, payload, "taskledger/0e8a", 1)
 	fmt.Println("subject", message.Subject)
-	for _, name := range []string{"ce-id", "ce-type", "ce-source", "ce-subject", "ce-time", "ce-taskversion", "Nats-Msg-Id"} {
+	for _, name := range []string{
+		"ce-id", "ce-type", "ce-source", "ce-subject", "ce-time", "ce-taskversion", "Nats-Msg-Id",
+	} {
 		fmt.Printf("        %s: %s\n", name, message.Header.Get(name))
 	}
 	fmt.Println("body   ", string(message.Data))

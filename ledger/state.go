@@ -2,30 +2,44 @@ package ledger
 
 import "slices"
 
-// EventType is what an event says happened.
+// EventType is the type of an event, which decides the state of its task: see [Transitions].
 type EventType string
 
-// The types of events. All exist in the schema from its first version on.
+// The types of events, with the main members of their data.
 const (
-	EventEnqueued    EventType = "enqueued"    // by a producer; due now
-	EventScheduled   EventType = "scheduled"   // by a producer, or moved by an operator: due in the future; meta.run_at, later data.run_at
-	EventReleased    EventType = "released"    // made available again; data.reason
-	EventStarted     EventType = "started"     // a worker began attempt n
-	EventProgressed  EventType = "progressed"  // a worker says how far it has got
-	EventSucceeded   EventType = "succeeded"   // a worker finished; data.result
-	EventFailed      EventType = "failed"      // an attempt failed; data.error, data.retry_at
-	EventInterrupted EventType = "interrupted" // given back unfinished; not counted as a failure
-	EventSnoozed     EventType = "snoozed"     // put off by its handler; not counted as a failure; data.run_at
-	EventBuried      EventType = "buried"      // given up: needs a person
-	EventCancelled   EventType = "cancelled"   // called off by a producer or an operator
-	EventExpired     EventType = "expired"     // its deadline passed before it was started
-	EventDiscarded   EventType = "discarded"   // not to be done: shed by an overload policy, or by the word of its handler; data.reason
+	// EventEnqueued: a producer enqueued the task, due now. The data are the args.
+	EventEnqueued EventType = "enqueued"
+	// EventScheduled: a producer enqueued the task, due in the future, or an operator postponed it. The data
+	// of a first event are the args, and the due time is meta.run_at. Later it is data.run_at.
+	EventScheduled EventType = "scheduled"
+	// EventReleased: the task became available again; data.reason.
+	EventReleased EventType = "released"
+	// EventStarted: a worker began an attempt.
+	EventStarted EventType = "started"
+	// EventProgressed: a worker reported the progress of its attempt.
+	EventProgressed EventType = "progressed"
+	// EventSucceeded: an attempt succeeded; data.result.
+	EventSucceeded EventType = "succeeded"
+	// EventFailed: an attempt failed; data.error, data.retry_at.
+	EventFailed EventType = "failed"
+	// EventInterrupted: a worker ended its attempt early, at shutdown for example. It is not a failure.
+	EventInterrupted EventType = "interrupted"
+	// EventSnoozed: the handler postponed the task; data.run_at. It is not a failure.
+	EventSnoozed EventType = "snoozed"
+	// EventBuried: the task is dead and needs a person; data.error or data.reason.
+	EventBuried EventType = "buried"
+	// EventCancelled: a producer or an operator cancelled the task.
+	EventCancelled EventType = "cancelled"
+	// EventExpired: a deadline of the task passed while it waited.
+	EventExpired EventType = "expired"
+	// EventDiscarded: an overload policy or the handler discarded the task; data.reason.
+	EventDiscarded EventType = "discarded"
 )
 
-// State is what a task is in: a function of its last event's type.
+// State is the state of a task, a function of the type of its last event.
 type State string
 
-// The states of a task. StateNone is that of a task without events.
+// The states of a task. StateNone is the state of a task without events.
 const (
 	StateNone      State = ""
 	StateAvailable State = "available"
@@ -39,7 +53,7 @@ const (
 	StateDiscarded State = "discarded"
 )
 
-// Finished reports whether nothing more happens to a task in this state by itself.
+// Finished reports whether a task in state s stays in it unless an operator releases it.
 func (s State) Finished() bool {
 	switch s {
 	case StateSucceeded, StateDead, StateCancelled, StateExpired, StateDiscarded:
@@ -48,8 +62,8 @@ func (s State) Finished() bool {
 	return false
 }
 
-// Exceptional reports whether s is neither available, running nor succeeded. Operators look for
-// tasks in such states.
+// Exceptional reports whether s is neither available, running nor succeeded. Operators list tasks in
+// such states.
 func (s State) Exceptional() bool {
 	return s != StateAvailable && s != StateRunning && s != StateSucceeded
 }
@@ -57,35 +71,44 @@ func (s State) Exceptional() bool {
 // Transition is one row of the transition table.
 type Transition struct {
 	Type EventType
-	From []State // states in which the event may be appended
-	To   State   // the state after it
+	From []State // states of the task in which the event may be appended
+	To   State   // state of the task after the event
 }
 
-var unfinished = []State{StateAvailable, StateScheduled, StateRunning, StateRetrying}
+var unfinishedStates = []State{StateAvailable, StateScheduled, StateRunning, StateRetrying}
 
-// atWork is where a worker's event may follow. Available is among them because the started
-// event of a quick task is never recorded.
-var atWork = []State{StateRunning, StateAvailable}
+// workerStates are the states in which a worker may append the outcome of an attempt. StateAvailable is one of
+// them, because a worker does not append the started event of a quick task.
+var workerStates = []State{StateRunning, StateAvailable}
 
 // transitions is the table that the fold, the append and the documentation share.
 var transitions = []Transition{
-	{EventEnqueued, []State{StateNone}, StateAvailable},
-	{EventScheduled, []State{StateNone, StateScheduled, StateRetrying, StateAvailable}, StateScheduled},
-	{EventReleased, []State{StateScheduled, StateRetrying, StateDead, StateCancelled, StateExpired, StateDiscarded, StateAvailable}, StateAvailable},
-	{EventStarted, []State{StateAvailable, StateRunning}, StateRunning},
-	{EventProgressed, atWork, StateRunning},
-	{EventSucceeded, atWork, StateSucceeded},
-	{EventFailed, atWork, StateRetrying},
-	{EventInterrupted, atWork, StateAvailable},
-	{EventSnoozed, atWork, StateScheduled},
-	{EventBuried, unfinished, StateDead},
-	{EventCancelled, unfinished, StateCancelled},
-	{EventExpired, []State{StateAvailable, StateScheduled, StateRetrying}, StateExpired},
-	{EventDiscarded, []State{StateAvailable, StateScheduled, StateRunning}, StateDiscarded},
+	{Type: EventEnqueued, From: []State{StateNone}, To: StateAvailable},
+	{
+		Type: EventScheduled,
+		From: []State{StateNone, StateScheduled, StateRetrying, StateAvailable},
+		To:   StateScheduled,
+	},
+	{
+		Type: EventReleased,
+		From: []State{
+			StateScheduled, StateRetrying, StateDead, StateCancelled, StateExpired, StateDiscarded, StateAvailable,
+		},
+		To: StateAvailable,
+	},
+	{Type: EventStarted, From: []State{StateAvailable, StateRunning}, To: StateRunning},
+	{Type: EventProgressed, From: workerStates, To: StateRunning},
+	{Type: EventSucceeded, From: workerStates, To: StateSucceeded},
+	{Type: EventFailed, From: workerStates, To: StateRetrying},
+	{Type: EventInterrupted, From: workerStates, To: StateAvailable},
+	{Type: EventSnoozed, From: workerStates, To: StateScheduled},
+	{Type: EventBuried, From: unfinishedStates, To: StateDead},
+	{Type: EventCancelled, From: unfinishedStates, To: StateCancelled},
+	{Type: EventExpired, From: []State{StateAvailable, StateScheduled, StateRetrying}, To: StateExpired},
+	{Type: EventDiscarded, From: []State{StateAvailable, StateScheduled, StateRunning}, To: StateDiscarded},
 }
 
-// Transitions returns the transition table, one row per event type, in the order of the schema.
-// The slice is the caller's own.
+// Transitions returns a copy of the transition table, one row for each event type, in the order of the schema.
 func Transitions() []Transition {
 	table := slices.Clone(transitions)
 	for i := range table {
@@ -94,6 +117,7 @@ func Transitions() []Transition {
 	return table
 }
 
+// transition returns the row of t and reports whether there is one.
 func transition(t EventType) (Transition, bool) {
 	i := slices.IndexFunc(transitions, func(row Transition) bool { return row.Type == t })
 	if i < 0 {
@@ -102,15 +126,14 @@ func transition(t EventType) (Transition, bool) {
 	return transitions[i], true
 }
 
-// State returns the state of a task whose last event is of type t, or StateNone if there is
-// no such type.
+// State returns the state of a task whose last event is of type t, or StateNone if t is not an event type.
 func (t EventType) State() State {
 	row, _ := transition(t)
 	return row.To
 }
 
-// WakesWorkers reports whether an event of this type makes its task available, so that its
-// message carries the task's args and goes to workers.
+// WakesWorkers reports whether an event of type t makes its task available. The message of such an event
+// has the task's args and is delivered to workers.
 func (t EventType) WakesWorkers() bool { return t.State() == StateAvailable }
 
 // allowedAfter reports whether an event of type t may follow state s.
@@ -119,8 +142,8 @@ func (t EventType) allowedAfter(s State) bool {
 	return ok && slices.Contains(row.From, s)
 }
 
-// beginsAttempt reports whether an event of type t, appended in state s, belongs to a new
-// attempt: a started event does, and so does a worker's event whose started was never recorded.
+// beginsAttempt reports whether an event of type t, appended in state s, belongs to a new attempt: a started
+// event, or a worker's event without a started event before it.
 func (t EventType) beginsAttempt(s State) bool {
 	switch t {
 	case EventStarted:

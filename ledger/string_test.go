@@ -9,7 +9,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// The usual ways to print a task or an event show its state and its error, and not only its key.
+// The verbs %v, %+v and %s print the state and the error of a task or an event, not only its key.
 func TestString(t *testing.T) {
 	t.Parallel()
 	key := ledger.MustKind[int]("coupon.send").Key("A-1")
@@ -21,11 +21,22 @@ func TestString(t *testing.T) {
 		value any
 		want  string
 	}{
-		{value: ledger.Task{Key: key, State: ledger.StateAvailable, Version: 1}, want: "coupon.send/A-1 available, version 1, attempt 0"},
-		{value: ledger.Task{Key: key, State: ledger.StateDead, Version: 7, Attempt: 3, Error: "card refused"},
-			want: "coupon.send/A-1 dead, version 7, attempt 3: card refused"},
-		{value: ledger.Event{Key: key, Version: 1, Type: ledger.EventEnqueued}, want: "coupon.send/A-1 version 1 enqueued, attempt 0"},
-		{value: failed, want: "coupon.send/A-1 version 6 failed, attempt 3: card refused"},
+		{
+			value: ledger.Task{Key: key, State: ledger.StateAvailable, Version: 1},
+			want:  "coupon.send/A-1 available, version 1, attempt 0",
+		},
+		{
+			value: ledger.Task{Key: key, State: ledger.StateDead, Version: 7, Attempt: 3, Error: "card refused"},
+			want:  "coupon.send/A-1 dead, version 7, attempt 3: card refused",
+		},
+		{
+			value: ledger.Event{Key: key, Version: 1, Type: ledger.EventEnqueued},
+			want:  "coupon.send/A-1 version 1 enqueued, attempt 0",
+		},
+		{
+			value: failed,
+			want:  "coupon.send/A-1 version 6 failed, attempt 3: card refused",
+		},
 	} {
 		for _, verb := range []string{"%v", "%+v", "%s"} {
 			if got := fmt.Sprintf(verb, test.value); got != test.want {

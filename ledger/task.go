@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// Task is the state of one task: the fold of its events.
+// Task is the fold of the events of one task, see [Fold].
 type Task struct {
 	Key
 	Shard      Shard     `json:"shard"`
 	State      State     `json:"state"`
-	Version    Version   `json:"version"`  // of its last event
-	Attempt    Attempt   `json:"attempt"`  // tries begun so far
-	Failures   int       `json:"failures"` // attempts that failed since it was last released from a finished state
-	EnqueuedAt time.Time `json:"enqueued_at"`
-	UpdatedAt  time.Time `json:"updated_at"`         // when its last event was recorded
-	DueAt      time.Time `json:"due_at,omitzero"`    // when it is released, if it is scheduled or retrying
-	StartBy    time.Time `json:"start_by,omitzero"`  // when it expires if it is unstarted
-	FinishBy   time.Time `json:"finish_by,omitzero"` // when it expires if it waits, and its last attempt ends
-	Actor      string    `json:"actor,omitempty"`    // of its last event
-	Error      string    `json:"error,omitempty"`    // of its last failed or buried event
-	LostInARow int       `json:"lost_in_a_row"`      // workers that vanished during it, one after the other
-	Cause      Key       `json:"cause,omitzero"`     // the task whose event led to it, says its meta; zero: none
+	Version    Version   `json:"version"`            // of the last event
+	Attempt    Attempt   `json:"attempt"`            // number of attempts that have begun
+	Failures   int       `json:"failures"`           // failed attempts since the last release from a finished state
+	EnqueuedAt time.Time `json:"enqueued_at"`        // time of the first event
+	UpdatedAt  time.Time `json:"updated_at"`         // time of the last event
+	DueAt      time.Time `json:"due_at,omitzero"`    // time of the release, if the task is scheduled or retrying
+	StartBy    time.Time `json:"start_by,omitzero"`  // see [EnqueueOptions]
+	FinishBy   time.Time `json:"finish_by,omitzero"` // see [EnqueueOptions]
+	Actor      string    `json:"actor,omitempty"`    // of the last event
+	Error      string    `json:"error,omitempty"`    // of the last failed or buried event
+	LostInARow int       `json:"lost_in_a_row"`      // consecutive attempts without an outcome before this one
+	Cause      Key       `json:"cause,omitzero"`     // key of the task whose event is the causation in meta
 
-	// Fingerprint of the error that a dead task is dead of, see [ErrorFingerprint]; else "".
+	// Fingerprint of the error of a dead task, see [Event.ErrorFingerprint]. It is "" in other states.
 	Fingerprint string `json:"fingerprint,omitempty"`
 
-	Args json.RawMessage `json:"args,omitempty"` // as stored; see Event.Payload
+	Args json.RawMessage `json:"args,omitempty"` // as stored; see [Event.Payload]
 	// ArgsEncoding is [EncodingBase64] if Args are bytes in a JSON string, else "".
 	ArgsEncoding string          `json:"args_encoding,omitempty"`
-	Result       json.RawMessage `json:"result,omitempty"` // data.result of succeeded
+	Result       json.RawMessage `json:"result,omitempty"` // data.result of the succeeded event
 }
 
-// String returns key, state, version, attempt and the error, if there is one, such as
+// String returns the key, the state, the version, the attempt and the error, if there is one, such as
 // "coupon.send/A-1 dead, version 7, attempt 3: card refused". Its form may change.
 func (t Task) String() string {
 	text := fmt.Sprintf("%s %s, version %d, attempt %d", t.Key, t.State, t.Version, t.Attempt)
@@ -43,15 +43,17 @@ func (t Task) String() string {
 	return text
 }
 
-// Apply returns the task after one more event. It is pure. It returns an [*IllegalError], and
-// t as it was, if the event cannot follow: another task's, a gap in the versions, a
-// transition or an attempt that the table does not allow.
+// Apply returns the task after one more event, without modifying t. It returns t and an [*IllegalError] if the
+// event cannot follow: the event of another task, a gap in the versions, a transition that [Transitions] does
+// not have, or a wrong attempt.
 func (t Task) Apply(e Event) (Task, error) {
 	switch {
 	case t.Version != 0 && e.Key != t.Key:
-		return t, &IllegalError{Event: e, State: t.State, Reason: "it belongs to another task than " + t.Key.String()}
+		reason := "it does not belong to task " + t.Key.String()
+		return t, &IllegalError{Event: e, State: t.State, Reason: reason}
 	case e.Version != t.Version+1:
-		return t, &IllegalError{Event: e, State: t.State, Reason: "the versions have a gap"}
+		reason := fmt.Sprintf("the version must be %d, got %d", t.Version+1, e.Version)
+		return t, &IllegalError{Event: e, State: t.State, Reason: reason}
 	case !e.Type.allowedAfter(t.State):
 		return t, &IllegalError{Event: e, State: t.State, Reason: "the transition does not exist"}
 	}
@@ -60,7 +62,8 @@ func (t Task) Apply(e Event) (Task, error) {
 		attempt++
 	}
 	if e.Attempt != attempt {
-		return t, &IllegalError{Event: e, State: t.State, Reason: "the attempt is out of step"}
+		reason := fmt.Sprintf("the attempt must be %d, got %d", attempt, e.Attempt)
+		return t, &IllegalError{Event: e, State: t.State, Reason: reason}
 	}
 
 	next := t
@@ -69,9 +72,9 @@ func (t Task) Apply(e Event) (Task, error) {
 	next.DueAt, next.LostInARow, next.Fingerprint = e.DueAt(), 0, ""
 	if t.Version == 0 {
 		next.Key, next.Shard, next.EnqueuedAt, next.Args = e.Key, e.Shard, e.RecordedAt, e.Data
-		next.ArgsEncoding, _ = encodingOf(e.Meta) // unreadable, it must not make the task unreadable
-		next.StartBy, next.FinishBy = deadlines(e.Meta)
-		next.Cause = causeIn(e.Meta)
+		next.ArgsEncoding, _ = parseEncoding(e.Meta) // an invalid meta must not make the task unreadable
+		next.StartBy, next.FinishBy = parseDeadlines(e.Meta)
+		next.Cause = parseCause(e.Meta)
 	}
 	switch e.Type {
 	case EventStarted:
@@ -87,20 +90,22 @@ func (t Task) Apply(e Event) (Task, error) {
 		next.Error, next.Fingerprint = e.ErrorText(), e.ErrorFingerprint()
 	case EventReleased:
 		if t.State.Finished() {
-			next.Failures = 0 // somebody looked at them: a new start
+			next.Failures = 0 // an operator has released the task, with all attempts of its policy
 		}
 	case EventSucceeded:
 		var data struct {
 			Result json.RawMessage `json:"result"`
 		}
-		if len(e.Data) > 0 && json.Unmarshal(e.Data, &data) == nil { // data of a foreign shape must not make the task unreadable
+		// Data of another shape must not make the task unreadable.
+		if len(e.Data) > 0 && json.Unmarshal(e.Data, &data) == nil {
 			next.Result = data.Result
 		}
 	}
 	return next, nil
 }
 
-// Fold applies events in order to a task without events.
+// Fold returns the task after events, which are the events of one task in order, from version 1 on. For the
+// first event that cannot follow it returns an [*IllegalError], and the task before that event.
 func Fold(events []Event) (Task, error) {
 	var t Task
 	for _, e := range events {
@@ -113,8 +118,8 @@ func Fold(events []Event) (Task, error) {
 	return t, nil
 }
 
-// ErrorText returns the message of a failed or buried event: data.error.message, else data.reason,
-// else "". Data of a foreign shape is no error.
+// ErrorText returns the message of a failed or buried event: data.error.message, else data.reason, else "".
+// It returns "" if the data have another shape.
 func (e Event) ErrorText() string {
 	var data struct {
 		Error  struct{ Message string } `json:"error"`

@@ -24,46 +24,45 @@ import (
 //go:embed sql/guard_holds.sql
 var guardHoldsSQL string
 
-// TxOptions says how a [Tx] is. Nil means all defaults.
+// TxOptions are the options of [Begin] and [BeginOn]. Nil means all defaults.
 type TxOptions struct {
-	// Isolation. Default: READ COMMITTED, whatever the server's default is.
+	// Isolation is the isolation level. Default: READ COMMITTED, also where the server has another default.
 	Isolation pgx.TxIsoLevel
-	// Settings of the server that hold for the transaction, by name: statement_timeout, or what
-	// row-level security looks at. They are sent along with the begin. Default: none.
+	// Settings are server settings for the transaction, by name: statement_timeout, or a setting that
+	// row-level security reads. They are sent together with the begin. Default: no settings.
 	Settings map[string]string
-	// Guard marks the transaction, so that [Tx.AppendAndCommit] and [Tx.IsOpen] notice when code that
-	// was given it has ended it by COMMIT or ROLLBACK in SQL. The mark is sent along with the begin.
+	// Guard marks the transaction, so that [Tx.AppendAndCommit] and [Tx.IsOpen] detect that code in the
+	// transaction has ended it by COMMIT or ROLLBACK in SQL. The mark is sent together with the begin.
 	// Default: no mark.
 	Guard bool
 }
 
-// Tx is a transaction in as few round trips as can be, which are most of what a short transaction
-// costs: it begins in the one of its first statement, and [EnqueueAndCommit] ends it in the one of
-// the enqueue. One statement and an enqueue take two round trips, where four are usual.
+// Tx is a transaction that saves round trips: it begins together with its first statement, and
+// [Tx.EnqueueAndCommit] or [Tx.AppendAndCommit] commits together with its last one. One statement and an
+// enqueue take two round trips instead of four.
 //
-// It is a pgx.Tx, and does in it whatever works in one. A statement without arguments may be
-// several, so if it is the first it is sent after the begin; so are copies and batches. If the
-// transaction cannot begin, the connection is closed, so that nothing is ever run on it outside of
-// the transaction.
+// It is a pgx.Tx and supports all of its methods. The begin is sent separately before a statement without
+// arguments, which may be several statements, and before a batch or a copy. If the transaction cannot begin,
+// the connection is closed, so that no statement runs outside of the transaction.
 //
-// A Tx is for one goroutine. End it by Commit, Rollback or EnqueueAndCommit; a Rollback after the
-// end does nothing, so it can be deferred.
+// A Tx is not safe for concurrent use. End it by Commit, Rollback, EnqueueAndCommit or AppendAndCommit. After
+// the end Rollback does nothing, so it can be deferred.
 type Tx struct {
 	ctx      context.Context // for Conn and LargeObjects
 	conn     *pgx.Conn
-	release  func() // nil: the connection is the caller's
+	release  func() // returns the connection to its pool; nil: the connection is the caller's
 	options  pgx.TxOptions
 	settings pgx.QueuedQuery
-	guard    string // value of the setting taskledger.attempt; "": not guarded
+	guard    string // value of the setting taskledger.attempt; "": no guard
 
-	tx     pgx.Tx // nil until it has begun; the connection's own, which knows of no end
-	failed error  // why it could not begin
-	ended  bool
+	tx       pgx.Tx // nil until it has begun; of the connection, so its state does not change at the end
+	beginErr error  // the error of a begin that failed
+	isEnded  bool
 }
 
-// Begin returns a transaction on a connection of the pool, to which it goes back when the
-// transaction has ended. ctx is that of the transaction, for those methods of pgx.Tx that take
-// none. Beside taking the connection it sends nothing.
+// Begin returns a transaction on a connection of the pool, which is returned to the pool when the
+// transaction ends. It acquires the connection and sends nothing. ctx is used by the methods of pgx.Tx that
+// have no context of their own. It returns an error if it cannot acquire a connection.
 func Begin(ctx context.Context, pool *pgxpool.Pool, o *TxOptions) (*Tx, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -74,7 +73,7 @@ func Begin(ctx context.Context, pool *pgxpool.Pool, o *TxOptions) (*Tx, error) {
 	return t, nil
 }
 
-// BeginOn is [Begin] on a connection of the caller's, which must be in no transaction.
+// BeginOn is [Begin] on the caller's connection, which must not be in a transaction and stays the caller's.
 func BeginOn(ctx context.Context, conn *pgx.Conn, o *TxOptions) *Tx {
 	if o == nil {
 		o = &TxOptions{}
@@ -103,8 +102,8 @@ func BeginOn(ctx context.Context, conn *pgx.Conn, o *TxOptions) *Tx {
 	return t
 }
 
-// begin returns a batch that begins the transaction.
-func (t *Tx) begin() *pgx.Batch {
+// beginBatch returns a batch that begins the transaction.
+func (t *Tx) beginBatch() *pgx.Batch {
 	b := &pgx.Batch{}
 	b.BeginTx(t.options)
 	if t.settings.SQL != "" {
@@ -113,46 +112,47 @@ func (t *Tx) begin() *pgx.Batch {
 	return b
 }
 
-// Open begins the transaction, unless a statement has begun it. A failure closes the connection,
-// and is what Open returns from then on.
+// Open begins the transaction, unless a statement has begun it. A failure closes the connection; later calls
+// return the same error.
 func (t *Tx) Open(ctx context.Context) error {
 	t.open(ctx)
-	return t.failed
+	return t.beginErr
 }
 
-// open returns the transaction, begun.
+// open returns the transaction, which it begins if necessary.
 func (t *Tx) open(ctx context.Context) pgx.Tx {
 	switch {
 	case t.tx != nil:
-	case t.ended:
-		t.failed = pgx.ErrTxClosed
-		t.tx = pgx.FailedBatchResults(t.begin(), t.failed).Tx()
+	case t.isEnded:
+		t.beginErr = pgx.ErrTxClosed
+		t.tx = pgx.FailedBatchResults(t.beginBatch(), t.beginErr).Tx()
 	default:
-		results := t.conn.SendBatch(ctx, t.begin())
+		results := t.conn.SendBatch(ctx, t.beginBatch())
 		t.tx = results.Tx()
 		if err := results.Close(); err != nil {
-			t.failed = errors.Join(t.failed, err)
+			t.beginErr = errors.Join(t.beginErr, err)
 			_ = t.conn.Close(ctx)
 		} else {
-			t.failed = nil
+			t.beginErr = nil
 		}
 	}
 	return t.tx
 }
 
-// guards makes the guards of this process: a random prefix and a number.
+// guards has the random prefix of this process and the number of its last guard.
 var guards = struct {
 	prefix string
 	number atomic.Uint64
 }{prefix: strings.ToLower(rand.Text()[:10]) + "."}
 
+// newGuard returns a guard that no other transaction has.
 func newGuard() string { return guards.prefix + strconv.FormatUint(guards.number.Add(1), 36) }
 
-// IsOpen reports whether the transaction that began is the one that is open and healthy on the
-// connection now. It reports false where the transaction was ended by COMMIT or ROLLBACK in SQL or is
-// aborted by an error. It needs [TxOptions].Guard, and takes one round trip at most.
+// IsOpen reports whether the transaction is open and can be committed. It reports false if code ended it by
+// COMMIT or ROLLBACK in SQL, even if another transaction has been begun since, or if an error aborted it.
+// It needs [TxOptions].Guard and takes at most one round trip.
 func (t *Tx) IsOpen(ctx context.Context) (bool, error) {
-	if t.ended || t.tx == nil || t.conn.IsClosed() || t.conn.PgConn().TxStatus() != 'T' {
+	if t.isEnded || t.tx == nil || t.conn.IsClosed() || t.conn.PgConn().TxStatus() != 'T' {
 		return false, nil
 	}
 	var same *bool
@@ -162,18 +162,18 @@ func (t *Tx) IsOpen(ctx context.Context) (bool, error) {
 	return same != nil && *same, nil
 }
 
-// end gives the connection back. What was begun on it is no more to be used.
+// end marks the transaction as ended and releases the connection.
 func (t *Tx) end() {
-	t.ended, t.tx = true, nil
+	t.isEnded, t.tx = true, nil
 	if t.release != nil {
-		t.release() // which closes it if it is broken, or still in a transaction
+		t.release() // closes the connection if it is broken or still in a transaction
 		t.release = nil
 	}
 }
 
-// Commit commits. If nothing was done in the transaction, nothing is sent.
+// Commit commits. It sends nothing if the transaction has not begun. After the end it returns pgx.ErrTxClosed.
 func (t *Tx) Commit(ctx context.Context) error {
-	if t.ended {
+	if t.isEnded {
 		return pgx.ErrTxClosed
 	}
 	defer t.end()
@@ -183,9 +183,10 @@ func (t *Tx) Commit(ctx context.Context) error {
 	return pgerr.Explain("commit", t.tx.Commit(ctx))
 }
 
-// Rollback rolls back. After the end it returns pgx.ErrTxClosed and does nothing.
+// Rollback rolls back. It sends nothing if the transaction has not begun. After the end it returns
+// pgx.ErrTxClosed.
 func (t *Tx) Rollback(ctx context.Context) error {
-	if t.ended {
+	if t.isEnded {
 		return pgx.ErrTxClosed
 	}
 	defer t.end()
@@ -195,23 +196,23 @@ func (t *Tx) Rollback(ctx context.Context) error {
 	return t.tx.Rollback(ctx)
 }
 
-// first sends the first statement along with the begin; nil if it has to be sent by itself: it is
-// not the first, or not for batches (without arguments it may be several, and arguments may begin
-// with options), or it cannot be prepared, which has to fail in the transaction.
-func (t *Tx) first(ctx context.Context, sql string, args []any) pgx.BatchResults {
-	if t.tx != nil || t.ended || len(args) == 0 {
+// sendFirst sends the first statement together with the begin. It returns nil if the statement must be sent
+// separately: it is not the first one; it has no arguments, so it may be several statements; its arguments
+// begin with options of pgx; or it cannot be prepared, an error that the transaction must get.
+func (t *Tx) sendFirst(ctx context.Context, sql string, args []any) pgx.BatchResults {
+	if t.tx != nil || t.isEnded || len(args) == 0 {
 		return nil
 	}
 	switch args[0].(type) {
 	case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
 		return nil
 	}
-	b := t.begin()
-	begins := b.Len()
+	b := t.beginBatch()
+	beginLen := b.Len()
 	b.Queue(sql, args...)
 	results := t.conn.SendBatch(ctx, b)
-	for range begins {
-		if _, t.failed = results.Exec(); t.failed != nil {
+	for range beginLen {
+		if _, t.beginErr = results.Exec(); t.beginErr != nil {
 			_ = results.Close()
 			return nil
 		}
@@ -220,22 +221,22 @@ func (t *Tx) first(ctx context.Context, sql string, args []any) pgx.BatchResults
 	return results
 }
 
-// Exec sends the begin along, if it is not done.
+// Exec executes a statement as [pgx.Tx] does. It begins the transaction in the same round trip if necessary.
 func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	results := t.first(ctx, sql, args)
+	results := t.sendFirst(ctx, sql, args)
 	if results == nil {
 		return t.open(ctx).Exec(ctx, sql, args...)
 	}
 	tag, err := results.Exec()
-	if closing := results.Close(); err == nil {
-		err = closing
+	if closeErr := results.Close(); err == nil {
+		err = closeErr
 	}
 	return tag, err
 }
 
-// Query sends the begin along, if it is not done.
+// Query executes a query as [pgx.Tx] does. It begins the transaction in the same round trip if necessary.
 func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	results := t.first(ctx, sql, args)
+	results := t.sendFirst(ctx, sql, args)
 	if results == nil {
 		return t.open(ctx).Query(ctx, sql, args...)
 	}
@@ -247,38 +248,41 @@ func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, erro
 	return r, err
 }
 
-// QueryRow sends the begin along, if it is not done.
+// QueryRow executes a query for one row as [pgx.Tx] does. It begins the transaction in the same round trip if
+// necessary.
 func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	rows, _ := t.Query(ctx, sql, args...)
 	return firstRow{rows}
 }
 
-// SendBatch begins, if that is not done, and sends the batch.
+// SendBatch begins the transaction if necessary and sends the batch.
 func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return t.open(ctx).SendBatch(ctx, b)
 }
 
-// CopyFrom begins, if that is not done, and copies.
-func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
+// CopyFrom begins the transaction if necessary and copies rows into a table.
+func (t *Tx) CopyFrom(
+	ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource,
+) (int64, error) {
 	return t.open(ctx).CopyFrom(ctx, table, columns, source)
 }
 
-// Prepare begins, if that is not done, and prepares.
+// Prepare begins the transaction if necessary and prepares a statement.
 func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	return t.open(ctx).Prepare(ctx, name, sql)
 }
 
-// Begin opens a savepoint.
+// Begin begins the transaction if necessary and creates a savepoint.
 func (t *Tx) Begin(ctx context.Context) (pgx.Tx, error) { return t.open(ctx).Begin(ctx) }
 
-// LargeObjects returns those of the transaction.
+// LargeObjects begins the transaction if necessary and returns its large objects.
 func (t *Tx) LargeObjects() pgx.LargeObjects { return t.open(t.ctx).LargeObjects() }
 
-// Conn returns the connection, with the transaction open on it.
+// Conn begins the transaction if necessary and returns its connection.
 func (t *Tx) Conn() *pgx.Conn { return t.open(t.ctx).Conn() }
 
-// firstRows are the rows of a statement that was sent along with the begin. The connection is
-// free again once they are closed.
+// firstRows are the rows of a statement that was sent together with the begin. The connection cannot be used
+// until they are closed.
 type firstRows struct {
 	pgx.Rows
 	results pgx.BatchResults
@@ -293,7 +297,7 @@ func (r *firstRows) Next() bool {
 	return next
 }
 
-// Scan closes the rows upon an error.
+// Scan closes the rows after an error.
 func (r *firstRows) Scan(dest ...any) error {
 	err := r.Rows.Scan(dest...)
 	if err != nil {
@@ -308,10 +312,10 @@ func (r *firstRows) Close() {
 	_ = r.results.Close()
 }
 
-// firstRow is the first of some rows.
+// firstRow is the first row of rows.
 type firstRow struct{ rows pgx.Rows }
 
-// Scan scans and closes.
+// Scan scans the first row and closes the rows. It returns pgx.ErrNoRows if there is no row.
 func (r firstRow) Scan(dest ...any) error {
 	defer r.rows.Close()
 	if r.rows.Next() {

@@ -19,6 +19,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
+// beginLedgerTx returns a Tx that is rolled back after the test.
 func beginLedgerTx(t *testing.T, pool *pgxpool.Pool, o *ledger.TxOptions) *ledger.Tx {
 	t.Helper()
 	tx, err := ledger.Begin(t.Context(), pool, o)
@@ -29,8 +30,11 @@ func beginLedgerTx(t *testing.T, pool *pgxpool.Pool, o *ledger.TxOptions) *ledge
 	return tx
 }
 
-// business are transactions of a business row, which a deferred constraint can refuse at the
-// commit, and a task.
+// createBusiness creates a table with a deferred constraint, so that a commit can fail.
+const createBusiness = "create table business (" +
+	"id int primary key, parent int references business deferrable initially deferred)"
+
+// business is a database with the table business. Its transactions insert a business row and enqueue a task.
 type business struct {
 	t    *testing.T
 	pool *pgxpool.Pool
@@ -41,7 +45,7 @@ var businessKey = ledger.Key{Kind: "test.tx", BizID: "1"}
 func newBusiness(t *testing.T, pool *pgxpool.Pool) *business {
 	t.Helper()
 	b := &business{t, pool}
-	b.exec(pool, "create table business (id int primary key, parent int references business deferrable initially deferred)")
+	b.exec(pool, createBusiness)
 	return b
 }
 
@@ -52,7 +56,7 @@ func (b *business) exec(db ledger.DB, sql string, args ...any) {
 	}
 }
 
-// begin begins with a business row.
+// begin returns a transaction that has inserted a business row.
 func (b *business) begin(o *ledger.TxOptions) *ledger.Tx {
 	b.t.Helper()
 	tx := beginLedgerTx(b.t, b.pool, o)
@@ -60,10 +64,10 @@ func (b *business) begin(o *ledger.TxOptions) *ledger.Tx {
 	return tx
 }
 
-// want checks what was committed, and that no connection is kept.
+// want checks the number of committed business rows, whether the task exists, and that all connections are released.
 func (b *business) want(rows int, task bool) {
 	b.t.Helper()
-	await(b.t, "connections to be given back, or closed", func() bool { return b.pool.Stat().AcquiredConns() == 0 })
+	await(b.t, "connections to be released", func() bool { return b.pool.Stat().AcquiredConns() == 0 })
 	var found int
 	if err := b.pool.QueryRow(b.t.Context(), "select count(*) from business").Scan(&found); err != nil {
 		b.t.Fatal(err)
@@ -75,7 +79,7 @@ func (b *business) want(rows int, task bool) {
 	ledgertest.Check(b.t, b.pool)
 }
 
-// A business row and a task, in two round trips.
+// A transaction with a business row and a task takes two round trips.
 func TestTxTakesTwoRoundTrips(t *testing.T) {
 	t.Parallel()
 	config := ledgertest.Pool(t).Config()
@@ -85,7 +89,7 @@ func TestTxTakesTwoRoundTrips(t *testing.T) {
 		conn, err := dial(ctx, network, address)
 		return &countedConn{conn, &sent}, err
 	}
-	config.MaxConns = 1 // so that statements are prepared the second time
+	config.MaxConns = 1 // the second transaction finds the statements prepared
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +106,7 @@ func TestTxTakesTwoRoundTrips(t *testing.T) {
 		if answer, err := tx.EnqueueAndCommit(t.Context(), k, nil, nil); err != nil || !answer.New {
 			t.Fatalf("%+v, %v", answer, err)
 		}
-		if err := tx.Rollback(t.Context()); !errors.Is(err, pgx.ErrTxClosed) { // as deferred
+		if err := tx.Rollback(t.Context()); !errors.Is(err, pgx.ErrTxClosed) { // as a deferred one
 			t.Error(err)
 		}
 		if n := sent.Load() - before; i > 0 && n != 2 {
@@ -119,7 +123,7 @@ func TestTxTakesTwoRoundTrips(t *testing.T) {
 	}
 }
 
-// countedConn counts what is sent at once, each of which waits for its answer.
+// countedConn counts writes. Each of them is a round trip.
 type countedConn struct {
 	net.Conn
 	sent *atomic.Int64
@@ -130,7 +134,7 @@ func (c *countedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Whatever keeps the enqueue from being done keeps the transaction from being committed.
+// If the enqueue fails, the transaction is not committed.
 func TestEnqueueAndCommitOrNeither(t *testing.T) {
 	t.Parallel()
 	var invalid *ledger.InvalidError
@@ -140,7 +144,8 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 	is := func(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
 	limit := func(p ledger.OverloadPolicy) func(*business, *ledger.Tx) {
 		return func(b *business, _ *ledger.Tx) {
-			if err := ledger.SetLimit(b.t.Context(), b.pool, ledger.Limit{Kind: businessKey.Kind, Policy: p}, ""); err != nil {
+			l := ledger.Limit{Kind: businessKey.Kind, Policy: p}
+			if err := ledger.SetLimit(b.t.Context(), b.pool, l, ""); err != nil {
 				b.t.Fatal(err)
 			}
 		}
@@ -158,8 +163,11 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 			},
 			args: quoted(5001), want: as(&invalid),
 		},
-		"rejected":         {before: limit(ledger.Reject), want: as(&overload)},
-		"discarded":        {before: limit(ledger.Discard), want: func(err error) bool { return errors.As(err, &overload) && overload.Policy == ledger.Discard }},
+		"rejected": {before: limit(ledger.Reject), want: as(&overload)},
+		"discarded": {
+			before: limit(ledger.Discard),
+			want:   func(err error) bool { return errors.As(err, &overload) && overload.Policy == ledger.Discard },
+		},
 		"invalid and late": {options: &ledger.EnqueueOptions{RunIn: -1}, want: as(&invalid)},
 		"too large and late": {
 			before: func(b *business, _ *ledger.Tx) {
@@ -171,7 +179,7 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 			before: func(b *business, tx *ledger.Tx) { _, _ = tx.Exec(b.t.Context(), "select 1 / $1::integer", 0) },
 			want:   is(ledger.ErrTransactionAborted),
 		},
-		"refused at the commit": {
+		"the commit fails": {
 			before: func(b *business, tx *ledger.Tx) { b.exec(tx, "insert into business values (2, 3)") },
 			want:   func(err error) bool { return errors.As(err, &pg) && pg.Code == "23503" },
 		},
@@ -197,7 +205,8 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 			if test.before != nil {
 				test.before(b, tx)
 			}
-			if answer, err := tx.EnqueueAndCommit(t.Context(), businessKey, test.args, test.options); err == nil || !test.want(err) {
+			answer, err := tx.EnqueueAndCommit(t.Context(), businessKey, test.args, test.options)
+			if err == nil || !test.want(err) {
 				t.Errorf("%+v, %v", answer, err)
 			}
 			b.want(0, false)
@@ -205,8 +214,8 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 	}
 }
 
-// A task that exists is no obstacle, also if its kind is full or it is being enqueued by somebody
-// else.
+// EnqueueAndCommit commits if the task exists, also if the limit of its kind is reached, or if another transaction
+// enqueues it and commits meanwhile.
 func TestEnqueueAndCommitOfAnExistingTask(t *testing.T) {
 	t.Parallel()
 	b := newBusiness(t, ledgertest.Pool(t))
@@ -217,13 +226,16 @@ func TestEnqueueAndCommitOfAnExistingTask(t *testing.T) {
 	tx := b.begin(nil)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		if answer, err := tx.EnqueueAndCommit(t.Context(), businessKey, json.RawMessage(`1`), nil); err != nil || answer.New || answer.SameArgs || answer.State != ledger.StateAvailable {
+		answer, err := tx.EnqueueAndCommit(t.Context(), businessKey, json.RawMessage(`1`), nil)
+		if err != nil || answer.New || answer.SameArgs || answer.State != ledger.StateAvailable {
 			t.Errorf("%+v, %v", answer, err)
 		}
 	})
-	await(t, "the second one to wait for the first", func() bool {
+	await(t, "the second transaction to wait for the first", func() bool {
 		var waits bool
-		err := b.pool.QueryRow(t.Context(), "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')").Scan(&waits)
+		const sql = `select exists (select from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock')`
+		err := b.pool.QueryRow(t.Context(), sql).Scan(&waits)
 		return err == nil && waits
 	})
 	if err := rival.Commit(t.Context()); err != nil {
@@ -237,13 +249,14 @@ func TestEnqueueAndCommitOfAnExistingTask(t *testing.T) {
 	}
 	tx = beginLedgerTx(t, b.pool, nil)
 	b.exec(tx, "insert into business (id) values ($1)", 2)
-	if answer, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil); err != nil || answer.New || !answer.SameArgs {
+	answer, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil)
+	if err != nil || answer.New || !answer.SameArgs {
 		t.Errorf("%+v, %v", answer, err)
 	}
 	b.want(2, true)
 }
 
-// Of two REPEATABLE READ transactions one is told to try again.
+// A REPEATABLE READ transaction that cannot see the existing task gets ErrRetryTransaction and is rolled back.
 func TestEnqueueAndCommitUnseen(t *testing.T) {
 	t.Parallel()
 	b := newBusiness(t, ledgertest.Pool(t))
@@ -255,8 +268,8 @@ func TestEnqueueAndCommitUnseen(t *testing.T) {
 	b.want(0, true)
 }
 
-// Settings hold for the transaction and no longer; a wrong one keeps it from beginning, and nothing
-// is run outside of it.
+// Settings apply to the transaction only. With an invalid setting the transaction does not begin, and no statement
+// is executed outside of it.
 func TestTxSettings(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -267,11 +280,14 @@ func TestTxSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(one.Close)
-	tx := beginLedgerTx(t, one, &ledger.TxOptions{Settings: map[string]string{"statement_timeout": "4321ms", "shop.user": "o'hara"}})
+	settings := map[string]string{"statement_timeout": "4321ms", "shop.user": "o'hara"}
+	tx := beginLedgerTx(t, one, &ledger.TxOptions{Settings: settings})
 	show := func(db interface {
 		QueryRow(context.Context, string, ...any) pgx.Row
 	}) (timeout, user string) {
-		if err := db.QueryRow(t.Context(), "select current_setting($1), coalesce(current_setting($2, true), '')", "statement_timeout", "shop.user").Scan(&timeout, &user); err != nil {
+		const sql = "select current_setting($1), coalesce(current_setting($2, true), '')"
+		err := db.QueryRow(t.Context(), sql, "statement_timeout", "shop.user").Scan(&timeout, &user)
+		if err != nil {
 			t.Error(err)
 		}
 		return timeout, user
@@ -290,44 +306,46 @@ func TestTxSettings(t *testing.T) {
 	tx = beginLedgerTx(t, one, &ledger.TxOptions{Settings: map[string]string{"statement_timeout": "soon"}})
 	for range 2 {
 		if _, err := tx.Exec(t.Context(), "insert into business (id) values ($1)", 1); err == nil {
-			t.Error("a statement was run without the settings")
+			t.Error("a statement was executed without the settings")
 		}
 	}
 	if _, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil); err == nil {
-		t.Error("it was committed")
+		t.Error("the transaction was committed")
 	}
 	b.want(0, false)
 }
 
-// hookOnce notes what it is told, and refuses what has no args.
-type hookOnce struct {
+// recordingHook records the errors that AfterEnqueue gets, and rejects tasks with empty args.
+type recordingHook struct {
 	ledger.EnqueueHookDefaults
-	told []error
+	errs []error
 }
 
-func (*hookOnce) BeforeEnqueue(_ context.Context, _ ledger.Key, args json.RawMessage, o *ledger.EnqueueOptions) error {
+func (*recordingHook) BeforeEnqueue(
+	_ context.Context, _ ledger.Key, args json.RawMessage, o *ledger.EnqueueOptions,
+) error {
 	if string(args) == `""` {
-		return errors.New("whom for?")
+		return errors.New("args must not be empty")
 	}
 	o.Meta.Tags = append(o.Meta.Tags, "hooked")
 	return nil
 }
 
-func (h *hookOnce) AfterEnqueue(_ context.Context, _ ledger.Key, _ ledger.Enqueued, err error) {
-	h.told = append(h.told, err)
+func (h *recordingHook) AfterEnqueue(_ context.Context, _ ledger.Key, _ ledger.Enqueued, err error) {
+	h.errs = append(h.errs, err)
 }
 
-// The hooks of a kind are called for this way to enqueue, too, and a refusal rolls back.
+// EnqueueAndCommit of a kind calls its hooks. If a hook rejects the task, the transaction is rolled back.
 func TestEnqueueAndCommitBetweenHooks(t *testing.T) {
 	t.Parallel()
 	b := newBusiness(t, ledgertest.Pool(t))
-	var hook hookOnce
+	var hook recordingHook
 	kind, err := ledger.NewKind[string](businessKey.Kind, &hook)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := kind.EnqueueAndCommit(t.Context(), b.begin(nil), businessKey.BizID, "", nil); err == nil {
-		t.Error("not refused")
+		t.Error("the task was enqueued")
 	}
 	b.want(0, false)
 	if _, err := kind.EnqueueAndCommit(t.Context(), b.begin(nil), businessKey.BizID, "alice", nil); err != nil {
@@ -335,7 +353,10 @@ func TestEnqueueAndCommitBetweenHooks(t *testing.T) {
 	}
 	b.want(1, true)
 	history, err := ledger.History(t.Context(), b.pool, businessKey)
-	if err != nil || len(history) != 1 || !strings.Contains(string(history[0].Meta), "hooked") || len(hook.told) != 2 || hook.told[0] == nil || hook.told[1] != nil {
-		t.Errorf("%v, %+v, %v", err, history, hook.told)
+	if err != nil || len(history) != 1 || !strings.Contains(string(history[0].Meta), "hooked") {
+		t.Errorf("%+v, %v", history, err)
+	}
+	if len(hook.errs) != 2 || hook.errs[0] == nil || hook.errs[1] != nil {
+		t.Errorf("errors %v, want one and nil", hook.errs)
 	}
 }

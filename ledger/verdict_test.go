@@ -11,8 +11,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// sameVerdict checks that SQL takes args and a meta, both valid JSON, if and only if Go does. It
-// returns the verdict of Go.
+// sameVerdict checks that SQL accepts args and meta, which are valid JSON, if and only if Go accepts them. It reports
+// whether Go accepts them.
 func sameVerdict(t *testing.T, pool *pgxpool.Pool, args, meta string) bool {
 	t.Helper()
 	inGo := ledger.Accepts(json.RawMessage(args), json.RawMessage(meta))
@@ -28,7 +28,7 @@ func sameVerdict(t *testing.T, pool *pgxpool.Pool, args, meta string) bool {
 	return inGo == nil
 }
 
-// verdicts are examples of args and meta, and whether an enqueue takes them.
+// verdicts are examples of args and meta. want is whether they are valid.
 var verdicts = []struct {
 	args, meta string
 	want       bool
@@ -177,10 +177,10 @@ func TestSQLAndGoTakeTheSamePayloads(t *testing.T) {
 	pool := ledgertest.Pool(t)
 	for _, v := range verdicts {
 		if sameVerdict(t, pool, v.args, v.meta) != v.want {
-			t.Errorf("args %.80s, meta %.80s: taken is %v", v.args, v.meta, !v.want)
+			t.Errorf("args %.80s, meta %.80s: accepted is %v, want %v", v.args, v.meta, !v.want, v.want)
 		}
 	}
-	// Both functions make the checks.
+	// Both SQL functions check args and meta.
 	for _, meta := range []string{`{"encoding":"base64"}`, `{"retry":{"max":0}}`} {
 		for _, sql := range []string{
 			`select * from taskledger.enqueue('bad', 'enqueue', '"A"', meta => '` + meta + `')`,
@@ -201,13 +201,13 @@ func FuzzPayloadVerdict(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, args, meta string) {
 		if ledger.CheckJSON("", json.RawMessage(args)) != nil || ledger.CheckJSON("", json.RawMessage(meta)) != nil {
-			return // PostgreSQL refuses the text itself
+			return // PostgreSQL rejects the text, too
 		}
 		sameVerdict(t, pool, args, meta)
 	})
 }
 
-// SQL and Go take the same retry policies.
+// SQL accepts a retry policy if and only if Go accepts it.
 func FuzzRetryVerdict(f *testing.F) {
 	pool := fuzzedPool(f)
 	for _, v := range verdicts {
@@ -217,13 +217,13 @@ func FuzzRetryVerdict(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, policy string) {
 		if ledger.CheckJSON("", json.RawMessage(policy)) != nil {
-			return // PostgreSQL refuses the text itself
+			return // PostgreSQL rejects the text, too
 		}
 		sameVerdict(t, pool, "1", `{"retry":`+policy+`}`)
 	})
 }
 
-// What is refused of times is refused by name, in Go and in SQL.
+// The error of a SQL function for an invalid time names it.
 func TestBadTimesAreRefused(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -249,7 +249,7 @@ func TestBadTimesAreRefused(t *testing.T) {
 			`select * from taskledger.enqueue_many('[{"kind": "bad", "biz_id": "1", ` + test.member + `}]')`,
 		} {
 			if strings.HasSuffix(sql, ", )") {
-				continue // the argument's own type refuses it
+				continue // the type of the argument rejects it
 			}
 			_, err := pool.Exec(t.Context(), sql)
 			if code := sqlState(err); code != "22023" || !strings.Contains(err.Error(), "invalid "+test.field) {

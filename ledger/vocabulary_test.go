@@ -14,8 +14,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// The table of events and states as it is documented: event, from, state after. A dash is a
-// task without events; "unfinished" is available, scheduled, running or retrying.
+// documentedTransitions is the transition table of the documentation: event type, states before, state after. A dash
+// is the state of a task without events.
 const documentedTransitions = `
 	enqueued     -                                                                 available
 	scheduled    -,scheduled,retrying,available                                    scheduled
@@ -48,13 +48,13 @@ func TestTransitionsAreThoseDocumented(t *testing.T) {
 	}
 }
 
-// A caller that writes into the table it was given changes nobody else's.
-func TestTransitionsAreTheCallersOwn(t *testing.T) {
+// Transitions returns a copy: a caller that modifies it does not modify the table.
+func TestTransitionsReturnsACopy(t *testing.T) {
 	t.Parallel()
-	mine := ledger.Transitions()
-	from := mine[3].From[0]
-	mine[3].To, mine[3].From[0] = "mine", "mine"
-	if row := ledger.Transitions()[3]; row.To == "mine" || row.From[0] != from {
+	table := ledger.Transitions()
+	from := table[3].From[0]
+	table[3].To, table[3].From[0] = "modified", "modified"
+	if row := ledger.Transitions()[3]; row.To == "modified" || row.From[0] != from {
 		t.Errorf("the table is now %v", row)
 	}
 }
@@ -63,7 +63,9 @@ func TestSQLHasTheSameTypesAndStates(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
 	rows, err := pool.Query(t.Context(), `
-		select e::text, taskledger.state_after(e)::text from unnest(enum_range(null::taskledger.event_type)) with ordinality as u(e, i) order by i`)
+		select e::text, taskledger.state_after(e)::text
+		  from unnest(enum_range(null::taskledger.event_type)) with ordinality as u(e, i)
+		 order by i`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +103,8 @@ func TestSQLHasTheSameTypesAndStates(t *testing.T) {
 	}
 }
 
-// keysForComparison are random keys that like to share prefixes and to differ where bytewise
-// order differs from that of a language or of UTF-16.
+// keysForComparison returns random keys. Many share a prefix, and differ where the order of bytes is not that of a
+// language or of UTF-16.
 func keysForComparison() []ledger.Key {
 	random := rand.New(rand.NewPCG(1, 2))
 	kindBytes := "aAbBzZ09_-."
@@ -166,12 +168,12 @@ func TestShardsAndOrderAreTheSameInSQL(t *testing.T) {
 	}
 }
 
-// The shard is part of the wire format; these values never change.
-func TestShardsStayWhatTheyWere(t *testing.T) {
+// These shards never change, because they are part of the wire format.
+func TestShardsNeverChange(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[ledger.BizID]ledger.Shard{"1": 56, "order-42": 12, "订单": 32} {
 		if got := id.Shard(); got != want {
-			t.Errorf("shard of %q is %d, was %d", id, got, want)
+			t.Errorf("shard of %q is %d, want %d", id, got, want)
 		}
 	}
 }

@@ -1,12 +1,12 @@
--- Enqueue for every language: the same results and the same rows as the functions of package ledger in Go.
+-- Enqueue in SQL, for every language: the results and the rows of the functions of package ledger in Go.
 -- Owner: package ledger. No tables: enqueue and enqueue_many write event and timer, and read setting and overload.
 --
--- They run with their owner's rights: a producer needs usage on the schema, and nothing else.
+-- The functions run with the rights of their owner: a producer needs only usage on the schema.
 
 -- +goose Up
 
--- PostgreSQL cannot decode an entry with the escape \u0000 in its args: SQLSTATE 22P05. taskledger.enqueue
--- takes such args.
+-- PostgreSQL cannot decode an entry with the escape \u0000 in its args (SQLSTATE 22P05). taskledger.enqueue
+-- accepts such args.
 -- +goose StatementBegin
 create function taskledger.enqueue_many(entries json)
 returns table (kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer,
@@ -22,7 +22,7 @@ declare
   added_positions bigint[];
 begin
   if json_typeof(entries) is distinct from 'array' then
-    raise exception 'taskledger: entries must be a JSON array' using errcode = 'invalid_parameter_value';
+    raise exception 'taskledger: invalid entries: must be a JSON array' using errcode = 'invalid_parameter_value';
   end if;
   for entry in
     select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->>'shard' as shard
@@ -31,17 +31,19 @@ begin
     perform taskledger.check_key(entry.kind, entry.biz_id);
     perform taskledger.check_actor(entry.v->>'actor');
     if octet_length((entry.v->'args')::text) > max_args then
-      raise exception 'taskledger: entry %: args of % bytes are over the limit of %',
-          entry.i, octet_length((entry.v->'args')::text), max_args
-        using errcode = 'invalid_parameter_value', hint = 'store the payload elsewhere and enqueue a reference to it';
+      raise exception 'taskledger: entry %: invalid args: must have at most % bytes, got %',
+          entry.i, max_args, octet_length((entry.v->'args')::text)
+        using errcode = 'invalid_parameter_value', hint = 'enqueue a reference to a larger payload';
     end if;
     if octet_length((entry.v->'meta')::text) > max_meta then
-      raise exception 'taskledger: entry %: meta of % bytes is over the limit of %',
-          entry.i, octet_length((entry.v->'meta')::text), max_meta
+      raise exception 'taskledger: entry %: invalid meta: must have at most % bytes, got %',
+          entry.i, max_meta, octet_length((entry.v->'meta')::text)
         using errcode = 'invalid_parameter_value';
     end if;
     if entry.shard is not null and (entry.shard !~ '^[0-9]{1,2}$' or entry.shard::integer > 63) then
-      raise exception 'taskledger: entry %: shard must be 0 to 63', entry.i using errcode = 'invalid_parameter_value';
+      raise exception 'taskledger: entry %: invalid shard %: must be between 0 and 63',
+          entry.i, quote_literal(left(entry.shard, 80))
+        using errcode = 'invalid_parameter_value';
     end if;
     perform taskledger.check_nesting('args', (entry.v->'args')::text);
     perform taskledger.check_nesting('meta', (entry.v->'meta')::text);
@@ -51,9 +53,9 @@ begin
         perform taskledger.times_of(entry.v);
         one_by_one := true;
       elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor') then
-        raise exception 'taskledger: entry %: % is not supported', entry.i, quote_literal(left(key, 80))
+        raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
-                hint = 'kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by and finish_by are';
+                hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by and finish_by';
       end if;
     end loop;
   end loop;
@@ -93,7 +95,7 @@ begin
     select array_agg(a.position) into added_positions from added a;
   end if;
 
-  -- A statement of its own: only a later snapshot sees the winner of a race.
+  -- A separate statement, because only a later snapshot sees the winner of a race.
   return query
   select w.kind, w.biz_id, w.nth = 1 and first.position in (select unnest(added_positions)),
          taskledger.state_after(head.type), head.version,
@@ -132,23 +134,26 @@ declare
   timed constant boolean := num_nonnulls(run_at, run_in, start_by, finish_by) > 0;
   due timestamptz;         -- null: now
   first_type taskledger.event_type := 'enqueued';
-  noted json := case when json_typeof(meta) = 'object' then meta end;
-  limited record;
-  discarding boolean := false;
+  stored_meta json := case when json_typeof(meta) = 'object' then meta end;
+  full_kind record;
+  discard boolean := false;
   added_position bigint;
 begin
   perform taskledger.check_key(enqueue.kind, enqueue.biz_id);
   perform taskledger.check_actor(enqueue.actor);
   if octet_length(enqueue.args::text) > max_args then
-    raise exception 'taskledger: args of % bytes are over the limit of %', octet_length(enqueue.args::text), max_args
-      using errcode = 'invalid_parameter_value', hint = 'store the payload elsewhere and enqueue a reference to it';
+    raise exception 'taskledger: invalid args: must have at most % bytes, got %',
+        max_args, octet_length(enqueue.args::text)
+      using errcode = 'invalid_parameter_value', hint = 'enqueue a reference to a larger payload';
   end if;
   if octet_length(enqueue.meta::text) > max_meta then
-    raise exception 'taskledger: meta of % bytes is over the limit of %', octet_length(enqueue.meta::text), max_meta
+    raise exception 'taskledger: invalid meta: must have at most % bytes, got %',
+        max_meta, octet_length(enqueue.meta::text)
       using errcode = 'invalid_parameter_value';
   end if;
   if enqueue.shard not between 0 and 63 then
-    raise exception 'taskledger: shard must be 0 to 63, not %', enqueue.shard using errcode = 'invalid_parameter_value';
+    raise exception 'taskledger: invalid shard %: must be between 0 and 63', enqueue.shard
+      using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_nesting('args', enqueue.args::text);
   perform taskledger.check_nesting('meta', enqueue.meta::text);
@@ -156,29 +161,29 @@ begin
 
   if timed then
     perform taskledger.check_times(run_at, run_in, start_by, finish_by);
-    perform pg_current_xact_id();  -- must precede the reading of the clock: see the table timer
+    perform pg_current_xact_id();  -- before the clock is read: see table timer
     due := case when run_in > interval '0' then clock_timestamp() + run_in
                 when run_at > clock_timestamp() then run_at end;
     first_type := case when due is null then 'enqueued' else 'scheduled' end;
-    noted := taskledger.with_times(noted::text, due, start_by, finish_by);
+    stored_meta := taskledger.with_times(stored_meta::text, due, start_by, finish_by);
   end if;
   if due is null then
-    select o.* into limited from taskledger.overload o where o.kind = enqueue.kind and o.closed;
-    if limited.policy = 'discard' then
-      discarding := true;
-    elsif limited.policy is not null and not exists (
+    select o.* into full_kind from taskledger.overload o where o.kind = enqueue.kind and o.closed;
+    if full_kind.policy = 'discard' then
+      discard := true;
+    elsif full_kind.policy is not null and not exists (
         select from taskledger.event e
          where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
       perform taskledger.count_rejection();
       raise exception 'taskledger: too many tasks of kind % wait: %, of at most %',
-          enqueue.kind, limited.waiting, limited.max_waiting
+          enqueue.kind, full_kind.waiting, full_kind.max_waiting
         using errcode = 'configuration_limit_exceeded',
-              detail = json_build_object('kind', enqueue.kind, 'waiting', limited.waiting,
-                                         'max_waiting', limited.max_waiting,
-                                         'retry_after_ms', limited.retry_after_ms, 'policy', limited.policy)::text,
-              hint = 'try again after ' || limited.retry_after_ms || ' ms'
-                     || case limited.policy
-                          when 'caller_runs' then ', or have it run in your transaction: workers.Caller in Go'
+              detail = json_build_object('kind', enqueue.kind, 'waiting', full_kind.waiting,
+                                         'max_waiting', full_kind.max_waiting,
+                                         'retry_after_ms', full_kind.retry_after_ms, 'policy', full_kind.policy)::text,
+              hint = 'try again after ' || full_kind.retry_after_ms || ' ms'
+                     || case full_kind.policy
+                          when 'caller_runs' then ', or run it in your transaction by workers.Caller in Go'
                           else '' end;
     end if;
   end if;
@@ -186,11 +191,12 @@ begin
     select pg_current_xact_id() as xid)
   insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
   select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
-         enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args, noted
+         enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
+         enqueue.args, stored_meta
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
-  if added_position is not null and discarding then
+  if added_position is not null and discard then
     with tx as materialized (
       select pg_current_xact_id() as xid)
     insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data)
@@ -223,6 +229,6 @@ $$;
 
 comment on function taskledger.enqueue(text, text, json, timestamptz, integer, text, json, interval, timestamptz,
                                        timestamptz) is
-  'Enqueues one task in the caller''s transaction. run_at or run_in is when it is due, by the database''s clock; '
-  'a past moment means now. The task expires if it is not started by start_by or not finished by finish_by. '
+  'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; '
+  'a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. '
   'If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args compares its args with args.';

@@ -1,12 +1,11 @@
--- Periodic tasks: the schedules and their next slots.
--- Owner: package workers/periodic.
+-- Periodic tasks: the schedules and their next firings.
+-- Owner: package ledger/periodic.
 --
---   schedule  written by periodic: the definition by operators, the position by the runner; read by periodic
---             and alarm
+--   schedule  written and read by periodic: the definition by operators, the position by the runner
 
 -- +goose Up
 
--- The runner writes the position in the transaction that enqueues a slot's task.
+-- The runner writes the position in the transaction that enqueues a firing's task.
 -- There are few rows; they change a few times a minute at most and are read as a whole: no index but the
 -- key, so that updates are HOT.
 create table taskledger.schedule (
@@ -25,12 +24,12 @@ create table taskledger.schedule (
   revision     integer not null default 1, -- counts definitions, pauses and resumptions
   actor        text not null,              -- of the last of these
   updated_at   timestamptz not null default clock_timestamp(),
-  next_at      timestamptz,                -- the next slot; null: the previous task is unfinished, or there is no slot
-  last_at      timestamptz,                -- the last slot that fired, with its task
+  next_at      timestamptz,                -- the next firing; null: the previous task is unfinished, or there is none
+  last_at      timestamptz,                -- the last firing that became a task, with that task
   last_kind    text collate "C",
   last_biz_id  text collate "C",
-  passed       bigint not null default 0,  -- slots that did not fire, because they were missed or overlapped
-  passed_at    timestamptz,                -- when such slots were last found
+  passed       bigint not null default 0,  -- firings that were passed over: missed, overlapping or paused
+  passed_at    timestamptz,                -- when firings were last passed over
   check (name ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$' and octet_length(name) <= 128),
   check (num_nonnulls(cron, every_ms, after_ms) = 1),
   check (every_ms >= 1000),
@@ -39,4 +38,4 @@ create table taskledger.schedule (
   check ((every_ms is null) = (anchor is null)))
   with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
-comment on table taskledger.schedule is 'The schedules of periodic tasks, and the next slot of each.';
+comment on table taskledger.schedule is 'The schedules of periodic tasks, and the next firing of each.';

@@ -61,12 +61,12 @@ begin
   if octet_length(actor) > 255 or actor ~ '[\u0001-\u001f\u007f-\u009f]' then
     raise exception 'taskledger: invalid actor %', quote_literal(left(actor, 260))
       using errcode = 'invalid_parameter_value',
-            hint = 'an actor is at most 255 bytes of UTF-8 without control characters';
+            hint = 'an actor must be at most 255 bytes of UTF-8 without control characters';
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_actor(actor text) IS 'Internal: raises an error for an actor that Go refuses.';
+COMMENT ON FUNCTION taskledger.check_actor(actor text) IS 'Internal: raises an error for an actor that package ledger rejects.';
 
 CREATE FUNCTION taskledger.check_key(kind text, biz_id text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -76,17 +76,17 @@ begin
   if kind is null or octet_length(kind) > 128 or kind !~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$' then
     raise exception 'taskledger: invalid kind %', coalesce(quote_literal(left(kind, 140)), 'null')
       using errcode = 'invalid_parameter_value',
-            hint = 'a kind is 1 to 128 bytes of A-Z a-z 0-9 _ - in words joined by dots';
+            hint = 'a kind must be words of A-Z a-z 0-9 _ - joined by dots, 1 to 128 bytes';
   end if;
   if biz_id is null or octet_length(biz_id) not between 1 and 255 or biz_id ~ '[\u0001-\u001f\u007f-\u009f]' then
     raise exception 'taskledger: invalid biz_id %', coalesce(quote_literal(left(biz_id, 260)), 'null')
       using errcode = 'invalid_parameter_value',
-            hint = 'a biz_id is 1 to 255 bytes of UTF-8 without control characters';
+            hint = 'a biz_id must be 1 to 255 bytes of UTF-8 without control characters';
   end if;
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.check_key(kind text, biz_id text) IS 'Internal: raises an error for a key that Go refuses, with the rule that it breaks.';
+COMMENT ON FUNCTION taskledger.check_key(kind text, biz_id text) IS 'Internal: raises an error with the rule for a key that package ledger rejects.';
 
 CREATE FUNCTION taskledger.check_meta(meta json, args json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -97,25 +97,25 @@ begin
     return;
   end if;
   if json_typeof(meta) <> 'object' then
-    raise exception 'taskledger: invalid meta: it must be a JSON object, not %', json_typeof(meta)
+    raise exception 'taskledger: invalid meta: must be a JSON object, got %', json_typeof(meta)
       using errcode = 'invalid_parameter_value';
   end if;
   declare
     member record;
   begin
-    for member in -- the last of several with the same name counts
+    for member in -- of several with the same name the last one counts
       select distinct on (m.key) m.key, m.value, json_typeof(m.value) as type
         from json_each(meta) with ordinality as m(key, value, i)
        order by m.key, m.i desc
     loop
       if member.key in ('traceparent', 'tracestate', 'causation', 'encoding')
           and member.type not in ('string', 'null') then
-        raise exception 'taskledger: invalid meta: % must be a string, not %', member.key, member.type
+        raise exception 'taskledger: invalid meta: % must be a string, got %', member.key, member.type
           using errcode = 'invalid_parameter_value';
       elsif member.key = 'retry' and member.type <> 'null' then
         perform taskledger.check_retry(member.value);
       elsif member.key in ('run_at', 'start_by', 'finish_by') then
-        raise exception 'taskledger: invalid meta: % is an argument of its own', member.key
+        raise exception 'taskledger: invalid meta: must not contain %: use the argument of this name', member.key
           using errcode = 'invalid_parameter_value';
       elsif member.key = 'tags' and (member.type not in ('array', 'null') or member.type = 'array' and
           exists (select from json_array_elements(member.value) t where json_typeof(t) not in ('string', 'null'))) then
@@ -124,23 +124,24 @@ begin
       end if;
     end loop;
     if coalesce(meta->>'encoding', '') not in ('', 'base64') then
-      raise exception 'taskledger: invalid meta: unknown encoding %', quote_literal(left(meta->>'encoding', 80))
-        using errcode = 'invalid_parameter_value', hint = 'base64, or none for JSON';
+      raise exception 'taskledger: invalid meta: encoding must be base64, got %',
+          quote_literal(left(meta->>'encoding', 80))
+        using errcode = 'invalid_parameter_value', hint = 'omit the encoding for JSON';
     end if;
     if meta->>'encoding' = 'base64' and json_typeof(args) <> 'null' and (json_typeof(args) <> 'string' or
         translate(args #>> '{}', E'\r\n', '') !~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$') then
-      raise exception 'taskledger: invalid args: they must be a string of base64, as meta says'
+      raise exception 'taskledger: invalid args: must be a string of base64, because meta.encoding is base64'
         using errcode = 'invalid_parameter_value';
     end if;
   exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
-    -- Escapes that PostgreSQL stores but cannot decode: a query over meta would fail at this event.
-    -- Or a number of retry that is no double precision.
+    -- An escape that PostgreSQL can store but not decode, so that a query over meta would fail at this event.
+    -- Or a number in retry that is not a double precision.
     raise exception 'taskledger: invalid meta or args: %', sqlerrm using errcode = 'invalid_parameter_value';
   end;
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.check_meta(meta json, args json) IS 'Internal: raises an error for a meta that Go cannot read, and for args that are not encoded as their meta says.';
+COMMENT ON FUNCTION taskledger.check_meta(meta json, args json) IS 'Internal: raises an error for a meta that package ledger rejects, and for args without the encoding in meta.';
 
 CREATE FUNCTION taskledger.check_nesting(name text, text text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -150,7 +151,7 @@ declare
   brackets text;
 begin
   if coalesce(octet_length(text), 0) <= 1024 then
-    return; -- one level takes two bytes
+    return; -- each level takes two bytes
   end if;
   brackets := regexp_replace(text, '"(?:[^"\\]|\\.)*"', '', 'g');
   brackets := translate(regexp_replace(brackets, '[^][{}]', '', 'g'), '{}', '[]');
@@ -159,13 +160,13 @@ begin
     brackets := replace(brackets, '[]', ''); -- one level less
   end loop;
   if brackets <> '' then
-    raise exception 'taskledger: invalid %: it nests more than 512 deep', name
+    raise exception 'taskledger: invalid %: must nest at most 512 levels deep', name
       using errcode = 'invalid_parameter_value';
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_nesting(name text, text text) IS 'Internal: raises an error for JSON that nests deeper than 512, which the decoders of the workers refuse.';
+COMMENT ON FUNCTION taskledger.check_nesting(name text, text text) IS 'Internal: raises an error for JSON that nests more than 512 levels deep, which workers cannot decode.';
 
 CREATE FUNCTION taskledger.check_retry(retry json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -178,7 +179,7 @@ declare
   number double precision;
 begin
   if json_typeof(retry) <> 'object' then
-    raise exception 'taskledger: invalid meta: retry must be a JSON object, not %', json_typeof(retry)
+    raise exception 'taskledger: invalid meta: retry must be a JSON object, got %', json_typeof(retry)
       using errcode = 'invalid_parameter_value', hint = 'for example {"ladder":[60,300],"attempts":10}';
   end if;
   for name in select distinct json_object_keys(retry) loop
@@ -196,50 +197,53 @@ begin
         when 'jitter' then number between 0 and 1
         else false
       end, json_typeof(value) = 'null') then
-      raise exception 'taskledger: invalid meta: retry: % must not be %',
+      raise exception 'taskledger: invalid meta: retry: invalid member % with value %',
           quote_literal(left(name, 80)), left(value::text, 80)
         using errcode = 'invalid_parameter_value',
-              hint = 'ladder: at most 100 delays; unit, max: delays over 0; attempts: 1 to 1000000; jitter: 0 to 1; '
+              hint = 'the members are ladder (at most 100 delays), unit and max (delays greater than 0), '
+                     'attempts (between 1 and 1000000) and jitter (between 0 and 1); '
                      'a delay is a number of seconds up to 31622400';
     end if;
   end loop;
   if retry -> 'ladder' -> 0 is not null and json_typeof(retry -> 'unit') = 'number' then
-    raise exception 'taskledger: invalid meta: retry: unit must not stand beside a ladder'
+    raise exception 'taskledger: invalid meta: retry: unit must not be set together with ladder'
       using errcode = 'invalid_parameter_value';
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_retry(retry json) IS 'Internal: raises an error for a retry policy that Go refuses.';
+COMMENT ON FUNCTION taskledger.check_retry(retry json) IS 'Internal: raises an error for a retry policy that package ledger rejects.';
 
 CREATE FUNCTION taskledger.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  moment record;
+  argument record;
 begin
   if run_in < interval '0' then
-    raise exception 'taskledger: invalid run_in %: it is negative', run_in using errcode = 'invalid_parameter_value';
+    raise exception 'taskledger: invalid run_in %: must not be negative', run_in
+      using errcode = 'invalid_parameter_value';
   end if;
   if run_in > interval '292 years' then
-    raise exception 'taskledger: invalid run_in %: it is over 292 years', run_in
+    raise exception 'taskledger: invalid run_in %: must be at most 292 years', run_in
       using errcode = 'invalid_parameter_value';
   end if;
   if run_in is not null and run_at is not null then
-    raise exception 'taskledger: invalid run_in %: run_at is given too', run_in
+    raise exception 'taskledger: invalid run_in %: must not be set together with run_at', run_in
       using errcode = 'invalid_parameter_value';
   end if;
-  for moment in values ('run_at', run_at), ('start_by', start_by), ('finish_by', finish_by) loop
-    if moment.column2 >= '9999-01-01 00:00:00+00' or moment.column2 = '-infinity' then
-      raise exception 'taskledger: invalid % %', moment.column1, moment.column2
-        using errcode = 'invalid_parameter_value', hint = 'a moment before the year 9999; null for never';
+  for argument in values ('run_at', run_at), ('start_by', start_by), ('finish_by', finish_by) loop
+    if argument.column2 >= '9999-01-01 00:00:00+00' or argument.column2 = '-infinity' then
+      raise exception 'taskledger: invalid % %: must be a time before the year 9999',
+          argument.column1, argument.column2
+        using errcode = 'invalid_parameter_value', hint = 'use null for no time';
     end if;
   end loop;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: raises an error for times that Go refuses, by name.';
+COMMENT ON FUNCTION taskledger.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: raises an error with the name of a time that package ledger rejects.';
 
 CREATE FUNCTION taskledger.count_rejection() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -269,23 +273,26 @@ declare
   timed constant boolean := num_nonnulls(run_at, run_in, start_by, finish_by) > 0;
   due timestamptz;         -- null: now
   first_type taskledger.event_type := 'enqueued';
-  noted json := case when json_typeof(meta) = 'object' then meta end;
-  limited record;
-  discarding boolean := false;
+  stored_meta json := case when json_typeof(meta) = 'object' then meta end;
+  full_kind record;
+  discard boolean := false;
   added_position bigint;
 begin
   perform taskledger.check_key(enqueue.kind, enqueue.biz_id);
   perform taskledger.check_actor(enqueue.actor);
   if octet_length(enqueue.args::text) > max_args then
-    raise exception 'taskledger: args of % bytes are over the limit of %', octet_length(enqueue.args::text), max_args
-      using errcode = 'invalid_parameter_value', hint = 'store the payload elsewhere and enqueue a reference to it';
+    raise exception 'taskledger: invalid args: must have at most % bytes, got %',
+        max_args, octet_length(enqueue.args::text)
+      using errcode = 'invalid_parameter_value', hint = 'enqueue a reference to a larger payload';
   end if;
   if octet_length(enqueue.meta::text) > max_meta then
-    raise exception 'taskledger: meta of % bytes is over the limit of %', octet_length(enqueue.meta::text), max_meta
+    raise exception 'taskledger: invalid meta: must have at most % bytes, got %',
+        max_meta, octet_length(enqueue.meta::text)
       using errcode = 'invalid_parameter_value';
   end if;
   if enqueue.shard not between 0 and 63 then
-    raise exception 'taskledger: shard must be 0 to 63, not %', enqueue.shard using errcode = 'invalid_parameter_value';
+    raise exception 'taskledger: invalid shard %: must be between 0 and 63', enqueue.shard
+      using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_nesting('args', enqueue.args::text);
   perform taskledger.check_nesting('meta', enqueue.meta::text);
@@ -293,29 +300,29 @@ begin
 
   if timed then
     perform taskledger.check_times(run_at, run_in, start_by, finish_by);
-    perform pg_current_xact_id();  -- must precede the reading of the clock: see the table timer
+    perform pg_current_xact_id();  -- before the clock is read: see table timer
     due := case when run_in > interval '0' then clock_timestamp() + run_in
                 when run_at > clock_timestamp() then run_at end;
     first_type := case when due is null then 'enqueued' else 'scheduled' end;
-    noted := taskledger.with_times(noted::text, due, start_by, finish_by);
+    stored_meta := taskledger.with_times(stored_meta::text, due, start_by, finish_by);
   end if;
   if due is null then
-    select o.* into limited from taskledger.overload o where o.kind = enqueue.kind and o.closed;
-    if limited.policy = 'discard' then
-      discarding := true;
-    elsif limited.policy is not null and not exists (
+    select o.* into full_kind from taskledger.overload o where o.kind = enqueue.kind and o.closed;
+    if full_kind.policy = 'discard' then
+      discard := true;
+    elsif full_kind.policy is not null and not exists (
         select from taskledger.event e
          where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
       perform taskledger.count_rejection();
       raise exception 'taskledger: too many tasks of kind % wait: %, of at most %',
-          enqueue.kind, limited.waiting, limited.max_waiting
+          enqueue.kind, full_kind.waiting, full_kind.max_waiting
         using errcode = 'configuration_limit_exceeded',
-              detail = json_build_object('kind', enqueue.kind, 'waiting', limited.waiting,
-                                         'max_waiting', limited.max_waiting,
-                                         'retry_after_ms', limited.retry_after_ms, 'policy', limited.policy)::text,
-              hint = 'try again after ' || limited.retry_after_ms || ' ms'
-                     || case limited.policy
-                          when 'caller_runs' then ', or have it run in your transaction: workers.Caller in Go'
+              detail = json_build_object('kind', enqueue.kind, 'waiting', full_kind.waiting,
+                                         'max_waiting', full_kind.max_waiting,
+                                         'retry_after_ms', full_kind.retry_after_ms, 'policy', full_kind.policy)::text,
+              hint = 'try again after ' || full_kind.retry_after_ms || ' ms'
+                     || case full_kind.policy
+                          when 'caller_runs' then ', or run it in your transaction by workers.Caller in Go'
                           else '' end;
     end if;
   end if;
@@ -323,11 +330,12 @@ begin
     select pg_current_xact_id() as xid)
   insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
   select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
-         enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args, noted
+         enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
+         enqueue.args, stored_meta
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
-  if added_position is not null and discarding then
+  if added_position is not null and discard then
     with tx as materialized (
       select pg_current_xact_id() as xid)
     insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data)
@@ -357,7 +365,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Enqueues one task in the caller''s transaction. run_at or run_in is when it is due, by the database''s clock; a past moment means now. The task expires if it is not started by start_by or not finished by finish_by. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args compares its args with args.';
+COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args compares its args with args.';
 
 CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -373,7 +381,7 @@ declare
   added_positions bigint[];
 begin
   if json_typeof(entries) is distinct from 'array' then
-    raise exception 'taskledger: entries must be a JSON array' using errcode = 'invalid_parameter_value';
+    raise exception 'taskledger: invalid entries: must be a JSON array' using errcode = 'invalid_parameter_value';
   end if;
   for entry in
     select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->>'shard' as shard
@@ -382,17 +390,19 @@ begin
     perform taskledger.check_key(entry.kind, entry.biz_id);
     perform taskledger.check_actor(entry.v->>'actor');
     if octet_length((entry.v->'args')::text) > max_args then
-      raise exception 'taskledger: entry %: args of % bytes are over the limit of %',
-          entry.i, octet_length((entry.v->'args')::text), max_args
-        using errcode = 'invalid_parameter_value', hint = 'store the payload elsewhere and enqueue a reference to it';
+      raise exception 'taskledger: entry %: invalid args: must have at most % bytes, got %',
+          entry.i, max_args, octet_length((entry.v->'args')::text)
+        using errcode = 'invalid_parameter_value', hint = 'enqueue a reference to a larger payload';
     end if;
     if octet_length((entry.v->'meta')::text) > max_meta then
-      raise exception 'taskledger: entry %: meta of % bytes is over the limit of %',
-          entry.i, octet_length((entry.v->'meta')::text), max_meta
+      raise exception 'taskledger: entry %: invalid meta: must have at most % bytes, got %',
+          entry.i, max_meta, octet_length((entry.v->'meta')::text)
         using errcode = 'invalid_parameter_value';
     end if;
     if entry.shard is not null and (entry.shard !~ '^[0-9]{1,2}$' or entry.shard::integer > 63) then
-      raise exception 'taskledger: entry %: shard must be 0 to 63', entry.i using errcode = 'invalid_parameter_value';
+      raise exception 'taskledger: entry %: invalid shard %: must be between 0 and 63',
+          entry.i, quote_literal(left(entry.shard, 80))
+        using errcode = 'invalid_parameter_value';
     end if;
     perform taskledger.check_nesting('args', (entry.v->'args')::text);
     perform taskledger.check_nesting('meta', (entry.v->'meta')::text);
@@ -402,9 +412,9 @@ begin
         perform taskledger.times_of(entry.v);
         one_by_one := true;
       elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor') then
-        raise exception 'taskledger: entry %: % is not supported', entry.i, quote_literal(left(key, 80))
+        raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
-                hint = 'kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by and finish_by are';
+                hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by and finish_by';
       end if;
     end loop;
   end loop;
@@ -444,7 +454,7 @@ begin
     select array_agg(a.position) into added_positions from added a;
   end if;
 
-  -- A statement of its own: only a later snapshot sees the winner of a race.
+  -- A separate statement, because only a later snapshot sees the winner of a race.
   return query
   select w.kind, w.biz_id, w.nth = 1 and first.position in (select unnest(added_positions)),
          taskledger.state_after(head.type), head.version,
@@ -1173,7 +1183,7 @@ CREATE TABLE taskledger.schedule (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE taskledger.schedule IS 'The schedules of periodic tasks, and the next slot of each.';
+COMMENT ON TABLE taskledger.schedule IS 'The schedules of periodic tasks, and the next firing of each.';
 
 CREATE VIEW taskledger.shard_members AS
  SELECT l.holder AS worker,

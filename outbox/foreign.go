@@ -24,6 +24,18 @@ var (
 	serverStartSQL string
 )
 
+// inspector distinguishes our own messages on the stream from foreign ones. It belongs to the goroutine of its session
+// that opens, and then to the one that publishes.
+type inspector struct {
+	config Config
+	hooks  hooks
+	stream jetstream.Stream
+	source string // of this ledger's messages
+
+	undone      int       // messages on the stream whose events a crash has undone
+	firstUndone time.Time // when the event of the first of them was recorded
+}
+
 // gap is a run of sequences that were not acknowledged to this session.
 type gap struct{ from, to uint64 }
 
@@ -31,13 +43,13 @@ type gap struct{ from, to uint64 }
 // rest of a longer gap has the same writer.
 const maxInspected = 10_000
 
-// inspect returns a [*ForeignWriterError] if a gap holds a foreign message. Our own messages there are of a
+// inspect returns a [*ForeignWriterError] if a gap, of a stream that begins at first, holds a foreign message. Our own messages there are of a
 // page that failed, or of a relay that crashed before it wrote the cursor row.
-func (s *session) inspect(ctx context.Context, g gap) error {
-	from := max(g.from, s.info.State.FirstSeq)
+func (i *inspector) inspect(ctx context.Context, g gap, first uint64) error {
+	from := max(g.from, first)
 	messages := make(map[uint64]stream.Message)
 	for seq := from; seq <= min(g.to, from+maxInspected-1); seq++ {
-		raw, err := s.stream.GetMsg(ctx, seq)
+		raw, err := i.stream.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}
@@ -48,27 +60,27 @@ func (s *session) inspect(ctx context.Context, g gap) error {
 		if err != nil {
 			return &ForeignWriterError{Seq: seq, ID: raw.Header.Get("ce-id"), Reason: err.Error()}
 		}
-		if m.Source != s.source {
-			reason := fmt.Sprintf("its source is %q, that of this ledger %q", m.Source, s.source)
+		if m.Source != i.source {
+			reason := fmt.Sprintf("its source is %q, that of this ledger %q", m.Source, i.source)
 			return &ForeignWriterError{Seq: seq, ID: m.ID(), Reason: reason}
 		}
 		if messages[seq] = m; len(messages) == stream.MaxPage {
-			if err := s.checkEvents(ctx, messages); err != nil {
+			if err := i.checkEvents(ctx, messages); err != nil {
 				return err
 			}
 			clear(messages)
 		}
 	}
-	return s.checkEvents(ctx, messages)
+	return i.checkEvents(ctx, messages)
 }
 
 // checkEvents returns a [*ForeignWriterError] if a message is about an event that is not in this ledger, and
 // that no crash of the database has undone. It removes messages from its argument.
-func (s *session) checkEvents(ctx context.Context, messages map[uint64]stream.Message) error {
+func (i *inspector) checkEvents(ctx context.Context, messages map[uint64]stream.Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
-	ids, err := s.eventIDs(ctx, messages)
+	ids, err := i.eventIDs(ctx, messages)
 	if err != nil {
 		return err
 	}
@@ -77,18 +89,18 @@ func (s *session) checkEvents(ctx context.Context, messages map[uint64]stream.Me
 			delete(messages, seq)
 		}
 	}
-	return s.checkUndone(ctx, messages)
+	return i.checkUndone(ctx, messages)
 }
 
 // eventIDs returns the ids of the events at the positions of messages.
-func (s *session) eventIDs(
+func (i *inspector) eventIDs(
 	ctx context.Context, messages map[uint64]stream.Message,
 ) (map[ledger.Position]string, error) {
 	var positions pgarray.Builder
 	for _, m := range messages {
 		positions.AddInt(int64(m.Position))
 	}
-	rows, err := s.relay.config.DB.Query(ctx, eventsAtSQL, positions.String())
+	rows, err := i.config.DB.Query(ctx, eventsAtSQL, positions.String())
 	if err != nil {
 		return nil, pgerr.Explain("find events", err)
 	}
@@ -120,26 +132,26 @@ const maxUndone = 30 * time.Second
 // subscribers recognize it by its ce-id. All such events were recorded within maxUndone before the server
 // started again. Messages of later events, or of a longer time, mean that the database is a copy or was
 // restored.
-func (s *session) checkUndone(ctx context.Context, messages map[uint64]stream.Message) error {
+func (i *inspector) checkUndone(ctx context.Context, messages map[uint64]stream.Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
 	var start time.Time
-	if err := s.relay.config.DB.QueryRow(ctx, serverStartSQL).Scan(&start); err != nil {
+	if err := i.config.DB.QueryRow(ctx, serverStartSQL).Scan(&start); err != nil {
 		return pgerr.Explain("read when the server started", err)
 	}
 	for _, seq := range slices.Sorted(maps.Keys(messages)) {
 		m := messages[seq]
-		if s.undone == 0 {
-			s.firstUndone = m.RecordedAt
+		if i.undone == 0 {
+			i.firstUndone = m.RecordedAt
 		}
-		if m.RecordedAt.After(start) || m.RecordedAt.Sub(s.firstUndone).Abs() > maxUndone {
+		if m.RecordedAt.After(start) || m.RecordedAt.Sub(i.firstUndone).Abs() > maxUndone {
 			return &ForeignWriterError{Seq: seq, ID: m.ID(), Reason: "this ledger has no such event"}
 		}
-		s.undone++
+		i.undone++
 	}
-	s.relay.hooks.each(func(h Hook) { h.MessagesUndone(ctx, len(messages)) })
-	s.relay.config.Logger.WarnContext(ctx, "a crash of the database has undone published events",
+	i.hooks.each(func(h Hook) { h.MessagesUndone(ctx, len(messages)) })
+	i.config.Logger.WarnContext(ctx, "a crash of the database has undone published events",
 		"messages", len(messages))
 	return nil
 }

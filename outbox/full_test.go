@@ -87,7 +87,7 @@ func TestFullStream(t *testing.T) {
 	})
 	c := b.awaitWorkers("coupon.send")
 	b.enqueue("coupon.send", "order-", 1500)
-	b.awaitDegraded("is blocked: the stream is full")
+	b.awaitNote("the stream is full")
 	full := b.state()
 	if full.FirstSeq != 1 || full.Msgs < 100 {
 		t.Errorf("stopped with %+v: the relay purged unacknowledged messages, or stopped early", full)
@@ -137,7 +137,7 @@ func TestPurgeSparesNeededMessages(t *testing.T) {
 				}
 			}
 			b.enqueue("coupon.send", "more-", 1000)
-			b.awaitDegraded("is blocked: the stream is full")
+			b.awaitNote("the stream is full")
 			b.take(b.workers("coupon.send"), 100)
 			before := stopped.Load()
 			b.await("the relay stops again", func() bool { return stopped.Load() >= before+3 })
@@ -174,7 +174,7 @@ func TestPurgeSparesShardsWithoutWorkers(t *testing.T) {
 	unserved := ledger.ShardRange(shard, shard)
 	b.workersOf("mail.send", ledger.AllShards&^unserved)
 	b.enqueue("coupon.send", "more-", 1000)
-	b.awaitDegraded("is blocked: the stream is full")
+	b.awaitNote("the stream is full")
 	b.take(b.workers("coupon.send"), 100)
 	before := stopped.Load()
 	b.await("the relay stops again", func() bool { return stopped.Load() >= before+3 })
@@ -185,11 +185,12 @@ func TestPurgeSparesShardsWithoutWorkers(t *testing.T) {
 	b.await("the stream is purged further", func() bool { return b.state().FirstSeq > 51 })
 }
 
-// awaitDegraded waits until the status is degraded for a reason.
-func (b *bundle) awaitDegraded(reason string) {
+// awaitNote waits until the lease of the relay has a note with a text.
+func (b *bundle) awaitNote(text string) {
 	b.t.Helper()
-	b.await("degraded: "+reason, func() bool {
-		return strings.Contains(strings.Join(b.status().Degraded, "\n"), reason)
+	b.await("the note has: "+text, func() bool {
+		r := b.status().Relay
+		return r != nil && strings.Contains(r.Note, text)
 	})
 }
 

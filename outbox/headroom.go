@@ -24,12 +24,26 @@ const (
 	nearlyFullPercent = 80
 )
 
+// streamState is the state of the stream when it was last read, with an estimate of its size since then.
+type streamState struct {
+	info   *jetstream.StreamInfo
+	readAt time.Time
+	bytes  int64
+}
+
+func (s *streamState) set(info *jetstream.StreamInfo) {
+	s.info, s.readAt, s.bytes = info, time.Now(), int64(info.State.Bytes)
+}
+
 // limit returns how many bytes the stream may hold, 0 for no limit.
-func (s *session) limit() int64 { return max(s.info.Config.MaxBytes, 0) }
+func (s *streamState) limit() int64 { return max(s.info.Config.MaxBytes, 0) }
 
 // isNearlyFull reports whether the stream with more bytes exceeds nearlyFullPercent.
-func (s *session) isNearlyFull(more int64) bool {
-	return s.limit() > 0 && s.bytes+more > s.limit()/100*nearlyFullPercent
+func (s *streamState) isNearlyFull(more int64) bool { return isNearlyFull(s.bytes+more, s.limit()) }
+
+// isNearlyFull reports whether a number of bytes exceeds nearlyFullPercent of a limit; a limit below 1 is no limit.
+func isNearlyFull(bytes, limit int64) bool {
+	return limit > 0 && bytes > limit/100*nearlyFullPercent
 }
 
 // countFitting returns how many of the messages to publish now: a whole page, or 0 if the first message
@@ -43,28 +57,28 @@ func (s *session) countFitting(ctx context.Context, messages []message) (int, er
 	for i := range messages {
 		total += messages[i].size
 	}
-	if !s.isNearlyFull(total) {
+	if !s.state.isNearlyFull(total) {
 		return len(messages), nil
 	}
-	if time.Since(s.infoAt) > purgeEvery {
+	if time.Since(s.state.readAt) > purgeEvery {
 		if err := s.check(ctx); err != nil {
 			return 0, err
 		}
 	}
-	if s.isNearlyFull(total) && time.Since(s.relay.purgedAt) > purgeEvery {
+	if s.state.isNearlyFull(total) && time.Since(s.relay.purgedAt) > purgeEvery {
 		s.relay.mustPurge = true
 		return 0, errAgain
 	}
-	if messages[0].size > s.limit() {
+	if messages[0].size > s.state.limit() {
 		return 0, nil
 	}
 	fits := 0
-	for after := s.bytes; fits < len(messages); fits++ {
-		if after += messages[fits].size; after > s.limit() {
+	for after := s.state.bytes; fits < len(messages); fits++ {
+		if after += messages[fits].size; after > s.state.limit() {
 			break
 		}
 	}
-	if fits == 0 || fits < len(messages) && total < s.limit()/4 {
+	if fits == 0 || fits < len(messages) && total < s.state.limit()/4 {
 		return 0, s.waitForRoom(ctx, errFull)
 	}
 	return fits, nil
@@ -85,7 +99,7 @@ func (s *session) waitForRoom(ctx context.Context, why error) error {
 // the mark before it purges, so that the next check does not take the purge for a loss.
 func (s *session) purge(ctx context.Context) error {
 	r := s.relay
-	if !r.mustPurge && !s.isNearlyFull(0) {
+	if !r.mustPurge && !s.state.isNearlyFull(0) {
 		return nil
 	}
 	r.mustPurge, r.purgedAt = false, time.Now()
@@ -93,9 +107,9 @@ func (s *session) purge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if floor < s.info.State.FirstSeq {
+	if floor < s.state.info.State.FirstSeq {
 		r.config.Logger.WarnContext(ctx, "stream is nearly full, and nothing can be purged",
-			"bytes", s.bytes, "limit", s.limit())
+			"bytes", s.state.bytes, "limit", s.state.limit())
 		return nil
 	}
 	s.mark.Purged = floor + 1
@@ -108,14 +122,14 @@ func (s *session) purge(ctx context.Context) error {
 	}
 	r.hooks.each(func(h Hook) { h.StreamPurged(ctx, s.mark.Purged) })
 	r.config.Logger.WarnContext(ctx, "stream is nearly full; purged acknowledged messages",
-		"below", s.mark.Purged, "bytes", s.bytes, "limit", s.limit())
+		"below", s.mark.Purged, "bytes", s.state.bytes, "limit", s.state.limit())
 	return s.refresh(ctx)
 }
 
 // ackFloor returns the sequence up to which no message is needed: every durable consumer has acknowledged its
 // messages, and no kind or shard without workers has a work message.
 func (s *session) ackFloor(ctx context.Context) (uint64, error) {
-	floor := s.info.State.LastSeq // read before the consumers
+	floor := s.state.info.State.LastSeq // read before the consumers
 	served := make(map[ledger.Kind]ledger.ShardSet)
 	consumers := s.stream.ListConsumers(ctx)
 	for c := range consumers.Info() {
@@ -135,7 +149,7 @@ func (s *session) ackFloor(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	for _, subject := range unserved {
-		first, err := s.stream.GetMsg(ctx, s.info.State.FirstSeq, jetstream.WithGetMsgSubject(subject))
+		first, err := s.stream.GetMsg(ctx, s.state.info.State.FirstSeq, jetstream.WithGetMsgSubject(subject))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}

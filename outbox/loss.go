@@ -59,11 +59,11 @@ func (s *session) check(ctx context.Context) error {
 
 // inspectTail inspects the messages behind the last known one.
 func (s *session) inspectTail(ctx context.Context) error {
-	last := s.info.State.LastSeq
+	last := s.state.info.State.LastSeq
 	if last <= s.mark.Seq {
 		return nil
 	}
-	if err := s.inspect(ctx, gap{s.mark.Seq + 1, last}); err != nil {
+	if err := s.inspector.inspect(ctx, gap{s.mark.Seq + 1, last}, s.state.info.State.FirstSeq); err != nil {
 		return err
 	}
 	id, err := s.messageID(ctx, last)
@@ -76,17 +76,17 @@ func (s *session) inspectTail(ctx context.Context) error {
 
 // diagnose returns a [*loss] if messages are missing in the state that was read last.
 func (s *session) diagnose(ctx context.Context) error {
-	m, state := &s.mark, s.info.State
+	m, state := &s.mark, s.state.info.State
 	switch {
-	case createdAt(s.info) != m.Created:
-		return &loss{reason: "it was created anew at " + createdAt(s.info)}
+	case createdAt(s.state.info) != m.Created:
+		return &loss{reason: "it was created anew at " + createdAt(s.state.info)}
 	case state.LastSeq < m.Seq:
 		return &loss{reason: fmt.Sprintf("it ends at %d, not at %d", state.LastSeq, m.Seq), first: state.LastSeq + 1}
-	case state.NumDeleted > m.Deleted || lostMessages(s.info) > m.Lost:
+	case state.NumDeleted > m.Deleted || lostMessages(s.state.info) > m.Lost:
 		return s.diagnoseHoles(ctx)
 	}
 	// The numbers decrease when the holes reach the maximum age.
-	m.Deleted, m.Lost = state.NumDeleted, lostMessages(s.info)
+	m.Deleted, m.Lost = state.NumDeleted, lostMessages(s.state.info)
 	if err := s.diagnoseFront(ctx); err != nil {
 		return err
 	}
@@ -98,9 +98,9 @@ const maxHoles = 10_000
 
 // diagnoseHoles returns the [*loss] of messages in the middle.
 func (s *session) diagnoseHoles(ctx context.Context) error {
-	state := s.info.State
+	state := s.state.info.State
 	lost := &loss{
-		reason: fmt.Sprintf("%d messages are missing in the middle", max(state.NumDeleted, lostMessages(s.info))),
+		reason: fmt.Sprintf("%d messages are missing in the middle", max(state.NumDeleted, lostMessages(s.state.info))),
 		first:  max(s.mark.First, s.first),
 	}
 	if state.NumDeleted > maxHoles {
@@ -123,7 +123,7 @@ func (s *session) diagnoseHoles(ctx context.Context) error {
 // diagnoseFront returns a [*loss] if the first messages were removed before they reached their maximum age.
 // The cursor rows hold when a sequence was new.
 func (s *session) diagnoseFront(ctx context.Context) error {
-	first := s.info.State.FirstSeq
+	first := s.state.info.State.FirstSeq
 	if first <= max(s.mark.First, s.first, 1) {
 		return nil
 	}
@@ -132,7 +132,7 @@ func (s *session) diagnoseFront(ctx context.Context) error {
 	if err != nil {
 		return pgerr.Explain("read when a message was published", err)
 	}
-	maxAge := s.info.Config.MaxAge
+	maxAge := s.state.info.Config.MaxAge
 	if age := time.Duration(ms) * time.Millisecond; maxAge == 0 || age < maxAge-ageTolerance(maxAge) {
 		reason := fmt.Sprintf("it begins at %d, and the message before is only %s old", first, age)
 		return &loss{reason: reason, first: max(s.mark.First, s.first)}
@@ -182,7 +182,7 @@ func (s *session) checkDuplicates(ctx context.Context, oldest, newest uint64) er
 	if err := s.check(ctx); err != nil {
 		return err
 	}
-	state := s.info.State
+	state := s.state.info.State
 	if newest > state.LastSeq || oldest < state.FirstSeq && oldest >= s.mark.Purged {
 		reason := fmt.Sprintf("it dropped duplicates of %d to %d and holds %d to %d",
 			oldest, newest, state.FirstSeq, state.LastSeq)

@@ -121,7 +121,7 @@ func TestServersUnavailableAtTheStart(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.awaitDegraded("because of: not connected to NATS")
+	b.awaitNote("not connected to NATS")
 	b.restart()
 	b.awaitPublished()
 	b.check()

@@ -58,7 +58,7 @@ func (s *session) unfinished(
 		}
 		reached = walked
 		if e.Version > 0 {
-			b.add(s.encode(e, body))
+			b.add(s.encoder.encode(e, body))
 		}
 	}
 	if err := rows.Err(); err != nil {

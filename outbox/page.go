@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
@@ -40,10 +41,17 @@ type reject struct {
 	reason string
 }
 
+// encoder makes messages of events. It is constant, and safe for concurrent use.
+type encoder struct {
+	db         *pgxpool.Pool
+	source     string
+	generation int
+}
+
 // prepare makes messages of a page. It runs while the page before is being published.
-func (s *session) prepare(ctx context.Context, page feed.Page) (batch, error) {
+func (n encoder) prepare(ctx context.Context, page feed.Page) (batch, error) {
 	b := batch{page: page, messages: make([]message, 0, len(page.Events))}
-	args, err := s.args(ctx, page.Events)
+	args, err := n.args(ctx, page.Events)
 	if err != nil {
 		return batch{}, err
 	}
@@ -52,7 +60,7 @@ func (s *session) prepare(ctx context.Context, page feed.Page) (batch, error) {
 		if needsArgs(e) {
 			source = args[e.Position]
 		}
-		b.add(s.encode(e, source))
+		b.add(n.encode(e, source))
 	}
 	return b, nil
 }
@@ -69,12 +77,12 @@ func (b *batch) add(m message, err error) {
 type payloadSource struct{ data, meta []byte }
 
 // encode makes the message of an event. Its error is permanent.
-func (s *session) encode(e ledger.Event, body payloadSource) (message, error) {
+func (n encoder) encode(e ledger.Event, body payloadSource) (message, error) {
 	payload, err := ledger.Event{Data: body.data, Meta: body.meta}.Payload()
 	if err != nil {
 		return message{event: e}, err
 	}
-	msg := stream.Encode(e, payload, s.source, s.mark.Generation)
+	msg := stream.Encode(e, payload, n.source, n.generation)
 	stream.Enclose(msg, body.meta)
 	e.Data, e.Meta = nil, nil // only the key is needed from here on
 	return message{event: e, msg: msg, size: stream.Size(msg)}, nil
@@ -84,7 +92,7 @@ func (s *session) encode(e ledger.Event, body payloadSource) (message, error) {
 func needsArgs(e ledger.Event) bool { return e.Type.WakesWorkers() && e.Version > 1 }
 
 // args returns the args of the tasks that events make available again, by the events' positions.
-func (s *session) args(ctx context.Context, events []ledger.Event) (map[ledger.Position]payloadSource, error) {
+func (n encoder) args(ctx context.Context, events []ledger.Event) (map[ledger.Position]payloadSource, error) {
 	var positions pgarray.Builder
 	for _, e := range events {
 		if needsArgs(e) {
@@ -94,7 +102,7 @@ func (s *session) args(ctx context.Context, events []ledger.Event) (map[ledger.P
 	if positions.IsEmpty() {
 		return nil, nil
 	}
-	rows, err := s.relay.config.DB.Query(ctx, argsSQL, positions.String())
+	rows, err := n.db.Query(ctx, argsSQL, positions.String())
 	if err != nil {
 		return nil, pgerr.Explain("read args", err)
 	}

@@ -41,7 +41,7 @@ func TestTooLargeForTheServer(t *testing.T) {
 		t.Errorf("the hook was called for %d parked events, want 1", parked.Load())
 	}
 	s := b.status()
-	if s.Parked != 1 || !strings.Contains(strings.Join(s.Degraded, "\n"), "1 events cannot be published and are parked") {
+	if s.Parked != 1 || s.ParkedAt.IsZero() || !strings.Contains(s.ParkedReason, "maximum payload") {
 		t.Errorf("status %+v", s)
 	}
 }

@@ -31,19 +31,19 @@ func (s *session) repair(ctx context.Context, lost *loss) error {
 	if err != nil {
 		return err
 	}
-	last := s.info.State.LastSeq
+	last := s.state.info.State.LastSeq
 	id, err := s.messageID(ctx, last)
 	if err != nil {
 		return err
 	}
 	purged := s.mark.Purged
-	if s.mark.Created != createdAt(s.info) {
+	if s.mark.Created != createdAt(s.state.info) {
 		purged = 0
 	}
 	s.mark = mark{
-		Generation: s.mark.Generation + 1, Created: createdAt(s.info), Seq: last, LastID: id,
-		First: max(s.info.State.FirstSeq, 1), Purged: purged,
-		Deleted: s.info.State.NumDeleted, Lost: lostMessages(s.info),
+		Generation: s.mark.Generation + 1, Created: createdAt(s.state.info), Seq: last, LastID: id,
+		First: max(s.state.info.State.FirstSeq, 1), Purged: purged,
+		Deleted: s.state.info.State.NumDeleted, Lost: lostMessages(s.state.info),
 	}
 	if bound > 0 {
 		s.mark.Owed = &owedRange{To: bound}
@@ -62,8 +62,8 @@ func (s *session) repair(ctx context.Context, lost *loss) error {
 // the position up to which the row may have published an event.
 func (s *session) coveredRow(ctx context.Context, lost *loss) (feed.Cursor, ledger.Position, error) {
 	var n, bound int64
-	err := s.relay.config.DB.QueryRow(ctx, coveredSQL, int64(s.mark.Generation), createdAt(s.info),
-		int64(lost.first), s.info.Config.MaxAge.Milliseconds()).Scan(&n, &bound)
+	err := s.relay.config.DB.QueryRow(ctx, coveredSQL, int64(s.mark.Generation), createdAt(s.state.info),
+		int64(lost.first), s.state.info.Config.MaxAge.Milliseconds()).Scan(&n, &bound)
 	if err != nil {
 		return feed.Cursor{}, 0, pgerr.Explain("find the cursor row before the loss", err)
 	}

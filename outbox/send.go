@@ -20,7 +20,7 @@ func (s *session) send(ctx context.Context, messages []message) error {
 		}
 		if n == 0 {
 			m := messages[0]
-			reason := fmt.Sprintf("the message has %d bytes, more than the stream may hold (%d)", m.size, s.limit())
+			reason := fmt.Sprintf("the message has %d bytes, more than the stream may hold (%d)", m.size, s.state.limit())
 			if err := s.park(ctx, m.event, reason); err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ func (s *session) sendFitting(ctx context.Context, messages []message) error {
 		return err
 	}
 	for _, gap := range sum.gaps {
-		if err := s.inspect(ctx, gap); err != nil {
+		if err := s.inspector.inspect(ctx, gap, s.state.info.State.FirstSeq); err != nil {
 			return err
 		}
 	}
@@ -113,7 +113,7 @@ func (s *session) sumUp(messages []message, results []stream.Result) (pageResult
 				sum.gaps = append(sum.gaps, gap{s.mark.Seq + 1, r.Seq - 1})
 			}
 			s.mark.Seq, s.mark.LastID = r.Seq, messages[i].msg.Header.Get(nats.MsgIdHdr)
-			s.bytes += messages[i].size
+			s.state.bytes += messages[i].size
 			sum.stored++
 		}
 	}

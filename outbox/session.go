@@ -37,17 +37,13 @@ type session struct {
 	publisher *stream.Publisher
 	feed      *feed.Feed
 	stream    jetstream.Stream
-	source    string
+	inspector *inspector
+	encoder   encoder // made after a repair, which changes the generation
 	reconnect chan nats.Status
 
-	mark   mark
-	info   *jetstream.StreamInfo // state of the stream, as last read
-	infoAt time.Time             // when info was read
-	first  uint64                // first sequence of the stream, when it was last verified
-	bytes  int64                 // estimated size of the stream since infoAt
-
-	undone      int       // messages on the stream whose events a crash has undone
-	firstUndone time.Time // when the event of the first of them was recorded
+	mark  mark
+	state streamState
+	first uint64 // first sequence of the stream, when it was last verified
 }
 
 // runSession opens a session and runs it to its end.
@@ -90,31 +86,28 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err := c.DB.QueryRow(ctx, installationSQL).Scan(&installation); err != nil {
 		return pgerr.Explain("read the installation", err)
 	}
-	s.source = stream.Source(installation)
+	source := stream.Source(installation)
 	if s.stream, err = stream.Ensure(ctx, s.relay.js, c.Stream, installation); err != nil {
 		return err
 	}
-	s.setInfo(s.stream.CachedInfo())
+	s.inspector = &inspector{config: c, hooks: s.relay.hooks, stream: s.stream, source: source}
+	s.state.set(s.stream.CachedInfo())
 	m, published, err := parseMark(s.feed.Cursor().Mark)
 	if err != nil {
 		return err
 	}
 	if !published {
-		m = firstMark(s.info)
+		m = firstMark(s.state.info)
 	}
 	s.mark = m
 	if err := s.verify(ctx); err != nil {
 		return err
 	}
+	s.encoder = encoder{db: c.DB, source: source, generation: s.mark.Generation}
 	if err := s.publishOwed(ctx); err != nil {
 		return err
 	}
 	return s.purge(ctx)
-}
-
-// setInfo stores the state of the stream.
-func (s *session) setInfo(info *jetstream.StreamInfo) {
-	s.info, s.infoAt, s.bytes = info, time.Now(), int64(info.State.Bytes)
 }
 
 // refresh reads the state of the stream.
@@ -123,7 +116,7 @@ func (s *session) refresh(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the state of stream %s: %w", stream.Name, err)
 	}
-	s.setInfo(info)
+	s.state.set(info)
 	return nil
 }
 
@@ -177,7 +170,7 @@ func (s *session) readPages(ctx context.Context, prepared chan<- batch) error {
 		if err != nil {
 			return err
 		}
-		b, err := s.prepare(ctx, page)
+		b, err := s.encoder.prepare(ctx, page)
 		if err != nil {
 			return err
 		}

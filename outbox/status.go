@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,18 +28,23 @@ var (
 	oldestTransactionSQL string
 )
 
-// Status is the state of publishing, read from the database and the stream.
+// Status is the state of publishing, read from the database and the stream. Package health derives from it what an
+// operator should act on.
 type Status struct {
-	Waiting       int64         `json:"waiting"`            // events not published yet
-	WaitingCapped bool          `json:"waiting_capped"`     // there are more than Waiting
-	OldestWaiting time.Duration `json:"-"`                  // age of the oldest of them
-	OldestMS      int64         `json:"oldest_waiting_ms"`  // the same in milliseconds
-	Parked        int64         `json:"parked"`             // events that cannot be published
-	Generation    int           `json:"generation"`         // number of losses of the stream, plus 1
-	Relay         *LeaseStatus  `json:"relay"`              // the last holder of the lease; nil: no relay has run
-	Stream        *StreamStatus `json:"stream"`             // nil: it is unavailable or does not exist
-	Oldest        *Transaction  `json:"oldest_transaction"` // the oldest open one of the cluster; nil: none
-	Degraded      []string      `json:"degraded"`           // what an operator should act on
+	Waiting       int64         `json:"waiting"`                    // events not published yet
+	WaitingCapped bool          `json:"waiting_capped"`             // there are more than Waiting
+	OldestAt      time.Time     `json:"oldest_waiting_at,omitzero"` // when the oldest of them was recorded
+	OldestWaiting time.Duration `json:"-"`                          // its age by the database's clock
+	OldestMS      int64         `json:"oldest_waiting_ms"`          // the same in milliseconds
+	Parked        int64         `json:"parked"`                     // events that cannot be published, at most 10,001
+	ParkedAt      time.Time     `json:"parked_at,omitzero"`         // when the first of them was parked
+	ParkedReason  string        `json:"parked_reason,omitempty"`    // of the last of them
+	Generation    int           `json:"generation"`                 // number of losses of the stream, plus 1
+	CursorError   string        `json:"cursor_error,omitempty"`     // why the relay's cursor has no meaning here
+	Relay         *LeaseStatus  `json:"relay"`                      // the holder of the lease, alive or not; nil: none
+	Stream        *StreamStatus `json:"stream"`                     // nil: not read, see StreamError
+	StreamError   string        `json:"stream_error,omitempty"`     // why the stream cannot be read
+	Oldest        *Transaction  `json:"oldest_transaction"`         // the oldest open one of the cluster; nil: none
 }
 
 // LeaseStatus is the state of the relay's lease.
@@ -63,6 +67,8 @@ type StreamStatus struct {
 	LastSeq  uint64    `json:"last_seq"`
 	Created  time.Time `json:"created"`
 	Drift    []string  `json:"drift"` // differences from the configuration
+	// NearlyFull: the relay purges the messages that all consumers have acknowledged, and soon stops.
+	NearlyFull bool `json:"nearly_full"`
 }
 
 // Transaction is an open transaction of the database cluster. The relay does not wait for it, but the server
@@ -82,9 +88,9 @@ type Transaction struct {
 const maxWaiting = 10_000
 
 // ReadStatus reads the status. config is the wanted configuration of the stream. If js is nil, ReadStatus
-// reads the database only. An unavailable stream is part of the status, not an error.
+// reads the database only. An unavailable stream is part of the status (StreamError), not an error.
 func ReadStatus(ctx context.Context, db ledger.DB, js jetstream.JetStream, config StreamConfig) (Status, error) {
-	s := Status{Degraded: []string{}}
+	var s Status
 	if err := s.readDatabase(ctx, db); err != nil {
 		return Status{}, err
 	}
@@ -99,28 +105,29 @@ func ReadStatus(ctx context.Context, db ledger.DB, js jetstream.JetStream, confi
 }
 
 func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
-	if _, err := queryRow(ctx, db, waitingSQL, []any{int64(maxWaiting + 1)}, &s.Waiting, &s.OldestMS); err != nil {
+	var oldestAt, parkedAt *time.Time
+	_, err := queryRow(ctx, db, waitingSQL, []any{int64(maxWaiting + 1)}, &s.Waiting, &oldestAt, &s.OldestMS)
+	if err != nil {
 		return pgerr.Explain("count waiting events", err)
 	}
+	s.OldestAt = utc(oldestAt)
 	s.OldestWaiting = time.Duration(s.OldestMS) * time.Millisecond
 	if s.Waiting > maxWaiting {
 		s.Waiting, s.WaitingCapped = maxWaiting, true
 	}
-	var reason string
-	if _, err := queryRow(ctx, db, parkedSQL, []any{int64(maxWaiting)}, &s.Parked, &reason); err != nil {
+	_, err = queryRow(ctx, db, parkedSQL, []any{int64(maxWaiting)}, &s.Parked, &parkedAt, &s.ParkedReason)
+	if err != nil {
 		return pgerr.Explain("count parked events", err)
 	}
-	if s.Parked > 0 {
-		s.addDegraded("%d events cannot be published and are parked; reason of the last one: %s", s.Parked, reason)
-	}
+	s.ParkedAt = utc(parkedAt)
 	if err := s.readLease(ctx, db); err != nil {
 		return err
 	}
 	var origin *feed.OriginError
 	switch err := feed.CheckOrigin(ctx, db, reader); {
-	case errors.As(err, &origin) && (s.Relay == nil || !s.Relay.Refused): // no relay has reported it
-		s.addDegraded("%s", origin)
-	case err != nil && origin == nil:
+	case errors.As(err, &origin):
+		s.CursorError = origin.Error()
+	case err != nil:
 		return err
 	}
 	var text *string
@@ -156,23 +163,8 @@ func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
 		return pgerr.Explain("read the relay's lease", err)
 	}
 	if found {
-		l.Since, l.AliveUntil = l.Since.UTC(), l.AliveUntil.UTC()
-		if noted != nil {
-			l.NoteSince = noted.UTC()
-		}
+		l.Since, l.AliveUntil, l.NoteSince = l.Since.UTC(), l.AliveUntil.UTC(), utc(noted)
 		s.Relay = &l
-	}
-	switch {
-	case !found:
-		s.addDegraded("no relay is running")
-	case l.Refused:
-		s.addDegraded("the relay refuses to go on, since %s: %s", l.NoteSince.Format(time.RFC3339), l.Note)
-	case !l.Alive && l.Note != "":
-		s.addDegraded("no relay is working; the last one, %s, stopped because of: %s", l.Holder, l.Note)
-	case !l.Alive:
-		s.addDegraded("no relay is working; the last one was %s until %s", l.Holder, l.AliveUntil.Format(time.RFC3339))
-	case l.Note != "":
-		s.addDegraded("the relay %s is blocked: %s", l.Holder, l.Note)
 	}
 	return nil
 }
@@ -180,7 +172,7 @@ func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
 func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config StreamConfig, installation string) {
 	found, err := js.Stream(ctx, stream.Name)
 	if err != nil {
-		s.addDegraded("cannot read the state of stream %s: %v", stream.Name, err)
+		s.StreamError = err.Error()
 		return
 	}
 	info := found.CachedInfo()
@@ -188,18 +180,17 @@ func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config 
 	s.Stream = &StreamStatus{
 		Messages: state.Msgs, Bytes: state.Bytes, MaxBytes: info.Config.MaxBytes,
 		FirstSeq: state.FirstSeq, LastSeq: state.LastSeq, Created: info.Created.UTC(),
-		Drift: append([]string{}, stream.Drift(info, config, installation)...),
-	}
-	for _, d := range s.Stream.Drift {
-		s.addDegraded("stream %s differs from its configuration: %s", stream.Name, d)
-	}
-	if limit := info.Config.MaxBytes; limit > 0 && int64(state.Bytes) > limit/100*nearlyFullPercent {
-		s.addDegraded("stream %s is nearly full: %d of %d bytes", stream.Name, state.Bytes, limit)
+		Drift:      append([]string{}, stream.Drift(info, config, installation)...),
+		NearlyFull: isNearlyFull(int64(state.Bytes), info.Config.MaxBytes),
 	}
 }
 
-func (s *Status) addDegraded(format string, a ...any) {
-	s.Degraded = append(s.Degraded, fmt.Sprintf(format, a...))
+// utc returns the time in UTC, and the zero time for NULL.
+func utc(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
 }
 
 // queryRow scans the first row of a statement and reports whether there was one.

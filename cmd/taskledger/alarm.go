@@ -6,33 +6,30 @@ import (
 	"io"
 	"log/slog"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers/alarm"
 )
 
 func (a *app) newAlarmCommand() *cobra.Command {
 	return group(
-		&cobra.Command{Use: "alarm", Short: "Look at the alarms that were told, and try whether they arrive"},
+		&cobra.Command{Use: "alarm", Short: "List alarms, and test their receivers"},
 		a.newAlarmListCommand(),
 		a.newAlarmTestCommand(),
 	)
 }
 
-// addAlarmsFlag adds --alarms, the file that says what is worth an alarm and who gets it.
+// addAlarmsFlag adds --alarms, the file with the rules and the receivers of alarms.
 func addAlarmsFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVar(file, "alarms", "", "`file` with rules and receivers of alarms: docs/alarms.md")
 	bind(cmd.Flags(), "alarms", "TASKLEDGER_ALARMS")
 }
 
-// readAlarms reads a file of alarms; "" is none.
+// readAlarms reads a file of alarms. It returns an empty one if file is "".
 func (a *app) readAlarms(file string) (f alarm.File, err error) {
 	if file == "" {
 		return f, nil
@@ -44,23 +41,13 @@ func (a *app) readAlarms(file string) (f alarm.File, err error) {
 	return alarm.Parse(text)
 }
 
-// alarmServices is nothing without receivers.
+// alarmServices returns the watcher of alarms, and nothing if there are no receivers.
 func (a *app) alarmServices(pool *pgxpool.Pool, f alarm.File) []service {
 	if len(f.Receivers) == 0 {
 		return nil
 	}
 	return []service{{"alarm", func(ctx context.Context, log *slog.Logger) error {
-		w, err := alarm.New(alarm.Config{
-			DB: pool, File: f, Logger: log,
-			RelayLag: func(ctx context.Context) (time.Duration, error) {
-				s, err := outbox.ReadStatus(ctx, pool, nil, outbox.StreamConfig{})
-				return s.OldestWaiting, err
-			},
-			ProjectionLag: func(ctx context.Context) (time.Duration, error) {
-				lag, err := projector.ReadLag(ctx, pool)
-				return lag.Age, err
-			},
-		})
+		w, err := alarm.New(alarm.Config{DB: pool, File: f, Logger: log})
 		if err != nil {
 			return err
 		}
@@ -72,7 +59,7 @@ func (a *app) newAlarmListCommand() *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the newest alarms of every receiver, and whether they arrived",
+		Short: "List the newest alarms of every receiver, and the state of their delivery",
 		Args:  exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
@@ -84,7 +71,7 @@ func (a *app) newAlarmListCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 10, "how many of each")
+	cmd.Flags().IntVar(&limit, "limit", 10, "number of alarms of each receiver")
 	return cmd
 }
 
@@ -95,7 +82,9 @@ func (a *app) listAlarms(alarms []alarm.Alarm) error {
 	if err := printList(a, value, alarms, func(w io.Writer) {
 		t := newTable([]any{"alarm", "state", "made", "attempts", "subject", "error"}, 4)
 		for _, l := range alarms {
-			t.AppendRow(table.Row{plain(string(l.Task.BizID)), l.State, ago(l.MadeAt), l.Attempt, shorten(l.Subject, 70), shorten(l.Error, 70)})
+			t.AppendRow(table.Row{
+				plain(string(l.Task.BizID)), l.State, ago(l.MadeAt), l.Attempt, shorten(l.Subject, 70), shorten(l.Error, 70),
+			})
 		}
 		renderTable(w, t)
 	}); err != nil {
@@ -111,19 +100,19 @@ func (a *app) newAlarmTestCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "test [RECEIVER...]",
-		Short: "Send an alarm that says it is a test",
-		Long: `Send an alarm that says it is a test to these receivers, or to all of the file, and tell whether
-it arrived. It is tried once. The exit code is 1 if one did not arrive.`,
+		Short: "Send a test alarm",
+		Long: `Send a test alarm to these receivers, or to all of the file, and show the outcome. Each delivery is
+tried once. The exit code is 1 if one fails.`,
 		Example: "  taskledger alarm test --alarms alarms.yaml\n  taskledger alarm test --alarms alarms.yaml pager",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if file == "" {
-				return usagef("%s needs a file", cmd.CommandPath()).hinted("name it with --alarms or TASKLEDGER_ALARMS")
+				return usagef("%s: --alarms is required", cmd.CommandPath()).hinted("set --alarms or TASKLEDGER_ALARMS")
 			}
 			f, err := a.readAlarms(file)
 			if err != nil {
 				return err
 			}
-			receivers, err := named(f.Receivers, names)
+			receivers, err := findReceivers(f.Receivers, names)
 			if err != nil {
 				return err
 			}
@@ -136,15 +125,15 @@ it arrived. It is tried once. The exit code is 1 if one did not arrive.`,
 	return cmd
 }
 
-// named returns the receivers with these names, all if there are none.
-func named(all []alarm.Receiver, names []string) (found []alarm.Receiver, err error) {
+// findReceivers returns the receivers with these names, or all if there are no names.
+func findReceivers(all []alarm.Receiver, names []string) (found []alarm.Receiver, err error) {
 	if len(names) == 0 {
 		return all, nil
 	}
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(r alarm.Receiver) bool { return r.Name == name })
 		if i < 0 {
-			return nil, failf(exitNotFound, "there is no receiver %s in the file", name)
+			return nil, failf(exitNotFound, "the file has no receiver %s", name)
 		}
 		found = append(found, all[i])
 	}
@@ -152,25 +141,25 @@ func named(all []alarm.Receiver, names []string) (found []alarm.Receiver, err er
 }
 
 func (a *app) testAlarms(ctx context.Context, db *pgxpool.Pool, receivers []alarm.Receiver) error {
-	var tests []alarm.Tested
-	lost := 0
+	var tests []alarm.TestResult
+	failed := 0
 	for _, r := range receivers {
 		t, err := alarm.Test(ctx, db, r)
 		if err != nil {
 			return err
 		}
 		if t.State != ledger.StateSucceeded {
-			lost++
+			failed++
 		}
 		tests = append(tests, t)
 	}
 	value := struct {
-		Tests []alarm.Tested `json:"tests"`
+		Tests []alarm.TestResult `json:"tests"`
 	}{tests}
 	if err := printList(a, value, tests, func(w io.Writer) {
 		for _, t := range tests {
 			if t.State == ledger.StateSucceeded {
-				fmt.Fprintf(w, "%s has arrived\n", plain(string(t.Alarm)))
+				fmt.Fprintf(w, "%s is delivered\n", plain(string(t.Alarm)))
 			} else {
 				fmt.Fprintf(w, "%s is %s: %s\n", plain(string(t.Alarm)), t.State, plain(t.Error))
 			}
@@ -178,8 +167,8 @@ func (a *app) testAlarms(ctx context.Context, db *pgxpool.Pool, receivers []alar
 	}); err != nil {
 		return err
 	}
-	if lost > 0 {
-		return failf(exitFailed, "%d of %d receivers did not get it", lost, len(receivers))
+	if failed > 0 {
+		return failf(exitFailed, "%d of %d deliveries failed", failed, len(receivers))
 	}
 	return nil
 }

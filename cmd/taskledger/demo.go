@@ -168,7 +168,7 @@ func renderDemo(w io.Writer, r demo.Report) {
 		[2]string{"doubled", count(r.Doubled)},
 		[2]string{"from rolled-back orders", fmt.Sprintf("%s of %s", count(r.Ghosts), count(r.OrdersRolledBack))},
 		[2]string{"enqueued twice", count(r.EnqueuedTwice)},
-		[2]string{"slots of the periodic task", fmt.Sprintf("%s, counted %s times", count(r.Slots), count(r.TillCounts))},
+		[2]string{"firings of the periodic task", fmt.Sprintf("%s, counted %s times", count(r.Firings), count(r.TillCounts))},
 		[2]string{"redelivered", count(r.Redelivered)},
 		[2]string{"fenced", count(r.Fenced)},
 		[2]string{"processes killed", count(r.Kills)},

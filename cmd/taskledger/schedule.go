@@ -11,12 +11,12 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
-	"github.com/taskledger/taskledger/workers/periodic"
+	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
 func (a *app) newScheduleCommand() *cobra.Command {
 	return group(
-		&cobra.Command{Use: "schedule", Short: "Look at periodic tasks, and change when they are due"},
+		&cobra.Command{Use: "schedule", Short: "List schedules of periodic tasks, and change them"},
 		a.newScheduleApplyCommand(),
 		a.newScheduleListCommand(),
 		a.newScheduleShowCommand(),
@@ -30,7 +30,7 @@ func (a *app) newScheduleCommand() *cobra.Command {
 func (a *app) newScheduleListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List the schedules and where they stand",
+		Short: "List the schedules and their next and last firings",
 		Args:  exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
@@ -44,14 +44,14 @@ func (a *app) newScheduleListCommand() *cobra.Command {
 	}
 }
 
-// withDatabase carries out one thing on the database.
-func (a *app) withDatabase(ctx context.Context, do func(context.Context, *pgxpool.Pool) error) error {
+// withDatabase calls f with a connection pool of the database.
+func (a *app) withDatabase(ctx context.Context, f func(context.Context, *pgxpool.Pool) error) error {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	return do(ctx, pool)
+	return f(ctx, pool)
 }
 
 func (a *app) listSchedules(schedules []periodic.Status) error {
@@ -61,7 +61,9 @@ func (a *app) listSchedules(schedules []periodic.Status) error {
 	if err := printList(a, value, schedules, func(w io.Writer) {
 		t := newTable([]any{"name", "kind", "when", "next", "last", "passed over"}, 4, 5, 6)
 		for _, s := range schedules {
-			t.AppendRow(table.Row{s.Schedule.Name, s.Schedule.Kind, plain(s.Schedule.When()), nextSlot(s), lastSlot(s), count(s.Passed)})
+			t.AppendRow(table.Row{
+				s.Schedule.Name, s.Schedule.Kind, plain(s.Schedule.When()), nextFiring(s), lastFiring(s), count(s.Passed),
+			})
 		}
 		renderTable(w, t)
 	}); err != nil {
@@ -73,7 +75,7 @@ func (a *app) listSchedules(schedules []periodic.Status) error {
 	return nil
 }
 
-func nextSlot(s periodic.Status) string {
+func nextFiring(s periodic.Status) string {
 	switch {
 	case s.Paused:
 		return "paused"
@@ -82,12 +84,12 @@ func nextSlot(s periodic.Status) string {
 	case !s.NextAt.IsZero():
 		return "due " + ago(s.NextAt)
 	case s.Schedule.After != 0:
-		return "when the last is done"
+		return "when the last is finished"
 	}
 	return "never"
 }
 
-func lastSlot(s periodic.Status) string {
+func lastFiring(s periodic.Status) string {
 	if s.LastAt.IsZero() {
 		return "never"
 	}
@@ -97,7 +99,7 @@ func lastSlot(s periodic.Status) string {
 func (a *app) newScheduleShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show NAME",
-		Short: "Show a schedule and where it stands",
+		Short: "Show a schedule and its next and last firings",
 		Args:  exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
@@ -125,26 +127,26 @@ func renderSchedule(w io.Writer, s periodic.Status) {
 		if d.Missed == periodic.MissedAll {
 			missed += fmt.Sprintf(", %d at a time", d.MissedLimit)
 		}
-		fields = append(fields, [2]string{"missed slots", missed}, [2]string{"overlap", string(d.Overlap)})
+		fields = append(fields, [2]string{"missed firings", missed}, [2]string{"overlap", string(d.Overlap)})
 	}
-	next := nextSlot(s)
+	next := nextFiring(s)
 	if !s.NextAt.IsZero() {
 		next += " (" + s.NextAt.Format(time.RFC3339) + ")"
 	}
-	fields = append(fields, [2]string{"next", next}, [2]string{"last", lastSlot(s)})
+	fields = append(fields, [2]string{"next", next}, [2]string{"last", lastFiring(s)})
 	if s.LastTask != nil {
 		fields = append(fields, [2]string{"last task", plain(s.LastTask.String())})
 	}
 	passed := count(s.Passed)
 	if !s.PassedAt.IsZero() {
-		passed += ", last found " + ago(s.PassedAt)
+		passed += ", the last " + ago(s.PassedAt)
 	}
 	fields = append(fields, [2]string{"passed over", passed}, [2]string{"revision", strconv.Itoa(s.Revision)},
 		[2]string{"changed", ago(s.UpdatedAt) + " by " + plain(s.Actor)})
 	renderFields(w, fields...)
 }
 
-// unknownSchedule names the schedule that does not exist.
+// unknownSchedule returns an error that names the unknown schedule.
 func unknownSchedule(err error, name string) error {
 	if f := describe(err); f.exit != exitNotFound {
 		return err
@@ -152,13 +154,15 @@ func unknownSchedule(err error, name string) error {
 	return failf(exitNotFound, "there is no schedule %s", name).hinted("list schedules with: taskledger schedule list")
 }
 
-// changeSchedule makes a command that does one thing to one schedule.
-func (a *app) changeSchedule(cmd *cobra.Command, done string, do func(ctx context.Context, db *pgxpool.Pool, name string) error) *cobra.Command {
+// changeSchedule completes a command that calls change with one schedule. done is the change as a participle.
+func (a *app) changeSchedule(
+	cmd *cobra.Command, done string, change func(ctx context.Context, db *pgxpool.Pool, name string) error,
+) *cobra.Command {
 	cmd.Args = exactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		name := args[0]
 		return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
-			if err := do(ctx, db, name); err != nil {
+			if err := change(ctx, db, name); err != nil {
 				return unknownSchedule(err, name)
 			}
 			answer := struct {
@@ -175,7 +179,7 @@ func (a *app) newSchedulePauseCommand() *cobra.Command {
 	var actor string
 	cmd := a.changeSchedule(&cobra.Command{
 		Use:   "pause NAME",
-		Short: "Keep a schedule from firing",
+		Short: "Stop the firings of a schedule until it is resumed",
 	}, "paused", func(ctx context.Context, db *pgxpool.Pool, name string) error {
 		return periodic.Pause(ctx, db, name, actorOr(actor))
 	})
@@ -187,8 +191,8 @@ func (a *app) newScheduleResumeCommand() *cobra.Command {
 	var actor string
 	cmd := a.changeSchedule(&cobra.Command{
 		Use:   "resume NAME",
-		Short: "Have a paused schedule go on from now",
-		Long: `Have a paused schedule go on from now. The slots that were due in the meantime do not fire;
+		Short: "Continue a paused schedule from now on",
+		Long: `Continue a paused schedule from now on. The firings that were due in the meantime are passed over;
 they are recorded as one discarded task.`,
 	}, "resumed", func(ctx context.Context, db *pgxpool.Pool, name string) error {
 		return periodic.Resume(ctx, db, name, actorOr(actor))
@@ -214,7 +218,7 @@ func (a *app) newScheduleRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run NAME",
 		Short: "Enqueue a task of a schedule now",
-		Long:  "Enqueue a task of a schedule now, paused or not. The slots of the schedule are not affected.",
+		Long:  "Enqueue a task of a schedule now, paused or not. The next firing of the schedule does not change.",
 		Args:  exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
@@ -222,7 +226,9 @@ func (a *app) newScheduleRunCommand() *cobra.Command {
 				if err != nil {
 					return unknownSchedule(err, args[0])
 				}
-				return a.print(enqueued{answer.Key, answer}, func(w io.Writer) { fmt.Fprintf(w, "enqueued %s\n", plain(answer.Key.String())) })
+				return a.print(enqueued{answer.Key, answer}, func(w io.Writer) {
+					fmt.Fprintf(w, "enqueued %s\n", plain(answer.Key.String()))
+				})
 			})
 		},
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
-	"github.com/taskledger/taskledger/workers/periodic"
+	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
 func (a *app) newScheduleApplyCommand() *cobra.Command {
@@ -17,23 +17,24 @@ func (a *app) newScheduleApplyCommand() *cobra.Command {
 	var o periodic.ApplyOptions
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Make the schedules those in a file, and show what differs",
-		Long: `Make the schedules those in a file, YAML or JSON, and show what differs: all or, with an error,
-nothing. A schedule is:
+		Short: "Create and change schedules as in a file, and show the differences",
+		Long: `Create and change schedules as in a file, YAML or JSON, and show the differences. With an error,
+nothing changes. A schedule is:
 
   schedules:
-    - name: nightly-report        # its tasks are <kind>/<name>@<slot in UTC>
+    - name: nightly-report        # its tasks are <kind>/<name>@<firing in UTC>
       kind: report.make
       args: {of: sales}
       cron: "30 2 * * *"          # with zone; or every: 15m, with anchor; or after: 1h
       zone: Europe/Berlin
       missed: one                 # one, skip, or all with missed_limit
-      overlap: skip               # allow, or skip while the one before is unfinished`,
-		Example: "  taskledger schedule apply -f schedules.yaml --dry-run\n  taskledger schedule apply -f schedules.yaml --prune",
-		Args:    exactArgs(0),
+      overlap: skip               # allow, or skip while the previous task is unfinished`,
+		Example: "  taskledger schedule apply -f schedules.yaml --dry-run\n" +
+			"  taskledger schedule apply -f schedules.yaml --prune",
+		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
-				return usagef("%s needs a file", cmd.CommandPath()).hinted("usage: %s", cmd.UseLine())
+				return usagef("%s: --file is required", cmd.CommandPath()).hinted("usage: %s", cmd.UseLine())
 			}
 			schedules, err := a.readSchedules(file)
 			if err != nil {
@@ -50,13 +51,13 @@ nothing. A schedule is:
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "`file` with the schedules, or - for stdin")
-	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "show what would change, and change nothing")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "show the differences and change nothing")
 	cmd.Flags().BoolVar(&o.Prune, "prune", false, "delete the schedules that are not in the file")
 	addActorFlag(cmd, &o.Actor)
 	return cmd
 }
 
-// readSchedules reads a file of schedules. JSON is taken as it is, so that args keep their bytes.
+// readSchedules reads a file of schedules. Args in JSON keep their bytes.
 func (a *app) readSchedules(file string) ([]periodic.Schedule, error) {
 	text, err := a.readJSON(file)
 	if err != nil {
@@ -65,7 +66,7 @@ func (a *app) readSchedules(file string) ([]periodic.Schedule, error) {
 	return periodic.Parse(text)
 }
 
-// applied is the answer as JSON.
+// applied is the JSON output of schedule apply.
 type applied struct {
 	DryRun    bool                  `json:"dry_run"`
 	Schedules []periodic.Difference `json:"schedules"`
@@ -76,7 +77,8 @@ func (a *app) printDifferences(differences []periodic.Difference, dryRun bool) e
 	for _, d := range differences {
 		counts[d.Action]++
 	}
-	if err := printList(a, applied{dryRun, append([]periodic.Difference{}, differences...)}, differences, func(w io.Writer) {
+	value := applied{dryRun, append([]periodic.Difference{}, differences...)}
+	if err := printList(a, value, differences, func(w io.Writer) {
 		if len(differences) == counts[periodic.Keep] {
 			return
 		}
@@ -99,11 +101,12 @@ func (a *app) printDifferences(differences []periodic.Difference, dryRun bool) e
 		return err
 	}
 	if a.config.output == formatTable {
-		words := "%d created, %d changed, %d deleted, %d as they should be\n"
+		format := "%d created, %d changed, %d deleted, %d unchanged\n"
 		if dryRun {
-			words = "dry run: %d to create, %d to change, %d to delete, %d as they should be\n"
+			format = "dry run: %d to create, %d to change, %d to delete, %d unchanged\n"
 		}
-		fmt.Fprintf(a.stderr, words, counts[periodic.Create], counts[periodic.Change], counts[periodic.Delete], counts[periodic.Keep])
+		fmt.Fprintf(a.stderr, format,
+			counts[periodic.Create], counts[periodic.Change], counts[periodic.Delete], counts[periodic.Keep])
 	}
 	return nil
 }

@@ -8,11 +8,12 @@ import (
 	"github.com/taskledger/taskledger/internal/printable"
 )
 
-// What others wrote, and numbers, as nearly every table shows them.
+// Formats of untrusted text, numbers and durations in tables.
 var (
 	plain   = printable.Text
 	shorten = printable.Short
 	count   = printable.Count
+	age     = printable.Age
 )
 
 // escapeControls escapes what encoding/json leaves as it is in strings although terminals may
@@ -34,20 +35,5 @@ func escapeControls(text []byte) []byte {
 
 func isC1(r rune) bool { return r >= 0x7f && r <= 0x9f }
 
-// age is a duration for people, in its largest unit.
-func age(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return fmt.Sprintf("%dms", max(0, d.Milliseconds()))
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
-}
-
-// ago is how long ago a time was.
+// ago returns how long ago a time was.
 func ago(t time.Time) string { return age(time.Since(t)) + " ago" }

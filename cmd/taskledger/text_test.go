@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"testing"
-	"time"
 	"unicode"
 )
 
@@ -25,26 +24,6 @@ func FuzzEscapeControls(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestAge(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[time.Duration]string{
-		-time.Second:            "0ms",
-		0:                       "0ms",
-		999 * time.Millisecond:  "999ms",
-		time.Second:             "1s",
-		90 * time.Second:        "1m",
-		59 * time.Minute:        "59m",
-		47*time.Hour + 1:        "47h",
-		48 * time.Hour:          "2d",
-		400 * 24 * time.Hour:    "400d",
-		1999 * time.Millisecond: "1s",
-	} {
-		if have := age(in); have != want {
-			t.Errorf("%s: got %q, want %q", in, have, want)
-		}
-	}
 }
 
 func TestGuessFormat(t *testing.T) {

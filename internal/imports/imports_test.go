@@ -48,6 +48,7 @@ var rules = []rule{
 	{"/ledger/feed", []string{"/ledger", "/internal/pgerr", "/internal/pgquery", "/internal/loop", pgx}, "following the ledger takes PostgreSQL and nothing else"},
 	{"/ledger/stdsql", []string{"/ledger", pgx}, "an adapter, and no more"},
 	{"/ledger/ledgertest", []string{"/ledger", "/migrations", "/internal/pgserver", pgx}, "the users' tests need a database and not our broker"},
+	{"/ledger/periodic", []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, goCron}, "a producer: schedules enqueue tasks and know nothing of workers"},
 	{"/outbox", []string{"/ledger", "/ledger/feed", "/internal/lease", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/stream", "/internal/fault", pgx, nats, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
 	{"/outbox/watermill", []string{"/ledger", "/internal/loop", "/internal/stream", "/internal/envelope", nats, watermill, watermillSQL}, "an adapter: it needs the ledger and the stream, not the relay"},
 	{"/workers", []string{"/ledger", "/ledger/feed", "/internal/lease", "/workers/internal/...", "/internal/pgarray", "/internal/pgquery", "/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream", "/internal/fault", pgx, nats, xSync}, "relay, workers and projector meet in the ledger and on the stream, never in each other"},
@@ -64,9 +65,9 @@ var rules = []rule{
 	{"/workers/operator", []string{"/ledger", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/stream", pgx, nats}, "a service of its own: it changes tasks by appending events, as any other process does"},
 	{"/workers/internal/bundle", []string{"/ledger/...", "/outbox", "/workers", "/workers/scheduler", "/workers/operator", "/projector", "/internal/...", pgx, nats}, "for tests alone: what workers and the services beside it are tested with"},
 	{"/workers/workertest", []string{"/ledger", "/internal/pgarray", "/workers", "/internal/stream", "/internal/natsserver", "/internal/fault", pgx, nats}, "the users' tests need a broker, and their production code does not get it"},
-	{"/workers/periodic", []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, goCron}, "what is due is enqueued, and who works on it is another matter"},
-	{"/workers/alarm", []string{"/ledger", "/internal/loop", "/internal/pgerr", "/internal/printable", "/workers/scheduler", "/workers/operator", "/workers/periodic", "/internal/fault", pgx, goMail}, "what is wrong is found in the database; lags are told to it"},
 	{"/projector", []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx, xSync}, "projections read the ledger, and work without a broker"},
+	{"/health", []string{"/ledger", "/ledger/feed", "/ledger/periodic", "/outbox", "/projector", "/workers/scheduler", "/workers/operator", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/stream", nats}, "it reads what the services store; only alarms, commands and probes are above it"},
+	{"/health/alarm", []string{"/ledger", "/ledger/periodic", "/health", "/workers/operator", "/internal/fault", "/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/printable", pgx, goMail}, "alarms report conditions of package health, and need PostgreSQL only to be delivered"},
 	{"/migrations", []string{"/ledger", pgx, goose}, "the schema is made before there is a ledger; only the error for its absence is shared"},
 	{"/internal/plantest", []string{pgx}, "a helper of tests, which every package may use"},
 	{"/internal/fault", nil, "every package has crash points"},
@@ -85,9 +86,9 @@ var rules = []rule{
 	{"/internal/envelope", []string{"/ledger", "/internal/stream", watermill}, "the form of Watermill's messages, shared by those who send and who receive"},
 	{"/internal/embedded", []string{"/internal/pgerr", "/internal/pgserver", "/internal/natsserver", "/internal/reserve", pgx},
 		"it starts and announces servers; the commands migrate and use them"},
-	{"/cmd/taskledger", []string{"/cmd/taskledger/internal/...", "/ledger/...", "/outbox", "/workers/...", "/projector", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml}, "the command wires everything"},
+	{"/cmd/taskledger", []string{"/cmd/taskledger/internal/...", "/ledger/...", "/outbox", "/workers/...", "/projector", "/health/...", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml}, "the command wires everything"},
 	{"/cmd/taskledger/internal/demo", []string{
-		"/ledger", "/outbox", "/workers", "/workers/scheduler", "/workers/periodic", "/projector", "/migrations",
+		"/ledger", "/outbox", "/workers", "/workers/scheduler", "/ledger/periodic", "/projector", "/migrations",
 		"/internal/loop", "/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
 		pgx, nats, goPretty,
 	}, "the demo is a user of the library, and only the command starts it"},
@@ -101,7 +102,10 @@ type ban struct {
 	reason string
 }
 
-var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/workers/scheduler", "/workers/reconciler", "/workers/operator", "/workers/periodic", "/workers/alarm", "/projector"}
+var library = []string{
+	"/ledger", "/ledger/feed", "/ledger/stdsql", "/ledger/periodic", "/outbox",
+	"/workers", "/workers/scheduler", "/workers/reconciler", "/workers/operator", "/health", "/health/alarm", "/projector",
+}
 
 var bans = []ban{
 	{library, []string{"testing", "flag"}, "a library registers no flags and carries no test code"},
@@ -109,10 +113,10 @@ var bans = []ban{
 	{library, []string{goose, "/migrations"}, "who migrates is the operator's choice"},
 	{library, []string{cobra, goPretty, yaml}, "only commands need words and tables"},
 	{library, []string{watermill, watermillSQL, "/internal/envelope"}, "only outbox/watermill and workers/watermill bring Watermill and its modules"},
-	{slices.DeleteFunc(slices.Clone(library), func(pkg string) bool { return pkg == "/workers/alarm" }), []string{goMail}, "only alarms send mail"},
+	{slices.DeleteFunc(slices.Clone(library), func(pkg string) bool { return pkg == "/health/alarm" }), []string{goMail}, "only alarms send mail"},
 	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/projector"}, []string{goCron}, "only periodic tasks have calendars"},
 	{[]string{"/workers/scheduler", "/workers/reconciler", "/workers/operator"}, []string{"/workers"}, "a service beside the workers knows tasks by the ledger alone: what runs or operates no handler is not given the pool"},
-	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/workers/scheduler", "/workers/periodic", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
+	{[]string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/ledger/periodic", "/workers/scheduler", "/projector", "/migrations"}, []string{nats}, "PostgreSQL is enough for these"},
 }
 
 // listed is what go list tells of a package.

@@ -37,7 +37,7 @@ var tables = map[string]string{
 	"lease":              "internal/lease",
 	"shard_owner":        "workers/internal/shards",
 	"pause":              "workers/operator",
-	"schedule":           "workers/periodic",
+	"schedule":           "ledger/periodic",
 	"migration":          "migrations",
 }
 
@@ -63,9 +63,6 @@ var foreigners = []foreign{
 	{"timer", "bench/timers.go", "the benchmark vacuums what it inserted"},
 	{"task", "internal/plantest/plantest.go", "plans are tested with the statistics of large tables"},
 	{"timer", "internal/plantest/plantest.go", "plans are tested with the statistics of large tables"},
-	{"setting", "workers/alarm/sql/now.sql", "later: taskledger.installation()"},
-	{"task", "workers/alarm/sql/waiting.sql", "later: taskledger.tasks"},
-	{"task_count", "workers/alarm/sql/available.sql", "later: taskledger.task_totals"},
 }
 
 var (

@@ -1,10 +1,11 @@
-// Package printable formats untrusted text for display or for storage, and numbers for display.
+// Package printable formats untrusted text for display or for storage, and numbers and durations for display.
 package printable
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -62,4 +63,32 @@ func Count(n int64) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
+}
+
+// Names returns [Text] of the first names, at most limit of them, and the number of the others.
+func Names(names []string, limit int) string {
+	shown := make([]string, min(len(names), limit))
+	for i := range shown {
+		shown[i] = Text(names[i])
+	}
+	text := strings.Join(shown, ", ")
+	if more := len(names) - len(shown); more > 0 {
+		text += " and " + Count(int64(more)) + " more"
+	}
+	return text
+}
+
+// Age returns a duration in its largest unit, rounded down. A negative one is "0ms".
+func Age(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", max(0, d.Milliseconds()))
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }

@@ -2,6 +2,7 @@ package printable_test
 
 import (
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -66,6 +67,40 @@ func TestCount(t *testing.T) {
 	} {
 		if have := printable.Count(in); have != want {
 			t.Errorf("%d: got %q, want %q", in, have, want)
+		}
+	}
+}
+
+func TestAge(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[time.Duration]string{
+		-time.Second:            "0ms",
+		0:                       "0ms",
+		999 * time.Millisecond:  "999ms",
+		time.Second:             "1s",
+		90 * time.Second:        "1m",
+		59 * time.Minute:        "59m",
+		47*time.Hour + 1:        "47h",
+		48 * time.Hour:          "2d",
+		400 * 24 * time.Hour:    "400d",
+		1999 * time.Millisecond: "1s",
+	} {
+		if have := printable.Age(in); have != want {
+			t.Errorf("%s: got %q, want %q", in, have, want)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for want, names := range map[string][]string{
+		"":                nil,
+		"a":               {"a"},
+		`a, b\n`:          {"a", "b\n"},
+		"a, b and 1 more": {"a", "b", "c"},
+	} {
+		if have := printable.Names(names, 2); have != want {
+			t.Errorf("%q: got %q, want %q", names, have, want)
 		}
 	}
 }

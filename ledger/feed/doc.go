@@ -1,5 +1,5 @@
 // Package feed reads the committed events of the ledger: each once, the events of one task in their order,
-// without waiting for any open transaction. The relay and the projector are readers of it.
+// without waiting for any open transaction. The relay and the projector read the ledger by it.
 //
 //	f, err := feed.Open(ctx, pool, "my-reader", nil)
 //	for {
@@ -17,7 +17,7 @@
 // are visible in one snapshot and not in the one before, as the tick batches of PgQ do. The window between
 // two snapshots never changes: a reader that crashed and opens it again reads the same events.
 //
-// An edge of a window is three facts, taken in this order by one statement (sql/window.sql):
+// An edge of a window consists of three values, read in this order by one statement (sql/window.sql):
 //
 //	snapshot  pg_current_snapshot(), taken by a transaction without an id, on a primary
 //	top       the last position that the sequence has assigned
@@ -44,23 +44,23 @@
 //
 // # Cursors
 //
-// Where a reader stands is the newest of its rows in taskledger.cursor. Rows are appended, never updated: an
-// updated row becomes slow under a held snapshot. Row n+1 is inserted from a select of row n, so of two
-// readers of one name one gets [ErrSuperseded] and has changed nothing. A row holds the edges, the position
-// reached within the window, and a mark of the reader's own.
+// The cursor of a reader is the newest of its rows in table taskledger.cursor. Rows are appended and never
+// updated, because an updated row becomes slow to read while an old snapshot is in use. Row n+1 is inserted from a
+// select of row n. So of two readers with one name, one gets [ErrSuperseded] and has changed nothing. A row contains
+// both edges, the position reached within the window, and a mark of the reader.
 //
 // # Crashes, copies, standbys
 //
 // A crash of PostgreSQL can take back commits that did not wait for the disk, and assign their transaction
-// ids and positions again. A row of taskledger.incarnation that such a crash removes shows it: the feed then
-// returns [ErrCrashed] and is opened again. In another cluster transaction ids mean nothing: a cursor from
-// there is an [*OriginError]. On a standby the feed returns [ErrNotPrimary].
+// ids and positions again. Such a crash also removes a row of table taskledger.incarnation, so the feed detects it
+// and returns [ErrCrashed]: open it again. For a cursor of another cluster, whose transaction ids differ, the feed
+// returns an [*OriginError]. On a standby it returns [ErrNotPrimary].
 //
 // # Self-check
 //
-// Every few seconds a feed counts what it has read by its plain definition (sql/audit.sql). A missing event
-// would be a bug of this package: it is logged and delivered late.
+// Every few seconds a feed counts the events of the windows that it has read, by the definition of a window
+// (sql/audit.sql). A missing event would be a bug of this package: it is logged and delivered late.
 //
-// TestFeedRace and TestFeedInterleavings hold these claims, the latter beside the simpler algorithms, each of
-// which it shows to fail.
+// TestFeedRace and TestFeedInterleavings test these claims. The latter also shows that each of the simpler
+// algorithms fails.
 package feed

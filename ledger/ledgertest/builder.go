@@ -13,7 +13,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Key returns the key that is written "kind/biz_id".
+// Key parses "kind/biz_id". It fails the test if text has no slash; it does not validate the key.
 func Key(t testing.TB, text string) ledger.Key {
 	t.Helper()
 	for i := range len(text) {
@@ -21,11 +21,11 @@ func Key(t testing.TB, text string) ledger.Key {
 			return ledger.Key{Kind: ledger.Kind(text[:i]), BizID: ledger.BizID(text[i+1:])}
 		}
 	}
-	t.Fatalf("ledgertest: %q is not kind/biz_id", text)
+	t.Fatalf("ledgertest: key must be kind/biz_id, got %q", text)
 	return ledger.Key{}
 }
 
-// Enqueue enqueues a task that must be new; args of "" are none.
+// Enqueue enqueues a task and fails the test if the task exists. args is JSON, or "" for no args.
 func Enqueue(t testing.TB, db ledger.DB, k ledger.Key, args string) ledger.Enqueued {
 	t.Helper()
 	var text json.RawMessage
@@ -42,9 +42,8 @@ func Enqueue(t testing.TB, db ledger.DB, k ledger.Key, args string) ledger.Enque
 	return answer
 }
 
-// Append appends events of these types, one after the other, to a task, which is enqueued
-// first if it does not exist, and returns the task after them. What is scheduled or snoozed is
-// due in an hour.
+// Append appends events of these types to a task and returns the task after them. It enqueues the task if it
+// does not exist. A scheduled or snoozed event is due in an hour. It fails the test if an event cannot follow.
 func Append(t testing.TB, db ledger.DB, k ledger.Key, types ...ledger.EventType) ledger.Task {
 	t.Helper()
 	task, err := ledger.Load(t.Context(), db, k)
@@ -68,8 +67,7 @@ func Append(t testing.TB, db ledger.DB, k ledger.Key, types ...ledger.EventType)
 	return task
 }
 
-// Request returns the append of an event of any type; one that needs a due time is due in an
-// hour.
+// Request returns a request to append an event of a type. A scheduled or snoozed event is due in an hour.
 func Request(k ledger.Key, expected ledger.Version, eventType ledger.EventType) ledger.AppendRequest {
 	r := ledger.AppendRequest{Key: k, Expected: expected, Type: eventType}
 	if eventType == ledger.EventScheduled || eventType == ledger.EventSnoozed {
@@ -78,41 +76,40 @@ func Request(k ledger.Key, expected ledger.Version, eventType ledger.EventType) 
 	return r
 }
 
-// BackendPID returns the process id of the connection in the server. db must be a connection
-// or a transaction.
+// BackendPID returns the ID of the server process of a connection. db must be a connection or a transaction.
 func BackendPID(t testing.TB, db ledger.DB) int {
 	t.Helper()
-	pid, err := one[int](t.Context(), db, "select pg_backend_pid()")
+	pid, err := queryOne[int](t.Context(), db, "select pg_backend_pid()")
 	if err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
 	return pid
 }
 
-// AwaitBlocked waits until the connection of this process id waits for a lock that another
-// one holds. db must be another connection.
+// AwaitBlocked waits until the connection of the server process pid waits for a lock of another connection.
+// It fails the test after a minute. db must be another connection or a pool.
 func AwaitBlocked(t testing.TB, db ledger.DB, pid int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), setupTimeout)
 	defer cancel()
 	for {
-		blocked, err := one[bool](ctx, db, fmt.Sprintf("select cardinality(pg_blocking_pids(%d)) > 0", pid))
+		isBlocked, err := queryOne[bool](ctx, db, fmt.Sprintf("select cardinality(pg_blocking_pids(%d)) > 0", pid))
 		if err != nil {
 			t.Fatalf("ledgertest: connection %d does not wait for a lock: %v", pid, err)
 		}
-		if blocked {
+		if isBlocked {
 			return
 		}
-		time.Sleep(time.Millisecond) // between two looks at the condition
+		time.Sleep(time.Millisecond) // polls the condition
 	}
 }
 
-// one returns the only value that a statement answers.
-func one[T any](ctx context.Context, db ledger.DB, sql string) (T, error) {
+// queryOne returns the value of a statement that returns one row with one column.
+func queryOne[T any](ctx context.Context, db ledger.DB, sql string) (T, error) {
 	rows, err := db.Query(ctx, sql)
 	if err != nil {
-		var none T
-		return none, err
+		var zero T
+		return zero, err
 	}
 	return pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
 }

@@ -12,18 +12,18 @@ import (
 //go:embed check.sql
 var checkSQL string
 
-// maxFaults is how many faults are described before they are only counted.
+// maxFaults is the number of faults that Check describes. It only counts the others.
 const maxFaults = 20
 
-// Check fails the test if the ledger in db breaks one of its invariants. For every task:
+// Check fails the test if the ledger in db breaks an invariant. For every task:
 //
 //   - versions are 1, 2, 3… without gaps, and the first event is enqueued or scheduled;
-//   - every transition is one of [ledger.Transitions], and the attempts are in step with them;
+//   - every transition is one of [ledger.Transitions], and the attempts are counted correctly;
 //   - positions increase with the versions;
-//   - the shard is that of the first event;
-//   - data decodes as its meta says.
+//   - all events have the shard of the first one;
+//   - data decodes with the encoding in meta.
 //
-// It reads every event, as they are in db's snapshot, and writes nothing.
+// It reads every event in db's snapshot and writes nothing.
 func Check(t testing.TB, db ledger.DB) {
 	t.Helper()
 	faults, err := faults(t.Context(), db)
@@ -39,7 +39,7 @@ func Check(t testing.TB, db ledger.DB) {
 	}
 }
 
-// faults returns what is wrong, at most one fault a task.
+// faults returns at most one fault per task.
 func faults(ctx context.Context, db ledger.DB) ([]string, error) {
 	rows, err := db.Query(ctx, checkSQL)
 	if err != nil {
@@ -47,18 +47,19 @@ func faults(ctx context.Context, db ledger.DB) ([]string, error) {
 	}
 	defer rows.Close()
 	var all []string
-	var task checked
+	var task taskCheck
 	for rows.Next() {
 		var e ledger.Event
 		var data, meta *string
-		err := rows.Scan((*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
+		err := rows.Scan(
+			(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
 			&e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &data, &meta)
 		if err != nil {
 			return nil, err
 		}
 		e.Data, e.Meta = bytesOf(data), bytesOf(meta)
 		if e.Key != task.key {
-			task = checked{key: e.Key}
+			task = taskCheck{key: e.Key}
 		}
 		if fault := task.fault(e); fault != "" {
 			all = append(all, fault)
@@ -67,6 +68,7 @@ func faults(ctx context.Context, db ledger.DB) ([]string, error) {
 	return all, rows.Err()
 }
 
+// bytesOf returns the bytes of a column, nil for null.
 func bytesOf(text *string) []byte {
 	if text == nil {
 		return nil
@@ -74,18 +76,17 @@ func bytesOf(text *string) []byte {
 	return []byte(*text)
 }
 
-// checked is a task up to the event that was looked at last.
-type checked struct {
+// taskCheck is a task up to the event that was checked last.
+type taskCheck struct {
 	key      ledger.Key
 	task     ledger.Task
 	position ledger.Position
-	broken   bool
+	isBroken bool // an event had a fault
 }
 
-// fault returns what is wrong with the next event, "" if nothing is or if the task was found
-// broken before.
-func (c *checked) fault(e ledger.Event) string {
-	if c.broken {
+// fault returns the fault of the next event, "" if there is none or an earlier event had one.
+func (c *taskCheck) fault(e ledger.Event) string {
+	if c.isBroken {
 		return ""
 	}
 	next, err := c.task.Apply(e)
@@ -101,12 +102,12 @@ func (c *checked) fault(e ledger.Event) string {
 	case e.Shard.Validate() != nil:
 		fault = e.Shard.Validate().Error()
 	case e.Position <= c.position:
-		fault = fmt.Sprintf("position %d after %d", e.Position, c.position)
+		fault = fmt.Sprintf("position must be greater than %d, got %d", c.position, e.Position)
 	case e.Shard != next.Shard:
-		fault = fmt.Sprintf("shard %d of a task in shard %d", e.Shard, next.Shard)
+		fault = fmt.Sprintf("shard must be %d as in the first event, got %d", next.Shard, e.Shard)
 	}
-	c.task, c.position, c.broken = next, e.Position, fault != ""
-	if c.broken {
+	c.task, c.position, c.isBroken = next, e.Position, fault != ""
+	if c.isBroken {
 		return fmt.Sprintf("%s version %d (%s, position %d): %s", e.Key, e.Version, e.Type, e.Position, fault)
 	}
 	return ""

@@ -1,4 +1,5 @@
--- Every event, task by task. Locks nothing. Index: primary key.
-select e.position, e.version, e.attempt, e.shard, e.type::text, e.recorded_at, e.kind, e.biz_id, e.data::text, e.meta::text
+-- Reads every event, task by task. Locks nothing. Index: primary key.
+select e.position, e.version, e.attempt, e.shard, e.type::text, e.recorded_at, e.kind, e.biz_id,
+       e.data::text, e.meta::text
   from taskledger.event e
  order by e.kind, e.biz_id, e.version

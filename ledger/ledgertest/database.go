@@ -1,17 +1,16 @@
-// Package ledgertest gives tests a database with the ledger in it: the tests of
-// taskledger, and yours.
+// Package ledgertest provides databases with a migrated ledger for tests, those of taskledger and of its users.
 //
 //	func TestOrder(t *testing.T) {
 //		pool := ledgertest.Pool(t)
 //		…
 //	}
 //
-// Each test gets a database of its own, so tests may run in parallel and leave
-// behind what they like. Without any set-up the databases live in a PostgreSQL
-// server that is started for the test process from the binaries installed on
-// the machine, and that ends with it. To use a running server, give a
-// superuser's address in TASKLEDGER_TEST_DATABASE_URL; the database of a failed
-// test is then kept.
+// Each test gets its own database, so tests may run in parallel and need not clean up. By default the
+// databases are in a PostgreSQL server that ledgertest starts for the test process, from the binaries
+// installed on the machine. The server ends with the process.
+//
+// To use a running server, set the environment variable TASKLEDGER_TEST_DATABASE_URL to the address of a
+// superuser. The database of a failed test is then kept.
 package ledgertest
 
 import (
@@ -30,28 +29,28 @@ import (
 	"github.com/taskledger/taskledger/migrations"
 )
 
-// Variable is the environment variable that names a running server, as
-// postgres://user:password@host:port/database. That database itself is left as
-// it is; those of the tests are made beside it.
+// Variable is the environment variable with the address of a running server, as
+// postgres://user:password@host:port/database. The databases of the tests are created beside that database,
+// which is not changed.
 const Variable = "TASKLEDGER_TEST_DATABASE_URL"
 
-// patience bounds what normally takes milliseconds.
-const patience = time.Minute
+// setupTimeout bounds operations that normally take milliseconds.
+const setupTimeout = time.Minute
 
-// release is how long a connection may take to come back after the test.
-var release = 5 * time.Second
+// releaseTimeout bounds the wait for connections of a pool that are in use after the test.
+var releaseTimeout = 5 * time.Second
 
-// maxConns of a [Pool]: enough for a test's crowd of writers, and few enough
-// for several such tests at once.
+// maxConns is the number of connections of a [Pool]: enough for a test with many writers, and few enough for
+// several such tests at once.
 const maxConns = 16
 
-// URL returns the address of a fresh, migrated database, which is dropped after
-// the test. A test that calls it twice has two databases.
+// URL creates a migrated database and returns its address. Each call creates another one. The database is
+// dropped after the test. URL fails the test if there is no server.
 func URL(t testing.TB) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()
-	templates, err := shared()
+	templates, err := sharedTemplates()
 	if err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
@@ -62,13 +61,12 @@ func URL(t testing.TB) string {
 	address := templates.url(name)
 	t.Cleanup(func() {
 		if t.Failed() && os.Getenv(Variable) != "" {
-			t.Logf("ledgertest: kept the database %s", address)
+			t.Logf("ledgertest: the test failed, so its database is kept: %s", address)
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 		defer cancel()
-		// By force: a test may have left a connection, of a process it killed
-		// for one.
+		// By force, because connections may be open, such as those of a process that the test has killed.
 		if err := execute(ctx, templates.url(""), "drop database "+name+" with (force)"); err != nil {
 			t.Errorf("ledgertest: drop the database: %v", err)
 		}
@@ -76,9 +74,8 @@ func URL(t testing.TB) string {
 	return address
 }
 
-// Pool returns a pool of up to 16 connections to a database as of [URL], which
-// is closed after the test. A connection that the test then still holds is the
-// test's failure.
+// Pool returns a pool of up to 16 connections to a new database, see [URL]. The pool is closed after the test.
+// The test fails if one of its connections is not released within 5 s.
 func Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(URL(t))
@@ -94,9 +91,8 @@ func Pool(t testing.TB) *pgxpool.Pool {
 	return pool
 }
 
-// closePool closes the pool, but does not wait for ever for a connection that
-// nobody gives back: the test would end in the timeout of the whole process,
-// and without its own message.
+// closePool closes the pool, and fails the test if a connection is not released. Without this bound the whole
+// process would end in its timeout, without a message of the test.
 func closePool(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	closed := make(chan struct{})
@@ -106,21 +102,21 @@ func closePool(t testing.TB, pool *pgxpool.Pool) {
 	}()
 	select {
 	case <-closed:
-	case <-time.After(release):
+	case <-time.After(releaseTimeout):
 		t.Errorf("ledgertest: %d connections of the pool were not released", pool.Stat().AcquiredConns())
 	}
 }
 
-// Database is the name of the migrated database in a server of [Cluster].
+// Database is the name of the migrated database of a [Cluster].
 const Database = "taskledger"
 
-// Cluster starts a PostgreSQL server for one test, for what the neighbours of a
-// shared one would notice: stopping, killing and restarting it, standbys,
-// settings such as max_prepared_transactions. It is closed after the test. Its
-// migrated database is at server.URL([Database]).
+// Cluster starts a PostgreSQL server for one test, with these settings in addition to the defaults. A test
+// needs one if it would disturb other tests on a shared server: it stops or kills the server, adds a standby,
+// or changes a setting such as max_prepared_transactions. The server is closed after the test. Its migrated
+// database is at server.URL([Database]).
 func Cluster(t testing.TB, settings map[string]string) *pgserver.Server {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()
 	server, err := pgserver.Start(ctx, pgserver.Config{NoSync: true, Settings: settings})
 	if err != nil {
@@ -140,20 +136,20 @@ func Cluster(t testing.TB, settings map[string]string) *pgserver.Server {
 	return server
 }
 
-// shared returns the templates of this test process.
-var shared = sync.OnceValues(findServer)
+// sharedTemplates returns the templates of this test process.
+var sharedTemplates = sync.OnceValues(findServer)
 
-// findServer takes the server of the environment, or starts one, which nobody
-// closes: it ends with the process.
+// findServer returns the templates of the server in the environment. If there is none it starts a server,
+// which ends with the process.
 func findServer() (*templates, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()
 	if address := os.Getenv(Variable); address != "" {
 		return newTemplates(ctx, address)
 	}
 	server, err := pgserver.Start(ctx, pgserver.Config{NoSync: true})
 	if err != nil {
-		return nil, fmt.Errorf("%w (for tests: %s)", err, Variable)
+		return nil, fmt.Errorf("%w; to use a running server, set %s", err, Variable)
 	}
 	return newTemplates(ctx, server.URL("postgres"))
 }

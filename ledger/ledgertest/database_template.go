@@ -13,19 +13,19 @@ import (
 	"github.com/taskledger/taskledger/migrations"
 )
 
-// templates makes databases on one server as copies of a migrated one.
+// templates creates databases on one server as copies of a migrated one.
 type templates struct {
-	server *url.URL
-	name   string // of the migrated database: a new one whenever a migration changes
-	how    string // the copy is made
+	server   *url.URL
+	name     string // of the migrated database; it changes whenever a migration changes
+	strategy string // clause of "create database"
 }
 
-// newTemplates makes sure that the server at address has a migrated database
-// to copy. Any number of test processes may do so at once.
+// newTemplates returns the templates of the server at address. It creates the migrated database unless it
+// exists. Any number of test processes may do so at once.
 func newTemplates(ctx context.Context, address string) (*templates, error) {
 	server, err := url.Parse(address)
 	if err != nil || server.Host == "" {
-		return nil, fmt.Errorf("the server's address must look like postgres://user:password@host:port/database")
+		return nil, fmt.Errorf("%s must be postgres://user:password@host:port/database", Variable)
 	}
 	sum, err := hash(migrations.FS)
 	if err != nil {
@@ -37,29 +37,29 @@ func newTemplates(ctx context.Context, address string) (*templates, error) {
 	}
 	defer conn.Close(ctx)
 	t := &templates{server: server, name: "taskledger_template_" + sum}
-	const fileCopyExists = "select current_setting('server_version_num')::int >= 150000"
-	var choice bool
-	if err := conn.QueryRow(ctx, fileCopyExists).Scan(&choice); err != nil {
+	const hasStrategies = "select current_setting('server_version_num')::int >= 150000"
+	var canChoose bool
+	if err := conn.QueryRow(ctx, hasStrategies).Scan(&canChoose); err != nil {
 		return nil, err
 	}
-	if choice {
-		// Half the time of the default, which writes every page to the WAL.
-		// Versions before 15 know nothing else.
-		t.how = " strategy file_copy"
+	if canChoose {
+		// Takes half the time of the default, which writes every page to the WAL. It is the only strategy
+		// before version 15.
+		t.strategy = " strategy file_copy"
 	}
 	return t, t.build(ctx, conn)
 }
 
-// build makes the template unless it is there. It gets its name when it is
-// complete, so that no other process copies half of it.
+// build creates the template unless it exists. The template gets its name when it is complete, so that no
+// other process copies an incomplete one.
 func (t *templates) build(ctx context.Context, conn *pgx.Conn) error {
 	const lock = "select pg_advisory_lock(hashtext($1))" // released with the connection
 	if _, err := conn.Exec(ctx, lock, t.name); err != nil {
 		return err
 	}
-	var there bool
-	const exists = "select exists (select from pg_database where datname = $1)"
-	if err := conn.QueryRow(ctx, exists, t.name).Scan(&there); err != nil || there {
+	var exists bool
+	const existsSQL = "select exists (select from pg_database where datname = $1)"
+	if err := conn.QueryRow(ctx, existsSQL, t.name).Scan(&exists); err != nil || exists {
 		return err
 	}
 	unfinished := t.name + "_unfinished"
@@ -72,7 +72,7 @@ func (t *templates) build(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	for _, statement := range []string{
-		// A single connection to it would make every copy fail.
+		// A single connection to the template would make every copy fail.
 		"alter database " + unfinished + " allow_connections false",
 		"alter database " + unfinished + " rename to " + t.name,
 	} {
@@ -83,12 +83,12 @@ func (t *templates) build(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// clone makes the database name.
+// clone creates a database with this name.
 func (t *templates) clone(ctx context.Context, name string) error {
-	return execute(ctx, t.url(""), "create database "+name+" template "+t.name+t.how)
+	return execute(ctx, t.url(""), "create database "+name+" template "+t.name+t.strategy)
 }
 
-// url returns the address of a database, or of the one given with the server.
+// url returns the address of a database; "" is the database in the address of the server.
 func (t *templates) url(database string) string {
 	address := *t.server
 	if database != "" {
@@ -97,7 +97,7 @@ func (t *templates) url(database string) string {
 	return address.String()
 }
 
-// execute executes one statement on a connection of its own.
+// execute executes one statement on a new connection.
 func execute(ctx context.Context, address, statement string) error {
 	conn, err := pgx.Connect(ctx, address)
 	if err != nil {
@@ -110,7 +110,7 @@ func execute(ctx context.Context, address, statement string) error {
 	return nil
 }
 
-// hash names a set of files by what they are called and what is in them.
+// hash returns a hash of the names and contents of all files.
 func hash(files fs.FS) (string, error) {
 	sum := sha256.New()
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {

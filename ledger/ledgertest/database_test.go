@@ -17,10 +17,10 @@ import (
 )
 
 func TestDatabasesAreMigratedAndSeparate(t *testing.T) {
-	const clones = 8
-	pools := make([]*pgxpool.Pool, clones)
+	const databases = 8
+	pools := make([]*pgxpool.Pool, databases)
 	var group sync.WaitGroup
-	for i := range clones {
+	for i := range databases {
 		group.Go(func() { pools[i] = ledgertest.Pool(t) })
 	}
 	group.Wait()
@@ -48,38 +48,39 @@ func TestDatabasesAreMigratedAndSeparate(t *testing.T) {
 }
 
 func TestDatabaseIsDroppedAfterTheTest(t *testing.T) {
-	watch := ledgertest.Pool(t)
+	other := ledgertest.Pool(t)
 	var address string
 	t.Run("user", func(t *testing.T) {
 		address = ledgertest.URL(t)
-		// Left open on purpose.
+		// The connection stays open.
 		if _, err := pgx.Connect(t.Context(), address); err != nil {
 			t.Fatal(err)
 		}
 	})
 	name := database(t, address)
-	var left int
-	if err := watch.QueryRow(t.Context(), "select count(*) from pg_database where datname = $1", name).Scan(&left); err != nil {
+	var exists bool
+	const sql = "select exists (select from pg_database where datname = $1)"
+	if err := other.QueryRow(t.Context(), sql, name).Scan(&exists); err != nil {
 		t.Fatal(err)
 	}
-	if left != 0 {
-		t.Errorf("%s is still there", name)
+	if exists {
+		t.Errorf("database %s was not dropped", name)
 	}
 }
 
-func TestPoolNamesConnectionsThatAreNotReleased(t *testing.T) {
-	ledgertest.SetRelease(t, 50*time.Millisecond)
+func TestPoolReportsConnectionsThatAreNotReleased(t *testing.T) {
+	ledgertest.SetReleaseTimeout(t, 50*time.Millisecond)
 	recorder := &recorder{TB: t}
 	if _, err := ledgertest.Pool(recorder).Acquire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	recorder.cleanup()
-	if want := "1 connections of the pool were not released"; !strings.Contains(recorder.said.String(), want) {
-		t.Errorf("said %q, want %q", recorder.said.String(), want)
+	if want := "1 connections of the pool were not released"; !strings.Contains(recorder.log.String(), want) {
+		t.Errorf("logged %q, want %q", recorder.log.String(), want)
 	}
 }
 
-func TestClusterIsItsOwnAndCanBeKilled(t *testing.T) {
+func TestClusterHasItsSettingsAndCanBeKilled(t *testing.T) {
 	server := ledgertest.Cluster(t, map[string]string{"max_prepared_transactions": "10"})
 	address := server.URL(ledgertest.Database)
 	if err := migrations.Check(t.Context(), address); err != nil {
@@ -96,19 +97,19 @@ func TestClusterIsItsOwnAndCanBeKilled(t *testing.T) {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-	execute("begin; create table kept (); prepare transaction 'left open'")
+	execute("begin; create table durable (); prepare transaction 'durable'")
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	execute("commit prepared 'left open'")
-	execute("select from kept")
+	execute("commit prepared 'durable'")
+	execute("select from durable")
 }
 
-// With an address in the environment, the databases are made on that server,
-// and a failed test's database stays there.
+// With an address in the environment, the databases are created on that server, and the database of a failed
+// test is not dropped.
 func TestDatabaseOfAFailedTestIsKept(t *testing.T) {
 	server, err := pgserver.Start(t.Context(), pgserver.Config{NoSync: true})
 	if err != nil {
@@ -123,10 +124,10 @@ func TestDatabaseOfAFailedTestIsKept(t *testing.T) {
 	ledgertest.ForgetServer(t)
 
 	var group sync.WaitGroup
-	for range 3 { // as three test processes would
+	for range 3 { // stands for three test processes
 		group.Go(func() {
 			if err := ledgertest.MakeTemplate(t.Context(), server.URL("postgres")); err != nil {
-				t.Errorf("make the template: %v", err)
+				t.Errorf("create the template: %v", err)
 			}
 		})
 	}
@@ -134,20 +135,20 @@ func TestDatabaseOfAFailedTestIsKept(t *testing.T) {
 
 	failing := &recorder{TB: t}
 	address := ledgertest.URL(failing)
-	failing.Errorf("something was wrong")
+	failing.Errorf("the test failed")
 	failing.cleanup()
 	if err := migrations.Check(t.Context(), address); err != nil {
 		t.Errorf("the database of the failed test: %v", err)
 	}
-	if !strings.Contains(failing.said.String(), address) {
-		t.Errorf("said %q, want the address", failing.said.String())
+	if !strings.Contains(failing.log.String(), address) {
+		t.Errorf("logged %q, want the address", failing.log.String())
 	}
 }
 
 func TestAddressMustBeAURL(t *testing.T) {
 	err := ledgertest.MakeTemplate(t.Context(), "host=localhost dbname=postgres")
 	if err == nil || !strings.Contains(err.Error(), "postgres://") {
-		t.Errorf("got %v, want the form of an address", err)
+		t.Errorf("got %v, want an error with the form of an address", err)
 	}
 }
 
@@ -159,20 +160,20 @@ func BenchmarkURL(b *testing.B) {
 	}
 }
 
-// recorder is a test within a test, whose failure and end the outer one sees.
+// recorder is a testing.TB that records its log and its failure, and runs its cleanups when the test asks for it.
 type recorder struct {
 	testing.TB
-	said     strings.Builder
-	failed   bool
+	log      strings.Builder
+	isFailed bool
 	cleanups []func()
 }
 
-func (r *recorder) Logf(format string, a ...any) { fmt.Fprintf(&r.said, format+"\n", a...) }
+func (r *recorder) Logf(format string, a ...any) { fmt.Fprintf(&r.log, format+"\n", a...) }
 func (r *recorder) Errorf(format string, a ...any) {
-	r.failed = true
+	r.isFailed = true
 	r.Logf(format, a...)
 }
-func (r *recorder) Failed() bool     { return r.failed }
+func (r *recorder) Failed() bool     { return r.isFailed }
 func (r *recorder) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
 func (r *recorder) cleanup() {
 	for i := len(r.cleanups) - 1; i >= 0; i-- {

@@ -11,9 +11,8 @@ import (
 //go:embed enqueued.sql
 var enqueuedSQL string
 
-// Enqueued returns the args of all tasks of a kind, by biz_id, in whatever state they are: what the
-// code under test has enqueued. db may be the transaction that enqueued them. It fails the test if
-// args do not decode.
+// Enqueued returns the args of all tasks of a kind, by biz_id, in all states. db may be the transaction in
+// which the code under test has enqueued them. It fails the test if args do not decode.
 func Enqueued[A any](t testing.TB, db ledger.DB, kind ledger.TypedKind[A]) map[ledger.BizID]A {
 	t.Helper()
 	all, err := enqueued(t.Context(), db, kind.Name())

@@ -9,21 +9,21 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Example is [Pool] for an Example function, which has no test to fail: it panics instead. The
-// function calls done at its end.
+// Example is [Pool] for an Example function. It panics where Pool fails the test. The function must call done
+// at its end.
 func Example() (pool *pgxpool.Pool, done func()) {
 	t, done := ExampleTB()
 	return Pool(t), done
 }
 
-// ExampleTB is the test that an Example function does not have: it panics instead of failing. The
-// function calls done at its end.
+// ExampleTB returns a [testing.TB] for an Example function, which has none. It panics instead of failing. It
+// supports the methods that this package calls. The function must call done at its end.
 func ExampleTB() (t testing.TB, done func()) {
 	e := &example{}
 	return e, e.done
 }
 
-// example is as much of a test as Pool needs.
+// example implements the methods of testing.TB that this package calls.
 type example struct {
 	testing.TB // nil
 	cleanups   []func()

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// ForgetServer lets the next database be made where the environment says now.
+// ForgetServer makes the next call of URL read the environment again.
 func ForgetServer(t *testing.T) {
-	old := shared
-	shared = sync.OnceValues(findServer)
-	t.Cleanup(func() { shared = old })
+	old := sharedTemplates
+	sharedTemplates = sync.OnceValues(findServer)
+	t.Cleanup(func() { sharedTemplates = old })
 }
 
-// MakeTemplate makes the template on a server, as the first test of a process does.
+// MakeTemplate creates the template on a server, as the first test of a process does.
 func MakeTemplate(ctx context.Context, address string) error {
 	_, err := newTemplates(ctx, address)
 	return err
 }
 
-// SetRelease changes how long a connection may take to come back.
-func SetRelease(t *testing.T, d time.Duration) {
-	old := release
-	release = d
-	t.Cleanup(func() { release = old })
+// SetReleaseTimeout changes releaseTimeout for a test.
+func SetReleaseTimeout(t *testing.T, d time.Duration) {
+	old := releaseTimeout
+	releaseTimeout = d
+	t.Cleanup(func() { releaseTimeout = old })
 }

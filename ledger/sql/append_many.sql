@@ -1,20 +1,21 @@
--- append.sql for many tasks, each at most once.
--- Requests, sorted by key: $1 which of the rules below each follows, from 1, $2 biz_ids,
--- $3 expected versions, $4 data, $5 metas: array literals, of which $4 and $5 may be shorter (null).
--- Rules, which many requests share: $6 kinds, $7 types, $8 actors (null for session_user), $9 the
--- types that may come before, $10 those after which an attempt begins (both joined by spaces):
--- array literals of one length.
--- Of the requests that are released again: $11 their numbers, from 1, $12 after how many
--- microseconds and $13 when: array literals.
--- $14 lock_timeout for this transaction or ''.
--- Answers the rows inserted. A task whose last event is not the expected one is left out; waits for
--- concurrent appends to the same tasks, and fails (unique_violation) where one of them commits:
--- asked to do nothing there, the insert would cost a fifth more for each row.
--- The lateral limit keeps the planner on the primary key whatever it believes of the table.
+-- append.sql for many tasks. A task occurs at most once.
+-- Of each request, sorted by key: $1 number of its rule, from 1, $2 biz_id, $3 expected version, $4 data,
+-- $5 meta: array literals; $4 and $5 may be shorter, which means null.
+-- Of each rule, which many requests share: $6 kind, $7 type, $8 actor (null for session_user), $9 types that
+-- $7 may follow, $10 those of them after which it begins an attempt (both joined by spaces): array literals.
+-- Of each request with a due time: $11 its number, from 1, $12 microseconds after which or $13 time at which
+-- the task is released: array literals.
+-- $14 lock_timeout for this transaction, or '' to keep it.
+-- Returns the events that were inserted. A request whose task is not as expected inserts nothing.
+-- Waits for concurrent appends to the same tasks, and fails (unique_violation) if one of them commits: with
+-- "on conflict do nothing" the insert would cost a fifth more per row. Locks nothing else. Index: primary key.
+-- The lateral limit makes the planner use the primary key, whatever its statistics.
 with tx as materialized (
-  select pg_current_xact_id() as xid, case when $14::text <> '' then set_config('lock_timeout', $14::text, true) end
+  select pg_current_xact_id() as xid,
+         case when $14::text <> '' then set_config('lock_timeout', $14::text, true) end
 ), rule as materialized (
-  select r.i, r.kind, r.type::taskledger.event_type, r.actor, string_to_array(r.follows, ' ')::taskledger.event_type[] as follows,
+  select r.i, r.kind, r.type::taskledger.event_type, r.actor,
+         string_to_array(r.follows, ' ')::taskledger.event_type[] as follows,
          string_to_array(r.begins, ' ')::taskledger.event_type[] as begins
     from unnest($6::text::text[], $7::text::text[], $8::text::text[], $9::text::text[], $10::text::text[])
          with ordinality as r(kind, type, actor, follows, begins, i)
@@ -27,7 +28,8 @@ with tx as materialized (
   select tx.xid, e.version + 1, e.attempt + (e.type = any (rule.begins))::integer, e.shard, rule.type, e.kind, e.biz_id,
          coalesce(rule.actor, session_user),
          case when due.at is null then r.data
-              else taskledger.with_moment(r.data, case rule.type when 'failed' then 'retry_at' else 'run_at' end, due.at) end::json,
+              else taskledger.with_moment(
+                     r.data, case rule.type when 'failed' then 'retry_at' else 'run_at' end, due.at) end::json,
          r.meta::json
     from tx
    cross join unnest($1::text::integer[], $2::text::text[], $3::text::integer[], $4::text::text[], $5::text::text[])

@@ -1,6 +1,7 @@
--- The event that follows version $3 of a task, if it is the one that a request asked for.
+-- Reads the event after version $3 of a task, if it is the event that a request would have appended.
 -- $1 kind, $2 biz_id, $3 expected version, $4 type, $5 actor or null for session_user, $6 data and
--- $7 meta (JSON text or null). Answers one row or none. Locks nothing. Index: primary key.
+-- $7 meta (JSON text or null).
+-- Returns one row or none. Locks nothing. Index: primary key.
 select e.position, e.version, e.attempt, e.shard, e.recorded_at, e.actor
   from taskledger.event e
  where e.kind = $1::text and e.biz_id = $2::text and e.version = $3::integer + 1

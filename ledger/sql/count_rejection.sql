@@ -1,3 +1,3 @@
--- Counts an enqueue that is rejected since too many tasks of its kind wait, for all that enqueue.
--- The count stays if the transaction is rolled back. Locks nothing.
+-- Counts an enqueue that was rejected because too many tasks of its kind wait. A rollback does not undo it.
+-- Locks nothing.
 select taskledger.count_rejection()

@@ -1,13 +1,14 @@
--- Appends version 1 of a task, unless the key is taken, args or meta are over the limit,
--- or too many tasks of the kind wait.
+-- Appends version 1 of a task, unless the key exists, args or meta exceed their limit, or too many tasks of
+-- the kind wait.
 -- $1 kind, $2 biz_id, $3 shard, $4 actor or null for session_user, $5 args (JSON text or null),
 -- $6 meta (JSON text or null).
--- Answers one row, or none if nothing was inserted.
--- Waits for a concurrent transaction that inserts the same key; locks nothing else.
--- The xid is the first column's default and the position the second's: computed in this order, the
--- xid is the older one (see page.sql).
+-- Returns one row, or none if nothing was inserted.
+-- Waits for a concurrent transaction that inserts the same key. Locks nothing else. Index: primary key.
+-- Defaults are computed in the order of the columns: the xid, which is the first one, before the position
+-- (see package ledger/feed).
 insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, data, meta)
-select 1, 0, $3::integer, 'enqueued', $1::text, $2::text, coalesce($4::text, session_user), $5::text::json, $6::text::json
+select 1, 0, $3::integer, 'enqueued', $1::text, $2::text, coalesce($4::text, session_user),
+       $5::text::json, $6::text::json
  where coalesce(octet_length($5::text), 0) <= 4096 and coalesce(octet_length($6::text), 0) <= 4096
        and not exists (select from taskledger.kind_limit l where l.kind = $1::text)
     or taskledger.admits($1::text, octet_length($5::text), octet_length($6::text))

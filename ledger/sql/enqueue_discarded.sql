@@ -1,16 +1,19 @@
--- Appends the first two events of tasks that are discarded, since too many of their kind wait,
--- unless their key is taken.
--- $1 kinds, $2 biz_ids, $3 shards, $4 actors (null for session_user), $5 args, $6 metas: text array
--- literals of one length, sorted by key.
--- Answers the rows inserted. Waits for concurrent transactions that insert the same keys; locks
--- nothing else. The second event is inserted for a row of the first, so its position is higher.
+-- Appends the first two events of tasks that are discarded because too many of their kind wait, unless their
+-- key exists.
+-- $1 kinds, $2 biz_ids, $3 shards, $4 actors (null for session_user), $5 args, $6 metas: text array literals
+-- of one length, sorted by key.
+-- Returns the tasks that were inserted. Waits for concurrent transactions that insert the same keys. Locks
+-- nothing else. Index: primary key.
+-- The second event is inserted from the row of the first, so its position is higher.
 with tx as materialized (
   select pg_current_xact_id() as xid
 ), first as (
   insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
-  select tx.xid, 1, 0, e.shard::integer, 'enqueued', e.kind, e.biz_id, coalesce(e.actor, session_user), e.args::json, e.meta::json
+  select tx.xid, 1, 0, e.shard::integer, 'enqueued', e.kind, e.biz_id, coalesce(e.actor, session_user),
+         e.args::json, e.meta::json
     from tx
-   cross join unnest($1::text::text[], $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[])
+   cross join unnest($1::text::text[], $2::text::text[], $3::text::text[],
+                     $4::text::text[], $5::text::text[], $6::text::text[])
          with ordinality as e(kind, biz_id, shard, actor, args, meta, i)
    order by e.i
       on conflict (kind, biz_id, version) do nothing

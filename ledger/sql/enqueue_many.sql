@@ -1,15 +1,16 @@
--- Appends version 1 of many tasks, but for keys that are taken; none at all if args or meta of
--- one entry are over the limit, or too many tasks of a kind wait that rejects more; and but for
--- those of a kind that discards more.
--- $1 kinds, $2 biz_ids, $3 shards, $4 actors (null for session_user), $5 args, $6 metas: text
--- array literals of one length, sorted by key so that two callers cannot deadlock, unless their
--- order matters. Positions are in the order of the arrays.
--- $7 is 1 if limits on what waits do not count, else 0.
--- Answers the rows inserted.
--- Waits for concurrent transactions that insert the same keys; locks nothing else.
+-- Appends version 1 of many tasks, except for keys that exist and for kinds whose limit is reached and
+-- discards. It appends nothing at all if args or meta of an entry exceed their limit, or if the limit of an
+-- entry's kind is reached and rejects.
+-- $1 kinds, $2 biz_ids, $3 shards, $4 actors (null for session_user), $5 args, $6 metas: text array literals
+-- of one length. They are sorted by key, so that two callers cannot deadlock, unless the order of the tasks
+-- matters. Positions are in the order of the arrays.
+-- $7 is 1 to ignore the limits of the kinds, else 0.
+-- Returns the tasks that were inserted. Waits for concurrent transactions that insert the same keys. Locks
+-- nothing else. Index: primary key.
 with entry as materialized (
   select e.i, e.kind, e.biz_id, e.shard::integer as shard, e.actor, e.args, e.meta
-    from unnest($1::text::text[], $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[], $6::text::text[])
+    from unnest($1::text::text[], $2::text::text[], $3::text::text[],
+                $4::text::text[], $5::text::text[], $6::text::text[])
          with ordinality as e(kind, biz_id, shard, actor, args, meta, i)
 ), limits as materialized (
   select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,

@@ -1,8 +1,8 @@
--- enqueue.sql for the end of a transaction: an enqueue that is refused is an error, so that the commit
--- sent behind it in the same round trip is not carried out: there is no version to insert then
--- (not_null_violation). Parameters as in enqueue.sql.
--- Answers one row, or none if the key is taken.
--- Waits for a concurrent transaction that inserts the same key; locks nothing else.
+-- enqueue.sql for the end of a transaction: an enqueue that is rejected fails, so that the commit in the same
+-- round trip is not executed. It inserts a null version (not_null_violation).
+-- $1 to $6 as in enqueue.sql.
+-- Returns one row, or none if the key exists.
+-- Waits for a concurrent transaction that inserts the same key. Locks nothing else. Index: primary key.
 insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, data, meta)
 select case
          when coalesce(octet_length($5::text), 0) <= 4096 and coalesce(octet_length($6::text), 0) <= 4096
@@ -11,6 +11,7 @@ select case
            or exists (select from taskledger.event e where e.kind = $1::text and e.biz_id = $2::text and e.version = 1)
          then 1
        end,
-       0, $3::integer, 'enqueued', $1::text, $2::text, coalesce($4::text, session_user), $5::text::json, $6::text::json
+       0, $3::integer, 'enqueued', $1::text, $2::text, coalesce($4::text, session_user),
+       $5::text::json, $6::text::json
     on conflict (kind, biz_id, version) do nothing
 returning position

@@ -1,13 +1,14 @@
--- enqueue_many.sql for tasks that have a due time or deadlines.
--- $1 to $7 as there; $8 due after how many microseconds, $9 due at, $10 to be started by, $11 to be
--- finished by (null for none): text array literals of the same length.
--- Answers the rows inserted, with their type: scheduled if due in the future. The moments are
--- written into the metas, and as timers; a deadline that has passed is due now.
--- Waits for concurrent transactions that insert the same keys; locks nothing else.
--- The xid is drawn before the clock is read (see the table timer).
+-- enqueue_many.sql for tasks with a due time or deadlines.
+-- $1 to $7 as there; $8 microseconds after which the task is due, $9 due time, $10 deadline of the first
+-- attempt, $11 deadline of the task (null if not set): text array literals of the same length.
+-- Returns the tasks that were inserted, with the type of their event: scheduled if due in the future. The
+-- times are written into the metas and as timers. A deadline that has passed is a timer that is due now.
+-- Waits for concurrent transactions that insert the same keys. Locks nothing else. Index: primary key.
+-- The xid is drawn before the clock is read (see table timer).
 with entry as materialized (
   select e.*, row_number() over (partition by e.kind, e.biz_id order by e.i) as nth
-    from unnest($1::text::text[], $2::text::text[], $3::text::integer[], $4::text::text[], $5::text::text[], $6::text::text[],
+    from unnest($1::text::text[], $2::text::text[], $3::text::integer[],
+                $4::text::text[], $5::text::text[], $6::text::text[],
                 $8::text::bigint[], $9::text::timestamptz[], $10::text::timestamptz[], $11::text::timestamptz[])
          with ordinality as e(kind, biz_id, shard, actor, args, meta, run_after, run_at, start_by, finish_by, i)
 ), limits as materialized (
@@ -25,10 +26,13 @@ with entry as materialized (
      select from entry e cross join limits
       where octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
 ), timed as materialized (
-  select tx.xid, e.*, case when e.run_at is null or e.run_at > clock_timestamp() then taskledger.due_at(e.run_after, e.run_at) end as due_at
+  select tx.xid, e.*,
+         case when e.run_at is null or e.run_at > clock_timestamp()
+              then taskledger.due_at(e.run_after, e.run_at) end as due_at
     from tx cross join entry e
    where e.nth = 1
-     and (e.run_after is not null or e.run_at > clock_timestamp() or not exists (select from full_kind f where f.kind = e.kind))
+     and (e.run_after is not null or e.run_at > clock_timestamp()
+          or not exists (select from full_kind f where f.kind = e.kind))
 ), added as (
   insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
   select t.xid, 1, 0, t.shard, case when t.due_at is null then 'enqueued' else 'scheduled' end::taskledger.event_type,

@@ -1,11 +1,12 @@
--- The tasks behind keys whose enqueue inserted nothing, with the limits they may have hit, and
--- whether a task may be there that the transaction cannot see.
--- $1 kinds, $2 biz_ids, $3 args to compare (null for none): text array literals of one length.
--- Answers a row per key in order; version is null where there is no such task.
--- Locks nothing. Index: primary key, twice a key.
+-- Reads the tasks of keys whose enqueue inserted nothing, the limits that may be the reason, and whether the
+-- transaction may be unable to see the task.
+-- $1 kinds, $2 biz_ids, $3 args to compare (null for no args): text array literals of one length.
+-- Returns one row per key, in order; version is null if the task does not exist.
+-- Locks nothing. Index: primary key, twice per key.
 select first.position, head.version, head.type::text, first.data::text is not distinct from e.args,
        coalesce(octet_length(e.args), 0), limits.args, limits.meta,
-       coalesce(nullif(o.policy, 'discard_oldest'), ''), coalesce(o.waiting, 0), coalesce(o.max_waiting, 0), coalesce(o.retry_after_ms, 0),
+       coalesce(nullif(o.policy, 'discard_oldest'), ''), coalesce(o.waiting, 0), coalesce(o.max_waiting, 0),
+       coalesce(o.retry_after_ms, 0),
        current_setting('transaction_isolation') in ('repeatable read', 'serializable')
   from unnest($1::text::text[], $2::text::text[], $3::text::text[]) with ordinality as e(kind, biz_id, args, i)
  cross join (

@@ -1,2 +1,3 @@
--- Whether the open transaction is the one in which a guard was set. $1 guard. Locks nothing; reads no table.
+-- Reads whether the guard is set in the open transaction. A guard is local to the transaction that set it.
+-- $1 guard. Returns one row. Locks nothing. Reads no table.
 select current_setting('taskledger.attempt', true) = $1::text

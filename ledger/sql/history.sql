@@ -1,4 +1,4 @@
--- All events of a task in order.
+-- Reads all events of a task in order.
 -- $1 kind, $2 biz_id. Locks nothing. Index: primary key.
 select e.position, e.version, e.attempt, e.shard, e.type::text, e.recorded_at, e.kind, e.biz_id,
        coalesce(e.actor, ''), e.data::text, e.meta::text

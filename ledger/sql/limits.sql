@@ -1,5 +1,5 @@
--- The limits of all kinds that have one, with how many of their tasks wait as far as projected.
--- Locks nothing. Reads the whole small table; a count is one row of its index.
+-- Reads all limits, with the number of waiting tasks as the projector has counted it.
+-- Locks nothing. Scans the table of limits, which is small, and reads one index row per kind for the count.
 select o.kind, o.max_waiting, o.policy, o.retry_after_ms, o.waiting
   from taskledger.overload o
  order by o.kind

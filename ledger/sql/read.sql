@@ -1,6 +1,6 @@
--- Events after a position, in position order. Not a feed: an event committed late is skipped
--- by whoever goes on from the last position.
--- $1 position, $2 how many at most. Locks nothing. Index: position.
+-- Reads events after a position, in position order. It is no feed: a reader that continues after the last
+-- position skips events that are committed late.
+-- $1 position, $2 maximum number of events. Locks nothing. Index: position.
 select e.position, e.version, e.attempt, e.shard, e.type::text, e.recorded_at, e.kind, e.biz_id,
        coalesce(e.actor, ''), e.data::text, e.meta::text
   from taskledger.event e

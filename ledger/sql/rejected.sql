@@ -1,3 +1,3 @@
--- How many enqueues were rejected. Locks nothing.
+-- Reads the number of rejected enqueues. Locks nothing.
 select case when r.is_called then r.last_value else 0 end
   from taskledger.rejected r

@@ -14,7 +14,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/stdsql"
 )
 
-// A task enqueued in the transaction of a program that uses database/sql.
+// A program that uses database/sql enqueues a task in its transaction.
 func ExampleWrap() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -30,7 +30,7 @@ func ExampleWrap() {
 		if err != nil {
 			return err
 		}
-		defer tx.Rollback() //nolint:errcheck // does nothing after the commit
+		defer tx.Rollback() //nolint:errcheck // after the commit it does nothing
 		if _, err := tx.ExecContext(ctx, `insert into shop_order (id) values ($1)`, order); err != nil {
 			return err
 		}

@@ -1,5 +1,5 @@
-// Package stdsql lets the calls of package ledger run on database/sql: on a *sql.Tx, *sql.DB
-// or *sql.Conn, and on the transactions of libraries that are built on them.
+// Package stdsql adapts database/sql to package ledger, so that its functions run on a *sql.Tx, *sql.DB or
+// *sql.Conn, and on the transactions of libraries that are built on them.
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	…
@@ -7,12 +7,12 @@
 //	…
 //	err = tx.Commit()
 //
-// A *sqlx.Tx can be wrapped as it is, since it embeds a *sql.Tx. Of GORM, wrap the
-// tx.Statement.ConnPool inside of db.Transaction.
+// Wrap accepts a *sqlx.Tx directly, because it embeds a *sql.Tx. For GORM, wrap tx.Statement.ConnPool inside
+// of db.Transaction.
 //
-// The driver must speak PostgreSQL. Tested is pgx's own (github.com/jackc/pgx/v5/stdlib).
-// Parameters are strings, integers and NULL only, and results are read by the conversions of
-// database/sql, so that github.com/lib/pq should work as well; it is not tested.
+// The driver must be one for PostgreSQL. The tests use the driver of pgx, github.com/jackc/pgx/v5/stdlib.
+// Parameters are only strings, integers and NULL, and database/sql converts the results. So
+// github.com/lib/pq should work as well, but it is not tested.
 package stdsql
 
 import (
@@ -28,22 +28,23 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Querier is what is needed of a transaction, a connection or a pool: *sql.Tx, *sql.Conn,
-// *sql.DB, *sqlx.Tx and gorm.ConnPool are such.
+// Querier is a transaction, a connection or a pool of database/sql. *sql.Tx, *sql.Conn, *sql.DB, *sqlx.Tx and
+// gorm.ConnPool implement it.
 type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// Wrap returns q in the form that package ledger takes. What runs on it becomes part of q's
-// transaction, if q is one; it never commits and never rolls back. It is as safe for concurrent
-// use as q is.
+// Wrap returns a [ledger.DB] that runs its statements on q. If q is a transaction, they become part of it; the
+// DB never commits it or rolls it back. The DB is as safe for concurrent use as q.
+//
+// Errors of other drivers are wrapped so that package ledger finds their SQLSTATE.
 func Wrap(q Querier) ledger.DB { return db{q} }
 
 type db struct{ q Querier }
 
 func (d db) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
-	// The rows are handed on; whoever reads them closes them and asks for their error.
+	// The caller closes the rows and checks their error.
 	r, err := d.q.QueryContext(ctx, query, args...) //nolint:sqlclosecheck,rowserrcheck
 	if err != nil {
 		return nil, withState(err)
@@ -63,8 +64,8 @@ func (d db) Exec(ctx context.Context, query string, args ...any) (pgconn.Command
 	return pgconn.NewCommandTag("ROWS " + strconv.FormatInt(n, 10)), nil
 }
 
-// rows is *sql.Rows as pgx.Rows. What database/sql does not know is empty: the connection, the
-// types of columns, raw values, the command's name.
+// rows is *sql.Rows as pgx.Rows. Properties that database/sql does not provide are empty: the connection, the
+// types of columns, raw values, the command tag.
 type rows struct{ r *sql.Rows }
 
 func (r rows) Next() bool             { return r.r.Next() }
@@ -103,7 +104,7 @@ func (rows) RawValues() [][]byte           { return nil }
 func (rows) Conn() *pgx.Conn               { return nil }
 func (rows) TypeMap() *pgtype.Map          { return nil }
 
-// stateError is another driver's error, with its SQLSTATE where package ledger looks for it.
+// stateError is the error of another driver and its SQLSTATE as a *pgconn.PgError.
 type stateError struct {
 	error
 	pg *pgconn.PgError
@@ -111,8 +112,8 @@ type stateError struct {
 
 func (e stateError) Unwrap() []error { return []error{e.error, e.pg} }
 
-// withState lets err be understood as pgx's own errors are: drivers agree only on a method
-// that tells the SQLSTATE.
+// withState returns err with its SQLSTATE as a *pgconn.PgError, which errors.As finds as in errors of pgx. The
+// drivers for PostgreSQL have in common only a method that returns the SQLSTATE.
 func withState(err error) error {
 	var pg *pgconn.PgError
 	var state interface{ SQLState() string }

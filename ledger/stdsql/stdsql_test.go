@@ -17,7 +17,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/stdsql"
 )
 
-// That every way to enqueue answers and writes the same is tested in package ledger.
+// Package ledger tests that an enqueue by database/sql returns and writes the same as one by pgx.
 
 func open(t *testing.T) *sql.DB {
 	t.Helper()
@@ -36,7 +36,8 @@ func open(t *testing.T) *sql.DB {
 func TestRows(t *testing.T) {
 	t.Parallel()
 	db := stdsql.Wrap(open(t))
-	rows, err := db.Query(t.Context(), "select i::text as name, i as number, null as nothing from generate_series(1, $1::integer) i", 2)
+	const sql = "select i::text as name, i as number, null as nothing from generate_series(1, $1::integer) i"
+	rows, err := db.Query(t.Context(), sql, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,19 +60,23 @@ func TestRows(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	rows.Close()
-	rows.Close() // more than once is fine
+	rows.Close() // a second call is allowed
 	if fields := rows.FieldDescriptions(); fields != nil {
 		t.Errorf("fields of closed rows: %v", fields)
 	}
 }
 
-func TestExecTellsRowsAffected(t *testing.T) {
+func TestExecReturnsRowsAffected(t *testing.T) {
 	t.Parallel()
 	db := stdsql.Wrap(open(t))
-	for want, statement := range []string{"create table t (i int)", "insert into t values (1)", "insert into t values (1), (2)"} {
+	for want, statement := range []string{
+		"create table t (i int)",
+		"insert into t values (1)",
+		"insert into t values (1), (2)",
+	} {
 		tag, err := db.Exec(t.Context(), statement)
 		if err != nil || tag.RowsAffected() != int64(want) {
-			t.Errorf("%s: %q, %v", statement, tag, err)
+			t.Errorf("%s: %q, %v, want %d rows", statement, tag, err, want)
 		}
 	}
 	rows, err := db.Query(t.Context(), "select i from t order by i")
@@ -80,11 +85,11 @@ func TestExecTellsRowsAffected(t *testing.T) {
 	}
 	numbers, err := pgx.CollectRows(rows, pgx.RowTo[int])
 	if err != nil || len(numbers) != 3 {
-		t.Errorf("pgx's collector read %v, %v", numbers, err)
+		t.Errorf("pgx.CollectRows: %v, %v, want 3 rows", numbers, err)
 	}
 }
 
-// otherDriver gives errors as a driver does that is not pgx: only the SQLSTATE is told.
+// otherDriver returns errors as a driver other than pgx does: they have only the SQLSTATE.
 type otherDriver struct{ stdsql.Querier }
 
 type otherError struct{ code, message string }
@@ -92,7 +97,7 @@ type otherError struct{ code, message string }
 func (e *otherError) Error() string    { return e.message }
 func (e *otherError) SQLState() string { return e.code }
 
-func translated(err error) error {
+func translate(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		return fmt.Errorf("other: %w", &otherError{pg.Code, pg.Message})
@@ -102,34 +107,34 @@ func translated(err error) error {
 
 func (d otherDriver) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	rows, err := d.Querier.QueryContext(ctx, query, args...)
-	return rows, translated(err)
+	return rows, translate(err)
 }
 
 func (d otherDriver) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	result, err := d.Querier.ExecContext(ctx, query, args...)
-	return result, translated(err)
+	return result, translate(err)
 }
 
-func TestErrorsOfOtherDriversAreUnderstood(t *testing.T) {
+func TestErrorsOfOtherDriversHaveTheirSQLState(t *testing.T) {
 	t.Parallel()
 	db := open(t)
 	if _, err := db.ExecContext(t.Context(), "drop schema taskledger cascade"); err != nil {
 		t.Fatal(err)
 	}
 	wrapped := stdsql.Wrap(otherDriver{db})
-	_, enqueuing := ledger.Enqueue(t.Context(), wrapped, ledger.Key{Kind: "k", BizID: "1"}, nil, nil)
-	_, executing := wrapped.Exec(t.Context(), "select 1/0")
-	for code, err := range map[string]error{"42P01": enqueuing, "22012": executing} {
+	_, enqueueErr := ledger.Enqueue(t.Context(), wrapped, ledger.Key{Kind: "k", BizID: "1"}, nil, nil)
+	_, execErr := wrapped.Exec(t.Context(), "select 1/0")
+	for code, err := range map[string]error{"42P01": enqueueErr, "22012": execErr} {
 		var pg *pgconn.PgError
 		var other *otherError
 		if !errors.As(err, &pg) || pg.Code != code {
 			t.Errorf("%v: no SQLSTATE %s", err, code)
 		}
 		if !errors.As(err, &other) || other.code != code {
-			t.Errorf("%v: the driver's own error is gone", err)
+			t.Errorf("%v: the driver's error is not in the chain", err)
 		}
 	}
-	if !errors.Is(enqueuing, ledger.ErrNotMigrated) {
-		t.Errorf("%v, want ErrNotMigrated", enqueuing)
+	if !errors.Is(enqueueErr, ledger.ErrNotMigrated) {
+		t.Errorf("%v, want ErrNotMigrated", enqueueErr)
 	}
 }

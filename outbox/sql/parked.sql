@@ -1,4 +1,5 @@
--- Counts the parked events, and selects the reason of the last one.
+-- Counts the parked events, and selects when the first was parked and the reason of the last.
 -- $1 greatest count; the answer is one more if there are more. Locks nothing. Index: primary key.
-select count(*), coalesce((select l.reason from taskledger.parked l order by l.position desc limit 1), '')
-  from (select from taskledger.parked limit $1::integer + 1) p
+select count(*), min(p.parked_at),
+       coalesce((select l.reason from taskledger.parked l order by l.position desc limit 1), '')
+  from (select e.parked_at from taskledger.parked e order by e.position limit $1::integer + 1) p

@@ -190,8 +190,8 @@ func TestPublishRefusesBeforeSending(t *testing.T) {
 		field string
 		rule  string // a part of it
 	}{
-		"topic is not a kind":    {topic: "mail/send", bad: good, field: "kind", rule: "may hold only"},
-		"topic of watermill-sql": {topic: "mail:send", bad: good, field: "kind", rule: "may hold only"},
+		"topic is not a kind":    {topic: "mail/send", bad: good, field: "kind", rule: "must contain only"},
+		"topic of watermill-sql": {topic: "mail:send", bad: good, field: "kind", rule: "must contain only"},
 		"no topic":               {topic: "", bad: good, field: "kind", rule: "must not be empty"},
 		"empty UUID": {
 			topic: "mail.send", bad: message.NewMessage("", nil),

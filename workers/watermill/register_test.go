@@ -176,7 +176,7 @@ func TestRegisterRefuses(t *testing.T) {
 		},
 		"messages of an invalid kind": {
 			err:  watermill.RegisterMessages(p, "a b", messages, nil),
-			want: "may hold only",
+			want: "must contain only",
 		},
 		"messages produce an invalid kind": {
 			err:  watermill.RegisterMessages(p, "test.mail", messages, produces("a b")),

@@ -18,9 +18,9 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/pgserver"
+	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers/periodic"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 

@@ -29,7 +29,7 @@ type Report struct {
 	Lost             int64    `json:"lost"`        // orders with neither a coupon nor a dead task
 	Doubled          int64    `json:"doubled"`     // orders with more than one
 	Ghosts           int64    `json:"ghosts"`      // coupons and tasks without a committed order
-	Slots            int64    `json:"slots"`       // of the periodic task, one per second
+	Firings          int64    `json:"firings"`     // of the periodic task, one per second
 	TillCounts       int64    `json:"till_counts"` // effects of the periodic task
 	Redelivered      int64    `json:"redelivered"`
 	Adopted          int64    `json:"adopted"`

@@ -11,8 +11,8 @@ import (
 
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/periodic"
 )
 
 var (
@@ -27,13 +27,13 @@ var (
 // tillKind is the shop's periodic task: it counts the till.
 var tillKind = ledger.MustKind[json.RawMessage]("till.count")
 
-// tillSchedule is due every second. Slots that were missed during an outage are made up.
+// tillSchedule is due every second. Firings that were missed during an outage are made up.
 var tillSchedule = periodic.Schedule{
 	Name: "till", Kind: tillKind.Name(), Every: time.Second,
 	Missed: periodic.MissedAll, MissedLimit: periodic.MaxMissedLimit,
 }
 
-// countTill records how many coupons there are. The slot has no unique constraint.
+// countTill records how many coupons there are. The firing has no unique constraint.
 func countTill(ctx context.Context, tx pgx.Tx, job *workers.Job, _ json.RawMessage) error {
 	_, err := tx.Exec(ctx, tillCountSQL, string(job.BizID))
 	return err
@@ -47,7 +47,7 @@ func (d *demo) newTillRunner(ctx context.Context) (*periodic.Runner, error) {
 	return periodic.New(periodic.Config{DB: d.db, Logger: d.log})
 }
 
-// finishTill pauses the schedule and waits until the till of the last slot is counted.
+// finishTill pauses the schedule and waits until the till of the last firing is counted.
 func (d *demo) finishTill(ctx context.Context) error {
 	if err := periodic.Pause(ctx, d.db, tillSchedule.Name, ""); err != nil {
 		return err
@@ -63,19 +63,19 @@ func (d *demo) finishTill(ctx context.Context) error {
 	}
 }
 
-// proveTill reads the outcome of the periodic task into r, with a failure for each slot that is missing
+// proveTill reads the outcome of the periodic task into r, with a failure for each firing that is missing
 // or was counted twice.
 func (d *demo) proveTill(ctx context.Context, r *Report) error {
-	var countedSlots, seconds int64
-	if err := d.db.QueryRow(ctx, tillSQL).Scan(&r.Slots, &countedSlots, &r.TillCounts, &seconds); err != nil {
+	var countedFirings, seconds int64
+	if err := d.db.QueryRow(ctx, tillSQL).Scan(&r.Firings, &countedFirings, &r.TillCounts, &seconds); err != nil {
 		return fmt.Errorf("proof of the till: %w", err)
 	}
-	if r.Slots != seconds {
-		r.Failures = append(r.Failures, fmt.Sprintf("%d slots in %d seconds", r.Slots, seconds))
+	if r.Firings != seconds {
+		r.Failures = append(r.Failures, fmt.Sprintf("%d firings in %d seconds", r.Firings, seconds))
 	}
-	if countedSlots != r.Slots || r.TillCounts != r.Slots {
-		r.Failures = append(r.Failures, fmt.Sprintf("the till was counted %d times in %d of %d slots",
-			r.TillCounts, countedSlots, r.Slots))
+	if countedFirings != r.Firings || r.TillCounts != r.Firings {
+		r.Failures = append(r.Failures, fmt.Sprintf("the till was counted %d times for %d of %d firings",
+			r.TillCounts, countedFirings, r.Firings))
 	}
 	return nil
 }

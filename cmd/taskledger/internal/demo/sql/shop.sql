@@ -12,5 +12,5 @@ create table shop.coupon (
   attempt  integer not null,
   sent_at  timestamptz not null default clock_timestamp());
 create table shop.till (
-  slot    text not null,
+  firing  text not null,
   coupons bigint not null)

@@ -1,2 +1,2 @@
--- Records the number of coupons. $1 slot.
-insert into shop.till (slot, coupons) select $1::text, count(*) from shop.coupon
+-- Records the number of coupons. $1 firing.
+insert into shop.till (firing, coupons) select $1::text, count(*) from shop.coupon

@@ -1,4 +1,4 @@
--- Returns how many slots have not been counted. No parameters. Takes no locks.
+-- Returns how many firings have not been counted. No parameters. Takes no locks.
 select count(*)
   from taskledger.event e
  where e.kind = 'till.count' and e.version = 1

@@ -1,0 +1,41 @@
+// Package alarm reports to people what they should act on: by mail, by a webhook, by a command.
+//
+// A [Watcher] polls the ledger. It finds
+//
+//   - news: tasks have died, a schedule has passed over firings;
+//   - conditions that begin and end: those of package health that have a rule, more dead tasks of a kind than a
+//     limit, and a task that has been available for longer than one.
+//
+// # An alarm is a task
+//
+// Each receiver has a chain of alarms: tasks of the kind [Kind] with the biz_ids "<receiver>/000000000001",
+// "<receiver>/000000000002" and so on. The args of an alarm are its message, and the baseline after it: all that was
+// reported to the receiver. The next alarm reports the difference to the baseline. There is no other state, so
+// restarts lose and repeat nothing.
+//
+//	newest alarm of the receiver   the watcher
+//	-----------------------------  --------------------------------------------------------------
+//	none                           reports everything
+//	unfinished                     delivers it; news waits
+//	succeeded                      reports the news since, once Every has passed
+//	dead: it cannot be delivered   reports the news since the alarm before it, so that none is lost
+//	cancelled, discarded, expired  treats it as delivered: an operator decided so
+//
+// A receiver that was down for a day gets at most two messages when it is up, and ten thousand dead tasks are one
+// message. The watcher first gathers news for a while ([Rules].Gather).
+//
+// # Delivery
+//
+// The watcher appends started, then succeeded or failed, as for any task. It retries a failed delivery by the
+// [Retry] policy and the database's clock. It delivers itself and not through a worker pool, because alarms must
+// arrive while relay, JetStream or projector are unavailable: a delivery needs PostgreSQL only.
+//
+// Any number of watchers may run. The watcher that serves a receiver holds an advisory lock in an open transaction,
+// which ends with its process or its connection. The key of an alarm contains the next number, so that one of two
+// watchers creates it. A watcher that is killed before the alarm is committed has reported nothing, and the next
+// one finds the same news. A watcher that is killed during a delivery leaves a started task, which the next one
+// delivers again: delivery is at least once. Each message has the alarm's key, by which a receiver can recognize a
+// repetition.
+//
+// Alarms never report alarms: tasks of their kind are excluded everywhere.
+package alarm

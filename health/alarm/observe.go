@@ -1,0 +1,189 @@
+package alarm
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+var (
+	//go:embed sql/available.sql
+	availableSQL string
+	//go:embed sql/waiting.sql
+	waitingSQL string
+)
+
+const (
+	observeShare = 20     // an expensive query runs for at most this fraction of the time
+	waitingPage  = 10_000 // tasks that a statement reads
+)
+
+// cache keeps an expensive result for a multiple of the time of its query. It is for one goroutine.
+type cache[T any] struct {
+	value T
+	until time.Time
+}
+
+func (c *cache[T]) get(read func() (T, error)) (T, error) {
+	if time.Now().Before(c.until) {
+		return c.value, nil
+	}
+	began := time.Now()
+	value, err := read()
+	if err != nil {
+		return value, err
+	}
+	c.value, c.until = value, time.Now().Add((observeShare-1)*time.Since(began))
+	return value, nil
+}
+
+// observation is the state of the ledger at one time.
+type observation struct {
+	now       time.Time // by the database's clock
+	dead      []operator.DeadGroup
+	schedules []periodic.Status
+	holds     []health.Condition // those of package health, and those of the rules for kinds
+}
+
+// observer reads observations. It is for one goroutine.
+type observer struct {
+	config  Config
+	dead    cache[[]operator.DeadGroup]
+	timers  cache[[]health.Condition]
+	waiting map[ledger.Kind]*cache[waiting]
+}
+
+// waiting is a task of a kind that has been available for too long. The zero value is no task.
+type waiting struct {
+	bizID string
+	age   time.Duration
+}
+
+func (w *observer) observe(ctx context.Context) (o observation, installation string, err error) {
+	if o.now, installation, err = readClock(ctx, w.config.DB); err != nil {
+		return o, "", err
+	}
+	o.dead, err = w.dead.get(func() ([]operator.DeadGroup, error) { return operator.ReadDead(ctx, w.config.DB, "") })
+	if err != nil {
+		return o, "", err
+	}
+	o.dead = without(o.dead, Kind)
+	for _, read := range []func(context.Context, *observation) error{w.readHealth, w.readTimers, w.readKinds} {
+		if err := read(ctx, &o); err != nil {
+			return o, "", err
+		}
+	}
+	return o, installation, nil
+}
+
+// without returns the groups of other kinds.
+func without(groups []operator.DeadGroup, kind ledger.Kind) (others []operator.DeadGroup) {
+	for _, g := range groups {
+		if g.Kind != kind {
+			others = append(others, g)
+		}
+	}
+	return others
+}
+
+// readHealth reads the schedules, and the lags that have a rule.
+func (w *observer) readHealth(ctx context.Context, o *observation) error {
+	only := []health.Name{health.ScheduleLate}
+	if w.config.Rules.RelayLag > 0 {
+		only = append(only, health.RelayLag)
+	}
+	if w.config.Rules.ProjectionLag > 0 {
+		only = append(only, health.ProjectionLag)
+	}
+	r, err := w.report(ctx, only...)
+	o.schedules = r.Schedules
+	o.holds = append(o.holds, r.Degraded...)
+	return err
+}
+
+// readTimers reads the timers. It is expensive while an open snapshot keeps the rows of fired timers.
+func (w *observer) readTimers(ctx context.Context, o *observation) error {
+	if w.config.Rules.TimersLate < 0 {
+		return nil
+	}
+	held, err := w.timers.get(func() ([]health.Condition, error) {
+		r, err := w.report(ctx, health.TimersLate)
+		return r.Degraded, err
+	})
+	o.holds = append(o.holds, held...)
+	return err
+}
+
+// report returns a report of some conditions by the thresholds of the rules.
+func (w *observer) report(ctx context.Context, only ...health.Name) (health.Report, error) {
+	return health.Read(ctx, health.Config{DB: w.config.DB, Thresholds: w.config.Rules.thresholds(), Only: only})
+}
+
+// readKinds compares kinds with their limits.
+func (w *observer) readKinds(ctx context.Context, o *observation) error {
+	dead := make(map[ledger.Kind]int64)
+	for _, g := range o.dead {
+		dead[g.Kind] += g.Tasks
+	}
+	for _, rule := range w.config.Rules.Kinds {
+		if n := dead[rule.Kind]; rule.DeadOver > 0 && n > rule.DeadOver {
+			o.holds = append(o.holds, health.Condition{
+				Name: WhatDeadOver, About: string(rule.Kind),
+				Text: fmt.Sprintf("%s of kind %s are dead; the limit is %s",
+					formatTasks(n), rule.Kind, printable.Count(rule.DeadOver)),
+				Cure: fmt.Sprintf("taskledger task dead --kind %s", rule.Kind),
+			})
+		}
+		if rule.WaitingOver == 0 {
+			continue
+		}
+		found, err := w.waiting[rule.Kind].get(func() (waiting, error) { return w.findWaiting(ctx, rule) })
+		if err != nil {
+			return err
+		}
+		if found.bizID != "" {
+			o.holds = append(o.holds, health.Condition{
+				Name: WhatWaitingOver, About: string(rule.Kind), Since: o.now.Add(-found.age),
+				Threshold: time.Duration(rule.WaitingOver),
+				Text: fmt.Sprintf("%s of kind %s has been available for %s; the limit is %s",
+					printable.Short(found.bizID, 80), rule.Kind, printable.Age(found.age), rule.WaitingOver),
+				Cure: "are enough workers of the kind running? taskledger worker list",
+			})
+		}
+	}
+	return nil
+}
+
+// findWaiting reads the tasks of a kind until it finds one that has been available for too long. There is no index
+// of tasks by age, because every enqueue would pay for it. If no task is available, it reads none.
+func (w *observer) findWaiting(ctx context.Context, rule KindRule) (waiting, error) {
+	var available int64
+	_, err := pgquery.Row(ctx, w.config.DB, availableSQL, []any{string(rule.Kind)}, &available)
+	if err != nil || available == 0 {
+		return waiting{}, pgerr.Explain("count available tasks", err)
+	}
+	for after := ""; ; {
+		var oldest *string
+		var ms int64
+		_, err := pgquery.Row(ctx, w.config.DB, waitingSQL,
+			[]any{string(rule.Kind), after, int64(waitingPage)}, &after, &oldest, &ms)
+		if err != nil {
+			return waiting{}, pgerr.Explain("find a task that waits", err)
+		}
+		if age := time.Duration(ms) * time.Millisecond; oldest != nil && age > time.Duration(rule.WaitingOver) {
+			return waiting{*oldest, age}, nil
+		}
+		if after == "" {
+			return waiting{}, nil
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package alarm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Timeout is the timeout of one delivery.
+const Timeout = 30 * time.Second
+
+// Receiver gets alarms. Exactly one of Mail, Webhook and Command is required.
+type Receiver struct {
+	Name    string   `json:"name"` // words of A-Z a-z 0-9 _ - joined by dots; its alarms are "<name>/<number>"
+	Mail    *Mail    `json:"mail"`
+	Webhook *Webhook `json:"webhook"`
+	Command []string `json:"command"` // program and arguments; its stdin is a [Message]
+}
+
+// maxName leaves room for the number in a biz_id.
+const maxName = 100
+
+// Validate reports every fault at once, each an [*ledger.InvalidError] with the name of the field. It reads the
+// files and variables that hold secrets, and opens no connection.
+func (r Receiver) Validate() error { return join(r.faults()) }
+
+func (r Receiver) faults() (faults []error) {
+	if err := ledger.Kind(r.Name).Validate(); err != nil {
+		faults = append(faults, renamed(err, "name"))
+	} else if len(r.Name) > maxName {
+		faults = append(faults, invalid("name", r.Name, "must have at most %d bytes", maxName))
+	}
+	transports := 0
+	if r.Mail != nil {
+		transports++
+		for _, fault := range r.Mail.faults() {
+			faults = append(faults, renamed(fault, "mail."))
+		}
+	}
+	if r.Webhook != nil {
+		transports++
+		for _, fault := range r.Webhook.faults() {
+			faults = append(faults, renamed(fault, "webhook."))
+		}
+	}
+	if len(r.Command) > 0 {
+		transports++
+		for i, word := range r.Command {
+			if strings.ContainsRune(word, 0) || i == 0 && word == "" {
+				faults = append(faults, invalid(fmt.Sprintf("command[%d]", i), word, "must be a program or an argument"))
+			}
+		}
+	}
+	if transports != 1 {
+		faults = append(faults, invalid("mail", "", "exactly one of mail, webhook and command is required"))
+	}
+	return faults
+}
+
+// send delivers a message. It returns within [Timeout], or soon after.
+func (r Receiver) send(ctx context.Context, m Message) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	switch {
+	case r.Mail != nil:
+		return r.Mail.send(ctx, m)
+	case r.Webhook != nil:
+		return r.Webhook.send(ctx, m)
+	}
+	return runCommand(ctx, r.Command, m)
+}
+
+// readSecret returns the content of a file or of an environment variable, without white space around it.
+func readSecret(file, variable string) (string, error) {
+	if variable != "" {
+		return strings.TrimSpace(os.Getenv(variable)), nil
+	}
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	return strings.TrimSpace(string(text)), err
+}
+
+// secretFaults returns why a secret cannot be read. name is the prefix of its fields.
+func secretFaults(name, file, variable string) []error {
+	text, err := readSecret(file, variable)
+	switch {
+	case file != "" && variable != "":
+		return []error{invalid(name+"_file", file, "must not be set together with %s_env", name)}
+	case err != nil:
+		return []error{invalid(name+"_file", file, "must be a readable file: %s", err)}
+	case variable != "" && text == "":
+		return []error{invalid(name+"_env", variable, "must be a variable that is set")}
+	case file != "" && text == "":
+		return []error{invalid(name+"_file", file, "must not be an empty file")}
+	}
+	return nil
+}

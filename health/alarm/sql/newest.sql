@@ -1,0 +1,7 @@
+-- Selects the biz_id of the newest alarm of a receiver. ('0' is the character after '/'.)
+-- $1 kind of alarms, $2 receiver. Locks nothing. Index: primary key, backwards.
+select e.biz_id
+  from taskledger.event e
+ where e.kind = $1::text and e.biz_id > $2::text || '/' and e.biz_id < $2::text || '0'
+ order by e.biz_id desc
+ limit 1

@@ -1,0 +1,122 @@
+package health_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/projector"
+)
+
+// patience is the timeout of conditions that normally hold within milliseconds.
+const patience = time.Minute
+
+// bundle is a test with a database of its own.
+type bundle struct {
+	t  testing.TB
+	db *pgxpool.Pool
+}
+
+func setup(t testing.TB) *bundle {
+	t.Helper()
+	return &bundle{t, ledgertest.Pool(t)}
+}
+
+func (b *bundle) exec(sql string, args ...any) {
+	b.t.Helper()
+	if _, err := b.db.Exec(b.t.Context(), sql, args...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bundle) read(c health.Config) health.Report {
+	b.t.Helper()
+	c.DB = b.db
+	r, err := health.Read(b.t.Context(), c)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+// takeLease adds a lease of a relay that works.
+func (b *bundle) takeLease() {
+	b.t.Helper()
+	b.exec(`
+		insert into taskledger.lease (name, holder, alive_until)
+		values ('relay', 'relay-1', clock_timestamp() + interval '1 hour')`)
+}
+
+// project runs a projector until all events are projected.
+func (b *bundle) project() {
+	b.t.Helper()
+	p, err := projector.New(projector.Config{DB: b.db})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		lag, err := projector.ReadLag(b.t.Context(), b.db)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if lag.Events == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatalf("waited %s for the projection: %+v", patience, lag)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// jetStream starts a NATS server.
+func (b *bundle) jetStream() jetstream.JetStream {
+	b.t.Helper()
+	server, err := natsserver.Start(natsserver.Config{Dir: b.t.TempDir()})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			b.t.Error(err)
+		}
+	})
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return js
+}
+
+// createStream creates the stream of the ledger.
+func (b *bundle) createStream(js jetstream.JetStream, c outbox.StreamConfig) {
+	b.t.Helper()
+	var installation string
+	const sql = "select value from taskledger.setting where name = 'installation'"
+	if err := b.db.QueryRow(b.t.Context(), sql).Scan(&installation); err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := stream.Ensure(b.t.Context(), js, c, installation); err != nil {
+		b.t.Fatal(err)
+	}
+}

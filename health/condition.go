@@ -1,0 +1,147 @@
+package health
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Name identifies a condition. Names are stable: monitors may depend on them.
+type Name string
+
+// The conditions. [Definitions] has their meanings and cures.
+const (
+	RelayStopped      Name = "relay_stopped"
+	RelayRefused      Name = "relay_refused"
+	RelayBlocked      Name = "relay_blocked"
+	RelayLag          Name = "relay_lag"
+	EventsParked      Name = "events_parked"
+	StreamUnavailable Name = "stream_unavailable"
+	StreamDrift       Name = "stream_drift"
+	StreamNearlyFull  Name = "stream_nearly_full"
+	ProjectionLag     Name = "projection_lag"
+	ProjectorRefused  Name = "projector_refused"
+	TimersLate        Name = "timers_late"
+	ScheduleLate      Name = "schedule_late"
+	KindUnhandled     Name = "kind_unhandled"
+	AlarmUndelivered  Name = "alarm_undelivered"
+)
+
+// Condition is a condition that holds.
+type Condition struct {
+	Name      Name          `json:"name"`
+	About     string        `json:"about,omitempty"` // the schedule of ScheduleLate, the alarm of AlarmUndelivered
+	Since     time.Time     `json:"since,omitzero"`  // when it began; zero: unknown
+	Threshold time.Duration `json:"-"`               // the threshold that is exceeded; 0: the condition has none
+	Text      string        `json:"text"`            // one line, printable
+	Cure      string        `json:"cure"`            // a command or a sentence
+}
+
+// MarshalJSON adds threshold_ms.
+func (c Condition) MarshalJSON() ([]byte, error) {
+	type plain Condition
+	return json.Marshal(struct {
+		plain
+		ThresholdMS int64 `json:"threshold_ms,omitempty"`
+	}{plain(c), c.Threshold.Milliseconds()})
+}
+
+// Definition describes a condition.
+type Definition struct {
+	Name      Name
+	Threshold time.Duration // default; 0: the condition has no threshold
+	Meaning   string
+	Cure      string
+}
+
+// Definitions returns the definitions of all conditions, in the order of a [Report].
+func Definitions() []Definition {
+	return append([]Definition(nil), definitions...)
+}
+
+var definitions = []Definition{
+	{
+		Name:    RelayStopped,
+		Meaning: "No relay runs. Events wait in the ledger.",
+		Cure:    "start a relay: taskledger serve",
+	},
+	{
+		Name:    RelayRefused,
+		Meaning: "The relay must not continue before an operator has acted, for the reason in the text.",
+		Cure:    "follow the text and Cures in docs/operations.md; the relay then continues by itself",
+	},
+	{
+		Name:    RelayBlocked,
+		Meaning: "A relay runs and cannot publish, for the reason in the text.",
+		Cure:    "remove the reason; if the stream is full, start workers of all kinds or raise its max bytes",
+	},
+	{
+		Name:      RelayLag,
+		Threshold: DefaultThreshold,
+		Meaning:   "An event has waited longer than the threshold to be published.",
+		Cure:      "is a relay running? start: taskledger serve",
+	},
+	{
+		Name:    EventsParked,
+		Meaning: "Events cannot be published, and are recorded in taskledger.parked. They delay no other event.",
+		Cure:    "raise max_payload of the NATS server or lower max_args_bytes, then delete the rows of taskledger.parked",
+	},
+	{
+		Name:    StreamUnavailable,
+		Meaning: "The state of the stream LEDGER cannot be read.",
+		Cure:    "is NATS running with JetStream? check NATS_URL and its credentials",
+	},
+	{
+		Name:    StreamDrift,
+		Meaning: "Settings of the stream differ from the configuration. The relay changes no existing stream.",
+		Cure:    "nats stream edit LEDGER",
+	},
+	{
+		Name:    StreamNearlyFull,
+		Meaning: "The stream holds more than 80 % of its max bytes. A full stream stops the relay.",
+		Cure:    "start workers of all kinds, delete unused consumers, or: nats stream edit LEDGER --max-bytes",
+	},
+	{
+		Name:    ProjectorRefused,
+		Meaning: "The projector must not continue before an operator has acted, for the reason in the text.",
+		Cure:    "follow Rebase in docs/operations.md; the projector then continues by itself",
+	},
+	{
+		Name:      ProjectionLag,
+		Threshold: DefaultThreshold,
+		Meaning:   "An event has waited longer than the threshold to be projected: lists and counts are late.",
+		Cure:      "is a projector running? start: taskledger serve",
+	},
+	{
+		Name:      TimersLate,
+		Threshold: DefaultThreshold,
+		Meaning:   "A delay, a retry or a deadline has been due for longer than the threshold.",
+		Cure:      "is a scheduler running? start: taskledger serve; if one is, end the transaction that locks the task",
+	},
+	{
+		Name:      ScheduleLate,
+		Threshold: DefaultThreshold,
+		Meaning:   "A firing of a schedule has been due for longer than the threshold.",
+		Cure:      "is a runner of schedules running? start: taskledger serve; if one is, its log has the schedule's error",
+	},
+	{
+		Name:      KindUnhandled,
+		Threshold: DefaultThreshold,
+		Meaning:   "Tasks of a kind have been available for longer than the threshold, and no live worker handles the kind.",
+		Cure:      "start the program that registers the kind, or: taskledger task cancel --kind KIND",
+	},
+	{
+		Name:    AlarmUndelivered,
+		Meaning: "The newest alarm of a receiver has failed and is not delivered. No alarm reports this.",
+		Cure:    "correct the receiver's settings, then try them: taskledger alarm test --alarms FILE RECEIVER",
+	},
+}
+
+// define returns the definition of a condition.
+func define(name Name) Definition {
+	for _, d := range definitions {
+		if d.Name == name {
+			return d
+		}
+	}
+	panic("health: condition without a definition: " + string(name))
+}

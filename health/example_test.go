@@ -1,0 +1,27 @@
+package health_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// A probe prints the conditions that hold. This ledger has no relay.
+func ExampleRead() {
+	pool, done := ledgertest.Example()
+	defer done()
+
+	r, err := health.Read(context.Background(), health.Config{DB: pool})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, c := range r.Degraded {
+		fmt.Printf("%s: %s\n  cure: %s\n", c.Name, c.Text, c.Cure)
+	}
+	// Output:
+	// relay_stopped: no relay is running
+	//   cure: start a relay: taskledger serve
+}

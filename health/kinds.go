@@ -1,0 +1,54 @@
+package health
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+// maxNamed is the greatest number of kinds in a text.
+const maxNamed = 5
+
+// AlarmKind is the kind of alarms. Package alarm delivers them, so they need no worker.
+const AlarmKind ledger.Kind = "taskledger.alarm"
+
+func checkKinds(ctx context.Context, c Config, r *Report) error {
+	unhandled, err := operator.ReadUnhandled(ctx, c.DB)
+	if err != nil {
+		return err
+	}
+	paused, err := operator.ReadPaused(ctx, c.DB)
+	if err != nil {
+		return err
+	}
+	r.Paused = append(r.Paused, paused...)
+	unhandled = slices.DeleteFunc(unhandled, func(u operator.UnhandledKind) bool {
+		return u.Kind == AlarmKind
+	})
+	r.Unhandled = append(r.Unhandled, unhandled...)
+	var late []string
+	var since time.Time
+	for _, u := range r.Unhandled {
+		if c.Thresholds.KindUnhandled < 0 || !u.Late(c.Thresholds.KindUnhandled) {
+			continue
+		}
+		late = append(late, string(u.Kind))
+		if u.OldestMS == nil {
+			continue
+		}
+		if at := r.At.Add(-time.Duration(*u.OldestMS) * time.Millisecond); since.IsZero() || at.Before(since) {
+			since = at
+		}
+	}
+	if len(late) > 0 {
+		r.add(Condition{
+			Name: KindUnhandled, Since: since, Threshold: c.Thresholds.KindUnhandled,
+			Text: "tasks wait and no worker handles their kind: " + printable.Names(late, maxNamed),
+		})
+	}
+	return nil
+}

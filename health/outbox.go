@@ -1,0 +1,98 @@
+package health
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+func checkOutbox(ctx context.Context, c Config, r *Report) error {
+	s, err := outbox.ReadStatus(ctx, c.DB, c.JetStream, c.Stream)
+	if err != nil {
+		return err
+	}
+	r.Outbox = s
+	r.addRelay(s)
+	if isExceeded(s.OldestWaiting, c.Thresholds.RelayLag) {
+		r.add(Condition{
+			Name: RelayLag, Since: s.OldestAt, Threshold: c.Thresholds.RelayLag,
+			Text: lagText("published", s.OldestWaiting, c.Thresholds.RelayLag),
+		})
+	}
+	if s.Parked > 0 {
+		r.add(Condition{
+			Name: EventsParked, Since: s.ParkedAt,
+			Text: fmt.Sprintf("events that cannot be published and are parked: %s; the reason of the last one: %s",
+				printable.Count(s.Parked), s.ParkedReason),
+		})
+	}
+	r.addStream(c, s)
+	return nil
+}
+
+func (r *Report) addRelay(s outbox.Status) {
+	switch l := s.Relay; {
+	case l == nil:
+		r.add(Condition{Name: RelayStopped, Since: s.OldestAt, Text: "no relay is running"})
+	case l.Refused:
+		r.add(Condition{Name: RelayRefused, Since: l.NoteSince, Text: "the relay refuses to continue: " + l.Note})
+		return // the note has the error of the cursor
+	case !l.Alive && l.Note != "":
+		r.add(Condition{
+			Name: RelayStopped, Since: l.AliveUntil,
+			Text: fmt.Sprintf("no relay is running; the last one, %s, could not work because of: %s", l.Holder, l.Note),
+		})
+	case !l.Alive:
+		r.add(Condition{
+			Name: RelayStopped, Since: l.AliveUntil,
+			Text: "no relay is running; the last one was " + l.Holder,
+		})
+	case l.Note != "":
+		r.add(Condition{
+			Name: RelayBlocked, Since: l.NoteSince,
+			Text: fmt.Sprintf("the relay %s cannot publish: %s", l.Holder, l.Note),
+		})
+	}
+	if s.CursorError != "" {
+		r.add(Condition{Name: RelayRefused, Text: "a relay would refuse to continue: " + s.CursorError})
+	}
+}
+
+func (r *Report) addStream(c Config, s outbox.Status) {
+	failure := s.StreamError
+	if c.JetStream == nil && c.NATSError != nil {
+		failure = c.NATSError.Error()
+	}
+	if failure != "" {
+		r.add(Condition{
+			Name: StreamUnavailable,
+			Text: fmt.Sprintf("cannot read the state of stream %s: %s", stream.Name, failure),
+		})
+	}
+	if s.Stream == nil {
+		return
+	}
+	if len(s.Stream.Drift) > 0 {
+		r.add(Condition{
+			Name: StreamDrift,
+			Text: fmt.Sprintf("stream %s differs from its configuration: %s", stream.Name, strings.Join(s.Stream.Drift, "; ")),
+		})
+	}
+	if s.Stream.NearlyFull {
+		r.add(Condition{
+			Name: StreamNearlyFull,
+			Text: fmt.Sprintf("stream %s is nearly full: %s of %s bytes", stream.Name,
+				printable.Count(int64(s.Stream.Bytes)), printable.Count(s.Stream.MaxBytes)),
+		})
+	}
+}
+
+// lagText returns the text of a lag.
+func lagText(state string, lag, threshold time.Duration) string {
+	return fmt.Sprintf("an event has waited %s to be %s; the threshold is %s", printable.Age(lag), state, threshold)
+}

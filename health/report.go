@@ -1,0 +1,99 @@
+package health
+
+import (
+	"context"
+	_ "embed"
+	"slices"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers/operator"
+	"github.com/taskledger/taskledger/workers/scheduler"
+)
+
+//go:embed sql/now.sql
+var nowSQL string
+
+// Report is the state of the ledger's services: the conditions that hold, and the numbers from which [Read] derived
+// them. Numbers that were not read are zero, see [Config].Only.
+type Report struct {
+	At         time.Time                `json:"at"` // by the database's clock
+	Outbox     outbox.Status            `json:"outbox"`
+	Projection Projection               `json:"projection"`
+	Timers     scheduler.TimerStatus    `json:"timers"`
+	Schedules  []periodic.Status        `json:"-"` // by name
+	Tasks      []projector.Count        `json:"tasks"`
+	Rejected   int64                    `json:"rejected"`  // calls that were rejected because too many tasks waited
+	Unhandled  []operator.UnhandledKind `json:"unhandled"` // kinds with available tasks and no live worker
+	Paused     []operator.PausedKind    `json:"paused"`
+	Alarms     []UndeliveredAlarm       `json:"undelivered_alarms"`
+	Degraded   []Condition              `json:"degraded"` // the conditions that hold; empty: healthy
+}
+
+// check reads the numbers of some conditions into a report, and adds the conditions that hold.
+type check struct {
+	names []Name // none: the check only reads numbers
+	run   func(context.Context, Config, *Report) error
+}
+
+var checks = []check{
+	{[]Name{
+		RelayStopped, RelayRefused, RelayBlocked, RelayLag, EventsParked,
+		StreamUnavailable, StreamDrift, StreamNearlyFull,
+	}, checkOutbox},
+	{[]Name{ProjectorRefused, ProjectionLag}, checkProjection},
+	{[]Name{TimersLate}, checkTimers},
+	{[]Name{ScheduleLate}, checkSchedules},
+	{[]Name{KindUnhandled}, checkKinds},
+	{[]Name{AlarmUndelivered}, checkAlarms},
+	{nil, readCounts},
+}
+
+// Read returns a report. It only reads, in several statements, and never commits. Its cost does not grow with the
+// number of tasks. An unavailable stream is a condition, not an error.
+//
+// Errors: that of [Config.Validate], [ledger.ErrUnavailable], [ledger.ErrNotMigrated].
+func Read(ctx context.Context, c Config) (Report, error) {
+	if err := c.Validate(); err != nil {
+		return Report{}, err
+	}
+	c.Thresholds = c.Thresholds.withDefaults()
+	r := Report{
+		Tasks: []projector.Count{}, Unhandled: []operator.UnhandledKind{}, Paused: []operator.PausedKind{},
+		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{},
+	}
+	if _, err := pgquery.Row(ctx, c.DB, nowSQL, nil, &r.At); err != nil {
+		return Report{}, pgerr.Explain("read the time", err)
+	}
+	r.At = r.At.UTC()
+	for _, check := range checks {
+		if !c.needs(check) {
+			continue
+		}
+		if err := check.run(ctx, c, &r); err != nil {
+			return Report{}, err
+		}
+	}
+	if c.Only != nil {
+		r.Degraded = slices.DeleteFunc(r.Degraded, func(held Condition) bool { return !slices.Contains(c.Only, held.Name) })
+	}
+	return r, nil
+}
+
+// needs reports whether the report has a condition of a check.
+func (c Config) needs(check check) bool {
+	return c.Only == nil ||
+		slices.ContainsFunc(check.names, func(name Name) bool { return slices.Contains(c.Only, name) })
+}
+
+// add adds a condition that holds. It completes the condition from its definition.
+func (r *Report) add(c Condition) {
+	c.Cure = define(c.Name).Cure
+	c.Text = printable.Text(c.Text)
+	r.Degraded = append(r.Degraded, c)
+}

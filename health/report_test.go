@@ -1,0 +1,295 @@
+package health_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// conditionTest makes one condition hold in a ledger with a healthy relay.
+type conditionTest struct {
+	arrange func(*bundle, *health.Config)
+	text    string // a part of the text
+	about   string
+	isSince bool // the condition has a beginning
+}
+
+var conditionTests = map[health.Name]conditionTest{
+	health.RelayStopped: {
+		arrange: func(b *bundle, _ *health.Config) {
+			b.exec("update taskledger.lease set alive_until = clock_timestamp() - interval '1 minute'")
+		},
+		text: "the last one was relay-1", isSince: true,
+	},
+	health.RelayRefused: {
+		arrange: func(b *bundle, _ *health.Config) {
+			b.exec(`
+				update taskledger.lease set detail = json_build_object(
+				  'note', 'message 2 is foreign', 'since', clock_timestamp(), 'refused', true)`)
+		},
+		text: "the relay refuses to continue: message 2 is foreign", isSince: true,
+	},
+	health.RelayBlocked: {
+		arrange: func(b *bundle, _ *health.Config) {
+			b.exec(`
+				update taskledger.lease set detail = json_build_object(
+				  'note', 'the stream is full', 'since', clock_timestamp())`)
+		},
+		text: "the relay relay-1 cannot publish: the stream is full", isSince: true,
+	},
+	health.RelayLag: {
+		arrange: func(b *bundle, c *health.Config) {
+			ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")
+			time.Sleep(2 * time.Millisecond)
+			c.Thresholds.RelayLag = time.Millisecond
+		},
+		text: "to be published; the threshold is 1ms", isSince: true,
+	},
+	health.EventsParked: {
+		arrange: func(b *bundle, _ *health.Config) {
+			b.exec(`
+				insert into taskledger.parked (position, kind, biz_id, version, reason)
+				select g, 'coupon.send', g::text, 1, 'reason ' || g from generate_series(1, 3) g`)
+		},
+		text: "parked: 3; the reason of the last one: reason 3", isSince: true,
+	},
+	health.StreamUnavailable: {
+		arrange: func(_ *bundle, c *health.Config) { c.NATSError = errors.New("no servers\x1b[31m available") },
+		text:    `cannot read the state of stream LEDGER: no servers\x1b[31m available`,
+	},
+	health.StreamDrift: {
+		arrange: func(b *bundle, c *health.Config) {
+			c.JetStream = b.jetStream()
+			b.createStream(c.JetStream, outbox.StreamConfig{MaxAge: time.Hour})
+		},
+		text: "stream LEDGER differs from its configuration: max age is 1h0m0s, configured is 72h0m0s",
+	},
+	health.StreamNearlyFull: {
+		arrange: func(b *bundle, c *health.Config) {
+			c.JetStream = b.jetStream()
+			c.Stream.MaxBytes = 100_000
+			b.createStream(c.JetStream, c.Stream)
+			if _, err := c.JetStream.Publish(b.t.Context(), "ledger.x", make([]byte, 85_000)); err != nil {
+				b.t.Fatal(err)
+			}
+		},
+		text: "stream LEDGER is nearly full: 85,", // and its overhead
+	},
+	health.ProjectorRefused: {
+		arrange: func(b *bundle, _ *health.Config) {
+			ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")
+			b.project()
+			b.exec("update taskledger.cursor set origin = '1/1'")
+		},
+		text: "the projector refuses to continue: cursor",
+	},
+	health.ProjectionLag: {
+		arrange: func(b *bundle, c *health.Config) {
+			ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")
+			time.Sleep(2 * time.Millisecond)
+			c.Thresholds.ProjectionLag = time.Millisecond
+		},
+		text: "to be projected; the threshold is 1ms", isSince: true,
+	},
+	health.TimersLate: {
+		arrange: func(b *bundle, _ *health.Config) {
+			ledgertest.Append(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), ledger.EventSnoozed)
+			b.exec("update taskledger.timer set due_at = clock_timestamp() - interval '31 s'")
+		},
+		text: "has been due for 31s; timers that are due: 1", isSince: true,
+	},
+	health.ScheduleLate: {
+		arrange: func(b *bundle, _ *health.Config) {
+			s := periodic.Schedule{Name: "nightly", Kind: "report.make", Every: time.Hour}
+			if _, err := periodic.Apply(b.t.Context(), b.db, []periodic.Schedule{s}, nil); err != nil {
+				b.t.Fatal(err)
+			}
+			b.exec("update taskledger.schedule set next_at = clock_timestamp() - interval '31 s'")
+		},
+		text: "schedule nightly has been due for 31s and does not fire", about: "nightly", isSince: true,
+	},
+	health.KindUnhandled: {
+		arrange: func(b *bundle, _ *health.Config) {
+			for _, key := range []string{"coupon.send/1", "mail.send/1", "taskledger.alarm/ops-1"} {
+				ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, key), "")
+			}
+			b.project()
+			b.exec("update taskledger.task set updated_at = clock_timestamp() - interval '31 s'")
+		},
+		text: "no worker handles their kind: coupon.send, mail.send", isSince: true,
+	},
+	health.AlarmUndelivered: {
+		arrange: func(_ *bundle, c *health.Config) {
+			c.Alarms = func(context.Context, ledger.DB) ([]health.UndeliveredAlarm, error) {
+				return []health.UndeliveredAlarm{{Alarm: "ops/1", MadeAt: time.Unix(1, 0), Error: "exit status 7"}}, nil
+			}
+		},
+		text: "alarm ops/1 has not been delivered: exit status 7", about: "ops/1", isSince: true,
+	},
+}
+
+// Each condition is reported alone when it holds, with its beginning, threshold and cure. It is not reported by
+// a report of other conditions.
+func TestConditions(t *testing.T) {
+	t.Parallel()
+	for _, d := range health.Definitions() {
+		t.Run(string(d.Name), func(t *testing.T) {
+			t.Parallel()
+			test, isTested := conditionTests[d.Name]
+			if !isTested {
+				t.Fatal("no test")
+			}
+			b := setup(t)
+			b.takeLease()
+			var c health.Config
+			test.arrange(b, &c)
+			r := b.read(c)
+			if len(r.Degraded) != 1 || r.Degraded[0].Name != d.Name {
+				t.Fatalf("degraded %+v, want %s only", r.Degraded, d.Name)
+			}
+			got := r.Degraded[0]
+			if !strings.Contains(got.Text, test.text) || got.About != test.about || got.Cure != d.Cure {
+				t.Errorf("condition %+v, want the text %q about %q", got, test.text, test.about)
+			}
+			if got.Since.IsZero() == test.isSince || got.Since.After(r.At) || (got.Threshold > 0) != (d.Threshold > 0) {
+				t.Errorf("condition %+v at %s: since or threshold is wrong", got, r.At)
+			}
+			for _, other := range health.Definitions() {
+				c.Only = []health.Name{other.Name}
+				if n := len(b.read(c).Degraded); (n == 1) != (other.Name == d.Name) {
+					t.Errorf("%d conditions in a report of %s", n, other.Name)
+				}
+			}
+		})
+	}
+}
+
+// A refusal does not hide a lag, since an alarm may have a rule for the lag only.
+func TestRefusedAndLate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.takeLease()
+	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "coupon.send/1"), "")
+	b.project()
+	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "coupon.send/2"), "")
+	b.exec("update taskledger.cursor set origin = '1/1'")
+	b.exec(`
+		insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, xid)
+		select 'relay', n, seen, seen_top, seen_bound, origin, '9000000000' from taskledger.cursor`)
+	time.Sleep(2 * time.Millisecond)
+	r := b.read(health.Config{Thresholds: health.Thresholds{RelayLag: time.Millisecond, ProjectionLag: time.Millisecond}})
+	want := []health.Name{health.RelayRefused, health.RelayLag, health.ProjectorRefused, health.ProjectionLag}
+	if have := names(r); !slices.Equal(have, want) {
+		t.Errorf("degraded %q, want %q", have, want)
+	}
+	if text := r.Degraded[0].Text; !strings.HasPrefix(text, `a relay would refuse to continue: cursor "relay"`) {
+		t.Errorf("text %q", text)
+	}
+}
+
+// Without a relay, the report has when the oldest event began to wait.
+func TestNoRelay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	r := b.read(health.Config{})
+	if !slices.Equal(names(r), []health.Name{health.RelayStopped}) || !r.Degraded[0].Since.IsZero() {
+		t.Errorf("an empty ledger: %+v", r.Degraded)
+	}
+	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "coupon.send/1"), "")
+	if r = b.read(health.Config{}); !r.Degraded[0].Since.Equal(r.Outbox.OldestAt) || r.Outbox.OldestAt.IsZero() {
+		t.Errorf("a ledger with an event since %s: %+v", r.Outbox.OldestAt, r.Degraded)
+	}
+}
+
+// A negative threshold disables its condition. A delay within a threshold is no condition, but its number is read.
+func TestThresholds(t *testing.T) {
+	t.Parallel()
+	for _, name := range []health.Name{
+		health.RelayLag, health.ProjectionLag, health.TimersLate, health.ScheduleLate, health.KindUnhandled,
+	} {
+		b := setup(t)
+		b.takeLease()
+		var c health.Config
+		conditionTests[name].arrange(b, &c)
+		for _, d := range []time.Duration{-1, time.Hour} {
+			c.Thresholds = health.Thresholds{
+				RelayLag: d, ProjectionLag: d, TimersLate: d, ScheduleLate: d, KindUnhandled: d,
+			}
+			r := b.read(c)
+			if len(r.Degraded) != 0 {
+				t.Errorf("%s with the thresholds %s: %+v", name, d, r.Degraded)
+			}
+			if r.Outbox.Waiting+int64(r.Projection.Waiting+r.Timers.Due+len(r.Schedules)+len(r.Unhandled)) == 0 {
+				t.Errorf("%s with the thresholds %s: no numbers in %+v", name, d, r)
+			}
+		}
+	}
+}
+
+// Every fault of a configuration is reported. A database without the schema has an error of its own.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	_, err := health.Read(t.Context(), health.Config{Only: []health.Name{"bored", health.RelayLag}})
+	if want := "health: DB is required\nhealth: Only must have names of conditions, got \"bored\""; err == nil ||
+		err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	b := setup(t)
+	failure := errors.New("no alarms")
+	_, err = health.Read(t.Context(), health.Config{
+		DB: b.db, Alarms: func(context.Context, ledger.DB) ([]health.UndeliveredAlarm, error) { return nil, failure },
+	})
+	if !errors.Is(err, failure) {
+		t.Errorf("error %v, want %v", err, failure)
+	}
+	b.exec("drop schema taskledger cascade")
+	if _, err := health.Read(t.Context(), health.Config{DB: b.db}); !errors.Is(err, ledger.ErrNotMigrated) {
+		t.Errorf("without the schema: %v, want %v", err, ledger.ErrNotMigrated)
+	}
+}
+
+// The JSON of a report has lists and no nulls in their place, and thresholds in milliseconds.
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.takeLease()
+	for _, want := range []string{
+		`"projection":{"waiting":0,"waiting_capped":false,"oldest_waiting_ms":0}`, `"tasks":[]`, `"rejected":0`,
+		`"unhandled":[]`, `"paused":[]`, `"undelivered_alarms":[]`, `"degraded":[]`, `"at":"20`,
+	} {
+		if text := toJSON(t, b.read(health.Config{})); !strings.Contains(text, want) {
+			t.Errorf("%s\nhas no %s", text, want)
+		}
+	}
+	held := health.Condition{Name: health.TimersLate, Threshold: 30 * time.Second, Text: "late", Cure: "start"}
+	want := `{"name":"timers_late","text":"late","cure":"start","threshold_ms":30000}`
+	if have := toJSON(t, held); have != want {
+		t.Errorf("got %s, want %s", have, want)
+	}
+}
+
+func names(r health.Report) (names []health.Name) {
+	for _, c := range r.Degraded {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func toJSON(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,2 @@
+-- Selects the time. No parameters. Locks nothing.
+select clock_timestamp()

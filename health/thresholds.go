@@ -1,0 +1,34 @@
+package health
+
+import "time"
+
+const (
+	// DefaultThreshold is the default of all [Thresholds]. A replaced process takes over in less time.
+	DefaultThreshold = 30 * time.Second
+	// DefaultAlarmThreshold is the default of the thresholds of alarms (package alarm). An operator may act on a
+	// condition that a status shows; an alarm asks one to.
+	DefaultAlarmThreshold = 5 * time.Minute
+)
+
+// Thresholds are the durations after which a delay is a condition. Zero: [DefaultThreshold]. Negative: never.
+type Thresholds struct {
+	RelayLag      time.Duration // age of the oldest event that is not published
+	ProjectionLag time.Duration // age of the oldest event that is not projected
+	TimersLate    time.Duration // how long a timer has been due
+	ScheduleLate  time.Duration // how long a firing has been due
+	KindUnhandled time.Duration // how long a task has been available for which no live worker exists
+}
+
+func (t Thresholds) withDefaults() Thresholds {
+	for _, field := range []*time.Duration{
+		&t.RelayLag, &t.ProjectionLag, &t.TimersLate, &t.ScheduleLate, &t.KindUnhandled,
+	} {
+		if *field == 0 {
+			*field = DefaultThreshold
+		}
+	}
+	return t
+}
+
+// isExceeded reports whether a duration exceeds a threshold that has its default.
+func isExceeded(d, threshold time.Duration) bool { return threshold >= 0 && d > threshold }

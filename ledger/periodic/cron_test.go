@@ -1,0 +1,256 @@
+package periodic
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	_ "time/tzdata" // the rules are tested with the same database everywhere
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func mustParse(t testing.TB, expression, zone string) *calendar {
+	t.Helper()
+	z, err := loadZone(zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := parseCron(expression, z)
+	if err != nil {
+		t.Fatalf("%q: %v", expression, err)
+	}
+	return c
+}
+
+// between returns the firings in (from, to].
+func between(due recurrence, from, to time.Time) (found []time.Time) {
+	for {
+		firing, ok := due.next(from)
+		if !ok || firing.After(to) {
+			return found
+		}
+		found = append(found, firing)
+		from = firing
+	}
+}
+
+// The rules of the package comment hold where clocks were really changed.
+func TestClockChanges(t *testing.T) {
+	t.Parallel()
+	const (
+		newYork  = "America/New_York"    // an hour at 02:00
+		berlin   = "Europe/Berlin"       // an hour at 02:00 and 03:00
+		lordHowe = "Australia/Lord_Howe" // half an hour at 02:00
+		apia     = "Pacific/Apia"        // went over the date line: no 30 December 2011
+		saoPaulo = "America/Sao_Paulo"   // an hour at midnight: a day began at 01:00
+		havana   = "America/Havana"      // back at 01:00: midnight came twice
+	)
+	for _, test := range []struct {
+		name, cron, zone, from, to string
+		want                       []string // as the wall clock shows them
+	}{
+		{"gap: named once, at its end", "30 2 * * *", newYork, "2026-03-07T12:00:00Z", "2026-03-10T12:00:00Z",
+			[]string{"2026-03-08T03:00:00-04:00", "2026-03-09T02:30:00-04:00", "2026-03-10T02:30:00-04:00"}},
+		{"gap: several named are due once", "*/15 2,3 * * *", newYork, "2026-03-08T00:00:00Z", "2026-03-08T07:20:00Z",
+			[]string{"2026-03-08T03:00:00-04:00", "2026-03-08T03:15:00-04:00"}},
+		{"gap: every hour skips it", "30 * * * *", newYork, "2026-03-08T05:00:00Z", "2026-03-08T08:00:00Z",
+			[]string{"2026-03-08T00:30:00-05:00", "2026-03-08T01:30:00-05:00", "2026-03-08T03:30:00-04:00"}},
+		{"gap: the first time after it", "0 * * * *", newYork, "2026-03-08T05:30:00Z", "2026-03-08T08:00:00Z",
+			[]string{"2026-03-08T01:00:00-05:00", "2026-03-08T03:00:00-04:00", "2026-03-08T04:00:00-04:00"}},
+		{"overlap: named once, the first time", "30 1 * * *", newYork, "2026-10-31T12:00:00Z", "2026-11-02T12:00:00Z",
+			[]string{"2026-11-01T01:30:00-04:00", "2026-11-02T01:30:00-05:00"}},
+		{"overlap: not again in its second half", "15,45 1 * * *", newYork, "2026-11-01T06:20:00Z", "2026-11-02T06:30:00Z",
+			[]string{"2026-11-02T01:15:00-05:00"}},
+		{"overlap: every hour both times", "*/30 * * * *", newYork, "2026-11-01T05:00:00Z", "2026-11-01T07:00:00Z",
+			[]string{"2026-11-01T01:30:00-04:00", "2026-11-01T01:00:00-05:00", "2026-11-01T01:30:00-05:00",
+				"2026-11-01T02:00:00-05:00"}},
+		{"gap", "0 2 * * *", berlin, "2026-03-28T12:00:00Z", "2026-03-30T12:00:00Z",
+			[]string{"2026-03-29T03:00:00+02:00", "2026-03-30T02:00:00+02:00"}},
+		{"overlap", "0 2 * * *", berlin, "2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z",
+			[]string{"2026-10-25T02:00:00+02:00", "2026-10-26T02:00:00+01:00"}},
+		{"overlap: the time at its end is not in it", "0 3 * * *", berlin, "2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z",
+			[]string{"2026-10-25T03:00:00+01:00", "2026-10-26T03:00:00+01:00"}},
+		{"half an hour's gap", "15 2 * * *", lordHowe, "2026-10-02T15:00:00Z", "2026-10-05T00:00:00Z",
+			[]string{"2026-10-03T02:15:00+10:30", "2026-10-04T02:30:00+11:00", "2026-10-05T02:15:00+11:00"}},
+		{"half an hour's gap: every hour", "15,45 * * * *", lordHowe, "2026-10-03T15:00:00Z", "2026-10-03T16:30:00Z",
+			[]string{"2026-10-04T01:45:00+10:30", "2026-10-04T02:45:00+11:00", "2026-10-04T03:15:00+11:00"}},
+		{"half an hour's overlap", "45 1 * * *", lordHowe, "2026-04-03T20:00:00Z", "2026-04-05T20:00:00Z",
+			[]string{"2026-04-05T01:45:00+11:00", "2026-04-06T01:45:00+10:30"}},
+		{"half an hour's overlap: every hour", "45 * * * *", lordHowe, "2026-04-04T14:00:00Z", "2026-04-04T16:30:00Z",
+			[]string{"2026-04-05T01:45:00+11:00", "2026-04-05T01:45:00+10:30", "2026-04-05T02:45:00+10:30"}},
+		{"a skipped day: named once, when the next begins", "0 9 * * *", apia, "2011-12-28T20:00:00Z", "2012-01-01T00:00:00Z",
+			[]string{"2011-12-29T09:00:00-10:00", "2011-12-31T00:00:00+14:00", "2011-12-31T09:00:00+14:00",
+				"2012-01-01T09:00:00+14:00"}},
+		{"a skipped day: every hour skips it", "0 * * * *", apia, "2011-12-30T08:30:00Z", "2011-12-30T11:00:00Z",
+			[]string{"2011-12-29T23:00:00-10:00", "2011-12-31T00:00:00+14:00", "2011-12-31T01:00:00+14:00"}},
+		{"a skipped midnight", "0 0 * * *", saoPaulo, "2018-11-03T12:00:00Z", "2018-11-05T12:00:00Z",
+			[]string{"2018-11-04T01:00:00-02:00", "2018-11-05T00:00:00-02:00"}},
+		{"two midnights", "0 0 * * *", havana, "2026-10-31T12:00:00Z", "2026-11-02T12:00:00Z",
+			[]string{"2026-11-01T00:00:00-04:00", "2026-11-02T00:00:00-05:00"}},
+		{"the far future has rules too", "30 2 * * *", newYork, "2199-03-09T12:00:00Z", "2199-03-11T12:00:00Z",
+			[]string{"2199-03-10T03:00:00-04:00", "2199-03-11T02:30:00-04:00"}},
+	} {
+		t.Run(test.zone+" "+test.name, func(t *testing.T) {
+			c := mustParse(t, test.cron, test.zone)
+			got := []string{}
+			for _, firing := range between(c, at(t, test.from), at(t, test.to)) {
+				got = append(got, firing.In(c.zone).Format(time.RFC3339))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The firings are those of a simulated clock that is read every minute.
+func TestFiringsMatchAWatchedClock(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(4, 2))
+	for _, change := range []string{
+		"America/New_York 2026-03-08T07:00:00Z", "America/New_York 2026-11-01T06:00:00Z",
+		"Australia/Lord_Howe 2026-10-03T15:30:00Z", "Australia/Lord_Howe 2026-04-04T15:00:00Z",
+		"Pacific/Apia 2011-12-30T10:00:00Z", "America/Havana 2026-11-01T05:00:00Z", "Asia/Kathmandu 1985-12-31T18:30:00Z",
+		"Africa/Casablanca 2026-02-15T02:00:00Z", "America/Caracas 2007-12-09T07:00:00Z",
+	} {
+		zone, when, _ := strings.Cut(change, " ")
+		from, to := at(t, when).Add(-30*time.Hour), at(t, when).Add(30*time.Hour)
+		for range 30 {
+			minutes, hours := pick(random, 60, 4), pick(random, 24, 1+random.IntN(23))
+			if random.IntN(4) == 0 {
+				hours = pick(random, 24, 24)
+			}
+			c := mustParse(t, fmt.Sprintf("%s %s * * *", joined(minutes), joined(hours)), zone)
+			got, want := texts(between(c, from, to)), texts(watch(c.zone, minutes, hours, from, to))
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Fatalf("%s: minutes %v, hours %v (-want +got):\n%s", change, minutes, hours, diff)
+			}
+		}
+	}
+}
+
+// watch reads the clock of a zone every minute, and applies the rules to each wall time.
+func watch(zone *time.Location, minutes, hours []int, from, to time.Time) (due []time.Time) {
+	everyHour := len(hours) == 24
+	latest := wallOf(from.In(zone)).Add(-30 * time.Hour) // the latest wall time so far
+	for now := from.Add(-30 * time.Hour); !now.After(to); now = now.Add(time.Minute) {
+		wall := wallOf(now.In(zone))
+		fires := everyHour && matches(wall, minutes, hours)
+		for latest.Before(wall) { // several minutes at a gap, none in an overlap
+			latest = latest.Add(time.Minute)
+			fires = fires || !everyHour && matches(latest, minutes, hours)
+		}
+		if fires && now.After(from) {
+			due = append(due, now)
+		}
+	}
+	return due
+}
+
+func matches(wall time.Time, minutes, hours []int) bool {
+	return slices.Contains(minutes, wall.Minute()) && slices.Contains(hours, wall.Hour())
+}
+
+// pick returns n different numbers below limit.
+func pick(random *rand.Rand, limit, n int) []int {
+	return random.Perm(limit)[:n]
+}
+
+func joined(numbers []int) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ","), "[]")
+}
+
+func TestCron(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ cron, from, want string }{
+		{"0 0 29 2 *", "2096-03-01T00:00:00Z", "2104-02-29T00:00:00Z"},
+		{"0 0 * 2 MON#5", "2072-03-01T00:00:00Z", "2112-02-29T00:00:00Z"},
+		{"0 9 L * *", "2026-02-01T00:00:00Z", "2026-02-28T09:00:00Z"},
+		{"0 9 LW * *", "2026-05-01T00:00:00Z", "2026-05-29T09:00:00Z"},
+		{"0 0 13 * FRI", "2026-11-01T00:00:00Z", "2026-11-06T00:00:00Z"}, // a day that matches one of the two fields
+		{"0 0 * * 7", "2026-11-21T00:00:00Z", "2026-11-22T00:00:00Z"},
+		{"@daily", "2026-11-21T00:00:00Z", "2026-11-22T00:00:00Z"},
+		{"@hourly", "2026-11-21T00:00:00Z", "2026-11-21T01:00:00Z"},
+		{"  5   4  *  *  * ", "2026-11-21T04:04:59.999999Z", "2026-11-21T04:05:00Z"},
+	} {
+		firing, _ := mustParse(t, test.cron, "UTC").next(at(t, test.from))
+		if got := instant(firing); got != test.want {
+			t.Errorf("%s after %s: %s, want %s", test.cron, test.from, got, test.want)
+		}
+	}
+}
+
+// Invalid and hostile expressions are refused at once: the work of an expression is bounded.
+func TestHostileCron(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"", " ", "*", "* * * *", "* * * * * *", "* * * * * * *", "60 * * * *", "-1 * * * *",
+		"* 24 * * *", "* * 0 * *", "* * 32 * *",
+		"* * * 13 *", "* * * * 8", "*/0 * * * *", "*/-1 * * * *", "*/99999999999999999999 * * * *", "1-99999999999 * * * *",
+		"18446744073709551615 * * * *", "1-2-3 * * * *", "1/2/3 * * * *", ", , , , ,",
+		", * * * *", "* , * * *", "* * , * *", "* * * , *", "* * * * ,",
+		"0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 L-30 2 *", "0 0 31W 2 *", "@every 1ns", "@every 1h", "@never", "@reboot",
+		"TZ=UTC * * * * *", "CRON_TZ=../../etc/passwd * * * * *", "H * * * *", "\x00 * * * *", "* * * * *\n* * * * *",
+		strings.Repeat("*", 1<<20), strings.Repeat("0,", 1<<19) + "0 * * * *", strings.Repeat(" ", maxCron) + "* * * * *",
+	} {
+		if c, err := parseCron(text, time.UTC); err == nil {
+			next, _ := c.next(time.Unix(0, 0))
+			t.Errorf("%.60q was accepted, and is due at %s", text, next)
+		}
+	}
+	for _, zone := range []string{
+		"Local", "Europe/Nowhere", "../../etc/passwd", "/etc/passwd", "\x00", strings.Repeat("a", 1<<20),
+	} {
+		if _, err := loadZone(zone); err == nil {
+			t.Errorf("zone %.40q was accepted", zone)
+		}
+	}
+}
+
+// The longest search there is: a rare firing, from just after the previous one.
+func BenchmarkNextSeldom(b *testing.B) {
+	c := mustParse(b, "0 0 * 2 MON#5", "America/New_York")
+	from := at(b, "2072-03-01T12:00:00Z")
+	for b.Loop() {
+		if _, ok := c.next(from); !ok {
+			b.Fatal("not found")
+		}
+	}
+}
+
+func FuzzCron(f *testing.F) {
+	for _, seed := range []string{
+		"*/10 2-4 * * MON-FRI", "0 0 L * *", "30 2 29 2 *", "@weekly", "0 0 15W * FRI#3", "59-1 22-2 31-1 DEC-JAN FRI-MON",
+	} {
+		f.Add(seed, int64(1_772_953_200), uint8(0))
+	}
+	zones := []string{"UTC", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "Africa/Casablanca"}
+	f.Fuzz(func(t *testing.T, text string, seconds int64, zone uint8) {
+		location, err := loadZone(zones[int(zone)%len(zones)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := parseCron(text, location)
+		if err != nil {
+			return
+		}
+		from := time.Unix(seconds%4_000_000_000, 0)
+		last := from
+		for range 10 {
+			firing, ok := c.next(last)
+			if !ok {
+				t.Fatalf("%q has no firing after %s", text, last)
+			}
+			if !firing.After(last) {
+				t.Fatalf("%q: %s is not after %s", text, firing, last)
+			}
+			if again, _ := c.next(firing.Add(-time.Microsecond)); !again.Equal(firing) {
+				t.Fatalf("%q: %s, and from just before it %s", text, firing, again)
+			}
+			last = firing
+		}
+	})
+}

@@ -1,0 +1,198 @@
+package periodic
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/due.sql
+	dueSQL string
+	//go:embed sql/finished.sql
+	finishedSQL string
+	//go:embed sql/wait.sql
+	waitSQL string
+)
+
+// Config configures a [Runner].
+type Config struct {
+	// DB is the primary database. One of its connections is in use at a time. Required.
+	DB *pgxpool.Pool
+	// Logger receives outages, firings that were passed over, and schedules that cannot fire. Default: discard.
+	Logger *slog.Logger
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	if c.DB == nil {
+		return errors.New("periodic: DB is required")
+	}
+	return nil
+}
+
+const (
+	// maxSleep is the longest sleep of a runner. It is the greatest delay until a runner notices that a schedule
+	// was changed, or that the task before a fixed delay has finished.
+	maxSleep = time.Second
+	// retryAfter is the pause after a failure of one schedule.
+	retryAfter = 30 * time.Second
+	// minLockedSleep is the first sleep of a runner while every schedule that is due is locked, by another
+	// runner or by an open transaction of an operator. The sleep doubles until maxLockedSleep.
+	minLockedSleep = 10 * time.Millisecond
+	maxLockedSleep = 500 * time.Millisecond
+)
+
+// begin begins a transaction that the server ends if the runner is frozen, which would block the schedule for
+// all other runners.
+const begin = "begin isolation level read committed; set local idle_in_transaction_session_timeout to '5s'"
+
+// Runner fires all schedules when they are due. Any number of runners may run. Run is for one goroutine.
+type Runner struct {
+	config      Config
+	finishing   string               // event types that finish a task, as array literal
+	failed      map[string]time.Time // when to retry schedules that failed, by this machine's monotonic clock
+	lockedSleep time.Duration        // the next sleep while every schedule that is due is locked
+	clock       time.Duration        // added to the database's clock; set by tests
+}
+
+// New returns a runner. It does not use the database. It returns the error of [Config.Validate].
+func New(c Config) (*Runner, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	var finishing []string
+	for _, row := range ledger.Transitions() {
+		if row.To.Finished() {
+			finishing = append(finishing, string(row.Type))
+		}
+	}
+	return &Runner{
+		config: c, finishing: pgarray.Of(finishing...), failed: make(map[string]time.Time), lockedSleep: minLockedSleep,
+	}, nil
+}
+
+// Run fires schedules until ctx is done, and then returns nil. It retries while the database is unavailable, and
+// returns [ledger.ErrNotMigrated] only.
+func (r *Runner) Run(ctx context.Context) error {
+	return loop.Steps{
+		Step: r.pass,
+		Stop: pgerr.NotMigrated,
+		Failed: func(ctx context.Context, err error, in time.Duration) {
+			r.config.Logger.WarnContext(ctx, "schedules interrupted; retrying", "error", err, "in", in)
+		},
+	}.Run(ctx)
+}
+
+// pass fires all schedules that are due, and returns how long to sleep.
+func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
+	if _, err := r.config.DB.Exec(ctx, finishedSQL, r.finishing); err != nil {
+		return 0, pgerr.Explain("find finished tasks", err)
+	}
+	for {
+		name, err := r.fireOne(ctx)
+		switch {
+		case name == "" && err != nil:
+			return 0, err
+		case name == "":
+			return r.sleep(ctx)
+		case err == nil:
+			r.lockedSleep = minLockedSleep
+		case ctx.Err() != nil || isOutage(err):
+			return 0, err
+		default:
+			r.failed[name] = time.Now().Add(retryAfter)
+			r.config.Logger.ErrorContext(ctx, "schedule cannot fire", "schedule", name, "error", err, "retry_in", retryAfter)
+		}
+	}
+}
+
+// isOutage reports whether an error does not come from the schedule.
+func isOutage(err error) bool {
+	return ledger.Retryable(err) || errors.Is(err, ledger.ErrNotMigrated) || errors.Is(err, errConnectionEnded)
+}
+
+// fireOne fires one schedule that is due and returns its name, "" if no schedule is due.
+func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
+	tx, err := r.config.DB.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
+	if err != nil {
+		return "", pgerr.Explain("begin", err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	s, now, err := scan(tx.QueryRow(ctx, dueSQL, r.clock.Microseconds(), r.leaveOut()))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	if err != nil {
+		return "", pgerr.Explain("find a schedule that is due", err)
+	}
+	name = s.Schedule.Name
+	due, faults := s.Schedule.compile()
+	if len(faults) > 0 { // written by SQL, or in a zone that this machine does not have
+		return name, errors.Join(faults...)
+	}
+	p := planFor(s.Schedule, due, s.NextAt, now)
+	err = execute(ctx, tx, s, p, ReasonMissed)
+	if err == nil {
+		fault.Point(pointFired)
+		err = pgerr.Explain("commit", tx.Commit(ctx))
+	}
+	if err != nil && tx.Conn().IsClosed() { // the last error of a lost connection may have any class
+		err = fmt.Errorf("%w: %w", errConnectionEnded, err)
+	}
+	if err != nil {
+		return name, fmt.Errorf("schedule %s: %w", name, err)
+	}
+	if p.passed.count > 0 {
+		r.config.Logger.WarnContext(ctx, "schedule missed firings", "schedule", name,
+			"firings", p.passed.count, "or_more", p.passed.more, "from", p.passed.from, "to", p.passed.to)
+	}
+	return name, nil
+}
+
+// leaveOut returns the schedules that failed and are not to be retried yet, as array literal.
+func (r *Runner) leaveOut() string {
+	var names []string
+	for name, until := range r.failed {
+		if time.Now().After(until) {
+			delete(r.failed, name)
+		} else {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return pgarray.Of(names...)
+}
+
+// sleep returns how long to sleep after a pass.
+func (r *Runner) sleep(ctx context.Context) (time.Duration, error) {
+	var us *int64
+	if err := r.config.DB.QueryRow(ctx, waitSQL, r.clock.Microseconds(), r.leaveOut()).Scan(&us); err != nil {
+		return 0, pgerr.Explain("find the next firing", err)
+	}
+	if us == nil {
+		return maxSleep, nil
+	}
+	if *us <= 0 { // due, and locked by another transaction
+		d := r.lockedSleep
+		r.lockedSleep = min(2*d, maxLockedSleep)
+		return d, nil
+	}
+	return min(maxSleep, time.Duration(*us)*time.Microsecond), nil
+}

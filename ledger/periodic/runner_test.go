@@ -1,0 +1,398 @@
+package periodic_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/ledger/periodic"
+)
+
+// The task of a firing has its schedule, its firing and its wall time in meta.
+func TestFiring(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(hourly("sales"))
+	before := b.load("sales")
+	if wait := time.Until(before.NextAt); wait < 20*time.Minute || wait > 31*time.Minute || before.NextAt.Second() != 0 {
+		t.Fatalf("next at %s", before.NextAt)
+	}
+	r := b.runner()
+	b.pass(r, 0)
+	if fired := b.fired("sales"); len(fired) != 0 {
+		t.Fatalf("fired too early: %v", fired)
+	}
+	b.pass(r, time.Hour)
+	key := ledger.Key{Kind: "report.make", BizID: ledger.BizID("sales@" + before.NextAt.Format(time.RFC3339))}
+	events, err := ledger.History(t.Context(), b.db, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf(`{"schedule":{"name":"sales","firing":"%s","zone":"Europe/Berlin","local":"%s"}}`,
+		before.NextAt.Format(time.RFC3339), before.NextAt.In(berlin).Format(time.RFC3339))
+	e := events[0]
+	if string(e.Data) != `{"of": "sales"}` || e.Actor != "schedule/sales" || e.Type != ledger.EventEnqueued {
+		t.Errorf("enqueued %+v", e)
+	}
+	if string(e.Meta) != want {
+		t.Errorf("meta %s, want %s", e.Meta, want)
+	}
+	after := b.load("sales")
+	if !after.LastAt.Equal(before.NextAt) || !after.NextAt.Equal(before.NextAt.Add(time.Hour)) {
+		t.Errorf("after it: %+v", after)
+	}
+	if *after.LastTask != key || after.Passed != 0 {
+		t.Errorf("after it: %+v", after)
+	}
+}
+
+// A runner fires on time, also schedules that are applied while it sleeps.
+func TestRunnerRuns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	stop := b.run(b.runner())
+	b.apply(periodic.Schedule{Name: "tick", Kind: "tick", Every: time.Second})
+	b.await("three firings", func() bool { return len(b.fired("tick")) >= 3 })
+	stop()
+	for _, id := range b.fired("tick") {
+		at := one[time.Time](b, "select recorded_at from taskledger.event where biz_id = $1", id)
+		if at.Before(b.firing(id)) {
+			t.Errorf("%s fired before it was due, at %s", id, at)
+		}
+	}
+}
+
+// Runners that race fire each firing once.
+func TestRunnersRace(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	all := func(s periodic.Schedule) periodic.Schedule {
+		s.Missed, s.MissedLimit = periodic.MissedAll, 1000
+		return s
+	}
+	schedules := []periodic.Schedule{all(periodic.Schedule{Name: "one", Kind: "race", Every: 10 * time.Second})}
+	for i := range 10 {
+		name := fmt.Sprintf("of-ten-%d", i)
+		schedules = append(schedules, all(periodic.Schedule{Name: name, Kind: "race", Every: 10 * time.Second}))
+	}
+	b.apply(schedules...)
+	start := b.load("one").NextAt
+	var racing sync.WaitGroup
+	for range 3 {
+		r := b.runner()
+		racing.Go(func() {
+			for clock := time.Duration(0); clock <= 1000*time.Second; clock += 10 * time.Second {
+				b.pass(r, clock)
+			}
+		})
+	}
+	racing.Wait()
+	end := b.load("one").NextAt
+	want := int(end.Sub(start) / (10 * time.Second))
+	if want < 100 {
+		t.Fatalf("%d firings were due", want)
+	}
+	for _, s := range schedules {
+		if fired := b.fired(s.Name); len(fired) != want {
+			t.Errorf("%s fired %d times, want %d", s.Name, len(fired), want)
+		}
+		if passed := b.passed(s.Name); len(passed) != 0 {
+			t.Errorf("%s passed over %v", s.Name, passed)
+		}
+	}
+	ledgertest.Check(t, b.db)
+}
+
+// No firing is repeated if the clock or the position of a schedule is set back (by a failover, a restore, an
+// operator).
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(hourly("sales"))
+	r := b.runner()
+	for _, hour := range []time.Duration{1, 2, 3, -1, 0, 1, 2, 3} {
+		b.pass(r, hour*time.Hour)
+	}
+	fired := b.fired("sales")
+	if len(fired) != 3 {
+		t.Fatalf("fired %v, want three firings", fired)
+	}
+	b.due("sales", "3 hours")
+	for clock := range 4 {
+		b.pass(r, time.Duration(clock)*time.Hour)
+	}
+	if diff := cmp.Diff(fired, b.fired("sales")); diff != "" {
+		t.Errorf("fired again:\n%s", diff)
+	}
+	for _, id := range fired {
+		if n := one[int](b, "select count(*)::integer from taskledger.event where biz_id = $1", id); n != 1 {
+			t.Errorf("%s has %d events", id, n)
+		}
+	}
+	if err := periodic.Remove(t.Context(), b.db, "sales", ""); err != nil {
+		t.Fatal(err)
+	}
+	b.apply(hourly("sales"))
+	b.pass(r, time.Hour)
+	if diff := cmp.Diff(fired, b.fired("sales")); diff != "" {
+		t.Errorf("created again, it fired again:\n%s", diff)
+	}
+}
+
+// Runners on clocks that are minutes apart fire each firing once, and in order.
+func TestClocksApart(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(periodic.Schedule{Name: "minutely", Kind: "tick", Every: time.Minute, Missed: periodic.MissedAll})
+	ahead, behind := b.runner(), b.runner()
+	for minute := range 20 {
+		clock := time.Duration(minute) * time.Minute
+		b.pass(ahead, clock+7*time.Minute)
+		b.pass(behind, clock-5*time.Minute)
+	}
+	fired := b.fired("minutely")
+	if len(fired) < 26 || len(fired) > 27 || len(b.passed("minutely")) != 0 {
+		t.Fatalf("fired %d: %v", len(fired), fired)
+	}
+	for i, id := range fired[1:] {
+		if gap := b.firing(id).Sub(b.firing(fired[i])); gap != time.Minute {
+			t.Errorf("between %s and %s: %s", fired[i], id, gap)
+		}
+	}
+}
+
+// Only the runner reads this machine's clock, to sleep and to retry: the database's clock decides what is due.
+func TestNoOtherClock(t *testing.T) {
+	t.Parallel()
+	clock := regexp.MustCompile(`time\.(Now|Since|Until)\(`)
+	for _, file := range []string{
+		"apply.go", "change.go", "cron.go", "difference.go", "fire.go", "operate.go", "plan.go", "schedule.go", "status.go",
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := clock.Find(text); found != nil {
+			t.Errorf("%s: %s", file, found)
+		}
+	}
+}
+
+// After a stop of all runners, each policy fires its share, and the firings that are passed over are recorded.
+func TestMissed(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		missed periodic.Missed
+		limit  int
+		fired  int
+		passed int64
+	}{
+		{missed: periodic.MissedOne, fired: 1, passed: 9},
+		{missed: periodic.MissedSkip, fired: 0, passed: 10},
+		{missed: periodic.MissedAll, fired: 10, passed: 0},
+		{missed: periodic.MissedAll, limit: 4, fired: 4, passed: 6},
+	} {
+		t.Run(fmt.Sprint(test.missed, test.limit), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			s := periodic.Schedule{Name: "s", Kind: "tick", Every: time.Hour, Missed: test.missed, MissedLimit: test.limit}
+			s.Anchor = time.Now().Add(-20*time.Hour - 30*time.Minute).Truncate(time.Second) // the newest firing is old
+			b.apply(s)
+			b.due("s", "10 hours")
+			first := b.load("s").NextAt
+			b.pass(b.runner(), 0)
+			b.pass(b.runner(), 0)
+			fired, passed := b.fired("s"), b.passed("s")
+			if len(fired) != test.fired || b.load("s").Passed != test.passed {
+				t.Errorf("fired %v, passed %d", fired, b.load("s").Passed)
+			}
+			if next := b.load("s").NextAt; !next.Equal(first.Add(10 * time.Hour)) {
+				t.Errorf("next at %s", next)
+			}
+			if test.passed == 0 {
+				if len(passed) != 0 {
+					t.Errorf("passed over %v", passed)
+				}
+				return
+			}
+			if len(passed) != 1 {
+				t.Fatalf("passed over %v, want one record", passed)
+			}
+			want := map[string]any{
+				"reason": "missed", "firings": float64(test.passed), "from": first.Format(time.RFC3339),
+				"to": first.Add(time.Duration(test.passed-1) * time.Hour).Format(time.RFC3339),
+			}
+			if diff := cmp.Diff(want, b.discardedData(ledger.Key{Kind: "tick", BizID: ledger.BizID(passed[0])})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Firings are passed over one by one while the task of the previous firing is unfinished.
+func TestOverlapSkip(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := hourly("sales")
+	s.Overlap = periodic.OverlapSkip
+	b.apply(s)
+	r := b.runner()
+	for hour := 1; hour <= 3; hour++ {
+		b.pass(r, time.Duration(hour)*time.Hour)
+	}
+	fired, passed := b.fired("sales"), b.passed("sales")
+	if len(fired) != 1 || len(passed) != 2 {
+		t.Fatalf("fired %v, passed over %v", fired, passed)
+	}
+	key := ledger.Key{Kind: "report.make", BizID: ledger.BizID(fired[0])}
+	want := map[string]any{"reason": "overlap", "unfinished": key.String()}
+	newest := ledger.Key{Kind: "report.make", BizID: ledger.BizID(passed[1])}
+	if diff := cmp.Diff(want, b.discardedData(newest)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	ledgertest.Append(t, b.db, key, ledger.EventStarted, ledger.EventSucceeded)
+	b.pass(r, 4*time.Hour)
+	if fired := b.fired("sales"); len(fired) != 2 {
+		t.Errorf("fired %v after the first had finished", fired)
+	}
+	// An operator can release the task of a firing that was passed over.
+	ledgertest.Append(t, b.db, ledger.Key{Kind: "report.make", BizID: ledger.BizID(passed[0])}, ledger.EventReleased)
+	ledgertest.Check(t, b.db)
+}
+
+// The first firing of a fixed delay is due at once, and each other so long after the end of the previous task.
+func TestFixedDelay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(periodic.Schedule{Name: "sync", Kind: "sync", After: time.Hour})
+	r := b.runner()
+	b.pass(r, 0)
+	for _, clock := range []time.Duration{0, 5 * time.Hour} {
+		b.pass(r, clock)
+		if fired := b.fired("sync"); len(fired) != 1 {
+			t.Fatalf("fired %v while the first is unfinished", fired)
+		}
+	}
+	first := *b.load("sync").LastTask
+	dead := ledgertest.Append(t, b.db, first, ledger.EventStarted, ledger.EventBuried) // a finished state too
+	end := dead.UpdatedAt
+	b.pass(r, 0)
+	if next := b.load("sync").NextAt; !next.Equal(end.Add(time.Hour)) {
+		t.Errorf("next at %s, want an hour after %s", next, end)
+	}
+	b.pass(r, time.Hour)
+	fired := b.fired("sync")
+	if len(fired) != 2 || !b.firing(fired[1]).Equal(end.Add(time.Hour)) {
+		t.Errorf("fired %v", fired)
+	}
+	if b.load("sync").Passed != 0 {
+		t.Errorf("passed over %v", b.passed("sync"))
+	}
+}
+
+// A schedule that cannot fire does not block others.
+func TestBrokenSchedule(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(hourly("zone"), hourly("args"), hourly("good"))
+	b.exec("update taskledger.schedule set zone = 'Atlantis/Capital' where name = 'zone'")
+	b.exec("update taskledger.setting set value = '4096' where name = 'max_args_bytes'")
+	b.exec("update taskledger.schedule set args = to_json(repeat('x', 5000)) where name = 'args'")
+	for _, name := range []string{"zone", "args", "good"} {
+		b.due(name, "1 hour")
+	}
+	r := b.runner()
+	b.pass(r, 0)
+	b.pass(r, 0)
+	if fired := b.fired("good"); len(fired) != 1 {
+		t.Errorf("the valid schedule fired %v", fired)
+	}
+	if fired := slices.Concat(b.fired("zone"), b.fired("args")); len(fired) != 0 {
+		t.Errorf("fired %v", fired)
+	}
+	b.exec("update taskledger.setting set value = '8192' where name = 'max_args_bytes'")
+	b.pass(b.runner(), 0) // another runner, or this one after its pause
+	if fired := b.fired("args"); len(fired) != 1 {
+		t.Errorf("after its args were allowed, it fired %v", fired)
+	}
+}
+
+// Every query mode works: connections through a pooler use one of the simpler ones.
+func TestQueryModes(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			config := b.db.Config()
+			config.ConnConfig.DefaultQueryExecMode = mode
+			db, err := pgxpool.NewWithConfig(t.Context(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			b.db = db
+			s := hourly("cron")
+			s.Overlap = periodic.OverlapSkip
+			anchor := time.Now().Add(-90 * time.Minute).Truncate(time.Second)
+			b.apply(s, periodic.Schedule{Name: "every", Kind: "k", Every: time.Hour, Anchor: anchor},
+				periodic.Schedule{Name: "after", Kind: "k", After: time.Hour})
+			r := b.runner()
+			for hour := range 3 {
+				b.pass(r, time.Duration(hour)*time.Hour)
+			}
+			cron, every, after, passed := b.fired("cron"), b.fired("every"), b.fired("after"), b.passed("cron")
+			if len(cron) != 1 || len(passed) != 1 || len(every) != 2 || len(after) != 1 {
+				t.Errorf("fired %v %v %v, passed over %v", cron, every, after, passed)
+			}
+			if err := errors.Join(
+				periodic.Pause(t.Context(), db, "cron", "a"),
+				periodic.Resume(t.Context(), db, "cron", "a"),
+				periodic.Remove(t.Context(), db, "cron", ""),
+			); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Every file in sql is a valid statement that the package uses.
+func TestStatements(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	files, err := os.ReadDir("sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) != len(periodic.Statements) {
+		t.Errorf("%d files, %d statements", len(files), len(periodic.Statements))
+	}
+	conn, err := b.db.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for name, sql := range periodic.Statements {
+		if _, err := conn.Conn().Prepare(t.Context(), name, sql); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

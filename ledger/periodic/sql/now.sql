@@ -1,0 +1,2 @@
+-- Returns the time. No parameters. Locks nothing.
+select clock_timestamp()

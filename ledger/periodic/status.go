@@ -1,0 +1,110 @@
+package periodic
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/list.sql
+var listSQL string
+
+// Status is a schedule and its position.
+type Status struct {
+	Schedule  Schedule  `json:"schedule"` // with defaults
+	Paused    bool      `json:"paused"`
+	Revision  int       `json:"revision"` // counts definitions, pauses and resumptions
+	Actor     string    `json:"actor"`    // of the last of these
+	UpdatedAt time.Time `json:"updated_at"`
+
+	// NextAt is the next firing. It is zero if the previous task of a fixed delay is unfinished, or if there is
+	// no further firing.
+	NextAt   time.Time   `json:"next_at,omitzero"`
+	LastAt   time.Time   `json:"last_at,omitzero"` // the last firing that became a task
+	LastTask *ledger.Key `json:"last_task,omitempty"`
+	Passed   int64       `json:"passed"`             // firings that were passed over: missed, overlapping or paused
+	PassedAt time.Time   `json:"passed_at,omitzero"` // when firings were last passed over
+}
+
+// ReadSchedules returns all schedules by name.
+func ReadSchedules(ctx context.Context, db ledger.DB) ([]Status, error) {
+	all, _, err := list(ctx, db, "")
+	return all, err
+}
+
+// Load returns a schedule, or [ErrUnknownSchedule].
+func Load(ctx context.Context, db ledger.DB, name string) (Status, error) {
+	s, _, err := load(ctx, db, name)
+	return s, err
+}
+
+// load returns a schedule and the time of the database.
+func load(ctx context.Context, db ledger.DB, name string) (Status, time.Time, error) {
+	if err := ledger.Kind(name).Validate(); err != nil {
+		return Status{}, time.Time{}, fmt.Errorf("schedule: %w", renamed(err, "name"))
+	}
+	found, now, err := list(ctx, db, name)
+	if err != nil {
+		return Status{}, now, err
+	}
+	if len(found) == 0 {
+		return Status{}, now, fmt.Errorf("schedule %s: %w", name, ErrUnknownSchedule)
+	}
+	return found[0], now, nil
+}
+
+// list returns the schedule with a name, or all if the name is empty. If there are any, it also returns the
+// time of the database.
+func list(ctx context.Context, db ledger.DB, name string) (found []Status, now time.Time, err error) {
+	rows, err := db.Query(ctx, listSQL, name)
+	if err != nil {
+		return nil, now, pgerr.Explain("list schedules", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var s Status
+		if s, now, err = scan(rows); err != nil {
+			return nil, now, pgerr.Explain("list schedules", err)
+		}
+		found = append(found, s)
+	}
+	return found, now, pgerr.Explain("list schedules", rows.Err())
+}
+
+// scan reads a row of list.sql or due.sql.
+func scan(row pgx.Row) (s Status, now time.Time, err error) {
+	var args *string
+	var every, after int64
+	var anchor, next, last, passed *time.Time
+	var task ledger.Key
+	d := &s.Schedule
+	err = row.Scan(&d.Name, (*string)(&d.Kind), &args, &d.Cron, &d.Zone, &every, &anchor, &after,
+		(*string)(&d.Missed), &d.MissedLimit, (*string)(&d.Overlap),
+		&s.Paused, &s.Revision, &s.Actor, &s.UpdatedAt, &next, &last, (*string)(&task.Kind), (*string)(&task.BizID),
+		&s.Passed, &passed, &now)
+	if args != nil {
+		d.Args = []byte(*args)
+	}
+	d.Every, d.After = time.Duration(every)*time.Millisecond, time.Duration(after)*time.Millisecond
+	d.Anchor = utc(anchor)
+	s.UpdatedAt = s.UpdatedAt.UTC()
+	s.NextAt, s.LastAt, s.PassedAt = utc(next), utc(last), utc(passed)
+	if task.BizID != "" {
+		s.LastTask = &task
+	}
+	return s, now.UTC(), err
+}
+
+// utc returns the time in UTC, and the zero time for NULL.
+func utc(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}

@@ -1,3 +1,0 @@
--- Deletes a schedule. Its tasks stay, so that none of its slots can fire again.
--- $1 name. Locks that row. Index: primary key.
-delete from taskledger.schedule s where s.name = $1::text

@@ -1,2 +1,0 @@
--- What time it is. Locks nothing.
-select clock_timestamp()

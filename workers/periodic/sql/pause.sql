@@ -1,6 +1,0 @@
--- Pauses a schedule or has it go on.
--- $1 name, $2 whether it is to be paused, $3 actor or null for session_user.
--- Locks that row. Index: primary key.
-update taskledger.schedule s
-   set paused = $2::text::boolean, actor = coalesce($3::text, session_user), revision = s.revision + 1, updated_at = clock_timestamp()
- where s.name = $1::text
