@@ -61,6 +61,7 @@ var foreigners = []foreign{
 	{"timer", "bench/sql/timers_spread.sql", "the benchmark chooses when its timers are due"},
 	{"timer", "bench/sql/timers_waiting.sql", "a million timers without their tasks"},
 	{"timer", "bench/timers.go", "the benchmark vacuums what it inserted"},
+	{"parked", "health/condition.go", "a cure that it names to operators, who delete rows of parked events"},
 	{"task", "internal/plantest/plantest.go", "plans are tested with the statistics of large tables"},
 	{"timer", "internal/plantest/plantest.go", "plans are tested with the statistics of large tables"},
 }
