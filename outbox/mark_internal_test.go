@@ -35,7 +35,8 @@ func TestViewOfTheMark(t *testing.T) {
 		}
 		_, err := db.Exec(t.Context(), `
 			insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, after_position, origin, mark)
-			select $1, coalesce(max(n), 0) + 1, '10:10:', 3, '10', 5, 'here', $2::text::json from taskledger.cursor`, reader, text)
+			select $1, coalesce(max(n), 0) + 1, '10:10:', 3, '10', 5, 'here', $2::text::json
+			  from taskledger.cursor`, reader, text)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,8 @@ with newest as materialized (
    limit 1
 )
 select e.kind, e.biz_id, e.version, e.attempt, e.shard::integer, e.type::text, e.recorded_at,
-       case when e.type in ('failed', 'buried', 'snoozed') or e.type = 'scheduled' and e.version > 1 then e.data::text end,
+       case when e.type in ('failed', 'buried', 'snoozed') or e.type = 'scheduled' and e.version > 1
+            then e.data::text end,
        case when e.version = 1 then e.meta::text end
   from taskledger.event e
  cross join newest c
