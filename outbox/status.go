@@ -67,7 +67,7 @@ type StreamStatus struct {
 	LastSeq  uint64    `json:"last_seq"`
 	Created  time.Time `json:"created"`
 	Drift    []string  `json:"drift"` // differences from the configuration
-	// NearlyFull: the relay purges the messages that all consumers have acknowledged, and soon stops.
+	// NearlyFull: the relay purges messages that no worker needs, and stops if there are none.
 	NearlyFull bool `json:"nearly_full"`
 }
 

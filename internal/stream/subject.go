@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -106,6 +108,26 @@ func Served(durable string) (ledger.Kind, ledger.ShardSet, bool) {
 		shards, _ = ledger.ParseShardSet(strings.ReplaceAll(text, "+", ","))
 	}
 	return kind, shards, shards != 0 && kind.Validate() == nil && Durable(kind, shards) == durable
+}
+
+// ServedBy returns the kind and shards whose work messages a consumer receives, and whether it is a consumer of
+// workers at all. A subscriber is none, whatever its name: it has other filters.
+func ServedBy(c jetstream.ConsumerConfig) (ledger.Kind, ledger.ShardSet, bool) {
+	kind, shards, ok := Served(strings.TrimSuffix(c.Durable, againSuffix))
+	filters := c.FilterSubjects
+	if c.FilterSubject != "" {
+		filters = []string{c.FilterSubject}
+	}
+	if !ok || len(filters) == 0 {
+		return "", 0, false
+	}
+	work := WorkSubjects(kind, shards)
+	for _, filter := range filters {
+		if !slices.Contains(work, filter) {
+			return "", 0, false
+		}
+	}
+	return kind, shards, true
 }
 
 // KindOf returns whose tasks a consumer that [Consumers] returned is for; of another one, anything.

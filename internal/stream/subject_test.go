@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -52,6 +53,33 @@ func TestConsumers(t *testing.T) {
 		slices.Sort(filters)
 		if diff := cmp.Diff(want, filters); diff != "" {
 			t.Errorf("filters (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestServedBy(t *testing.T) {
+	for _, shards := range []ledger.ShardSet{ledger.AllShards, ledger.ShardRange(0, 15), ledger.ShardRange(7, 7)} {
+		for _, c := range stream.Consumers("coupon.send", shards) {
+			config := jetstream.ConsumerConfig{Durable: c.Durable, FilterSubjects: c.Filters}
+			if len(c.Filters) == 1 {
+				config.FilterSubjects, config.FilterSubject = nil, c.Filters[0]
+			}
+			kind, of, ok := stream.ServedBy(config)
+			if !ok || kind != "coupon.send" || of != shards {
+				t.Errorf("ServedBy(%q) = %q, %s, %v", c.Durable, kind, of, ok)
+			}
+		}
+	}
+	subscribers := []jetstream.ConsumerConfig{
+		{Durable: "audit"},
+		{Durable: "audit", FilterSubject: "ledger.*.succeeded.>"},
+		{Durable: "coupon~send", FilterSubject: "ledger.*.succeeded.coupon.send"},
+		{Durable: "coupon~send", FilterSubjects: []string{"ledger.*.enqueued.coupon.send", "ledger.*.succeeded.coupon.send"}},
+		{FilterSubject: "ledger.*.enqueued.coupon.send"},
+	}
+	for _, config := range subscribers {
+		if kind, of, ok := stream.ServedBy(config); ok {
+			t.Errorf("the subscriber %+v passes for workers of %q, %s", config, kind, of)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (r *Reconciler) readFloors(ctx context.Context) (kinds []*servedKind, info 
 	lister := s.ListConsumers(ctx)
 	for c := range lister.Info() {
 		consumers[c.Name] = c
-		if name, shards, ok := stream.Served(c.Name); ok {
+		if name, shards, ok := stream.ServedBy(c.Config); ok && stream.Durable(name, shards) == c.Name {
 			k := byName[name]
 			if k == nil {
 				k = &servedKind{name: name, floors: [2]uint64{info.State.LastSeq, info.State.LastSeq}}
