@@ -18,7 +18,7 @@ func TestDiagramIsTheTransitionTable(t *testing.T) {
 	var order []edge
 	for _, row := range ledger.Transitions() {
 		for _, from := range row.From {
-			e := edge{from, row.To}
+			e := edge{from: from, to: row.To}
 			if labels[e] == nil {
 				order = append(order, e)
 			}

@@ -77,9 +77,9 @@
 //
 // # Tables
 //
-// Events are inserted by this package, by the SQL functions taskledger.enqueue and enqueue_many, and by
-// workers/scheduler, which removes a timer and appends its event in one statement. Every other package appends
-// through this one, so no writer skips the compare-and-set. ARCHITECTURE.md lists the owner of each table.
+// Events are inserted by this package and its SQL functions taskledger.enqueue, enqueue_many and fire_timers. Every
+// other package appends through these, so no writer skips the compare-and-set. ARCHITECTURE.md lists the owner of
+// each table.
 //
 // # Errors
 //

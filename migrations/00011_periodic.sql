@@ -1,8 +1,7 @@
 -- Periodic tasks: the schedules and their next firings.
--- Owner: package periodic (ledger/periodic).
+-- Owner: package ledger/periodic.
 --
---   schedule  written by periodic: the definition by operators, the position by the runner; read by periodic
---             and alarm
+--   schedule  written and read by periodic: the definition by operators, the position by the runner
 
 -- +goose Up
 

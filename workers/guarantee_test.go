@@ -128,7 +128,7 @@ type tripCounter struct {
 
 func newTripCounter(t *testing.T) *tripCounter {
 	c := &tripCounter{upkeep: make(map[string]bool)}
-	leases := try(filepath.Glob("internal/lease/sql/*.sql"))(t)
+	leases := try(filepath.Glob("../internal/lease/sql/*.sql"))(t)
 	for _, file := range append(leases, "internal/attempt/sql/heads.sql", "sql/installation.sql", "sql/kind_paused.sql", "sql/kind_shed.sql") {
 		c.upkeep[string(try(os.ReadFile(file))(t))] = true
 	}

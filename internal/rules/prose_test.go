@@ -129,7 +129,7 @@ func goProse(t *testing.T, path string) (all []text) {
 				kept = append(kept, strings.TrimSpace(line))
 			}
 		}
-		all = append(all, text{at(group.Pos()), strings.Join(kept, " ")})
+		all = append(all, text{at: at(group.Pos()), text: strings.Join(kept, " ")})
 	}
 	message := func(e ast.Expr) {
 		literal, ok := e.(*ast.BasicLit)
@@ -138,7 +138,7 @@ func goProse(t *testing.T, path string) (all []text) {
 		}
 		s, err := strconv.Unquote(literal.Value)
 		if err == nil && strings.Count(s, " ") >= 2 && !strings.HasPrefix(s, "select ") {
-			all = append(all, text{at(literal.Pos()), strings.Join(strings.Fields(s), " ")})
+			all = append(all, text{at: at(literal.Pos()), text: strings.Join(strings.Fields(s), " ")})
 		}
 	}
 	isTest := strings.HasSuffix(path, "_test.go")
@@ -170,7 +170,7 @@ func sqlProse(t *testing.T, path string) (all []text) {
 	begin := 0
 	flush := func() {
 		if len(run) > 0 {
-			all = append(all, text{fmt.Sprintf("%s:%d", path, begin), strings.Join(run, " ")})
+			all = append(all, text{at: fmt.Sprintf("%s:%d", path, begin), text: strings.Join(run, " ")})
 		}
 		run = nil
 	}
@@ -194,7 +194,7 @@ func scriptProse(t *testing.T, path string) (all []text) {
 	t.Helper()
 	for i, line := range readLines(t, path) {
 		if comment, ok := strings.CutPrefix(line, "# "); ok {
-			all = append(all, text{fmt.Sprintf("%s:%d", path, i+1), comment})
+			all = append(all, text{at: fmt.Sprintf("%s:%d", path, i+1), text: comment})
 		}
 	}
 	return all
@@ -212,7 +212,7 @@ func docProse(t *testing.T, path string) (all []text) {
 			continue
 		}
 		if !inCode && !strings.HasPrefix(line, "    ") {
-			all = append(all, text{fmt.Sprintf("%s:%d", path, i+1), inlineCode.ReplaceAllString(line, "`code`")})
+			all = append(all, text{at: fmt.Sprintf("%s:%d", path, i+1), text: inlineCode.ReplaceAllString(line, "`code`")})
 		}
 	}
 	return all

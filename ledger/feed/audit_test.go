@@ -113,15 +113,15 @@ func TestFeedAuditPending(t *testing.T) {
 		name string
 		play func(t *testing.T, first *feed.Feed) (second *feed.Feed)
 	}{
-		{"over a reopen", func(t *testing.T, first *feed.Feed) *feed.Feed {
+		{name: "over a reopen", play: func(t *testing.T, first *feed.Feed) *feed.Feed {
 			f.advance(first, 4)
 			return nil
 		}},
-		{"over a reopen inside of a window", func(t *testing.T, first *feed.Feed) *feed.Feed {
+		{name: "over a reopen inside of a window", play: func(t *testing.T, first *feed.Feed) *feed.Feed {
 			f.advance(first, 2)
 			return nil
 		}},
-		{"found, and not advanced", func(t *testing.T, first *feed.Feed) *feed.Feed {
+		{name: "found, and not advanced", play: func(t *testing.T, first *feed.Feed) *feed.Feed {
 			f.advance(first, 4)
 			page, ok, err := first.Poll(f.ctx)
 			if err != nil || !ok || page.Events[0].BizID != "3" {
@@ -129,7 +129,7 @@ func TestFeedAuditPending(t *testing.T) {
 			}
 			return nil
 		}},
-		{"over a rewind", func(t *testing.T, first *feed.Feed) *feed.Feed {
+		{name: "over a rewind", play: func(t *testing.T, first *feed.Feed) *feed.Feed {
 			f.advance(first, 4)
 			cursors, err := first.Cursors(f.ctx, 0, 2)
 			if err != nil {

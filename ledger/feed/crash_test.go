@@ -23,8 +23,8 @@ func TestFeedHeldOverACrash(t *testing.T) {
 		name string
 		play func(*crashFixture)
 	}{
-		{"the server is killed", (*crashFixture).killServer},
-		{"a backend is killed", (*crashFixture).killBackend}, // the same server continues after a recovery
+		{name: "the server is killed", play: (*crashFixture).killServer},
+		{name: "a backend is killed", play: (*crashFixture).killBackend}, // the same server continues after a recovery
 	} {
 		for _, forgotten := range []struct {
 			name string

@@ -174,7 +174,7 @@ func TestFeedRefusesAStandby(t *testing.T) {
 		t.Errorf("feed on a standby: %v, want ErrNotPrimary", err)
 	}
 
-	reading := func() *feed.Feed { return f.open(standbyReads{f.pool, onStandby}, nil) }
+	reading := func() *feed.Feed { return f.open(standbyReads{DB: f.pool, standby: onStandby}, nil) }
 	if _, _, err := reading().Poll(f.ctx); !errors.Is(err, feed.ErrNotPrimary) {
 		t.Errorf("window on a standby: %v, want ErrNotPrimary", err)
 	}
@@ -237,8 +237,8 @@ func TestFeedFencesAZombieAfterThinning(t *testing.T) {
 		name string
 		thin string // the rows that were thinned
 	}{
-		{"its own row is gone", "n < (select max(n) from taskledger.cursor)"},
-		{"its own row is kept", "n > 1 and n < (select max(n) from taskledger.cursor)"},
+		{name: "its own row is gone", thin: "n < (select max(n) from taskledger.cursor)"},
+		{name: "its own row is kept", thin: "n > 1 and n < (select max(n) from taskledger.cursor)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f.reset()

@@ -4,7 +4,7 @@
 -- Locks nothing. Index: primary key.
 with newest as materialized (
   select c.seen, c.until, c.after_position
-    from taskledger.cursor c
+    from taskledger.cursors c
    where c.reader = $1::text
    order by c.n desc
    limit 1
@@ -16,7 +16,6 @@ select e.kind, e.biz_id, e.version, e.attempt, e.shard::integer, e.type::text, e
   from taskledger.event e
  cross join newest c
  where (e.kind, e.biz_id) > ($2::text, $3::text)
-   and (pg_visible_in_snapshot(e.xid, c.seen)
-        or c.until is not null and e.position <= c.after_position and pg_visible_in_snapshot(e.xid, c.until))
+   and taskledger.feed_passed(e.xid, e.position, c.seen, c.until, c.after_position)
  order by e.kind, e.biz_id, e.version
  limit $4::integer

@@ -90,7 +90,7 @@ func (b *Bundle) Connect() *nats.Conn {
 // Provision creates the stream, as the relay does.
 func (b *Bundle) Provision() {
 	b.T.Helper()
-	installation := One[string](b, "select value from taskledger.setting where name = 'installation'")
+	installation := One[string](b, "select taskledger.installation()")
 	Try(stream.Ensure(b.Context(), b.JS, stream.Config{MaxBytes: 1 << 30}, installation))(b.T)
 }
 

@@ -7,7 +7,7 @@
 -- Locks nothing. Index: primary keys; the lateral limits keep the planner on them.
 select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
        case when h.version = r.version then h.recorded_at else m.recorded_at end,
-       coalesce(l.left_ms, 0), clock_timestamp()
+       coalesce(l.alive_ms, 0), clock_timestamp()
   from unnest($2::text::text[], $3::text::integer[]) with ordinality as r(biz_id, version, i)
  cross join lateral (
    select e.version, e.type, e.attempt, e.actor, e.recorded_at
@@ -21,7 +21,7 @@ select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
     where h.version > r.version and e.kind = $1::text and e.biz_id = r.biz_id and e.version = r.version
     limit 1) m on true
   left join lateral (
-   select greatest(0, extract(epoch from w.alive_until - clock_timestamp()) * 1000)::bigint as left_ms
-     from taskledger.lease w
-    where h.type in ('started', 'progressed') and w.name = 'worker/' || h.actor
+   select w.alive_ms
+     from taskledger.worker_alive_ms(h.actor) w
+    where h.type in ('started', 'progressed')
     limit 1) l on true

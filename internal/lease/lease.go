@@ -1,5 +1,7 @@
-// Package lease holds the leases of workers: rows of taskledger.lease that say until when a process is
-// alive, by the database's clock. Correctness never rests on one; it decides who continues what.
+// Package lease holds the leases of the relay and of workers: rows of taskledger.lease with the moment until which a
+// process counts as alive, by the database's clock. A lease saves double work; correctness never depends on it.
+//
+// The package runs all statements that name the table. Other packages read its views (migrations/00008_lease.sql).
 package lease
 
 import (
@@ -13,13 +15,13 @@ import (
 )
 
 var (
-	//go:embed sql/lock.sql
+	//go:embed sql/worker_lock.sql
 	lockSQL string
-	//go:embed sql/renew.sql
+	//go:embed sql/worker_renew.sql
 	renewSQL string
-	//go:embed sql/end.sql
+	//go:embed sql/worker_end.sql
 	endSQL string
-	//go:embed sql/sweep.sql
+	//go:embed sql/worker_sweep.sql
 	sweepSQL string
 )
 
@@ -29,7 +31,7 @@ func Worker(id string) string { return "worker/" + id }
 // Member returns the name of the lease of a worker as a member of a division of shards.
 func Member(id string) string { return "shards/" + id }
 
-// Lock makes other workers wait that call it, until the end of db's transaction.
+// Lock makes other workers that call it wait until the end of db's transaction.
 func Lock(ctx context.Context, db ledger.DB) error {
 	_, err := db.Exec(ctx, lockSQL)
 	return pgerr.Explain("lock leases", err)
