@@ -74,7 +74,7 @@ func ReadPaused(ctx context.Context, db ledger.DB) ([]PausedKind, error) {
 		if err := row.Scan(&name, &value); err != nil {
 			return k, err
 		}
-		_ = json.Unmarshal([]byte(value), &k) // a row that was written by hand pauses as well
+		_ = json.Unmarshal([]byte(value), &k) // an invalid value, written by other means, pauses as well
 		k.Kind, k.Since = ledger.Kind(name), k.Since.UTC()
 		return k, nil
 	})

@@ -22,7 +22,7 @@ var (
 // searchPage is how many rows of the projection one statement reads.
 const searchPage = 5000
 
-// search walks over the tasks that match a filter. It is for one goroutine.
+// search walks over the tasks that match a filter. One goroutine at a time may use it.
 type search struct {
 	filter Filter
 	states []ledger.State
