@@ -36,7 +36,9 @@ type Caller[A any] struct {
 
 // NewCaller returns a caller for a kind. Its handler must be the one that the kind's workers have. It returns an
 // error that names every fault if c is invalid.
-func NewCaller[A any](k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error, c *CallerConfig) (*Caller[A], error) {
+func NewCaller[A any](
+	k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error, c *CallerConfig,
+) (*Caller[A], error) {
 	if c == nil {
 		c = &CallerConfig{}
 	}
@@ -44,7 +46,13 @@ func NewCaller[A any](k ledger.TypedKind[A], handler func(ctx context.Context, t
 	if err != nil {
 		return nil, err
 	}
-	r := registration{name: k.Name(), guarantee: ExactlyOnce, config: &c.KindConfig, handler: c.wrap(decoding(k, handler)), acquire: p.acquire}
+	r := registration{
+		name:      k.Name(),
+		guarantee: ExactlyOnce,
+		config:    &c.KindConfig,
+		handler:   c.wrap(decoding(k, handler)),
+		acquire:   p.acquire,
+	}
 	if err := p.register(r); err != nil {
 		return nil, err
 	}
@@ -65,7 +73,9 @@ func NewCaller[A any](k ledger.TypedKind[A], handler func(ctx context.Context, t
 // connection is closed if the handler leaves rows open, or does not return within 5 s after its time is over. If the
 // handler ends the transaction by COMMIT or ROLLBACK in SQL, the error is [ledger.ErrTransactionEnded]; the task is
 // buried if that committed it, unless a worker began it first.
-func (c *Caller[A]) Enqueue(ctx context.Context, tx pgx.Tx, id ledger.BizID, args A, o *ledger.EnqueueOptions) (ledger.Enqueued, error) {
+func (c *Caller[A]) Enqueue(
+	ctx context.Context, tx pgx.Tx, id ledger.BizID, args A, o *ledger.EnqueueOptions,
+) (ledger.Enqueued, error) {
 	var options ledger.EnqueueOptions
 	if o != nil {
 		options = *o

@@ -81,8 +81,11 @@ func (c Config) Validate() error {
 		faults = append(faults, errors.New("workers: NATS is required"))
 	}
 	if len(c.Name) > 200 || !utf8.ValidString(c.Name) || strings.ContainsFunc(c.Name, unicode.IsControl) {
-		faults = append(faults, fmt.Errorf("workers: Name must be at most 200 bytes of UTF-8 without control characters, "+
-			"got %.60q", c.Name))
+		faults = append(
+			faults,
+			fmt.Errorf("workers: Name must be at most 200 bytes of UTF-8 without control characters, "+
+				"got %.60q", c.Name),
+		)
 	}
 	if c.AckWait != 0 && c.AckWait < time.Second {
 		faults = append(faults, fmt.Errorf("workers: AckWait must be at least 1s, got %s", c.AckWait))
@@ -91,7 +94,9 @@ func (c Config) Validate() error {
 		faults = append(faults, fmt.Errorf("workers: Slots must be at least 0, got %d", c.Slots))
 	}
 	if c.ShardGroups < 0 || c.ShardGroups > ledger.Shards {
-		faults = append(faults, fmt.Errorf("workers: ShardGroups must be between 0 and %d, got %d", ledger.Shards, c.ShardGroups))
+		faults = append(
+			faults, fmt.Errorf("workers: ShardGroups must be between 0 and %d, got %d", ledger.Shards, c.ShardGroups),
+		)
 	}
 	if c.ShardGroups != 0 && c.Shards != 0 {
 		faults = append(faults, errors.New("workers: Shards and ShardGroups must not both be set"))

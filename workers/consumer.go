@@ -88,7 +88,16 @@ func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable stri
 		}
 		if err != nil && ctx.Err() == nil {
 			retryIn := delay.Next()
-			k.Warn(k.pool.config.Logger, "cannot receive messages", "kind", string(k.Name), "error", err, "retry_in", retryIn)
+			k.Warn(
+				k.pool.config.Logger,
+				"cannot receive messages",
+				"kind",
+				string(k.Name),
+				"error",
+				err,
+				"retry_in",
+				retryIn,
+			)
 			_ = loop.Sleep(ctx, retryIn)
 		}
 	}
@@ -174,7 +183,9 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		_, err = k.pool.js.CreateConsumer(ctx, stream.Name, want)
 		if errors.Is(err, jetstream.ErrConsumerExists) {
-			return false, fmt.Errorf("create consumer %s: %w", want.Durable, err) // another worker just created it: retry
+			return false, fmt.Errorf(
+				"create consumer %s: %w", want.Durable, err,
+			) // another worker just created it: retry
 		}
 		isNew = err == nil
 	case err == nil:
@@ -188,8 +199,13 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 		_, err = k.pool.js.UpdateConsumer(ctx, stream.Name, want)
 	}
 	if stream.TooManyConsumers(err) {
-		return false, fmt.Errorf("%w: consumer %s: %w: nats stream edit %s --max-consumers 1000000, or raise the account's limit",
-			errConsumerRefused, want.Durable, err, stream.Name)
+		return false, fmt.Errorf(
+			"%w: consumer %s: %w: nats stream edit %s --max-consumers 1000000, or raise the account's limit",
+			errConsumerRefused,
+			want.Durable,
+			err,
+			stream.Name,
+		)
 	}
 	var api jetstream.JetStreamError
 	if errors.As(err, &api) && api.APIError() != nil && api.APIError().Code == 400 {

@@ -40,8 +40,14 @@ type GuaranteeError struct {
 }
 
 func (e *GuaranteeError) Error() string {
-	return fmt.Sprintf("kind %s: this worker's guarantee is %s, that of worker %s is %s: stop that worker (a lost one counts until "+
-		"its lease expires), or set KindConfig.Replaces to its guarantee", e.Kind, e.Wanted, e.Worker, e.Found)
+	return fmt.Sprintf(
+		"kind %s: this worker's guarantee is %s, that of worker %s is %s: stop that worker (a lost one counts until "+
+			"its lease expires), or set KindConfig.Replaces to its guarantee",
+		e.Kind,
+		e.Wanted,
+		e.Worker,
+		e.Found,
+	)
 }
 
 // checkGuarantees returns a [*GuaranteeError] for each kind of which a live worker has another guarantee.
@@ -60,7 +66,8 @@ func (p *Pool) checkGuarantees(ctx context.Context, db ledger.DB) error {
 			continue
 		}
 		for _, other := range w.Kinds {
-			if k := mine[other.Kind]; k != nil && other.Guarantee != k.guarantee && other.Guarantee != k.config.Replaces {
+			if k := mine[other.Kind]; k != nil && other.Guarantee != k.guarantee &&
+				other.Guarantee != k.config.Replaces {
 				faults = append(faults, &GuaranteeError{
 					Kind: k.Name, Wanted: k.guarantee, Found: other.Guarantee, Worker: w.ID,
 				})

@@ -132,7 +132,9 @@ func (vocabulary) Decide(err error) attempt.Decision {
 		safe      *SafeToRetryError
 	)
 	isSnooze, isDiscard, isPermanent := errors.As(err, &snooze), errors.As(err, &discard), errors.As(err, &permanent)
-	d := attempt.Decision{Action: attempt.Fail, HasRetry: errors.As(err, &retry), HasNotBegun: errors.Is(err, ErrNotBegun)}
+	d := attempt.Decision{
+		Action: attempt.Fail, HasRetry: errors.As(err, &retry), HasNotBegun: errors.Is(err, ErrNotBegun),
+	}
 	d.IsExplicit = isSnooze || isDiscard || isPermanent || d.HasRetry || errors.As(err, &safe)
 	if d.HasRetry {
 		d.In, d.At = retry.In, retry.At

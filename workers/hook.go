@@ -120,7 +120,9 @@ func (k *kind) callHooks(ctx context.Context, hooks []Hook, call func(context.Co
 	returned := make(chan bool, len(hooks))
 	go func() {
 		for i, h := range hooks {
-			ok := k.callHook(ctx, h, call, func() bool { return current.CompareAndSwap(int32(i), int32(i+1)) }, returned)
+			ok := k.callHook(
+				ctx, h, call, func() bool { return current.CompareAndSwap(int32(i), int32(i+1)) }, returned,
+			)
 			if !ok {
 				return
 			}

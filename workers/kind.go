@@ -28,7 +28,7 @@ type kind struct {
 	config    KindConfig
 	line      *slots.Line[*run]           // ready attempts, which wait for a slot; guarded by Pool.slots
 	undecided *queue.Queue[*attempt.Task] // tasks whose head is to be read; safe for concurrent use
-	readied   chan struct{}               // holds a token if an attempt may have become ready; nil: no fetcher waits for it
+	readied   chan struct{}               // holds a token if an attempt may be ready; nil unless FetcherRuns
 
 	// Each is safe for concurrent use.
 	pause    pause

@@ -110,7 +110,10 @@ func (c *KindConfig) withDefaults(g Guarantee, ackWait time.Duration) (KindConfi
 	}
 	// The start must be recorded before another worker may get the message.
 	if most := ackWait / 2; full.StartedAfter < 0 || full.StartedAfter > most {
-		faults = append(faults, fmt.Errorf("StartedAfter must be between 0s and %s (half of AckWait), got %s", most, full.StartedAfter))
+		faults = append(
+			faults,
+			fmt.Errorf("StartedAfter must be between 0s and %s (half of AckWait), got %s", most, full.StartedAfter),
+		)
 	}
 	if !slices.Contains([]Guarantee{"", ExactlyOnce, AtLeastOnce, AtMostOnce}, c.Replaces) {
 		faults = append(faults, fmt.Errorf("Replaces must be a guarantee, got %q", c.Replaces))

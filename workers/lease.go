@@ -23,7 +23,10 @@ var installationSQL string
 func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 	kinds := p.registered()
 	d := leaseDetail{
-		Kinds: kindNames(kinds), Guarantees: guaranteesOf(kinds), Shards: p.config.Shards, ShardGroups: p.config.ShardGroups,
+		Kinds:       kindNames(kinds),
+		Guarantees:  guaranteesOf(kinds),
+		Shards:      p.config.Shards,
+		ShardGroups: p.config.ShardGroups,
 	}
 	if d.ShardGroups > 0 {
 		d.Shards = 0 // its shards are in the table shard_owner

@@ -23,8 +23,15 @@ const (
 )
 
 var outcomes = [...]Outcome{
-	OutcomeSucceeded, OutcomeFailed, OutcomeBuried, OutcomeSnoozed, OutcomeDiscarded, OutcomeExpired, OutcomeInterrupted,
-	OutcomeFenced, OutcomeRetried,
+	OutcomeSucceeded,
+	OutcomeFailed,
+	OutcomeBuried,
+	OutcomeSnoozed,
+	OutcomeDiscarded,
+	OutcomeExpired,
+	OutcomeInterrupted,
+	OutcomeFenced,
+	OutcomeRetried,
 }
 
 // Notice classifies an unusual delivery, such as a redelivery.

@@ -29,9 +29,15 @@ func (e *OverlapError) Error() string {
 	for i, shards := range e.Found {
 		found[i] = shards.String()
 	}
-	return fmt.Sprintf("kind %s: shards %s overlap those of other consumers: %s: give all its workers the same shards and "+
-		"shard groups, or remove the unused consumers: taskledger worker retire %s %s",
-		e.Kind, e.Wanted, strings.Join(found, " and "), e.Kind, found[0])
+	return fmt.Sprintf(
+		"kind %s: shards %s overlap those of other consumers: %s: give all its workers the same shards and "+
+			"shard groups, or remove the unused consumers: taskledger worker retire %s %s",
+		e.Kind,
+		e.Wanted,
+		strings.Join(found, " and "),
+		e.Kind,
+		found[0],
+	)
 }
 
 // layoutPause is the least pause between two reads of the layout, as a multiple of how long the last one took. With
@@ -59,11 +65,15 @@ func (l *layout) after(
 	if l.readAt.After(moment) {
 		return l.shards[kind], nil
 	}
-	_ = loop.Sleep(ctx, time.Until(l.readAt.Add(layoutPause*l.readTime))) // callers that arrive meanwhile share the read
+	_ = loop.Sleep(
+		ctx, time.Until(l.readAt.Add(layoutPause*l.readTime)),
+	) // callers that arrive meanwhile share the read
 	now := time.Now()
 	s, err := js.Stream(ctx, stream.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("stream %s does not exist yet: run taskledger serve, whose relay creates it: %w", stream.Name, err)
+		return nil, fmt.Errorf(
+			"stream %s does not exist yet: run taskledger serve, whose relay creates it: %w", stream.Name, err,
+		)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list consumers: %w", err)

@@ -69,7 +69,8 @@ func (j *Job) Resume(ctx context.Context, v any) (bool, error) {
 	}
 	for i := len(history) - 1; i >= 0; i-- {
 		var data attempt.ProgressData
-		if e := history[i]; e.Type != ledger.EventProgressed || json.Unmarshal(e.Data, &data) != nil || data.Checkpoint == nil {
+		if e := history[i]; e.Type != ledger.EventProgressed || json.Unmarshal(e.Data, &data) != nil ||
+			data.Checkpoint == nil {
 			continue
 		}
 		if err := json.Unmarshal(data.Checkpoint, v); err != nil {

@@ -18,7 +18,10 @@ import (
 // by stdsql.Wrap. A task of one statement takes three round trips, not two: the transaction begins before its first
 // statement.
 func RegisterSQL[A any](
-	p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, tx *sql.Tx, job *Job, args A) error, c *KindConfig,
+	p *Pool,
+	k ledger.TypedKind[A],
+	handler func(ctx context.Context, tx *sql.Tx, job *Job, args A) error,
+	c *KindConfig,
 ) error {
 	decoded := decoding(k, func(ctx context.Context, tx pgx.Tx, job *Job, args A) error {
 		own, ok := tx.(*attempt.Tx)

@@ -18,14 +18,14 @@ type KindStatus struct {
 	InFlight      int               `json:"in_flight"`       // tasks whose message is not answered yet
 	InFlightBytes int               `json:"in_flight_bytes"` // of their messages' payloads
 	Running       int               `json:"running"`         // slots taken by handlers, the overdue ones included
-	Overdue       int               `json:"overdue"`         // handlers that did not return after their context was done
+	Overdue       int               `json:"overdue"`         // handlers that did not return in time
 	Redelivered   int64             `json:"redelivered"`
 	Adopted       int64             `json:"adopted"`
 	Ghosts        int64             `json:"ghosts"`
 	Malformed     int64             `json:"malformed"`
 	TakenOver     int64             `json:"taken_over"`
 	FetcherRuns   int64             `json:"fetcher_runs"` // tasks run beyond the slots, see [FetcherRuns]
-	GivenBack     int64             `json:"given_back"`   // tasks that waited for a slot for too long and were given back
+	GivenBack     int64             `json:"given_back"`   // tasks given back because they waited too long
 	Attempts      map[Outcome]int64 `json:"attempts"`
 }
 

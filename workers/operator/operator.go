@@ -101,7 +101,9 @@ func (o *Operator) one(ctx context.Context, k ledger.Key, a action) (ledger.Even
 func (o *Operator) recall(k ledger.Key, before ledger.State) {
 	mayRun := before == ledger.StateRunning || before == ledger.StateAvailable
 	if o.config.NATS != nil && mayRun {
-		_ = o.config.NATS.Publish(stream.RecallSubject(k.Kind), []byte(k.BizID)) // if it is lost, they notice when they renew their leases
+		_ = o.config.NATS.Publish(
+			stream.RecallSubject(k.Kind), []byte(k.BizID),
+		) // if it is lost, they notice when they renew their leases
 	}
 }
 

@@ -68,7 +68,9 @@ func (r *Reconciler) findLost(
 			return nil, "", err
 		}
 		if id != nil {
-			lost = append(lost, lostTask{id: ledger.BizID(*id), version: ledger.Version(*version), isRunning: *isRunning})
+			lost = append(
+				lost, lostTask{id: ledger.BizID(*id), version: ledger.Version(*version), isRunning: *isRunning},
+			)
 		}
 	}
 	return lost, reached, rows.Err()

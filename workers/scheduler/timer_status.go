@@ -32,7 +32,9 @@ func (s TimerStatus) Late() time.Duration { return time.Duration(s.LateMS) * tim
 func ReadTimers(ctx context.Context, db ledger.DB) (TimerStatus, error) {
 	var s TimerStatus
 	var next *time.Time
-	if _, err := pgquery.Row(ctx, db, timersStatusSQL, []any{int64(maxDueCounted)}, &s.Due, &s.LateMS, &next); err != nil {
+	if _, err := pgquery.Row(
+		ctx, db, timersStatusSQL, []any{int64(maxDueCounted)}, &s.Due, &s.LateMS, &next,
+	); err != nil {
 		return s, pgerr.Explain("read timers", err)
 	}
 	if next != nil {

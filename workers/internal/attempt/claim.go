@@ -92,7 +92,9 @@ func (a *Attempt) canTakeOver(ctx context.Context) bool {
 		k.Tasks.Answer(a.task, stream.NakAfter(k.ackWait/2))
 		return false
 	}
-	k.Logger.WarnContext(ctx, "task taken over", "biz_id", string(a.task.Message.BizID), "from", task.Actor, "lost", lost)
+	k.Logger.WarnContext(
+		ctx, "task taken over", "biz_id", string(a.task.Message.BizID), "from", task.Actor, "lost", lost,
+	)
 	return true
 }
 

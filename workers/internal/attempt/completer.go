@@ -106,7 +106,9 @@ func (c *completer) record(group []completion) (failed []completion) {
 		}
 	}
 	if len(failed) > 0 {
-		c.runner.Warn(c.runner.logger, "cannot record outcomes; retrying", "tasks", len(failed), "error", firstError(results))
+		c.runner.Warn(
+			c.runner.logger, "cannot record outcomes; retrying", "tasks", len(failed), "error", firstError(results),
+		)
 	}
 	return failed
 }

@@ -72,7 +72,9 @@ func (a *Attempt) appendNote(
 		return e, a.version, fenceOf(err), err
 	}
 	// The event may or may not be recorded: the head decides.
-	k.warn("cannot record that an attempt runs", "event", string(t), "biz_id", string(a.task.Message.BizID), "error", err)
+	k.warn(
+		"cannot record that an attempt runs", "event", string(t), "biz_id", string(a.task.Message.BizID), "error", err,
+	)
 	retry, stop := k.Operation()
 	defer stop()
 	heads, headErr := k.Heads(retry, []*Task{a.task})

@@ -110,11 +110,15 @@ func (a *Attempt) fail(ctx context.Context, err error, buryReason string) {
 		buryReason = "attempts used up"
 	}
 	if buryReason != "" {
-		failures = append(failures, Failure{Attempt: a.number, At: time.Now().UTC(), Message: shortMessage(err.Error())})
+		failures = append(
+			failures, Failure{Attempt: a.number, At: time.Now().UTC(), Message: shortMessage(err.Error())},
+		)
 		a.bury(ctx, burial{Reason: buryReason, Err: err, Errors: failures})
 		return
 	}
-	k.Logger.WarnContext(ctx, "attempt failed", "biz_id", string(a.task.Message.BizID), "attempt", int(a.number), "error", err)
+	k.Logger.WarnContext(
+		ctx, "attempt failed", "biz_id", string(a.task.Message.BizID), "attempt", int(a.number), "error", err,
+	)
 	delay := policy.Delay(len(failures)+1, rand.Float64())
 	d := k.Errors.Decide(err)
 	if !d.HasRetry {
@@ -154,7 +158,9 @@ func (k *Kind) policy(first ledger.Event) ledger.RetryPolicy {
 		p, err = ledger.ParseRetryPolicy(meta.Retry)
 	}
 	if err != nil { // stored by a producer in SQL
-		k.Logger.Warn("invalid retry policy of a task; using that of its kind", "biz_id", string(first.BizID), "error", err)
+		k.Logger.Warn(
+			"invalid retry policy of a task; using that of its kind", "biz_id", string(first.BizID), "error", err,
+		)
 		return k.Retry
 	}
 	return p

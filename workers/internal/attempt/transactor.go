@@ -37,7 +37,9 @@ type transactor interface {
 }
 
 // ErrNotYours is the error of Commit and Rollback of a handler's transaction.
-var ErrNotYours = errors.New("workers: a handler must not end its transaction: return nil to commit, an error to roll back")
+var ErrNotYours = errors.New(
+	"workers: a handler must not end its transaction: return nil to commit, an error to roll back",
+)
 
 // Tx is the transaction of a handler, which cannot end it. Begin opens a savepoint with its own Commit and Rollback.
 // The guard of [ledger.TxOptions] detects a COMMIT or ROLLBACK in SQL.
@@ -55,7 +57,9 @@ type Tx struct {
 func newTx(ctx context.Context, conn Conn, idle time.Duration) *Tx {
 	o := &ledger.TxOptions{Guard: true}
 	if idle > 0 {
-		o.Settings = map[string]string{"idle_in_transaction_session_timeout": strconv.FormatInt(idle.Milliseconds(), 10)}
+		o.Settings = map[string]string{
+			"idle_in_transaction_session_timeout": strconv.FormatInt(idle.Milliseconds(), 10),
+		}
 	}
 	own := ledger.BeginOn(ctx, conn.Conn(), o)
 	return &Tx{Tx: own, own: own, conn: conn}

@@ -35,7 +35,9 @@ func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig) *Bundle 
 		DB: b.DB, NATS: b.Connect(), Stream: c, CheckEvery: 50 * time.Millisecond,
 		Logger: b.Logger(slog.LevelInfo).With("loop", "relay"),
 	}))(t)
-	tasks := Try(projector.New(projector.Config{DB: b.DB, Logger: b.Logger(slog.LevelInfo).With("loop", "projector")}))(t)
+	tasks := Try(projector.New(projector.Config{DB: b.DB, Logger: b.Logger(slog.LevelInfo).With("loop", "projector")}))(
+		t,
+	)
 	b.Start(relay.Run)
 	b.Start(tasks.Run)
 	b.Await("the stream", func() bool {

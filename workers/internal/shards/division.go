@@ -266,7 +266,9 @@ func (d *Division) giveUp(k Kind, g group) {
 		ctx, cancel := d.config.Operation()
 		defer cancel()
 		if err := d.leave(ctx, g); err != nil { // a later round retries
-			d.config.Logger.Warn("cannot give up shards", "kind", string(g.kind), "shards", g.shards.String(), "error", err)
+			d.config.Logger.Warn(
+				"cannot give up shards", "kind", string(g.kind), "shards", g.shards.String(), "error", err,
+			)
 		}
 	}()
 }
