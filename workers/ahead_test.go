@@ -62,7 +62,7 @@ func TestQuickHandlersPullAhead(t *testing.T) {
 		return begun.Load() == quick+slots
 	})
 	if most <= 2*slots { // the number depends on the machine
-		t.Errorf("at most %d were in hand while handlers were quick", most)
+		t.Errorf("at most %d were in flight while handlers were quick", most)
 	}
 	second := b.Work(
 		workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, nil),
@@ -71,7 +71,7 @@ func TestQuickHandlersPullAhead(t *testing.T) {
 		return one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'") == tasks-slots
 	})
 	if got := first.KindStatus().InFlight; got != slots {
-		t.Errorf("the first has %d in hand, want %d", got, slots)
+		t.Errorf("the first has %d in flight, want %d", got, slots)
 	}
 	b.Await("the second to have done the rest", func() bool {
 		return second.KindStatus().Attempts[workers.OutcomeSucceeded] == tasks-quick-slots
@@ -113,9 +113,9 @@ func TestAheadBytesAreBounded(t *testing.T) {
 	try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
 	b.AwaitSucceeded(tasks)
 	if limit := int64(workers.AheadBytes + slots*2*size); mostBytes.Load() > limit {
-		t.Errorf("%d bytes were in hand, want at most %d", mostBytes.Load(), limit)
+		t.Errorf("%d bytes were in flight, want at most %d", mostBytes.Load(), limit)
 	}
 	if most.Load() <= slots {
-		t.Errorf("at most %d were in hand", most.Load())
+		t.Errorf("at most %d were in flight", most.Load())
 	}
 }

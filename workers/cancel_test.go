@@ -72,7 +72,7 @@ func TestCancelOfRunning(t *testing.T) {
 			cause:   workers.ErrCancelled,
 			state:   ledger.StateCancelled,
 		},
-		"cancel, no start on record": {
+		"cancel, no start recorded": {
 			ackWait: slowLease,
 			message: true,
 			started: false,
@@ -233,11 +233,11 @@ func TestCancelOfWaitingForASlot(t *testing.T) {
 	b.Enqueue("first")
 	receive(b, "the handler to begin", began)
 	k := b.Enqueue("second")
-	b.Await("both in hand", func() bool { return w.KindStatus().InFlight == 2 })
+	b.Await("both in flight", func() bool { return w.KindStatus().InFlight == 2 })
 	o := b.Operator(b.Connect())
 	try(o.Cancel(b.Context(), k, audit))(t)
 	try(o.Cancel(b.Context(), ledger.Key{Kind: order.Name(), BizID: "first"}, audit))(t)
-	b.Await("nothing in hand", func() bool { return w.KindStatus().InFlight == 0 })
+	b.Await("nothing in flight", func() bool { return w.KindStatus().InFlight == 0 })
 	if len(began) != 0 {
 		t.Error("the cancelled task was begun")
 	}

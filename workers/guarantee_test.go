@@ -80,7 +80,7 @@ func TestGuaranteesAtEachCrashPoint(t *testing.T) {
 				b.Spawn(program, point).AwaitKilled(t)
 				w := b.Work(workers.Config{}, b.registered(nil)[program])
 				b.AwaitState(k, want.state)
-				b.Await("the message that comes again to be answered", func() bool {
+				b.Await("the redelivered message to be answered", func() bool {
 					return w.KindStatus().Redelivered >= 1 && w.KindStatus().InFlight == 0
 				})
 				if got := (end{effects: b.Effects(k), state: b.Task(k).State}); got != want {
@@ -162,7 +162,8 @@ type tripCounter struct {
 func newTripCounter(t *testing.T) *tripCounter {
 	c := &tripCounter{upkeep: make(map[string]bool)}
 	leases := try(filepath.Glob("internal/lease/sql/*.sql"))(t)
-	files := append(leases, "internal/attempt/sql/heads.sql", "sql/installation.sql", "sql/kind_paused.sql", "sql/kind_shed.sql")
+	files := append(leases,
+		"internal/attempt/sql/heads.sql", "sql/installation.sql", "sql/kind_paused.sql", "sql/kind_shed.sql")
 	for _, file := range files {
 		c.upkeep[string(try(os.ReadFile(file))(t))] = true
 	}

@@ -117,7 +117,7 @@ func TestHandlerErrors(t *testing.T) {
 			says:   "",
 			errorT: "",
 		},
-		"snooze for ever": {
+		"snooze forever": {
 			err:    workers.SnoozeUntil(never),
 			events: []ledger.EventType{enqueued, failed},
 			after:  ladder,
@@ -317,7 +317,8 @@ func TestRetryStormSpreads(t *testing.T) {
 	// The jittered part of the delay, in tenths: from half an hour to an hour.
 	var counts [slices]int
 	rows := try(b.DB.Query(b.Context(), `
-		select width_bucket(extract(epoch from (data->>'retry_at')::timestamptz - recorded_at)::float8, 1800, 3600.0001, 10)
+		select width_bucket(extract(epoch from (data->>'retry_at')::timestamptz - recorded_at)::float8,
+			1800, 3600.0001, 10)
 			as tenth, count(*)::integer
 		  from taskledger.event where type = 'failed' group by tenth`))(t)
 	for rows.Next() {

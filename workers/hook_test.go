@@ -184,7 +184,9 @@ func TestHooksReceiveOutcomes(t *testing.T) {
 				}, &test.config)
 			},
 			"at least once": func(b *bundle) func(*workers.Pool) error {
-				handler := func(ctx context.Context, job *workers.Job, _ orderArgs) error { return test.handler(ctx, b, job) }
+				handler := func(ctx context.Context, job *workers.Job, _ orderArgs) error {
+					return test.handler(ctx, b, job)
+				}
 				return atLeast(handler, &test.config)
 			},
 		} {

@@ -118,7 +118,7 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
 			}
-			go panic("nobody can recover this")
+			go panic("no caller can recover this")
 			select {}
 		}, nil)
 	},

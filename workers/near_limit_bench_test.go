@@ -45,7 +45,7 @@ func drainNearLimit(b *testing.B, n int, register func(*workers.Pool) error) {
 			w.Stop()
 			took[where] += t
 			if started := one[int](world, starts) - before; started != where*n {
-				b.Fatalf("%d starts are on record of %d tasks, near the limit: %t", started, n, where == near)
+				b.Fatalf("%d starts are recorded of %d tasks, near the limit: %t", started, n, where == near)
 			}
 		}
 	}

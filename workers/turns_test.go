@@ -55,7 +55,7 @@ func TestSlotsOverAllKinds(t *testing.T) {
 	})
 	b.EnqueueMany(200)
 	b.Await(
-		"the flood to be in hand",
+		"the flood to be in flight",
 		func() bool { return begun.Load() == 1 && w.KindStatus().InFlight == workers.DefaultSlots },
 	)
 	for i := range 5 {
@@ -163,7 +163,7 @@ func TestKindSlots(t *testing.T) {
 	set(20)
 	runs(20)
 	if got := w.KindStatus(); got.Slots != 20 || got.InFlight > 60 {
-		t.Errorf("%d slots and %d in hand", got.Slots, got.InFlight)
+		t.Errorf("%d slots and %d in flight", got.Slots, got.InFlight)
 	}
 	set(1)
 	for range 25 {

@@ -27,7 +27,7 @@ type mail struct {
 var (
 	couponSend = ledger.MustKind[coupon]("coupon.send")
 	mailSend   = ledger.MustKind[mail]("mail.send")
-	errTooMuch = errors.New("nobody may have more than half off")
+	errTooMuch = errors.New("a coupon must not exceed half")
 )
 
 // sendCoupon is a handler like a user's: it inserts a row, and enqueues a mail about it.
