@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-// bundle is the shared bundle, with the verbs of these tests.
+// bundle is the shared bundle with the methods of these tests.
 type bundle struct{ *shared.Bundle }
 
 type (
@@ -35,7 +35,7 @@ var (
 	exactly      = shared.Exactly
 )
 
-// audit is the author of what operators do in these tests.
+// audit is the author of the operators' changes in these tests.
 var audit = operator.Audit{Actor: "alice", Reason: "tried <b>it</b>"}
 
 func setup(t testing.TB) *bundle {
@@ -62,14 +62,18 @@ func one[T any](b *bundle, sql string, args ...any) T {
 
 // insertEffectSQL is insertEffect by database/sql.
 func insertEffectSQL(ctx context.Context, tx *sql.Tx, job *workers.Job, _ orderArgs) error {
-	_, err := tx.ExecContext(ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt))
+	_, err := tx.ExecContext(
+		ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt),
+	)
 	return err
 }
 
-// outside returns a handler that leaves an effect in a transaction of its own.
+// outside returns a handler that inserts an effect in a transaction of its own.
 func outside(db *pgxpool.Pool) func(context.Context, *workers.Job, orderArgs) error {
 	return func(ctx context.Context, job *workers.Job, _ orderArgs) error {
-		_, err := db.Exec(ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt))
+		_, err := db.Exec(
+			ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt),
+		)
 		return err
 	}
 }
@@ -90,6 +94,8 @@ func atMost(h func(context.Context, *workers.Job, orderArgs) error, c *workers.K
 }
 
 // exactlySQL registers an ExactlyOnce handler of kind order by database/sql.
-func exactlySQL(h func(context.Context, *sql.Tx, *workers.Job, orderArgs) error, c *workers.KindConfig) func(*workers.Pool) error {
+func exactlySQL(
+	h func(context.Context, *sql.Tx, *workers.Job, orderArgs) error, c *workers.KindConfig,
+) func(*workers.Pool) error {
 	return func(p *workers.Pool) error { return workers.RegisterSQL(p, order, h, atOnce(c)) }
 }

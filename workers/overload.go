@@ -8,10 +8,9 @@ import (
 //go:embed sql/kind_shed.sql
 var kindShedSQL string
 
-// updateOverloads reads of which kinds the oldest waiting tasks are discarded, or soon may be
-// ([ledger.DiscardOldest]). Their attempts record their start before the handler runs, whatever that costs. The
-// oldest waiting tasks are those that workers have received: without a recorded start, running tasks would be
-// discarded again and again, and none would ever succeed.
+// updateOverloads reads the kinds whose oldest waiting tasks are discarded, or soon may be ([ledger.DiscardOldest]).
+// Their attempts record their start before the handler runs, at any cost. Workers have received the oldest waiting
+// tasks: without a recorded start, running tasks would be discarded repeatedly, and none would ever succeed.
 func (p *Pool) updateOverloads(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()

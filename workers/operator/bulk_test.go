@@ -37,7 +37,8 @@ func TestReleaseByFingerprint(t *testing.T) {
 	}
 	for _, g := range groups {
 		newest := b.Task(g.Example)
-		if !g.Newest.Equal(newest.UpdatedAt) || g.Error != newest.Error || g.Oldest.After(g.Newest) || g.Oldest.IsZero() {
+		if !g.Newest.Equal(newest.UpdatedAt) || g.Error != newest.Error || g.Oldest.After(g.Newest) ||
+			g.Oldest.IsZero() {
 			t.Errorf("group %+v, its newest is %+v", g, newest)
 		}
 	}
@@ -89,7 +90,9 @@ func TestOperatorsRace(t *testing.T) {
 	for i := range results {
 		group.Go(func() {
 			var err error
-			results[i], err = b.Operator(nil).ReleaseAll(b.Context(), operator.Filter{State: ledger.StateDead}, audit, nil)
+			results[i], err = b.Operator(nil).ReleaseAll(
+				b.Context(), operator.Filter{State: ledger.StateDead}, audit, nil,
+			)
 			if err != nil {
 				t.Error(err)
 			}
@@ -134,14 +137,14 @@ func TestOperatorFilters(t *testing.T) {
 		filter operator.Filter
 		found  int
 	}{
-		"all unfinished": {operator.Filter{}, 7},
-		"kind":           {operator.Filter{Kind: "test.other"}, 1},
-		"another kind":   {operator.Filter{Kind: "test.order"}, 6},
-		"no such kind":   {operator.Filter{Kind: "test.none"}, 0},
-		"exceptional":    {operator.Filter{State: ledger.StateRetrying}, 3},
-		"unexceptional":  {operator.Filter{State: ledger.StateAvailable, Kind: "test.order"}, 3},
-		"limit":          {operator.Filter{State: ledger.StateAvailable, Limit: 2}, 2},
-		"old":            {operator.Filter{OlderThan: time.Hour}, 0},
+		"all unfinished": {filter: operator.Filter{}, found: 7},
+		"kind":           {filter: operator.Filter{Kind: "test.other"}, found: 1},
+		"another kind":   {filter: operator.Filter{Kind: "test.order"}, found: 6},
+		"no such kind":   {filter: operator.Filter{Kind: "test.none"}, found: 0},
+		"exceptional":    {filter: operator.Filter{State: ledger.StateRetrying}, found: 3},
+		"unexceptional":  {filter: operator.Filter{State: ledger.StateAvailable, Kind: "test.order"}, found: 3},
+		"limit":          {filter: operator.Filter{State: ledger.StateAvailable, Limit: 2}, found: 2},
+		"old":            {filter: operator.Filter{OlderThan: time.Hour}, found: 0},
 	} {
 		result, err := o.CancelAll(b.Context(), test.filter, audit, &operator.BulkOptions{DryRun: true})
 		if err != nil || result.Found != test.found {

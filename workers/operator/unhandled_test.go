@@ -25,7 +25,7 @@ func TestUnhandled(t *testing.T) {
 	}
 	unhandled := func() (all []found) {
 		for _, u := range bundle.Try(operator.ReadUnhandled(b.Context(), b.DB))(t) {
-			all = append(all, found{u.Kind, u.Waiting, u.OldestMS != nil})
+			all = append(all, found{kind: u.Kind, waiting: u.Waiting, aged: u.OldestMS != nil})
 		}
 		return all
 	}
@@ -45,7 +45,9 @@ func TestUnhandled(t *testing.T) {
 	for i := range 1001 {
 		entries = append(entries, bundle.Try(many.Entry(ledger.BizID(fmt.Sprint("m-", i)), bundle.OrderArgs{}, nil))(t))
 		if i < 3 {
-			entries = append(entries, bundle.Try(few.Entry(ledger.BizID(fmt.Sprint("f-", i)), bundle.OrderArgs{}, nil))(t))
+			entries = append(
+				entries, bundle.Try(few.Entry(ledger.BizID(fmt.Sprint("f-", i)), bundle.OrderArgs{}, nil))(t),
+			)
 		}
 	}
 	bundle.Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)

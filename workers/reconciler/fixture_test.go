@@ -25,16 +25,26 @@ func program(name string) bundle.Program {
 	}
 	return bundle.WorkerProgram(config, func(p *workers.Pool, _ *pgxpool.Pool) error {
 		if name == "at most once" {
-			return workers.RegisterAtMostOnce(p, bundle.Order, func(context.Context, *workers.Job, bundle.OrderArgs) error {
-				return bundle.Hold()
-			}, nil)
+			return workers.RegisterAtMostOnce(
+				p,
+				bundle.Order,
+				func(context.Context, *workers.Job, bundle.OrderArgs) error {
+					return bundle.Hold()
+				},
+				nil,
+			)
 		}
-		return workers.Register(p, bundle.Order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args bundle.OrderArgs) error {
-			if err := bundle.InsertEffect(ctx, tx, job, args); err != nil {
-				return err
-			}
-			return bundle.Hold()
-		}, &workers.KindConfig{MaxLost: 3})
+		return workers.Register(
+			p,
+			bundle.Order,
+			func(ctx context.Context, tx pgx.Tx, job *workers.Job, args bundle.OrderArgs) error {
+				if err := bundle.InsertEffect(ctx, tx, job, args); err != nil {
+					return err
+				}
+				return bundle.Hold()
+			},
+			&workers.KindConfig{MaxLost: 3},
+		)
 	})
 }
 
@@ -67,5 +77,7 @@ func (b *fixture) passes(r *reconciler.Reconciler, n int) {
 // releases counts the events by which tasks were made available again.
 func (b *fixture) releases() int {
 	b.T.Helper()
-	return bundle.One[int](b, "select count(*)::integer from taskledger.event where type in ('released', 'interrupted')")
+	return bundle.One[int](
+		b, "select count(*)::integer from taskledger.event where type in ('released', 'interrupted')",
+	)
 }

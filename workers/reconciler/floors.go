@@ -28,8 +28,8 @@ const (
 	ofEnqueued        // of new tasks
 )
 
-// servedKind is a kind with consumers. It may have several pairs of consumers, for different shards; then the
-// pair that is furthest behind counts for all, since one walk over the tasks must do for all.
+// servedKind is a kind with consumers. It may have several pairs of consumers, for different shards; then the pair
+// that is furthest behind counts for all, since one walk covers all tasks. One goroutine uses it.
 type servedKind struct {
 	name   ledger.Kind
 	shards ledger.ShardSet   // those with consumers

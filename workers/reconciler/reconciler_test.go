@@ -41,7 +41,9 @@ func TestReconcilerForeignAck(t *testing.T) {
 				b.AwaitProjected()
 				b.passes(r, 1)
 			}
-			if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventReleased}, b.EventTypes(k)); diff != "" {
+			if diff := cmp.Diff(
+				[]ledger.EventType{ledger.EventEnqueued, ledger.EventReleased}, b.EventTypes(k),
+			); diff != "" {
 				t.Fatalf("(-want +got):\n%s", diff)
 			}
 			if e := b.History(k)[1]; e.Actor != "reconciler" || string(e.Data) != `{"reason":"its message has gone"}` {
@@ -62,7 +64,9 @@ func TestReconcilerBesideAnOpenTransaction(t *testing.T) {
 	b.AwaitProjected()
 	b.AcknowledgeUnworked(2)
 	tx := bundle.Try(b.DB.Begin(b.Context()))(t)
-	bundle.Try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: held, Expected: 1, Type: ledger.EventCancelled}))(t)
+	bundle.Try(
+		ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: held, Expected: 1, Type: ledger.EventCancelled}),
+	)(t)
 	r := b.reconciler(b.DB)
 	b.Start(r.Run)
 	b.Await("the other one to be released", func() bool { return len(b.EventTypes(other)) == 2 })
@@ -124,7 +128,7 @@ func TestReconcilerBesideALoss(t *testing.T) {
 	}
 }
 
-// A backlog is left alone, however long it waits. Losses in its middle are found once the workers have got there.
+// A backlog is left alone, however long it waits. Losses in its middle are found once the workers have reached them.
 func TestReconcilerLeavesABacklogAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, outbox.StreamConfig{})
@@ -207,13 +211,25 @@ func TestReconcilerParked(t *testing.T) {
 // acknowledgeLast acknowledges the last message of a new task, as another client may.
 func (b *fixture) acknowledgeLast() {
 	b.T.Helper()
-	last := bundle.Try(bundle.Try(b.JS.Stream(b.Context(), stream.Name))(b.T).GetLastMsgForSubject(b.Context(), stream.Subjects(ledger.EventEnqueued, bundle.Order.Name(), ledger.AllShards)[0]))(b.T)
-	ack := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.%d.0", stream.Name, stream.Durable(bundle.Order.Name(), ledger.AllShards), last.Sequence, last.Time.UnixNano())
+	last := bundle.Try(
+		bundle.Try(b.JS.Stream(b.Context(), stream.Name))(b.T).GetLastMsgForSubject(
+			b.Context(), stream.Subjects(ledger.EventEnqueued, bundle.Order.Name(), ledger.AllShards)[0],
+		),
+	)(b.T)
+	ack := fmt.Sprintf(
+		"$JS.ACK.%s.%s.1.%d.1.%d.0",
+		stream.Name,
+		stream.Durable(bundle.Order.Name(), ledger.AllShards),
+		last.Sequence,
+		last.Time.UnixNano(),
+	)
 	if err := b.NC.Publish(ack, []byte("+ACK")); err != nil {
 		b.T.Fatal(err)
 	}
 	b.Await("the foreign acknowledgement", func() bool {
-		return bundle.Try(b.JS.Consumer(b.Context(), stream.Name, stream.Durable(bundle.Order.Name(), ledger.AllShards)))(b.T).CachedInfo().AckFloor.Stream >= last.Sequence
+		return bundle.Try(
+			b.JS.Consumer(b.Context(), stream.Name, stream.Durable(bundle.Order.Name(), ledger.AllShards)),
+		)(b.T).CachedInfo().AckFloor.Stream >= last.Sequence
 	})
 }
 
@@ -246,7 +262,9 @@ func TestReconcilerRunningTask(t *testing.T) {
 		t.Errorf("it ran again after %s", took)
 	}
 	b.WantOneEffect(k)
-	want := []ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted, ledger.EventSucceeded}
+	want := []ledger.EventType{
+		ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted, ledger.EventSucceeded,
+	}
 	if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -288,7 +306,7 @@ func TestVanishedWorkersTaskRunsAgain(t *testing.T) {
 			c.AwaitBegun(t)
 			b.AwaitState(k, ledger.StateRunning)
 			b.Work(workers.Config{AckWait: wait}, bundle.Exactly(bundle.InsertEffect, nil))
-			time.Sleep(2 * bundle.AckWait) // a reconciler that goes by age would have acted by now
+			time.Sleep(2 * bundle.AckWait) // a reconciler that used the age would have acted by now
 			if state := b.Task(k).State; state != ledger.StateRunning {
 				t.Fatalf("it is %s while its worker lives", state)
 			}
@@ -330,7 +348,9 @@ func TestReconcilerOfShards(t *testing.T) {
 	var keys []ledger.Key
 	for _, shard := range []ledger.Shard{3, 20, 40} {
 		id := ledger.BizID(fmt.Sprint("shard-", shard))
-		bundle.Try(bundle.Order.Enqueue(b.Context(), b.DB, id, bundle.OrderArgs{}, &ledger.EnqueueOptions{Shard: &shard}))(t)
+		bundle.Try(
+			bundle.Order.Enqueue(b.Context(), b.DB, id, bundle.OrderArgs{}, &ledger.EnqueueOptions{Shard: &shard}),
+		)(t)
 		keys = append(keys, ledger.Key{Kind: bundle.Order.Name(), BizID: id})
 	}
 	b.AwaitProjected()

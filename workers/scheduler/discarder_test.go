@@ -152,9 +152,9 @@ func TestDiscardOldestThatCommitsLate(t *testing.T) {
 		more string
 		want []string
 	}{
-		{"a", []string{"a-0000", "late"}},
-		{"b", []string{"a-0000", "b-0000"}},
-		{"c", []string{"b-0000", "c-0000"}},
+		{more: "a", want: []string{"a-0000", "late"}},
+		{more: "b", want: []string{"a-0000", "b-0000"}},
+		{more: "c", want: []string{"b-0000", "c-0000"}},
 	} {
 		b.EnqueueRound(step.more, 1)
 		b.discard(s)

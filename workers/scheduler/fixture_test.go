@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { bundle.Main(m, program) }
 
-// program is what child processes do.
+// program returns the program of a child process.
 func program(name string) bundle.Program {
 	return func(ctx context.Context, db *pgxpool.Pool) error {
 		if name != "scheduler" {

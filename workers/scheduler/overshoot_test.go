@@ -47,7 +47,9 @@ func TestDiscardOldestOvershoot(t *testing.T) {
 				}
 				var entries []ledger.Entry
 				for j := range 1 + i%20 {
-					entries = append(entries, ledger.Entry{Key: orderKey(ledger.BizID(fmt.Sprintf("%d-%d-%d", w, i, j)))})
+					entries = append(
+						entries, ledger.Entry{Key: orderKey(ledger.BizID(fmt.Sprintf("%d-%d-%d", w, i, j)))},
+					)
 				}
 				begun.Add(int64(len(entries)))
 				if _, err := ledger.EnqueueMany(ctx, b.DB, entries); err != nil && ctx.Err() == nil {
@@ -65,7 +67,12 @@ func TestDiscardOldestOvershoot(t *testing.T) {
 		enqueued, discarded := b.flow()
 		waiting = enqueued - discarded
 		if over := waiting - limit; over > enqueued-projected {
-			t.Errorf("%d wait beyond the limit, of %d that were enqueued since %d were projected", over, enqueued-projected, projected)
+			t.Errorf(
+				"%d wait beyond the limit, of %d that were enqueued since %d were projected",
+				over,
+				enqueued-projected,
+				projected,
+			)
 		} else if over > most {
 			most, allowed = over, enqueued-projected
 		}

@@ -80,7 +80,8 @@ func TestTimersOfTasksThatMovedOn(t *testing.T) {
 		histories[k] = b.EventTypes(k)
 	}
 	b.Exec(`insert into taskledger.timer values
-		(clock_timestamp(), 'test.later', 'archived', 1, 'due'), (clock_timestamp(), 'test.later', 'archived', 1, 'finish_by')`)
+		(clock_timestamp(), 'test.later', 'archived', 1, 'due'),
+		(clock_timestamp(), 'test.later', 'archived', 1, 'finish_by')`)
 	b.Schedule()
 	b.Await("all but one timer to go", func() bool {
 		return bundle.One[int](b, "select count(*)::integer from taskledger.timer") == 1
@@ -117,9 +118,18 @@ func TestDeadlines(t *testing.T) {
 		{name: "start: retrying", options: start, before: after(ledger.EventFailed), want: ledger.StateRetrying},
 		{name: "start: done", options: start, before: after(ledger.EventSucceeded), want: ledger.StateSucceeded},
 		{name: "finish: available", options: finish, want: expired, reason: "finish_by"},
-		{name: "finish: retrying", options: finish, before: after(ledger.EventFailed), want: expired, reason: "finish_by"},
-		{name: "finish: returned", options: finish, before: after(ledger.EventInterrupted), want: expired, reason: "finish_by"},
-		{name: "finish: snoozed", options: finish, before: after(ledger.EventSnoozed), want: expired, reason: "finish_by"},
+		{
+			name: "finish: retrying", options: finish, before: after(ledger.EventFailed), want: expired,
+			reason: "finish_by",
+		},
+		{
+			name: "finish: returned", options: finish, before: after(ledger.EventInterrupted), want: expired,
+			reason: "finish_by",
+		},
+		{
+			name: "finish: snoozed", options: finish, before: after(ledger.EventSnoozed), want: expired,
+			reason: "finish_by",
+		},
 		{name: "finish: dead", options: finish, before: after(ledger.EventBuried), want: ledger.StateDead},
 		{name: "finish: done", options: finish, before: after(ledger.EventSucceeded), want: ledger.StateSucceeded},
 		{name: "everything at once", options: both, want: expired, reason: "finish_by"},
@@ -141,12 +151,14 @@ func TestDeadlines(t *testing.T) {
 	}
 	b.Schedule()
 	b.Await("what is due", func() bool {
-		return bundle.One[int](b, "select count(*)::integer from taskledger.timer where due_at <= clock_timestamp()") == 0
+		return bundle.One[int](
+			b, "select count(*)::integer from taskledger.timer where due_at <= clock_timestamp()",
+		) == 0
 	})
 }
 
 // A task that is running at its deadline expires as soon as it waits again.
-func TestDeadlineOfATaskAtWork(t *testing.T) {
+func TestDeadlineOfARunningTask(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	k := b.Later("1", ledger.EnqueueOptions{FinishBy: time.Now()})
@@ -155,7 +167,9 @@ func TestDeadlineOfATaskAtWork(t *testing.T) {
 	ledgertest.Append(t, b.DB, done, ledger.EventStarted)
 	b.Schedule()
 	b.Await("both deadlines to be moved", func() bool {
-		return bundle.One[int](b, "select count(*)::integer from taskledger.timer where due_at > clock_timestamp()") == 2
+		return bundle.One[int](
+			b, "select count(*)::integer from taskledger.timer where due_at > clock_timestamp()",
+		) == 2
 	})
 	b.append(ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventFailed, After: time.Hour})
 	b.append(ledger.AppendRequest{Key: done, Expected: 2, Type: ledger.EventSucceeded})
@@ -243,7 +257,7 @@ func TestTimerThatCommitsLate(t *testing.T) {
 	ledgertest.Check(t, b.DB)
 }
 
-// A task that an open transaction locks is deferred, and the others are on time.
+// A task that an open transaction locks is deferred, and the others are fired on time.
 func TestLockedTask(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -281,7 +295,9 @@ func TestManyLockedTasks(t *testing.T) {
 			continue
 		}
 		held = append(held, k)
-		bundle.Try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventCancelled}))(t)
+		bundle.Try(
+			ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventCancelled}),
+		)(t)
 	}
 	b.Schedule()
 	b.Schedule()
@@ -314,14 +330,15 @@ func TestReadTimers(t *testing.T) {
 		t.Errorf("with one in an hour: %+v", s)
 	}
 	b.Exec(`insert into taskledger.timer
-		select clock_timestamp() - interval '1 minute', 'test.later', i::text, 1, 'due' from generate_series(1, 10001) i`)
+		select clock_timestamp() - interval '1 minute', 'test.later', i::text, 1, 'due'
+		from generate_series(1, 10001) i`)
 	if s := read(); s.Due != 10_000 || !s.DueCapped || s.Late() < time.Minute {
 		t.Errorf("with 10,001 due: %+v", s)
 	}
 }
 
 // The clock of the scheduler's machine does not matter: here it is the year 2000.
-func TestSchedulerGoesByTheDatabasesClock(t *testing.T) {
+func TestSchedulerUsesTheDatabasesClock(t *testing.T) {
 	url := ledgertest.URL(t)
 	synctest.Test(t, func(t *testing.T) {
 		if year := time.Now().Year(); year != 2000 {
@@ -354,8 +371,11 @@ func TestSchedulerKilled(t *testing.T) {
 	enqueue := func(b *fixture) {
 		var entries []ledger.Entry
 		for i := range n {
-			entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(fmt.Sprint(i))},
-				Options: &ledger.EnqueueOptions{RunIn: time.Microsecond}})
+			entries = append(
+				entries,
+				ledger.Entry{Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(fmt.Sprint(i))},
+					Options: &ledger.EnqueueOptions{RunIn: time.Microsecond}},
+			)
 		}
 		bundle.Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
 	}
@@ -364,7 +384,8 @@ func TestSchedulerKilled(t *testing.T) {
 		t.Helper()
 		neitherOrBoth := bundle.One[int](b, `select count(*)::integer from taskledger.event f
 			where f.version = 1 and exists (select from taskledger.timer t where t.biz_id = f.biz_id)
-			                      = exists (select from taskledger.event r where r.biz_id = f.biz_id and r.version = 2)`)
+			                      = exists (
+			select from taskledger.event r where r.biz_id = f.biz_id and r.version = 2)`)
 		if neitherOrBoth != 0 {
 			t.Errorf("%d tasks have a timer and an event, or neither", neitherOrBoth)
 		}
@@ -395,7 +416,10 @@ func TestSchedulerKilled(t *testing.T) {
 		defer func() { _ = tx.Rollback(b.Context()) }()
 		first := bundle.One[string](b, "select biz_id from taskledger.timer order by due_at, biz_id limit 1")
 		bundle.Try(ledger.Append(b.Context(), tx, ledger.AppendRequest{
-			Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(first)}, Expected: 1, Type: ledger.EventCancelled}))(t)
+			Key:      ledger.Key{Kind: "test.later", BizID: ledger.BizID(first)},
+			Expected: 1,
+			Type:     ledger.EventCancelled,
+		}))(t)
 		s := b.scheduler()
 		ended := make(chan error)
 		go func() { ended <- s.Step(b.Context()) }()

@@ -17,7 +17,7 @@ func TestStatementsPrepare(t *testing.T) {
 	plantest.Prepare(t, ledgertest.URL(t), nil)
 }
 
-// PostgreSQL compiles no plan of a statement that is executed again and again, on a ledger with a long history.
+// PostgreSQL compiles no plan of a statement that is executed repeatedly, on a ledger with a long history.
 func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
 	plain := ledgertest.Pool(t)

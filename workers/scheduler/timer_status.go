@@ -21,7 +21,7 @@ type TimerStatus struct {
 	Due       int       `json:"due"`              // timers that are due and not fired
 	DueCapped bool      `json:"due_capped"`       // there are at least Due
 	LateMS    int64     `json:"late_ms"`          // for how many milliseconds the first timer has been due
-	NextAt    time.Time `json:"next_at,omitzero"` // when the first timer of all is due; zero: there is none
+	NextAt    time.Time `json:"next_at,omitzero"` // when the first timer of all is due; zero if there are no timers
 }
 
 // Late returns how long the first timer has been due.
@@ -32,7 +32,9 @@ func (s TimerStatus) Late() time.Duration { return time.Duration(s.LateMS) * tim
 func ReadTimers(ctx context.Context, db ledger.DB) (TimerStatus, error) {
 	var s TimerStatus
 	var next *time.Time
-	if _, err := pgquery.Row(ctx, db, timersStatusSQL, []any{int64(maxDueCounted)}, &s.Due, &s.LateMS, &next); err != nil {
+	if _, err := pgquery.Row(
+		ctx, db, timersStatusSQL, []any{int64(maxDueCounted)}, &s.Due, &s.LateMS, &next,
+	); err != nil {
 		return s, pgerr.Explain("read timers", err)
 	}
 	if next != nil {

@@ -1,5 +1,5 @@
--- Selects the workers that live, or were lost within a day or so.
--- Returns id, since when, for how many milliseconds it is still known to live (0: it is lost), the detail of its
+-- Selects the workers that live or were lost within about a day.
+-- Returns id, since when, for how many milliseconds its lease is still valid (0: lost), the detail of its
 -- lease, and as JSON the groups of shards that it has of those that are divided, and the kinds that are paused.
 -- Locks nothing. Reads three whole small tables.
 select w.worker, w.since, w.alive_ms, w.detail::text,

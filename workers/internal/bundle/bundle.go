@@ -1,5 +1,5 @@
-// Package bundle is what the tests of workers and of the services beside it share: one [Bundle] per test
-// with a database, a broker and short verbs for what tests do with them. It is for tests only.
+// Package bundle holds what the tests of workers and of the services beside it share: one [Bundle] per test with a
+// database, a broker and short methods. It is for tests only.
 package bundle
 
 import (
@@ -24,7 +24,7 @@ import (
 // Patience is how long a condition may take before its test has failed.
 const Patience = 60 * time.Second
 
-// Bundle is what one test works with. Its methods end the test if they fail.
+// Bundle is the environment of one test. Its methods end the test if they fail.
 type Bundle struct {
 	T  testing.TB
 	DB *pgxpool.Pool

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Freezer lets the connections of a pool through to the database until Freeze: then they stay open, and
-// nothing comes or goes until Thaw.
+// Freezer connects a pool to the database until Freeze is called. Then its connections stay open and transfer nothing
+// until Thaw is called.
 type Freezer struct {
 	frozen, thawed chan struct{}
 	// Freeze and Thaw may be called more than once. Thaw is called after the test.

@@ -1,9 +1,8 @@
--- What the ledger says about the tasks whose messages arrived together.
+-- The heads of the tasks whose messages arrived together.
 -- $1 kind; $2 biz_ids and $3 versions of the messages' events: text array literals of one length.
--- Answers, for each task that exists, its number in the list (from 1), its last event, when the
--- message's own event was recorded (null: there is no such event), and for how many milliseconds
--- the worker that appended the last event is still alive (0: it is not, or it is no worker); and
--- the database's clock.
+-- Returns, for each task that exists, its number in the list (from 1), its last event, when the message's own event
+-- was recorded (null: there is no such event), and for how many milliseconds the lease of the worker that appended
+-- the last event is still valid (0: expired, or not a worker); and the database's clock.
 -- Locks nothing. Index: primary keys; the lateral limits keep the planner on them.
 select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
        case when h.version = r.version then h.recorded_at else m.recorded_at end,
