@@ -17,7 +17,7 @@ const root = "../.."
 //
 // TEMPORARY: they are still being rewritten. Remove a line when its rewrite is merged, and this list when it is empty.
 var unfinished = []string{
-	"workers/...",
+	"workers/...", "ledger/...", "health/...", "cmd/taskledger/...", "internal/rules/...",
 }
 
 // trackedFiles returns the paths, from the module's root, of the files to which the rules apply: all that
