@@ -231,7 +231,7 @@ func ways() []way {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer tx.Rollback() //nolint:errcheck // committed
+			defer tx.Rollback()
 			f(make(tx))
 			if err := tx.Commit(); err != nil {
 				t.Fatal(err)

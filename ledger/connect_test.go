@@ -205,7 +205,7 @@ func TestMissingRightsNameTheCure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.Background()) //nolint:errcheck // the role goes with it
+	defer tx.Rollback(context.Background())
 	for _, sql := range []string{"create role " + role, "grant usage on schema taskledger to " + role, "set local role " + role} {
 		if _, err := tx.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)

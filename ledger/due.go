@@ -110,6 +110,9 @@ func (t EventType) dueMember() string {
 		return memberRunAt
 	case EventFailed:
 		return memberRetryAt
+	case EventEnqueued, EventReleased, EventStarted, EventProgressed, EventSucceeded, EventInterrupted,
+		EventBuried, EventCancelled, EventExpired, EventDiscarded:
+		return ""
 	}
 	return ""
 }

@@ -86,7 +86,7 @@ func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqu
 			continue
 		}
 		err := m.explain(rows[i])
-		if why, ok := err.(*OverloadError); ok {
+		if why, ok := errors.AsType[*OverloadError](err); ok {
 			discard = append(discard, overflow{i, why})
 		} else if errors.Is(err, ErrRetryTransaction) { // unless another entry says why none was inserted
 			unseen = err

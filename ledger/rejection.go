@@ -35,6 +35,7 @@ func (e *OverloadError) Error() string {
 		cure = ", or have it run in your transaction: workers.Caller"
 	case Discard:
 		cure = ", or enqueue before you commit, not along with it: then it is discarded"
+	case Reject, DiscardOldest: // only time helps
 	}
 	return fmt.Sprintf("too many tasks of kind %s wait: %d, of at most %d; try again after %s%s", e.Kind, e.Waiting, e.MaxWaiting, e.RetryAfter, cure)
 }

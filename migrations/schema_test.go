@@ -157,7 +157,7 @@ func queryText(t *testing.T, address, query string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(t.Context()) //nolint:errcheck // it only reads
+	defer conn.Close(t.Context()) // it only reads
 	var text string
 	if err := conn.QueryRow(t.Context(), query).Scan(&text); err != nil {
 		t.Fatal(err)

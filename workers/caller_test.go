@@ -247,8 +247,9 @@ func TestCallerRunsAndEndsTheTransaction(t *testing.T) {
 		"commit and begin":   {func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "commit; begin") }, ledger.ErrTransactionEnded, dead},
 		"rollback":           {func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "rollback") }, ledger.ErrTransactionEnded, none},
 		"rollback and begin": {func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "rollback; begin") }, ledger.ErrTransactionEnded, none},
-		"open rows":          {func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Query(ctx, "select generate_series(1, 100000)") }, workers.ErrRowsOpen, none},
-		"closed":             {func(ctx context.Context, tx pgx.Tx) { _ = tx.Conn().Close(ctx) }, workers.ErrConnectionLost, none},
+		//nolint:sqlclosecheck // open rows are the point
+		"open rows": {func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Query(ctx, "select generate_series(1, 100000)") }, workers.ErrRowsOpen, none},
+		"closed":    {func(ctx context.Context, tx pgx.Tx) { _ = tx.Conn().Close(ctx) }, workers.ErrConnectionLost, none},
 		"terminated": {func(ctx context.Context, tx pgx.Tx) {
 			_, _ = tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
 		}, workers.ErrConnectionLost, none},

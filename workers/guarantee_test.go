@@ -380,9 +380,10 @@ func TestSQLHandlerThatMisbehavesOnce(t *testing.T) {
 		"rolls":    {func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() }, workers.ErrNotYours.Error()},
 		"swallows": {func(ctx context.Context, tx *sql.Tx) error { _, _ = tx.ExecContext(ctx, "select 1/0"); return nil }, "swallowed"},
 		"open rows": {func(ctx context.Context, tx *sql.Tx) error {
+			//nolint:rowserrcheck,sqlclosecheck // open rows are the point
 			_, err := tx.QueryContext(ctx, "select generate_series(1, 9999)")
 			return err
-		}, "rows"}, //nolint:rowserrcheck,sqlclosecheck // that is the point
+		}, "rows"},
 		"sleeps": {func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, "select pg_sleep(60)")
 			return err

@@ -139,7 +139,7 @@ func (k *kind) callHooks(ctx context.Context, hooks []Hook, call func(context.Co
 			timer.Reset(k.Grace())
 		case <-timer.C:
 			if current.CompareAndSwap(int32(i), leftBehind) {
-				k.Logger.Error("hook does not return: it is left behind", "hook", fmt.Sprintf("%T", hooks[i]))
+				k.Logger.ErrorContext(ctx, "hook does not return: it is left behind", "hook", fmt.Sprintf("%T", hooks[i]))
 				return i + 1
 			} // else it has just returned
 		}
@@ -152,7 +152,7 @@ func (k *kind) callHooks(ctx context.Context, hooks []Hook, call func(context.Co
 func (k *kind) callHook(ctx context.Context, h Hook, call func(context.Context, Hook), done func() bool, returned chan<- bool) (ok bool) {
 	defer func() {
 		if v := recover(); v != nil || !ok {
-			k.Logger.Error("hook panicked or called runtime.Goexit", "hook", fmt.Sprintf("%T", h), "panic", v)
+			k.Logger.ErrorContext(ctx, "hook panicked or called runtime.Goexit", "hook", fmt.Sprintf("%T", h), "panic", v)
 			ok = false
 		}
 		if done() {

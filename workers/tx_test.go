@@ -2,6 +2,7 @@ package workers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -62,8 +63,8 @@ var uses = map[string]func(ctx context.Context, tx pgx.Tx, id string) error{
 		return err
 	},
 	"query row, none": func(ctx context.Context, tx pgx.Tx, id string) error {
-		if err := tx.QueryRow(ctx, "select 1 where $1 = ''", id).Scan(new(int)); err != pgx.ErrNoRows {
-			return fmt.Errorf("got %v", err)
+		if err := tx.QueryRow(ctx, "select 1 where $1 = ''", id).Scan(new(int)); !errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("got %w", err)
 		}
 		return nil
 	},
@@ -184,8 +185,9 @@ func TestFirstStatementFails(t *testing.T) {
 	b.Exec("create table copied (biz_id text primary key)")
 	b.Relay()
 	swallow := map[string]func(ctx context.Context, tx pgx.Tx){
-		"prepare":   func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "insert into nowhere values ($1)", 1) },
-		"run":       func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "select 1 / $1::integer", 0) },
+		"prepare": func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "insert into nowhere values ($1)", 1) },
+		"run":     func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "select 1 / $1::integer", 0) },
+		//nolint:sqlclosecheck // the query fails and returns no rows
 		"query":     func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Query(ctx, "select nothing from nowhere where $1", 1) },
 		"query row": func(ctx context.Context, tx pgx.Tx) { _ = tx.QueryRow(ctx, "select 1 / $1::integer", 0).Scan(new(int)) },
 		"batch": func(ctx context.Context, tx pgx.Tx) {

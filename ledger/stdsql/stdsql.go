@@ -44,7 +44,7 @@ type db struct{ q Querier }
 
 func (d db) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
 	// The rows are handed on; whoever reads them closes them and asks for their error.
-	r, err := d.q.QueryContext(ctx, query, args...) //nolint:sqlclosecheck,rowserrcheck
+	r, err := d.q.QueryContext(ctx, query, args...) //nolint:rowserrcheck // the reader of the rows asks for their error
 	if err != nil {
 		return nil, withState(err)
 	}

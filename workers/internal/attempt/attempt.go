@@ -60,7 +60,7 @@ type Attempt struct {
 
 var (
 	errGoexit = errors.New("the handler ended its goroutine (runtime.Goexit)")
-	// ErrConnectionLost: the server rolls back what the handler wrote.
+	// ErrConnectionLost is the error of a handler whose connection broke; the server rolls back its writes.
 	ErrConnectionLost = errors.New("the connection of the transaction was lost")
 	// ErrRowsOpen is the error of a handler that left rows open.
 	ErrRowsOpen = errors.New("the handler returned while rows of its transaction were still open: close them")
