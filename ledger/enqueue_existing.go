@@ -86,7 +86,7 @@ func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqu
 			continue
 		}
 		err := m.explain(rows[i])
-		if why, ok := errors.AsType[*OverloadError](err); ok {
+		if why, ok := errors.AsType[*OverloadError](err); ok && why.Policy == Discard {
 			discard = append(discard, overflow{i, why})
 		} else if errors.Is(err, ErrRetryTransaction) { // unless another entry says why none was inserted
 			unseen = err
@@ -114,7 +114,7 @@ type overflow struct {
 	why *OverloadError
 }
 
-// explain returns the reason: an OverloadError itself if the task is to be discarded.
+// explain returns the reason. It wraps an OverloadError with policy Discard if the task is to be discarded.
 func (m missing) explain(row firstEvent) error {
 	overload := &OverloadError{
 		Kind: row.key.Kind, Waiting: m.waiting, MaxWaiting: m.maxWaiting,
@@ -125,8 +125,6 @@ func (m missing) explain(row firstEvent) error {
 	switch err := row.overLimit(m.argsLen, m.maxArgs, m.maxMeta); {
 	case err != nil:
 		return fmt.Errorf("enqueue %s: %w", row.key, err)
-	case limited && overload.Policy == Discard:
-		return overload
 	case limited:
 		return fmt.Errorf("enqueue %s: %w", row.key, overload)
 	}
