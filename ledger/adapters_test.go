@@ -241,7 +241,7 @@ func adapters() []adapter {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer tx.Rollback() //nolint:errcheck // after the commit it does nothing
+			defer tx.Rollback() // does nothing after the commit
 			f(make(tx))
 			if err := tx.Commit(); err != nil {
 				t.Fatal(err)

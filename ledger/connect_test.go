@@ -209,7 +209,7 @@ func TestMissingRightsNameTheCure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.Background()) //nolint:errcheck // it also removes the role
+	defer tx.Rollback(context.Background()) // also removes the role
 	for _, sql := range []string{
 		"create role " + role,
 		"grant usage on schema taskledger to " + role,

@@ -113,8 +113,9 @@ func (t EventType) dueMember() string {
 		return memberRunAt
 	case EventFailed:
 		return memberRetryAt
+	default:
+		return ""
 	}
-	return ""
 }
 
 // DueAt returns the due time of the task that e leaves scheduled or retrying, as the database decided it:

@@ -44,7 +44,7 @@ func execute(t *testing.T, address, script string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(ctx) //nolint:errcheck // the script's own error counts
+	defer conn.Close(ctx) // the script's own error counts
 	if err := conn.PgConn().Exec(ctx, script).Close(); err != nil {
 		t.Fatalf("%.200s: %v", script, err)
 	}

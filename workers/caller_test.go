@@ -317,6 +317,7 @@ func TestCallerRunsAndEndsTheTransaction(t *testing.T) {
 			want: ledger.ErrTransactionEnded, state: none,
 		},
 		"open rows": {
+			//nolint:sqlclosecheck // the rows stay open on purpose
 			do:   func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Query(ctx, "select generate_series(1, 100000)") },
 			want: workers.ErrRowsOpen, state: none,
 		},

@@ -476,9 +476,10 @@ func TestSQLHandlerThatMisbehavesOnce(t *testing.T) {
 			message: "swallowed",
 		},
 		"open rows": {misbehave: func(ctx context.Context, tx *sql.Tx) error {
+			//nolint:rowserrcheck,sqlclosecheck // the rows stay open on purpose
 			_, err := tx.QueryContext(ctx, "select generate_series(1, 9999)")
 			return err
-		}, message: "rows"}, //nolint:rowserrcheck,sqlclosecheck // the rows stay open on purpose
+		}, message: "rows"},
 		"sleeps": {misbehave: func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, "select pg_sleep(60)")
 			return err

@@ -166,7 +166,7 @@ func (vocabulary) Describe(err error) (errorType, stack string) {
 		if inner == nil {
 			return reflect.TypeOf(err).String(), ""
 		}
-		switch err.(type) {
+		switch err.(type) { //nolint:errorlint // the loop unwraps, and each error of the chain counts for itself
 		case *RetryError, *PermanentError, *SafeToRetryError, *InvalidArgsError:
 		default:
 			if reflect.TypeOf(err).String() != "*fmt.wrapError" {

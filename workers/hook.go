@@ -139,7 +139,7 @@ func (k *kind) callHooks(ctx context.Context, hooks []Hook, call func(context.Co
 			timer.Reset(k.Grace())
 		case <-timer.C:
 			if current.CompareAndSwap(int32(i), abandoned) {
-				k.Logger.Error("abandoned a hook that does not return", "hook", fmt.Sprintf("%T", hooks[i]))
+				k.Logger.ErrorContext(ctx, "abandoned a hook that does not return", "hook", fmt.Sprintf("%T", hooks[i]))
 				return i + 1
 			} // otherwise it has just returned
 		}
@@ -154,7 +154,7 @@ func (k *kind) callHook(
 ) (ok bool) {
 	defer func() {
 		if v := recover(); v != nil || !ok {
-			k.Logger.Error("hook panicked or called runtime.Goexit", "hook", fmt.Sprintf("%T", h), "panic", v)
+			k.Logger.ErrorContext(ctx, "hook panicked or called runtime.Goexit", "hook", fmt.Sprintf("%T", h), "panic", v)
 			ok = false
 		}
 		if done() {

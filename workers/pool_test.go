@@ -128,9 +128,9 @@ func TestSeveralKinds(t *testing.T) {
 	w := b.Work(workers.Config{Hooks: []workers.Hook{hook}}, func(p *workers.Pool) error {
 		return errors.Join(
 			workers.Register(p, order, misbehaveOnce, atOnce(nil)),
-			workers.RegisterAtLeastOnce(p, mail, func(_ context.Context, job *workers.Job, to string) error {
+			workers.RegisterAtLeastOnce(p, mail, func(ctx context.Context, job *workers.Job, to string) error {
 				mailed.Store(to)
-				job.Logger().Info("mailed")
+				job.Logger().InfoContext(ctx, "mailed")
 				return job.Result(to)
 			}, nil),
 			workers.RegisterAtLeastOnce(p, raw, func(_ context.Context, _ *workers.Job, bytes []byte) error {

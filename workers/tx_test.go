@@ -2,6 +2,7 @@ package workers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -61,8 +62,8 @@ var uses = map[string]func(ctx context.Context, tx pgx.Tx, id string) error{
 		return err
 	},
 	"query row, none": func(ctx context.Context, tx pgx.Tx, id string) error {
-		if err := tx.QueryRow(ctx, "select 1 where $1 = ''", id).Scan(new(int)); err != pgx.ErrNoRows {
-			return fmt.Errorf("got %v", err)
+		if err := tx.QueryRow(ctx, "select 1 where $1 = ''", id).Scan(new(int)); !errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("got %w", err)
 		}
 		return nil
 	},
@@ -189,6 +190,7 @@ func TestFirstStatementFails(t *testing.T) {
 		"prepare": func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "insert into nowhere values ($1)", 1) },
 		"run":     func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "select 1 / $1::integer", 0) },
 		"query": func(ctx context.Context, tx pgx.Tx) {
+			//nolint:sqlclosecheck // the query fails and returns no rows
 			_, _ = tx.Query(ctx, "select nothing from nowhere where $1", 1)
 		},
 		"query row": func(ctx context.Context, tx pgx.Tx) {

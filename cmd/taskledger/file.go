@@ -21,7 +21,7 @@ func (a *app) readFile(name string) ([]byte, error) {
 	if err != nil {
 		return nil, usagef("%s", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it is only read
 	return readLimited(f, name)
 }
 

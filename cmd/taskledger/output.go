@@ -59,9 +59,10 @@ func (a *app) print(value any, render func(io.Writer)) error {
 		return a.printJSON(value, "  ")
 	case formatJSONL:
 		return a.printJSON(value, "")
+	default:
+		render(a.stdout)
+		return nil
 	}
-	render(a.stdout)
-	return nil
 }
 
 // printList is print for a value with a list: as JSON lines, the list's elements are written.

@@ -27,7 +27,7 @@ func File(name string) (*Lock, error) {
 		return nil, err
 	}
 	if err := lock(file); err != nil {
-		defer file.Close()
+		defer func() { _ = file.Close() }()
 		if errors.Is(err, ErrHeld) {
 			holder, _ := os.ReadFile(name) // for the message only
 			return nil, fmt.Errorf("%s: %w by process %s", name, err, strings.TrimSpace(string(holder)))
@@ -35,8 +35,7 @@ func File(name string) (*Lock, error) {
 		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}
 	if err := errors.Join(file.Truncate(0), write(file)); err != nil {
-		file.Close()
-		return nil, err
+		return nil, errors.Join(err, file.Close())
 	}
 	return &Lock{file}, nil
 }

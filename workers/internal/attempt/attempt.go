@@ -60,7 +60,7 @@ type Attempt struct {
 
 var (
 	errGoexit = errors.New("handler called runtime.Goexit")
-	// ErrConnectionLost: the server rolls back the handler's writes.
+	// ErrConnectionLost is the error of a handler whose connection broke; the server rolls back its writes.
 	ErrConnectionLost = errors.New("the connection of the transaction was lost")
 	// ErrRowsOpen is the error of a handler that left rows open.
 	ErrRowsOpen = errors.New("handler returned with open rows of its transaction: close them")

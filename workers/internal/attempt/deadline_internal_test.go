@@ -2,6 +2,7 @@ package attempt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -37,7 +38,7 @@ func TestDeadlines(t *testing.T) {
 				if took := time.Since(begun); took < d || took > d+d/100 {
 					t.Errorf("%d: ended after %s", i, took)
 				}
-				if child.Err() != context.DeadlineExceeded || context.Cause(child) != ErrTimeout {
+				if !errors.Is(child.Err(), context.DeadlineExceeded) || !errors.Is(context.Cause(child), ErrTimeout) {
 					t.Errorf("%d: ended by %v, %v", i, child.Err(), context.Cause(child))
 				}
 			})
@@ -46,7 +47,7 @@ func TestDeadlines(t *testing.T) {
 		ctx, leave := enter(work, d)
 		end(ErrStopping)
 		<-ctx.Done()
-		if context.Cause(ctx) != ErrStopping {
+		if !errors.Is(context.Cause(ctx), ErrStopping) {
 			t.Errorf("ended by %v", context.Cause(ctx))
 		}
 		leave()

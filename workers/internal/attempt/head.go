@@ -101,6 +101,9 @@ func Decide(m stream.Message, redelivered bool, h Head, self string) Verdict {
 			return Wait
 		}
 		return TakeOver
+	case ledger.StateNone, ledger.StateScheduled, ledger.StateRetrying, ledger.StateSucceeded,
+		ledger.StateDead, ledger.StateCancelled, ledger.StateExpired, ledger.StateDiscarded:
+		return Drop
 	}
 	return Drop
 }
@@ -113,6 +116,7 @@ func (v Verdict) Once() Verdict {
 		return ClaimFirst
 	case Resume, TakeOver:
 		return Vanished
+	default:
+		return v
 	}
-	return v
 }

@@ -75,7 +75,7 @@ func WorkerProgram(c workers.Config, register func(*workers.Pool, *pgxpool.Pool)
 }
 
 // ReportBegun reports to [Child.AwaitBegun] that a handler in a child process has begun.
-func ReportBegun() { fmt.Fprintln(os.Stdout, "begun") }
+func ReportBegun() { _, _ = fmt.Fprintln(os.Stdout, "begun") }
 
 // Hold is a handler in a child process: it reports that it has begun, and waits for a line from the test.
 func Hold() error {

@@ -41,7 +41,7 @@ func NewFreezer(t testing.TB, db *pgxpool.Pool) (Freezer, *pgxpool.Pool) {
 }
 
 func (f Freezer) pump(to, from net.Conn) {
-	defer to.Close()
+	defer func() { _ = to.Close() }()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)

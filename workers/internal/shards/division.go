@@ -243,7 +243,7 @@ func (d *Division) start(ctx context.Context, g group, serving *errgroup.Group) 
 	ctx, stop := context.WithCancel(ctx)
 	s := &share{stop: stop, stopped: make(chan struct{}), left: make(chan struct{})}
 	d.shares[g] = s
-	d.config.Logger.Info("shards taken", "kind", string(g.kind), "shards", g.shards.String())
+	d.config.Logger.InfoContext(ctx, "shards taken", "kind", string(g.kind), "shards", g.shards.String())
 	serving.Go(func() error {
 		defer close(s.stopped)
 		return d.config.Kinds[i].Serve(ctx, g.shards)
