@@ -7,32 +7,32 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/workers"
-	shared "github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // bundle is the shared bundle with the methods of these tests.
-type bundle struct{ *shared.Bundle }
+type bundle struct{ *servicetest.Bundle }
 
 type (
-	worker    = shared.Worker
-	child     = shared.Child
-	orderArgs = shared.OrderArgs
+	worker    = servicetest.Worker
+	child     = servicetest.Child
+	orderArgs = servicetest.OrderArgs
 )
 
 const (
-	source   = shared.Source
-	ackWait  = shared.AckWait
-	patience = shared.Patience
+	source   = servicetest.Source
+	ackWait  = servicetest.AckWait
+	patience = servicetest.Patience
 )
 
 var (
-	order        = shared.Order
-	errBoom      = shared.ErrBoom
-	insertEffect = shared.InsertEffect
-	atOnce       = shared.RetryAtOnce
-	exactly      = shared.Exactly
+	order        = servicetest.Order
+	errBoom      = servicetest.ErrBoom
+	insertEffect = servicetest.InsertEffect
+	atOnce       = servicetest.RetryAtOnce
+	exactly      = servicetest.Exactly
 )
 
 // audit is the author of the operators' changes in these tests.
@@ -40,24 +40,24 @@ var audit = operator.Audit{Actor: "alice", Reason: "tried <b>it</b>"}
 
 func setup(t testing.TB) *bundle {
 	t.Helper()
-	return &bundle{shared.New(t)}
+	return &bundle{servicetest.New(t)}
 }
 
 func setupOn(t testing.TB, db *pgxpool.Pool) *bundle {
 	t.Helper()
-	return &bundle{shared.NewOn(t, db)}
+	return &bundle{servicetest.NewOn(t, db)}
 }
 
 func setupDatabase(t testing.TB) *bundle {
 	t.Helper()
-	return &bundle{shared.NewDatabase(t)}
+	return &bundle{servicetest.NewDatabase(t)}
 }
 
-func try[T any](v T, err error) func(testing.TB) T { return shared.Try(v, err) }
+func try[T any](v T, err error) func(testing.TB) T { return servicetest.Try(v, err) }
 
 func one[T any](b *bundle, sql string, args ...any) T {
 	b.T.Helper()
-	return shared.One[T](b.Bundle, sql, args...)
+	return servicetest.One[T](b.Bundle, sql, args...)
 }
 
 // insertEffectSQL is insertEffect by database/sql.

@@ -9,22 +9,22 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
-	shared "github.com/taskledger/taskledger/workers/internal/bundle"
 )
 
 // frozenWorker is a worker whose database can be frozen.
 type frozenWorker struct {
 	*worker
-	shared.Freezer
+	servicetest.Freezer
 	log *lockedBuffer
 }
 
 func (b *bundle) workFrozen(c workers.Config, register func(*workers.Pool) error) frozenWorker {
 	b.T.Helper()
 	w := frozenWorker{log: &lockedBuffer{}}
-	w.Freezer, c.DB = shared.NewFreezer(b.T, b.DB)
+	w.Freezer, c.DB = servicetest.NewFreezer(b.T, b.DB)
 	c.Logger = slog.New(slog.NewTextHandler(w.log, nil))
 	w.worker = b.Work(c, register)
 	return w

@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -91,28 +92,47 @@ func withoutNil(hooks []Hook) []Hook {
 // noticed counts an unusual delivery and calls the hooks.
 func (k *kind) noticed(n Notice) {
 	k.counts.addNotice(n)
-	if len(k.hooks) > 0 {
-		k.notify(k.HandlerContext(), func(ctx context.Context, h Hook) { h.Noticed(ctx, k.Name, n) })
+	if k.hooks.isUsed() {
+		k.hooks.notify(k.HandlerContext(), func(ctx context.Context, h Hook) { h.Noticed(ctx, k.Name, n) })
 	}
 }
 
+// hookList calls the hooks of a kind. It is constant, and safe for concurrent use.
+type hookList struct {
+	hooks    []Hook
+	reversed []Hook // the last one first
+	logger   *slog.Logger
+	grace    time.Duration // how long a hook may take
+}
+
+// newHookList returns the hooks that are not nil.
+func newHookList(hooks []Hook, logger *slog.Logger, grace time.Duration) *hookList {
+	l := &hookList{hooks: withoutNil(hooks), logger: logger, grace: grace}
+	l.reversed = slices.Clone(l.hooks)
+	slices.Reverse(l.reversed)
+	return l
+}
+
+// isUsed reports whether there is a hook to call.
+func (l *hookList) isUsed() bool { return len(l.hooks) > 0 }
+
 // notify calls every hook.
-func (k *kind) notify(ctx context.Context, call func(context.Context, Hook)) {
-	for left := k.hooks; len(left) > 0; {
-		left = left[k.callHooks(ctx, left, call):]
+func (l *hookList) notify(ctx context.Context, call func(context.Context, Hook)) {
+	for left := l.hooks; len(left) > 0; {
+		left = left[l.callAll(ctx, left, call):]
 	}
 }
 
 // notifyReversed calls every hook, the last one first.
-func (k *kind) notifyReversed(ctx context.Context, call func(context.Context, Hook)) {
-	for left := k.reversed; len(left) > 0; {
-		left = left[k.callHooks(ctx, left, call):]
+func (l *hookList) notifyReversed(ctx context.Context, call func(context.Context, Hook)) {
+	for left := l.reversed; len(left) > 0; {
+		left = left[l.callAll(ctx, left, call):]
 	}
 }
 
-// callHooks calls hooks in a goroutine of their own, so that no hook can block the work. It returns how many were
+// callAll calls hooks in a goroutine of their own, so that no hook can block the work. It returns how many were
 // called: all, or up to the first one that ended the goroutine or does not return.
-func (k *kind) callHooks(ctx context.Context, hooks []Hook, call func(context.Context, Hook)) int {
+func (l *hookList) callAll(ctx context.Context, hooks []Hook, call func(context.Context, Hook)) int {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var current atomic.Int32 // index of the hook that is called, or abandoned: no further one is to be called
@@ -120,7 +140,7 @@ func (k *kind) callHooks(ctx context.Context, hooks []Hook, call func(context.Co
 	returned := make(chan bool, len(hooks))
 	go func() {
 		for i, h := range hooks {
-			ok := k.callHook(
+			ok := l.callOne(
 				ctx, h, call, func() bool { return current.CompareAndSwap(int32(i), int32(i+1)) }, returned,
 			)
 			if !ok {
@@ -128,7 +148,7 @@ func (k *kind) callHooks(ctx context.Context, hooks []Hook, call func(context.Co
 			}
 		}
 	}()
-	timer := time.NewTimer(k.Grace())
+	timer := time.NewTimer(l.grace)
 	defer timer.Stop()
 	for i := 0; i < len(hooks); {
 		select {
@@ -136,10 +156,10 @@ func (k *kind) callHooks(ctx context.Context, hooks []Hook, call func(context.Co
 			if i++; !ok {
 				return i
 			}
-			timer.Reset(k.Grace())
+			timer.Reset(l.grace)
 		case <-timer.C:
 			if current.CompareAndSwap(int32(i), abandoned) {
-				k.Logger.ErrorContext(ctx, "abandoned a hook that does not return", "hook", fmt.Sprintf("%T", hooks[i]))
+				l.logger.ErrorContext(ctx, "abandoned a hook that does not return", "hook", fmt.Sprintf("%T", hooks[i]))
 				return i + 1
 			} // otherwise it has just returned
 		}
@@ -147,14 +167,14 @@ func (k *kind) callHooks(ctx context.Context, hooks []Hook, call func(context.Co
 	return len(hooks)
 }
 
-// callHook calls a hook, and sends whether it returned, unless it was abandoned. It reports whether the next hook is
+// callOne calls a hook, and sends whether it returned, unless it was abandoned. It reports whether the next hook is
 // to be called.
-func (k *kind) callHook(
+func (l *hookList) callOne(
 	ctx context.Context, h Hook, call func(context.Context, Hook), done func() bool, returned chan<- bool,
 ) (ok bool) {
 	defer func() {
 		if v := recover(); v != nil || !ok {
-			k.Logger.ErrorContext(ctx, "hook panicked or called runtime.Goexit", "hook", fmt.Sprintf("%T", h), "panic", v)
+			l.logger.ErrorContext(ctx, "hook panicked or called runtime.Goexit", "hook", fmt.Sprintf("%T", h), "panic", v)
 			ok = false
 		}
 		if done() {

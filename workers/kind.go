@@ -23,8 +23,7 @@ type kind struct {
 	pool      *Pool
 	guarantee Guarantee
 	handler   Handler
-	hooks     []Hook
-	reversed  []Hook // the last one first
+	hooks     *hookList
 	config    KindConfig
 	line      *slots.Line[*run]           // ready attempts, which wait for a slot; guarded by Pool.slots
 	undecided *queue.Queue[*attempt.Task] // tasks whose head is to be read; safe for concurrent use
@@ -71,22 +70,21 @@ func (p *Pool) register(r registration) error {
 }
 
 func (p *Pool) newKind(r registration, config KindConfig) *kind {
+	logger := p.config.Logger.With("kind", string(r.name))
 	k := &kind{
 		pool: p, guarantee: r.guarantee, handler: r.handler, config: config,
-		hooks:     withoutNil(slices.Concat(p.config.Hooks, config.Hooks)),
+		hooks:     newHookList(slices.Concat(p.config.Hooks, config.Hooks), logger, p.runner.Grace()),
 		line:      slots.NewLine[*run](config.Slots),
 		undecided: queue.New[*attempt.Task](),
 	}
-	k.reversed = slices.Clone(k.hooks)
-	slices.Reverse(k.reversed)
 	if config.WhenFull == FetcherRuns {
 		k.readied = make(chan struct{}, 1)
 	}
 	k.Kind = &attempt.Kind{
 		Runner: p.runner, Name: r.name, Acquire: r.acquire, Once: r.guarantee == AtMostOnce,
 		Timeout: config.Timeout, Retry: config.Retry, MaxLost: config.MaxLost, StartedAfter: config.StartedAfter,
-		Shared: config.Together, Logger: p.config.Logger.With("kind", string(r.name)), Errors: vocabulary{},
-		NotifiesHooks: len(k.hooks) > 0,
+		Shared: config.Together, Logger: logger, Errors: vocabulary{},
+		NotifiesHooks: k.hooks.isUsed(),
 		Tasks: inflight.New[*attempt.Attempt](inflight.Config{
 			NATS: p.config.NATS, Slots: config.WhenFull.capacity(config.Slots), Width: config.Together,
 			Ahead: p.aheadTime, Next: k.addAgain,

@@ -12,14 +12,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/workers"
-	shared "github.com/taskledger/taskledger/workers/internal/bundle"
 )
 
-func TestMain(m *testing.M) { shared.Main(m, program) }
+func TestMain(m *testing.M) { servicetest.Main(m, program) }
 
 // program returns the program of a child process.
-func program(name string) shared.Program {
+func program(name string) servicetest.Program {
 	if arguments, ok := strings.CutPrefix(name, "drain "); ok {
 		return func(ctx context.Context, db *pgxpool.Pool) error { return runDrain(ctx, db, arguments) }
 	}
@@ -30,7 +30,7 @@ func program(name string) shared.Program {
 	case "heeds":
 		config.StopTimeout = 100 * time.Millisecond
 	}
-	return shared.WorkerProgram(config, programs[name])
+	return servicetest.WorkerProgram(config, programs[name])
 }
 
 // programs are the programs of children, by name: each registers the handlers of a worker process.
@@ -92,13 +92,13 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
 			}
-			return shared.Hold()
+			return servicetest.Hold()
 		}, &workers.KindConfig{MaxLost: 3})
 	},
 	// slow-at-least is slow, with effects elsewhere.
 	"slow-at-least": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.RegisterAtLeastOnce(p, order, func(context.Context, *workers.Job, orderArgs) error {
-			return shared.Hold()
+			return servicetest.Hold()
 		}, nil)
 	},
 	// heeds is slow, and returns when its context is cancelled.
@@ -107,7 +107,7 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
 			}
-			shared.ReportBegun()
+			servicetest.ReportBegun()
 			<-ctx.Done()
 			return ctx.Err()
 		}, nil)
@@ -125,7 +125,7 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 	// slow-once is slow, and must not be repeated.
 	"slow-once": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.RegisterAtMostOnce(p, order, func(context.Context, *workers.Job, orderArgs) error {
-			return shared.Hold()
+			return servicetest.Hold()
 		}, nil)
 	},
 }

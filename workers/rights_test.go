@@ -13,11 +13,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
-	shared "github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/operator"
 	"github.com/taskledger/taskledger/workers/reconciler"
 )
@@ -104,7 +104,7 @@ func TestProducerRights(t *testing.T) {
 // Relay, projector, scheduler, reconciler, operator and workers need no more than the rights of a worker.
 func TestWorkerRights(t *testing.T) {
 	t.Parallel()
-	b := &bundle{shared.NewServedOn(t, poolAs(t, ledgertest.Pool(t), "worker"), outbox.StreamConfig{})}
+	b := &bundle{servicetest.NewServedOn(t, poolAs(t, ledgertest.Pool(t), "worker"), outbox.StreamConfig{})}
 	b.Schedule()
 	r := try(
 		reconciler.New(reconciler.Config{DB: b.DB, NATS: b.NC, Every: 50 * time.Millisecond, Grace: time.Millisecond}),

@@ -69,7 +69,7 @@ func (r *run) Call(ctx context.Context, tx pgx.Tx) (err error) {
 
 // before calls the BeforeAttempt hooks and returns the handler's context.
 func (r *run) before(ctx context.Context, tx pgx.Tx) (context.Context, error) {
-	for _, h := range r.kind.hooks {
+	for _, h := range r.kind.hooks.hooks {
 		next, err := h.BeforeAttempt(ctx, tx, &r.job)
 		if next != nil {
 			ctx = next
@@ -81,7 +81,7 @@ func (r *run) before(ctx context.Context, tx pgx.Tx) (context.Context, error) {
 			return nil, fmt.Errorf("hook %T: %w", h, err)
 		}
 	}
-	if len(r.kind.hooks) > 0 { // they may have used up the attempt's time
+	if r.kind.hooks.isUsed() { // they may have used up the attempt's time
 		if cause := context.Cause(r.Context()); cause != nil {
 			return nil, cause
 		}
@@ -94,14 +94,14 @@ func (r *run) Result() json.RawMessage { return r.job.loadResult() }
 
 // Appended calls the hooks for a committed event of the attempt.
 func (r *run) Appended(e ledger.Event) {
-	if len(r.kind.hooks) > 0 {
+	if r.kind.hooks.isUsed() {
 		r.notifyStateChanged(e)
 	}
 }
 
 // notifyStateChanged is separate from Appended because its argument escapes to the heap.
 func (r *run) notifyStateChanged(e ledger.Event) {
-	r.kind.notify(r.hookContext(), func(ctx context.Context, h Hook) { h.StateChanged(ctx, e) })
+	r.kind.hooks.notify(r.hookContext(), func(ctx context.Context, h Hook) { h.StateChanged(ctx, e) })
 }
 
 // TakenOver calls the hooks.
@@ -110,7 +110,7 @@ func (r *run) TakenOver() { r.kind.noticed(NoticeTakenOver) }
 // Ended counts the attempt's outcome, and calls the hooks if the attempt has begun.
 func (r *run) Ended(end attempt.End) {
 	r.kind.counts.addAttempt(end.Outcome)
-	if len(r.kind.hooks) > 0 && !end.Began.IsZero() {
+	if r.kind.hooks.isUsed() && !end.Began.IsZero() {
 		r.notifyEnded(end)
 	}
 }
@@ -121,7 +121,7 @@ func (r *run) notifyEnded(e attempt.End) {
 	if end.Outcome == OutcomeFenced || end.Outcome == OutcomeRetried {
 		end.State = ""
 	}
-	r.kind.notifyReversed(r.hookContext(), func(ctx context.Context, h Hook) { h.AfterAttempt(ctx, &r.job, end) })
+	r.kind.hooks.notifyReversed(r.hookContext(), func(ctx context.Context, h Hook) { h.AfterAttempt(ctx, &r.job, end) })
 }
 
 // hookContext returns the context whose values the hooks get: the handler's, or the pool's if the attempt has not

@@ -133,7 +133,7 @@ var rules = []rule{
 		reason: "a service of its own: it changes tasks by appending events, as other processes do",
 	},
 	{
-		pkg: "/workers/internal/bundle",
+		pkg: "/internal/servicetest",
 		may: []string{"/ledger/...", "/outbox", "/workers", "/workers/scheduler", "/workers/operator", "/projector",
 			"/internal/...", pgx, nats},
 		reason: "for tests alone: the bundle of workers and the services beside it",

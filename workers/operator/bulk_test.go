@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
@@ -26,7 +26,7 @@ func TestReleaseByFingerprint(t *testing.T) {
 	b.bury("a", 6500, "no customer")
 	b.bury("b", 20, "no order")
 	b.Project()
-	groups := bundle.Try(operator.ReadDead(b.Context(), b.DB, ""))(t)
+	groups := servicetest.Try(operator.ReadDead(b.Context(), b.DB, ""))(t)
 	want := []operator.DeadGroup{
 		{Kind: "test.order", Fingerprint: ledger.Fingerprint("T", "no customer 1"), Tasks: 6500},
 		{Kind: "test.order", Fingerprint: ledger.Fingerprint("T", "no order 1"), Tasks: 20},
@@ -42,7 +42,7 @@ func TestReleaseByFingerprint(t *testing.T) {
 			t.Errorf("group %+v, its newest is %+v", g, newest)
 		}
 	}
-	if others := bundle.Try(operator.ReadDead(b.Context(), b.DB, "other"))(t); len(others) != 0 {
+	if others := servicetest.Try(operator.ReadDead(b.Context(), b.DB, "other"))(t); len(others) != 0 {
 		t.Errorf("dead tasks of another kind: %v", others)
 	}
 
@@ -55,7 +55,7 @@ func TestReleaseByFingerprint(t *testing.T) {
 	}
 	release := func(f operator.Filter, options *operator.BulkOptions) operator.BulkResult {
 		t.Helper()
-		return bundle.Try(o.ReleaseAll(b.Context(), f, audit, options))(t)
+		return servicetest.Try(o.ReleaseAll(b.Context(), f, audit, options))(t)
 	}
 	check("dry run", operator.BulkResult{Found: 6500}, release(customers, &operator.BulkOptions{DryRun: true}), 0)
 	limited := customers
@@ -110,10 +110,10 @@ func TestOperatorSkipsOpenTransactions(t *testing.T) {
 	b := setup(t)
 	b.bury("a", 100, "no customer")
 	b.Project()
-	tx := bundle.Try(b.DB.Begin(b.Context()))(t)
+	tx := servicetest.Try(b.DB.Begin(b.Context()))(t)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	k := ledger.Key{Kind: "test.order", BizID: "a-00042"}
-	bundle.Try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventReleased}))(t)
+	servicetest.Try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventReleased}))(t)
 	result, err := b.Operator(nil).ReleaseAll(b.Context(), operator.Filter{State: ledger.StateDead}, audit, nil)
 	if diff := cmp.Diff(operator.BulkResult{Found: 100, Done: 99, Skipped: 1}, result); diff != "" || err != nil {
 		t.Errorf("%v; result (-want +got):\n%s", err, diff)

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
@@ -30,11 +30,11 @@ func TestDeadTasksAreReadByIndex(t *testing.T) {
 		"dead.sql":      "('')",
 		"find_dead.sql": `('', '', '{dead}', 0, '', '', '', 5000)`,
 	} {
-		conn := bundle.Try(b.DB.Acquire(b.Context()))(t)
+		conn := servicetest.Try(b.DB.Acquire(b.Context()))(t)
 		defer conn.Release()
-		bundle.Try(conn.Exec(b.Context(), "set plan_cache_mode = force_generic_plan"))(t)
-		bundle.Try(conn.Exec(b.Context(), "prepare dead as "+operator.Statements[name]))(t)
-		rows := bundle.Try(conn.Query(b.Context(), "explain (analyze, buffers) execute dead "+call))(t)
+		servicetest.Try(conn.Exec(b.Context(), "set plan_cache_mode = force_generic_plan"))(t)
+		servicetest.Try(conn.Exec(b.Context(), "prepare dead as "+operator.Statements[name]))(t)
+		rows := servicetest.Try(conn.Query(b.Context(), "explain (analyze, buffers) execute dead "+call))(t)
 		var plan []string
 		for rows.Next() {
 			var line string
@@ -43,7 +43,7 @@ func TestDeadTasksAreReadByIndex(t *testing.T) {
 			}
 			plan = append(plan, line)
 		}
-		bundle.Try(conn.Exec(b.Context(), "deallocate dead"))(t)
+		servicetest.Try(conn.Exec(b.Context(), "deallocate dead"))(t)
 		text := strings.Join(plan, "\n")
 		if !strings.Contains(text, "task_dead") || strings.Contains(text, "Seq Scan") {
 			t.Errorf("%s:\n%s", name, text)

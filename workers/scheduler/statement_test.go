@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
@@ -22,10 +22,10 @@ func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
 	plain := ledgertest.Pool(t)
 	plantest.Enlarge(t, plain)
-	b := &fixture{&bundle.Bundle{T: t, DB: plain}}
+	b := &fixture{&servicetest.Bundle{T: t, DB: plain}}
 	b.SetLimit(10, ledger.DiscardOldest)
 	b.EnqueueMany(30)
-	s := bundle.Try(scheduler.New(scheduler.Config{DB: plantest.Pool(t, plain, "")}))(t)
+	s := servicetest.Try(scheduler.New(scheduler.Config{DB: plantest.Pool(t, plain, "")}))(t)
 	b.discard(s)
 	if n := len(b.available()); n != 10 {
 		t.Errorf("%d wait, want 10", n)

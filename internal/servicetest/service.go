@@ -1,4 +1,4 @@
-package bundle
+package servicetest
 
 import (
 	"context"
@@ -44,7 +44,7 @@ func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig) *Bundle 
 		_, err := b.JS.Stream(b.Context(), stream.Name)
 		return err == nil
 	})
-	b.createConsumers()
+	createConsumers(b)
 	return b
 }
 
@@ -63,7 +63,7 @@ func (b *Bundle) AcknowledgeUnworked(n int) {
 }
 
 // createConsumers has a worker create the consumers of kind Order.
-func (b *Bundle) createConsumers() {
+func createConsumers(b *Bundle) {
 	b.T.Helper()
 	w := b.Work(workers.Config{}, Exactly(InsertEffect, nil))
 	b.Await("the consumers", func() bool {

@@ -1,6 +1,6 @@
-// Package bundle holds what the tests of workers and of the services beside it share: one [Bundle] per test with a
+// Package servicetest holds what the tests of workers and of the services beside it share: one [Bundle] per test with a
 // database, a broker and short methods. It is for tests only.
-package bundle
+package servicetest
 
 import (
 	"context"
