@@ -15,7 +15,10 @@ func TestNoHooksCostNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &kind{Kind: &attempt.Kind{Runner: runner, Tasks: inflight.New[*attempt.Attempt](inflight.Config{})}}
+	k := &kind{
+		Kind:  &attempt.Kind{Runner: runner, Tasks: inflight.New[*attempt.Attempt](inflight.Config{})},
+		hooks: newHookList(nil, nil, 0),
+	}
 	r := k.newRun(&attempt.Task{}, attempt.Begin, attempt.Head{}, time.Now())
 	event := ledger.Event{Type: ledger.EventSucceeded}
 	if n := testing.AllocsPerRun(100, func() {

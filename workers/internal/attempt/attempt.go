@@ -19,31 +19,19 @@ import (
 // owner, and notes beside the handler, use the fields under "owner"; join orders the notes before the owner's later
 // reads.
 type Attempt struct {
+	recorder
+
 	// Constant after New or NewPrivate.
-	kind      *Kind
-	task      *Task
-	work      Work
 	verdict   Verdict         // on its message
 	decidedAt time.Time       // when its head was read
 	base      context.Context // parent of the handler's context
 	finishBy  time.Time       // by this machine's clock, from the remaining time by the database's; zero: no deadline
-	store     ledger.DB       // where events of the task are read and appended
-	private   bool            // no other process can see the task: its first event is not committed
 
-	// Owner, except version and claimed, which mu guards until join.
-	number     ledger.Attempt
-	version    ledger.Version // the task's last event that this attempt has seen
-	claimed    bool           // its start is recorded
-	wasRunning bool           // the head was an event of a running attempt
-	tx         transactor     // set before begin
-	beganAt    time.Time
-	ctx        context.Context // of the handler
-	cancel     context.CancelCauseFunc
-	deadline   *deadline    // ctx derives from it; nil: no timeout, or one of its own
-	state      ledger.State // after the last event that was appended here, or ""
-	err        error        // why it did not succeed
-	outcome    Outcome
-	outcomeErr error
+	// Owner.
+	tx       transactor      // set before begin
+	ctx      context.Context // of the handler
+	cancel   context.CancelCauseFunc
+	deadline *deadline // ctx derives from it; nil: no timeout, or one of its own
 
 	isEntered atomic.Bool // the handler may have begun
 	isEnded   atomic.Bool // a goroutine ends the attempt
@@ -70,9 +58,11 @@ var (
 // New returns an attempt at a task, for the verdict on its head.
 func New(k *Kind, t *Task, v Verdict, h Head, decided time.Time, w Work) *Attempt {
 	a := &Attempt{
-		kind: k, task: t, work: w, verdict: v, decidedAt: decided, base: k.Runner.work, store: k.db,
-		number: h.Attempt, version: h.Version, claimed: v == Resume,
-		wasRunning: h.Type.State() == ledger.StateRunning,
+		recorder: recorder{
+			kind: k, task: t, work: w, store: k.db, number: h.Attempt, version: h.Version, claimed: v == Resume,
+			wasRunning: h.Type.State() == ledger.StateRunning,
+		},
+		verdict: v, decidedAt: decided, base: k.Runner.work,
 	}
 	if v != Resume && v != Vanished {
 		a.number++
@@ -92,21 +82,8 @@ func (a *Attempt) Number() ledger.Attempt { return a.number }
 // Decided returns when the head was read.
 func (a *Attempt) Decided() time.Time { return a.decidedAt }
 
-// Elapsed returns how long the attempt has taken; 0 if it has not begun.
-func (a *Attempt) Elapsed() time.Duration {
-	if a.beganAt.IsZero() {
-		return 0
-	}
-	return time.Since(a.beganAt)
-}
-
 // Context returns the handler's context; nil if the attempt has not begun.
 func (a *Attempt) Context() context.Context { return a.ctx }
-
-// History reads the events of the task, where this attempt sees them.
-func (a *Attempt) History(ctx context.Context) ([]ledger.Event, error) {
-	return ledger.History(ctx, a.store, a.task.Message.Key)
-}
 
 // GiveBack gives back a task whose handler has not begun, by an answer to its message, or by an event if its start is
 // recorded.

@@ -38,32 +38,6 @@ func (a *Attempt) claim() bool {
 	return true
 }
 
-// appendStart records the start. For an attempt that must not be repeated it sends the request again if the answer is
-// lost: the handler may run only if its start is known to be recorded.
-func (a *Attempt) appendStart(ctx context.Context) (ledger.Event, error) {
-	if !a.kind.Once {
-		return ledger.Append(ctx, a.kind.db, a.request(ledger.EventStarted, nil))
-	}
-	r := a.request(ledger.EventStarted, atmostonce.StartedData)
-	e, err := ledger.Append(ctx, a.kind.db, r)
-	if err != nil && !ledger.IsConflict(err) && !isRefused(err) {
-		r.Resent = true // worker IDs are unique, and a task is in flight once per worker
-		e, err = ledger.Append(ctx, a.kind.db, r)
-	}
-	return e, err
-}
-
-// answerUnclaimed answers the message of a task whose start could not be recorded.
-func (a *Attempt) answerUnclaimed(err error) {
-	k := a.kind
-	if ledger.IsConflict(err) { // another worker was first
-		k.Again(a.task)
-		return
-	}
-	k.warn("cannot record a start", "biz_id", string(a.task.Message.BizID), "error", err)
-	k.Tasks.Redeliver(a.task, k.ackWait/2)
-}
-
 // canTakeOver reports whether a task whose worker is gone may run here. If the task has lost too many workers in a
 // row, it is buried. If it is a suspect and another suspect runs, it is redelivered later.
 func (a *Attempt) canTakeOver(ctx context.Context) bool {
