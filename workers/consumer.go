@@ -18,7 +18,6 @@ import (
 
 const (
 	minPause = 50 * time.Millisecond
-	maxPause = 2 * time.Second
 
 	// maxConsumerRequests bounds the requests about consumers that a pool has open at a time: a server drops all of
 	// them if there are too many.
@@ -31,9 +30,6 @@ const (
 	// that they can have in flight, since delayed naks count too.
 	minAckPending = 50_000
 )
-
-// errConsumerRefused means that the server refuses the consumer and retrying is useless.
-var errConsumerRefused = errors.New("the consumer was refused")
 
 // serveUnpaused receives the messages of the kind's tasks in these shards until ctx is done. It returns an error only
 // if retrying is useless.
@@ -64,7 +60,7 @@ func (k *kind) serveUnpaused(ctx context.Context, shards ledger.ShardSet) error 
 // missing, and returns an error only if retrying is useless. It calls made once all consumers exist; nil means that
 // they do.
 func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable string, made func()) error {
-	delay := loop.Backoff{Max: maxPause, Exact: true}
+	delay := loop.Backoff{Max: maxRetryDelay, Exact: true}
 	ensured := made == nil
 	for ctx.Err() == nil {
 		var err error
@@ -82,7 +78,7 @@ func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable stri
 			}
 			begun := time.Now()
 			err = k.receive(ctx, durable)
-			if time.Since(begun) > maxPause {
+			if time.Since(begun) > maxRetryDelay {
 				delay.Reset()
 			}
 		}

@@ -89,14 +89,6 @@ func withoutNil(hooks []Hook) []Hook {
 	return slices.DeleteFunc(slices.Clone(hooks), func(h Hook) bool { return h == nil })
 }
 
-// noticed counts an unusual delivery and calls the hooks.
-func (k *kind) noticed(n Notice) {
-	k.counts.addNotice(n)
-	if k.hooks.isUsed() {
-		k.hooks.notify(k.HandlerContext(), func(ctx context.Context, h Hook) { h.Noticed(ctx, k.Name, n) })
-	}
-}
-
 // hookList calls the hooks of a kind. It is constant, and safe for concurrent use.
 type hookList struct {
 	hooks    []Hook

@@ -103,12 +103,10 @@ func (k *kind) HasShards(set ledger.ShardSet) bool { return k.Tasks.HasShards(se
 // slots returns how many of the kind's handlers may run at a time.
 func (k *kind) slots() int { return k.pool.slots.LineSlots(k.line) }
 
-// kindNames returns the names of kinds, sorted.
-func kindNames(kinds []*kind) []string {
-	names := make([]string, len(kinds))
-	for i, k := range kinds {
-		names[i] = string(k.Name)
+// noticed counts an unusual delivery and calls the hooks.
+func (k *kind) noticed(n Notice) {
+	k.counts.addNotice(n)
+	if k.hooks.isUsed() {
+		k.hooks.notify(k.HandlerContext(), func(ctx context.Context, h Hook) { h.Noticed(ctx, k.Name, n) })
 	}
-	slices.Sort(names)
-	return names
 }

@@ -131,3 +131,24 @@ func setPositive(name string, n *int, otherwise, most int) error {
 	}
 	return nil
 }
+
+// wrap puts the middleware around a handler.
+func (c *KindConfig) wrap(h Handler) Handler {
+	if c == nil {
+		return h
+	}
+	for _, m := range slices.Backward(c.Middleware) {
+		if m != nil {
+			h = m(h)
+		}
+	}
+	return h
+}
+
+// slots returns the default number of slots of a kind.
+func (g Guarantee) slots() int {
+	if g == ExactlyOnce {
+		return DefaultSlots
+	}
+	return DefaultSlotsOutside
+}

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,9 @@ import (
 
 //go:embed sql/installation.sql
 var installationSQL string
+
+// maxRetryDelay is the longest delay before an operation is retried that the database or NATS refused.
+const maxRetryDelay = 2 * time.Second
 
 // renewLease extends the lease of this worker by AckWait. While it lives, other workers do not take over its tasks.
 // Correctness does not depend on it.
@@ -54,7 +58,7 @@ func (p *Pool) takeLease(ctx context.Context) error {
 // firstLease takes the lease, retrying while the database is unavailable, and reads which installation the database
 // belongs to. It returns an error if this worker cannot run at all, and nil if ctx is done.
 func (p *Pool) firstLease(ctx context.Context) error {
-	delay := loop.Backoff{Max: maxPause, Exact: true}
+	delay := loop.Backoff{Max: maxRetryDelay, Exact: true}
 	for {
 		err := p.takeLease(ctx)
 		if err == nil {
@@ -123,4 +127,52 @@ func (p *Pool) releaseFirstLease() {
 	if err != nil {
 		p.config.Logger.WarnContext(ctx, "cannot release the lease", "expires_in", p.config.AckWait, "error", err)
 	}
+}
+
+// kindNames returns the names of kinds, sorted.
+func kindNames(kinds []*kind) []string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = string(k.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// checkGuarantees returns a [*GuaranteeError] for each kind of which a live worker has another guarantee.
+func (p *Pool) checkGuarantees(ctx context.Context, db ledger.DB) error {
+	all, err := ReadWorkers(ctx, db)
+	if err != nil {
+		return err
+	}
+	mine := make(map[ledger.Kind]*kind)
+	for _, k := range p.registered() {
+		mine[k.Name] = k
+	}
+	var faults []error
+	for _, w := range all {
+		if !w.Alive || w.ID == p.id {
+			continue
+		}
+		for _, other := range w.Kinds {
+			if k := mine[other.Kind]; k != nil && other.Guarantee != k.guarantee &&
+				other.Guarantee != k.config.Replaces {
+				faults = append(faults, &GuaranteeError{
+					Kind: k.Name, Wanted: k.guarantee, Found: other.Guarantee, Worker: w.ID,
+				})
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// guaranteesOf returns the guarantees of kinds.
+func guaranteesOf(kinds []*kind) guarantees {
+	g := make(guarantees)
+	for _, k := range kinds {
+		if k.guarantee != ExactlyOnce {
+			g[k.guarantee] = append(g[k.guarantee], string(k.Name))
+		}
+	}
+	return g
 }

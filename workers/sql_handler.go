@@ -35,8 +35,6 @@ func RegisterSQL[A any](
 	})
 }
 
-func (p *Pool) acquire(ctx context.Context) (attempt.Conn, error) { return p.config.DB.Acquire(ctx) }
-
 // acquireSQL acquires a connection of the pool in the form that database/sql uses.
 func (p *Pool) acquireSQL(ctx context.Context) (attempt.Conn, error) {
 	conn, err := stdlib.GetPoolConnector(p.config.DB).Connect(ctx)

@@ -2,7 +2,6 @@ package workers
 
 import (
 	"context"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -18,16 +17,3 @@ type Handler func(ctx context.Context, tx pgx.Tx, job *Job, args []byte) error
 // A handler passes job on to next, with ctx or a context derived from it, and any args. It passes on tx, or a
 // savepoint in it (tx.Begin); kinds of [RegisterSQL] require tx itself.
 type Middleware func(next Handler) Handler
-
-// wrap puts the middleware around a handler.
-func (c *KindConfig) wrap(h Handler) Handler {
-	if c == nil {
-		return h
-	}
-	for _, m := range slices.Backward(c.Middleware) {
-		if m != nil {
-			h = m(h)
-		}
-	}
-	return h
-}
