@@ -35,7 +35,11 @@ var verdicts = []struct {
 }{
 	{args: `1`, meta: `{}`, want: true},
 	{args: `1`, meta: `{"traceparent":"00-1-2-01","tracestate":"a=b","causation":"x","tags":["a",""]}`, want: true},
-	{args: `1`, meta: `{"traceparent":null,"tracestate":null,"causation":null,"tags":null,"encoding":null}`, want: true},
+	{
+		args: `1`,
+		meta: `{"traceparent":null,"tracestate":null,"causation":null,"tags":null,"encoding":null}`,
+		want: true,
+	},
 	{args: `1`, meta: `{"traceparent":5}`, want: false},
 	{args: `1`, meta: `{"tracestate":["a"]}`, want: false},
 	{args: `1`, meta: `{"causation":{}}`, want: false},
@@ -67,7 +71,11 @@ var verdicts = []struct {
 	{args: `1`, meta: `{"retry":[]}`, want: false},
 	{args: `1`, meta: `{"retry":[60,300]}`, want: false},
 	{args: `1`, meta: `{"retry":true}`, want: false},
-	{args: `1`, meta: `{"retry":{"ladder":[60,300,1200],"unit":null,"max":3600,"attempts":10,"jitter":0.2}}`, want: true},
+	{
+		args: `1`,
+		meta: `{"retry":{"ladder":[60,300,1200],"unit":null,"max":3600,"attempts":10,"jitter":0.2}}`,
+		want: true,
+	},
 	{args: `1`, meta: `{"retry":{"unit":0.1,"max":5400,"attempts":10,"jitter":0.25}}`, want: true},
 	{args: `1`, meta: `{"retry":{"ladder":[60,300,1200]}}`, want: true},
 	{args: `1`, meta: `{"retry":{"ladder":[60,300,1200],"attempts":1000000,"jitter":1}}`, want: true},

@@ -91,7 +91,10 @@ func (s status) fields() [][2]string {
 	o, p := s.Outbox, s.Projection
 	fields := [][2]string{
 		{"to publish", waitingText(o.Waiting, o.WaitingCapped, o.OldestWaiting)},
-		{"to project", waitingText(int64(p.Waiting), p.WaitingCapped, time.Duration(p.OldestWaitingMS)*time.Millisecond)},
+		{
+			"to project",
+			waitingText(int64(p.Waiting), p.WaitingCapped, time.Duration(p.OldestWaitingMS)*time.Millisecond),
+		},
 		{"timers", timersText(s.Timers)},
 		{"parked", count(o.Parked)},
 		{"rejected", count(s.Rejected)},

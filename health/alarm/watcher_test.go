@@ -47,7 +47,15 @@ func TestDeadAlarm(t *testing.T) {
 	if first.State != ledger.StateDead {
 		t.Fatalf("the alarm is %s", first.State)
 	}
-	if want := []ledger.EventType{"enqueued", "started", "failed", "buried"}; !slices.Equal(b.history(first.Task), want) {
+	if want := []ledger.EventType{
+		"enqueued",
+		"started",
+		"failed",
+		"buried",
+	}; !slices.Equal(
+		b.history(first.Task),
+		want,
+	) {
 		t.Errorf("history %v", b.history(first.Task))
 	}
 	h.answer(200)

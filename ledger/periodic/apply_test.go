@@ -280,7 +280,14 @@ func TestApplyRefuses(t *testing.T) {
 func TestParse(t *testing.T) {
 	t.Parallel()
 	want := []periodic.Schedule{
-		{Name: "a", Kind: "k", Args: json.RawMessage(`{"n": 1}`), Cron: "0 9 * * MON", Zone: "Asia/Tokyo", Overlap: "skip"},
+		{
+			Name:    "a",
+			Kind:    "k",
+			Args:    json.RawMessage(`{"n": 1}`),
+			Cron:    "0 9 * * MON",
+			Zone:    "Asia/Tokyo",
+			Overlap: "skip",
+		},
 		{
 			Name: "b", Kind: "k", Every: 15 * time.Minute, Anchor: time.Date(2026, 1, 1, 9, 0, 0, 0, time.UTC),
 			Missed: "all", MissedLimit: 5,

@@ -25,7 +25,10 @@ func TestFiring(t *testing.T) {
 	b := setup(t)
 	b.apply(hourly("sales"))
 	before := b.load("sales")
-	if wait := time.Until(before.NextAt); wait < 20*time.Minute || wait > 31*time.Minute || before.NextAt.Second() != 0 {
+	if wait := time.Until(
+		before.NextAt,
+	); wait < 20*time.Minute || wait > 31*time.Minute ||
+		before.NextAt.Second() != 0 {
 		t.Fatalf("next at %s", before.NextAt)
 	}
 	r := b.runner()
@@ -210,7 +213,13 @@ func TestMissed(t *testing.T) {
 		t.Run(fmt.Sprint(test.missed, test.limit), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			s := periodic.Schedule{Name: "s", Kind: "tick", Every: time.Hour, Missed: test.missed, MissedLimit: test.limit}
+			s := periodic.Schedule{
+				Name:        "s",
+				Kind:        "tick",
+				Every:       time.Hour,
+				Missed:      test.missed,
+				MissedLimit: test.limit,
+			}
 			s.Anchor = time.Now().Add(-20*time.Hour - 30*time.Minute).Truncate(time.Second) // the newest firing is old
 			b.apply(s)
 			b.due("s", "10 hours")
@@ -237,7 +246,10 @@ func TestMissed(t *testing.T) {
 				"reason": "missed", "firings": float64(test.passed), "from": first.Format(time.RFC3339),
 				"to": first.Add(time.Duration(test.passed-1) * time.Hour).Format(time.RFC3339),
 			}
-			if diff := cmp.Diff(want, b.discardedData(ledger.Key{Kind: "tick", BizID: ledger.BizID(passed[0])})); diff != "" {
+			if diff := cmp.Diff(
+				want,
+				b.discardedData(ledger.Key{Kind: "tick", BizID: ledger.BizID(passed[0])}),
+			); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
