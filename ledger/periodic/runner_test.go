@@ -184,7 +184,8 @@ func TestNoOtherClock(t *testing.T) {
 	t.Parallel()
 	clock := regexp.MustCompile(`time\.(Now|Since|Until)\(`)
 	for _, file := range []string{
-		"apply.go", "change.go", "cron.go", "difference.go", "fire.go", "operate.go", "plan.go", "schedule.go", "status.go",
+		"apply.go", "change.go", "cron.go", "difference.go", "fire.go",
+		"operate.go", "plan.go", "schedule.go", "status.go",
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil {
