@@ -83,14 +83,8 @@ func (a *app) listAlarms(alarms []alarm.Alarm) error {
 		t := newTable([]any{"alarm", "state", "made", "attempts", "subject", "error"}, 4)
 		for _, l := range alarms {
 			t.AppendRow(table.Row{
-				plain(
-					string(l.Task.BizID),
-				),
-				l.State,
-				ago(l.MadeAt),
-				l.Attempt,
-				shorten(l.Subject, 70),
-				shorten(l.Error, 70),
+				plain(string(l.Task.BizID)), l.State, ago(l.MadeAt), l.Attempt,
+				shorten(l.Subject, 70), shorten(l.Error, 70),
 			})
 		}
 		renderTable(w, t)

@@ -62,12 +62,8 @@ func (a *app) listSchedules(schedules []periodic.Status) error {
 		t := newTable([]any{"name", "kind", "when", "next", "last", "passed over"}, 4, 5, 6)
 		for _, s := range schedules {
 			t.AppendRow(table.Row{
-				s.Schedule.Name,
-				s.Schedule.Kind,
-				plain(s.Schedule.When()),
-				nextFiring(s),
-				lastFiring(s),
-				count(s.Passed),
+				s.Schedule.Name, s.Schedule.Kind, plain(s.Schedule.When()),
+				nextFiring(s), lastFiring(s), count(s.Passed),
 			})
 		}
 		renderTable(w, t)

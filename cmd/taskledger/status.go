@@ -89,12 +89,10 @@ func (s status) render(w io.Writer) {
 
 func (s status) fields() [][2]string {
 	o, p := s.Outbox, s.Projection
+	oldest := time.Duration(p.OldestWaitingMS) * time.Millisecond
 	fields := [][2]string{
 		{"to publish", waitingText(o.Waiting, o.WaitingCapped, o.OldestWaiting)},
-		{
-			"to project",
-			waitingText(int64(p.Waiting), p.WaitingCapped, time.Duration(p.OldestWaitingMS)*time.Millisecond),
-		},
+		{"to project", waitingText(int64(p.Waiting), p.WaitingCapped, oldest)},
 		{"timers", timersText(s.Timers)},
 		{"parked", count(o.Parked)},
 		{"rejected", count(s.Rejected)},

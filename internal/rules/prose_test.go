@@ -212,8 +212,9 @@ func docProse(t *testing.T, path string) (all []text) {
 			continue
 		}
 		if !inCode && !strings.HasPrefix(line, "    ") {
-			all = append(all,
-				text{at: fmt.Sprintf("%s:%d", path, i+1), text: inlineCode.ReplaceAllString(line, "`code`")})
+			all = append(all, text{
+				at: fmt.Sprintf("%s:%d", path, i+1), text: inlineCode.ReplaceAllString(line, "`code`"),
+			})
 		}
 	}
 	return all
