@@ -221,11 +221,8 @@ func (b *bundle) release(k ledger.Key) {
 	b.T.Helper()
 	task := b.Task(k)
 	try(
-		ledger.Append(
-			b.Context(),
-			b.DB,
-			ledger.AppendRequest{Key: k, Expected: task.Version, Type: ledger.EventReleased, Actor: "operator"},
-		),
+		ledger.Append(b.Context(), b.DB,
+			ledger.AppendRequest{Key: k, Expected: task.Version, Type: ledger.EventReleased, Actor: "operator"}),
 	)(b.T)
 }
 
@@ -252,24 +249,15 @@ func TestReleasedFromDeadStartsAnew(t *testing.T) {
 			b.AwaitState(k, ledger.StateDead)
 			before := b.Task(k)
 			if before.Fingerprint == "" || before.Attempt != ledger.Attempt(before.Failures) {
-				t.Errorf(
-					"dead with fingerprint %q, %d failures in %d attempts",
-					before.Fingerprint,
-					before.Failures,
-					before.Attempt,
-				)
+				t.Errorf("dead with fingerprint %q, %d failures in %d attempts",
+					before.Fingerprint, before.Failures, before.Attempt)
 			}
 			repaired.Store(true)
 			b.release(k)
 			b.AwaitState(k, ledger.StateSucceeded)
 			if after := b.Task(k); after.Failures != 2 || after.Attempt != before.Attempt+3 {
-				t.Errorf(
-					"%d failures, attempt %d after %d; events: %v",
-					after.Failures,
-					after.Attempt,
-					before.Attempt,
-					b.EventTypes(k),
-				)
+				t.Errorf("%d failures, attempt %d after %d; events: %v",
+					after.Failures, after.Attempt, before.Attempt, b.EventTypes(k))
 			}
 		})
 	}

@@ -213,13 +213,8 @@ func TestFollowUpsNameTheirCause(t *testing.T) {
 			b.Work(workers.Config{}, register)
 			k := ledger.Key{Kind: order.Name(), BizID: "o/1"}
 			try(
-				order.Enqueue(
-					b.Context(),
-					b.DB,
-					k.BizID,
-					orderArgs{},
-					&ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace, Tracestate: "vendor=1"}},
-				),
+				order.Enqueue(b.Context(), b.DB, k.BizID, orderArgs{},
+					&ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace, Tracestate: "vendor=1"}}),
 			)(t)
 			b.AwaitState(k, ledger.StateSucceeded)
 			want := ledger.Meta{Causation: b.History(k)[0].ID(), Traceparent: trace, Tracestate: "vendor=1"}

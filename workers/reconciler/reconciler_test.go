@@ -216,13 +216,8 @@ func (b *fixture) acknowledgeLast() {
 			b.Context(), stream.Subjects(ledger.EventEnqueued, bundle.Order.Name(), ledger.AllShards)[0],
 		),
 	)(b.T)
-	ack := fmt.Sprintf(
-		"$JS.ACK.%s.%s.1.%d.1.%d.0",
-		stream.Name,
-		stream.Durable(bundle.Order.Name(), ledger.AllShards),
-		last.Sequence,
-		last.Time.UnixNano(),
-	)
+	ack := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.%d.0",
+		stream.Name, stream.Durable(bundle.Order.Name(), ledger.AllShards), last.Sequence, last.Time.UnixNano())
 	if err := b.NC.Publish(ack, []byte("+ACK")); err != nil {
 		b.T.Fatal(err)
 	}
