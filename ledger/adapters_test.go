@@ -258,7 +258,9 @@ func adapters() []adapter {
 				t.Fatal(err)
 			}
 		}},
-		{name: "EnqueueAndCommit", run: func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) { f(eachCommitted(t, pool)) }},
+		{name: "EnqueueAndCommit", run: func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) {
+			f(eachCommitted(t, pool))
+		}},
 		{name: "pgx.Conn", run: func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) {
 			conn, err := pool.Acquire(t.Context())
 			if err != nil {
@@ -268,13 +270,17 @@ func adapters() []adapter {
 			f(oneByOne(conn.Conn()))
 		}},
 		{name: "pgxpool.Pool", run: func(_ *testing.T, pool *pgxpool.Pool, f func(enqueuer)) { f(oneByOne(pool)) }},
-		{name: "pgxpool.Pool together", run: func(_ *testing.T, pool *pgxpool.Pool, f func(enqueuer)) { f(together(pool)) }},
+		{name: "pgxpool.Pool together", run: func(_ *testing.T, pool *pgxpool.Pool, f func(enqueuer)) {
+			f(together(pool))
+		}},
 		{name: "sql.Tx", run: inSQLTx(func(tx *sql.Tx) enqueuer { return oneByOne(stdsql.Wrap(tx)) })},
 		{name: "sql.Tx together", run: inSQLTx(func(tx *sql.Tx) enqueuer { return together(stdsql.Wrap(tx)) })},
 		{name: "sql.Tx in sqlx", run: inSQLTx(func(tx *sql.Tx) enqueuer {
 			return oneByOne(stdsql.Wrap(sqlxTx{Tx: tx, driverName: "pgx"}))
 		})},
-		{name: "sql.Tx in GORM", run: inSQLTx(func(tx *sql.Tx) enqueuer { return together(stdsql.Wrap(gormPool{tx})) })},
+		{name: "sql.Tx in GORM", run: inSQLTx(func(tx *sql.Tx) enqueuer {
+			return together(stdsql.Wrap(gormPool{tx}))
+		})},
 		{name: "sql.DB", run: inSQL(func(_ *testing.T, db *sql.DB, f func(enqueuer)) { f(oneByOne(stdsql.Wrap(db))) })},
 		{name: "sql.Conn", run: inSQL(func(t *testing.T, db *sql.DB, f func(enqueuer)) {
 			conn, err := db.Conn(t.Context())

@@ -302,7 +302,10 @@ func TestSQLFunctionsRejectWhatGoRejects(t *testing.T) {
 	pool := ledgertest.Pool(t)
 	const member = `{"kind": "bad", "biz_id": "1", `
 	for _, test := range []struct{ name, member, argument string }{
-		{name: "actor too long", member: fmt.Sprintf(`"actor": "%s"`, strings.Repeat("a", 256)), argument: `actor => repeat('a', 256)`},
+		{
+			name: "actor too long", member: fmt.Sprintf(`"actor": "%s"`, strings.Repeat("a", 256)),
+			argument: `actor => repeat('a', 256)`,
+		},
 		{name: "actor with a line", member: `"actor": "a\nb"`, argument: `actor => E'a\nb'`},
 		{name: "shard 64", member: `"shard": 64`, argument: `shard => 64`},
 		{name: "shard -1", member: `"shard": -1`, argument: `shard => -1`},
@@ -366,8 +369,15 @@ func TestReadBounds(t *testing.T) {
 		after       ledger.Position
 		limit, want int
 	}{
-		{after: 0, limit: 2, want: 2}, {after: 0, limit: 100, want: 3}, {after: 1, limit: 100, want: 2}, {after: 3, limit: 100, want: 0}, {after: math.MaxInt64, limit: 100, want: 0}, {after: -5, limit: 100, want: 3}, {after: 0, limit: 0, want: 0},
-		{after: 0, limit: -1, want: 0}, {after: 0, limit: math.MaxInt, want: 3},
+		{after: 0, limit: 2, want: 2},
+		{after: 0, limit: 100, want: 3},
+		{after: 1, limit: 100, want: 2},
+		{after: 3, limit: 100, want: 0},
+		{after: math.MaxInt64, limit: 100, want: 0},
+		{after: -5, limit: 100, want: 3},
+		{after: 0, limit: 0, want: 0},
+		{after: 0, limit: -1, want: 0},
+		{after: 0, limit: math.MaxInt, want: 3},
 	} {
 		got := 0
 		for _, err := range ledger.Read(t.Context(), tx, test.after, test.limit) {

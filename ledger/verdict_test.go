@@ -35,7 +35,10 @@ var verdicts = []struct {
 }{
 	{args: `1`, meta: `{}`, want: true},
 	{args: `1`, meta: `{"traceparent":"00-1-2-01","tracestate":"a=b","causation":"x","tags":["a",""]}`, want: true},
-	{args: `1`, meta: `{"traceparent":null,"tracestate":null,"causation":null,"tags":null,"encoding":null}`, want: true},
+	{
+		args: `1`, meta: `{"traceparent":null,"tracestate":null,"causation":null,"tags":null,"encoding":null}`,
+		want: true,
+	},
 	{args: `1`, meta: `{"traceparent":5}`, want: false},
 	{args: `1`, meta: `{"tracestate":["a"]}`, want: false},
 	{args: `1`, meta: `{"causation":{}}`, want: false},
@@ -67,7 +70,10 @@ var verdicts = []struct {
 	{args: `1`, meta: `{"retry":[]}`, want: false},
 	{args: `1`, meta: `{"retry":[60,300]}`, want: false},
 	{args: `1`, meta: `{"retry":true}`, want: false},
-	{args: `1`, meta: `{"retry":{"ladder":[60,300,1200],"unit":null,"max":3600,"attempts":10,"jitter":0.2}}`, want: true},
+	{
+		args: `1`, meta: `{"retry":{"ladder":[60,300,1200],"unit":null,"max":3600,"attempts":10,"jitter":0.2}}`,
+		want: true,
+	},
 	{args: `1`, meta: `{"retry":{"unit":0.1,"max":5400,"attempts":10,"jitter":0.25}}`, want: true},
 	{args: `1`, meta: `{"retry":{"ladder":[60,300,1200]}}`, want: true},
 	{args: `1`, meta: `{"retry":{"ladder":[60,300,1200],"attempts":1000000,"jitter":1}}`, want: true},
@@ -232,11 +238,17 @@ func TestBadTimesAreRefused(t *testing.T) {
 		{field: "run_at", argument: `run_at => '-infinity'`, member: `"run_at":"-infinity"`},
 		{field: "run_at", argument: `run_at => '9999-01-01T00:00:00Z'`, member: `"run_at":"9999-01-01T00:00:00Z"`},
 		{field: "start_by", argument: `start_by => 'infinity'`, member: `"start_by":"infinity"`},
-		{field: "start_by", argument: `start_by => '9998-12-31T23:30:00-01:00'`, member: `"start_by":"9998-12-31T23:30:00-01:00"`},
+		{
+			field: "start_by", argument: `start_by => '9998-12-31T23:30:00-01:00'`,
+			member: `"start_by":"9998-12-31T23:30:00-01:00"`,
+		},
 		{field: "finish_by", argument: `finish_by => '10000-01-01'`, member: `"finish_by":"10000-01-01"`},
 		{field: "run_in", argument: `run_in => '-1 second'`, member: `"run_in":"-1 second"`},
 		{field: "run_in", argument: `run_in => '293 years'`, member: `"run_in":"293 years"`},
-		{field: "run_in", argument: `run_in => '1 second', run_at => now()`, member: `"run_in":"1 second","run_at":"2030-01-01"`},
+		{
+			field: "run_in", argument: `run_in => '1 second', run_at => now()`,
+			member: `"run_in":"1 second","run_at":"2030-01-01"`,
+		},
 		{field: "run_at", argument: ``, member: `"run_at":"tomorrow at tea"`},
 		{field: "run_at", argument: ``, member: `"run_at":5`},
 		{field: "finish_by", argument: ``, member: `"finish_by":"2030-02-30"`},

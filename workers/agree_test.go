@@ -80,7 +80,7 @@ func TestGuaranteeChangedByARollingDeploy(t *testing.T) {
 	old := b.Spawn("slow-once")
 	k := b.Enqueue("o-1")
 	if line, err := old.Out.ReadString('\n'); err != nil || line != "begun\n" {
-		t.Fatalf("the child said %q, %v", line, err)
+		t.Fatalf("the child printed %q, %v", line, err)
 	}
 	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		return insertEffect(ctx, tx, job, args)

@@ -66,7 +66,7 @@ func TestCallerRuns(t *testing.T) {
 	b := setup(t)
 	b.fill()
 	b.Relay()
-	hear := &witness{}
+	hook := &witness{}
 	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if errors := try(job.PreviousErrors(ctx))(t); len(errors) > 0 || job.Attempt != 1 || args.Amount != 7 {
 			t.Errorf("attempt %d, args %+v, previous errors %v", job.Attempt, args, errors)
@@ -78,7 +78,7 @@ func TestCallerRuns(t *testing.T) {
 			return err
 		}
 		return insertEffect(ctx, tx, job, args)
-	}, &workers.KindConfig{Hooks: []workers.Hook{hear}})
+	}, &workers.KindConfig{Hooks: []workers.Hook{hook}})
 	for id, commit := range map[string]bool{"rolled-back": false, "o-1": true} {
 		answer, err := b.buy(c, id, commit)
 		want := ledger.Enqueued{
@@ -95,9 +95,8 @@ func TestCallerRuns(t *testing.T) {
 	}
 	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
 	b.WantOneEffect(k)
-	if _, err := ledger.Load(b.Context(), b.DB, ledger.Key{Kind: order.Name(), BizID: "rolled-back"}); !errors.Is(
-		err, ledger.ErrUnknownTask,
-	) {
+	_, err := ledger.Load(b.Context(), b.DB, ledger.Key{Kind: order.Name(), BizID: "rolled-back"})
+	if !errors.Is(err, ledger.ErrUnknownTask) {
 		t.Errorf("a task of a transaction that rolled back: %v", err)
 	}
 	task, history := b.Task(k), b.History(k)
@@ -111,9 +110,9 @@ func TestCallerRuns(t *testing.T) {
 	if again, err := b.buy(c, "o-1", true); err != nil || again.New || again.State != ledger.StateSucceeded {
 		t.Errorf("again: %+v, %v", again, err)
 	}
-	if hear.before != 2 || len(hear.ends) != 2 || hear.ends[0].Outcome != workers.OutcomeSucceeded ||
-		len(hear.events) != 0 {
-		t.Errorf("hooks heard %+v", hear)
+	if hook.before != 2 || len(hook.ends) != 2 || hook.ends[0].Outcome != workers.OutcomeSucceeded ||
+		len(hook.events) != 0 {
+		t.Errorf("calls of the hook: %+v", hook)
 	}
 	if s := c.Status(); s.Attempts[workers.OutcomeSucceeded] != 2 || s.InFlight != 0 || s.Running != 0 {
 		t.Errorf("%+v", s)

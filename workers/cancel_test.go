@@ -150,7 +150,7 @@ func TestCancelOfRunning(t *testing.T) {
 				!errors.Is(cause, workers.ErrFenced) {
 				t.Errorf("cause %v, want %v", cause, test.cause)
 			}
-			t.Logf("told after %s", time.Since(begin))
+			t.Logf("the handler was cancelled after %s", time.Since(begin))
 			b.Await("the message to be answered", func() bool { return w.KindStatus().InFlight == 0 })
 			if s := b.Task(k).State; s != test.state {
 				t.Errorf("the task is %s; events: %v", s, b.EventTypes(k))

@@ -84,16 +84,8 @@ func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable stri
 		}
 		if err != nil && ctx.Err() == nil {
 			retryIn := delay.Next()
-			k.Warn(
-				k.pool.config.Logger,
-				"cannot receive messages",
-				"kind",
-				string(k.Name),
-				"error",
-				err,
-				"retry_in",
-				retryIn,
-			)
+			k.Warn(k.pool.config.Logger, "cannot receive messages",
+				"kind", string(k.Name), "error", err, "retry_in", retryIn)
 			_ = loop.Sleep(ctx, retryIn)
 		}
 	}
@@ -197,11 +189,7 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 	if stream.TooManyConsumers(err) {
 		return false, fmt.Errorf(
 			"%w: consumer %s: %w: nats stream edit %s --max-consumers 1000000, or raise the account's limit",
-			errConsumerRefused,
-			want.Durable,
-			err,
-			stream.Name,
-		)
+			errConsumerRefused, want.Durable, err, stream.Name)
 	}
 	var api jetstream.JetStreamError
 	if errors.As(err, &api) && api.APIError() != nil && api.APIError().Code == 400 {

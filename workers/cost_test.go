@@ -130,13 +130,8 @@ func TestAllocationsPerTask(t *testing.T) {
 			allocs, bytes := c.Allocs/c.Tasks, c.Bytes/c.Tasks
 			t.Logf("%.1f allocations, %.0f bytes a task", allocs, bytes)
 			if allocs > most.allocs || bytes > most.bytes {
-				t.Errorf(
-					"%.1f allocations and %.0f bytes a task, want at most %.0f and %.0f",
-					allocs,
-					bytes,
-					most.allocs,
-					most.bytes,
-				)
+				t.Errorf("%.1f allocations and %.0f bytes a task, want at most %.0f and %.0f",
+					allocs, bytes, most.allocs, most.bytes)
 			}
 		})
 	}

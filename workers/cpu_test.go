@@ -32,24 +32,8 @@ func spent(t testing.TB) (own, servers time.Duration) {
 			continue
 		}
 		rest := string(text[strings.LastIndexByte(string(text), ')')+1:])
-		if _, err := fmt.Sscan(
-			rest,
-			&state,
-			&parent,
-			&skip,
-			&skip,
-			&skip,
-			&skip,
-			&skip,
-			&skip,
-			&skip,
-			&skip,
-			&skip,
-			&user,
-			&system,
-			&deadUser,
-			&deadSystem,
-		); err != nil {
+		if _, err := fmt.Sscan(rest, &state, &parent, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip,
+			&user, &system, &deadUser, &deadSystem); err != nil {
 			continue
 		}
 		parents[pid], ticks[pid] = parent, user+system+deadUser+deadSystem

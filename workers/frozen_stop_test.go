@@ -119,7 +119,9 @@ func TestStopWhileTheDatabaseIsSlow(t *testing.T) {
 	k := b.Enqueue("o-1")
 	<-done
 	w.stops(t, func() {
-		b.Await("the end of StopTimeout", func() bool { return strings.Contains(w.log.String(), "cancelling handlers") })
+		b.Await("the end of StopTimeout", func() bool {
+			return strings.Contains(w.log.String(), "cancelling handlers")
+		})
 		w.Thaw()
 	})
 	if s := b.Task(k); s.State != ledger.StateSucceeded || s.Attempt != 1 {

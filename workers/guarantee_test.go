@@ -302,8 +302,8 @@ func TestAtMostOnceInterrupted(t *testing.T) {
 		err  error
 		want ledger.State
 	}{
-		"says nothing": {err: errBoom, want: ledger.StateDead},
-		"says safe":    {err: workers.SafeToRetry(errBoom), want: ledger.StateAvailable},
+		"plain error":   {err: errBoom, want: ledger.StateDead},
+		"safe to retry": {err: workers.SafeToRetry(errBoom), want: ledger.StateAvailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -395,7 +395,7 @@ func TestCompletionsWhoseAnswerWasLost(t *testing.T) {
 				}
 			}
 			if len(hook.events) != tasks {
-				t.Errorf("heard of %d events, want %d", len(hook.events), tasks)
+				t.Errorf("the hook received %d events, want %d", len(hook.events), tasks)
 			}
 			b.WantOneEffectEach(tasks)
 		})
@@ -515,7 +515,7 @@ func TestSQLHandlerThatMisbehavesOnce(t *testing.T) {
 			b.WantOneEffect(k)
 			if failures := b.failures(k); len(failures) != 1 ||
 				!strings.Contains(failures[0].Error.Message, test.message) {
-				t.Errorf("failures %q, want one that says %q", failures, test.message)
+				t.Errorf("failures %q, want one with the message %q", failures, test.message)
 			}
 			if _, err := kept.Load().Exec("select 1"); !errors.Is(err, sql.ErrTxDone) {
 				t.Errorf("the transaction of the first attempt can still be used: %v", err)

@@ -50,15 +50,15 @@ func TestHandlerErrors(t *testing.T) {
 		events []ledger.EventType
 		after  time.Duration // from the record to the release
 		at     time.Time
-		says   string
+		text   string
 		errorT string // type of the error
 	}{
-		"no word": {
+		"plain": {
 			err:    errBoom,
 			events: []ledger.EventType{enqueued, failed},
 			after:  ladder,
 			at:     time.Time{},
-			says:   "boom",
+			text:   "boom",
 			errorT: "*errors.errorString",
 		},
 		"retry in": {
@@ -66,7 +66,7 @@ func TestHandlerErrors(t *testing.T) {
 			events: []ledger.EventType{enqueued, failed},
 			after:  2 * time.Hour,
 			at:     time.Time{},
-			says:   "boom",
+			text:   "boom",
 			errorT: "*errors.errorString",
 		},
 		"retry at": {
@@ -74,7 +74,7 @@ func TestHandlerErrors(t *testing.T) {
 			events: []ledger.EventType{enqueued, failed},
 			after:  0,
 			at:     moment,
-			says:   "call: boom",
+			text:   "call: boom",
 			errorT: "*errors.errorString",
 		},
 		"retry never": {
@@ -82,7 +82,7 @@ func TestHandlerErrors(t *testing.T) {
 			events: []ledger.EventType{enqueued, failed},
 			after:  ladder,
 			at:     time.Time{},
-			says:   "boom",
+			text:   "boom",
 			errorT: "*errors.errorString",
 		},
 		"retry for no": {
@@ -90,7 +90,7 @@ func TestHandlerErrors(t *testing.T) {
 			events: []ledger.EventType{enqueued, failed},
 			after:  2 * time.Hour,
 			at:     time.Time{},
-			says:   "requested",
+			text:   "requested",
 			errorT: "*workers.RetryError",
 		},
 		"permanent": {
@@ -98,7 +98,7 @@ func TestHandlerErrors(t *testing.T) {
 			events: []ledger.EventType{enqueued, failed, ledger.EventBuried},
 			after:  0,
 			at:     time.Time{},
-			says:   "call: boom",
+			text:   "call: boom",
 			errorT: "*errors.errorString",
 		},
 		"snooze for": {
@@ -106,7 +106,7 @@ func TestHandlerErrors(t *testing.T) {
 			events: []ledger.EventType{enqueued, ledger.EventSnoozed},
 			after:  2 * time.Hour,
 			at:     time.Time{},
-			says:   "",
+			text:   "",
 			errorT: "",
 		},
 		"snooze until": {
@@ -114,7 +114,7 @@ func TestHandlerErrors(t *testing.T) {
 			events: []ledger.EventType{enqueued, ledger.EventSnoozed},
 			after:  0,
 			at:     moment,
-			says:   "",
+			text:   "",
 			errorT: "",
 		},
 		"snooze forever": {
@@ -122,7 +122,7 @@ func TestHandlerErrors(t *testing.T) {
 			events: []ledger.EventType{enqueued, failed},
 			after:  ladder,
 			at:     time.Time{},
-			says:   "9999",
+			text:   "9999",
 			errorT: "*ledger.InvalidError",
 		},
 		"discard": {
@@ -130,7 +130,7 @@ func TestHandlerErrors(t *testing.T) {
 			events: []ledger.EventType{enqueued, ledger.EventStarted, ledger.EventDiscarded},
 			after:  0,
 			at:     time.Time{},
-			says:   "withdrawn",
+			text:   "withdrawn",
 			errorT: "",
 		},
 	}
@@ -163,8 +163,8 @@ func TestHandlerErrors(t *testing.T) {
 			case test.after == 0 && !due.Equal(test.at):
 				t.Errorf("due at %s, want %s", due, test.at)
 			}
-			if !strings.Contains(data.Error.Message+data.Reason, test.says) || data.Error.Type != test.errorT {
-				t.Errorf("says %s, want %q of type %q", last.Data, test.says, test.errorT)
+			if !strings.Contains(data.Error.Message+data.Reason, test.text) || data.Error.Type != test.errorT {
+				t.Errorf("data %s, want %q of type %q", last.Data, test.text, test.errorT)
 			}
 			if test.errorT != "" && data.Error.Fingerprint != ledger.Fingerprint(test.errorT, data.Error.Message) {
 				t.Errorf("fingerprint %q", data.Error.Fingerprint)
@@ -221,11 +221,8 @@ func (b *bundle) release(k ledger.Key) {
 	b.T.Helper()
 	task := b.Task(k)
 	try(
-		ledger.Append(
-			b.Context(),
-			b.DB,
-			ledger.AppendRequest{Key: k, Expected: task.Version, Type: ledger.EventReleased, Actor: "operator"},
-		),
+		ledger.Append(b.Context(), b.DB,
+			ledger.AppendRequest{Key: k, Expected: task.Version, Type: ledger.EventReleased, Actor: "operator"}),
 	)(b.T)
 }
 
@@ -252,24 +249,15 @@ func TestReleasedFromDeadStartsAnew(t *testing.T) {
 			b.AwaitState(k, ledger.StateDead)
 			before := b.Task(k)
 			if before.Fingerprint == "" || before.Attempt != ledger.Attempt(before.Failures) {
-				t.Errorf(
-					"dead with fingerprint %q, %d failures in %d attempts",
-					before.Fingerprint,
-					before.Failures,
-					before.Attempt,
-				)
+				t.Errorf("dead with fingerprint %q, %d failures in %d attempts",
+					before.Fingerprint, before.Failures, before.Attempt)
 			}
 			repaired.Store(true)
 			b.release(k)
 			b.AwaitState(k, ledger.StateSucceeded)
 			if after := b.Task(k); after.Failures != 2 || after.Attempt != before.Attempt+3 {
-				t.Errorf(
-					"%d failures, attempt %d after %d; events: %v",
-					after.Failures,
-					after.Attempt,
-					before.Attempt,
-					b.EventTypes(k),
-				)
+				t.Errorf("%d failures, attempt %d after %d; events: %v",
+					after.Failures, after.Attempt, before.Attempt, b.EventTypes(k))
 			}
 		})
 	}

@@ -165,7 +165,7 @@ func TestHandlerThatMisbehavesOnce(t *testing.T) {
 			b.WantOneEffect(k)
 			failures := b.failures(k)
 			if len(failures) != 1 || !strings.Contains(failures[0].Error.Message, test.message) {
-				t.Errorf("failures %q, want one that says %q", failures, test.message)
+				t.Errorf("failures %q, want one with the message %q", failures, test.message)
 			}
 			if isPanic := strings.HasPrefix(test.message, "panic"); isPanic != strings.Contains(
 				failures[0].Error.Stack, "handler_test.go",

@@ -166,7 +166,8 @@ func (l *hookList) callOne(
 ) (ok bool) {
 	defer func() {
 		if v := recover(); v != nil || !ok {
-			l.logger.ErrorContext(ctx, "hook panicked or called runtime.Goexit", "hook", fmt.Sprintf("%T", h), "panic", v)
+			l.logger.ErrorContext(ctx, "hook panicked or called runtime.Goexit",
+				"hook", fmt.Sprintf("%T", h), "panic", v)
 			ok = false
 		}
 		if done() {

@@ -69,7 +69,7 @@ func (w *witness) ledgerAgrees(b *bundle, worker *worker, k ledger.Key) {
 		got = append(got, e.Version)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		b.T.Errorf("events heard of (-want +got):\n%s\n%v", diff, b.EventTypes(k))
+		b.T.Errorf("events of the hook (-want +got):\n%s\n%v", diff, b.EventTypes(k))
 	}
 	if w.before != len(w.ends) {
 		b.T.Errorf("%d attempts began, %d ended: %+v", w.before, len(w.ends), w.ends)
@@ -218,7 +218,7 @@ func TestHooksReceiveOutcomes(t *testing.T) {
 				}
 				if first := fmt.Sprint(hook.ends[0].Err); test.err != "" && !strings.Contains(first, test.err) ||
 					test.err == "" && hook.ends[0].Err != nil {
-					t.Errorf("the first error is %q, want one that says %q", first, test.err)
+					t.Errorf("the first error is %q, want one with %q", first, test.err)
 				}
 			})
 		}

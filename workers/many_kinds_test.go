@@ -32,12 +32,9 @@ func TestManyKinds(t *testing.T) {
 	}
 	register := func(p *workers.Pool) error {
 		for _, k := range kinds {
-			err := workers.RegisterAtLeastOnce(
-				p,
-				k,
+			err := workers.RegisterAtLeastOnce(p, k,
 				func(ctx context.Context, job *workers.Job, args orderArgs) error { return b.outside(ctx, job, args) },
-				nil,
-			)
+				nil)
 			if err != nil {
 				return err
 			}
@@ -77,11 +74,8 @@ func TestManyKinds(t *testing.T) {
 		idleOwn, idleServers := spent(t)
 		time.Sleep(10 * time.Second)
 		own, servers := spent(t)
-		t.Logf(
-			"idle: %.1f %% of a CPU here, %.1f %% in PostgreSQL",
-			(own-idleOwn).Seconds()*10,
-			(servers-idleServers).Seconds()*10,
-		)
+		t.Logf("idle: %.1f %% of a CPU here, %.1f %% in PostgreSQL",
+			(own-idleOwn).Seconds()*10, (servers-idleServers).Seconds()*10)
 	}
 	begun = time.Now()
 	w.Stop()

@@ -38,7 +38,7 @@ func TestPauseKind(t *testing.T) {
 	if try(o.PauseKind(b.Context(), order.Name(), operator.Audit{Actor: "bob"}))(t) {
 		t.Error("it was paused before")
 	}
-	b.Await("the worker to hear of it", func() bool { return w.KindStatus().Paused })
+	b.Await("the worker to pause the kind", func() bool { return w.KindStatus().Paused })
 	close(leave)
 	b.AwaitState(first, ledger.StateSucceeded)
 	b.Await("what waited to be given back", func() bool { return w.KindStatus().InFlight == 0 })

@@ -155,7 +155,7 @@ func TestSeveralKinds(t *testing.T) {
 		return s.Kinds[0].InFlight+s.Kinds[1].InFlight+s.Kinds[2].InFlight == 0
 	})
 	if n := hook.ended(); n != 4 {
-		t.Errorf("the hook was told of %d attempts, want 4", n)
+		t.Errorf("the hook received %d attempts, want 4", n)
 	}
 }
 

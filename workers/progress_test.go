@@ -60,16 +60,16 @@ func TestProgress(t *testing.T) {
 	if n, most := len(b.progressed(k)), int(time.Duration(took.Load())/time.Second)+1; n > most {
 		t.Errorf("%d events in %s", n, time.Duration(took.Load()))
 	}
-	var told struct {
+	var report struct {
 		BizID    string `json:"biz_id"`
 		Attempt  int
 		Progress int
 	}
-	if err := json.Unmarshal(try(live.NextMsg(patience))(t).Data, &told); err != nil {
+	if err := json.Unmarshal(try(live.NextMsg(patience))(t).Data, &report); err != nil {
 		t.Fatal(err)
 	}
-	if told.BizID != "o-1" || told.Attempt != 1 || told.Progress != 0 {
-		t.Errorf("told %+v", told)
+	if report.BizID != "o-1" || report.Attempt != 1 || report.Progress != 0 {
+		t.Errorf("progress %+v", report)
 	}
 	if task := b.Task(k); task.Attempt != 1 {
 		t.Errorf("attempt %d", task.Attempt)
@@ -167,7 +167,7 @@ func TestCheckpointOfCancelled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
-	heard := make(chan error, 1)
+	failure := make(chan error, 1)
 	o := try(operator.New(operator.Config{DB: b.DB}))(t) // without NATS, so that no recall is sent
 	b.Work(workers.Config{AckWait: endless}, atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
 		if err := job.Checkpoint(1); err != nil {
@@ -177,13 +177,13 @@ func TestCheckpointOfCancelled(t *testing.T) {
 			return err
 		}
 		err := job.Checkpoint(2)
-		heard <- errors.Join(err, job.Checkpoint(3), context.Cause(ctx))
+		failure <- errors.Join(err, job.Checkpoint(3), context.Cause(ctx))
 		return err
 	}, nil))
 	k := b.Enqueue("o-1")
 	b.AwaitState(k, ledger.StateCancelled)
-	if err := <-heard; !errors.Is(err, workers.ErrCancelled) {
-		t.Errorf("heard %v", err)
+	if err := <-failure; !errors.Is(err, workers.ErrCancelled) {
+		t.Errorf("got %v, want ErrCancelled", err)
 	}
 	if diff := cmp.Diff([]string{`{"checkpoint":1}`}, b.progressed(k)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -213,13 +213,8 @@ func TestFollowUpsNameTheirCause(t *testing.T) {
 			b.Work(workers.Config{}, register)
 			k := ledger.Key{Kind: order.Name(), BizID: "o/1"}
 			try(
-				order.Enqueue(
-					b.Context(),
-					b.DB,
-					k.BizID,
-					orderArgs{},
-					&ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace, Tracestate: "vendor=1"}},
-				),
+				order.Enqueue(b.Context(), b.DB, k.BizID, orderArgs{},
+					&ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace, Tracestate: "vendor=1"}}),
 			)(t)
 			b.AwaitState(k, ledger.StateSucceeded)
 			want := ledger.Meta{Causation: b.History(k)[0].ID(), Traceparent: trace, Tracestate: "vendor=1"}

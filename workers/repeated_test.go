@@ -47,6 +47,6 @@ func TestLogWhilePostgreSQLIsAway(t *testing.T) {
 		}
 	}
 	if !strings.Contains(text, "level=WARN") {
-		t.Errorf("nothing is said:\n%s", text)
+		t.Errorf("no warning is logged:\n%s", text)
 	}
 }

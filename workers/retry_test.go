@@ -58,11 +58,8 @@ func TestTimersOfOperatedTasks(t *testing.T) {
 	snooze := func(id string) ledger.Key {
 		k := b.EnqueueIn(ledger.StateAvailable, id)
 		try(
-			ledger.Append(
-				b.Context(),
-				b.DB,
-				ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSnoozed, After: 50 * time.Millisecond},
-			),
+			ledger.Append(b.Context(), b.DB,
+				ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSnoozed, After: 50 * time.Millisecond}),
 		)(t)
 		return k
 	}

@@ -63,11 +63,9 @@ func TestProducerRights(t *testing.T) {
 			t.Fatal(err)
 		}
 		try(
-			pool.Exec(
-				t.Context(),
+			pool.Exec(t.Context(),
 				"insert into taskledger.task_count (kind, state, n, value) values ($1, 'available', 1, 5)",
-				string(l.Kind),
-			),
+				string(l.Kind)),
 		)(t)
 	}
 

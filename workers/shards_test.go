@@ -17,13 +17,8 @@ import (
 // noteWorker is insertEffect with the worker's name as the note.
 func noteWorker(name string) func(context.Context, pgx.Tx, *workers.Job, orderArgs) error {
 	return func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
-		_, err := tx.Exec(
-			ctx,
-			"insert into effect (biz_id, attempt, note) values ($1, $2, $3)",
-			string(job.BizID),
-			int(job.Attempt),
-			name,
-		)
+		_, err := tx.Exec(ctx, "insert into effect (biz_id, attempt, note) values ($1, $2, $3)",
+			string(job.BizID), int(job.Attempt), name)
 		return err
 	}
 }
@@ -107,13 +102,8 @@ func TestOverlapIsRefused(t *testing.T) {
 		var overlap *workers.OverlapError
 		if !errors.As(err, &overlap) || overlap.Kind != order.Name() || len(overlap.Found) != 1 ||
 			overlap.Found[0] != low {
-			t.Errorf(
-				"shards %s, groups %d: error %v, want an OverlapError on %s",
-				config.Shards,
-				config.ShardGroups,
-				err,
-				low,
-			)
+			t.Errorf("shards %s, groups %d: error %v, want an OverlapError on %s",
+				config.Shards, config.ShardGroups, err, low)
 		}
 	}
 	for name := range try(b.JS.Stream(b.Context(), stream.Name))(t).ConsumerNames(b.Context()).Name() {

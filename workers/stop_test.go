@@ -36,15 +36,15 @@ func TestGracefulStop(t *testing.T) {
 			return ctx.Err()
 		}, &workers.KindConfig{Slots: 8, Retry: ledger.RetryPolicy{Attempts: 1}}))
 	b.EnqueueMany(tasks)
-	b.Await(
-		"handlers, and messages behind them", func() bool { return inside.Load() == 4 && w.KindStatus().InFlight == 8 },
-	)
+	b.Await("handlers, and messages behind them", func() bool {
+		return inside.Load() == 4 && w.KindStatus().InFlight == 8
+	})
 	w.Stop()
 	if w.KindStatus().InFlight != 0 || w.KindStatus().Attempts[workers.OutcomeInterrupted] != 4 {
 		t.Errorf("stopped as %+v", w.KindStatus())
 	}
 	if err := cause.Load().(error); !errors.Is(err, workers.ErrStopping) {
-		t.Errorf("handlers were told %v", err)
+		t.Errorf("cause of the cancellation: %v, want ErrStopping", err)
 	}
 	if n := one[int](b, "select count(*)::integer from taskledger.event where type = 'interrupted'"); n != 4 {
 		t.Errorf("%d interrupted, want 4", n)

@@ -61,7 +61,7 @@ func oneMisbehaves(t *testing.T, name string, test misbehaviour, ids []string) {
 			continue
 		}
 		if len(failures) == 0 || !strings.Contains(failures[0].Error.Message, test.message) {
-			t.Errorf("failures %q, want one that says %q", failures, test.message)
+			t.Errorf("failures %q, want one with the message %q", failures, test.message)
 		}
 	}
 	// If the first one never returns, no other shares with it.

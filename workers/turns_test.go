@@ -195,7 +195,7 @@ func TestKindSlots(t *testing.T) {
 // changed. It does not if the slots over all kinds are fewer.
 func TestFewConnectionsAreLogged(t *testing.T) {
 	t.Parallel()
-	const told = "more ExactlyOnce slots than connections"
+	const warning = "more ExactlyOnce slots than connections"
 	for name, test := range map[string]struct {
 		slots, overall, raised int
 		want                   int
@@ -223,8 +223,8 @@ func TestFewConnectionsAreLogged(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if n := strings.Count(log.String(), told); n != test.want {
-				t.Errorf("told %d times, want %d:\n%s", n, test.want, log.String())
+			if n := strings.Count(log.String(), warning); n != test.want {
+				t.Errorf("%d warnings, want %d:\n%s", n, test.want, log.String())
 			}
 		})
 	}

@@ -29,7 +29,7 @@ func addAlarmsFlag(cmd *cobra.Command, file *string) {
 	bind(cmd.Flags(), "alarms", "TASKLEDGER_ALARMS")
 }
 
-// readAlarms reads a file of alarms. It returns an empty one if file is "".
+// readAlarms reads a file of alarms. It returns the zero File if file is "".
 func (a *app) readAlarms(file string) (f alarm.File, err error) {
 	if file == "" {
 		return f, nil
@@ -41,7 +41,7 @@ func (a *app) readAlarms(file string) (f alarm.File, err error) {
 	return alarm.Parse(text)
 }
 
-// alarmServices returns the watcher of alarms, and nothing if there are no receivers.
+// alarmServices returns the service that sends alarms. It returns no service if f has no receivers.
 func (a *app) alarmServices(pool *pgxpool.Pool, f alarm.File) []service {
 	if len(f.Receivers) == 0 {
 		return nil
@@ -83,7 +83,8 @@ func (a *app) listAlarms(alarms []alarm.Alarm) error {
 		t := newTable([]any{"alarm", "state", "made", "attempts", "subject", "error"}, 4)
 		for _, l := range alarms {
 			t.AppendRow(table.Row{
-				plain(string(l.Task.BizID)), l.State, ago(l.MadeAt), l.Attempt, shorten(l.Subject, 70), shorten(l.Error, 70),
+				plain(string(l.Task.BizID)), l.State, ago(l.MadeAt), l.Attempt,
+				shorten(l.Subject, 70), shorten(l.Error, 70),
 			})
 		}
 		renderTable(w, t)
@@ -101,8 +102,8 @@ func (a *app) newAlarmTestCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test [RECEIVER...]",
 		Short: "Send a test alarm",
-		Long: `Send a test alarm to these receivers, or to all of the file, and show the outcome. Each delivery is
-tried once. The exit code is 1 if one fails.`,
+		Long: `Send a test alarm to the named receivers, or to all receivers of the file, and show the results. Each
+delivery is tried once. The exit code is 1 if a delivery fails.`,
 		Example: "  taskledger alarm test --alarms alarms.yaml\n  taskledger alarm test --alarms alarms.yaml pager",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if file == "" {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The file in docs/alarms.md is one that serve takes.
+// The file in docs/alarms.md is valid.
 func TestAlarmsInDocs(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/alarms.md")

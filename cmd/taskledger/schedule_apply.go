@@ -17,9 +17,9 @@ func (a *app) newScheduleApplyCommand() *cobra.Command {
 	var o periodic.ApplyOptions
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Create and change schedules as in a file, and show the differences",
-		Long: `Create and change schedules as in a file, YAML or JSON, and show the differences. With an error,
-nothing changes. A schedule is:
+		Short: "Create and change schedules from a file, and show the differences",
+		Long: `Create and change schedules from a file, YAML or JSON, and show the differences. If a schedule is
+invalid, nothing changes. The format is:
 
   schedules:
     - name: nightly-report        # its tasks are <kind>/<name>@<firing in UTC>
@@ -66,8 +66,8 @@ func (a *app) readSchedules(file string) ([]periodic.Schedule, error) {
 	return periodic.Parse(text)
 }
 
-// applied is the JSON output of schedule apply.
-type applied struct {
+// scheduleChanges is the JSON output of schedule apply.
+type scheduleChanges struct {
 	DryRun    bool                  `json:"dry_run"`
 	Schedules []periodic.Difference `json:"schedules"`
 }
@@ -77,7 +77,7 @@ func (a *app) printDifferences(differences []periodic.Difference, dryRun bool) e
 	for _, d := range differences {
 		counts[d.Action]++
 	}
-	value := applied{dryRun, append([]periodic.Difference{}, differences...)}
+	value := scheduleChanges{dryRun, append([]periodic.Difference{}, differences...)}
 	if err := printList(a, value, differences, func(w io.Writer) {
 		if len(differences) == counts[periodic.Keep] {
 			return

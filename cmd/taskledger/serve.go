@@ -37,25 +37,25 @@ func (a *app) newServeCommand() *cobra.Command {
 		Short: "Run all services: relay, projector, scheduler and others",
 		Long: `Run the services of the ledger:
 
-  relay           publishes events on NATS JetStream
-  projector       keeps the tables of tasks and counts
-  scheduler       releases delayed tasks and retries, expires tasks at their deadlines, and
-                  discards the oldest tasks where a limit requires it
-  periodic tasks  are enqueued when they are due
-  reconciler      releases tasks whose message was lost
-  alarms          are sent, with --alarms
+  relay       publishes events on NATS JetStream
+  projector   keeps the tables of tasks and counts
+  scheduler   releases delayed tasks and retries, expires tasks at their deadlines, and
+              discards the oldest tasks where a limit requires it
+  periodic    enqueues the tasks of schedules
+  reconciler  releases tasks whose message was lost
+  alarm       sends alarms, with --alarms
 
 Any number of processes may run. One relay and one projector work; the others stand by.
 
-Without ` + envDatabaseURL + ` and ` + envNATSURL + ` it starts servers of its own, PostgreSQL from the binaries
-installed here and NATS in process, with their data in the data directory. Other commands
-find them there.
+Without ` + envDatabaseURL + ` and ` + envNATSURL + `, serve starts servers of its own: PostgreSQL from the installed
+binaries, and NATS in its own process. The data directory has their data, and their addresses for
+other commands.
 
-Services retry while PostgreSQL or NATS is unavailable. A service that must not continue fails alone:
-the log and taskledger status report the cure, and serve starts it again every 5 s.
+Services retry while PostgreSQL or NATS is unavailable. If a service must not continue, the others
+do. The log and taskledger status report the cure, and serve starts the service again every 5 s.
 
-The first SIGINT or SIGTERM shuts down in order, with exit code 0; the second one kills. Otherwise
-serve ends only if it cannot start, or if its own PostgreSQL has ended (exit code 5).`,
+The first SIGINT or SIGTERM shuts serve down, with exit code 0; a second one kills it. Without a
+signal serve ends only if it cannot start, or if its own PostgreSQL has ended (exit code 5).`,
 		Example: "  taskledger serve\n" +
 			"  taskledger serve --database-url postgres://app@db/app --nats-url nats://nats:4222",
 		Args: exactArgs(0),
@@ -71,13 +71,13 @@ serve ends only if it cannot start, or if its own PostgreSQL has ended (exit cod
 		},
 	}
 	cmd.Flags().StringVar(&f.binaries, "postgres-binaries", "",
-		"`directory` of postgres and initdb (default: search)")
+		"`directory` of postgres and initdb (default: searched)")
 	cmd.Flags().Int64Var(&f.stream.MaxBytes, "stream-max-bytes", 0,
-		"size of the stream, if it is created (default: 4 GiB)")
+		"greatest size of a new stream, in bytes (default: 4 GiB)")
 	cmd.Flags().DurationVar(&f.stream.MaxAge, "stream-max-age", 0,
-		"age up to which the stream keeps messages, if it is created (default: 72h)")
+		"greatest age of messages on a new stream (default: 72h)")
 	cmd.Flags().IntVar(&f.stream.Replicas, "stream-replicas", 0,
-		"replicas of the stream, if it is created (default: 1)")
+		"replicas of a new stream (default: 1)")
 	addAlarmsFlag(cmd, &f.alarms)
 	for _, name := range []string{"postgres-binaries", "stream-max-bytes", "stream-max-age", "stream-replicas"} {
 		bind(cmd.Flags(), name, "TASKLEDGER_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
@@ -237,12 +237,12 @@ func (s serving) render(w io.Writer) {
 		fields = append(fields, [2]string{"data", s.DataDir}, [2]string{"addresses", s.DataDir + "/server.json"})
 	}
 	fields = append(fields, [2]string{"running",
-		"scheduler, periodic tasks; relay and projector, or standing by for those of another serve; stop with Ctrl-C"})
+		"all services; relay and projector may stand by for those of another process; stop with Ctrl-C"})
 	renderFields(w, fields...)
 }
 
-// endpoint returns an address without user, password and parameters. It returns "" for an address in another
-// form, where secrets cannot be recognized.
+// endpoint returns a URL without user, password and parameters. It returns "as configured" for an address in another
+// form, because secrets in it cannot be recognized.
 func endpoint(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {

@@ -38,7 +38,7 @@ ends with the position at which to continue; in JSON that is "next".`,
 	cmd.Flags().StringVar(&kind, "kind", "", "only tasks of this kind")
 	cmd.Flags().StringVar(&state, "state", "", "only tasks in this state")
 	cmd.Flags().IntVar(&limit, "limit", 50, fmt.Sprintf("maximum number of tasks, 1 to %d", projector.MaxList))
-	cmd.Flags().Int64Var(&after, "after", 0, "continue here: the \"next\" of the previous call")
+	cmd.Flags().Int64Var(&after, "after", 0, "`position` at which to continue: \"next\" of the previous call")
 	return cmd
 }
 

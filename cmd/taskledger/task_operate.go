@@ -35,8 +35,9 @@ func (a *app) newTaskReleaseCommand() *cobra.Command {
 	return a.newOperateCommand(&cobra.Command{
 		Use:   "release [KIND BIZ_ID]",
 		Short: "Make finished or waiting tasks available again",
-		Long: `Make a task available again, or all tasks that the filters match. Default of --state: dead. A dead
-task gets all its attempts again. A task that waits for a time or a retry is released early.`,
+		Long: `Make a task available again, or all tasks that the filters match. Without --state, filters match dead
+tasks only. A dead task gets all its attempts again. A task that waits for a time or a retry is
+released early.`,
 		Example: "  taskledger task release coupon.send order-17 --reason 'partner is back'\n" +
 			"  taskledger task release --fingerprint 77e2e2705ea532c6 --dry-run\n" +
 			"  taskledger task release --kind coupon.send --state retrying",
@@ -57,7 +58,7 @@ func (a *app) newTaskBuryCommand() *cobra.Command {
 		Use:   "bury [KIND BIZ_ID]",
 		Short: "Make unfinished tasks dead, until they are released",
 		Long: `Make an unfinished task dead, or all tasks that the filters match. No worker runs a dead task until
-it is released. A running handler is cancelled, and its transaction rolled back.`,
+it is released. A running handler is cancelled, and its transaction is rolled back.`,
 		Example: "  taskledger task bury coupon.send order-17 --reason 'order is wrong'\n" +
 			"  taskledger task bury --kind coupon.send --state retrying",
 	}, operation{
@@ -77,8 +78,8 @@ func (a *app) newTaskCancelCommand() *cobra.Command {
 		Use:   "cancel [KIND BIZ_ID]",
 		Short: "Cancel unfinished tasks",
 		Long: `Cancel an unfinished task, or all tasks that the filters match. A running handler is cancelled, and
-its transaction rolled back. If the handler has finished first, the task has succeeded: that is a
-conflict (exit code 4).`,
+its transaction is rolled back. If the handler finishes first, the task succeeds, and the exit code
+is 4 (conflict).`,
 		Example: "  taskledger task cancel coupon.send order-17 --reason 'order withdrawn'\n" +
 			"  taskledger task cancel --kind report.make --state scheduled --older-than 720h",
 	}, operation{
@@ -98,9 +99,9 @@ func (a *app) newTaskRescheduleCommand() *cobra.Command {
 	var at string
 	cmd := a.newOperateCommand(&cobra.Command{
 		Use:   "reschedule [KIND BIZ_ID]",
-		Short: "Run waiting or available tasks at another time",
-		Long: `Run a task that is scheduled, retrying or available at another time, or all tasks that the filters
-match. A time in the past is now.`,
+		Short: "Change the time of waiting or available tasks",
+		Long: `Change the time at which a task runs, or that of all tasks that the filters match. The state of the
+task must be scheduled, retrying or available. With a time in the past the task runs at once.`,
 		Example: "  taskledger task reschedule coupon.send order-17 --at 2026-12-24T18:00:00Z\n" +
 			"  taskledger task reschedule --kind coupon.send --state retrying --in 1h",
 		PreRunE: func(*cobra.Command, []string) (err error) {
@@ -119,8 +120,8 @@ match. A time in the past is now.`,
 			return o.RescheduleAll(ctx, f, due, audit, b)
 		},
 	})
-	cmd.Flags().StringVar(&at, "at", "", "new `time`, in the form of RFC 3339")
-	cmd.Flags().DurationVar(&due.In, "in", 0, "new time, from now")
+	cmd.Flags().StringVar(&at, "at", "", "new `time`, in the format of RFC 3339")
+	cmd.Flags().DurationVar(&due.In, "in", 0, "new time, as a delay from now")
 	return cmd
 }
 
@@ -149,11 +150,11 @@ func (a *app) newOperateCommand(cmd *cobra.Command, o operation) *cobra.Command 
 	cmd.Flags().StringVar(&f.state, "state", "", "all tasks in this state")
 	if o.done == "released" {
 		cmd.Flags().StringVar(&f.fingerprint, "fingerprint", "",
-			"all tasks that are dead of this error, see taskledger task dead")
+			"all dead tasks with this error, see taskledger task dead")
 	}
 	cmd.Flags().DurationVar(&f.olderThan, "older-than", 0, "all tasks without an event for this time")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "maximum number of tasks (default: all)")
-	cmd.Flags().BoolVar(&f.everything, "all", false, "all tasks in a state that permits it, without a filter")
+	cmd.Flags().BoolVar(&f.everything, "all", false, "all tasks whose state permits the operation, without a filter")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the number of tasks, and change nothing")
 	return cmd
 }

@@ -17,7 +17,7 @@ func (a *app) newTaskTreeCommand() *cobra.Command {
 		Use:   "tree KIND BIZ_ID",
 		Short: "Show the tasks that a task has caused, and its causes",
 		Long: `Show the tasks that a task's handler has enqueued, the tasks that these have caused, and so on. Above
-them are the causes of the task itself. The task and its causes are read from the ledger, the others
+them are the causes of the task itself. The task and its causes are read from the ledger, the other tasks
 from the projection.`,
 		Example: "  taskledger task tree order.place order-17\n" +
 			"  taskledger task tree order.place/order-17 --depth 2 -o json",
@@ -37,8 +37,8 @@ from the projection.`,
 		},
 	}
 	cmd.Flags().IntVar(&limits.Depth, "depth", 10, "generations to show, up and down, 1 to 100")
-	cmd.Flags().IntVar(&limits.Breadth, "breadth", 50, "tasks to show that one task has caused, 1 to 1000")
-	cmd.Flags().IntVar(&limits.Tasks, "limit", 1000, "tasks to show in all, 1 to 10000")
+	cmd.Flags().IntVar(&limits.Breadth, "breadth", 50, "maximum number of tasks below one task, 1 to 1000")
+	cmd.Flags().IntVar(&limits.Tasks, "limit", 1000, "maximum number of tasks in all, 1 to 10000")
 	return cmd
 }
 

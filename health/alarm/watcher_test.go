@@ -47,8 +47,9 @@ func TestDeadAlarm(t *testing.T) {
 	if first.State != ledger.StateDead {
 		t.Fatalf("the alarm is %s", first.State)
 	}
-	if want := []ledger.EventType{"enqueued", "started", "failed", "buried"}; !slices.Equal(b.history(first.Task), want) {
-		t.Errorf("history %v", b.history(first.Task))
+	want := []ledger.EventType{"enqueued", "started", "failed", "buried"}
+	if got := b.history(first.Task); !slices.Equal(got, want) {
+		t.Errorf("history %v, want %v", got, want)
 	}
 	h.answer(200)
 	b.pass(w)

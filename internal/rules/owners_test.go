@@ -54,16 +54,46 @@ type foreign struct {
 }
 
 var foreigners = []foreign{
-	{table: "event_position_seq", path: "ledger/feed/sql/window.sql", reason: "a window ends at the last position that was drawn"},
-	{table: "event", path: "bench/sql/history.sql", reason: "a history of millions of events, made as fast as PostgreSQL can"},
-	{table: "cursor", path: "bench/sql/unaudited.sql", reason: "the benchmark waits for the audit, which no user does"},
-	{table: "timer", path: "bench/sql/timers_due.sql", reason: "the benchmark chooses when its timers are due"},
-	{table: "timer", path: "bench/sql/timers_spread.sql", reason: "the benchmark chooses when its timers are due"},
-	{table: "timer", path: "bench/sql/timers_waiting.sql", reason: "a million timers without their tasks"},
-	{table: "timer", path: "bench/timers.go", reason: "the benchmark vacuums what it inserted"},
-	{table: "parked", path: "health/condition.go", reason: "a cure that it names to operators, who delete rows of parked events"},
-	{table: "task", path: "internal/plantest/plantest.go", reason: "plans are tested with the statistics of large tables"},
-	{table: "timer", path: "internal/plantest/plantest.go", reason: "plans are tested with the statistics of large tables"},
+	{
+		table: "event_position_seq", path: "ledger/feed/sql/window.sql",
+		reason: "a window ends at the last position that was drawn",
+	},
+	{
+		table: "event", path: "bench/sql/history.sql",
+		reason: "a history of millions of events, made as fast as PostgreSQL can",
+	},
+	{
+		table: "cursor", path: "bench/sql/unaudited.sql",
+		reason: "the benchmark waits for the audit, which no user does",
+	},
+	{
+		table: "timer", path: "bench/sql/timers_due.sql",
+		reason: "the benchmark chooses when its timers are due",
+	},
+	{
+		table: "timer", path: "bench/sql/timers_spread.sql",
+		reason: "the benchmark chooses when its timers are due",
+	},
+	{
+		table: "timer", path: "bench/sql/timers_waiting.sql",
+		reason: "a million timers without their tasks",
+	},
+	{
+		table: "timer", path: "bench/timers.go",
+		reason: "the benchmark vacuums the table after its inserts",
+	},
+	{
+		table: "parked", path: "health/condition.go",
+		reason: "the cure of a condition: operators delete rows of parked events",
+	},
+	{
+		table: "task", path: "internal/plantest/plantest.go",
+		reason: "plans are tested with the statistics of large tables",
+	},
+	{
+		table: "timer", path: "internal/plantest/plantest.go",
+		reason: "plans are tested with the statistics of large tables",
+	},
 }
 
 var (

@@ -96,7 +96,7 @@ func failedTwice(ctx context.Context, db ledger.DB) ledger.Key {
 	} {
 		r := ledger.AppendRequest{Key: key, Expected: ledger.Version(i + 1), Type: eventType}
 		if eventType == ledger.EventFailed {
-			r.Data = json.RawMessage(fmt.Sprintf(`{"error": {"message": "mail server said no at version %d"}}`, i+2))
+			r.Data = json.RawMessage(fmt.Sprintf(`{"error": {"message": "mail server refused at version %d"}}`, i+2))
 		}
 		if _, err := ledger.Append(ctx, db, r); err != nil {
 			log.Fatal(err)

@@ -113,7 +113,8 @@ func TestOperatorSkipsOpenTransactions(t *testing.T) {
 	tx := servicetest.Try(b.DB.Begin(b.Context()))(t)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	k := ledger.Key{Kind: "test.order", BizID: "a-00042"}
-	servicetest.Try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventReleased}))(t)
+	released := ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventReleased}
+	servicetest.Try(ledger.Append(b.Context(), tx, released))(t)
 	result, err := b.Operator(nil).ReleaseAll(b.Context(), operator.Filter{State: ledger.StateDead}, audit, nil)
 	if diff := cmp.Diff(operator.BulkResult{Found: 100, Done: 99, Skipped: 1}, result); diff != "" || err != nil {
 		t.Errorf("%v; result (-want +got):\n%s", err, diff)

@@ -50,18 +50,8 @@ func (s *search) sql() string {
 // next returns the matches in the next page, and whether there may be more pages.
 func (s *search) next(ctx context.Context, db ledger.DB) (tasks []match, hasMore bool, err error) {
 	f := s.filter
-	rows, err := db.Query(
-		ctx,
-		s.sql(),
-		string(f.Kind),
-		f.Fingerprint,
-		pgarray.Of(s.states...),
-		f.OlderThan.Microseconds(),
-		s.last.fingerprint,
-		s.last.kind,
-		s.last.bizID,
-		int64(searchPage),
-	)
+	rows, err := db.Query(ctx, s.sql(), string(f.Kind), f.Fingerprint, pgarray.Of(s.states...),
+		f.OlderThan.Microseconds(), s.last.fingerprint, s.last.kind, s.last.bizID, int64(searchPage))
 	if err != nil {
 		return nil, false, pgerr.Explain("find tasks", err)
 	}

@@ -43,7 +43,8 @@ func TestUnhandled(t *testing.T) {
 	b.Work(workers.Config{}, register(servicetest.Order))
 	var entries []ledger.Entry
 	for i := range 1001 {
-		entries = append(entries, servicetest.Try(many.Entry(ledger.BizID(fmt.Sprint("m-", i)), servicetest.OrderArgs{}, nil))(t))
+		entry := servicetest.Try(many.Entry(ledger.BizID(fmt.Sprint("m-", i)), servicetest.OrderArgs{}, nil))(t)
+		entries = append(entries, entry)
 		if i < 3 {
 			entries = append(
 				entries, servicetest.Try(few.Entry(ledger.BizID(fmt.Sprint("f-", i)), servicetest.OrderArgs{}, nil))(t),

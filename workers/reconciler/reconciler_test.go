@@ -216,13 +216,8 @@ func (b *fixture) acknowledgeLast() {
 			b.Context(), stream.Subjects(ledger.EventEnqueued, servicetest.Order.Name(), ledger.AllShards)[0],
 		),
 	)(b.T)
-	ack := fmt.Sprintf(
-		"$JS.ACK.%s.%s.1.%d.1.%d.0",
-		stream.Name,
-		stream.Durable(servicetest.Order.Name(), ledger.AllShards),
-		last.Sequence,
-		last.Time.UnixNano(),
-	)
+	ack := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.%d.0",
+		stream.Name, stream.Durable(servicetest.Order.Name(), ledger.AllShards), last.Sequence, last.Time.UnixNano())
 	if err := b.NC.Publish(ack, []byte("+ACK")); err != nil {
 		b.T.Fatal(err)
 	}
@@ -348,9 +343,8 @@ func TestReconcilerOfShards(t *testing.T) {
 	var keys []ledger.Key
 	for _, shard := range []ledger.Shard{3, 20, 40} {
 		id := ledger.BizID(fmt.Sprint("shard-", shard))
-		servicetest.Try(
-			servicetest.Order.Enqueue(b.Context(), b.DB, id, servicetest.OrderArgs{}, &ledger.EnqueueOptions{Shard: &shard}),
-		)(t)
+		options := &ledger.EnqueueOptions{Shard: &shard}
+		servicetest.Try(servicetest.Order.Enqueue(b.Context(), b.DB, id, servicetest.OrderArgs{}, options))(t)
 		keys = append(keys, ledger.Key{Kind: servicetest.Order.Name(), BizID: id})
 	}
 	b.AwaitProjected()
@@ -360,7 +354,8 @@ func TestReconcilerOfShards(t *testing.T) {
 		t.Fatalf("%d tasks were released although their messages wait", n)
 	}
 	for _, shards := range []ledger.ShardSet{lower, low &^ lower} { // as another client may
-		c := servicetest.Try(b.JS.Consumer(b.Context(), stream.Name, stream.Durable(servicetest.Order.Name(), shards)))(t)
+		durable := stream.Durable(servicetest.Order.Name(), shards)
+		c := servicetest.Try(b.JS.Consumer(b.Context(), stream.Name, durable))(t)
 		if err := servicetest.Try(c.Next())(t).DoubleAck(b.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -41,14 +41,8 @@ func TestCostWithManyTimersWaiting(t *testing.T) {
 		  from generate_series(1, 100000) i`)
 	for _, statistics := range []string{"of an empty table", "true"} {
 		manyPoll, manyFire := b.costOfOneDue()
-		t.Logf(
-			"statistics %s: a poll reads %d and %d blocks, a batch %d and %d",
-			statistics,
-			poll,
-			manyPoll,
-			fire,
-			manyFire,
-		)
+		t.Logf("statistics %s: a poll reads %d and %d blocks, a batch %d and %d",
+			statistics, poll, manyPoll, fire, manyFire)
 		if manyPoll > poll+8 || manyFire > fire+15 { // the index is two levels higher, and read twice
 			t.Errorf("statistics %s: with 100,000 timers a poll reads %d blocks and not %d, a batch %d and not %d",
 				statistics, manyPoll, poll, manyFire, fire)

@@ -67,12 +67,8 @@ func TestDiscardOldestOvershoot(t *testing.T) {
 		enqueued, discarded := b.flow()
 		waiting = enqueued - discarded
 		if over := waiting - limit; over > enqueued-projected {
-			t.Errorf(
-				"%d wait beyond the limit, of %d that were enqueued since %d were projected",
-				over,
-				enqueued-projected,
-				projected,
-			)
+			t.Errorf("%d wait beyond the limit, of %d that were enqueued since %d were projected",
+				over, enqueued-projected, projected)
 		} else if over > most {
 			most, allowed = over, enqueued-projected
 		}

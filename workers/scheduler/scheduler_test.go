@@ -424,8 +424,9 @@ func TestSchedulerKilled(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- s.Step(b.Context()) }()
 		b.Await("the batch to wait, and to be cut off", func() bool {
-			return servicetest.One[bool](b, `select coalesce(bool_or(pg_terminate_backend(pid)), false) from pg_stat_activity
-				where datname = current_database() and wait_event_type = 'Lock'`)
+			return servicetest.One[bool](b, `
+				select coalesce(bool_or(pg_terminate_backend(pid)), false) from pg_stat_activity
+				 where datname = current_database() and wait_event_type = 'Lock'`)
 		})
 		if err := <-ended; err == nil {
 			t.Error("the pass went through")

@@ -77,7 +77,9 @@ func (rec *recorder) recordAll(ctx context.Context, o Outcome, requests ...ledge
 // endWith stores the outcome and calls the hooks.
 func (rec *recorder) endWith(o Outcome, err error) {
 	rec.outcome, rec.outcomeErr = o, err
-	rec.work.Ended(End{Outcome: o, State: rec.state, Err: cmp.Or(rec.err, err), Began: rec.beganAt, Duration: rec.Elapsed()})
+	rec.work.Ended(End{
+		Outcome: o, State: rec.state, Err: cmp.Or(rec.err, err), Began: rec.beganAt, Duration: rec.Elapsed(),
+	})
 }
 
 // appended stores the state after an event of the attempt, and calls the hooks if it is committed.
@@ -92,7 +94,9 @@ func (rec *recorder) appended(e ledger.Event) {
 
 // request returns the append of an event that follows the attempt's version.
 func (rec *recorder) request(t ledger.EventType, data json.RawMessage) ledger.AppendRequest {
-	return ledger.AppendRequest{Key: rec.task.Message.Key, Expected: rec.version, Type: t, Actor: rec.kind.id, Data: data}
+	return ledger.AppendRequest{
+		Key: rec.task.Message.Key, Expected: rec.version, Type: t, Actor: rec.kind.id, Data: data,
+	}
 }
 
 // succeeded returns the append of the succeeded event.
