@@ -15,11 +15,11 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func (a *app) newAlarmCommand() *cobra.Command {
+func newAlarmCommand(a *app) *cobra.Command {
 	return group(
 		&cobra.Command{Use: "alarm", Short: "List alarms, and test their receivers"},
-		a.newAlarmListCommand(),
-		a.newAlarmTestCommand(),
+		newAlarmListCommand(a),
+		newAlarmTestCommand(a),
 	)
 }
 
@@ -30,7 +30,7 @@ func addAlarmsFlag(cmd *cobra.Command, file *string) {
 }
 
 // readAlarms reads a file of alarms. It returns the zero File if file is "".
-func (a *app) readAlarms(file string) (f alarm.File, err error) {
+func readAlarms(a *app, file string) (f alarm.File, err error) {
 	if file == "" {
 		return f, nil
 	}
@@ -42,7 +42,7 @@ func (a *app) readAlarms(file string) (f alarm.File, err error) {
 }
 
 // alarmServices returns the service that sends alarms. It returns no service if f has no receivers.
-func (a *app) alarmServices(pool *pgxpool.Pool, f alarm.File) []service {
+func alarmServices(a *app, pool *pgxpool.Pool, f alarm.File) []service {
 	if len(f.Receivers) == 0 {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (a *app) alarmServices(pool *pgxpool.Pool, f alarm.File) []service {
 	}}}
 }
 
-func (a *app) newAlarmListCommand() *cobra.Command {
+func newAlarmListCommand(a *app) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -67,7 +67,7 @@ func (a *app) newAlarmListCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.listAlarms(alarms)
+				return listAlarms(a, alarms)
 			})
 		},
 	}
@@ -75,7 +75,7 @@ func (a *app) newAlarmListCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) listAlarms(alarms []alarm.Alarm) error {
+func listAlarms(a *app, alarms []alarm.Alarm) error {
 	value := struct {
 		Alarms []alarm.Alarm `json:"alarms"`
 	}{append([]alarm.Alarm{}, alarms...)}
@@ -97,7 +97,7 @@ func (a *app) listAlarms(alarms []alarm.Alarm) error {
 	return nil
 }
 
-func (a *app) newAlarmTestCommand() *cobra.Command {
+func newAlarmTestCommand(a *app) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "test [RECEIVER...]",
@@ -109,7 +109,7 @@ delivery is tried once. The exit code is 1 if a delivery fails.`,
 			if file == "" {
 				return usagef("%s: --alarms is required", cmd.CommandPath()).hinted("set --alarms or TASKLEDGER_ALARMS")
 			}
-			f, err := a.readAlarms(file)
+			f, err := readAlarms(a, file)
 			if err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ delivery is tried once. The exit code is 1 if a delivery fails.`,
 				return err
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
-				return a.testAlarms(ctx, db, receivers)
+				return testAlarms(ctx, a, db, receivers)
 			})
 		},
 	}
@@ -141,7 +141,7 @@ func findReceivers(all []alarm.Receiver, names []string) (found []alarm.Receiver
 	return found, nil
 }
 
-func (a *app) testAlarms(ctx context.Context, db *pgxpool.Pool, receivers []alarm.Receiver) error {
+func testAlarms(ctx context.Context, a *app, db *pgxpool.Pool, receivers []alarm.Receiver) error {
 	var tests []alarm.TestResult
 	failed := 0
 	for _, r := range receivers {

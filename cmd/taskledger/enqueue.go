@@ -26,7 +26,7 @@ type enqueueFlags struct {
 	runIn                    time.Duration
 }
 
-func (a *app) newEnqueueCommand() *cobra.Command {
+func newEnqueueCommand(a *app) *cobra.Command {
 	var f enqueueFlags
 	cmd := &cobra.Command{
 		Use:   "enqueue KIND BIZ_ID",
@@ -42,7 +42,7 @@ nothing is written, and its state is shown. If it exists with other args, that i
 		Args: exactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key := ledger.Key{Kind: ledger.Kind(args[0]), BizID: ledger.BizID(args[1])}
-			return a.enqueue(cmd.Context(), key, f, cmd.Flags().Changed("shard"))
+			return enqueue(cmd.Context(), a, key, f, cmd.Flags().Changed("shard"))
 		},
 	}
 	cmd.Flags().StringVar(&f.args, "args", "", "input of the task as `JSON`, or @file, or - for stdin (default: none)")
@@ -60,7 +60,7 @@ nothing is written, and its state is shown. If it exists with other args, that i
 	return cmd
 }
 
-func (a *app) enqueue(ctx context.Context, key ledger.Key, f enqueueFlags, sharded bool) error {
+func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharded bool) error {
 	if err := key.Validate(); err != nil {
 		return err
 	}

@@ -12,14 +12,14 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func (a *app) newImportCommand() *cobra.Command {
+func newImportCommand(a *app) *cobra.Command {
 	return group(
 		&cobra.Command{Use: "import", Short: "Move in from another outbox"},
-		a.newImportWatermillCommand(),
+		newImportWatermillCommand(a),
 	)
 }
 
-func (a *app) newImportWatermillCommand() *cobra.Command {
+func newImportWatermillCommand(a *app) *cobra.Command {
 	var c movein.Config
 	var kind string
 	cmd := &cobra.Command{
@@ -36,7 +36,7 @@ producers and other groups may run at the same time. It ends when the outbox is 
 		Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.Topic, c.Kind = args[0], ledger.Kind(kind)
-			return a.importWatermill(cmd.Context(), c)
+			return importWatermill(cmd.Context(), a, c)
 		},
 	}
 	cmd.Flags().StringVar(&c.Group, "group", "",
@@ -50,7 +50,7 @@ producers and other groups may run at the same time. It ends when the outbox is 
 	return cmd
 }
 
-func (a *app) importWatermill(ctx context.Context, c movein.Config) error {
+func importWatermill(ctx context.Context, a *app, c movein.Config) error {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err

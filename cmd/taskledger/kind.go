@@ -13,16 +13,16 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-func (a *app) newKindCommand() *cobra.Command {
+func newKindCommand(a *app) *cobra.Command {
 	return group(
 		&cobra.Command{Use: "kind", Short: "Pause and resume kinds"},
-		a.newKindPauseCommand(),
-		a.newKindResumeCommand(),
-		a.newKindListCommand(),
+		newKindPauseCommand(a),
+		newKindResumeCommand(a),
+		newKindListCommand(a),
 	)
 }
 
-func (a *app) newKindPauseCommand() *cobra.Command {
+func newKindPauseCommand(a *app) *cobra.Command {
 	var audit operator.Audit
 	cmd := &cobra.Command{
 		Use:   "pause KIND",
@@ -44,7 +44,7 @@ It takes effect within two seconds. Running handlers continue, and tasks can be 
 	return cmd
 }
 
-func (a *app) newKindResumeCommand() *cobra.Command {
+func newKindResumeCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "resume KIND",
 		Short:   "Resume a kind: workers begin its tasks again",
@@ -85,19 +85,21 @@ func (a *app) changeKind(ctx context.Context, kind, done string,
 	})
 }
 
-func (a *app) newKindListCommand() *cobra.Command {
+func newKindListCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
 		Short:   "List the kinds that are paused",
 		Example: "  taskledger kind list\n  taskledger kind list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withDatabase(cmd.Context(), a.listPausedKinds)
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return listPausedKinds(ctx, a, pool)
+			})
 		},
 	}
 }
 
-func (a *app) listPausedKinds(ctx context.Context, pool *pgxpool.Pool) error {
+func listPausedKinds(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	paused, err := operator.ReadPaused(ctx, pool)
 	if err != nil {
 		return err

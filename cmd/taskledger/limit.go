@@ -14,12 +14,12 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func (a *app) newLimitCommand() *cobra.Command {
+func newLimitCommand(a *app) *cobra.Command {
 	return group(
 		&cobra.Command{Use: "limit", Short: "Limit how many tasks of a kind may wait"},
-		a.newLimitListCommand(),
-		a.newLimitSetCommand(),
-		a.newLimitRemoveCommand(),
+		newLimitListCommand(a),
+		newLimitSetCommand(a),
+		newLimitRemoveCommand(a),
 	)
 }
 
@@ -35,19 +35,21 @@ type usedLimit struct {
 	Waiting int64 `json:"waiting"`
 }
 
-func (a *app) newLimitListCommand() *cobra.Command {
+func newLimitListCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
 		Short:   "List the limits, and how many tasks wait",
 		Example: "  taskledger limit list\n  taskledger limit list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withDatabase(cmd.Context(), a.listLimits)
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return listLimits(ctx, a, pool)
+			})
 		},
 	}
 }
 
-func (a *app) listLimits(ctx context.Context, pool *pgxpool.Pool) error {
+func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	found, err := ledger.ReadLimits(ctx, pool)
 	if err != nil {
 		return err
@@ -74,10 +76,10 @@ func (a *app) listLimits(ctx context.Context, pool *pgxpool.Pool) error {
 		fmt.Fprintln(a.stderr, "no limits")
 		return nil
 	}
-	return a.noteLag(ctx, pool)
+	return noteLag(ctx, a, pool)
 }
 
-func (a *app) newLimitSetCommand() *cobra.Command {
+func newLimitSetCommand(a *app) *cobra.Command {
 	var l ledger.Limit
 	var policy, actor string
 	cmd := &cobra.Command{
@@ -118,7 +120,7 @@ later. See docs/overload.md.`,
 	return cmd
 }
 
-func (a *app) newLimitRemoveCommand() *cobra.Command {
+func newLimitRemoveCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "remove KIND",
 		Short:   "Remove the limit of a kind",

@@ -11,7 +11,7 @@ import (
 	"github.com/taskledger/taskledger/migrations"
 )
 
-func (a *app) newMigrateCommand() *cobra.Command {
+func newMigrateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Create or upgrade the schema",
@@ -23,19 +23,19 @@ at once. Migrating needs a direct connection, not a pooler in transaction mode.`
 			Use:   "up",
 			Short: "Apply the migrations that are missing",
 			Args:  exactArgs(0),
-			RunE:  func(cmd *cobra.Command, _ []string) error { return a.migrateUp(cmd.Context()) },
+			RunE:  func(cmd *cobra.Command, _ []string) error { return migrateUp(cmd.Context(), a) },
 		},
 		&cobra.Command{
 			Use:   "status",
 			Short: "List the migrations, applied or not",
 			Args:  exactArgs(0),
-			RunE:  func(cmd *cobra.Command, _ []string) error { return a.migrateStatus(cmd.Context()) },
+			RunE:  func(cmd *cobra.Command, _ []string) error { return migrateStatus(cmd.Context(), a) },
 		},
 		&cobra.Command{
 			Use:   "sql",
 			Short: "Print the migrations, to apply them with a tool of your own",
 			Args:  exactArgs(0),
-			RunE:  func(*cobra.Command, []string) error { return a.migrateSQL() },
+			RunE:  func(*cobra.Command, []string) error { return migrateSQL(a) },
 		},
 	)
 }
@@ -46,8 +46,8 @@ type migrated struct {
 	Current string   `json:"current"` // the newest migration
 }
 
-func (a *app) migrateUp(ctx context.Context) error {
-	all, err := a.listMigrations(ctx)
+func migrateUp(ctx context.Context, a *app) error {
+	all, err := listMigrations(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -65,8 +65,8 @@ func (a *app) migrateUp(ctx context.Context) error {
 	})
 }
 
-func (a *app) migrateStatus(ctx context.Context) error {
-	all, err := a.listMigrations(ctx)
+func migrateStatus(ctx context.Context, a *app) error {
+	all, err := listMigrations(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (a *app) migrateStatus(ctx context.Context) error {
 	})
 }
 
-func (a *app) migrateSQL() error {
+func migrateSQL(a *app) error {
 	script, err := migrations.SQL()
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (a *app) migrateSQL() error {
 }
 
 // listMigrations first checks the connection, so that its error is the same as that of every other command.
-func (a *app) listMigrations(ctx context.Context) ([]migrations.Status, error) {
+func listMigrations(ctx context.Context, a *app) ([]migrations.Status, error) {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return nil, err

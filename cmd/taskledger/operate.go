@@ -89,7 +89,7 @@ func (a *app) operateAll(ctx context.Context, o operation, f operateFlags) error
 		}); err != nil {
 			return err
 		}
-		return a.noteLag(ctx, pool)
+		return noteLag(ctx, a, pool)
 	})
 }
 

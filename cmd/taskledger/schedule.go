@@ -14,20 +14,20 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
-func (a *app) newScheduleCommand() *cobra.Command {
+func newScheduleCommand(a *app) *cobra.Command {
 	return group(
 		&cobra.Command{Use: "schedule", Short: "List schedules of periodic tasks, and change them"},
-		a.newScheduleApplyCommand(),
-		a.newScheduleListCommand(),
-		a.newScheduleShowCommand(),
-		a.newSchedulePauseCommand(),
-		a.newScheduleResumeCommand(),
-		a.newScheduleRunCommand(),
-		a.newScheduleDeleteCommand(),
+		newScheduleApplyCommand(a),
+		newScheduleListCommand(a),
+		newScheduleShowCommand(a),
+		newSchedulePauseCommand(a),
+		newScheduleResumeCommand(a),
+		newScheduleRunCommand(a),
+		newScheduleDeleteCommand(a),
 	)
 }
 
-func (a *app) newScheduleListCommand() *cobra.Command {
+func newScheduleListCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the schedules and their next and last firings",
@@ -38,7 +38,7 @@ func (a *app) newScheduleListCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.listSchedules(schedules)
+				return listSchedules(a, schedules)
 			})
 		},
 	}
@@ -54,7 +54,7 @@ func (a *app) withDatabase(ctx context.Context, f func(context.Context, *pgxpool
 	return f(ctx, pool)
 }
 
-func (a *app) listSchedules(schedules []periodic.Status) error {
+func listSchedules(a *app, schedules []periodic.Status) error {
 	value := struct {
 		Schedules []periodic.Status `json:"schedules"`
 	}{append([]periodic.Status{}, schedules...)}
@@ -97,7 +97,7 @@ func lastFiring(s periodic.Status) string {
 	return ago(s.LastAt)
 }
 
-func (a *app) newScheduleShowCommand() *cobra.Command {
+func newScheduleShowCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show NAME",
 		Short: "Show a schedule and its next and last firings",
@@ -177,7 +177,7 @@ func (a *app) changeSchedule(
 	return cmd
 }
 
-func (a *app) newSchedulePauseCommand() *cobra.Command {
+func newSchedulePauseCommand(a *app) *cobra.Command {
 	var actor string
 	cmd := a.changeSchedule(&cobra.Command{
 		Use:   "pause NAME",
@@ -189,7 +189,7 @@ func (a *app) newSchedulePauseCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) newScheduleResumeCommand() *cobra.Command {
+func newScheduleResumeCommand(a *app) *cobra.Command {
 	var actor string
 	cmd := a.changeSchedule(&cobra.Command{
 		Use:   "resume NAME",
@@ -203,7 +203,7 @@ are recorded as one discarded task.`,
 	return cmd
 }
 
-func (a *app) newScheduleDeleteCommand() *cobra.Command {
+func newScheduleDeleteCommand(a *app) *cobra.Command {
 	var actor string
 	cmd := a.changeSchedule(&cobra.Command{
 		Use:   "delete NAME",
@@ -215,7 +215,7 @@ func (a *app) newScheduleDeleteCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) newScheduleRunCommand() *cobra.Command {
+func newScheduleRunCommand(a *app) *cobra.Command {
 	var actor string
 	cmd := &cobra.Command{
 		Use:   "run NAME",

@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
-func (a *app) newScheduleApplyCommand() *cobra.Command {
+func newScheduleApplyCommand(a *app) *cobra.Command {
 	var file string
 	var o periodic.ApplyOptions
 	cmd := &cobra.Command{
@@ -36,7 +36,7 @@ invalid, nothing changes. The format is:
 			if file == "" {
 				return usagef("%s: --file is required", cmd.CommandPath()).hinted("usage: %s", cmd.UseLine())
 			}
-			schedules, err := a.readSchedules(file)
+			schedules, err := readSchedules(a, file)
 			if err != nil {
 				return err
 			}
@@ -46,7 +46,7 @@ invalid, nothing changes. The format is:
 				if err != nil {
 					return err
 				}
-				return a.printDifferences(differences, o.DryRun)
+				return printDifferences(a, differences, o.DryRun)
 			})
 		},
 	}
@@ -58,7 +58,7 @@ invalid, nothing changes. The format is:
 }
 
 // readSchedules reads a file of schedules. Args in JSON keep their bytes.
-func (a *app) readSchedules(file string) ([]periodic.Schedule, error) {
+func readSchedules(a *app, file string) ([]periodic.Schedule, error) {
 	text, err := a.readJSON(file)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ type scheduleChanges struct {
 	Schedules []periodic.Difference `json:"schedules"`
 }
 
-func (a *app) printDifferences(differences []periodic.Difference, dryRun bool) error {
+func printDifferences(a *app, differences []periodic.Difference, dryRun bool) error {
 	counts := make(map[periodic.Action]int)
 	for _, d := range differences {
 		counts[d.Action]++

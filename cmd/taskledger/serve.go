@@ -30,7 +30,7 @@ type serveFlags struct {
 	stream   outbox.StreamConfig
 }
 
-func (a *app) newServeCommand() *cobra.Command {
+func newServeCommand(a *app) *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -60,7 +60,7 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 			"  taskledger serve --database-url postgres://app@db/app --nats-url nats://nats:4222",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := a.serve(cmd.Context(), f)
+			err := serve(cmd.Context(), a, f)
 			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
 				err = nil // stopped by a signal
 			}
@@ -85,11 +85,11 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	return cmd
 }
 
-func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
+func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	if err := f.stream.Validate(); err != nil {
 		return usagef("%s", err)
 	}
-	alarms, err := a.readAlarms(f.alarms)
+	alarms, err := readAlarms(a, f.alarms)
 	if err != nil {
 		return err
 	}
@@ -133,9 +133,9 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 			stop(failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir))
 		}
 	}()
-	services := []service{a.relayService(pool, f.stream), a.projectorService(pool), a.schedulerService(pool),
-		a.periodicService(pool), a.reconcilerService(pool)}
-	a.runServices(ctx, append(services, a.alarmServices(pool, alarms)...)...)
+	services := []service{relayService(a, pool, f.stream), projectorService(a, pool), schedulerService(a, pool),
+		periodicService(a, pool), reconcilerService(a, pool)}
+	a.runServices(ctx, append(services, alarmServices(a, pool, alarms)...)...)
 	return context.Cause(ctx)
 }
 
@@ -171,7 +171,7 @@ type serving struct {
 
 // relayService connects to NATS for each run of the relay: a connection that NATS has refused for its
 // credentials stays closed.
-func (a *app) relayService(pool *pgxpool.Pool, stream outbox.StreamConfig) service {
+func relayService(a *app, pool *pgxpool.Pool, stream outbox.StreamConfig) service {
 	return service{"relay", func(ctx context.Context, log *slog.Logger) error {
 		nc, err := a.connectNATS(true, a.natsLogging()...)
 		if err != nil {
@@ -186,7 +186,7 @@ func (a *app) relayService(pool *pgxpool.Pool, stream outbox.StreamConfig) servi
 	}}
 }
 
-func (a *app) projectorService(pool *pgxpool.Pool) service {
+func projectorService(a *app, pool *pgxpool.Pool) service {
 	return service{"projector", func(ctx context.Context, log *slog.Logger) error {
 		p, err := projector.New(projector.Config{DB: pool, Logger: log})
 		if err != nil {
@@ -196,7 +196,7 @@ func (a *app) projectorService(pool *pgxpool.Pool) service {
 	}}
 }
 
-func (a *app) reconcilerService(pool *pgxpool.Pool) service {
+func reconcilerService(a *app, pool *pgxpool.Pool) service {
 	return service{"reconciler", func(ctx context.Context, log *slog.Logger) error {
 		nc, err := a.connectNATS(true)
 		if err != nil {
@@ -211,7 +211,7 @@ func (a *app) reconcilerService(pool *pgxpool.Pool) service {
 	}}
 }
 
-func (a *app) schedulerService(pool *pgxpool.Pool) service {
+func schedulerService(a *app, pool *pgxpool.Pool) service {
 	return service{"scheduler", func(ctx context.Context, log *slog.Logger) error {
 		s, err := scheduler.New(scheduler.Config{DB: pool, Logger: log})
 		if err != nil {
@@ -221,7 +221,7 @@ func (a *app) schedulerService(pool *pgxpool.Pool) service {
 	}}
 }
 
-func (a *app) periodicService(pool *pgxpool.Pool) service {
+func periodicService(a *app, pool *pgxpool.Pool) service {
 	return service{"periodic", func(ctx context.Context, log *slog.Logger) error {
 		r, err := periodic.New(periodic.Config{DB: pool, Logger: log})
 		if err != nil {

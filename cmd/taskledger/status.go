@@ -22,7 +22,7 @@ import (
 // maxNamed is the greatest number of paused kinds that are shown.
 const maxNamed = 5
 
-func (a *app) newStatusCommand() *cobra.Command {
+func newStatusCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of all services, and the conditions that an operator should act on",
@@ -35,12 +35,14 @@ conditions hold.`,
 			"  taskledger status -o json | jq -r '.degraded[] | .name + \": \" + .text + \"; \" + .cure'",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withDatabase(cmd.Context(), a.showStatus)
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return showStatus(ctx, a, pool)
+			})
 		},
 	}
 }
 
-func (a *app) showStatus(ctx context.Context, db *pgxpool.Pool) error {
+func showStatus(ctx context.Context, a *app, db *pgxpool.Pool) error {
 	js, failure := a.jetStream()
 	if js != nil {
 		defer js.Conn().Close()

@@ -8,18 +8,18 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func (a *app) newTaskCommand() *cobra.Command {
+func newTaskCommand(a *app) *cobra.Command {
 	return group(
 		&cobra.Command{Use: "task", Short: "Show tasks, and operate on them"},
-		a.newTaskShowCommand(),
-		a.newTaskHistoryCommand(),
-		a.newTaskTreeCommand(),
-		a.newTaskListCommand(),
-		a.newTaskDeadCommand(),
-		a.newTaskReleaseCommand(),
-		a.newTaskBuryCommand(),
-		a.newTaskCancelCommand(),
-		a.newTaskRescheduleCommand(),
+		newTaskShowCommand(a),
+		newTaskHistoryCommand(a),
+		newTaskTreeCommand(a),
+		newTaskListCommand(a),
+		newTaskDeadCommand(a),
+		newTaskReleaseCommand(a),
+		newTaskBuryCommand(a),
+		newTaskCancelCommand(a),
+		newTaskRescheduleCommand(a),
 	)
 }
 

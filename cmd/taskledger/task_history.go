@@ -11,7 +11,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func (a *app) newTaskHistoryCommand() *cobra.Command {
+func newTaskHistoryCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "history KIND BIZ_ID",
 		Short: "Show all events of a task, oldest first",
@@ -23,12 +23,12 @@ func (a *app) newTaskHistoryCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showHistory(cmd.Context(), key)
+			return showHistory(cmd.Context(), a, key)
 		},
 	}
 }
 
-func (a *app) showHistory(ctx context.Context, key ledger.Key) error {
+func showHistory(ctx context.Context, a *app, key ledger.Key) error {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-func (a *app) newTaskListCommand() *cobra.Command {
+func newTaskListCommand(a *app) *cobra.Command {
 	var kind, state string
 	var limit int
 	var after int64
@@ -30,7 +30,7 @@ ends with the position at which to continue; in JSON that is "next".`,
 				return &ledger.InvalidError{Field: "limit", Value: "0",
 					Rule: fmt.Sprintf("must be between 1 and %d", projector.MaxList)}
 			}
-			return a.listTasks(cmd.Context(), projector.Filter{
+			return listTasks(cmd.Context(), a, projector.Filter{
 				Kind: ledger.Kind(kind), State: ledger.State(state), Limit: limit, After: ledger.Position(after),
 			})
 		},
@@ -48,7 +48,7 @@ type listed struct {
 	Next  ledger.Position  `json:"next,omitempty"`
 }
 
-func (a *app) listTasks(ctx context.Context, f projector.Filter) error {
+func listTasks(ctx context.Context, a *app, f projector.Filter) error {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err
@@ -68,22 +68,22 @@ func (a *app) listTasks(ctx context.Context, f projector.Filter) error {
 	}); err != nil {
 		return err
 	}
-	return a.noteList(ctx, pool, len(tasks), next)
+	return noteList(ctx, a, pool, len(tasks), next)
 }
 
 // noteList writes notes for people: that the list continues, or that it is late.
-func (a *app) noteList(ctx context.Context, pool *pgxpool.Pool, listed int, next ledger.Position) error {
+func noteList(ctx context.Context, a *app, pool *pgxpool.Pool, listed int, next ledger.Position) error {
 	switch {
 	case next != 0 && a.config.output != formatJSON:
 		fmt.Fprintf(a.stderr, "there may be more: continue with --after %d\n", next)
 	case next == 0 && listed == 0:
 		fmt.Fprintln(a.stderr, "no such tasks")
 	}
-	return a.noteLag(ctx, pool)
+	return noteLag(ctx, a, pool)
 }
 
 // noteLag writes a note for people if the projection is late.
-func (a *app) noteLag(ctx context.Context, pool *pgxpool.Pool) error {
+func noteLag(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	if a.config.output != formatTable {
 		return nil
 	}

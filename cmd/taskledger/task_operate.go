@@ -31,8 +31,8 @@ type operateFlags struct {
 	limit       int
 }
 
-func (a *app) newTaskReleaseCommand() *cobra.Command {
-	return a.newOperateCommand(&cobra.Command{
+func newTaskReleaseCommand(a *app) *cobra.Command {
+	return newOperateCommand(a, &cobra.Command{
 		Use:   "release [KIND BIZ_ID]",
 		Short: "Make finished or waiting tasks available again",
 		Long: `Make a task available again, or all tasks that the filters match. Without --state, filters match dead
@@ -53,8 +53,8 @@ released early.`,
 	})
 }
 
-func (a *app) newTaskBuryCommand() *cobra.Command {
-	return a.newOperateCommand(&cobra.Command{
+func newTaskBuryCommand(a *app) *cobra.Command {
+	return newOperateCommand(a, &cobra.Command{
 		Use:   "bury [KIND BIZ_ID]",
 		Short: "Make unfinished tasks dead, until they are released",
 		Long: `Make an unfinished task dead, or all tasks that the filters match. No worker runs a dead task until
@@ -73,8 +73,8 @@ it is released. A running handler is cancelled, and its transaction is rolled ba
 	})
 }
 
-func (a *app) newTaskCancelCommand() *cobra.Command {
-	return a.newOperateCommand(&cobra.Command{
+func newTaskCancelCommand(a *app) *cobra.Command {
+	return newOperateCommand(a, &cobra.Command{
 		Use:   "cancel [KIND BIZ_ID]",
 		Short: "Cancel unfinished tasks",
 		Long: `Cancel an unfinished task, or all tasks that the filters match. A running handler is cancelled, and
@@ -94,10 +94,10 @@ is 4 (conflict).`,
 	})
 }
 
-func (a *app) newTaskRescheduleCommand() *cobra.Command {
+func newTaskRescheduleCommand(a *app) *cobra.Command {
 	var due operator.Due
 	var at string
-	cmd := a.newOperateCommand(&cobra.Command{
+	cmd := newOperateCommand(a, &cobra.Command{
 		Use:   "reschedule [KIND BIZ_ID]",
 		Short: "Change the time of waiting or available tasks",
 		Long: `Change the time at which a task runs, or that of all tasks that the filters match. The state of the
@@ -126,7 +126,7 @@ task must be scheduled, retrying or available. With a time in the past the task 
 }
 
 // newOperateCommand adds the options of all operations to a command.
-func (a *app) newOperateCommand(cmd *cobra.Command, o operation) *cobra.Command {
+func newOperateCommand(a *app, cmd *cobra.Command, o operation) *cobra.Command {
 	var f operateFlags
 	cmd.Args = cobra.MaximumNArgs(2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func (a *app) newTaskShowCommand() *cobra.Command {
+func newTaskShowCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "show KIND BIZ_ID",
 		Short:   "Show the current state of a task",
@@ -24,12 +24,12 @@ func (a *app) newTaskShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showTask(cmd.Context(), key)
+			return showTask(cmd.Context(), a, key)
 		},
 	}
 }
 
-func (a *app) showTask(ctx context.Context, key ledger.Key) error {
+func showTask(ctx context.Context, a *app, key ledger.Key) error {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-func (a *app) newTaskTreeCommand() *cobra.Command {
+func newTaskTreeCommand(a *app) *cobra.Command {
 	var limits projector.TreeLimits
 	cmd := &cobra.Command{
 		Use:   "tree KIND BIZ_ID",
@@ -33,7 +33,7 @@ from the projection.`,
 					return &ledger.InvalidError{Field: name, Value: "0", Rule: "must be at least 1"}
 				}
 			}
-			return a.showTree(cmd.Context(), key, limits)
+			return showTree(cmd.Context(), a, key, limits)
 		},
 	}
 	cmd.Flags().IntVar(&limits.Depth, "depth", 10, "generations to show, up and down, 1 to 100")
@@ -42,7 +42,7 @@ from the projection.`,
 	return cmd
 }
 
-func (a *app) showTree(ctx context.Context, key ledger.Key, limits projector.TreeLimits) error {
+func showTree(ctx context.Context, a *app, key ledger.Key, limits projector.TreeLimits) error {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (a *app) showTree(ctx context.Context, key ledger.Key, limits projector.Tre
 	if err := a.print(tree, func(w io.Writer) { renderTree(w, tree) }); err != nil {
 		return err
 	}
-	return a.noteLag(ctx, pool)
+	return noteLag(ctx, a, pool)
 }
 
 func renderTree(w io.Writer, tree projector.Tree) {

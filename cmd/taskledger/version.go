@@ -18,7 +18,7 @@ type version struct {
 	Platform string `json:"platform"`
 }
 
-func (a *app) newVersionCommand() *cobra.Command {
+func newVersionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Show the version of this program",

@@ -13,15 +13,15 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-func (a *app) newWorkerCommand() *cobra.Command {
+func newWorkerCommand(a *app) *cobra.Command {
 	return group(
 		&cobra.Command{Use: "worker", Short: "Show the worker processes and their shards"},
-		a.newWorkerListCommand(),
-		a.newWorkerRetireCommand(),
+		newWorkerListCommand(a),
+		newWorkerRetireCommand(a),
 	)
 }
 
-func (a *app) newWorkerListCommand() *cobra.Command {
+func newWorkerListCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the worker processes with their kinds and shards",
@@ -31,12 +31,14 @@ paused kind (taskledger kind resume).`,
 		Example: "  taskledger worker list\n  taskledger worker list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withDatabase(cmd.Context(), a.listWorkers)
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return listWorkers(ctx, a, pool)
+			})
 		},
 	}
 }
 
-func (a *app) listWorkers(ctx context.Context, pool *pgxpool.Pool) error {
+func listWorkers(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	all, err := workers.ReadWorkers(ctx, pool)
 	if err != nil {
 		return err
@@ -84,7 +86,7 @@ func renderWorkers(w io.Writer, all []workers.Worker) {
 	renderTable(w, t)
 }
 
-func (a *app) newWorkerRetireCommand() *cobra.Command {
+func newWorkerRetireCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "retire KIND SHARDS",
 		Short: "Remove the consumers of shards without workers",
