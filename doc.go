@@ -11,6 +11,6 @@
 //   - projector and health: tables of tasks, and the conditions that an operator acts on
 //   - cmd/taskledger: the command, whose serve runs relay, projector, scheduler, reconciler and schedules
 //
-// Package workers begins with a complete example; each exported verb has one. README.md is the introduction and
+// The examples of ledger.Enqueue and workers.Register are the place to begin. README.md is the introduction and
 // ARCHITECTURE.md the map.
 package taskledger

@@ -61,8 +61,8 @@
 //
 // [Append] inserts version n+1 if the task's last event is version n and the transition is allowed. It is a
 // compare-and-set on the primary key: of any number of writers that expect version n, one succeeds. The
-// others get a [*ConflictError], and their transaction stays usable. So a worker that has lost its claim
-// cannot finish its task, and what it wrote in the same transaction rolls back ([Tx.AppendAndCommit]).
+// others get a [*ConflictError], and their transaction stays usable: a caller that wrote anything for the task
+// must roll back. [Tx.AppendAndCommit] rolls back itself, so a worker that has lost its claim leaves no effect.
 //
 // # Order
 //

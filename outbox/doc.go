@@ -34,7 +34,7 @@
 //     repetitions by their message ids.
 //   - An event that cannot be published, because it exceeds a limit of the server or the stream, delays no
 //     other event.
-//   - An open transaction delays no event of another transaction, see package feed.
+//   - An open transaction delays no event of another transaction, see package ledger/feed.
 //
 // The order of first appearance has two exceptions. A replicated stream that changes its leader within a
 // page may store a later message and refuse an earlier one. The relay then publishes the page again, so no

@@ -25,7 +25,7 @@
 // # A message is only a wake-up call
 //
 // All workers of a kind share its two durable consumers: one for new tasks, one for tasks that were released again
-// (see stream.Consumers). Workers with a part of the shards have their own two, see below. The head of a task, the
+// Workers with a part of the shards have their own two, see below. The head of a task, the
 // last event in the ledger, read on the primary, decides about its message. Messages that arrive together are decided
 // by one query.
 //
@@ -101,7 +101,7 @@
 //     being buried with the culprit, tasks with two chances left run one at a time.
 //   - between handler and commit (crash point worker.handler): the same.
 //   - between commit and acknowledgement (worker.committed): the message is redelivered and acknowledged, because the
-//     head is finished.
+//     head is the outcome.
 //
 // If the connection is lost during the commit, the worker does not know the outcome. It has the message redelivered,
 // and the head decides.
