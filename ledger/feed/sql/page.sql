@@ -2,7 +2,7 @@
 -- $1 seen, $2 seen_top, $3 seen_bound, $4 until, $5 top of the window; $6 position to go on
 -- after; $7 how many at most.
 -- Locks nothing. Indexes: (xid, position) for each late xid, (position) for the tail; both
--- stop after $7 rows.
+-- stop after $7 rows in total.
 select e.position, e.version, e.attempt, e.shard, e.type::text, e.recorded_at, e.kind, e.biz_id,
        coalesce(e.actor, ''), e.data::text, e.meta::text
   from taskledger.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8, $4::text::pg_snapshot, $5::bigint,
