@@ -45,7 +45,8 @@ type Cursor struct {
 // columns returns where to scan the columns of a row; mark is nil for null.
 func (c *Cursor) columns(mark **string) []any {
 	return append([]any{&c.N}, append(c.place.Columns(),
-		&c.place.unaudited.since, &c.place.unaudited.read.events, &c.place.unaudited.read.positions, mark, &c.RecordedAt)...)
+		&c.place.unaudited.since, &c.place.unaudited.read.events, &c.place.unaudited.read.positions, mark,
+		pgquery.Micros(&c.RecordedAt))...)
 }
 
 // newestCursor returns where reader stands, making its first row if it has none. It returns an

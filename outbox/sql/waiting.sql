@@ -8,7 +8,7 @@ with relay as materialized (
   select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position
     from (select n.*, n.xmin from taskledger.cursor n where n.reader = 'relay' order by n.n desc limit 1) c
    where c.origin = taskledger.origin() or c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint)
-select count(*), min(w.recorded_at),
+select count(*), (extract(epoch from min(w.recorded_at)) * 1e6)::bigint,
        coalesce(floor(extract(epoch from clock_timestamp() - min(w.recorded_at)) * 1000), 0)::bigint
   from (
    -- committed late: drawn before the window's lower edge

@@ -41,5 +41,5 @@ with newest as materialized (
     order by e.position
     limit $2::integer)
 )
-select count(*), min(w.recorded_at), coalesce(extract(epoch from clock_timestamp() - min(w.recorded_at)) * 1e6, 0)::bigint
+select count(*), (extract(epoch from min(w.recorded_at)) * 1e6)::bigint, coalesce(extract(epoch from clock_timestamp() - min(w.recorded_at)) * 1e6, 0)::bigint
   from (select w.recorded_at from waiting w limit $2::integer) w

@@ -2,7 +2,8 @@
 -- Answers id, since when, for how many milliseconds it is still known to live (0: it is lost), the
 -- detail of its lease, and as JSON the groups of shards that it has of those that are divided, and the
 -- kinds that are paused. Locks nothing. Reads two whole small tables, and a range of a third.
-select l.holder, l.since, greatest(0, extract(epoch from l.alive_until - clock_timestamp()) * 1000)::bigint, l.detail::text,
+select l.holder, (extract(epoch from l.since) * 1e6)::bigint,
+       greatest(0, extract(epoch from l.alive_until - clock_timestamp()) * 1000)::bigint, l.detail::text,
        coalesce((select json_agg(json_build_object('kind', o.kind, 'shards', o.shards))
                    from taskledger.shard_owner o
                   where o.worker = l.holder

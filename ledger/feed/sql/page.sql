@@ -3,7 +3,7 @@
 -- after; $7 how many at most.
 -- Locks nothing. Indexes: (xid, position) for each late xid, (position) for the tail; both
 -- stop after $7 rows in total.
-select e.position, e.version, e.attempt, e.shard, e.type::text, e.recorded_at, e.kind, e.biz_id,
-       coalesce(e.actor, ''), e.data::text, e.meta::text
+select e.position, e.version, e.attempt, e.shard, e.type::text, (extract(epoch from e.recorded_at) * 1e6)::bigint,
+       e.kind, e.biz_id, coalesce(e.actor, ''), e.data::text, e.meta::text
   from taskledger.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8, $4::text::pg_snapshot, $5::bigint,
                             $6::bigint, $7::integer) e

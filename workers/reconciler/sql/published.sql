@@ -4,7 +4,7 @@
 -- with messages to republish, do not count.
 -- Returns the number in the list (from 1), seen, and when the row was written, for each sequence with such a
 -- row. Locks nothing. Index: primary key, backwards.
-select s.i::integer, c.seen::text, c.recorded_at
+select s.i::integer, c.seen::text, (extract(epoch from c.recorded_at) * 1e6)::bigint
   from unnest($1::text::bigint[]) with ordinality as s(sequence, i)
  cross join lateral (
    select c.seen, c.recorded_at

@@ -74,12 +74,12 @@ with clock as materialized (
       where not exists (select from kept k where k.address = d.address)
         and not exists (select from verdict v where v.address = d.address and v.answer = 'later')))
 )
-select (select c.at from clock c), count(*), (select count(*) from added a where a.type = 'released'),
+select (select (extract(epoch from c.at) * 1e6)::bigint from clock c), count(*), (select count(*) from added a where a.type = 'released'),
        (select count(*) from added a where a.type = 'expired'), (select count(*) from kept),
        case when $6::text = '{}' then 0 else (
          select count(*) from taskledger.timer t
           where t.due_at >= $1::text::timestamptz and t.due_at <= (select least(c.at, $7::text::timestamptz) from clock c)
             and t.kind || '/' || t.biz_id in (select unnest($6::text::text[]))
             and not exists (select from due mine where mine.address = t.ctid)) end,
-       min(d.due_at), max(d.due_at)
+       (extract(epoch from min(d.due_at)) * 1e6)::bigint, (extract(epoch from max(d.due_at)) * 1e6)::bigint
   from due d
