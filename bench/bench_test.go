@@ -41,7 +41,9 @@ func TestMeasures(t *testing.T) {
 	}
 	for _, m := range measures() {
 		for _, c := range m.contenders {
-			if !slices.ContainsFunc(got.Figures, func(w row) bool { return w.Measure == m.name && w.System == c.system }) {
+			if !slices.ContainsFunc(got.Figures, func(w row) bool {
+				return w.Measure == m.name && w.System == c.system
+			}) {
 				t.Errorf("no figure of %s for %s", m.name, c.system)
 			}
 		}
@@ -52,7 +54,8 @@ func TestMeasures(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"enqueue_32_vs_river", "enqueue_32_vs_watermill", "enqueue_32_vs_pgbench", "relay_vs_forwarder", "relay_vs_jetstream",
+		"enqueue_32_vs_river", "enqueue_32_vs_watermill", "enqueue_32_vs_pgbench", "relay_vs_forwarder",
+		"relay_vs_jetstream",
 		"drain_vs_river", "exactly_once_vs_river", "p50_500_vs_river", "p99_500_vs_river", "wal_vs_river",
 		"held_snapshot", "foreign_write", "waiting", "history", "relay_rss_mb",
 	} {
@@ -60,7 +63,8 @@ func TestMeasures(t *testing.T) {
 			t.Errorf("ratio %s is %v", name, got.Ratios[name])
 		}
 	}
-	if got.Settings.PostgreSQL["shared_buffers"] != "512MB" || got.Versions["postgresql"] == "" || got.Machine.Cores == 0 {
+	if got.Settings.PostgreSQL["shared_buffers"] != "512MB" || got.Versions["postgresql"] == "" ||
+		got.Machine.Cores == 0 {
 		t.Errorf("settings, versions or machine are missing: %+v", got)
 	}
 }

@@ -51,7 +51,8 @@ func runAccounts(ctx context.Context, s brokerSettings, ready func(any)) error {
 	fmt.Fprintf(&config, "host: 127.0.0.1\nport: -1\njetstream { store_dir: %q, sync_interval: 1s }\naccounts {\n",
 		filepath.Join(s.Dir, "store"))
 	for i := range s.Accounts {
-		fmt.Fprintf(&config, "  ledger%d { jetstream: enabled, users: [ { user: ledger%d, password: %q } ] }\n", i, i, s.Dir)
+		fmt.Fprintf(&config, "  ledger%d { jetstream: enabled, users: [ { user: ledger%d, password: %q } ] }\n", i, i,
+			s.Dir)
 	}
 	config.WriteString("}\n")
 	file := filepath.Join(s.Dir, "nats.conf")

@@ -29,7 +29,8 @@ func costMeasure() measure {
 				run: drain(func(ctx context.Context, t *trial, tasks int) error {
 					return drainOurs(ctx, t, tasks, noopAtLeastOnce, true)
 				})},
-			{system: peerRiver, setting: "MaxWorkers (" + benchPace + ")", tune: []string{"2000"}, run: drain(drainRiver)},
+			{system: peerRiver, setting: "MaxWorkers (" + benchPace + ")", tune: []string{"2000"},
+				run: drain(drainRiver)},
 			{system: peerSkipLocked, tune: []string{"8 workers, batches of 100"}, run: drain(drainSkipLocked)},
 		},
 	}

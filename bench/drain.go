@@ -17,7 +17,8 @@ import (
 func drainMeasure() measure {
 	return measure{
 		name: "drain", onceQuick: true,
-		title: "130,000 tasks, a handler that does nothing, completion included; for us relay, history and projections too",
+		title: "130,000 tasks, a handler that does nothing, completion included; " +
+			"for us relay, history and projections too",
 		contenders: []contender{
 			{system: ours, setting: "slots", tune: []string{"1000"},
 				run: func(ctx context.Context, t *trial) error {
@@ -31,7 +32,9 @@ func drainMeasure() measure {
 				run: func(ctx context.Context, t *trial) error { return drainRiver(ctx, t, t.size(130_000, 130_000)) }},
 			{system: peerSkipLocked,
 				tune: []string{"8 workers, batches of 100", "16 workers, batches of 1", "4 workers, batches of 1000"},
-				run:  func(ctx context.Context, t *trial) error { return drainSkipLocked(ctx, t, t.size(130_000, 130_000)) }},
+				run: func(ctx context.Context, t *trial) error {
+					return drainSkipLocked(ctx, t, t.size(130_000, 130_000))
+				}},
 		},
 	}
 }
@@ -54,7 +57,9 @@ func exactlyOnceMeasure() measure {
 				tune: []string{"16", "8", "32", "64", "128"},
 				run:  func(ctx context.Context, t *trial) error { return drainRiverTx(ctx, t, t.size(60_000, 6_000)) }},
 			{system: peerSkipLocked, tune: []string{"16 workers", "8 workers", "32 workers"},
-				run: func(ctx context.Context, t *trial) error { return drainSkipLockedTx(ctx, t, t.size(60_000, 6_000)) }},
+				run: func(ctx context.Context, t *trial) error {
+					return drainSkipLockedTx(ctx, t, t.size(60_000, 6_000))
+				}},
 		},
 	}
 }

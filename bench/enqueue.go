@@ -179,7 +179,8 @@ func transactions(ctx context.Context, t *trial, n int, run transaction) (load, 
 	}
 	err = after.read(ctx, t)
 	count := done.Load()
-	return load{float64(count) / elapsed.Seconds(), (after.wal - before.wal) / float64(max(count, 1)), int(count) + n}, err
+	return load{float64(count) / elapsed.Seconds(), (after.wal - before.wal) / float64(max(count, 1)), int(count) + n},
+		err
 }
 
 // bulkMeasure measures many enqueues at once, without other work.

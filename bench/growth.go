@@ -194,7 +194,9 @@ func stallMeasure() measure {
 						return err
 					}
 					fill := func(n int) error { return fillWatermill(ctx, db, n) }
-					return measureStall(ctx, t, fill, func(add func(int)) error { return forward(ctx, t, db, address, add) })
+					return measureStall(ctx, t, fill, func(add func(int)) error {
+						return forward(ctx, t, db, address, add)
+					})
 				}},
 		},
 	}

@@ -27,7 +27,9 @@ func latencyMeasures() []measure {
 			name:  fmt.Sprintf("latency-%d", perSecond),
 			title: fmt.Sprintf("enqueue commit to handler start, %d a second offered", perSecond),
 			contenders: []contender{
-				{system: ours, run: func(ctx context.Context, t *trial) error { return latencyOurs(ctx, t, perSecond) }},
+				{system: ours, run: func(ctx context.Context, t *trial) error {
+					return latencyOurs(ctx, t, perSecond)
+				}},
 				{system: peerRiver, setting: "FetchCooldown and FetchPollInterval",
 					tune: []string{benchPace, "1ms, polls 1ms", "5ms, polls 5ms"},
 					run:  func(ctx context.Context, t *trial) error { return latencyRiver(ctx, t, perSecond) }},

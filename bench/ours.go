@@ -115,7 +115,8 @@ func (n *node) project(ctx context.Context) error {
 }
 
 // work runs workers until the end of the trial.
-func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*workers.Pool) error, hooks ...workers.Hook) error {
+func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*workers.Pool) error,
+	hooks ...workers.Hook) error {
 	pool, err := workers.New(workers.Config{DB: db, NATS: n.nc, Hooks: hooks})
 	if err != nil {
 		return err
@@ -142,7 +143,8 @@ func fillNamed(ctx context.Context, t *trial, n int, name func(i int) string) er
 	return batches(n, 2000, func(from, to int) error {
 		entries := make([]ledger.Entry, 0, to-from)
 		for i := from; i < to; i++ {
-			entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: kind.Name(), BizID: ledger.BizID(name(i))}, Args: args})
+			entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: kind.Name(), BizID: ledger.BizID(name(i))},
+				Args: args})
 		}
 		_, err := ledger.EnqueueMany(ctx, t.db, entries)
 		return err
@@ -152,7 +154,9 @@ func fillNamed(ctx context.Context, t *trial, n int, name func(i int) string) er
 // noopAtLeastOnce registers a handler that does nothing.
 func noopAtLeastOnce(slots int) func(*workers.Pool) error {
 	return func(p *workers.Pool) error {
-		return workers.RegisterAtLeastOnce(p, kind, func(context.Context, *workers.Job, json.RawMessage) error { return nil },
+		return workers.RegisterAtLeastOnce(p, kind, func(context.Context, *workers.Job, json.RawMessage) error {
+			return nil
+		},
 			&workers.KindConfig{Slots: slots})
 	}
 }
@@ -163,7 +167,8 @@ func insertExactlyOnce(slots int) func(*workers.Pool) error { return insertToget
 // insertTogether is insertExactlyOnce with up to so many tasks in one transaction.
 func insertTogether(slots, together int) func(*workers.Pool) error {
 	return func(p *workers.Pool) error {
-		return workers.Register(p, kind, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ json.RawMessage) error {
+		return workers.Register(p, kind, func(ctx context.Context, tx pgx.Tx, job *workers.Job,
+			_ json.RawMessage) error {
 			_, err := tx.Exec(ctx, statement("effect"), string(job.BizID))
 			return err
 		}, &workers.KindConfig{Slots: slots, Together: together})

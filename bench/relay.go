@@ -20,13 +20,17 @@ func relayMeasure() measure {
 		name: "relay", title: "200,000 committed events to JetStream",
 		contenders: []contender{
 			{system: ours,
-				run: func(ctx context.Context, t *trial) error { return relayOurs(ctx, t, false, t.size(200_000, 60_000)) }},
+				run: func(ctx context.Context, t *trial) error {
+					return relayOurs(ctx, t, false, t.size(200_000, 60_000))
+				}},
 			{system: peerWatermill, setting: forwarderSetting, tune: []string{"1000", "100", "5000"},
 				run: func(ctx context.Context, t *trial) error {
 					return relayWatermill(ctx, t, false, t.size(200_000, 15_000))
 				}},
 			{system: floorJetStream, setting: "messages in flight", tune: []string{"4000", "1000", "16000"},
-				run: func(ctx context.Context, t *trial) error { return publishRaw(ctx, t, false, t.size(200_000, 60_000)) }},
+				run: func(ctx context.Context, t *trial) error {
+					return publishRaw(ctx, t, false, t.size(200_000, 60_000))
+				}},
 		},
 	}
 }
@@ -37,11 +41,17 @@ func relaySyncedMeasure() measure {
 		name: "relay-fsync", title: "20,000 committed events to a JetStream that syncs before it acknowledges",
 		contenders: []contender{
 			{system: ours,
-				run: func(ctx context.Context, t *trial) error { return relayOurs(ctx, t, true, t.size(20_000, 2_000)) }},
+				run: func(ctx context.Context, t *trial) error {
+					return relayOurs(ctx, t, true, t.size(20_000, 2_000))
+				}},
 			{system: peerWatermill, setting: forwarderSetting, tune: []string{"1000"},
-				run: func(ctx context.Context, t *trial) error { return relayWatermill(ctx, t, true, t.size(20_000, 2_000)) }},
+				run: func(ctx context.Context, t *trial) error {
+					return relayWatermill(ctx, t, true, t.size(20_000, 2_000))
+				}},
 			{system: floorJetStream, setting: "messages in flight", tune: []string{"4000", "1000"},
-				run: func(ctx context.Context, t *trial) error { return publishRaw(ctx, t, true, t.size(20_000, 2_000)) }},
+				run: func(ctx context.Context, t *trial) error {
+					return publishRaw(ctx, t, true, t.size(20_000, 2_000))
+				}},
 		},
 	}
 }

@@ -73,8 +73,9 @@ func newReport(c config) *report {
 			CPU: cpuName(), Cores: runtime.NumCPU(), MemoryMB: memoryMB(), OS: runtime.GOOS + "/" + runtime.GOARCH,
 		},
 		Settings: settings{
-			JetStream: map[string]string{"sync_interval": "1s (relay-fsync: always)", "storage": "file", "replicas": "1"},
-			Systems:   map[string]string{},
+			JetStream: map[string]string{"sync_interval": "1s (relay-fsync: always)", "storage": "file",
+				"replicas": "1"},
+			Systems: map[string]string{},
 		},
 		Versions: versions(), Ratios: map[string]float64{}, titles: map[string]string{},
 	}

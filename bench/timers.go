@@ -32,7 +32,9 @@ func timersMeasure() measure {
 		contenders: []contender{
 			{system: timersEnqueue, run: enqueueBesideTimers},
 			{system: timersWaiting, run: func(ctx context.Context, t *trial) error { return fireTimers(ctx, t, nil) }},
-			{system: timersSnapshot, run: func(ctx context.Context, t *trial) error { return fireTimers(ctx, t, holdSnapshot) }},
+			{system: timersSnapshot, run: func(ctx context.Context, t *trial) error {
+				return fireTimers(ctx, t, holdSnapshot)
+			}},
 		},
 	}
 }
@@ -209,7 +211,8 @@ func (h releasedHook) AfterBatch(_ context.Context, b scheduler.Batch) {
 // number of them.
 func (d *dueTimers) fire(ctx context.Context, n, schedulers int) (err error) {
 	for range schedulers {
-		s, failed := scheduler.New(scheduler.Config{DB: d.t.db, Hooks: []scheduler.Hook{releasedHook{count: &d.released}}})
+		s, failed := scheduler.New(scheduler.Config{DB: d.t.db,
+			Hooks: []scheduler.Hook{releasedHook{count: &d.released}}})
 		if failed != nil {
 			return failed
 		}

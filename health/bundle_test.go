@@ -28,7 +28,7 @@ type bundle struct {
 
 func setup(t testing.TB) *bundle {
 	t.Helper()
-	return &bundle{t, ledgertest.Pool(t)}
+	return &bundle{t: t, db: ledgertest.Pool(t)}
 }
 
 func (b *bundle) exec(sql string, args ...any) {

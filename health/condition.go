@@ -83,7 +83,8 @@ var definitions = []Definition{
 	{
 		Name:    EventsParked,
 		Meaning: "Events cannot be published, and are recorded in taskledger.parked. They delay no other event.",
-		Cure:    "raise max_payload of the NATS server or lower max_args_bytes, then delete the rows of taskledger.parked",
+		Cure: "raise max_payload of the NATS server or lower max_args_bytes, " +
+			"then delete the rows of taskledger.parked",
 	},
 	{
 		Name:    StreamUnavailable,
@@ -115,19 +116,22 @@ var definitions = []Definition{
 		Name:      TimersLate,
 		Threshold: DefaultThreshold,
 		Meaning:   "A delay, a retry or a deadline has been due for longer than the threshold.",
-		Cure:      "is a scheduler running? start: taskledger serve; if one is, end the transaction that locks the task",
+		Cure: "is a scheduler running? start: taskledger serve; " +
+			"if one is, end the transaction that locks the task",
 	},
 	{
 		Name:      ScheduleLate,
 		Threshold: DefaultThreshold,
 		Meaning:   "A firing of a schedule has been due for longer than the threshold.",
-		Cure:      "is a runner of schedules running? start: taskledger serve; if one is, its log has the schedule's error",
+		Cure: "is a runner of schedules running? start: taskledger serve; " +
+			"if one is, its log has the schedule's error",
 	},
 	{
 		Name:      KindUnhandled,
 		Threshold: DefaultThreshold,
-		Meaning:   "Tasks of a kind have been available for longer than the threshold, and no live worker handles the kind.",
-		Cure:      "start the program that registers the kind, or: taskledger task cancel --kind KIND",
+		Meaning: "Tasks of a kind have been available for longer than the threshold, " +
+			"and no live worker handles the kind.",
+		Cure: "start the program that registers the kind, or: taskledger task cancel --kind KIND",
 	},
 	{
 		Name:    AlarmUndelivered,

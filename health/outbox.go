@@ -80,7 +80,8 @@ func (r *Report) addStream(c Config, s outbox.Status) {
 	if len(s.Stream.Drift) > 0 {
 		r.add(Condition{
 			Name: StreamDrift,
-			Text: fmt.Sprintf("stream %s differs from its configuration: %s", stream.Name, strings.Join(s.Stream.Drift, "; ")),
+			Text: fmt.Sprintf("stream %s differs from its configuration: %s", stream.Name,
+				strings.Join(s.Stream.Drift, "; ")),
 		})
 	}
 	if s.Stream.NearlyFull {

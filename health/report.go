@@ -79,7 +79,9 @@ func Read(ctx context.Context, c Config) (Report, error) {
 		}
 	}
 	if c.Only != nil {
-		r.Degraded = slices.DeleteFunc(r.Degraded, func(held Condition) bool { return !slices.Contains(c.Only, held.Name) })
+		r.Degraded = slices.DeleteFunc(r.Degraded, func(held Condition) bool {
+			return !slices.Contains(c.Only, held.Name)
+		})
 	}
 	return r, nil
 }

@@ -187,7 +187,8 @@ func TestRefusedAndLate(t *testing.T) {
 		insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, xid)
 		select 'relay', n, seen, seen_top, seen_bound, origin, '9000000000' from taskledger.cursor`)
 	time.Sleep(2 * time.Millisecond)
-	r := b.read(health.Config{Thresholds: health.Thresholds{RelayLag: time.Millisecond, ProjectionLag: time.Millisecond}})
+	short := health.Thresholds{RelayLag: time.Millisecond, ProjectionLag: time.Millisecond}
+	r := b.read(health.Config{Thresholds: short})
 	want := []health.Name{health.RelayRefused, health.RelayLag, health.ProjectorRefused, health.ProjectionLag}
 	if have := names(r); !slices.Equal(have, want) {
 		t.Errorf("degraded %q, want %q", have, want)

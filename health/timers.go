@@ -39,7 +39,8 @@ func checkSchedules(ctx context.Context, c Config, r *Report) (err error) {
 		}
 		r.add(Condition{
 			Name: ScheduleLate, About: s.Schedule.Name, Since: s.NextAt, Threshold: c.Thresholds.ScheduleLate,
-			Text: fmt.Sprintf("schedule %s has been due for %s and does not fire", s.Schedule.Name, printable.Age(late)),
+			Text: fmt.Sprintf("schedule %s has been due for %s and does not fire",
+				s.Schedule.Name, printable.Age(late)),
 		})
 	}
 	return nil

@@ -241,7 +241,7 @@ func adapters() []adapter {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer tx.Rollback() //nolint:errcheck // after the commit it does nothing
+			defer tx.Rollback() // does nothing after the commit
 			f(make(tx))
 			if err := tx.Commit(); err != nil {
 				t.Fatal(err)
@@ -249,17 +249,19 @@ func adapters() []adapter {
 		})
 	}
 	return []adapter{
-		{"pgx.Tx", inPgx(oneByOne)},
-		{"pgx.Tx together", inPgx(together)},
-		{"ledger.Tx", func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) {
+		{name: "pgx.Tx", run: inPgx(oneByOne)},
+		{name: "pgx.Tx together", run: inPgx(together)},
+		{name: "ledger.Tx", run: func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) {
 			tx := beginLedgerTx(t, pool, nil)
 			f(oneByOne(tx))
 			if err := tx.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"EnqueueAndCommit", func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) { f(eachCommitted(t, pool)) }},
-		{"pgx.Conn", func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) {
+		{name: "EnqueueAndCommit", run: func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) {
+			f(eachCommitted(t, pool))
+		}},
+		{name: "pgx.Conn", run: func(t *testing.T, pool *pgxpool.Pool, f func(enqueuer)) {
 			conn, err := pool.Acquire(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -267,16 +269,20 @@ func adapters() []adapter {
 			defer conn.Release()
 			f(oneByOne(conn.Conn()))
 		}},
-		{"pgxpool.Pool", func(_ *testing.T, pool *pgxpool.Pool, f func(enqueuer)) { f(oneByOne(pool)) }},
-		{"pgxpool.Pool together", func(_ *testing.T, pool *pgxpool.Pool, f func(enqueuer)) { f(together(pool)) }},
-		{"sql.Tx", inSQLTx(func(tx *sql.Tx) enqueuer { return oneByOne(stdsql.Wrap(tx)) })},
-		{"sql.Tx together", inSQLTx(func(tx *sql.Tx) enqueuer { return together(stdsql.Wrap(tx)) })},
-		{"sql.Tx in sqlx", inSQLTx(func(tx *sql.Tx) enqueuer {
+		{name: "pgxpool.Pool", run: func(_ *testing.T, pool *pgxpool.Pool, f func(enqueuer)) { f(oneByOne(pool)) }},
+		{name: "pgxpool.Pool together", run: func(_ *testing.T, pool *pgxpool.Pool, f func(enqueuer)) {
+			f(together(pool))
+		}},
+		{name: "sql.Tx", run: inSQLTx(func(tx *sql.Tx) enqueuer { return oneByOne(stdsql.Wrap(tx)) })},
+		{name: "sql.Tx together", run: inSQLTx(func(tx *sql.Tx) enqueuer { return together(stdsql.Wrap(tx)) })},
+		{name: "sql.Tx in sqlx", run: inSQLTx(func(tx *sql.Tx) enqueuer {
 			return oneByOne(stdsql.Wrap(sqlxTx{Tx: tx, driverName: "pgx"}))
 		})},
-		{"sql.Tx in GORM", inSQLTx(func(tx *sql.Tx) enqueuer { return together(stdsql.Wrap(gormPool{tx})) })},
-		{"sql.DB", inSQL(func(_ *testing.T, db *sql.DB, f func(enqueuer)) { f(oneByOne(stdsql.Wrap(db))) })},
-		{"sql.Conn", inSQL(func(t *testing.T, db *sql.DB, f func(enqueuer)) {
+		{name: "sql.Tx in GORM", run: inSQLTx(func(tx *sql.Tx) enqueuer {
+			return together(stdsql.Wrap(gormPool{tx}))
+		})},
+		{name: "sql.DB", run: inSQL(func(_ *testing.T, db *sql.DB, f func(enqueuer)) { f(oneByOne(stdsql.Wrap(db))) })},
+		{name: "sql.Conn", run: inSQL(func(t *testing.T, db *sql.DB, f func(enqueuer)) {
 			conn, err := db.Conn(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -284,8 +290,8 @@ func adapters() []adapter {
 			defer conn.Close()
 			f(together(stdsql.Wrap(conn)))
 		})},
-		{"taskledger.enqueue", inPgx(bySQLFunction)},
-		{"taskledger.enqueue_many", inPgx(bySQLFunctionMany)},
+		{name: "taskledger.enqueue", run: inPgx(bySQLFunction)},
+		{name: "taskledger.enqueue_many", run: inPgx(bySQLFunctionMany)},
 	}
 }
 

@@ -192,7 +192,7 @@ func newCutFixture(t *testing.T) *cutFixture {
 	dial := config.ConnConfig.DialFunc
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
-		return &cutConn{conn, f}, err
+		return &cutConn{Conn: conn, f: f}, err
 	}
 	var err error
 	if f.fragile, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {

@@ -302,12 +302,15 @@ func TestSQLFunctionsRejectWhatGoRejects(t *testing.T) {
 	pool := ledgertest.Pool(t)
 	const member = `{"kind": "bad", "biz_id": "1", `
 	for _, test := range []struct{ name, member, argument string }{
-		{"actor too long", fmt.Sprintf(`"actor": "%s"`, strings.Repeat("a", 256)), `actor => repeat('a', 256)`},
-		{"actor with a line", `"actor": "a\nb"`, `actor => E'a\nb'`},
-		{"shard 64", `"shard": 64`, `shard => 64`},
-		{"shard -1", `"shard": -1`, `shard => -1`},
-		{"meta that is an array", `"meta": [1]`, `meta => '[1]'`},
-		{"meta that is a string", `"meta": "x"`, `meta => '"x"'`},
+		{
+			name: "actor too long", member: fmt.Sprintf(`"actor": "%s"`, strings.Repeat("a", 256)),
+			argument: `actor => repeat('a', 256)`,
+		},
+		{name: "actor with a line", member: `"actor": "a\nb"`, argument: `actor => E'a\nb'`},
+		{name: "shard 64", member: `"shard": 64`, argument: `shard => 64`},
+		{name: "shard -1", member: `"shard": -1`, argument: `shard => -1`},
+		{name: "meta that is an array", member: `"meta": [1]`, argument: `meta => '[1]'`},
+		{name: "meta that is a string", member: `"meta": "x"`, argument: `meta => '"x"'`},
 	} {
 		for name, sql := range map[string]string{
 			"enqueue":      `select * from taskledger.enqueue('bad', '1', ` + test.argument + `)`,
@@ -366,8 +369,15 @@ func TestReadBounds(t *testing.T) {
 		after       ledger.Position
 		limit, want int
 	}{
-		{0, 2, 2}, {0, 100, 3}, {1, 100, 2}, {3, 100, 0}, {math.MaxInt64, 100, 0}, {-5, 100, 3}, {0, 0, 0},
-		{0, -1, 0}, {0, math.MaxInt, 3},
+		{after: 0, limit: 2, want: 2},
+		{after: 0, limit: 100, want: 3},
+		{after: 1, limit: 100, want: 2},
+		{after: 3, limit: 100, want: 0},
+		{after: math.MaxInt64, limit: 100, want: 0},
+		{after: -5, limit: 100, want: 3},
+		{after: 0, limit: 0, want: 0},
+		{after: 0, limit: -1, want: 0},
+		{after: 0, limit: math.MaxInt, want: 3},
 	} {
 		got := 0
 		for _, err := range ledger.Read(t.Context(), tx, test.after, test.limit) {

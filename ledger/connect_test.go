@@ -53,7 +53,7 @@ func TestNotMigratedNamesTheCure(t *testing.T) {
 	for name, spoil := range map[string]string{
 		"no schema":    "drop schema taskledger cascade",
 		"empty schema": "drop schema taskledger cascade; create schema taskledger",
-		"older": "drop table taskledger.event cascade; alter table taskledger.cursor drop column origin; " +
+		"older": "drop table taskledger.event cascade; alter table taskledger.cursor drop column origin cascade; " +
 			"create table taskledger.event (kind text, biz_id text, version integer, type text)",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestMissingRightsNameTheCure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.Background()) //nolint:errcheck // it also removes the role
+	defer tx.Rollback(context.Background()) // also removes the role
 	for _, sql := range []string{
 		"create role " + role,
 		"grant usage on schema taskledger to " + role,

@@ -75,6 +75,12 @@
 // A task that is due later, a retry and a deadline are rows of taskledger.timer, inserted by the statement
 // that appends the event. The database's clock decides, never that of a client. Times have microseconds.
 //
+// # Tables
+//
+// Events are inserted by this package and its SQL functions taskledger.enqueue, enqueue_many and fire_timers. Every
+// other package appends through these, so no writer skips the compare-and-set. ARCHITECTURE.md lists the owner of
+// each table.
+//
 // # Errors
 //
 // An [*InvalidError] means that the input is at fault; it is returned before anything is sent, except for args

@@ -113,8 +113,9 @@ func (t EventType) dueMember() string {
 		return memberRunAt
 	case EventFailed:
 		return memberRetryAt
+	default:
+		return ""
 	}
-	return ""
 }
 
 // DueAt returns the due time of the task that e leaves scheduled or retrying, as the database decided it:
@@ -139,7 +140,8 @@ func parseDeadlines(meta json.RawMessage) (startBy, finishBy time.Time) {
 	return timeMember(meta, memberStartBy), timeMember(meta, memberFinishBy)
 }
 
-// timeMember returns the time in a member of a JSON object, the zero time if there is none.
+// timeMember returns the time in a member of a JSON object. It returns the zero time if the member is missing or
+// not a time.
 func timeMember(object json.RawMessage, member string) time.Time {
 	var members map[string]json.RawMessage
 	var t time.Time

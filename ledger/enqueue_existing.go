@@ -86,7 +86,7 @@ func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqu
 			continue
 		}
 		err := r.explain(rows[i])
-		if overload, ok := err.(*OverloadError); ok {
+		if overload, ok := errors.AsType[*OverloadError](err); ok && overload.Policy == Discard {
 			discard = append(discard, overflow{i, overload})
 		} else if errors.Is(err, ErrRetryTransaction) { // unless the error of another row explains the insert of none
 			unseen = err
@@ -114,7 +114,7 @@ type overflow struct {
 	err *OverloadError
 }
 
-// explain returns the reason as an error. It is an *OverloadError, not wrapped, if the task must be discarded.
+// explain returns the reason as an error. It wraps an *OverloadError with policy Discard if the task must be discarded.
 func (r refusal) explain(row firstEvent) error {
 	overload := &OverloadError{
 		Kind: row.key.Kind, Waiting: r.waiting, MaxWaiting: r.maxWaiting,
@@ -125,8 +125,6 @@ func (r refusal) explain(row firstEvent) error {
 	switch err := row.checkLimits(r.argsLen, r.maxArgs, r.maxMeta); {
 	case err != nil:
 		return fmt.Errorf("enqueue %s: %w", row.key, err)
-	case limited && overload.Policy == Discard:
-		return overload
 	case limited:
 		return fmt.Errorf("enqueue %s: %w", row.key, overload)
 	}

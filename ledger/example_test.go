@@ -215,7 +215,7 @@ func failedTwice(ctx context.Context, db ledger.DB) ledger.Key {
 	} {
 		r := ledger.AppendRequest{Key: key, Expected: ledger.Version(i + 1), Type: eventType}
 		if eventType == ledger.EventFailed {
-			r.Data = json.RawMessage(fmt.Sprintf(`{"error": {"message": "mail server said no at version %d"}}`, i+2))
+			r.Data = json.RawMessage(fmt.Sprintf(`{"error": {"message": "mail server refused at version %d"}}`, i+2))
 		}
 		if _, err := ledger.Append(ctx, db, r); err != nil {
 			log.Fatal(err)
@@ -235,7 +235,7 @@ func ExampleLoad() {
 	}
 	fmt.Println(task.State, "after attempt", task.Attempt, "with", task.Failures, "failures:", task.Error)
 	// Output:
-	// retrying after attempt 2 with 2 failures: mail server said no at version 5
+	// retrying after attempt 2 with 2 failures: mail server refused at version 5
 }
 
 func ExampleHistory() {

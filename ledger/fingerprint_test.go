@@ -50,8 +50,8 @@ func TestFingerprintGroups(t *testing.T) {
 func TestFingerprintIsStable(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ errorType, message, want string }{
-		{"*errors.errorString", "no customer 17", "77e2e2705ea532c6"},
-		{"", "", "01ba4719c80b6fe9"},
+		{errorType: "*errors.errorString", message: "no customer 17", want: "77e2e2705ea532c6"},
+		{errorType: "", message: "", want: "01ba4719c80b6fe9"},
 	} {
 		if got := ledger.Fingerprint(test.errorType, test.message); got != test.want {
 			t.Errorf("%s %q: %s, want %s", test.errorType, test.message, got, test.want)

@@ -74,10 +74,10 @@ func TestHooksAroundEnqueue(t *testing.T) {
 		db      ledger.DB
 		enqueue enqueue
 	}{
-		"one":          {pool, one},
-		"many":         {pool, many(ledger.EnqueueMany)},
-		"in-order":     {pool, many(ledger.EnqueueInOrder)},
-		"database-sql": {stdsql.Wrap(sqlDB), one},
+		"one":          {db: pool, enqueue: one},
+		"many":         {db: pool, enqueue: many(ledger.EnqueueMany)},
+		"in-order":     {db: pool, enqueue: many(ledger.EnqueueInOrder)},
+		"database-sql": {db: stdsql.Wrap(sqlDB), enqueue: one},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

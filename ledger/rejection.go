@@ -39,6 +39,7 @@ func (e *OverloadError) Error() string {
 		cure = ", or run it in your transaction by workers.Caller"
 	case Discard:
 		cure = ", or call Enqueue and Commit, which discard the task"
+	case Reject, DiscardOldest: // later, room may come
 	}
 	return fmt.Sprintf("too many tasks of kind %s wait: %d, of at most %d; try again after %s%s",
 		e.Kind, e.Waiting, e.MaxWaiting, e.RetryAfter, cure)

@@ -52,43 +52,43 @@ func TestRejectionsAreCounted(t *testing.T) {
 		name    string
 		enqueue func(context.Context, pgx.Tx) error
 	}{
-		{"one", func(ctx context.Context, tx pgx.Tx) error {
+		{name: "one", enqueue: func(ctx context.Context, tx pgx.Tx) error {
 			return errorOf(ledger.Enqueue(ctx, tx, key("x"), nil, nil))
 		}},
-		{"one with a deadline", func(ctx context.Context, tx pgx.Tx) error {
+		{name: "one with a deadline", enqueue: func(ctx context.Context, tx pgx.Tx) error {
 			return errorOf(ledger.Enqueue(ctx, tx, key("x"), nil, deadline))
 		}},
-		{"one of a kind", func(ctx context.Context, tx pgx.Tx) error {
+		{name: "one of a kind", enqueue: func(ctx context.Context, tx pgx.Tx) error {
 			return errorOf(ledger.MustKind[int](flooded).Enqueue(ctx, tx, "x", 1, nil))
 		}},
-		{"many", func(ctx context.Context, tx pgx.Tx) error {
+		{name: "many", enqueue: func(ctx context.Context, tx pgx.Tx) error {
 			entries := []ledger.Entry{{Key: key("x")}, {Key: key("w-0")}, {Key: key("y")}}
 			return errorOf(ledger.EnqueueMany(ctx, tx, entries))
 		}},
-		{"many in order", func(ctx context.Context, tx pgx.Tx) error {
+		{name: "many in order", enqueue: func(ctx context.Context, tx pgx.Tx) error {
 			entries := []ledger.Entry{{Key: key("x"), Options: deadline}, {Key: key("y")}}
 			return errorOf(ledger.EnqueueInOrder(ctx, tx, entries))
 		}},
-		{"no transaction", func(ctx context.Context, _ pgx.Tx) error {
+		{name: "no transaction", enqueue: func(ctx context.Context, _ pgx.Tx) error {
 			return errorOf(ledger.Enqueue(ctx, db, key("x"), nil, nil))
 		}},
-		{"database/sql", func(ctx context.Context, _ pgx.Tx) error {
+		{name: "database/sql", enqueue: func(ctx context.Context, _ pgx.Tx) error {
 			return errorOf(ledger.Enqueue(ctx, stdsql.Wrap(standard), key("x"), nil, nil))
 		}},
-		{"the end of a transaction", func(ctx context.Context, _ pgx.Tx) error {
+		{name: "the end of a transaction", enqueue: func(ctx context.Context, _ pgx.Tx) error {
 			return enqueueAndCommit(ctx, db, key("x"), nil)
 		}},
-		{"the end of a transaction, with a deadline", func(ctx context.Context, _ pgx.Tx) error {
+		{name: "the end of a transaction, with a deadline", enqueue: func(ctx context.Context, _ pgx.Tx) error {
 			return enqueueAndCommit(ctx, db, key("x"), deadline)
 		}},
-		{"SQL", func(ctx context.Context, tx pgx.Tx) error {
+		{name: "SQL", enqueue: func(ctx context.Context, tx pgx.Tx) error {
 			return errorOf(tx.Exec(ctx, "select * from taskledger.enqueue('test.flooded', 'x')"))
 		}},
-		{"SQL, many", func(ctx context.Context, tx pgx.Tx) error {
+		{name: "SQL, many", enqueue: func(ctx context.Context, tx pgx.Tx) error {
 			return errorOf(tx.Exec(ctx, `select * from taskledger.enqueue_many(
 				'[{"kind":"test.flooded","biz_id":"x"},{"kind":"test.flooded","biz_id":"y"}]')`))
 		}},
-		{"SQL, many with a deadline", func(ctx context.Context, tx pgx.Tx) error {
+		{name: "SQL, many with a deadline", enqueue: func(ctx context.Context, tx pgx.Tx) error {
 			return errorOf(tx.Exec(ctx, `select * from taskledger.enqueue_many(
 				'[{"kind":"test.flooded","biz_id":"x","start_by":"2100-01-01"}]')`))
 		}},

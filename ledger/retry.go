@@ -102,7 +102,7 @@ func (p RetryPolicy) Limit() int {
 // For every n and random the result is between 0 and Max.
 func (p RetryPolicy) Delay(n int, random float64) time.Duration {
 	longest := float64(p.longest())
-	delay := longest
+	var delay float64
 	if rungs := len(p.Ladder); rungs > 0 {
 		delay = min(max(float64(p.Ladder[min(max(n, 1), rungs)-1]), 0), longest)
 	} else {

@@ -13,8 +13,15 @@ func TestShardSet(t *testing.T) {
 		text, canonical string
 		len             int
 	}{
-		{"", "", 0}, {"all", "all", 64}, {"0-63", "all", 64}, {"7", "7", 1}, {"63", "63", 1},
-		{"40,0-15", "0-15,40", 17}, {"1,2,3", "1-3", 3}, {"0-10,5-20", "0-20", 21}, {"0,2", "0,2", 2},
+		{text: "", canonical: "", len: 0},
+		{text: "all", canonical: "all", len: 64},
+		{text: "0-63", canonical: "all", len: 64},
+		{text: "7", canonical: "7", len: 1},
+		{text: "63", canonical: "63", len: 1},
+		{text: "40,0-15", canonical: "0-15,40", len: 17},
+		{text: "1,2,3", canonical: "1-3", len: 3},
+		{text: "0-10,5-20", canonical: "0-20", len: 21},
+		{text: "0,2", canonical: "0,2", len: 2},
 	} {
 		s, err := ledger.ParseShardSet(c.text)
 		if err != nil || s.String() != c.canonical || s.Len() != c.len || len(slices.Collect(s.Shards())) != c.len {

@@ -58,6 +58,8 @@ func (s State) Finished() bool {
 	switch s {
 	case StateSucceeded, StateDead, StateCancelled, StateExpired, StateDiscarded:
 		return true
+	case StateNone, StateAvailable, StateScheduled, StateRunning, StateRetrying:
+		return false
 	}
 	return false
 }
@@ -150,6 +152,8 @@ func (t EventType) beginsAttempt(s State) bool {
 		return true
 	case EventProgressed, EventSucceeded, EventFailed, EventInterrupted, EventSnoozed:
 		return s == StateAvailable
+	case EventEnqueued, EventScheduled, EventReleased, EventBuried, EventCancelled, EventExpired, EventDiscarded:
+		return false
 	}
 	return false
 }

@@ -100,6 +100,8 @@ func (t Task) Apply(e Event) (Task, error) {
 		if len(e.Data) > 0 && json.Unmarshal(e.Data, &data) == nil {
 			next.Result = data.Result
 		}
+	case EventEnqueued, EventScheduled, EventInterrupted, EventSnoozed, EventCancelled, EventExpired, EventDiscarded:
+		// The members above are all that changes.
 	}
 	return next, nil
 }

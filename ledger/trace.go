@@ -11,7 +11,7 @@ type TraceContext struct {
 	TraceID [16]byte
 	SpanID  [8]byte
 	Flags   byte   // the lowest bit is set if the trace is sampled
-	State   string // the tracestate, shortened as W3C specifies; "" if there is none
+	State   string // the tracestate, shortened as W3C specifies; may be empty
 }
 
 // traceparentLen is the length of a traceparent, in bytes.

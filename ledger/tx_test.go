@@ -44,7 +44,7 @@ var businessKey = ledger.Key{Kind: "test.tx", BizID: "1"}
 
 func newBusiness(t *testing.T, pool *pgxpool.Pool) *business {
 	t.Helper()
-	b := &business{t, pool}
+	b := &business{t: t, pool: pool}
 	b.exec(pool, createBusiness)
 	return b
 }
@@ -87,7 +87,7 @@ func TestTxTakesTwoRoundTrips(t *testing.T) {
 	var sent atomic.Int64
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
-		return &countedConn{conn, &sent}, err
+		return &countedConn{Conn: conn, sent: &sent}, err
 	}
 	config.MaxConns = 1 // the second transaction finds the statements prepared
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)

@@ -82,7 +82,7 @@ func TestSQLHasTheSameTypesAndStates(t *testing.T) {
 		if row.Type.State() != row.To {
 			t.Errorf("%s leads to %s and to %s", row.Type, row.Type.State(), row.To)
 		}
-		inGo = append(inGo, answer{row.Type, row.To})
+		inGo = append(inGo, answer{Type: row.Type, State: row.To})
 	}
 	if diff := cmp.Diff(inGo, inSQL); diff != "" {
 		t.Errorf("types and states after them (-Go +SQL):\n%s", diff)

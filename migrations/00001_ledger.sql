@@ -1,10 +1,10 @@
--- The ledger: the events, their vocabulary, the settings, and the identity of the database.
--- Owner: package ledger; of incarnation: ledger/feed.
+-- The ledger: the events, their vocabulary and the settings.
+-- Owner: package ledger.
 --
---   event        written by ledger, taskledger.enqueue and enqueue_many, and the scheduler (released, expired,
---                discarded); read by every package
---   setting      written here, and by workers (rows paused/<kind>); read by ledger, outbox, workers, alarm
---   incarnation  written and read by ledger (the feed); read by the scheduler
+--   event    written by ledger; read by every package and every program: it is the published interface
+--   setting  written here, and by operators in SQL; read by ledger
+--
+-- Other packages call the function installation.
 
 -- +goose Up
 
@@ -42,13 +42,23 @@ create table taskledger.setting (
     check (name not in ('max_args_bytes', 'max_meta_bytes') or value::integer >= 4096));
 
 comment on table taskledger.setting is
-  'Settings that all programs share: installation, max_args_bytes, max_meta_bytes, '
-  'and paused/<kind> for each kind that is paused.';
+  'Settings that all programs share: installation, max_args_bytes, max_meta_bytes.';
 
 insert into taskledger.setting (name, value) values
   ('installation', gen_random_uuid()::text),  -- identifies the ledger: source of CloudEvents, metadata of the stream
   ('max_args_bytes', '262144'),
   ('max_meta_bytes', '16384');
+
+-- +goose StatementBegin
+create function taskledger.installation() returns text
+language sql stable parallel safe
+begin atomic
+  select s.value from taskledger.setting s where s.name = 'installation';
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.installation() is
+  'Returns the id of this ledger, which its stream and its CloudEvents carry.';
 
 -- xid must stand before position: PostgreSQL computes defaults in the order of the columns, and the
 -- feed relies on the transaction id being older than the position.
@@ -123,48 +133,3 @@ return ((('x' || substr(md5(biz_id), 1, 8))::bit(32)::bigint & 4294967295) % 64)
 
 comment on function taskledger.shard_of(text) is
   'Returns the default shard of a task, 0 to 63: the first 32 bits of md5(biz_id), modulo 64.';
-
--- plpgsql: each session plans it once. The same body as an SQL function takes 85 µs, not 20 µs, and
--- the feed calls it for each page.
--- +goose StatementBegin
-create function taskledger.origin() returns text
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
-begin
-  return (select c.system_identifier::text from pg_control_system() c) || '/'
-      || (select d.oid::text from pg_database d where d.datname = current_database());
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger.origin() is
-  'Internal: returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
-
--- A crash may forget the newest transaction ids and positions and assign them again. A feed that has
--- them in memory would skip the events that get them. So the feed compares this id, and goes on from
--- its cursor row: PostgreSQL keeps that row only together with the events that it covers.
--- The table is unlogged: crash recovery, the promotion of a standby and the copy of a data directory
--- empty it; an orderly restart does not.
-create unlogged table taskledger.incarnation (
-  id  uuid not null default gen_random_uuid(),
-  one boolean primary key default true check (one));
-
-comment on table taskledger.incarnation is
-  'Internal: one row with an id that changes whenever PostgreSQL crashes or a standby is promoted.';
-
--- plpgsql: a standby has no unlogged tables, and must not plan the query.
--- The query names the key: without sequential scans any other plan seems so expensive that PostgreSQL
--- would compile it.
--- +goose StatementBegin
-create function taskledger.incarnation() returns text
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
-begin
-  if pg_is_in_recovery() then
-    return null;
-  end if;
-  return (select i.id::text from taskledger.incarnation i where i.one);
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger.incarnation() is
-  'Internal: returns the id in the table incarnation; null after a crash until a feed is opened, and on a standby.';

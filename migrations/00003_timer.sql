@@ -1,7 +1,9 @@
 -- Timers: delayed tasks, retries, deadlines.
 -- Owner: package ledger.
 --
---   timer  inserted by ledger and taskledger.enqueue; read and deleted by the scheduler in workers
+--   timer  written and read by ledger
+--
+-- The scheduler reads the view timers, and calls fire_timers.
 
 -- +goose Up
 
@@ -26,6 +28,12 @@ create table taskledger.timer (
 
 comment on table taskledger.timer is
   'One row for each event that the scheduler appends at due_at: the release of a task, or its expiry.';
+
+create view taskledger.timers as
+select t.due_at, t.kind, t.biz_id, t.version, t.reason from taskledger.timer t;
+
+comment on view taskledger.timers is
+  'The timers of all tasks: when each is due, and why: due, retry, start_by or finish_by.';
 
 -- +goose StatementBegin
 create function taskledger.due_at(after_us bigint, at timestamptz) returns timestamptz
@@ -105,3 +113,115 @@ end;
 
 comment on function taskledger.set_timers(text, text, timestamptz, timestamptz, timestamptz) is
   'Internal: sets the timers of a new task. A deadline that has passed is due now.';
+
+-- Appends the events of due timers and removes the timers, or does neither.
+--
+-- released is appended if the event that set the timer is the task's last one. A deadline is about the task:
+-- start_by expires a task that waits and has never begun, finish_by one that waits. If both events fit a task,
+-- it expires. If a task is running at its finish_by, the timer is due again in a second. Every other timer is
+-- removed without an event.
+--
+-- A deadline whose task gets another event at the same time is kept: the next batch reads the new head.
+--
+-- Locks the timers, skipping locked ones; waits for concurrent appends to the tasks, in the order of the keys.
+-- The clock is read before the transaction ID is drawn.
+--
+-- Index: primary keys. The planner has no sequential and no bitmap scans, because the table is empty at one moment
+-- and holds millions at another, which makes its statistics misleading. Joins are not nested loops where they need
+-- not be: a batch that the generic plan estimates at a few rows was joined with itself row by row. Without jit: see
+-- feed_page.
+-- +goose StatementBegin
+create function taskledger.fire_timers(due_from timestamptz, due_to timestamptz, how_many integer,
+                                       may_release taskledger.event_type[], may_expire taskledger.event_type[],
+                                       except_keys text[], only_keys text[])
+returns table (clock timestamptz, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint,
+               first_due_at timestamptz, last_due_at timestamptz)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off set enable_nestloop = off
+set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_column
+begin
+  return query
+  with clock as materialized (
+    select clock_timestamp() as at
+  ), due as materialized (
+    select t.ctid as address, t.due_at, t.kind, t.biz_id, t.version, t.reason
+      from taskledger.timer t
+     where t.due_at >= fire_timers.due_from
+       and t.due_at <= (select least(c.at, fire_timers.due_to) from clock c)
+       -- unnest: a hash table, which = any (array) does not make
+       and t.kind || '/' || t.biz_id not in (select unnest(fire_timers.except_keys))
+       and (cardinality(fire_timers.only_keys) = 0
+            or t.kind || '/' || t.biz_id in (select unnest(fire_timers.only_keys)))
+     order by t.due_at, t.kind, t.biz_id, t.version, t.reason
+     limit fire_timers.how_many
+       for update skip locked
+  ), headed as materialized (
+    select d.*, h.version as head, h.attempt, h.shard, h.type
+      from due d
+     cross join lateral (
+       select e.version, e.attempt, e.shard, e.type
+         from taskledger.event e
+        where e.kind = d.kind and e.biz_id = d.biz_id
+        order by e.version desc
+        limit 1) h
+  ), verdict as materialized (
+    select j.*,
+           case when j.reason in ('due', 'retry') and j.version = j.head
+                     and j.type = any (fire_timers.may_release) then 'released'
+                when (j.reason = 'finish_by' or j.reason = 'start_by' and j.attempt = 0)
+                     and j.type = any (fire_timers.may_expire) then 'expired'
+                when j.reason = 'finish_by' and taskledger.state_after(j.type) = 'running' then 'later'
+           end as answer
+      from headed j
+  ), chosen as materialized (
+    select distinct on (v.kind, v.biz_id) v.*
+      from verdict v
+     where v.answer in ('released', 'expired')
+     order by v.kind, v.biz_id, v.answer, v.reason, v.due_at -- expired before released
+  ), tx as materialized (
+    select pg_current_xact_id() as xid where exists (select from chosen)
+  ), added as (
+    insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data)
+    select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, c.kind, c.biz_id, 'scheduler',
+           taskledger.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
+      from tx cross join chosen c
+     order by c.kind, c.biz_id
+        on conflict (kind, biz_id, version) do nothing
+    returning kind, biz_id, type
+  ), kept as materialized (
+    select v.address
+      from verdict v
+     where v.answer = 'expired' and not exists (select from added a where a.kind = v.kind and a.biz_id = v.biz_id)
+  ), moved as (
+    update taskledger.timer t
+       set due_at = clock_timestamp() + interval '1 second'
+     where t.ctid = any (array(select v.address from verdict v where v.answer = 'later'))
+  ), gone as (
+    delete from taskledger.timer t
+     where t.ctid = any (array(
+       select d.address from due d
+        where not exists (select from kept k where k.address = d.address)
+          and not exists (select from verdict v where v.address = d.address and v.answer = 'later')))
+  )
+  select (select c.at from clock c), count(*), (select count(*) from added a where a.type = 'released'),
+         (select count(*) from added a where a.type = 'expired'), (select count(*) from kept),
+         case when cardinality(fire_timers.only_keys) = 0 then 0 else (
+           select count(*) from taskledger.timer t
+            where t.due_at >= fire_timers.due_from
+              and t.due_at <= (select least(c.at, fire_timers.due_to) from clock c)
+              and t.kind || '/' || t.biz_id in (select unnest(fire_timers.only_keys))
+              and not exists (select from due mine where mine.address = t.ctid)) end,
+         min(d.due_at), max(d.due_at)
+    from due d;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.fire_timers(timestamptz, timestamptz, integer, taskledger.event_type[],
+                                           taskledger.event_type[], text[], text[]) is
+  'Internal: appends the events of at most how_many timers due between due_from and due_to, and removes the timers. '
+  'may_release and may_expire: the types of events that released and expired may follow. except_keys: keys '
+  '(kind/biz_id) to leave out; only_keys: the only keys, empty for all. Returns the clock that decided, the numbers '
+  'of timers locked, of released and expired events, and of timers kept; of only_keys the timers that another '
+  'session has locked; due_at of the first and the last timer locked.';

@@ -1,9 +1,11 @@
 -- The projections: what the tasks are now, derived from the events. They can be dropped and rebuilt.
 -- Owner: package projector.
 --
---   task        written by projector; read by projector, workers (operator, reconciler, lists of dead and
---               unhandled tasks) and alarm
---   task_count  written by projector; read by projector, the view overload, workers and alarm
+--   task        written and read by projector
+--   task_count  written and read by projector
+--
+-- Other packages and programs read the views tasks and task_counts. The view task_totals is for statements
+-- that need the total of one kind and state.
 
 -- +goose Up
 
@@ -49,3 +51,43 @@ create table taskledger.task_count (
 
 comment on table taskledger.task_count is
   'The number of tasks of each kind and state. Append-only: of each kind and state the row with the highest n counts.';
+
+create view taskledger.tasks as
+select t.kind, t.biz_id, t.shard, t.state, t.aside as exceptional, t.version, t.attempt, t.failures,
+       t.enqueued_at, t.updated_at, t.error, t.fingerprint, t.due_at, t.cause
+  from taskledger.task t;
+
+comment on view taskledger.tasks is
+  'The current state of each task, as the projector has it, which may lag behind the events. '
+  'exceptional: the state is neither available, running nor succeeded. fingerprint: of the error of a dead task. '
+  'due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this one.';
+
+create view taskledger.task_totals as
+select c.kind, c.state, c.n, c.value as tasks from taskledger.task_count c;
+
+comment on view taskledger.task_totals is
+  'Internal: running totals of tasks by kind and state. The row with the highest n counts; it is found by the index.';
+
+-- A loose index scan that goes backwards, so that it lands on the newest row of each total and steps over none of
+-- those that were removed at the old end.
+create view taskledger.task_counts as
+with recursive newest as (
+  (select c.kind, c.state, c.value
+     from taskledger.task_count c
+    order by c.kind desc, c.state desc, c.n desc
+    limit 1)
+  union all
+  select c.kind, c.state, c.value
+    from newest
+   cross join lateral (
+     select o.kind, o.state, o.value
+       from taskledger.task_count o
+      where (o.kind, o.state) < (newest.kind, newest.state)
+      order by o.kind desc, o.state desc, o.n desc
+      limit 1) c
+)
+select n.kind, n.state, n.value as tasks from newest n where n.value <> 0;
+
+comment on view taskledger.task_counts is
+  'The number of tasks of each kind and state, without zeros, as the projector has counted them. '
+  'Its cost grows with the number of kinds, not of tasks.';

@@ -1,9 +1,10 @@
 -- Limits: how many tasks of a kind may wait.
 -- Owner: package ledger.
 --
---   kind_limit  written by ledger (limit set, limit remove); read by ledger and the view overload
---   overload    read by ledger, taskledger.enqueue and enqueue_many, and the scheduler
---   rejected    counted by ledger and taskledger.enqueue; read by ledger
+--   kind_limit  written and read by ledger (limit set, limit remove)
+--   rejected    counted and read by ledger
+--
+-- Other packages read the view overload, which reads the projector's view task_totals.
 
 -- +goose Up
 
@@ -24,7 +25,7 @@ select l.kind, l.policy, l.max_waiting, l.retry_after_ms, coalesce(c.value, 0) a
        l.policy <> 'discard_oldest' and coalesce(c.value, 0) >= l.max_waiting as closed
   from taskledger.kind_limit l
   left join lateral (
-   select t.value from taskledger.task_count t
+   select t.tasks as value from taskledger.task_totals t
     where t.kind = l.kind and t.state = 'available'
     order by t.n desc limit 1) c on true;
 

@@ -1,6 +1,11 @@
 -- Leases: which processes are alive.
--- Owner: shared. outbox writes the row relay; workers writes one row for each worker process and for each
--- member of a division of shards. Both read their own rows; workers and the reconciler read all.
+-- Owner: package internal/lease.
+--
+--   lease  written and read by internal/lease: the row relay for outbox; for workers one row of each worker process,
+--          and one of each member of a division of shards
+--
+-- Other packages read the views relay_lease, workers, worker_kinds and shard_members, and call worker_alive_ms and
+-- shards_alive.
 
 -- +goose Up
 
@@ -15,3 +20,67 @@ create table taskledger.lease (
 comment on table taskledger.lease is
   'One row for each role (relay) and each worker process, valid until alive_until. '
   'A lease saves double work; correctness never depends on it.';
+
+create view taskledger.relay_lease as
+select l.holder, l.since, l.alive_until, l.alive_until > clock_timestamp() as is_alive, l.detail->>'note' as note,
+       (l.detail->>'since')::timestamptz as note_since, coalesce((l.detail->>'refused')::boolean, false) as is_refusing
+  from taskledger.lease l
+ where l.name = 'relay';
+
+comment on view taskledger.relay_lease is
+  'The last holder of the relay''s lease; note is why it cannot work, since note_since. '
+  'If is_refusing, it does not continue before an operator acts.';
+
+create view taskledger.workers as
+select l.holder as worker, l.since, l.alive_until,
+       greatest(0, extract(epoch from l.alive_until - clock_timestamp()) * 1000)::bigint as alive_ms, l.detail
+  from taskledger.lease l
+ where l.name like 'worker/%';
+
+comment on view taskledger.workers is
+  'The workers that live, or were lost within about a day. alive_ms: for how many milliseconds it still counts as '
+  'alive, 0 if it is lost. detail: its kinds, guarantees and shards.';
+
+create view taskledger.worker_kinds as
+select l.holder as worker, k.kind
+  from taskledger.lease l
+ cross join lateral json_array_elements_text(l.detail->'kinds') k(kind)
+ where l.name like 'worker/%' and l.alive_until > clock_timestamp();
+
+comment on view taskledger.worker_kinds is 'The kinds that each live worker handles.';
+
+create view taskledger.shard_members as
+select l.holder as worker, k.kind
+  from taskledger.lease l
+ cross join lateral json_array_elements_text(l.detail->'kinds') k(kind)
+ where l.name like 'shards/%' and l.alive_until > clock_timestamp();
+
+comment on view taskledger.shard_members is 'Internal: the live workers that divide the shards of each kind.';
+
+-- The two functions are inlined where they stand in FROM, and find their row by the primary key.
+-- +goose StatementBegin
+create function taskledger.worker_alive_ms(worker text) returns table (alive_ms bigint)
+language sql stable rows 1
+begin atomic
+  select greatest(0, extract(epoch from l.alive_until - clock_timestamp()) * 1000)::bigint
+    from taskledger.lease l
+   where l.name = 'worker/' || worker_alive_ms.worker;
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.worker_alive_ms(text) is
+  'Internal: returns for how many milliseconds a worker still counts as alive, 0 if it is lost; '
+  'no row if it has no lease.';
+
+-- +goose StatementBegin
+create function taskledger.shards_alive(worker text) returns table (is_alive boolean)
+language sql stable rows 1
+begin atomic
+  select true
+    from taskledger.lease l
+   where l.name = 'shards/' || shards_alive.worker and l.alive_until > clock_timestamp();
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.shards_alive(text) is
+  'Internal: returns a row if a worker is a live member of a division of shards.';

@@ -1,8 +1,9 @@
 -- The outbox: events that the relay has yet to publish, or could not.
 -- Owner: package outbox.
 --
---   parked  written by outbox; read by outbox and the reconciler in workers
---   outbox  for users; read by none of the packages
+--   parked  written and read by outbox; operators delete its rows
+--
+-- Other packages read the views parked_events and relay_mark. The view outbox is for operators.
 
 -- +goose Up
 
@@ -17,12 +18,31 @@ create table taskledger.parked (
 comment on table taskledger.parked is
   'Events that the relay could not publish. They block no others, and make the status degraded.';
 
+create view taskledger.parked_events as
+select p.position, p.kind, p.biz_id, p.version, p.reason, p.parked_at from taskledger.parked p;
+
+comment on view taskledger.parked_events is 'The events that the relay could not publish.';
+
+-- The only SQL that names the fields of the relay's mark, which outbox/mark.go defines.
+create view taskledger.relay_mark as
+select c.n, c.seen, c.recorded_at, greatest(c.seen_top, c.after_position) as top,
+       (c.mark->>'generation')::bigint as generation, c.mark->>'stream_created' as stream_created,
+       (c.mark->>'stream_seq')::bigint as stream_seq, c.mark->'owed' is not null as is_repairing
+  from taskledger.cursors c
+ where c.reader = 'relay';
+
+comment on view taskledger.relay_mark is
+  'What the relay had published when it wrote each row of its cursor: no event above position top, and everything '
+  'visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of '
+  'losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. '
+  'Before the first page, generation, stream_created and stream_seq are null.';
+
 -- Three arms, where the feed has two: late events below the window, events within the published part of
 -- the window that are not visible in it, and events above. Its cost is that of the events it returns.
 create view taskledger.outbox as
 with relay as materialized (
   select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position
-    from taskledger.cursor c
+    from taskledger.cursors c
    where c.reader = 'relay'
    order by c.n desc
    limit 1)

@@ -1,8 +1,7 @@
 -- Periodic tasks: the schedules and their next firings.
--- Owner: package periodic (ledger/periodic).
+-- Owner: package ledger/periodic.
 --
---   schedule  written by periodic: the definition by operators, the position by the runner; read by periodic
---             and alarm
+--   schedule  written and read by periodic: the definition by operators, the position by the runner
 
 -- +goose Up
 
@@ -25,7 +24,7 @@ create table taskledger.schedule (
   revision     integer not null default 1, -- counts definitions, pauses and resumptions
   actor        text not null,              -- of the last of these
   updated_at   timestamptz not null default clock_timestamp(),
-  next_at      timestamptz,                -- the next firing; null: the previous task is unfinished, or there is none
+  next_at      timestamptz,                -- the next firing; null: none is left, or the task before is unfinished
   last_at      timestamptz,                -- the last firing that became a task, with that task
   last_kind    text collate "C",
   last_biz_id  text collate "C",

@@ -33,7 +33,7 @@ import (
 //go:embed [0-9]*.sql
 var FS embed.FS
 
-// ErrUnreleased: the schema was made by a version of taskledger before its first release. Its
+// ErrUnreleased is returned if the schema was made by a version of taskledger before its first release. Its
 // migrations were other ones, and no migration continues from them.
 var ErrUnreleased = errors.New("the schema taskledger was made by an unreleased version and cannot be upgraded: " +
 	"create a new database, or drop the schema with all its tasks (drop schema taskledger cascade) and migrate again")
@@ -118,7 +118,7 @@ func withProvider(ctx context.Context, databaseURL string, f func(*sql.DB, *goos
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }() // every statement has returned its own error
 	if err := db.PingContext(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}

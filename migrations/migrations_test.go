@@ -45,7 +45,7 @@ func execute(t *testing.T, address, script string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(ctx) //nolint:errcheck // the script's own error counts
+	defer conn.Close(ctx) // the script's own error counts
 	if err := conn.PgConn().Exec(ctx, script).Close(); err != nil {
 		t.Fatalf("%.200s: %v", script, err)
 	}
@@ -98,7 +98,8 @@ func TestUpWithTheAddressOfAPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := strings.Trim(address.Path, "/")
-	for _, setting := range []string{"datestyle = 'German, DMY'", "timezone = 'Asia/Kathmandu'", "client_encoding = LATIN1"} {
+	settings := []string{"datestyle = 'German, DMY'", "timezone = 'Asia/Kathmandu'", "client_encoding = LATIN1"}
+	for _, setting := range settings {
 		execute(t, address.String(), fmt.Sprintf("alter database %s set %s", name, setting))
 	}
 	query := address.Query()
@@ -326,7 +327,8 @@ func TestEventsAreAppendOnly(t *testing.T) {
 		`truncate taskledger.event restart identity cascade`,
 		merge + `update set actor = 'me'`,
 		merge + `delete`,
-		`insert into taskledger.event (version, attempt, shard, type, kind, biz_id) values (1, 0, 0, 'enqueued', 'kind', '1')
+		`insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+		 values (1, 0, 0, 'enqueued', 'kind', '1')
 		 on conflict (kind, biz_id, version) do update set actor = 'me'`,
 		`with gone as (delete from taskledger.event returning 1) select from gone`,
 	} {

@@ -535,6 +535,142 @@ $$;
 
 COMMENT ON FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) IS 'Internal: returns the next how_many events of a window after a position, in the order of the feed.';
 
+CREATE FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN COALESCE((pg_visible_in_snapshot(xid, seen) OR (("position" <= after_position) AND pg_visible_in_snapshot(xid, until))), false);
+
+COMMENT ON FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) IS 'Internal: reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and position). Null for the event means false, null for until no open window.';
+
+CREATE FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) RETURNS SETOF xid8
+    LANGUAGE plpgsql IMMUTABLE ROWS 20 PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return query
+  select x from pg_snapshot_xip(late_xids.seen) x
+  union
+  select g::text::xid8
+    from generate_series(pg_snapshot_xmax(late_xids.seen)::text::bigint, late_xids.seen_bound::text::bigint - 1) g;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) IS 'Internal: returns the transaction ids that a window must read one by one: those running in the snapshot seen, and those assigned between it and seen_bound.';
+
+CREATE FUNCTION taskledger.origin() RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return (select c.system_identifier::text from pg_control_system() c) || '/'
+      || (select d.oid::text from pg_database d where d.datname = current_database());
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.origin() IS 'Internal: returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
+
+CREATE TABLE taskledger.cursor (
+    reader text NOT NULL COLLATE pg_catalog."C",
+    n bigint NOT NULL,
+    seen pg_snapshot NOT NULL,
+    seen_top bigint NOT NULL,
+    seen_bound xid8 NOT NULL,
+    until pg_snapshot,
+    top bigint,
+    bound xid8,
+    after_position bigint DEFAULT 0 NOT NULL,
+    audited pg_snapshot,
+    unaudited bigint DEFAULT 0 NOT NULL,
+    unaudited_xor bigint DEFAULT 0 NOT NULL,
+    origin text NOT NULL,
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    mark json,
+    recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE taskledger.cursor IS 'How far each reader of the feed has got. Append-only: the row with the highest n is the cursor.';
+
+CREATE VIEW taskledger.cursors AS
+ SELECT c.reader,
+    c.n,
+    c.seen,
+    c.seen_top,
+    c.seen_bound,
+    c.until,
+    c.top,
+    c.bound,
+    c.after_position,
+    c.mark,
+    c.recorded_at,
+    ((c.origin = taskledger.origin()) OR (((c.xmin)::text)::bigint = ((((c.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint)) AS is_local
+   FROM taskledger.cursor c;
+
+COMMENT ON VIEW taskledger.cursors IS 'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. If is_local is false, the row is of another database, and its transaction IDs have no meaning in this one.';
+
+CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS TABLE("position" bigint, recorded_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    BEGIN ATOMIC
+ WITH newest AS MATERIALIZED (
+          SELECT c.seen,
+             c.seen_top,
+             c.seen_bound,
+             c.until,
+             c.bound,
+             c.after_position
+            FROM ( SELECT n.reader,
+                     n.n,
+                     n.seen,
+                     n.seen_top,
+                     n.seen_bound,
+                     n.until,
+                     n.top,
+                     n.bound,
+                     n.after_position,
+                     n.mark,
+                     n.recorded_at,
+                     n.is_local
+                    FROM taskledger.cursors n
+                   WHERE (n.reader = feed_pending.reader)
+                   ORDER BY n.n DESC
+                  LIMIT 1) c
+           WHERE c.is_local
+         )
+ ( SELECT late."position",
+     late.recorded_at
+    FROM ((newest c
+      CROSS JOIN LATERAL taskledger.late_xids(c.seen, c.seen_bound) x(x))
+      CROSS JOIN LATERAL ( SELECT e."position",
+             e.recorded_at
+            FROM taskledger.event e
+           WHERE ((ROW(e.xid, e."position") > ROW(x.x, 0)) AND (ROW(e.xid, e."position") <= ROW(x.x, c.seen_top)) AND ((c.until IS NULL) OR (e."position" > c.after_position) OR (NOT pg_visible_in_snapshot(x.x, c.until))))
+           ORDER BY e.xid, e."position"
+          LIMIT feed_pending.how_many) late)
+  LIMIT feed_pending.how_many)
+ UNION ALL
+ ( SELECT unseen."position",
+     unseen.recorded_at
+    FROM ((newest c
+      CROSS JOIN LATERAL taskledger.late_xids(c.until, c.bound) x(x))
+      CROSS JOIN LATERAL ( SELECT e."position",
+             e.recorded_at
+            FROM taskledger.event e
+           WHERE ((ROW(e.xid, e."position") > ROW(x.x, c.seen_top)) AND (ROW(e.xid, e."position") <= ROW(x.x, c.after_position)) AND (NOT pg_visible_in_snapshot(x.x, c.until)))
+           ORDER BY e.xid, e."position"
+          LIMIT feed_pending.how_many) unseen)
+   WHERE (c.until IS NOT NULL)
+  LIMIT feed_pending.how_many)
+ UNION ALL
+ ( SELECT e."position",
+     e.recorded_at
+    FROM taskledger.event e
+   WHERE (e."position" > COALESCE(( SELECT GREATEST(c.seen_top, c.after_position) AS "greatest"
+            FROM newest c), (0)::bigint))
+   ORDER BY e."position"
+  LIMIT feed_pending.how_many);
+END;
+
+COMMENT ON FUNCTION taskledger.feed_pending(reader text, how_many integer) IS 'Internal: returns the committed events that a reader of the feed has not passed, at most how_many of each of three groups, and the oldest of each. A reader without a cursor in this database has passed none.';
+
 CREATE FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -589,6 +725,95 @@ $$;
 
 COMMENT ON FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) IS 'Internal: counts the events between two snapshots by the definition of a snapshot, to audit what a feed delivered.';
 
+CREATE FUNCTION taskledger.fire_timers(due_from timestamp with time zone, due_to timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_keys text[]) RETURNS TABLE(clock timestamp with time zone, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint, first_due_at timestamp with time zone, last_due_at timestamp with time zone)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_nestloop TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  with clock as materialized (
+    select clock_timestamp() as at
+  ), due as materialized (
+    select t.ctid as address, t.due_at, t.kind, t.biz_id, t.version, t.reason
+      from taskledger.timer t
+     where t.due_at >= fire_timers.due_from
+       and t.due_at <= (select least(c.at, fire_timers.due_to) from clock c)
+       -- unnest: a hash table, which = any (array) does not make
+       and t.kind || '/' || t.biz_id not in (select unnest(fire_timers.except_keys))
+       and (cardinality(fire_timers.only_keys) = 0
+            or t.kind || '/' || t.biz_id in (select unnest(fire_timers.only_keys)))
+     order by t.due_at, t.kind, t.biz_id, t.version, t.reason
+     limit fire_timers.how_many
+       for update skip locked
+  ), headed as materialized (
+    select d.*, h.version as head, h.attempt, h.shard, h.type
+      from due d
+     cross join lateral (
+       select e.version, e.attempt, e.shard, e.type
+         from taskledger.event e
+        where e.kind = d.kind and e.biz_id = d.biz_id
+        order by e.version desc
+        limit 1) h
+  ), verdict as materialized (
+    select j.*,
+           case when j.reason in ('due', 'retry') and j.version = j.head
+                     and j.type = any (fire_timers.may_release) then 'released'
+                when (j.reason = 'finish_by' or j.reason = 'start_by' and j.attempt = 0)
+                     and j.type = any (fire_timers.may_expire) then 'expired'
+                when j.reason = 'finish_by' and taskledger.state_after(j.type) = 'running' then 'later'
+           end as answer
+      from headed j
+  ), chosen as materialized (
+    select distinct on (v.kind, v.biz_id) v.*
+      from verdict v
+     where v.answer in ('released', 'expired')
+     order by v.kind, v.biz_id, v.answer, v.reason, v.due_at -- expired before released
+  ), tx as materialized (
+    select pg_current_xact_id() as xid where exists (select from chosen)
+  ), added as (
+    insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data)
+    select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, c.kind, c.biz_id, 'scheduler',
+           taskledger.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
+      from tx cross join chosen c
+     order by c.kind, c.biz_id
+        on conflict (kind, biz_id, version) do nothing
+    returning kind, biz_id, type
+  ), kept as materialized (
+    select v.address
+      from verdict v
+     where v.answer = 'expired' and not exists (select from added a where a.kind = v.kind and a.biz_id = v.biz_id)
+  ), moved as (
+    update taskledger.timer t
+       set due_at = clock_timestamp() + interval '1 second'
+     where t.ctid = any (array(select v.address from verdict v where v.answer = 'later'))
+  ), gone as (
+    delete from taskledger.timer t
+     where t.ctid = any (array(
+       select d.address from due d
+        where not exists (select from kept k where k.address = d.address)
+          and not exists (select from verdict v where v.address = d.address and v.answer = 'later')))
+  )
+  select (select c.at from clock c), count(*), (select count(*) from added a where a.type = 'released'),
+         (select count(*) from added a where a.type = 'expired'), (select count(*) from kept),
+         case when cardinality(fire_timers.only_keys) = 0 then 0 else (
+           select count(*) from taskledger.timer t
+            where t.due_at >= fire_timers.due_from
+              and t.due_at <= (select least(c.at, fire_timers.due_to) from clock c)
+              and t.kind || '/' || t.biz_id in (select unnest(fire_timers.only_keys))
+              and not exists (select from due mine where mine.address = t.ctid)) end,
+         min(d.due_at), max(d.due_at)
+    from due d;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.fire_timers(due_from timestamp with time zone, due_to timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_keys text[]) IS 'Internal: appends the events of at most how_many timers due between due_from and due_to, and removes the timers. may_release and may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out; only_keys: the only keys, empty for all. Returns the clock that decided, the numbers of timers locked, of released and expired events, and of timers kept; of only_keys the timers that another session has locked; due_at of the first and the last timer locked.';
+
 CREATE FUNCTION taskledger.incarnation() RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -602,6 +827,24 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.incarnation() IS 'Internal: returns the id in the table incarnation; null after a crash until a feed is opened, and on a standby.';
+
+CREATE TABLE taskledger.setting (
+    name text NOT NULL COLLATE pg_catalog."C",
+    value text NOT NULL,
+    CONSTRAINT setting_min_bytes CHECK (((name <> ALL (ARRAY['max_args_bytes'::text, 'max_meta_bytes'::text])) OR ((value)::integer >= 4096)))
+);
+
+COMMENT ON TABLE taskledger.setting IS 'Settings that all programs share: installation, max_args_bytes, max_meta_bytes.';
+
+CREATE FUNCTION taskledger.installation() RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT s.value
+    FROM taskledger.setting s
+   WHERE (s.name = 'installation'::text);
+END;
+
+COMMENT ON FUNCTION taskledger.installation() IS 'Returns the id of this ledger, which its stream and its CloudEvents carry.';
 
 CREATE FUNCTION taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) RETURNS TABLE(xid xid8, events integer)
     LANGUAGE plpgsql STABLE ROWS 20
@@ -661,33 +904,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) IS 'Internal: returns how many of the next how_many events of transactions, up to position top, are of each of them.';
 
-CREATE FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) RETURNS SETOF xid8
-    LANGUAGE plpgsql IMMUTABLE ROWS 20 PARALLEL SAFE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return query
-  select x from pg_snapshot_xip(late_xids.seen) x
-  union
-  select g::text::xid8
-    from generate_series(pg_snapshot_xmax(late_xids.seen)::text::bigint, late_xids.seen_bound::text::bigint - 1) g;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) IS 'Internal: returns the transaction ids that a window must read one by one: those running in the snapshot seen, and those assigned between it and seen_bound.';
-
-CREATE FUNCTION taskledger.origin() RETURNS text
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return (select c.system_identifier::text from pg_control_system() c) || '/'
-      || (select d.oid::text from pg_database d where d.datname = current_database());
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.origin() IS 'Internal: returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
-
 CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -733,6 +949,27 @@ CREATE FUNCTION taskledger.shard_of(biz_id text) RETURNS smallint
 
 COMMENT ON FUNCTION taskledger.shard_of(biz_id text) IS 'Returns the default shard of a task, 0 to 63: the first 32 bits of md5(biz_id), modulo 64.';
 
+CREATE TABLE taskledger.lease (
+    name text NOT NULL COLLATE pg_catalog."C",
+    holder text NOT NULL,
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    alive_until timestamp with time zone NOT NULL,
+    detail json
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
+
+COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay) and each worker process, valid until alive_until. A lease saves double work; correctness never depends on it.';
+
+CREATE FUNCTION taskledger.shards_alive(worker text) RETURNS TABLE(is_alive boolean)
+    LANGUAGE sql STABLE ROWS 1
+    BEGIN ATOMIC
+ SELECT true
+    FROM taskledger.lease l
+   WHERE ((l.name = ('shards/'::text || shards_alive.worker)) AND (l.alive_until > clock_timestamp()));
+END;
+
+COMMENT ON FUNCTION taskledger.shards_alive(worker text) IS 'Internal: returns a row if a worker is a live member of a division of shards.';
+
 CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskledger.task_state
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
@@ -773,27 +1010,15 @@ CREATE FUNCTION taskledger.with_times(meta text, run_at timestamp with time zone
 
 COMMENT ON FUNCTION taskledger.with_times(meta text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: returns the meta of a task''s first event with its times added.';
 
-CREATE TABLE taskledger.cursor (
-    reader text NOT NULL COLLATE pg_catalog."C",
-    n bigint NOT NULL,
-    seen pg_snapshot NOT NULL,
-    seen_top bigint NOT NULL,
-    seen_bound xid8 NOT NULL,
-    until pg_snapshot,
-    top bigint,
-    bound xid8,
-    after_position bigint DEFAULT 0 NOT NULL,
-    audited pg_snapshot,
-    unaudited bigint DEFAULT 0 NOT NULL,
-    unaudited_xor bigint DEFAULT 0 NOT NULL,
-    origin text NOT NULL,
-    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
-    mark json,
-    recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
-)
-WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
+CREATE FUNCTION taskledger.worker_alive_ms(worker text) RETURNS TABLE(alive_ms bigint)
+    LANGUAGE sql STABLE ROWS 1
+    BEGIN ATOMIC
+ SELECT (GREATEST((0)::numeric, (EXTRACT(epoch FROM (l.alive_until - clock_timestamp())) * (1000)::numeric)))::bigint AS "greatest"
+    FROM taskledger.lease l
+   WHERE (l.name = ('worker/'::text || worker_alive_ms.worker));
+END;
 
-COMMENT ON TABLE taskledger.cursor IS 'How far each reader of the feed has got. Append-only: the row with the highest n is the cursor.';
+COMMENT ON FUNCTION taskledger.worker_alive_ms(worker text) IS 'Internal: returns for how many milliseconds a worker still counts as alive, 0 if it is lost; no row if it has no lease.';
 
 ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME taskledger.event_position_seq
@@ -826,17 +1051,6 @@ CREATE TABLE taskledger.kind_limit (
 
 COMMENT ON TABLE taskledger.kind_limit IS 'How many tasks of a kind may wait, set by an operator. A kind without a row has no limit.';
 
-CREATE TABLE taskledger.lease (
-    name text NOT NULL COLLATE pg_catalog."C",
-    holder text NOT NULL,
-    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    alive_until timestamp with time zone NOT NULL,
-    detail json
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
-
-COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay) and each worker process, valid until alive_until. A lease saves double work; correctness never depends on it.';
-
 CREATE VIEW taskledger.outbox AS
  WITH relay AS MATERIALIZED (
          SELECT c.seen,
@@ -845,7 +1059,7 @@ CREATE VIEW taskledger.outbox AS
             c.until,
             c.bound,
             c.after_position
-           FROM taskledger.cursor c
+           FROM taskledger.cursors c
           WHERE (c.reader = 'relay'::text)
           ORDER BY c.n DESC
          LIMIT 1
@@ -913,6 +1127,15 @@ WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000')
 
 COMMENT ON TABLE taskledger.task_count IS 'The number of tasks of each kind and state. Append-only: of each kind and state the row with the highest n counts.';
 
+CREATE VIEW taskledger.task_totals AS
+ SELECT c.kind,
+    c.state,
+    c.n,
+    c.value AS tasks
+   FROM taskledger.task_count c;
+
+COMMENT ON VIEW taskledger.task_totals IS 'Internal: running totals of tasks by kind and state. The row with the highest n counts; it is found by the index.';
+
 CREATE VIEW taskledger.overload AS
  SELECT l.kind,
     l.policy,
@@ -921,8 +1144,8 @@ CREATE VIEW taskledger.overload AS
     COALESCE(c.value, (0)::bigint) AS waiting,
     ((l.policy <> 'discard_oldest'::text) AND (COALESCE(c.value, (0)::bigint) >= l.max_waiting)) AS closed
    FROM (taskledger.kind_limit l
-     LEFT JOIN LATERAL ( SELECT t.value
-           FROM taskledger.task_count t
+     LEFT JOIN LATERAL ( SELECT t.tasks AS value
+           FROM taskledger.task_totals t
           WHERE ((t.kind = l.kind) AND (t.state = 'available'::taskledger.task_state))
           ORDER BY t.n DESC
          LIMIT 1) c ON (true));
@@ -940,6 +1163,35 @@ CREATE TABLE taskledger.parked (
 
 COMMENT ON TABLE taskledger.parked IS 'Events that the relay could not publish. They block no others, and make the status degraded.';
 
+CREATE VIEW taskledger.parked_events AS
+ SELECT p."position",
+    p.kind,
+    p.biz_id,
+    p.version,
+    p.reason,
+    p.parked_at
+   FROM taskledger.parked p;
+
+COMMENT ON VIEW taskledger.parked_events IS 'The events that the relay could not publish.';
+
+CREATE TABLE taskledger.pause (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    actor text NOT NULL,
+    reason text NOT NULL
+);
+
+COMMENT ON TABLE taskledger.pause IS 'The kinds that an operator has paused: no worker starts their tasks.';
+
+CREATE VIEW taskledger.paused_kinds AS
+ SELECT p.kind,
+    p.since,
+    p.actor,
+    p.reason
+   FROM taskledger.pause p;
+
+COMMENT ON VIEW taskledger.paused_kinds IS 'The kinds of which no worker starts tasks, since when, by whom and why.';
+
 CREATE SEQUENCE taskledger.rejected
     START WITH 1
     INCREMENT BY 1
@@ -948,6 +1200,33 @@ CREATE SEQUENCE taskledger.rejected
     CACHE 1;
 
 COMMENT ON SEQUENCE taskledger.rejected IS 'Counts the calls that were rejected because too many tasks of their kind wait, rolled back or not.';
+
+CREATE VIEW taskledger.relay_lease AS
+ SELECT l.holder,
+    l.since,
+    l.alive_until,
+    (l.alive_until > clock_timestamp()) AS is_alive,
+    (l.detail ->> 'note'::text) AS note,
+    ((l.detail ->> 'since'::text))::timestamp with time zone AS note_since,
+    COALESCE(((l.detail ->> 'refused'::text))::boolean, false) AS is_refusing
+   FROM taskledger.lease l
+  WHERE (l.name = 'relay'::text);
+
+COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since. If is_refusing, it does not continue before an operator acts.';
+
+CREATE VIEW taskledger.relay_mark AS
+ SELECT c.n,
+    c.seen,
+    c.recorded_at,
+    GREATEST(c.seen_top, c.after_position) AS top,
+    ((c.mark ->> 'generation'::text))::bigint AS generation,
+    (c.mark ->> 'stream_created'::text) AS stream_created,
+    ((c.mark ->> 'stream_seq'::text))::bigint AS stream_seq,
+    ((c.mark -> 'owed'::text) IS NOT NULL) AS is_repairing
+   FROM taskledger.cursors c
+  WHERE (c.reader = 'relay'::text);
+
+COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. Before the first page, generation, stream_created and stream_seq are null.';
 
 CREATE TABLE taskledger.schedule (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -982,13 +1261,14 @@ WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_
 
 COMMENT ON TABLE taskledger.schedule IS 'The schedules of periodic tasks, and the next firing of each.';
 
-CREATE TABLE taskledger.setting (
-    name text NOT NULL COLLATE pg_catalog."C",
-    value text NOT NULL,
-    CONSTRAINT setting_min_bytes CHECK (((name <> ALL (ARRAY['max_args_bytes'::text, 'max_meta_bytes'::text])) OR ((value)::integer >= 4096)))
-);
+CREATE VIEW taskledger.shard_members AS
+ SELECT l.holder AS worker,
+    k.kind
+   FROM (taskledger.lease l
+     CROSS JOIN LATERAL json_array_elements_text((l.detail -> 'kinds'::text)) k(kind))
+  WHERE ((l.name ~~ 'shards/%'::text) AND (l.alive_until > clock_timestamp()));
 
-COMMENT ON TABLE taskledger.setting IS 'Settings that all programs share: installation, max_args_bytes, max_meta_bytes, and paused/<kind> for each kind that is paused.';
+COMMENT ON VIEW taskledger.shard_members IS 'Internal: the live workers that divide the shards of each kind.';
 
 CREATE TABLE taskledger.shard_owner (
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -1020,6 +1300,94 @@ WITH (fillfactor='50');
 
 COMMENT ON TABLE taskledger.task IS 'The current state of each task, derived from the events by the projector, which may lag behind.';
 
+CREATE VIEW taskledger.task_counts AS
+ WITH RECURSIVE newest AS (
+        ( SELECT c.kind,
+            c.state,
+            c.value
+           FROM taskledger.task_count c
+          ORDER BY c.kind DESC, c.state DESC, c.n DESC
+         LIMIT 1)
+        UNION ALL
+         SELECT c.kind,
+            c.state,
+            c.value
+           FROM (newest
+             CROSS JOIN LATERAL ( SELECT o.kind,
+                    o.state,
+                    o.value
+                   FROM taskledger.task_count o
+                  WHERE (ROW(o.kind, o.state) < ROW(newest.kind, newest.state))
+                  ORDER BY o.kind DESC, o.state DESC, o.n DESC
+                 LIMIT 1) c)
+        )
+ SELECT n.kind,
+    n.state,
+    n.value AS tasks
+   FROM newest n
+  WHERE (n.value <> 0);
+
+COMMENT ON VIEW taskledger.task_counts IS 'The number of tasks of each kind and state, without zeros, as the projector has counted them. Its cost grows with the number of kinds, not of tasks.';
+
+CREATE VIEW taskledger.tasks AS
+ SELECT t.kind,
+    t.biz_id,
+    t.shard,
+    t.state,
+    t.aside AS exceptional,
+    t.version,
+    t.attempt,
+    t.failures,
+    t.enqueued_at,
+    t.updated_at,
+    t.error,
+    t.fingerprint,
+    t.due_at,
+    t.cause
+   FROM taskledger.task t;
+
+COMMENT ON VIEW taskledger.tasks IS 'The current state of each task, as the projector has it, which may lag behind the events. exceptional: the state is neither available, running nor succeeded. fingerprint: of the error of a dead task. due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this one.';
+
+CREATE VIEW taskledger.timers AS
+ SELECT t.due_at,
+    t.kind,
+    t.biz_id,
+    t.version,
+    t.reason
+   FROM taskledger.timer t;
+
+COMMENT ON VIEW taskledger.timers IS 'The timers of all tasks: when each is due, and why: due, retry, start_by or finish_by.';
+
+CREATE VIEW taskledger.worker_kinds AS
+ SELECT l.holder AS worker,
+    k.kind
+   FROM (taskledger.lease l
+     CROSS JOIN LATERAL json_array_elements_text((l.detail -> 'kinds'::text)) k(kind))
+  WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()));
+
+COMMENT ON VIEW taskledger.worker_kinds IS 'The kinds that each live worker handles.';
+
+CREATE VIEW taskledger.worker_shards AS
+ SELECT o.worker,
+    o.kind,
+    o.shards
+   FROM taskledger.shard_owner o
+  WHERE (EXISTS ( SELECT
+           FROM taskledger.shards_alive(o.worker) shards_alive(is_alive)));
+
+COMMENT ON VIEW taskledger.worker_shards IS 'The groups of shards that each live worker has, of the kinds that divide them.';
+
+CREATE VIEW taskledger.workers AS
+ SELECT l.holder AS worker,
+    l.since,
+    l.alive_until,
+    (GREATEST((0)::numeric, (EXTRACT(epoch FROM (l.alive_until - clock_timestamp())) * (1000)::numeric)))::bigint AS alive_ms,
+    l.detail
+   FROM taskledger.lease l
+  WHERE (l.name ~~ 'worker/%'::text);
+
+COMMENT ON VIEW taskledger.workers IS 'The workers that live, or were lost within about a day. alive_ms: for how many milliseconds it still counts as alive, 0 if it is lost. detail: its kinds, guarantees and shards.';
+
 ALTER TABLE ONLY taskledger.cursor
     ADD CONSTRAINT cursor_pkey PRIMARY KEY (reader, n);
 
@@ -1040,6 +1408,9 @@ ALTER TABLE ONLY taskledger.lease
 
 ALTER TABLE ONLY taskledger.parked
     ADD CONSTRAINT parked_pkey PRIMARY KEY ("position");
+
+ALTER TABLE ONLY taskledger.pause
+    ADD CONSTRAINT pause_pkey PRIMARY KEY (kind);
 
 ALTER TABLE ONLY taskledger.schedule
     ADD CONSTRAINT schedule_pkey PRIMARY KEY (name);

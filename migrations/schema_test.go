@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -127,7 +128,8 @@ func dump(t *testing.T, address string, options ...string) string {
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-// pgDump returns the path of the pg_dump that came with the server, or else of one in PATH.
+// pgDump returns the path of the pg_dump that came with the server, or else of one in PATH. It skips the test
+// without a pg_dump that is at least as new as the server.
 func pgDump(t *testing.T, address string) string {
 	t.Helper()
 	dir := queryText(t, address, "select setting from pg_config where name = 'BINDIR'")
@@ -137,10 +139,21 @@ func pgDump(t *testing.T, address string) string {
 	}
 	path, err := exec.LookPath("pg_dump")
 	if errors.Is(err, exec.ErrNotFound) {
-		t.Skip("the server is on another machine, and no pg_dump is in PATH")
+		t.Skip("there is no pg_dump, beside the server or in PATH")
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+	out, err := exec.Command(path, "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, client := majorVersion(t, address), strings.Fields(string(out))[2]
+	if number := func(s string) int {
+		n, _ := strconv.Atoi(strings.Split(s, ".")[0])
+		return n
+	}; number(client) < number(server) {
+		t.Skipf("there is no pg_dump beside the server, version %s, and %s is older: %s", server, path, client)
 	}
 	return path
 }
@@ -157,7 +170,7 @@ func queryText(t *testing.T, address, query string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(t.Context()) //nolint:errcheck // it only reads
+	defer conn.Close(t.Context()) // it only reads
 	var text string
 	if err := conn.QueryRow(t.Context(), query).Scan(&text); err != nil {
 		t.Fatal(err)

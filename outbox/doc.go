@@ -73,9 +73,16 @@
 // # Backpressure
 //
 // While the stream is full, slow or unavailable, events wait in the ledger, and transactions commit as
-// usual. Above 80 % of the stream's limit, the relay purges the messages that every durable consumer has
-// acknowledged. It keeps the work messages of kinds and shards that have no workers. It does not wait for
-// subscribers without a durable consumer.
+// usual. Above 80 % of the stream's limit, the relay purges what workers have acknowledged. It spares what
+// durable subscribers have not read, and the work messages of kinds and shards without workers, as long as
+// that is less than half of the stream; the older rest goes, so that neither can stop the workers of other
+// kinds. The ledger still has every event, and the reconciler makes tasks available again that lost their
+// message, once their kind has workers.
+//
+// # Tables
+//
+// The relay writes taskledger.parked, the row relay of taskledger.lease, and, by package feed, its rows of
+// taskledger.cursor. It inserts no event.
 //
 // # Crash points
 //

@@ -44,8 +44,8 @@ type gap struct{ from, to uint64 }
 // rest of a longer gap has the same writer.
 const maxInspected = 10_000
 
-// inspect returns a [*ForeignWriterError] if a gap, of a stream that begins at first, holds a foreign message. Our own messages there are of a
-// page that failed, or of a relay that crashed before it wrote the cursor row.
+// inspect returns a [*ForeignWriterError] if a gap contains a foreign message. first is the first sequence of the
+// stream. Our own messages there are of a page that failed, or of a relay that crashed before it wrote the cursor row.
 func (i *inspector) inspect(ctx context.Context, g gap, first uint64) error {
 	from := max(g.from, first)
 	messages := make(map[uint64]stream.Message)

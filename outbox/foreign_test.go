@@ -34,7 +34,8 @@ func ghostAt(source string, recorded time.Time) *nats.Msg {
 func (b *bundle) source() string {
 	b.t.Helper()
 	var installation string
-	err := b.pool.QueryRow(b.ctx(), `select value from taskledger.setting where name = 'installation'`).Scan(&installation)
+	err := b.pool.QueryRow(b.ctx(), `select value from taskledger.setting where name = 'installation'`).
+		Scan(&installation)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -90,7 +91,8 @@ func TestForeignWriter(t *testing.T) {
 				t.Errorf("another relay refuses with %v", again)
 			}
 			if since := b.refusal("delete the stream").NoteSince; !since.Equal(refusal.NoteSince) {
-				t.Errorf("the relay refuses since %s, and after another one refused too since %s", refusal.NoteSince, since)
+				t.Errorf("the relay refuses since %s, and after another one refused too since %s", refusal.NoteSince,
+					since)
 			}
 			// The cure works.
 			if err := b.js.DeleteStream(b.ctx(), stream.Name); err != nil {

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -116,73 +117,92 @@ func TestFullStream(t *testing.T) {
 	}
 }
 
-// The relay does not purge the messages of a kind without workers, nor those that a subscriber lags behind.
-func TestPurgeSparesNeededMessages(t *testing.T) {
-	for _, reason := range []string{"a-kind-without-workers", "a-subscriber-that-lags"} {
-		t.Run(reason, func(t *testing.T) {
-			t.Parallel()
-			b := newBundle(t)
-			var stopped atomic.Int64
-			b.relay(smallPages, smallStream, func(c *outbox.Config) {
-				c.Hooks = []outbox.Hook{&hookFuncs{failed: func(error) { stopped.Add(1) }}}
-			})
-			b.enqueue("coupon.send", "order-", 50)
+// Messages that only subscribers, or kinds and shards without workers, still need do not stop the relay: the newest
+// half of them stays. Workers of other kinds receive everything.
+func TestSubscribersAndUnservedKindsStopNothing(t *testing.T) {
+	tests := []struct {
+		name string
+		hold func(b *bundle) // makes something hold the first message
+	}{
+		{name: "subscriber that is away", hold: func(b *bundle) {
+			config := jetstream.ConsumerConfig{Durable: "audit", AckPolicy: jetstream.AckExplicitPolicy}
+			if _, err := b.stream().CreateConsumer(b.ctx(), config); err != nil {
+				b.t.Fatal(err)
+			}
+		}},
+		{name: "kind without workers", hold: func(b *bundle) { b.enqueue("mail.send", "order-", 1) }},
+		{name: "shard without workers", hold: func(b *bundle) {
 			b.enqueue("mail.send", "order-", 1)
 			b.awaitPublished()
-			if reason == "a-subscriber-that-lags" {
-				b.take(b.workers("mail.send"), 1)
-				config := jetstream.ConsumerConfig{Durable: "audit", AckPolicy: jetstream.AckExplicitPolicy}
-				if _, err := b.stream().CreateConsumer(b.ctx(), config); err != nil {
-					t.Fatal(err)
-				}
+			m, err := b.stream().GetMsg(b.ctx(), 1)
+			if err != nil {
+				b.t.Fatal(err)
 			}
-			b.enqueue("coupon.send", "more-", 1000)
-			b.awaitNote("the stream is full")
-			b.take(b.workers("coupon.send"), 100)
-			before := stopped.Load()
-			b.await("the relay stops again", func() bool { return stopped.Load() >= before+3 })
-			spared := uint64(51)
-			if reason == "a-subscriber-that-lags" {
-				spared = 1
+			shard, _, _, err := stream.ParseSubject(m.Subject)
+			if err != nil {
+				b.t.Fatal(err)
 			}
-			if got := b.state().FirstSeq; got != spared {
-				t.Errorf("the stream begins at %d, want %d", got, spared)
+			b.workersOf("mail.send", ledger.AllShards&^ledger.ShardRange(shard, shard))
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			var unread atomic.Uint64 // the newest message below which the relay purged
+			b.relay(smallPages, smallStream, func(c *outbox.Config) {
+				c.Hooks = []outbox.Hook{&hookFuncs{purged: func(below uint64) { unread.Store(below) }}}
+			})
+			c := b.awaitWorkers("coupon.send")
+			test.hold(b)
+			b.enqueue("coupon.send", "order-", 1500)
+			if got := len(b.take(c, 1500)); got != 1500 {
+				t.Errorf("workers received %d of 1500 messages", got)
+			}
+			b.awaitPublished()
+			state := b.state()
+			if unread.Load() <= 1 || state.Msgs < 100 {
+				t.Errorf("purged below %d, %d messages left", unread.Load(), state.Msgs)
 			}
 		})
 	}
 }
 
-// The relay does not purge the messages of shards without workers, although other shards of the kind have some.
-func TestPurgeSparesShardsWithoutWorkers(t *testing.T) {
+// A stream that is nearly full keeps what a subscriber has not read yet if that is less than half of it.
+func TestPurgeSparesReadersThatAreNear(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	var stopped atomic.Int64
-	b.relay(smallPages, smallStream, func(c *outbox.Config) {
-		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(error) { stopped.Add(1) }}}
-	})
-	b.enqueue("coupon.send", "order-", 50)
-	b.enqueue("mail.send", "order-", 1)
-	b.awaitPublished()
-	m, err := b.stream().GetMsg(b.ctx(), 51)
+	b.relay(smallPages, smallStream)
+	work := b.awaitWorkers("coupon.send")
+	config := jetstream.ConsumerConfig{
+		Durable: "audit", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 10_000,
+	}
+	audit, err := b.stream().CreateConsumer(b.ctx(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shard, _, _, err := stream.ParseSubject(m.Subject)
-	if err != nil {
-		t.Fatal(err)
+	var seen []string
+	for page := range 30 { // the subscriber is always one page of 50 behind
+		b.enqueue("coupon.send", fmt.Sprintf("order-%d-", page), 50)
+		b.take(work, 50)
+		if page > 0 {
+			seen = append(seen, b.take(audit, 50)...)
+		}
 	}
-	unserved := ledger.ShardRange(shard, shard)
-	b.workersOf("mail.send", ledger.AllShards&^unserved)
-	b.enqueue("coupon.send", "more-", 1000)
-	b.awaitNote("the stream is full")
-	b.take(b.workers("coupon.send"), 100)
-	before := stopped.Load()
-	b.await("the relay stops again", func() bool { return stopped.Load() >= before+3 })
-	if got := b.state().FirstSeq; got != 51 {
-		t.Errorf("the stream begins at %d, want 51", got)
+	seen = append(seen, b.take(audit, 50)...)
+	if b.state().FirstSeq == 1 {
+		t.Error("nothing was purged")
 	}
-	b.take(b.workersOf("mail.send", unserved), 1)
-	b.await("the stream is purged further", func() bool { return b.state().FirstSeq > 51 })
+	var want []string
+	for e, err := range ledger.Read(b.ctx(), b.pool, 0, 2000) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, e.ID())
+	}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Errorf("the messages of the subscriber differ from the ledger: %s", diff)
+	}
 }
 
 // awaitNote waits until the lease of the relay has a note with a text.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,7 +16,7 @@ import (
 
 // errFull is the error of a message that does not fit. Consumers must acknowledge messages before the relay
 // can publish more.
-var errFull = errors.New("the stream is full of messages that its consumers have not acknowledged")
+var errFull = errors.New("the stream is full of messages that workers have not acknowledged")
 
 const (
 	// purgeEvery is the least time between two purges, and between two checks of a nearly full stream.
@@ -55,7 +56,14 @@ func (s *session) countFitting(ctx context.Context, messages []message) (int, er
 	messages = messages[:min(len(messages), stream.MaxPage)]
 	var total int64
 	for i := range messages {
+		if s.state.limit() > 0 && messages[i].size > s.state.limit() { // no purge makes room for it
+			messages = messages[:i]
+			break
+		}
 		total += messages[i].size
+	}
+	if len(messages) == 0 {
+		return 0, nil
 	}
 	if !s.state.isNearlyFull(total) {
 		return len(messages), nil
@@ -68,9 +76,6 @@ func (s *session) countFitting(ctx context.Context, messages []message) (int, er
 	if s.state.isNearlyFull(total) && time.Since(s.relay.purgedAt) > purgeEvery {
 		s.relay.mustPurge = true
 		return 0, errAgain
-	}
-	if messages[0].size > s.state.limit() {
-		return 0, nil
 	}
 	fits := 0
 	for after := s.state.bytes; fits < len(messages); fits++ {
@@ -95,7 +100,7 @@ func (s *session) waitForRoom(ctx context.Context, why error) error {
 	return errAgain
 }
 
-// purge removes the messages that all consumers have acknowledged, if the stream is nearly full. It writes
+// purge removes messages that are not needed, see [floors], if the stream is nearly full. It writes
 // the mark before it purges, so that the next check does not take the purge for a loss.
 func (s *session) purge(ctx context.Context) error {
 	r := s.relay
@@ -103,10 +108,11 @@ func (s *session) purge(ctx context.Context) error {
 		return nil
 	}
 	r.mustPurge, r.purgedAt = false, time.Now()
-	floor, err := s.ackFloor(ctx)
+	f, err := s.readFloors(ctx)
 	if err != nil {
 		return err
 	}
+	floor := f.purgeable(s.state.info.State)
 	if floor < s.state.info.State.FirstSeq {
 		r.config.Logger.WarnContext(ctx, "stream is nearly full, and nothing can be purged",
 			"bytes", s.state.bytes, "limit", s.state.limit())
@@ -121,32 +127,51 @@ func (s *session) purge(ctx context.Context) error {
 		return fmt.Errorf("purge stream %s below %d: %w", stream.Name, s.mark.Purged, err)
 	}
 	r.hooks.each(func(h Hook) { h.StreamPurged(ctx, s.mark.Purged) })
-	r.config.Logger.WarnContext(ctx, "stream is nearly full; purged acknowledged messages",
-		"below", s.mark.Purged, "bytes", s.state.bytes, "limit", s.state.limit())
+	r.config.Logger.WarnContext(ctx, "stream is nearly full; purged messages that no worker needs",
+		"below", s.mark.Purged, "unread_from", min(f.spare, floor)+1, "bytes", s.state.bytes, "limit", s.state.limit())
 	return s.refresh(ctx)
 }
 
-// ackFloor returns the sequence up to which no message is needed: every durable consumer has acknowledged its
-// messages, and no kind or shard without workers has a work message.
-func (s *session) ackFloor(ctx context.Context) (uint64, error) {
-	floor := s.state.info.State.LastSeq // read before the consumers
+// floors are the sequences up to which messages are not needed.
+type floors struct {
+	work  uint64 // by the workers of any kind
+	spare uint64 // by them, by subscribers, and by kinds and shards that have no workers yet
+}
+
+// purgeable returns the sequence up to which the relay may purge a nearly full stream of a state. Messages that
+// workers have not acknowledged stay. Subscribers, and kinds without workers, keep at most the newer half of the
+// messages: a subscriber reads the rest from the ledger, and the reconciler makes tasks available again that lost
+// their message, once their kind has workers.
+func (f floors) purgeable(state jetstream.StreamState) uint64 {
+	half := state.FirstSeq + (state.LastSeq-min(state.FirstSeq, state.LastSeq))/2
+	return min(f.work, max(f.spare, half))
+}
+
+// readFloors reads the floors of the stream from its consumers and its work subjects.
+func (s *session) readFloors(ctx context.Context) (floors, error) {
+	last := s.state.info.State.LastSeq // read before the consumers
+	f := floors{work: last, spare: last}
 	served := make(map[ledger.Kind]ledger.ShardSet)
 	consumers := s.stream.ListConsumers(ctx)
 	for c := range consumers.Info() {
 		if c.Config.Durable == "" {
 			continue // it vanishes with its client
 		}
-		if kind, shards, ok := stream.Served(c.Name); ok {
-			served[kind] |= shards
+		floor := consumerFloor(c, last)
+		if kind, shards, ok := stream.ServedBy(c.Config); ok {
+			f.work = min(f.work, floor)
+			if c.Name == stream.Durable(kind, shards) { // the later one of its two consumers
+				served[kind] |= shards
+			}
 		}
-		floor = min(floor, consumerFloor(c, floor))
+		f.spare = min(f.spare, floor)
 	}
 	if err := consumers.Err(); err != nil {
-		return 0, fmt.Errorf("list consumers of stream %s: %w", stream.Name, err)
+		return floors{}, fmt.Errorf("list consumers of stream %s: %w", stream.Name, err)
 	}
 	unserved, err := s.unservedSubjects(ctx, served)
 	if err != nil {
-		return 0, err
+		return floors{}, err
 	}
 	for _, subject := range unserved {
 		first, err := s.stream.GetMsg(ctx, s.state.info.State.FirstSeq, jetstream.WithGetMsgSubject(subject))
@@ -154,11 +179,11 @@ func (s *session) ackFloor(ctx context.Context) (uint64, error) {
 			continue
 		}
 		if err != nil {
-			return 0, fmt.Errorf("find the first message on %s: %w", subject, err)
+			return floors{}, fmt.Errorf("find the first message on %s: %w", subject, err)
 		}
-		floor = min(floor, first.Sequence-1)
+		f.spare = min(f.spare, first.Sequence-1)
 	}
-	return floor, nil
+	return f, nil
 }
 
 // consumerFloor returns the sequence up to which a consumer has acknowledged its messages, at most last.
@@ -172,7 +197,11 @@ func consumerFloor(c *jetstream.ConsumerInfo, last uint64) uint64 {
 	return last
 }
 
-// unservedSubjects returns the work subjects on the stream of kinds and shards without a consumer.
+// isBuiltIn reports whether no pool of workers serves a kind: a service finishes its tasks from the database.
+func isBuiltIn(kind ledger.Kind) bool { return strings.HasPrefix(string(kind), "taskledger.") }
+
+// unservedSubjects returns the work subjects on the stream of kinds and shards without a consumer, except built-in
+// kinds.
 func (s *session) unservedSubjects(ctx context.Context, served map[ledger.Kind]ledger.ShardSet) ([]string, error) {
 	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(stream.AllSubjects))
 	if err != nil {
@@ -182,7 +211,7 @@ func (s *session) unservedSubjects(ctx context.Context, served map[ledger.Kind]l
 	for subject := range info.State.Subjects {
 		shard, t, kind, err := stream.ParseSubject(subject)
 		switch {
-		case err != nil || !t.WakesWorkers() || served[kind].Has(shard):
+		case err != nil || !t.WakesWorkers() || served[kind].Has(shard) || isBuiltIn(kind):
 		case served[kind] == 0:
 			unserved[kind] = ledger.AllShards // which takes one filter
 		default:

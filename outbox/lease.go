@@ -3,29 +3,17 @@ package outbox
 import (
 	"context"
 	"crypto/rand"
-	_ "embed"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	leases "github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
-	"github.com/taskledger/taskledger/internal/pgerr"
-)
-
-var (
-	//go:embed sql/lease_take.sql
-	leaseTakeSQL string
-	//go:embed sql/lease_yield.sql
-	leaseYieldSQL string
-	//go:embed sql/lease_release.sql
-	leaseReleaseSQL string
 )
 
 var errLeaseLost = errors.New("another relay has taken the lease")
@@ -71,12 +59,7 @@ func (l *lease) currentNote() *string {
 
 // take takes or renews the lease and reports whether this relay holds it.
 func (l *lease) take(ctx context.Context) (bool, error) {
-	var holds bool
-	err := l.db.QueryRow(ctx, leaseTakeSQL, l.holder, l.ttl.Milliseconds(), l.currentNote()).Scan(&holds)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
-	}
-	return holds, pgerr.Explain("take the lease", err)
+	return leases.TakeRelay(ctx, l.db, l.holder, l.ttl, l.currentNote())
 }
 
 // await waits until this relay holds the lease. It calls standby once if another relay holds it first.
@@ -114,12 +97,8 @@ func (l *lease) renew(ctx context.Context) error {
 // yield lets another relay take the lease at once, and writes the reason into it.
 func (l *lease) yield(ctx context.Context, why error) error {
 	l.setNote(why.Error())
-	_, err := l.db.Exec(ctx, leaseYieldSQL, l.holder, why.Error(), strconv.FormatBool(isRefusal(why)))
-	return pgerr.Explain("yield the lease", err)
+	return leases.YieldRelay(ctx, l.db, l.holder, why.Error(), isRefusal(why))
 }
 
 // release deletes the lease.
-func (l *lease) release(ctx context.Context) error {
-	_, err := l.db.Exec(ctx, leaseReleaseSQL, l.holder)
-	return pgerr.Explain("release the lease", err)
-}
+func (l *lease) release(ctx context.Context) error { return leases.ReleaseRelay(ctx, l.db, l.holder) }

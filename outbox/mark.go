@@ -14,7 +14,8 @@ import (
 const reader = "relay"
 
 // mark is the JSON in every cursor row. It describes the stream at the moment when all messages before the
-// row were on it, so that a later session can detect a loss. The workers' reconciler reads it too.
+// row were on it, so that a later session can detect a loss. The view taskledger.relay_mark is the only SQL that
+// names its fields (TestViewOfTheMark).
 type mark struct {
 	Generation int        `json:"generation"`          // number of losses plus 1; part of message ids
 	Created    string     `json:"stream_created"`      // of the stream, as createdAt

@@ -48,7 +48,9 @@ func TestMissedEventsArePublishedLate(t *testing.T) {
 				t.Errorf("%d events were reported as missed, want %d", missed.Load(), len(hidden))
 			}
 			if len(hidden) > 1 {
-				b.await("the stream drops the other events as duplicates", func() bool { return duplicates.Load() == 10 })
+				b.await("the stream drops the other events as duplicates", func() bool {
+					return duplicates.Load() == 10
+				})
 			}
 		})
 	}

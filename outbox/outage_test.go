@@ -35,7 +35,8 @@ func (b *bundle) write(stop <-chan struct{}, mayFail bool) *sync.WaitGroup {
 				default:
 				}
 				key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprintf("w%d-%d", w, i))}
-				if err := b.writeOne(key, random.IntN(4) == 0); err != nil && !errors.Is(err, errOnPurpose) && !mayFail {
+				if err := b.writeOne(key, random.IntN(4) == 0); err != nil && !errors.Is(err, errOnPurpose) &&
+					!mayFail {
 					b.t.Error(err)
 					return
 				}

@@ -69,7 +69,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}
-	defer publisher.Close()
+	defer func() { _ = publisher.Close() }() // fails only if the connection is closed already
 	defer r.releaseLease(ctx)
 
 	delay := loop.Backoff{Max: maxDelay, Exact: true}

@@ -20,7 +20,8 @@ func (s *session) send(ctx context.Context, messages []message) error {
 		}
 		if n == 0 {
 			m := messages[0]
-			reason := fmt.Sprintf("the message has %d bytes, more than the stream may hold (%d)", m.size, s.state.limit())
+			limit := s.state.limit()
+			reason := fmt.Sprintf("the message has %d bytes, more than the stream may hold (%d)", m.size, limit)
 			if err := s.park(ctx, m.event, reason); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,7 +44,7 @@ func TestSumUp(t *testing.T) {
 			if diff := cmp.Diff(test.gaps, gaps); diff != "" {
 				t.Error(diff)
 			}
-			if rejects != test.rejects || failure != test.failure || outbox.IsLoss(err) != test.loss {
+			if rejects != test.rejects || !errors.Is(failure, test.failure) || outbox.IsLoss(err) != test.loss {
 				t.Errorf("%d rejects, failure %v, error %v", rejects, failure, err)
 			}
 		})

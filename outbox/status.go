@@ -68,7 +68,7 @@ type StreamStatus struct {
 	LastSeq  uint64    `json:"last_seq"`
 	Created  time.Time `json:"created"`
 	Drift    []string  `json:"drift"` // differences from the configuration
-	// NearlyFull: the relay purges the messages that all consumers have acknowledged, and soon stops.
+	// NearlyFull: the relay purges messages that no worker needs, and stops if workers need all.
 	NearlyFull bool `json:"nearly_full"`
 }
 
@@ -106,7 +106,8 @@ func ReadStatus(ctx context.Context, db ledger.DB, js jetstream.JetStream, confi
 }
 
 func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
-	_, err := queryRow(ctx, db, waitingSQL, []any{int64(maxWaiting + 1)}, &s.Waiting, pgquery.Micros(&s.OldestAt), &s.OldestMS)
+	_, err := queryRow(ctx, db, waitingSQL, []any{int64(maxWaiting + 1)},
+		&s.Waiting, pgquery.Micros(&s.OldestAt), &s.OldestMS)
 	if err != nil {
 		return pgerr.Explain("count waiting events", err)
 	}
@@ -114,7 +115,8 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 	if s.Waiting > maxWaiting {
 		s.Waiting, s.WaitingCapped = maxWaiting, true
 	}
-	_, err = queryRow(ctx, db, parkedSQL, []any{int64(maxWaiting)}, &s.Parked, pgquery.Micros(&s.ParkedAt), &s.ParkedReason)
+	_, err = queryRow(ctx, db, parkedSQL, []any{int64(maxWaiting)},
+		&s.Parked, pgquery.Micros(&s.ParkedAt), &s.ParkedReason)
 	if err != nil {
 		return pgerr.Explain("count parked events", err)
 	}

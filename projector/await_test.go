@@ -9,10 +9,10 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// patience bounds what normally takes milliseconds.
+// patience bounds waits that normally take milliseconds.
 const patience = time.Minute
 
-// await polls until ready answers true.
+// await polls until ready returns true.
 func await(tb testing.TB, what string, ready func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(patience); !ready(); time.Sleep(10 * time.Millisecond) {
@@ -22,8 +22,8 @@ func await(tb testing.TB, what string, ready func() bool) {
 	}
 }
 
-// awaitCaughtUp waits until every committed event is applied. It asks seldom: counting what is
-// left is work for the database too.
+// awaitCaughtUp waits until every committed event is applied. It polls seldom, since counting the events that
+// are left costs the database too.
 func awaitCaughtUp(tb testing.TB, pool *pgxpool.Pool) {
 	tb.Helper()
 	await(tb, "projection caught up", func() bool {

@@ -16,8 +16,8 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// BenchmarkProjector applies 100,000 events that are there already: 50,000 tasks enqueued and
-// succeeded, a thousand at a time.
+// BenchmarkProjector applies 100,000 committed events, a thousand at a time: 50,000 tasks that were enqueued
+// and have succeeded.
 func BenchmarkProjector(b *testing.B) {
 	const tasks, group = 50_000, 1000
 	var from, to runtime.MemStats
@@ -36,7 +36,7 @@ func BenchmarkProjector(b *testing.B) {
 		project(b, pool)
 		b.ReportMetric(2*tasks/time.Since(start).Seconds(), "events/s")
 		runtime.ReadMemStats(&to)
-		b.ReportMetric(float64(to.Mallocs-from.Mallocs)/(2*tasks), "allocs/event") // reading the page included
+		b.ReportMetric(float64(to.Mallocs-from.Mallocs)/(2*tasks), "allocs/event") // includes reading the page
 		b.ReportMetric(float64(to.TotalAlloc-from.TotalAlloc)/(2*tasks), "B/event")
 	}
 }
@@ -58,7 +58,7 @@ func project(tb testing.TB, pool *pgxpool.Pool) {
 	}
 }
 
-// applyAll applies everything there is, page by page.
+// applyAll applies every committed event, page by page.
 func applyAll(tb testing.TB, pool *pgxpool.Pool, p *projector.Projector) {
 	tb.Helper()
 	reader, err := feed.Open(tb.Context(), pool, projector.Reader, &feed.Options{PageSize: projector.PageSize(p)})
@@ -84,7 +84,7 @@ func enqueueAndSucceed(tb testing.TB, pool *pgxpool.Pool, first, n int) {
 	enqueueAndFinish(tb, pool, first, n, false)
 }
 
-// enqueueAndFinish does so for tasks that others have led to, or have not.
+// enqueueAndFinish enqueues n tasks, with or without a cause, and appends their succeeded events.
 func enqueueAndFinish(tb testing.TB, pool *pgxpool.Pool, first, n int, led bool) {
 	tb.Helper()
 	entries := make([]ledger.Entry, n)
@@ -93,9 +93,11 @@ func enqueueAndFinish(tb testing.TB, pool *pgxpool.Pool, first, n int, led bool)
 		key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprintf("order-%08d", first+i))}
 		entries[i] = ledger.Entry{Key: key, Args: json.RawMessage(`{"customer":17,"percent":10}`)}
 		if led {
-			entries[i].Options = &ledger.EnqueueOptions{Meta: ledger.Meta{Causation: "order.place/" + string(key.BizID) + "/1@1"}}
+			entries[i].Options = &ledger.EnqueueOptions{Meta: ledger.Meta{Causation: "order.place/" +
+				string(key.BizID) + "/1@1"}}
 		}
-		finish[i] = ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded, Data: json.RawMessage(`{"duration_ms":3}`)}
+		finish[i] = ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded,
+			Data: json.RawMessage(`{"duration_ms":3}`)}
 	}
 	if _, err := ledger.EnqueueMany(tb.Context(), pool, entries); err != nil {
 		tb.Fatal(err)

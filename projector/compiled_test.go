@@ -8,8 +8,8 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// Sequential scans are forbidden in the projector's transaction by making them seem dear, and plans
-// that are made there may be used elsewhere: here they are forbidden everywhere.
+// The projector's transaction disables sequential scans by a high estimated cost, and a plan made there may
+// be used elsewhere. This test disables them everywhere and fails if a plan is compiled.
 func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
 	plain := ledgertest.Pool(t)

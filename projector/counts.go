@@ -20,7 +20,7 @@ var (
 	countsSQL string
 )
 
-// Count is how many tasks of a kind are in a state.
+// Count is the number of tasks of one kind in one state.
 type Count struct {
 	Kind  ledger.Kind  `json:"kind"`
 	State ledger.State `json:"state"`
@@ -46,13 +46,13 @@ func ReadCounts(ctx context.Context, db ledger.DB) ([]Count, error) {
 	return counts, pgerr.Explain("read counts", rows.Err())
 }
 
-// total names one running total.
+// total is the key of one running total.
 type total struct {
 	kind  ledger.Kind
 	state ledger.State
 }
 
-// addCounts adds to the running totals what the changes amount to.
+// addCounts adds the effect of the changes to the running totals.
 func addCounts(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	deltas := make(map[total]int64)
 	for _, c := range changes {
@@ -92,9 +92,9 @@ type totalRow struct {
 	n int64
 }
 
-// prune lets every row whose number is a multiple of keep take those before it away, so that
-// each old row is removed exactly once, by the transaction that made it old enough, and no scan
-// begins where removed rows lie.
+// prune removes rows of running totals. A row whose number is a multiple of keep removes those before it. So
+// each old row is removed exactly once, by the transaction that made it old enough, and no scan begins where
+// removed rows lie.
 func prune(ctx context.Context, tx pgx.Tx, added []totalRow) error {
 	const keep = 256 // as in counts_prune.sql
 	for _, r := range added {

@@ -50,7 +50,7 @@ func ExampleProjector_Run() {
 	// <nil>
 }
 
-// What an operator looks for: the tasks that were given up, newest first.
+// A list of the dead tasks, newest first.
 func ExampleReadTasks() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -60,7 +60,8 @@ func ExampleReadTasks() {
 		if _, err := ledger.Enqueue(ctx, pool, key, nil, nil); err != nil {
 			log.Fatal(err)
 		}
-		bury := ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventBuried, Data: []byte(`{"reason":"no such customer"}`)}
+		bury := ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventBuried,
+			Data: []byte(`{"reason":"no such customer"}`)}
 		if _, err := ledger.Append(ctx, pool, bury); err != nil {
 			log.Fatal(err)
 		}
@@ -87,7 +88,7 @@ func ExampleReadTasks() {
 	// coupon.send/A-1 dead no such customer
 }
 
-// The tables are what the events say, or the report says where they are not.
+// Verify reports each place where the tables and the events differ.
 func ExampleVerify() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -113,7 +114,7 @@ func ExampleVerify() {
 	}
 	// Output:
 	// 1 1 true
-	// coupon.send/A-1 state: table has "succeeded", events say "available"
+	// coupon.send/A-1 state: table has "succeeded", events have "available"
 }
 
 // catchUp runs a projector until it has applied every event.

@@ -12,7 +12,7 @@ import (
 // ApplyPage applies one page, as Run does.
 func ApplyPage(ctx context.Context, p *Projector, page feed.Page) error { return p.apply(ctx, page) }
 
-// PageSize returns how many events p applies at a time.
+// PageSize returns the maximum number of events in a page of p.
 func PageSize(p *Projector) int { return p.config.PageSize }
 
 // Begin is the statement that begins the transaction of a page.
@@ -23,17 +23,17 @@ const Begin = begin
 //go:embed sql/*.sql
 var SQL embed.FS
 
-// VerifyIn is Verify in a transaction of the test's own.
+// VerifyIn is Verify in the transaction of a test.
 func VerifyIn(ctx context.Context, tx pgx.Tx) (Report, error) { return verify(ctx, tx) }
 
-// SetVerifyBatch sets how many events Verify reads at a time.
+// SetVerifyBatch sets the number of events that Verify reads at a time.
 func SetVerifyBatch(n int) (restore func()) {
 	old := verifyBatch
 	verifyBatch = n
 	return func() { verifyBatch = old }
 }
 
-// SetMaxWalk sets how many events ReadTasks reads in one call.
+// SetMaxWalk sets the maximum number of events that one call of ReadTasks reads.
 func SetMaxWalk(n int) (restore func()) {
 	old := maxWalk
 	maxWalk = n

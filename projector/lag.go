@@ -15,18 +15,18 @@ import (
 //go:embed sql/lag.sql
 var lagSQL string
 
-// MaxLag is how far the events of a [Lag] are counted.
+// MaxLag is the highest number of events that a [Lag] counts.
 const MaxLag = 10_000
 
-// Lag is how far a projection is behind the ledger.
+// Lag is the distance between a projection and the ledger.
 type Lag struct {
-	Events int           // committed and not yet applied; MaxLag if there are that many or more
-	Oldest time.Time     // when the oldest of them was recorded; zero if there are none
+	Events int           // committed and not yet applied; at most MaxLag
+	Oldest time.Time     // when the oldest of them was recorded; zero if Events is 0
 	Age    time.Duration // of the oldest, by the database's clock
 }
 
-// ReadLag returns how far the built-in projection is behind the events that db sees. If no projector ever ran, it is
-// behind by all of them. The cost does not grow with the ledger.
+// ReadLag returns the lag of the built-in projection behind the events that are visible to db. If no
+// projector ever ran, every event counts. The cost does not grow with the ledger.
 func ReadLag(ctx context.Context, db ledger.DB) (Lag, error) {
 	rows, err := db.Query(ctx, lagSQL, Reader, int64(MaxLag))
 	if err != nil {

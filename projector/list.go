@@ -20,13 +20,13 @@ import (
 var (
 	//go:embed sql/list_newest.sql
 	listNewestSQL string
-	//go:embed sql/list_aside.sql
-	listAsideSQL string
+	//go:embed sql/list_exceptional.sql
+	listExceptionalSQL string
 	//go:embed sql/walked_to.sql
 	walkedToSQL string
 )
 
-// Task is a task as the projection has it.
+// Task is a row of the projection.
 type Task struct {
 	ledger.Key
 	Position   ledger.Position `json:"position"` // of its first event
@@ -39,25 +39,25 @@ type Task struct {
 	UpdatedAt  time.Time       `json:"updated_at"`
 	Error      string          `json:"error,omitempty"` // of its last failed or buried event
 
-	// Fingerprint of the error that a dead task is dead of, see [ledger.ErrorFingerprint]; else "".
+	// Fingerprint of the error of a dead task, see [ledger.ErrorFingerprint]. It is empty in other states.
 	Fingerprint string `json:"fingerprint,omitempty"`
 
-	// DueAt is when it is released, if it is scheduled or retrying.
+	// DueAt is the time at which a scheduled or retrying task is released.
 	DueAt time.Time `json:"due_at,omitzero"`
 }
 
-// Filter says which tasks to list. The zero value lists the newest of all.
+// Filter selects tasks for [ReadTasks]. The zero value selects all.
 type Filter struct {
-	Kind  ledger.Kind     // empty: all
-	State ledger.State    // empty: all
-	Limit int             // 0: 50; at most MaxList
-	After ledger.Position // the next that ReadTasks returned; 0: from the newest
+	Kind  ledger.Kind     // Default: all kinds.
+	State ledger.State    // Default: all states.
+	Limit int             // Default: 50. At most MaxList.
+	After ledger.Position // continues after an earlier call: its result next
 }
 
-// MaxList is the largest limit of a [Filter].
+// MaxList is the largest Limit of a [Filter].
 const MaxList = 1000
 
-// maxWalk is how many events one call of ReadTasks reads.
+// maxWalk is the maximum number of events that one call of ReadTasks reads.
 var maxWalk = 100_000
 
 func (f Filter) validate() error {
@@ -65,16 +65,18 @@ func (f Filter) validate() error {
 	case f.Kind != "" && f.Kind.Validate() != nil:
 		return f.Kind.Validate()
 	case f.State != "" && !slices.Contains(states(), string(f.State)):
-		return &ledger.InvalidError{Field: "state", Value: string(f.State), Rule: "must be one of " + strings.Join(states(), ", ")}
+		return &ledger.InvalidError{Field: "state", Value: string(f.State),
+			Rule: "must be one of " + strings.Join(states(), ", ")}
 	case f.Limit < 0 || f.Limit > MaxList:
-		return &ledger.InvalidError{Field: "limit", Value: fmt.Sprint(f.Limit), Rule: fmt.Sprintf("must be 1 to %d", MaxList)}
+		return &ledger.InvalidError{Field: "limit", Value: fmt.Sprint(f.Limit),
+			Rule: fmt.Sprintf("must be between 1 and %d", MaxList)}
 	case f.After < 0:
 		return &ledger.InvalidError{Field: "after", Value: fmt.Sprint(int64(f.After)), Rule: "must be a position"}
 	}
 	return nil
 }
 
-// states are all that a task may be in.
+// states returns all states of a task, sorted.
 func states() (all []string) {
 	for _, t := range ledger.Transitions() {
 		all = append(all, string(t.To))
@@ -83,9 +85,10 @@ func states() (all []string) {
 	return slices.Compact(all)
 }
 
-// ReadTasks returns tasks of the projection, those enqueued last first, and next, the Filter.After with which to
-// continue; it is 0 at the end. A call reads a bounded part of the ledger, so it may return fewer tasks than the
-// limit, even none, although there are more. Tasks that are not projected yet are left out, see [ReadLag].
+// ReadTasks returns tasks of the projection, the last enqueued first. It also returns next, the Filter.After
+// with which to continue, or 0 at the end. A call reads a bounded part of the ledger. It may therefore return
+// fewer tasks than the limit, even an empty slice, although there are more. Tasks that are not projected yet
+// are left out, see [ReadLag].
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
 func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next ledger.Position, err error) {
@@ -98,10 +101,10 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next 
 	if f.After == 0 {
 		f.After = math.MaxInt64
 	}
-	aside := f.State != "" && f.State.Exceptional()
+	exceptional := f.State != "" && f.State.Exceptional()
 	sql, args := listNewestSQL, []any{string(f.Kind), string(f.State), int64(f.After), int64(maxWalk), int64(f.Limit)}
-	if aside {
-		sql, args = listAsideSQL, []any{string(f.Kind), string(f.State), int64(f.After), int64(f.Limit)}
+	if exceptional {
+		sql, args = listExceptionalSQL, []any{string(f.Kind), string(f.State), int64(f.After), int64(f.Limit)}
 	}
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
@@ -113,7 +116,7 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next 
 	switch {
 	case len(found) == f.Limit:
 		return found, found[f.Limit-1].Position, nil
-	case aside:
+	case exceptional:
 		return found, 0, nil
 	}
 	next, err = walkedTo(ctx, db, f.After)
@@ -133,8 +136,8 @@ func walkedTo(ctx context.Context, db ledger.DB, after ledger.Position) (ledger.
 }
 
 func scanTask(row pgx.CollectableRow) (t Task, err error) {
-	err = row.Scan((*int64)(&t.Position), (*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State),
-		(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, pgquery.Micros(&t.EnqueuedAt),
+	err = row.Scan((*int64)(&t.Position), (*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard),
+		(*string)(&t.State), (*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, pgquery.Micros(&t.EnqueuedAt),
 		pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt))
 	return t, err
 }

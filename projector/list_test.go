@@ -19,12 +19,14 @@ func TestList(t *testing.T) {
 	// The n-th task is of kind n mod 2 and in state n mod 4.
 	ends := []ledger.EventType{"", ledger.EventStarted, ledger.EventSucceeded, ledger.EventBuried}
 	for n := range 40 {
-		key := ledger.Key{Kind: ledger.Kind(fmt.Sprintf("k%d", n%2)), BizID: ledger.BizID(fmt.Sprintf("%02d", (n*7)%40))}
+		key := ledger.Key{Kind: ledger.Kind(fmt.Sprintf("k%d", n%2)),
+			BizID: ledger.BizID(fmt.Sprintf("%02d", (n*7)%40))}
 		if _, err := ledger.Enqueue(t.Context(), pool, key, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		if end := ends[n%4]; end != "" {
-			if _, err := ledger.Append(t.Context(), pool, ledger.AppendRequest{Key: key, Expected: 1, Type: end}); err != nil {
+			if _, err := ledger.Append(t.Context(), pool, ledger.AppendRequest{Key: key, Expected: 1,
+				Type: end}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -42,7 +44,8 @@ func TestList(t *testing.T) {
 	} {
 		var want []ledger.BizID
 		for n := 39; n >= 0; n-- {
-			state := []ledger.State{ledger.StateAvailable, ledger.StateRunning, ledger.StateSucceeded, ledger.StateDead}[n%4]
+			state := []ledger.State{ledger.StateAvailable, ledger.StateRunning, ledger.StateSucceeded,
+				ledger.StateDead}[n%4]
 			if (f.Kind == "" || f.Kind == ledger.Kind(fmt.Sprintf("k%d", n%2))) && (f.State == "" || f.State == state) {
 				want = append(want, ledger.BizID(fmt.Sprintf("%02d", (n*7)%40)))
 			}
@@ -69,7 +72,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// A call that looks at its share of the ledger without finding anything says where to go on.
+// A call that reads its part of the ledger without a match returns the position to continue at.
 func TestListGoesOnWhereItFoundNothing(t *testing.T) {
 	defer projector.SetMaxWalk(10)()
 	pool := ledgertest.Pool(t)

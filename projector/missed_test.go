@@ -9,8 +9,8 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// What the feed's audit delivers late, out of the order of its task, is made good: the last event
-// of a task moves it on, and one that later ones overtook changes nothing any more.
+// The projection handles events that the feed's audit delivers late, out of the order of their task. The last
+// event of a task is applied, and an event before the row's version changes nothing.
 func TestMissedEventsAreProjectedLate(t *testing.T) {
 	t.Parallel()
 	for name, hidden := range map[string]string{
@@ -25,7 +25,8 @@ func TestMissedEventsAreProjectedLate(t *testing.T) {
 				ledgertest.Append(t, pool, ledger.Key{Kind: "k", BizID: id}, ledger.EventSucceeded)
 			}
 			var definition string
-			if err := pool.QueryRow(t.Context(), `select pg_get_functiondef('taskledger.feed_page'::regproc)`).Scan(&definition); err != nil {
+			if err := pool.QueryRow(t.Context(), `select pg_get_functiondef('taskledger.feed_page'::regproc)`).
+				Scan(&definition); err != nil {
 				t.Fatal(err)
 			}
 			const top = "and e.position <= feed_page.top"
@@ -41,11 +42,12 @@ func TestMissedEventsAreProjectedLate(t *testing.T) {
 				tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{State: ledger.StateSucceeded})
 				return err == nil && len(tasks) == 6
 			})
-			// No event awaits its audit any more, so nothing is applied behind the check.
+			// No event awaits its audit any more, so the projector applies nothing after the check.
 			await(t, "the end of the audit", func() bool {
 				var audited bool
 				err := pool.QueryRow(t.Context(), `
-					select unaudited = 0 from taskledger.cursor where reader = $1 order by n desc limit 1`, projector.Reader).Scan(&audited)
+					select unaudited = 0 from taskledger.cursor where reader = $1 order by n desc limit 1`,
+					projector.Reader).Scan(&audited)
 				return err == nil && audited
 			})
 			check(t, pool)

@@ -21,12 +21,12 @@ import (
 type Config struct {
 	// DB is the primary database. Two of its connections are in use at a time. Required.
 	DB *pgxpool.Pool
-	// PageSize is how many events one transaction applies at most. Default 1000.
+	// PageSize is the maximum number of events that one transaction applies. Default: 1000.
 	PageSize int
-	// Standby is how long a projector that met another one at work waits before it looks again,
-	// give or take a quarter. Default 5 seconds.
+	// Standby is the pause of a projector that finds another one running, give or take a quarter. Default: 5
+	// s.
 	Standby time.Duration
-	// Logger hears of outages and of tasks whose events do not fold. Default: discard.
+	// Logger logs outages and tasks whose events do not fold. Default: disabled.
 	Logger *slog.Logger
 }
 
@@ -37,18 +37,18 @@ func (c Config) Validate() error {
 		faults = append(faults, errors.New("DB is required"))
 	}
 	if c.PageSize < 0 {
-		faults = append(faults, fmt.Errorf("negative PageSize: %d", c.PageSize))
+		faults = append(faults, fmt.Errorf("PageSize must not be negative, got %d", c.PageSize))
 	}
 	if c.Standby < 0 {
-		faults = append(faults, fmt.Errorf("negative Standby: %s", c.Standby))
+		faults = append(faults, fmt.Errorf("Standby must not be negative, got %s", c.Standby))
 	}
 	if len(faults) > 0 {
-		return fmt.Errorf("projector config: %w", errors.Join(faults...))
+		return fmt.Errorf("projector: invalid Config: %w", errors.Join(faults...))
 	}
 	return nil
 }
 
-// gather is how long events may wait for company: a page costs a transaction, however small it is.
+// gather is the time that events may wait for others: each page costs a transaction, however small it is.
 const gather = 20 * time.Millisecond
 
 // Projector applies the events of the ledger to a projection, as they are committed.
@@ -71,9 +71,9 @@ func New(c Config) (*Projector, error) {
 	return &Projector{config: c, projection: Tasks(c.Logger)}, nil
 }
 
-// Run applies events until ctx is done, and then returns nil. It goes on through outages of the
-// database and stands by while another projector of the same name works. It returns an error
-// only where it must not go on: [*feed.OriginError] and [ledger.ErrNotMigrated].
+// Run applies events until ctx is done, and then returns nil. It retries while the database is unavailable
+// and stands by while another projector of the same name runs. It returns an error only if it must not
+// continue: [*feed.OriginError] or [ledger.ErrNotMigrated].
 func (p *Projector) Run(ctx context.Context) error {
 	log := p.config.Logger.With("projection", p.projection.Name())
 	var backoff loop.Backoff
@@ -97,7 +97,7 @@ func (p *Projector) Run(ctx context.Context) error {
 	}.Run(ctx)
 }
 
-// stop returns the errors after which going on would do harm.
+// stop returns err if continuing after it would do harm, and nil otherwise.
 func (*Projector) stop(err error) error {
 	var origin *feed.OriginError
 	if errors.As(err, &origin) {
@@ -106,8 +106,8 @@ func (*Projector) stop(err error) error {
 	return pgerr.NotMigrated(err)
 }
 
-// follow opens the feed and applies its pages until something fails, reading one page ahead. It
-// reports whether it applied any.
+// follow opens the feed and applies its pages until an error, reading one page ahead. It reports whether it
+// applied a page.
 func (p *Projector) follow(ctx context.Context) (applied bool, err error) {
 	reader, err := feed.Open(ctx, p.config.DB, p.projection.Name(),
 		&feed.Options{Gather: gather, PageSize: p.config.PageSize, Logger: p.config.Logger})
@@ -146,21 +146,21 @@ func (p *Projector) follow(ctx context.Context) (applied bool, err error) {
 	return applied, err
 }
 
-// begin makes commits that do not wait for the disk: a crash undoes tables and cursor together.
-// What is read in the transaction is read by key or address; a plan made while a table was small
-// must not walk it when it is large. What seems dear by that is not to be compiled. And as no plan
-// is better for knowing the parameters, it is made once.
+// begin starts the transaction of a page. Its commit does not wait for the disk: a crash undoes tables and
+// cursor together. The transaction reads rows by key or address, so sequential scans are off: a plan made
+// while a table was small must not scan it when it is large. This raises estimated costs, so JIT compilation
+// is off. One generic plan is enough, since no plan depends on the parameters.
 const begin = "begin isolation level read committed; set local synchronous_commit to off; " +
 	"set local enable_seqscan to off; set local jit to off; set local plan_cache_mode to force_generic_plan"
 
-// apply moves the cursor and the tables behind a page, or neither. The cursor comes first: a
-// projector that has lost the page to another one learns it there and writes nothing more.
+// apply advances the cursor and the tables by a page, or neither. The cursor comes first: a projector that
+// has lost the page to another one fails there and writes nothing more.
 func (p *Projector) apply(ctx context.Context, page feed.Page) error {
 	tx, err := p.config.DB.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		return pgerr.Explain("begin", err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	defer tx.Rollback(context.WithoutCancel(ctx)) // no effect after the commit
 	if err := page.Advance(ctx, tx, nil); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// start runs a projector; stop ends it and waits until it has returned.
+// start runs a projector; stop ends it and waits until Run has returned.
 func start(tb testing.TB, c projector.Config) (stop func()) {
 	tb.Helper()
 	p, err := projector.New(c)
@@ -39,8 +39,7 @@ func start(tb testing.TB, c projector.Config) (stop func()) {
 	})
 }
 
-// check compares the tables with the events in three ways: Verify, the fold of each task, and
-// plain counting.
+// check compares the tables with the events in three ways: Verify, the fold of each task, and plain counting.
 func check(tb testing.TB, pool *pgxpool.Pool) {
 	tb.Helper()
 	report, err := projector.Verify(tb.Context(), pool)
@@ -120,8 +119,8 @@ func TestProjectionEqualsFold(t *testing.T) {
 	}
 }
 
-// While writers and the projector are at work, Verify sees one snapshot of events, cursor and
-// tables, and in it they agree.
+// Verify reads events, cursor and tables in one snapshot, so it finds no difference while writers and the
+// projector run.
 func TestVerifyIsExactWhileTheProjectorWorks(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -148,7 +147,7 @@ func TestVerifyIsExactWhileTheProjectorWorks(t *testing.T) {
 	<-written
 }
 
-// A transaction that is killed before its commit leaves nothing, and the page is applied again.
+// A transaction that is killed before its commit leaves nothing behind, and the page is applied again.
 func TestConnectionLostInMidPage(t *testing.T) {
 	pool := ledgertest.Pool(t)
 	enqueueAndSucceed(t, pool, 0, 10)
@@ -183,7 +182,7 @@ func TestRestartGoesOnFromTheCursor(t *testing.T) {
 	}
 }
 
-// Of many projectors each page is applied by one, and when that one ends another goes on.
+// One of many projectors applies each page. When that one stops, another one takes over.
 func TestManyProjectors(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -200,8 +199,8 @@ func TestManyProjectors(t *testing.T) {
 	}
 }
 
-// The loser of a race for a page has written nothing, although it came first with everything but
-// the cursor.
+// A projector that loses the race for a page writes nothing, even if it wrote everything but the cursor
+// first.
 func TestSupersededPageIsUndone(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -225,8 +224,8 @@ func TestSupersededPageIsUndone(t *testing.T) {
 	check(t, pool)
 }
 
-// An event that the feed delivers late, and rows that were removed or changed by hand, are made
-// good by folding the task's history.
+// The projector repairs rows by folding the task's history: after an event that the feed delivers late, and
+// after rows were removed or changed manually.
 func TestRowThatDoesNotFitIsFoldedAnew(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -275,7 +274,7 @@ func TestRunReturnsWhatNeedsAPerson(t *testing.T) {
 		t.Errorf("without a schema: got %v, want ErrNotMigrated", err)
 	}
 
-	// As pg_dump and pg_restore leave it: the rows are copies, written by another transaction.
+	// pg_dump and pg_restore leave such rows: copies, written by another transaction.
 	restored := ledgertest.Pool(t)
 	enqueueAndSucceed(t, restored, 0, 1)
 	project(t, restored)
@@ -305,7 +304,7 @@ func TestConfigNamesEveryFault(t *testing.T) {
 	}
 }
 
-// A database that goes away for a while is waited for.
+// Run waits for a database that restarts.
 func TestDatabaseRestart(t *testing.T) {
 	t.Parallel()
 	server := ledgertest.Cluster(t, nil)
@@ -329,8 +328,8 @@ func TestDatabaseRestart(t *testing.T) {
 	check(t, pool)
 }
 
-// Events that are committed but not applied are counted, up to a bound, and their age told; those
-// of an open transaction are not.
+// ReadLag counts committed events that are not applied, up to a bound, and returns their age. It does not
+// count those of an open transaction.
 func TestBehind(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -368,7 +367,7 @@ func TestBehind(t *testing.T) {
 	}
 	behind(1)
 
-	// In mid-window, with the cursor behind its first page.
+	// Within a window, with the cursor after its first page.
 	enqueueAndSucceed(t, pool, 6, 3)
 	reader, err := feed.Open(t.Context(), pool, projector.Reader, &feed.Options{PageSize: 4})
 	if err != nil {
@@ -386,7 +385,8 @@ func TestBehind(t *testing.T) {
 	}
 	lag := behind(3)
 	var oldest time.Time
-	if err := pool.QueryRow(t.Context(), `select recorded_at from taskledger.event order by position desc offset 2 limit 1`).Scan(&oldest); err != nil {
+	if err := pool.QueryRow(t.Context(),
+		`select recorded_at from taskledger.event order by position desc offset 2 limit 1`).Scan(&oldest); err != nil {
 		t.Fatal(err)
 	}
 	if !lag.Oldest.Equal(oldest) {

@@ -54,7 +54,8 @@ func TestEveryQueryMode(t *testing.T) {
 			scribble(t, pool, 9, 2, 20)
 			project(t, pool)
 			check(t, pool)
-			if _, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{Kind: "a", State: ledger.StateDead, After: 99}); err != nil {
+			if _, _, err := projector.ReadTasks(t.Context(), pool,
+				projector.Filter{Kind: "a", State: ledger.StateDead, After: 99}); err != nil {
 				t.Error(err)
 			}
 			tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{Kind: "a"})
@@ -71,8 +72,8 @@ func TestEveryQueryMode(t *testing.T) {
 	}
 }
 
-// The plans of the statements on the way of every page, made while the tables are empty and kept,
-// as a projector's connection keeps them.
+// The plans of a page's statements, made while the tables are empty and kept, as a projector's connection
+// keeps them.
 func TestPlansMadeOnEmptyTables(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -117,7 +118,8 @@ func explain(t *testing.T, tx pgx.Tx, name string) string {
 		fmt.Sscan(parameter[1], &n)
 		highest = max(highest, n)
 	}
-	rows, err := tx.Query(t.Context(), "explain execute "+name+"("+strings.TrimSuffix(strings.Repeat("null,", highest), ",")+")",
+	rows, err := tx.Query(t.Context(), "explain execute "+name+"("+strings.TrimSuffix(strings.Repeat("null,", highest),
+		",")+")",
 		pgx.QueryExecModeSimpleProtocol)
 	if err != nil {
 		t.Fatal(err)

@@ -27,9 +27,9 @@ var (
 // Reader is the name under which the cursor of the built-in projection is kept.
 const Reader = "projector"
 
-// Tasks returns the built-in projection: the tables task and task_count. It is one projection
-// and not two because a count changes by what a task was before and is now, and the states
-// before are in hand when the tasks are written. Nil log: discard.
+// Tasks returns the built-in projection: the tables task and task_count. It is one projection and not two: a
+// count changes by a task's state before and after a page, and the states before are read when the tasks are
+// written. Nil log: disabled.
 func Tasks(log *slog.Logger) Projection {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -42,8 +42,8 @@ type tasks struct{ log *slog.Logger }
 func (*tasks) Name() string { return Reader }
 func (*tasks) Version() int { return 1 }
 
-// Apply folds the events onto the tasks as the table has them. It takes four
-// statements, however many events there are.
+// Apply folds the events onto the rows of their tasks. It takes four statements, however many events there
+// are.
 func (p *tasks) Apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
 	changes := byTask(events)
 	if err := readBefore(ctx, tx, changes); err != nil {
@@ -54,25 +54,26 @@ func (p *tasks) Apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) err
 			return err
 		}
 	}
-	changes = slices.DeleteFunc(changes, func(c *change) bool { return c.task.Version == 0 }) // not even the first event folds
+	// not even the first event folds
+	changes = slices.DeleteFunc(changes, func(c *change) bool { return c.task.Version == 0 })
 	if err := write(ctx, tx, changes); err != nil {
 		return err
 	}
 	return addCounts(ctx, tx, changes)
 }
 
-// change is what a page does to one task.
+// change is the effect of a page on one task.
 type change struct {
 	key     ledger.Key
 	events  []ledger.Event
 	address string       // of the row before; empty: the task is new
 	was     ledger.State // of the row before
-	task    ledger.Task  // as the row has it, then as it is after the events
+	task    ledger.Task  // as in the row, then as after the events
 }
 
 func (c *change) new() bool { return c.address == "" }
 
-// byTask groups the events by task, sorted by key: every page takes the rows in one order.
+// byTask groups the events by task, sorted by key: every page locks the rows in one order.
 func byTask(events []ledger.Event) []*change {
 	order := make([]int, len(events)) // events are too large to be moved about
 	for i := range order {
@@ -85,7 +86,7 @@ func byTask(events []ledger.Event) []*change {
 	for i, from := range order {
 		sorted[i] = events[from]
 	}
-	tasks := make([]change, 0, len(events)) // does not grow, so that it can be pointed into
+	tasks := make([]change, 0, len(events)) // does not grow, so that pointers into it stay valid
 	changes := make([]*change, 0, len(events))
 	for len(sorted) > 0 {
 		n := 1
@@ -99,7 +100,7 @@ func byTask(events []ledger.Event) []*change {
 	return changes
 }
 
-// readBefore reads of the tasks what their next events are applied to.
+// readBefore reads the rows of the tasks to which events are applied.
 func readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	var kinds, ids pgarray.Builder
 	for _, c := range changes {
@@ -114,7 +115,8 @@ func readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	var i int
 	var address string
 	var t ledger.Task
-	columns := []any{&i, &address, (*string)(&t.State), (*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.Error}
+	columns := []any{&i, &address, (*string)(&t.State), (*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures,
+		&t.Error}
 	for rows.Next() {
 		t = ledger.Task{}
 		if err := rows.Scan(columns...); err != nil {
@@ -127,8 +129,8 @@ func readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	return pgerr.Explain("read tasks", rows.Err())
 }
 
-// fold applies the events of a change. Where they do not continue the row, the whole history
-// decides; a history that does not fold is projected up to where it does, and said.
+// fold applies the events of a change. If they do not continue the row, fold reads the whole history. A
+// history that does not fold is projected up to the last event that does, and logged.
 func (p *tasks) fold(ctx context.Context, tx pgx.Tx, c *change) error {
 	for _, e := range c.events {
 		if e.Type == ledger.EventSucceeded {
@@ -155,19 +157,19 @@ func (p *tasks) foldHistory(ctx context.Context, tx pgx.Tx, c *change) error {
 	return nil
 }
 
-// columns are the values of task rows that an event may change, one array a column.
+// columns are the values of task rows that an event may change, one array for each column.
 type columns struct {
-	states, asides, versions, attempts, failures, updated, problems, fingerprints, due pgarray.Builder
-	rows                                                                               int64
+	states, exceptional, versions, attempts, failures, updated, problems, fingerprints, due pgarray.Builder
+	rows                                                                                    int64
 }
 
 func (c *columns) add(t ledger.Task) {
-	aside := int64(0)
+	exceptional := int64(0)
 	if t.State.Exceptional() {
-		aside = 1
+		exceptional = 1
 	}
 	c.states.Add(string(t.State))
-	c.asides.AddInt(aside)
+	c.exceptional.AddInt(exceptional)
 	c.versions.AddInt(int64(t.Version))
 	c.attempts.AddInt(int64(t.Attempt))
 	c.failures.AddInt(int64(t.Failures))
@@ -178,10 +180,10 @@ func (c *columns) add(t ledger.Task) {
 	c.rows++
 }
 
-// args returns the arrays that name the rows and what never changes of them, then the values.
+// args returns naming, the arrays that name the rows and their constant values, and then c's arrays.
 func (c *columns) args(naming ...*pgarray.Builder) []any {
 	args := make([]any, 0, 13)
-	for _, a := range append(naming, &c.states, &c.asides, &c.versions, &c.attempts, &c.failures,
+	for _, a := range append(naming, &c.states, &c.exceptional, &c.versions, &c.attempts, &c.failures,
 		&c.updated, &c.problems, &c.fingerprints, &c.due) {
 		args = append(args, a.String())
 	}
@@ -205,7 +207,8 @@ func write(ctx context.Context, tx pgx.Tx, changes []*change) error {
 		}
 	}
 	if added.rows > 0 {
-		if _, err := tx.Exec(ctx, tasksInsertSQL, append(added.args(&kinds, &ids, &shards, &enqueued), causes.String())...); err != nil {
+		if _, err := tx.Exec(ctx, tasksInsertSQL,
+			append(added.args(&kinds, &ids, &shards, &enqueued), causes.String())...); err != nil {
 			return pgerr.Explain("insert tasks", err)
 		}
 	}
@@ -215,14 +218,14 @@ func write(ctx context.Context, tx pgx.Tx, changes []*change) error {
 			return pgerr.Explain("update tasks", err)
 		}
 		if tag.RowsAffected() != updated.rows {
-			return fmt.Errorf("update tasks: %d of %d rows were changed by somebody else meanwhile",
+			return fmt.Errorf("update tasks: %d of %d rows were changed by another transaction",
 				updated.rows-tag.RowsAffected(), updated.rows)
 		}
 	}
 	return nil
 }
 
-// causeOf is the cause of a task as its row has it; "" for none.
+// causeOf returns the cause of a task as in its row; "" if it has no cause.
 func causeOf(t ledger.Task) string {
 	if t.Cause == (ledger.Key{}) {
 		return ""

@@ -19,25 +19,25 @@ var treeChildrenSQL string
 // Node is a task in a [Tree].
 type Node struct {
 	ledger.Key
-	State      ledger.State   `json:"state,omitempty"` // "": the ledger does not have the task
+	State      ledger.State   `json:"state,omitempty"` // "": the task is not in the ledger
 	Attempt    ledger.Attempt `json:"attempt"`
 	EnqueuedAt time.Time      `json:"enqueued_at,omitzero"`
 	UpdatedAt  time.Time      `json:"updated_at,omitzero"`
-	Children   []*Node        `json:"children,omitempty"` // what it has led to, by key
+	Children   []*Node        `json:"children,omitempty"` // the tasks it caused, by key
 	More       bool           `json:"more,omitempty"`     // there are, or may be, more of these
 }
 
-// Tree is what led to a task, and what that has led to.
+// Tree is a task with its causes and the tasks that it caused.
 type Tree struct {
-	Causes []Node `json:"causes"` // the task's cause, that one's cause, and so on
+	Causes []Node `json:"causes"` // the task's cause, the cause of that, and so on
 	Task   *Node  `json:"task"`
 }
 
-// TreeLimits bound a [Tree]. Zero is the default.
+// TreeLimits bounds a [Tree].
 type TreeLimits struct {
-	Depth   int // generations, both up and down: 1 to 100; default 10
-	Breadth int // tasks that one task has led to: 1 to 1000; default 50
-	Tasks   int // in the whole tree: 1 to 10,000; default 1000
+	Depth   int // generations, both up and down: 1 to 100. Default: 10.
+	Breadth int // tasks that one task caused: 1 to 1000. Default: 50.
+	Tasks   int // in the whole tree: 1 to 10,000. Default: 1000.
 }
 
 func (l *TreeLimits) complete() error {
@@ -50,18 +50,19 @@ func (l *TreeLimits) complete() error {
 			*limit.n = limit.otherwise
 		}
 		if *limit.n < 1 || *limit.n > limit.most {
-			return &ledger.InvalidError{Field: limit.field, Value: fmt.Sprint(*limit.n), Rule: fmt.Sprintf("must be 1 to %d", limit.most)}
+			return &ledger.InvalidError{Field: limit.field, Value: fmt.Sprint(*limit.n),
+				Rule: fmt.Sprintf("must be between 1 and %d", limit.most)}
 		}
 	}
 	return nil
 }
 
-// ReadTree returns the tasks that a task has led to, as their metas name their causes
-// ([ledger.WithCause]), and those that led to it. It reads one small statement a generation; the cost
-// is of the tasks it returns, and of the events of the task and of its causes.
+// ReadTree returns the tasks that a task has caused, by the causes in their metas ([ledger.WithCause]), and
+// the causes of the task. It executes one small statement for each generation. The cost is that of the
+// returned tasks, and of the events of the task and its causes.
 //
-// The task and its causes are as the ledger has them, the others as the projection has: those that are
-// not projected yet are left out; see [ReadLag]. A task is in a tree once, whatever is claimed of it.
+// The task and its causes are read from the ledger, the others from the projection. Tasks that are not
+// projected yet are left out; see [ReadLag]. A task is in a tree once, even if its causes form a cycle.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrUnknownTask], [ledger.ErrNotMigrated].
 func ReadTree(ctx context.Context, db ledger.DB, k ledger.Key, l TreeLimits) (Tree, error) {
@@ -90,15 +91,15 @@ func nodeOf(t ledger.Task) Node {
 	return Node{Key: t.Key, State: t.State, Attempt: t.Attempt, EnqueuedAt: t.EnqueuedAt, UpdatedAt: t.UpdatedAt}
 }
 
-// tree is one that is being read.
+// tree is the state of one ReadTree.
 type tree struct {
 	db     ledger.DB
 	limits TreeLimits
-	seen   map[ledger.Key]bool // what is in it; causes are, too
+	seen   map[ledger.Key]bool // the tasks in it, causes included
 }
 
-// causes returns what led to a task, the nearest first. The last one may be a task that the ledger
-// does not have.
+// causes returns the causes of a task, the nearest first. The last one may be a task that is not in the
+// ledger.
 func (t *tree) causes(ctx context.Context, k ledger.Key) ([]Node, error) {
 	causes := []Node{}
 	for k != (ledger.Key{}) && !t.seen[k] && len(causes) < t.limits.Depth {
@@ -116,8 +117,8 @@ func (t *tree) causes(ctx context.Context, k ledger.Key) ([]Node, error) {
 	return causes, nil
 }
 
-// descend reads what a generation has led to, and returns that. If that is too deep, it only finds
-// out whether there is something.
+// descend reads and returns the tasks that a generation has caused. If tooDeep is set, it only records
+// whether there are any.
 func (t *tree) descend(ctx context.Context, parents []*Node, tooDeep bool) ([]*Node, error) {
 	breadth, room := t.limits.Breadth, t.limits.Tasks-len(t.seen)
 	if tooDeep || room <= 0 {
@@ -156,7 +157,7 @@ func (t *tree) descend(ctx context.Context, parents []*Node, tooDeep bool) ([]*N
 			p.Children, next = append(p.Children, &c), append(next, &c)
 		}
 	}
-	if read == most && most < all { // there may be more, which nobody has read
+	if read == most && most < all { // there may be more, which were not read
 		for _, p := range parents[last:] {
 			p.More = true
 		}

@@ -14,13 +14,14 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// lead enqueues tasks that an event of another one has led to, "" being none.
+// lead enqueues tasks that an event of another one has caused; "" is no cause.
 func lead(tb testing.TB, pool *pgxpool.Pool, causation string, names ...string) {
 	tb.Helper()
 	for _, name := range names {
 		kind, id, _ := strings.Cut(name, "/")
 		k := ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}
-		if _, err := ledger.Enqueue(tb.Context(), pool, k, nil, &ledger.EnqueueOptions{Meta: ledger.Meta{Causation: causation}}); err != nil {
+		if _, err := ledger.Enqueue(tb.Context(), pool, k, nil,
+			&ledger.EnqueueOptions{Meta: ledger.Meta{Causation: causation}}); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -37,7 +38,7 @@ func event(tb testing.TB, pool *pgxpool.Pool, name string) string {
 	return history[0].ID()
 }
 
-// outline returns a tree as text: causes, then the task and what it has led to, "…" for more.
+// outline returns a tree as text: causes, then the task and the tasks that it has caused, "…" for more.
 func outline(tb testing.TB, pool *pgxpool.Pool, name string, l projector.TreeLimits) []string {
 	tb.Helper()
 	kind, id, _ := strings.Cut(name, "/")
@@ -64,11 +65,12 @@ func outline(tb testing.TB, pool *pgxpool.Pool, name string, l projector.TreeLim
 	return lines
 }
 
-// grow makes a tree: an order, whose coupon has mails and whose mail has none.
+// grow creates a tree: an order, whose coupon has mails and whose mail has no children.
 func grow(tb testing.TB) *pgxpool.Pool {
 	tb.Helper()
 	pool := ledgertest.Pool(tb)
-	lead(tb, pool, "import/yesterday/1@5", "order.place/o/1@2 🎟") // an id as ours, of a task that the ledger does not have
+	// an event id of a task that is not in the ledger
+	lead(tb, pool, "import/yesterday/1@5", "order.place/o/1@2 🎟")
 	root := event(tb, pool, "order.place/o/1@2 🎟")
 	lead(tb, pool, root, "coupon.send/o-1", "mail.send/o-1")
 	lead(tb, pool, event(tb, pool, "coupon.send/o-1"), "mail.send/c-3", "mail.send/c-1", "mail.send/c-2")
@@ -90,7 +92,7 @@ func TestTree(t *testing.T) {
 		limits projector.TreeLimits
 		want   []string
 	}{
-		"whole": {root, projector.TreeLimits{}, []string{
+		"whole": {of: root, limits: projector.TreeLimits{}, want: []string{
 			"< import/yesterday",
 			root + " available",
 			"  coupon.send/o-1 available",
@@ -99,23 +101,46 @@ func TestTree(t *testing.T) {
 			"    mail.send/c-2 available",
 			"    mail.send/c-3 available",
 			"  mail.send/o-1 available"}},
-		"branch": {"mail.send/c-1", projector.TreeLimits{}, []string{
+		"branch": {of: "mail.send/c-1", limits: projector.TreeLimits{}, want: []string{
 			"< coupon.send/o-1 available", "< " + root + " available", "< import/yesterday",
 			"mail.send/c-1 available", "  log/1 available"}},
-		"leaf":      {"order.place/o-3", projector.TreeLimits{}, []string{"order.place/o-3 available"}},
-		"no id":     {"order.place/o-2", projector.TreeLimits{}, []string{"order.place/o-2 available"}},
-		"succeeded": {"coupon.send/order-00000001", projector.TreeLimits{}, []string{"coupon.send/order-00000001 succeeded"}},
-		"depth": {root, projector.TreeLimits{Depth: 1}, []string{
+		"leaf": {
+			of:     "order.place/o-3",
+			limits: projector.TreeLimits{},
+			want:   []string{"order.place/o-3 available"},
+		},
+		"no id": {
+			of:     "order.place/o-2",
+			limits: projector.TreeLimits{},
+			want:   []string{"order.place/o-2 available"},
+		},
+		"succeeded": {
+			of:     "coupon.send/order-00000001",
+			limits: projector.TreeLimits{},
+			want:   []string{"coupon.send/order-00000001 succeeded"},
+		},
+		"depth": {of: root, limits: projector.TreeLimits{Depth: 1}, want: []string{
 			"< import/yesterday", root + " available", "  coupon.send/o-1 available …", "  mail.send/o-1 available"}},
-		"depth up": {"log/1", projector.TreeLimits{Depth: 1}, []string{"< mail.send/c-1 available", "log/1 available"}},
-		"breadth": {root, projector.TreeLimits{Breadth: 2}, []string{
-			"< import/yesterday", root + " available", "  coupon.send/o-1 available …", "    mail.send/c-1 available", "      log/1 available",
+		"depth up": {
+			of:     "log/1",
+			limits: projector.TreeLimits{Depth: 1},
+			want:   []string{"< mail.send/c-1 available", "log/1 available"},
+		},
+		"breadth": {of: root, limits: projector.TreeLimits{Breadth: 2}, want: []string{
+			"< import/yesterday", root + " available", "  coupon.send/o-1 available …", "    mail.send/c-1 available",
+			"      log/1 available",
 			"    mail.send/c-2 available", "  mail.send/o-1 available"}},
-		"breadth of all": {root, projector.TreeLimits{Breadth: 1}, []string{
-			"< import/yesterday", root + " available …", "  coupon.send/o-1 available …", "    mail.send/c-1 available", "      log/1 available"}},
-		"tasks": {root, projector.TreeLimits{Tasks: 5}, []string{ // with the root and its cause
-			"< import/yesterday", root + " available", "  coupon.send/o-1 available …", "    mail.send/c-1 available …", "  mail.send/o-1 available …"}},
-		"one task": {root, projector.TreeLimits{Tasks: 1}, []string{"< import/yesterday", root + " available …"}},
+		"breadth of all": {of: root, limits: projector.TreeLimits{Breadth: 1}, want: []string{
+			"< import/yesterday", root + " available …", "  coupon.send/o-1 available …", "    mail.send/c-1 available",
+			"      log/1 available"}},
+		"tasks": {of: root, limits: projector.TreeLimits{Tasks: 5}, want: []string{ // with the root and its cause
+			"< import/yesterday", root + " available", "  coupon.send/o-1 available …", "    mail.send/c-1 available …",
+			"  mail.send/o-1 available …"}},
+		"one task": {
+			of:     root,
+			limits: projector.TreeLimits{Tasks: 1},
+			want:   []string{"< import/yesterday", root + " available …"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,7 +151,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// What is claimed of causes may go in circles, and of oneself.
+// Causes may form a cycle, and a task may name itself as its cause.
 func TestTreeOfACircle(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -149,7 +174,8 @@ func TestTreeRefuses(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
 	k := ledger.Key{Kind: "k", BizID: "a"}
-	if _, err := projector.ReadTree(t.Context(), pool, k, projector.TreeLimits{}); !errors.Is(err, ledger.ErrUnknownTask) {
+	if _, err := projector.ReadTree(t.Context(), pool, k, projector.TreeLimits{}); !errors.Is(err,
+		ledger.ErrUnknownTask) {
 		t.Errorf("error %v", err)
 	}
 	for _, l := range []projector.TreeLimits{{Depth: -1}, {Depth: 101}, {Breadth: 1001}, {Tasks: 10_001}} {
@@ -165,8 +191,10 @@ func TestOddCauses(t *testing.T) {
 	t.Parallel()
 	pool := grow(t)
 	for i, causation := range []string{
-		"a..b/c/1@1", "/c/1@1", "a/1@1", "a//1@1", "a/b/0@1", "a/b/2147483648@1", "a/b/2147483647@-1", "a/b/+1@1", "a/b/1@+1", "a/b/1@", "a/b\n/1@1",
-		"a/b/1@1\n", "a/\u0085/1@1", strings.Repeat("a", 128) + "/b/1@1", strings.Repeat("a", 129) + "/b/1@1", "a/" + strings.Repeat("é", 127) + "x/1@1",
+		"a..b/c/1@1", "/c/1@1", "a/1@1", "a//1@1", "a/b/0@1", "a/b/2147483648@1", "a/b/2147483647@-1", "a/b/+1@1",
+		"a/b/1@+1", "a/b/1@", "a/b\n/1@1",
+		"a/b/1@1\n", "a/\u0085/1@1", strings.Repeat("a", 128) + "/b/1@1", strings.Repeat("a", 129) + "/b/1@1",
+		"a/" + strings.Repeat("é", 127) + "x/1@1",
 		"a/" + strings.Repeat("é", 128) + "/1@1", "a/b/01@1",
 	} {
 		lead(t, pool, causation, fmt.Sprintf("odd/%d", i))
@@ -178,22 +206,24 @@ func TestOddCauses(t *testing.T) {
 	}
 }
 
-// What a task has led to is found without looking at others.
+// ReadTree reads the tasks that a task has caused without reading others.
 func TestTreeCostsWhatItAnswers(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
 	const tasks = 20_000
 	entries := make([]ledger.Entry, tasks)
 	for i := range entries {
-		entries[i] = ledger.Entry{Key: ledger.Key{Kind: "k", BizID: ledger.BizID(fmt.Sprint(i))}, Options: &ledger.EnqueueOptions{
-			Meta: ledger.Meta{Causation: fmt.Sprintf("k/%d/1@1", i/10)}, // ten each
-		}}
+		entries[i] = ledger.Entry{Key: ledger.Key{Kind: "k", BizID: ledger.BizID(fmt.Sprint(i))},
+			Options: &ledger.EnqueueOptions{
+				Meta: ledger.Meta{Causation: fmt.Sprintf("k/%d/1@1", i/10)}, // ten each
+			}}
 	}
 	if _, err := ledger.EnqueueMany(t.Context(), pool, entries); err != nil {
 		t.Fatal(err)
 	}
 	project(t, pool)
-	if lines := outline(t, pool, "k/77", projector.TreeLimits{Depth: 1}); len(lines) != 12 { // its cause, itself, and ten more
+	// its cause, itself, and ten more
+	if lines := outline(t, pool, "k/77", projector.TreeLimits{Depth: 1}); len(lines) != 12 {
 		t.Errorf("%q", lines)
 	}
 	for _, statistics := range []string{"none", "analyze taskledger.task"} {

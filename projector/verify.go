@@ -24,23 +24,23 @@ var (
 // Report is the outcome of [Verify].
 type Report struct {
 	Events      int64        // applied by the projection, and folded here
-	Tasks       int64        // that they are about
-	Different   int64        // how many differences there are
+	Tasks       int64        // of these events
+	Different   int64        // the number of differences
 	Differences []Difference // the first 100
 }
 
-// Equal reports whether the projection is what its events say.
+// Equal reports whether the projection equals the fold of its events.
 func (r Report) Equal() bool { return r.Different == 0 }
 
-// Difference is one place where the projection is not what its events say.
+// Difference is one place where the projection and the fold of its events differ.
 type Difference struct {
 	Subject string // a task's key and column, or "count of <kind> <state>"
-	Table   string // what the projection has; empty: no such row
-	Events  string // what the events say
+	Table   string // the value in the projection; empty: no such row
+	Events  string // the value by the events
 }
 
 func (d Difference) String() string {
-	return fmt.Sprintf("%s: table has %q, events say %q", d.Subject, d.Table, d.Events)
+	return fmt.Sprintf("%s: table has %q, events have %q", d.Subject, d.Table, d.Events)
 }
 
 const maxDifferences = 100
@@ -54,13 +54,12 @@ func (r *Report) compare(subject, table, events string) {
 	}
 }
 
-// Verify folds all events that the built-in projection has applied and compares the result with
-// the tables task and task_count. It reads everything in one snapshot, so it is exact while
-// others write and the projector runs; its memory does not grow with the ledger. It changes
-// nothing.
+// Verify folds all events that the built-in projection has applied and compares the result with the tables
+// task and task_count. It reads everything in one snapshot, so it is exact while writers and the projector
+// run. Its memory does not grow with the ledger. It changes nothing.
 //
-// Events that do not fold are a difference and not an error. So is, until the cursor has come
-// after it, a task that was folded anew from its whole history (see the package comment).
+// Events that do not fold are a difference and not an error. A task that was folded again from its whole
+// history is also a difference until the cursor has passed its events; see the package comment.
 func Verify(ctx context.Context, db interface {
 	BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
 }) (Report, error) {
@@ -82,14 +81,14 @@ func verify(ctx context.Context, tx pgx.Tx) (Report, error) {
 	return v.report, err
 }
 
-// verifier walks events and tasks side by side, in key order.
+// verifier reads events and tasks side by side, in key order.
 type verifier struct {
 	tx     pgx.Tx
 	report Report
-	counts map[total]int64 // what the events say
+	counts map[total]int64 // the counts by the events
 }
 
-// verifyBatch is how many events are in memory at a time, unless one task has more.
+// verifyBatch is the number of events in memory at a time, unless one task has more.
 var verifyBatch = 20_000
 
 func (v *verifier) tasks(ctx context.Context) error {
@@ -99,7 +98,7 @@ func (v *verifier) tasks(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		var end ledger.Key // of this batch; zero: there is no other
+		var end ledger.Key // of this batch; zero: there is no further batch
 		if len(events) == limit {
 			whole := wholeTasks(events)
 			if whole == 0 { // one task fills the batch
@@ -116,8 +115,7 @@ func (v *verifier) tasks(ctx context.Context) error {
 	}
 }
 
-// wholeTasks returns how many events are left without those of the last task, of which there may
-// be more.
+// wholeTasks returns the number of events without those of the last task, of which there may be more.
 func wholeTasks(events []ledger.Event) int {
 	n := len(events)
 	for n > 0 && events[n-1].Key == events[len(events)-1].Key {
@@ -160,8 +158,8 @@ func (v *verifier) batch(ctx context.Context, events []ledger.Event, after, end 
 // row is a row of the table task.
 type row struct {
 	ledger.Task
-	aside bool
-	cause string
+	exceptional bool
+	cause       string
 }
 
 func (v *verifier) compareTask(have row, want ledger.Task) {
@@ -175,7 +173,7 @@ func (v *verifier) compareTask(have row, want ledger.Task) {
 	}
 	number("shard", int64(have.Shard), int64(want.Shard))
 	compare("state", string(have.State), string(want.State))
-	compare("aside", strconv.FormatBool(have.aside), strconv.FormatBool(want.State.Exceptional()))
+	compare("aside", strconv.FormatBool(have.exceptional), strconv.FormatBool(want.State.Exceptional()))
 	number("version", int64(have.Version), int64(want.Version))
 	number("attempt", int64(have.Attempt), int64(want.Attempt))
 	number("failures", int64(have.Failures), int64(want.Failures))
@@ -187,7 +185,7 @@ func (v *verifier) compareTask(have row, want ledger.Task) {
 	compare("cause", have.cause, causeOf(want))
 }
 
-// totals compares the running totals with the states counted on the way.
+// totals compares the running totals with the states counted by the events.
 func (v *verifier) totals(ctx context.Context) error {
 	counts, err := ReadCounts(ctx, v.tx)
 	if err != nil {
@@ -212,8 +210,8 @@ func (v *verifier) events(ctx context.Context, after ledger.Key, limit int) ([]l
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (e ledger.Event, err error) {
 		var data, meta *string
-		err = r.Scan((*string)(&e.Kind), (*string)(&e.BizID), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
-			(*string)(&e.Type), pgquery.Micros(&e.RecordedAt), &data, &meta)
+		err = r.Scan((*string)(&e.Kind), (*string)(&e.BizID), (*int32)(&e.Version), (*int32)(&e.Attempt),
+			(*int)(&e.Shard), (*string)(&e.Type), pgquery.Micros(&e.RecordedAt), &data, &meta)
 		if data != nil {
 			e.Data = []byte(*data)
 		}
@@ -225,12 +223,13 @@ func (v *verifier) events(ctx context.Context, after ledger.Key, limit int) ([]l
 }
 
 func (v *verifier) table(ctx context.Context, after, end ledger.Key) ([]row, error) {
-	rows, err := v.tx.Query(ctx, verifyTasksSQL, string(after.Kind), string(after.BizID), string(end.Kind), string(end.BizID))
+	rows, err := v.tx.Query(ctx, verifyTasksSQL, string(after.Kind), string(after.BizID), string(end.Kind),
+		string(end.BizID))
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (t row, err error) {
-		err = r.Scan((*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State), &t.aside,
+		err = r.Scan((*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State), &t.exceptional,
 			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, pgquery.Micros(&t.EnqueuedAt),
 			pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt), &t.cause)
 		return t, err

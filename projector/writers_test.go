@@ -18,8 +18,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// scribble lets several writers append random legal events to few tasks, in transactions of
-// which every fifth is rolled back.
+// scribble lets several writers append random valid events to few tasks. Every fifth transaction is rolled
+// back.
 func scribble(tb testing.TB, pool *pgxpool.Pool, seed uint64, writers, transactions int) {
 	tb.Helper()
 	var group sync.WaitGroup
@@ -55,13 +55,14 @@ func transaction(ctx context.Context, pool *pgxpool.Pool, random *rand.Rand) err
 		return nil
 	})
 	var conflict *ledger.ConflictError
-	if errors.Is(err, errRollBack) || errors.As(err, &conflict) || ledger.Retryable(err) { // deadlocks, as the keys are taken in any order
+	// deadlocks, since transactions lock the keys in any order
+	if errors.Is(err, errRollBack) || errors.As(err, &conflict) || ledger.Retryable(err) {
 		return nil
 	}
 	return err
 }
 
-// step enqueues a task or appends to it whatever may follow.
+// step enqueues a task or appends an event that is valid in its state.
 func step(ctx context.Context, tx pgx.Tx, random *rand.Rand) error {
 	key := ledger.Key{
 		Kind:  []ledger.Kind{"a", "a.b", "c"}[random.IntN(3)],
@@ -79,7 +80,9 @@ func step(ctx context.Context, tx pgx.Tx, random *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	may := slices.DeleteFunc(ledger.Transitions(), func(t ledger.Transition) bool { return !slices.Contains(t.From, task.State) })
+	may := slices.DeleteFunc(ledger.Transitions(), func(t ledger.Transition) bool {
+		return !slices.Contains(t.From, task.State)
+	})
 	if len(may) == 0 {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// refused runs a worker beside others and returns why it did not.
+// refused runs a worker beside others and returns why it was refused.
 func (b *bundle) refused(register func(*workers.Pool) error) error {
 	b.T.Helper()
 	p := try(workers.New(workers.Config{DB: b.DB, NATS: b.Connect(), AckWait: ackWait}))(b.T)
@@ -29,8 +29,8 @@ func (b *bundle) refused(register func(*workers.Pool) error) error {
 	return receive(b, "the worker to be refused", ended)
 }
 
-// All workers of a kind must agree on its guarantee: one that does not is told whom it differs from,
-// and leaves nothing behind. Those of other kinds are no business of it.
+// All workers of a kind must have the same guarantee. A worker with another one is refused with an error that names
+// the other worker, and leaves no trace. Workers of other kinds are not affected.
 func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -47,10 +47,14 @@ func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 		if !errors.As(err, &differs) {
 			t.Fatalf("%s: error %v", want, err)
 		}
-		if diff := cmp.Diff(&workers.GuaranteeError{Kind: order.Name(), Wanted: want, Found: workers.AtLeastOnce, Worker: id}, differs); diff != "" {
+		if diff := cmp.Diff(
+			&workers.GuaranteeError{Kind: order.Name(), Wanted: want, Found: workers.AtLeastOnce, Worker: id}, differs,
+		); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if text := err.Error(); !strings.Contains(text, "is to be done "+string(want)+", and worker "+id+" does it at least once") {
+		if text := err.Error(); !strings.Contains(
+			text, "guarantee is "+string(want)+", that of worker "+id+" is at least once",
+		) {
 			t.Errorf("error %q", text)
 		}
 	}
@@ -67,8 +71,8 @@ func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 	b.AwaitSucceeded(1)
 }
 
-// A deploy that changes a guarantee says which one it replaces: it works beside the old workers, which
-// cannot begin again. What was begun once by them is not begun again.
+// A deploy that changes a guarantee sets Replaces: the new worker runs beside the old workers, which cannot start
+// again. A task that AtMostOnce workers have begun is not begun again.
 func TestGuaranteeChangedByARollingDeploy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -76,14 +80,17 @@ func TestGuaranteeChangedByARollingDeploy(t *testing.T) {
 	old := b.Spawn("slow-once")
 	k := b.Enqueue("o-1")
 	if line, err := old.Out.ReadString('\n'); err != nil || line != "begun\n" {
-		t.Fatalf("the child said %q, %v", line, err)
+		t.Fatalf("the child printed %q, %v", line, err)
 	}
 	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Replaces: workers.AtMostOnce}))
 	b.Await("the leases of both", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 2 })
 	second := b.Enqueue("o-2")
-	b.Await("a task to be done beside the old worker, or by it", func() bool { return b.Task(second).State != ledger.StateAvailable })
+	b.Await(
+		"a task to be done beside the old worker, or by it",
+		func() bool { return b.Task(second).State != ledger.StateAvailable },
+	)
 
 	var differs *workers.GuaranteeError
 	if err := b.refused(atMost(b.outside, nil)); !errors.As(err, &differs) || differs.Found != workers.ExactlyOnce {
@@ -98,11 +105,13 @@ func TestGuaranteeChangedByARollingDeploy(t *testing.T) {
 	}
 }
 
-// Leases say what each worker guarantees.
-func TestListTellsGuarantees(t *testing.T) {
+// Leases contain each worker's guarantees.
+func TestReadWorkersReturnsGuarantees(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	names := map[workers.Guarantee]string{workers.ExactlyOnce: "test.a", workers.AtLeastOnce: "test.b", workers.AtMostOnce: "test.c"}
+	names := map[workers.Guarantee]string{
+		workers.ExactlyOnce: "test.a", workers.AtLeastOnce: "test.b", workers.AtMostOnce: "test.c",
+	}
 	w := b.Work(workers.Config{}, func(p *workers.Pool) error {
 		kind := func(g workers.Guarantee) ledger.TypedKind[orderArgs] {
 			return ledger.MustKind[orderArgs](ledger.Kind(names[g]))
@@ -120,15 +129,20 @@ func TestListTellsGuarantees(t *testing.T) {
 	if diff := cmp.Diff(names, got); diff != "" || all[0].ID != w.ID() {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if !slices.IsSortedFunc(all[0].Kinds, func(a, b workers.WorkerKind) int { return strings.Compare(string(a.Kind), string(b.Kind)) }) {
+	if !slices.IsSortedFunc(
+		all[0].Kinds, func(a, b workers.WorkerKind) int { return strings.Compare(string(a.Kind), string(b.Kind)) },
+	) {
 		t.Error("the kinds are not in order")
 	}
-	if err := atMost(b.outside, &workers.KindConfig{Replaces: "twice"})(try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)); err == nil || !strings.Contains(err.Error(), `is "twice"`) {
+	if err := atMost(b.outside, &workers.KindConfig{Replaces: "twice"})(
+		try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t),
+	); err == nil ||
+		!strings.Contains(err.Error(), `got "twice"`) {
 		t.Errorf("error %v", err)
 	}
 }
 
-// Of workers that begin at the same time and do not agree, those of one guarantee run.
+// Of workers that begin at the same time with different guarantees, those of one guarantee run.
 func TestWorkersThatDisagreeAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -148,7 +162,7 @@ func TestWorkersThatDisagreeAtOnce(t *testing.T) {
 			if err := register(p); err != nil {
 				t.Fatal(err)
 			}
-			go func() { ends <- end{guarantee, p.Run(ctx)} }()
+			go func() { ends <- end{guarantee: guarantee, err: p.Run(ctx)} }()
 		}
 	}
 	var refused workers.Guarantee
@@ -160,7 +174,10 @@ func TestWorkersThatDisagreeAtOnce(t *testing.T) {
 		}
 		refused = e.guarantee
 	}
-	b.Await("the others to have leases", func() bool { return one[int](b, "select count(*)::integer from taskledger.lease") == each })
+	b.Await(
+		"the others to have leases",
+		func() bool { return one[int](b, "select count(*)::integer from taskledger.lease") == each },
+	)
 	cancel()
 	for range each {
 		if e := receive(b, "the others to stop", ends); e.err != nil || e.guarantee == refused {
@@ -169,7 +186,7 @@ func TestWorkersThatDisagreeAtOnce(t *testing.T) {
 	}
 }
 
-// A worker that is stopped while it begins leaves no lease, which would keep others from beginning.
+// A worker that is stopped while it begins leaves no lease, which would block others.
 func TestStopWhileBeginningLeavesNoLease(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// A worker whose handlers are slow holds no more than they run: who joins has work at once.
-func TestSlowHandlersHoldLittle(t *testing.T) {
+// A worker whose handlers are slow has no more tasks in flight than it runs: a new worker gets tasks at once.
+func TestSlowHandlersPullLittle(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
@@ -27,18 +27,18 @@ func TestSlowHandlersHoldLittle(t *testing.T) {
 		return b.outside(ctx, job, args)
 	}, &workers.KindConfig{Slots: 4})
 	b.EnqueueMany(8)
-	first := b.Work(workers.Config{AckWait: forEver}, handler)
+	first := b.Work(workers.Config{AckWait: endless}, handler)
 	b.Await("the first to have all it can run", func() bool { return first.KindStatus().Running == 4 })
-	second := b.Work(workers.Config{AckWait: forEver}, handler)
+	second := b.Work(workers.Config{AckWait: endless}, handler)
 	b.Await("the second to have the rest", func() bool { return second.KindStatus().Running == 4 })
 	close(gate)
 	b.AwaitSucceeded(8)
 	b.WantOneEffectEach(8)
 }
 
-// A worker whose handlers are quick holds more than they run; when they become slow, it gives
-// that back.
-func TestQuickHandlersHoldMuch(t *testing.T) {
+// A worker whose handlers are quick has more tasks in flight than it runs; when they become slow, it gives the others
+// back.
+func TestQuickHandlersPullAhead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
@@ -61,15 +61,17 @@ func TestQuickHandlersHoldMuch(t *testing.T) {
 		most = max(most, first.KindStatus().InFlight)
 		return begun.Load() == quick+slots
 	})
-	if most <= 2*slots { // how much it is depends on the machine
-		t.Errorf("at most %d were in hand while handlers were quick", most)
+	if most <= 2*slots { // the number depends on the machine
+		t.Errorf("at most %d were in flight while handlers were quick", most)
 	}
-	second := b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, nil))
+	second := b.Work(
+		workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, nil),
+	)
 	b.Await("all but what the first one runs to be done", func() bool {
 		return one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'") == tasks-slots
 	})
 	if got := first.KindStatus().InFlight; got != slots {
-		t.Errorf("the first has %d in hand, want %d", got, slots)
+		t.Errorf("the first has %d in flight, want %d", got, slots)
 	}
 	b.Await("the second to have done the rest", func() bool {
 		return second.KindStatus().Attempts[workers.OutcomeSucceeded] == tasks-quick-slots
@@ -78,8 +80,8 @@ func TestQuickHandlersHoldMuch(t *testing.T) {
 	b.AwaitSucceeded(tasks)
 }
 
-// What is held ahead is bounded in bytes as well.
-func TestHeldBytesAreBounded(t *testing.T) {
+// Tasks in flight beyond the slots are also bounded in bytes.
+func TestAheadBytesAreBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
@@ -90,11 +92,11 @@ func TestHeldBytesAreBounded(t *testing.T) {
 	ready := make(chan struct{})
 	var begun atomic.Int32
 	w = b.Work(workers.Config{AckWait: 30 * time.Second}, func(p *workers.Pool) error {
-		p.SetAheadTime(patience) // so that the bytes alone bound it, however slow the machine is
+		p.SetAheadTime(patience) // so that only the bytes bound them, also on a slow machine
 		return workers.RegisterAtLeastOnce(p, notes, func(context.Context, *workers.Job, string) error {
 			<-ready
 			s := w.KindStatus()
-			// Once some have ended, others wait here for more to be held.
+			// Once some have ended, more tasks are pulled.
 			for n := begun.Add(1); n > slots && n <= 2*slots && s.InFlight <= slots; s = w.KindStatus() {
 				time.Sleep(time.Millisecond)
 			}
@@ -111,9 +113,9 @@ func TestHeldBytesAreBounded(t *testing.T) {
 	try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
 	b.AwaitSucceeded(tasks)
 	if limit := int64(workers.AheadBytes + slots*2*size); mostBytes.Load() > limit {
-		t.Errorf("%d bytes were in hand, want at most %d", mostBytes.Load(), limit)
+		t.Errorf("%d bytes were in flight, want at most %d", mostBytes.Load(), limit)
 	}
 	if most.Load() <= slots {
-		t.Errorf("at most %d were in hand", most.Load())
+		t.Errorf("at most %d were in flight", most.Load())
 	}
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// BenchmarkDrainAtLeastOnce measures how fast a backlog is worked off by a handler that does
-// nothing: head read, handler called, success recorded, message acknowledged.
+// BenchmarkDrainAtLeastOnce measures how fast a backlog is drained by a handler that does nothing: head read, handler
+// called, success recorded, message acknowledged.
 func BenchmarkDrainAtLeastOnce(b *testing.B) {
 	drain(b, 130_000, workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil },
 		&workers.KindConfig{Slots: 500}))
@@ -34,18 +34,23 @@ func BenchmarkDrainExactlyOnce(b *testing.B) {
 	drain(b, 30_000, workers.Config{}, exactly(insertEffect, &workers.KindConfig{Slots: 16}))
 }
 
-// BenchmarkDrainShardGroups is BenchmarkDrainAtLeastOnce by one worker that has all groups of shards:
-// what dividing costs.
+// BenchmarkDrainShardGroups is BenchmarkDrainAtLeastOnce by one worker that has all groups of shards. It measures the
+// cost of dividing.
 func BenchmarkDrainShardGroups(b *testing.B) {
 	for _, groups := range []int{0, 8, 64} {
 		b.Run(strconv.Itoa(groups), func(b *testing.B) {
-			drain(b, 60_000, workers.Config{ShardGroups: groups}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil },
-				&workers.KindConfig{Slots: 500}))
+			drain(
+				b,
+				60_000,
+				workers.Config{ShardGroups: groups},
+				atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil },
+					&workers.KindConfig{Slots: 500}),
+			)
 		})
 	}
 }
 
-// drain works off a backlog of n tasks per iteration and reports tasks per second.
+// drain drains a backlog of n tasks per iteration and reports tasks per second.
 func drain(b *testing.B, n int, c workers.Config, register func(*workers.Pool) error) {
 	world := setupOn(b, durablePool(b))
 	var took time.Duration
@@ -62,17 +67,19 @@ func drain(b *testing.B, n int, c workers.Config, register func(*workers.Pool) e
 		bytes += after.TotalAlloc - before.TotalAlloc
 		w.Stop()
 	}
-	if done := one[int](world, "select count(*)::integer from taskledger.event where type = 'succeeded'"); done != b.N*n {
+	if done := one[int](
+		world, "select count(*)::integer from taskledger.event where type = 'succeeded'",
+	); done != b.N*n {
 		b.Fatalf("%d tasks succeeded, want %d", done, b.N*n)
 	}
 	tasks := float64(b.N * n)
 	b.ReportMetric(tasks/took.Seconds(), "tasks/s")
-	b.ReportMetric(float64(allocs)/tasks, "allocs/task") // of the servers in this process too
+	b.ReportMetric(float64(allocs)/tasks, "allocs/task") // including the servers in this process
 	b.ReportMetric(float64(bytes)/tasks, "B/task")
 	b.ReportMetric(0, "ns/op")
 }
 
-// workOff runs a worker until n tasks have succeeded, and says how long that took.
+// workOff runs a worker until n tasks have succeeded, and returns how long that took.
 func (b *bundle) workOff(n int, c workers.Config, register func(*workers.Pool) error) (*worker, time.Duration) {
 	b.T.Helper()
 	begun := time.Now()
@@ -84,7 +91,7 @@ func (b *bundle) workOff(n int, c workers.Config, register func(*workers.Pool) e
 	return w, time.Since(begun)
 }
 
-// durablePool is a database of which every commit is synced, unlike those of the tests.
+// durablePool returns a pool whose commits are synced, unlike those of the tests.
 func durablePool(b *testing.B) *pgxpool.Pool {
 	ctx := context.Background()
 	server := try(pgserver.Start(ctx, pgserver.Config{}))(b)
@@ -99,7 +106,7 @@ func durablePool(b *testing.B) *pgxpool.Pool {
 	return pool
 }
 
-// backlog enqueues n tasks, of these kinds by turns, and publishes their messages.
+// backlog enqueues n tasks, of these kinds in turn, and publishes their messages.
 func (b *bundle) backlog(round, n int, kinds ...ledger.TypedKind[orderArgs]) {
 	b.T.Helper()
 	const page = 5000
@@ -112,32 +119,44 @@ func (b *bundle) backlog(round, n int, kinds ...ledger.TypedKind[orderArgs]) {
 			entries = entries[:0]
 		}
 	}
-	rows := try(b.DB.Query(context.Background(), `select position, version, attempt, shard, type::text, recorded_at, kind, biz_id, data::text
-		from taskledger.event where biz_id like $1 order by position`, strconv.Itoa(round)+"-%"))(b.T)
+	rows := try(
+		b.DB.Query(
+			context.Background(),
+			`select position, version, attempt, shard, type::text, recorded_at, kind, biz_id, data::text
+		from taskledger.event where biz_id like $1 order by position`,
+			strconv.Itoa(round)+"-%",
+		),
+	)(b.T)
 	var e ledger.Event
 	var data string
-	_, err := pgx.ForEachRow(rows, []any{(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
-		(*string)(&e.Type), &e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &data}, func() error {
-		_, err := b.JS.PublishMsgAsync(stream.Encode(e, []byte(data), source, 1), jetstream.WithStallWait(patience))
-		return err
-	})
+	_, err := pgx.ForEachRow(
+		rows,
+		[]any{(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
+			(*string)(&e.Type), &e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &data},
+		func() error {
+			_, err := b.JS.PublishMsgAsync(stream.Encode(e, []byte(data), source, 1), jetstream.WithStallWait(patience))
+			return err
+		},
+	)
 	if err != nil {
 		b.T.Fatal(err)
 	}
 	<-b.JS.PublishAsyncComplete()
 }
 
-// BenchmarkLatency measures how long it takes from a published message to its handler, at a rate
-// that leaves everything idle.
+// BenchmarkLatency measures the time from a published message to its handler, at a rate that leaves everything idle.
 func BenchmarkLatency(b *testing.B) {
 	world := setup(b)
 	var published sync.Map
 	took := make(chan time.Duration, 1)
-	world.Work(workers.Config{Logger: slog.New(slog.DiscardHandler)}, exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
-		at, _ := published.Load(job.BizID)
-		took <- time.Since(at.(time.Time))
-		return nil
-	}, nil))
+	world.Work(
+		workers.Config{Logger: slog.New(slog.DiscardHandler)},
+		exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
+			at, _ := published.Load(job.BizID)
+			took <- time.Since(at.(time.Time))
+			return nil
+		}, nil),
+	)
 	var all []time.Duration
 	for i := range b.N {
 		k := world.Enqueue("o-" + strconv.Itoa(i))

@@ -7,69 +7,73 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/workers"
-	shared "github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-// bundle is the shared bundle, with the verbs of these tests.
-type bundle struct{ *shared.Bundle }
+// bundle is the shared bundle with the methods of these tests.
+type bundle struct{ *servicetest.Bundle }
 
 type (
-	worker    = shared.Worker
-	child     = shared.Child
-	orderArgs = shared.OrderArgs
+	worker    = servicetest.Worker
+	child     = servicetest.Child
+	orderArgs = servicetest.OrderArgs
 )
 
 const (
-	source   = shared.Source
-	ackWait  = shared.AckWait
-	patience = shared.Patience
+	source   = servicetest.Source
+	ackWait  = servicetest.AckWait
+	patience = servicetest.Patience
 )
 
 var (
-	order        = shared.Order
-	errBoom      = shared.ErrBoom
-	insertEffect = shared.InsertEffect
-	atOnce       = shared.RetryAtOnce
-	exactly      = shared.Exactly
+	order        = servicetest.Order
+	errBoom      = servicetest.ErrBoom
+	insertEffect = servicetest.InsertEffect
+	atOnce       = servicetest.RetryAtOnce
+	exactly      = servicetest.Exactly
 )
 
-// audit is the author of what operators do in these tests.
+// audit is the author of the operators' changes in these tests.
 var audit = operator.Audit{Actor: "alice", Reason: "tried <b>it</b>"}
 
 func setup(t testing.TB) *bundle {
 	t.Helper()
-	return &bundle{shared.New(t)}
+	return &bundle{servicetest.New(t)}
 }
 
 func setupOn(t testing.TB, db *pgxpool.Pool) *bundle {
 	t.Helper()
-	return &bundle{shared.NewOn(t, db)}
+	return &bundle{servicetest.NewOn(t, db)}
 }
 
 func setupDatabase(t testing.TB) *bundle {
 	t.Helper()
-	return &bundle{shared.NewDatabase(t)}
+	return &bundle{servicetest.NewDatabase(t)}
 }
 
-func try[T any](v T, err error) func(testing.TB) T { return shared.Try(v, err) }
+func try[T any](v T, err error) func(testing.TB) T { return servicetest.Try(v, err) }
 
 func one[T any](b *bundle, sql string, args ...any) T {
 	b.T.Helper()
-	return shared.One[T](b.Bundle, sql, args...)
+	return servicetest.One[T](b.Bundle, sql, args...)
 }
 
 // insertEffectSQL is insertEffect by database/sql.
 func insertEffectSQL(ctx context.Context, tx *sql.Tx, job *workers.Job, _ orderArgs) error {
-	_, err := tx.ExecContext(ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt))
+	_, err := tx.ExecContext(
+		ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt),
+	)
 	return err
 }
 
-// outside returns a handler that leaves an effect in a transaction of its own.
+// outside returns a handler that inserts an effect in a transaction of its own.
 func outside(db *pgxpool.Pool) func(context.Context, *workers.Job, orderArgs) error {
 	return func(ctx context.Context, job *workers.Job, _ orderArgs) error {
-		_, err := db.Exec(ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt))
+		_, err := db.Exec(
+			ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt),
+		)
 		return err
 	}
 }
@@ -90,6 +94,8 @@ func atMost(h func(context.Context, *workers.Job, orderArgs) error, c *workers.K
 }
 
 // exactlySQL registers an ExactlyOnce handler of kind order by database/sql.
-func exactlySQL(h func(context.Context, *sql.Tx, *workers.Job, orderArgs) error, c *workers.KindConfig) func(*workers.Pool) error {
+func exactlySQL(
+	h func(context.Context, *sql.Tx, *workers.Job, orderArgs) error, c *workers.KindConfig,
+) func(*workers.Pool) error {
 	return func(p *workers.Pool) error { return workers.RegisterSQL(p, order, h, atOnce(c)) }
 }

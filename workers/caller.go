@@ -13,30 +13,32 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// CallerConfig says how a [Caller] runs handlers. Nil means all defaults.
+// CallerConfig configures a [Caller]. Nil means all defaults.
 type CallerConfig struct {
-	// KindConfig is that of the workers. A caller uses Timeout, Retry, Middleware and Hooks only.
+	// KindConfig is the workers' configuration of the kind. A caller uses Timeout, Retry, Middleware and Hooks only.
 	KindConfig
-	// Name says to people who it is, in the events. Default: <host>-<pid>.
+	// Name identifies the caller in the events that it appends. Default: <host>-<pid>.
 	Name string
-	// Logger is told what people should know. Nil: nobody.
+	// Logger receives warnings and errors. Default: disabled.
 	Logger *slog.Logger
 }
 
-// Caller enqueues tasks of a kind, and runs the handler itself where too many wait and the kind's
-// limit says so ([ledger.CallerRuns]): now, in the transaction of who enqueues, with the task's
-// events. So who makes too much work does some of it, and is slowed down by that.
+// Caller enqueues tasks of a kind. Where the kind's limit is reached and its policy is [ledger.CallerRuns], it runs
+// the handler itself, in the transaction that enqueues the task. So a producer that enqueues too much does some of
+// the work and is slowed down by it.
 //
-// It is for kinds whose handlers write in a transaction, as [Register] has them; for others it would
-// break their guarantee. It is safe for concurrent use.
+// The kind must be registered with [Register]; a Caller would break the guarantee of other kinds. It is safe for
+// concurrent use.
 type Caller[A any] struct {
 	typed ledger.TypedKind[A]
 	kind  *kind
 }
 
-// NewCaller returns a caller for a kind, with the handler that its workers have. It returns an error
-// if c is invalid, naming every fault.
-func NewCaller[A any](k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error, c *CallerConfig) (*Caller[A], error) {
+// NewCaller returns a caller for a kind. Its handler must be the one that the kind's workers have. It returns an
+// error that names every fault if c is invalid.
+func NewCaller[A any](
+	k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error, c *CallerConfig,
+) (*Caller[A], error) {
 	if c == nil {
 		c = &CallerConfig{}
 	}
@@ -44,30 +46,36 @@ func NewCaller[A any](k ledger.TypedKind[A], handler func(ctx context.Context, t
 	if err != nil {
 		return nil, err
 	}
-	r := registration{name: k.Name(), guarantee: ExactlyOnce, config: &c.KindConfig, handler: c.wrap(decoding(k, handler)), acquire: p.acquire}
+	r := registration{
+		name:      k.Name(),
+		guarantee: ExactlyOnce,
+		config:    &c.KindConfig,
+		handler:   c.wrap(decoding(k, handler)),
+		acquire:   p.acquire,
+	}
 	if err := p.register(r); err != nil {
 		return nil, err
 	}
 	return &Caller[A]{typed: k, kind: p.kinds[0]}, nil
 }
 
-// Enqueue is [ledger.TypedKind].Enqueue, and just that unless the kind's limit is reached and says
-// CallerRuns. Then it enqueues the task, runs the handler, and appends what comes of it: the answer
-// says in which state the task is now, succeeded or retrying as a rule, and that is no error. Nothing
-// is committed before tx is.
+// Enqueue calls [ledger.TypedKind].Enqueue. If the kind's limit is reached and its policy is CallerRuns, it also runs
+// the handler and appends the outcome. The result then holds the task's new state, usually succeeded or retrying; a
+// failed attempt is not an error. Nothing is committed before tx is.
 //
-// The handler gets tx with a savepoint behind it. If it fails, in whatever way [Register]'s may, what
-// it wrote is rolled back, its task is retried, put off, buried or discarded as ever, by workers later
-// on, and tx is as usable as before. It runs in a goroutine of its own; Enqueue waits for it. What it
-// enqueues with its context has the task as its cause. There is no one to see its progress. A deferred
-// constraint that it breaks is found at the end of tx, and breaks that.
+// The handler gets tx behind a savepoint and runs in a goroutine of its own; Enqueue waits for it. If it fails in any
+// way that [Register] describes, its writes are rolled back, the task is retried, snoozed, buried or discarded as
+// usual, and tx remains usable. Tasks that it enqueues with its context have this task as their cause. Its progress
+// is not published. A deferred constraint that it violates fails the commit of tx.
 //
-// Errors: those of [ledger.Enqueue]. Any other means that tx is to be rolled back, and may be tried
-// again if [ledger.Retryable] says so: a serialization failure or a deadlock, the end of ctx, or the
-// connection was lost. If the handler leaves rows open, or does not return within 5 s after its time
-// is over, the connection is closed. If it ends the transaction by COMMIT or ROLLBACK in SQL, it is
-// [ledger.ErrTransactionEnded]; the task is buried if that committed it, unless a worker was quicker.
-func (c *Caller[A]) Enqueue(ctx context.Context, tx pgx.Tx, id ledger.BizID, args A, o *ledger.EnqueueOptions) (ledger.Enqueued, error) {
+// Errors: those of [ledger.Enqueue]. After any other error the caller must roll tx back, and may try again if
+// [ledger.Retryable] returns true: a serialization failure, a deadlock, the end of ctx or a lost connection. The
+// connection is closed if the handler leaves rows open, or does not return within 5 s after its time is over. If the
+// handler ends the transaction by COMMIT or ROLLBACK in SQL, the error is [ledger.ErrTransactionEnded]; the task is
+// buried if that committed it, unless a worker began it first.
+func (c *Caller[A]) Enqueue(
+	ctx context.Context, tx pgx.Tx, id ledger.BizID, args A, o *ledger.EnqueueOptions,
+) (ledger.Enqueued, error) {
 	var options ledger.EnqueueOptions
 	if o != nil {
 		options = *o
@@ -80,18 +88,18 @@ func (c *Caller[A]) Enqueue(ctx context.Context, tx pgx.Tx, id ledger.BizID, arg
 	answer.MustRun = false
 	version, state, err := c.kind.runFor(ctx, tx, answer.Key)
 	if err != nil {
-		return ledger.Enqueued{}, fmt.Errorf("enqueue %s, and run it: %w", answer.Key, err)
+		return ledger.Enqueued{}, fmt.Errorf("enqueue and run %s: %w", answer.Key, err)
 	}
-	if state != "" { // else nothing was recorded, and workers run it
+	if state != "" { // otherwise nothing was recorded, and a worker runs it
 		answer.Version, answer.State = version, state
 	}
 	return answer, nil
 }
 
-// Status returns what the caller has done since it was made. It is safe for concurrent use.
+// Status returns the caller's counters since it was created. It is safe for concurrent use.
 func (c *Caller[A]) Status() KindStatus { return c.kind.status() }
 
-// runFor runs a task that was just enqueued in tx, in that transaction.
+// runFor runs a task that was just enqueued in tx, in the same transaction.
 func (k *kind) runFor(ctx context.Context, tx pgx.Tx, key ledger.Key) (ledger.Version, ledger.State, error) {
 	now := time.Now()
 	history, err := ledger.History(ctx, tx, key)

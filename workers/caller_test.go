@@ -20,8 +20,7 @@ import (
 
 type orderHandler = func(context.Context, pgx.Tx, *workers.Job, orderArgs) error
 
-// full is a bundle without a broker, in which one task of kind order waits, as many as may; callers
-// run the others.
+// full is a bundle without a broker, in which one task of kind order waits, the limit; callers run the others.
 func full(t *testing.T) *bundle {
 	t.Helper()
 	b := setupDatabase(t)
@@ -46,7 +45,7 @@ func caller(t testing.TB, h orderHandler, c *workers.KindConfig) *workers.Caller
 	return try(workers.NewCaller(order, h, config))(t)
 }
 
-// buy is a business transaction that enqueues; commit says whether it commits.
+// buy is a business transaction that enqueues a task; commit is whether it commits.
 func (b *bundle) buy(c *workers.Caller[orderArgs], id string, commit bool) (answer ledger.Enqueued, err error) {
 	b.T.Helper()
 	ctx := b.Context()
@@ -56,18 +55,18 @@ func (b *bundle) buy(c *workers.Caller[orderArgs], id string, commit bool) (answ
 	if answer, err = c.Enqueue(ctx, tx, ledger.BizID(id), orderArgs{Amount: 7}, nil); err != nil || !commit {
 		return answer, err
 	}
-	try(tx.Exec(ctx, "insert into effect values ('business', 1, $1)", id))(b.T) // it is as usable as before
+	try(tx.Exec(ctx, "insert into effect values ('business', 1, $1)", id))(b.T) // the transaction is still usable
 	return answer, tx.Commit(ctx)
 }
 
-// Where too many wait the handler runs in the transaction of who enqueues: all of it commits
-// together, or nothing does. The message that a worker gets then is answered and no more.
+// Where too many tasks wait, the handler runs in the transaction that enqueues the task: everything commits together,
+// or nothing does. A worker that then receives the message only acknowledges it.
 func TestCallerRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.fill()
 	b.Relay()
-	hear := &witness{}
+	hook := &witness{}
 	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if errors := try(job.PreviousErrors(ctx))(t); len(errors) > 0 || job.Attempt != 1 || args.Amount != 7 {
 			t.Errorf("attempt %d, args %+v, previous errors %v", job.Attempt, args, errors)
@@ -79,17 +78,25 @@ func TestCallerRuns(t *testing.T) {
 			return err
 		}
 		return insertEffect(ctx, tx, job, args)
-	}, &workers.KindConfig{Hooks: []workers.Hook{hear}})
+	}, &workers.KindConfig{Hooks: []workers.Hook{hook}})
 	for id, commit := range map[string]bool{"rolled-back": false, "o-1": true} {
 		answer, err := b.buy(c, id, commit)
-		want := ledger.Enqueued{Key: ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)}, New: true, State: ledger.StateSucceeded, Version: 2, SameArgs: true, Position: answer.Position}
+		want := ledger.Enqueued{
+			Key:      ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)},
+			New:      true,
+			State:    ledger.StateSucceeded,
+			Version:  2,
+			SameArgs: true,
+			Position: answer.Position,
+		}
 		if diff := cmp.Diff(want, answer); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", id, err, diff)
 		}
 	}
 	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
 	b.WantOneEffect(k)
-	if _, err := ledger.Load(b.Context(), b.DB, ledger.Key{Kind: order.Name(), BizID: "rolled-back"}); !errors.Is(err, ledger.ErrUnknownTask) {
+	_, err := ledger.Load(b.Context(), b.DB, ledger.Key{Kind: order.Name(), BizID: "rolled-back"})
+	if !errors.Is(err, ledger.ErrUnknownTask) {
 		t.Errorf("a task of a transaction that rolled back: %v", err)
 	}
 	task, history := b.Task(k), b.History(k)
@@ -103,8 +110,9 @@ func TestCallerRuns(t *testing.T) {
 	if again, err := b.buy(c, "o-1", true); err != nil || again.New || again.State != ledger.StateSucceeded {
 		t.Errorf("again: %+v, %v", again, err)
 	}
-	if hear.before != 2 || len(hear.ends) != 2 || hear.ends[0].Outcome != workers.OutcomeSucceeded || len(hear.events) != 0 {
-		t.Errorf("hooks heard %+v", hear)
+	if hook.before != 2 || len(hook.ends) != 2 || hook.ends[0].Outcome != workers.OutcomeSucceeded ||
+		len(hook.events) != 0 {
+		t.Errorf("calls of the hook: %+v", hook)
 	}
 	if s := c.Status(); s.Attempts[workers.OutcomeSucceeded] != 2 || s.InFlight != 0 || s.Running != 0 {
 		t.Errorf("%+v", s)
@@ -128,42 +136,86 @@ func TestCallerRuns(t *testing.T) {
 	ledgertest.Check(t, b.DB)
 }
 
-// A handler that fails in a transaction of its caller leaves nothing of what it wrote and has its
-// task go on as after any failure; the caller goes on, too.
+// A handler that fails in a transaction of its caller has its writes rolled back, and its task continues as after any
+// failure. The caller's transaction continues, too.
 func TestCallerRunsAndFails(t *testing.T) {
 	t.Parallel()
 	const enqueued, failed, buried = ledger.EventEnqueued, ledger.EventFailed, ledger.EventBuried
 	retry := []ledger.EventType{enqueued, failed}
 	b := full(t)
 	for name, test := range map[string]struct {
-		end    func(ctx context.Context, tx pgx.Tx) error
-		config workers.KindConfig
-		events []ledger.EventType
-		state  ledger.State
-		says   string
+		end     func(ctx context.Context, tx pgx.Tx) error
+		config  workers.KindConfig
+		events  []ledger.EventType
+		state   ledger.State
+		message string
 	}{
-		"error":     {end: func(context.Context, pgx.Tx) error { return errBoom }, events: retry, state: ledger.StateRetrying, says: "boom"},
-		"panic":     {end: func(context.Context, pgx.Tx) error { panic("bang") }, events: retry, state: ledger.StateRetrying, says: "panic: bang"},
-		"goexit":    {end: func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, events: retry, state: ledger.StateRetrying, says: "the handler ended its goroutine (runtime.Goexit)"},
-		"at once":   {end: func(context.Context, pgx.Tx) error { return workers.RetryIn(0, errBoom) }, events: append(retry, ledger.EventReleased), state: ledger.StateAvailable, says: "boom"},
-		"permanent": {end: func(context.Context, pgx.Tx) error { return workers.Permanent(errBoom) }, events: append(retry, buried), state: ledger.StateDead, says: "boom"},
-		"last": {end: func(context.Context, pgx.Tx) error { return errBoom }, config: workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}},
-			events: append(retry, buried), state: ledger.StateDead, says: "boom"},
-		"snoozed":   {end: func(context.Context, pgx.Tx) error { return workers.SnoozeFor(time.Hour) }, events: []ledger.EventType{enqueued, ledger.EventSnoozed}, state: ledger.StateScheduled},
-		"discarded": {end: func(context.Context, pgx.Tx) error { return workers.Discard("no") }, events: []ledger.EventType{enqueued, ledger.EventStarted, ledger.EventDiscarded}, state: ledger.StateDiscarded},
-		"timeout": {end: func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return ctx.Err() }, config: workers.KindConfig{Timeout: 20 * time.Millisecond},
-			events: retry, state: ledger.StateRetrying, says: "timed out after 20ms: context deadline exceeded"},
-		"SQL error": {end: func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 1/0"); return err },
-			events: retry, state: ledger.StateRetrying, says: "ERROR: division by zero (SQLSTATE 22012)"},
-		"swallowed SQL error": {end: func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil },
-			events: retry, state: ledger.StateRetrying, says: ledger.ErrTransactionAborted.Error()},
-		"commit":   {end: func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, events: retry, state: ledger.StateRetrying, says: workers.ErrNotYours.Error()},
-		"rollback": {end: func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, events: retry, state: ledger.StateRetrying, says: workers.ErrNotYours.Error()},
+		"error": {
+			end: func(context.Context, pgx.Tx) error { return errBoom }, events: retry, state: ledger.StateRetrying,
+			message: "boom",
+		},
+		"panic": {
+			end: func(context.Context, pgx.Tx) error { panic("bang") }, events: retry, state: ledger.StateRetrying,
+			message: "panic: bang",
+		},
+		"goexit": {
+			end: func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, events: retry,
+			state: ledger.StateRetrying, message: "handler called runtime.Goexit",
+		},
+		"at once": {
+			end:    func(context.Context, pgx.Tx) error { return workers.RetryIn(0, errBoom) },
+			events: append(retry, ledger.EventReleased), state: ledger.StateAvailable, message: "boom",
+		},
+		"permanent": {
+			end:    func(context.Context, pgx.Tx) error { return workers.Permanent(errBoom) },
+			events: append(retry, buried), state: ledger.StateDead, message: "boom",
+		},
+		"last": {
+			end:    func(context.Context, pgx.Tx) error { return errBoom },
+			config: workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}},
+			events: append(retry, buried), state: ledger.StateDead, message: "boom"},
+		"snoozed": {
+			end:    func(context.Context, pgx.Tx) error { return workers.SnoozeFor(time.Hour) },
+			events: []ledger.EventType{enqueued, ledger.EventSnoozed}, state: ledger.StateScheduled,
+		},
+		"discarded": {
+			end:    func(context.Context, pgx.Tx) error { return workers.Discard("no") },
+			events: []ledger.EventType{enqueued, ledger.EventStarted, ledger.EventDiscarded},
+			state:  ledger.StateDiscarded,
+		},
+		"timeout": {
+			end:    func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return ctx.Err() },
+			config: workers.KindConfig{Timeout: 20 * time.Millisecond},
+			events: retry, state: ledger.StateRetrying, message: "timed out after 20ms: context deadline exceeded",
+		},
+		"SQL error": {
+			end: func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, "select 1/0")
+				return err
+			},
+			events: retry, state: ledger.StateRetrying, message: "ERROR: division by zero (SQLSTATE 22012)",
+		},
+		"swallowed SQL error": {
+			end: func(ctx context.Context, tx pgx.Tx) error {
+				_, _ = tx.Exec(ctx, "select 1/0")
+				return nil
+			},
+			events: retry, state: ledger.StateRetrying, message: ledger.ErrTransactionAborted.Error(),
+		},
+		"commit": {
+			end: func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, events: retry,
+			state: ledger.StateRetrying, message: workers.ErrNotYours.Error(),
+		},
+		"rollback": {
+			end: func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }, events: retry,
+			state: ledger.StateRetrying, message: workers.ErrNotYours.Error(),
+		},
 		"savepoints left open": {end: func(ctx context.Context, tx pgx.Tx) error {
 			inner := try(tx.Begin(ctx))(t)
 			_, err := inner.Exec(ctx, "select 1/0")
 			return err
-		}, events: retry, state: ledger.StateRetrying, says: "ERROR: division by zero (SQLSTATE 22012)"},
+		}, events: retry, state: ledger.StateRetrying, message: "ERROR: division by zero (SQLSTATE 22012)",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
@@ -180,13 +232,15 @@ func TestCallerRunsAndFails(t *testing.T) {
 			if diff := cmp.Diff(test.events, b.EventTypes(k)); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
-			if task := b.Task(k); task.Error != test.says {
-				t.Errorf("error %q, want %q", task.Error, test.says)
+			if task := b.Task(k); task.Error != test.message {
+				t.Errorf("error %q, want %q", task.Error, test.message)
 			}
 			if n := b.Effects(k); n != 0 {
 				t.Errorf("%d effects", n)
 			}
-			if n := one[int](b, "select count(*)::integer from effect where biz_id = 'business' and note = $1", name); n != 2 {
+			if n := one[int](
+				b, "select count(*)::integer from effect where biz_id = 'business' and note = $1", name,
+			); n != 2 {
 				t.Errorf("%d effects of the business", n)
 			}
 		})
@@ -200,7 +254,9 @@ func TestCallerRunsTooLate(t *testing.T) {
 	b := full(t)
 	c := caller(t, insertEffect, nil)
 	tx := try(b.DB.Begin(b.Context()))(t)
-	answer, err := c.Enqueue(b.Context(), tx, "late", orderArgs{}, &ledger.EnqueueOptions{FinishBy: time.Now().Add(-time.Minute)})
+	answer, err := c.Enqueue(
+		b.Context(), tx, "late", orderArgs{}, &ledger.EnqueueOptions{FinishBy: time.Now().Add(-time.Minute)},
+	)
 	if err := errors.Join(err, tx.Commit(b.Context())); err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +266,7 @@ func TestCallerRunsTooLate(t *testing.T) {
 	}
 }
 
-// What failed in its caller is done by a worker later, and once.
+// A task that failed in its caller is done by a worker later, once.
 func TestCallerRunsAndWorkersRetry(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -233,8 +289,8 @@ func TestCallerRunsAndWorkersRetry(t *testing.T) {
 	}
 }
 
-// A handler that ends its caller's transaction, or makes it unusable, is found out: the caller gets an
-// error and commits nothing more, and what may be committed of the task is not run again.
+// A handler that ends its caller's transaction, or makes it unusable, is detected. The caller gets an error and
+// commits nothing more, and a task that may be committed is not run again.
 func TestCallerRunsAndEndsTheTransaction(t *testing.T) {
 	t.Parallel()
 	dead, none := ledger.StateDead, ledger.StateNone
@@ -243,15 +299,34 @@ func TestCallerRunsAndEndsTheTransaction(t *testing.T) {
 		want  error
 		state ledger.State
 	}{
-		"commit":             {func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "commit") }, ledger.ErrTransactionEnded, dead},
-		"commit and begin":   {func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "commit; begin") }, ledger.ErrTransactionEnded, dead},
-		"rollback":           {func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "rollback") }, ledger.ErrTransactionEnded, none},
-		"rollback and begin": {func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "rollback; begin") }, ledger.ErrTransactionEnded, none},
-		"open rows":          {func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Query(ctx, "select generate_series(1, 100000)") }, workers.ErrRowsOpen, none},
-		"closed":             {func(ctx context.Context, tx pgx.Tx) { _ = tx.Conn().Close(ctx) }, workers.ErrConnectionLost, none},
-		"terminated": {func(ctx context.Context, tx pgx.Tx) {
+		"commit": {
+			do:   func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "commit") },
+			want: ledger.ErrTransactionEnded, state: dead,
+		},
+		"commit and begin": {
+			do:   func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "commit; begin") },
+			want: ledger.ErrTransactionEnded, state: dead,
+		},
+		"rollback": {
+			do:   func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "rollback") },
+			want: ledger.ErrTransactionEnded, state: none,
+		},
+		"rollback and begin": {
+			do:   func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "rollback; begin") },
+			want: ledger.ErrTransactionEnded, state: none,
+		},
+		"open rows": {
+			//nolint:sqlclosecheck // the rows stay open on purpose
+			do:   func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Query(ctx, "select generate_series(1, 100000)") },
+			want: workers.ErrRowsOpen, state: none,
+		},
+		"closed": {
+			do: func(ctx context.Context, tx pgx.Tx) { _ = tx.Conn().Close(ctx) }, want: workers.ErrConnectionLost,
+			state: none,
+		},
+		"terminated": {do: func(ctx context.Context, tx pgx.Tx) {
 			_, _ = tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
-		}, workers.ErrConnectionLost, none},
+		}, want: workers.ErrConnectionLost, state: none},
 	} {
 		for how, result := range map[string]error{"": nil, " and fails": errBoom} {
 			t.Run(name+how, func(t *testing.T) {
@@ -274,8 +349,8 @@ func TestCallerRunsAndEndsTheTransaction(t *testing.T) {
 	}
 }
 
-// Nobody's fault is no failure: who enqueues has to roll back, and may try again.
-func TestCallerRunsAndIsToRetry(t *testing.T) {
+// A transient error is not a failure: the caller must roll back, and may try again.
+func TestCallerRunsAndRetries(t *testing.T) {
 	t.Parallel()
 	b := full(t)
 	for _, code := range []string{"40001", "40P01"} {
@@ -303,7 +378,7 @@ func TestCallerRunsAndIsToRetry(t *testing.T) {
 	if _, err := c.Enqueue(ctx, tx, "cancelled", orderArgs{}, nil); !errors.Is(err, errBoom) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if err := tx.Commit(b.Context()); err != nil { // against the word of the error: nothing is half done
+	if err := tx.Commit(b.Context()); err != nil { // despite the error, nothing is partly done
 		t.Fatal(err)
 	}
 	k := ledger.Key{Kind: order.Name(), BizID: "cancelled"}
@@ -312,7 +387,7 @@ func TestCallerRunsAndIsToRetry(t *testing.T) {
 	}
 }
 
-// A handler that does not return costs its caller the connection, and not for ever.
+// A handler that does not return costs its caller the connection, but does not block it.
 func TestCallerRunsAndDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	b := full(t)
@@ -329,7 +404,9 @@ func TestCallerRunsAndDoesNotReturn(t *testing.T) {
 	}
 	close(goOn)
 	b.Await("the handler to return", func() bool { s := c.Status(); return s.Overdue == 0 && s.Running == 0 })
-	if _, err := ledger.Load(b.Context(), b.DB, ledger.Key{Kind: order.Name(), BizID: "o-1"}); !errors.Is(err, ledger.ErrUnknownTask) {
+	if _, err := ledger.Load(b.Context(), b.DB, ledger.Key{Kind: order.Name(), BizID: "o-1"}); !errors.Is(
+		err, ledger.ErrUnknownTask,
+	) {
 		t.Error(err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-// waits is a handler that says when it begins, and why its context was cancelled.
+// waits is a handler that reports when it begins, and why its context was cancelled.
 func waits(began chan<- struct{}, why chan<- error) func(context.Context, *workers.Job, orderArgs) error {
 	return func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
 		began <- struct{}{}
@@ -25,7 +25,7 @@ func waits(began chan<- struct{}, why chan<- error) func(context.Context, *worke
 	}
 }
 
-// receive waits for what a handler says.
+// receive waits for a handler's report.
 func receive[T any](b *bundle, what string, from <-chan T) T {
 	b.T.Helper()
 	select {
@@ -37,11 +37,11 @@ func receive[T any](b *bundle, what string, from <-chan T) T {
 	}
 }
 
-// slowLease is an AckWait with which the lease is not renewed while a test lasts.
+// slowLease is an AckWait with which the lease is not renewed during a test.
 const slowLease = 10 * patience
 
-// The handler of a task that is cancelled or buried is told by a message at once; if there is
-// none, when the lease is renewed.
+// The handler of a task that is cancelled or buried is notified by a message at once; if that is lost, it is
+// cancelled when the lease is renewed.
 func TestCancelOfRunning(t *testing.T) {
 	t.Parallel()
 	cancel := func(o *operator.Operator, ctx context.Context, k ledger.Key) error {
@@ -57,20 +57,69 @@ func TestCancelOfRunning(t *testing.T) {
 		return err
 	}
 	tests := map[string]struct {
-		ackWait time.Duration // a short one: the lease is renewed
+		ackWait time.Duration // a short one, so that the lease is renewed
 		message bool
-		started bool // the start is on record
+		started bool // the start is recorded
 		act     func(*operator.Operator, context.Context, ledger.Key) error
 		cause   error
 		state   ledger.State
 	}{
-		"cancel, by message":           {slowLease, true, true, cancel, workers.ErrCancelled, ledger.StateCancelled},
-		"cancel, no start on record":   {slowLease, true, false, cancel, workers.ErrCancelled, ledger.StateCancelled},
-		"cancel all, by message":       {slowLease, true, true, all, workers.ErrCancelled, ledger.StateCancelled},
-		"cancel, message suppressed":   {ackWait, false, true, cancel, workers.ErrCancelled, ledger.StateCancelled},
-		"suppressed, start not record": {ackWait, false, false, cancel, workers.ErrCancelled, ledger.StateCancelled},
-		"bury, by message":             {slowLease, true, true, bury, workers.ErrFenced, ledger.StateDead},
-		"bury, message suppressed":     {ackWait, false, true, bury, workers.ErrFenced, ledger.StateDead},
+		"cancel, by message": {
+			ackWait: slowLease,
+			message: true,
+			started: true,
+			act:     cancel,
+			cause:   workers.ErrCancelled,
+			state:   ledger.StateCancelled,
+		},
+		"cancel, no start recorded": {
+			ackWait: slowLease,
+			message: true,
+			started: false,
+			act:     cancel,
+			cause:   workers.ErrCancelled,
+			state:   ledger.StateCancelled,
+		},
+		"cancel all, by message": {
+			ackWait: slowLease,
+			message: true,
+			started: true,
+			act:     all,
+			cause:   workers.ErrCancelled,
+			state:   ledger.StateCancelled,
+		},
+		"cancel, message suppressed": {
+			ackWait: ackWait,
+			message: false,
+			started: true,
+			act:     cancel,
+			cause:   workers.ErrCancelled,
+			state:   ledger.StateCancelled,
+		},
+		"suppressed, start not record": {
+			ackWait: ackWait,
+			message: false,
+			started: false,
+			act:     cancel,
+			cause:   workers.ErrCancelled,
+			state:   ledger.StateCancelled,
+		},
+		"bury, by message": {
+			ackWait: slowLease,
+			message: true,
+			started: true,
+			act:     bury,
+			cause:   workers.ErrFenced,
+			state:   ledger.StateDead,
+		},
+		"bury, message suppressed": {
+			ackWait: ackWait,
+			message: false,
+			started: true,
+			act:     bury,
+			cause:   workers.ErrFenced,
+			state:   ledger.StateDead,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -97,10 +146,11 @@ func TestCancelOfRunning(t *testing.T) {
 			if err := test.act(b.Operator(nc), b.Context(), k); err != nil {
 				t.Fatal(err)
 			}
-			if cause := receive(b, "the cause", why); !errors.Is(cause, test.cause) || !errors.Is(cause, workers.ErrFenced) {
+			if cause := receive(b, "the cause", why); !errors.Is(cause, test.cause) ||
+				!errors.Is(cause, workers.ErrFenced) {
 				t.Errorf("cause %v, want %v", cause, test.cause)
 			}
-			t.Logf("told after %s", time.Since(begin))
+			t.Logf("the handler was cancelled after %s", time.Since(begin))
 			b.Await("the message to be answered", func() bool { return w.KindStatus().InFlight == 0 })
 			if s := b.Task(k).State; s != test.state {
 				t.Errorf("the task is %s; events: %v", s, b.EventTypes(k))
@@ -112,7 +162,7 @@ func TestCancelOfRunning(t *testing.T) {
 	}
 }
 
-// What the handler of a cancelled task wrote is rolled back, also if it does not care.
+// The writes of the handler of a cancelled task are rolled back, even if it ignores the cancellation.
 func TestCancelRollsBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -133,8 +183,8 @@ func TestCancelRollsBack(t *testing.T) {
 	}
 }
 
-// Of the handler that finishes and the operator who cancels the first one wins, and the other is
-// told: the operator with the state, the handler's transaction by being rolled back.
+// If a handler finishes while an operator cancels its task, the first one wins. The other one fails: the operator
+// gets the state, or the handler's transaction is rolled back.
 func TestFinishedOrCancelled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -148,7 +198,10 @@ func TestFinishedOrCancelled(t *testing.T) {
 	b.EnqueueMany(tasks)
 	cancelled := 0
 	for i := range tasks {
-		k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID("o-00" + string(rune('0'+(tasks-1-i)/10)) + string(rune('0'+(tasks-1-i)%10)))}
+		k := ledger.Key{
+			Kind:  order.Name(),
+			BizID: ledger.BizID("o-00" + string(rune('0'+(tasks-1-i)/10)) + string(rune('0'+(tasks-1-i)%10))),
+		}
 		_, err := o.Cancel(b.Context(), k, audit)
 		var lost *ledger.TransitionError
 		switch {
@@ -180,17 +233,17 @@ func TestCancelOfWaitingForASlot(t *testing.T) {
 	b.Enqueue("first")
 	receive(b, "the handler to begin", began)
 	k := b.Enqueue("second")
-	b.Await("both in hand", func() bool { return w.KindStatus().InFlight == 2 })
+	b.Await("both in flight", func() bool { return w.KindStatus().InFlight == 2 })
 	o := b.Operator(b.Connect())
 	try(o.Cancel(b.Context(), k, audit))(t)
 	try(o.Cancel(b.Context(), ledger.Key{Kind: order.Name(), BizID: "first"}, audit))(t)
-	b.Await("nothing in hand", func() bool { return w.KindStatus().InFlight == 0 })
+	b.Await("nothing in flight", func() bool { return w.KindStatus().InFlight == 0 })
 	if len(began) != 0 {
 		t.Error("the cancelled task was begun")
 	}
 }
 
-// A hint that is wrong does nothing: the head decides.
+// A wrong recall has no effect: the head decides.
 func TestForgedRecall(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -205,7 +258,7 @@ func TestForgedRecall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	try(b.Operator(nc).Cancel(b.Context(), k, audit))(t) // heard after the forged ones
+	try(b.Operator(nc).Cancel(b.Context(), k, audit))(t) // received after the forged ones
 	if cause := receive(b, "the cause", why); !errors.Is(cause, workers.ErrCancelled) {
 		t.Errorf("cancelled by %v", cause)
 	}

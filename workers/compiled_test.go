@@ -13,7 +13,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// PostgreSQL compiles no plan of a statement that is executed again and again, on a ledger with a long history.
+// PostgreSQL compiles no plan of a statement that is executed repeatedly, on a ledger with a long history.
 func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
 	plain := ledgertest.Pool(t)

@@ -22,54 +22,49 @@ const (
 	DefaultStopTimeout = 10 * time.Second
 )
 
-// minConns is the smallest connection pool that a worker can live with: one connection for a
-// handler's transaction beside the reserved ones.
+// minConns is the smallest connection pool of a worker: one connection for a handler's transaction beside the
+// reserved ones.
 const minConns = reservedConns + 1
 
-// reservedConns are never given to handlers: reading heads, recording starts and outcomes, and
-// renewing the lease must not wait for a handler.
+// reservedConns are never given to handlers: reading heads, recording starts and outcomes, and renewing the lease
+// must not wait for a handler.
 const reservedConns = 3
 
-// Config says how a [Pool] works.
+// Config configures a [Pool].
 type Config struct {
-	// DB is the primary. Required. At most MaxConns - 3 ExactlyOnce handlers run at a time,
-	// whatever the slots of their kinds: each holds a connection. (pgxpool's default is 4, or
-	// one for each CPU: raise MaxConns.)
+	// DB is the primary. Required. At most MaxConns - 3 ExactlyOnce handlers run at a time, however many slots their
+	// kinds have, because each holds a connection. (pgxpool's default is 4, or one for each CPU: raise MaxConns.)
 	DB *pgxpool.Pool
-	// NATS is where the messages come from. Required. It should reconnect for ever:
+	// NATS is the connection that messages are received from. Required. It should never stop reconnecting:
 	// nats.MaxReconnects(-1).
 	NATS *nats.Conn
-	// Name says to people which worker this is; what is added to it makes it unique.
-	// Default: <host>-<pid>.
+	// Name identifies this worker in events, logs and lists; a random suffix makes it unique. Default: <host>-<pid>.
 	Name string
-	// AckWait is how long this worker may be unreachable before others may take over what it
-	// has in hand: of its messages (heartbeats go out three times as often) and of its lease.
-	// Default 30 s, at least 1 s. All workers of a kind should agree on it.
+	// AckWait is how long this worker may be unreachable before other workers may take over its tasks in flight. It
+	// applies to its messages (heartbeats are sent three times as often) and to its lease. All workers of a kind
+	// should have the same. At least 1 s. Default: 30 s.
 	AckWait time.Duration
-	// Slots is how many handlers run at a time, of all kinds together; kinds that wait for one
-	// take turns. [Pool.SetSlots] changes it. Default 0: as many as the kinds' Slots allow.
+	// Slots is how many handlers run at a time, of all kinds together; kinds that wait for one take turns.
+	// [Pool.SetSlots] changes it. Default: 0, as many as the kinds' Slots allow.
 	Slots int
-	// Shards are those whose tasks this worker takes. Workers of a kind have either the same ones,
-	// and share their tasks, or others; if they overlap, the later worker is refused
-	// ([*OverlapError]). A set that is neither one shard nor all of them costs the broker more for
-	// each message. Default: all.
+	// Shards are the shards whose tasks this worker receives. Workers of a kind have either the same shards, and
+	// share their tasks, or disjoint ones; if they overlap, the later worker is refused ([*OverlapError]). A set that
+	// is neither one shard nor all of them costs the broker more for each message. Default: all.
 	Shards ledger.ShardSet
-	// ShardGroups has the workers of a kind divide the shards among themselves, as they come and go:
-	// in so many groups, each of which one worker has at a time. What a worker had that is gone,
-	// others have within 10 s. All workers of a kind must agree on the number; up to a few times
-	// as many as there will be workers is right. It has a price: one worker with all groups drains
-	// a fifth to two fifths less than without (BenchmarkDrainShardGroups). Default 0: not divided.
+	// ShardGroups is in how many groups the workers of a kind divide the shards among themselves as they come and go.
+	// Each group belongs to one worker at a time. Others take the groups of a lost worker within 10 s. All workers
+	// of a kind must have the same number; a few times the expected number of workers is right. One worker with all
+	// groups drains a fifth to two fifths slower than without (BenchmarkDrainShardGroups). Default: 0, not divided.
 	ShardGroups int
-	// StopTimeout is how long Run lets handlers finish once its context is done; then their
-	// contexts are cancelled and what is left is given back. If PostgreSQL says nothing meanwhile,
-	// outcomes wait for it for AckWait, and then Run returns without them: StopTimeout, AckWait and
-	// 15 s after its context was done at the latest, and 5 s after it if nothing has begun. Default
-	// 10 s.
+	// StopTimeout is how long Run lets handlers finish once its context is done. Then their contexts are cancelled,
+	// and unfinished tasks are given back. While PostgreSQL does not answer, outcomes wait for it for another
+	// AckWait; then Run returns without them. Run returns within StopTimeout, AckWait and 15 s after its context is
+	// done, and within 5 s if nothing has begun. Default: 10 s.
 	StopTimeout time.Duration
-	// Logger is told what people should know. What happens over and over, while a server is away, is
-	// logged at once and then every 10 s, with how many times. Nil: nobody.
+	// Logger receives warnings and errors. A message that repeats while a server is unavailable is logged at once and
+	// then every 10 s, with a count. Default: disabled.
 	Logger *slog.Logger
-	// Hooks are called around the attempts of all kinds, in this order. Nil is skipped. Default: none.
+	// Hooks are called around the attempts of all kinds, in this order. Nil is skipped. Default: disabled.
 	Hooks []Hook
 }
 
@@ -79,28 +74,35 @@ func (c Config) Validate() error {
 	if c.DB == nil {
 		faults = append(faults, errors.New("workers: DB is required"))
 	} else if n := c.DB.Config().MaxConns; n < minConns {
-		faults = append(faults, fmt.Errorf("workers: the connection pool must allow at least %d connections, allows %d: raise pgxpool.Config.MaxConns (pool_max_conns in the URL)", minConns, n))
+		faults = append(faults, fmt.Errorf("workers: pgxpool.Config.MaxConns must be at least %d, got %d: "+
+			"raise it (pool_max_conns in the URL)", minConns, n))
 	}
 	if c.NATS == nil {
 		faults = append(faults, errors.New("workers: NATS is required"))
 	}
 	if len(c.Name) > 200 || !utf8.ValidString(c.Name) || strings.ContainsFunc(c.Name, unicode.IsControl) {
-		faults = append(faults, errors.New("workers: Name must have at most 200 bytes of UTF-8 without control characters"))
+		faults = append(
+			faults,
+			fmt.Errorf("workers: Name must be at most 200 bytes of UTF-8 without control characters, "+
+				"got %.60q", c.Name),
+		)
 	}
 	if c.AckWait != 0 && c.AckWait < time.Second {
-		faults = append(faults, fmt.Errorf("workers: AckWait must be at least 1s, is %s", c.AckWait))
+		faults = append(faults, fmt.Errorf("workers: AckWait must be at least 1s, got %s", c.AckWait))
 	}
 	if c.Slots < 0 {
-		faults = append(faults, fmt.Errorf("workers: Slots must not be negative, is %d", c.Slots))
+		faults = append(faults, fmt.Errorf("workers: Slots must be at least 0, got %d", c.Slots))
 	}
 	if c.ShardGroups < 0 || c.ShardGroups > ledger.Shards {
-		faults = append(faults, fmt.Errorf("workers: ShardGroups must be 0 to %d, is %d", ledger.Shards, c.ShardGroups))
+		faults = append(
+			faults, fmt.Errorf("workers: ShardGroups must be between 0 and %d, got %d", ledger.Shards, c.ShardGroups),
+		)
 	}
 	if c.ShardGroups != 0 && c.Shards != 0 {
-		faults = append(faults, errors.New("workers: Shards are fixed, ShardGroups divides them: give one of them"))
+		faults = append(faults, errors.New("workers: Shards and ShardGroups must not both be set"))
 	}
 	if c.StopTimeout < 0 {
-		faults = append(faults, fmt.Errorf("workers: StopTimeout must not be negative, is %s", c.StopTimeout))
+		faults = append(faults, fmt.Errorf("workers: StopTimeout must be at least 0s, got %s", c.StopTimeout))
 	}
 	return errors.Join(faults...)
 }

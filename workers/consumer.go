@@ -18,25 +18,21 @@ import (
 
 const (
 	minPause = 50 * time.Millisecond
-	maxPause = 2 * time.Second
 
-	// manyAsking is how many questions about consumers a pool has at a time: a server drops them all
-	// where it has too many.
-	manyAsking = 32
+	// maxConsumerRequests bounds the requests about consumers that a pool has open at a time: a server drops all of
+	// them if there are too many.
+	maxConsumerRequests = 32
 
-	// beatsPerSecond are at most so many from all consumers of a pool.
-	beatsPerSecond = 200
+	// heartbeatsPerSecond bounds the heartbeats of all consumers of a pool.
+	heartbeatsPerSecond = 200
 
-	// manyPending is the least that a consumer lets be unanswered at a time, by all its workers:
-	// above everything they can have in hand, since delayed naks count too.
-	manyPending = 50_000
+	// minAckPending is the least MaxAckPending of a consumer, for all its workers together. It is above everything
+	// that they can have in flight, since delayed naks count too.
+	minAckPending = 50_000
 )
 
-// errConsumerRefused says that the server will not have the consumer, today or tomorrow.
-var errConsumerRefused = errors.New("the consumer was refused")
-
-// serveUnpaused receives the messages of the kind's tasks in these shards until ctx is done. It
-// returns an error only if going on is useless.
+// serveUnpaused receives the messages of the kind's tasks in these shards until ctx is done. It returns an error only
+// if retrying is useless.
 func (k *kind) serveUnpaused(ctx context.Context, shards ledger.ShardSet) error {
 	k.pairs.Add(1)
 	defer k.pairs.Add(-1)
@@ -50,7 +46,7 @@ func (k *kind) serveUnpaused(ctx context.Context, shards ledger.ShardSet) error 
 				return k.consume(ctx, shards, c.Durable, func() { close(made) })
 			}
 			select {
-			case <-made: // all of them
+			case <-made: // all consumers
 				return k.consume(ctx, shards, c.Durable, nil)
 			case <-ctx.Done():
 				return nil
@@ -60,11 +56,11 @@ func (k *kind) serveUnpaused(ctx context.Context, shards ledger.ShardSet) error 
 	return both.Wait()
 }
 
-// consume takes the messages of a consumer of the kind in hand until ctx is done. If the consumer or
-// the stream vanishes, or is not there yet, it goes on trying. It returns an error only if that is
-// useless. made is called once all consumers are there; nil: they are.
+// consume receives the messages of one consumer until ctx is done. It retries while the consumer or the stream is
+// missing, and returns an error only if retrying is useless. It calls made once all consumers exist; nil means that
+// they do.
 func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable string, made func()) error {
-	delay := loop.Backoff{Max: maxPause, Exact: true}
+	delay := loop.Backoff{Max: maxRetryDelay, Exact: true}
 	ensured := made == nil
 	for ctx.Err() == nil {
 		var err error
@@ -82,22 +78,23 @@ func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable stri
 			}
 			begun := time.Now()
 			err = k.receive(ctx, durable)
-			if time.Since(begun) > maxPause {
+			if time.Since(begun) > maxRetryDelay {
 				delay.Reset()
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			again := delay.Next()
-			k.Warn(k.pool.config.Logger, "cannot receive messages", "kind", string(k.Name), "error", err, "again_in", again)
-			_ = loop.Sleep(ctx, again)
+			retryIn := delay.Next()
+			k.Warn(k.pool.config.Logger, "cannot receive messages",
+				"kind", string(k.Name), "error", err, "retry_in", retryIn)
+			_ = loop.Sleep(ctx, retryIn)
 		}
 	}
 	return nil
 }
 
-// consumerConfig is a consumer that all workers of the kind share. There is no BackOff, which
-// would replace AckWait, and no MaxDeliver, which would leave messages behind: how often a task
-// is tried is the ledger's to decide.
+// consumerConfig returns the configuration of a consumer that all workers of the kind share. It has no BackOff, which
+// would replace AckWait, and no MaxDeliver, which would leave messages behind: the ledger alone limits how often a
+// task is tried.
 func (k *kind) consumerConfig(c stream.Consumer) jetstream.ConsumerConfig {
 	config := jetstream.ConsumerConfig{
 		Durable:        c.Durable,
@@ -107,19 +104,19 @@ func (k *kind) consumerConfig(c stream.Consumer) jetstream.ConsumerConfig {
 		AckPolicy:      jetstream.AckExplicitPolicy,
 		AckWait:        k.pool.config.AckWait,
 		MaxDeliver:     -1,
-		MaxAckPending:  k.mostPending(),
+		MaxAckPending:  k.maxAckPending(),
 	}
-	if len(c.Filters) == 1 { // the server goes another, cheaper way with this one
+	if len(c.Filters) == 1 { // the server has a cheaper path for this field
 		config.FilterSubject, config.FilterSubjects = c.Filters[0], nil
 	}
 	return config
 }
 
-// mostPending is how many messages the kind's consumers let be unanswered.
-func (k *kind) mostPending() int { return max(manyPending, 20*k.slots()) }
+// maxAckPending returns how many unacknowledged messages the kind's consumers may have.
+func (k *kind) maxAckPending() int { return max(minAckPending, 20*k.slots()) }
 
-// ensureConsumers creates the kind's durable consumers for these shards that are missing, in
-// their order, unless they would overlap others.
+// ensureConsumers creates the kind's missing durable consumers for these shards, in their order, unless they would
+// overlap others.
 func (k *kind) ensureConsumers(ctx context.Context, shards ledger.ShardSet) error {
 	if !k.pool.config.NATS.IsConnected() {
 		return nats.ErrDisconnected
@@ -142,15 +139,15 @@ func (k *kind) ensureConsumers(ctx context.Context, shards ledger.ShardSet) erro
 	if made == nil {
 		return nil
 	}
-	err := k.checkOverlap(ctx, shards) // with those that were made meanwhile
+	err := k.checkOverlap(ctx, shards) // including consumers created meanwhile
 	if errors.Is(err, errConsumerRefused) {
-		k.unmake(made)
+		k.deleteConsumers(made)
 	}
 	return err
 }
 
-// unmake deletes consumers that were just made.
-func (k *kind) unmake(durables []string) {
+// deleteConsumers deletes consumers that this worker has just created.
+func (k *kind) deleteConsumers(durables []string) {
 	ctx, cancel := k.Operation()
 	defer cancel()
 	for _, durable := range durables {
@@ -160,13 +157,12 @@ func (k *kind) unmake(durables []string) {
 	}
 }
 
-// ensureConsumer creates a durable consumer if it is missing, and brings its AckWait and
-// MaxAckPending up to date; nothing else of one that exists is touched. It reports whether it was
-// missing.
+// ensureConsumer creates a durable consumer if it is missing, and reports whether it did. It updates the AckWait and
+// MaxAckPending of one that exists, and nothing else.
 func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig) (isNew bool, err error) {
 	select {
-	case k.pool.asking <- struct{}{}:
-		defer func() { <-k.pool.asking }()
+	case k.pool.consumerRequests <- struct{}{}:
+		defer func() { <-k.pool.consumerRequests }()
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
@@ -175,7 +171,9 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		_, err = k.pool.js.CreateConsumer(ctx, stream.Name, want)
 		if errors.Is(err, jetstream.ErrConsumerExists) {
-			return false, fmt.Errorf("create consumer %s: %w", want.Durable, err) // by somebody else just now: look again
+			return false, fmt.Errorf(
+				"create consumer %s: %w", want.Durable, err,
+			) // another worker just created it: retry
 		}
 		isNew = err == nil
 	case err == nil:
@@ -184,11 +182,13 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 			break
 		}
 		want.MaxAckPending = max(want.MaxAckPending, found.MaxAckPending)
-		k.Logger.InfoContext(ctx, "consumer changed", "consumer", want.Durable, "ack_wait", want.AckWait, "max_ack_pending", want.MaxAckPending)
+		k.Logger.InfoContext(ctx, "consumer changed",
+			"consumer", want.Durable, "ack_wait", want.AckWait, "max_ack_pending", want.MaxAckPending)
 		_, err = k.pool.js.UpdateConsumer(ctx, stream.Name, want)
 	}
 	if stream.TooManyConsumers(err) {
-		return false, fmt.Errorf("%w: consumer %s: %w: nats stream edit %s --max-consumers 1000000, or raise the account's limit",
+		return false, fmt.Errorf(
+			"%w: consumer %s: %w: nats stream edit %s --max-consumers 1000000, or raise the account's limit",
 			errConsumerRefused, want.Durable, err, stream.Name)
 	}
 	var api jetstream.JetStreamError
@@ -201,11 +201,11 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 	return isNew, nil
 }
 
-// pullHeartbeat is how often the server tells each consumer of the pool that its request is still there:
-// the more there are the less often, and the later one that is gone is missed.
+// pullHeartbeat returns how often the server reports to each consumer of the pool that its request is still open. The
+// more consumers there are the longer it is, and the later a missing consumer is noticed.
 func (p *Pool) pullHeartbeat() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	consumers := 2 * len(p.kinds) * max(1, p.config.ShardGroups)
-	return max(stream.PullHeartbeat, time.Duration(consumers)*time.Second/beatsPerSecond)
+	return max(stream.PullHeartbeat, time.Duration(consumers)*time.Second/heartbeatsPerSecond)
 }

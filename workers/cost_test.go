@@ -19,7 +19,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// drainCost is what a worker process of its own took to drain a backlog.
+// drainCost is the cost of draining a backlog in a separate worker process.
 type drainCost struct {
 	Tasks  float64
 	Allocs float64
@@ -27,10 +27,10 @@ type drainCost struct {
 	Took   time.Duration
 	CPU    time.Duration
 
-	Postgres time.Duration // CPU time there
+	Postgres time.Duration // CPU time of PostgreSQL
 }
 
-// drainKinds are kinds whose handlers do nothing but count, or insert a row.
+// drainKinds are kinds whose handlers only count, or insert a row.
 func drainKinds(n int) []ledger.TypedKind[orderArgs] {
 	kinds := make([]ledger.TypedKind[orderArgs], n)
 	for i := range kinds {
@@ -39,7 +39,7 @@ func drainKinds(n int) []ledger.TypedKind[orderArgs] {
 	return kinds
 }
 
-// runDrain is what the child does: "<guarantee> <kinds> <tasks>".
+// runDrain is the child's program: "<guarantee> <kinds> <tasks>".
 func runDrain(ctx context.Context, db *pgxpool.Pool, arguments string) error {
 	nc, err := stream.Connect(os.Getenv("NATS_URL"))
 	if err != nil {
@@ -67,7 +67,9 @@ func runDrain(ctx context.Context, db *pgxpool.Pool, arguments string) error {
 				return insertEffect(ctx, tx, job, args)
 			}, nil)
 		} else {
-			err = workers.RegisterAtLeastOnce(p, k, func(context.Context, *workers.Job, orderArgs) error { return nil }, nil)
+			err = workers.RegisterAtLeastOnce(
+				p, k, func(context.Context, *workers.Job, orderArgs) error { return nil }, nil,
+			)
 		}
 		if err != nil {
 			return err
@@ -99,7 +101,7 @@ func runDrain(ctx context.Context, db *pgxpool.Pool, arguments string) error {
 	return json.NewEncoder(os.Stdout).Encode(cost)
 }
 
-// drainElsewhere drains a backlog in a process of its own.
+// drainElsewhere drains a backlog in a separate process.
 func (b *bundle) drainElsewhere(round int, guarantee string, kinds, tasks int) (c drainCost) {
 	b.T.Helper()
 	b.backlog(round, tasks, drainKinds(kinds)...)
@@ -115,12 +117,12 @@ func (b *bundle) drainElsewhere(round int, guarantee string, kinds, tasks int) (
 	return c
 }
 
-// What a task costs the process that works on it, in memory, is what docs/guarantees.md says.
+// The memory that a task costs its worker process is the number in docs/guarantees.md.
 func TestAllocationsPerTask(t *testing.T) {
 	t.Parallel()
 	for guarantee, most := range map[string]struct{ allocs, bytes float64 }{
-		"at-least": {60, 8_000},
-		"exactly":  {230, 15_500},
+		"at-least": {allocs: 60, bytes: 8_000},
+		"exactly":  {allocs: 230, bytes: 15_500},
 	} {
 		t.Run(guarantee, func(t *testing.T) {
 			t.Parallel()
@@ -128,14 +130,15 @@ func TestAllocationsPerTask(t *testing.T) {
 			allocs, bytes := c.Allocs/c.Tasks, c.Bytes/c.Tasks
 			t.Logf("%.1f allocations, %.0f bytes a task", allocs, bytes)
 			if allocs > most.allocs || bytes > most.bytes {
-				t.Errorf("%.1f allocations and %.0f bytes a task, want at most %.0f and %.0f", allocs, bytes, most.allocs, most.bytes)
+				t.Errorf("%.1f allocations and %.0f bytes a task, want at most %.0f and %.0f",
+					allocs, bytes, most.allocs, most.bytes)
 			}
 		})
 	}
 }
 
-// BenchmarkDrainEightKinds drains as many tasks as one kind and as eight, by turns, and reports how
-// many times as long one takes, and how many times as much CPU time of the worker and of PostgreSQL.
+// BenchmarkDrainEightKinds drains as many tasks as one kind and as eight, in turn, and reports the ratios of time and
+// of CPU time of the worker and of PostgreSQL.
 func BenchmarkDrainEightKinds(b *testing.B) {
 	for _, guarantee := range []string{"at-least", "exactly"} {
 		b.Run(guarantee, func(b *testing.B) {

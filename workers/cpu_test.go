@@ -1,3 +1,5 @@
+//go:build unix
+
 package workers_test
 
 import (
@@ -10,7 +12,7 @@ import (
 	"time"
 )
 
-// spent is the CPU time that this process has used, and what those it started have: PostgreSQL's.
+// spent is the CPU time of this process, and that of its child processes: PostgreSQL's.
 func spent(t testing.TB) (own, servers time.Duration) {
 	t.Helper()
 	var u syscall.Rusage
@@ -30,7 +32,8 @@ func spent(t testing.TB) (own, servers time.Duration) {
 			continue
 		}
 		rest := string(text[strings.LastIndexByte(string(text), ')')+1:])
-		if _, err := fmt.Sscan(rest, &state, &parent, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &user, &system, &deadUser, &deadSystem); err != nil {
+		if _, err := fmt.Sscan(rest, &state, &parent, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &skip,
+			&user, &system, &deadUser, &deadSystem); err != nil {
 			continue
 		}
 		parents[pid], ticks[pid] = parent, user+system+deadUser+deadSystem
@@ -48,7 +51,7 @@ func spent(t testing.TB) (own, servers time.Duration) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), time.Duration(total) * tick
 }
 
-// ownCPU is the CPU time that this process has used.
+// ownCPU returns the CPU time of this process.
 func ownCPU() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)

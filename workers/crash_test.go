@@ -1,3 +1,5 @@
+//go:build unix
+
 package workers_test
 
 import (
@@ -8,13 +10,13 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// A worker process that is killed in mid-handler has done nothing; one that is killed between
-// commit and acknowledgement has done everything. Either way its successor leaves one effect.
+// A worker process that is killed inside a handler has done nothing; one that is killed between commit and
+// acknowledgement has done everything. In both cases its successor leaves one effect.
 func TestKilledAtCrashPoint(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ program, point string }{
-		{"exactly", "worker.handler"}, {"exactly", "worker.committed"},
-		{"together", "worker.handler"}, {"together", "worker.committed"},
+		{program: "exactly", point: "worker.handler"}, {program: "exactly", point: "worker.committed"},
+		{program: "together", point: "worker.handler"}, {program: "together", point: "worker.committed"},
 	} {
 		point := test.point
 		t.Run(test.program+" "+point, func(t *testing.T) {
@@ -65,16 +67,16 @@ func TestTaskThatKillsItsWorkers(t *testing.T) {
 		}
 	}
 	b.WantOneEffectEach(10)
-	// The first loss is not on record: the attempt was too young. Three are, then it is enough.
+	// The first loss is not recorded: the attempt was too young. Three are, and then the task is buried.
 	if processes != 5 {
 		t.Errorf("buried by process %d, want 5; events: %v", processes, b.EventTypes(killer))
 	}
-	if reason := b.Task(killer).Error; reason != "its workers were lost, one after the other" {
+	if reason := b.Task(killer).Error; reason != "its workers were lost one after the other" {
 		t.Errorf("reason %q", reason)
 	}
 }
 
-// A worker that is stopped for so long that its task is taken over finds out when it commits.
+// A worker that is stopped for so long that its task is taken over notices when it commits.
 func TestZombieCannotFinish(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -99,7 +101,8 @@ func TestZombieCannotFinish(t *testing.T) {
 	if _, err := zombie.In.Write([]byte("go on\n")); err != nil {
 		t.Fatal(err)
 	}
-	if status := zombie.Finish(t); status.Attempts[workers.OutcomeFenced] != 1 || status.Attempts[workers.OutcomeSucceeded] != 0 {
+	if status := zombie.Finish(t); status.Attempts[workers.OutcomeFenced] != 1 ||
+		status.Attempts[workers.OutcomeSucceeded] != 0 {
 		t.Errorf("the zombie's attempts: %v, want one fenced", status.Attempts)
 	}
 	b.WantOneEffect(k)

@@ -20,7 +20,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// unanswered is how many messages of the consumers nobody has answered or has yet to get.
+// unanswered returns how many messages of the consumers are not acknowledged or not delivered yet.
 func (b *bundle) unanswered() int {
 	b.T.Helper()
 	n := 0
@@ -32,7 +32,7 @@ func (b *bundle) unanswered() int {
 	return n
 }
 
-// again publishes the message of an event once more, under another message id.
+// again publishes the message of an event once more, with another message ID.
 func (b *bundle) again(e ledger.Event) {
 	b.T.Helper()
 	b.Generation.Add(1)
@@ -56,7 +56,7 @@ func TestTwoWorkersWithTheSameMessage(t *testing.T) {
 	b.Publish(b.History(k)[0])
 	b.Await("a handler", func() bool { return inside.Load() == 1 })
 	b.Await("the other worker's handler", func() bool {
-		b.again(b.History(k)[0]) // whoever has the task in hand adopts it
+		b.again(b.History(k)[0]) // the worker that has the task in flight adopts it
 		return inside.Load() == 2
 	})
 	close(both)
@@ -74,7 +74,7 @@ func TestTwoWorkersWithTheSameMessage(t *testing.T) {
 	b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 })
 }
 
-// Messages that come again while their task runs are adopted, and answered with the first one.
+// Messages that are redelivered while their task runs are adopted, and answered with the first one.
 func TestRedeliveryIsAdopted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -92,7 +92,7 @@ func TestRedeliveryIsAdopted(t *testing.T) {
 		b.again(b.History(k)[0])
 	}
 	b.Await("adoption", func() bool { return w.KindStatus().Adopted == 5 })
-	b.AwaitState(k, ledger.StateRunning) // it has outlived StartedAfter: the start is on record
+	b.AwaitState(k, ledger.StateRunning) // it has run for StartedAfter, so the start is recorded
 	close(release)
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 })
@@ -106,10 +106,10 @@ func TestRedeliveryIsAdopted(t *testing.T) {
 	}
 }
 
-// A handler that fails makes its task available again by an event of its own, whose message
-// may arrive while the attempt is still ending. It must not share that attempt's fate.
+// A handler that fails makes its task available again by an event of its own, whose message may arrive while the
+// attempt is still ending. The message must not be answered with that attempt's.
 func TestReleaseOvertakesTheEndOfItsAttempt(t *testing.T) {
-	// Not parallel: the point is passed by every worker of this process.
+	// Not parallel: every worker of this process passes the crash point.
 	b := setup(t)
 	b.Relay()
 	delivered := func() int {
@@ -133,7 +133,7 @@ func TestReleaseOvertakesTheEndOfItsAttempt(t *testing.T) {
 	b.Await("the acknowledgements", func() bool { return w.KindStatus().InFlight == 0 && b.unanswered() == 0 })
 }
 
-// Tasks that fail several times, each time woken by its own release.
+// Tasks fail several times, and each release wakes them.
 func TestManyRetries(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -156,7 +156,7 @@ func TestManyRetries(t *testing.T) {
 	}
 }
 
-// What the ledger does not have is refused, whoever says it happened.
+// A message whose event the ledger does not have is refused, whatever its source.
 func TestGhosts(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -183,13 +183,17 @@ func TestGhosts(t *testing.T) {
 	b.WantOneEffect(k)
 }
 
-// A message that is none of ours is refused, and in nobody's way.
+// A message that is not of the ledger is refused, and does not block others.
 func TestMalformedMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	w := b.Work(workers.Config{}, exactly(insertEffect, nil))
 	for _, header := range []nats.Header{nil, {"ce-specversion": {"1.0"}}, {"Status": {"408"}}} {
-		try(b.JS.PublishMsg(b.Context(), &nats.Msg{Subject: "ledger.0.enqueued.test.order", Header: header, Data: []byte("{}")}))(t)
+		try(
+			b.JS.PublishMsg(
+				b.Context(), &nats.Msg{Subject: "ledger.0.enqueued.test.order", Header: header, Data: []byte("{}")},
+			),
+		)(t)
 	}
 	b.Await("the messages to be refused", func() bool { return w.KindStatus().Malformed == 3 })
 	k := b.Enqueue("o-1")
@@ -198,12 +202,14 @@ func TestMalformedMessages(t *testing.T) {
 	b.Await("the answers", func() bool { return b.unanswered() == 0 })
 }
 
-// Somebody cancels the task while its handler runs: the handler's writes are rolled back, and
-// once its start is to be recorded, its context tells it. He began before the handler did, so that
-// the start comes after him whenever it is recorded.
+// An operator cancels the task while its handler runs. The handler's writes are rolled back, and its context is
+// cancelled when its start is recorded. The operator's transaction begins before the handler, so that the append of
+// the start always comes second.
 func TestCancelledWhileRunning(t *testing.T) {
 	t.Parallel()
-	for name, startedAfter := range map[string]time.Duration{"before its start is recorded": 50 * time.Millisecond, "at the commit": 0} {
+	for name, startedAfter := range map[string]time.Duration{
+		"before its start is recorded": 50 * time.Millisecond, "at the commit": 0,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
@@ -213,27 +219,36 @@ func TestCancelledWhileRunning(t *testing.T) {
 			person := try(b.DB.Begin(b.Context()))(t)
 			defer func() { _ = person.Rollback(b.Context()) }()
 			try(ledger.Append(b.Context(), person, ledger.AppendRequest{
-				Key: k, Expected: 1, Type: ledger.EventCancelled, Actor: "a person", Data: json.RawMessage(`{"reason":"changed my mind"}`),
+				Key:      k,
+				Expected: 1,
+				Type:     ledger.EventCancelled,
+				Actor:    "a person",
+				Data:     json.RawMessage(`{"reason":"changed my mind"}`),
 			}))(t)
 			var cause error
-			w := b.Work(workers.Config{AckWait: 10 * time.Second}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-				if err := insertEffect(ctx, tx, job, args); err != nil {
-					return err
-				}
-				close(running)
-				<-cancelled
-				if startedAfter > 0 {
-					<-ctx.Done()
-					cause = context.Cause(ctx)
-				}
-				return nil
-			}, &workers.KindConfig{StartedAfter: startedAfter}))
+			w := b.Work(
+				workers.Config{AckWait: 10 * time.Second},
+				exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+					if err := insertEffect(ctx, tx, job, args); err != nil {
+						return err
+					}
+					close(running)
+					<-cancelled
+					if startedAfter > 0 {
+						<-ctx.Done()
+						cause = context.Cause(ctx)
+					}
+					return nil
+				}, &workers.KindConfig{StartedAfter: startedAfter}),
+			)
 			<-running
 			if err := person.Commit(b.Context()); err != nil {
 				t.Fatal(err)
 			}
 			close(cancelled)
-			b.Await("the attempt to be fenced", func() bool { return w.KindStatus().Attempts[workers.OutcomeFenced] == 1 })
+			b.Await(
+				"the attempt to be fenced", func() bool { return w.KindStatus().Attempts[workers.OutcomeFenced] == 1 },
+			)
 			b.Await("the acknowledgement", func() bool { return w.KindStatus().InFlight == 0 && b.unanswered() == 0 })
 			if n := b.Effects(k); n != 0 {
 				t.Errorf("%d effects of a cancelled task", n)
@@ -248,8 +263,8 @@ func TestCancelledWhileRunning(t *testing.T) {
 	}
 }
 
-// Successes are recorded in groups; one that conflicts, and one whose key somebody's open
-// transaction holds, harm nobody else.
+// Successes are recorded in groups. A success that conflicts, and one whose key an open transaction locks, do not
+// affect the others.
 func TestGroupWithAConflictAndALock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -257,36 +272,44 @@ func TestGroupWithAConflictAndALock(t *testing.T) {
 	const tasks = 20
 	var inside atomic.Int32
 	release := make(chan struct{})
-	w := b.Work(workers.Config{AckWait: 10 * time.Second}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
-		inside.Add(1)
-		<-release
-		return b.outside(ctx, job, args)
-	}, &workers.KindConfig{StartedAfter: 5 * time.Second}))
+	w := b.Work(
+		workers.Config{AckWait: 10 * time.Second},
+		atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+			inside.Add(1)
+			<-release
+			return b.outside(ctx, job, args)
+		}, &workers.KindConfig{StartedAfter: 5 * time.Second}),
+	)
 	b.EnqueueMany(tasks)
 	b.Await("all handlers", func() bool { return inside.Load() == tasks })
 
 	cancel := func(id ledger.BizID) ledger.AppendRequest {
-		return ledger.AppendRequest{Key: ledger.Key{Kind: order.Name(), BizID: id}, Expected: 1, Type: ledger.EventCancelled}
+		return ledger.AppendRequest{
+			Key: ledger.Key{Kind: order.Name(), BizID: id}, Expected: 1, Type: ledger.EventCancelled,
+		}
 	}
 	try(ledger.Append(b.Context(), b.DB, cancel("o-0003")))(t)
 	holder := try(b.DB.Begin(b.Context()))(t)
 	try(ledger.Append(b.Context(), holder, cancel("o-0005")))(t)
 	close(release)
 	b.AwaitSucceeded(tasks - 2)
-	b.Await("the one that was cancelled to be fenced", func() bool { return w.KindStatus().Attempts[workers.OutcomeFenced] == 1 })
+	b.Await(
+		"the one that was cancelled to be fenced",
+		func() bool { return w.KindStatus().Attempts[workers.OutcomeFenced] == 1 },
+	)
 	if err := holder.Rollback(b.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b.AwaitSucceeded(tasks - 1)
-	b.WantOneEffectEach(tasks) // the cancelled one had its effect, too: it is outside
+	b.WantOneEffectEach(tasks) // the cancelled one had its effect too, outside of the transaction
 	b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 })
 	if inside.Load() != tasks {
 		t.Errorf("%d runs of %d tasks", inside.Load(), tasks)
 	}
 }
 
-// Many workers, duplicates of everything, tasks that fail now and then: one effect each.
-func TestCrowd(t *testing.T) {
+// Many workers, duplicate messages and tasks that sometimes fail: one effect each.
+func TestManyWorkersAndDuplicates(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()

@@ -8,8 +8,8 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// decide reads the heads of tasks, together with those of tasks that arrive meanwhile. A kind without
-// messages has no goroutine for it.
+// decide reads the heads of tasks, together with those of tasks that arrive meanwhile. A kind without messages has no
+// goroutine for that.
 func (k *kind) decide(tasks ...*attempt.Task) {
 	if len(tasks) == 0 {
 		return
@@ -20,14 +20,14 @@ func (k *kind) decide(tasks ...*attempt.Task) {
 	}
 }
 
-// decideAgain reads the head of a task again that is still in flight.
+// decideAgain rereads the head of a task that is still in flight.
 func (k *kind) decideAgain(t *attempt.Task) {
 	k.Tasks.Reset(t)
 	k.decide(t)
 }
 
-// dispatch decides what has arrived, batch by batch, until there is nothing. Once the pool is stopping it
-// gives everything back.
+// dispatch decides arrived messages, batch by batch, until there are no more. Once the pool is stopping it gives them
+// all back.
 func (k *kind) dispatch() {
 	for {
 		batch := k.undecided.TryTake(attempt.MaxBatch)
@@ -85,7 +85,7 @@ func (k *kind) decideBatch(batch []*attempt.Task) {
 	}
 }
 
-// verdict returns what is done about a message, by the head of its task and the guarantee of the kind.
+// verdict decides a message by the head of its task and the guarantee of the kind.
 func (k *kind) verdict(t *attempt.Task, h attempt.Head) attempt.Verdict {
 	v := attempt.Decide(t.Message, t.Redelivered, h, k.pool.id)
 	if k.Once {
@@ -97,7 +97,7 @@ func (k *kind) verdict(t *attempt.Task, h attempt.Head) attempt.Verdict {
 	return v
 }
 
-// carryOut answers a message, or returns the attempt that is to run.
+// carryOut answers a message, or returns the attempt to be run.
 func (k *kind) carryOut(v attempt.Verdict, t *attempt.Task, h attempt.Head, now time.Time) *run {
 	switch v {
 	case attempt.RefuseGhost:
@@ -114,19 +114,19 @@ func (k *kind) carryOut(v attempt.Verdict, t *attempt.Task, h attempt.Head, now 
 	return nil
 }
 
-// begin runs an attempt that has its slots, if it is still to be run.
+// begin runs an attempt that has its slot, if it may still run.
 func (k *kind) begin(r *run) {
-	if k.mayBegin(r) {
+	if k.canBegin(r) {
 		r.Run()
 	}
 }
 
-// mayBegin reports whether an attempt whose turn it is is still to be run. If not, its message is answered
-// or its head is read again: it may have moved on while the attempt waited for a slot.
-func (k *kind) mayBegin(r *run) bool {
+// canBegin reports whether an attempt that has got a slot may still run. If not, it answers the message or rereads
+// the head, which may have moved on while the attempt waited for the slot.
+func (k *kind) canBegin(r *run) bool {
 	t := r.Task()
 	switch {
-	case k.IsStopping() || k.pause.isOn() || !k.received.Has(t.Message.Shard):
+	case k.IsStopping() || k.pause.isPaused() || !k.received.Has(t.Message.Shard):
 		r.GiveBack(stream.NakAnswer)
 	case time.Since(r.Decided()) > k.pool.config.AckWait/2, k.Tasks.IsRecalled(t):
 		k.decideAgain(t)
@@ -136,20 +136,20 @@ func (k *kind) mayBegin(r *run) bool {
 	return false
 }
 
-// companion takes the attempt that is next in the line, if it suits and is still to be run.
+// companion takes the next attempt of the line, if it suits and may still run.
 func (k *kind) companion(suits func(*attempt.Attempt) bool) *attempt.Attempt {
 	for {
 		r, ok := k.pool.slots.TakeIf(k.line, func(r *run) bool { return suits(r.Attempt) })
 		if !ok {
 			return nil
 		}
-		if k.mayBegin(r) {
+		if k.canBegin(r) {
 			return r.Attempt
 		}
 	}
 }
 
-// hasCompanion reports whether the attempt that is next in the line suits.
+// hasCompanion reports whether the next attempt of the line suits.
 func (k *kind) hasCompanion(suits func(*attempt.Attempt) bool) bool {
 	r, ok := k.pool.slots.Peek(k.line)
 	return ok && suits(r.Attempt)

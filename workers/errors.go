@@ -7,17 +7,17 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// Why a handler's context was cancelled, as [context.Cause] returns it.
+// Causes of the end of a handler's context, as [context.Cause] returns them.
 var (
-	// ErrStopping: the pool is stopping and its StopTimeout has passed. A handler that returns an error
-	// now gives its task back, which uses no attempt.
+	// ErrStopping: the pool is stopping and its StopTimeout has passed. A handler that returns an error now gives its
+	// task back, which uses no attempt.
 	ErrStopping = attempt.ErrStopping
 	// ErrTimeout: the attempt took longer than its kind's Timeout.
 	ErrTimeout = attempt.ErrTimeout
 	// ErrExpired: the deadline of the whole task has passed (FinishBy). There is no further attempt.
 	ErrExpired = attempt.ErrExpired
-	// ErrFenced: the claim is lost, because another process appended to the task: cancelled it, or took it
-	// over. Whatever the handler's transaction wrote is rolled back.
+	// ErrFenced: another process appended to the task, for example cancelled it or took it over. Everything that the
+	// handler's transaction wrote is rolled back.
 	ErrFenced = attempt.ErrFenced
 	// ErrCancelled is the ErrFenced of a task that was cancelled.
 	ErrCancelled = attempt.ErrCancelled
@@ -26,17 +26,19 @@ var (
 // ForeignStreamError reports that the stream belongs to another ledger.
 type ForeignStreamError = stream.ForeignError
 
-// ErrNotBegun is the error of a handler whose context was done before it began, for example while it
-// waited for another goroutine to receive its task. The task is given back at once: that uses no attempt,
-// and no event unless the attempt's start was recorded. While the context is not done, it is an error
-// like any other.
+// ErrNotBegun is the error of a handler whose context was done before it began, for example while it waited for
+// another goroutine to receive its task. The task is given back at once; that uses no attempt, and no event unless
+// the attempt's start was recorded. While the context is not done, it is an error like any other.
 var ErrNotBegun = errors.New("the handler has not begun")
 
-// ErrNotYours is what Commit and Rollback of a handler's transaction return. The pool commits it together
-// with the task's outcome, and rolls it back if the handler returns an error.
+// ErrNotYours is the error of Commit and Rollback of a handler's transaction. The pool commits it together with the
+// task's outcome, and rolls it back if the handler returns an error.
 var ErrNotYours = attempt.ErrNotYours
 
-// errAbandoned is returned instead of a handler's error if the attempt was given up before it began.
+// errAbandoned replaces a handler's error if the attempt was abandoned before it began.
 var errAbandoned = errors.New("the attempt has ended")
 
-var errForeignTx = errors.New("a middleware passed on another transaction than its own: RegisterSQL requires tx itself")
+var errForeignTx = errors.New("middleware passed on a transaction other than its own: RegisterSQL requires tx itself")
+
+// errConsumerRefused means that the server refuses the consumer and retrying is useless.
+var errConsumerRefused = errors.New("the consumer was refused")

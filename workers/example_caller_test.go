@@ -11,7 +11,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// Too many tasks wait, and the limit says that callers run what is too much.
+// Too many tasks wait, and the limit's policy is that callers run the excess.
 func ExampleCaller() {
 	ctx := context.Background()
 	db, done := ledgertest.Example()
@@ -26,7 +26,7 @@ func ExampleCaller() {
 		fmt.Println("resizing", job.BizID, "to", size)
 		return nil
 	}
-	caller, err := workers.NewCaller(resize, handler, nil) // once, with the handler that is registered with the pool
+	caller, err := workers.NewCaller(resize, handler, nil) // create it once, with the handler that the pool has
 	if err != nil {
 		panic(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// answer is what a partner says, as far as its caller must know.
+// answer is a partner's answer, as far as the caller uses it.
 type answer struct {
 	status     int
 	retryAfter time.Duration
@@ -19,17 +19,17 @@ type answer struct {
 // ask asks the partner.
 func ask(context.Context, coupon) (answer, error) { return answer{status: 200}, nil }
 
-// A handler that knows more than "it failed" says so by the error that it returns.
+// A handler returns an error that decides how its task continues.
 func ExampleRetryIn() {
 	handler := func(ctx context.Context, job *workers.Job, c coupon) error {
 		a, err := ask(ctx, c)
 		switch {
 		case err != nil:
-			return err // when its kind's policy says
+			return err // tried again by the kind's policy
 		case a.status == 429:
 			return workers.RetryIn(a.retryAfter, fmt.Errorf("partner: too many requests"))
 		case a.status == 202:
-			return workers.SnoozeFor(time.Minute) // not done yet, and no failure
+			return workers.SnoozeFor(time.Minute) // not a failure
 		case a.status == 410:
 			return workers.Discard("the order was withdrawn")
 		case a.status >= 400:

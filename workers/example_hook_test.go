@@ -14,8 +14,8 @@ import (
 	"github.com/taskledger/taskledger/workers/workertest"
 )
 
-// tenant is a hook that puts into each attempt's transaction for whom it works, as row-level security
-// needs it, and says how attempts end.
+// tenant is a hook that sets the tenant in each attempt's transaction, for row-level security, and prints how
+// attempts end.
 type tenant struct{ workers.HookDefaults }
 
 func (tenant) BeforeAttempt(ctx context.Context, tx pgx.Tx, job *workers.Job) (context.Context, error) {
@@ -27,7 +27,7 @@ func (tenant) AfterAttempt(_ context.Context, job *workers.Job, end workers.Atte
 	fmt.Println(job.Key, "attempt", job.Attempt, end.Outcome, end.State, end.Err)
 }
 
-// A hook around each attempt: what it sets in the transaction is the handler's.
+// A hook around each attempt: the handler sees the setting of the hook in its transaction.
 func ExampleHook() {
 	t, done := ledgertest.ExampleTB() // your test has its *testing.T
 	defer done()
@@ -54,8 +54,8 @@ func ExampleHook() {
 	// report.make/order-17 attempt 1 buried dead no paper
 }
 
-// A handler learns where in which trace its task was enqueued, to begin a span with a link to it; what
-// it enqueues itself goes on with that trace.
+// A handler reads the trace context in which its task was enqueued, to begin a span with a link to it. Tasks that it
+// enqueues continue that trace.
 func ExampleJob_TraceContext() {
 	t, done := ledgertest.ExampleTB()
 	defer done()
@@ -75,7 +75,9 @@ func ExampleJob_TraceContext() {
 			}, nil))
 	})
 	producer := ledger.Meta{Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
-	if _, err := first.Enqueue(context.Background(), db, "order-17", "", &ledger.EnqueueOptions{Meta: producer}); err != nil {
+	if _, err := first.Enqueue(
+		context.Background(), db, "order-17", "", &ledger.EnqueueOptions{Meta: producer},
+	); err != nil {
 		log.Fatal(err)
 	}
 	kit.Drain()

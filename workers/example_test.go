@@ -21,7 +21,7 @@ var couponSend = ledger.MustKind[coupon]("coupon.send")
 
 // A worker process: the coupon and the task's success are one commit.
 func ExampleRegister() {
-	ctx, stop := workers.SignalContext(context.Background()) // the first SIGTERM drains, the second one ends
+	ctx, stop := workers.SignalContext(context.Background()) // the first SIGTERM drains, the second one kills
 	defer stop()
 	db, err := pgxpool.New(ctx, "postgres://localhost/shop")
 	if err != nil {
@@ -47,8 +47,7 @@ func ExampleRegister() {
 	}
 }
 
-// A handler whose effect is elsewhere gives that elsewhere the key of the task, so that it can
-// tell a repetition.
+// A handler whose effect is elsewhere passes the key of the task, so that the other system can recognize a repetition.
 func ExampleRegisterAtLeastOnce() {
 	send := func(ctx context.Context, idempotencyKey string, percent int) (id string, err error) {
 		return fmt.Sprintf("mail about %d %% off", percent), ctx.Err()

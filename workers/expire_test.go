@@ -56,7 +56,9 @@ func TestAttemptEndsAtTheDeadline(t *testing.T) {
 			b.AwaitState(k, ledger.StateExpired)
 			w.Stop()
 			types := b.EventTypes(k)
-			if diff := cmp.Diff([]ledger.EventType{ledger.EventFailed, ledger.EventExpired}, types[len(types)-2:]); diff != "" {
+			if diff := cmp.Diff(
+				[]ledger.EventType{ledger.EventFailed, ledger.EventExpired}, types[len(types)-2:],
+			); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if n := b.Effects(k); n != 0 {
@@ -67,8 +69,7 @@ func TestAttemptEndsAtTheDeadline(t *testing.T) {
 	}
 }
 
-// No attempt begins after the deadline, also of a task that somebody has released since, and of
-// one whose worker was lost.
+// No attempt begins after the deadline, not even of a task that was released since or whose worker was lost.
 func TestNoAttemptBeginsAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -13,7 +13,7 @@ func (p *Pool) SetTogetherTime(d time.Duration) { p.runner.SetSharedTime(d) }
 // SetAheadTime replaces how much work is fetched beyond the slots, for kinds that are registered later.
 func (p *Pool) SetAheadTime(d time.Duration) { p.aheadTime = d }
 
-// Ready is how many tasks wait for a slot.
+// Ready returns how many tasks wait for a slot.
 func (p *Pool) Ready() (n int) {
 	for _, k := range p.registered() {
 		n += p.slots.Ready(k.line)
@@ -29,7 +29,7 @@ var Statements = map[string]string{
 	"kind_shed.sql":    kindShedSQL,
 }
 
-// ErrRowsOpen is returned for handlers that leave a result open in the transaction of their caller.
+// ErrRowsOpen is the error of handlers that leave rows open in the transaction of their caller.
 var ErrRowsOpen = attempt.ErrRowsOpen
 
 // ErrConnectionLost is part of the error of an attempt whose connection was lost.
@@ -38,5 +38,5 @@ var ErrConnectionLost = attempt.ErrConnectionLost
 // AheadBytes limits the args that are fetched beyond the slots.
 const AheadBytes = inflight.AheadBytes
 
-// Waiting is how many tasks of its i-th kind wait for a slot and nothing else.
+// Waiting returns how many tasks of the i-th kind wait for a slot and nothing else.
 func (p *Pool) Waiting(i int) int { return p.slots.Ready(p.registered()[i].line) }

@@ -9,12 +9,11 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// A worker whose database and NATS are not of the same ledger ends, and takes none of the messages
-// that are for others.
+// A worker whose database and NATS belong to different ledgers ends, and takes no message of the other ledger.
 func TestForeignStreamIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	w := b.Work(workers.Config{}, exactly(insertEffect, nil)) // of the ledger that the stream is of
+	w := b.Work(workers.Config{}, exactly(insertEffect, nil)) // of the ledger that the stream belongs to
 	first := b.Enqueue("o-1")
 	b.Publish(b.History(first)[0])
 	b.AwaitState(first, ledger.StateSucceeded)

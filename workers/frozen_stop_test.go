@@ -9,28 +9,28 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
-	shared "github.com/taskledger/taskledger/workers/internal/bundle"
 )
 
 // frozenWorker is a worker whose database can be frozen.
 type frozenWorker struct {
 	*worker
-	shared.Freezer
+	servicetest.Freezer
 	log *lockedBuffer
 }
 
 func (b *bundle) workFrozen(c workers.Config, register func(*workers.Pool) error) frozenWorker {
 	b.T.Helper()
 	w := frozenWorker{log: &lockedBuffer{}}
-	w.Freezer, c.DB = shared.NewFreezer(b.T, b.DB)
+	w.Freezer, c.DB = servicetest.NewFreezer(b.T, b.DB)
 	c.Logger = slog.New(slog.NewTextHandler(w.log, nil))
 	w.worker = b.Work(c, register)
 	return w
 }
 
-// stops fails the test if the worker, told to stop, does not within patience. Then the database thaws.
+// stops fails the test if the stopped worker does not end within patience. Then the database thaws.
 func (w frozenWorker) stops(t *testing.T, meanwhile func()) {
 	t.Helper()
 	stopped := make(chan struct{})
@@ -49,12 +49,11 @@ func (w frozenWorker) stops(t *testing.T, meanwhile func()) {
 	}
 }
 
-// A worker that has nothing in hand, or only what has not begun, does not wait for a database that has
-// fallen silent.
+// A worker with nothing in flight, or only tasks that have not begun, does not wait for a frozen database.
 func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	w := b.workFrozen(workers.Config{AckWait: forEver}, exactly(insertEffect, nil))
+	w := b.workFrozen(workers.Config{AckWait: endless}, exactly(insertEffect, nil))
 	first, second := b.Enqueue("o-1"), b.Enqueue("o-2")
 	b.Publish(b.History(first)[0])
 	b.AwaitState(first, ledger.StateSucceeded)
@@ -63,24 +62,27 @@ func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
 	b.Await("a message that cannot be decided", func() bool { return w.KindStatus().InFlight == 1 })
 	w.stops(t, func() {})
 
-	b.Work(workers.Config{AckWait: forEver}, exactly(insertEffect, nil)) // to which it was given back
+	b.Work(workers.Config{AckWait: endless}, exactly(insertEffect, nil)) // to which the task was given back
 	b.AwaitState(second, ledger.StateSucceeded)
 	b.WantOneEffect(second)
 }
 
-// Outcomes that the database does not take keep a worker from stopping for AckWait, and no longer. What
-// it had in hand goes elsewhere, and is done once.
+// Outcomes that the database does not take delay a stopping worker for AckWait, and no longer. Its tasks in flight
+// run elsewhere, and are done once.
 func TestStopInTheMiddleWhileTheDatabaseIsFrozen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
 	running := make(chan struct{})
 	freeze := make(chan struct{})
-	w := b.workFrozen(workers.Config{StopTimeout: 50 * time.Millisecond}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-		close(running)
-		<-freeze
-		return insertEffect(ctx, tx, job, args)
-	}, nil))
+	w := b.workFrozen(
+		workers.Config{StopTimeout: 50 * time.Millisecond},
+		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			close(running)
+			<-freeze
+			return insertEffect(ctx, tx, job, args)
+		}, nil),
+	)
 	k := b.Enqueue("o-1")
 	<-running
 	b.AwaitState(k, ledger.StateRunning)
@@ -88,7 +90,7 @@ func TestStopInTheMiddleWhileTheDatabaseIsFrozen(t *testing.T) {
 	close(freeze)
 	w.stops(t, func() {})
 	if n := w.KindStatus().InFlight; n != 0 {
-		t.Errorf("%d tasks in hand", n)
+		t.Errorf("%d tasks in flight", n)
 	}
 
 	b.Work(workers.Config{}, exactly(insertEffect, nil))
@@ -96,7 +98,7 @@ func TestStopInTheMiddleWhileTheDatabaseIsFrozen(t *testing.T) {
 	b.WantOneEffect(k)
 }
 
-// A database that is slow, and not gone, gets to take the outcomes of what a stopping worker has done.
+// A slow but available database takes the outcomes of a stopping worker.
 func TestStopWhileTheDatabaseIsSlow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -104,17 +106,22 @@ func TestStopWhileTheDatabaseIsSlow(t *testing.T) {
 	var w frozenWorker
 	ready := make(chan struct{})
 	done := make(chan struct{})
-	w = b.workFrozen(workers.Config{StopTimeout: 50 * time.Millisecond, AckWait: forEver}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
-		<-ready
-		w.Freeze()
-		defer close(done)
-		return b.outside(ctx, job, args)
-	}, &workers.KindConfig{StartedAfter: forEver / 2}))
+	w = b.workFrozen(
+		workers.Config{StopTimeout: 50 * time.Millisecond, AckWait: endless},
+		atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+			<-ready
+			w.Freeze()
+			defer close(done)
+			return b.outside(ctx, job, args)
+		}, &workers.KindConfig{StartedAfter: endless / 2}),
+	)
 	close(ready)
 	k := b.Enqueue("o-1")
 	<-done
 	w.stops(t, func() {
-		b.Await("the end of StopTimeout", func() bool { return strings.Contains(w.log.String(), "told to stop") })
+		b.Await("the end of StopTimeout", func() bool {
+			return strings.Contains(w.log.String(), "cancelling handlers")
+		})
 		w.Thaw()
 	})
 	if s := b.Task(k); s.State != ledger.StateSucceeded || s.Attempt != 1 {

@@ -24,7 +24,7 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-// registered are the guarantees, by the name of the program that keeps them.
+// registered are the guarantees, by the name of the program that has them.
 func (b *bundle) registered(c *workers.KindConfig) map[string]func(*workers.Pool) error {
 	return map[string]func(*workers.Pool) error{
 		"exactly":     exactly(insertEffect, c),
@@ -34,8 +34,8 @@ func (b *bundle) registered(c *workers.KindConfig) map[string]func(*workers.Pool
 	}
 }
 
-// The table of docs/guarantees.md: a worker process is killed at each point, another one goes on,
-// and so many effects are the result.
+// The table of docs/guarantees.md: a worker process is killed at each point, another one continues, and the number of
+// effects is counted.
 func TestGuaranteesAtEachCrashPoint(t *testing.T) {
 	t.Parallel()
 	const done, dead = ledger.StateSucceeded, ledger.StateDead
@@ -45,16 +45,29 @@ func TestGuaranteesAtEachCrashPoint(t *testing.T) {
 	}
 	table := map[string]map[string]end{
 		"exactly": {
-			"worker.ready": {1, done}, pointEffect: {1, done}, "worker.handler": {1, done}, "worker.committed": {1, done},
+			"worker.ready":     {effects: 1, state: done},
+			pointEffect:        {effects: 1, state: done},
+			"worker.handler":   {effects: 1, state: done},
+			"worker.committed": {effects: 1, state: done},
 		},
 		"exactly-sql": {
-			"worker.ready": {1, done}, pointEffect: {1, done}, "worker.handler": {1, done}, "worker.committed": {1, done},
+			"worker.ready":     {effects: 1, state: done},
+			pointEffect:        {effects: 1, state: done},
+			"worker.handler":   {effects: 1, state: done},
+			"worker.committed": {effects: 1, state: done},
 		},
 		"at-least": {
-			"worker.ready": {1, done}, pointEffect: {2, done}, "worker.handler": {2, done}, "worker.committed": {1, done},
+			"worker.ready":     {effects: 1, state: done},
+			pointEffect:        {effects: 2, state: done},
+			"worker.handler":   {effects: 2, state: done},
+			"worker.committed": {effects: 1, state: done},
 		},
 		"at-most": {
-			"worker.ready": {1, done}, "worker.claimed": {0, dead}, pointEffect: {1, dead}, "worker.handler": {1, dead}, "worker.committed": {1, done},
+			"worker.ready":     {effects: 1, state: done},
+			"worker.claimed":   {effects: 0, state: dead},
+			pointEffect:        {effects: 1, state: dead},
+			"worker.handler":   {effects: 1, state: dead},
+			"worker.committed": {effects: 1, state: done},
 		},
 	}
 	for program, cells := range table {
@@ -67,10 +80,10 @@ func TestGuaranteesAtEachCrashPoint(t *testing.T) {
 				b.Spawn(program, point).AwaitKilled(t)
 				w := b.Work(workers.Config{}, b.registered(nil)[program])
 				b.AwaitState(k, want.state)
-				b.Await("the message that comes again to be answered", func() bool {
+				b.Await("the redelivered message to be answered", func() bool {
 					return w.KindStatus().Redelivered >= 1 && w.KindStatus().InFlight == 0
 				})
-				if got := (end{b.Effects(k), b.Task(k).State}); got != want {
+				if got := (end{effects: b.Effects(k), state: b.Task(k).State}); got != want {
 					t.Errorf("%+v, want %+v; events: %v", got, want, b.EventTypes(k))
 				}
 				if reason := b.Task(k).Error; want.state == dead && reason != "unknown outcome" {
@@ -81,16 +94,29 @@ func TestGuaranteesAtEachCrashPoint(t *testing.T) {
 	}
 }
 
-// What the guarantees cost is what docs/guarantees.md says.
+// The costs of the guarantees are those in docs/guarantees.md.
 func TestCostOfGuarantees(t *testing.T) {
 	t.Parallel()
 	const tasks = 100
 	type cost struct{ events, transactions, trips int64 }
 	for program, want := range map[string]struct{ least, most cost }{
-		"exactly":     {cost{2, tasks, 2 * tasks}, cost{2, tasks, 2 * tasks}},
-		"exactly-sql": {cost{2, tasks, 3 * tasks}, cost{2, tasks, 3 * tasks}},
-		"at-least":    {cost{2, 1, 1}, cost{2, tasks - 1, tasks - 1}}, // they share
-		"at-most":     {cost{3, tasks + 1, tasks + 1}, cost{3, 2*tasks - 1, 2*tasks - 1}},
+		"exactly": {
+			least: cost{events: 2, transactions: tasks, trips: 2 * tasks},
+			most:  cost{events: 2, transactions: tasks, trips: 2 * tasks},
+		},
+		"exactly-sql": {
+			least: cost{events: 2, transactions: tasks, trips: 3 * tasks},
+			most:  cost{events: 2, transactions: tasks, trips: 3 * tasks},
+		},
+		// they share statements
+		"at-least": {
+			least: cost{events: 2, transactions: 1, trips: 1},
+			most:  cost{events: 2, transactions: tasks - 1, trips: tasks - 1},
+		},
+		"at-most": {
+			least: cost{events: 3, transactions: tasks + 1, trips: tasks + 1},
+			most:  cost{events: 3, transactions: 2*tasks - 1, trips: 2*tasks - 1},
+		},
 	} {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
@@ -102,25 +128,32 @@ func TestCostOfGuarantees(t *testing.T) {
 			t.Cleanup(db.Close)
 			b.EnqueueMany(tasks)
 			b.Work(workers.Config{DB: db}, b.registered(nil)[program])
-			b.Await("the worker to have begun", func() bool { return one[int](b, "select count(*)::integer from taskledger.lease") == 1 })
+			b.Await(
+				"the worker to have begun",
+				func() bool { return one[int](b, "select count(*)::integer from taskledger.lease") == 1 },
+			)
 			counted.trips.Store(0)
 			b.Relay()
 			b.AwaitSucceeded(tasks)
 			got := cost{
-				events:       one[int64](b, "select count(*) / $1 from taskledger.event", tasks),
-				transactions: one[int64](b, "select count(distinct xid) from taskledger.event where type <> 'enqueued'"),
-				trips:        counted.trips.Load(),
+				events: one[int64](b, "select count(*) / $1 from taskledger.event", tasks),
+				transactions: one[int64](
+					b, "select count(distinct xid) from taskledger.event where type <> 'enqueued'",
+				),
+				trips: counted.trips.Load(),
 			}
-			if l, m := want.least, want.most; got.events != l.events || got.transactions < l.transactions || got.transactions > m.transactions ||
-				got.trips < l.trips || got.trips > m.trips {
+			if l, m := want.least, want.most; got.events != l.events || got.transactions < l.transactions ||
+				got.transactions > m.transactions ||
+				got.trips < l.trips ||
+				got.trips > m.trips {
 				t.Errorf("%+v, want %+v to %+v", got, l, m)
 			}
 		})
 	}
 }
 
-// tripCounter counts round trips: a statement or a batch each. Statements that serve many tasks or none
-// (upkeep) are not counted.
+// tripCounter counts round trips: a statement or a batch each. It does not count statements that serve many tasks or
+// none (upkeep).
 type tripCounter struct {
 	upkeep map[string]bool
 	trips  atomic.Int64
@@ -128,8 +161,10 @@ type tripCounter struct {
 
 func newTripCounter(t *testing.T) *tripCounter {
 	c := &tripCounter{upkeep: make(map[string]bool)}
-	leases := try(filepath.Glob("internal/lease/sql/*.sql"))(t)
-	for _, file := range append(leases, "internal/attempt/sql/heads.sql", "sql/installation.sql", "sql/kind_paused.sql", "sql/kind_shed.sql") {
+	leases := try(filepath.Glob("../internal/lease/sql/*.sql"))(t)
+	files := append(leases,
+		"internal/attempt/sql/heads.sql", "sql/installation.sql", "sql/kind_paused.sql", "sql/kind_shed.sql")
+	for _, file := range files {
 		c.upkeep[string(try(os.ReadFile(file))(t))] = true
 	}
 	return c
@@ -153,27 +188,56 @@ func (c *tripCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.Tr
 func (*tripCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (*tripCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// The handler of an AtMostOnce kind fails: its task is dead, unless it says that it may run again.
+// The handler of an AtMostOnce kind fails: its task is dead, unless the error is marked as safe to retry.
 func TestAtMostOnceFailures(t *testing.T) {
 	t.Parallel()
-	const enqueued, started, failed, buried = ledger.EventEnqueued, ledger.EventStarted, ledger.EventFailed, ledger.EventBuried
-	const unsafe = "its handler did not say that trying again is safe"
+	const enqueued, started = ledger.EventEnqueued, ledger.EventStarted
+	const failed, buried = ledger.EventFailed, ledger.EventBuried
+	const unsafe = "the handler did not mark its error as safe to retry"
 	for name, test := range map[string]struct {
 		handler func(context.Context) error
 		events  []ledger.EventType
 		reason  string
 	}{
-		"error":   {func(context.Context) error { return errBoom }, []ledger.EventType{enqueued, started, failed, buried}, unsafe},
-		"panic":   {func(context.Context) error { panic("boom") }, []ledger.EventType{enqueued, started, failed, buried}, unsafe},
-		"timeout": {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, []ledger.EventType{enqueued, started, failed, buried}, "unknown outcome"},
-		"ledger unavailable": {func(context.Context) error { return ledger.ErrUnavailable },
-			[]ledger.EventType{enqueued, started, failed, buried}, unsafe},
-		"safe":       {func(context.Context) error { return workers.SafeToRetry(errBoom) }, []ledger.EventType{enqueued, started, failed}, ""},
-		"retry in":   {func(context.Context) error { return workers.RetryIn(time.Hour, errBoom) }, []ledger.EventType{enqueued, started, failed}, ""},
-		"snooze":     {func(context.Context) error { return workers.SnoozeFor(time.Hour) }, []ledger.EventType{enqueued, started, ledger.EventSnoozed}, ""},
-		"discard":    {func(context.Context) error { return workers.Discard("no") }, []ledger.EventType{enqueued, started, ledger.EventDiscarded}, ""},
-		"permanent":  {func(context.Context) error { return workers.Permanent(errBoom) }, []ledger.EventType{enqueued, started, failed, buried}, "its handler says that trying again is useless"},
-		"safe, late": {func(ctx context.Context) error { <-ctx.Done(); return workers.SafeToRetry(ctx.Err()) }, []ledger.EventType{enqueued, started, failed}, ""},
+		"error": {
+			handler: func(context.Context) error { return errBoom },
+			events:  []ledger.EventType{enqueued, started, failed, buried}, reason: unsafe,
+		},
+		"panic": {
+			handler: func(context.Context) error { panic("boom") },
+			events:  []ledger.EventType{enqueued, started, failed, buried}, reason: unsafe,
+		},
+		"timeout": {
+			handler: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+			events:  []ledger.EventType{enqueued, started, failed, buried}, reason: "unknown outcome",
+		},
+		"ledger unavailable": {handler: func(context.Context) error { return ledger.ErrUnavailable },
+			events: []ledger.EventType{enqueued, started, failed, buried}, reason: unsafe},
+		"safe": {
+			handler: func(context.Context) error { return workers.SafeToRetry(errBoom) },
+			events:  []ledger.EventType{enqueued, started, failed}, reason: "",
+		},
+		"retry in": {
+			handler: func(context.Context) error { return workers.RetryIn(time.Hour, errBoom) },
+			events:  []ledger.EventType{enqueued, started, failed}, reason: "",
+		},
+		"snooze": {
+			handler: func(context.Context) error { return workers.SnoozeFor(time.Hour) },
+			events:  []ledger.EventType{enqueued, started, ledger.EventSnoozed}, reason: "",
+		},
+		"discard": {
+			handler: func(context.Context) error { return workers.Discard("no") },
+			events:  []ledger.EventType{enqueued, started, ledger.EventDiscarded}, reason: "",
+		},
+		"permanent": {
+			handler: func(context.Context) error { return workers.Permanent(errBoom) },
+			events:  []ledger.EventType{enqueued, started, failed, buried},
+			reason:  "the handler returned a permanent error",
+		},
+		"safe, late": {
+			handler: func(ctx context.Context) error { <-ctx.Done(); return workers.SafeToRetry(ctx.Err()) },
+			events:  []ledger.EventType{enqueued, started, failed}, reason: "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -183,9 +247,15 @@ func TestAtMostOnceFailures(t *testing.T) {
 			w := b.Work(workers.Config{}, atMost(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
 				runs.Add(1)
 				return test.handler(ctx)
-			}, &workers.KindConfig{Timeout: 100 * time.Millisecond, Retry: ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}, Attempts: 3}}))
+			}, &workers.KindConfig{
+				Timeout: 100 * time.Millisecond,
+				Retry:   ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}, Attempts: 3},
+			}))
 			k := b.Enqueue("o-1")
-			b.Await("the outcome", func() bool { return len(b.History(k)) >= len(test.events) && w.KindStatus().InFlight == 0 })
+			b.Await(
+				"the outcome",
+				func() bool { return len(b.History(k)) >= len(test.events) && w.KindStatus().InFlight == 0 },
+			)
 			if diff := cmp.Diff(test.events, b.EventTypes(k)); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
@@ -200,8 +270,8 @@ func TestAtMostOnceFailures(t *testing.T) {
 	}
 }
 
-// A failure that is safe to retry is retried, and a person may release what is dead.
-func TestAtMostOnceRunsAgainWhenSomebodySaysSo(t *testing.T) {
+// A failure that is safe to retry is retried, and an operator may release a dead task.
+func TestAtMostOnceRunsAgainOnRequest(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
@@ -225,24 +295,27 @@ func TestAtMostOnceRunsAgainWhenSomebodySaysSo(t *testing.T) {
 	b.WantOneEffect(k)
 }
 
-// A handler that is told to stop, and stops, may have had its effect.
+// A handler that returns because its context was cancelled may have had its effect.
 func TestAtMostOnceInterrupted(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		err  error
 		want ledger.State
 	}{
-		"says nothing": {errBoom, ledger.StateDead},
-		"says safe":    {workers.SafeToRetry(errBoom), ledger.StateAvailable},
+		"plain error":   {err: errBoom, want: ledger.StateDead},
+		"safe to retry": {err: workers.SafeToRetry(errBoom), want: ledger.StateAvailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.Relay()
-			w := b.Work(workers.Config{StopTimeout: time.Millisecond}, atMost(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
-				<-ctx.Done()
-				return test.err
-			}, nil))
+			w := b.Work(
+				workers.Config{StopTimeout: time.Millisecond},
+				atMost(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
+					<-ctx.Done()
+					return test.err
+				}, nil),
+			)
 			k := b.Enqueue("o-1")
 			b.AwaitState(k, ledger.StateRunning)
 			w.Stop()
@@ -250,14 +323,15 @@ func TestAtMostOnceInterrupted(t *testing.T) {
 				t.Errorf("it is %s, want %s; %v", state, test.want, b.EventTypes(k))
 			}
 			history := b.History(k)
-			if reason := b.data(history[len(history)-1]).Reason; test.want == ledger.StateDead && reason != "unknown outcome" {
+			if reason := b.data(history[len(history)-1]).Reason; test.want == ledger.StateDead &&
+				reason != "unknown outcome" {
 				t.Errorf("dead of %q", reason)
 			}
 		})
 	}
 }
 
-// The answer to the record of a start is lost: whoever sent it finds its own event, and runs once.
+// The answer to the append of a start is lost: the worker finds its own event, and runs the task once.
 func TestAtMostOnceStartWhoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -269,17 +343,19 @@ func TestAtMostOnceStartWhoseAnswerWasLost(t *testing.T) {
 	if lose.left.Load() > 0 {
 		t.Fatal("no answer was lost")
 	}
-	if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventSucceeded}, b.EventTypes(k)); diff != "" {
+	if diff := cmp.Diff(
+		[]ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventSucceeded}, b.EventTypes(k),
+	); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	b.WantOneEffect(k)
 }
 
-// Successes that are recorded together, and whose answer is lost, and lost again when they are sent
-// again, are recognized: each is recorded once, and nobody is told that it was fenced.
+// The answer to successes that are recorded together is lost, and lost again when they are sent again. Each is
+// recorded once, and none counts as fenced.
 func TestCompletionsWhoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
-	for _, lost := range []int32{1, 2, 3} { // ledger.AppendEach makes up for one by itself
+	for _, lost := range []int32{1, 2, 3} { // ledger.AppendEach itself recovers from one
 		t.Run(fmt.Sprint(lost), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
@@ -289,19 +365,27 @@ func TestCompletionsWhoseAnswerWasLost(t *testing.T) {
 			hook := &witness{}
 			var together sync.WaitGroup // so that they are recorded in groups
 			together.Add(tasks)
-			w := b.Work(workers.Config{DB: losing, Hooks: []workers.Hook{hook}, AckWait: slowLease}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
-				together.Done()
-				together.Wait()
-				return b.outside(ctx, job, args)
-			}, nil))
+			w := b.Work(
+				workers.Config{DB: losing, Hooks: []workers.Hook{hook}, AckWait: slowLease},
+				atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+					together.Done()
+					together.Wait()
+					return b.outside(ctx, job, args)
+				}, nil),
+			)
 			b.Relay()
-			b.Await("the ends of all attempts", func() bool { return hook.ended() == tasks && w.KindStatus().InFlight == 0 })
+			b.Await(
+				"the ends of all attempts",
+				func() bool { return hook.ended() == tasks && w.KindStatus().InFlight == 0 },
+			)
 			if lose.left.Load() > 0 {
 				t.Fatal("too few answers were lost")
 			}
 			for i := range tasks {
 				k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID(fmt.Sprintf("o-%04d", i))}
-				if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventSucceeded}, b.EventTypes(k)); diff != "" {
+				if diff := cmp.Diff(
+					[]ledger.EventType{ledger.EventEnqueued, ledger.EventSucceeded}, b.EventTypes(k),
+				); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", k, diff)
 				}
 			}
@@ -311,20 +395,20 @@ func TestCompletionsWhoseAnswerWasLost(t *testing.T) {
 				}
 			}
 			if len(hook.events) != tasks {
-				t.Errorf("heard of %d events, want %d", len(hook.events), tasks)
+				t.Errorf("the hook received %d events, want %d", len(hook.events), tasks)
 			}
 			b.WantOneEffectEach(tasks)
 		})
 	}
 }
 
-// losing is a connection pool that loses the answers to so many records of a type of event.
+// losing returns a connection pool that loses the answers to the first appends of an event type.
 func (b *bundle) losing(t ledger.EventType, answers int32) (*pgxpool.Pool, *loser) {
 	b.T.Helper()
 	lose := &loser{event: string(t)}
 	lose.left.Store(answers)
 	config := b.DB.Config()
-	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // so that what is lost is the answer to the whole
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // so that the answer to the whole is lost
 	config.ConnConfig.Tracer = lose
 	dial := config.ConnConfig.DialFunc
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -336,7 +420,7 @@ func (b *bundle) losing(t ledger.EventType, answers int32) (*pgxpool.Pool, *lose
 	return pool, lose
 }
 
-// loser loses the answers to the first records of a type of event.
+// loser loses the answers to the first appends of an event type.
 type loser struct {
 	event string
 	left  atomic.Int32
@@ -352,7 +436,7 @@ func (l *loser) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.Tr
 
 func (*loser) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// losingConn, told to, waits for an answer and loses it, and itself.
+// losingConn, once armed, waits for an answer, drops it, and closes itself.
 type losingConn struct {
 	net.Conn
 	lose atomic.Bool
@@ -374,45 +458,64 @@ func TestSQLHandlerThatMisbehavesOnce(t *testing.T) {
 		misbehave func(context.Context, *sql.Tx) error
 		message   string
 	}{
-		"error":    {func(context.Context, *sql.Tx) error { return errBoom }, "boom"},
-		"panic":    {func(context.Context, *sql.Tx) error { panic("boom") }, "panic: boom"},
-		"commits":  {func(_ context.Context, tx *sql.Tx) error { return tx.Commit() }, workers.ErrNotYours.Error()},
-		"rolls":    {func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() }, workers.ErrNotYours.Error()},
-		"swallows": {func(ctx context.Context, tx *sql.Tx) error { _, _ = tx.ExecContext(ctx, "select 1/0"); return nil }, "swallowed"},
-		"open rows": {func(ctx context.Context, tx *sql.Tx) error {
+		"error": {misbehave: func(context.Context, *sql.Tx) error { return errBoom }, message: "boom"},
+		"panic": {misbehave: func(context.Context, *sql.Tx) error { panic("boom") }, message: "panic: boom"},
+		"commits": {
+			misbehave: func(_ context.Context, tx *sql.Tx) error { return tx.Commit() },
+			message:   workers.ErrNotYours.Error(),
+		},
+		"rolls": {
+			misbehave: func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() },
+			message:   workers.ErrNotYours.Error(),
+		},
+		"swallows": {
+			misbehave: func(ctx context.Context, tx *sql.Tx) error {
+				_, _ = tx.ExecContext(ctx, "select 1/0")
+				return nil
+			},
+			message: "swallowed",
+		},
+		"open rows": {misbehave: func(ctx context.Context, tx *sql.Tx) error {
+			//nolint:rowserrcheck,sqlclosecheck // the rows stay open on purpose
 			_, err := tx.QueryContext(ctx, "select generate_series(1, 9999)")
 			return err
-		}, "rows"}, //nolint:rowserrcheck,sqlclosecheck // that is the point
-		"sleeps": {func(ctx context.Context, tx *sql.Tx) error {
+		}, message: "rows"},
+		"sleeps": {misbehave: func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, "select pg_sleep(60)")
 			return err
-		}, "timed out"},
-		"deferred": {func(ctx context.Context, tx *sql.Tx) error {
+		}, message: "timed out"},
+		"deferred": {misbehave: func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, "insert into strict values (1), (1)")
 			return err
-		}, "strict_pkey"},
+		}, message: "strict_pkey"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Exec("create table strict (i integer, constraint strict_pkey primary key (i) deferrable initially deferred)")
+			b.Exec(
+				"create table strict (i integer, constraint strict_pkey primary key (i) deferrable initially deferred)",
+			)
 			b.Relay()
 			var kept atomic.Pointer[sql.Tx]
-			b.Work(workers.Config{}, exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
-				if err := insertEffectSQL(ctx, tx, job, args); err != nil {
-					return err
-				}
-				if job.Attempt == 1 {
-					kept.Store(tx)
-					return test.misbehave(ctx, tx)
-				}
-				return nil
-			}, &workers.KindConfig{Timeout: time.Second}))
+			b.Work(
+				workers.Config{},
+				exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
+					if err := insertEffectSQL(ctx, tx, job, args); err != nil {
+						return err
+					}
+					if job.Attempt == 1 {
+						kept.Store(tx)
+						return test.misbehave(ctx, tx)
+					}
+					return nil
+				}, &workers.KindConfig{Timeout: time.Second}),
+			)
 			k := b.Enqueue("o-1")
 			b.AwaitState(k, ledger.StateSucceeded)
 			b.WantOneEffect(k)
-			if failures := b.failures(k); len(failures) != 1 || !strings.Contains(failures[0].Error.Message, test.message) {
-				t.Errorf("failures %q, want one that says %q", failures, test.message)
+			if failures := b.failures(k); len(failures) != 1 ||
+				!strings.Contains(failures[0].Error.Message, test.message) {
+				t.Errorf("failures %q, want one with the message %q", failures, test.message)
 			}
 			if _, err := kept.Load().Exec("select 1"); !errors.Is(err, sql.ErrTxDone) {
 				t.Errorf("the transaction of the first attempt can still be used: %v", err)
@@ -421,7 +524,7 @@ func TestSQLHandlerThatMisbehavesOnce(t *testing.T) {
 	}
 }
 
-// One that ends its transaction in SQL is found out, as with pgx.
+// A handler that ends its transaction in SQL is detected, as with pgx.
 func TestSQLHandlerThatCommits(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"commit", "commit; begin", "rollback"} {
@@ -429,13 +532,16 @@ func TestSQLHandlerThatCommits(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.Relay()
-			b.Work(workers.Config{}, exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
-				if err := insertEffectSQL(ctx, tx, job, args); err != nil {
+			b.Work(
+				workers.Config{},
+				exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
+					if err := insertEffectSQL(ctx, tx, job, args); err != nil {
+						return err
+					}
+					_, err := tx.ExecContext(ctx, end)
 					return err
-				}
-				_, err := tx.ExecContext(ctx, end)
-				return err
-			}, nil))
+				}, nil),
+			)
 			k := b.Enqueue("o-1")
 			b.AwaitState(k, ledger.StateDead)
 			if reason := b.Task(k).Error; !strings.Contains(reason, "ended inside the handler") {

@@ -9,53 +9,52 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// RetryError is what a handler returns to say itself when its task is tried again, see [RetryIn]
-// and [RetryAt]. Like the others here it may be wrapped: it is found with errors.As.
+// RetryError is the error of a handler that chooses when its task is tried again, see [RetryIn] and [RetryAt]. Like
+// the other errors here it may be wrapped; the pool finds it with errors.As.
 type RetryError struct {
-	Err error         // why the attempt failed; nil: it is not said
+	Err error         // why the attempt failed; may be nil
 	In  time.Duration // after the failure is recorded, by the database's clock, if At is zero
 	At  time.Time
 }
 
-// RetryIn returns an error with which an attempt fails and is repeated after d, whatever the
-// kind's policy says; 0 or less is at once. It uses an attempt, and the policy's limit holds.
+// RetryIn returns an error that fails an attempt and repeats it after d, overruling the delay of the retry policy. 0
+// or less means at once. It uses an attempt, and the policy's limit applies.
 func RetryIn(d time.Duration, err error) error { return &RetryError{Err: err, In: d} }
 
-// RetryAt is [RetryIn] for a moment, for example that of a Retry-After header; one that is past
-// is now. From the year 9999 on it is no moment, and the policy decides.
+// RetryAt is [RetryIn] for a point in time, for example that of a Retry-After header. A past one means at once. From
+// the year 9999 on it is invalid, and the policy decides.
 func RetryAt(t time.Time, err error) error { return &RetryError{Err: err, At: t} }
 
-func (e *RetryError) Error() string { return messageOr(e.Err, "the handler asks to be tried again") }
+func (e *RetryError) Error() string { return messageOr(e.Err, "the handler requested a retry") }
 
 // Unwrap returns Err.
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// PermanentError is what a handler returns if trying again is useless, see [Permanent].
+// PermanentError is the error of a handler for which retrying is useless, see [Permanent].
 type PermanentError struct {
-	Err error // why; nil: it is not said
+	Err error // why the attempt failed; may be nil
 }
 
-// Permanent returns an error with which an attempt fails and its task is buried, however many
-// attempts are left.
+// Permanent returns an error that fails an attempt and buries its task, however many attempts are left.
 func Permanent(err error) error { return &PermanentError{Err: err} }
 
-func (e *PermanentError) Error() string { return messageOr(e.Err, "trying again is useless") }
+func (e *PermanentError) Error() string { return messageOr(e.Err, "retrying is useless") }
 
 // Unwrap returns Err.
 func (e *PermanentError) Unwrap() error { return e.Err }
 
-// SnoozeError is what a handler returns to put its task off, see [SnoozeFor] and [SnoozeUntil].
+// SnoozeError is the error of a handler that postpones its task, see [SnoozeFor] and [SnoozeUntil].
 type SnoozeError struct {
 	For   time.Duration // after the snooze is recorded, by the database's clock, if Until is zero
 	Until time.Time
 }
 
-// SnoozeFor returns an error that puts a task off for d: it is no failure and uses none of the
-// policy's attempts, however often. What the handler wrote in its transaction is rolled back.
+// SnoozeFor returns an error that postpones a task for d. It is not a failure and uses no attempt, however often it
+// is returned. The handler's writes in its transaction are rolled back.
 func SnoozeFor(d time.Duration) error { return &SnoozeError{For: d} }
 
-// SnoozeUntil is [SnoozeFor] for a moment; one that is past is now. From the year 9999 on it is
-// no moment, and the attempt fails.
+// SnoozeUntil is [SnoozeFor] for a point in time. A past one means at once. From the year 9999 on it is invalid, and
+// the attempt fails.
 func SnoozeUntil(t time.Time) error { return &SnoozeError{Until: t} }
 
 func (e *SnoozeError) Error() string {
@@ -65,14 +64,14 @@ func (e *SnoozeError) Error() string {
 	return fmt.Sprintf("snoozed for %s", e.For)
 }
 
-// DiscardError is what a handler returns if its task need not be done any more, see [Discard].
+// DiscardError is the error of a handler whose task need not be done any more, see [Discard].
 type DiscardError struct {
 	Reason string
 }
 
-// Discard returns an error that ends a task without a success and without a failure: its order
-// was withdrawn, its report is out of date. What the handler wrote in its transaction is rolled
-// back. The task is discarded; an operator may still release it.
+// Discard returns an error that ends a task with neither success nor failure, for example because its order was
+// withdrawn. The handler's writes in its transaction are rolled back. The task is discarded; an operator may still
+// release it.
 func Discard(reason string) error { return &DiscardError{Reason: reason} }
 
 func (e *DiscardError) Error() string {
@@ -82,18 +81,17 @@ func (e *DiscardError) Error() string {
 	return "discarded: " + e.Reason
 }
 
-// SafeToRetryError is what the handler of an AtMostOnce kind returns if it had no effect, see
+// SafeToRetryError is the error of an AtMostOnce handler that had no effect, see
 // [SafeToRetry].
 type SafeToRetryError struct {
-	Err error // why the attempt failed; nil: it is not said
+	Err error // why the attempt failed; may be nil
 }
 
-// SafeToRetry returns an error with which an attempt fails and says that it had no effect, so that
-// its task may be tried again, as the policy says. For the handlers of AtMostOnce kinds, whose
-// tasks are buried otherwise; the others need not say it.
+// SafeToRetry returns an error that fails an attempt that had no effect, so that its task may be tried again by its
+// retry policy. It is for AtMostOnce kinds, whose tasks are buried otherwise; other kinds do not need it.
 func SafeToRetry(err error) error { return &SafeToRetryError{Err: err} }
 
-func (e *SafeToRetryError) Error() string { return messageOr(e.Err, "trying again is safe") }
+func (e *SafeToRetryError) Error() string { return messageOr(e.Err, "retrying is safe") }
 
 // Unwrap returns Err.
 func (e *SafeToRetryError) Unwrap() error { return e.Err }
@@ -103,8 +101,8 @@ type InvalidArgsError struct {
 	Err error
 }
 
-// InvalidArgs returns an error that fails an attempt and buries its task, because its args do not decode.
-// A kind whose args have a Go type returns it by itself; it is for handlers and middleware that decode.
+// InvalidArgs returns an error that fails an attempt and buries its task, because its args do not decode. A kind
+// whose args have a Go type returns it automatically; it is for handlers and middleware that decode.
 func InvalidArgs(err error) error { return &InvalidArgsError{Err: err} }
 
 func (e *InvalidArgsError) Error() string { return messageOr(e.Err, "the args do not decode") }
@@ -119,7 +117,7 @@ func messageOr(err error, otherwise string) string {
 	return err.Error()
 }
 
-// vocabulary is what the errors of handlers mean to an attempt.
+// vocabulary translates the errors of handlers for an attempt.
 type vocabulary struct{}
 
 // Decide implements [attempt.Errors].
@@ -134,7 +132,9 @@ func (vocabulary) Decide(err error) attempt.Decision {
 		safe      *SafeToRetryError
 	)
 	isSnooze, isDiscard, isPermanent := errors.As(err, &snooze), errors.As(err, &discard), errors.As(err, &permanent)
-	d := attempt.Decision{Action: attempt.Fail, HasRetry: errors.As(err, &retry), HasNotBegun: errors.Is(err, ErrNotBegun)}
+	d := attempt.Decision{
+		Action: attempt.Fail, HasRetry: errors.As(err, &retry), HasNotBegun: errors.Is(err, ErrNotBegun),
+	}
 	d.IsExplicit = isSnooze || isDiscard || isPermanent || d.HasRetry || errors.As(err, &safe)
 	if d.HasRetry {
 		d.In, d.At = retry.In, retry.At
@@ -154,8 +154,8 @@ func (vocabulary) Decide(err error) attempt.Decision {
 	return d
 }
 
-// Describe implements [attempt.Errors]. The type is that of the outermost error that is not a mere wrapper,
-// so that an error has one type wherever it is wrapped.
+// Describe implements [attempt.Errors]. The type is that of the outermost error that is not a mere wrapper, so an
+// error has the same type wherever it is wrapped.
 func (vocabulary) Describe(err error) (errorType, stack string) {
 	var panicked *PanicError
 	if errors.As(err, &panicked) {
@@ -166,7 +166,7 @@ func (vocabulary) Describe(err error) (errorType, stack string) {
 		if inner == nil {
 			return reflect.TypeOf(err).String(), ""
 		}
-		switch err.(type) {
+		switch err.(type) { //nolint:errorlint // the loop unwraps, and each error of the chain counts for itself
 		case *RetryError, *PermanentError, *SafeToRetryError, *InvalidArgsError:
 		default:
 			if reflect.TypeOf(err).String() != "*fmt.wrapError" {

@@ -16,7 +16,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// outcomeData is what the event of an outcome may say.
+// outcomeData is the data of the event of an outcome.
 type outcomeData struct {
 	Reason  string
 	Error   struct{ Message, Type, Fingerprint, Stack string }
@@ -38,8 +38,8 @@ func returns(err error) func(context.Context, *workers.Job, orderArgs) error {
 	return func(context.Context, *workers.Job, orderArgs) error { return err }
 }
 
-// What a handler says decides, however deep it is wrapped.
-func TestHandlersWord(t *testing.T) {
+// A handler's error decides the outcome, however deeply it is wrapped.
+func TestHandlerErrors(t *testing.T) {
 	t.Parallel()
 	const ladder = time.Hour
 	moment := time.Now().Add(3 * time.Hour).UTC().Truncate(time.Microsecond)
@@ -50,19 +50,89 @@ func TestHandlersWord(t *testing.T) {
 		events []ledger.EventType
 		after  time.Duration // from the record to the release
 		at     time.Time
-		says   string
+		text   string
 		errorT string // type of the error
 	}{
-		"no word":         {errBoom, []ledger.EventType{enqueued, failed}, ladder, time.Time{}, "boom", "*errors.errorString"},
-		"retry in":        {workers.RetryIn(2*time.Hour, errBoom), []ledger.EventType{enqueued, failed}, 2 * time.Hour, time.Time{}, "boom", "*errors.errorString"},
-		"retry at":        {fmt.Errorf("call: %w", workers.RetryAt(moment, errBoom)), []ledger.EventType{enqueued, failed}, 0, moment, "call: boom", "*errors.errorString"},
-		"retry never":     {workers.RetryAt(never, errBoom), []ledger.EventType{enqueued, failed}, ladder, time.Time{}, "boom", "*errors.errorString"},
-		"retry for no":    {workers.RetryIn(2*time.Hour, nil), []ledger.EventType{enqueued, failed}, 2 * time.Hour, time.Time{}, "asks", "*workers.RetryError"},
-		"permanent":       {fmt.Errorf("call: %w", workers.Permanent(errBoom)), []ledger.EventType{enqueued, failed, ledger.EventBuried}, 0, time.Time{}, "call: boom", "*errors.errorString"},
-		"snooze for":      {workers.SnoozeFor(2 * time.Hour), []ledger.EventType{enqueued, ledger.EventSnoozed}, 2 * time.Hour, time.Time{}, "", ""},
-		"snooze until":    {errors.Join(errBoom, workers.SnoozeUntil(moment)), []ledger.EventType{enqueued, ledger.EventSnoozed}, 0, moment, "", ""},
-		"snooze for ever": {workers.SnoozeUntil(never), []ledger.EventType{enqueued, failed}, ladder, time.Time{}, "9999", "*ledger.InvalidError"},
-		"discard":         {workers.Discard("withdrawn"), []ledger.EventType{enqueued, ledger.EventStarted, ledger.EventDiscarded}, 0, time.Time{}, "withdrawn", ""},
+		"plain": {
+			err:    errBoom,
+			events: []ledger.EventType{enqueued, failed},
+			after:  ladder,
+			at:     time.Time{},
+			text:   "boom",
+			errorT: "*errors.errorString",
+		},
+		"retry in": {
+			err:    workers.RetryIn(2*time.Hour, errBoom),
+			events: []ledger.EventType{enqueued, failed},
+			after:  2 * time.Hour,
+			at:     time.Time{},
+			text:   "boom",
+			errorT: "*errors.errorString",
+		},
+		"retry at": {
+			err:    fmt.Errorf("call: %w", workers.RetryAt(moment, errBoom)),
+			events: []ledger.EventType{enqueued, failed},
+			after:  0,
+			at:     moment,
+			text:   "call: boom",
+			errorT: "*errors.errorString",
+		},
+		"retry never": {
+			err:    workers.RetryAt(never, errBoom),
+			events: []ledger.EventType{enqueued, failed},
+			after:  ladder,
+			at:     time.Time{},
+			text:   "boom",
+			errorT: "*errors.errorString",
+		},
+		"retry for no": {
+			err:    workers.RetryIn(2*time.Hour, nil),
+			events: []ledger.EventType{enqueued, failed},
+			after:  2 * time.Hour,
+			at:     time.Time{},
+			text:   "requested",
+			errorT: "*workers.RetryError",
+		},
+		"permanent": {
+			err:    fmt.Errorf("call: %w", workers.Permanent(errBoom)),
+			events: []ledger.EventType{enqueued, failed, ledger.EventBuried},
+			after:  0,
+			at:     time.Time{},
+			text:   "call: boom",
+			errorT: "*errors.errorString",
+		},
+		"snooze for": {
+			err:    workers.SnoozeFor(2 * time.Hour),
+			events: []ledger.EventType{enqueued, ledger.EventSnoozed},
+			after:  2 * time.Hour,
+			at:     time.Time{},
+			text:   "",
+			errorT: "",
+		},
+		"snooze until": {
+			err:    errors.Join(errBoom, workers.SnoozeUntil(moment)),
+			events: []ledger.EventType{enqueued, ledger.EventSnoozed},
+			after:  0,
+			at:     moment,
+			text:   "",
+			errorT: "",
+		},
+		"snooze forever": {
+			err:    workers.SnoozeUntil(never),
+			events: []ledger.EventType{enqueued, failed},
+			after:  ladder,
+			at:     time.Time{},
+			text:   "9999",
+			errorT: "*ledger.InvalidError",
+		},
+		"discard": {
+			err:    workers.Discard("withdrawn"),
+			events: []ledger.EventType{enqueued, ledger.EventStarted, ledger.EventDiscarded},
+			after:  0,
+			at:     time.Time{},
+			text:   "withdrawn",
+			errorT: "",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -93,8 +163,8 @@ func TestHandlersWord(t *testing.T) {
 			case test.after == 0 && !due.Equal(test.at):
 				t.Errorf("due at %s, want %s", due, test.at)
 			}
-			if !strings.Contains(data.Error.Message+data.Reason, test.says) || data.Error.Type != test.errorT {
-				t.Errorf("says %s, want %q of type %q", last.Data, test.says, test.errorT)
+			if !strings.Contains(data.Error.Message+data.Reason, test.text) || data.Error.Type != test.errorT {
+				t.Errorf("data %s, want %q of type %q", last.Data, test.text, test.errorT)
 			}
 			if test.errorT != "" && data.Error.Fingerprint != ledger.Fingerprint(test.errorT, data.Error.Message) {
 				t.Errorf("fingerprint %q", data.Error.Fingerprint)
@@ -103,8 +173,8 @@ func TestHandlersWord(t *testing.T) {
 	}
 }
 
-// Snoozing and being interrupted use no attempt: a task that may fail only once survives any
-// number of them, and no number of an attempt is given out twice.
+// Snoozes and interruptions use no attempt: a task that may fail only once survives any number of them, and no
+// attempt number is assigned twice.
 func TestSnoozesAndInterruptionsUseNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -125,7 +195,9 @@ func TestSnoozesAndInterruptionsUseNoAttempt(t *testing.T) {
 	k := b.Enqueue("o-1")
 	for round := range int32(3) {
 		w := b.Work(workers.Config{StopTimeout: time.Millisecond}, register)
-		b.Await("a snooze", func() bool { return calls.Load() == 2*round+1 && b.Task(k).State == ledger.StateScheduled })
+		b.Await(
+			"a snooze", func() bool { return calls.Load() == 2*round+1 && b.Task(k).State == ledger.StateScheduled },
+		)
 		b.release(k)
 		b.Await("a handler that waits", func() bool { return calls.Load() == 2*round+2 })
 		w.Stop()
@@ -148,11 +220,13 @@ func TestSnoozesAndInterruptionsUseNoAttempt(t *testing.T) {
 func (b *bundle) release(k ledger.Key) {
 	b.T.Helper()
 	task := b.Task(k)
-	try(ledger.Append(b.Context(), b.DB, ledger.AppendRequest{Key: k, Expected: task.Version, Type: ledger.EventReleased, Actor: "operator"}))(b.T)
+	try(
+		ledger.Append(b.Context(), b.DB,
+			ledger.AppendRequest{Key: k, Expected: task.Version, Type: ledger.EventReleased, Actor: "operator"}),
+	)(b.T)
 }
 
-// A task that was released from dead begins with all its attempts, and its next attempt has a
-// number of its own.
+// A task that was released from dead starts with all its attempts, and its next attempt has a new number.
 func TestReleasedFromDeadStartsAnew(t *testing.T) {
 	t.Parallel()
 	for name, buried := range map[string]error{"used up": errBoom, "permanent": workers.Permanent(errBoom)} {
@@ -175,13 +249,15 @@ func TestReleasedFromDeadStartsAnew(t *testing.T) {
 			b.AwaitState(k, ledger.StateDead)
 			before := b.Task(k)
 			if before.Fingerprint == "" || before.Attempt != ledger.Attempt(before.Failures) {
-				t.Errorf("dead with fingerprint %q, %d failures in %d attempts", before.Fingerprint, before.Failures, before.Attempt)
+				t.Errorf("dead with fingerprint %q, %d failures in %d attempts",
+					before.Fingerprint, before.Failures, before.Attempt)
 			}
 			repaired.Store(true)
 			b.release(k)
 			b.AwaitState(k, ledger.StateSucceeded)
 			if after := b.Task(k); after.Failures != 2 || after.Attempt != before.Attempt+3 {
-				t.Errorf("%d failures, attempt %d after %d; events: %v", after.Failures, after.Attempt, before.Attempt, b.EventTypes(k))
+				t.Errorf("%d failures, attempt %d after %d; events: %v",
+					after.Failures, after.Attempt, before.Attempt, b.EventTypes(k))
 			}
 		})
 	}
@@ -200,7 +276,8 @@ func TestTasksOwnRetryPolicy(t *testing.T) {
 	try(ledger.Enqueue(b.Context(), b.DB, own, json.RawMessage(`{}`), &ledger.EnqueueOptions{Retry: &policy}))(t)
 	foreign := ledger.Key{Kind: order.Name(), BizID: "foreign"}
 	b.Exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data, meta)
-		values (1, 0, 0, 'enqueued', $1, $2, '{}', '{"retry":"now and then"}')`, string(foreign.Kind), string(foreign.BizID))
+		values (1, 0, 0, 'enqueued', $1, $2, '{}', '{"retry":"now and then"}')`,
+		string(foreign.Kind), string(foreign.BizID))
 	b.AwaitState(own, ledger.StateDead)
 	if task := b.Task(own); task.Failures != 2 {
 		t.Errorf("dead after %d failures, want 2", task.Failures)
@@ -212,7 +289,7 @@ func TestTasksOwnRetryPolicy(t *testing.T) {
 	}
 }
 
-// Many tasks that fail together do not come back together.
+// Many tasks that fail together are not released together.
 func TestRetryStormSpreads(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -225,10 +302,12 @@ func TestRetryStormSpreads(t *testing.T) {
 	b.Await("all to fail", func() bool {
 		return one[int](b, "select count(*)::integer from taskledger.event where type = 'failed'") == tasks
 	})
-	// How much of the delay is left, in tenths of what may be: from half an hour to one.
+	// The jittered part of the delay, in tenths: from half an hour to an hour.
 	var counts [slices]int
 	rows := try(b.DB.Query(b.Context(), `
-		select width_bucket(extract(epoch from (data->>'retry_at')::timestamptz - recorded_at)::float8, 1800, 3600.0001, 10) as tenth, count(*)::integer
+		select width_bucket(extract(epoch from (data->>'retry_at')::timestamptz - recorded_at)::float8,
+			1800, 3600.0001, 10)
+			as tenth, count(*)::integer
 		  from taskledger.event where type = 'failed' group by tenth`))(t)
 	for rows.Next() {
 		var tenth, n int

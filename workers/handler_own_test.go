@@ -14,45 +14,51 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// A handler that does to itself what it should not: its task is done once all the same.
+// The task of a handler that harms its own attempt is still done once.
 func TestHandlerThatHarmsItself(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		harm   func(context.Context, pgx.Tx, *workers.Job) error
-		failed int // attempts
+		failed int // number of failed attempts
 	}{
-		"enqueues its own task": {func(ctx context.Context, tx pgx.Tx, job *workers.Job) error {
+		"enqueues its own task": {harm: func(ctx context.Context, tx pgx.Tx, job *workers.Job) error {
 			e, err := order.Enqueue(ctx, tx, job.BizID, orderArgs{Amount: 7}, nil)
 			if err == nil && (e.New || !e.SameArgs) {
 				err = fmt.Errorf("answered %+v", e)
 			}
 			return err
-		}, 0},
-		"leaves too large a result": {func(_ context.Context, _ pgx.Tx, job *workers.Job) error {
+		}, failed: 0},
+		"leaves too large a result": {harm: func(_ context.Context, _ pgx.Tx, job *workers.Job) error {
 			err := job.Result(strings.Repeat("x", workers.MaxResultBytes))
 			var invalid *ledger.InvalidError
 			if !errors.As(err, &invalid) {
 				return fmt.Errorf("no *InvalidError: %w", err)
 			}
 			return err
-		}, 1},
-		// Nobody can tell this from a connection that was lost.
-		"closes its connection": {func(ctx context.Context, tx pgx.Tx, _ *workers.Job) error { return tx.Conn().Close(ctx) }, 0},
+		}, failed: 1},
+		// This cannot be distinguished from a lost connection.
+		"closes its connection": {
+			harm:   func(ctx context.Context, tx pgx.Tx, _ *workers.Job) error { return tx.Conn().Close(ctx) },
+			failed: 0,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.Relay()
 			var calls atomic.Int32
-			b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-				if err := insertEffect(ctx, tx, job, args); err != nil {
-					return err
-				}
-				if calls.Add(1) == 1 {
-					return test.harm(ctx, tx, job)
-				}
-				return nil
-			}, nil))
+			b.Work(
+				workers.Config{},
+				exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+					if err := insertEffect(ctx, tx, job, args); err != nil {
+						return err
+					}
+					if calls.Add(1) == 1 {
+						return test.harm(ctx, tx, job)
+					}
+					return nil
+				}, nil),
+			)
 			k := b.Enqueue("o-1")
 			b.AwaitState(k, ledger.StateSucceeded)
 			b.WantOneEffect(k)
@@ -63,8 +69,8 @@ func TestHandlerThatHarmsItself(t *testing.T) {
 	}
 }
 
-// A panic in a goroutine that the handler started ends the process, as Go will have it: another one
-// does the task, once.
+// A panic in a goroutine that the handler started ends the process, as always in Go: another worker does the task,
+// once.
 func TestHandlerWhoseGoroutinePanics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

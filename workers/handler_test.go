@@ -19,7 +19,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// failedData is what a failed event says.
+// failedData is the data of a failed event.
 type failedData struct {
 	Error struct{ Message, Type, Stack string } `json:"error"`
 }
@@ -40,7 +40,7 @@ func (b *bundle) failures(k ledger.Key) []failedData {
 	return all
 }
 
-// misbehaviour is what a handler may do wrong.
+// misbehaviour is a fault of a handler.
 type misbehaviour struct {
 	misbehave func(ctx context.Context, tx pgx.Tx) error
 	message   string // of the failed event
@@ -48,38 +48,94 @@ type misbehaviour struct {
 }
 
 var misbehaviours = map[string]misbehaviour{
-	"error":           {func(context.Context, pgx.Tx) error { return errBoom }, "boom", workers.KindConfig{}},
-	"panic":           {func(context.Context, pgx.Tx) error { panic("at the disco") }, "panic: at the disco", workers.KindConfig{}},
-	"panics an error": {func(context.Context, pgx.Tx) error { panic(errBoom) }, "panic: boom", workers.KindConfig{}},
-	"goexit":          {func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, "runtime.Goexit", workers.KindConfig{}},
-	"nul":             {func(context.Context, pgx.Tx) error { return errors.New("a\x00b\xff") }, "a\uFFFDb\uFFFD", workers.KindConfig{}},
-	"swallows":        {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, "swallowed", workers.KindConfig{}},
-	"partner": {func(ctx context.Context, _ pgx.Tx) error {
-		_, err := new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:1") // nobody listens there
+	"error": {
+		misbehave: func(context.Context, pgx.Tx) error { return errBoom },
+		message:   "boom",
+		config:    workers.KindConfig{},
+	},
+	"panic": {
+		misbehave: func(context.Context, pgx.Tx) error { panic("at the disco") },
+		message:   "panic: at the disco",
+		config:    workers.KindConfig{},
+	},
+	"panics an error": {
+		misbehave: func(context.Context, pgx.Tx) error { panic(errBoom) },
+		message:   "panic: boom",
+		config:    workers.KindConfig{},
+	},
+	"goexit": {
+		misbehave: func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil },
+		message:   "runtime.Goexit",
+		config:    workers.KindConfig{},
+	},
+	"nul": {
+		misbehave: func(context.Context, pgx.Tx) error { return errors.New("a\x00b\xff") },
+		message:   "a\uFFFDb\uFFFD",
+		config:    workers.KindConfig{},
+	},
+	"swallows": {
+		misbehave: func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil },
+		message:   "swallowed",
+		config:    workers.KindConfig{},
+	},
+	"partner": {misbehave: func(ctx context.Context, _ pgx.Tx) error {
+		_, err := new(net.Dialer).DialContext(ctx, "tcp", "127.0.0.1:1") // no process listens there
 		return err
-	}, "connection refused", workers.KindConfig{}},
-	"truncated": {func(context.Context, pgx.Tx) error { return io.ErrUnexpectedEOF }, "unexpected EOF", workers.KindConfig{}},
-	"open rows": {func(ctx context.Context, tx pgx.Tx) error {
+	}, message: "connection refused", config: workers.KindConfig{}},
+	"truncated": {
+		misbehave: func(context.Context, pgx.Tx) error { return io.ErrUnexpectedEOF },
+		message:   "unexpected EOF",
+		config:    workers.KindConfig{},
+	},
+	"open rows": {misbehave: func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Query(ctx, "select generate_series(1, 9999)")
 		return err
-	}, "rows", workers.KindConfig{}},
-	"deferred": {func(ctx context.Context, tx pgx.Tx) error {
+	}, message: "rows", config: workers.KindConfig{}},
+	"deferred": {misbehave: func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "insert into strict values (1), (1)")
 		return err
-	}, "strict_pkey", workers.KindConfig{}},
-	"heeds":      {func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return context.Cause(ctx) }, "timed out after 100ms", workers.KindConfig{Timeout: 100 * time.Millisecond}},
-	"sleeps":     {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, "select pg_sleep(60)"); return err }, "timed out after 100ms", workers.KindConfig{Timeout: 100 * time.Millisecond}},
-	"ignores":    {func(ctx context.Context, _ pgx.Tx) error { <-ctx.Value(neverKey{}).(chan struct{}); return nil }, "the handler did not return", workers.KindConfig{Timeout: 100 * time.Millisecond}},
-	"nil error":  {func(context.Context, pgx.Tx) error { return (*nilError)(nil) }, "panic: ", workers.KindConfig{}},
-	"ends it":    {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, workers.ErrNotYours.Error(), workers.KindConfig{}},
-	"bad result": {func(ctx context.Context, tx pgx.Tx) error { return ctxJob(ctx).Result(make(chan int)) }, "result", workers.KindConfig{}},
+	}, message: "strict_pkey", config: workers.KindConfig{}},
+	"heeds": {
+		misbehave: func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return context.Cause(ctx) },
+		message:   "timed out after 100ms",
+		config:    workers.KindConfig{Timeout: 100 * time.Millisecond},
+	},
+	"sleeps": {
+		misbehave: func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "select pg_sleep(60)")
+			return err
+		},
+		message: "timed out after 100ms",
+		config:  workers.KindConfig{Timeout: 100 * time.Millisecond},
+	},
+	"ignores": {
+		misbehave: func(ctx context.Context, _ pgx.Tx) error { <-ctx.Value(neverKey{}).(chan struct{}); return nil },
+		message:   "the handler did not return",
+		config:    workers.KindConfig{Timeout: 100 * time.Millisecond},
+	},
+	"nil error": {
+		misbehave: func(context.Context, pgx.Tx) error { return (*nilError)(nil) },
+		message:   "panic: ",
+		config:    workers.KindConfig{},
+	},
+	"ends it": {
+		misbehave: func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) },
+		message:   workers.ErrNotYours.Error(),
+		config:    workers.KindConfig{},
+	},
+	"bad result": {
+		misbehave: func(ctx context.Context, tx pgx.Tx) error { return ctxJob(ctx).Result(make(chan int)) },
+		message:   "result",
+		config:    workers.KindConfig{},
+	},
 }
 
-// schemaOfMisbehaviours is what they need in the database.
-const schemaOfMisbehaviours = "create table strict (i integer, constraint strict_pkey primary key (i) deferrable initially deferred)"
+// schemaOfMisbehaviours creates the objects that they need in the database.
+const schemaOfMisbehaviours = "create table strict (i integer, " +
+	"constraint strict_pkey primary key (i) deferrable initially deferred)"
 
-// A handler that misbehaves at its first attempt and not at its second: the first leaves
-// nothing but a failed event, the second is done once.
+// A handler misbehaves at its first attempt and not at its second. The first leaves only a failed event, and the
+// second is done once.
 func TestHandlerThatMisbehavesOnce(t *testing.T) {
 	t.Parallel()
 	for name, test := range misbehaviours {
@@ -89,26 +145,31 @@ func TestHandlerThatMisbehavesOnce(t *testing.T) {
 			b.Exec(schemaOfMisbehaviours)
 			b.Relay()
 			var calls atomic.Int32
-			never := make(chan struct{}) // as far as the test is concerned
+			never := make(chan struct{}) // until the test ends
 			t.Cleanup(func() { close(never) })
-			w := b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-				if err := insertEffect(ctx, tx, job, args); err != nil {
-					return err
-				}
-				if calls.Add(1) == 1 {
-					ctx = context.WithValue(ctx, jobKey{}, job)
-					return test.misbehave(context.WithValue(ctx, neverKey{}, never), tx)
-				}
-				return nil
-			}, &test.config))
+			w := b.Work(
+				workers.Config{},
+				exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+					if err := insertEffect(ctx, tx, job, args); err != nil {
+						return err
+					}
+					if calls.Add(1) == 1 {
+						ctx = context.WithValue(ctx, jobKey{}, job)
+						return test.misbehave(context.WithValue(ctx, neverKey{}, never), tx)
+					}
+					return nil
+				}, &test.config),
+			)
 			k := b.Enqueue("o-1")
 			b.AwaitState(k, ledger.StateSucceeded)
 			b.WantOneEffect(k)
 			failures := b.failures(k)
 			if len(failures) != 1 || !strings.Contains(failures[0].Error.Message, test.message) {
-				t.Errorf("failures %q, want one that says %q", failures, test.message)
+				t.Errorf("failures %q, want one with the message %q", failures, test.message)
 			}
-			if isPanic := strings.HasPrefix(test.message, "panic"); isPanic != strings.Contains(failures[0].Error.Stack, "handler_test.go") {
+			if isPanic := strings.HasPrefix(test.message, "panic"); isPanic != strings.Contains(
+				failures[0].Error.Stack, "handler_test.go",
+			) {
 				t.Errorf("stack: %q", failures[0].Error.Stack)
 			}
 			if task := b.Task(k); task.Failures != 1 || task.Attempt < 2 {
@@ -121,7 +182,7 @@ func TestHandlerThatMisbehavesOnce(t *testing.T) {
 	}
 }
 
-// nilError is the famous error that is not nil and holds a nil pointer.
+// nilError is an error that is not nil and holds a nil pointer.
 type nilError struct{ message string }
 
 func (e *nilError) Error() string { return e.message }
@@ -131,8 +192,8 @@ type neverKey struct{}
 
 func ctxJob(ctx context.Context) *workers.Job { return ctx.Value(jobKey{}).(*workers.Job) }
 
-// A handler that ends its transaction by COMMIT in SQL may have committed what it wrote: doing
-// it again could double it, so a person has to look.
+// A handler that ends its transaction by COMMIT in SQL may have committed its writes. A retry could repeat them, so
+// the task is buried.
 func TestHandlerThatCommits(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]string{
@@ -144,13 +205,16 @@ func TestHandlerThatCommits(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.Relay()
-			b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-				if err := insertEffect(ctx, tx, job, args); err != nil {
+			b.Work(
+				workers.Config{},
+				exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+					if err := insertEffect(ctx, tx, job, args); err != nil {
+						return err
+					}
+					_, err := tx.Exec(ctx, end)
 					return err
-				}
-				_, err := tx.Exec(ctx, end)
-				return err
-			}, nil))
+				}, nil),
+			)
 			k := b.Enqueue("o-1")
 			b.AwaitState(k, ledger.StateDead)
 			if n := b.Effects(k); n > 1 {
@@ -190,7 +254,7 @@ func TestSavepointsAreTheHandlers(t *testing.T) {
 	}
 }
 
-// After as many failures as its policy allows a task is dead, and says why each attempt failed.
+// After as many failures as its policy allows a task is dead, and its event contains the error of each attempt.
 func TestAttemptsUsedUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -224,12 +288,13 @@ func TestAttemptsUsedUp(t *testing.T) {
 		}
 		messages = append(messages, e.Message)
 	}
-	if diff := cmp.Diff([]string{"boom 1", "boom 2", "boom 3"}, messages); diff != "" || data.Reason != "attempts used up" {
+	if diff := cmp.Diff([]string{"boom 1", "boom 2", "boom 3"}, messages); diff != "" ||
+		data.Reason != "attempts used up" {
 		t.Errorf("reason %q, errors (-want +got):\n%s", data.Reason, diff)
 	}
 }
 
-// Args that their kind cannot read are no better at the second attempt.
+// A task whose args do not decode is buried at its first attempt.
 func TestArgsThatDoNotDecode(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -246,7 +311,7 @@ func TestArgsThatDoNotDecode(t *testing.T) {
 	}
 }
 
-// Errors that say "try again" are the moment's fault, not the task's.
+// Errors that request a retry of the transaction use no attempt.
 func TestRetryableErrorsUseNoAttempt(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(context.Context, *bundle, pgx.Tx) error{
@@ -274,19 +339,22 @@ func TestRetryableErrorsUseNoAttempt(t *testing.T) {
 			b := setup(t)
 			b.Relay()
 			var calls atomic.Int32
-			w := b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-				if err := insertEffect(ctx, tx, job, args); err != nil {
-					return err
-				}
-				if calls.Add(1) <= 3 {
-					return fail(ctx, b, tx)
-				}
-				return nil
-			}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}, MaxLost: 1}))
+			w := b.Work(
+				workers.Config{},
+				exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+					if err := insertEffect(ctx, tx, job, args); err != nil {
+						return err
+					}
+					if calls.Add(1) <= 3 {
+						return fail(ctx, b, tx)
+					}
+					return nil
+				}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}, MaxLost: 1}),
+			)
 			k := b.Enqueue("o-1")
 			b.AwaitState(k, ledger.StateSucceeded)
 			b.WantOneEffect(k)
-			// The first attempt left no trace; the second one was begun by a redelivery, and went on.
+			// The first attempt left no event; the second one was begun by a redelivery, and continued.
 			if task := b.Task(k); task.Failures != 0 || task.Attempt != 1 {
 				t.Errorf("%d failures, %d attempts; events: %v", task.Failures, task.Attempt, b.EventTypes(k))
 			}

@@ -12,37 +12,37 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/inflight"
 )
 
-// handOver tells the worker that has begun a task of a message for it. That worker may have let go of
-// the task without recording an outcome, as when its database was away, and nobody else may go on with
-// it as long as it lives; but the server gives the message to anybody, so by chance alone it would find
-// that one late, the later the more workers there are. The message comes again unless the worker, which
-// has it in hand from now on, says that it is at it: so it does not matter if nobody hears this.
+// handOver sends a message to the worker that has begun its task. That worker may have released the task without
+// recording an outcome, for example because its database was unavailable, and no other worker may continue it while
+// that one lives. Left to chance, the server would deliver the message to that worker late, the later the more
+// workers there are. The message is delivered again unless that worker, which has it in flight from now on, sends
+// progress for it; so a handover may be lost.
 func (k *kind) handOver(t *attempt.Task, to attempt.Head) {
 	d := k.Tasks.LastDelivery(t)
 	k.Tasks.Answer(t, stream.NakAfter(min(max(to.Alive, minPause), k.pool.config.AckWait/2)))
 	_ = k.pool.config.NATS.Publish(stream.HandoverSubject(to.Actor), []byte(d.Reply))
 }
 
-// receiveHandovers takes in hand, until stopping is done, what others got of this worker's tasks. It hears only
-// which messages these are: they come from the stream, whatever their size, and nothing else does,
-// whoever may have said so.
+// receiveHandovers adds messages that other workers got for this worker's tasks to those in flight, until stopping is
+// done. A handover names only a message of the stream, which is then read from the stream, so any client may send
+// one.
 func (p *Pool) receiveHandovers(stopping context.Context) {
-	heard := make(chan string, attempt.MaxBatch) // what is more is lost, and comes again
+	replies := make(chan string, attempt.MaxBatch) // excess ones are dropped: their messages are delivered again
 	sub, err := p.config.NATS.Subscribe(stream.HandoverSubject(p.id), func(m *nats.Msg) {
 		select {
-		case heard <- string(m.Data):
+		case replies <- string(m.Data):
 		default:
 		}
 	})
 	if err != nil {
-		p.config.Logger.WarnContext(stopping, "cannot hear of own tasks from others", "error", err)
+		p.config.Logger.WarnContext(stopping, "cannot receive handovers from other workers", "error", err)
 		return
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	source := messages{pool: p}
 	for {
 		select {
-		case reply := <-heard:
+		case reply := <-replies:
 			p.takeHandedOver(stopping, &source, reply)
 		case <-stopping.Done():
 			return
@@ -50,8 +50,8 @@ func (p *Pool) receiveHandovers(stopping context.Context) {
 	}
 }
 
-// takeHandedOver takes a message in hand that was delivered to somebody else. Being handed over is
-// one more delivery: others have had it before.
+// takeHandedOver adds a message that was delivered to another worker to those in flight. The handover counts as one
+// more delivery.
 func (p *Pool) takeHandedOver(stopping context.Context, source *messages, reply string) {
 	d, err := inflight.ParseDelivery(reply)
 	if err != nil || d.Stream != stream.Name {
@@ -80,10 +80,10 @@ func (p *Pool) takeHandedOver(stopping context.Context, source *messages, reply 
 // messages reads single messages of the stream.
 type messages struct {
 	pool   *Pool
-	stream jetstream.Stream // nil: nobody has asked for it yet
+	stream jetstream.Stream // nil until first used
 }
 
-// getTimeout bounds the reading of one message.
+// getTimeout bounds the time to read one message.
 const getTimeout = 2 * time.Second
 
 func (s *messages) get(ctx context.Context, sequence uint64) (m *nats.Msg, err error) {

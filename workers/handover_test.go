@@ -20,15 +20,17 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// begunBy makes a task whose start a worker has on record, and which it has let go of.
+// begunBy enqueues a task whose start is recorded by a worker that has released the task without an outcome.
 func (b *bundle) begunBy(w *worker, id string, args json.RawMessage, o *ledger.EnqueueOptions) ledger.Key {
 	b.T.Helper()
 	k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)}
-	if err := pgx.BeginFunc(b.Context(), b.DB, func(tx pgx.Tx) error { // before anybody hears of it
+	if err := pgx.BeginFunc(b.Context(), b.DB, func(tx pgx.Tx) error { // before any worker receives it
 		if _, err := ledger.Enqueue(b.Context(), tx, k, args, o); err != nil {
 			return err
 		}
-		_, err := ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted, Actor: w.ID()})
+		_, err := ledger.Append(
+			b.Context(), tx, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventStarted, Actor: w.ID()},
+		)
 		return err
 	}); err != nil {
 		b.T.Fatal(err)
@@ -36,7 +38,7 @@ func (b *bundle) begunBy(w *worker, id string, args json.RawMessage, o *ledger.E
 	return k
 }
 
-// goneOnWithBy waits until somebody has gone on with a task that was begun, and checks who.
+// goneOnWithBy waits until a worker has continued a task that was begun, and checks which one.
 func (b *bundle) goneOnWithBy(k ledger.Key, w *worker) {
 	b.T.Helper()
 	b.Await(fmt.Sprintf("%s to go on", k), func() bool { return len(b.History(k)) > 2 })
@@ -45,12 +47,12 @@ func (b *bundle) goneOnWithBy(k ledger.Key, w *worker) {
 	}
 }
 
-// longLived is the config of a worker whose lease does not end because the machine is busy.
+// longLived returns the config of a worker whose lease does not expire on a busy machine.
 var longLived = workers.Config{AckWait: patience / 2}
 
 var someArgs = json.RawMessage(`{"amount":7}`)
 
-// busy registers a handler with one slot, which is taken until release is closed.
+// busy registers a handler with one slot, which is busy until release is closed.
 func (b *bundle) busy(release <-chan struct{}) (register func(*workers.Pool) error, begun <-chan struct{}) {
 	entered := make(chan struct{})
 	return exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
@@ -62,9 +64,8 @@ func (b *bundle) busy(release <-chan struct{}) (register func(*workers.Pool) err
 	}, &workers.KindConfig{Slots: 1}), entered
 }
 
-// A worker has let go of a task whose start it recorded, and its message comes to another worker:
-// the one that may go on gets it, although it asks for no messages, whatever its name and however
-// large the message is.
+// A worker has released a task whose start it recorded, and its message reaches another worker. The first worker gets
+// it, although it asks for no messages, whatever its name and the size of the message.
 func TestMessageFindsTheWorkerThatBegan(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -79,12 +80,12 @@ func TestMessageFindsTheWorkerThatBegan(t *testing.T) {
 	tasks := make([]ledger.Key, 10)
 	for i := range tasks {
 		args := someArgs
-		if i == 0 { // nearly as much as the server takes
+		if i == 0 { // nearly the server's maximum
 			args = fmt.Appendf(nil, `{"amount":7,"note":"%s"}`, strings.Repeat("x", int(b.NC.MaxPayload())-1000))
 		}
 		tasks[i] = b.begunBy(owner, fmt.Sprint(i), args, nil)
 	}
-	for _, k := range tasks { // which it gives back, having no slot for them
+	for _, k := range tasks { // it gives them back, having no slot for them
 		b.goneOnWithBy(k, owner)
 	}
 	close(release)
@@ -95,7 +96,7 @@ func TestMessageFindsTheWorkerThatBegan(t *testing.T) {
 	b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 })
 }
 
-// What is handed over to a worker that has no part in the task's shard any more goes to who has.
+// A task that is handed over to a worker without its shard goes to the worker that has the shard.
 func TestHandedOverToAWorkerWithoutTheShard(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -107,13 +108,15 @@ func TestHandedOverToAWorkerWithoutTheShard(t *testing.T) {
 	k := b.begunBy(owner, "o-1", someArgs, &ledger.EnqueueOptions{Shard: &shard})
 	b.Work(workers.Config{Shards: ledger.ShardRange(32, 63), AckWait: longLived.AckWait}, exactly(insertEffect, nil))
 	b.AwaitState(k, ledger.StateSucceeded)
-	want := []ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted, ledger.EventSucceeded}
+	want := []ledger.EventType{
+		ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted, ledger.EventSucceeded,
+	}
 	if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
 
-// What may run once is not begun again by being handed over: nobody knows what its attempt did.
+// A handover does not repeat an AtMostOnce attempt, whose outcome is unknown.
 func TestHandedOverAtMostOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -125,15 +128,14 @@ func TestHandedOverAtMostOnce(t *testing.T) {
 	owner := b.Work(longLived, register)
 	b.Await("its lease", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
 	b.Work(longLived, register)
-	for i := range 10 { // some of them come to the other one first
+	for i := range 10 { // some of them reach the other worker first
 		k := b.begunBy(owner, fmt.Sprint(i), someArgs, nil)
 		b.AwaitState(k, ledger.StateDead)
 		b.goneOnWithBy(k, owner)
 	}
 }
 
-// Who says what he likes where workers hear of their tasks makes them answer nothing but messages of
-// their kinds, and run nothing but what the ledger has.
+// Forged handovers make a worker answer only messages of its kinds, and run only tasks that the ledger has.
 func TestForgedHandovers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -155,7 +157,12 @@ func TestForgedHandovers(t *testing.T) {
 	first := b.History(ledger.Key{Kind: order.Name(), BizID: "o-2"})[0]
 	forged := try(json.Marshal(map[string]any{
 		"Message": stream.Message{
-			Key: first.Key, Version: 1, RecordedAt: first.RecordedAt, Type: first.Type, Shard: first.Shard, Payload: []byte(`{"amount":1000000}`),
+			Key:        first.Key,
+			Version:    1,
+			RecordedAt: first.RecordedAt,
+			Type:       first.Type,
+			Shard:      first.Shard,
+			Payload:    []byte(`{"amount":1000000}`),
 		},
 		"Reply": "$JS.ACK.LEDGER.test~order.1.1.1.1.0",
 	}))(t)
@@ -164,7 +171,7 @@ func TestForgedHandovers(t *testing.T) {
 		"", "nonsense", string(forged),
 		"$JS.ACK.OTHER.test~order.1.1.1.1.0",
 		"$JS.ACK.LEDGER.test~other.1.1.1.1.0",
-		"$JS.ACK.LEDGER.test~order.1.2.1.1.0", // there is no such message
+		"$JS.ACK.LEDGER.test~order.1.2.1.1.0", // no such message
 		"$JS.ACK.LEDGER.test~order.1.18446744073709551615.1.1.0",
 		genuine,
 	} {
@@ -172,7 +179,7 @@ func TestForgedHandovers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"+WPI", "+ACK"} { // its task is done
+	for _, want := range []string{"+WPI", "+ACK"} { // its task is finished
 		m, err := answers.NextMsgWithContext(b.Context())
 		if err != nil || m.Subject != genuine || string(m.Data) != want {
 			t.Errorf("answered %+v, %v, want %s to %s", m, err, want, genuine)
@@ -185,8 +192,8 @@ func TestForgedHandovers(t *testing.T) {
 	}
 }
 
-// A worker that hears of more than it can read does not fall behind on its connection, and then
-// takes what is its own.
+// A worker that receives more handovers than it can read keeps up on its connection, and takes its own tasks
+// afterwards.
 func TestManyHandovers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -204,7 +211,9 @@ func TestManyHandovers(t *testing.T) {
 	b.Enqueue("keeps it busy")
 	<-begun
 	for range 5_000 {
-		if err := b.NC.Publish(stream.HandoverSubject(owner.ID()), []byte("$JS.ACK.LEDGER.test~order.1.1000.1.1.0")); err != nil {
+		if err := b.NC.Publish(
+			stream.HandoverSubject(owner.ID()), []byte("$JS.ACK.LEDGER.test~order.1.1000.1.1.0"),
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -219,7 +228,7 @@ func TestManyHandovers(t *testing.T) {
 	}
 }
 
-// A worker stops while its tasks are handed over to it: those it cannot take any more are done by others.
+// A worker stops while its tasks are handed over to it: others run those that it cannot take any more.
 func TestHandoversWhileStopping(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -231,7 +240,10 @@ func TestHandoversWhileStopping(t *testing.T) {
 	}
 	b.Relay()
 	b.Work(workers.Config{AckWait: 4 * time.Second}, exactly(insertEffect, nil))
-	b.Await("the worker that began to be at it", func() bool { return owner.KindStatus().Attempts[workers.OutcomeSucceeded] > 0 })
+	b.Await(
+		"the worker that began to be at it",
+		func() bool { return owner.KindStatus().Attempts[workers.OutcomeSucceeded] > 0 },
+	)
 	owner.Stop()
 	b.AwaitSucceeded(n)
 	b.WantOneEffectEach(n)

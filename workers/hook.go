@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -13,30 +14,30 @@ import (
 )
 
 // Hook is called around the attempts of a pool ([Config].Hooks) or of a kind ([KindConfig].Hooks). Embed
-// [HookDefaults] and write the methods that are needed: the compiler checks them, and later versions may
-// add others. Its methods must be safe for concurrent use.
+// [HookDefaults] and write the methods that are needed: the compiler checks them, and later versions may add others.
+// Its methods must be safe for concurrent use.
 //
-// BeforeAttempt decides together with the handler. The others only receive what is committed, at most
-// once: what must happen is enqueued by the handler in its transaction. A panic or runtime.Goexit in them
-// is logged. One that does not return within 5 s (or AckWait, if that is shorter) is left behind; until
-// then the message is not answered and the pool does not stop.
+// BeforeAttempt can end the attempt. The others only receive what is committed, at most once: a handler must enqueue
+// required follow-up work in its transaction. A panic or runtime.Goexit in them is logged. A hook that does not
+// return within 5 s (or AckWait, if that is shorter) is abandoned; until then the message is not answered and the
+// pool does not stop.
 type Hook interface {
-	// BeforeAttempt is called before each attempt, within its time and its transaction. It returns the
-	// context for the next hook and at last for the handler: ctx or one derived from it; nil is ctx. tx is
-	// the handler's transaction if the kind is ExactlyOnce, subject to what [Register] says, else nil.
+	// BeforeAttempt is called before each attempt, within its time and its transaction. It returns the context for
+	// the next hook and finally for the handler: ctx or one derived from it; nil means ctx. tx is the handler's
+	// transaction if the kind is ExactlyOnce, with the rules of [Register], otherwise nil.
 	//
-	// An error or a panic ends the attempt as if the handler had returned it, including [SnoozeFor],
-	// [Discard] and their kin; the handler is not called. For an AtMostOnce kind that is safe to retry.
+	// An error or a panic ends the attempt as if the handler had returned it, including [SnoozeFor], [Discard] and
+	// the like; the handler is not called. For an AtMostOnce kind that is safe to retry.
 	BeforeAttempt(ctx context.Context, tx pgx.Tx, job *Job) (context.Context, error)
-	// AfterAttempt is called once after each attempt that began, whatever its outcome, also if a hook's
-	// BeforeAttempt ended it. The outcome is committed by then, or was not to be; the message is not
-	// answered yet. In a [Caller] the outcome is appended and not committed. ctx has the values of the
-	// handler's context. Hooks are called in reverse order.
+	// AfterAttempt is called once after each attempt that began, whatever its outcome, also if a hook's BeforeAttempt
+	// ended it. By then the outcome is committed, unless it was fenced or retried; the message is not answered yet.
+	// In a [Caller] the outcome is appended and not committed. ctx has the values of the handler's context. Hooks are
+	// called in reverse order.
 	AfterAttempt(ctx context.Context, job *Job, end AttemptEnd)
-	// StateChanged is called for each event that the pool appended, after its commit, in the order of the
-	// task's versions and before AfterAttempt; e.Type.State() is the state after it. It is not called for
-	// events of other authors (producers, callers, operators, the scheduler), nor if the process ends
-	// before or the answer to the commit is lost. The stream has all events.
+	// StateChanged is called for each event that the pool appended, after its commit, in the order of the task's
+	// versions and before AfterAttempt; e.Type.State() is the state after it. It is not called for events of other
+	// authors (producers, callers, operators, the scheduler), nor if the process ends first or the answer to the
+	// commit is lost. The stream has all events.
 	StateChanged(ctx context.Context, e ledger.Event)
 	// Noticed is called for unusual deliveries of messages.
 	Noticed(ctx context.Context, kind ledger.Kind, n Notice)
@@ -66,17 +67,16 @@ func (HookDefaults) embedsHookDefaults() {}
 // AttemptEnd is how an attempt ended.
 type AttemptEnd struct {
 	Outcome Outcome
-	// State of the task after the attempt; "" if nothing was recorded: the attempt was fenced, or is to be
-	// repeated.
+	// State of the task after the attempt; "" if nothing was recorded: the attempt was fenced, or will be repeated.
 	State ledger.State
-	// Err is why the attempt did not succeed: what the handler returned, a [*PanicError], or why its outcome
-	// was not recorded. Nil if it succeeded, or if the handler returned nil too late.
+	// Err is why the attempt did not succeed: the handler's error, a [*PanicError], or why its outcome was not
+	// recorded. Nil if it succeeded, or if the handler returned nil too late.
 	Err      error
 	Began    time.Time     // by this machine's clock
 	Duration time.Duration // of hooks, handler and the recording of the outcome
 }
 
-// PanicError is the panic of a handler, or of a hook before it.
+// PanicError is the panic of a handler, or of a BeforeAttempt.
 type PanicError struct {
 	Value any
 	Stack []byte // at most 8 KiB of it
@@ -89,46 +89,58 @@ func withoutNil(hooks []Hook) []Hook {
 	return slices.DeleteFunc(slices.Clone(hooks), func(h Hook) bool { return h == nil })
 }
 
-// noticed counts an unusual delivery and calls the hooks.
-func (k *kind) noticed(n Notice) {
-	k.counts.addNotice(n)
-	if len(k.hooks) > 0 {
-		k.notify(k.HandlerContext(), func(ctx context.Context, h Hook) { h.Noticed(ctx, k.Name, n) })
-	}
+// hookList calls the hooks of a kind. It is constant, and safe for concurrent use.
+type hookList struct {
+	hooks    []Hook
+	reversed []Hook // the last one first
+	logger   *slog.Logger
+	grace    time.Duration // how long a hook may take
 }
 
+// newHookList returns the hooks that are not nil.
+func newHookList(hooks []Hook, logger *slog.Logger, grace time.Duration) *hookList {
+	l := &hookList{hooks: withoutNil(hooks), logger: logger, grace: grace}
+	l.reversed = slices.Clone(l.hooks)
+	slices.Reverse(l.reversed)
+	return l
+}
+
+// isUsed reports whether there is a hook to call.
+func (l *hookList) isUsed() bool { return len(l.hooks) > 0 }
+
 // notify calls every hook.
-func (k *kind) notify(ctx context.Context, call func(context.Context, Hook)) {
-	for left := k.hooks; len(left) > 0; {
-		left = left[k.callHooks(ctx, left, call):]
+func (l *hookList) notify(ctx context.Context, call func(context.Context, Hook)) {
+	for left := l.hooks; len(left) > 0; {
+		left = left[l.callAll(ctx, left, call):]
 	}
 }
 
 // notifyReversed calls every hook, the last one first.
-func (k *kind) notifyReversed(ctx context.Context, call func(context.Context, Hook)) {
-	for left := k.reversed; len(left) > 0; {
-		left = left[k.callHooks(ctx, left, call):]
+func (l *hookList) notifyReversed(ctx context.Context, call func(context.Context, Hook)) {
+	for left := l.reversed; len(left) > 0; {
+		left = left[l.callAll(ctx, left, call):]
 	}
 }
 
-// callHooks calls hooks in a goroutine of their own, so that the work continues whatever a hook does. It
-// returns how many of them were called: all, or up to the first one that ended the goroutine or does not
-// return.
-func (k *kind) callHooks(ctx context.Context, hooks []Hook, call func(context.Context, Hook)) int {
+// callAll calls hooks in a goroutine of their own, so that no hook can block the work. It returns how many were
+// called: all, or up to the first one that ended the goroutine or does not return.
+func (l *hookList) callAll(ctx context.Context, hooks []Hook, call func(context.Context, Hook)) int {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	var current atomic.Int32 // index of the hook that is called; leftBehind: no further one is to be called
-	const leftBehind = -1
+	var current atomic.Int32 // index of the hook that is called, or abandoned: no further one is to be called
+	const abandoned = -1
 	returned := make(chan bool, len(hooks))
 	go func() {
 		for i, h := range hooks {
-			ok := k.callHook(ctx, h, call, func() bool { return current.CompareAndSwap(int32(i), int32(i+1)) }, returned)
+			ok := l.callOne(
+				ctx, h, call, func() bool { return current.CompareAndSwap(int32(i), int32(i+1)) }, returned,
+			)
 			if !ok {
 				return
 			}
 		}
 	}()
-	timer := time.NewTimer(k.Grace())
+	timer := time.NewTimer(l.grace)
 	defer timer.Stop()
 	for i := 0; i < len(hooks); {
 		select {
@@ -136,23 +148,26 @@ func (k *kind) callHooks(ctx context.Context, hooks []Hook, call func(context.Co
 			if i++; !ok {
 				return i
 			}
-			timer.Reset(k.Grace())
+			timer.Reset(l.grace)
 		case <-timer.C:
-			if current.CompareAndSwap(int32(i), leftBehind) {
-				k.Logger.Error("hook does not return: it is left behind", "hook", fmt.Sprintf("%T", hooks[i]))
+			if current.CompareAndSwap(int32(i), abandoned) {
+				l.logger.ErrorContext(ctx, "abandoned a hook that does not return", "hook", fmt.Sprintf("%T", hooks[i]))
 				return i + 1
-			} // else it has just returned
+			} // otherwise it has just returned
 		}
 	}
 	return len(hooks)
 }
 
-// callHook calls a hook, and sends whether it returned, unless it was left behind. It reports whether the
-// next hook is to be called.
-func (k *kind) callHook(ctx context.Context, h Hook, call func(context.Context, Hook), done func() bool, returned chan<- bool) (ok bool) {
+// callOne calls a hook, and sends whether it returned, unless it was abandoned. It reports whether the next hook is
+// to be called.
+func (l *hookList) callOne(
+	ctx context.Context, h Hook, call func(context.Context, Hook), done func() bool, returned chan<- bool,
+) (ok bool) {
 	defer func() {
 		if v := recover(); v != nil || !ok {
-			k.Logger.Error("hook panicked or called runtime.Goexit", "hook", fmt.Sprintf("%T", h), "panic", v)
+			l.logger.ErrorContext(ctx, "hook panicked or called runtime.Goexit",
+				"hook", fmt.Sprintf("%T", h), "panic", v)
 			ok = false
 		}
 		if done() {

@@ -9,13 +9,16 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/inflight"
 )
 
-// A kind without hooks does not pay for them.
+// A kind without hooks has no cost for them.
 func TestNoHooksCostNothing(t *testing.T) {
 	runner, err := attempt.NewRunner(attempt.Config{AckWait: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &kind{Kind: &attempt.Kind{Runner: runner, Tasks: inflight.New[*attempt.Attempt](inflight.Config{})}}
+	k := &kind{
+		Kind:  &attempt.Kind{Runner: runner, Tasks: inflight.New[*attempt.Attempt](inflight.Config{})},
+		hooks: newHookList(nil, nil, 0),
+	}
 	r := k.newRun(&attempt.Task{}, attempt.Begin, attempt.Head{}, time.Now())
 	event := ledger.Event{Type: ledger.EventSucceeded}
 	if n := testing.AllocsPerRun(100, func() {

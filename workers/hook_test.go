@@ -18,7 +18,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// witness is a hook that remembers what it is told.
+// witness is a hook that records its calls.
 type witness struct {
 	workers.HookDefaults
 	mu     sync.Mutex
@@ -46,15 +46,15 @@ func (w *witness) StateChanged(_ context.Context, e ledger.Event) {
 	w.events = append(w.events, e)
 }
 
-// ended returns how many attempts have.
+// ended returns the number of attempts that have ended.
 func (w *witness) ended() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.ends)
 }
 
-// ledgerAgrees checks that a hook heard of each event that the worker appended to a task, in order,
-// and once of the end of each attempt that it heard the beginning of.
+// ledgerAgrees checks that a hook received each event that the worker appended to a task, in order, and one end of
+// each attempt whose beginning it received.
 func (w *witness) ledgerAgrees(b *bundle, worker *worker, k ledger.Key) {
 	b.T.Helper()
 	w.mu.Lock()
@@ -69,22 +69,22 @@ func (w *witness) ledgerAgrees(b *bundle, worker *worker, k ledger.Key) {
 		got = append(got, e.Version)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		b.T.Errorf("events heard of (-want +got):\n%s\n%v", diff, b.EventTypes(k))
+		b.T.Errorf("events of the hook (-want +got):\n%s\n%v", diff, b.EventTypes(k))
 	}
 	if w.before != len(w.ends) {
 		b.T.Errorf("%d attempts began, %d ended: %+v", w.before, len(w.ends), w.ends)
 	}
 }
 
-// However an attempt ends, its hooks are told once, as it was recorded.
-func TestHooksAreToldHowAttemptsEnd(t *testing.T) {
+// Hooks receive the recorded outcome of each attempt once, whatever it is.
+func TestHooksReceiveOutcomes(t *testing.T) {
 	t.Parallel()
 	type handler func(ctx context.Context, b *bundle, job *workers.Job) error
 	untilDone := func(ctx context.Context, _ *bundle, _ *workers.Job) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	once := func(h handler) handler { // and then well
+	once := func(h handler) handler { // and succeeds after that
 		return func(ctx context.Context, b *bundle, job *workers.Job) error {
 			if job.Attempt == 1 {
 				return h(ctx, b, job)
@@ -95,38 +95,86 @@ func TestHooksAreToldHowAttemptsEnd(t *testing.T) {
 	tests := map[string]struct {
 		handler handler
 		config  workers.KindConfig
-		stop    bool // the pool, once the handler runs
+		stop    bool // stops the pool once the handler runs
 		want    []workers.Outcome
-		state   ledger.State // after the last one
+		state   ledger.State // after the last attempt
 		err     string
 	}{
-		"success": {func(context.Context, *bundle, *workers.Job) error { return nil }, workers.KindConfig{}, false,
-			[]workers.Outcome{workers.OutcomeSucceeded}, ledger.StateSucceeded, ""},
-		"error": {once(func(context.Context, *bundle, *workers.Job) error { return errBoom }), workers.KindConfig{}, false,
-			[]workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded}, ledger.StateSucceeded, "boom"},
-		"panic": {once(func(context.Context, *bundle, *workers.Job) error { panic("at the disco") }), workers.KindConfig{}, false,
-			[]workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded}, ledger.StateSucceeded, "panic: at the disco"},
-		"goexit": {once(func(context.Context, *bundle, *workers.Job) error { runtime.Goexit(); return nil }), workers.KindConfig{}, false,
-			[]workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded}, ledger.StateSucceeded, "runtime.Goexit"},
-		"permanent": {func(context.Context, *bundle, *workers.Job) error { return workers.Permanent(errBoom) }, workers.KindConfig{}, false,
-			[]workers.Outcome{workers.OutcomeBuried}, ledger.StateDead, "boom"},
-		"snooze": {func(context.Context, *bundle, *workers.Job) error { return workers.SnoozeFor(time.Hour) }, workers.KindConfig{}, false,
-			[]workers.Outcome{workers.OutcomeSnoozed}, ledger.StateScheduled, "snoozed"},
-		"discard": {func(context.Context, *bundle, *workers.Job) error { return workers.Discard("too old") }, workers.KindConfig{}, false,
-			[]workers.Outcome{workers.OutcomeDiscarded}, ledger.StateDiscarded, "too old"},
-		"does not return": {once(func(ctx context.Context, b *bundle, _ *workers.Job) error {
-			<-b.Context().Done() // as far as the test is concerned
-			return nil
-		}), workers.KindConfig{Timeout: 100 * time.Millisecond, StartedAfter: 10 * time.Millisecond}, false,
-			[]workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded}, ledger.StateSucceeded, "did not return"},
-		"cancelled": {func(ctx context.Context, b *bundle, job *workers.Job) error {
+		"success": {
+			handler: func(context.Context, *bundle, *workers.Job) error { return nil },
+			config:  workers.KindConfig{},
+			stop:    false,
+			want:    []workers.Outcome{workers.OutcomeSucceeded},
+			state:   ledger.StateSucceeded,
+			err:     "",
+		},
+		"error": {
+			handler: once(func(context.Context, *bundle, *workers.Job) error { return errBoom }),
+			config:  workers.KindConfig{},
+			stop:    false,
+			want:    []workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded},
+			state:   ledger.StateSucceeded,
+			err:     "boom",
+		},
+		"panic": {
+			handler: once(func(context.Context, *bundle, *workers.Job) error { panic("at the disco") }),
+			config:  workers.KindConfig{},
+			stop:    false,
+			want:    []workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded},
+			state:   ledger.StateSucceeded,
+			err:     "panic: at the disco",
+		},
+		"goexit": {
+			handler: once(func(context.Context, *bundle, *workers.Job) error { runtime.Goexit(); return nil }),
+			config:  workers.KindConfig{},
+			stop:    false,
+			want:    []workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded},
+			state:   ledger.StateSucceeded,
+			err:     "runtime.Goexit",
+		},
+		"permanent": {
+			handler: func(context.Context, *bundle, *workers.Job) error { return workers.Permanent(errBoom) },
+			config:  workers.KindConfig{},
+			stop:    false,
+			want:    []workers.Outcome{workers.OutcomeBuried},
+			state:   ledger.StateDead,
+			err:     "boom",
+		},
+		"snooze": {
+			handler: func(context.Context, *bundle, *workers.Job) error { return workers.SnoozeFor(time.Hour) },
+			config:  workers.KindConfig{},
+			stop:    false,
+			want:    []workers.Outcome{workers.OutcomeSnoozed},
+			state:   ledger.StateScheduled,
+			err:     "snoozed",
+		},
+		"discard": {
+			handler: func(context.Context, *bundle, *workers.Job) error { return workers.Discard("too old") },
+			config:  workers.KindConfig{},
+			stop:    false,
+			want:    []workers.Outcome{workers.OutcomeDiscarded},
+			state:   ledger.StateDiscarded,
+			err:     "too old",
+		},
+		"does not return": {
+			handler: once(func(ctx context.Context, b *bundle, _ *workers.Job) error {
+				<-b.Context().Done() // until the test ends
+				return nil
+			}),
+			config: workers.KindConfig{Timeout: 100 * time.Millisecond, StartedAfter: 10 * time.Millisecond},
+			stop:   false,
+			want:   []workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded},
+			state:  ledger.StateSucceeded,
+			err:    "did not return",
+		},
+		"cancelled": {handler: func(ctx context.Context, b *bundle, job *workers.Job) error {
 			if _, err := b.Operator(b.NC).Cancel(ctx, job.Key, audit); err != nil {
 				return err
 			}
 			return untilDone(ctx, b, job)
-		}, workers.KindConfig{}, false, []workers.Outcome{workers.OutcomeFenced}, "", "canceled"},
-		"shutdown": {untilDone, workers.KindConfig{}, true,
-			[]workers.Outcome{workers.OutcomeInterrupted}, ledger.StateAvailable, "canceled"},
+		}, want: []workers.Outcome{workers.OutcomeFenced}, err: "canceled"},
+		"shutdown": {handler: untilDone, config: workers.KindConfig{}, stop: true,
+			want: []workers.Outcome{workers.OutcomeInterrupted}, state: ledger.StateAvailable, err: "canceled"},
 	}
 	for name, test := range tests {
 		for guarantee, register := range map[string]func(*bundle) func(*workers.Pool) error{
@@ -136,7 +184,10 @@ func TestHooksAreToldHowAttemptsEnd(t *testing.T) {
 				}, &test.config)
 			},
 			"at least once": func(b *bundle) func(*workers.Pool) error {
-				return atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error { return test.handler(ctx, b, job) }, &test.config)
+				handler := func(ctx context.Context, job *workers.Job, _ orderArgs) error {
+					return test.handler(ctx, b, job)
+				}
+				return atLeast(handler, &test.config)
 			},
 		} {
 			t.Run(name+" "+guarantee, func(t *testing.T) {
@@ -165,15 +216,16 @@ func TestHooksAreToldHowAttemptsEnd(t *testing.T) {
 				if last := hook.ends[len(got)-1]; last.State != test.state {
 					t.Errorf("the state is %q in the end, want %q", last.State, test.state)
 				}
-				if first := fmt.Sprint(hook.ends[0].Err); test.err != "" && !strings.Contains(first, test.err) || test.err == "" && hook.ends[0].Err != nil {
-					t.Errorf("the first error is %q, want one that says %q", first, test.err)
+				if first := fmt.Sprint(hook.ends[0].Err); test.err != "" && !strings.Contains(first, test.err) ||
+					test.err == "" && hook.ends[0].Err != nil {
+					t.Errorf("the first error is %q, want one with %q", first, test.err)
 				}
 			})
 		}
 	}
 }
 
-// tracer is a hook that notes the order in which hooks are called, and passes on a value.
+// tracer is a hook that records the order in which hooks are called, and passes on a value.
 type tracer struct {
 	workers.HookDefaults
 	name string
@@ -193,7 +245,7 @@ func (h tracer) AfterAttempt(ctx context.Context, _ *workers.Job, _ workers.Atte
 	h.note("after " + h.name + " of " + ctx.Value(traceKey{}).(string))
 }
 
-// beforeOnly is a hook with one method, which leaves the context as it is.
+// beforeOnly is a hook with one method that does not change the context.
 type beforeOnly struct {
 	workers.HookDefaults
 	call func(tx pgx.Tx) error
@@ -213,8 +265,8 @@ func (h afterOnly) AfterAttempt(ctx context.Context, _ *workers.Job, _ workers.A
 	h.call(ctx)
 }
 
-// Hooks are around each other, the pool's around those of the kind, and around the handler: what they
-// set, in its context and in its transaction, it has.
+// Hooks are nested, the pool's around those of the kind, and around the handler. The handler has the values and the
+// settings that they set in its context and its transaction.
 func TestHooksAreAroundTheHandler(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -226,17 +278,30 @@ func TestHooksAreAroundTheHandler(t *testing.T) {
 		defer mu.Unlock()
 		calls = append(calls, s)
 	}
-	b.Work(workers.Config{Hooks: []workers.Hook{tracer{name: "a", note: note}, nil, tracer{name: "b", note: note}}}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-		var set string
-		if err := tx.QueryRow(ctx, "select current_setting('test.hook')").Scan(&set); err != nil {
-			return err
-		}
-		note("handler of " + ctx.Value(traceKey{}).(string) + " " + set)
-		return insertEffect(ctx, tx, job, args)
-	}, &workers.KindConfig{Hooks: []workers.Hook{tracer{name: "c", note: note}, beforeOnly{call: func(pgx.Tx) error { return nil }}}}))
+	b.Work(
+		workers.Config{Hooks: []workers.Hook{tracer{name: "a", note: note}, nil, tracer{name: "b", note: note}}},
+		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			var set string
+			if err := tx.QueryRow(ctx, "select current_setting('test.hook')").Scan(&set); err != nil {
+				return err
+			}
+			note("handler of " + ctx.Value(traceKey{}).(string) + " " + set)
+			return insertEffect(ctx, tx, job, args)
+		}, &workers.KindConfig{Hooks: []workers.Hook{
+			tracer{name: "c", note: note}, beforeOnly{call: func(pgx.Tx) error { return nil }},
+		}}),
+	)
 	k := b.Enqueue("o-1")
 	b.AwaitState(k, ledger.StateSucceeded)
-	want := []string{"before a", "before b", "before c", "handler of abc abc", "after c of abc", "after b of abc", "after a of abc"}
+	want := []string{
+		"before a",
+		"before b",
+		"before c",
+		"handler of abc abc",
+		"after c of abc",
+		"after b of abc",
+		"after a of abc",
+	}
 	b.Await("all hooks", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -248,26 +313,39 @@ func TestHooksAreAroundTheHandler(t *testing.T) {
 	b.WantOneEffect(k)
 }
 
-// A hook before an attempt has its say, as if it were the handler, which is not called. That has had
-// no effect then, so a task to be done at most once may be tried again.
+// A BeforeAttempt hook ends an attempt as if it were the handler, which is not called. Since the handler has had no
+// effect, an AtMostOnce task may be tried again.
 func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		hook func(tx pgx.Tx) error
-		want []ledger.EventType // before it is available again
+		want []ledger.EventType // until it is available again
 	}{
-		"error":  {func(pgx.Tx) error { return errBoom }, []ledger.EventType{ledger.EventFailed, ledger.EventReleased}},
-		"panic":  {func(pgx.Tx) error { panic("at the disco") }, []ledger.EventType{ledger.EventFailed, ledger.EventReleased}},
-		"goexit": {func(pgx.Tx) error { runtime.Goexit(); return nil }, []ledger.EventType{ledger.EventFailed, ledger.EventReleased}},
-		"commit": {func(tx pgx.Tx) error {
+		"error": {
+			hook: func(pgx.Tx) error { return errBoom },
+			want: []ledger.EventType{ledger.EventFailed, ledger.EventReleased},
+		},
+		"panic": {
+			hook: func(pgx.Tx) error { panic("at the disco") },
+			want: []ledger.EventType{ledger.EventFailed, ledger.EventReleased},
+		},
+		"goexit": {
+			hook: func(pgx.Tx) error { runtime.Goexit(); return nil },
+			want: []ledger.EventType{ledger.EventFailed, ledger.EventReleased},
+		},
+		"commit": {hook: func(tx pgx.Tx) error {
 			if tx == nil {
 				return workers.ErrNotYours
 			}
 			return tx.Commit(context.Background())
-		}, []ledger.EventType{ledger.EventFailed, ledger.EventReleased}},
-		"snooze": {func(pgx.Tx) error { return workers.SnoozeFor(time.Millisecond) }, []ledger.EventType{ledger.EventSnoozed, ledger.EventReleased}},
+		}, want: []ledger.EventType{ledger.EventFailed, ledger.EventReleased}},
+		"snooze": {
+			hook: func(pgx.Tx) error { return workers.SnoozeFor(time.Millisecond) },
+			want: []ledger.EventType{ledger.EventSnoozed, ledger.EventReleased},
+		},
 	} {
-		for guarantee, register := range map[string]func(h func() error, c *workers.KindConfig) func(*workers.Pool) error{
+		type registerFunc = func(h func() error, c *workers.KindConfig) func(*workers.Pool) error
+		for guarantee, register := range map[string]registerFunc{
 			"exactly once": func(h func() error, c *workers.KindConfig) func(*workers.Pool) error {
 				return exactly(func(context.Context, pgx.Tx, *workers.Job, orderArgs) error { return h() }, c)
 			},
@@ -288,8 +366,11 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 					return nil
 				}}
 				outer, inner := &witness{}, &witness{}
-				w := b.Work(workers.Config{Hooks: []workers.Hook{outer}}, register(func() error { handled.Add(1); return nil },
-					&workers.KindConfig{Hooks: []workers.Hook{hook, inner}}))
+				w := b.Work(
+					workers.Config{Hooks: []workers.Hook{outer}},
+					register(func() error { handled.Add(1); return nil },
+						&workers.KindConfig{Hooks: []workers.Hook{hook, inner}}),
+				)
 				k := b.Enqueue("o-1")
 				b.AwaitState(k, ledger.StateSucceeded)
 				b.Await("the ends of both attempts", func() bool { return outer.ended() == 2 && inner.ended() == 2 })
@@ -297,8 +378,12 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 				if handled.Load() != 1 {
 					t.Errorf("the handler was called %d times", handled.Load())
 				}
-				got := slices.DeleteFunc(b.EventTypes(k), func(e ledger.EventType) bool { return e == ledger.EventStarted })
-				want := slices.Concat([]ledger.EventType{ledger.EventEnqueued}, test.want, []ledger.EventType{ledger.EventSucceeded})
+				got := slices.DeleteFunc(
+					b.EventTypes(k), func(e ledger.EventType) bool { return e == ledger.EventStarted },
+				)
+				want := slices.Concat(
+					[]ledger.EventType{ledger.EventEnqueued}, test.want, []ledger.EventType{ledger.EventSucceeded},
+				)
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("events but for starts (-want +got):\n%s", diff)
 				}
@@ -307,7 +392,7 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 	}
 }
 
-// badHook misbehaves in every way that has no say.
+// badHook misbehaves in all methods that cannot change the outcome.
 type badHook struct {
 	workers.HookDefaults
 	misbehave func(ctx context.Context)
@@ -324,10 +409,10 @@ func (h *badHook) StateChanged(ctx context.Context, _ ledger.Event) {
 	h.misbehave(ctx)
 }
 
-// What a hook does that has no say changes nothing for the tasks, nor for the other hooks.
+// A hook that misbehaves after an attempt changes nothing for the tasks or for the other hooks.
 func TestHooksThatMisbehave(t *testing.T) {
 	t.Parallel()
-	never := make(chan struct{}) // as far as the test is concerned
+	never := make(chan struct{}) // until the test ends
 	t.Cleanup(func() { close(never) })
 	for name, misbehave := range map[string]func(context.Context){
 		"panics":      func(context.Context) { panic("at the disco") },
@@ -350,7 +435,10 @@ func TestHooksThatMisbehave(t *testing.T) {
 				b.EnqueueMany(tasks)
 				b.AwaitSucceeded(tasks)
 				b.WantOneEffectEach(tasks)
-				b.Await("the good hook and the answers", func() bool { return good.ended() == tasks && w.KindStatus().InFlight == 0 })
+				b.Await(
+					"the good hook and the answers",
+					func() bool { return good.ended() == tasks && w.KindStatus().InFlight == 0 },
+				)
 				if n := bad.calls.Load(); n != 2*tasks {
 					t.Errorf("%d calls", n)
 				}
@@ -362,7 +450,7 @@ func TestHooksThatMisbehave(t *testing.T) {
 	}
 }
 
-// The pool does not end before its hooks have been told all.
+// The pool does not end before its hooks have returned.
 func TestStopWaitsForHooks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -376,7 +464,7 @@ func TestStopWaitsForHooks(t *testing.T) {
 		}
 	}}
 	good := &witness{}
-	w := b.Work(workers.Config{Hooks: []workers.Hook{good, slow}, AckWait: forEver}, atLeast(b.outside, nil))
+	w := b.Work(workers.Config{Hooks: []workers.Hook{good, slow}, AckWait: endless}, atLeast(b.outside, nil))
 	k := b.Enqueue("o-1")
 	<-reached
 	stopped := make(chan struct{})
@@ -394,7 +482,7 @@ func TestStopWaitsForHooks(t *testing.T) {
 	good.ledgerAgrees(b, w, k)
 }
 
-// noticer counts what is odd.
+// noticer counts notices.
 type noticer struct {
 	workers.HookDefaults
 	mu   sync.Mutex
@@ -410,16 +498,16 @@ func (n *noticer) Noticed(_ context.Context, _ ledger.Kind, what workers.Notice)
 	n.seen[what]++
 }
 
-// What is odd about messages is noticed, and counted.
-func TestHooksAreToldOfOddMessages(t *testing.T) {
+// Hooks report odd messages, and the pool counts them.
+func TestHooksReportOddMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	hook := &noticer{}
 	w := b.Work(workers.Config{Hooks: []workers.Hook{hook}}, exactly(insertEffect, nil))
 	e := b.History(b.Enqueue("o-1"))[0]
-	e.RecordedAt = e.RecordedAt.Add(time.Second) // of another past
+	e.RecordedAt = e.RecordedAt.Add(time.Second) // as if from another past
 	b.Publish(e)
-	b.Await("the ghost", func() bool { // is counted, and then told
+	b.Await("the ghost", func() bool { // it is counted before it is noticed
 		hook.mu.Lock()
 		defer hook.mu.Unlock()
 		return w.KindStatus().Ghosts == 1 && len(hook.seen) > 0

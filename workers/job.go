@@ -12,25 +12,24 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// MaxResultBytes is the longest result that a handler may leave, as JSON.
+// MaxResultBytes bounds the result of a handler, as JSON.
 const MaxResultBytes = 256 << 10
 
 // Job is one attempt at a task, as its handler sees it.
 type Job struct {
 	ledger.Key
-	// Attempt counts the tries of this task, from 1. Key and Attempt together name this one try
-	// for the outside world; the Key alone names what is to be done once.
+	// Attempt counts the attempts of this task, from 1. Key and Attempt together identify this attempt; the Key alone
+	// is the idempotency key of the task's effects.
 	Attempt ledger.Attempt
-	// Version is that of the event that made the task available.
+	// Version is the version of the event that made the task available.
 	Version ledger.Version
 	// AvailableAt is when the task was made available, by the database's clock.
 	AvailableAt time.Time
-	// Traceparent is the W3C trace context that the producer left, "" if none, and Tracestate what
-	// stood beside it, shortened as W3C asks.
+	// Traceparent is the producer's W3C trace context, "" if there was not one. Tracestate is the producer's,
+	// shortened as W3C requires.
 	Traceparent, Tracestate string
-	// Envelope is what a messaging library stored beside the args when it published the task, as JSON:
-	// the member "watermill" of the task's meta, which package workers/watermill decodes. "" if the
-	// producer was not such a library.
+	// Envelope is the JSON that a messaging library stored beside the args when it published the task: the member
+	// "watermill" of the task's meta, which package workers/watermill decodes. It is "" for other producers.
 	Envelope string
 
 	run *run
@@ -42,14 +41,15 @@ type Job struct {
 // String returns key and attempt, such as "coupon.send/A-1, attempt 2". Its form may change.
 func (j *Job) String() string { return fmt.Sprintf("%s, attempt %d", j.Key, j.Attempt) }
 
-// Logger returns a logger that names the task and the attempt.
+// Logger returns a logger with the task and the attempt.
 func (j *Job) Logger() *slog.Logger {
-	return j.run.kind.pool.config.Logger.With("kind", string(j.Kind), "biz_id", string(j.BizID), "attempt", int(j.Attempt))
+	return j.run.kind.pool.config.Logger.With(
+		"kind", string(j.Kind), "biz_id", string(j.BizID), "attempt", int(j.Attempt))
 }
 
-// TraceContext returns where the producer was when it enqueued the task, taken apart from
-// Traceparent, with Tracestate; false if it left nothing. An attempt may run long after that, and more
-// than once: begin a span of its own with a link to it, rather than a child. docs/hooks.md shows how.
+// TraceContext parses Traceparent and Tracestate, the producer's trace context when it enqueued the task. It returns
+// false if there is no valid one. An attempt may run long after that, and more than once: begin a new span with a
+// link to it, rather than a child. docs/hooks.md shows how.
 func (j *Job) TraceContext() (ledger.TraceContext, bool) {
 	c, err := ledger.ParseTraceparent(j.Traceparent)
 	if err != nil {
@@ -59,8 +59,8 @@ func (j *Job) TraceContext() (ledger.TraceContext, bool) {
 	return c, true
 }
 
-// Cause makes this attempt the cause of what is enqueued with its handler's context: the event
-// that made the task available, and the trace that its producer left. See [ledger.WithCause].
+// Cause returns what tasks enqueued with the handler's context record as their cause: the event that made this task
+// available, and its producer's trace. See [ledger.WithCause].
 func (j *Job) Cause() (event, traceparent, tracestate string) {
 	return j.run.Task().Message.ID(), j.Traceparent, j.Tracestate
 }
@@ -72,8 +72,8 @@ type PreviousError struct {
 	Message string         `json:"message"` // shortened
 }
 
-// PreviousErrors returns the failed attempts of the task since it was last released from a finished state,
-// oldest first. It reads the task's history, in one statement.
+// PreviousErrors returns the failed attempts of the task since it was last released from a finished state, oldest
+// first. It reads the task's history, in one statement.
 func (j *Job) PreviousErrors(ctx context.Context) ([]PreviousError, error) {
 	history, err := j.run.History(ctx)
 	if err != nil {
@@ -86,16 +86,17 @@ func (j *Job) PreviousErrors(ctx context.Context) ([]PreviousError, error) {
 	return all, nil
 }
 
-// Result leaves a value that becomes part of the succeeded event (data.result) if the attempt
-// succeeds; the last call counts. It returns an [*ledger.InvalidError] if v has no JSON or one
-// longer than [MaxResultBytes]. It is safe for concurrent use.
+// Result stores a value in the succeeded event (data.result) if the attempt succeeds; the last call counts. It
+// returns an [*ledger.InvalidError] if v cannot be marshalled, or is longer than [MaxResultBytes] as JSON. It is safe
+// for concurrent use.
 func (j *Job) Result(v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return &ledger.InvalidError{Field: "result", Rule: "must be JSON: " + err.Error()}
 	}
 	if len(text) > MaxResultBytes {
-		return &ledger.InvalidError{Field: "result", Rule: fmt.Sprintf("must have at most %d bytes, has %d; store it elsewhere and leave a reference", MaxResultBytes, len(text))}
+		return &ledger.InvalidError{Field: "result", Rule: fmt.Sprintf(
+			"must have at most %d bytes, got %d: store it elsewhere and leave a reference", MaxResultBytes, len(text))}
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -14,39 +14,37 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/slots"
 )
 
-// kind is what a pool keeps for one kind. The way of a message goes from consume through undecided (its
-// task's head is read) and the line (it waits for a slot) to the handler. Its task stays in flight until
-// the outcome is recorded.
+// kind is a pool's state of one kind. A message passes from consume through undecided (its task's head is read) and
+// the line (it waits for a slot) to the handler. Its task stays in flight until the outcome is recorded.
 type kind struct {
 	*attempt.Kind
 
-	// Constant.
+	// Constant after newKind.
 	pool      *Pool
 	guarantee Guarantee
 	handler   Handler
-	hooks     []Hook
-	reversed  []Hook // the last one first
+	hooks     *hookList
 	config    KindConfig
-	line      *slots.Line[*run] // of what is ready
-	undecided *queue.Queue[*attempt.Task]
-	readied   chan struct{} // holds a token if something may have become ready; nil: no fetcher waits for it
+	line      *slots.Line[*run]           // ready attempts, which wait for a slot; guarded by Pool.slots
+	undecided *queue.Queue[*attempt.Task] // tasks whose head is to be read; safe for concurrent use
+	readied   chan struct{}               // holds a token if an attempt may be ready; nil unless FetcherRuns
 
-	// Each safe for concurrent use.
+	// Each is safe for concurrent use.
 	pause    pause
-	isShed   atomic.Bool  // the tasks that wait longest are about to be discarded
-	isBusy   atomic.Bool  // a goroutine decides
-	pairs    atomic.Int32 // of consumers that messages are received from
+	isShed   atomic.Bool  // the oldest waiting tasks are discarded; set by watchKinds
+	isBusy   atomic.Bool  // a goroutine runs dispatch
+	pairs    atomic.Int32 // calls of serveUnpaused, each with its pair of consumers
 	received shards.Counts
 	counts   counts
 }
 
-// registration is what Register and its kin pass on.
+// registration is the input of register.
 type registration struct {
 	name      ledger.Kind
 	guarantee Guarantee
 	config    *KindConfig
 	handler   Handler
-	acquire   func(context.Context) (attempt.Conn, error) // for its transaction; nil: its effects are elsewhere
+	acquire   func(context.Context) (attempt.Conn, error) // a connection for its transaction; nil unless ExactlyOnce
 }
 
 func (p *Pool) register(r registration) error {
@@ -59,11 +57,11 @@ func (p *Pool) register(r registration) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ran {
-		return fmt.Errorf("workers: register kind %q: the pool runs already", r.name)
+	if p.hasRun {
+		return fmt.Errorf("workers: register kind %q: Run was already called", r.name)
 	}
 	if p.byName[r.name] != nil {
-		return fmt.Errorf("workers: register kind %q: it is registered already", r.name)
+		return fmt.Errorf("workers: register kind %q: it is already registered", r.name)
 	}
 	k := p.newKind(r, config)
 	p.kinds = append(p.kinds, k)
@@ -72,23 +70,24 @@ func (p *Pool) register(r registration) error {
 }
 
 func (p *Pool) newKind(r registration, config KindConfig) *kind {
+	logger := p.config.Logger.With("kind", string(r.name))
 	k := &kind{
 		pool: p, guarantee: r.guarantee, handler: r.handler, config: config,
-		hooks:     withoutNil(slices.Concat(p.config.Hooks, config.Hooks)),
+		hooks:     newHookList(slices.Concat(p.config.Hooks, config.Hooks), logger, p.runner.Grace()),
 		line:      slots.NewLine[*run](config.Slots),
 		undecided: queue.New[*attempt.Task](),
 	}
-	k.reversed = slices.Clone(k.hooks)
-	slices.Reverse(k.reversed)
 	if config.WhenFull == FetcherRuns {
 		k.readied = make(chan struct{}, 1)
 	}
 	k.Kind = &attempt.Kind{
 		Runner: p.runner, Name: r.name, Acquire: r.acquire, Once: r.guarantee == AtMostOnce,
-		Timeout: config.Timeout, Retry: config.Retry, MaxLost: config.MaxLost, StartedAfter: config.StartedAfter, Shared: config.Together,
-		Logger: p.config.Logger.With("kind", string(r.name)), Errors: vocabulary{}, NotifiesHooks: len(k.hooks) > 0,
+		Timeout: config.Timeout, Retry: config.Retry, MaxLost: config.MaxLost, StartedAfter: config.StartedAfter,
+		Shared: config.Together, Logger: logger, Errors: vocabulary{},
+		NotifiesHooks: k.hooks.isUsed(),
 		Tasks: inflight.New[*attempt.Attempt](inflight.Config{
-			NATS: p.config.NATS, Slots: config.WhenFull.fits(config.Slots), Width: config.Together, Ahead: p.aheadTime, Next: k.addAgain,
+			NATS: p.config.NATS, Slots: config.WhenFull.capacity(config.Slots), Width: config.Together,
+			Ahead: p.aheadTime, Next: k.addAgain,
 		}),
 		Again: k.decideAgain, Companion: k.companion, HasCompanion: k.hasCompanion,
 	}
@@ -104,12 +103,10 @@ func (k *kind) HasShards(set ledger.ShardSet) bool { return k.Tasks.HasShards(se
 // slots returns how many of the kind's handlers may run at a time.
 func (k *kind) slots() int { return k.pool.slots.LineSlots(k.line) }
 
-// kindNames returns the names of kinds, sorted.
-func kindNames(kinds []*kind) []string {
-	names := make([]string, len(kinds))
-	for i, k := range kinds {
-		names[i] = string(k.Name)
+// noticed counts an unusual delivery and calls the hooks.
+func (k *kind) noticed(n Notice) {
+	k.counts.addNotice(n)
+	if k.hooks.isUsed() {
+		k.hooks.notify(k.HandlerContext(), func(ctx context.Context, h Hook) { h.Noticed(ctx, k.Name, n) })
 	}
-	slices.Sort(names)
-	return names
 }

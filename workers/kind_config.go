@@ -26,52 +26,49 @@ const (
 	maxTogether = 100
 )
 
-// KindConfig says how tasks of one kind are worked on. Nil means all defaults.
+// KindConfig configures how a pool works on the tasks of one kind. Nil means all defaults.
 type KindConfig struct {
-	// Slots is how many of its handlers run at a time in this process. [Pool.SetKindSlots] changes
-	// it. Default 8 for ExactlyOnce, 64 for the others.
+	// Slots is how many handlers of the kind run at a time in this process. [Pool.SetKindSlots] changes it. Default:
+	// 8 for ExactlyOnce, 64 for the others.
 	Slots int
-	// Together is how many tasks may share a transaction at the most, ExactlyOnce only: while more
-	// tasks wait than there are slots, a slot runs the handlers of several, one after the other, and
-	// commits once. That costs a fraction, where the transactions are short: for handlers of some
-	// milliseconds that seldom return an error. Unless all of them succeed it is undone, and each
-	// task is tried again alone, so a handler may run once more than its task has attempts. What one
-	// leaves in the transaction the next one finds: locks, settings (set local), temporary tables. It
-	// takes in no more after 20 ms. A task with a deadline, or that failed before, is run alone. At
-	// most 100. Default 1: none share.
+	// Together is how many tasks of an ExactlyOnce kind may share a transaction. While more tasks wait than there are
+	// slots, a slot runs the handlers of several tasks, one after the other, and commits once. That costs a fraction
+	// of their own transactions, for handlers of some milliseconds that seldom return an error.
+	//
+	// Unless all of them succeed, the transaction is rolled back and each task is tried again alone, so a handler may
+	// run once more than its task has attempts. Locks, settings (set local) and temporary tables of one handler are
+	// visible to the next. After 20 ms no further task joins. A task that has a deadline or failed before runs alone.
+	// At most 100. Default: 1, not shared.
 	Together int
-	// Timeout bounds one attempt: the handler's context ends then, and the attempt has failed
-	// unless the handler returns nil all the same. Attempts share their ends, so it may last a
-	// hundredth longer. Default 15 min; negative: none.
+	// Timeout bounds one attempt: the handler's context is cancelled, and the attempt has failed unless the handler
+	// returns nil nevertheless. Attempts share timers, so one may last a hundredth longer. Negative: no limit.
+	// Default: 15 min.
 	Timeout time.Duration
-	// Retry says when a task whose attempt failed is tried again, and after how many failures it
-	// is buried; a task may have its own (ledger.EnqueueOptions.Retry). Default: the zero policy,
-	// n⁴ seconds after the n-th failure, and 25 attempts.
+	// Retry decides when a task whose attempt failed is tried again, and after how many failures it is buried; a task
+	// may have its own (ledger.EnqueueOptions.Retry). Default: the zero policy, n⁴ seconds after the n-th failure,
+	// and 25 attempts.
 	Retry ledger.RetryPolicy
-	// MaxLost is the number of workers lost in a row, while they ran it, after which a task is
-	// buried: it seems to kill its workers. A low number may hit bystanders. Default 5.
+	// MaxLost is the number of workers lost in a row while they ran a task, after which it is buried: it seems to
+	// kill its workers. A low number may bury other tasks that ran beside it. Default: 5.
 	MaxLost int
-	// StartedAfter is how long an attempt may take before its start is recorded: quick tasks
-	// have one event less. Default 1 s or a third of AckWait, whichever is shorter; at most half
-	// of AckWait.
+	// StartedAfter is how long an attempt may take before its start is recorded; quicker tasks have one event less.
+	// At most half of AckWait. Default: 1 s or a third of AckWait, whichever is shorter.
 	StartedAfter time.Duration
-	// Middleware is called around the handler, inside the hooks and the attempt's transaction. The
-	// first one is the outermost; nil is skipped. Package workers/watermill adapts Watermill's.
-	// Default: none.
+	// Middleware is called around the handler, inside the hooks and the attempt's transaction. The first one is the
+	// outermost; nil is skipped. Package workers/watermill adapts Watermill's. Default: disabled.
 	Middleware []Middleware
-	// WhenFull says what is done while no slot is free and as many tasks wait here as are to wait.
+	// WhenFull is the policy while all slots are busy and the local buffer is full.
 	// Default: StopPulling.
 	WhenFull WhenFull
-	// Replaces is another guarantee, which workers of the kind had before a deploy that changes it:
-	// those may still be at work. Until the last of them has ended, the kind has the weaker of both;
-	// they cannot begin again. Default: none, and if one is at work, Run returns a [*GuaranteeError].
+	// Replaces is the guarantee that workers of the kind had before a deploy that changes it, and that running ones
+	// may still have. Until the last of them has ended, the kind has the weaker of both; they cannot start again.
+	// Default: disabled; Run returns a [*GuaranteeError] if such a worker lives.
 	Replaces Guarantee
 	// Hooks are called for this kind alone, within those of [Config].Hooks. Nil is skipped.
 	Hooks []Hook
 }
 
-// Validate reports every fault at once of a kind with guarantee g in a pool with this configuration.
-// Nil is valid.
+// Validate reports every fault at once, for a kind with guarantee g in a pool with this configuration. Nil is valid.
 func (c *KindConfig) Validate(g Guarantee, pool Config) error {
 	if _, err := c.withDefaults(g, pool.withDefaults().AckWait); err != nil {
 		return fmt.Errorf("workers: invalid KindConfig: %w", err)
@@ -93,7 +90,7 @@ func (c *KindConfig) withDefaults(g Guarantee, ackWait time.Duration) (KindConfi
 	positive("Slots", &full.Slots, g.slots(), maxSlots)
 	positive("Together", &full.Together, 1, maxTogether)
 	if full.Together > 1 && g != ExactlyOnce {
-		faults = append(faults, errors.New("Together requires the transaction of an ExactlyOnce handler"))
+		faults = append(faults, fmt.Errorf("Together must be 1 unless the kind is ExactlyOnce, got %d", full.Together))
 	}
 	positive("MaxLost", &full.MaxLost, DefaultMaxLost, 1_000_000)
 	if err := full.Retry.Validate(); err != nil {
@@ -111,23 +108,47 @@ func (c *KindConfig) withDefaults(g Guarantee, ackWait time.Duration) (KindConfi
 	if full.StartedAfter == 0 {
 		full.StartedAfter = min(DefaultStartedAfter, ackWait/3)
 	}
-	// The start must be on record before anybody else may get the message.
+	// The start must be recorded before another worker may get the message.
 	if most := ackWait / 2; full.StartedAfter < 0 || full.StartedAfter > most {
-		faults = append(faults, fmt.Errorf("StartedAfter must be 0 to %s (half of AckWait), is %s", most, full.StartedAfter))
+		faults = append(
+			faults,
+			fmt.Errorf("StartedAfter must be between 0s and %s (half of AckWait), got %s", most, full.StartedAfter),
+		)
 	}
 	if !slices.Contains([]Guarantee{"", ExactlyOnce, AtLeastOnce, AtMostOnce}, c.Replaces) {
-		faults = append(faults, fmt.Errorf("what it Replaces must be a guarantee, is %q", c.Replaces))
+		faults = append(faults, fmt.Errorf("Replaces must be a guarantee, got %q", c.Replaces))
 	}
 	return full, errors.Join(faults...)
 }
 
-// setPositive gives n its default if it is 0, and returns an error if it is out of its bounds.
+// setPositive replaces a zero n by its default, and returns an error if n is out of bounds.
 func setPositive(name string, n *int, otherwise, most int) error {
 	if *n == 0 {
 		*n = otherwise
 	}
 	if *n < 1 || *n > most {
-		return fmt.Errorf("%s must be 1 to %d, is %d", name, most, *n)
+		return fmt.Errorf("%s must be between 1 and %d, got %d", name, most, *n)
 	}
 	return nil
+}
+
+// wrap puts the middleware around a handler.
+func (c *KindConfig) wrap(h Handler) Handler {
+	if c == nil {
+		return h
+	}
+	for _, m := range slices.Backward(c.Middleware) {
+		if m != nil {
+			h = m(h)
+		}
+	}
+	return h
+}
+
+// slots returns the default number of slots of a kind.
+func (g Guarantee) slots() int {
+	if g == ExactlyOnce {
+		return DefaultSlots
+	}
+	return DefaultSlotsOutside
 }

@@ -5,33 +5,42 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/internal/lease"
 )
 
 //go:embed sql/installation.sql
 var installationSQL string
 
-// renewLease says that this worker is alive for another AckWait. Only then may others leave it
-// what it has started; nothing that must be correct rests on it.
+// maxRetryDelay is the longest delay before an operation is retried that the database or NATS refused.
+const maxRetryDelay = 2 * time.Second
+
+// renewLease extends the lease of this worker by AckWait. While it lives, other workers do not take over its tasks.
+// Correctness does not depend on it.
 func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 	kinds := p.registered()
-	d := leaseDetail{Kinds: kindNames(kinds), Guarantees: guaranteesOf(kinds), Shards: p.config.Shards, ShardGroups: p.config.ShardGroups}
+	d := leaseDetail{
+		Kinds:       kindNames(kinds),
+		Guarantees:  guaranteesOf(kinds),
+		Shards:      p.config.Shards,
+		ShardGroups: p.config.ShardGroups,
+	}
 	if d.ShardGroups > 0 {
-		d.Shards = 0 // those it has are in the table shard_owner
+		d.Shards = 0 // its shards are in the table shard_owner
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
 	return lease.Renew(ctx, db, lease.Worker(p.id), p.id, p.config.AckWait, d)
 }
 
-// takeLease takes the lease, unless a worker that has one does not go together with this one.
+// takeLease takes the lease, unless a live worker has another guarantee for one of the kinds.
 func (p *Pool) takeLease(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
@@ -46,10 +55,10 @@ func (p *Pool) takeLease(ctx context.Context) error {
 	})
 }
 
-// firstLease takes the lease, however long the database is away, and finds out whether this
-// worker can work at all, beside the others, and for which ledger. It returns nil with ctx done.
+// firstLease takes the lease, retrying while the database is unavailable, and reads which installation the database
+// belongs to. It returns an error if this worker cannot run at all, and nil if ctx is done.
 func (p *Pool) firstLease(ctx context.Context) error {
-	delay := loop.Backoff{Max: maxPause, Exact: true}
+	delay := loop.Backoff{Max: maxRetryDelay, Exact: true}
 	for {
 		err := p.takeLease(ctx)
 		if err == nil {
@@ -58,30 +67,30 @@ func (p *Pool) firstLease(ctx context.Context) error {
 		if err == nil {
 			err = p.config.DB.QueryRow(ctx, installationSQL).Scan(&p.layout.installation)
 		}
-		var differs *GuaranteeError
+		var mismatch *GuaranteeError
 		switch {
-		case errors.As(err, &differs):
+		case errors.As(err, &mismatch):
 			return fmt.Errorf("workers: %w", err)
 		case err == nil || ctx.Err() != nil:
 			return nil
 		case pgerr.Permanent(err) != nil:
 			return fmt.Errorf("workers: %w", pgerr.Permanent(err))
 		}
-		again := delay.Next()
-		p.config.Logger.WarnContext(ctx, "cannot begin", "error", err, "again_in", again)
-		_ = loop.Sleep(ctx, again)
+		retryIn := delay.Next()
+		p.config.Logger.WarnContext(ctx, "cannot begin", "error", err, "retry_in", retryIn)
+		_ = loop.Sleep(ctx, retryIn)
 	}
 }
 
-// keepLease renews the lease until quit is done, and looks whether what runs is still ours. If
-// the database is away the lease goes stale, and the next renewal revives it.
+// keepLease renews the lease until quit is done, and fences attempts whose task has moved on. While the database is
+// unavailable the lease may expire; the next renewal revives it.
 func (p *Pool) keepLease(quit context.Context) {
 	t := time.NewTicker(p.config.AckWait / 3)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-			// Not given up half-way: what the server does then would come after the end of the lease.
+			// Without quit: a renewal that is cut short might be committed by the server after the lease was released.
 			if err := p.renewLease(p.runner.Lasting(), p.config.DB); err != nil && quit.Err() == nil {
 				p.config.Logger.WarnContext(quit, "cannot renew the lease", "error", err)
 				continue
@@ -95,27 +104,75 @@ func (p *Pool) keepLease(quit context.Context) {
 	}
 }
 
-// endLease removes the lease of a worker that has nothing in flight.
-func (p *Pool) endLease() {
+// releaseLease removes the lease of a worker that has nothing in flight.
+func (p *Pool) releaseLease() {
 	ctx, cancel := context.WithTimeout(p.runner.Lasting(), releaseTimeout)
 	defer cancel()
-	if err := lease.End(ctx, p.config.DB, lease.Worker(p.id)); err != nil {
-		p.config.Logger.WarnContext(ctx, "cannot end the lease; it expires by itself", "error", err)
+	if err := lease.Release(ctx, p.config.DB, lease.Worker(p.id)); err != nil {
+		p.config.Logger.WarnContext(ctx, "cannot release the lease", "expires_in", p.config.AckWait, "error", err)
 	}
 }
 
-// endFirstLease removes the lease of a worker that was stopped while it took it. It waits for a transaction
-// of takeLease that was cut short: the server may still commit it.
-func (p *Pool) endFirstLease() {
+// releaseFirstLease removes the lease of a worker that was stopped while it took it. It waits for a transaction of
+// takeLease that was cut short, because the server may still commit it.
+func (p *Pool) releaseFirstLease() {
 	ctx, cancel := context.WithTimeout(p.runner.Lasting(), releaseTimeout)
 	defer cancel()
 	err := pgx.BeginTxFunc(ctx, p.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := lease.Lock(ctx, tx); err != nil {
 			return err
 		}
-		return lease.End(ctx, tx, lease.Worker(p.id))
+		return lease.Release(ctx, tx, lease.Worker(p.id))
 	})
 	if err != nil {
-		p.config.Logger.WarnContext(ctx, "cannot end the lease; it expires by itself", "error", err)
+		p.config.Logger.WarnContext(ctx, "cannot release the lease", "expires_in", p.config.AckWait, "error", err)
 	}
+}
+
+// kindNames returns the names of kinds, sorted.
+func kindNames(kinds []*kind) []string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = string(k.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// checkGuarantees returns a [*GuaranteeError] for each kind of which a live worker has another guarantee.
+func (p *Pool) checkGuarantees(ctx context.Context, db ledger.DB) error {
+	all, err := ReadWorkers(ctx, db)
+	if err != nil {
+		return err
+	}
+	mine := make(map[ledger.Kind]*kind)
+	for _, k := range p.registered() {
+		mine[k.Name] = k
+	}
+	var faults []error
+	for _, w := range all {
+		if !w.Alive || w.ID == p.id {
+			continue
+		}
+		for _, other := range w.Kinds {
+			if k := mine[other.Kind]; k != nil && other.Guarantee != k.guarantee &&
+				other.Guarantee != k.config.Replaces {
+				faults = append(faults, &GuaranteeError{
+					Kind: k.Name, Wanted: k.guarantee, Found: other.Guarantee, Worker: w.ID,
+				})
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// guaranteesOf returns the guarantees of kinds.
+func guaranteesOf(kinds []*kind) guarantees {
+	g := make(guarantees)
+	for _, k := range kinds {
+		if k.guarantee != ExactlyOnce {
+			g[k.guarantee] = append(g[k.guarantee], string(k.Name))
+		}
+	}
+	return g
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -13,14 +12,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/workers"
-	shared "github.com/taskledger/taskledger/workers/internal/bundle"
 )
 
-func TestMain(m *testing.M) { shared.Main(m, program) }
+func TestMain(m *testing.M) { servicetest.Main(m, program) }
 
-// program returns what a child process does.
-func program(name string) shared.Program {
+// program returns the program of a child process.
+func program(name string) servicetest.Program {
 	if arguments, ok := strings.CutPrefix(name, "drain "); ok {
 		return func(ctx context.Context, db *pgxpool.Pool) error { return runDrain(ctx, db, arguments) }
 	}
@@ -31,30 +30,35 @@ func program(name string) shared.Program {
 	case "heeds":
 		config.StopTimeout = 100 * time.Millisecond
 	}
-	return shared.WorkerProgram(config, programs[name])
+	return servicetest.WorkerProgram(config, programs[name])
 }
 
-// programs are what children do, by name: each registers the handlers of a worker process.
+// programs are the programs of children, by name: each registers the handlers of a worker process.
 var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
-	// exactly does its work in the transaction.
+	// exactly writes in the transaction.
 	"exactly": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			return passing(insertEffect(ctx, tx, job, args))
 		}, nil)
 	},
-	// exactly-sql does, too, by database/sql.
+	// exactly-sql does so by database/sql.
 	"exactly-sql": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return workers.RegisterSQL(p, order, func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
-			return passing(insertEffectSQL(ctx, tx, job, args))
-		}, nil)
+		return workers.RegisterSQL(
+			p,
+			order,
+			func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
+				return passing(insertEffectSQL(ctx, tx, job, args))
+			},
+			nil,
+		)
 	},
-	// at-least does its work outside of the transaction.
+	// at-least writes outside of the transaction.
 	"at-least": func(p *workers.Pool, db *pgxpool.Pool) error {
 		return workers.RegisterAtLeastOnce(p, order, func(ctx context.Context, job *workers.Job, args orderArgs) error {
 			return passing(outside(db)(ctx, job, args))
 		}, nil)
 	},
-	// at-most does its work outside of the transaction, and not again.
+	// at-most writes outside of the transaction, at most once.
 	"at-most": func(p *workers.Pool, db *pgxpool.Pool) error {
 		return workers.RegisterAtMostOnce(p, order, func(ctx context.Context, job *workers.Job, args orderArgs) error {
 			return passing(outside(db)(ctx, job, args))
@@ -64,15 +68,16 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 	"together": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.Register(p, order, insertEffect, &workers.KindConfig{Slots: 1, Together: 5})
 	},
-	// divided does its work in the transaction, in its part of the shards.
+	// divided writes in the transaction, in its part of the shards.
 	"divided": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.Register(p, order, insertEffect, nil)
 	},
-	// killer dies of the task "killer", and while it does others are at work.
+	// killer is killed by the task "killer" while other tasks run.
 	"killer": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if job.BizID == "killer" {
-				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				self, _ := os.FindProcess(os.Getpid())
+				_ = self.Kill()
 				select {}
 			}
 			if _, err := tx.Exec(ctx, "select pg_sleep(0.05)"); err != nil {
@@ -81,51 +86,51 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 			return insertEffect(ctx, tx, job, args)
 		}, &workers.KindConfig{MaxLost: 3})
 	},
-	// slow reports that it has begun, and goes on after a line from its parent.
+	// slow reports that it has begun, and continues after a line from its parent.
 	"slow": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
 			}
-			return shared.Hold()
+			return servicetest.Hold()
 		}, &workers.KindConfig{MaxLost: 3})
 	},
 	// slow-at-least is slow, with effects elsewhere.
 	"slow-at-least": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.RegisterAtLeastOnce(p, order, func(context.Context, *workers.Job, orderArgs) error {
-			return shared.Hold()
+			return servicetest.Hold()
 		}, nil)
 	},
-	// heeds is slow, and returns when it is told to.
+	// heeds is slow, and returns when its context is cancelled.
 	"heeds": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
 			}
-			shared.ReportBegun()
+			servicetest.ReportBegun()
 			<-ctx.Done()
 			return ctx.Err()
 		}, nil)
 	},
-	// panics does so in a goroutine of its handler's own, after which nothing can be recorded.
+	// panics panics in a goroutine that its handler started, after which nothing can be recorded.
 	"panics": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
 			}
-			go panic("nobody can recover this")
+			go panic("no caller can recover this")
 			select {}
 		}, nil)
 	},
-	// slow-once is slow, and not to be done again.
+	// slow-once is slow, and must not be repeated.
 	"slow-once": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.RegisterAtMostOnce(p, order, func(context.Context, *workers.Job, orderArgs) error {
-			return shared.Hold()
+			return servicetest.Hold()
 		}, nil)
 	},
 }
 
-// pointEffect is passed by handlers that have had their effect.
+// pointEffect is a crash point that handlers pass after their effect.
 const pointEffect = "test.effect"
 
 func passing(err error) error {

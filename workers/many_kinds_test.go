@@ -17,8 +17,8 @@ import (
 
 var manyKinds = flag.Int("kinds", 500, "kinds that TestManyKinds registers")
 
-// A pool with very many kinds, of which a few have tasks at a time: it starts and stops, and the
-// others cost next to nothing.
+// A pool with very many kinds, of which a few have tasks at a time, starts and stops, and the others cost next to
+// nothing.
 func TestManyKinds(t *testing.T) {
 	b := setup(t)
 	b.Relay()
@@ -32,7 +32,9 @@ func TestManyKinds(t *testing.T) {
 	}
 	register := func(p *workers.Pool) error {
 		for _, k := range kinds {
-			err := workers.RegisterAtLeastOnce(p, k, func(ctx context.Context, job *workers.Job, args orderArgs) error { return b.outside(ctx, job, args) }, nil)
+			err := workers.RegisterAtLeastOnce(p, k,
+				func(ctx context.Context, job *workers.Job, args orderArgs) error { return b.outside(ctx, job, args) },
+				nil)
 			if err != nil {
 				return err
 			}
@@ -72,7 +74,8 @@ func TestManyKinds(t *testing.T) {
 		idleOwn, idleServers := spent(t)
 		time.Sleep(10 * time.Second)
 		own, servers := spent(t)
-		t.Logf("idle: %.1f %% of a CPU here, %.1f %% in PostgreSQL", (own-idleOwn).Seconds()*10, (servers-idleServers).Seconds()*10)
+		t.Logf("idle: %.1f %% of a CPU here, %.1f %% in PostgreSQL",
+			(own-idleOwn).Seconds()*10, (servers-idleServers).Seconds()*10)
 	}
 	begun = time.Now()
 	w.Stop()
@@ -86,7 +89,7 @@ func memoryInUse() int64 {
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-// A worker whose kinds are more than the stream may have consumers for is told what to do.
+// A worker that needs more consumers than the stream allows returns an error with the cure.
 func TestTooManyConsumers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

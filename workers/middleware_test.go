@@ -87,7 +87,7 @@ func (h beforeHook) BeforeAttempt(ctx context.Context, _ pgx.Tx, _ *workers.Job)
 	return ctx, nil
 }
 
-// The attempt of a RegisterSQL kind fails if a middleware passes on another transaction than its own.
+// The attempt of a RegisterSQL kind fails if a middleware passes on a transaction other than its own.
 func TestMiddlewareOfSQLRequiresItsTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -111,7 +111,7 @@ func TestMiddlewareOfSQLRequiresItsTransaction(t *testing.T) {
 	}
 }
 
-// A handler that decodes its args buries a task whose args do not decode, whatever the guarantee.
+// A handler that decodes its args buries a task whose args do not decode, with every guarantee.
 func TestInvalidArgs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -146,7 +146,7 @@ func TestKindConfigValidate(t *testing.T) {
 	t.Parallel()
 	c := &workers.KindConfig{Slots: -1, Together: 2, StartedAfter: 31e9}
 	err := c.Validate(workers.AtLeastOnce, workers.Config{AckWait: 60e9})
-	for _, fault := range []string{"Slots", "Together", "StartedAfter must be 0 to 30s"} {
+	for _, fault := range []string{"Slots", "Together", "StartedAfter must be between 0s and 30s"} {
 		if err == nil || !strings.Contains(err.Error(), fault) {
 			t.Errorf("error %v, want one with %q", err, fault)
 		}

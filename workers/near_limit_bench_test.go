@@ -9,12 +9,18 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// BenchmarkDrainNearLimit measures what it costs that starts are recorded first: a backlog where twice as
-// many and one may wait, and where twice as many may. Both take turns on the same servers, so that the
-// ratio means something on a busy machine.
+// BenchmarkDrainNearLimit measures the cost of recording starts first. It compares a backlog just below half of the
+// limit with one at half of the limit. Both take turns on the same servers, so that the ratio is meaningful on a busy
+// machine.
 func BenchmarkDrainNearLimit(b *testing.B) {
 	b.Run("AtLeastOnce", func(b *testing.B) {
-		drainNearLimit(b, 20_000, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, &workers.KindConfig{Slots: 500}))
+		drainNearLimit(
+			b,
+			20_000,
+			atLeast(
+				func(context.Context, *workers.Job, orderArgs) error { return nil }, &workers.KindConfig{Slots: 500},
+			),
+		)
 	})
 	b.Run("ExactlyOnce", func(b *testing.B) {
 		drainNearLimit(b, 6_000, exactly(insertEffect, &workers.KindConfig{Slots: 16}))
@@ -28,7 +34,7 @@ func drainNearLimit(b *testing.B, n int, register func(*workers.Pool) error) {
 	round := 0
 	for i := range b.N {
 		for turn := range 2 {
-			where := (i + turn) % 2 // who is first changes too
+			where := (i + turn) % 2 // the order changes too
 			world.backlog(round, n, order)
 			round++
 			world.Project()
@@ -39,7 +45,7 @@ func drainNearLimit(b *testing.B, n int, register func(*workers.Pool) error) {
 			w.Stop()
 			took[where] += t
 			if started := one[int](world, starts) - before; started != where*n {
-				b.Fatalf("%d starts are on record of %d tasks, near the limit: %t", started, n, where == near)
+				b.Fatalf("%d starts are recorded of %d tasks, near the limit: %t", started, n, where == near)
 			}
 		}
 	}

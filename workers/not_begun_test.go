@@ -13,8 +13,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// A task whose handler has not begun when its context ends is given back: no attempt is used, and
-// nothing is recorded.
+// A task whose handler has not begun when its context ends is given back: no attempt is used, and nothing is recorded.
 func TestErrNotBegunGivesTheTaskBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -54,7 +53,7 @@ func TestErrNotBegunTooEarly(t *testing.T) {
 	}
 }
 
-// A task that its caller's handler has not begun stays available, and a worker runs it.
+// A task that a Caller's handler has not begun stays available, and a worker runs it.
 func TestErrNotBegunInACaller(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

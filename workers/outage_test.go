@@ -17,8 +17,8 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// NATS is away for longer than AckWait while a handler runs: its message comes again, to
-// whichever worker, and the work goes on undisturbed.
+// NATS is unavailable for longer than AckWait while a handler runs. Its message is redelivered, to any worker, and
+// the handler is not disturbed.
 func TestNATSOutageUnderARunningHandler(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -58,7 +58,7 @@ func TestNATSOutageUnderARunningHandler(t *testing.T) {
 	}
 }
 
-// The consumer is deleted under its worker, which makes another one and goes on.
+// The consumer is deleted under its worker, which recreates it and continues.
 func TestConsumerDeleted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -66,7 +66,9 @@ func TestConsumerDeleted(t *testing.T) {
 	w := b.Work(workers.Config{}, exactly(insertEffect, nil))
 	first := b.Enqueue("o-1")
 	b.AwaitState(first, ledger.StateSucceeded)
-	if err := b.JS.DeleteConsumer(b.Context(), stream.Name, stream.Durable(order.Name(), ledger.AllShards)); err != nil {
+	if err := b.JS.DeleteConsumer(
+		b.Context(), stream.Name, stream.Durable(order.Name(), ledger.AllShards),
+	); err != nil {
 		t.Fatal(err)
 	}
 	second := b.Enqueue("o-2")
@@ -76,17 +78,20 @@ func TestConsumerDeleted(t *testing.T) {
 	b.WantOneEffect(second)
 }
 
-// NATS loses its disk. The relay publishes again what is unfinished; workers find the new stream.
+// NATS loses its disk. The relay publishes unfinished tasks again; workers find the new stream.
 func TestStreamWiped(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	release := make(chan struct{})
 	var runs atomic.Int32
-	w := b.Work(workers.Config{Slots: 1}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-		runs.Add(1)
-		<-release
-		return insertEffect(ctx, tx, job, args)
-	}, nil))
+	w := b.Work(
+		workers.Config{Slots: 1},
+		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			runs.Add(1)
+			<-release
+			return insertEffect(ctx, tx, job, args)
+		}, nil),
+	)
 	running, unpublished := b.Enqueue("o-1"), b.Enqueue("o-2")
 	b.Publish(b.History(running)[0])
 	b.Await("the handler", func() bool { return runs.Load() == 1 })
@@ -115,7 +120,7 @@ func TestStreamWiped(t *testing.T) {
 	}
 }
 
-// A worker that starts before there is a stream waits for it, and says who makes it.
+// A worker that starts before the stream exists waits for it, and logs that the relay creates it.
 func TestStreamIsMissing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -125,15 +130,14 @@ func TestStreamIsMissing(t *testing.T) {
 	var log lockedBuffer
 	b.Work(workers.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, exactly(insertEffect, nil))
 	k := b.Enqueue("o-1")
-	b.Await("the cure in the log", func() bool { return strings.Contains(log.String(), "run: taskledger serve") })
+	b.Await("the cure in the log", func() bool { return strings.Contains(log.String(), "run taskledger serve") })
 	b.Provision()
 	b.Publish(b.History(k)[0])
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
 }
 
-// PostgreSQL is restarted under running work, once in order and once not: everything is done
-// once, and no attempt is used up.
+// PostgreSQL is restarted under load, once gracefully and once not: every task is done once, and no attempt is used.
 func TestPostgreSQLRestarted(t *testing.T) {
 	t.Parallel()
 	for name, register := range map[string]func(*bundle) func(*workers.Pool) error{
@@ -141,7 +145,8 @@ func TestPostgreSQLRestarted(t *testing.T) {
 			return exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}, MaxLost: 1})
 		},
 		"at least once": func(*bundle) func(*workers.Pool) error {
-			return atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}, MaxLost: 1})
+			c := &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}, MaxLost: 1}
+			return atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, c)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -172,7 +177,9 @@ func TestPostgreSQLRestarted(t *testing.T) {
 			if name == "exactly once" {
 				b.WantOneEffectEach(2 * round)
 			}
-			if n := one[int](b, "select count(*)::integer from taskledger.event where type in ('failed', 'buried')"); n != 0 {
+			if n := one[int](
+				b, "select count(*)::integer from taskledger.event where type in ('failed', 'buried')",
+			); n != 0 {
 				t.Errorf("%d failures", n)
 			}
 			t.Logf("attempts: %v", w.KindStatus().Attempts)

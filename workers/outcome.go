@@ -14,17 +14,24 @@ const (
 	OutcomeSucceeded   Outcome = "succeeded"
 	OutcomeFailed      Outcome = "failed"      // and is tried again
 	OutcomeBuried      Outcome = "buried"      // failed for good
-	OutcomeSnoozed     Outcome = "snoozed"     // put off by its handler
+	OutcomeSnoozed     Outcome = "snoozed"     // postponed by its handler
 	OutcomeDiscarded   Outcome = "discarded"   // ended by its handler without a success
 	OutcomeExpired     Outcome = "expired"     // the deadline of its task has passed
 	OutcomeInterrupted Outcome = "interrupted" // given back because the pool stops
 	OutcomeFenced      Outcome = "fenced"      // another process appended first: nothing that it wrote was committed
-	OutcomeRetried     Outcome = "retried"     // the database was unavailable or demanded it: uses none of the policy's attempts
+	OutcomeRetried     Outcome = "retried"     // the database was unavailable or demanded it: uses no attempt
 )
 
 var outcomes = [...]Outcome{
-	OutcomeSucceeded, OutcomeFailed, OutcomeBuried, OutcomeSnoozed, OutcomeDiscarded, OutcomeExpired, OutcomeInterrupted,
-	OutcomeFenced, OutcomeRetried,
+	OutcomeSucceeded,
+	OutcomeFailed,
+	OutcomeBuried,
+	OutcomeSnoozed,
+	OutcomeDiscarded,
+	OutcomeExpired,
+	OutcomeInterrupted,
+	OutcomeFenced,
+	OutcomeRetried,
 }
 
 // Notice classifies an unusual delivery, such as a redelivery.
@@ -46,7 +53,7 @@ var notices = [...]Notice{
 	NoticeRedelivered, NoticeAdopted, NoticeGhost, NoticeMalformed, NoticeTakenOver, NoticeFetcherRuns, NoticeGivenBack,
 }
 
-// counts are the attempts and notices of one kind. It is safe for concurrent use.
+// counts counts the attempts and notices of one kind. It is safe for concurrent use.
 type counts struct {
 	attempts [len(outcomes)]atomic.Int64
 	notices  [len(notices)]atomic.Int64

@@ -16,8 +16,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// OverlapError says that a worker was refused, since others work, or did, on some of its shards
-// but not on the same ones: tasks there would be delivered to both.
+// OverlapError reports that a worker was refused because the kind has consumers for some of its shards but not for
+// exactly the same ones. Tasks of those shards would be delivered to both.
 type OverlapError struct {
 	Kind   ledger.Kind
 	Wanted ledger.ShardSet
@@ -29,40 +29,51 @@ func (e *OverlapError) Error() string {
 	for i, shards := range e.Found {
 		found[i] = shards.String()
 	}
-	return fmt.Sprintf("kind %s: shards %s overlap those of other consumers: %s; give all its workers the same shards and shard groups, "+
-		"or, if nobody is to work on those any more: taskledger worker retire %s %s",
-		e.Kind, e.Wanted, strings.Join(found, " and "), e.Kind, found[0])
+	return fmt.Sprintf(
+		"kind %s: shards %s overlap those of other consumers: %s: give all its workers the same shards and "+
+			"shard groups, or remove the unused consumers: taskledger worker retire %s %s",
+		e.Kind,
+		e.Wanted,
+		strings.Join(found, " and "),
+		e.Kind,
+		found[0],
+	)
 }
 
-// lookPause is for how many times as long as a look took there is no other: where kinds begin by the
-// thousand each takes long, and looks are not to be most of the work.
-const lookPause = 10
+// layoutPause is the least pause between two reads of the layout, as a multiple of how long the last one took. With
+// thousands of kinds a read takes long, and must not be most of the work.
+const layoutPause = 10
 
-// layout is what the stream has of consumers: for which shards of each kind. Kinds that begin
-// together share a look at it.
+// layout is a cached list of the stream's consumers: the shards of each kind's. Kinds that start together share one
+// read of it.
 type layout struct {
-	installation string // whose stream it must be; Run sets it
+	installation string // that the stream must belong to; set by Run before it starts kinds
 
-	mu    sync.Mutex
-	asked time.Time
-	took  time.Duration
-	found map[ledger.Kind][]ledger.ShardSet
+	mu       sync.Mutex // guards the fields below
+	readAt   time.Time
+	readTime time.Duration
+	shards   map[ledger.Kind][]ledger.ShardSet
 }
 
-// after returns the shards of a kind's consumers, as they were at some time after a moment. The
-// stream of another ledger is refused: to this one its messages are ghosts, and acknowledging them
-// would take them from those who can work on them.
-func (l *layout) after(ctx context.Context, js jetstream.JetStream, kind ledger.Kind, moment time.Time) ([]ledger.ShardSet, error) {
+// after returns the shards of a kind's consumers, as read after a moment. It refuses the stream of another ledger:
+// its messages would be ghosts here, and acknowledging them would take them from that ledger's workers.
+func (l *layout) after(
+	ctx context.Context, js jetstream.JetStream, kind ledger.Kind, moment time.Time,
+) ([]ledger.ShardSet, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.asked.After(moment) {
-		return l.found[kind], nil
+	if l.readAt.After(moment) {
+		return l.shards[kind], nil
 	}
-	_ = loop.Sleep(ctx, time.Until(l.asked.Add(lookPause*l.took))) // with those who will ask meanwhile
-	asked := time.Now()
+	_ = loop.Sleep(
+		ctx, time.Until(l.readAt.Add(layoutPause*l.readTime)),
+	) // callers that arrive meanwhile share the read
+	now := time.Now()
 	s, err := js.Stream(ctx, stream.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("there is no stream %s yet: a relay makes it (run: taskledger serve): %w", stream.Name, err)
+		return nil, fmt.Errorf(
+			"stream %s does not exist yet: run taskledger serve, whose relay creates it: %w", stream.Name, err,
+		)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list consumers: %w", err)
@@ -80,13 +91,13 @@ func (l *layout) after(ctx context.Context, js jetstream.JetStream, kind ledger.
 	if err := lister.Err(); err != nil {
 		return nil, fmt.Errorf("list consumers: %w", err)
 	}
-	l.asked, l.took, l.found = asked, time.Since(asked), found
+	l.readAt, l.readTime, l.shards = now, time.Since(now), found
 	return found[kind], nil
 }
 
-// checkOverlap returns an [*OverlapError] if the kind has consumers for some of these shards and
-// not for the same. Who makes consumers looks before and after: of two that make some at once, at
-// least one sees those of the other.
+// checkOverlap returns an [*OverlapError] if the kind has consumers that overlap these shards without being for the
+// same. It is called before and after consumers are created: of two workers that create some at once, at least one
+// sees those of the other.
 func (k *kind) checkOverlap(ctx context.Context, shards ledger.ShardSet) error {
 	found, err := k.pool.layout.after(ctx, k.pool.js, k.Name, time.Now())
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // Producers, workers and two schedulers run at once. Each task either succeeds once or is discarded without an
-// effect. A task that has started is not discarded; else no task would ever succeed.
+// effect. A task that has started is not discarded; otherwise no task would ever succeed.
 func TestDiscardOldestBesideWorkers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -47,14 +47,15 @@ func TestDiscardOldestBesideWorkers(t *testing.T) {
 		t.Errorf("%d succeeded, %d discarded", done, discarded)
 	}
 	b.WantOneEffectEach(done)
-	const both = "select count(*)::integer from effect f join taskledger.event e on e.biz_id = f.biz_id where e.type = 'discarded'"
+	const both = "select count(*)::integer from effect f " +
+		"join taskledger.event e on e.biz_id = f.biz_id where e.type = 'discarded'"
 	if n := one[int](b, both); n > 0 {
 		t.Errorf("%d discarded tasks had effects", n)
 	}
 	ledgertest.Check(t, b.DB)
 }
 
-// A handler that is running while its kind is over the limit goes on, and its task succeeds.
+// A handler that is running while its kind is over the limit continues, and its task succeeds.
 func TestDiscardOldestSparesStartedTasks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -63,13 +64,16 @@ func TestDiscardOldestSparesStartedTasks(t *testing.T) {
 	b.EnqueueMany(1)
 	b.Project()
 	begun, goOn := make(chan struct{}), make(chan struct{})
-	b.Work(workers.Config{AckWait: forEver}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-		if job.BizID == "o-0000" {
-			close(begun)
-		}
-		<-goOn
-		return insertEffect(ctx, tx, job, args)
-	}, &workers.KindConfig{Slots: 1, StartedAfter: forEver / 2}))
+	b.Work(
+		workers.Config{AckWait: endless},
+		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			if job.BizID == "o-0000" {
+				close(begun)
+			}
+			<-goOn
+			return insertEffect(ctx, tx, job, args)
+		}, &workers.KindConfig{Slots: 1, StartedAfter: endless / 2}),
+	)
 	<-begun
 	b.EnqueueRound("p", 3)
 	b.Project()

@@ -12,14 +12,17 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
+//go:embed sql/kind_shed.sql
+var kindShedSQL string
+
 //go:embed sql/kind_paused.sql
 var kindPausedSQL string
 
-// kindsEvery is how often a worker reads which kinds are paused, and which are overloaded.
+// kindsEvery is the interval at which a worker reads which kinds are paused and which are overloaded.
 const kindsEvery = time.Second
 
-// watchKinds reads again and again which kinds are paused and which are overloaded, until quit is done. While
-// the database is unavailable nothing changes.
+// watchKinds periodically reads which kinds are paused and which are overloaded, until quit is done. While the
+// database is unavailable nothing changes.
 func (p *Pool) watchKinds(quit context.Context) {
 	t := time.NewTicker(kindsEvery)
 	defer t.Stop()
@@ -34,7 +37,7 @@ func (p *Pool) watchKinds(quit context.Context) {
 	}
 }
 
-// updatePauses pauses and resumes kinds as operators have decided (workers/operator).
+// updatePauses pauses and resumes kinds as operators have requested (workers/operator).
 func (p *Pool) updatePauses(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
@@ -69,22 +72,22 @@ func (p *Pool) readKinds(ctx context.Context, sql string) (map[ledger.Kind]bool,
 	return kinds, nil
 }
 
-// pause is whether a kind is paused. It is safe for concurrent use.
+// pause is the pause switch of a kind. It is safe for concurrent use.
 type pause struct {
-	mu      sync.Mutex
-	on      bool
-	changed context.Context // done at the next change; nil: not asked for
+	mu      sync.Mutex // guards the fields below
+	paused  bool
+	changed context.Context // done at the next change; nil until used
 	change  context.CancelFunc
 }
 
-// set reports whether on is a change.
-func (p *pause) set(on bool) bool {
+// set pauses or resumes the kind. It reports whether that is a change.
+func (p *pause) set(paused bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.on == on {
+	if p.paused == paused {
 		return false
 	}
-	p.on = on
+	p.paused = paused
 	if p.changed != nil {
 		p.change()
 		p.changed = nil
@@ -92,24 +95,24 @@ func (p *pause) set(on bool) bool {
 	return true
 }
 
-func (p *pause) isOn() bool {
+func (p *pause) isPaused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.on
+	return p.paused
 }
 
 // state returns whether the kind is paused, and a context that is done when that changes.
-func (p *pause) state() (on bool, changed context.Context) {
+func (p *pause) state() (paused bool, changed context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.changed == nil {
 		p.changed, p.change = context.WithCancel(context.Background())
 	}
-	return p.on, p.changed
+	return p.paused, p.changed
 }
 
-// Serve works on the kind's tasks in these shards until ctx is done, except while the kind is paused. It returns
-// an error only if retrying is useless.
+// Serve works on the kind's tasks in these shards until ctx is done, except while the kind is paused. It returns an
+// error only if retrying is useless.
 func (k *kind) Serve(ctx context.Context, shards ledger.ShardSet) error {
 	for ctx.Err() == nil {
 		paused, changed := k.pause.state()
@@ -121,13 +124,31 @@ func (k *kind) Serve(ctx context.Context, shards ledger.ShardSet) error {
 			continue
 		}
 		unpaused, stop := context.WithCancel(ctx)
-		forget := context.AfterFunc(changed, stop)
+		detach := context.AfterFunc(changed, stop)
 		err := k.serveUnpaused(unpaused, shards)
-		forget()
+		detach()
 		stop()
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// updateOverloads reads the kinds whose oldest waiting tasks are discarded, or soon may be ([ledger.DiscardOldest]).
+// Their attempts record their start before the handler runs, at any cost. Workers have received the oldest waiting
+// tasks: without a recorded start, running tasks would be discarded repeatedly, and none would ever succeed.
+func (p *Pool) updateOverloads(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
+	defer cancel()
+	overloaded, err := p.readKinds(ctx, kindShedSQL)
+	if err != nil {
+		if ctx.Err() == nil {
+			p.runner.Warn(p.config.Logger, "cannot read which kinds are overloaded", "error", err)
+		}
+		return
+	}
+	for _, k := range p.registered() {
+		k.isShed.Store(overloaded[k.Name])
+	}
 }

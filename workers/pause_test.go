@@ -12,8 +12,8 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-// A paused kind is begun by nobody, by those who run and by those who come, until it is resumed; what
-// runs goes on. No attempt is used.
+// No worker, running or new, begins a task of a paused kind until it is resumed; running attempts continue. No
+// attempt is used.
 func TestPauseKind(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -27,7 +27,7 @@ func TestPauseKind(t *testing.T) {
 		}
 		return insertEffect(ctx, tx, job, args)
 	}
-	w := b.Work(workers.Config{Slots: 1, AckWait: forEver}, exactly(handler, nil))
+	w := b.Work(workers.Config{Slots: 1, AckWait: endless}, exactly(handler, nil))
 	first := b.Enqueue("first")
 	<-inside
 	b.EnqueueMany(5)
@@ -38,18 +38,20 @@ func TestPauseKind(t *testing.T) {
 	if try(o.PauseKind(b.Context(), order.Name(), operator.Audit{Actor: "bob"}))(t) {
 		t.Error("it was paused before")
 	}
-	b.Await("the worker to hear of it", func() bool { return w.KindStatus().Paused })
+	b.Await("the worker to pause the kind", func() bool { return w.KindStatus().Paused })
 	close(leave)
 	b.AwaitState(first, ledger.StateSucceeded)
 	b.Await("what waited to be given back", func() bool { return w.KindStatus().InFlight == 0 })
-	late := b.Work(workers.Config{AckWait: forEver}, exactly(handler, nil))
+	late := b.Work(workers.Config{AckWait: endless}, exactly(handler, nil))
 	b.Await("the later one to know", func() bool { return late.KindStatus().Paused })
-	time.Sleep(100 * time.Millisecond) // for what would be wrong
+	time.Sleep(100 * time.Millisecond) // time for a faulty worker to begin it
 	if n := one[int](b, "select count(*)::integer from effect"); n != 1 {
 		t.Errorf("%d effects while paused", n)
 	}
 	paused := try(operator.ReadPaused(b.Context(), b.DB))(t)
-	if len(paused) != 1 || paused[0].Kind != order.Name() || paused[0].Actor != "ada" || paused[0].Reason != "partner is down" || time.Since(paused[0].Since) > time.Hour {
+	if len(paused) != 1 || paused[0].Kind != order.Name() || paused[0].Actor != "ada" ||
+		paused[0].Reason != "partner is down" ||
+		time.Since(paused[0].Since) > time.Hour {
 		t.Errorf("paused: %+v", paused)
 	}
 
@@ -58,7 +60,9 @@ func TestPauseKind(t *testing.T) {
 	}
 	b.AwaitSucceeded(6)
 	b.WantOneEffectEach(6)
-	if n := one[int](b, "select count(*)::integer from taskledger.event where type not in ('enqueued', 'started', 'succeeded')"); n != 0 {
+	if n := one[int](
+		b, "select count(*)::integer from taskledger.event where type not in ('enqueued', 'started', 'succeeded')",
+	); n != 0 {
 		t.Errorf("%d other events", n)
 	}
 	if w.KindStatus().Paused {

@@ -21,30 +21,30 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/slots"
 )
 
-// Pool works on tasks: one per process, as a rule. Make it with [New], add kinds with [Register] and its
-// kin, then call [Pool.Run] once.
+// Pool runs the handlers of tasks, usually one pool per process. Create it with [New], add kinds with [Register] and
+// the like, then call [Pool.Run] once.
 type Pool struct {
-	// Constant.
+	// Constant after New.
 	config    Config
 	id        string
 	js        jetstream.JetStream
 	runner    *attempt.Runner
-	aheadTime time.Duration // inflight.AheadTime, but in tests
+	aheadTime time.Duration // inflight.AheadTime; tests change it before Run
 
-	// Each safe for concurrent use.
-	slots  slots.Pool[*run]
-	layout layout
-	asking chan struct{} // a token for each request about a consumer
+	// Each is safe for concurrent use.
+	slots            slots.Pool[*run]
+	layout           layout
+	consumerRequests chan struct{} // holds a token for each open request about a consumer
 
-	stopping context.Context // done when nothing more is to begin; set by Run
+	stopping context.Context // done when no attempt may begin any more; set by Run before it starts goroutines
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	kinds  []*kind
 	byName map[ledger.Kind]*kind
-	ran    bool
+	hasRun bool
 }
 
-// New returns a pool without kinds. It connects to nothing yet. It returns the error of [Config.Validate].
+// New returns a pool without kinds. It does not connect to anything yet. It returns the error of [Config.Validate].
 func New(c Config) (*Pool, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -56,41 +56,45 @@ func New(c Config) (*Pool, error) {
 	if p.js, err = jetstream.New(c.NATS); err != nil {
 		return nil, fmt.Errorf("workers: %w", err)
 	}
-	p.asking = make(chan struct{}, manyAsking)
+	p.consumerRequests = make(chan struct{}, maxConsumerRequests)
 	p.slots.SetSlots(c.Slots)
 	p.slots.Start(func(r *run) { r.kind.begin(r) })
 	return p, nil
 }
 
-// newPool returns a pool without a connection to NATS, whose handlers may use so many connections.
+// newPool returns a pool without a connection to NATS. Its handlers may use this many connections.
 func newPool(c Config, connections int) (*Pool, error) {
-	p := &Pool{config: c, aheadTime: inflight.AheadTime, byName: make(map[ledger.Kind]*kind), id: c.Name + "-" + strings.ToLower(rand.Text()[:8])}
+	p := &Pool{
+		config: c, aheadTime: inflight.AheadTime, byName: make(map[ledger.Kind]*kind),
+		id: c.Name + "-" + strings.ToLower(rand.Text()[:8]),
+	}
 	var err error
-	p.runner, err = attempt.NewRunner(attempt.Config{DB: c.DB, ID: p.id, AckWait: c.AckWait, Logger: c.Logger, Connections: connections})
+	p.runner, err = attempt.NewRunner(attempt.Config{
+		DB: c.DB, ID: p.id, AckWait: c.AckWait, Logger: c.Logger, Connections: connections,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("workers: %w", err)
 	}
 	return p, nil
 }
 
-// ID returns what is unique about this worker: its name and a random end. It is the actor of
-// the worker's events, and its lease is "worker/<id>".
+// ID returns the unique identity of this worker: its name and a random suffix. It is the actor of the worker's
+// events, and its lease is "worker/<id>".
 func (p *Pool) ID() string { return p.id }
 
-// SetSlots changes how many handlers run at a time, of all kinds together, as [Config].Slots says;
-// 0 is no limit but those of the kinds. Where there are fewer now, handlers that run are left to
-// return. It returns an error if n is negative. It is safe for concurrent use, at any time.
+// SetSlots changes how many handlers run at a time, of all kinds together, see [Config].Slots; 0 means no limit
+// beside those of the kinds. Running handlers are not interrupted. It returns an error if n is negative. It is safe
+// for concurrent use, at any time.
 func (p *Pool) SetSlots(n int) error {
 	if n < 0 {
-		return fmt.Errorf("workers: Slots must not be negative, is %d", n)
+		return fmt.Errorf("workers: Slots must be at least 0, got %d", n)
 	}
 	p.slots.SetSlots(n)
 	return nil
 }
 
-// SetKindSlots changes how many handlers of one kind run at a time, as [KindConfig].Slots says; 0 is
-// the default. In all else it is like [Pool.SetSlots]. It returns an error if n is out of bounds or
-// the kind is not registered.
+// SetKindSlots changes how many handlers of one kind run at a time, see [KindConfig].Slots; 0 means the default.
+// Otherwise it is like [Pool.SetSlots]. It returns an error if n is out of bounds or the kind is not registered.
 func (p *Pool) SetKindSlots(kind ledger.Kind, n int) error {
 	p.mu.Lock()
 	k := p.byName[kind]
@@ -101,14 +105,14 @@ func (p *Pool) SetKindSlots(kind ledger.Kind, n int) error {
 	if err := setPositive("Slots", &n, k.guarantee.slots(), maxSlots); err != nil {
 		return fmt.Errorf("workers: kind %s: %w", kind, err)
 	}
-	k.Tasks.SetSlots(k.config.WhenFull.fits(n))
+	k.Tasks.SetSlots(k.config.WhenFull.capacity(n))
 	p.slots.SetLineSlots(k.line, n)
 	p.warnOfConnections()
 	return nil
 }
 
-// warnOfConnections logs if ExactlyOnce handlers have more slots than connections: they wait for each
-// other then, which is safe and slow.
+// warnOfConnections logs a warning if ExactlyOnce handlers have more slots than connections. They wait for each other
+// then, which is safe and slow.
 func (p *Pool) warnOfConnections() {
 	n := 0
 	for _, k := range p.registered() {
@@ -120,7 +124,8 @@ func (p *Pool) warnOfConnections() {
 		n = min(n, overall)
 	}
 	if n > p.runner.Connections() {
-		p.config.Logger.Warn("more ExactlyOnce slots than connections for them: raise pgxpool.Config.MaxConns (pool_max_conns in the URL)",
+		p.config.Logger.Warn("more ExactlyOnce slots than connections for them: raise pgxpool.Config.MaxConns "+
+			"(pool_max_conns in the URL)",
 			"slots", n, "connections", p.runner.Connections())
 	}
 }
@@ -131,18 +136,19 @@ func (p *Pool) registered() []*kind {
 	return slices.Clone(p.kinds)
 }
 
-// Run works until ctx is done, and then returns nil, after it has given back what was in flight: see the
-// package comment. It may be called once. It survives outages of PostgreSQL and NATS. It returns an error
-// only if going on is useless: no kind is registered, the database is not migrated ([ledger.ErrNotMigrated])
-// or refuses the role, another worker has another guarantee for a kind ([*GuaranteeError]), the stream
-// belongs to another ledger ([*ForeignStreamError]), the server refuses a consumer, or its shards overlap
+// Run works until ctx is done, then gives back what is in flight and returns nil; see the package comment. It may be
+// called once. It survives outages of PostgreSQL and NATS.
+//
+// It returns an error only if retrying is useless: no kind is registered, the database is not migrated
+// ([ledger.ErrNotMigrated]) or refuses the role, another worker has another guarantee for a kind ([*GuaranteeError]),
+// the stream belongs to another ledger ([*ForeignStreamError]), the server refuses a consumer, or its shards overlap
 // those of other workers ([*OverlapError]).
 func (p *Pool) Run(ctx context.Context) error {
 	p.mu.Lock()
-	kinds, again := p.kinds, p.ran
-	p.ran = true
+	kinds, hasRun := p.kinds, p.hasRun
+	p.hasRun = true
 	p.mu.Unlock()
-	if again {
+	if hasRun {
 		return errors.New("workers: Run was called twice")
 	}
 	defer p.runner.Close()
@@ -151,7 +157,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 	switch err := p.firstLease(ctx); {
 	case ctx.Err() != nil:
-		p.endFirstLease()
+		p.releaseFirstLease()
 		return err
 	case err != nil:
 		return err
@@ -164,8 +170,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	return nil
 }
 
-// work receives messages until ctx is done, or until going on is useless, and then gives back what is in
-// flight.
+// work receives messages until ctx is done or retrying is useless, and then gives back what is in flight.
 func (p *Pool) work(ctx context.Context, kinds []*kind) error {
 	consumers, stopping := errgroup.WithContext(ctx)
 	quit, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -193,7 +198,7 @@ func (p *Pool) work(ctx context.Context, kinds []*kind) error {
 	timeout := time.AfterFunc(releaseTimeout, p.runner.CancelOperations)
 	defer timeout.Stop()
 	loops.Wait()
-	p.endLease()
+	p.releaseLease()
 	stream.Flush(p.config.NATS) // the last answers
 	return err
 }
@@ -211,12 +216,13 @@ func (p *Pool) serve(stopping context.Context, consumers *errgroup.Group, kinds 
 		divided[i] = k
 	}
 	d := shards.New(shards.Config{
-		DB: p.config.DB, Worker: p.id, Groups: p.config.ShardGroups, Kinds: divided, Logger: p.config.Logger, Operation: p.runner.Operation,
+		DB: p.config.DB, Worker: p.id, Groups: p.config.ShardGroups, Kinds: divided, Logger: p.config.Logger,
+		Operation: p.runner.Operation,
 	})
 	consumers.Go(func() error { return d.Run(stopping) })
 }
 
-// stopSlots gives back what waits for a slot, once stopping is done.
+// stopSlots gives back the attempts that wait for a slot, once stopping is done.
 func (p *Pool) stopSlots(stopping context.Context, kinds []*kind) {
 	<-stopping.Done()
 	p.slots.Stop()
@@ -227,7 +233,7 @@ func (p *Pool) stopSlots(stopping context.Context, kinds []*kind) {
 	}
 }
 
-// heartbeat keeps what is in flight from being delivered again, until quit is done.
+// heartbeat prevents tasks in flight from being delivered again, until quit is done.
 func (p *Pool) heartbeat(quit context.Context, kinds []*kind) {
 	t := time.NewTicker(p.config.AckWait / 3)
 	defer t.Stop()

@@ -32,13 +32,15 @@ func misbehaveOnce(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderA
 func TestConfigReportsEveryFault(t *testing.T) {
 	t.Parallel()
 	config := try(pgxpool.ParseConfig("postgres://localhost/x?pool_max_conns=2"))(t)
-	db := try(pgxpool.NewWithConfig(context.Background(), config))(t) // connects to nothing yet
+	db := try(pgxpool.NewWithConfig(context.Background(), config))(t) // does not connect yet
 	defer db.Close()
 	_, err := workers.New(workers.Config{DB: db, Name: "a\nb", AckWait: time.Millisecond, StopTimeout: -1})
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, fault := range []string{"at least 4 connections", "NATS is required", "Name must", "AckWait must", "StopTimeout must"} {
+	for _, fault := range []string{
+		"MaxConns must be at least 4", "NATS is required", "Name must", "AckWait must", "StopTimeout must",
+	} {
 		if !strings.Contains(err.Error(), fault) {
 			t.Errorf("%q is not reported in: %v", fault, err)
 		}
@@ -49,7 +51,10 @@ func TestRegisterRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)
-	err := exactly(insertEffect, &workers.KindConfig{Slots: -1, Retry: ledger.RetryPolicy{Attempts: -1}, MaxLost: -1, StartedAfter: time.Hour})(p)
+	err := exactly(
+		insertEffect,
+		&workers.KindConfig{Slots: -1, Retry: ledger.RetryPolicy{Attempts: -1}, MaxLost: -1, StartedAfter: time.Hour},
+	)(p)
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -74,7 +79,7 @@ func TestRegisterRefuses(t *testing.T) {
 	}
 }
 
-// Run returns an error at once if waiting is useless.
+// Run returns an error at once if retrying is useless.
 func TestRunRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -111,7 +116,7 @@ func TestRunRefuses(t *testing.T) {
 	})
 }
 
-// A pool runs several kinds, each by its own guarantee, and counts what happens.
+// A pool runs several kinds, each with its own guarantee, and counts outcomes.
 func TestSeveralKinds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -123,9 +128,9 @@ func TestSeveralKinds(t *testing.T) {
 	w := b.Work(workers.Config{Hooks: []workers.Hook{hook}}, func(p *workers.Pool) error {
 		return errors.Join(
 			workers.Register(p, order, misbehaveOnce, atOnce(nil)),
-			workers.RegisterAtLeastOnce(p, mail, func(_ context.Context, job *workers.Job, to string) error {
+			workers.RegisterAtLeastOnce(p, mail, func(ctx context.Context, job *workers.Job, to string) error {
 				mailed.Store(to)
-				job.Logger().Info("mailed")
+				job.Logger().InfoContext(ctx, "mailed")
 				return job.Result(to)
 			}, nil),
 			workers.RegisterAtLeastOnce(p, raw, func(_ context.Context, _ *workers.Job, bytes []byte) error {
@@ -150,12 +155,11 @@ func TestSeveralKinds(t *testing.T) {
 		return s.Kinds[0].InFlight+s.Kinds[1].InFlight+s.Kinds[2].InFlight == 0
 	})
 	if n := hook.ended(); n != 4 {
-		t.Errorf("the hook was told of %d attempts, want 4", n)
+		t.Errorf("the hook received %d attempts, want 4", n)
 	}
 }
 
-// The start of an attempt is recorded only once it has taken a while, or if another attempt may
-// have been there before.
+// The start of an attempt is recorded only once it has taken a while, or if another attempt may have begun before.
 func TestStartedIsLazy(t *testing.T) {
 	t.Parallel()
 	for name, register := range map[string]func(*bundle) func(*workers.Pool) error{
@@ -194,8 +198,8 @@ func TestStartedIsLazy(t *testing.T) {
 	}
 }
 
-// More slots than connections: handlers wait for a connection, and nothing else does. The start
-// of each is recorded while they hold all that handlers may have.
+// With more slots than connections, handlers wait for a connection, and nothing else does. The start of each is
+// recorded while handlers use all connections that they may.
 func TestFewConnections(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -204,30 +208,36 @@ func TestFewConnections(t *testing.T) {
 	config.MaxConns = 4
 	db := try(pgxpool.NewWithConfig(b.Context(), config))(t)
 	t.Cleanup(db.Close)
-	b.Work(workers.Config{DB: db}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-		b.AwaitState(job.Key, ledger.StateRunning)
-		return insertEffect(ctx, tx, job, args)
-	}, &workers.KindConfig{Slots: 16, StartedAfter: time.Millisecond}))
+	b.Work(
+		workers.Config{DB: db},
+		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			b.AwaitState(job.Key, ledger.StateRunning)
+			return insertEffect(ctx, tx, job, args)
+		}, &workers.KindConfig{Slots: 16, StartedAfter: time.Millisecond}),
+	)
 	b.EnqueueMany(20)
 	b.AwaitSucceeded(20)
 	b.WantOneEffectEach(20)
 }
 
-// Long work is kept from others by heartbeats: also what waits for a slot behind it.
+// Heartbeats keep long attempts from being redelivered, and tasks that wait for a slot behind them.
 func TestLongWorkIsKeptAlive(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
 	begun := make(chan struct{})
 	lease := func() time.Time { return one[time.Time](b, "select min(alive_until) from taskledger.lease") }
-	w := b.Work(workers.Config{Slots: 1}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-		if job.BizID == "o-0000" {
-			close(begun)
-			first := lease()
-			b.Await("three times AckWait to pass", func() bool { return lease().After(first.Add(3 * ackWait)) })
-		}
-		return insertEffect(ctx, tx, job, args)
-	}, nil))
+	w := b.Work(
+		workers.Config{Slots: 1},
+		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			if job.BizID == "o-0000" {
+				close(begun)
+				first := lease()
+				b.Await("three times AckWait to pass", func() bool { return lease().After(first.Add(3 * ackWait)) })
+			}
+			return insertEffect(ctx, tx, job, args)
+		}, nil),
+	)
 	b.EnqueueMany(2)
 	<-begun
 	b.Await("the other one to wait", func() bool { return w.KindStatus().InFlight == 2 })

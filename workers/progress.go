@@ -10,19 +10,18 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// MaxProgressBytes is the longest progress or checkpoint that a handler may leave, as JSON.
+// MaxProgressBytes bounds a progress report or checkpoint, as JSON.
 const MaxProgressBytes = 16 << 10
 
-// Progress says how far the handler is, for people to see: v as JSON becomes a progressed event
-// (data.progress), beside the handler's transaction. Of what is said within a second the newest is
-// recorded, and what is not by the end of the attempt never is. It is sent at once, at most ten
-// times a second, in plain NATS on "taskledger.progress.<kind>", as JSON {"biz_id", "attempt",
-// "progress"}: see stream.ProgressSubject.
+// Progress reports how far the handler is, for display: v as JSON becomes a progressed event (data.progress), beside
+// the handler's transaction. It is also published at once, at most ten times a second, in plain NATS on
+// "taskledger.progress.<kind>", as JSON {"biz_id", "attempt", "progress"}: see stream.ProgressSubject. At most one
+// event a second is recorded, with the newest report; one that is not recorded by the end of the attempt is dropped.
 //
-// It does not wait for the database. It returns an [*ledger.InvalidError] if v has no JSON or one
-// longer than [MaxProgressBytes]. It is safe for concurrent use.
+// It does not wait for the database. It returns an [*ledger.InvalidError] if v cannot be marshalled, or is longer
+// than [MaxProgressBytes] as JSON. It is safe for concurrent use.
 func (j *Job) Progress(v any) error {
-	text, err := marshalled("progress", v)
+	text, err := marshal("progress", v)
 	if err != nil {
 		return err
 	}
@@ -30,37 +29,39 @@ func (j *Job) Progress(v any) error {
 	return nil
 }
 
-// sendProgress publishes how far the handler is, without waiting.
+// sendProgress publishes a progress report without waiting.
 func (j *Job) sendProgress(text json.RawMessage) {
-	data, _ := json.Marshal(struct { // text is JSON
+	data, _ := json.Marshal(struct { // text is valid JSON
 		BizID    ledger.BizID    `json:"biz_id"`
 		Attempt  ledger.Attempt  `json:"attempt"`
 		Progress json.RawMessage `json:"progress"`
 	}{j.BizID, j.Attempt, text})
-	_ = j.run.kind.pool.config.NATS.Publish(stream.ProgressSubject(j.Kind), data) // a lost one is followed by others
+	_ = j.run.kind.pool.config.NATS.Publish(stream.ProgressSubject(j.Kind), data) // a later one replaces a lost one
 }
 
-// Checkpoint records how far the work is, for a later attempt to go on from there ([Job.Resume]):
-// v as JSON becomes a progressed event (data.checkpoint). It returns when that is committed, which
-// takes a transaction of its own each time; a handler that does so more than a few times a second
-// floods its task's history.
+// Checkpoint records how far the work is, so that a later attempt can continue from there ([Job.Resume]): v as JSON
+// becomes a progressed event (data.checkpoint). It returns when that is committed, in a transaction of its own each
+// time. More than a few checkpoints a second flood the task's history.
 //
-// Errors: [*ledger.InvalidError] if v has no JSON or one longer than [MaxProgressBytes], or if the
-// kind is ExactlyOnce: its rows are rolled back when an attempt fails, so nothing is left to go on
-// from. [ErrFenced] if the claim is lost: return it. Any other: it may or may not be recorded.
+// It returns an [*ledger.InvalidError] if v cannot be marshalled, is longer than [MaxProgressBytes] as JSON, or the
+// kind is ExactlyOnce, whose rows are rolled back when an attempt fails. It returns [ErrFenced] if another process
+// appended to the task: return it. After any other error it may or may not be recorded.
 func (j *Job) Checkpoint(v any) error {
-	text, err := marshalled("checkpoint", v)
+	text, err := marshal("checkpoint", v)
 	if err != nil {
 		return err
 	}
 	if j.run.kind.guarantee == ExactlyOnce {
-		return &ledger.InvalidError{Field: "checkpoint", Rule: "is of no use to an ExactlyOnce handler: what it wrote is rolled back if it fails"}
+		return &ledger.InvalidError{
+			Field: "checkpoint",
+			Rule:  "must not be used by an ExactlyOnce handler, whose writes are rolled back if it fails",
+		}
 	}
 	return j.run.Note(ledger.EventProgressed, attempt.ProgressData{Checkpoint: text}.JSON())
 }
 
-// Resume reads the newest checkpoint of the task's earlier attempts, or of this one, into v. It
-// reports whether there is one. It reads the task's history, in one statement.
+// Resume decodes the newest checkpoint of the task's earlier attempts, or of this one, into v. It reports whether
+// there is one. It reads the task's history, in one statement.
 func (j *Job) Resume(ctx context.Context, v any) (bool, error) {
 	history, err := j.run.History(ctx)
 	if err != nil {
@@ -68,7 +69,8 @@ func (j *Job) Resume(ctx context.Context, v any) (bool, error) {
 	}
 	for i := len(history) - 1; i >= 0; i-- {
 		var data attempt.ProgressData
-		if e := history[i]; e.Type != ledger.EventProgressed || json.Unmarshal(e.Data, &data) != nil || data.Checkpoint == nil {
+		if e := history[i]; e.Type != ledger.EventProgressed || json.Unmarshal(e.Data, &data) != nil ||
+			data.Checkpoint == nil {
 			continue
 		}
 		if err := json.Unmarshal(data.Checkpoint, v); err != nil {
@@ -79,14 +81,16 @@ func (j *Job) Resume(ctx context.Context, v any) (bool, error) {
 	return false, nil
 }
 
-// marshalled returns v as JSON that an event can carry.
-func marshalled(field string, v any) (json.RawMessage, error) {
+// marshal returns v as JSON that an event can carry.
+func marshal(field string, v any) (json.RawMessage, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return nil, &ledger.InvalidError{Field: field, Rule: "must be JSON: " + err.Error()}
 	}
 	if len(text) > MaxProgressBytes {
-		return nil, &ledger.InvalidError{Field: field, Rule: fmt.Sprintf("must have at most %d bytes, has %d", MaxProgressBytes, len(text))}
+		return nil, &ledger.InvalidError{
+			Field: field, Rule: fmt.Sprintf("must have at most %d bytes, got %d", MaxProgressBytes, len(text)),
+		}
 	}
 	return text, nil
 }

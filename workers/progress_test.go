@@ -19,7 +19,7 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-// progressed returns what the progressed events of a task say.
+// progressed returns the data of the progressed events of a task.
 func (b *bundle) progressed(k ledger.Key) (all []string) {
 	b.T.Helper()
 	for _, e := range b.History(k) {
@@ -30,7 +30,7 @@ func (b *bundle) progressed(k ledger.Key) (all []string) {
 	return all
 }
 
-// Progress is told at once and recorded now and then, beside a transaction that commits all the same.
+// Progress is published at once and recorded at intervals, beside a transaction that commits undisturbed.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -60,16 +60,16 @@ func TestProgress(t *testing.T) {
 	if n, most := len(b.progressed(k)), int(time.Duration(took.Load())/time.Second)+1; n > most {
 		t.Errorf("%d events in %s", n, time.Duration(took.Load()))
 	}
-	var told struct {
+	var report struct {
 		BizID    string `json:"biz_id"`
 		Attempt  int
 		Progress int
 	}
-	if err := json.Unmarshal(try(live.NextMsg(patience))(t).Data, &told); err != nil {
+	if err := json.Unmarshal(try(live.NextMsg(patience))(t).Data, &report); err != nil {
 		t.Fatal(err)
 	}
-	if told.BizID != "o-1" || told.Attempt != 1 || told.Progress != 0 {
-		t.Errorf("told %+v", told)
+	if report.BizID != "o-1" || report.Attempt != 1 || report.Progress != 0 {
+		t.Errorf("progress %+v", report)
 	}
 	if task := b.Task(k); task.Attempt != 1 {
 		t.Errorf("attempt %d", task.Attempt)
@@ -96,10 +96,11 @@ func TestProgressOfQuickAttempt(t *testing.T) {
 	}
 }
 
-// An attempt goes on where the one before it had come to, and knows what became of that.
+// An attempt continues from the checkpoint of the previous one, and receives its error.
 func TestCheckpoint(t *testing.T) {
 	t.Parallel()
-	for name, register := range map[string]func(func(context.Context, *workers.Job, orderArgs) error, *workers.KindConfig) func(*workers.Pool) error{
+	type handlerFunc = func(context.Context, *workers.Job, orderArgs) error
+	for name, register := range map[string]func(handlerFunc, *workers.KindConfig) func(*workers.Pool) error{
 		"at least once": atLeast, "at most once": atMost,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +127,8 @@ func TestCheckpoint(t *testing.T) {
 			if diff := cmp.Diff([]string{`{"checkpoint":3}`, `{"checkpoint":7}`}, b.progressed(k)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if errors := before.Load().([]workers.PreviousError); len(errors) != 1 || errors[0].Message != "boom" || errors[0].Attempt != 1 {
+			if errors := before.Load().([]workers.PreviousError); len(errors) != 1 || errors[0].Message != "boom" ||
+				errors[0].Attempt != 1 {
 				t.Errorf("errors before: %+v", errors)
 			}
 			if task := b.Task(k); task.Attempt != 2 {
@@ -136,7 +138,7 @@ func TestCheckpoint(t *testing.T) {
 	}
 }
 
-// What cannot be kept is refused, and the attempt is none the worse.
+// Invalid reports are refused, and the attempt is not affected.
 func TestProgressRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -160,14 +162,14 @@ func TestProgressRefused(t *testing.T) {
 	b.WantOneEffect(k)
 }
 
-// A handler whose task was cancelled hears of it by its checkpoint.
+// Checkpoint returns ErrFenced to a handler whose task was cancelled.
 func TestCheckpointOfCancelled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
-	heard := make(chan error, 1)
-	o := try(operator.New(operator.Config{DB: b.DB}))(t) // without NATS: nobody else tells
-	b.Work(workers.Config{AckWait: forEver}, atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
+	failure := make(chan error, 1)
+	o := try(operator.New(operator.Config{DB: b.DB}))(t) // without NATS, so that no recall is sent
+	b.Work(workers.Config{AckWait: endless}, atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
 		if err := job.Checkpoint(1); err != nil {
 			return err
 		}
@@ -175,20 +177,20 @@ func TestCheckpointOfCancelled(t *testing.T) {
 			return err
 		}
 		err := job.Checkpoint(2)
-		heard <- errors.Join(err, job.Checkpoint(3), context.Cause(ctx))
+		failure <- errors.Join(err, job.Checkpoint(3), context.Cause(ctx))
 		return err
 	}, nil))
 	k := b.Enqueue("o-1")
 	b.AwaitState(k, ledger.StateCancelled)
-	if err := <-heard; !errors.Is(err, workers.ErrCancelled) {
-		t.Errorf("heard %v", err)
+	if err := <-failure; !errors.Is(err, workers.ErrCancelled) {
+		t.Errorf("got %v, want ErrCancelled", err)
 	}
 	if diff := cmp.Diff([]string{`{"checkpoint":1}`}, b.progressed(k)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// What a handler enqueues names what led to it, and goes on with its trace.
+// Tasks that a handler enqueues have its task as their cause, and continue its trace.
 func TestFollowUpsNameTheirCause(t *testing.T) {
 	t.Parallel()
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -199,7 +201,8 @@ func TestFollowUpsNameTheirCause(t *testing.T) {
 			return err
 		}, nil),
 		"database/sql": exactlySQL(func(ctx context.Context, tx *sql.Tx, _ *workers.Job, args orderArgs) error {
-			_, err := ledger.EnqueueMany(ctx, stdsql.Wrap(tx), []ledger.Entry{{Key: ledger.Key{Kind: "test.mail", BizID: "m-1"}}})
+			mail := ledger.Entry{Key: ledger.Key{Kind: "test.mail", BizID: "m-1"}}
+			_, err := ledger.EnqueueMany(ctx, stdsql.Wrap(tx), []ledger.Entry{mail})
 			return err
 		}, nil),
 	} {
@@ -209,7 +212,10 @@ func TestFollowUpsNameTheirCause(t *testing.T) {
 			b.Relay()
 			b.Work(workers.Config{}, register)
 			k := ledger.Key{Kind: order.Name(), BizID: "o/1"}
-			try(order.Enqueue(b.Context(), b.DB, k.BizID, orderArgs{}, &ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace, Tracestate: "vendor=1"}}))(t)
+			try(
+				order.Enqueue(b.Context(), b.DB, k.BizID, orderArgs{},
+					&ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace, Tracestate: "vendor=1"}}),
+			)(t)
 			b.AwaitState(k, ledger.StateSucceeded)
 			want := ledger.Meta{Causation: b.History(k)[0].ID(), Traceparent: trace, Tracestate: "vendor=1"}
 			got := try(ledger.ParseMeta(b.History(ledger.Key{Kind: "test.mail", BizID: "m-1"})[0].Meta))(t)

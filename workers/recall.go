@@ -10,33 +10,33 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// receiveRecalls hears, until quit is done, of tasks that somebody has taken from their workers. What it
-// hears is only a hint, which may be lost or wrong: the head decides, and whoever hears nothing
-// finds out when the lease is renewed.
+// receiveRecalls receives, until quit is done, keys of tasks that another process has taken from their workers. A
+// recall is only a hint, which may be lost or wrong: the task's head decides. A worker that misses one notices when
+// it renews its lease.
 func (p *Pool) receiveRecalls(quit context.Context, kinds []*kind) {
-	heard := make(chan *nats.Msg, 8*attempt.MaxBatch) // what is more is lost
+	recalls := make(chan *nats.Msg, 8*attempt.MaxBatch) // excess ones are dropped
 	bySubject := make(map[string]*kind, len(kinds))
 	for _, k := range kinds {
 		subject := stream.RecallSubject(k.Name)
 		bySubject[subject] = k
-		sub, err := p.config.NATS.ChanSubscribe(subject, heard)
+		sub, err := p.config.NATS.ChanSubscribe(subject, recalls)
 		if err != nil {
-			k.Logger.WarnContext(quit, "cannot listen for cancelled tasks: they are noticed later", "error", err)
+			k.Logger.WarnContext(quit, "cannot subscribe to cancelled tasks; they are noticed later", "error", err)
 			return
 		}
 		defer func() { _ = sub.Unsubscribe() }()
 	}
 	for {
 		select {
-		case m := <-heard:
-			recall(bySubject, m, heard)
+		case m := <-recalls:
+			recall(bySubject, m, recalls)
 		case <-quit.Done():
 			return
 		}
 	}
 }
 
-// recall looks at the tasks that were heard of, those of each kind together.
+// recall rereads the heads of recalled tasks, those of each kind in one query.
 func recall(bySubject map[string]*kind, m *nats.Msg, more <-chan *nats.Msg) {
 	begun := make(map[*kind][]*attempt.Attempt)
 	for n := 1; ; n++ {

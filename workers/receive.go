@@ -13,12 +13,12 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/inflight"
 )
 
-// receive pulls messages while there is room. It returns nil once ctx is done, after it has given back what
-// was under way, or if the kind has more slots now than its consumer was made for. Any error means that
-// the consumer must be checked.
+// receive pulls messages while there is room. It returns nil once ctx is done, after it has given back what was under
+// way, or if the kind now has more slots than its consumer was created for. Any error means that the consumer must be
+// checked.
 func (k *kind) receive(ctx context.Context, durable string) error {
 	nc := k.pool.config.NATS
-	pending := k.mostPending()
+	pending := k.maxAckPending()
 	p := stream.NewPuller(nc, durable, k.pool.pullHeartbeat())
 	in := &intake{Puller: p}
 	own := fetcher{kind: k}
@@ -31,8 +31,8 @@ func (k *kind) receive(ctx context.Context, durable string) error {
 	defer check.Stop()
 
 	for {
-		if k.mostPending() > pending {
-			return nil // its consumers are to be changed
+		if k.maxAckPending() > pending {
+			return nil // the consumers must be updated
 		}
 		if !p.Open() {
 			if r := k.Tasks.RoomFor(room, max(1, int(k.pairs.Load()))); r.Tasks > 0 {
@@ -69,7 +69,7 @@ type intake struct {
 	batch []*nats.Msg
 }
 
-// takeBatch takes a message and all that wait behind it, so that they are decided together.
+// takeBatch takes a message and those that are buffered behind it, so that they are decided together.
 func (k *kind) takeBatch(p *intake, m *nats.Msg) error {
 	batch := p.batch[:0]
 	defer func() {
@@ -96,7 +96,7 @@ func (k *kind) takeBatch(p *intake, m *nats.Msg) error {
 	}
 }
 
-// arrive decides messages, or adds them to what is in flight.
+// arrive adds messages to those in flight, and decides those that need it.
 func (k *kind) arrive(msgs ...*nats.Msg) {
 	fresh := make([]*attempt.Task, 0, len(msgs))
 	for _, m := range msgs {
@@ -112,8 +112,7 @@ func (k *kind) arrive(msgs ...*nats.Msg) {
 	k.decide(fresh...)
 }
 
-// read adds a message to what is in flight, and returns its task if its head has to be read. A message that
-// cannot be read is refused.
+// read adds a message to those in flight, and returns its task if its head must be read. It refuses an invalid message.
 func (k *kind) read(m *nats.Msg, d inflight.Delivery) *attempt.Task {
 	msg, err := stream.Decode(m.Subject, m.Header, m.Data)
 	if err == nil && (msg.Kind != k.Name || !msg.Type.WakesWorkers()) {
@@ -135,7 +134,7 @@ func (k *kind) read(m *nats.Msg, d inflight.Delivery) *attempt.Task {
 	return t
 }
 
-// addAgain takes up a message that waited for another one of its task.
+// addAgain adds a message that waited for another one of its task.
 func (k *kind) addAgain(a inflight.Arrival) {
 	if t, _ := k.Tasks.Add(a); t != nil {
 		k.decide(t)

@@ -6,24 +6,28 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// Register adds a kind whose handler's effects are rows of the same database: they are
-// committed together with the task's succeeded event, or not at all (ExactlyOnce). The handler
-// returns nil to commit and an error to roll back and try again; it cannot end the transaction
-// itself, but may open savepoints (tx.Begin). It must not use tx after it returned, nor from
-// several goroutines at a time. A task without args has the zero value of A.
+// Register adds an ExactlyOnce kind, whose handler's effects are rows of the same database. They are committed
+// together with the task's succeeded event, or not at all. The handler returns nil to commit and an error to roll
+// back and try again; it cannot end the transaction itself, but may open savepoints (tx.Begin). It must not use tx
+// after it returned, nor from several goroutines at a time. A task without args has the zero value of A.
 //
-// It must be called before [Pool.Run], once per kind. It returns an error if the kind is
-// registered already or c is invalid, naming every fault.
-func Register[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error, c *KindConfig) error {
+// It must be called before [Pool.Run], once per kind. It returns an error if the kind is already registered or c is
+// invalid, naming every fault.
+func Register[A any](
+	p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error, c *KindConfig,
+) error {
 	return p.register(registration{
 		name: k.Name(), guarantee: ExactlyOnce, config: c, handler: c.wrap(decoding(k, handler)), acquire: p.acquire,
 	})
 }
 
 // decoding returns a handler without the type of its args.
-func decoding[A any](k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error) Handler {
+func decoding[A any](
+	k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error,
+) Handler {
 	return func(ctx context.Context, tx pgx.Tx, job *Job, payload []byte) error {
 		args, err := k.Decode(payload)
 		if err != nil {
@@ -33,32 +37,39 @@ func decoding[A any](k ledger.TypedKind[A], handler func(ctx context.Context, tx
 	}
 }
 
-// withoutTx is a handler whose effects are outside of the database.
-func withoutTx[A any](handler func(ctx context.Context, job *Job, args A) error) func(context.Context, pgx.Tx, *Job, A) error {
+// withoutTx adapts a handler whose effects are outside of the database.
+func withoutTx[A any](
+	handler func(ctx context.Context, job *Job, args A) error,
+) func(context.Context, pgx.Tx, *Job, A) error {
 	return func(ctx context.Context, _ pgx.Tx, job *Job, args A) error { return handler(ctx, job, args) }
 }
 
-// RegisterAtLeastOnce adds a kind whose handler has effects outside of the database. It may run
-// more than once for a task, also after it has succeeded, if the process ends before that is
-// recorded: give the outside system job.Key as its idempotency key. Successes are recorded in
-// groups. In everything else it is like [Register].
-func RegisterAtLeastOnce[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, job *Job, args A) error, c *KindConfig) error {
+// RegisterAtLeastOnce adds a kind whose handler has effects outside of the database. It may run more than once for a
+// task, also after it has succeeded, if the process ends before that is recorded: use job.Key as the idempotency key
+// of the outside system. Successes are recorded in groups. Otherwise it is like [Register].
+func RegisterAtLeastOnce[A any](
+	p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, job *Job, args A) error, c *KindConfig,
+) error {
 	return p.register(registration{
 		name: k.Name(), guarantee: AtLeastOnce, config: c, handler: c.wrap(decoding(k, withoutTx(handler))),
 	})
 }
 
-// RegisterAtMostOnce adds a kind whose handler has effects outside of the database that must not happen
-// twice, and that the outside system cannot recognize. The start of each attempt is committed before its
-// handler runs. If an attempt vanishes (with its process, or because its outcome cannot be recorded, or
-// because it was told to stop and did) its task is buried with the reason "unknown outcome": an operator
-// examines and releases it.
+// RegisterAtMostOnce adds a kind whose handler has effects outside of the database that must not happen twice, and
+// that the outside system cannot recognize. The start of each attempt is committed before its handler runs. If an
+// attempt vanishes, its task is buried with the reason "unknown outcome", and an operator examines and releases it.
+// That happens when the process ends, when the outcome cannot be recorded, and when the handler returns because the
+// pool stops.
 //
-// A handler that fails is buried too, unless it returns that trying again is safe, by an error of
-// [SafeToRetry], [RetryIn] or [RetryAt]; then the retry policy holds. [SnoozeFor] and [SnoozeUntil] imply
-// the same. In everything else it is like [RegisterAtLeastOnce].
-func RegisterAtMostOnce[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, job *Job, args A) error, c *KindConfig) error {
+// A handler that fails is buried too, unless it returns an error of [SafeToRetry], [RetryIn] or [RetryAt]; then the
+// retry policy applies. [SnoozeFor] and [SnoozeUntil] are safe to retry as well. Otherwise it is like
+// [RegisterAtLeastOnce].
+func RegisterAtMostOnce[A any](
+	p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, job *Job, args A) error, c *KindConfig,
+) error {
 	return p.register(registration{
 		name: k.Name(), guarantee: AtMostOnce, config: c, handler: c.wrap(decoding(k, withoutTx(handler))),
 	})
 }
+
+func (p *Pool) acquire(ctx context.Context) (attempt.Conn, error) { return p.config.DB.Acquire(ctx) }

@@ -13,7 +13,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// While PostgreSQL is away a worker says so, and not for each task that it cannot work on.
+// While PostgreSQL is unavailable a worker logs that, and not once for each task that it cannot run.
 func TestLogWhilePostgreSQLIsAway(t *testing.T) {
 	t.Parallel()
 	cluster := ledgertest.Cluster(t, nil)
@@ -38,12 +38,15 @@ func TestLogWhilePostgreSQLIsAway(t *testing.T) {
 	b.WantOneEffectEach(tasks)
 	text := log.String()
 	most := 1 + int(time.Since(begun)/(10*time.Second))
-	for _, sort := range []string{"cannot read heads", "cannot read which kinds are paused", "attempt will be repeated", "no connection for a transaction", "cannot record an outcome"} {
+	for _, sort := range []string{
+		"cannot read heads", "cannot read which kinds are paused", "attempt will be repeated",
+		"cannot acquire a connection for a transaction", "cannot record an outcome",
+	} {
 		if n := strings.Count(text, sort); n > most {
 			t.Errorf("%q is logged %d times:\n%s", sort, n, text)
 		}
 	}
 	if !strings.Contains(text, "level=WARN") {
-		t.Errorf("nothing is said:\n%s", text)
+		t.Errorf("no warning is logged:\n%s", text)
 	}
 }

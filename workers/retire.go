@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// InUseError reports a live worker that receives tasks of shards that were to be retired.
+// InUseError reports that shards cannot be retired because a live worker receives their tasks.
 type InUseError struct {
 	Kind   ledger.Kind
 	Shards ledger.ShardSet
@@ -20,16 +20,16 @@ type InUseError struct {
 }
 
 func (e *InUseError) Error() string {
-	return fmt.Sprintf("kind %s: worker %s is at work on shards %s: stop it first", e.Kind, e.Worker, e.Shards)
+	return fmt.Sprintf("kind %s: worker %s receives tasks of shards %s: stop it first", e.Kind, e.Worker, e.Shards)
 }
 
 // ErrUnknownConsumer reports that a kind has no consumers for exactly these shards.
 var ErrUnknownConsumer = errors.New("no such consumers")
 
-// Retire removes the consumers of a kind for exactly these shards, after the last worker on them has ended, so that
-// later workers may have other sets of shards. No task is lost: the next worker on the shards receives all their
-// tasks that are in the stream, and skips the finished ones. It returns an [*InUseError] if a live worker is on the
-// shards, or [ErrUnknownConsumer].
+// Retire removes the consumers of a kind for exactly these shards, after their last worker has ended, so that later
+// workers may have other sets of shards. No task is lost: the next worker on the shards receives all their tasks that
+// are in the stream, and skips the finished ones. It returns an [*InUseError] if a live worker is on the shards, or
+// [ErrUnknownConsumer].
 func Retire(ctx context.Context, db ledger.DB, nc *nats.Conn, kind ledger.Kind, shards ledger.ShardSet) error {
 	if err := kind.Validate(); err != nil {
 		return fmt.Errorf("retire: %w", err)

@@ -13,8 +13,8 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-// A task fails, is snoozed and fails again, comes back by the scheduler each time when it is due
-// and not before, and dies of the last failure that its ladder allows.
+// A task fails, is snoozed and fails again. The scheduler releases it each time when it is due and not before, and
+// the last failure that its ladder allows buries it.
 func TestRetriesComeBackWhenDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -29,7 +29,9 @@ func TestRetriesComeBackWhenDue(t *testing.T) {
 			return workers.RetryIn(300*time.Millisecond, errBoom)
 		}
 		return errBoom
-	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Ladder: []time.Duration{100 * time.Millisecond, time.Hour}, Jitter: -1}}))
+	}, &workers.KindConfig{Retry: ledger.RetryPolicy{
+		Ladder: []time.Duration{100 * time.Millisecond, time.Hour}, Jitter: -1,
+	}}))
 	k := b.Enqueue("o-1")
 	b.AwaitState(k, ledger.StateDead)
 	want := []ledger.EventType{
@@ -48,17 +50,22 @@ func TestRetriesComeBackWhenDue(t *testing.T) {
 	}
 }
 
-// What an operator does to a task that waits is not undone by its timer.
+// A timer does not undo an operator's change of a waiting task.
 func TestTimersOfOperatedTasks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	o := b.Operator(nil)
 	snooze := func(id string) ledger.Key {
 		k := b.EnqueueIn(ledger.StateAvailable, id)
-		try(ledger.Append(b.Context(), b.DB, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSnoozed, After: 50 * time.Millisecond}))(t)
+		try(
+			ledger.Append(b.Context(), b.DB,
+				ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSnoozed, After: 50 * time.Millisecond}),
+		)(t)
 		return k
 	}
-	cancelled, buried, put, forward := snooze("cancelled"), snooze("buried"), snooze("put off"), b.EnqueueIn(ledger.StateScheduled, "forward")
+	cancelled, buried, put, forward := snooze("cancelled"), snooze("buried"), snooze("put off"), b.EnqueueIn(
+		ledger.StateScheduled, "forward",
+	)
 	try(o.Cancel(b.Context(), cancelled, audit))(t)
 	try(o.Bury(b.Context(), buried, audit))(t)
 	try(o.Reschedule(b.Context(), put, operator.Due{In: time.Hour}, audit))(t)
@@ -66,7 +73,9 @@ func TestTimersOfOperatedTasks(t *testing.T) {
 	b.Schedule()
 	b.AwaitState(forward, ledger.StateAvailable)
 	b.Await("the old timers to go", func() bool {
-		return one[int](b, "select count(*)::integer from taskledger.timer where due_at < clock_timestamp() + interval '1 minute'") == 0
+		return one[int](
+			b, "select count(*)::integer from taskledger.timer where due_at < clock_timestamp() + interval '1 minute'",
+		) == 0
 	})
 	for k, want := range map[ledger.Key]ledger.State{
 		cancelled: ledger.StateCancelled, buried: ledger.StateDead, put: ledger.StateScheduled,

@@ -13,17 +13,17 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
-	shared "github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/operator"
 	"github.com/taskledger/taskledger/workers/reconciler"
 )
 
-// poolAs returns a pool whose connections have the rights, and no others, that docs/operations.md
-// gives to a role. They may make tables of their own.
+// poolAs returns a pool whose connections have exactly the rights that docs/operations.md grants to a role. They may
+// create tables of their own.
 func poolAs(t *testing.T, owner *pgxpool.Pool, role string) *pgxpool.Pool {
 	t.Helper()
 	name := role + "_" + strings.ToLower(rand.Text())
@@ -32,7 +32,9 @@ func poolAs(t *testing.T, owner *pgxpool.Pool, role string) *pgxpool.Pool {
 	if len(grants) == 0 {
 		t.Fatalf("docs/operations.md grants nothing to %s", role)
 	}
-	sql := "create role " + name + "; grant create on schema public to " + name + ";" + strings.ReplaceAll(strings.Join(grants, " "), role+";", name+";")
+	sql := "create role " + name + "; grant create on schema public to " + name + ";" + strings.ReplaceAll(
+		strings.Join(grants, " "), role+";", name+";",
+	)
 	try(owner.Exec(t.Context(), sql))(t)
 	config := owner.Config()
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
@@ -40,7 +42,7 @@ func poolAs(t *testing.T, owner *pgxpool.Pool, role string) *pgxpool.Pool {
 		return err
 	}
 	pool := try(pgxpool.NewWithConfig(t.Context(), config))(t)
-	t.Cleanup(func() { // a role is of the whole server
+	t.Cleanup(func() { // roles belong to the whole server
 		pool.Close()
 		if _, err := owner.Exec(context.Background(), "drop owned by "+name+"; drop role "+name); err != nil {
 			t.Error(err)
@@ -49,31 +51,42 @@ func poolAs(t *testing.T, owner *pgxpool.Pool, role string) *pgxpool.Pool {
 	return pool
 }
 
-// Who only enqueues in Go can do so with the rights of a producer.
+// A process that only enqueues in Go needs only the rights of a producer.
 func TestProducerRights(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
 	db := poolAs(t, pool, "producer")
-	for _, l := range []ledger.Limit{{Kind: "full", MaxWaiting: 1, Policy: ledger.Reject}, {Kind: "spills", MaxWaiting: 1, Policy: ledger.Discard}} {
+	for _, l := range []ledger.Limit{
+		{Kind: "full", MaxWaiting: 1, Policy: ledger.Reject}, {Kind: "spills", MaxWaiting: 1, Policy: ledger.Discard},
+	} {
 		if err := ledger.SetLimit(t.Context(), pool, l, ""); err != nil {
 			t.Fatal(err)
 		}
-		try(pool.Exec(t.Context(), "insert into taskledger.task_count (kind, state, n, value) values ($1, 'available', 1, 5)", string(l.Kind)))(t)
+		try(
+			pool.Exec(t.Context(),
+				"insert into taskledger.task_count (kind, state, n, value) values ($1, 'available', 1, 5)",
+				string(l.Kind)),
+		)(t)
 	}
 
 	entries := []ledger.Entry{
 		{Key: ledgertest.Key(t, "a/1"), Args: []byte(`{}`)},
 		{Key: ledgertest.Key(t, "a/2"), Args: []byte(`"` + strings.Repeat("x", 8<<10) + `"`)},
-		{Key: ledgertest.Key(t, "a/3"), Options: &ledger.EnqueueOptions{RunIn: time.Hour, FinishBy: time.Now().Add(2 * time.Hour)}},
+		{
+			Key:     ledgertest.Key(t, "a/3"),
+			Options: &ledger.EnqueueOptions{RunIn: time.Hour, FinishBy: time.Now().Add(2 * time.Hour)},
+		},
 		{Key: ledgertest.Key(t, "spills/1")},
 	}
-	for range 2 { // also where they exist
+	for range 2 { // also if they already exist
 		for _, e := range entries {
 			if _, err := ledger.Enqueue(t.Context(), db, e.Key, e.Args, e.Options); err != nil {
 				t.Errorf("%s: %v", e.Key, err)
 			}
 		}
-		if _, err := ledger.EnqueueMany(t.Context(), db, append(entries, ledger.Entry{Key: ledgertest.Key(t, "a/4")})); err != nil {
+		if _, err := ledger.EnqueueMany(
+			t.Context(), db, append(entries, ledger.Entry{Key: ledgertest.Key(t, "a/4")}),
+		); err != nil {
 			t.Errorf("many: %v", err)
 		}
 	}
@@ -89,9 +102,11 @@ func TestProducerRights(t *testing.T) {
 // Relay, projector, scheduler, reconciler, operator and workers need no more than the rights of a worker.
 func TestWorkerRights(t *testing.T) {
 	t.Parallel()
-	b := &bundle{shared.NewServedOn(t, poolAs(t, ledgertest.Pool(t), "worker"), outbox.StreamConfig{})}
+	b := &bundle{servicetest.NewServedOn(t, poolAs(t, ledgertest.Pool(t), "worker"), outbox.StreamConfig{})}
 	b.Schedule()
-	r := try(reconciler.New(reconciler.Config{DB: b.DB, NATS: b.NC, Every: 50 * time.Millisecond, Grace: time.Millisecond}))(t)
+	r := try(
+		reconciler.New(reconciler.Config{DB: b.DB, NATS: b.NC, Every: 50 * time.Millisecond, Grace: time.Millisecond}),
+	)(t)
 	b.Start(r.Run)
 	lost := b.Enqueue("lost")
 	b.AwaitProjected()

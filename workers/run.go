@@ -14,18 +14,18 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// run is one attempt as package workers sees it: the job that its handler gets, and the hooks of its kind.
-// It is the attempt.Work of its attempt.
+// run is one attempt as package workers sees it: the job for its handler, and the hooks of its kind. It is the
+// attempt.Work of its attempt.
 type run struct {
 	*attempt.Attempt
-	kind *kind
-	job  Job
+	kind *kind // constant
+	job  Job   // written by newRun and, before the handler runs, by its goroutine; Job guards its result
 
 	mu     sync.Mutex
-	values context.Context // of the handler, if hooks made another one than the attempt's; guarded by mu
+	values context.Context // of the handler, if hooks derived one from the attempt's; guarded by mu
 }
 
-// newRun returns an attempt at a task, as its head demands.
+// newRun returns an attempt at a task, for the verdict on its head.
 func (k *kind) newRun(t *attempt.Task, v attempt.Verdict, h attempt.Head, decided time.Time) *run {
 	r := &run{kind: k}
 	r.Attempt = attempt.New(k.Kind, t, v, h, decided, r)
@@ -33,7 +33,7 @@ func (k *kind) newRun(t *attempt.Task, v attempt.Verdict, h attempt.Head, decide
 	return r
 }
 
-// setJob makes the job of the attempt.
+// setJob fills in the job of the attempt.
 func (r *run) setJob() {
 	m := &r.Task().Message
 	r.job = Job{
@@ -45,7 +45,7 @@ func (r *run) setJob() {
 // Cause implements [ledger.Cause].
 func (r *run) Cause() (event, traceparent, tracestate string) { return r.job.Cause() }
 
-// Call runs the hooks before the attempt and the handler. A panic is an error.
+// Call runs the BeforeAttempt hooks and the handler. It returns a panic as a [*PanicError].
 func (r *run) Call(ctx context.Context, tx pgx.Tx) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -62,14 +62,14 @@ func (r *run) Call(ctx context.Context, tx pgx.Tx) (err error) {
 		err = r.kind.handler(ctx, tx, &r.job, r.Task().Message.Payload)
 	}
 	if err != nil {
-		_ = err.Error() // if that panics, as of a nil pointer in an error, it does so here
+		_ = err.Error() // an Error method that panics, for example on a nil pointer, does so here
 	}
 	return err
 }
 
-// before calls the hooks before the attempt and returns the handler's context.
+// before calls the BeforeAttempt hooks and returns the handler's context.
 func (r *run) before(ctx context.Context, tx pgx.Tx) (context.Context, error) {
-	for _, h := range r.kind.hooks {
+	for _, h := range r.kind.hooks.hooks {
 		next, err := h.BeforeAttempt(ctx, tx, &r.job)
 		if next != nil {
 			ctx = next
@@ -81,7 +81,7 @@ func (r *run) before(ctx context.Context, tx pgx.Tx) (context.Context, error) {
 			return nil, fmt.Errorf("hook %T: %w", h, err)
 		}
 	}
-	if len(r.kind.hooks) > 0 { // which may have taken all the time
+	if r.kind.hooks.isUsed() { // they may have used up the attempt's time
 		if cause := context.Cause(r.Context()); cause != nil {
 			return nil, cause
 		}
@@ -89,43 +89,43 @@ func (r *run) before(ctx context.Context, tx pgx.Tx) (context.Context, error) {
 	return ctx, nil
 }
 
-// Result returns what the handler left as its result.
+// Result returns what the handler passed to [Job.Result].
 func (r *run) Result() json.RawMessage { return r.job.loadResult() }
 
-// Appended calls the hooks for an event of the attempt that is committed.
+// Appended calls the hooks for a committed event of the attempt.
 func (r *run) Appended(e ledger.Event) {
-	if len(r.kind.hooks) > 0 {
+	if r.kind.hooks.isUsed() {
 		r.notifyStateChanged(e)
 	}
 }
 
-// notifyStateChanged is apart from Appended because its argument is on the heap.
+// notifyStateChanged is separate from Appended because its argument escapes to the heap.
 func (r *run) notifyStateChanged(e ledger.Event) {
-	r.kind.notify(r.hookContext(), func(ctx context.Context, h Hook) { h.StateChanged(ctx, e) })
+	r.kind.hooks.notify(r.hookContext(), func(ctx context.Context, h Hook) { h.StateChanged(ctx, e) })
 }
 
 // TakenOver calls the hooks.
 func (r *run) TakenOver() { r.kind.noticed(NoticeTakenOver) }
 
-// Ended counts how the attempt ended, and calls the hooks if its handler's context was made.
+// Ended counts the attempt's outcome, and calls the hooks if the attempt has begun.
 func (r *run) Ended(end attempt.End) {
 	r.kind.counts.addAttempt(end.Outcome)
-	if len(r.kind.hooks) > 0 && !end.Began.IsZero() {
+	if r.kind.hooks.isUsed() && !end.Began.IsZero() {
 		r.notifyEnded(end)
 	}
 }
 
-// notifyEnded is apart from Ended because its argument is on the heap.
+// notifyEnded is separate from Ended because its argument escapes to the heap.
 func (r *run) notifyEnded(e attempt.End) {
 	end := AttemptEnd{Outcome: Outcome(e.Outcome), State: e.State, Err: e.Err, Began: e.Began, Duration: e.Duration}
 	if end.Outcome == OutcomeFenced || end.Outcome == OutcomeRetried {
 		end.State = ""
 	}
-	r.kind.notifyReversed(r.hookContext(), func(ctx context.Context, h Hook) { h.AfterAttempt(ctx, &r.job, end) })
+	r.kind.hooks.notifyReversed(r.hookContext(), func(ctx context.Context, h Hook) { h.AfterAttempt(ctx, &r.job, end) })
 }
 
-// hookContext returns the context whose values hooks get besides the handler: the handler's, or the pool's
-// if the attempt has not begun.
+// hookContext returns the context whose values the hooks get: the handler's, or the pool's if the attempt has not
+// begun.
 func (r *run) hookContext() context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()

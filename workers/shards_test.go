@@ -14,33 +14,37 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// noteWorker is insertEffect with the worker's name as its note.
+// noteWorker is insertEffect with the worker's name as the note.
 func noteWorker(name string) func(context.Context, pgx.Tx, *workers.Job, orderArgs) error {
 	return func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
-		_, err := tx.Exec(ctx, "insert into effect (biz_id, attempt, note) values ($1, $2, $3)", string(job.BizID), int(job.Attempt), name)
+		_, err := tx.Exec(ctx, "insert into effect (biz_id, attempt, note) values ($1, $2, $3)",
+			string(job.BizID), int(job.Attempt), name)
 		return err
 	}
 }
 
-// workShards runs a worker that notes its name.
+// workShards runs a worker whose effects contain its name.
 func (b *bundle) workShards(name string, c workers.Config) *worker {
 	b.T.Helper()
 	c.Name = name
 	return b.Work(c, exactly(noteWorker(name), nil))
 }
 
-// shardsBy returns the shards of the tasks that a worker has done.
+// shardsBy returns the shards of the tasks that a worker has finished.
 func (b *bundle) shardsBy(name string) (shards ledger.ShardSet) {
 	b.T.Helper()
-	rows := try(b.DB.Query(b.Context(), "select distinct taskledger.shard_of(biz_id)::integer from effect where note = $1", name))(b.T)
+	rows := try(
+		b.DB.Query(
+			b.Context(), "select distinct taskledger.shard_of(biz_id)::integer from effect where note = $1", name,
+		),
+	)(b.T)
 	for _, shard := range try(pgx.CollectRows(rows, pgx.RowTo[int]))(b.T) {
 		shards |= ledger.ShardRange(ledger.Shard(shard), ledger.Shard(shard))
 	}
 	return shards
 }
 
-// awaitParts waits until the workers have so many groups of 8 shards each (-1: some), and all shards
-// together.
+// awaitParts waits until the workers have so many groups of 8 shards each (-1: some), and all shards together.
 func (b *bundle) awaitParts(workers []*worker, parts ...int) {
 	b.T.Helper()
 	b.Await(fmt.Sprintf("parts of %v groups", parts), func() bool {
@@ -56,7 +60,7 @@ func (b *bundle) awaitParts(workers []*worker, parts ...int) {
 	})
 }
 
-// Workers with fixed shards do the tasks of these, and all of them together all tasks.
+// Workers with fixed shards run the tasks of these, and together they run all tasks.
 func TestFixedShards(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -76,8 +80,8 @@ func TestFixedShards(t *testing.T) {
 	}
 }
 
-// A worker whose shards overlap those of others is told which, and leaves nothing behind; the
-// others go on. Once they have ended and are retired, it may begin.
+// A worker whose shards overlap those of others is refused with an error that names the shards, and leaves no trace;
+// the others continue. Once they have ended and are retired, it can start.
 func TestOverlapIsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -86,7 +90,9 @@ func TestOverlapIsRefused(t *testing.T) {
 	w := b.Work(workers.Config{Shards: low}, exactly(insertEffect, nil))
 	b.EnqueueMany(100)
 	b.Await("the first tasks", func() bool { return one[int](b, "select count(*)::integer from effect") > 0 })
-	for _, config := range []workers.Config{{}, {Shards: ledger.ShardRange(31, 40)}, {ShardGroups: 1}, {ShardGroups: 64}} {
+	for _, config := range []workers.Config{
+		{}, {Shards: ledger.ShardRange(31, 40)}, {ShardGroups: 1}, {ShardGroups: 64},
+	} {
 		config.DB, config.NATS, config.AckWait = b.DB, b.Connect(), ackWait
 		p := try(workers.New(config))(t)
 		if err := exactly(insertEffect, nil)(p); err != nil {
@@ -94,8 +100,10 @@ func TestOverlapIsRefused(t *testing.T) {
 		}
 		err := p.Run(b.Context())
 		var overlap *workers.OverlapError
-		if !errors.As(err, &overlap) || overlap.Kind != order.Name() || len(overlap.Found) != 1 || overlap.Found[0] != low {
-			t.Errorf("shards %s, groups %d: error %v, want an OverlapError on %s", config.Shards, config.ShardGroups, err, low)
+		if !errors.As(err, &overlap) || overlap.Kind != order.Name() || len(overlap.Found) != 1 ||
+			overlap.Found[0] != low {
+			t.Errorf("shards %s, groups %d: error %v, want an OverlapError on %s",
+				config.Shards, config.ShardGroups, err, low)
 		}
 	}
 	for name := range try(b.JS.Stream(b.Context(), stream.Name))(t).ConsumerNames(b.Context()).Name() {
@@ -104,7 +112,8 @@ func TestOverlapIsRefused(t *testing.T) {
 		}
 	}
 	var inUse *workers.InUseError
-	if err := workers.Retire(b.Context(), b.DB, b.NC, order.Name(), low); !errors.As(err, &inUse) || inUse.Worker != w.ID() {
+	if err := workers.Retire(b.Context(), b.DB, b.NC, order.Name(), low); !errors.As(err, &inUse) ||
+		inUse.Worker != w.ID() {
 		t.Errorf("retired under a worker: %v", err)
 	}
 	w.Stop()
@@ -123,7 +132,7 @@ func TestOverlapIsRefused(t *testing.T) {
 	b.WantOneEffectEach(100)
 }
 
-// Workers divide the shards as they come, leave and crash, while tasks go on.
+// Workers divide the shards as they start, stop and crash, while tasks run.
 func TestDivision(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -167,7 +176,7 @@ func TestDivision(t *testing.T) {
 	b.WantOneEffectEach(1000)
 }
 
-// A kind that only some workers have is theirs alone; nobody else is restarted for it.
+// A kind that only some workers have belongs to these alone; no other worker is restarted for it.
 func TestDivisionOfANewKind(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -207,17 +216,20 @@ func TestDivisionOfANewKind(t *testing.T) {
 	}
 }
 
-// Who gives shards up gives back what waits for a slot, and its handlers finish what they have
-// begun: it does not run elsewhere meanwhile.
+// A worker that gives shards up gives back tasks that wait for a slot, and its handlers finish: their tasks do not
+// run elsewhere meanwhile.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
 	block := make(chan struct{})
-	first := b.Work(workers.Config{Slots: 4, ShardGroups: 8, Name: "first"}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-		<-block
-		return noteWorker("first")(ctx, tx, job, args)
-	}, nil))
+	first := b.Work(
+		workers.Config{Slots: 4, ShardGroups: 8, Name: "first"},
+		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			<-block
+			return noteWorker("first")(ctx, tx, job, args)
+		}, nil),
+	)
 	b.EnqueueMany(100)
 	b.Await("all slots to be taken, and more to wait", func() bool {
 		s := first.KindStatus()
@@ -225,17 +237,22 @@ func TestHandOver(t *testing.T) {
 	})
 	second := b.workShards("second", workers.Config{ShardGroups: 8})
 	b.awaitParts([]*worker{first, second}, 4, 4)
-	b.Await("the second worker to be at work", func() bool { return second.KindStatus().Attempts[workers.OutcomeSucceeded] > 10 })
+	b.Await(
+		"the second worker to be at work",
+		func() bool { return second.KindStatus().Attempts[workers.OutcomeSucceeded] > 10 },
+	)
 	close(block)
 	b.AwaitSucceeded(100)
 	b.WantOneEffectEach(100)
-	if n := one[int](b, "select count(*)::integer from taskledger.event where type in ('failed', 'interrupted')"); n != 0 {
+	if n := one[int](
+		b, "select count(*)::integer from taskledger.event where type in ('failed', 'interrupted')",
+	); n != 0 {
 		t.Errorf("%d attempts failed or were interrupted in a hand-over", n)
 	}
 }
 
-// A worker that cannot reach the database stops receiving, since others may have its shards; when
-// the database is back it has its part again.
+// A worker that cannot reach the database stops receiving, since others may own its shards. When the database is
+// available again, it gets its part back.
 func TestDivisionOverAnOutage(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -7,13 +7,12 @@ import (
 	"syscall"
 )
 
-// SignalContext returns the context to call [Pool.Run] with: the first SIGINT or SIGTERM ends it, so
-// that the pool drains; from then on signals do what they do to any process, so that the second one
-// ends it at once. What was at work then runs again elsewhere, once it is missed: that uses no
-// attempt, as nothing here does, but it takes AckWait.
+// SignalContext returns a context for [Pool.Run] that the first SIGINT or SIGTERM cancels, so that the pool drains.
+// From then on signals have their default effect, so the second one ends the process at once. Attempts that were
+// running are then repeated elsewhere after AckWait, without using an attempt.
 //
-// stop ends the context as well, and gives the signals back. A program that listens for these signals
-// elsewhere too is not ended by the second one.
+// stop cancels the context as well, and stops catching the signals. A second signal does not end a program that also
+// catches these signals elsewhere.
 func SignalContext(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	ctx, stop = context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
@@ -26,7 +25,7 @@ func SignalContext(parent context.Context) (ctx context.Context, stop context.Ca
 		stop()
 		signal.Stop(signals)
 		select {
-		case s := <-signals: // the second one was so quick that it came here
+		case s := <-signals: // the second one arrived before signal.Stop
 			end(s)
 		default:
 		}
@@ -34,10 +33,10 @@ func SignalContext(parent context.Context) (ctx context.Context, stop context.Ca
 	return ctx, stop
 }
 
-// end ends the process as a signal does.
+// end sends a signal to this process.
 func end(s os.Signal) {
 	if self, err := os.FindProcess(os.Getpid()); err == nil && self.Signal(s) == nil {
 		return
 	}
-	os.Exit(1) // where processes cannot send themselves signals
+	os.Exit(1) // on systems where a process cannot signal itself
 }

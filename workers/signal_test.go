@@ -14,7 +14,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// begun starts a worker process, whose handler waits, and a task, and returns when it has begun.
+// begun starts a worker process whose handler waits, and a task, and returns when the handler has begun.
 func (b *bundle) begun(program string) (*child, ledger.Key) {
 	b.T.Helper()
 	c := b.Spawn(program)
@@ -23,7 +23,7 @@ func (b *bundle) begun(program string) (*child, ledger.Key) {
 	return c, k
 }
 
-// terminate tells a child to end, unless it just has: how is what the tests ask then.
+// terminate sends SIGTERM to a child, unless it has just ended: the tests check how it ended.
 func terminate(t testing.TB, c *child) {
 	t.Helper()
 	if err := c.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -31,7 +31,7 @@ func terminate(t testing.TB, c *child) {
 	}
 }
 
-// A worker process that is told to end lets its handlers finish, and takes nothing more.
+// A worker process that receives SIGTERM lets its handlers finish, and takes no more tasks.
 func TestFirstSignalDrains(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -57,14 +57,14 @@ func TestFirstSignalDrains(t *testing.T) {
 	b.WantOneEffectEach(2)
 }
 
-// requests is how many pull requests for new tasks the broker has.
+// requests returns how many pull requests for new tasks the broker has.
 func (b *bundle) requests() int {
 	b.T.Helper()
 	return try(b.JS.Consumer(b.Context(), "LEDGER", "test~order"))(b.T).CachedInfo().NumWaiting
 }
 
-// Handlers that do not finish in time are cancelled, and their tasks given back: others do them at
-// once, and no attempt was used.
+// Handlers that do not finish in time are cancelled, and their tasks given back: other workers run them at once, and
+// no attempt is used.
 func TestSignalGivesBackWhatDoesNotFinish(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -78,7 +78,10 @@ func TestSignalGivesBackWhatDoesNotFinish(t *testing.T) {
 	if types := b.EventTypes(k); types[len(types)-1] != ledger.EventInterrupted {
 		t.Errorf("events: %v", types)
 	}
-	b.Work(workers.Config{AckWait: forEver}, exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
+	b.Work(
+		workers.Config{AckWait: endless},
+		exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}),
+	)
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
 	if task := b.Task(k); task.Failures != 0 {
@@ -86,21 +89,25 @@ func TestSignalGivesBackWhatDoesNotFinish(t *testing.T) {
 	}
 }
 
-// The second signal ends the process at once, whatever its handlers do. The task is done once, by
-// another, and no attempt was used.
+// The second signal ends the process at once, whatever its handlers do. Another worker does the task once, and no
+// attempt is used.
 func TestSecondSignalIsImmediate(t *testing.T) {
 	t.Parallel()
 	for program, register := range map[string]func(*bundle, *workers.KindConfig) func(*workers.Pool) error{
-		"slow":          func(_ *bundle, c *workers.KindConfig) func(*workers.Pool) error { return exactly(insertEffect, c) },
-		"slow-at-least": func(b *bundle, c *workers.KindConfig) func(*workers.Pool) error { return atLeast(b.outside, c) },
+		"slow": func(_ *bundle, c *workers.KindConfig) func(*workers.Pool) error {
+			return exactly(insertEffect, c)
+		},
+		"slow-at-least": func(b *bundle, c *workers.KindConfig) func(*workers.Pool) error {
+			return atLeast(b.outside, c)
+		},
 	} {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.Relay()
-			c, k := b.begun(program) // its handler waits for ever, and StopTimeout is an hour
+			c, k := b.begun(program) // its handler waits forever, and StopTimeout is an hour
 			func() {
-				for { // two that come at the same time are one to the kernel
+				for { // the kernel merges two signals that are pending at the same time
 					terminate(t, c)
 					select {
 					case <-c.Ended:

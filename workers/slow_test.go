@@ -15,16 +15,16 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// slowLine is a connection to the broker on which everything takes its time, or comes to a halt.
+// slowLine is a connection to the broker that is slow, or stops.
 type slowLine struct {
 	url   string
-	delay time.Duration // of what is read at a time
+	delay time.Duration // of each read
 
 	mu   sync.Mutex
-	halt chan struct{} // nil: it flows; else closed when it does again
+	halt chan struct{} // nil: data flows; otherwise closed when it flows again
 }
 
-// slowLine returns one that lasts until the test ends.
+// slowLine returns a line that lasts until the test ends.
 func (b *bundle) slowLine(delay time.Duration) *slowLine {
 	b.T.Helper()
 	listener := try(net.Listen("tcp", "127.0.0.1:0"))(b.T)
@@ -51,7 +51,7 @@ func (b *bundle) slowLine(delay time.Duration) *slowLine {
 	return l
 }
 
-// carry carries what comes from one end to the other.
+// carry copies data from one end to the other.
 func (l *slowLine) carry(from, to net.Conn) {
 	defer from.Close()
 	defer to.Close()
@@ -74,7 +74,7 @@ func (l *slowLine) carry(from, to net.Conn) {
 	}
 }
 
-// stop brings it to a halt, until goOn is called.
+// stop stops the line until goOn is called.
 func (l *slowLine) stop() (goOn func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,8 +88,8 @@ func (l *slowLine) stop() (goOn func()) {
 	})
 }
 
-// The broker is slow, and in between says nothing for several times AckWait, on connections that stay
-// open: messages come again, to another worker too. The work goes on by itself, and is done once.
+// The broker is slow, and in between sends nothing for several times AckWait, on connections that stay open. Messages
+// are redelivered, also to another worker. The workers recover without help, and each task is done once.
 func TestSlowNATS(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

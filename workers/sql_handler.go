@@ -13,11 +13,16 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// RegisterSQL is [Register] for handlers that use database/sql, and libraries on top of it. Their
-// transaction is READ COMMITTED, on a connection of the pool; tx.Commit and tx.Rollback return
-// [ErrNotYours]. To enqueue in it, wrap it by stdsql.Wrap. A task of one statement takes three
-// round trips, not two: the transaction begins before its first statement.
-func RegisterSQL[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context.Context, tx *sql.Tx, job *Job, args A) error, c *KindConfig) error {
+// RegisterSQL is [Register] for handlers that use database/sql, and libraries on top of it. Their transaction is READ
+// COMMITTED, on a connection of the pool; tx.Commit and tx.Rollback return [ErrNotYours]. To enqueue in it, wrap it
+// by stdsql.Wrap. A task of one statement takes three round trips, not two: the transaction begins before its first
+// statement.
+func RegisterSQL[A any](
+	p *Pool,
+	k ledger.TypedKind[A],
+	handler func(ctx context.Context, tx *sql.Tx, job *Job, args A) error,
+	c *KindConfig,
+) error {
 	decoded := decoding(k, func(ctx context.Context, tx pgx.Tx, job *Job, args A) error {
 		own, ok := tx.(*attempt.Tx)
 		if !ok {
@@ -30,9 +35,7 @@ func RegisterSQL[A any](p *Pool, k ledger.TypedKind[A], handler func(ctx context
 	})
 }
 
-func (p *Pool) acquire(ctx context.Context) (attempt.Conn, error) { return p.config.DB.Acquire(ctx) }
-
-// acquireSQL takes a connection of the pool in the form that database/sql drives.
+// acquireSQL acquires a connection of the pool in the form that database/sql uses.
 func (p *Pool) acquireSQL(ctx context.Context) (attempt.Conn, error) {
 	conn, err := stdlib.GetPoolConnector(p.config.DB).Connect(ctx)
 	if err != nil {
@@ -46,8 +49,8 @@ type sqlConn struct{ std *stdlib.Conn }
 func (c sqlConn) Conn() *pgx.Conn { return c.std.Conn() }
 func (c sqlConn) Release()        { _ = c.std.Close() }
 
-// inSQL calls a handler with the transaction t as one of database/sql: of a database that has
-// this one connection, on which beginning begins t and ending does nothing.
+// inSQL calls a handler with the transaction t as a [sql.Tx]. Its database has this one connection; beginning begins
+// t, and ending does nothing.
 func inSQL(ctx context.Context, t *attempt.Tx, handler func(*sql.Tx) error) error {
 	db := sql.OpenDB(sqlDriver{t.Holder().(sqlConn).std, t})
 	defer func() { _ = db.Close() }()
@@ -56,7 +59,7 @@ func inSQL(ctx context.Context, t *attempt.Tx, handler func(*sql.Tx) error) erro
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }() // so that it is of no use any more; nothing is rolled back
+	defer func() { _ = tx.Rollback() }() // makes tx unusable; nothing is rolled back
 	if err := handler(tx); err != nil {
 		return err
 	}
@@ -66,7 +69,7 @@ func inSQL(ctx context.Context, t *attempt.Tx, handler func(*sql.Tx) error) erro
 	return nil
 }
 
-// sqlDriver is the connection of a handler's transaction, and the connector that has no other.
+// sqlDriver is the connection of a handler's transaction, and a connector that returns only it.
 type sqlDriver struct {
 	*stdlib.Conn
 	tx *attempt.Tx
@@ -86,7 +89,7 @@ func (sqlDriver) Close() error { return nil }
 // ResetSession does nothing: the connection is used once.
 func (sqlDriver) ResetSession(context.Context) error { return nil }
 
-// notYours is the end of a transaction that is not the handler's to end.
+// notYours is a transaction that the handler cannot end.
 type notYours struct{}
 
 func (notYours) Commit() error   { return ErrNotYours }

@@ -2,7 +2,7 @@ package workers
 
 import "github.com/taskledger/taskledger/ledger"
 
-// Status is what a pool has done since it was made, and is doing.
+// Status is a snapshot of a pool and its counters since it was created.
 type Status struct {
 	ID    string       `json:"id"`
 	Kinds []KindStatus `json:"kinds"` // in the order of registration
@@ -13,19 +13,19 @@ type KindStatus struct {
 	Kind          ledger.Kind       `json:"kind"`
 	Guarantee     Guarantee         `json:"guarantee"`
 	Slots         int               `json:"slots"`
-	Shards        ledger.ShardSet   `json:"shards"`          // those it takes tasks of now
+	Shards        ledger.ShardSet   `json:"shards"`          // whose tasks it receives now
 	Paused        bool              `json:"paused"`          // by an operator
 	InFlight      int               `json:"in_flight"`       // tasks whose message is not answered yet
 	InFlightBytes int               `json:"in_flight_bytes"` // of their messages' payloads
 	Running       int               `json:"running"`         // slots taken by handlers, the overdue ones included
-	Overdue       int               `json:"overdue"`         // handlers that did not return when they were told to
+	Overdue       int               `json:"overdue"`         // handlers that did not return in time
 	Redelivered   int64             `json:"redelivered"`
 	Adopted       int64             `json:"adopted"`
 	Ghosts        int64             `json:"ghosts"`
 	Malformed     int64             `json:"malformed"`
 	TakenOver     int64             `json:"taken_over"`
 	FetcherRuns   int64             `json:"fetcher_runs"` // tasks run beyond the slots, see [FetcherRuns]
-	GivenBack     int64             `json:"given_back"`   // tasks that waited here for too long and were given back
+	GivenBack     int64             `json:"given_back"`   // tasks given back because they waited too long
 	Attempts      map[Outcome]int64 `json:"attempts"`
 }
 
@@ -43,7 +43,8 @@ func (k *kind) status() KindStatus {
 		Kind: k.Name, Guarantee: k.guarantee, Slots: k.slots(), Shards: k.received.Set(),
 		Running: k.Running(), Overdue: k.Overdue(),
 		Redelivered: k.counts.noticed(NoticeRedelivered), Adopted: k.counts.noticed(NoticeAdopted),
-		Ghosts: k.counts.noticed(NoticeGhost), Malformed: k.counts.noticed(NoticeMalformed), TakenOver: k.counts.noticed(NoticeTakenOver),
+		Ghosts: k.counts.noticed(NoticeGhost), Malformed: k.counts.noticed(NoticeMalformed),
+		TakenOver:   k.counts.noticed(NoticeTakenOver),
 		FetcherRuns: k.counts.noticed(NoticeFetcherRuns), GivenBack: k.counts.noticed(NoticeGivenBack),
 		Attempts: make(map[Outcome]int64, len(outcomes)),
 	}

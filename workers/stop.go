@@ -4,13 +4,13 @@ import (
 	"time"
 )
 
-// releaseTimeout bounds how long a worker that has nothing in flight any more tries to end its leases. If it
-// cannot, they expire.
+// releaseTimeout bounds how long a stopping worker that has nothing in flight tries to release its leases. Otherwise
+// they expire.
 const releaseTimeout = 5 * time.Second
 
-// giveBack waits until nothing is in hand any more: first for handlers to finish by themselves,
-// then, told to, for them to return and for the database to take their outcomes, and at last not even
-// for that. An outcome has as long as ever, AckWait; but not one after the other.
+// giveBack waits until nothing is in flight: for StopTimeout until handlers finish; then, with cancelled contexts,
+// until they return and the database takes their outcomes; and finally without the database. All outcomes together
+// have AckWait, as each one has otherwise.
 func (p *Pool) giveBack(kinds []*kind) {
 	empty := make(chan struct{})
 	go func() {
@@ -24,18 +24,18 @@ func (p *Pool) giveBack(kinds []*kind) {
 		return
 	case <-time.After(p.config.StopTimeout):
 	}
-	p.config.Logger.Warn("handlers are told to stop", "waited", p.config.StopTimeout)
+	p.config.Logger.Warn("cancelling handlers after StopTimeout", "waited", p.config.StopTimeout)
 	p.runner.CancelHandlers(ErrStopping)
 	select {
 	case <-empty:
 		return
-	case <-time.After(p.runner.Grace() + p.config.AckWait): // abandoned, and outcomes recorded
+	case <-time.After(p.runner.Grace() + p.config.AckWait): // handlers are abandoned and outcomes recorded by then
 	}
-	p.config.Logger.Error("outcomes are not recorded: the database does not answer")
+	p.config.Logger.Error("cannot record outcomes: the database does not answer")
 	p.runner.CancelOperations()
 	select {
-	case <-empty: // answered, to be delivered again
+	case <-empty: // naked, to be delivered again
 	case <-time.After(p.runner.Grace()): // hooks may take as long
-		p.config.Logger.Error("stopped with tasks in hand: others will take them over")
+		p.config.Logger.Error("stopped with tasks in flight; other workers will take them over")
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// forEver is an AckWait that no test lives to see the end of: what is not given back is lost.
-const forEver = time.Hour
+// endless is an AckWait longer than any test: a task that is not given back is lost to the test.
+const endless = time.Hour
 
-// A pool that is stopped gives back what it has in hand; that uses no attempt.
+// A pool that is stopped gives back its tasks in flight; that uses no attempt.
 func TestGracefulStop(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -25,7 +25,7 @@ func TestGracefulStop(t *testing.T) {
 	const tasks = 10
 	var inside atomic.Int32
 	var cause atomic.Value
-	w := b.Work(workers.Config{Slots: 4, StopTimeout: 100 * time.Millisecond, AckWait: forEver},
+	w := b.Work(workers.Config{Slots: 4, StopTimeout: 100 * time.Millisecond, AckWait: endless},
 		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
@@ -36,13 +36,15 @@ func TestGracefulStop(t *testing.T) {
 			return ctx.Err()
 		}, &workers.KindConfig{Slots: 8, Retry: ledger.RetryPolicy{Attempts: 1}}))
 	b.EnqueueMany(tasks)
-	b.Await("handlers, and messages behind them", func() bool { return inside.Load() == 4 && w.KindStatus().InFlight == 8 })
+	b.Await("handlers, and messages behind them", func() bool {
+		return inside.Load() == 4 && w.KindStatus().InFlight == 8
+	})
 	w.Stop()
 	if w.KindStatus().InFlight != 0 || w.KindStatus().Attempts[workers.OutcomeInterrupted] != 4 {
 		t.Errorf("stopped as %+v", w.KindStatus())
 	}
 	if err := cause.Load().(error); !errors.Is(err, workers.ErrStopping) {
-		t.Errorf("handlers were told %v", err)
+		t.Errorf("cause of the cancellation: %v, want ErrStopping", err)
 	}
 	if n := one[int](b, "select count(*)::integer from taskledger.event where type = 'interrupted'"); n != 4 {
 		t.Errorf("%d interrupted, want 4", n)
@@ -51,7 +53,10 @@ func TestGracefulStop(t *testing.T) {
 		t.Errorf("%d leases left", n)
 	}
 
-	b.Work(workers.Config{AckWait: forEver}, exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
+	b.Work(
+		workers.Config{AckWait: endless},
+		exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}),
+	)
 	b.AwaitSucceeded(tasks)
 	b.WantOneEffectEach(tasks)
 	if n := one[int](b, "select count(*)::integer from taskledger.event where type = 'failed'"); n != 0 {
@@ -59,8 +64,8 @@ func TestGracefulStop(t *testing.T) {
 	}
 }
 
-// Workers come and go under load. Each gives back what it has in hand and what is under way, so
-// nobody has to wait until it is missed.
+// Workers start and stop under load. Each gives back its tasks in flight and messages under way, so no task waits
+// until its worker's loss is noticed.
 func TestStopUnderLoad(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -73,7 +78,7 @@ func TestStopUnderLoad(t *testing.T) {
 	generations := 0
 	for n := 0; n < tasks; n = done() {
 		generations++
-		w := b.Work(workers.Config{AckWait: forEver}, exactly(insertEffect, nil))
+		w := b.Work(workers.Config{AckWait: endless}, exactly(insertEffect, nil))
 		b.Await("some progress", func() bool { return done() >= min(n+100, tasks) })
 		w.Stop()
 	}
@@ -115,24 +120,27 @@ func TestStopWaitsForHandlers(t *testing.T) {
 	b.WantOneEffect(k)
 }
 
-// A handler that ignores that it must stop is left behind: its task is given back, and what it
-// does later cannot be committed.
-func TestStopLeavesBehindWhoDoesNotReturn(t *testing.T) {
+// A handler that ignores that it must stop is abandoned: its task is given back, and its later writes cannot be
+// committed.
+func TestStopAbandonsHandlers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
 	running, release := make(chan struct{}), make(chan struct{})
 	ended := make(chan error, 1)
-	w := b.Work(workers.Config{StopTimeout: 50 * time.Millisecond}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-		if err := insertEffect(ctx, tx, job, args); err != nil {
-			return err
-		}
-		close(running)
-		<-release
-		_, err := tx.Exec(context.WithoutCancel(ctx), "select 1")
-		ended <- err
-		return nil
-	}, nil))
+	w := b.Work(
+		workers.Config{StopTimeout: 50 * time.Millisecond},
+		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			if err := insertEffect(ctx, tx, job, args); err != nil {
+				return err
+			}
+			close(running)
+			<-release
+			_, err := tx.Exec(context.WithoutCancel(ctx), "select 1")
+			ended <- err
+			return nil
+		}, nil),
+	)
 	k := b.Enqueue("o-1")
 	<-running
 	b.AwaitState(k, ledger.StateRunning)

@@ -20,14 +20,13 @@ var (
 	badFirst = []string{"bad", "a", "b", "c", "d", "e", "f", "g"}
 )
 
-// What one task does wrong in a transaction that it shares has the consequences that it has alone, and
-// for the other tasks it has none.
+// A task that fails in a shared transaction has the same outcome as alone, and the other tasks are not affected.
 func TestOneOfTogetherMisbehaves(t *testing.T) {
 	t.Parallel()
 	for name, test := range misbehaviours {
 		t.Run(name, func(t *testing.T) { oneMisbehaves(t, name, test, someIDs) })
 	}
-	for _, name := range []string{"error", "goexit", "ignores"} { // where it begins the transaction
+	for _, name := range []string{"error", "goexit", "ignores"} { // where it is the first in the transaction
 		t.Run(name+", the first", func(t *testing.T) { oneMisbehaves(t, name, misbehaviours[name], badFirst) })
 	}
 }
@@ -38,11 +37,11 @@ func oneMisbehaves(t *testing.T, name string, test misbehaviour, ids []string) {
 	b.Exec(schemaOfMisbehaviours)
 	b.Relay()
 	var calls atomic.Int32
-	times := int32(2) // in company, and alone
+	times := int32(2) // shared, and alone
 	if name == "ignores" {
-		times = 1 // so that a slot is left
+		times = 1 // so that a slot stays free
 	}
-	never := make(chan struct{}) // as far as the test is concerned
+	never := make(chan struct{}) // until the test ends
 	t.Cleanup(func() { close(never) })
 	g := b.gather(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil || job.BizID != "bad" || calls.Add(1) > times {
@@ -62,17 +61,16 @@ func oneMisbehaves(t *testing.T, name string, test misbehaviour, ids []string) {
 			continue
 		}
 		if len(failures) == 0 || !strings.Contains(failures[0].Error.Message, test.message) {
-			t.Errorf("failures %q, want one that says %q", failures, test.message)
+			t.Errorf("failures %q, want one with the message %q", failures, test.message)
 		}
 	}
-	// Where the first one never returns nobody shares with it.
+	// If the first one never returns, no other shares with it.
 	if alone := name == "ignores" && ids[0] == "bad"; !alone && g.KindStatus().Attempts[workers.OutcomeRetried] == 0 {
 		t.Error("no transaction was shared and undone")
 	}
 }
 
-// If a handler has ended the transaction, what was done in it may be committed: nobody can say of
-// which task.
+// If a handler has ended a shared transaction, the writes of any of its tasks may be committed.
 func TestOneOfTogetherCommits(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(ctx context.Context, tx pgx.Tx, id ledger.BizID) error{
@@ -95,7 +93,7 @@ func TestOneOfTogetherCommits(t *testing.T) {
 			}
 			return nil
 		},
-		"commit and begin, and an error of another one": func(ctx context.Context, tx pgx.Tx, id ledger.BizID) (err error) {
+		"commit and begin, and another error": func(ctx context.Context, tx pgx.Tx, id ledger.BizID) (err error) {
 			switch id {
 			case "bad":
 				_, err = tx.Exec(ctx, "commit; begin")
@@ -122,14 +120,14 @@ func TestOneOfTogetherCommits(t *testing.T) {
 					dead++
 				}
 			}
-			if dead < 4 { // those before it, and itself
+			if dead < 4 { // the tasks before it, and itself
 				t.Errorf("%d tasks are dead", dead)
 			}
 		})
 	}
 }
 
-// A task that is cancelled after its handler has returned is undone, as nothing is committed yet.
+// A task that is cancelled after its handler has returned is rolled back, as nothing is committed yet.
 func TestOneOfTogetherIsCancelled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -138,7 +136,9 @@ func TestOneOfTogetherIsCancelled(t *testing.T) {
 	o := try(operator.New(operator.Config{DB: b.DB, NATS: b.NC}))(t)
 	g := b.gather(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.BizID == "bad" && calls.Add(1) == 1 {
-			if _, err := o.Cancel(ctx, ledger.Key{Kind: order.Name(), BizID: "c"}, operator.Audit{Actor: "test"}); err != nil {
+			if _, err := o.Cancel(
+				ctx, ledger.Key{Kind: order.Name(), BizID: "c"}, operator.Audit{Actor: "test"},
+			); err != nil {
 				return err
 			}
 		}

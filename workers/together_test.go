@@ -14,8 +14,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// warmUp is how many tasks a worker has done before it is known to be quick, and holds more tasks
-// than it has slots.
+// warmUp is how many tasks a worker runs before it counts as quick, and has more tasks in flight than slots.
 const warmUp = 50
 
 // transactions returns in how many transactions tasks have succeeded.
@@ -23,15 +22,17 @@ func (b *bundle) transactions() int {
 	return one[int](b, "select count(distinct xid::text)::integer from taskledger.event where type = 'succeeded'")
 }
 
-// gathering is a worker whose slots are taken while its test enqueues tasks, which then share.
+// gathering is a worker whose slots are busy while its test enqueues tasks, which then share.
 type gathering struct {
 	*worker
-	first, second chan struct{} // closed: that slot is free
+	first, second chan struct{} // closed to free that slot
 }
 
-// gather runs a worker with two slots, and has both taken: the second one until the task "bad" begins,
-// so that it shares with all that were enqueued before it.
-func (b *bundle) gather(handler func(context.Context, pgx.Tx, *workers.Job, orderArgs) error, c workers.KindConfig) *gathering {
+// gather runs a worker with two busy slots: the second one until the task "bad" begins, so that it shares with all
+// tasks that were enqueued before it.
+func (b *bundle) gather(
+	handler func(context.Context, pgx.Tx, *workers.Job, orderArgs) error, c workers.KindConfig,
+) *gathering {
 	b.T.Helper()
 	c.Slots, c.Together = 2, 20
 	var begun atomic.Int32
@@ -53,7 +54,7 @@ func (b *bundle) gather(handler func(context.Context, pgx.Tx, *workers.Job, orde
 		}
 		return insertEffect(ctx, tx, job, args)
 	}, &c)
-	// What waits for long in hand is decided again, and then it is not in order any more.
+	// A task that waits for long is decided again, and then tasks are not in order any more.
 	g.worker = b.Work(workers.Config{AckWait: 20 * time.Second}, func(p *workers.Pool) error {
 		p.SetTogetherTime(patience)
 		return register(p)
@@ -97,14 +98,22 @@ func TestTogether(t *testing.T) {
 			})
 			b.AwaitSucceeded(n)
 			b.WantOneEffectEach(n)
-			if most := one[int](b, "select max(n)::integer from (select count(*) as n from taskledger.event where type = 'succeeded' group by xid) t"); most > 10 {
+			if most := one[int](
+				b,
+				"select max(n)::integer from (select count(*) as n from taskledger.event "+
+					"where type = 'succeeded' group by xid) t",
+			); most > 10 {
 				t.Errorf("%d tasks in one transaction, of at most 10", most)
 			}
-			if got := b.transactions(); got > n*4/5 { // how many wait at a time depends on the machine
+			if got := b.transactions(); got > n*4/5 { // the number of waiting tasks depends on the machine
 				t.Errorf("%d transactions for %d tasks", got, n)
 			}
-			if apart := one[int](b, `select count(*)::integer from effect f join taskledger.event e on e.biz_id = f.biz_id and e.type = 'succeeded'
-				where f.xmin::text <> e.xid::xid::text`); apart != 0 {
+			if apart := one[int](
+				b,
+				`select count(*)::integer from effect f
+		join taskledger.event e on e.biz_id = f.biz_id and e.type = 'succeeded'
+				where f.xmin::text <> e.xid::xid::text`,
+			); apart != 0 {
 				t.Errorf("%d effects are not of the transaction of their event", apart)
 			}
 			b.Await("the acknowledgements", func() bool { return b.unanswered() == 0 })
@@ -123,7 +132,9 @@ func TestTogetherDeadlocks(t *testing.T) {
 	b.EnqueueMany(n)
 	var account atomic.Int32
 	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-		if _, err := tx.Exec(ctx, "update account set amount = amount + 1 where id = $1", account.Add(1)*7%4); err != nil {
+		if _, err := tx.Exec(
+			ctx, "update account set amount = amount + 1 where id = $1", account.Add(1)*7%4,
+		); err != nil {
 			return err
 		}
 		return insertEffect(ctx, tx, job, args)
@@ -135,7 +146,7 @@ func TestTogetherDeadlocks(t *testing.T) {
 	}
 }
 
-// A worker that is stopped in the middle leaves nothing half done.
+// A worker that is stopped in the middle leaves no partial result.
 func TestStopWhileTogether(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -143,14 +154,20 @@ func TestStopWhileTogether(t *testing.T) {
 	const n = 400
 	b.EnqueueMany(n)
 	for round := 1; ; round++ {
-		w := b.Work(workers.Config{StopTimeout: time.Millisecond}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-			if _, err := tx.Exec(ctx, "select pg_sleep(0.001)"); err != nil {
-				return err
-			}
-			return insertEffect(ctx, tx, job, args)
-		}, &workers.KindConfig{Slots: 2, Together: 10}))
+		w := b.Work(
+			workers.Config{StopTimeout: time.Millisecond},
+			exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				if _, err := tx.Exec(ctx, "select pg_sleep(0.001)"); err != nil {
+					return err
+				}
+				return insertEffect(ctx, tx, job, args)
+			}, &workers.KindConfig{Slots: 2, Together: 10}),
+		)
 		before := one[int](b, "select count(*)::integer from effect")
-		b.Await("some progress", func() bool { return one[int](b, "select count(*)::integer from effect") >= min(n, before+60) })
+		b.Await(
+			"some progress",
+			func() bool { return one[int](b, "select count(*)::integer from effect") >= min(n, before+60) },
+		)
 		w.Stop()
 		if one[int](b, "select count(*)::integer from effect") == n {
 			break

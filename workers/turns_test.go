@@ -20,8 +20,8 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// The kinds of a pool share its slots: a kind with a flood of tasks leaves every other turn to one
-// with a few, and the number can be changed while they run.
+// The kinds of a pool share its slots: a kind with a flood of tasks leaves every other turn to a kind with a few, and
+// the number of slots can be changed at run time.
 func TestSlotsOverAllKinds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -49,14 +49,22 @@ func TestSlotsOverAllKinds(t *testing.T) {
 		}
 	}
 	w := b.Work(workers.Config{Slots: 1}, func(p *workers.Pool) error {
-		return errors.Join(workers.Register(p, order, handler(false), nil), workers.Register(p, few, handler(true), nil))
+		return errors.Join(
+			workers.Register(p, order, handler(false), nil), workers.Register(p, few, handler(true), nil),
+		)
 	})
 	b.EnqueueMany(200)
-	b.Await("the flood to be in hand", func() bool { return begun.Load() == 1 && w.KindStatus().InFlight == workers.DefaultSlots })
+	b.Await(
+		"the flood to be in flight",
+		func() bool { return begun.Load() == 1 && w.KindStatus().InFlight == workers.DefaultSlots },
+	)
 	for i := range 5 {
 		try(few.Enqueue(b.Context(), b.DB, ledger.BizID(fmt.Sprint("few-", i)), orderArgs{}, nil))(t)
 	}
-	b.Await("the few to wait for their turn", func() bool { return w.Waiting(1) == 5 && w.Waiting(0) == workers.DefaultSlots-1 })
+	b.Await(
+		"the few to wait for their turn",
+		func() bool { return w.Waiting(1) == 5 && w.Waiting(0) == workers.DefaultSlots-1 },
+	)
 	for begun.Load() < 30 {
 		select {
 		case gate <- struct{}{}:
@@ -86,18 +94,24 @@ func TestSlotsOverAllKinds(t *testing.T) {
 	b.WantOneEffectEach(205)
 }
 
-// A pool that stops gives back what waits for its turn.
+// A pool that stops gives back tasks that wait for their turn.
 func TestStopWhileWaitingForATurn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
 	block := make(chan struct{})
-	w := b.Work(workers.Config{Slots: 1}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-		<-block
-		return insertEffect(ctx, tx, job, args)
-	}, nil))
+	w := b.Work(
+		workers.Config{Slots: 1},
+		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			<-block
+			return insertEffect(ctx, tx, job, args)
+		}, nil),
+	)
 	b.EnqueueMany(30)
-	b.Await("one to run and others to wait", func() bool { return w.KindStatus().Running == 1 && w.KindStatus().InFlight == workers.DefaultSlots })
+	b.Await(
+		"one to run and others to wait",
+		func() bool { return w.KindStatus().Running == 1 && w.KindStatus().InFlight == workers.DefaultSlots },
+	)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -106,7 +120,9 @@ func TestStopWhileWaitingForATurn(t *testing.T) {
 	b.Await("the others to be given back", func() bool { return w.KindStatus().InFlight == 1 })
 	close(block)
 	<-stopped
-	if n := one[int](b, "select count(*)::integer from taskledger.event where type <> 'enqueued' and type <> 'started'"); n != 1 {
+	if n := one[int](
+		b, "select count(*)::integer from taskledger.event where type <> 'enqueued' and type <> 'started'",
+	); n != 1 {
 		t.Errorf("%d outcomes, want one", n)
 	}
 	b.Work(workers.Config{}, exactly(insertEffect, nil))
@@ -114,8 +130,8 @@ func TestStopWhileWaitingForATurn(t *testing.T) {
 	b.WantOneEffectEach(30)
 }
 
-// A kind's own slots are changed while its handlers run: more are used at once, fewer as handlers
-// return, and its consumers let as much be unanswered as it needs.
+// A kind's own slots are changed while its handlers run: additional ones are used at once, a lower number takes
+// effect as handlers return, and the MaxAckPending of its consumers grows as needed.
 func TestKindSlots(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -147,7 +163,7 @@ func TestKindSlots(t *testing.T) {
 	set(20)
 	runs(20)
 	if got := w.KindStatus(); got.Slots != 20 || got.InFlight > 60 {
-		t.Errorf("%d slots and %d in hand", got.Slots, got.InFlight)
+		t.Errorf("%d slots and %d in flight", got.Slots, got.InFlight)
 	}
 	set(1)
 	for range 25 {
@@ -170,16 +186,16 @@ func TestKindSlots(t *testing.T) {
 	b.WantOneEffectEach(100)
 	durable := stream.Consumers(order.Name(), ledger.AllShards)[0].Durable
 	b.Await("the consumer to be changed", func() bool {
-		b.Enqueue(fmt.Sprint("more-", time.Now().UnixNano())) // the change is noticed where there is work
+		b.Enqueue(fmt.Sprint("more-", time.Now().UnixNano())) // the change is noticed when tasks arrive
 		return try(b.JS.Consumer(b.Context(), stream.Name, durable))(t).CachedInfo().Config.MaxAckPending >= 8000*20
 	})
 }
 
-// A worker whose connections are fewer than its ExactlyOnce handlers is told so when it begins, and
-// when its slots are changed; not if fewer handlers than that run over all kinds.
-func TestFewConnectionsAreTold(t *testing.T) {
+// A worker with fewer connections than ExactlyOnce slots logs a warning when it begins, and when its slots are
+// changed. It does not if the slots over all kinds are fewer.
+func TestFewConnectionsAreLogged(t *testing.T) {
 	t.Parallel()
-	const told = "more ExactlyOnce slots than connections"
+	const warning = "more ExactlyOnce slots than connections"
 	for name, test := range map[string]struct {
 		slots, overall, raised int
 		want                   int
@@ -207,14 +223,14 @@ func TestFewConnectionsAreTold(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if n := strings.Count(log.String(), told); n != test.want {
-				t.Errorf("told %d times, want %d:\n%s", n, test.want, log.String())
+			if n := strings.Count(log.String(), warning); n != test.want {
+				t.Errorf("%d warnings, want %d:\n%s", n, test.want, log.String())
 			}
 		})
 	}
 }
 
-// lockedBuffer is a buffer that many may write to.
+// lockedBuffer is a buffer that is safe for concurrent writes.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

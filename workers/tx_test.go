@@ -2,6 +2,7 @@ package workers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -16,8 +17,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// uses are ways to do something first in a handler's transaction. Each inserts the effect of
-// the task $1 once.
+// uses are ways to begin a handler's transaction. Each inserts the effect of the task $1 once.
 var uses = map[string]func(ctx context.Context, tx pgx.Tx, id string) error{
 	"nothing first": func(context.Context, pgx.Tx, string) error { return nil },
 	"exec":          useExec,
@@ -62,8 +62,8 @@ var uses = map[string]func(ctx context.Context, tx pgx.Tx, id string) error{
 		return err
 	},
 	"query row, none": func(ctx context.Context, tx pgx.Tx, id string) error {
-		if err := tx.QueryRow(ctx, "select 1 where $1 = ''", id).Scan(new(int)); err != pgx.ErrNoRows {
-			return fmt.Errorf("got %v", err)
+		if err := tx.QueryRow(ctx, "select 1 where $1 = ''", id).Scan(new(int)); !errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("got %w", err)
 		}
 		return nil
 	},
@@ -130,8 +130,8 @@ func useExec(ctx context.Context, tx pgx.Tx, id string) error {
 	return err
 }
 
-// Whatever a handler does first: it happens in the transaction, and the effect after it commits
-// once, in every query mode of pgx.
+// A handler's first statement, of whatever form, runs in the transaction, and the effect after it commits once, in
+// every query mode of pgx.
 func TestTransactionBeginsWithItsFirstStatement(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{
@@ -147,19 +147,22 @@ func TestTransactionBeginsWithItsFirstStatement(t *testing.T) {
 			b := setupOn(t, db)
 			b.Exec("create table copied (biz_id text primary key)")
 			b.Relay()
-			b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-				use, ok := uses[string(job.BizID)]
-				if !ok {
-					return fmt.Errorf("no use %q", job.BizID)
-				}
-				if err := use(ctx, tx, string(job.BizID)); err != nil {
-					return fmt.Errorf("%s: %w", job.BizID, err)
-				}
-				if status := tx.Conn().PgConn().TxStatus(); status != 'T' {
-					return fmt.Errorf("%s: transaction status %q", job.BizID, status)
-				}
-				return insertEffect(ctx, tx, job, args)
-			}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
+			b.Work(
+				workers.Config{},
+				exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+					use, ok := uses[string(job.BizID)]
+					if !ok {
+						return fmt.Errorf("no use %q", job.BizID)
+					}
+					if err := use(ctx, tx, string(job.BizID)); err != nil {
+						return fmt.Errorf("%s: %w", job.BizID, err)
+					}
+					if status := tx.Conn().PgConn().TxStatus(); status != 'T' {
+						return fmt.Errorf("%s: transaction status %q", job.BizID, status)
+					}
+					return insertEffect(ctx, tx, job, args)
+				}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}),
+			)
 			for name := range uses {
 				b.Enqueue(name)
 			}
@@ -176,18 +179,23 @@ func TestTransactionBeginsWithItsFirstStatement(t *testing.T) {
 	}
 }
 
-// A first statement that fails aborts the transaction, also if it could not even be prepared, and
-// a handler that takes no notice has failed.
+// A first statement that fails aborts the transaction, even if it could not be prepared, and a handler that ignores
+// the error has failed.
 func TestFirstStatementFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Exec("create table copied (biz_id text primary key)")
 	b.Relay()
 	swallow := map[string]func(ctx context.Context, tx pgx.Tx){
-		"prepare":   func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "insert into nowhere values ($1)", 1) },
-		"run":       func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "select 1 / $1::integer", 0) },
-		"query":     func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Query(ctx, "select nothing from nowhere where $1", 1) },
-		"query row": func(ctx context.Context, tx pgx.Tx) { _ = tx.QueryRow(ctx, "select 1 / $1::integer", 0).Scan(new(int)) },
+		"prepare": func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "insert into nowhere values ($1)", 1) },
+		"run":     func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "select 1 / $1::integer", 0) },
+		"query": func(ctx context.Context, tx pgx.Tx) {
+			//nolint:sqlclosecheck // the query fails and returns no rows
+			_, _ = tx.Query(ctx, "select nothing from nowhere where $1", 1)
+		},
+		"query row": func(ctx context.Context, tx pgx.Tx) {
+			_ = tx.QueryRow(ctx, "select 1 / $1::integer", 0).Scan(new(int))
+		},
 		"batch": func(ctx context.Context, tx pgx.Tx) {
 			batch := &pgx.Batch{}
 			batch.Queue("insert into copied values ($1)", "batch")
@@ -226,7 +234,7 @@ func TestQuickTaskTakesTwoRoundTrips(t *testing.T) {
 	t.Cleanup(db.Close)
 	b := setupOn(t, db)
 	b.Relay()
-	last := make(map[*countedConn]int64) // after the handler of the task before on this connection
+	last := make(map[*countedConn]int64) // after the handler of the previous task on this connection
 	fewest := int64(math.MaxInt64)
 	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {
@@ -247,7 +255,7 @@ func TestQuickTaskTakesTwoRoundTrips(t *testing.T) {
 	}
 }
 
-// countedConn counts what is sent at once, each of which waits for its answer.
+// countedConn counts the batches that are sent, each of which waits for its answer.
 type countedConn struct {
 	net.Conn
 	writes atomic.Int64

@@ -13,36 +13,36 @@ import (
 type WhenFull string
 
 const (
-	// StopPulling pulls no more until there is room: what waits in the broker goes to other workers. What
+	// StopPulling stops pulling until there is room, so that messages in the broker go to other workers. A task that
 	// has waited here for 5 s is given back.
 	StopPulling WhenFull = "stop_pulling"
-	// FetcherRuns stops pulling as well, and the puller runs one task meanwhile, beyond the kind's slots: one
-	// for each consumer that the worker has of the kind (two for each set of shards). The buffer holds one
-	// task more for that. The slots over all kinds apply.
+	// FetcherRuns stops pulling as well, and each puller meanwhile runs one task beyond the kind's slots. A worker
+	// has one puller for each consumer of the kind (two for each set of shards). The buffer holds one task more for
+	// that. The slots over all kinds apply.
 	FetcherRuns WhenFull = "fetcher_runs"
-	// GiveBack stops pulling, and gives back sooner: what has waited here for a second is delivered again
+	// GiveBack stops pulling, and gives back sooner: a task that has waited here for a second is delivered again
 	// after another second, to any worker with room.
 	GiveBack WhenFull = "give_back"
 )
 
-var whenFulls = []WhenFull{StopPulling, FetcherRuns, GiveBack}
+var whenFullPolicies = []WhenFull{StopPulling, FetcherRuns, GiveBack}
 
 const (
-	// giveBackAfter is how long the tasks of a GiveBack kind wait, and then stay away.
+	// giveBackAfter is how long a task of a GiveBack kind waits, and then how long its redelivery is delayed.
 	giveBackAfter = time.Second
-	// maxWait is how long those of other kinds wait.
+	// maxWait is how long a task of another kind waits.
 	maxWait = 5 * time.Second
 )
 
 func (w WhenFull) validate() error {
-	if !slices.Contains(whenFulls, w) {
+	if !slices.Contains(whenFullPolicies, w) {
 		return fmt.Errorf("WhenFull must be stop_pulling, fetcher_runs or give_back, got %q", string(w))
 	}
 	return nil
 }
 
-// fits returns how many tasks are held for so many slots.
-func (w WhenFull) fits(slots int) int {
+// capacity returns how many tasks the local buffer holds for so many slots.
+func (w WhenFull) capacity(slots int) int {
 	if w == FetcherRuns {
 		return slots + 1
 	}
@@ -57,8 +57,8 @@ func (k *kind) maxWait() time.Duration {
 	return min(maxWait, k.pool.config.AckWait)
 }
 
-// giveBackLate gives back, until quit is done, tasks that wait for a slot for too long: the kind's handlers
-// have become slow.
+// giveBackLate gives back, until quit is done, tasks that wait too long for a slot because the kind's handlers have
+// become slow.
 func (p *Pool) giveBackLate(quit context.Context, kinds []*kind) {
 	shortest := kinds[0].maxWait()
 	for _, k := range kinds {
@@ -90,13 +90,14 @@ func (k *kind) giveBackLate(now time.Time) {
 	}
 }
 
-// fetcher runs tasks of a FetcherRuns kind beyond its slots, one at a time for each consumer.
+// fetcher runs tasks of a FetcherRuns kind beyond its slots, one at a time for each consumer. Only the goroutine of
+// that consumer's receive uses it.
 type fetcher struct {
 	kind    *kind
-	running <-chan struct{} // closed when it has ended; nil: none runs
+	running <-chan struct{} // closed when its task has ended; nil if it runs no task
 }
 
-// poll runs a task if there is no room.
+// poll runs a task if the local buffer is full.
 func (f *fetcher) poll() {
 	k := f.kind
 	if k.config.WhenFull != FetcherRuns || f.running != nil || !k.Tasks.IsFull() {
@@ -107,7 +108,7 @@ func (f *fetcher) poll() {
 	}
 }
 
-// ready receives a token when something may have begun to wait for a slot.
+// ready returns a channel that receives a token when an attempt may have become ready.
 func (f *fetcher) ready() <-chan struct{} {
 	if f.running != nil {
 		return nil

@@ -13,14 +13,14 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// gated is a worker whose handlers wait until they may go on, after some quick ones.
+// gated is a worker whose handlers wait for the test, after some quick ones.
 type gated struct {
 	*worker
 	begun, running, most atomic.Int32
 	goOn                 chan struct{}
 }
 
-// gated returns one with two slots.
+// gated returns a gated worker with two slots.
 func (b *bundle) gated(quick int32, c workers.Config, w workers.WhenFull) *gated {
 	b.T.Helper()
 	x := &gated{goOn: make(chan struct{})}
@@ -41,7 +41,7 @@ func (b *bundle) gated(quick int32, c workers.Config, w workers.WhenFull) *gated
 	return x
 }
 
-// A worker whose slots are taken asks for no more, and others get the rest.
+// A worker whose slots are busy asks for no more, and others get the other tasks.
 func TestStopPulling(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -59,13 +59,13 @@ func TestStopPulling(t *testing.T) {
 	b.WantOneEffectEach(40)
 }
 
-// While its buffer is full a worker runs one task beyond its slots, whatever becomes of that one, but
-// not beyond the slots over all kinds.
+// While its buffer is full a worker runs one task beyond its slots, whatever its outcome, but not beyond the slots
+// over all kinds.
 func TestFetcherRuns(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ overall, least, most int }{
-		"of its kind":    {0, 3, 4}, // one for each consumer
-		"over all kinds": {2, 2, 2},
+		"of its kind":    {overall: 0, least: 3, most: 4}, // one for each consumer
+		"over all kinds": {overall: 2, least: 2, most: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,7 +89,7 @@ func TestFetcherRuns(t *testing.T) {
 	}
 }
 
-// What runs beyond the slots may fail, panic and end its goroutine like anything else.
+// A handler that runs beyond the slots may fail, panic and end its goroutine like any other.
 func TestFetcherRunsWhatFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -120,8 +120,7 @@ func TestFetcherRunsWhatFails(t *testing.T) {
 	b.Await("all to be over", func() bool { s := w.KindStatus(); return s.Running == 0 && s.InFlight == 0 })
 }
 
-// What waits in a worker whose handlers have become slow goes elsewhere, after a while, and uses no
-// attempt.
+// Tasks that wait in a worker whose handlers have become slow go to other workers after a while, and use no attempt.
 func TestGiveBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -129,7 +128,10 @@ func TestGiveBack(t *testing.T) {
 	const tasks, quick = 1000, 300
 	full := b.gated(quick, workers.Config{}, workers.GiveBack)
 	b.EnqueueMany(tasks)
-	b.Await("what waits to be given back", func() bool { s := full.KindStatus(); return s.GivenBack > 0 && s.InFlight == 2 })
+	b.Await(
+		"what waits to be given back",
+		func() bool { s := full.KindStatus(); return s.GivenBack > 0 && s.InFlight == 2 },
+	)
 	b.Work(workers.Config{}, exactly(insertEffect, nil))
 	b.AwaitSucceeded(tasks - 2)
 	if s := full.KindStatus(); s.Running != 2 || s.InFlight != 2 || s.Attempts[workers.OutcomeInterrupted] != 0 {
@@ -143,7 +145,7 @@ func TestGiveBack(t *testing.T) {
 	}
 }
 
-// Nobody else is there: the worker that gave back sees to it all.
+// With a single worker, the same worker eventually runs all tasks that it gave back.
 func TestGiveBackAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -161,8 +163,12 @@ func TestWhenFullIsChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)
-	err := workers.Register(p, ledger.MustKind[orderArgs]("test.full"), insertEffect, &workers.KindConfig{WhenFull: "drop"})
-	if err == nil || err.Error() != `workers: register kind "test.full": WhenFull must be stop_pulling, fetcher_runs or give_back, got "drop"` {
+	err := workers.Register(
+		p, ledger.MustKind[orderArgs]("test.full"), insertEffect, &workers.KindConfig{WhenFull: "drop"},
+	)
+	if err == nil ||
+		err.Error() != `workers: register kind "test.full": `+
+			`WhenFull must be stop_pulling, fetcher_runs or give_back, got "drop"` {
 		t.Error(err)
 	}
 }

@@ -18,11 +18,11 @@ import (
 //go:embed sql/worker_list.sql
 var workerListSQL string
 
-// Worker is a worker process, as its lease describes it.
+// Worker is a worker process as its lease describes it.
 type Worker struct {
 	ID    string       `json:"id"`
 	Since time.Time    `json:"since"`
-	Alive bool         `json:"alive"` // false: it ended without releasing its lease, or is cut off
+	Alive bool         `json:"alive"` // false: its process ended without releasing its lease, or is cut off
 	Kinds []WorkerKind `json:"kinds"` // by name
 }
 
@@ -31,7 +31,7 @@ type WorkerKind struct {
 	Kind      ledger.Kind     `json:"kind"`
 	Guarantee Guarantee       `json:"guarantee"`
 	Shards    ledger.ShardSet `json:"shards"`  // whose tasks it receives now
-	Divided   bool            `json:"divided"` // the workers divide the shards, again and again
+	Divided   bool            `json:"divided"` // the workers divide the shards dynamically
 	Paused    bool            `json:"paused"`  // by an operator: the worker starts none of its tasks
 }
 
@@ -43,8 +43,8 @@ type leaseDetail struct {
 	ShardGroups int             `json:"shard_groups,omitempty"`
 }
 
-// ReadWorkers returns the live workers, and those that were lost within about a day. It never commits.
-// Errors: [ledger.ErrNotMigrated].
+// ReadWorkers returns the live workers, and those that were lost within about a day. It never commits. It returns
+// [ledger.ErrNotMigrated] if the schema is missing.
 func ReadWorkers(ctx context.Context, db ledger.DB) ([]Worker, error) {
 	rows, err := db.Query(ctx, workerListSQL)
 	if err != nil {
@@ -56,7 +56,8 @@ func ReadWorkers(ctx context.Context, db ledger.DB) ([]Worker, error) {
 		var w Worker
 		var left int64
 		var detailText, dividedText, pausedText string
-		if err := rows.Scan(&w.ID, pgquery.Micros(&w.Since), &left, &detailText, &dividedText, &pausedText); err != nil {
+		err := rows.Scan(&w.ID, pgquery.Micros(&w.Since), &left, &detailText, &dividedText, &pausedText)
+		if err != nil {
 			return nil, pgerr.Explain("read workers", err)
 		}
 		w.Alive = left > 0

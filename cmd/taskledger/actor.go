@@ -7,13 +7,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// addActorFlag adds --actor, which says who does something to what others rely on.
+// addActorFlag adds --actor, the author of a change.
 func addActorFlag(cmd *cobra.Command, actor *string) {
-	cmd.Flags().StringVar(actor, "actor", "", "who does it (default: you, as this machine knows you)")
+	cmd.Flags().StringVar(actor, "actor", "", "author of the change (default: your user name on this machine)")
 }
 
-// actorOr returns the actor given, or else the user of this process; "", which is the user of
-// the database, where it has none.
+// actorOr returns the given actor, or else the user name of this process. It returns "", which stands for the
+// user of the database, if there is no such name.
 func actorOr(given string) string {
 	if given != "" {
 		return given

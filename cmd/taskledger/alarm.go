@@ -15,11 +15,11 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func (a *app) newAlarmCommand() *cobra.Command {
+func newAlarmCommand(a *app) *cobra.Command {
 	return group(
 		&cobra.Command{Use: "alarm", Short: "List alarms, and test their receivers"},
-		a.newAlarmListCommand(),
-		a.newAlarmTestCommand(),
+		newAlarmListCommand(a),
+		newAlarmTestCommand(a),
 	)
 }
 
@@ -29,8 +29,8 @@ func addAlarmsFlag(cmd *cobra.Command, file *string) {
 	bind(cmd.Flags(), "alarms", "TASKLEDGER_ALARMS")
 }
 
-// readAlarms reads a file of alarms. It returns an empty one if file is "".
-func (a *app) readAlarms(file string) (f alarm.File, err error) {
+// readAlarms reads a file of alarms. It returns the zero File if file is "".
+func readAlarms(a *app, file string) (f alarm.File, err error) {
 	if file == "" {
 		return f, nil
 	}
@@ -41,8 +41,8 @@ func (a *app) readAlarms(file string) (f alarm.File, err error) {
 	return alarm.Parse(text)
 }
 
-// alarmServices returns the watcher of alarms, and nothing if there are no receivers.
-func (a *app) alarmServices(pool *pgxpool.Pool, f alarm.File) []service {
+// alarmServices returns the service that sends alarms. It returns no service if f has no receivers.
+func alarmServices(a *app, pool *pgxpool.Pool, f alarm.File) []service {
 	if len(f.Receivers) == 0 {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (a *app) alarmServices(pool *pgxpool.Pool, f alarm.File) []service {
 	}}}
 }
 
-func (a *app) newAlarmListCommand() *cobra.Command {
+func newAlarmListCommand(a *app) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -67,7 +67,7 @@ func (a *app) newAlarmListCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.listAlarms(alarms)
+				return listAlarms(a, alarms)
 			})
 		},
 	}
@@ -75,7 +75,7 @@ func (a *app) newAlarmListCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) listAlarms(alarms []alarm.Alarm) error {
+func listAlarms(a *app, alarms []alarm.Alarm) error {
 	value := struct {
 		Alarms []alarm.Alarm `json:"alarms"`
 	}{append([]alarm.Alarm{}, alarms...)}
@@ -83,7 +83,8 @@ func (a *app) listAlarms(alarms []alarm.Alarm) error {
 		t := newTable([]any{"alarm", "state", "made", "attempts", "subject", "error"}, 4)
 		for _, l := range alarms {
 			t.AppendRow(table.Row{
-				plain(string(l.Task.BizID)), l.State, ago(l.MadeAt), l.Attempt, shorten(l.Subject, 70), shorten(l.Error, 70),
+				plain(string(l.Task.BizID)), l.State, ago(l.MadeAt), l.Attempt,
+				shorten(l.Subject, 70), shorten(l.Error, 70),
 			})
 		}
 		renderTable(w, t)
@@ -96,19 +97,19 @@ func (a *app) listAlarms(alarms []alarm.Alarm) error {
 	return nil
 }
 
-func (a *app) newAlarmTestCommand() *cobra.Command {
+func newAlarmTestCommand(a *app) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "test [RECEIVER...]",
 		Short: "Send a test alarm",
-		Long: `Send a test alarm to these receivers, or to all of the file, and show the outcome. Each delivery is
-tried once. The exit code is 1 if one fails.`,
+		Long: `Send a test alarm to the named receivers, or to all receivers of the file, and show the results. Each
+delivery is tried once. The exit code is 1 if a delivery fails.`,
 		Example: "  taskledger alarm test --alarms alarms.yaml\n  taskledger alarm test --alarms alarms.yaml pager",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if file == "" {
 				return usagef("%s: --alarms is required", cmd.CommandPath()).hinted("set --alarms or TASKLEDGER_ALARMS")
 			}
-			f, err := a.readAlarms(file)
+			f, err := readAlarms(a, file)
 			if err != nil {
 				return err
 			}
@@ -117,7 +118,7 @@ tried once. The exit code is 1 if one fails.`,
 				return err
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
-				return a.testAlarms(ctx, db, receivers)
+				return testAlarms(ctx, a, db, receivers)
 			})
 		},
 	}
@@ -140,7 +141,7 @@ func findReceivers(all []alarm.Receiver, names []string) (found []alarm.Receiver
 	return found, nil
 }
 
-func (a *app) testAlarms(ctx context.Context, db *pgxpool.Pool, receivers []alarm.Receiver) error {
+func testAlarms(ctx context.Context, a *app, db *pgxpool.Pool, receivers []alarm.Receiver) error {
 	var tests []alarm.TestResult
 	failed := 0
 	for _, r := range receivers {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// app is the program. A new one is made for each run.
+// app is one run of the program.
 type app struct {
 	getenv func(string) string
 	stdin  io.Reader
@@ -20,15 +20,15 @@ type app struct {
 
 	config  config
 	secrets *secrets
-	parsed  bool // the command line is: from here on an error is no longer one of usage
+	parsed  bool // the command line is valid: a later error is not one of usage
 }
 
 func newApp() *app {
 	return &app{getenv: os.Getenv, secrets: &secrets{}}
 }
 
-// Run carries out one command line and returns the exit code. Data goes to stdout, everything
-// else to stderr.
+// Run executes one command line and returns the exit code. It writes data to stdout, and everything else to
+// stderr.
 func (a *app) Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	a.stdin, a.stdout, a.stderr = stdin, stdout, &redactor{to: stderr, secrets: a.secrets}
 	a.log = slog.New(slog.NewTextHandler(a.stderr, nil))
@@ -49,7 +49,7 @@ func (a *app) Run(ctx context.Context, args []string, stdin io.Reader, stdout, s
 	return f.exit
 }
 
-// outputFormat is the format asked for, also where the command line could not be read up to it.
+// outputFormat returns the requested format, also if the command line cannot be parsed as a whole.
 func (a *app) outputFormat(args []string) format {
 	if a.parsed {
 		return a.config.output
@@ -72,7 +72,7 @@ Addresses come from flags, else the environment, else from the servers that
   taskledger task show coupon.send order-17`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// Flags are read before the word behind them is taken for a command.
+		// Flags are parsed before the word after them is taken for a command.
 		TraverseChildren: true,
 		Args:             cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -93,26 +93,26 @@ Addresses come from flags, else the environment, else from the servers that
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	a.config.addFlags(root.PersistentFlags())
 	root.AddCommand(
-		a.newServeCommand(),
-		a.newMigrateCommand(),
-		a.newEnqueueCommand(),
-		a.newImportCommand(),
-		a.newTaskCommand(),
-		a.newKindCommand(),
-		a.newScheduleCommand(),
-		a.newAlarmCommand(),
-		a.newWorkerCommand(),
-		a.newLimitCommand(),
-		a.newStatusCommand(),
-		a.newVersionCommand(),
-		a.newDemoCommand(),
-		a.newDemoChildCommand(),
+		newServeCommand(a),
+		newMigrateCommand(a),
+		newEnqueueCommand(a),
+		newImportCommand(a),
+		newTaskCommand(a),
+		newKindCommand(a),
+		newScheduleCommand(a),
+		newAlarmCommand(a),
+		newWorkerCommand(a),
+		newLimitCommand(a),
+		newStatusCommand(a),
+		newVersionCommand(a),
+		newDemoCommand(a),
+		newDemoChildCommand(a),
 		newExitCodesTopic(),
 	)
 	return root
 }
 
-// newHelpCommand is cobra's, with an error where there is nothing to explain.
+// newHelpCommand returns cobra's help command, with an error for an unknown topic.
 func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
@@ -128,8 +128,8 @@ func newHelpCommand() *cobra.Command {
 	}
 }
 
-// group makes a command that only has subcommands: alone, or with a word it does not know, it is
-// used wrongly, where cobra would print its help and be content.
+// group turns cmd into a command that only has subcommands. Without a subcommand, or with an unknown one, it
+// returns a usage error, where cobra would print its help and succeed.
 func group(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -146,11 +146,12 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 	return usagef("unknown command %q for %q", word, cmd.CommandPath()).hinted("run: %s --help", cmd.CommandPath())
 }
 
-// exactArgs is cobra's ExactArgs with an error that shows what is wanted.
+// exactArgs is cobra's ExactArgs with an error that shows the usage.
 func exactArgs(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usagef("%s takes %d arguments, not %d", cmd.CommandPath(), n, len(args)).hinted("usage: %s", cmd.UseLine())
+			return usagef("%s takes %d arguments, not %d", cmd.CommandPath(), n, len(args)).
+				hinted("usage: %s", cmd.UseLine())
 		}
 		return nil
 	}

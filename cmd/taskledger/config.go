@@ -8,8 +8,8 @@ import (
 	"github.com/taskledger/taskledger/internal/embedded"
 )
 
-// Environment variables of the flags that every command has. A further flag X-Y that may come
-// from the environment is TASKLEDGER_X_Y there.
+// Environment variables of the flags that every command has. A further flag X-Y with an environment variable
+// has TASKLEDGER_X_Y.
 const (
 	envDatabaseURL = "DATABASE_URL"
 	envNATSURL     = "NATS_URL"
@@ -18,9 +18,9 @@ const (
 	envOutput      = "TASKLEDGER_OUTPUT"
 )
 
-// config is what every command may be told: by a flag, else by its environment variable, else by
-// the servers that run in the data directory, else by default. A flag for the data directory
-// means the servers there, whatever addresses the environment has.
+// config has the flags of every command. A value comes from its flag, else from its environment variable,
+// else from the servers that run in the data directory, else from its default. A flag for the data directory
+// selects the servers there, whatever addresses the environment has.
 type config struct {
 	databaseURL string
 	natsURL     string
@@ -36,7 +36,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.databaseURL, "database-url", "", "address of PostgreSQL")
 	flags.StringVar(&c.natsURL, "nats-url", "", "address of NATS")
 	flags.StringVar(&c.natsCreds, "nats-creds", "", "`file` with NATS credentials")
-	flags.StringVar(&c.dataDir, "data-dir", "", "`directory` of servers of our own")
+	flags.StringVar(&c.dataDir, "data-dir", "", "`directory` of the servers that taskledger runs")
 	flags.VarP(&c.output, "output", "o", "table, json or jsonl")
 	bind(flags, "database-url", envDatabaseURL)
 	bind(flags, "nats-url", envNATSURL)
@@ -48,7 +48,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 // environment is the annotation of a flag with the name of its environment variable.
 const environment = "environment"
 
-// bind lets a flag take its value from an environment variable, and says so in the help.
+// bind connects a flag with an environment variable, and adds that to its help.
 func bind(flags *pflag.FlagSet, name, variable string) {
 	f := flags.Lookup(name)
 	f.Usage += " [$" + variable + "]"
@@ -85,8 +85,8 @@ func (c *config) read(flags *pflag.FlagSet, getenv func(string) string) (err err
 	return nil
 }
 
-// locate completes the addresses from the servers that run in the data directory, if neither was
-// given: an address that was given is never mixed with one found.
+// locate completes the addresses from the servers that run in the data directory, if neither was given. It
+// never mixes a given address with one of theirs.
 func (a *app) locate() error {
 	defer func() {
 		a.secrets.learnAddress(a.config.databaseURL)
@@ -107,12 +107,13 @@ func (a *app) locate() error {
 	return nil
 }
 
-// errNoDatabase says that nobody told us where the database is.
+// errNoDatabase returns the error of a missing database address.
 func (a *app) errNoDatabase() error {
 	if a.config.dataDirGiven {
 		return failf(exitUnavailable, "no server is running in %s", a.config.dataDir).
 			hinted("start one: taskledger serve --data-dir %s", a.config.dataDir)
 	}
-	return failf(exitUnavailable, "no database: %s is not set, and no server is running in %s", envDatabaseURL, a.config.dataDir).
+	return failf(exitUnavailable, "no database: %s is not set, and no server is running in %s", envDatabaseURL,
+		a.config.dataDir).
 		hinted("set %s, or start one: taskledger serve, or for a first look: taskledger demo", envDatabaseURL)
 }

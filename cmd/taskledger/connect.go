@@ -13,10 +13,10 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// connectTimeout bounds an attempt to connect where the address does not say it.
+// connectTimeout bounds an attempt to connect if the address has no timeout.
 const connectTimeout = 5 * time.Second
 
-// openDatabase connects to the database and makes sure that it answers.
+// openDatabase connects to the database and checks that it answers.
 func (a *app) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
 	if err := a.locate(); err != nil {
 		return nil, err
@@ -26,8 +26,8 @@ func (a *app) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
 	}
 	config, err := pgxpool.ParseConfig(a.config.databaseURL)
 	if err != nil {
-		// The cause may quote a password, in pieces that nobody can tell from the rest.
-		return nil, usagef("the database address cannot be read").
+		// The cause may quote parts of a password, which cannot be recognized.
+		return nil, usagef("the database address is invalid").
 			hinted("write it as postgres://user:password@host:port/database, with special characters percent-encoded")
 	}
 	a.secrets.learn(config.ConnConfig.Password)
@@ -53,7 +53,7 @@ func (a *app) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// connectNATS connects to NATS. With wait it does not need the server to be there yet.
+// connectNATS connects to NATS. With wait, the server may be unavailable at first.
 func (a *app) connectNATS(wait bool, options ...nats.Option) (*nats.Conn, error) {
 	options = append(options, nats.Name("taskledger"), nats.Timeout(connectTimeout), nats.RetryOnFailedConnect(wait))
 	if a.config.natsCreds != "" {

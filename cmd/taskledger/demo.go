@@ -21,7 +21,7 @@ type demoFlags struct {
 	binaries string
 }
 
-func (a *app) newDemoCommand() *cobra.Command {
+func newDemoCommand(a *app) *cobra.Command {
 	var f demoFlags
 	cmd := &cobra.Command{
 		Use:   "demo",
@@ -42,7 +42,7 @@ Without --once the demo keeps running, with relay, projector and workers. The ot
 to it, unless other servers run in the data directory.`,
 		Example: "  taskledger demo\n  taskledger demo --once --orders 10000 -o json",
 		Args:    exactArgs(0),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), a, f) },
 	}
 	cmd.Flags().IntVar(&f.orders, "orders", 2000, "number of orders to commit")
 	cmd.Flags().BoolVar(&f.once, "once", false, "exit after the proof")
@@ -52,7 +52,7 @@ to it, unless other servers run in the data directory.`,
 }
 
 // newDemoChildCommand returns the hidden command of the demo's child processes.
-func (a *app) newDemoChildCommand() *cobra.Command {
+func newDemoChildCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:    "demo-child ROLE NAME",
 		Hidden: true,
@@ -63,7 +63,7 @@ func (a *app) newDemoChildCommand() *cobra.Command {
 	}
 }
 
-func (a *app) demo(ctx context.Context, f demoFlags) error {
+func runDemo(ctx context.Context, a *app, f demoFlags) error {
 	if f.orders < 1 || f.orders > 1_000_000 {
 		return usagef("--orders must be between 1 and 1000000, got %d", f.orders)
 	}
@@ -73,7 +73,8 @@ func (a *app) demo(ctx context.Context, f demoFlags) error {
 	}
 	c := demo.Config{
 		Orders: f.orders, Chaos: f.chaos, Binaries: f.binaries, Child: []string{self, "demo-child"},
-		View: a.stderr, Terminal: a.config.output == formatTable && a.onTerminal(), Started: a.announceDemo,
+		View: a.stderr, Terminal: a.config.output == formatTable && a.onTerminal(),
+		Started: func(databaseURL, natsURL string) (func(), error) { return announceDemo(a, databaseURL, natsURL) },
 	}
 	printed := false
 	show := func(r demo.Report) error {
@@ -116,7 +117,7 @@ Ctrl-C stops them.
 
 // announceDemo announces the demo's servers to the other commands. If other servers run in the data
 // directory, it prints a note and announces nothing.
-func (a *app) announceDemo(databaseURL, natsURL string) (stopping func(), err error) {
+func announceDemo(a *app, databaseURL, natsURL string) (stopping func(), err error) {
 	if _, err := embedded.Attach(a.config.dataDir); err == nil {
 		fmt.Fprintf(a.stderr, "other servers run in %s; set DATABASE_URL to reach the demo's\n", a.config.dataDir)
 		return func() {}, nil
@@ -168,7 +169,9 @@ func renderDemo(w io.Writer, r demo.Report) {
 		[2]string{"doubled", count(r.Doubled)},
 		[2]string{"from rolled-back orders", fmt.Sprintf("%s of %s", count(r.Ghosts), count(r.OrdersRolledBack))},
 		[2]string{"enqueued twice", count(r.EnqueuedTwice)},
-		[2]string{"firings of the periodic task", fmt.Sprintf("%s, counted %s times", count(r.Firings), count(r.TillCounts))},
+		[2]string{
+			"firings of the periodic task", fmt.Sprintf("%s, counted %s times", count(r.Firings), count(r.TillCounts)),
+		},
 		[2]string{"redelivered", count(r.Redelivered)},
 		[2]string{"fenced", count(r.Fenced)},
 		[2]string{"processes killed", count(r.Kills)},

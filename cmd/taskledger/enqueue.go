@@ -26,11 +26,11 @@ type enqueueFlags struct {
 	runIn                    time.Duration
 }
 
-func (a *app) newEnqueueCommand() *cobra.Command {
+func newEnqueueCommand(a *app) *cobra.Command {
 	var f enqueueFlags
 	cmd := &cobra.Command{
 		Use:   "enqueue KIND BIZ_ID",
-		Short: "Enqueue a task, or find that it exists",
+		Short: "Enqueue a task, or report that it exists",
 		Long: `Enqueue a task, in a transaction of its own. KIND and BIZ_ID name one task. If it exists,
 nothing is written, and its state is shown. If it exists with other args, that is a conflict
 (exit code 4).`,
@@ -42,7 +42,7 @@ nothing is written, and its state is shown. If it exists with other args, that i
 		Args: exactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key := ledger.Key{Kind: ledger.Kind(args[0]), BizID: ledger.BizID(args[1])}
-			return a.enqueue(cmd.Context(), key, f, cmd.Flags().Changed("shard"))
+			return enqueue(cmd.Context(), a, key, f, cmd.Flags().Changed("shard"))
 		},
 	}
 	cmd.Flags().StringVar(&f.args, "args", "", "input of the task as `JSON`, or @file, or - for stdin (default: none)")
@@ -52,14 +52,15 @@ nothing is written, and its state is shown. If it exists with other args, that i
 	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "tag in the task's meta; may be repeated")
 	cmd.Flags().StringVar(&f.retry, "retry", "", "retry policy of the task as `JSON`, delays in seconds, "+
 		"such as '{\"ladder\":[60,300,1200]}' (default: that of its kind)")
-	cmd.Flags().StringVar(&f.runAt, "run-at", "", "run it at this `TIME`, such as 2026-12-24T18:00:00+01:00 (default: now)")
+	cmd.Flags().StringVar(&f.runAt, "run-at", "",
+		"run it at this `TIME`, such as 2026-12-24T18:00:00+01:00 (default: now)")
 	cmd.Flags().DurationVar(&f.runIn, "run-in", 0, "run it after this time, such as 90s or 36h (default: now)")
 	cmd.Flags().StringVar(&f.startBy, "start-by", "", "let it expire if it is unstarted at this `TIME`")
 	cmd.Flags().StringVar(&f.finishBy, "finish-by", "", "let it expire if it is unfinished at this `TIME`")
 	return cmd
 }
 
-func (a *app) enqueue(ctx context.Context, key ledger.Key, f enqueueFlags, sharded bool) error {
+func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharded bool) error {
 	if err := key.Validate(); err != nil {
 		return err
 	}
@@ -102,16 +103,17 @@ func (a *app) enqueue(ctx context.Context, key ledger.Key, f enqueueFlags, shard
 	return nil
 }
 
-// parseTime reads the time that a flag gives.
+// parseTime parses the time of a flag.
 func parseTime(flag, text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, usagef("--%s is no time: %q", flag, text).hinted("write it as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00")
+		return t, usagef("--%s must be a time, got %q", flag, text).
+			hinted("write it as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00")
 	}
 	return t, nil
 }
 
-// setTimes reads when the task is to run.
+// setTimes parses the times of the task.
 func (f enqueueFlags) setTimes(o *ledger.EnqueueOptions) error {
 	o.RunIn = f.runIn
 	for _, flag := range []struct {
@@ -130,13 +132,13 @@ func (f enqueueFlags) setTimes(o *ledger.EnqueueOptions) error {
 	return nil
 }
 
-// enqueued is the answer as JSON.
+// enqueued is the result as JSON.
 type enqueued struct {
 	ledger.Key
 	ledger.Enqueued
 }
 
-// readArgs reads args from the flag itself, from the file that it names, or from stdin.
+// readArgs returns the args from the flag itself, from the file that it names, or from stdin.
 func (a *app) readArgs(flag string) (json.RawMessage, error) {
 	file, named := strings.CutPrefix(flag, "@")
 	switch {

@@ -19,31 +19,32 @@ const (
 	exitIntegrity   = 7
 )
 
-// exitCodes documents them, with the name that errors have in JSON.
+// exitCodes describes the exit codes, with the name that errors have in JSON.
 var exitCodes = []struct {
 	exit int
 	code string
 	doc  string
 }{
 	{exitOK, "ok", "done"},
-	{exitFailed, "failed", "anything that has no code of its own"},
+	{exitFailed, "failed", "any failure without a code of its own"},
 	{exitUsage, "usage", "wrong command line or invalid input; nothing was done"},
 	{exitNotFound, "not_found", "no such task, schedule or consumers"},
-	{exitConflict, "conflict", "it is there already and differs, or is taken; nothing was changed"},
+	{exitConflict, "conflict", "it exists and differs, or is taken; nothing was changed"},
 	{exitUnavailable, "unavailable", "PostgreSQL or NATS cannot be reached, or refuses the credentials or a right"},
 	{exitNotMigrated, "not_migrated", "the database lacks the schema of this version"},
-	{exitIntegrity, "integrity", "the ledger or its stream is not what it must be: a person must look"},
+	{exitIntegrity, "integrity", "the ledger or its stream is damaged: a person must act"},
 }
 
-// codeName is the name of an exit code in JSON.
+// codeName returns the name of an exit code in JSON.
 func codeName(exit int) string { return exitCodes[exit].code }
 
-// newExitCodesTopic is `taskledger help exit-codes`.
+// newExitCodesTopic returns the topic of `taskledger help exit-codes`.
 func newExitCodesTopic() *cobra.Command {
 	var b strings.Builder
 	b.WriteString("taskledger ends with one of these exit codes; the name is error.code in JSON:\n\n")
 	for _, c := range exitCodes {
 		fmt.Fprintf(&b, "  %d  %-13s %s\n", c.exit, c.code, c.doc)
 	}
-	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: strings.TrimRight(b.String(), "\n")}
+	return &cobra.Command{Use: "exit-codes", Short: "Show the exit codes and their meaning",
+		Long: strings.TrimRight(b.String(), "\n")}
 }

@@ -25,16 +25,16 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// failure is an error as the user sees it.
+// failure is an error in the form that the user gets.
 type failure struct {
 	exit    int
 	message string
-	hint    string // the cure; empty: none is known
+	hint    string // the cure; empty: unknown
 }
 
 func (f *failure) Error() string { return f.message }
 
-// hinted adds the cure.
+// hinted returns f with a cure.
 func (f *failure) hinted(format string, a ...any) *failure {
 	f.hint = fmt.Sprintf(format, a...)
 	return f
@@ -46,7 +46,7 @@ func failf(exit int, format string, a ...any) *failure {
 
 func usagef(format string, a ...any) *failure { return failf(exitUsage, format, a...) }
 
-// usage makes an error of the command line's parser one of usage.
+// usage returns an error of the command line's parser as one of usage.
 func usage(err error) error {
 	var f *failure
 	if errors.As(err, &f) {
@@ -60,22 +60,22 @@ func usage(err error) error {
 	return usagef("%s", message).hinted("run: taskledger --help")
 }
 
-// wrongValue says what a flag takes, where Go's parsers would only say that they cannot read it.
+// wrongValue returns the type of value that a flag requires. The errors of Go's parsers do not have it.
 func wrongValue(f *pflag.Flag, value string, cause error) string {
 	switch f.Value.Type() {
 	case "int", "int64":
-		return fmt.Sprintf("must be a whole number, not %q", value)
+		return fmt.Sprintf("must be a whole number, got %q", value)
 	case "float64":
-		return fmt.Sprintf("must be a number, not %q", value)
+		return fmt.Sprintf("must be a number, got %q", value)
 	case "bool":
-		return fmt.Sprintf("must be true or false, not %q", value)
+		return fmt.Sprintf("must be true or false, got %q", value)
 	case "duration":
-		return fmt.Sprintf("must be a duration such as 90s or 72h, not %q", value)
+		return fmt.Sprintf("must be a duration such as 90s or 72h, got %q", value)
 	}
 	return cause.Error()
 }
 
-// describe finds out what an error means for the user.
+// describe returns an error in the form that the user gets, with its exit code and cure.
 func describe(err error) *failure {
 	var f *failure
 	if errors.As(err, &f) {
@@ -96,13 +96,15 @@ func describe(err error) *failure {
 	switch {
 	case errors.As(err, &invalid):
 		f.exit = exitUsage
-	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule), errors.Is(err, workers.ErrUnknownConsumer):
+	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule),
+		errors.Is(err, workers.ErrUnknownConsumer):
 		f.exit = exitNotFound
-	case errors.As(err, &conflict), errors.As(err, &transition), errors.As(err, &inUse), errors.As(err, &overload), errors.Is(err, ledger.ErrRetryTransaction):
+	case errors.As(err, &conflict), errors.As(err, &transition), errors.As(err, &inUse), errors.As(err, &overload),
+		errors.Is(err, ledger.ErrRetryTransaction):
 		f.exit = exitConflict
 	case errors.Is(err, reserve.ErrHeld):
 		f.exit = exitConflict
-		f.hint = "another taskledger serve or demo runs on this data directory; stop it, or choose another with --data-dir"
+		f.hint = "another taskledger serve or demo uses this data directory; stop it, or set --data-dir"
 	case errors.As(err, &binaries), errors.Is(err, embedded.ErrNotRunning):
 		f.exit = exitUnavailable
 	case errors.Is(err, nats.ErrConnectionClosed):
@@ -116,7 +118,7 @@ func describe(err error) *failure {
 	return f
 }
 
-// violatesIntegrity reports whether something is there that must not be.
+// violatesIntegrity reports whether err is about data that must not exist.
 func violatesIntegrity(err error) bool {
 	var (
 		illegal *ledger.IllegalError
@@ -129,7 +131,7 @@ func violatesIntegrity(err error) bool {
 		errors.As(err, &stream) || errors.As(err, &writer)
 }
 
-// describeDatabase describes what keeps us from using the database at all; nil: nothing does.
+// describeDatabase describes an error that prevents every use of the database; nil: err is another one.
 func describeDatabase(err error) *failure {
 	switch {
 	case errors.Is(err, ledger.ErrNotMigrated):
@@ -144,7 +146,8 @@ func describeDatabase(err error) *failure {
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
 	if errors.As(err, &pg) && pg.Code == pgerr.InsufficientPrivilege {
-		return failf(exitUnavailable, "the database refuses: %s", pg.Message).hinted("grant the role what it needs, or connect as the owner of schema taskledger")
+		return failf(exitUnavailable, "the database refuses: %s", pg.Message).
+			hinted("grant the role what it needs, or connect as the owner of schema taskledger")
 	}
 	if !errors.As(err, &connect) && !errors.Is(err, ledger.ErrUnavailable) {
 		return nil
@@ -156,13 +159,13 @@ func describeDatabase(err error) *failure {
 	case pg.Code == pgerr.InvalidPassword, pg.Code == pgerr.InvalidAuthorization:
 		f.hint = "check user and password in DATABASE_URL"
 	case pg.Code == pgerr.InvalidCatalogName && connect != nil:
-		f.hint = fmt.Sprintf("check DATABASE_URL, or create it: createdb %s, then taskledger migrate up", connect.Config.Database)
+		f.hint = fmt.Sprintf("check DATABASE_URL, or create it: createdb %s, then taskledger migrate up",
+			connect.Config.Database)
 	}
 	return f
 }
 
-// reason is the innermost cause of a failed connection, in a few words. pgx tells the same at
-// length, for each address it tried.
+// reason returns the innermost cause of a failed connection. The text of pgx repeats it for each address.
 func reason(err error) string {
 	var pg *pgconn.PgError
 	var network *net.OpError

@@ -9,10 +9,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxRead is more than any database allows for args, and less than what would be a nuisance.
+// maxRead is more than any database accepts for args, and bounds the memory.
 const maxRead = 64 << 20
 
-// readFile reads a file that a command line names, - for standard input.
+// readFile reads a file that a command line names; - is standard input.
 func (a *app) readFile(name string) ([]byte, error) {
 	if name == "-" {
 		return readLimited(a.stdin, "standard input")
@@ -21,11 +21,11 @@ func (a *app) readFile(name string) ([]byte, error) {
 	if err != nil {
 		return nil, usagef("%s", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it is only read
 	return readLimited(f, name)
 }
 
-// readJSON reads a file of JSON, which is left as it is, or of YAML, which becomes JSON.
+// readJSON reads a file of JSON, which it does not change, or of YAML, which it converts to JSON.
 func (a *app) readJSON(name string) ([]byte, error) {
 	text, err := a.readFile(name)
 	if err != nil || json.Valid(text) {

@@ -12,14 +12,14 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func (a *app) newImportCommand() *cobra.Command {
+func newImportCommand(a *app) *cobra.Command {
 	return group(
 		&cobra.Command{Use: "import", Short: "Move in from another outbox"},
-		a.newImportWatermillCommand(),
+		newImportWatermillCommand(a),
 	)
 }
 
-func (a *app) newImportWatermillCommand() *cobra.Command {
+func newImportWatermillCommand(a *app) *cobra.Command {
 	var c movein.Config
 	var kind string
 	cmd := &cobra.Command{
@@ -36,19 +36,21 @@ producers and other groups may run at the same time. It ends when the outbox is 
 		Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.Topic, c.Kind = args[0], ledger.Kind(kind)
-			return a.importWatermill(cmd.Context(), c)
+			return importWatermill(cmd.Context(), a, c)
 		},
 	}
-	cmd.Flags().StringVar(&c.Group, "group", "", "consumer group whose place to take (default: the empty one, as in watermill-sql)")
+	cmd.Flags().StringVar(&c.Group, "group", "",
+		"consumer group to read as (default: the empty one, as in watermill-sql)")
 	cmd.Flags().StringVar(&kind, "kind", "", "kind of the tasks (default: TOPIC)")
-	cmd.Flags().StringVar(&c.Schema, "schema", "", "schema of the outbox's tables (default: the search_path decides)")
+	cmd.Flags().StringVar(&c.Schema, "schema", "", "schema of the outbox's tables (default: by the search_path)")
 	cmd.Flags().StringVar(&c.Actor, "actor", "", "author of the events (default: the database user)")
 	cmd.Flags().IntVar(&c.Batch, "batch", movein.DefaultBatch, "messages in one transaction")
-	cmd.Flags().BoolVar(&c.Follow, "follow", false, "wait for more messages when the outbox is drained, until interrupted")
+	cmd.Flags().BoolVar(&c.Follow, "follow", false,
+		"wait for more messages when the outbox is drained, until interrupted")
 	return cmd
 }
 
-func (a *app) importWatermill(ctx context.Context, c movein.Config) error {
+func importWatermill(ctx context.Context, a *app, c movein.Config) error {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err
@@ -71,7 +73,8 @@ func (a *app) importWatermill(ctx context.Context, c movein.Config) error {
 		if errors.As(err, &conflict) {
 			exit = exitConflict
 		}
-		return failf(exit, "%s", err).hinted("the messages before it are imported; mend or remove this row, and import again")
+		return failf(exit, "%s", err).
+			hinted("the messages before it are imported; mend or remove this row, and import again")
 	}
 	return err
 }

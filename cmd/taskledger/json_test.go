@@ -14,8 +14,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// examples are command lines that succeed, for every command that can be run. They run in this
-// order of the tree's walk, on one database, each once for every OUTPUT.
+// examples are command lines that succeed, one for every command. They run in the order of the tree's walk,
+// on one database, each once for every OUTPUT.
 var examples = map[string]string{
 	"taskledger alarm list":      "alarm list",
 	"taskledger alarm test":      "alarm test --alarms testdata/alarms.json",
@@ -51,7 +51,7 @@ var examples = map[string]string{
 	"taskledger worker list":     "worker list",
 }
 
-// exempt are commands whose output is not data, with why.
+// exempt are commands whose output is not data, each with the reason.
 var exempt = map[string]string{
 	"taskledger completion": "prints shell scripts",
 	"taskledger help":       "prints help",
@@ -63,8 +63,8 @@ var exempt = map[string]string{
 	"taskledger import watermill": "needs an outbox: the script import has one",
 }
 
-// A command that ignored -o json would break the scripts built on it, so the test walks the tree
-// and fails for a new command that has no example here.
+// Every command supports -o json. The test walks the tree and fails for a new command without an example
+// here.
 func TestEveryCommandSpeaksJSON(t *testing.T) {
 	t.Parallel()
 	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
@@ -93,7 +93,8 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 			continue
 		}
 		for _, output := range []string{"json", "jsonl"} {
-			stdout, stderr, exit := run(t, environment, append(strings.Fields(strings.ReplaceAll(line, "OUTPUT", output)), "-o", output)...)
+			stdout, stderr, exit := run(t, environment,
+				append(strings.Fields(strings.ReplaceAll(line, "OUTPUT", output)), "-o", output)...)
 			if exit != exitOK {
 				t.Errorf("%s -o %s: exit %d: %s", line, output, exit, stderr)
 				continue
@@ -121,8 +122,8 @@ func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
-// run runs a command line in this process. One that goes on after its output, as serve does, is
-// asked to end then.
+// run executes a command line in this process. A command that continues after its output, as serve does, is
+// stopped then.
 func run(t *testing.T, environment map[string]string, args ...string) (stdout, stderr string, exit int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -134,7 +135,7 @@ func run(t *testing.T, environment map[string]string, args ...string) (stdout, s
 	return out.String(), errs.String(), exit
 }
 
-// firstWrite calls then after something was written.
+// firstWrite calls then after the first write.
 type firstWrite struct {
 	io.Writer
 	then func()

@@ -13,52 +13,55 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-func (a *app) newKindCommand() *cobra.Command {
+func newKindCommand(a *app) *cobra.Command {
 	return group(
-		&cobra.Command{Use: "kind", Short: "Pause kinds, so that workers begin none of their tasks"},
-		a.newKindPauseCommand(),
-		a.newKindResumeCommand(),
-		a.newKindListCommand(),
+		&cobra.Command{Use: "kind", Short: "Pause and resume kinds"},
+		newKindPauseCommand(a),
+		newKindResumeCommand(a),
+		newKindListCommand(a),
 	)
 }
 
-func (a *app) newKindPauseCommand() *cobra.Command {
+func newKindPauseCommand(a *app) *cobra.Command {
 	var audit operator.Audit
 	cmd := &cobra.Command{
 		Use:   "pause KIND",
-		Short: "Have workers begin no task of a kind until it is resumed",
-		Long: `Have all workers, also those that are started later, begin no task of a kind until it is resumed.
-They hear of it within a second or two. What runs goes on, and tasks are enqueued as ever.`,
+		Short: "Pause a kind: no worker begins its tasks",
+		Long: `Pause a kind: no worker begins its tasks until it is resumed, including workers that start later.
+It takes effect within two seconds. Running handlers continue, and tasks can be enqueued as usual.`,
 		Example: "  taskledger kind pause coupon.send --reason 'partner is down'",
 		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			audit.Actor = actorOr(audit.Actor)
-			return a.changeKind(cmd.Context(), args[0], "paused", func(ctx context.Context, o *operator.Operator) (bool, error) {
-				return o.PauseKind(ctx, ledger.Kind(args[0]), audit)
-			})
+			return a.changeKind(cmd.Context(), args[0], "paused",
+				func(ctx context.Context, o *operator.Operator) (bool, error) {
+					return o.PauseKind(ctx, ledger.Kind(args[0]), audit)
+				})
 		},
 	}
 	addActorFlag(cmd, &audit.Actor)
-	cmd.Flags().StringVar(&audit.Reason, "reason", "", "why")
+	cmd.Flags().StringVar(&audit.Reason, "reason", "", "reason, for the list of kinds")
 	return cmd
 }
 
-func (a *app) newKindResumeCommand() *cobra.Command {
+func newKindResumeCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "resume KIND",
-		Short:   "Have workers begin tasks of a kind again",
+		Short:   "Resume a kind: workers begin its tasks again",
 		Example: "  taskledger kind resume coupon.send",
 		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.changeKind(cmd.Context(), args[0], "resumed", func(ctx context.Context, o *operator.Operator) (bool, error) {
-				return o.ResumeKind(ctx, ledger.Kind(args[0]))
-			})
+			return a.changeKind(cmd.Context(), args[0], "resumed",
+				func(ctx context.Context, o *operator.Operator) (bool, error) {
+					return o.ResumeKind(ctx, ledger.Kind(args[0]))
+				})
 		},
 	}
 }
 
-// changeKind pauses or resumes a kind, and says whether that was a change.
-func (a *app) changeKind(ctx context.Context, kind, done string, change func(context.Context, *operator.Operator) (bool, error)) error {
+// changeKind pauses or resumes a kind, and reports whether that was a change.
+func (a *app) changeKind(ctx context.Context, kind, done string,
+	change func(context.Context, *operator.Operator) (bool, error)) error {
 	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
 		o, err := operator.New(operator.Config{DB: pool})
 		if err != nil {
@@ -82,19 +85,21 @@ func (a *app) changeKind(ctx context.Context, kind, done string, change func(con
 	})
 }
 
-func (a *app) newKindListCommand() *cobra.Command {
+func newKindListCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
 		Short:   "List the kinds that are paused",
 		Example: "  taskledger kind list\n  taskledger kind list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withDatabase(cmd.Context(), a.listPausedKinds)
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return listPausedKinds(ctx, a, pool)
+			})
 		},
 	}
 }
 
-func (a *app) listPausedKinds(ctx context.Context, pool *pgxpool.Pool) error {
+func listPausedKinds(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	paused, err := operator.ReadPaused(ctx, pool)
 	if err != nil {
 		return err

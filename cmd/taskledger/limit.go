@@ -14,12 +14,12 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func (a *app) newLimitCommand() *cobra.Command {
+func newLimitCommand(a *app) *cobra.Command {
 	return group(
 		&cobra.Command{Use: "limit", Short: "Limit how many tasks of a kind may wait"},
-		a.newLimitListCommand(),
-		a.newLimitSetCommand(),
-		a.newLimitRemoveCommand(),
+		newLimitListCommand(a),
+		newLimitSetCommand(a),
+		newLimitRemoveCommand(a),
 	)
 }
 
@@ -29,25 +29,27 @@ type limit struct {
 	RetryAfterMS int64 `json:"retry_after_ms"`
 }
 
-// usedLimit is a limit, and how near it is.
+// usedLimit is a limit with its use.
 type usedLimit struct {
 	limit
 	Waiting int64 `json:"waiting"`
 }
 
-func (a *app) newLimitListCommand() *cobra.Command {
+func newLimitListCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
 		Short:   "List the limits, and how many tasks wait",
 		Example: "  taskledger limit list\n  taskledger limit list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withDatabase(cmd.Context(), a.listLimits)
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return listLimits(ctx, a, pool)
+			})
 		},
 	}
 }
 
-func (a *app) listLimits(ctx context.Context, pool *pgxpool.Pool) error {
+func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	found, err := ledger.ReadLimits(ctx, pool)
 	if err != nil {
 		return err
@@ -74,27 +76,27 @@ func (a *app) listLimits(ctx context.Context, pool *pgxpool.Pool) error {
 		fmt.Fprintln(a.stderr, "no limits")
 		return nil
 	}
-	return a.tellAboutLag(ctx, pool)
+	return noteLag(ctx, a, pool)
 }
 
-func (a *app) newLimitSetCommand() *cobra.Command {
+func newLimitSetCommand(a *app) *cobra.Command {
 	var l ledger.Limit
 	var policy, actor string
 	cmd := &cobra.Command{
 		Use:   "set KIND MAX_WAITING",
 		Short: "Limit how many tasks of a kind may wait",
-		Long: `Limit how many tasks of a kind may wait, for everybody who enqueues, from now on. Beyond it the
-policy decides:
+		Long: `Limit how many tasks of a kind may wait, for all producers. Above the limit the policy decides:
 
-  reject          an error to who enqueues
-  discard         the task is made, discarded
-  discard_oldest  the task is let in, and those that have waited longest are discarded
-  caller_runs     who enqueues runs the handler (workers.Caller in Go; an error to all others)
+  reject          the enqueue fails
+  discard         the enqueue succeeds, and the task is discarded at once
+  discard_oldest  the enqueue succeeds, and the tasks that have waited longest are discarded
+  caller_runs     the producer runs the handler (workers.Caller in Go; otherwise the enqueue fails)
 
-What the projector has not counted yet is let in, and so are tasks that are due later. See
-docs/overload.md.`,
-		Example: "  taskledger limit set coupon.send 100000\n  taskledger limit set price.refresh 50 --policy discard_oldest",
-		Args:    exactArgs(2),
+The limit counts the tasks that the projector has counted. It does not apply to tasks that are due
+later. See docs/overload.md.`,
+		Example: "  taskledger limit set coupon.send 100000\n" +
+			"  taskledger limit set price.refresh 50 --policy discard_oldest",
+		Args: exactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l.Kind, l.Policy = ledger.Kind(args[0]), ledger.OverloadPolicy(policy)
 			var err error
@@ -112,15 +114,16 @@ docs/overload.md.`,
 		},
 	}
 	cmd.Flags().StringVar(&policy, "policy", string(ledger.Reject), "reject, discard, discard_oldest or caller_runs")
-	cmd.Flags().DurationVar(&l.RetryAfter, "retry-after", time.Second, "what the rejected are told, when to try again")
+	cmd.Flags().DurationVar(&l.RetryAfter, "retry-after", time.Second,
+		"delay after which a rejected producer should retry, as a hint")
 	addActorFlag(cmd, &actor)
 	return cmd
 }
 
-func (a *app) newLimitRemoveCommand() *cobra.Command {
+func newLimitRemoveCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "remove KIND",
-		Short:   "Let any number of tasks of a kind wait",
+		Short:   "Remove the limit of a kind",
 		Example: "  taskledger limit remove coupon.send",
 		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

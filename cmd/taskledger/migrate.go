@@ -11,43 +11,43 @@ import (
 	"github.com/taskledger/taskledger/migrations"
 )
 
-func (a *app) newMigrateCommand() *cobra.Command {
+func newMigrateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Make or upgrade the schema",
-		Long: `Make or upgrade the schema taskledger. It only goes forward, and any number of processes
-may do it at once. It needs a direct connection: no pooler in transaction mode.`,
+		Short: "Create or upgrade the schema",
+		Long: `Create or upgrade the schema taskledger. There is no downgrade. Any number of processes may migrate
+at once. Migrating needs a direct connection, not a pooler in transaction mode.`,
 	}
 	return group(cmd,
 		&cobra.Command{
 			Use:   "up",
 			Short: "Apply the migrations that are missing",
 			Args:  exactArgs(0),
-			RunE:  func(cmd *cobra.Command, _ []string) error { return a.migrateUp(cmd.Context()) },
+			RunE:  func(cmd *cobra.Command, _ []string) error { return migrateUp(cmd.Context(), a) },
 		},
 		&cobra.Command{
 			Use:   "status",
 			Short: "List the migrations, applied or not",
 			Args:  exactArgs(0),
-			RunE:  func(cmd *cobra.Command, _ []string) error { return a.migrateStatus(cmd.Context()) },
+			RunE:  func(cmd *cobra.Command, _ []string) error { return migrateStatus(cmd.Context(), a) },
 		},
 		&cobra.Command{
 			Use:   "sql",
 			Short: "Print the migrations, to apply them with a tool of your own",
 			Args:  exactArgs(0),
-			RunE:  func(*cobra.Command, []string) error { return a.migrateSQL() },
+			RunE:  func(*cobra.Command, []string) error { return migrateSQL(a) },
 		},
 	)
 }
 
-// migrated is the answer of migrate up.
+// migrated is the result of migrate up.
 type migrated struct {
 	Applied []string `json:"applied"` // by this command, in order
-	Current string   `json:"current"` // the newest there is
+	Current string   `json:"current"` // the newest migration
 }
 
-func (a *app) migrateUp(ctx context.Context) error {
-	all, err := a.listMigrations(ctx)
+func migrateUp(ctx context.Context, a *app) error {
+	all, err := listMigrations(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -65,8 +65,8 @@ func (a *app) migrateUp(ctx context.Context) error {
 	})
 }
 
-func (a *app) migrateStatus(ctx context.Context) error {
-	all, err := a.listMigrations(ctx)
+func migrateStatus(ctx context.Context, a *app) error {
+	all, err := listMigrations(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (a *app) migrateStatus(ctx context.Context) error {
 	})
 }
 
-func (a *app) migrateSQL() error {
+func migrateSQL(a *app) error {
 	script, err := migrations.SQL()
 	if err != nil {
 		return err
@@ -97,9 +97,8 @@ func (a *app) migrateSQL() error {
 	return a.print(answer, func(w io.Writer) { fmt.Fprint(w, script) })
 }
 
-// listMigrations makes sure that the database answers, so that what is wrong with its address is
-// told as for every other command.
-func (a *app) listMigrations(ctx context.Context) ([]migrations.Status, error) {
+// listMigrations first checks the connection, so that its error is the same as that of every other command.
+func listMigrations(ctx context.Context, a *app) ([]migrations.Status, error) {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return nil, err

@@ -15,14 +15,15 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-// withOperator carries out one thing with an operator.
-func (a *app) withOperator(ctx context.Context, tells bool, do func(*operator.Operator, *pgxpool.Pool) error) error {
+// withOperator calls f with an operator.
+func (a *app) withOperator(ctx context.Context, recalls bool, do func(*operator.Operator, *pgxpool.Pool) error) error {
 	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
 		var nc *nats.Conn
-		if tells && a.config.natsURL != "" {
+		if recalls && a.config.natsURL != "" {
 			var err error
 			if nc, err = a.connectNATS(false); err != nil {
-				fmt.Fprintf(a.stderr, "%s: workers that are at such a task notice it later, when they renew their leases\n", err)
+				fmt.Fprintf(a.stderr,
+					"%s: workers that run such a task find out later, when they renew their leases\n", err)
 			} else {
 				defer nc.Close()
 			}
@@ -35,9 +36,9 @@ func (a *app) withOperator(ctx context.Context, tells bool, do func(*operator.Op
 	})
 }
 
-// operateOne carries an operation out on one task.
+// operateOne executes an operation on one task.
 func (a *app) operateOne(ctx context.Context, o operation, key ledger.Key, audit operator.Audit) error {
-	return a.withOperator(ctx, o.tells, func(op *operator.Operator, _ *pgxpool.Pool) error {
+	return a.withOperator(ctx, o.recalls, func(op *operator.Operator, _ *pgxpool.Pool) error {
 		e, err := o.one(ctx, op, key, audit)
 		if err != nil {
 			return unknownTask(err, key)
@@ -52,24 +53,24 @@ func (a *app) operateOne(ctx context.Context, o operation, key ledger.Key, audit
 	})
 }
 
-// operated is what came of many tasks, as JSON.
+// operated is the result of an operation on many tasks, as JSON.
 type operated struct {
 	operator.BulkResult
 	DryRun bool `json:"dry_run"`
 }
 
-// operateAll carries an operation out on all that the filters find.
+// operateAll executes an operation on all tasks that the filters match.
 func (a *app) operateAll(ctx context.Context, o operation, f operateFlags) error {
 	filter := f.filter()
 	narrow := filter
 	narrow.Limit = 0
 	switch named := narrow != (operator.Filter{}); {
 	case !named && !f.everything:
-		return usagef("name a task, or filters").hinted("add KIND BIZ_ID, or --kind and the like, or --all")
+		return usagef("name a task, or filters").hinted("add KIND BIZ_ID, or a filter such as --kind, or --all")
 	case named && f.everything:
-		return usagef("--all is without a filter")
+		return usagef("--all excludes other filters")
 	}
-	return a.withOperator(ctx, o.tells, func(op *operator.Operator, pool *pgxpool.Pool) error {
+	return a.withOperator(ctx, o.recalls, func(op *operator.Operator, pool *pgxpool.Pool) error {
 		result, err := o.all(ctx, op, filter, f.audit, &operator.BulkOptions{DryRun: true})
 		if err == nil && !f.dryRun {
 			show, stop := a.progress(o.done, int64(result.Found))
@@ -77,15 +78,18 @@ func (a *app) operateAll(ctx context.Context, o operation, f operateFlags) error
 			stop()
 		}
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-			return failf(exitFailed, "interrupted: %s %s", count(int64(result.Done)), o.done).hinted("run it again for the rest")
+			return failf(exitFailed, "interrupted: %s %s", count(int64(result.Done)), o.done).
+				hinted("run it again for the rest")
 		}
 		if err != nil {
 			return err
 		}
-		if err := a.print(operated{result, f.dryRun}, func(w io.Writer) { renderBulkResult(w, o.done, result, f.dryRun) }); err != nil {
+		if err := a.print(operated{result, f.dryRun}, func(w io.Writer) {
+			renderBulkResult(w, o.done, result, f.dryRun)
+		}); err != nil {
 			return err
 		}
-		return a.tellAboutLag(ctx, pool)
+		return noteLag(ctx, a, pool)
 	})
 }
 
@@ -94,7 +98,8 @@ func renderBulkResult(w io.Writer, done string, t operator.BulkResult, dryRun bo
 	case dryRun:
 		fmt.Fprintf(w, "would be %s: %s\n", done, count(int64(t.Found)))
 	case t.Skipped > 0:
-		fmt.Fprintf(w, "%s: %s; skipped, since they had moved on: %s\n", done, count(int64(t.Done)), count(int64(t.Skipped)))
+		fmt.Fprintf(w, "%s: %s; skipped, since they had moved on: %s\n", done, count(int64(t.Done)),
+			count(int64(t.Skipped)))
 	default:
 		fmt.Fprintf(w, "%s: %s\n", done, count(int64(t.Done)))
 	}
@@ -102,11 +107,11 @@ func renderBulkResult(w io.Writer, done string, t operator.BulkResult, dryRun bo
 
 const (
 	redrawEvery   = 100 * time.Millisecond
-	progressEvery = 2 * time.Second // between lines, where nothing can be redrawn
+	progressEvery = 2 * time.Second // between lines, without a terminal
 )
 
-// progress shows people how far a long operation is: as a bar on a terminal, else as a line now
-// and then.
+// progress shows people the progress of a long operation: as a bar on a terminal, else as a line at
+// intervals.
 func (a *app) progress(done string, total int64) (show func(operator.BulkResult), stop func()) {
 	if !a.onTerminal() || a.config.output != formatTable {
 		last := time.Now()

@@ -11,7 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// format is how a command's data is written. It is a flag's value.
+// format is the format of a command's data. It is a flag's value.
 type format string
 
 const (
@@ -30,13 +30,13 @@ func (f *format) Set(s string) error {
 		*f = format(s)
 		return nil
 	}
-	return fmt.Errorf("must be table, json or jsonl, not %q", s)
+	return fmt.Errorf("must be table, json or jsonl, got %q", s)
 }
 
-// guessFormat finds the format that a command line asks for when it cannot be read as a whole.
+// guessFormat returns the format that a command line requests, even if the command line is invalid.
 func guessFormat(args []string, environment string) format {
 	f := formatTable
-	_ = f.Set(environment) // what is not a format changes nothing
+	_ = f.Set(environment) // an invalid format changes nothing
 	for i, arg := range args {
 		value, found := strings.CutPrefix(arg, "--output=")
 		if !found && (arg == "-o" || arg == "--output") && i+1 < len(args) {
@@ -52,19 +52,20 @@ func guessFormat(args []string, environment string) format {
 	return f
 }
 
-// print writes one value: as JSON, or as what render makes of it for people.
+// print writes one value: as JSON, or by render for people.
 func (a *app) print(value any, render func(io.Writer)) error {
 	switch a.config.output {
 	case formatJSON:
 		return a.printJSON(value, "  ")
 	case formatJSONL:
 		return a.printJSON(value, "")
+	default:
+		render(a.stdout)
+		return nil
 	}
-	render(a.stdout)
-	return nil
 }
 
-// printList is print for a value that holds a list: as JSON lines it is the list's elements.
+// printList is print for a value with a list: as JSON lines, the list's elements are written.
 func printList[E any](a *app, value any, list []E, render func(io.Writer)) error {
 	if a.config.output != formatJSONL {
 		return a.print(value, render)
@@ -89,7 +90,8 @@ func (a *app) printJSON(value any, indent string) error {
 	return err
 }
 
-// newTable returns a table in the house style: no frame, numbers (counted from 1) to the right.
+// newTable returns a table in the style of this program: no frame, numeric columns (counted from 1) aligned
+// right.
 func newTable(header []any, numbers ...int) table.Writer {
 	t := table.NewWriter()
 	style := table.StyleDefault

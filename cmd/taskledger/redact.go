@@ -11,13 +11,13 @@ import (
 
 const hidden = "xxxxx"
 
-// secrets are what must not be printed: the ones we know, and whatever looks like a password.
+// secrets are the texts that must not be printed: the known ones, and each text in the form of a password.
 type secrets struct {
 	mu    sync.Mutex
 	known []string
 }
 
-// learnAddress remembers the secrets in an address, or in several.
+// learnAddress adds the secrets in one or several addresses.
 func (s *secrets) learnAddress(address string) {
 	for _, found := range credentials.FindAllStringSubmatch(address, -1) {
 		_, secret, both := strings.Cut(found[1], ":")
@@ -31,19 +31,20 @@ func (s *secrets) learnAddress(address string) {
 	}
 }
 
-// learn remembers a secret, if it is long enough not to stand everywhere.
+// learn adds a secret. It ignores a short one, which could be a part of any text.
 func (s *secrets) learn(secret string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(secret) >= 4 && !slices.Contains(s.known, secret) {
 		s.known = append(s.known, secret)
-		slices.SortFunc(s.known, func(a, b string) int { return len(b) - len(a) }) // a longer one may hold a shorter one
+		// a longer one may contain a shorter one
+		slices.SortFunc(s.known, func(a, b string) int { return len(b) - len(a) })
 	}
 }
 
 var (
-	// credentials are all that stands before the last @ of an authority; a password that is not
-	// escaped may hold anything.
+	// credentials matches the text before the last @ of an authority; a password that is not escaped may
+	// contain any character.
 	credentials = regexp.MustCompile(`://([^/\s]*|[^\s]*)@`)
 	passwords   = regexp.MustCompile(`(?i)((?:password|passwd|sslpassword|token)\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)`)
 )
@@ -60,7 +61,7 @@ func (s *secrets) hide(text string) string {
 	return text
 }
 
-// redactor hides secrets in what is written through it, a line or more at a time.
+// redactor hides secrets in the lines written through it; each write has whole lines.
 type redactor struct {
 	to      io.Writer
 	secrets *secrets

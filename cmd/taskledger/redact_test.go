@@ -25,7 +25,7 @@ func TestHide(t *testing.T) {
 	}
 }
 
-// A secret that was learned is hidden wherever it stands, in the form of the address and as it is.
+// A learned secret is hidden everywhere, in the form of the address and as it is.
 func TestHideLearned(t *testing.T) {
 	t.Parallel()
 	var s secrets
@@ -42,11 +42,13 @@ func FuzzHide(f *testing.F) {
 	f.Add("secret")
 	f.Add("p@ss/w:o?r#d%")
 	f.Fuzz(func(t *testing.T, password string) {
-		if len(password) < 4 || strings.Contains(hidden, password) || strings.Contains("postgres://user@db/app: cannot", password) {
+		if len(password) < 4 || strings.Contains(hidden, password) ||
+			strings.Contains("postgres://user@db/app: cannot", password) {
 			t.Skip("a word of the text itself")
 		}
 		var s secrets
-		address := (&url.URL{Scheme: "postgres", User: url.UserPassword("user", password), Host: "db", Path: "/app"}).String()
+		address := (&url.URL{Scheme: "postgres", User: url.UserPassword("user", password), Host: "db", Path: "/app"}).
+			String()
 		s.learnAddress(address)
 		s.learn(password)
 		for _, text := range []string{address, fmt.Sprintf("cannot use %s: %s", address, password)} {

@@ -14,20 +14,20 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
-func (a *app) newScheduleCommand() *cobra.Command {
+func newScheduleCommand(a *app) *cobra.Command {
 	return group(
 		&cobra.Command{Use: "schedule", Short: "List schedules of periodic tasks, and change them"},
-		a.newScheduleApplyCommand(),
-		a.newScheduleListCommand(),
-		a.newScheduleShowCommand(),
-		a.newSchedulePauseCommand(),
-		a.newScheduleResumeCommand(),
-		a.newScheduleRunCommand(),
-		a.newScheduleDeleteCommand(),
+		newScheduleApplyCommand(a),
+		newScheduleListCommand(a),
+		newScheduleShowCommand(a),
+		newSchedulePauseCommand(a),
+		newScheduleResumeCommand(a),
+		newScheduleRunCommand(a),
+		newScheduleDeleteCommand(a),
 	)
 }
 
-func (a *app) newScheduleListCommand() *cobra.Command {
+func newScheduleListCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the schedules and their next and last firings",
@@ -38,7 +38,7 @@ func (a *app) newScheduleListCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.listSchedules(schedules)
+				return listSchedules(a, schedules)
 			})
 		},
 	}
@@ -54,7 +54,7 @@ func (a *app) withDatabase(ctx context.Context, f func(context.Context, *pgxpool
 	return f(ctx, pool)
 }
 
-func (a *app) listSchedules(schedules []periodic.Status) error {
+func listSchedules(a *app, schedules []periodic.Status) error {
 	value := struct {
 		Schedules []periodic.Status `json:"schedules"`
 	}{append([]periodic.Status{}, schedules...)}
@@ -62,7 +62,8 @@ func (a *app) listSchedules(schedules []periodic.Status) error {
 		t := newTable([]any{"name", "kind", "when", "next", "last", "passed over"}, 4, 5, 6)
 		for _, s := range schedules {
 			t.AppendRow(table.Row{
-				s.Schedule.Name, s.Schedule.Kind, plain(s.Schedule.When()), nextFiring(s), lastFiring(s), count(s.Passed),
+				s.Schedule.Name, s.Schedule.Kind, plain(s.Schedule.When()),
+				nextFiring(s), lastFiring(s), count(s.Passed),
 			})
 		}
 		renderTable(w, t)
@@ -84,7 +85,7 @@ func nextFiring(s periodic.Status) string {
 	case !s.NextAt.IsZero():
 		return "due " + ago(s.NextAt)
 	case s.Schedule.After != 0:
-		return "when the last is finished"
+		return "when the last task finishes"
 	}
 	return "never"
 }
@@ -96,7 +97,7 @@ func lastFiring(s periodic.Status) string {
 	return ago(s.LastAt)
 }
 
-func (a *app) newScheduleShowCommand() *cobra.Command {
+func newScheduleShowCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show NAME",
 		Short: "Show a schedule and its next and last firings",
@@ -117,7 +118,7 @@ func renderSchedule(w io.Writer, s periodic.Status) {
 	d := s.Schedule
 	fields := [][2]string{{"schedule", d.Name}, {"kind", string(d.Kind)}, {"when", plain(d.When())}}
 	if !d.Anchor.IsZero() {
-		fields = append(fields, [2]string{"counted from", d.Anchor.Format(time.RFC3339)})
+		fields = append(fields, [2]string{"anchor", d.Anchor.Format(time.RFC3339)})
 	}
 	if len(d.Args) > 0 {
 		fields = append(fields, [2]string{"args", plain(string(d.Args))})
@@ -154,7 +155,8 @@ func unknownSchedule(err error, name string) error {
 	return failf(exitNotFound, "there is no schedule %s", name).hinted("list schedules with: taskledger schedule list")
 }
 
-// changeSchedule completes a command that calls change with one schedule. done is the change as a participle.
+// changeSchedule completes a command that calls change with one schedule. done is the past participle of the change,
+// for the output.
 func (a *app) changeSchedule(
 	cmd *cobra.Command, done string, change func(ctx context.Context, db *pgxpool.Pool, name string) error,
 ) *cobra.Command {
@@ -175,7 +177,7 @@ func (a *app) changeSchedule(
 	return cmd
 }
 
-func (a *app) newSchedulePauseCommand() *cobra.Command {
+func newSchedulePauseCommand(a *app) *cobra.Command {
 	var actor string
 	cmd := a.changeSchedule(&cobra.Command{
 		Use:   "pause NAME",
@@ -187,13 +189,13 @@ func (a *app) newSchedulePauseCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) newScheduleResumeCommand() *cobra.Command {
+func newScheduleResumeCommand(a *app) *cobra.Command {
 	var actor string
 	cmd := a.changeSchedule(&cobra.Command{
 		Use:   "resume NAME",
 		Short: "Continue a paused schedule from now on",
-		Long: `Continue a paused schedule from now on. The firings that were due in the meantime are passed over;
-they are recorded as one discarded task.`,
+		Long: `Continue a paused schedule from now on. The firings that were due during the pause are passed over, and
+are recorded as one discarded task.`,
 	}, "resumed", func(ctx context.Context, db *pgxpool.Pool, name string) error {
 		return periodic.Resume(ctx, db, name, actorOr(actor))
 	})
@@ -201,7 +203,7 @@ they are recorded as one discarded task.`,
 	return cmd
 }
 
-func (a *app) newScheduleDeleteCommand() *cobra.Command {
+func newScheduleDeleteCommand(a *app) *cobra.Command {
 	var actor string
 	cmd := a.changeSchedule(&cobra.Command{
 		Use:   "delete NAME",
@@ -213,13 +215,14 @@ func (a *app) newScheduleDeleteCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) newScheduleRunCommand() *cobra.Command {
+func newScheduleRunCommand(a *app) *cobra.Command {
 	var actor string
 	cmd := &cobra.Command{
 		Use:   "run NAME",
 		Short: "Enqueue a task of a schedule now",
-		Long:  "Enqueue a task of a schedule now, paused or not. The next firing of the schedule does not change.",
-		Args:  exactArgs(1),
+		Long: "Enqueue a task of a schedule now, even if the schedule is paused. " +
+			"The next firing of the schedule does not change.",
+		Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
 				answer, err := periodic.RunNow(ctx, db, args[0], actorOr(actor))

@@ -12,14 +12,14 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
-func (a *app) newScheduleApplyCommand() *cobra.Command {
+func newScheduleApplyCommand(a *app) *cobra.Command {
 	var file string
 	var o periodic.ApplyOptions
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
-		Short: "Create and change schedules as in a file, and show the differences",
-		Long: `Create and change schedules as in a file, YAML or JSON, and show the differences. With an error,
-nothing changes. A schedule is:
+		Short: "Create and change schedules from a file, and show the differences",
+		Long: `Create and change schedules from a file, YAML or JSON, and show the differences. If a schedule is
+invalid, nothing changes. The format is:
 
   schedules:
     - name: nightly-report        # its tasks are <kind>/<name>@<firing in UTC>
@@ -36,7 +36,7 @@ nothing changes. A schedule is:
 			if file == "" {
 				return usagef("%s: --file is required", cmd.CommandPath()).hinted("usage: %s", cmd.UseLine())
 			}
-			schedules, err := a.readSchedules(file)
+			schedules, err := readSchedules(a, file)
 			if err != nil {
 				return err
 			}
@@ -46,7 +46,7 @@ nothing changes. A schedule is:
 				if err != nil {
 					return err
 				}
-				return a.printDifferences(differences, o.DryRun)
+				return printDifferences(a, differences, o.DryRun)
 			})
 		},
 	}
@@ -58,7 +58,7 @@ nothing changes. A schedule is:
 }
 
 // readSchedules reads a file of schedules. Args in JSON keep their bytes.
-func (a *app) readSchedules(file string) ([]periodic.Schedule, error) {
+func readSchedules(a *app, file string) ([]periodic.Schedule, error) {
 	text, err := a.readJSON(file)
 	if err != nil {
 		return nil, err
@@ -66,18 +66,18 @@ func (a *app) readSchedules(file string) ([]periodic.Schedule, error) {
 	return periodic.Parse(text)
 }
 
-// applied is the JSON output of schedule apply.
-type applied struct {
+// scheduleChanges is the JSON output of schedule apply.
+type scheduleChanges struct {
 	DryRun    bool                  `json:"dry_run"`
 	Schedules []periodic.Difference `json:"schedules"`
 }
 
-func (a *app) printDifferences(differences []periodic.Difference, dryRun bool) error {
+func printDifferences(a *app, differences []periodic.Difference, dryRun bool) error {
 	counts := make(map[periodic.Action]int)
 	for _, d := range differences {
 		counts[d.Action]++
 	}
-	value := applied{dryRun, append([]periodic.Difference{}, differences...)}
+	value := scheduleChanges{dryRun, append([]periodic.Difference{}, differences...)}
 	if err := printList(a, value, differences, func(w io.Writer) {
 		if len(differences) == counts[periodic.Keep] {
 			return

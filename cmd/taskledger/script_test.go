@@ -34,11 +34,11 @@ func TestMain(m *testing.M) {
 // patience bounds what normally takes milliseconds.
 const patience = 30 * time.Second
 
-// TestScripts runs the program as users do: each script in a process of its own for every
-// command line, on real servers.
+// TestScripts runs the program as users do: each script executes every command line in a process of its own,
+// on real servers.
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	// A server that root starts runs as another user, who must be able to enter the directory.
+	// A server that root starts runs as another user, which must be able to enter the directory.
 	root, err := os.MkdirTemp("", "taskledger-script-")
 	if err == nil {
 		err = os.Chmod(root, 0o711)
@@ -107,7 +107,8 @@ func cmdAnnounce(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 }
 
-// cmdStream publish SUBJECT TEXT, or cmdStream delete, is somebody else at the stream.
+// cmdStream publish SUBJECT TEXT publishes a message, and cmdStream delete deletes the stream, as another
+// program.
 func cmdStream(ts *testscript.TestScript, _ bool, args []string) {
 	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
 	ts.Check(err)
@@ -217,7 +218,8 @@ func cmdUntil(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		out, err := cmd.CombinedOutput()
 		if err == nil && pattern.Match(out) {
-			// What matched is the command's output: another run of it might see another state.
+			// The output that matched becomes the command's output, since another run might print another
+			// state.
 			matched := ts.MkAbs(".until")
 			ts.Check(os.WriteFile(matched, out, 0o600))
 			ts.Check(ts.Exec("cat", matched))
@@ -260,7 +262,7 @@ func cmdSetVar(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], text)
 }
 
-// cmdMode FILE MODE checks who may do what with a file.
+// cmdMode FILE MODE checks the permissions of a file.
 func cmdMode(ts *testscript.TestScript, _ bool, args []string) {
 	info, err := os.Stat(ts.MkAbs(args[0]))
 	ts.Check(err)
@@ -277,7 +279,7 @@ func cmdWrongPassword(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("DATABASE_URL", address.String())
 }
 
-// cmdTerminate sends SIGTERM to what runs in the background.
+// cmdTerminate sends SIGTERM to the background processes.
 func cmdTerminate(ts *testscript.TestScript, _ bool, _ []string) {
 	for _, cmd := range ts.BackgroundCmds() {
 		ts.Check(cmd.Process.Signal(syscall.SIGTERM))

@@ -30,32 +30,39 @@ type serveFlags struct {
 	stream   outbox.StreamConfig
 }
 
-func (a *app) newServeCommand() *cobra.Command {
+func newServeCommand(a *app) *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the relay, the projector and what makes tasks due",
-		Long: `Run the relay, which publishes events to NATS JetStream, the projector, which keeps the
-tables of tasks and counts, the scheduler, which releases delayed tasks and retries, lets tasks
-expire at their deadlines and discards the oldest where a limit says so, what enqueues periodic tasks when they are due, and the reconciler,
-which releases tasks whose message has gone; with --alarms also what tells people about trouble.
-Any number may run; of relay and projector one works, and the others stand by.
+		Short: "Run all services: relay, projector, scheduler and others",
+		Long: `Run the services of the ledger:
 
-Without ` + envDatabaseURL + ` and ` + envNATSURL + ` it starts servers of its own, PostgreSQL from the binaries
-installed here and NATS in process, with their data in the data directory. Other commands
-find them there.
+  relay       publishes events on NATS JetStream
+  projector   keeps the tables of tasks and counts
+  scheduler   releases delayed tasks and retries, expires tasks at their deadlines, and
+              discards the oldest tasks where a limit requires it
+  periodic    enqueues the tasks of schedules
+  reconciler  releases tasks whose message was lost
+  alarm       sends alarms, with --alarms
 
-What is away is waited for. Where the relay or the projector refuses to go on, it says so in the
-log and in taskledger status, with the cure; the other goes on, and it looks again every 5 s.
+Any number of processes may run. One relay and one projector work; the others stand by.
 
-The first SIGINT or SIGTERM ends it in order, with exit code 0, the second one at once. It ends
-by itself only if it cannot start, or if its own PostgreSQL has ended (exit code 5).`,
-		Example: "  taskledger serve\n  taskledger serve --database-url postgres://app@db/app --nats-url nats://nats:4222",
-		Args:    exactArgs(0),
+Without ` + envDatabaseURL + ` and ` + envNATSURL + `, serve starts servers of its own: PostgreSQL from the installed
+binaries, and NATS in its own process. The data directory has their data, and their addresses for
+other commands.
+
+Services retry while PostgreSQL or NATS is unavailable. If a service must not continue, the others
+do. The log and taskledger status report the cure, and serve starts the service again every 5 s.
+
+The first SIGINT or SIGTERM shuts serve down, with exit code 0; a second one kills it. Without a
+signal serve ends only if it cannot start, or if its own PostgreSQL has ended (exit code 5).`,
+		Example: "  taskledger serve\n" +
+			"  taskledger serve --database-url postgres://app@db/app --nats-url nats://nats:4222",
+		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := a.serve(cmd.Context(), f)
+			err := serve(cmd.Context(), a, f)
 			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
-				err = nil // stopped, as it was told
+				err = nil // stopped by a signal
 			}
 			if err == nil {
 				fmt.Fprintln(a.stderr, "stopped")
@@ -63,10 +70,14 @@ by itself only if it cannot start, or if its own PostgreSQL has ended (exit code
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&f.binaries, "postgres-binaries", "", "`directory` of postgres and initdb (default: searched)")
-	cmd.Flags().Int64Var(&f.stream.MaxBytes, "stream-max-bytes", 0, "size of the stream, if it has to be made (default: 4 GiB)")
-	cmd.Flags().DurationVar(&f.stream.MaxAge, "stream-max-age", 0, "how long the stream keeps messages, if it has to be made (default: 72h)")
-	cmd.Flags().IntVar(&f.stream.Replicas, "stream-replicas", 0, "replicas of the stream, if it has to be made (default: 1)")
+	cmd.Flags().StringVar(&f.binaries, "postgres-binaries", "",
+		"`directory` of postgres and initdb (default: searched)")
+	cmd.Flags().Int64Var(&f.stream.MaxBytes, "stream-max-bytes", 0,
+		"greatest size of a new stream, in bytes (default: 4 GiB)")
+	cmd.Flags().DurationVar(&f.stream.MaxAge, "stream-max-age", 0,
+		"greatest age of messages on a new stream (default: 72h)")
+	cmd.Flags().IntVar(&f.stream.Replicas, "stream-replicas", 0,
+		"replicas of a new stream (default: 1)")
 	addAlarmsFlag(cmd, &f.alarms)
 	for _, name := range []string{"postgres-binaries", "stream-max-bytes", "stream-max-age", "stream-replicas"} {
 		bind(cmd.Flags(), name, "TASKLEDGER_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
@@ -74,15 +85,15 @@ by itself only if it cannot start, or if its own PostgreSQL has ended (exit code
 	return cmd
 }
 
-func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
+func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	if err := f.stream.Validate(); err != nil {
 		return usagef("%s", err)
 	}
-	alarms, err := a.readAlarms(f.alarms)
+	alarms, err := readAlarms(a, f.alarms)
 	if err != nil {
 		return err
 	}
-	var lost <-chan struct{} // closed when a server of our own has ended
+	var lost <-chan struct{} // closed when one of the servers started here has ended
 	switch given := a.config; {
 	case given.databaseURL == "" && given.natsURL == "":
 		servers, err := a.startServers(ctx, f.binaries)
@@ -92,9 +103,11 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		defer func() { err = firstOf(err, servers.Close()) }()
 		lost = servers.Lost()
 	case given.databaseURL == "":
-		return usagef("%s is set and %s is not", envNATSURL, envDatabaseURL).hinted("set both, or neither for servers of its own")
+		return usagef("%s is set and %s is not", envNATSURL, envDatabaseURL).
+			hinted("set both, or neither for servers of its own")
 	case given.natsURL == "":
-		return usagef("%s is set and %s is not", envDatabaseURL, envNATSURL).hinted("set both, or neither for servers of its own")
+		return usagef("%s is set and %s is not", envDatabaseURL, envNATSURL).
+			hinted("set both, or neither for servers of its own")
 	}
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
@@ -116,12 +129,13 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	go func() {
 		select {
 		case <-ctx.Done():
-		case <-lost: // never, if the servers are not our own
+		case <-lost: // never, if no server was started here
 			stop(failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir))
 		}
 	}()
-	services := []service{a.relayService(pool, f.stream), a.projectorService(pool), a.schedulerService(pool), a.periodicService(pool), a.reconcilerService(pool)}
-	a.runServices(ctx, append(services, a.alarmServices(pool, alarms)...)...)
+	services := []service{relayService(a, pool, f.stream), projectorService(a, pool), schedulerService(a, pool),
+		periodicService(a, pool), reconcilerService(a, pool)}
+	a.runServices(ctx, append(services, alarmServices(a, pool, alarms)...)...)
 	return context.Cause(ctx)
 }
 
@@ -134,7 +148,7 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// startServers starts servers of our own and migrates their database.
+// startServers starts the servers and migrates their database.
 func (a *app) startServers(ctx context.Context, binaries string) (*embedded.Servers, error) {
 	fmt.Fprintf(a.stderr, "starting PostgreSQL and NATS in %s\n", a.config.dataDir)
 	servers, err := embedded.Start(ctx, embedded.Config{Dir: a.config.dataDir, Binaries: binaries})
@@ -148,16 +162,16 @@ func (a *app) startServers(ctx context.Context, binaries string) (*embedded.Serv
 	return servers, nil
 }
 
-// serving is what serve prints when it is ready.
+// serving is the output of serve when it is ready.
 type serving struct {
-	Database string `json:"database"` // without secrets, as is nats
+	Database string `json:"database"` // without secrets, as is NATS
 	NATS     string `json:"nats"`
-	DataDir  string `json:"data_dir,omitempty"` // of servers of our own: server.json there has the secrets
+	DataDir  string `json:"data_dir,omitempty"` // of the servers started here: server.json there has the secrets
 }
 
 // relayService connects to NATS for each run of the relay: a connection that NATS has refused for its
 // credentials stays closed.
-func (a *app) relayService(pool *pgxpool.Pool, stream outbox.StreamConfig) service {
+func relayService(a *app, pool *pgxpool.Pool, stream outbox.StreamConfig) service {
 	return service{"relay", func(ctx context.Context, log *slog.Logger) error {
 		nc, err := a.connectNATS(true, a.natsLogging()...)
 		if err != nil {
@@ -172,7 +186,7 @@ func (a *app) relayService(pool *pgxpool.Pool, stream outbox.StreamConfig) servi
 	}}
 }
 
-func (a *app) projectorService(pool *pgxpool.Pool) service {
+func projectorService(a *app, pool *pgxpool.Pool) service {
 	return service{"projector", func(ctx context.Context, log *slog.Logger) error {
 		p, err := projector.New(projector.Config{DB: pool, Logger: log})
 		if err != nil {
@@ -182,7 +196,7 @@ func (a *app) projectorService(pool *pgxpool.Pool) service {
 	}}
 }
 
-func (a *app) reconcilerService(pool *pgxpool.Pool) service {
+func reconcilerService(a *app, pool *pgxpool.Pool) service {
 	return service{"reconciler", func(ctx context.Context, log *slog.Logger) error {
 		nc, err := a.connectNATS(true)
 		if err != nil {
@@ -197,7 +211,7 @@ func (a *app) reconcilerService(pool *pgxpool.Pool) service {
 	}}
 }
 
-func (a *app) schedulerService(pool *pgxpool.Pool) service {
+func schedulerService(a *app, pool *pgxpool.Pool) service {
 	return service{"scheduler", func(ctx context.Context, log *slog.Logger) error {
 		s, err := scheduler.New(scheduler.Config{DB: pool, Logger: log})
 		if err != nil {
@@ -207,7 +221,7 @@ func (a *app) schedulerService(pool *pgxpool.Pool) service {
 	}}
 }
 
-func (a *app) periodicService(pool *pgxpool.Pool) service {
+func periodicService(a *app, pool *pgxpool.Pool) service {
 	return service{"periodic", func(ctx context.Context, log *slog.Logger) error {
 		r, err := periodic.New(periodic.Config{DB: pool, Logger: log})
 		if err != nil {
@@ -222,12 +236,13 @@ func (s serving) render(w io.Writer) {
 	if s.DataDir != "" {
 		fields = append(fields, [2]string{"data", s.DataDir}, [2]string{"addresses", s.DataDir + "/server.json"})
 	}
-	fields = append(fields, [2]string{"running", "scheduler, periodic tasks; relay and projector, or standing by for those of another serve; stop with Ctrl-C"})
+	fields = append(fields, [2]string{"running",
+		"all services; relay and projector may stand by for those of another process; stop with Ctrl-C"})
 	renderFields(w, fields...)
 }
 
-// endpoint is an address without user, password and parameters; nothing of one that has another
-// form, since nobody can tell what is secret in it.
+// endpoint returns a URL without user, password and parameters. It returns "as configured" for an address in another
+// form, because secrets in it cannot be recognized.
 func endpoint(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" {
@@ -236,7 +251,7 @@ func endpoint(address string) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// natsLogging says when the connection to NATS comes and goes.
+// natsLogging logs when the connection to NATS is lost and restored.
 func (a *app) natsLogging() []nats.Option {
 	log := a.log.With("service", "nats")
 	return []nats.Option{
@@ -252,7 +267,7 @@ func (a *app) natsLogging() []nats.Option {
 	}
 }
 
-// throttled logs failed attempts to reconnect, of which there are several a second, now and then.
+// throttled logs failed attempts to reconnect at intervals, since there are several a second.
 func throttled(log *slog.Logger) nats.ConnErrHandler {
 	var last time.Time
 	return func(_ *nats.Conn, err error) {

@@ -9,19 +9,19 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 )
 
-// service is one part of serve. Its run blocks until ctx is done and survives outages; an error means
-// that it must not go on.
+// service is one part of serve. Its run blocks until ctx is done and retries through outages; it returns an
+// error if it must not continue.
 type service struct {
 	name string
 	run  func(ctx context.Context, log *slog.Logger) error
 }
 
-// restartAfter is how long after a service refused to go on it is started again: an operator may have
-// removed the cause.
+// restartAfter is the delay after which a service that failed is started again: an operator may have removed
+// the cause.
 const restartAfter = 5 * time.Second
 
-// runServices runs services until ctx is done. Each stands alone: one that refuses to go on leaves the
-// others at work, and the servers up that an operator needs for the cure.
+// runServices runs services until ctx is done. They are independent: if one fails, the others continue, and
+// the servers that an operator needs for the cure stay up.
 func (a *app) runServices(ctx context.Context, services ...service) {
 	var running sync.WaitGroup
 	for _, s := range services {
@@ -30,7 +30,7 @@ func (a *app) runServices(ctx context.Context, services ...service) {
 	running.Wait()
 }
 
-// keep runs a service again and again until ctx is done. The same refusal is logged once.
+// keep runs a service again after each error. The same error is logged once.
 func (s service) keep(ctx context.Context, log *slog.Logger) {
 	logged := ""
 	for {
@@ -45,7 +45,7 @@ func (s service) keep(ctx context.Context, log *slog.Logger) {
 		}
 		if reason != logged {
 			logged = reason
-			log.ErrorContext(ctx, "service refuses to go on; it is started again every 5s", "error", reason)
+			log.ErrorContext(ctx, "service failed; it is started again every 5s", "error", reason)
 		}
 		if loop.Sleep(ctx, restartAfter) != nil {
 			return

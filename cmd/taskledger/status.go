@@ -22,24 +22,27 @@ import (
 // maxNamed is the greatest number of paused kinds that are shown.
 const maxNamed = 5
 
-func (a *app) newStatusCommand() *cobra.Command {
+func newStatusCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of all services, and the conditions that an operator should act on",
 		Long: `Show the state of publishing, projecting, timers and kinds, and the number of tasks. Each condition
-that an operator should act on is listed at the end as "degraded", with its name, when it began, and a
-cure. docs/operations.md has all conditions. The exit code is 0 even if there are some.`,
+that an operator should act on is listed at the end as "degraded", with its name, the time since
+which it holds, and a cure. docs/operations.md lists all conditions. The exit code is 0 even if
+conditions hold.`,
 		Example: "  taskledger status\n" +
 			"  taskledger status -o json | jq -e '.degraded == []'   # for a monitor\n" +
 			"  taskledger status -o json | jq -r '.degraded[] | .name + \": \" + .text + \"; \" + .cure'",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withDatabase(cmd.Context(), a.showStatus)
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return showStatus(ctx, a, pool)
+			})
 		},
 	}
 }
 
-func (a *app) showStatus(ctx context.Context, db *pgxpool.Pool) error {
+func showStatus(ctx context.Context, a *app, db *pgxpool.Pool) error {
 	js, failure := a.jetStream()
 	if js != nil {
 		defer js.Conn().Close()
@@ -53,7 +56,7 @@ func (a *app) showStatus(ctx context.Context, db *pgxpool.Pool) error {
 	return a.print(r, status(r).render)
 }
 
-// jetStream connects to NATS. A failure is part of the status: its text contains no secret.
+// jetStream connects to NATS. Its error is part of the status, so its text contains no secret.
 func (a *app) jetStream() (jetstream.JetStream, error) {
 	if a.config.natsURL == "" {
 		return nil, errors.New(envNATSURL + " is not set")
@@ -89,9 +92,10 @@ func (s status) render(w io.Writer) {
 
 func (s status) fields() [][2]string {
 	o, p := s.Outbox, s.Projection
+	oldest := time.Duration(p.OldestWaitingMS) * time.Millisecond
 	fields := [][2]string{
 		{"to publish", waitingText(o.Waiting, o.WaitingCapped, o.OldestWaiting)},
-		{"to project", waitingText(int64(p.Waiting), p.WaitingCapped, time.Duration(p.OldestWaitingMS)*time.Millisecond)},
+		{"to project", waitingText(int64(p.Waiting), p.WaitingCapped, oldest)},
 		{"timers", timersText(s.Timers)},
 		{"parked", count(o.Parked)},
 		{"rejected", count(s.Rejected)},
@@ -183,7 +187,7 @@ func waitingText(n int64, isCapped bool, oldest time.Duration) string {
 	return fmt.Sprintf("%s events, the oldest %s old", count(n), age(oldest))
 }
 
-// sizeText returns a size, and the limit if there is one.
+// sizeText returns a size with its limit. A limit that is not positive is not shown.
 func sizeText(bytes uint64, limit int64) string {
 	const mib = 1 << 20
 	if limit <= 0 {

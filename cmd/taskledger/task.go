@@ -8,22 +8,22 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func (a *app) newTaskCommand() *cobra.Command {
+func newTaskCommand(a *app) *cobra.Command {
 	return group(
-		&cobra.Command{Use: "task", Short: "Look at tasks, and operate on them"},
-		a.newTaskShowCommand(),
-		a.newTaskHistoryCommand(),
-		a.newTaskTreeCommand(),
-		a.newTaskListCommand(),
-		a.newTaskDeadCommand(),
-		a.newTaskReleaseCommand(),
-		a.newTaskBuryCommand(),
-		a.newTaskCancelCommand(),
-		a.newTaskRescheduleCommand(),
+		&cobra.Command{Use: "task", Short: "Show tasks, and operate on them"},
+		newTaskShowCommand(a),
+		newTaskHistoryCommand(a),
+		newTaskTreeCommand(a),
+		newTaskListCommand(a),
+		newTaskDeadCommand(a),
+		newTaskReleaseCommand(a),
+		newTaskBuryCommand(a),
+		newTaskCancelCommand(a),
+		newTaskRescheduleCommand(a),
 	)
 }
 
-// keyArgs takes a key as KIND BIZ_ID, or as KIND/BIZ_ID in one word.
+// keyArgs parses a key as KIND BIZ_ID, or as KIND/BIZ_ID in one word.
 func keyArgs(cmd *cobra.Command, args []string) error {
 	_, err := parseKey(args)
 	if err != nil {
@@ -34,7 +34,7 @@ func keyArgs(cmd *cobra.Command, args []string) error {
 
 func parseKey(args []string) (ledger.Key, error) {
 	if len(args) == 1 {
-		args = strings.SplitN(args[0], "/", 2) // a kind holds no slash
+		args = strings.SplitN(args[0], "/", 2) // a kind has no slash
 	}
 	if len(args) != 2 {
 		return ledger.Key{}, usagef("name a task as KIND BIZ_ID, or as KIND/BIZ_ID")

@@ -13,7 +13,7 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-func (a *app) newTaskDeadCommand() *cobra.Command {
+func newTaskDeadCommand(a *app) *cobra.Command {
 	var kind string
 	cmd := &cobra.Command{
 		Use:   "dead",
@@ -25,7 +25,7 @@ taskledger task release --fingerprint.`,
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return a.showDead(ctx, pool, ledger.Kind(kind))
+				return showDead(ctx, a, pool, ledger.Kind(kind))
 			})
 		},
 	}
@@ -33,7 +33,7 @@ taskledger task release --fingerprint.`,
 	return cmd
 }
 
-func (a *app) showDead(ctx context.Context, pool *pgxpool.Pool, kind ledger.Kind) error {
+func showDead(ctx context.Context, a *app, pool *pgxpool.Pool, kind ledger.Kind) error {
 	groups, err := operator.ReadDead(ctx, pool, kind)
 	if err != nil {
 		return err
@@ -57,5 +57,5 @@ func (a *app) showDead(ctx context.Context, pool *pgxpool.Pool, kind ledger.Kind
 	if len(groups) == 0 {
 		fmt.Fprintln(a.stderr, "no dead tasks")
 	}
-	return a.tellAboutLag(ctx, pool)
+	return noteLag(ctx, a, pool)
 }

@@ -11,23 +11,24 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func (a *app) newTaskHistoryCommand() *cobra.Command {
+func newTaskHistoryCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:     "history KIND BIZ_ID",
-		Short:   "Show all events of a task, oldest first",
-		Example: "  taskledger task history coupon.send order-17\n  taskledger task history coupon.send/order-17 -o jsonl",
-		Args:    keyArgs,
+		Use:   "history KIND BIZ_ID",
+		Short: "Show all events of a task, oldest first",
+		Example: "  taskledger task history coupon.send order-17\n" +
+			"  taskledger task history coupon.send/order-17 -o jsonl",
+		Args: keyArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := parseKey(args)
 			if err != nil {
 				return err
 			}
-			return a.showHistory(cmd.Context(), key)
+			return showHistory(cmd.Context(), a, key)
 		},
 	}
 }
 
-func (a *app) showHistory(ctx context.Context, key ledger.Key) error {
+func showHistory(ctx context.Context, a *app, key ledger.Key) error {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err
@@ -48,7 +49,8 @@ func (a *app) showHistory(ctx context.Context, key ledger.Key) error {
 			if i > 0 {
 				after = age(e.RecordedAt.Sub(events[i-1].RecordedAt))
 			}
-			t.AppendRow(table.Row{e.Version, e.Type, e.Attempt, ago(e.RecordedAt), after, plain(e.Actor), shorten(string(e.Data), 60)})
+			t.AppendRow(table.Row{e.Version, e.Type, e.Attempt, ago(e.RecordedAt), after, plain(e.Actor),
+				shorten(string(e.Data), 60)})
 		}
 		renderTable(w, t)
 	})

@@ -14,40 +14,41 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-func (a *app) newTaskListCommand() *cobra.Command {
+func newTaskListCommand(a *app) *cobra.Command {
 	var kind, state string
 	var limit int
 	var after int64
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List tasks, those enqueued last first",
-		Long: `List tasks as the projector has them, those enqueued last first. One call looks at a bounded
-part of the ledger; where to go on is said at the end, in JSON as "next".`,
+		Short: "List tasks, newest first",
+		Long: `List tasks of the projection, newest first. One call reads a bounded part of the ledger. Its output
+ends with the position at which to continue; in JSON that is "next".`,
 		Example: "  taskledger task list --state dead\n  taskledger task list --kind coupon.send --limit 10 -o jsonl",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit == 0 { // List would take it for its default
-				return &ledger.InvalidError{Field: "limit", Value: "0", Rule: fmt.Sprintf("must be 1 to %d", projector.MaxList)}
+			if limit == 0 { // ReadTasks would use its default
+				return &ledger.InvalidError{Field: "limit", Value: "0",
+					Rule: fmt.Sprintf("must be between 1 and %d", projector.MaxList)}
 			}
-			return a.listTasks(cmd.Context(), projector.Filter{
+			return listTasks(cmd.Context(), a, projector.Filter{
 				Kind: ledger.Kind(kind), State: ledger.State(state), Limit: limit, After: ledger.Position(after),
 			})
 		},
 	}
 	cmd.Flags().StringVar(&kind, "kind", "", "only tasks of this kind")
 	cmd.Flags().StringVar(&state, "state", "", "only tasks in this state")
-	cmd.Flags().IntVar(&limit, "limit", 50, fmt.Sprintf("how many at most, 1 to %d", projector.MaxList))
-	cmd.Flags().Int64Var(&after, "after", 0, "go on from here: the \"next\" of the call before")
+	cmd.Flags().IntVar(&limit, "limit", 50, fmt.Sprintf("maximum number of tasks, 1 to %d", projector.MaxList))
+	cmd.Flags().Int64Var(&after, "after", 0, "`position` at which to continue: \"next\" of the previous call")
 	return cmd
 }
 
-// listed is the answer as JSON.
+// listed is the result as JSON.
 type listed struct {
 	Tasks []projector.Task `json:"tasks"`
 	Next  ledger.Position  `json:"next,omitempty"`
 }
 
-func (a *app) listTasks(ctx context.Context, f projector.Filter) error {
+func listTasks(ctx context.Context, a *app, f projector.Filter) error {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err
@@ -67,28 +68,30 @@ func (a *app) listTasks(ctx context.Context, f projector.Filter) error {
 	}); err != nil {
 		return err
 	}
-	return a.tellAboutList(ctx, pool, len(tasks), next)
+	return noteList(ctx, a, pool, len(tasks), next)
 }
 
-// tellAboutList tells people what a list cannot show: that it goes on, or that it is late.
-func (a *app) tellAboutList(ctx context.Context, pool *pgxpool.Pool, listed int, next ledger.Position) error {
+// noteList writes notes for people: that the list continues, or that it is late.
+func noteList(ctx context.Context, a *app, pool *pgxpool.Pool, listed int, next ledger.Position) error {
 	switch {
 	case next != 0 && a.config.output != formatJSON:
-		fmt.Fprintf(a.stderr, "there may be more: go on with --after %d\n", next)
+		fmt.Fprintf(a.stderr, "there may be more: continue with --after %d\n", next)
 	case next == 0 && listed == 0:
 		fmt.Fprintln(a.stderr, "no such tasks")
 	}
-	return a.tellAboutLag(ctx, pool)
+	return noteLag(ctx, a, pool)
 }
 
-// tellAboutLag tells people that what the projector wrote is late.
-func (a *app) tellAboutLag(ctx context.Context, pool *pgxpool.Pool) error {
+// noteLag writes a note for people if the projection is late.
+func noteLag(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	if a.config.output != formatTable {
 		return nil
 	}
 	lag, err := projector.ReadLag(ctx, pool)
 	if err == nil && lag.Age > time.Second {
-		fmt.Fprintf(a.stderr, "the list is late: the oldest event that is not in it is %s old; is taskledger serve running?\n", age(lag.Age))
+		fmt.Fprintf(a.stderr,
+			"the list is late: the oldest event that is not in it is %s old; is taskledger serve running?\n",
+			age(lag.Age))
 	}
 	return err
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-// operation is a command that changes tasks: one by its key, or all that a filter finds.
+// operation is a command that changes tasks: one by its key, or all that match a filter.
 type operation struct {
-	done string // what has then been done to a task
-	// tells says that workers may be at such a task, and are to be told.
-	tells bool
-	one   func(context.Context, *operator.Operator, ledger.Key, operator.Audit) (ledger.Event, error)
-	all   func(context.Context, *operator.Operator, operator.Filter, operator.Audit, *operator.BulkOptions) (operator.BulkResult, error)
+	done string // past participle of the operation, for the output
+	// recalls reports whether running handlers must be recalled.
+	recalls bool
+	one     func(context.Context, *operator.Operator, ledger.Key, operator.Audit) (ledger.Event, error)
+	all     func(context.Context, *operator.Operator, operator.Filter, operator.Audit,
+		*operator.BulkOptions) (operator.BulkResult, error)
 }
 
 // operateFlags are the options of all operations.
@@ -30,13 +31,13 @@ type operateFlags struct {
 	limit       int
 }
 
-func (a *app) newTaskReleaseCommand() *cobra.Command {
-	return a.newOperateCommand(&cobra.Command{
+func newTaskReleaseCommand(a *app) *cobra.Command {
+	return newOperateCommand(a, &cobra.Command{
 		Use:   "release [KIND BIZ_ID]",
-		Short: "Make tasks available again that are dead, cancelled, expired, discarded or waiting",
-		Long: `Make a task available again, or all that the filters find: the dead ones, unless --state says
-otherwise. What was dead has all its attempts before it again; what waits for a time or a retry
-is brought forward.`,
+		Short: "Make finished or waiting tasks available again",
+		Long: `Make a task available again, or all tasks that the filters match. Without --state, filters match dead
+tasks only. A dead task gets all its attempts again. A task that waits for a time or a retry is
+released early.`,
 		Example: "  taskledger task release coupon.send order-17 --reason 'partner is back'\n" +
 			"  taskledger task release --fingerprint 77e2e2705ea532c6 --dry-run\n" +
 			"  taskledger task release --kind coupon.send --state retrying",
@@ -45,58 +46,62 @@ is brought forward.`,
 		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
 			return o.Release(ctx, k, audit)
 		},
-		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit, b *operator.BulkOptions) (operator.BulkResult, error) {
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit,
+			b *operator.BulkOptions) (operator.BulkResult, error) {
 			return o.ReleaseAll(ctx, f, audit, b)
 		},
 	})
 }
 
-func (a *app) newTaskBuryCommand() *cobra.Command {
-	return a.newOperateCommand(&cobra.Command{
+func newTaskBuryCommand(a *app) *cobra.Command {
+	return newOperateCommand(a, &cobra.Command{
 		Use:   "bury [KIND BIZ_ID]",
-		Short: "Make unfinished tasks dead, until somebody releases them",
-		Long: `Make an unfinished task dead, or all that the filters find: nobody works on it until it is
-released. A handler that is at it is told, and what it has done is rolled back.`,
-		Example: "  taskledger task bury coupon.send order-17 --reason 'needs a look'\n  taskledger task bury --kind coupon.send --state retrying",
+		Short: "Make unfinished tasks dead, until they are released",
+		Long: `Make an unfinished task dead, or all tasks that the filters match. No worker runs a dead task until
+it is released. A running handler is cancelled, and its transaction is rolled back.`,
+		Example: "  taskledger task bury coupon.send order-17 --reason 'order is wrong'\n" +
+			"  taskledger task bury --kind coupon.send --state retrying",
 	}, operation{
-		done: "buried", tells: true,
+		done: "buried", recalls: true,
 		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
 			return o.Bury(ctx, k, audit)
 		},
-		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit, b *operator.BulkOptions) (operator.BulkResult, error) {
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit,
+			b *operator.BulkOptions) (operator.BulkResult, error) {
 			return o.BuryAll(ctx, f, audit, b)
 		},
 	})
 }
 
-func (a *app) newTaskCancelCommand() *cobra.Command {
-	return a.newOperateCommand(&cobra.Command{
+func newTaskCancelCommand(a *app) *cobra.Command {
+	return newOperateCommand(a, &cobra.Command{
 		Use:   "cancel [KIND BIZ_ID]",
-		Short: "Call unfinished tasks off",
-		Long: `Call an unfinished task off, or all that the filters find. A handler that is at it is told, and
-what it has done is rolled back. If the handler has finished first, the task has succeeded: that
-is a conflict (exit code 4).`,
+		Short: "Cancel unfinished tasks",
+		Long: `Cancel an unfinished task, or all tasks that the filters match. A running handler is cancelled, and
+its transaction is rolled back. If the handler finishes first, the task succeeds, and the exit code
+is 4 (conflict).`,
 		Example: "  taskledger task cancel coupon.send order-17 --reason 'order withdrawn'\n" +
 			"  taskledger task cancel --kind report.make --state scheduled --older-than 720h",
 	}, operation{
-		done: "cancelled", tells: true,
+		done: "cancelled", recalls: true,
 		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
 			return o.Cancel(ctx, k, audit)
 		},
-		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit, b *operator.BulkOptions) (operator.BulkResult, error) {
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit,
+			b *operator.BulkOptions) (operator.BulkResult, error) {
 			return o.CancelAll(ctx, f, audit, b)
 		},
 	})
 }
 
-func (a *app) newTaskRescheduleCommand() *cobra.Command {
+func newTaskRescheduleCommand(a *app) *cobra.Command {
 	var due operator.Due
 	var at string
-	cmd := a.newOperateCommand(&cobra.Command{
+	cmd := newOperateCommand(a, &cobra.Command{
 		Use:   "reschedule [KIND BIZ_ID]",
-		Short: "Have waiting or available tasks run at another time",
-		Long: `Have a task that is scheduled, retrying or available run at another time, or all that the filters
-find. A time that is past is now.`,
+		Short: "Change the time of waiting or available tasks",
+		Long: `Change the time at which a task runs, or that of all tasks that the filters match. The state of the
+task must be scheduled, retrying or available. With a time in the past the task runs at once.`,
 		Example: "  taskledger task reschedule coupon.send order-17 --at 2026-12-24T18:00:00Z\n" +
 			"  taskledger task reschedule --kind coupon.send --state retrying --in 1h",
 		PreRunE: func(*cobra.Command, []string) (err error) {
@@ -106,21 +111,22 @@ find. A time that is past is now.`,
 			return err
 		},
 	}, operation{
-		done: "rescheduled", tells: true,
+		done: "rescheduled", recalls: true,
 		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
 			return o.Reschedule(ctx, k, due, audit)
 		},
-		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit, b *operator.BulkOptions) (operator.BulkResult, error) {
+		all: func(ctx context.Context, o *operator.Operator, f operator.Filter, audit operator.Audit,
+			b *operator.BulkOptions) (operator.BulkResult, error) {
 			return o.RescheduleAll(ctx, f, due, audit, b)
 		},
 	})
-	cmd.Flags().StringVar(&at, "at", "", "when, as RFC 3339 `time`")
-	cmd.Flags().DurationVar(&due.In, "in", 0, "or how long from now on")
+	cmd.Flags().StringVar(&at, "at", "", "new `time`, in the format of RFC 3339")
+	cmd.Flags().DurationVar(&due.In, "in", 0, "new time, as a delay from now")
 	return cmd
 }
 
-// newOperateCommand completes a command with the options that all operations have.
-func (a *app) newOperateCommand(cmd *cobra.Command, o operation) *cobra.Command {
+// newOperateCommand adds the options of all operations to a command.
+func newOperateCommand(a *app, cmd *cobra.Command, o operation) *cobra.Command {
 	var f operateFlags
 	cmd.Args = cobra.MaximumNArgs(2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -133,26 +139,29 @@ func (a *app) newOperateCommand(cmd *cobra.Command, o operation) *cobra.Command 
 		case err != nil:
 			return usagef("%s", err).hinted("usage: %s", cmd.UseLine())
 		case f.dryRun || f.everything || f.filter() != (operator.Filter{}):
-			return usagef("name a task, or filters, and not both").hinted("look at a task with: taskledger task show %s", key)
+			return usagef("name a task, or filters, and not both").
+				hinted("show a task with: taskledger task show %s", key)
 		}
 		return a.operateOne(cmd.Context(), o, key, f.audit)
 	}
 	addActorFlag(cmd, &f.audit.Actor)
-	cmd.Flags().StringVar(&f.audit.Reason, "reason", "", "why, for the history of the task")
+	cmd.Flags().StringVar(&f.audit.Reason, "reason", "", "reason, for the history of the task")
 	cmd.Flags().StringVar(&f.kind, "kind", "", "all tasks of this kind")
 	cmd.Flags().StringVar(&f.state, "state", "", "all tasks in this state")
 	if o.done == "released" {
-		cmd.Flags().StringVar(&f.fingerprint, "fingerprint", "", "all tasks that are dead of this error, see taskledger task dead")
+		cmd.Flags().StringVar(&f.fingerprint, "fingerprint", "",
+			"all dead tasks with this error, see taskledger task dead")
 	}
-	cmd.Flags().DurationVar(&f.olderThan, "older-than", 0, "all tasks to which nothing has happened for so long")
-	cmd.Flags().IntVar(&f.limit, "limit", 0, "how many of them at most (default: all)")
-	cmd.Flags().BoolVar(&f.everything, "all", false, "all tasks to which it can be done, without a filter")
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say how many it would be, and do nothing")
+	cmd.Flags().DurationVar(&f.olderThan, "older-than", 0, "all tasks without an event for this time")
+	cmd.Flags().IntVar(&f.limit, "limit", 0, "maximum number of tasks (default: all)")
+	cmd.Flags().BoolVar(&f.everything, "all", false, "all tasks whose state permits the operation, without a filter")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the number of tasks, and change nothing")
 	return cmd
 }
 
 func (f operateFlags) filter() operator.Filter {
 	return operator.Filter{
-		Kind: ledger.Kind(f.kind), State: ledger.State(f.state), Fingerprint: f.fingerprint, OlderThan: f.olderThan, Limit: f.limit,
+		Kind: ledger.Kind(f.kind), State: ledger.State(f.state), Fingerprint: f.fingerprint, OlderThan: f.olderThan,
+		Limit: f.limit,
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func (a *app) newTaskShowCommand() *cobra.Command {
+func newTaskShowCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "show KIND BIZ_ID",
-		Short:   "Show a task as it is now",
-		Long:    "Show a task as it is now, from its events: always current, whether or not a projector runs.",
+		Short:   "Show the current state of a task",
+		Long:    "Show the current state of a task, from its events. It does not need a projector.",
 		Example: "  taskledger task show coupon.send order-17\n  taskledger task show coupon.send/order-17 -o json",
 		Args:    keyArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -24,12 +24,12 @@ func (a *app) newTaskShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showTask(cmd.Context(), key)
+			return showTask(cmd.Context(), a, key)
 		},
 	}
 }
 
-func (a *app) showTask(ctx context.Context, key ledger.Key) error {
+func showTask(ctx context.Context, a *app, key ledger.Key) error {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err
@@ -66,7 +66,8 @@ func (a *app) showTask(ctx context.Context, key ledger.Key) error {
 		if task.ArgsEncoding != "" {
 			args += " (" + task.ArgsEncoding + ")"
 		}
-		for _, f := range [][2]string{{"led by", cause}, {"error", task.Error}, {"fingerprint", task.Fingerprint}, {args, string(task.Args)}, {"result", string(task.Result)}} {
+		for _, f := range [][2]string{{"led by", cause}, {"error", task.Error}, {"fingerprint", task.Fingerprint},
+			{args, string(task.Args)}, {"result", string(task.Result)}} {
 			if f[1] != "" {
 				fields = append(fields, [2]string{f[0], plain(f[1])})
 			}
@@ -75,10 +76,11 @@ func (a *app) showTask(ctx context.Context, key ledger.Key) error {
 	})
 }
 
-// unknownTask names the task that does not exist.
+// unknownTask returns the error of a task that does not exist.
 func unknownTask(err error, key ledger.Key) error {
 	if f := describe(err); f.exit != exitNotFound {
 		return err
 	}
-	return failf(exitNotFound, "there is no task %s", key).hinted("%s", fmt.Sprintf("list tasks with: taskledger task list --kind %s", key.Kind))
+	return failf(exitNotFound, "task %s does not exist", key).
+		hinted("%s", fmt.Sprintf("list tasks with: taskledger task list --kind %s", key.Kind))
 }

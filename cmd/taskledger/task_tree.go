@@ -11,36 +11,38 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-func (a *app) newTaskTreeCommand() *cobra.Command {
+func newTaskTreeCommand(a *app) *cobra.Command {
 	var limits projector.TreeLimits
 	cmd := &cobra.Command{
 		Use:   "tree KIND BIZ_ID",
-		Short: "Show what a task has led to, and what led to it",
-		Long: `Show the tasks that a task's handler has enqueued, those that these have led to, and so on; before
-them what led to the task itself. The task and its causes are as the ledger has them, the others
-as the projector has.`,
-		Example: "  taskledger task tree order.place order-17\n  taskledger task tree order.place/order-17 --depth 2 -o json",
-		Args:    keyArgs,
+		Short: "Show the tasks that a task has caused, and its causes",
+		Long: `Show the tasks that a task's handler has enqueued, the tasks that these have caused, and so on. Above
+them are the causes of the task itself. The task and its causes are read from the ledger, the other tasks
+from the projection.`,
+		Example: "  taskledger task tree order.place order-17\n" +
+			"  taskledger task tree order.place/order-17 --depth 2 -o json",
+		Args: keyArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := parseKey(args)
 			if err != nil {
 				return err
 			}
-			for name, n := range map[string]int{"depth": limits.Depth, "breadth": limits.Breadth, "limit": limits.Tasks} {
-				if n == 0 { // ReadTree would take it for its default
+			for name, n := range map[string]int{"depth": limits.Depth, "breadth": limits.Breadth,
+				"limit": limits.Tasks} {
+				if n == 0 { // ReadTree would use its default
 					return &ledger.InvalidError{Field: name, Value: "0", Rule: "must be at least 1"}
 				}
 			}
-			return a.showTree(cmd.Context(), key, limits)
+			return showTree(cmd.Context(), a, key, limits)
 		},
 	}
 	cmd.Flags().IntVar(&limits.Depth, "depth", 10, "generations to show, up and down, 1 to 100")
-	cmd.Flags().IntVar(&limits.Breadth, "breadth", 50, "tasks to show that one task has led to, 1 to 1000")
-	cmd.Flags().IntVar(&limits.Tasks, "limit", 1000, "tasks to show in all, 1 to 10000")
+	cmd.Flags().IntVar(&limits.Breadth, "breadth", 50, "maximum number of tasks below one task, 1 to 1000")
+	cmd.Flags().IntVar(&limits.Tasks, "limit", 1000, "maximum number of tasks in all, 1 to 10000")
 	return cmd
 }
 
-func (a *app) showTree(ctx context.Context, key ledger.Key, limits projector.TreeLimits) error {
+func showTree(ctx context.Context, a *app, key ledger.Key, limits projector.TreeLimits) error {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err
@@ -53,12 +55,12 @@ func (a *app) showTree(ctx context.Context, key ledger.Key, limits projector.Tre
 	if err := a.print(tree, func(w io.Writer) { renderTree(w, tree) }); err != nil {
 		return err
 	}
-	return a.tellAboutLag(ctx, pool)
+	return noteLag(ctx, a, pool)
 }
 
 func renderTree(w io.Writer, tree projector.Tree) {
 	t := newTable([]any{"task", "state", "attempt", "enqueued", "updated"}, 3, 4, 5)
-	for i := len(tree.Causes) - 1; i >= 0; i-- { // the first one first
+	for i := len(tree.Causes) - 1; i >= 0; i-- { // the first cause first
 		appendNode(t, "led by ", &tree.Causes[i])
 	}
 	appendNode(t, "", tree.Task)

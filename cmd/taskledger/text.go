@@ -16,8 +16,8 @@ var (
 	age     = printable.Age
 )
 
-// escapeControls escapes what encoding/json leaves as it is in strings although terminals may
-// obey it: DEL and the C1 control characters. Outside of strings JSON has none.
+// escapeControls escapes characters that encoding/json leaves in strings although terminals interpret them:
+// DEL and the C1 control characters. Outside of strings JSON has none of these.
 func escapeControls(text []byte) []byte {
 	if !bytes.ContainsFunc(text, isC1) {
 		return text
@@ -35,5 +35,5 @@ func escapeControls(text []byte) []byte {
 
 func isC1(r rune) bool { return r >= 0x7f && r <= 0x9f }
 
-// ago returns how long ago a time was.
+// ago returns the age of a time.
 func ago(t time.Time) string { return age(time.Since(t)) + " ago" }

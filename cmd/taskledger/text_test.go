@@ -33,16 +33,16 @@ func TestGuessFormat(t *testing.T) {
 		env  string
 		want format
 	}{
-		{nil, "", formatTable},
-		{nil, "json", formatJSON},
-		{nil, "xml", formatTable},
-		{[]string{"-o", "json"}, "", formatJSON},
-		{[]string{"x", "-ojsonl"}, "json", formatJSONL},
-		{[]string{"-o=json"}, "", formatJSON},
-		{[]string{"--output", "json"}, "", formatJSON},
-		{[]string{"--output=json", "-o", "table"}, "", formatTable},
-		{[]string{"-o"}, "", formatTable},
-		{[]string{"--other=json"}, "", formatTable},
+		{args: nil, env: "", want: formatTable},
+		{args: nil, env: "json", want: formatJSON},
+		{args: nil, env: "xml", want: formatTable},
+		{args: []string{"-o", "json"}, env: "", want: formatJSON},
+		{args: []string{"x", "-ojsonl"}, env: "json", want: formatJSONL},
+		{args: []string{"-o=json"}, env: "", want: formatJSON},
+		{args: []string{"--output", "json"}, env: "", want: formatJSON},
+		{args: []string{"--output=json", "-o", "table"}, env: "", want: formatTable},
+		{args: []string{"-o"}, env: "", want: formatTable},
+		{args: []string{"--other=json"}, env: "", want: formatTable},
 	} {
 		if have := guessFormat(c.args, c.env); have != c.want {
 			t.Errorf("%q %q: got %s, want %s", c.args, c.env, have, c.want)

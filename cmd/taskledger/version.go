@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is what this program was built from.
+// version describes the build of this program.
 type version struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -18,10 +18,10 @@ type version struct {
 	Platform string `json:"platform"`
 }
 
-func (a *app) newVersionCommand() *cobra.Command {
+func newVersionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Show what this program was built from",
+		Short: "Show the version of this program",
 		Args:  exactArgs(0),
 		RunE: func(*cobra.Command, []string) error {
 			v := readVersion()

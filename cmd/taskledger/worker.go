@@ -13,30 +13,32 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-func (a *app) newWorkerCommand() *cobra.Command {
+func newWorkerCommand(a *app) *cobra.Command {
 	return group(
-		&cobra.Command{Use: "worker", Short: "Look at the worker processes, and at who has which shards"},
-		a.newWorkerListCommand(),
-		a.newWorkerRetireCommand(),
+		&cobra.Command{Use: "worker", Short: "Show the worker processes and their shards"},
+		newWorkerListCommand(a),
+		newWorkerRetireCommand(a),
 	)
 }
 
-func (a *app) newWorkerListCommand() *cobra.Command {
+func newWorkerListCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the worker processes with their kinds and shards",
-		Long: `List the worker processes with their kinds and shards. One that ended without saying so is lost:
-others take over what it had in hand. It is listed for another day. Of a kind that is paused nobody
-begins tasks (taskledger kind resume).`,
+		Long: `List the worker processes with their kinds and shards. A process that ended without a shutdown is
+lost: other workers take over its tasks. It is listed for another day. Workers begin no tasks of a
+paused kind (taskledger kind resume).`,
 		Example: "  taskledger worker list\n  taskledger worker list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withDatabase(cmd.Context(), a.listWorkers)
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return listWorkers(ctx, a, pool)
+			})
 		},
 	}
 }
 
-func (a *app) listWorkers(ctx context.Context, pool *pgxpool.Pool) error {
+func listWorkers(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	all, err := workers.ReadWorkers(ctx, pool)
 	if err != nil {
 		return err
@@ -84,15 +86,15 @@ func renderWorkers(w io.Writer, all []workers.Worker) {
 	renderTable(w, t)
 }
 
-func (a *app) newWorkerRetireCommand() *cobra.Command {
+func newWorkerRetireCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "retire KIND SHARDS",
-		Short: "Remove the consumers of shards that nobody works on any more",
+		Short: "Remove the consumers of shards without workers",
 		Long: `Remove the consumers of a kind for exactly these shards, after the last worker on them has ended,
 so that workers may have other sets of shards. SHARDS is all, or such as 0-15 or 0-15,40.
 
-No task is lost: who works on the shards next hears of all their tasks that the stream still has,
-and passes over the finished ones.`,
+No task is lost: the next workers on the shards receive all messages that the stream still has, and
+skip finished tasks.`,
 		Example: "  taskledger worker retire coupon.send all\n  taskledger worker retire coupon.send 0-31",
 		Args:    exactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -113,13 +115,15 @@ and passes over the finished ones.`,
 				if err := workers.Retire(ctx, pool, nc, r.Kind, r.Shards); err != nil {
 					return err
 				}
-				return a.print(r, func(w io.Writer) { fmt.Fprintf(w, "retired the consumers of %s for shards %s\n", r.Kind, r.Shards) })
+				return a.print(r, func(w io.Writer) {
+					fmt.Fprintf(w, "retired the consumers of %s for shards %s\n", r.Kind, r.Shards)
+				})
 			})
 		},
 	}
 }
 
-// retired is the answer as JSON.
+// retired is the result as JSON.
 type retired struct {
 	Kind   ledger.Kind     `json:"kind"`
 	Shards ledger.ShardSet `json:"shards"`

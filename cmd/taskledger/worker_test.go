@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// Retiring removes the consumers for just these shards, once.
+// Retiring removes the consumers for exactly these shards, once.
 func TestWorkerRetire(t *testing.T) {
 	t.Parallel()
 	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
@@ -36,7 +36,8 @@ func TestWorkerRetire(t *testing.T) {
 	low := ledger.ShardRange(0, 31)
 	for _, shards := range []ledger.ShardSet{low, ledger.AllShards &^ low} {
 		for _, c := range stream.Consumers("coupon.send", shards) {
-			if _, err := s.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: c.Durable, FilterSubjects: c.Filters}); err != nil {
+			if _, err := s.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: c.Durable,
+				FilterSubjects: c.Filters}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -46,8 +47,8 @@ func TestWorkerRetire(t *testing.T) {
 		output, stdout string
 		exit           int
 	}{
-		{"jsonl", `{"kind":"coupon.send","shards":"0-31"}` + "\n", exitOK},
-		{"jsonl", "", exitNotFound},
+		{output: "jsonl", stdout: `{"kind":"coupon.send","shards":"0-31"}` + "\n", exit: exitOK},
+		{output: "jsonl", stdout: "", exit: exitNotFound},
 	} {
 		stdout, stderr, exit := run(t, environment, "worker", "retire", "coupon.send", "0-31", "-o", c.output)
 		if stdout != c.stdout || exit != c.exit {

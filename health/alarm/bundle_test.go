@@ -208,7 +208,7 @@ func newWebhookServer(t testing.TB) *webhookServer {
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.requests = append(h.requests, request{r.Header.Clone(), body})
+		h.requests = append(h.requests, request{header: r.Header.Clone(), body: body})
 		w.WriteHeader(h.status)
 		fmt.Fprint(w, "out of order\x1b[2J")
 	}))

@@ -45,7 +45,8 @@ func (l link) exists() bool { return l.number > 0 }
 // message returns the message for the receiver.
 func (l link) message() Message {
 	return Message{
-		Alarm: string(l.task.BizID), Ledger: l.args.Ledger, At: l.task.EnqueuedAt, Items: l.args.Items, More: l.args.More,
+		Alarm: string(l.task.BizID), Ledger: l.args.Ledger, At: l.task.EnqueuedAt,
+		Items: l.args.Items, More: l.args.More,
 	}
 }
 

@@ -73,10 +73,10 @@ func (b *bundle) runUntilKilled(f alarm.File, point string) {
 func TestWatcherKilled(t *testing.T) {
 	t.Parallel()
 	for point, want := range map[string]struct{ alarms, deliveries int }{
-		"alarm.found":   {0, 1},
-		"alarm.made":    {1, 1},
-		"alarm.started": {1, 1},
-		"alarm.sent":    {1, 2},
+		"alarm.found":   {alarms: 0, deliveries: 1},
+		"alarm.made":    {alarms: 1, deliveries: 1},
+		"alarm.started": {alarms: 1, deliveries: 1},
+		"alarm.sent":    {alarms: 1, deliveries: 2},
 	} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()

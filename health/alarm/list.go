@@ -71,7 +71,9 @@ func ReadUndelivered(ctx context.Context, db ledger.DB) ([]health.UndeliveredAla
 	var undelivered []health.UndeliveredAlarm
 	for _, a := range newest {
 		if a.Error != "" && !a.Test && a.State != ledger.StateCancelled {
-			undelivered = append(undelivered, health.UndeliveredAlarm{Alarm: a.Task.BizID, MadeAt: a.MadeAt, Error: a.Error})
+			undelivered = append(undelivered, health.UndeliveredAlarm{
+				Alarm: a.Task.BizID, MadeAt: a.MadeAt, Error: a.Error,
+			})
 		}
 	}
 	return undelivered, err

@@ -99,7 +99,8 @@ func TestMailIsEncrypted(t *testing.T) {
 		r := server.receiver("ops")
 		r.Mail.CAFile = ""
 		err := r.Send(t.Context(), message)
-		if certificate := new(tls.CertificateVerificationError); !errors.As(err, &certificate) || server.passwords() != 0 {
+		var certificate *tls.CertificateVerificationError
+		if !errors.As(err, &certificate) || server.passwords() != 0 {
 			t.Errorf("error %v, %d passwords were sent", err, server.passwords())
 		}
 	})

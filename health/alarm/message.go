@@ -107,9 +107,11 @@ func (m Message) Text() string {
 			fmt.Fprintf(&b, "  cure: %s\n", i.Cure)
 		}
 		for _, g := range i.Groups {
-			fmt.Fprintf(&b, "  - %s, the newest at %s: %s\n    %s\n    taskledger task dead --kind %s  (fingerprint %s)\n",
-				formatTasks(g.Tasks), g.Newest.UTC().Format(time.RFC3339), printable.Short(g.Example.String(), 300),
-				printable.Short(g.Error, 300), g.Example.Kind, printable.Text(g.Fingerprint))
+			fmt.Fprintf(&b, "  - %s, the newest at %s: %s\n",
+				formatTasks(g.Tasks), g.Newest.UTC().Format(time.RFC3339), printable.Short(g.Example.String(), 300))
+			fmt.Fprintf(&b, "    %s\n", printable.Short(g.Error, 300))
+			fmt.Fprintf(&b, "    taskledger task dead --kind %s  (fingerprint %s)\n",
+				g.Example.Kind, printable.Text(g.Fingerprint))
 		}
 	}
 	if m.More > 0 {

@@ -44,7 +44,8 @@ func (b baseline) news(o observation, r Rules) (items []Item, next baseline) {
 		if s.PassedAt.After(b.Missed[s.Schedule.Name]) {
 			items = append(items, Item{
 				What: WhatScheduleMissed, About: s.Schedule.Name, Status: StatusNew, Since: s.PassedAt,
-				Text: fmt.Sprintf("schedule %s has passed over firings, %s so far", s.Schedule.Name, printable.Count(s.Passed)),
+				Text: fmt.Sprintf("schedule %s has passed over firings, %s so far",
+					s.Schedule.Name, printable.Count(s.Passed)),
 			})
 		}
 	}
@@ -74,7 +75,8 @@ func (b baseline) deaths(o observation, r Rules, next baseline) (items []Item) {
 			continue
 		}
 		item := Item{
-			What: WhatDead, About: string(kind), Status: StatusNew, Tasks: now.Tasks, Text: deathText(kind, before, now),
+			What: WhatDead, About: string(kind), Status: StatusNew, Tasks: now.Tasks,
+			Text: deathText(kind, before, now),
 		}
 		for _, g := range groups[kind] {
 			if len(item.Groups) < maxOfOne && (g.Newest.After(before.Newest) || !now.Newest.After(before.Newest)) {

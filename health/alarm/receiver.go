@@ -51,7 +51,8 @@ func (r Receiver) faults() (faults []error) {
 		transports++
 		for i, word := range r.Command {
 			if strings.ContainsRune(word, 0) || i == 0 && word == "" {
-				faults = append(faults, invalid(fmt.Sprintf("command[%d]", i), word, "must be a program or an argument"))
+				faults = append(faults,
+					invalid(fmt.Sprintf("command[%d]", i), word, "must be a program or an argument"))
 			}
 		}
 	}

@@ -47,8 +47,9 @@ func TestDeadAlarm(t *testing.T) {
 	if first.State != ledger.StateDead {
 		t.Fatalf("the alarm is %s", first.State)
 	}
-	if want := []ledger.EventType{"enqueued", "started", "failed", "buried"}; !slices.Equal(b.history(first.Task), want) {
-		t.Errorf("history %v", b.history(first.Task))
+	want := []ledger.EventType{"enqueued", "started", "failed", "buried"}
+	if got := b.history(first.Task); !slices.Equal(got, want) {
+		t.Errorf("history %v, want %v", got, want)
 	}
 	h.answer(200)
 	b.pass(w)
@@ -90,7 +91,7 @@ type reported struct{ what, about, status string }
 func reportedIn(t *testing.T, r request) (items []reported) {
 	t.Helper()
 	for _, i := range verified(t, r).Items {
-		items = append(items, reported{i.What, i.About, i.Status})
+		items = append(items, reported{what: i.What, about: i.About, status: i.Status})
 	}
 	return items
 }
@@ -131,14 +132,14 @@ func TestConditions(t *testing.T) {
 	b.pass(w)
 	items := reportedIn(t, h.got()[0])
 	if want := []reported{
-		{"dead", "mail.send", "new"},
-		{"schedule_missed", "nightly", "new"},
-		{"relay_lag", "", "new"},
-		{"projection_lag", "", "new"},
-		{"schedule_late", "nightly", "new"},
-		{"timers_late", "", "new"},
-		{"dead_over", "coupon.send", "new"},
-		{"waiting_over", "mail.send", "new"},
+		{what: "dead", about: "mail.send", status: "new"},
+		{what: "schedule_missed", about: "nightly", status: "new"},
+		{what: "relay_lag", about: "", status: "new"},
+		{what: "projection_lag", about: "", status: "new"},
+		{what: "schedule_late", about: "nightly", status: "new"},
+		{what: "timers_late", about: "", status: "new"},
+		{what: "dead_over", about: "coupon.send", status: "new"},
+		{what: "waiting_over", about: "mail.send", status: "new"},
 	}; !slices.Equal(items, want) {
 		t.Errorf("reported %v, want %v", items, want)
 	}
@@ -159,12 +160,12 @@ func TestConditions(t *testing.T) {
 	b.exec("update taskledger.schedule set next_at = clock_timestamp() + interval '1 hour'")
 	b.awaitProjected()
 	for _, want := range []reported{
-		{"dead_over", "coupon.send", "over"},
-		{"projection_lag", "", "over"},
-		{"relay_lag", "", "over"},
-		{"schedule_late", "nightly", "over"},
-		{"timers_late", "", "over"},
-		{"waiting_over", "mail.send", "over"},
+		{what: "dead_over", about: "coupon.send", status: "over"},
+		{what: "projection_lag", about: "", status: "over"},
+		{what: "relay_lag", about: "", status: "over"},
+		{what: "schedule_late", about: "nightly", status: "over"},
+		{what: "timers_late", about: "", status: "over"},
+		{what: "waiting_over", about: "mail.send", status: "over"},
 	} {
 		// Results of expensive queries are cached for a while.
 		b.await(want.what+" is reported as over", func() bool {

@@ -35,7 +35,8 @@ type Webhook struct {
 func (w *Webhook) faults() []error {
 	faults := secretFaults("secret", w.SecretFile, w.SecretEnv)
 	if w.SecretFile+w.SecretEnv == "" {
-		faults = append(faults, invalid("secret_file", "", "secret_file or secret_env is required: it signs the requests"))
+		faults = append(faults,
+			invalid("secret_file", "", "secret_file or secret_env is required: it signs the requests"))
 	}
 	if u, err := url.Parse(w.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		faults = append(faults, invalid("url", "", "must be an http or https URL")) // its value may contain a token

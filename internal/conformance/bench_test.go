@@ -142,7 +142,9 @@ func BenchmarkDrain(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		router.AddConsumerHandler("drain", string(kind("watermill", round)), s, func(*message.Message) error { return nil })
+		router.AddConsumerHandler("drain", string(kind("watermill", round)), s, func(*message.Message) error {
+			return nil
+		})
 		ended := make(chan error, 1)
 		go func() { ended <- router.Run(b.Context()) }()
 		<-done

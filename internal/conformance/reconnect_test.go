@@ -38,7 +38,8 @@ func TestReconnect(t *testing.T) {
 			for i := range publishers {
 				publishing.Go(func() {
 					for j := range n / publishers {
-						if err := p.Publish("topic", message.NewMessage(fmt.Sprintf("%d-%d", i, j), []byte("x"))); err != nil {
+						if err := p.Publish("topic", message.NewMessage(fmt.Sprintf("%d-%d", i, j),
+							[]byte("x"))); err != nil {
 							t.Error(err) // publishing requires PostgreSQL only
 							return
 						}

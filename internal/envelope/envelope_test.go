@@ -123,7 +123,7 @@ func TestMessageOfATaskThatWasNotPublished(t *testing.T) {
 	}
 }
 
-// An event whose meta has a foreign member of the envelope's name is published.
+// An event is published although its meta has a foreign member with the envelope's name.
 func TestForeignEnvelope(t *testing.T) {
 	t.Parallel()
 	for _, meta := range []string{`{"watermill":[1]}`, `{"tags":["\"watermill\""]}`, `"watermill"`} {

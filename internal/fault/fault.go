@@ -105,7 +105,8 @@ func arm(list string, end func()) error {
 		if hasCount {
 			var err error
 			if n, err = strconv.ParseInt(count, 10, 64); err != nil || n < 1 {
-				return fmt.Errorf("fault: invalid %s: must be name or name:n with n of 1 or more, got %q", Variable, entry)
+				return fmt.Errorf("fault: invalid %s: must be name or name:n with n of 1 or more, got %q", Variable,
+					entry)
 			}
 		}
 		if _, repeated := calls[name]; repeated || name == "" {

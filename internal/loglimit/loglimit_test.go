@@ -11,22 +11,23 @@ import (
 	"github.com/taskledger/taskledger/internal/loglimit"
 )
 
-// Of a storm of lines the first is logged at once and one every 10 s, and they tell of all. Nothing is
-// logged behind the back of who ended it.
+// Of many equal lines, the logger writes the first at once and one every 10 s. Their numbers add up to all
+// lines, and no line is logged after Close.
 func TestWarn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		var log bytes.Buffer
-		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			switch a.Key {
-			case slog.TimeKey:
-				return slog.String("at", a.Value.Time().Sub(begun).String())
-			case slog.LevelKey:
-				return slog.Attr{}
-			}
-			return a
-		}}))
+		logger := slog.New(slog.NewTextHandler(&log,
+			&slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				switch a.Key {
+				case slog.TimeKey:
+					return slog.String("at", a.Value.Time().Sub(begun).String())
+				case slog.LevelKey:
+					return slog.Attr{}
+				}
+				return a
+			}}))
 		one, other := logger.With("kind", "one"), logger.With("kind", "other")
 		l := loglimit.New()
 		for i := range 250 { // 25 s
@@ -61,7 +62,8 @@ at=1m25s msg=away kind=one task=later
 		l.Warn(one, "away", "task", 3)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		want = "at=2m25s msg=away kind=one task=1\nat=2m25s msg=away kind=one task=2 times=1\nat=2m25s msg=away kind=one task=3\n"
+		want = "at=2m25s msg=away kind=one task=1\n" +
+			"at=2m25s msg=away kind=one task=2 times=1\nat=2m25s msg=away kind=one task=3\n"
 		if diff := cmp.Diff(want, log.String()); diff != "" {
 			t.Errorf("ended (-want +got):\n%s", diff)
 		}

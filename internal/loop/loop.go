@@ -1,11 +1,11 @@
-// Package loop holds what every background service needs: waiting that a context ends, a back-off,
+// Package loop has the parts that every background service needs: a sleep that a context ends, a back-off,
 // and one contract for running and stopping.
 //
 // # The contract
 //
-// A service has one method, Run(ctx) error. Run blocks. It returns nil once ctx is done and everything
-// that Run started has ended. It survives outages of PostgreSQL and NATS. It returns an error only where
-// going on is useless or harmful; the service may be run again after the cause is gone.
+// A service has one method, Run(ctx) error. Run blocks. It returns nil after ctx is done and all goroutines
+// of Run have ended. It retries through outages of PostgreSQL and NATS. It returns an error only if
+// continuing is useless or harmful; the service may be run again after the cause is removed.
 package loop
 
 import (
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Sleep waits for d or until ctx is done. It returns nil, or why ctx is done. If d is not positive it
-// does not wait.
+// Sleep waits for d or until ctx is done. It returns nil, or the cause of ctx. If d is not positive it does
+// not wait.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)
@@ -35,14 +35,14 @@ func Sleep(ctx context.Context, d time.Duration) error {
 type Backoff struct {
 	Min time.Duration // Default: 50 ms.
 	Max time.Duration // Default: 5 s.
-	// Exact turns off the random quarter that is added or subtracted, so that processes which failed
-	// together do not come back together.
+	// Exact turns off the random quarter that is added or subtracted, which keeps processes that failed
+	// together from retrying together. Default: disabled.
 	Exact bool
 
 	last time.Duration
 }
 
-// Next returns how long to wait after another failure.
+// Next returns the delay after another failure.
 func (b *Backoff) Next() time.Duration {
 	first, most := b.Min, b.Max
 	if first == 0 {
@@ -58,7 +58,7 @@ func (b *Backoff) Next() time.Duration {
 	return Jitter(b.last)
 }
 
-// Reset makes the next delay the shortest one.
+// Reset sets the next delay to Min.
 func (b *Backoff) Reset() { b.last = 0 }
 
 // Jitter returns d plus or minus a random part of up to a quarter of it.
@@ -69,16 +69,16 @@ func Jitter(d time.Duration) time.Duration {
 	return d*3/4 + rand.N(d/2)
 }
 
-// Steps is a service made of one step that is repeated.
+// Steps is a service that repeats one step.
 type Steps struct {
-	// Step does a piece of work and returns how long to wait before the next one. Required.
+	// Step executes one piece of work and returns the delay before the next one. Required.
 	Step func(ctx context.Context) (wait time.Duration, err error)
-	// Stop returns the error with which Run ends because of a step's error, nil if the step is to be
-	// tried again. Default: steps are tried again after every error.
+	// Stop returns the error with which Run ends after the error of a step, or nil if Run retries the step.
+	// Default: retry after every error.
 	Stop func(err error) error
-	// Failed reports an error after which the step is tried again in a while. Default: no report.
+	// Failed reports an error after which Run retries the step. Default: disabled.
 	Failed func(ctx context.Context, err error, in time.Duration)
-	// Backoff is the delay after failures in a row.
+	// Backoff is the delay after consecutive failures.
 	Backoff Backoff
 }
 

@@ -26,7 +26,7 @@ func TestSleep(t *testing.T) {
 			t.Errorf("slept %s: %v", time.Since(begun), err)
 		}
 		if err := loop.Sleep(ctx, -1); !errors.Is(err, cause) {
-			t.Errorf("no time to sleep: %v", err)
+			t.Errorf("slept without a duration: %v", err)
 		}
 	})
 }
@@ -98,7 +98,7 @@ func TestSteps(t *testing.T) {
 			t.Errorf("steps began after %v, want %v", began, want)
 		}
 
-		// What a step returns once ctx is done is no error of the service.
+		// An error that a step returns after ctx is done is not an error of the service.
 		steps.Step = func(context.Context) (time.Duration, error) { cancel(); return 0, final }
 		if err := steps.Run(ctx); err != nil {
 			t.Errorf("stopped with %v", err)

@@ -152,7 +152,8 @@ func TestDirectoryHasOneServer(t *testing.T) {
 		t.Helper()
 		_, err := natsserver.Start(natsserver.Config{Dir: dir})
 		pid := fmt.Sprint(os.Getpid())
-		if !errors.Is(err, reserve.ErrHeld) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), pid) {
+		if !errors.Is(err, reserve.ErrHeld) || !strings.Contains(err.Error(), dir) ||
+			!strings.Contains(err.Error(), pid) {
 			t.Errorf("second server while the first is %s: %v, want ErrHeld, the directory and the process", when, err)
 		}
 	}
@@ -194,7 +195,8 @@ func TestTokenIsRequired(t *testing.T) {
 			t.Errorf("connect with %q: %v, want ErrAuthorization", user.String(), err)
 		}
 	}
-	if given := start(t, natsserver.Config{Token: "given"}); !strings.HasPrefix(given.URL(), "nats://given@127.0.0.1:") {
+	if given := start(t, natsserver.Config{Token: "given"}); !strings.HasPrefix(given.URL(),
+		"nats://given@127.0.0.1:") {
 		t.Errorf("address %s does not have the given token", given.URL())
 	}
 }

@@ -18,7 +18,7 @@ type Builder struct {
 // escaped are the bytes that are escaped in an element.
 const escaped = `"\`
 
-// Grow makes room for n elements of together so many bytes.
+// Grow reserves room for n elements with a total of so many bytes.
 func (b *Builder) Grow(n, bytes int) { b.text.Grow(bytes + 4*n + 2) }
 
 // next begins another element.
@@ -93,10 +93,10 @@ func (b *Builder) AddOptionalTime(t time.Time) {
 	b.Add(t.UTC().Format("2006-01-02T15:04:05.999999Z"))
 }
 
-// IsEmpty reports whether no element was added but NULLs.
+// IsEmpty reports whether every element is NULL.
 func (b *Builder) IsEmpty() bool { return b.text.Len() == 0 }
 
-// String ends the array and returns it. Nothing may be added afterwards, and String may be called once.
+// String ends the array and returns it. Call it once, and add no element afterwards.
 func (b *Builder) String() string {
 	if b.IsEmpty() {
 		return "{}"

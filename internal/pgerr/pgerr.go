@@ -1,6 +1,5 @@
-// Package pgerr classifies the errors of PostgreSQL: by SQLSTATE, by whether a repetition helps, and
-// by the cure that a person can apply. Every package of this module asks here, so that an error means
-// the same wherever it is met.
+// Package pgerr classifies the errors of PostgreSQL: by SQLSTATE, by whether a retry helps, and by the cure
+// that a person can apply. Every package of this module uses it, so that an error means the same everywhere.
 package pgerr
 
 import (
@@ -61,7 +60,7 @@ var (
 	ErrRetryTransaction = errors.New("retry the transaction: a concurrent one wrote the same task")
 )
 
-// Code returns the SQLSTATE of the first error of PostgreSQL in err's chain, "" if there is none.
+// Code returns the SQLSTATE of the first error of PostgreSQL in err's chain, or "".
 func Code(err error) string {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || len(pg.Code) != 5 {
@@ -70,7 +69,7 @@ func Code(err error) string {
 	return pg.Code
 }
 
-// Class returns the class of [Code], "" if there is none.
+// Class returns the class of [Code], or "".
 func Class(err error) string {
 	if code := Code(err); code != "" {
 		return code[:2]
@@ -90,16 +89,17 @@ func IsNotMigrated(err error) bool {
 	return Is(err, UndefinedTable, InvalidSchemaName, UndefinedFunction, UndefinedObject, UndefinedColumn)
 }
 
-// IsConnectionLost reports whether the connection broke or could not be made.
+// IsConnectionLost reports whether the connection broke or could not be established.
 func IsConnectionLost(err error) bool {
 	var network *net.OpError
-	return (isConnectError(err) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, driver.ErrBadConn)) &&
+	return (isConnectError(err) || errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, driver.ErrBadConn)) &&
 		!errors.Is(err, context.Canceled)
 }
 
-// IsRetryable reports whether the same transaction may succeed when it is run again: after a
-// serialization failure, a deadlock, a lock time-out, a lost connection, or while the server starts,
-// stops or has no connection free.
+// IsRetryable reports whether the same transaction may succeed when it is run again. It may after a
+// serialization failure, a deadlock, a lock timeout or a lost connection, and while the server starts, stops
+// or has no free connection.
 func IsRetryable(err error) bool {
 	if errors.Is(err, ErrRetryTransaction) {
 		return true
@@ -108,10 +108,11 @@ func IsRetryable(err error) bool {
 		return IsConnectionLost(err) || pgconn.SafeToRetry(err) || pgconn.Timeout(err)
 	}
 	return Class(err) == ClassConnectionException ||
-		Is(err, SerializationFailure, DeadlockDetected, LockNotAvailable, AdminShutdown, CrashShutdown, CannotConnectNow, TooManyConnections)
+		Is(err, SerializationFailure, DeadlockDetected, LockNotAvailable, AdminShutdown, CrashShutdown,
+			CannotConnectNow, TooManyConnections)
 }
 
-// NotMigrated returns err wrapped by [ErrNotMigrated] if that is what it means, else nil. It is a Stop
+// NotMigrated returns err wrapped by [ErrNotMigrated] if the schema is missing, else nil. It is a Stop
 // function for package loop.
 func NotMigrated(err error) error {
 	switch {
@@ -123,8 +124,8 @@ func NotMigrated(err error) error {
 	return nil
 }
 
-// Permanent returns err if [IsPermanent], wrapped by [ErrNotMigrated] if that is what it means, else nil.
-// It is a Stop function for package loop.
+// Permanent returns err if [IsPermanent], wrapped by [ErrNotMigrated] if the schema is missing, else nil. It
+// is a Stop function for package loop.
 func Permanent(err error) error {
 	if final := NotMigrated(err); final != nil || !IsPermanent(err) {
 		return final
@@ -135,7 +136,8 @@ func Permanent(err error) error {
 // IsPermanent reports whether waiting cannot help: the schema is missing, the database does not exist,
 // or the role has no right to connect or to run the statement.
 func IsPermanent(err error) bool {
-	return errors.Is(err, ErrNotMigrated) || IsNotMigrated(err) || Is(err, InsufficientPrivilege, InvalidCatalogName) || Class(err) == ClassInvalidAuthorization
+	return errors.Is(err, ErrNotMigrated) || IsNotMigrated(err) || Is(err, InsufficientPrivilege, InvalidCatalogName) ||
+		Class(err) == ClassInvalidAuthorization
 }
 
 // Explain wraps err with the operation op and, where a cure is known, with [ErrUnavailable],

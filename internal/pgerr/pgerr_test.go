@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// Each statement fails as one of ours does in a database that lacks something.
+// Each statement fails like a statement of this module in an incomplete database.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	db := ledgertest.Pool(t)
@@ -27,7 +27,8 @@ func TestExplain(t *testing.T) {
 		_, err := db.Exec(t.Context(), sql)
 		explained := pgerr.Explain("op", err)
 		if err == nil || !errors.Is(explained, err) || want != nil && !errors.Is(explained, want) ||
-			want == nil && (errors.Is(explained, ledger.ErrNotMigrated) || errors.Is(explained, ledger.ErrUnavailable)) {
+			want == nil && (errors.Is(explained, ledger.ErrNotMigrated) ||
+				errors.Is(explained, ledger.ErrUnavailable)) {
 			t.Errorf("%s: %v, want %v", sql, explained, want)
 		}
 	}
@@ -46,6 +47,6 @@ func TestExplainUnavailable(t *testing.T) {
 	cancel()
 	_, err = pgx.Connect(ended, "postgres://127.0.0.1:1/nothing")
 	if errors.Is(pgerr.Explain("op", err), ledger.ErrUnavailable) {
-		t.Errorf("%v is the caller's own end", err)
+		t.Errorf("%v is the end of the caller's context", err)
 	}
 }

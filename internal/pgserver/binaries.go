@@ -37,11 +37,15 @@ func (e *NoBinariesError) Error() string {
 		strings.Join(e.Searched, ", "))
 }
 
-// findBinaries returns the directory of the server's binaries: dir if it is given. Otherwise it is the
-// first of these: the directory of postgres in PATH, the one that pg_config prints, the highest version
-// in the installed ones.
+// Variable is the environment variable with the directory of postgres and initdb, for a version that is
+// not the first one found.
+const Variable = "TASKLEDGER_POSTGRES_BINARIES"
+
+// findBinaries returns the directory of the server's binaries: dir or that of [Variable] if given. Otherwise
+// it is the first of these: the directory of postgres in PATH, the one that pg_config prints, the highest
+// version in the installed ones.
 func findBinaries(dir string) (string, error) {
-	if dir != "" {
+	if dir = cmp.Or(dir, os.Getenv(Variable)); dir != "" {
 		if hasServer(dir) {
 			return dir, nil
 		}

@@ -34,6 +34,7 @@ func TestFindBinaries(t *testing.T) {
 	}
 	install(t, filepath.Join(root, "lib", "18", "bin"), "postgres") // a client package
 	pgserver.SetInstalled(t, filepath.Join(root, "lib", "*", "bin"))
+	t.Setenv(pgserver.Variable, "")
 
 	path := filepath.Join(root, "path")
 	if err := os.Mkdir(path, 0o755); err != nil {
@@ -60,10 +61,20 @@ func TestFindBinaries(t *testing.T) {
 		t.Fatal(err)
 	}
 	find(linked)
+
+	given := filepath.Join(root, "lib", "9.6", "bin")
+	t.Setenv(pgserver.Variable, given)
+	find(given)
+	empty := t.TempDir()
+	t.Setenv(pgserver.Variable, empty)
+	if _, err := pgserver.FindBinaries(""); err == nil || !strings.Contains(err.Error(), empty) {
+		t.Errorf("with an empty directory in %s: %v, want an error that names it", pgserver.Variable, err)
+	}
 }
 
 func TestMissingBinariesNameTheCure(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
+	t.Setenv(pgserver.Variable, "")
 	pgserver.SetInstalled(t, filepath.Join(t.TempDir(), "*", "bin"))
 	for _, dir := range []string{"", t.TempDir()} {
 		_, err := pgserver.Start(t.Context(), pgserver.Config{Binaries: dir})

@@ -62,7 +62,8 @@ func TestLinksOfTheServersUserAreNotFollowed(t *testing.T) {
 			if err := test.ready(s.Dir()); err != nil {
 				t.Fatal(err)
 			}
-			if out, err := s.Beside("/bin/sh", "-c", replaceByLinks, "sh", s.Dir(), victim).CombinedOutput(); err != nil {
+			replace := s.Beside("/bin/sh", "-c", replaceByLinks, "sh", s.Dir(), victim)
+			if out, err := replace.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
 

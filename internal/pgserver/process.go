@@ -65,7 +65,7 @@ func (s *Server) launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer alive.Release() // the server's processes keep the lock
+	defer func() { _ = alive.Release() }() // the server's processes keep the lock
 	// No process of this cluster is alive while this process has the lock. A pid file is from a
 	// crashed server, and its number may be that of another process by now.
 	if err := os.Remove(s.path("data", "postmaster.pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -78,7 +78,7 @@ func (s *Server) launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // the server writes through its own copy
 
 	cmd := s.command(context.WithoutCancel(ctx), "postgres", s.arguments()...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -154,7 +154,8 @@ func (s *Server) run(ctx context.Context, name string, args ...string) error {
 		err = context.Cause(ctx)
 	}
 	if s.account != nil {
-		return fmt.Errorf("%s as user %s, which must be able to enter %s: %w\n%s", name, s.account.name, s.dir, err, out)
+		return fmt.Errorf("%s as user %s, which must be able to enter %s: %w\n%s", name, s.account.name, s.dir, err,
+			out)
 	}
 	return fmt.Errorf("%s: %w\n%s", name, err, out)
 }

@@ -187,7 +187,7 @@ func TestSettings(t *testing.T) {
 	}})
 	got := query(t, s, `select concat_ws(' ', current_setting('max_connections'),
 		current_setting('max_prepared_transactions'), current_setting('timezone'),
-		current_setting('server_encoding'), current_setting('lc_collate'))`)
+		current_setting('server_encoding'), (select datcollate from pg_database where datname = current_database()))`)
 	if want := "200 10 Asia/Tokyo UTF8 C"; got != want {
 		t.Errorf("settings are %q, want %q", got, want)
 	}

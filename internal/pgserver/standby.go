@@ -3,14 +3,20 @@ package pgserver
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/jackc/pgx/v5"
 )
 
 // Standby starts a temporary server that is a hot standby of s: it replicates s by streaming and
 // accepts read-only queries. It has the settings and the password of s and a port of its own. It
-// continues after restarts of s. The caller must close it. Its errors are those of [Start].
+// continues after restarts of s. The caller must close it. Its errors are those of [Start], and one that
+// wraps [fs.ErrNotExist] if pg_basebackup is not beside the server's binaries.
 func (s *Server) Standby(ctx context.Context) (*Server, error) {
+	if _, err := os.Stat(filepath.Join(s.binaries, "pg_basebackup")); err != nil {
+		return nil, fmt.Errorf("start a standby: %w", err)
+	}
 	config := s.config
 	config.Dir, config.Port = "", 0
 	return open(ctx, config, func(ctx context.Context, standby *Server) error {

@@ -1,6 +1,7 @@
 package pgserver
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
@@ -66,10 +67,10 @@ func (w *watchdog) start(cmd *exec.Cmd) (*process, error) {
 			return
 		}
 		// This fails only if the shell has ended, which then watches nothing.
-		fmt.Fprintln(w.input, p.Pid)
+		_, _ = fmt.Fprintln(w.input, p.Pid)
 		started <- nil
 		p.err = cmd.Wait()
-		fmt.Fprintln(w.input)
+		_, _ = fmt.Fprintln(w.input)
 		close(p.done)
 	}()
 	return p, <-started
@@ -77,6 +78,5 @@ func (w *watchdog) start(cmd *exec.Cmd) (*process, error) {
 
 // stop ends the shell, which has nothing to do after the server's end.
 func (w *watchdog) stop() error {
-	w.input.Close()
-	return w.cmd.Wait()
+	return errors.Join(w.input.Close(), w.cmd.Wait())
 }

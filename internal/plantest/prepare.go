@@ -56,8 +56,8 @@ func Prepare(t *testing.T, databaseURL string, replace *strings.Replacer, more .
 		}
 		for _, field := range prepared.Fields {
 			if dependent[field.DataTypeOID] {
-				t.Errorf("%s: the text of column %s depends on settings of the role (type %d); return microseconds since 1970",
-					file, field.Name, field.DataTypeOID)
+				t.Errorf("%s: the text of column %s depends on settings of the role (type %d); "+
+					"return microseconds since 1970", file, field.Name, field.DataTypeOID)
 			}
 		}
 	}

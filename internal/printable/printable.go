@@ -44,8 +44,8 @@ func Short(s string, limit int) string {
 	return string([]rune(s)[:limit-1]) + "…"
 }
 
-// Storable returns s as PostgreSQL can store it in JSON: valid UTF-8 without NUL. What is longer than maxBytes
-// is cut and ends with an ellipsis.
+// Storable returns s as PostgreSQL can store it in JSON: valid UTF-8 without NUL. A text longer than
+// maxBytes is truncated and ends with an ellipsis.
 func Storable(s string, maxBytes int) string {
 	if len(s) > maxBytes {
 		s = s[:maxBytes] + "…"

@@ -19,15 +19,15 @@ type Lock struct {
 }
 
 // File locks the file with this name and writes the process id of the caller into it. It creates the
-// file with mode 0600 if it does not exist, and returns an error if it is a symbolic link. File does not wait: if this process or another one has the
-// lock, the error wraps [ErrHeld] and has the process id of the holder.
+// file with mode 0600 if it does not exist, and returns an error if it is a symbolic link. File does not wait:
+// if this process or another one has the lock, the error wraps [ErrHeld] and has the process id of the holder.
 func File(name string) (*Lock, error) {
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if err := lock(file); err != nil {
-		defer file.Close()
+		defer func() { _ = file.Close() }()
 		if errors.Is(err, ErrHeld) {
 			holder, _ := os.ReadFile(name) // for the message only
 			return nil, fmt.Errorf("%s: %w by process %s", name, err, strings.TrimSpace(string(holder)))
@@ -35,8 +35,7 @@ func File(name string) (*Lock, error) {
 		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}
 	if err := errors.Join(file.Truncate(0), write(file)); err != nil {
-		file.Close()
-		return nil, err
+		return nil, errors.Join(err, file.Close())
 	}
 	return &Lock{file}, nil
 }

@@ -10,24 +10,24 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Errors that stand for an answer which did not come. The message may or may not be stored.
+// Errors of a message without an acknowledgement. The message may or may not be stored.
 var (
-	// ErrNoAck: the answer did not come in time.
+	// ErrNoAck is returned if the acknowledgement did not arrive in time.
 	ErrNoAck = errors.New("no acknowledgement in time")
-	// ErrDisconnected: the connection was lost before the answer came.
+	// ErrDisconnected is returned if the connection was lost before the acknowledgement arrived.
 	ErrDisconnected = errors.New("disconnected before the acknowledgement")
-	// ErrNoStream: nobody listens on the subject: the stream is missing or has no leader.
+	// ErrNoStream is returned if no stream has the subject: it is missing or has no leader.
 	ErrNoStream = errors.New("no stream takes the message (no responders)")
 )
 
-// Codes of [RefusedError] that say something about the stream and not about the message.
+// Codes of [RefusedError] that are about the stream and not about the message.
 const (
 	codeStoreFailed           = 10077 // also: full
 	codeInsufficientResources = 10023
 	codeStorageExceeded       = 10047
 )
 
-// RefusedError says that the stream answered and did not store the message.
+// RefusedError reports that the stream answered and did not store the message.
 type RefusedError struct {
 	Code int    // JetStream's err_code
 	Text string // JetStream's description
@@ -35,29 +35,30 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("refused: %s (%d)", e.Text, e.Code) }
 
-// errMaximumBytes is how a full stream words code 10077, which also covers disk errors.
+// errMaximumBytes is the text of code 10077 if the stream is full; the code also covers disk errors.
 const errMaximumBytes = "maximum bytes exceeded"
 
 // Full reports whether the stream or its server has no room left.
 func (e *RefusedError) Full() bool {
-	return e.Code == codeStoreFailed && e.Text == errMaximumBytes || e.Code == codeInsufficientResources || e.Code == codeStorageExceeded
+	return e.Code == codeStoreFailed && e.Text == errMaximumBytes || e.Code == codeInsufficientResources ||
+		e.Code == codeStorageExceeded
 }
 
-// Refusal codes that lie in the message itself: the same message will never be taken.
+// Codes of refusals that are about the message: the stream refuses the same message each time.
 const (
 	codeMessageTooLarge = 10054
 	codeHeaderTooLarge  = 10097
 )
 
-// ForMessage reports whether the reason lies in the message, so that sending it again is vain.
+// ForMessage reports whether the refusal is about the message, so that sending it again fails again.
 func (e *RefusedError) ForMessage() bool {
 	return e.Code == codeMessageTooLarge || e.Code == codeHeaderTooLarge
 }
 
-// Result is what became of one message of a page.
+// Result is the outcome of one message of a page.
 type Result struct {
-	Seq       uint64 // where it is stored, 0 if it is not
-	Duplicate bool   // it was stored before, at Seq
+	Seq       uint64 // its sequence in the stream; 0: not stored
+	Duplicate bool   // it was stored before, with Seq
 	Err       error  // nil, [*RefusedError], or one of the sentinels
 }
 

@@ -11,7 +11,7 @@ import (
 func TestParseAck(t *testing.T) {
 	tests := []struct {
 		answer string
-		want   Result // Err is compared with errors.Is
+		want   Result // compared with errors.Is
 	}{
 		{`{"stream":"LEDGER","seq":7}`, Result{Seq: 7}},
 		{`{"stream":"LEDGER","seq":18446744073709551615}`, Result{Seq: 1<<64 - 1}},
@@ -35,17 +35,19 @@ func TestParseAck(t *testing.T) {
 		t.Errorf("no responders: %+v", got)
 	}
 	var refused *RefusedError
-	got := parseAck(nil, []byte(`{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"LEDGER","seq":0}`))
+	got := parseAck(nil, []byte(`{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},`+
+		`"stream":"LEDGER","seq":0}`))
 	if !errors.As(got.Err, &refused) || !refused.Full() || refused.ForMessage() {
 		t.Errorf("full: %+v", got)
 	}
-	got = parseAck(nil, []byte(`{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"},"stream":"LEDGER","seq":0}`))
+	got = parseAck(nil, []byte(`{"error":{"code":400,"err_code":10054,`+
+		`"description":"message size exceeds maximum allowed"},"stream":"LEDGER","seq":0}`))
 	if !errors.As(got.Err, &refused) || refused.Full() || !refused.ForMessage() {
 		t.Errorf("too large: %+v", got)
 	}
 }
 
-// The short way reads what the long way reads.
+// The parser without JSON and the JSON decoder return the same result.
 func FuzzParseAck(f *testing.F) {
 	f.Add([]byte(`{"stream":"LEDGER","seq":7}`))
 	f.Add([]byte(`{"stream":"LEDGER","seq":7,"duplicate": true}`))
@@ -63,8 +65,9 @@ func FuzzParseAck(f *testing.F) {
 			Seq       uint64
 			Duplicate bool
 		}
-		if err := json.Unmarshal(answer, &want); err != nil || want.Stream != Name || want.Seq != got.Seq || want.Duplicate != got.Duplicate {
-			t.Errorf("%s: %+v, JSON says %+v, %v", answer, got, want, err)
+		if err := json.Unmarshal(answer, &want); err != nil || want.Stream != Name || want.Seq != got.Seq ||
+			want.Duplicate != got.Duplicate {
+			t.Errorf("%s: %+v, JSON has %+v, %v", answer, got, want, err)
 		}
 	})
 }

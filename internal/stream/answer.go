@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// The ways to answer a delivery, published on its reply subject. Answers are not waited for: one
-// that is lost means that the message comes again.
+// The answers to a delivery, published on its reply subject. They are not acknowledged: if one is lost, the
+// message is delivered again.
 var (
 	AckAnswer      = []byte("+ACK")
-	ProgressAnswer = []byte("+WPI") // it is being worked on
+	ProgressAnswer = []byte("+WPI") // its handler is running
 	NakAnswer      = []byte("-NAK")
 )
 
-// NakAfter asks for the message again after a while.
+// NakAfter requests the message again after a delay.
 func NakAfter(d time.Duration) []byte {
 	return fmt.Appendf(nil, `-NAK {"delay": %d}`, d.Nanoseconds())
 }
 
-// TermAnswer asks never to deliver the message again; the reason goes into an advisory.
+// TermAnswer ends the deliveries of the message; an advisory has the reason.
 func TermAnswer(reason string) []byte { return []byte("+TERM " + reason) }

@@ -12,7 +12,8 @@ import (
 // while the server is unavailable. A buffered message would be sent later, after its publisher has given it up and
 // published it again. The given options come after these.
 func Connect(url string, options ...nats.Option) (*nats.Conn, error) {
-	ours := []nats.Option{nats.ReconnectBufSize(-1), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true), nats.ReconnectWait(250 * time.Millisecond)}
+	ours := []nats.Option{nats.ReconnectBufSize(-1), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
+		nats.ReconnectWait(250 * time.Millisecond)}
 	nc, err := nats.Connect(url, append(ours, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
@@ -20,8 +21,8 @@ func Connect(url string, options ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// WhileConnected returns a context that is also done when nc loses its connection: the answer to a request
-// that was under way never arrives. The returned function releases its resources.
+// WhileConnected returns a context that is also done when nc loses its connection, since the response to an
+// open request then never arrives. The returned function releases its resources.
 func WhileConnected(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	lost := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
@@ -36,11 +37,11 @@ func WhileConnected(ctx context.Context, nc *nats.Conn) (context.Context, contex
 	return ctx, func() { cancel(nil) }
 }
 
-// flushTimeout bounds how long a process waits for its last messages.
+// flushTimeout bounds the time that a process waits for its last messages.
 const flushTimeout = 2 * time.Second
 
-// Flush waits until the server has received everything that was published on nc, for at most two seconds.
-// It does not wait while nc has no connection: what was published then is lost.
+// Flush waits until the server has received every message published on nc, for at most two seconds. It does
+// not wait while nc is disconnected: the messages published then are lost.
 func Flush(nc *nats.Conn) {
 	if nc.IsConnected() {
 		_ = nc.FlushTimeout(flushTimeout)

@@ -31,14 +31,14 @@ const (
 	headerEnvelope    = "watermill"
 )
 
-// MetaEnvelope is the member of a task's meta that travels as a header of its own wherever its
-// args do: what a Watermill message carries beside its payload, see internal/envelope.
+// MetaEnvelope is the member of a task's meta that becomes a header of each message with the task's args. It
+// has the parts of a Watermill message beside its payload, see internal/envelope.
 const MetaEnvelope = headerEnvelope
 
-// metaFinishBy is the member of a task's meta that holds the deadline of the whole task.
+// metaFinishBy is the member of a task's meta with the deadline of the whole task.
 const metaFinishBy = "finish_by"
 
-// TypePrefix stands before the type of an event in its CloudEvents type.
+// TypePrefix precedes the type of an event in its CloudEvents type.
 const TypePrefix = "taskledger."
 
 const (
@@ -48,7 +48,7 @@ const (
 	timeLayout = "2006-01-02T15:04:05.999999Z07:00"
 )
 
-// ErrMalformed says that a message is none of ours.
+// ErrMalformed is returned for a message that Encode did not make.
 var ErrMalformed = errors.New("malformed message")
 
 func malformed(what, value string) error {
@@ -58,7 +58,7 @@ func malformed(what, value string) error {
 	return fmt.Errorf("%w: %s %s", ErrMalformed, what, strconv.QuoteToASCII(value))
 }
 
-// Message is an event as it travels: what a worker or a subscriber learns from the wire.
+// Message is an event as workers and subscribers receive it.
 type Message struct {
 	ledger.Key
 	Version     ledger.Version
@@ -67,15 +67,15 @@ type Message struct {
 	Shard       ledger.Shard
 	Type        ledger.EventType
 	RecordedAt  time.Time // to the microsecond, UTC
-	Source      string    // Source(installation) of the ledger it comes from
-	Traceparent string    // W3C trace context, "" if there is none
+	Source      string    // Source(installation) of its ledger
+	Traceparent string    // W3C trace context, or ""
 	Tracestate  string    // beside it, as passed on by the producer
 	Payload     []byte    // args if the message makes a task available, else the event's data
-	FinishBy    time.Time // the deadline of the whole task, by the database's clock; zero: none
+	FinishBy    time.Time // the deadline of the whole task, by the database's clock; zero: no deadline
 	Envelope    string    // JSON, if Payload is args that were published as a Watermill message
 }
 
-// ID is the id of the message's event, as [ledger.Event.ID].
+// ID returns the id of the message's event, as [ledger.Event.ID] does.
 func (m Message) ID() string {
 	return ledger.Event{Key: m.Key, Version: m.Version, RecordedAt: m.RecordedAt}.ID()
 }
@@ -83,17 +83,15 @@ func (m Message) ID() string {
 // Source returns the CloudEvents source of an installation's events.
 func Source(installation string) string { return sourcePrefix + installation }
 
-// Encode returns the message for an event. The payload is its body: the event's data, or the
-// task's args if the event makes the task available, both decoded. source is [Source] of the
-// installation; generation counts the losses of the stream, from 1. The message is for
-// publishing once.
+// Encode returns the message for an event. source is [Source] of the installation; generation counts the
+// losses of the stream, from 1. The payload is the body: the event's data, or the task's args if the event
+// makes the task available, both decoded. The message may be published once.
 func Encode(e ledger.Event, payload []byte, source string, generation int) *nats.Msg {
 	traceparent, tracestate := traceIn(e.Meta)
-	// One string holds every value, and one slice every list of values: this runs for each
-	// event that passes.
+	// One string has every value, and one slice every list of values: this runs for each published event.
 	var c cutter
 	c.text = make([]byte, 0, 256+2*len(e.Kind)+len(e.BizID))
-	c.text = append(c.text, e.Kind...) // holds nothing to escape
+	c.text = append(c.text, e.Kind...) // has no character to escape
 	c.text = append(c.text, '/')
 	c.text = appendEscaped(c.text, string(e.BizID))
 	subject := c.peek()
@@ -145,9 +143,8 @@ func Encode(e ledger.Event, payload []byte, source string, generation int) *nats
 	return m
 }
 
-// Enclose adds to a message that carries args what stands beside them in the meta of the task's
-// first event, its trace context included, unless the message's event has one of its own. Meta that
-// cannot be read has nothing to add.
+// Enclose adds members of the meta of a task's first event to a message with args. It adds the trace context
+// too, unless the message's event has one of its own. It adds nothing if the meta cannot be decoded.
 func Enclose(m *nats.Msg, meta []byte) {
 	if traceparent, tracestate := traceIn(meta); traceparent != "" && m.Header[headerTraceparent] == nil {
 		m.Header[headerTraceparent] = []string{traceparent}
@@ -172,7 +169,7 @@ func Enclose(m *nats.Msg, meta []byte) {
 	}
 }
 
-// Size returns how many bytes of the stream a message takes: what counts against MaxBytes.
+// Size returns the number of bytes of a message that count against MaxBytes of the stream.
 func Size(m *nats.Msg) int64 {
 	const (
 		record    = 22 + 4 + 8 // length, sequence, time and lengths; checksum
@@ -189,9 +186,8 @@ func Size(m *nats.Msg) int64 {
 	return int64(n)
 }
 
-// traceIn returns the trace context in an event's meta, "" if there is none that is well-formed: a
-// trace that breaks off is no reason to keep an event from being published. A tracestate alone says
-// nothing.
+// traceIn returns the trace context in an event's meta, or "" if it is missing or malformed: a malformed
+// trace must not keep an event from being published. It ignores a tracestate without a traceparent.
 func traceIn(meta []byte) (traceparent, state string) {
 	if !bytes.Contains(meta, []byte(headerTraceparent)) {
 		return "", ""
@@ -210,7 +206,7 @@ func traceIn(meta []byte) (traceparent, state string) {
 	return parent, tracestate.Pass(vendors)
 }
 
-// cutter remembers where values end in a text that is still being written.
+// cutter records where values end in a text that is still being written.
 type cutter struct {
 	text  []byte
 	start int
@@ -220,7 +216,7 @@ type span struct{ from, to int }
 
 func (s span) of(text string) string { return text[s.from:s.to] }
 
-// peek is the value so far, which goes on; cut ends it.
+// peek returns the current value without ending it; cut ends it.
 func (c *cutter) peek() span { return span{c.start, len(c.text)} }
 
 func (c *cutter) cut() span {
@@ -229,8 +225,8 @@ func (c *cutter) cut() span {
 	return s
 }
 
-// Decode reads a message that [Encode] made. Its errors wrap [ErrMalformed]. The payload is
-// data itself, not a copy.
+// Decode reads a message that [Encode] made. Its errors wrap [ErrMalformed]. The payload is data itself, not
+// a copy.
 func Decode(subject string, header nats.Header, data []byte) (Message, error) {
 	shard, t, kind, err := ParseSubject(subject)
 	if err != nil {
@@ -282,8 +278,8 @@ func Decode(subject string, header nats.Header, data []byte) (Message, error) {
 	return m, nil
 }
 
-// parseID reads <kind>/<biz_id>/<version>@<recorded_at in µs>. A kind holds no slash, and what
-// stands behind the last slash holds none either, so whatever the biz_id holds is unambiguous.
+// parseID reads <kind>/<biz_id>/<version>@<recorded_at in µs>. The kind has no slash, and the text after the
+// last slash has none, so the id is unambiguous for any biz_id.
 func (m *Message) parseID(escaped string) error {
 	id, ok := unescape(escaped)
 	key, version, recordedAt, err := ledger.ParseEventID(id)

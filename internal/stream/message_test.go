@@ -26,7 +26,7 @@ func sampleEvent() ledger.Event {
 	}
 }
 
-// TestEncode holds the wire format: what is expected here is what subscribers rely on.
+// TestEncode compares messages with the wire format on which subscribers rely.
 func TestEncode(t *testing.T) {
 	m := stream.Encode(sampleEvent(), []byte(`{"amount":5}`), stream.Source("i-1"), 2)
 	want := &nats.Msg{
@@ -83,7 +83,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// A trace context that is none is left out; it never keeps an event from being published.
+// A malformed trace context is left out; it never keeps an event from being published.
 func TestTraceparent(t *testing.T) {
 	const good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	for meta, want := range map[string]string{
@@ -112,8 +112,8 @@ func TestTraceparent(t *testing.T) {
 	}
 }
 
-// A tracestate goes with its traceparent: with that of the event, or with that of the producer beside
-// its args. What is malformed is left out.
+// A tracestate accompanies its traceparent: that of the event, or that of the producer beside its args. A
+// malformed one is left out.
 func TestTracestate(t *testing.T) {
 	t.Parallel()
 	const (
@@ -124,15 +124,50 @@ func TestTracestate(t *testing.T) {
 		meta, first   string
 		parent, state string
 	}{
-		"the event's":               {`{"traceparent":"` + own + `","tracestate":"a=1, b=x%20y z"}`, ``, own, "a=1,b=x%20y z"},
-		"both have one":             {`{"traceparent":"` + own + `","tracestate":"a=1"}`, `{"traceparent":"` + producer + `","tracestate":"b=2"}`, own, "a=1"},
-		"the producer's":            {``, `{"traceparent":"` + producer + `","tracestate":"b=2"}`, producer, "b=2"},
-		"of another trace":          {`{"traceparent":"` + own + `"}`, `{"traceparent":"` + producer + `","tracestate":"b=2"}`, own, ""},
-		"malformed":                 {`{"traceparent":"` + own + `","tracestate":"no state"}`, ``, own, ""},
-		"no text":                   {`{"traceparent":"` + own + `","tracestate":7}`, ``, own, ""},
-		"alone":                     {`{"tracestate":"a=1"}`, ``, "", ""},
-		"beside a malformed parent": {`{"traceparent":"00","tracestate":"a=1"}`, ``, "", ""},
-		"no object":                 {`["traceparent"]`, `["traceparent"]`, "", ""},
+		"the event's": {
+			meta:   `{"traceparent":"` + own + `","tracestate":"a=1, b=x%20y z"}`,
+			first:  ``,
+			parent: own,
+			state:  "a=1,b=x%20y z",
+		},
+		"both have one": {
+			meta:   `{"traceparent":"` + own + `","tracestate":"a=1"}`,
+			first:  `{"traceparent":"` + producer + `","tracestate":"b=2"}`,
+			parent: own,
+			state:  "a=1",
+		},
+		"the producer's": {
+			meta:   ``,
+			first:  `{"traceparent":"` + producer + `","tracestate":"b=2"}`,
+			parent: producer,
+			state:  "b=2",
+		},
+		"of another trace": {
+			meta:   `{"traceparent":"` + own + `"}`,
+			first:  `{"traceparent":"` + producer + `","tracestate":"b=2"}`,
+			parent: own,
+			state:  "",
+		},
+		"malformed": {
+			meta:   `{"traceparent":"` + own + `","tracestate":"no state"}`,
+			first:  ``,
+			parent: own,
+			state:  "",
+		},
+		"no text": {
+			meta:   `{"traceparent":"` + own + `","tracestate":7}`,
+			first:  ``,
+			parent: own,
+			state:  "",
+		},
+		"alone": {meta: `{"tracestate":"a=1"}`, first: ``, parent: "", state: ""},
+		"beside a malformed parent": {
+			meta:   `{"traceparent":"00","tracestate":"a=1"}`,
+			first:  ``,
+			parent: "",
+			state:  "",
+		},
+		"no object": {meta: `["traceparent"]`, first: `["traceparent"]`, parent: "", state: ""},
 	} {
 		e := sampleEvent()
 		e.Meta = json.RawMessage(test.meta)
@@ -149,22 +184,25 @@ func TestTracestate(t *testing.T) {
 	msg := stream.Encode(sampleEvent(), nil, stream.Source("i-1"), 1)
 	msg.Header.Set("tracestate", "\x00")
 	if got, err := stream.Decode(msg.Subject, msg.Header, msg.Data); err != nil || got.Tracestate != "" {
-		t.Errorf("from somebody else: %q, %v", got.Tracestate, err)
+		t.Errorf("from another source: %q, %v", got.Tracestate, err)
 	}
 }
 
 // wellFormed is a trace context.
 var wellFormed = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
 
-// Whatever a key and a trace context hold, a message is read back as it was written, its
-// headers are printable ASCII, and another version or time is another message id.
+// For any key and trace context, Decode returns the message that Encode made. Its headers are printable
+// ASCII, and another version or time makes another message id.
 func FuzzEncode(f *testing.F) {
-	f.Add("coupon.send", "order 7", int32(1), int64(1795176000123456), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", []byte("{}"))
+	f.Add("coupon.send", "order 7", int32(1), int64(1795176000123456),
+		"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", []byte("{}"))
 	f.Add("k", "🎟️ 100% \"x\"://@/1@2#3", int32(2147483647), int64(-1), "a\r\nb: c", []byte(nil))
 	f.Add("k.k", "%2F/%", int32(7), int64(0), "%", []byte("\x00"))
 	f.Fuzz(func(t *testing.T, kind, id string, version int32, micros int64, trace string, payload []byte) {
-		e := ledger.Event{Key: ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}, Version: ledger.Version(version),
-			Attempt: 5, Position: 1 << 40, Shard: ledger.BizID(id).Shard(), Type: ledger.EventEnqueued, RecordedAt: time.UnixMicro(micros).UTC()}
+		e := ledger.Event{Key: ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)},
+			Version: ledger.Version(version),
+			Attempt: 5, Position: 1 << 40, Shard: ledger.BizID(id).Shard(), Type: ledger.EventEnqueued,
+			RecordedAt: time.UnixMicro(micros).UTC()}
 		if e.Validate() != nil || version < 1 {
 			return
 		}
@@ -189,7 +227,8 @@ func FuzzEncode(f *testing.F) {
 		if !wellFormed.MatchString(trace) {
 			passed = ""
 		}
-		want := stream.Message{Key: e.Key, Version: e.Version, Attempt: 5, Position: 1 << 40, Shard: e.Shard, Type: e.Type,
+		want := stream.Message{Key: e.Key, Version: e.Version, Attempt: 5, Position: 1 << 40, Shard: e.Shard,
+			Type:       e.Type,
 			RecordedAt: e.RecordedAt, Source: stream.Source("ä%"), Traceparent: passed, Payload: payload}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
@@ -199,13 +238,14 @@ func FuzzEncode(f *testing.F) {
 		}
 		next := e
 		next.RecordedAt = e.RecordedAt.Add(time.Microsecond)
-		if again := stream.Encode(next, payload, stream.Source("ä%"), 9); again.Header.Get(nats.MsgIdHdr) == m.Header.Get(nats.MsgIdHdr) {
+		if again := stream.Encode(next, payload, stream.Source("ä%"),
+			9); again.Header.Get(nats.MsgIdHdr) == m.Header.Get(nats.MsgIdHdr) {
 			t.Errorf("another time has the message id %q", again.Header.Get(nats.MsgIdHdr))
 		}
 	})
 }
 
-// Nothing that arrives can make Decode panic, and what it accepts it reads as one key.
+// No message makes Decode panic, and each message that it accepts has one key.
 func FuzzDecode(f *testing.F) {
 	f.Add("ledger.7.enqueued.k", "1.0", "k/b/1@2", "taskledger.enqueued", "1", "0", "9", "taskledger/i", "")
 	f.Add("ledger.7.enqueued.k", "1.0", "k//@", "taskledger.enqueued", "1", "0", "9", "%", "%G0")
@@ -225,15 +265,16 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A message that is made of one that was published has nothing of it.
+// A message made from a recycled one has nothing of it.
 func TestRecycle(t *testing.T) {
 	t.Parallel()
 	plain := sampleEvent()
 	plain.Meta = nil
 	want := stream.Encode(plain, []byte("x"), "taskledger/test", 1)
-	for range 100 { // some of which are made of others
+	for range 100 { // some of which are recycled
 		rich := sampleEvent()
-		rich.Meta = json.RawMessage(`{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01","tracestate":"vendor=1","finish_by":"2026-11-20T12:00:00Z","watermill":{"uuid":"1"}}`)
+		rich.Meta = json.RawMessage(`{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+			"tracestate":"vendor=1","finish_by":"2026-11-20T12:00:00Z","watermill":{"uuid":"1"}}`)
 		used := stream.Encode(rich, nil, "taskledger/other", 9)
 		stream.Enclose(used, rich.Meta)
 		if len(used.Header) != len(want.Header)+4 {
@@ -242,7 +283,8 @@ func TestRecycle(t *testing.T) {
 		used.Reply = "reply"
 		stream.Recycle(used)
 		got := stream.Encode(plain, []byte("x"), "taskledger/test", 1)
-		if diff := cmp.Diff(want.Header, got.Header); diff != "" || got.Reply != "" || got.Subject != want.Subject || string(got.Data) != "x" {
+		if diff := cmp.Diff(want.Header, got.Header); diff != "" || got.Reply != "" || got.Subject != want.Subject ||
+			string(got.Data) != "x" {
 			t.Fatalf("%+v, headers (-want +got):\n%s", got, diff)
 		}
 		stream.Recycle(got)
@@ -272,13 +314,13 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// A task is found on the wire without any library: these are the filters to subscribe to.
+// A subscriber finds a task on the wire without any library, by these filters.
 func ExampleSubject() {
 	fmt.Println(stream.Subject(7, ledger.EventSucceeded, "coupon.send"))
 	// Output: ledger.7.succeeded.coupon.send
 }
 
-// The deadline of a task travels beside its args; what cannot be read keeps no event from being
+// The deadline of a task is in the messages with its args. A malformed one never keeps an event from being
 // published.
 func TestFinishBy(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,7 @@ import "strings"
 
 const hexDigits = "0123456789ABCDEF"
 
-// mustEscape reports whether CloudEvents wants c percent-encoded in a header.
+// mustEscape reports whether CloudEvents requires c percent-encoded in a header.
 func mustEscape(c byte) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '%' }
 
 // appendEscaped appends s in percent-encoding.
@@ -19,8 +19,8 @@ func appendEscaped(b []byte, s string) []byte {
 	return b
 }
 
-// unescape undoes percent-encoding, in either case of the digits. Characters that should have
-// been encoded are taken as they are, as CloudEvents asks of receivers.
+// unescape decodes percent-encoding, in either case of the digits. It accepts characters that should have
+// been encoded, as CloudEvents requires of receivers.
 func unescape(s string) (string, bool) {
 	i := strings.IndexByte(s, '%')
 	if i < 0 {

@@ -11,12 +11,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Config is what may be chosen about the stream. The zero value is a stream on one server.
+// Config has the settings of the stream that a user may choose. The zero value is a stream on one server.
 type Config struct {
-	Replicas   int           // default 1
-	MaxAge     time.Duration // how long a message is kept, default 72 h
-	MaxBytes   int64         // default 4 GiB; the server sets this much of its storage aside
-	Duplicates time.Duration // how long message ids are remembered, default 2 min
+	Replicas   int           // Default: 1.
+	MaxAge     time.Duration // age up to which a message is kept. Default: 72 h.
+	MaxBytes   int64         // Default: 4 GiB. The server reserves this much of its storage.
+	Duplicates time.Duration // time for which message ids are stored. Default: 2 min.
 }
 
 // Defaults of [Config].
@@ -42,7 +42,8 @@ func (c Config) Validate() error {
 		}
 	}
 	if f := c.WithDefaults(); f.Duplicates > f.MaxAge {
-		faults = append(faults, fmt.Errorf("stream duplicate window (%s) must not be longer than its max age (%s)", f.Duplicates, f.MaxAge))
+		faults = append(faults, fmt.Errorf("stream duplicate window (%s) must not be longer than its max age (%s)",
+			f.Duplicates, f.MaxAge))
 	}
 	if c.MaxBytes < 0 || c.MaxBytes > 0 && c.MaxBytes < 1<<16 {
 		faults = append(faults, fmt.Errorf("stream max bytes must be at least 64 KiB, got %d", c.MaxBytes))
@@ -67,23 +68,24 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// maxConsumers is above all that there will be.
+// maxConsumers is more than a ledger needs.
 const maxConsumers = 1_000_000
 
-// metadataInstallation names the ledger that a stream belongs to.
+// metadataInstallation is the key of the installation that owns a stream.
 const metadataInstallation = "taskledger_installation"
 
-// ForeignError says that the stream belongs to another ledger.
+// ForeignError reports that the stream belongs to another installation.
 type ForeignError struct {
 	Found, Want string // installation ids
 }
 
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("stream %s belongs to the ledger %s, this is %s: use another NATS account, or delete the stream if that ledger is gone",
+	return fmt.Sprintf("stream %s belongs to the ledger %s, this is %s: "+
+		"use another NATS account, or delete the stream if that ledger no longer exists",
 		Name, e.Found, e.Want)
 }
 
-// CheckOwner returns a [*ForeignError] if a stream says that it belongs to another installation.
+// CheckOwner returns a [*ForeignError] if the metadata of a stream has another installation.
 func CheckOwner(info *jetstream.StreamInfo, installation string) error {
 	if found := info.Config.Metadata[metadataInstallation]; found != "" && found != installation {
 		return &ForeignError{Found: found, Want: installation}
@@ -91,15 +93,15 @@ func CheckOwner(info *jetstream.StreamInfo, installation string) error {
 	return nil
 }
 
-// UnsuitableError says that the stream exists with settings under which messages vanish that
-// nobody has read.
+// UnsuitableError reports settings of the stream with which unread messages would be lost.
 type UnsuitableError struct{ Reasons []string }
 
 func (e *UnsuitableError) Error() string {
-	return fmt.Sprintf("stream %s cannot be used: %s: edit the stream, or delete it and let it be made again", Name, strings.Join(e.Reasons, "; "))
+	return fmt.Sprintf("stream %s cannot be used: %s: edit the stream, or delete it, and it is created again", Name,
+		strings.Join(e.Reasons, "; "))
 }
 
-// unsuitable lists what must not be, whatever an operator wants.
+// unsuitable returns the settings that no operator may choose.
 func unsuitable(c jetstream.StreamConfig) []string {
 	var reasons []string
 	for _, r := range []struct {
@@ -121,7 +123,7 @@ func unsuitable(c jetstream.StreamConfig) []string {
 	return reasons
 }
 
-// settings is the whole stream as we would create it.
+// settings returns the configuration with which a stream is created.
 func (c Config) settings(installation string) jetstream.StreamConfig {
 	c = c.WithDefaults()
 	return jetstream.StreamConfig{
@@ -129,33 +131,32 @@ func (c Config) settings(installation string) jetstream.StreamConfig {
 		Description: "events of a task ledger; derived, rebuilt from the database",
 		Subjects:    []string{AllSubjects},
 		Retention:   jetstream.LimitsPolicy, // acks must not cost writes, and dedup must survive a restart
-		Discard:     jetstream.DiscardNew,   // a full stream must stop the relay, not eat what nobody has read
+		Discard:     jetstream.DiscardNew,   // a full stream must stop the relay and not drop unread messages
 		Storage:     jetstream.FileStorage,
 		MaxAge:      c.MaxAge,
 		MaxBytes:    c.MaxBytes,
 		Duplicates:  c.Duplicates,
 		Replicas:    c.Replicas,
-		// Each kind has two consumers. Where nothing is said a server allows a thousand in all.
+		// Each kind has two consumers. Without this setting a server allows a thousand in all.
 		MaxConsumers: maxConsumers,
 		Metadata:     map[string]string{metadataInstallation: installation},
 	}
 }
 
-// Ensure returns the stream of an installation and creates it if it is missing. It is safe to
-// call at once from many processes. One that exists is never changed, see [Drift]; if it
-// belongs to another installation, the error is a [*ForeignError]; one that would lose messages is
-// an [*UnsuitableError].
+// Ensure returns the stream of an installation and creates it if it is missing. Processes may call it
+// concurrently. It never changes a stream that exists; see [Drift]. It returns a [*ForeignError] if the
+// stream belongs to another installation, and an [*UnsuitableError] if it would lose messages.
 func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation string) (jetstream.Stream, error) {
 	s, err := js.Stream(ctx, Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		settings := c.settings(installation)
 		s, err = js.CreateStream(ctx, settings)
-		if TooManyConsumers(err) { // the account has a limit, which holds then
+		if TooManyConsumers(err) { // the account has a limit, which then applies
 			settings.MaxConsumers = -1
 			s, err = js.CreateStream(ctx, settings)
 		}
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			s, err = js.Stream(ctx, Name) // somebody else has just created it with other settings
+			s, err = js.Stream(ctx, Name) // another process has just created it with other settings
 		}
 	}
 	if err != nil {
@@ -170,15 +171,15 @@ func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation 
 	return s, nil
 }
 
-// TooManyConsumers reports whether the server refused to have so many consumers.
+// TooManyConsumers reports whether the server refused another consumer.
 func TooManyConsumers(err error) bool {
 	const code = 10026
 	var api jetstream.JetStreamError
 	return errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == code
 }
 
-// Drift lists how a stream differs from what c would have created, one sentence each. It is
-// for showing: settings are an operator's to change.
+// Drift returns one sentence for each setting of a stream that differs from c. It is for display: operators
+// may change settings.
 func Drift(info *jetstream.StreamInfo, c Config, installation string) []string {
 	found, want := info.Config, c.settings(installation)
 	var drift []string

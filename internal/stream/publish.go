@@ -12,16 +12,16 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// ErrBuffered refuses a connection that keeps messages while it is disconnected and sends them
-// later, when the publisher has long given them up.
+// ErrBuffered is returned for a connection that buffers messages while it is disconnected. It would send them
+// after the publisher has given them up.
 var ErrBuffered = errors.New("the NATS connection must have the option nats.ReconnectBufSize(-1)")
 
-// MaxPage is how many messages one call to [Publisher.Publish] takes.
+// MaxPage is the maximum number of messages of one call to [Publisher.Publish].
 const MaxPage = 1000
 
-// Publisher publishes pages of messages and counts their acknowledgements, all over one
-// subscription. It is safe for concurrent use; pages go one at a time, since a later message
-// of a task must not overtake an earlier one that failed.
+// Publisher publishes pages of messages and counts their acknowledgements, over one subscription. It is safe
+// for concurrent use. It publishes one page at a time, since a later message of a task must not overtake an
+// earlier one that failed.
 type Publisher struct {
 	nc     *nats.Conn
 	sub    *nats.Subscription
@@ -31,21 +31,21 @@ type Publisher struct {
 	publishing sync.Mutex // one page at a time
 	pages      uint64
 
-	mu   sync.Mutex // guards what acks touch
-	page *page      // the one under way, or nil
+	mu   sync.Mutex // guards page
+	page *page      // the current one, or nil
 }
 
-// page collects the answers to one call.
+// page collects the acknowledgements of one call.
 type page struct {
 	id      string
 	results []Result
 	got     []bool
 	missing int
-	done    chan struct{} // closed when nothing is missing
+	done    chan struct{} // closed when no acknowledgement is missing
 }
 
-// NewPublisher returns a publisher on a connection that buffers nothing while it is
-// disconnected, see [Connect]; another connection is refused. Close it when done.
+// NewPublisher returns a publisher on a connection without a buffer, see [Connect]. For another connection it
+// returns [ErrBuffered]. The caller must close the publisher.
 func NewPublisher(nc *nats.Conn) (*Publisher, error) {
 	if nc.Opts.ReconnectBufSize >= 0 {
 		return nil, ErrBuffered
@@ -63,15 +63,16 @@ func NewPublisher(nc *nats.Conn) (*Publisher, error) {
 	return p, nil
 }
 
-// Close ends the subscription. The connection stays the caller's.
+// Close ends the subscription. It does not close the connection.
 func (p *Publisher) Close() error {
 	p.nc.RemoveStatusListener(p.status)
 	return p.sub.Unsubscribe()
 }
 
-// Publish publishes at most [MaxPage] messages in order and returns what became of each, in their order. It
-// waits for all answers, the timeout, ctx, or the loss of the connection; what has no answer
-// by then has an error and may be stored all the same. Set no Reply: the publisher does.
+// Publish publishes at most [MaxPage] messages in order and returns their results in the same order. It waits
+// for all acknowledgements, the timeout, ctx, or the loss of the connection. A message without an
+// acknowledgement by then has an error and may be stored all the same. The publisher sets Reply; the caller
+// must not.
 func (p *Publisher) Publish(ctx context.Context, msgs []*nats.Msg, timeout time.Duration) []Result {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
@@ -115,7 +116,8 @@ func (p *Publisher) begin(n int) *page {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pages++
-	p.page = &page{id: strconv.FormatUint(p.pages, 36), results: make([]Result, n), got: make([]bool, n), missing: n, done: make(chan struct{})}
+	p.page = &page{id: strconv.FormatUint(p.pages, 36), results: make([]Result, n), got: make([]bool, n), missing: n,
+		done: make(chan struct{})}
 	if n == 0 {
 		close(p.page.done)
 	}
@@ -128,7 +130,7 @@ func (p *Publisher) end() {
 	p.page = nil
 }
 
-// drainStatus forgets what happened to the connection before this page.
+// drainStatus discards the status changes of the connection before this page.
 func (p *Publisher) drainStatus() {
 	for {
 		select {
@@ -142,8 +144,8 @@ func (p *Publisher) drainStatus() {
 	}
 }
 
-// acknowledged takes one answer. One to an abandoned page is ignored: its messages are
-// published again and answered again.
+// acknowledged records one acknowledgement. It ignores one of an abandoned page, whose messages are published
+// and acknowledged again.
 func (p *Publisher) acknowledged(m *nats.Msg) {
 	id, number, ok := strings.Cut(m.Subject[len(p.prefix):], ".")
 	i, err := strconv.Atoi(number)
@@ -158,7 +160,7 @@ func (p *Publisher) acknowledged(m *nats.Msg) {
 	}
 }
 
-// abandon settles message i and those behind it, which were not sent.
+// abandon sets the error of message i and of those after it, which were not sent.
 func (p *Publisher) abandon(now *page, i int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

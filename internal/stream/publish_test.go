@@ -66,7 +66,7 @@ func ensure(t testing.TB, js jetstream.JetStream, c stream.Config) jetstream.Str
 	return s
 }
 
-// page is n messages, versions first to first+n-1 of one task.
+// page returns n messages, versions first to first+n-1 of one task.
 func page(t testing.TB, first, n int) []*nats.Msg {
 	t.Helper()
 	msgs := make([]*nats.Msg, n)
@@ -121,7 +121,7 @@ func TestPublishTooLarge(t *testing.T) {
 	}
 }
 
-// Size is what the server reckons: the stream takes exactly as many messages as fit by it.
+// Size equals the size on the server: the stream stores exactly as many messages as fit by it.
 func TestSizeIsWhatTheStreamCounts(t *testing.T) {
 	t.Parallel()
 	_, nc, js := start(t, natsserver.Config{})
@@ -137,7 +137,8 @@ func TestSizeIsWhatTheStreamCounts(t *testing.T) {
 		if i < fits && r.Err != nil {
 			t.Fatalf("message %d of %d that fit: %+v", i, fits, r)
 		}
-		// A message with a shorter version may still fit behind one that did not; none here is.
+		// A message with a shorter version may still fit after one that did not; here all have the same
+		// length.
 		if i >= fits && (!errors.As(r.Err, &refused) || !refused.Full()) {
 			t.Fatalf("message %d, where %d fit: %+v", i, fits, r)
 		}
@@ -168,7 +169,7 @@ func TestPublishDisconnected(t *testing.T) {
 	for deadline := time.Now().Add(patience); !nc.IsConnected() && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)
 	}
-	// Nothing was kept back and sent now; the publisher works again.
+	// No buffered message is sent now; the publisher works again.
 	if got := p.Publish(t.Context(), page(t, 1, 1), patience); got[0].Err != nil || got[0].Seq != 1 {
 		t.Errorf("%+v", got[0])
 	}
@@ -177,7 +178,7 @@ func TestPublishDisconnected(t *testing.T) {
 func TestPublishUnanswered(t *testing.T) {
 	t.Parallel()
 	_, nc, _ := start(t, natsserver.Config{})
-	sub, err := nc.Subscribe(stream.AllSubjects, func(m *nats.Msg) {}) // takes messages and says nothing
+	sub, err := nc.Subscribe(stream.AllSubjects, func(m *nats.Msg) {}) // receives messages and does not answer
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +190,7 @@ func TestPublishUnanswered(t *testing.T) {
 	}
 }
 
-// The answers to a page that was given up are not taken for those to the next.
+// The acknowledgements of an abandoned page are not those of the next one.
 func TestLateAcknowledgements(t *testing.T) {
 	t.Parallel()
 	_, nc, _ := start(t, natsserver.Config{})
@@ -248,7 +249,7 @@ func TestEnsure(t *testing.T) {
 	if got := stream.Drift(info, stream.Config{MaxAge: time.Hour, Replicas: 3}, "i-1"); len(got) != 2 {
 		t.Errorf("drift %v, want max age and replicas", got)
 	}
-	ensure(t, js, stream.Config{MaxAge: time.Hour}) // shown, never changed
+	ensure(t, js, stream.Config{MaxAge: time.Hour}) // reported, never changed
 	if got := ensure(t, js, stream.Config{}).CachedInfo().Config.MaxAge; got != stream.DefaultMaxAge {
 		t.Errorf("max age was changed to %s", got)
 	}
@@ -262,7 +263,8 @@ func TestEnsure(t *testing.T) {
 func TestEnsureRefusesAStreamThatLosesMessages(t *testing.T) {
 	t.Parallel()
 	_, _, js := start(t, natsserver.Config{})
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream.Name, Subjects: []string{stream.AllSubjects},
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream.Name,
+		Subjects:  []string{stream.AllSubjects},
 		Retention: jetstream.WorkQueuePolicy}); err != nil {
 		t.Fatal(err)
 	}

@@ -12,47 +12,48 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// PullHeartbeat is how often the server says that a request is still there, as a rule.
+// PullHeartbeat is the usual interval of the server's heartbeats for an open request.
 const PullHeartbeat = 5 * time.Second
 
 const (
-	pullBeats        = 6 // until a request expires
+	pullBeats        = 6 // heartbeats until a request expires
 	pullFlushTimeout = 2 * time.Second
 	pullWords        = 64
 )
 
-// ErrConsumerGone says that nobody answers for a consumer any more.
+// ErrConsumerGone is returned if no server answers for a consumer.
 var ErrConsumerGone = errors.New("the consumer is gone")
 
-// Puller asks one consumer for messages, so many as there is room for, and receives them as
-// they come. At most one request is open at a time: if it has messages left to deliver, then
-// there are none. (jetstream.Consumer would do: but its Messages buffers what nobody keeps
-// alive, and stopping its Fetch loses what is under way for a whole AckWait.) For one goroutine.
+// Puller requests messages of one consumer, as many as there is room for, and receives them as they arrive.
+// It is for one goroutine.
+//
+// At most one request is open at a time. While it may still deliver messages, no other one is needed.
+// jetstream.Consumer does not suit: its Messages buffers messages whose AckWait is not extended, and stopping
+// its Fetch loses messages in transit until AckWait.
 type Puller struct {
 	nc      *nats.Conn
-	subject string // to ask
-	inbox   string // what requests are answered to, but for their number
+	subject string // of requests
+	inbox   string // of responses to requests, without their number
 	sub     *nats.Subscription
 	msgs    chan *nats.Msg
 
 	heartbeat time.Duration
 
 	number int // of the open request
-	left   int // messages that it may still deliver; 0: none is open
+	left   int // messages that it may still deliver; 0: no request is open
 
-	leftBytes int // those that it may still deliver, if they are limited
+	leftBytes int // bytes that it may still deliver, if they are limited
 
-	heard time.Time // when anything came last
+	lastSeen time.Time // time of the last message or heartbeat
 }
 
-// NewPuller returns one that has asked for nothing yet. heartbeat is how often the server says that
-// a request is still there.
+// NewPuller returns a puller without a request. heartbeat is the interval of the server's heartbeats.
 func NewPuller(nc *nats.Conn, durable string, heartbeat time.Duration) *Puller {
 	return &Puller{nc: nc, subject: "$JS.API.CONSUMER.MSG.NEXT." + Name + "." + durable, heartbeat: heartbeat}
 }
 
-// listen sees to it that there is room for the answers to a request for n messages, since a full
-// channel drops them: beside those, there may be some to a request that was forgotten, and words.
+// listen makes room for the responses to a request for n messages, since a full channel drops them. Besides
+// those, there may be responses to an abandoned request, and status messages.
 func (p *Puller) listen(n int) (err error) {
 	if 2*n+pullWords <= cap(p.msgs) {
 		return nil
@@ -68,8 +69,8 @@ func (p *Puller) listen(n int) (err error) {
 	return nil
 }
 
-// Ask opens a request for n messages, when none is open. It ends before they have more than so many
-// bytes in all, with what is around them; that must be enough for the largest one. 0: no limit.
+// Ask opens a request for n messages; no other request may be open. The request ends before its messages have
+// more than this number of bytes in all, headers included, which must be enough for the largest one. 0: no limit.
 func (p *Puller) Ask(n, bytes int) error {
 	if err := p.listen(n); err != nil {
 		return err
@@ -88,27 +89,27 @@ func (p *Puller) Ask(n, bytes int) error {
 		p.left = 0
 		return fmt.Errorf("ask for messages: %w", err)
 	}
-	p.left, p.leftBytes, p.heard = n, bytes, time.Now()
+	p.left, p.leftBytes, p.lastSeen = n, bytes, time.Now()
 	return nil
 }
 
-// Msgs is where messages come, and the server's words on requests: give each to See. It may be
-// another channel after Ask.
+// Msgs returns the channel of messages and of the server's status messages: pass each to See. Ask may replace
+// the channel.
 func (p *Puller) Msgs() <-chan *nats.Msg { return p.msgs }
 
-// Open reports whether a request is open, so that messages may still come.
+// Open reports whether a request is open, so that messages may still arrive.
 func (p *Puller) Open() bool { return p.left > 0 }
 
-// Forget drops the open request, whose answers will not come: the connection was lost.
+// Forget drops the open request, whose responses will not arrive: the connection was lost.
 func (p *Puller) Forget() { p.left = 0 }
 
-// Silent reports whether the open request has gone unheard of for too long.
-func (p *Puller) Silent() bool { return p.left > 0 && time.Since(p.heard) > 3*p.heartbeat }
+// Silent reports whether the open request has had no message or heartbeat for too long.
+func (p *Puller) Silent() bool { return p.left > 0 && time.Since(p.lastSeen) > 3*p.heartbeat }
 
-// See takes note of a message, and reports whether it is work. If not, it is the server's word
-// on a request; the error then says why it ended, if asking again at once would not do.
+// See records a message and reports whether it is a task's. If not, it is a status of a request; the error
+// then is the reason for its end, unless the caller may ask again at once.
 func (p *Puller) See(m *nats.Msg) (work bool, err error) {
-	p.heard = time.Now()
+	p.lastSeen = time.Now()
 	status := ""
 	if len(m.Data) == 0 {
 		status = m.Header.Get("Status")
@@ -117,43 +118,44 @@ func (p *Puller) See(m *nats.Msg) (work bool, err error) {
 		p.left = max(0, p.left-1)
 		if p.leftBytes > 0 {
 			if p.leftBytes -= m.Size(); p.leftBytes <= 0 {
-				p.left = 0 // the server says nothing when they are just used up
+				p.left = 0 // the server sends no status when they are used up
 			}
 		}
 		return true, nil
 	}
 	if status == "100" || m.Subject != p.inbox+"."+strconv.Itoa(p.number) {
-		return false, nil // a heartbeat, or about a request that was given up
+		return false, nil // a heartbeat, or about an abandoned request
 	}
 	p.left = 0
 	description := m.Header.Get("Description")
 	switch status {
-	case "404", "408": // nothing there, expired
+	case "404", "408": // no message, expired
 		return false, nil
 	case "409":
 		switch {
 		case strings.EqualFold(description, "Consumer Deleted"):
 			return false, ErrConsumerGone
-		case strings.EqualFold(description, "Message Size Exceeds MaxBytes"), strings.EqualFold(description, "Batch Completed"):
+		case strings.EqualFold(description, "Message Size Exceeds MaxBytes"),
+			strings.EqualFold(description, "Batch Completed"):
 			return false, nil
 		}
-	case "503": // nobody answers for the consumer
+	case "503": // no server answers for the consumer
 		return false, ErrConsumerGone
 	}
 	return false, fmt.Errorf("the server ended the request: %s %s", status, description)
 }
 
-// Close stops listening and returns the messages that were under way.
+// Close ends the subscription and returns the messages in transit.
 func (p *Puller) Close() []*nats.Msg {
 	if p.sub == nil {
 		return nil
 	}
-	// Drain and not Unsubscribe: the latter throws away what the server has sent already. Once
-	// the flush comes back, nothing more can come.
+	// Drain and not Unsubscribe, which drops messages that the server has already sent. After the flush, no
+	// message can arrive.
 	if p.sub.Drain() == nil {
 		_ = p.nc.FlushTimeout(pullFlushTimeout)
 	}
-	_ = p.sub.Unsubscribe() // of a connection that is away; else drained already
+	_ = p.sub.Unsubscribe() // of a lost connection; else drained already
 	var rest []*nats.Msg
 	for {
 		select {

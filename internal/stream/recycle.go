@@ -6,14 +6,14 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// plainHeaders is how many headers every message has.
+// plainHeaders is the number of headers of every message.
 const plainHeaders = 10
 
-// published holds messages whose headers can be written anew: making a map of so many costs more
-// than all the rest of a message.
+// published has messages whose headers can be reused: making a map of this size costs more than the rest of a
+// message.
 var published sync.Pool
 
-// blank returns a message that has no headers, or those of another one that Encode has.
+// blank returns a message without headers, or with those of a recycled one, all of which Encode sets.
 func blank() *nats.Msg {
 	m, _ := published.Get().(*nats.Msg)
 	if m == nil {
@@ -22,8 +22,8 @@ func blank() *nats.Msg {
 	return m
 }
 
-// Recycle gives back a message that [Encode] returned and that was published: nobody may use it,
-// or its headers, any more.
+// Recycle takes back a message that [Encode] returned and that was published. The caller must not use it or
+// its headers afterwards.
 func Recycle(m *nats.Msg) {
 	if len(m.Header) > plainHeaders {
 		delete(m.Header, headerEnvelope)

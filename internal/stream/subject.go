@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -18,7 +20,7 @@ const prefix = "ledger"
 // AllSubjects is the filter that matches every event.
 const AllSubjects = prefix + ".>"
 
-// Subject returns where an event is published: ledger.<shard>.<type>.<kind>.
+// Subject returns the subject of an event: ledger.<shard>.<type>.<kind>.
 func Subject(shard ledger.Shard, t ledger.EventType, kind ledger.Kind) string {
 	return prefix + "." + strconv.Itoa(int(shard)) + "." + string(t) + "." + string(kind)
 }
@@ -31,7 +33,8 @@ func ParseSubject(subject string) (ledger.Shard, ledger.EventType, ledger.Kind, 
 	}
 	n, err := strconv.Atoi(parts[1])
 	shard, t, kind := ledger.Shard(n), ledger.EventType(parts[2]), ledger.Kind(parts[3])
-	if err != nil || strconv.Itoa(n) != parts[1] || shard.Validate() != nil || t.State() == ledger.StateNone || kind.Validate() != nil {
+	if err != nil || strconv.Itoa(n) != parts[1] || shard.Validate() != nil || t.State() == ledger.StateNone ||
+		kind.Validate() != nil {
 		return 0, "", "", malformed("subject", subject)
 	}
 	return shard, t, kind, nil
@@ -55,15 +58,19 @@ type Consumer struct {
 	Filters []string // subjects
 }
 
-// Consumers returns the consumers of a kind's workers in these shards: Durable for the tasks as
-// they are enqueued, and one for those that come again, which are few. Two, because a consumer with
-// one filter costs the server much less for each message than one with several: it need not search
-// the subjects of the stream for each of them. So sets of one shard, or all, are the cheap ones. The
-// one that comes again is first: who creates them in this order has it when [Durable] says that the
-// kind has workers.
+// Consumers returns the consumers of a kind's workers in these shards. [Durable] is for the tasks as they are
+// enqueued, the other one for those that become available again, which are few.
+//
+// A consumer with one filter costs the server much less for each message than one with several, for which it
+// searches the subjects of the stream. So sets of one shard, or of all, are cheap.
+//
+// The consumer of tasks that become available again is first. A process that creates them in this order has
+// both when the one of [Durable] exists, which shows that the kind has workers.
 func Consumers(kind ledger.Kind, shards ledger.ShardSet) []Consumer {
 	fresh := Subjects(ledger.EventEnqueued, kind, shards)
-	again := slices.DeleteFunc(WorkSubjects(kind, shards), func(subject string) bool { return slices.Contains(fresh, subject) })
+	again := slices.DeleteFunc(WorkSubjects(kind, shards), func(subject string) bool {
+		return slices.Contains(fresh, subject)
+	})
 	return []Consumer{
 		{Durable: Durable(kind, shards) + againSuffix, Filters: again},
 		{Durable: Durable(kind, shards), Filters: fresh},
@@ -73,8 +80,8 @@ func Consumers(kind ledger.Kind, shards ledger.ShardSet) []Consumer {
 // againSuffix begins with a character that is in no kind.
 const againSuffix = "=again"
 
-// Subjects returns the filters for the events of one type and kind in these shards: one for all
-// of them, or one for each.
+// Subjects returns the filters for the events of one type and kind in these shards: one for all of them, or
+// one for each.
 func Subjects(t ledger.EventType, kind ledger.Kind, shards ledger.ShardSet) []string {
 	if shards == ledger.AllShards {
 		return []string{fmt.Sprintf("%s.*.%s.%s", prefix, t, kind)}
@@ -86,9 +93,9 @@ func Subjects(t ledger.EventType, kind ledger.Kind, shards ledger.ShardSet) []st
 	return filters
 }
 
-// Durable returns the name of the consumer through which the workers of a kind hear of new tasks in
-// these shards: the kind with '~', which no kind contains, for its dots, which no consumer's name
-// may contain; and unless it is for all shards, these after a '=', with '+' for commas.
+// Durable returns the name of the consumer through which the workers of a kind receive new tasks in these
+// shards. It is the kind with '~', which no kind contains, for its dots, which no consumer's name may
+// contain. Unless it is for all shards, these follow after a '=', with '+' for commas.
 func Durable(kind ledger.Kind, shards ledger.ShardSet) string {
 	name := strings.ReplaceAll(string(kind), ".", "~")
 	if shards == ledger.AllShards {
@@ -97,8 +104,8 @@ func Durable(kind ledger.Kind, shards ledger.ShardSet) string {
 	return name + "=" + strings.ReplaceAll(shards.String(), ",", "+")
 }
 
-// Served is the inverse of [Durable]: of which kind and shards a consumer tells that they have
-// workers. False if it is none of these.
+// Served is the inverse of [Durable]: it returns the kind and the shards that have workers if a consumer of
+// this name exists. It reports false for another name.
 func Served(durable string) (ledger.Kind, ledger.ShardSet, bool) {
 	name, text, sharded := strings.Cut(durable, "=")
 	kind, shards := ledger.Kind(strings.ReplaceAll(name, "~", ".")), ledger.AllShards
@@ -108,18 +115,39 @@ func Served(durable string) (ledger.Kind, ledger.ShardSet, bool) {
 	return kind, shards, shards != 0 && kind.Validate() == nil && Durable(kind, shards) == durable
 }
 
-// KindOf returns whose tasks a consumer that [Consumers] returned is for; of another one, anything.
+// ServedBy returns the kind and shards whose work messages a consumer receives, and whether it belongs to workers. A
+// subscriber does not, whatever its name: it has other filters.
+func ServedBy(c jetstream.ConsumerConfig) (ledger.Kind, ledger.ShardSet, bool) {
+	kind, shards, ok := Served(strings.TrimSuffix(c.Durable, againSuffix))
+	filters := c.FilterSubjects
+	if c.FilterSubject != "" {
+		filters = []string{c.FilterSubject}
+	}
+	if !ok || len(filters) == 0 {
+		return "", 0, false
+	}
+	work := WorkSubjects(kind, shards)
+	for _, filter := range filters {
+		if !slices.Contains(work, filter) {
+			return "", 0, false
+		}
+	}
+	return kind, shards, true
+}
+
+// KindOf returns the kind of a consumer that [Consumers] returned; for another consumer the result is
+// undefined.
 func KindOf(durable string) ledger.Kind {
 	name, _, _ := strings.Cut(durable, "=")
 	return ledger.Kind(strings.ReplaceAll(name, "~", "."))
 }
 
-// Pattern returns a filter for the events of shards, types and kinds, each "*" for any; kinds may
-// hold wildcards as [ValidatePattern] allows.
+// Pattern returns a filter for the events of shards, types and kinds. Each may be "*" for any; kinds may have
+// wildcards as [ValidatePattern] allows.
 func Pattern(shard, t, kinds string) string { return prefix + "." + shard + "." + t + "." + kinds }
 
-// ValidatePattern returns an [ledger.InvalidError] if pattern is no kind, where a word may be "*"
-// for any word, and the last one ">" for one or more.
+// ValidatePattern returns a [*ledger.InvalidError] if pattern is invalid. A pattern is a kind in which a word
+// may be "*" for any word, and the last one ">" for one or more.
 func ValidatePattern(pattern string) error {
 	words := strings.Split(pattern, ".")
 	for i, word := range words {
@@ -132,9 +160,9 @@ func ValidatePattern(pattern string) error {
 
 var patternEscaper = strings.NewReplacer(".", "~", "*", "+", ">", "#")
 
-// GroupDurable returns the name of a consumer of a group of subscribers on a pattern of kinds. It
-// is none that [Durable] or [Consumers] return, and no two groups, patterns and lanes share one,
-// as long as a group is one word of a kind.
+// GroupDurable returns the name of a consumer of a group of subscribers on a pattern of kinds. [Durable] and
+// [Consumers] never return it, and no two groups, patterns and lanes share one, as long as a group is one
+// word of a kind.
 func GroupDurable(group, pattern string, lane int) string {
 	return group + "=" + patternEscaper.Replace(pattern) + "=" + strconv.Itoa(lane)
 }

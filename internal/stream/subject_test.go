@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -26,8 +27,10 @@ func TestSubject(t *testing.T) {
 
 func TestParseSubjectRefuses(t *testing.T) {
 	for _, subject := range []string{
-		"", "ledger", "ledger.7.enqueued", "ledger.7.enqueued.", "other.7.enqueued.k", "ledger.64.enqueued.k", "ledger.-1.enqueued.k",
-		"ledger.07.enqueued.k", "ledger.+7.enqueued.k", "ledger.7.lost.k", "ledger.7.enqueued.a..b", "ledger.7.enqueued.*", "ledger.7.enqueued.>",
+		"", "ledger", "ledger.7.enqueued", "ledger.7.enqueued.", "other.7.enqueued.k", "ledger.64.enqueued.k",
+		"ledger.-1.enqueued.k",
+		"ledger.07.enqueued.k", "ledger.+7.enqueued.k", "ledger.7.lost.k", "ledger.7.enqueued.a..b",
+		"ledger.7.enqueued.*", "ledger.7.enqueued.>",
 	} {
 		if _, _, _, err := stream.ParseSubject(subject); !errors.Is(err, stream.ErrMalformed) {
 			t.Errorf("ParseSubject(%q): error %v, want ErrMalformed", subject, err)
@@ -35,8 +38,8 @@ func TestParseSubjectRefuses(t *testing.T) {
 	}
 }
 
-// The two consumers of a kind in some shards share its work there between them, without overlap,
-// and only one of them tells that the kind has workers.
+// The two consumers of a kind in some shards divide its work there without overlap. Only one of them shows
+// that the kind has workers.
 func TestConsumers(t *testing.T) {
 	for _, shards := range []ledger.ShardSet{ledger.AllShards, ledger.ShardRange(0, 15), ledger.ShardRange(7, 7)} {
 		var filters []string
@@ -56,15 +59,46 @@ func TestConsumers(t *testing.T) {
 	}
 }
 
+func TestServedBy(t *testing.T) {
+	for _, shards := range []ledger.ShardSet{ledger.AllShards, ledger.ShardRange(0, 15), ledger.ShardRange(7, 7)} {
+		for _, c := range stream.Consumers("coupon.send", shards) {
+			config := jetstream.ConsumerConfig{Durable: c.Durable, FilterSubjects: c.Filters}
+			if len(c.Filters) == 1 {
+				config.FilterSubjects, config.FilterSubject = nil, c.Filters[0]
+			}
+			kind, of, ok := stream.ServedBy(config)
+			if !ok || kind != "coupon.send" || of != shards {
+				t.Errorf("ServedBy(%q) = %q, %s, %v", c.Durable, kind, of, ok)
+			}
+		}
+	}
+	subscribers := []jetstream.ConsumerConfig{
+		{Durable: "audit"},
+		{Durable: "audit", FilterSubject: "ledger.*.succeeded.>"},
+		{Durable: "coupon~send", FilterSubject: "ledger.*.succeeded.coupon.send"},
+		{
+			Durable:        "coupon~send",
+			FilterSubjects: []string{"ledger.*.enqueued.coupon.send", "ledger.*.succeeded.coupon.send"},
+		},
+		{FilterSubject: "ledger.*.enqueued.coupon.send"},
+	}
+	for _, config := range subscribers {
+		if kind, of, ok := stream.ServedBy(config); ok {
+			t.Errorf("the subscriber %+v passes for workers of %q, %s", config, kind, of)
+		}
+	}
+}
+
 func TestWorkSubjects(t *testing.T) {
-	want := []string{"ledger.*.enqueued.coupon.send", "ledger.*.released.coupon.send", "ledger.*.interrupted.coupon.send"}
+	want := []string{"ledger.*.enqueued.coupon.send", "ledger.*.released.coupon.send",
+		"ledger.*.interrupted.coupon.send"}
 	if diff := cmp.Diff(want, stream.WorkSubjects("coupon.send", ledger.AllShards)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// Every subject and durable of a valid kind is one that NATS takes, leads back to the kind, and
-// the filters of a kind match its own messages and no other kind's.
+// Every subject and durable of a valid kind is valid in NATS and leads back to the kind. The filters of a
+// kind match its own messages and no other kind's.
 func FuzzKindMapping(f *testing.F) {
 	f.Add("coupon.send", "coupon_send", byte(3), ^uint64(0))
 	f.Add("a.b", "a~b", byte(63), uint64(1)<<63)
@@ -79,7 +113,8 @@ func FuzzKindMapping(f *testing.F) {
 			return
 		}
 		durable := stream.Durable(kind, shards)
-		if again := stream.Consumers(kind, shards)[0].Durable; strings.ContainsAny(again, ".*>/\\ \t\r\n") || len(again) > server.JSMaxNameLen {
+		if again := stream.Consumers(kind, shards)[0].Durable; strings.ContainsAny(again, ".*>/\\ \t\r\n") ||
+			len(again) > server.JSMaxNameLen {
 			t.Errorf("Durable(%q) = %q is no name for a consumer", a, durable)
 		}
 		if back, of, ok := stream.Served(durable); !ok || back != kind || of != shards {
@@ -98,7 +133,8 @@ func FuzzKindMapping(f *testing.F) {
 			if err != nil || gotShard != s || gotType != row.Type || gotKind != kind {
 				t.Errorf("ParseSubject(%q) = %v, %v, %v, %v", subject, gotShard, gotType, gotKind, err)
 			}
-			if got := matches(subject, stream.WorkSubjects(kind, shards)); got != (row.Type.WakesWorkers() && shards.Has(s)) {
+			if got := matches(subject, stream.WorkSubjects(kind, shards)); got != (row.Type.WakesWorkers() &&
+				shards.Has(s)) {
 				t.Errorf("work filters of %q match %q: %v", a, subject, got)
 			}
 			if other != kind && other.Validate() == nil && matches(subject, stream.WorkSubjects(other, shards)) {

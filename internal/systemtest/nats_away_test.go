@@ -56,7 +56,8 @@ func TestNATSAwayUnderEverything(t *testing.T) {
 	stopped, before := time.Now(), d.enqueued.Load()
 	close(o.begun)
 	d.await("handlers to finish without NATS", func() bool {
-		return d.count(`select count(*) from taskledger.event where type = 'succeeded' and biz_id like 'begun-%'`) == slow/2
+		return d.count(`
+			select count(*) from taskledger.event where type = 'succeeded' and biz_id like 'begun-%'`) == slow/2
 	})
 	d.await("tasks to be enqueued without NATS", func() bool { return d.enqueued.Load() > before+100 })
 	time.Sleep(time.Until(stopped.Add(*natsAway)))
@@ -155,9 +156,11 @@ func (o *outage) check(d *depot, kind ledger.TypedKind[struct{}]) {
 	if kind.Name() != parcelAtLeast.Name() && effects != tasks {
 		d.t.Errorf("%s: %d effects of %d tasks", kind.Name(), effects, tasks)
 	}
-	failed := count(`select count(*) from taskledger.event where $kind and (type in ('failed', 'buried') or attempt > 1)`)
+	failed := count(`
+		select count(*) from taskledger.event where $kind and (type in ('failed', 'buried') or attempt > 1)`)
 	if failed != 0 {
 		d.t.Errorf("%s: %d events of failed or repeated attempts, want 0", kind.Name(), failed)
 	}
-	d.t.Logf("%s: %d effects of %d tasks; %d messages were redelivered", kind.Name(), effects, tasks, o.redelivered(kind))
+	d.t.Logf("%s: %d effects of %d tasks; %d messages were redelivered", kind.Name(), effects, tasks,
+		o.redelivered(kind))
 }

@@ -20,7 +20,9 @@ func TestPostgresRestartsUnderEverything(t *testing.T) {
 	shutdown := func() error { return d.pg.Stop(t.Context()) }
 	for i, end := range []func() error{shutdown, d.pg.Kill, shutdown, d.pg.Kill} {
 		before := d.count(`select count(*) from effect`)
-		d.await("effects between the outages", func() bool { return d.count(`select count(*) from effect`) > before+100 })
+		d.await("effects between the outages", func() bool {
+			return d.count(`select count(*) from effect`) > before+100
+		})
 		if err := end(); err != nil {
 			t.Fatalf("outage %d: %v", i+1, err)
 		}

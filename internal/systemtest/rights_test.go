@@ -37,8 +37,8 @@ const (
 // room limits the stream so that the large parcels do not fit.
 var room = outbox.StreamConfig{MaxBytes: 4 << 20}
 
-// With the rights of docs/nats.conf every service does its work, rare work included: a full stream,
-// messages that one worker hands to another, tasks that are cancelled while they run.
+// With the rights of docs/nats.conf every service does its work. This includes rare work: a full stream,
+// messages that one worker passes to another, tasks that are cancelled while they run.
 func TestRightsInNATS(t *testing.T) {
 	g := newGuarded(t)
 	purged := g.startServices()
@@ -135,7 +135,8 @@ func (g *guarded) startServices() (purged *atomic.Bool) {
 		})
 	})
 	g.startOn("projector", g.connect("relay"), newProjector)
-	g.startOn("reconciler", g.connect("relay"), func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
+	g.startOn("reconciler", g.connect("relay"), func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner,
+		error) {
 		return reconciler.New(reconciler.Config{
 			DB: db, NATS: nc, Logger: log, Every: 100 * time.Millisecond, Grace: time.Second,
 		})
@@ -150,17 +151,18 @@ func newSlowWorkers(begun chan<- struct{}) newRunner {
 		if err != nil {
 			return nil, err
 		}
-		return p, workers.RegisterAtLeastOnce(p, parcelSlow, func(ctx context.Context, job *workers.Job, _ struct{}) error {
-			err := job.Progress("half")
-			begun <- struct{}{}
-			<-ctx.Done()
-			return errors.Join(err, ctx.Err())
-		}, nil)
+		return p, workers.RegisterAtLeastOnce(p, parcelSlow,
+			func(ctx context.Context, job *workers.Job, _ struct{}) error {
+				err := job.Progress("half")
+				begun <- struct{}{}
+				<-ctx.Done()
+				return errors.Join(err, ctx.Err())
+			}, nil)
 	}
 }
 
-// enqueueSmall enqueues tasks. Half of them have a started event of the given worker, so that their
-// messages must be handed to it.
+// enqueueSmall enqueues tasks. Half of them have a started event of the given worker, so that another worker
+// must pass their messages to it.
 func (g *guarded) enqueueSmall(worker string) {
 	g.t.Helper()
 	for i := range smallParcels {
@@ -276,7 +278,7 @@ func (g *guarded) checkRefused(user, text string) {
 	}
 }
 
-// purgedHook notes that a relay has purged its stream.
+// purgedHook records that a relay has purged its stream.
 type purgedHook struct {
 	outbox.HookDefaults
 	purged *atomic.Bool

@@ -13,7 +13,7 @@ const (
 	maxMembers = 32
 	maxKey     = 256
 	maxValue   = 256
-	longMember = 128 // those that are longer go first
+	longMember = 128 // longer members are left out first
 )
 
 // Pass returns the part of a W3C tracestate that is passed on: its members in their order, <key>=<value>,
@@ -59,7 +59,7 @@ func isKey(s string) bool {
 	return s != "" && len(s) <= maxKey
 }
 
-// isValue takes a value that is trimmed at its end, and ended by a comma.
+// isValue reports whether s is a valid value. The caller has split at commas and trimmed the end.
 func isValue(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '=' {

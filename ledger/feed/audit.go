@@ -21,8 +21,8 @@ var (
 	eventAtSQL string
 )
 
-// tally sums up a set of events so that it can be compared with another: two tallies that differ
-// by one event tell which.
+// tally summarizes a set of events so that it can be compared with another. If two tallies differ by one
+// event, their difference is its position.
 type tally struct {
 	events    int64
 	positions int64 // exclusive or
@@ -33,15 +33,15 @@ func (t *tally) add(o tally) {
 	t.positions ^= o.positions
 }
 
-// minus is the tally of what is in t and not in its subset o.
+// minus returns the tally of the events in t that are not in its subset o.
 func (t tally) minus(o tally) tally {
 	return tally{t.events - o.events, t.positions ^ o.positions}
 }
 
-// stretch is what a feed delivered since a snapshot. It is kept in the cursor rows, so that it is
-// audited also by the reader that follows one that crashed.
+// stretch is the set of events that a feed delivered since a snapshot. It is stored in the cursor rows, so
+// the next reader audits it after a crash.
 type stretch struct {
-	since string // snapshot; "" before anything was read
+	since string // snapshot; "" before the first read
 	read  tally
 }
 
@@ -54,24 +54,24 @@ func (s *stretch) note(seen Edge, events []ledger.Event) {
 	}
 }
 
-// auditor is the belt to the braces: now and then it counts the events of the windows read since
-// the last time by their plain definition, and compares. What it finds missing was lost by a
-// defect of ours; it is delivered late, and said. It takes its time, a bounded piece between two
-// windows, and remembers two tallies, however long the stretch is.
+// auditor is a second check of the feed. Periodically it counts the events of the windows read since the last
+// audit by their plain definition, and compares. It logs and delivers events that the windows missed by a
+// defect of this package. An audit runs in bounded steps between two windows and stores two tallies, however
+// long the stretch is.
 type auditor struct {
 	every time.Duration
 	due   time.Time
 	walk  *walk // nil between audits
 }
 
-// walk is an audit under way.
+// walk is an audit in progress.
 type walk struct {
-	stretch        // what was read when it began
-	until   string // snapshot: where the stretch ended then
+	stretch        // read when the audit began
+	until   string // snapshot: the end of the stretch at that time
 	found   tally
 	again   bool // the stretch is being delivered again
 
-	xid      string // of the last entry looked at, and its position
+	xid      string // of the last entry read, and its position
 	position int64
 }
 
@@ -81,11 +81,11 @@ func (w *walk) args(entries int) []any {
 	return []any{w.since, w.until, w.xid, w.position, int64(entries)}
 }
 
-// auditedAtOnce bounds what one step of an audit looks at, and so how long it holds up the feed:
-// a few milliseconds.
+// auditedAtOnce is the maximum number of entries that one step of an audit reads. It bounds the delay of the
+// feed to a few milliseconds.
 const auditedAtOnce = 20_000
 
-// begin begins an audit if one is due and something was read since the last.
+// begin begins an audit if one is due and the feed has read events since the last one.
 func (a *auditor) begin(p place, now time.Time) {
 	if a.walk != nil || p.unaudited.since == "" || now.Before(a.due) {
 		return
@@ -95,12 +95,13 @@ func (a *auditor) begin(p place, now time.Time) {
 	a.walk.rewind()
 }
 
-// count looks at the next piece of the stretch and reports whether that was the last.
+// count reads the next piece of the stretch and reports whether that was the last.
 func (w *walk) count(ctx context.Context, db ledger.DB) (done bool, err error) {
 	var entries, position int64
 	var xid string
 	var found tally
-	_, err = pgquery.Row(ctx, db, auditSQL, w.args(auditedAtOnce), &entries, &found.events, &found.positions, &xid, &position)
+	_, err = pgquery.Row(ctx, db, auditSQL, w.args(auditedAtOnce), &entries, &found.events, &found.positions, &xid,
+		&position)
 	if err != nil {
 		return false, pgerr.Explain("audit feed", err)
 	}
@@ -110,13 +111,14 @@ func (w *walk) count(ctx context.Context, db ledger.DB) (done bool, err error) {
 }
 
 // next returns the next events of the stretch and reports whether they are the last. They are in
-// position order among themselves, and bounded as a page is.
+// next returns the next events of the stretch and reports whether they are the last. They are in position
+// order, and bounded as a page is.
 func (w *walk) next(ctx context.Context, db ledger.DB, o Options) (events []ledger.Event, done bool, err error) {
-	rows, err := db.Query(ctx, auditEventsSQL, w.args(o.PageSize+1)...) // one more tells whether the stretch ends here
+	rows, err := db.Query(ctx, auditEventsSQL, w.args(o.PageSize+1)...) // one more shows whether the stretch ends here
 	if err != nil {
 		return nil, false, pgerr.Explain("audit feed", err)
 	}
-	var xid, last string // of the row that was scanned, and of the last event of the page
+	var xid, last string // of the scanned row, and of the last event of the page
 	bytes := 0
 	done = true
 	for e, err := range ledger.ScanEvents(rows, &xid) {
@@ -153,8 +155,8 @@ func eventAt(ctx context.Context, db ledger.DB, position int64) ([]ledger.Event,
 	return events, nil
 }
 
-// auditNow does the next step of an audit, if one is due, and returns the events that must be
-// delivered. It is called between windows.
+// auditNow executes the next step of an audit, if one is due, and returns the events that must be delivered.
+// It is called between windows.
 func (f *Feed) auditNow(ctx context.Context) ([]ledger.Event, error) {
 	if f.options.AuditEvery < 0 {
 		return nil, nil
@@ -167,7 +169,7 @@ func (f *Feed) auditNow(ctx context.Context) ([]ledger.Event, error) {
 	case w.again:
 		events, done, err := w.next(ctx, f.db, f.options)
 		if err == nil && done {
-			f.settle()
+			f.finish()
 		}
 		return events, err
 	}
@@ -177,21 +179,21 @@ func (f *Feed) auditNow(ctx context.Context) ([]ledger.Event, error) {
 	return f.judge(ctx, w)
 }
 
-// judge compares what was counted with what was read. An event that alone is missing is returned;
-// of several the tallies do not tell which they are, and the whole stretch is delivered again.
+// judge compares the counted events with those read. It returns a single missing event. If several are
+// missing, the tallies do not identify them, and the whole stretch is delivered again.
 func (f *Feed) judge(ctx context.Context, w *walk) ([]ledger.Event, error) {
 	missing := w.found.minus(w.read)
 	if missing == (tally{}) {
-		f.settle()
+		f.finish()
 		return nil, nil
 	}
 	if err := crashed(ctx, f.db, f.incarnation); err != nil {
-		return nil, err // what was read belongs to the past that the crash took back
+		return nil, err // the crash has undone what was read
 	}
 	log := f.options.Logger.With("reader", f.reader, "events", missing.events, "since", w.since, "until", w.until)
 	if missing.events <= 0 {
 		log.WarnContext(ctx, "feed cannot be audited: events that it read are gone")
-		f.settle()
+		f.finish()
 		return nil, nil
 	}
 	log.ErrorContext(ctx, "feed missed committed events; delivering them now")
@@ -201,7 +203,7 @@ func (f *Feed) judge(ctx context.Context, w *walk) ([]ledger.Event, error) {
 	if missing.events == 1 {
 		events, err := eventAt(ctx, f.db, missing.positions)
 		if err == nil && len(events) == 1 {
-			f.settle()
+			f.finish()
 			return events, nil
 		}
 	}
@@ -210,8 +212,8 @@ func (f *Feed) judge(ctx context.Context, w *walk) ([]ledger.Event, error) {
 	return nil, nil
 }
 
-// settle ends an audit: what awaits the next one was read since.
-func (f *Feed) settle() {
+// finish ends an audit: the next one covers the events read since it began.
+func (f *Feed) finish() {
 	w := f.audit.walk
 	f.audit.walk = nil
 	f.place.unaudited = stretch{since: w.until, read: f.place.unaudited.read.minus(w.read)}

@@ -14,7 +14,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-// auditing are options of a feed that audits whenever it can and counts what it missed.
+// auditing returns options of a feed that audits whenever it can and counts the events it missed.
 func auditing(missed *int) *feed.Options {
 	count := missedHook{missed: func(events int) { *missed += events }}
 	return &feed.Options{AuditEvery: time.Nanosecond, Hooks: []feed.Hook{nil, count}}
@@ -28,23 +28,24 @@ type missedHook struct {
 
 func (h missedHook) EventsMissed(_ context.Context, events int) { h.missed(events) }
 
-// hide makes a mutant of a page that does not show some tasks.
+// hide returns a mutant of the page statement that does not return some tasks.
 func (f *feedFixture) hide(ids ...string) string {
 	f.t.Helper()
-	return f.mutantPage("and e.position <= feed_page.top", "and e.position <= feed_page.top and e.biz_id not in ('"+strings.Join(ids, "', '")+"')")
+	return f.mutantPage("and e.position <= feed_page.top",
+		"and e.position <= feed_page.top and e.biz_id not in ('"+strings.Join(ids, "', '")+"')")
 }
 
-// What the windows miss by a defect, the audit finds, reports and delivers, however long the
-// stretch is that it was missed in.
+// The audit finds, reports and delivers events that the windows miss by a defect, however long the stretch
+// is.
 func TestFeedAuditDeliversWhatWasMissed(t *testing.T) {
 	f := newFeedFixture(t)
 	for _, test := range []struct {
 		name   string
 		hidden []string
-		again  bool // more than one: what was read with them comes again
+		again  bool // the stretch is delivered again, since more than one is missing
 	}{
-		{"one", []string{"50000"}, false},
-		{"several", []string{"7", "50000", "99999"}, true},
+		{name: "one", hidden: []string{"50000"}, again: false},
+		{name: "several", hidden: []string{"7", "50000", "99999"}, again: true},
 	} {
 		t.Run(test.name+" of 100,000", func(t *testing.T) {
 			f.reset()
@@ -92,10 +93,11 @@ func TestFeedAuditDeliversWhatWasMissed(t *testing.T) {
 	})
 }
 
-// drainAudited drains until a whole audit has found nothing more.
+// drainAudited drains until a whole audit has found no missing event.
 func (f *feedFixture) drainAudited(opened *feed.Feed) (ids []string) {
 	f.t.Helper()
-	for quiet := 0; quiet < 10; quiet++ { // an audit of 100,000 events takes 5 steps, and 5 again where it was told to
+	// an audit of 100,000 events takes 5 steps, and 5 more to deliver the stretch again
+	for quiet := 0; quiet < 10; quiet++ {
 		if got := f.drain(opened); len(got) > 0 {
 			ids, quiet = append(ids, got...), 0
 		}
@@ -103,23 +105,23 @@ func (f *feedFixture) drainAudited(opened *feed.Feed) (ids []string) {
 	return ids
 }
 
-// What awaits an audit is not forgotten by a reader that begins anew, whether the one before it
-// got to audit or to advance what it found, nor by a rewind.
+// Unaudited events survive a new reader, whether or not the reader before it audited or advanced them, and a
+// rewind.
 func TestFeedAuditPending(t *testing.T) {
 	f := newFeedFixture(t)
 	for _, test := range []struct {
 		name string
 		play func(t *testing.T, first *feed.Feed) (second *feed.Feed)
 	}{
-		{"over a reopen", func(t *testing.T, first *feed.Feed) *feed.Feed {
+		{name: "over a reopen", play: func(t *testing.T, first *feed.Feed) *feed.Feed {
 			f.advance(first, 4)
 			return nil
 		}},
-		{"over a reopen inside of a window", func(t *testing.T, first *feed.Feed) *feed.Feed {
+		{name: "over a reopen inside of a window", play: func(t *testing.T, first *feed.Feed) *feed.Feed {
 			f.advance(first, 2)
 			return nil
 		}},
-		{"found, and not advanced", func(t *testing.T, first *feed.Feed) *feed.Feed {
+		{name: "found, and not advanced", play: func(t *testing.T, first *feed.Feed) *feed.Feed {
 			f.advance(first, 4)
 			page, ok, err := first.Poll(f.ctx)
 			if err != nil || !ok || page.Events[0].BizID != "3" {
@@ -127,7 +129,7 @@ func TestFeedAuditPending(t *testing.T) {
 			}
 			return nil
 		}},
-		{"over a rewind", func(t *testing.T, first *feed.Feed) *feed.Feed {
+		{name: "over a rewind", play: func(t *testing.T, first *feed.Feed) *feed.Feed {
 			f.advance(first, 4)
 			cursors, err := first.Cursors(f.ctx, 0, 2)
 			if err != nil {
@@ -159,7 +161,7 @@ func TestFeedAuditPending(t *testing.T) {
 	}
 }
 
-// advance reads and advances so many pages.
+// advance reads and advances a number of pages.
 func (f *feedFixture) advance(opened *feed.Feed, pages int) {
 	f.t.Helper()
 	for range pages {
@@ -173,8 +175,8 @@ func (f *feedFixture) advance(opened *feed.Feed, pages int) {
 	}
 }
 
-// An idle ledger costs no audit, and a busy one the entries of an index, of the events that were
-// read and of no others, though somebody's transaction is open since long before.
+// An idle ledger costs no audit. In a busy one, an audit reads the index entries of the events that were read
+// and of no others, even while an old transaction is open.
 func TestFeedAuditCost(t *testing.T) {
 	f := newFeedFixture(t)
 	old := f.begin()
@@ -205,7 +207,9 @@ func TestFeedAuditCost(t *testing.T) {
 			t.Fatal(ok, err)
 		}
 	}
-	if len(db.statements) != 100 || slices.ContainsFunc(db.statements, func(sql string) bool { return sql != feed.WindowSQL }) {
+	if len(db.statements) != 100 || slices.ContainsFunc(db.statements, func(sql string) bool {
+		return sql != feed.WindowSQL
+	}) {
 		t.Errorf("100 idle polls took %d statements, want 100 of the window", len(db.statements))
 	}
 	if missed != 0 {
@@ -213,7 +217,7 @@ func TestFeedAuditCost(t *testing.T) {
 	}
 }
 
-// recordingDB remembers what it was asked.
+// recordingDB records the statements it executes.
 type recordingDB struct {
 	ledger.DB
 	statements []string

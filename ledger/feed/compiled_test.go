@@ -6,7 +6,8 @@ import (
 	"github.com/taskledger/taskledger/internal/plantest"
 )
 
-// Reading a long history is not so dear that PostgreSQL compiles what is done for each page or poll.
+// The statements of a page or poll have an estimated cost below that of JIT compilation, even with a long
+// history.
 func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)

@@ -15,19 +15,19 @@ func fill(f *feedFixture, db ledger.DB, first, n int) {
 	f.exec(db, `
 		with tx as materialized (select pg_current_xact_id() as xid)
 		insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, data)
-		select tx.xid, 1, 0, 0, 'enqueued', 'bulk', g::text, '{"n":1}' from tx, generate_series($1::integer, $2::integer) g`,
+		select tx.xid, 1, 0, 0, 'enqueued', 'bulk', g::text, '{"n":1}'
+		  from tx, generate_series($1::integer, $2::integer) g`,
 		first, first+n-1)
 }
 
-// blocks returns how many blocks a statement touches.
+// blocks returns the number of blocks that a statement touches.
 func blocks(f *feedFixture, sql string, args []any) int {
 	f.t.Helper()
 	return plantest.Blocks(f.t, f.pool, nil, sql, args...)
 }
 
-// A page costs the same in a small window and in a large one, in its tail and in its late arm,
-// whether or not the planner has statistics: the number of blocks it touches is compared, not
-// time.
+// A page costs the same in a small window and in a large one, in its tail and in its late arm, with or
+// without statistics. The test compares the number of blocks, not time.
 func TestFeedPageCostDoesNotGrow(t *testing.T) {
 	f := newFeedFixture(t)
 	fill(f, f.pool, 1, 3_000)
@@ -65,8 +65,8 @@ func TestFeedPageCostDoesNotGrow(t *testing.T) {
 }
 
 // A page costs the same however many large transactions were unfinished when its window began, whether their events
-// lie one transaction after the other or mixed: each transaction adds a few descents of an index, and no events. A step of the audit,
-// which counts the same events, costs the same as well.
+// lie one transaction after the other or mixed: each transaction adds a few descents of an index, and no events. A
+// step of the audit, which counts the same events, costs the same as well.
 func TestManyLateTransactionsDoNotMakeAPageDear(t *testing.T) {
 	const transactions, events, pageSize = 30, 2_000, 1_001
 	for name, piece := range map[string]int{"one after the other": events, "mixed": 50} {
@@ -121,14 +121,15 @@ func TestManyLateTransactionsDoNotMakeAPageDear(t *testing.T) {
 	}
 }
 
-// edgeNow is the edge that a window opened now would have: snapshot, top, bound.
+// edgeNow returns the edge of a window opened now: snapshot, top, bound.
 func edgeNow(f *feedFixture) []any {
 	f.t.Helper()
 	var standby, hasXID bool
 	var incarnation, until string
 	var top int64
 	var bound *string
-	err := f.pool.QueryRow(f.ctx, feed.WindowSQL, "3:3:", int64(-1), "3").Scan(&standby, &hasXID, &incarnation, &until, &top, &bound)
+	err := f.pool.QueryRow(f.ctx, feed.WindowSQL, "3:3:", int64(-1), "3").
+		Scan(&standby, &hasXID, &incarnation, &until, &top, &bound)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -15,25 +15,24 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// A crash of the database takes back what nobody was promised: commits that did not wait for the
-// disk, and the xids and positions of unfinished transactions. It gives them out again. A feed
-// that was held over the crash refuses, and so do its pages; a mutant that does not look takes
-// the new events for seen.
+// A crash of the database undoes commits that did not wait for the disk, and the xids and positions of
+// unfinished transactions. The database assigns these again. A feed that was open during the crash fails, and
+// so do its pages. A mutant without the check takes the new events for delivered.
 func TestFeedHeldOverACrash(t *testing.T) {
 	for _, crash := range []struct {
 		name string
 		play func(*crashFixture)
 	}{
-		{"the server is killed", (*crashFixture).killServer},
-		{"a backend is killed", (*crashFixture).killBackend}, // the same server goes on, after a recovery
+		{name: "the server is killed", play: (*crashFixture).killServer},
+		{name: "a backend is killed", play: (*crashFixture).killBackend}, // the same server continues after a recovery
 	} {
 		for _, forgotten := range []struct {
 			name string
 			play func(*crashFixture, ...string)
-			page bool // it could be read before the crash
+			page bool // its events could be read before the crash
 		}{
-			{"commits without the disk", (*crashFixture).enqueueAsynchronously, true},
-			{"an open transaction", (*crashFixture).enqueueOpen, false},
+			{name: "commits without the disk", play: (*crashFixture).enqueueAsynchronously, page: true},
+			{name: "an open transaction", play: (*crashFixture).enqueueOpen, page: false},
 		} {
 			t.Run(crash.name+"/"+forgotten.name, func(t *testing.T) {
 				t.Parallel()
@@ -48,13 +47,14 @@ func TestFeedHeldOverACrash(t *testing.T) {
 	}
 }
 
-// playCrash holds a feed, a page of it if there can be one, and a mutant of the feed over a
-// crash, and checks what they do then. It reports whether the database forgot what they had seen.
+// playCrash keeps a feed, a page of it if there is one, and a mutant of the feed over a crash, and checks
+// them after it. It reports whether the database lost events that they had read.
 func playCrash(t *testing.T, crash func(*crashFixture), forgotten func(*crashFixture, ...string), readable bool) bool {
 	t.Helper()
 	f := newCrashFixture(t)
 	opened, mutant := f.open(f.pool, nil), f.open(f.pool, nil)
-	mutant.Mutate(replace(t, feed.WindowSQL, "coalesce(taskledger.incarnation(), '')", "'"+opened.Incarnation()+"'"), "")
+	mutant.Mutate(replace(t, feed.WindowSQL, "coalesce(taskledger.incarnation(), '')", "'"+opened.Incarnation()+"'"),
+		"")
 	f.enqueue(f.pool, numbered("durable", drawnAtOnce)...)
 	f.drain(opened)
 	f.poll(mutant)
@@ -98,7 +98,7 @@ func playCrash(t *testing.T, crash func(*crashFixture), forgotten func(*crashFix
 	return true
 }
 
-// An orderly restart forgets nothing, so a feed may be held over it.
+// An orderly restart loses nothing, so a feed may stay open over it.
 func TestFeedHeldOverARestart(t *testing.T) {
 	t.Parallel()
 	f := newCrashFixture(t)
@@ -121,23 +121,24 @@ func TestFeedHeldOverARestart(t *testing.T) {
 	}
 }
 
-// drawnAtOnce positions are covered by the first entry of the sequence in the log. The one after
-// them makes the next entry, which a crash may forget.
+// drawnAtOnce is the number of positions that the first entry of the sequence in the log covers. The position
+// after them writes the next entry, which a crash may lose.
 const drawnAtOnce = 33
 
-// crashFixture is a server that does not write the last page of its log, unless it is full or
-// somebody's commit asks for it.
+// crashFixture is a server that does not write the last page of its log unless the page is full or a commit
+// requires it.
 type crashFixture struct{ *feedFixture }
 
 func newCrashFixture(t *testing.T) *crashFixture {
 	t.Helper()
-	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "wal_writer_delay": "10s", "bgwriter_lru_maxpages": "0"})
+	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "wal_writer_delay": "10s",
+		"bgwriter_lru_maxpages": "0"})
 	f := &crashFixture{&feedFixture{t: t, ctx: t.Context(), server: server}}
 	f.pool = f.connect(ledgertest.Database)
 	return f
 }
 
-// makeRoom fills the present page of the log if its end is near.
+// makeRoom fills the current page of the log if its end is near.
 func (f *crashFixture) makeRoom() {
 	f.t.Helper()
 	f.exec(f.pool, `
@@ -166,7 +167,7 @@ func (f *crashFixture) enqueueOpen(ids ...string) {
 	f.enqueue(f.begin(), ids...)
 }
 
-// poll reads what there is without moving the cursor.
+// poll reads all pages without advancing the cursor.
 func (f *crashFixture) poll(opened *feed.Feed) []string {
 	f.t.Helper()
 	ids := []string{}
@@ -219,7 +220,7 @@ func (f *crashFixture) killBackend() {
 	f.awaitServer()
 }
 
-// awaitServer waits until the server takes statements, on connections made since.
+// awaitServer waits until the server accepts statements on new connections.
 func (f *crashFixture) awaitServer() {
 	f.t.Helper()
 	f.pool.Reset()

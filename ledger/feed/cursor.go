@@ -31,8 +31,8 @@ var (
 	crashedSQL string
 )
 
-// Cursor is one row of taskledger.cursor: how far a reader had got at some time. Rows are only
-// appended; the one with the highest N is where the reader stands.
+// Cursor is one row of taskledger.cursor: the place of a reader at some time. Rows are only appended; the one
+// with the highest N is the current place of the reader.
 type Cursor struct {
 	N          int64           // 1, 2, 3…
 	Mark       json.RawMessage // the reader's own note, given to Page.Advance
@@ -42,15 +42,15 @@ type Cursor struct {
 	incarnation string // of the database, when the row was read as the newest
 }
 
-// columns returns where to scan the columns of a row; mark is nil for null.
+// columns returns pointers to scan the columns of a row into; mark is nil for null.
 func (c *Cursor) columns(mark **string) []any {
 	return append([]any{&c.N}, append(c.place.Columns(),
 		&c.place.unaudited.since, &c.place.unaudited.read.events, &c.place.unaudited.read.positions, mark,
 		pgquery.Micros(&c.RecordedAt))...)
 }
 
-// newestCursor returns where reader stands, making its first row if it has none. It returns an
-// [*OriginError] if the row was written in another database, whose xids mean nothing here.
+// newestCursor returns the newest row of reader, and appends the first one if reader has no row. It returns an
+// [*OriginError] if the row was written in another database, whose xids have no meaning in this one.
 func newestCursor(ctx context.Context, db ledger.DB, reader string) (Cursor, error) {
 	first := Beginning()
 	if _, err := db.Exec(ctx, cursorFirstSQL, reader, first.Snapshot, int64(first.Top), first.Bound); err != nil {
@@ -64,7 +64,7 @@ func newestCursor(ctx context.Context, db ledger.DB, reader string) (Cursor, err
 		if _, err := db.Exec(ctx, incarnationSQL); err != nil {
 			return Cursor{}, pgerr.Explain("open cursor "+reader, err)
 		}
-		c, found, err = readCursor(ctx, db, reader) // again: the row must be one that this incarnation has
+		c, found, err = readCursor(ctx, db, reader) // read again: the row must be one that this incarnation has
 	}
 	if err == nil && !found {
 		err = pgerr.Explain("open cursor "+reader, pgx.ErrNoRows)
@@ -77,7 +77,8 @@ func readCursor(ctx context.Context, db ledger.DB, reader string) (c Cursor, fou
 	var mark *string
 	var origin, here string
 	var physical bool
-	found, err = pgquery.Row(ctx, db, cursorNewestSQL, []any{reader}, append(c.columns(&mark), &origin, &here, &physical, &c.incarnation)...)
+	found, err = pgquery.Row(ctx, db, cursorNewestSQL, []any{reader},
+		append(c.columns(&mark), &origin, &here, &physical, &c.incarnation)...)
 	switch {
 	case err != nil:
 		return Cursor{}, false, pgerr.Explain("read cursor "+reader, err)
@@ -88,17 +89,18 @@ func readCursor(ctx context.Context, db ledger.DB, reader string) (c Cursor, fou
 	return c, found, nil
 }
 
-// CheckOrigin returns an [*OriginError] if the cursor of reader was written in another database,
-// so that how far it has got means nothing here and [Open] would refuse it. A reader without
-// a cursor is fine. It changes nothing.
+// CheckOrigin returns an [*OriginError] if the cursor of reader was written in another database. The place of
+// such a cursor has no meaning in this one, and [Open] returns the same error. A reader without a cursor is
+// valid. CheckOrigin changes nothing.
 func CheckOrigin(ctx context.Context, db ledger.DB, reader string) error {
 	_, _, err := readCursor(ctx, db, reader)
 	return err
 }
 
-// appendCursor appends row n+1. It returns [ErrSuperseded] if n is not the newest, [ErrCrashed]
-// if the database's incarnation is another by now.
-func appendCursor(ctx context.Context, db ledger.DB, reader string, n int64, p place, mark json.RawMessage, incarnation string) error {
+// appendCursor appends row n+1. It returns [ErrSuperseded] if n is not the newest row, and [ErrCrashed] if
+// the incarnation of the database has changed.
+func appendCursor(ctx context.Context, db ledger.DB, reader string, n int64, p place, mark json.RawMessage,
+	incarnation string) error {
 	var added int64
 	found, err := pgquery.Row(ctx, db, cursorAppendSQL, []any{
 		reader, n, p.Seen.Snapshot, int64(p.Seen.Top), p.Seen.Bound,
@@ -150,13 +152,12 @@ func (c *Cursor) setMark(mark *string) {
 	}
 }
 
-// thinner thins old cursor rows now and then. Rows that were looked at are not looked at again
-// soon: under a snapshot held by somebody else their dead entries would be stepped over each
-// time.
+// thinner thins old cursor rows periodically. It does not read rows again soon: under a snapshot that another
+// transaction keeps open, each pass would step over their dead index entries.
 type thinner struct {
 	keep    time.Duration
 	due     time.Time // of the next thinning
-	fullDue time.Time // of the next one that looks at all rows
+	fullDue time.Time // of the next one that reads all rows
 	above   int64
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// A reader that finds that what it made of the events is lost goes back to an earlier cursor row.
+// A reader that has lost its output for some events rewinds to an earlier cursor row.
 func ExampleFeed_Rewind() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -52,7 +52,7 @@ func ExampleFeed_Rewind() {
 	// 2 events from version 4
 }
 
-// A reader that was interrupted goes on after the last page it advanced.
+// A reader that was interrupted continues after the last page it advanced.
 func ExampleOpen() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -85,7 +85,7 @@ func ExampleOpen() {
 	// advanced: <nil>
 }
 
-// failedTwice is a task with a past, for the examples that read.
+// failedTwice returns a task with several events, for the examples that read.
 func failedTwice(ctx context.Context, db ledger.DB) ledger.Key {
 	key := ledger.Key{Kind: "coupon.send", BizID: "A-1"}
 	if _, err := ledger.Enqueue(ctx, db, key, json.RawMessage(`{"percent": 10}`), nil); err != nil {
@@ -96,7 +96,7 @@ func failedTwice(ctx context.Context, db ledger.DB) ledger.Key {
 	} {
 		r := ledger.AppendRequest{Key: key, Expected: ledger.Version(i + 1), Type: eventType}
 		if eventType == ledger.EventFailed {
-			r.Data = json.RawMessage(fmt.Sprintf(`{"error": {"message": "mail server said no at version %d"}}`, i+2))
+			r.Data = json.RawMessage(fmt.Sprintf(`{"error": {"message": "mail server refused at version %d"}}`, i+2))
 		}
 		if _, err := ledger.Append(ctx, db, r); err != nil {
 			log.Fatal(err)

@@ -13,24 +13,25 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Options says how a feed reads. Nil means all defaults.
+// Options configures a feed. Nil is the default of every field.
 type Options struct {
-	// PageSize is how many events a page holds at most. Default 1000.
+	// PageSize is the maximum number of events in a page. Default: 1000.
 	PageSize int
-	// PageBytes bounds the data of a page's events: a page ends behind the event that exceeds it.
-	// Default 8 MiB.
+	// PageBytes bounds the data of a page's events: a page ends after the event that exceeds it. Default: 8
+	// MiB.
 	PageBytes int
-	// Gather is the least time between two windows. It grows with what the last window held, up
-	// to 10 ms: where much is going on, events share windows, which makes them cheaper, and where
-	// little is, they do not wait. It holds back no page of an open window, so a backlog is read
-	// at full speed. Default 1 ms.
+	// Gather is the least time between two windows. Default: 1 ms.
+	//
+	// It grows with the number of events in the last window, up to 10 ms. Under load, events share windows,
+	// which makes them cheaper; an idle feed does not delay them. Gather delays no page of an open window, so
+	// a backlog is read at full speed.
 	Gather time.Duration
-	// KeepCursors is for how long old cursor rows are kept, thinned more the older they get.
-	// Default 72 hours.
+	// KeepCursors is the age up to which cursor rows are kept; older rows are thinned more. Default: 72
+	// hours.
 	KeepCursors time.Duration
-	// AuditEvery is how often what was read since the last audit is counted by its plain
-	// definition. Default 5 seconds; negative: never, and the next reader of this name that audits
-	// begins where the last one ended.
+	// AuditEvery is the interval of audits, which count the events read since the last one by their plain
+	// definition. Default: 5 s. Negative: disabled; the next reader of this name that audits continues where
+	// the last one ended.
 	AuditEvery time.Duration
 	// Logger logs the number of events that an audit found missing. Default: disabled.
 	Logger *slog.Logger
@@ -79,28 +80,27 @@ type Feed struct {
 
 	incarnation string // of the database, in which place was reached
 
-	place   place // up to where pages were handed out
-	n       int64 // cursor row that the next page's Advance expects to be the newest
-	newest  Cursor
-	idle    time.Duration
-	opened  time.Time // when the last window was
-	held    int       // events that were read of it
-	pageLen int       // of the last page
-	thin    thinner
-	audit   auditor
+	place     place // the place after the last page returned
+	n         int64 // cursor row that the next page's Advance expects to be the newest
+	newest    Cursor
+	idle      time.Duration
+	opened    time.Time // when the last window was opened
+	windowLen int       // number of events read of it
+	pageLen   int       // of the last page
+	thin      thinner
+	audit     auditor
 }
 
-// Idle feeds look for news after minIdle, then ever more seldom up to maxIdle.
+// Idle feeds poll after minIdle, then at growing intervals up to maxIdle.
 const (
 	minIdle = time.Millisecond
 	maxIdle = 10 * time.Millisecond
 )
 
-// Open returns the feed of reader, standing where its cursor stands; a reader without a
-// cursor begins at the first event. db must be a pool or an idle connection to the primary: each
-// statement is a transaction of its own.
+// Open returns the feed of reader at its cursor; a reader without a cursor begins at the first event. db must
+// be a pool or an idle connection to the primary, since each statement is a transaction of its own.
 //
-// Errors: [*OriginError] if the cursor was written in another database, [ErrNotMigrated].
+// Errors: [*OriginError] if the cursor was written in another database, [ledger.ErrNotMigrated].
 func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, error) {
 	if reader == "" {
 		return nil, &ledger.InvalidError{Field: "reader", Rule: "must not be empty"}
@@ -123,14 +123,14 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 
 func (f *Feed) goTo(c Cursor) {
 	f.newest, f.n, f.place = c, c.N, c.place
-	f.audit.walk = nil // what it was about is in the cursor row as well
+	f.audit.walk = nil // the cursor row has its result as well
 }
 
-// Cursor returns the cursor row the feed was opened at or rewound to.
+// Cursor returns the cursor row at which the feed was opened or to which it was rewound.
 func (f *Feed) Cursor() Cursor { return f.newest }
 
-// Cursors returns the cursor rows that are kept, newest first, at most limit of those with N
-// below before; before 0 begins at the newest.
+// Cursors returns the kept cursor rows with N below before, newest first, at most limit. If before is 0, it
+// begins at the newest.
 func (f *Feed) Cursors(ctx context.Context, before int64, limit int) ([]Cursor, error) {
 	if before <= 0 {
 		before = math.MaxInt64
@@ -138,12 +138,11 @@ func (f *Feed) Cursors(ctx context.Context, before int64, limit int) ([]Cursor, 
 	return listCursors(ctx, f.db, f.reader, before, limit)
 }
 
-// Next waits for events and returns the next page of them; it never returns an empty one.
-// It may be called again before the page is advanced, to read ahead. After an error of the
-// database it may be called again, too.
+// Next waits for events and returns the next page of them; a page is never empty. It may be called again
+// before the page is advanced, to read ahead, and after an error of the database.
 //
-// Errors: that of ctx; [ErrNotPrimary]; [ErrCrashed], after which the feed must be opened anew;
-// whatever the database says.
+// Errors: that of ctx; [ErrNotPrimary]; [ErrCrashed], after which the feed must be opened again; the errors
+// of the database.
 func (f *Feed) Next(ctx context.Context) (Page, error) {
 	for {
 		if !f.place.isOpen() {
@@ -166,17 +165,17 @@ func (f *Feed) Next(ctx context.Context) (Page, error) {
 	}
 }
 
-// A page costs about as much as ten of its events, so half a dozen events a millisecond are worth
-// waiting for company.
+// A page costs about as much as ten of its events, so at half a dozen events a millisecond a delay saves more
+// than it costs.
 const gatherPerEvent = 200 * time.Microsecond
 
-// gather is how long to wait before the next window is opened.
+// gather returns the delay before the next window is opened.
 func (f *Feed) gather() time.Duration {
-	busy := min(time.Duration(f.held)*gatherPerEvent, maxIdle)
+	busy := min(time.Duration(f.windowLen)*gatherPerEvent, maxIdle)
 	return max(f.options.Gather, busy) - f.now().Sub(f.opened)
 }
 
-// Poll is Next without waiting: it reports false if there is nothing to read now.
+// Poll is Next without waiting: it reports false if there is no event to read now.
 func (f *Feed) Poll(ctx context.Context) (Page, bool, error) {
 	page, ok, err := f.poll(ctx)
 	if err != nil {
@@ -195,14 +194,14 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 			return Page{}, false, err
 		}
 		if len(missed) > 0 {
-			return f.hand(missed), true, nil
+			return f.newPage(missed), true, nil
 		}
 		until, changed, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.incarnation)
 		if err != nil || !changed {
 			return Page{}, false, err
 		}
 		f.place.Until, f.place.After, f.opened = until, 0, f.now()
-		f.held = 0
+		f.windowLen = 0
 	}
 	events, more, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options, f.pageLen)
 	if err != nil {
@@ -210,7 +209,7 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 	}
 	f.pageLen = len(events)
 	f.place.unaudited.note(f.place.Seen, events)
-	f.held += len(events)
+	f.windowLen += len(events)
 	if more {
 		f.place.After = events[len(events)-1].Position
 	} else {
@@ -219,19 +218,19 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 	if len(events) == 0 {
 		return Page{}, false, nil
 	}
-	return f.hand(events), true, nil
+	return f.newPage(events), true, nil
 }
 
-// hand makes a page of events, to be advanced to the place reached.
-func (f *Feed) hand(events []ledger.Event) Page {
+// newPage returns a page of events, whose Advance moves the cursor to the feed's place.
+func (f *Feed) newPage(events []ledger.Event) Page {
 	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, place: f.place, incarnation: f.incarnation}
 	f.n++
 	return page
 }
 
-// Rewind makes the feed stand where it stood at an earlier cursor row, by appending a row; what
-// was read since is read again. Pages not yet advanced can no longer be. Returns
-// [ErrSuperseded] if another reader went on in the meantime, [ErrCrashed] as Next does.
+// Rewind moves the feed back to an earlier cursor row, by appending a row; the feed then reads the later
+// events again. Pages not yet advanced become invalid. It returns [ErrSuperseded] if another reader has
+// advanced the cursor, and [ErrCrashed] as Next does.
 func (f *Feed) Rewind(ctx context.Context, to Cursor, mark json.RawMessage) error {
 	newest, err := newestCursor(ctx, f.db, f.reader)
 	if err != nil {

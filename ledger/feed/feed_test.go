@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -20,9 +21,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// TestFeedInterleavings plays the races that lose or repeat events, one at a time. Each passes
-// on the feed and fails on a mutant of it that is kept here: the simpler way that somebody will
-// one day think of.
+// TestFeedInterleavings plays the races that lose or repeat events, one at a time. The feed passes each, and
+// a mutant of it fails: the mutant is the simpler algorithm that a later change might introduce.
 func TestFeedInterleavings(t *testing.T) {
 	f := newFeedFixture(t)
 	tests := []struct {
@@ -35,8 +35,10 @@ func TestFeedInterleavings(t *testing.T) {
 			name: "a lower position commits after a higher one",
 			// naive max(position): the tail only, above the highest position seen.
 			mutate: func(t *testing.T, opened *feed.Feed) {
-				opened.Mutate(replace(t, feed.WindowSQL, "coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0)",
-					"(select coalesce(max(e.position), 0) from taskledger.event e)"), f.mutantPage("where pg_visible_in_snapshot(x, feed_page.until)", "where false"))
+				opened.Mutate(replace(t, feed.WindowSQL,
+					"coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0)",
+					"(select coalesce(max(e.position), 0) from taskledger.event e)"),
+					f.mutantPage("where pg_visible_in_snapshot(x, feed_page.until)", "where false"))
 			},
 			play: func(opened *feed.Feed) []string {
 				slow := f.begin()
@@ -52,7 +54,8 @@ func TestFeedInterleavings(t *testing.T) {
 			name: "a running transaction above the snapshot's xmax",
 			// xip only: with nothing completed since it began, a running xid is not in xip.
 			mutate: func(t *testing.T, opened *feed.Feed) {
-				opened.Mutate("", f.mutantPage("taskledger.late_xids(feed_page.seen, feed_page.seen_bound) x", "pg_snapshot_xip(feed_page.seen) x"))
+				opened.Mutate("", f.mutantPage("taskledger.late_xids(feed_page.seen, feed_page.seen_bound) x",
+					"pg_snapshot_xip(feed_page.seen) x"))
 			},
 			play: func(opened *feed.Feed) []string {
 				running := f.begin()
@@ -65,7 +68,7 @@ func TestFeedInterleavings(t *testing.T) {
 		},
 		{
 			name: "an exactly full page is not the last",
-			// No look-ahead: a page that is full ends its window.
+			// No look-ahead: a full page ends its window.
 			mutate: func(t *testing.T, opened *feed.Feed) {
 				opened.Mutate("", replace(t, feed.PageSQL, "$7::integer", "$7::integer - 1"))
 			},
@@ -93,8 +96,8 @@ func TestFeedInterleavings(t *testing.T) {
 	}
 }
 
-// An exactly full last page finishes its window: a reader that starts anew behind it is not
-// told to look for more in it.
+// An exactly full last page finishes its window: a reader that starts again behind it does not read that
+// window again.
 func TestFeedExactlyFullLastPage(t *testing.T) {
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "1", "2")
@@ -107,7 +110,8 @@ func TestFeedExactlyFullLastPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var open bool
-	if err := f.pool.QueryRow(f.ctx, `select until is not null from taskledger.cursor order by n desc limit 1`).Scan(&open); err != nil {
+	if err := f.pool.QueryRow(f.ctx, `select until is not null from taskledger.cursor order by n desc limit 1`).
+		Scan(&open); err != nil {
 		t.Fatal(err)
 	}
 	if open {
@@ -119,14 +123,14 @@ func TestFeedExactlyFullLastPage(t *testing.T) {
 	}
 }
 
-// The bound of a window must be younger than its top. A transaction that drew its xid before
-// the window cannot give one.
+// The bound of a window must be younger than its top. A transaction that drew its xid before the window
+// cannot give one.
 func TestFeedRefusesABoundDrawnEarly(t *testing.T) {
 	f := newFeedFixture(t)
 	play := func(mutate bool) ([]string, error) {
 		f.reset()
 		reader := f.begin()
-		opened := f.open(reader, nil) // its first cursor row draws the reader's xid
+		opened := f.open(reader, nil) // the reader's first cursor row draws its xid
 		if mutate {
 			opened.Mutate(replace(t, feed.WindowSQL, "pg_current_xact_id_if_assigned() is not null", "false"), "")
 		}
@@ -148,17 +152,20 @@ func TestFeedRefusesABoundDrawnEarly(t *testing.T) {
 	}
 }
 
-// A standby's snapshot does not list the running transactions, so a window opened there would
-// take them for seen.
+// A standby's snapshot does not list the running transactions, so a window opened there would take them for
+// delivered.
 func TestFeedRefusesAStandby(t *testing.T) {
 	f := newFeedFixture(t)
 	standby, err := f.server.Standby(f.ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip(err) // binaries without client tools
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = standby.Close() })
 
-	f.enqueue(f.pool, "first") // and with it the opened's first cursor row, which a standby cannot write
+	f.enqueue(f.pool, "first") // also appends the first cursor row of opened, which a standby cannot write
 	opened := f.open(f.pool, nil)
 	f.drain(opened)
 
@@ -171,14 +178,14 @@ func TestFeedRefusesAStandby(t *testing.T) {
 		t.Errorf("feed on a standby: %v, want ErrNotPrimary", err)
 	}
 
-	reading := func() *feed.Feed { return f.open(standbyReads{f.pool, onStandby}, nil) }
+	reading := func() *feed.Feed { return f.open(standbyReads{DB: f.pool, standby: onStandby}, nil) }
 	if _, _, err := reading().Poll(f.ctx); !errors.Is(err, feed.ErrNotPrimary) {
 		t.Errorf("window on a standby: %v, want ErrNotPrimary", err)
 	}
-	// The mutant takes the standby's snapshot, and its xmax for the bound, since a standby draws
-	// no xids.
+	// The mutant takes the standby's snapshot, and its xmax for the bound, since a standby draws no xids.
 	mutant := reading()
-	mutant.Mutate(replace(t, replace(t, replace(t, feed.WindowSQL, "pg_is_in_recovery() as is_standby", "false as is_standby"),
+	mutant.Mutate(replace(t, replace(t,
+		replace(t, feed.WindowSQL, "pg_is_in_recovery() as is_standby", "false as is_standby"),
 		"pg_current_xact_id()::text", "pg_snapshot_xmax(d.until)::text"),
 		"coalesce(taskledger.incarnation(), '')", "'"+opened.Incarnation()+"'"), "")
 
@@ -197,7 +204,7 @@ func TestFeedRefusesAStandby(t *testing.T) {
 		t.Errorf("the mutant delivered %v", got)
 	}
 	f.commit(running)
-	numbers := make([]string, 100) // past the positions that the standby takes for drawn
+	numbers := make([]string, 100) // past the positions that are drawn on the standby
 	for i := range numbers {
 		numbers[i] = fmt.Sprint("later ", i)
 	}
@@ -226,16 +233,16 @@ func (db standbyReads) Query(ctx context.Context, sql string, args ...any) (pgx.
 	return db.DB.Query(ctx, sql, args...)
 }
 
-// A reader that slept while others went on must not advance, even when the rows that would
-// stand in its way have been thinned away. The mutant fences by the key alone.
+// A reader that was suspended while others advanced must not advance, even when the rows that would stop it
+// have been thinned. The mutant fences by the key alone.
 func TestFeedFencesAZombieAfterThinning(t *testing.T) {
 	f := newFeedFixture(t)
 	for _, test := range []struct {
 		name string
-		thin string // which rows the thinning took
+		thin string // the rows that were thinned
 	}{
-		{"its own row is gone", "n < (select max(n) from taskledger.cursor)"},
-		{"its own row is kept", "n > 1 and n < (select max(n) from taskledger.cursor)"},
+		{name: "its own row is gone", thin: "n < (select max(n) from taskledger.cursor)"},
+		{name: "its own row is kept", thin: "n > 1 and n < (select max(n) from taskledger.cursor)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f.reset()
@@ -257,8 +264,10 @@ func TestFeedFencesAZombieAfterThinning(t *testing.T) {
 				t.Errorf("the zombie's Advance: %v, want ErrSuperseded", err)
 			}
 			tag, err := f.pool.Exec(f.ctx, `
-				insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, origin, mark)
-				select $1, $2::bigint + 1, $3::text::pg_snapshot, $4::bigint, $5::text::xid8, nullif($6::text, '')::pg_snapshot, $7::bigint,
+				insert into taskledger.cursor
+				       (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, origin, mark)
+				select $1, $2::bigint + 1, $3::text::pg_snapshot, $4::bigint, $5::text::xid8,
+				        nullif($6::text, '')::pg_snapshot, $7::bigint,
 				        nullif($8::text, '')::xid8, $9::bigint, taskledger.origin(), $10::text::json
 				 where $11::text <> '' and $12::text is not null and $13::bigint >= 0 and $14::bigint is not null
 				on conflict do nothing`, asleep.AppendArgs()...)
@@ -269,7 +278,7 @@ func TestFeedFencesAZombieAfterThinning(t *testing.T) {
 	}
 }
 
-// A million rows of somebody's unfinished transaction are stepped over once, not at every poll.
+// A million rows of an unfinished transaction are stepped over once, not at every poll.
 func TestFeedPollBesideManyUncommittedRows(t *testing.T) {
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "1")
@@ -280,7 +289,8 @@ func TestFeedPollBesideManyUncommittedRows(t *testing.T) {
 	if got := f.drain(opened); len(got) != 0 {
 		t.Fatalf("uncommitted events were delivered: %d", len(got))
 	}
-	mutant := replace(t, feed.WindowSQL, "coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0)",
+	mutant := replace(t, feed.WindowSQL,
+		"coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0)",
 		"(select coalesce(max(e.position), 0) from taskledger.event e)")
 	real, fromRows := blocks(f, feed.WindowSQL, opened.WindowArgs()), blocks(f, mutant, opened.WindowArgs())
 	t.Logf("an idle poll touches %d blocks", real)
@@ -288,7 +298,8 @@ func TestFeedPollBesideManyUncommittedRows(t *testing.T) {
 		t.Errorf("an idle poll touches %d blocks", real)
 	}
 	if fromRows < 10*real {
-		t.Errorf("taking top from the rows touches %d blocks, from the sequence %d: this proves nothing", fromRows, real)
+		t.Errorf("taking top from the rows touches %d blocks, from the sequence %d: this proves nothing", fromRows,
+			real)
 	}
 	f.commit(bulk)
 	if got := f.drain(opened); len(got) != 50_000 {
@@ -296,8 +307,8 @@ func TestFeedPollBesideManyUncommittedRows(t *testing.T) {
 	}
 }
 
-// The top of a window is never ahead of what was drawn: read past nextval's lock, the sequence
-// shows values it takes back.
+// The top of a window is never ahead of the drawn positions: read without nextval's lock, the sequence
+// returns values that it takes back.
 func TestFeedTopNeverGoesBack(t *testing.T) {
 	f := newFeedFixture(t)
 	drawing, stop := context.WithCancel(f.ctx)
@@ -329,8 +340,8 @@ func TestFeedTopNeverGoesBack(t *testing.T) {
 	}
 }
 
-// A reader that begins anew in the middle of a window goes on after the last page advanced,
-// and its audit does not take the earlier pages for missed.
+// A reader that starts again within a window continues after the last page advanced, and its audit does not
+// report the earlier pages as missed.
 func TestFeedResumesInsideAWindow(t *testing.T) {
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "1", "2", "3", "4", "5")
@@ -347,12 +358,13 @@ func TestFeedResumesInsideAWindow(t *testing.T) {
 	}
 }
 
-// A page ends where its data grows too large, not only after so many events.
+// A page ends when its data is too large, not only after a number of events.
 func TestFeedPageBytes(t *testing.T) {
 	f := newFeedFixture(t)
 	large := json.RawMessage(`"` + strings.Repeat("x", 1000) + `"`)
 	for i := range 5 {
-		if _, err := ledger.Enqueue(f.ctx, f.pool, ledger.Key{Kind: "k", BizID: ledger.BizID(fmt.Sprint(i))}, large, nil); err != nil {
+		if _, err := ledger.Enqueue(f.ctx, f.pool, ledger.Key{Kind: "k", BizID: ledger.BizID(fmt.Sprint(i))}, large,
+			nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -376,13 +388,14 @@ func TestFeedPageBytes(t *testing.T) {
 	}
 }
 
-// A cursor that came with a dump is refused: its xids are those of another cluster. One that
-// came with a physical copy is not.
+// The feed refuses a cursor that came with a dump: its xids are those of another cluster. It accepts one that
+// came with a physical copy.
 func TestFeedRefusesARestoredCursor(t *testing.T) {
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "1")
 	f.drain(f.open(f.pool, nil))
-	f.exec(f.pool, `update taskledger.cursor set origin = '1/1', xid = pg_current_xact_id()`) // as after pg_upgrade: xmin is xid
+	// as after pg_upgrade: xmin is xid
+	f.exec(f.pool, `update taskledger.cursor set origin = '1/1', xid = pg_current_xact_id()`)
 	f.open(f.pool, nil)
 	f.exec(f.pool, `update taskledger.cursor set xid = '77'`) // as after pg_restore: xmin is the restoring transaction
 	var origin *feed.OriginError
@@ -391,8 +404,8 @@ func TestFeedRefusesARestoredCursor(t *testing.T) {
 	}
 }
 
-// The cure that docs/operations.md names for a restored database, on one whose xids are those of
-// a cluster far ahead of this one.
+// The procedure of docs/operations.md for a restored database, on a database whose xids are those of a
+// cluster far ahead of this one.
 func TestFeedAfterTheRestoreOfTheDocs(t *testing.T) {
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "1", "2")
@@ -448,12 +461,16 @@ func TestFeedThinsCursors(t *testing.T) {
 		f.drain(opened)
 	}
 	// Ten minutes ago, ten rows a second; and the newest now.
-	f.exec(f.pool, `update taskledger.cursor set recorded_at = date_trunc('minute', clock_timestamp()) - interval '10 minutes' + n * interval '100 ms' where n < 41`)
+	f.exec(f.pool,
+		`update taskledger.cursor
+		    set recorded_at = date_trunc('minute', clock_timestamp()) - interval '10 minutes' + n * interval '100 ms'
+		  where n < 41`)
 	if _, _, err := f.open(f.pool, nil).Poll(f.ctx); err != nil {
 		t.Fatal(err)
 	}
 	var kept, newest int
-	if err := f.pool.QueryRow(f.ctx, `select count(*), max(n) from taskledger.cursor`).Scan(&kept, &newest); err != nil {
+	if err := f.pool.QueryRow(f.ctx, `select count(*), max(n) from taskledger.cursor`).
+		Scan(&kept, &newest); err != nil {
 		t.Fatal(err)
 	}
 	if newest != 41 || kept < 5 || kept > 7 {

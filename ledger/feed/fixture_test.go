@@ -15,8 +15,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// feedFixture is a database to itself: xids, and so windows, are shared by a whole cluster, and
-// the interleavings below must not be disturbed by anybody's transactions.
+// feedFixture is a cluster of its own: all databases of a cluster share xids, and so windows, and other
+// transactions must not disturb the interleavings below.
 type feedFixture struct {
 	t      *testing.T
 	ctx    context.Context
@@ -26,7 +26,8 @@ type feedFixture struct {
 
 func newFeedFixture(t *testing.T) *feedFixture {
 	t.Helper()
-	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "lock_timeout": "10s", "max_prepared_transactions": "5", "wal_level": "replica"})
+	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "lock_timeout": "10s",
+		"max_prepared_transactions": "5", "wal_level": "replica"})
 	f := &feedFixture{t: t, ctx: t.Context(), server: server}
 	f.pool = f.connect(ledgertest.Database)
 	return f
@@ -90,7 +91,7 @@ func (f *feedFixture) enqueue(db ledger.DB, ids ...string) {
 func (f *feedFixture) open(db ledger.DB, o *feed.Options) *feed.Feed {
 	f.t.Helper()
 	if o == nil {
-		o = &feed.Options{AuditEvery: -1} // what the windows find by themselves
+		o = &feed.Options{AuditEvery: -1} // the test is about the windows alone
 	}
 	opened, err := feed.Open(f.ctx, db, "test", o)
 	if err != nil {
@@ -99,7 +100,7 @@ func (f *feedFixture) open(db ledger.DB, o *feed.Options) *feed.Feed {
 	return opened
 }
 
-// drain reads and advances pages until there is nothing to read, and returns the biz_ids.
+// drain reads and advances pages until there is no event to read, and returns the biz_ids.
 func (f *feedFixture) drain(opened *feed.Feed) []string {
 	f.t.Helper()
 	ids := []string{}
@@ -109,7 +110,7 @@ func (f *feedFixture) drain(opened *feed.Feed) []string {
 			f.t.Fatal(err)
 		}
 		if !ok {
-			// The window that was just opened may have held nothing; the next one tells.
+			// The window just opened may have been empty; the next poll opens another.
 			if page, ok, err = opened.Poll(f.ctx); err != nil {
 				f.t.Fatal(err)
 			} else if !ok {
@@ -125,7 +126,7 @@ func (f *feedFixture) drain(opened *feed.Feed) []string {
 	}
 }
 
-// replace is strings.Replace that must find its text: a mutant that changes nothing is no mutant.
+// replace is strings.Replace that must find its text: a mutant without a change is not a mutant.
 func replace(t *testing.T, sql, old, with string) string {
 	t.Helper()
 	if !strings.Contains(sql, old) {
@@ -134,15 +135,17 @@ func replace(t *testing.T, sql, old, with string) string {
 	return strings.ReplaceAll(sql, old, with)
 }
 
-// mutantPage makes a mutant of taskledger.feed_page and returns the statement that calls it.
+// mutantPage creates a mutant of taskledger.feed_page and returns the statement that calls it.
 func (f *feedFixture) mutantPage(old, with string) string {
 	f.t.Helper()
 	var definition string
-	if err := f.pool.QueryRow(f.ctx, `select pg_get_functiondef('taskledger.feed_page'::regproc)`).Scan(&definition); err != nil {
+	if err := f.pool.QueryRow(f.ctx, `select pg_get_functiondef('taskledger.feed_page'::regproc)`).
+		Scan(&definition); err != nil {
 		f.t.Fatal(err)
 	}
 	body := replace(f.t, definition, old, with)
-	f.exec(f.pool, replace(f.t, strings.Replace(body, "taskledger.feed_page(", "taskledger.mutant_page(", 1), "feed_page.", "mutant_page."))
+	f.exec(f.pool, replace(f.t, strings.Replace(body, "taskledger.feed_page(", "taskledger.mutant_page(", 1),
+		"feed_page.", "mutant_page."))
 	return replace(f.t, feed.PageSQL, "taskledger.feed_page(", "taskledger.mutant_page(")
 }
 
@@ -150,10 +153,12 @@ func (f *feedFixture) mutantPage(old, with string) string {
 func (f *feedFixture) mutantShares(old, with string) string {
 	f.t.Helper()
 	var definition string
-	if err := f.pool.QueryRow(f.ctx, `select pg_get_functiondef('taskledger.late_shares'::regproc)`).Scan(&definition); err != nil {
+	row := f.pool.QueryRow(f.ctx, `select pg_get_functiondef('taskledger.late_shares'::regproc)`)
+	if err := row.Scan(&definition); err != nil {
 		f.t.Fatal(err)
 	}
-	f.exec(f.pool, strings.Replace(replace(f.t, definition, old, with), "taskledger.late_shares(", "taskledger.mutant_shares(", 1))
+	mutant := replace(f.t, definition, old, with)
+	f.exec(f.pool, strings.Replace(mutant, "taskledger.late_shares(", "taskledger.mutant_shares(", 1))
 	return f.mutantPage("taskledger.late_shares(", "taskledger.mutant_shares(")
 }
 

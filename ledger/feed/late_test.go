@@ -56,8 +56,8 @@ func TestLatePagesAreComplete(t *testing.T) {
 		for _, pageSize := range []int{1 + random.IntN(20), 100 + random.IntN(1_000)} {
 			walk := func(sql string) (all []int64) {
 				for after := int64(0); ; {
-					rows, _ := f.pool.Query(f.ctx, "select p.position from ("+sql+") p", lower[0], lower[1], lower[2], upper[0],
-						upper[1], after, int64(pageSize))
+					rows, _ := f.pool.Query(f.ctx, "select p.position from ("+sql+") p",
+						lower[0], lower[1], lower[2], upper[0], upper[1], after, int64(pageSize))
 					page, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 					if err != nil {
 						t.Fatal(err)

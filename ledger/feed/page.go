@@ -19,14 +19,15 @@ type Page struct {
 	incarnation string // of the database, when the page was read
 }
 
-// Advance records that this page was dealt with: it appends the cursor row that stands behind
-// it. mark is the reader's own note, nil for none. For a projection, db is the transaction that
-// wrote its tables, so that both move or neither; nil db is the feed's own, at once.
-// Pages are advanced in the order they were read; the pages of one reader form a chain, so
-// leaving one out makes the next fail.
+// Advance records that this page was processed: it appends the cursor row after the page. mark is the
+// reader's own note; nil is no note. For a projection, db is the transaction that wrote its tables, so that
+// both are committed or neither; if db is nil, the cursor row is committed at once.
 //
-// It returns [ErrSuperseded] if another reader of this name went on: roll back, stop, and
-// change nothing. And [ErrCrashed] if the database crashed after the page was read.
+// Pages are advanced in the order in which they were read. The pages of one reader form a chain: after a page
+// that was left out, the next one fails.
+//
+// It returns [ErrSuperseded] if another reader of this name has advanced the cursor: roll back, stop, and
+// change nothing. It returns [ErrCrashed] if the database crashed after the page was read.
 func (p Page) Advance(ctx context.Context, db ledger.DB, mark json.RawMessage) error {
 	if db == nil {
 		db = p.db

@@ -20,35 +20,36 @@ type Window struct{ Seen, Until Edge }
 // PageArgs returns the arguments of the SQL function taskledger.feed_page. It returns the events of w in
 // position order, at most limit of them, after a position (0: from the first).
 func (w Window) PageArgs(after ledger.Position, limit int) []any {
-	return []any{w.Seen.Snapshot, int64(w.Seen.Top), w.Seen.Bound, w.Until.Snapshot, int64(w.Until.Top), int64(after), int64(limit)}
+	return []any{w.Seen.Snapshot, int64(w.Seen.Top), w.Seen.Bound, w.Until.Snapshot, int64(w.Until.Top), int64(after),
+		int64(limit)}
 }
 
-// Place is where a reader stands. Everything visible at Seen was delivered. If Until is not the zero Edge, a
-// window is open, and those of its events were delivered whose position is at most After.
+// Place is the position of a reader in the ledger. Everything visible at Seen was delivered. If Until is not
+// the zero Edge, a window is open, and its events with a position of at most After were delivered.
 type Place struct {
 	Window
 	After ledger.Position
 }
 
-// Columns returns where to scan the columns of taskledger.cursor, with ” and 0 for null: seen, seen_top,
-// seen_bound, until, top, bound, after_position.
+// Columns returns pointers to scan the columns of taskledger.cursor into, with "" and 0 for null: seen,
+// seen_top, seen_bound, until, top, bound, after_position.
 func (p *Place) Columns() []any {
 	return []any{&p.Seen.Snapshot, (*int64)(&p.Seen.Top), &p.Seen.Bound,
 		&p.Until.Snapshot, (*int64)(&p.Until.Top), &p.Until.Bound, (*int64)(&p.After)}
 }
 
-// DeliveredArgs returns the arguments by which a statement decides which events were delivered at p: those
-// visible in the first, and those visible in the second (” for none) whose position is at most the third.
+// DeliveredArgs returns the arguments with which a statement selects the events delivered at p: those visible
+// in the first, and those visible in the second ("" for no snapshot) whose position is at most the third.
 func (p Place) DeliveredArgs() []any {
 	return []any{p.Seen.Snapshot, p.Until.Snapshot, int64(p.After)}
 }
 
 func (p Place) isOpen() bool { return p.Until.Snapshot != "" }
 
-// place is a Place in the feed itself, which also records what it must still audit.
+// place is a Place with the events that the feed must still audit.
 type place struct {
 	Place
-	unaudited stretch // what was delivered up to here and is not audited
+	unaudited stretch // delivered up to here and not audited
 }
 
 // finished returns the place after the last page of the window.

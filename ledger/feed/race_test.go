@@ -20,11 +20,12 @@ import (
 
 var raceTransactions = flag.Int("race-transactions", 150, "transactions of each of the 12 writers of TestFeedRace")
 
-// TestFeedRace is the property that everything rests on: whatever transactions do, the feed
-// delivers every committed event once, those of a task in order, and waits for nobody. Writers
-// contend for a few tasks, draw their xid early or late, use savepoints and roll back, while a
-// write transaction in another database and a prepared transaction stay open all along; the
-// reader begins anew again and again.
+// TestFeedRace tests the first property of the feed: whatever transactions do, the feed delivers every
+// committed event once, those of a task in order, and waits for no transaction.
+//
+// Writers contend for a few tasks, draw their xid early or late, use savepoints and roll back. A write
+// transaction in another database and a prepared transaction stay open all along. The reader starts again and
+// again.
 func TestFeedRace(t *testing.T) {
 	f := newFeedFixture(t)
 	f.exec(f.pool, "create database foreigner")
@@ -65,7 +66,7 @@ func TestFeedRace(t *testing.T) {
 
 	got := raceRead(f, rand.New(rand.NewPCG(seed, 99)), writing, func() int { return int(committed.Load()) })
 
-	// Foreign and prepared transactions are still open here: nothing waited for them.
+	// Foreign and prepared transactions are still open here: the feed did not wait for them.
 	want := map[ledger.Position]bool{}
 	for e, err := range ledger.Read(f.ctx, f.pool, 0, 1_000_000) {
 		if err != nil {
@@ -94,7 +95,7 @@ func TestFeedRace(t *testing.T) {
 	t.Logf("%d events of %d tasks", len(want), len(versions))
 }
 
-// raceTransaction runs one writer's transaction and returns how many events it committed.
+// raceTransaction runs one writer's transaction and returns the number of events it committed.
 func raceTransaction(ctx context.Context, conn *pgx.Conn, random *rand.Rand, tasks int) (int, error) {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
@@ -125,8 +126,7 @@ func raceTransaction(ctx context.Context, conn *pgx.Conn, random *rand.Rand, tas
 	return written, nil
 }
 
-// raceAppend enqueues the task or appends to it, now and then inside a savepoint that may be
-// rolled back.
+// raceAppend enqueues the task or appends to it, sometimes inside a savepoint that may be rolled back.
 func raceAppend(ctx context.Context, tx pgx.Tx, random *rand.Rand, k ledger.Key) (int, error) {
 	answer, err := ledger.Enqueue(ctx, tx, k, nil, nil)
 	if err != nil {
@@ -153,14 +153,14 @@ func raceAppend(ctx context.Context, tx pgx.Tx, random *rand.Rand, k ledger.Key)
 	return 1, inner.Commit(ctx)
 }
 
-// raceLost reports whether a writer's transaction lost a race, as it may.
+// raceLost reports whether err is that of a transaction that lost a race.
 func raceLost(err error) bool {
 	var conflict *ledger.ConflictError
 	return errors.As(err, &conflict) || ledger.Retryable(err)
 }
 
-// raceRead reads until the writers are done and everything committed was delivered, beginning
-// anew from the cursor now and then.
+// raceRead reads until the writers are done and every committed event is delivered. Sometimes it opens the
+// feed again at its cursor.
 func raceRead(f *feedFixture, random *rand.Rand, writing <-chan struct{}, committed func() int) []ledger.Event {
 	f.t.Helper()
 	var got []ledger.Event
@@ -168,7 +168,9 @@ func raceRead(f *feedFixture, random *rand.Rand, writing <-chan struct{}, commit
 	stalled := time.Now().Add(30 * time.Second) // long after the writers' end
 	for {
 		opened := f.open(f.pool, &feed.Options{PageSize: 1 + random.IntN(40), AuditEvery: time.Millisecond,
-			Hooks: []feed.Hook{missedHook{missed: func(events int) { f.t.Errorf("an audit found %d events missing", events) }}}})
+			Hooks: []feed.Hook{missedHook{missed: func(events int) {
+				f.t.Errorf("an audit found %d events missing", events)
+			}}}})
 		for range 1 + random.IntN(50) {
 			page, ok, err := opened.Poll(f.ctx)
 			if err != nil {
@@ -186,7 +188,7 @@ func raceRead(f *feedFixture, random *rand.Rand, writing <-chan struct{}, commit
 				continue
 			}
 			if random.IntN(20) == 0 {
-				break // read, but not dealt with: read again
+				break // not advanced, so the page is read again
 			}
 			if err := page.Advance(f.ctx, nil, nil); err != nil {
 				f.t.Fatal(err)

@@ -18,9 +18,10 @@ var (
 
 var errHasXID = errors.New("a window cannot be opened in a transaction that has written")
 
-// openWindow opens the window that follows seen, which was taken in the given incarnation of the
-// database. It reports false if nothing can have become visible since.
-func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarnation string) (until Edge, changed bool, err error) {
+// openWindow opens the window that follows seen, which was taken in the given incarnation of the database. It
+// reports false if nothing can have become visible since.
+func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarnation string) (until Edge, changed bool,
+	err error) {
 	var standby, hasXID bool
 	var now string
 	var top int64
@@ -43,10 +44,11 @@ func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarn
 	return until, true, nil
 }
 
-// readPage reads a page of the window open at p, which may have about so many events as expected, and
-// reports whether more follow.
-func readPage(ctx context.Context, db ledger.DB, sql string, p place, o Options, expected int) (events []ledger.Event, more bool, err error) {
-	rows, err := db.Query(ctx, sql, p.PageArgs(p.After, o.PageSize+1)...) // one more tells whether the window ends here
+// readPage reads a page of the window open at p, which may have about the given number of events, and reports
+// whether more follow.
+func readPage(ctx context.Context, db ledger.DB, sql string, p place, o Options, expected int) (events []ledger.Event,
+	more bool, err error) {
+	rows, err := db.Query(ctx, sql, p.PageArgs(p.After, o.PageSize+1)...) // one more shows whether the window ends here
 	if err != nil {
 		return nil, false, err
 	}
@@ -59,7 +61,8 @@ func readPage(ctx context.Context, db ledger.DB, sql string, p place, o Options,
 			return events, true, nil
 		}
 		if n := len(events); n > 0 && e.Position <= events[n-1].Position {
-			return nil, false, &ledger.CorruptError{What: "page", Err: errors.New("its events are not in position order")}
+			return nil, false, &ledger.CorruptError{What: "page",
+				Err: errors.New("its events are not in position order")}
 		}
 		if events == nil {
 			events = make([]ledger.Event, 0, min(o.PageSize, max(16, expected)))

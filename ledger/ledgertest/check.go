@@ -85,7 +85,7 @@ type taskCheck struct {
 	isBroken bool // an event had a fault
 }
 
-// fault returns the fault of the next event, "" if there is none or an earlier event had one.
+// fault returns the fault of the next event, and "" if the event is valid. After the first fault it returns "".
 func (c *taskCheck) fault(e ledger.Event) string {
 	if c.isBroken {
 		return ""

@@ -139,8 +139,8 @@ func Cluster(t testing.TB, settings map[string]string) *pgserver.Server {
 // sharedTemplates returns the templates of this test process.
 var sharedTemplates = sync.OnceValues(findServer)
 
-// findServer returns the templates of the server in the environment. If there is none it starts a server,
-// which ends with the process.
+// findServer returns the templates of the server that the environment names. If the environment names no server, it
+// starts one, which ends with the process.
 func findServer() (*templates, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()

@@ -118,7 +118,7 @@ func hash(files fs.FS) (string, error) {
 			return err
 		}
 		text, err := fs.ReadFile(files, name)
-		fmt.Fprintf(sum, "%q %q\n", name, text)
+		_, _ = fmt.Fprintf(sum, "%q %q\n", name, text)
 		return err
 	})
 	return hex.EncodeToString(sum.Sum(nil)[:6]), err

@@ -221,17 +221,26 @@ func TestApplyRefuses(t *testing.T) {
 		},
 		{
 			name: "anchor",
-			s:    periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Anchor: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)},
+			s: periodic.Schedule{
+				Name: "s", Kind: "k", Every: time.Hour,
+				Anchor: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC),
+			},
 			want: []string{"invalid anchor"},
 		},
 		{
 			name: "policies",
-			s:    periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Missed: "some", Overlap: "no", MissedLimit: 1},
+			s: periodic.Schedule{
+				Name: "s", Kind: "k", Every: time.Hour,
+				Missed: "some", Overlap: "no", MissedLimit: 1,
+			},
 			want: []string{`invalid missed "some"`, `invalid overlap "no"`, "invalid missed_limit"},
 		},
 		{
 			name: "limit",
-			s:    periodic.Schedule{Name: "s", Kind: "k", Every: time.Hour, Missed: periodic.MissedAll, MissedLimit: 1001},
+			s: periodic.Schedule{
+				Name: "s", Kind: "k", Every: time.Hour,
+				Missed: periodic.MissedAll, MissedLimit: 1001,
+			},
 			want: []string{"must be between 1 and 1000"},
 		},
 		{
@@ -280,7 +289,10 @@ func TestApplyRefuses(t *testing.T) {
 func TestParse(t *testing.T) {
 	t.Parallel()
 	want := []periodic.Schedule{
-		{Name: "a", Kind: "k", Args: json.RawMessage(`{"n": 1}`), Cron: "0 9 * * MON", Zone: "Asia/Tokyo", Overlap: "skip"},
+		{
+			Name: "a", Kind: "k", Args: json.RawMessage(`{"n": 1}`), Cron: "0 9 * * MON", Zone: "Asia/Tokyo",
+			Overlap: "skip",
+		},
 		{
 			Name: "b", Kind: "k", Every: 15 * time.Minute, Anchor: time.Date(2026, 1, 1, 9, 0, 0, 0, time.UTC),
 			Missed: "all", MissedLimit: 5,

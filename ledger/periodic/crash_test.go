@@ -73,10 +73,12 @@ func TestRunnerKilled(t *testing.T) {
 			b.due("sales", "5 hours")
 			before := b.load("sales")
 			b.runUntilKilled(point)
-			if after := b.load("sales"); !after.NextAt.Equal(before.NextAt) || after.LastTask != nil || after.Passed != 0 {
+			after := b.load("sales")
+			if !after.NextAt.Equal(before.NextAt) || after.LastTask != nil || after.Passed != 0 {
 				t.Errorf("the killed runner left %+v", after)
 			}
-			if n := one[int](b, "select count(*)::integer from taskledger.event where kind <> 'taskledger.schedule'"); n != 0 {
+			const eventsOfTasks = "select count(*)::integer from taskledger.event where kind <> 'taskledger.schedule'"
+			if n := one[int](b, eventsOfTasks); n != 0 {
 				t.Errorf("the killed runner left %d events", n)
 			}
 			b.run(b.runner())

@@ -12,7 +12,7 @@ import (
 
 // recurrence is the sequence of a schedule's firings.
 type recurrence interface {
-	// next returns the first firing after t; false: there is none.
+	// next returns the first firing after t, and false if no firing follows.
 	next(t time.Time) (time.Time, bool)
 }
 

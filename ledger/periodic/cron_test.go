@@ -52,46 +52,107 @@ func TestClockChanges(t *testing.T) {
 		name, cron, zone, from, to string
 		want                       []string // as the wall clock shows them
 	}{
-		{"gap: named once, at its end", "30 2 * * *", newYork, "2026-03-07T12:00:00Z", "2026-03-10T12:00:00Z",
-			[]string{"2026-03-08T03:00:00-04:00", "2026-03-09T02:30:00-04:00", "2026-03-10T02:30:00-04:00"}},
-		{"gap: several named are due once", "*/15 2,3 * * *", newYork, "2026-03-08T00:00:00Z", "2026-03-08T07:20:00Z",
-			[]string{"2026-03-08T03:00:00-04:00", "2026-03-08T03:15:00-04:00"}},
-		{"gap: every hour skips it", "30 * * * *", newYork, "2026-03-08T05:00:00Z", "2026-03-08T08:00:00Z",
-			[]string{"2026-03-08T00:30:00-05:00", "2026-03-08T01:30:00-05:00", "2026-03-08T03:30:00-04:00"}},
-		{"gap: the first time after it", "0 * * * *", newYork, "2026-03-08T05:30:00Z", "2026-03-08T08:00:00Z",
-			[]string{"2026-03-08T01:00:00-05:00", "2026-03-08T03:00:00-04:00", "2026-03-08T04:00:00-04:00"}},
-		{"overlap: named once, the first time", "30 1 * * *", newYork, "2026-10-31T12:00:00Z", "2026-11-02T12:00:00Z",
-			[]string{"2026-11-01T01:30:00-04:00", "2026-11-02T01:30:00-05:00"}},
-		{"overlap: not again in its second half", "15,45 1 * * *", newYork, "2026-11-01T06:20:00Z", "2026-11-02T06:30:00Z",
-			[]string{"2026-11-02T01:15:00-05:00"}},
-		{"overlap: every hour both times", "*/30 * * * *", newYork, "2026-11-01T05:00:00Z", "2026-11-01T07:00:00Z",
-			[]string{"2026-11-01T01:30:00-04:00", "2026-11-01T01:00:00-05:00", "2026-11-01T01:30:00-05:00",
-				"2026-11-01T02:00:00-05:00"}},
-		{"gap", "0 2 * * *", berlin, "2026-03-28T12:00:00Z", "2026-03-30T12:00:00Z",
-			[]string{"2026-03-29T03:00:00+02:00", "2026-03-30T02:00:00+02:00"}},
-		{"overlap", "0 2 * * *", berlin, "2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z",
-			[]string{"2026-10-25T02:00:00+02:00", "2026-10-26T02:00:00+01:00"}},
-		{"overlap: the time at its end is not in it", "0 3 * * *", berlin, "2026-10-24T12:00:00Z", "2026-10-26T12:00:00Z",
-			[]string{"2026-10-25T03:00:00+01:00", "2026-10-26T03:00:00+01:00"}},
-		{"half an hour's gap", "15 2 * * *", lordHowe, "2026-10-02T15:00:00Z", "2026-10-05T00:00:00Z",
-			[]string{"2026-10-03T02:15:00+10:30", "2026-10-04T02:30:00+11:00", "2026-10-05T02:15:00+11:00"}},
-		{"half an hour's gap: every hour", "15,45 * * * *", lordHowe, "2026-10-03T15:00:00Z", "2026-10-03T16:30:00Z",
-			[]string{"2026-10-04T01:45:00+10:30", "2026-10-04T02:45:00+11:00", "2026-10-04T03:15:00+11:00"}},
-		{"half an hour's overlap", "45 1 * * *", lordHowe, "2026-04-03T20:00:00Z", "2026-04-05T20:00:00Z",
-			[]string{"2026-04-05T01:45:00+11:00", "2026-04-06T01:45:00+10:30"}},
-		{"half an hour's overlap: every hour", "45 * * * *", lordHowe, "2026-04-04T14:00:00Z", "2026-04-04T16:30:00Z",
-			[]string{"2026-04-05T01:45:00+11:00", "2026-04-05T01:45:00+10:30", "2026-04-05T02:45:00+10:30"}},
-		{"a skipped day: named once, when the next begins", "0 9 * * *", apia, "2011-12-28T20:00:00Z", "2012-01-01T00:00:00Z",
-			[]string{"2011-12-29T09:00:00-10:00", "2011-12-31T00:00:00+14:00", "2011-12-31T09:00:00+14:00",
-				"2012-01-01T09:00:00+14:00"}},
-		{"a skipped day: every hour skips it", "0 * * * *", apia, "2011-12-30T08:30:00Z", "2011-12-30T11:00:00Z",
-			[]string{"2011-12-29T23:00:00-10:00", "2011-12-31T00:00:00+14:00", "2011-12-31T01:00:00+14:00"}},
-		{"a skipped midnight", "0 0 * * *", saoPaulo, "2018-11-03T12:00:00Z", "2018-11-05T12:00:00Z",
-			[]string{"2018-11-04T01:00:00-02:00", "2018-11-05T00:00:00-02:00"}},
-		{"two midnights", "0 0 * * *", havana, "2026-10-31T12:00:00Z", "2026-11-02T12:00:00Z",
-			[]string{"2026-11-01T00:00:00-04:00", "2026-11-02T00:00:00-05:00"}},
-		{"the far future has rules too", "30 2 * * *", newYork, "2199-03-09T12:00:00Z", "2199-03-11T12:00:00Z",
-			[]string{"2199-03-10T03:00:00-04:00", "2199-03-11T02:30:00-04:00"}},
+		{
+			name: "gap: named once, at its end", cron: "30 2 * * *", zone: newYork,
+			from: "2026-03-07T12:00:00Z", to: "2026-03-10T12:00:00Z",
+			want: []string{"2026-03-08T03:00:00-04:00", "2026-03-09T02:30:00-04:00", "2026-03-10T02:30:00-04:00"},
+		},
+		{
+			name: "gap: several named are due once", cron: "*/15 2,3 * * *", zone: newYork,
+			from: "2026-03-08T00:00:00Z", to: "2026-03-08T07:20:00Z",
+			want: []string{"2026-03-08T03:00:00-04:00", "2026-03-08T03:15:00-04:00"},
+		},
+		{
+			name: "gap: every hour skips it", cron: "30 * * * *", zone: newYork,
+			from: "2026-03-08T05:00:00Z", to: "2026-03-08T08:00:00Z",
+			want: []string{"2026-03-08T00:30:00-05:00", "2026-03-08T01:30:00-05:00", "2026-03-08T03:30:00-04:00"},
+		},
+		{
+			name: "gap: the first time after it", cron: "0 * * * *", zone: newYork,
+			from: "2026-03-08T05:30:00Z", to: "2026-03-08T08:00:00Z",
+			want: []string{"2026-03-08T01:00:00-05:00", "2026-03-08T03:00:00-04:00", "2026-03-08T04:00:00-04:00"},
+		},
+		{
+			name: "overlap: named once, the first time", cron: "30 1 * * *", zone: newYork,
+			from: "2026-10-31T12:00:00Z", to: "2026-11-02T12:00:00Z",
+			want: []string{"2026-11-01T01:30:00-04:00", "2026-11-02T01:30:00-05:00"},
+		},
+		{
+			name: "overlap: not again in its second half", cron: "15,45 1 * * *", zone: newYork,
+			from: "2026-11-01T06:20:00Z", to: "2026-11-02T06:30:00Z",
+			want: []string{"2026-11-02T01:15:00-05:00"},
+		},
+		{
+			name: "overlap: every hour both times", cron: "*/30 * * * *", zone: newYork,
+			from: "2026-11-01T05:00:00Z", to: "2026-11-01T07:00:00Z",
+			want: []string{
+				"2026-11-01T01:30:00-04:00", "2026-11-01T01:00:00-05:00", "2026-11-01T01:30:00-05:00",
+				"2026-11-01T02:00:00-05:00",
+			},
+		},
+		{
+			name: "gap", cron: "0 2 * * *", zone: berlin,
+			from: "2026-03-28T12:00:00Z", to: "2026-03-30T12:00:00Z",
+			want: []string{"2026-03-29T03:00:00+02:00", "2026-03-30T02:00:00+02:00"},
+		},
+		{
+			name: "overlap", cron: "0 2 * * *", zone: berlin,
+			from: "2026-10-24T12:00:00Z", to: "2026-10-26T12:00:00Z",
+			want: []string{"2026-10-25T02:00:00+02:00", "2026-10-26T02:00:00+01:00"},
+		},
+		{
+			name: "overlap: the time at its end is not in it", cron: "0 3 * * *", zone: berlin,
+			from: "2026-10-24T12:00:00Z", to: "2026-10-26T12:00:00Z",
+			want: []string{"2026-10-25T03:00:00+01:00", "2026-10-26T03:00:00+01:00"},
+		},
+		{
+			name: "half an hour's gap", cron: "15 2 * * *", zone: lordHowe,
+			from: "2026-10-02T15:00:00Z", to: "2026-10-05T00:00:00Z",
+			want: []string{"2026-10-03T02:15:00+10:30", "2026-10-04T02:30:00+11:00", "2026-10-05T02:15:00+11:00"},
+		},
+		{
+			name: "half an hour's gap: every hour", cron: "15,45 * * * *", zone: lordHowe,
+			from: "2026-10-03T15:00:00Z", to: "2026-10-03T16:30:00Z",
+			want: []string{"2026-10-04T01:45:00+10:30", "2026-10-04T02:45:00+11:00", "2026-10-04T03:15:00+11:00"},
+		},
+		{
+			name: "half an hour's overlap", cron: "45 1 * * *", zone: lordHowe,
+			from: "2026-04-03T20:00:00Z", to: "2026-04-05T20:00:00Z",
+			want: []string{"2026-04-05T01:45:00+11:00", "2026-04-06T01:45:00+10:30"},
+		},
+		{
+			name: "half an hour's overlap: every hour", cron: "45 * * * *", zone: lordHowe,
+			from: "2026-04-04T14:00:00Z", to: "2026-04-04T16:30:00Z",
+			want: []string{"2026-04-05T01:45:00+11:00", "2026-04-05T01:45:00+10:30", "2026-04-05T02:45:00+10:30"},
+		},
+		{
+			name: "a skipped day: named once, when the next begins", cron: "0 9 * * *", zone: apia,
+			from: "2011-12-28T20:00:00Z", to: "2012-01-01T00:00:00Z",
+			want: []string{
+				"2011-12-29T09:00:00-10:00", "2011-12-31T00:00:00+14:00", "2011-12-31T09:00:00+14:00",
+				"2012-01-01T09:00:00+14:00",
+			},
+		},
+		{
+			name: "a skipped day: every hour skips it", cron: "0 * * * *", zone: apia,
+			from: "2011-12-30T08:30:00Z", to: "2011-12-30T11:00:00Z",
+			want: []string{"2011-12-29T23:00:00-10:00", "2011-12-31T00:00:00+14:00", "2011-12-31T01:00:00+14:00"},
+		},
+		{
+			name: "a skipped midnight", cron: "0 0 * * *", zone: saoPaulo,
+			from: "2018-11-03T12:00:00Z", to: "2018-11-05T12:00:00Z",
+			want: []string{"2018-11-04T01:00:00-02:00", "2018-11-05T00:00:00-02:00"},
+		},
+		{
+			name: "two midnights", cron: "0 0 * * *", zone: havana,
+			from: "2026-10-31T12:00:00Z", to: "2026-11-02T12:00:00Z",
+			want: []string{"2026-11-01T00:00:00-04:00", "2026-11-02T00:00:00-05:00"},
+		},
+		{
+			name: "the far future has rules too", cron: "30 2 * * *", zone: newYork,
+			from: "2199-03-09T12:00:00Z", to: "2199-03-11T12:00:00Z",
+			want: []string{"2199-03-10T03:00:00-04:00", "2199-03-11T02:30:00-04:00"},
+		},
 	} {
 		t.Run(test.zone+" "+test.name, func(t *testing.T) {
 			c := mustParse(t, test.cron, test.zone)
@@ -113,8 +174,9 @@ func TestFiringsMatchAWatchedClock(t *testing.T) {
 	for _, change := range []string{
 		"America/New_York 2026-03-08T07:00:00Z", "America/New_York 2026-11-01T06:00:00Z",
 		"Australia/Lord_Howe 2026-10-03T15:30:00Z", "Australia/Lord_Howe 2026-04-04T15:00:00Z",
-		"Pacific/Apia 2011-12-30T10:00:00Z", "America/Havana 2026-11-01T05:00:00Z", "Asia/Kathmandu 1985-12-31T18:30:00Z",
-		"Africa/Casablanca 2026-02-15T02:00:00Z", "America/Caracas 2007-12-09T07:00:00Z",
+		"Pacific/Apia 2011-12-30T10:00:00Z", "Asia/Kathmandu 1985-12-31T18:30:00Z",
+		"America/Havana 2026-11-01T05:00:00Z", "America/Caracas 2007-12-09T07:00:00Z",
+		"Africa/Casablanca 2026-02-15T02:00:00Z",
 	} {
 		zone, when, _ := strings.Cut(change, " ")
 		from, to := at(t, when).Add(-30*time.Hour), at(t, when).Add(30*time.Hour)
@@ -166,15 +228,16 @@ func joined(numbers []int) string {
 func TestCron(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ cron, from, want string }{
-		{"0 0 29 2 *", "2096-03-01T00:00:00Z", "2104-02-29T00:00:00Z"},
-		{"0 0 * 2 MON#5", "2072-03-01T00:00:00Z", "2112-02-29T00:00:00Z"},
-		{"0 9 L * *", "2026-02-01T00:00:00Z", "2026-02-28T09:00:00Z"},
-		{"0 9 LW * *", "2026-05-01T00:00:00Z", "2026-05-29T09:00:00Z"},
-		{"0 0 13 * FRI", "2026-11-01T00:00:00Z", "2026-11-06T00:00:00Z"}, // a day that matches one of the two fields
-		{"0 0 * * 7", "2026-11-21T00:00:00Z", "2026-11-22T00:00:00Z"},
-		{"@daily", "2026-11-21T00:00:00Z", "2026-11-22T00:00:00Z"},
-		{"@hourly", "2026-11-21T00:00:00Z", "2026-11-21T01:00:00Z"},
-		{"  5   4  *  *  * ", "2026-11-21T04:04:59.999999Z", "2026-11-21T04:05:00Z"},
+		{cron: "0 0 29 2 *", from: "2096-03-01T00:00:00Z", want: "2104-02-29T00:00:00Z"},
+		{cron: "0 0 * 2 MON#5", from: "2072-03-01T00:00:00Z", want: "2112-02-29T00:00:00Z"},
+		{cron: "0 9 L * *", from: "2026-02-01T00:00:00Z", want: "2026-02-28T09:00:00Z"},
+		{cron: "0 9 LW * *", from: "2026-05-01T00:00:00Z", want: "2026-05-29T09:00:00Z"},
+		// A day matches if one of the two fields matches.
+		{cron: "0 0 13 * FRI", from: "2026-11-01T00:00:00Z", want: "2026-11-06T00:00:00Z"},
+		{cron: "0 0 * * 7", from: "2026-11-21T00:00:00Z", want: "2026-11-22T00:00:00Z"},
+		{cron: "@daily", from: "2026-11-21T00:00:00Z", want: "2026-11-22T00:00:00Z"},
+		{cron: "@hourly", from: "2026-11-21T00:00:00Z", want: "2026-11-21T01:00:00Z"},
+		{cron: "  5   4  *  *  * ", from: "2026-11-21T04:04:59.999999Z", want: "2026-11-21T04:05:00Z"},
 	} {
 		firing, _ := mustParse(t, test.cron, "UTC").next(at(t, test.from))
 		if got := instant(firing); got != test.want {
@@ -189,12 +252,15 @@ func TestHostileCron(t *testing.T) {
 	for _, text := range []string{
 		"", " ", "*", "* * * *", "* * * * * *", "* * * * * * *", "60 * * * *", "-1 * * * *",
 		"* 24 * * *", "* * 0 * *", "* * 32 * *",
-		"* * * 13 *", "* * * * 8", "*/0 * * * *", "*/-1 * * * *", "*/99999999999999999999 * * * *", "1-99999999999 * * * *",
-		"18446744073709551615 * * * *", "1-2-3 * * * *", "1/2/3 * * * *", ", , , , ,",
+		"* * * 13 *", "* * * * 8", "*/0 * * * *", "*/-1 * * * *",
+		"*/99999999999999999999 * * * *", "1-99999999999 * * * *", "18446744073709551615 * * * *",
+		"1-2-3 * * * *", "1/2/3 * * * *", ", , , , ,",
 		", * * * *", "* , * * *", "* * , * *", "* * * , *", "* * * * ,",
-		"0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 L-30 2 *", "0 0 31W 2 *", "@every 1ns", "@every 1h", "@never", "@reboot",
+		"0 0 30 2 *", "0 0 31 2,4,6,9,11 *", "0 0 L-30 2 *", "0 0 31W 2 *",
+		"@every 1ns", "@every 1h", "@never", "@reboot",
 		"TZ=UTC * * * * *", "CRON_TZ=../../etc/passwd * * * * *", "H * * * *", "\x00 * * * *", "* * * * *\n* * * * *",
-		strings.Repeat("*", 1<<20), strings.Repeat("0,", 1<<19) + "0 * * * *", strings.Repeat(" ", maxCron) + "* * * * *",
+		strings.Repeat("*", 1<<20), strings.Repeat("0,", 1<<19) + "0 * * * *",
+		strings.Repeat(" ", maxCron) + "* * * * *",
 	} {
 		if c, err := parseCron(text, time.UTC); err == nil {
 			next, _ := c.next(time.Unix(0, 0))
@@ -223,7 +289,8 @@ func BenchmarkNextSeldom(b *testing.B) {
 
 func FuzzCron(f *testing.F) {
 	for _, seed := range []string{
-		"*/10 2-4 * * MON-FRI", "0 0 L * *", "30 2 29 2 *", "@weekly", "0 0 15W * FRI#3", "59-1 22-2 31-1 DEC-JAN FRI-MON",
+		"*/10 2-4 * * MON-FRI", "0 0 L * *", "30 2 29 2 *", "@weekly", "0 0 15W * FRI#3",
+		"59-1 22-2 31-1 DEC-JAN FRI-MON",
 	} {
 		f.Add(seed, int64(1_772_953_200), uint8(0))
 	}

@@ -2,7 +2,7 @@ package periodic
 
 import "errors"
 
-// ErrUnknownSchedule: no schedule has this name.
+// ErrUnknownSchedule is the error for a name that no schedule has.
 var ErrUnknownSchedule = errors.New("unknown schedule")
 
 // errConnectionEnded marks errors that do not come from the schedule.

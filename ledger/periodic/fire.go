@@ -113,7 +113,7 @@ func execute(ctx context.Context, tx pgx.Tx, s Status, p plan, reason string) er
 	}
 	var last time.Time
 	for _, firing := range p.fire {
-		blocker, err := unfinished(ctx, tx, s)
+		blocker, err := findBlocker(ctx, tx, s)
 		if err != nil {
 			return err
 		}
@@ -139,8 +139,9 @@ func execute(ctx context.Context, tx pgx.Tx, s Status, p plan, reason string) er
 	return pgerr.Explain("advance schedule "+s.Schedule.Name, err)
 }
 
-// unfinished returns the task because of which the next firing is passed over, "" if there is none.
-func unfinished(ctx context.Context, tx pgx.Tx, s Status) (string, error) {
+// findBlocker returns the unfinished task because of which the next firing is passed over. It returns "" if the
+// firing may become a task.
+func findBlocker(ctx context.Context, tx pgx.Tx, s Status) (string, error) {
 	if s.Schedule.Overlap != OverlapSkip || s.LastTask == nil {
 		return "", nil
 	}

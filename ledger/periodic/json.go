@@ -87,7 +87,8 @@ func (s *Schedule) UnmarshalJSON(text []byte) error {
 		}
 		d, err := time.ParseDuration(field.text)
 		if err != nil || d == 0 {
-			faults = append(faults, invalid(field.name, field.text, `must be an interval such as "90s", "15m" or "24h"`))
+			faults = append(faults,
+				invalid(field.name, field.text, `must be an interval such as "90s", "15m" or "24h"`))
 		}
 		*field.into = d
 	}

@@ -9,7 +9,7 @@ const maxWalk = 100_000
 type plan struct {
 	fire   []time.Time // the firings that become tasks, in order
 	passed passed      // the firings before them
-	next   time.Time   // the next firing; zero: not known yet, or there is none
+	next   time.Time   // the next firing; zero: unknown yet, or no firing follows
 }
 
 // passed is a row of firings that are passed over.

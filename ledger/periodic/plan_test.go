@@ -47,72 +47,83 @@ func TestPlan(t *testing.T) {
 		want       want
 	}{
 		{
-			"due now", hourly, "2026-01-01T10:00:00Z", "2026-01-01T10:00:00Z",
-			want{Fire: []string{"2026-01-01T10:00:00Z"}, Next: "2026-01-01T11:00:00Z"},
+			name: "due now", schedule: hourly,
+			first: "2026-01-01T10:00:00Z", now: "2026-01-01T10:00:00Z",
+			want: want{Fire: []string{"2026-01-01T10:00:00Z"}, Next: "2026-01-01T11:00:00Z"},
 		},
 		{
-			"one fires, however late", hourly, "2026-01-01T10:00:00Z", "2026-01-01T10:59:59.999Z",
-			want{Fire: []string{"2026-01-01T10:00:00Z"}, Next: "2026-01-01T11:00:00Z"},
+			name: "one fires, however late", schedule: hourly,
+			first: "2026-01-01T10:00:00Z", now: "2026-01-01T10:59:59.999Z",
+			want: want{Fire: []string{"2026-01-01T10:00:00Z"}, Next: "2026-01-01T11:00:00Z"},
 		},
 		{
-			"one of three", hourly, "2026-01-01T10:00:00Z", "2026-01-01T12:30:00Z",
-			want{
+			name: "one of three", schedule: hourly,
+			first: "2026-01-01T10:00:00Z", now: "2026-01-01T12:30:00Z",
+			want: want{
 				Fire: []string{"2026-01-01T12:00:00Z"}, Count: 2,
 				From: "2026-01-01T10:00:00Z", To: "2026-01-01T11:00:00Z", Next: "2026-01-01T13:00:00Z",
 			},
 		},
 		{
-			"skip, not late", with(hourly, MissedSkip, 0), "2026-01-01T10:00:00Z", "2026-01-01T12:01:00Z",
-			want{
+			name: "skip, not late", schedule: with(hourly, MissedSkip, 0),
+			first: "2026-01-01T10:00:00Z", now: "2026-01-01T12:01:00Z",
+			want: want{
 				Fire: []string{"2026-01-01T12:00:00Z"}, Count: 2,
 				From: "2026-01-01T10:00:00Z", To: "2026-01-01T11:00:00Z", Next: "2026-01-01T13:00:00Z",
 			},
 		},
 		{
-			"skip, late", with(hourly, MissedSkip, 0), "2026-01-01T10:00:00Z", "2026-01-01T12:01:01Z",
-			want{
+			name: "skip, late", schedule: with(hourly, MissedSkip, 0),
+			first: "2026-01-01T10:00:00Z", now: "2026-01-01T12:01:01Z",
+			want: want{
 				Fire: []string{}, Count: 3,
 				From: "2026-01-01T10:00:00Z", To: "2026-01-01T12:00:00Z", Next: "2026-01-01T13:00:00Z",
 			},
 		},
 		{
-			"all", with(hourly, MissedAll, 3), "2026-01-01T10:00:00Z", "2026-01-01T12:30:00Z",
-			want{
+			name: "all", schedule: with(hourly, MissedAll, 3),
+			first: "2026-01-01T10:00:00Z", now: "2026-01-01T12:30:00Z",
+			want: want{
 				Fire: []string{"2026-01-01T10:00:00Z", "2026-01-01T11:00:00Z", "2026-01-01T12:00:00Z"},
 				Next: "2026-01-01T13:00:00Z",
 			},
 		},
 		{
-			"all, bounded", with(hourly, MissedAll, 2), "2026-01-01T08:00:00Z", "2026-01-01T12:30:00Z",
-			want{
+			name: "all, bounded", schedule: with(hourly, MissedAll, 2),
+			first: "2026-01-01T08:00:00Z", now: "2026-01-01T12:30:00Z",
+			want: want{
 				Fire: []string{"2026-01-01T11:00:00Z", "2026-01-01T12:00:00Z"}, Count: 3,
 				From: "2026-01-01T08:00:00Z", To: "2026-01-01T10:00:00Z", Next: "2026-01-01T13:00:00Z",
 			},
 		},
 		{
-			"many", with(everySecond, MissedAll, 2), "2026-01-01T00:00:00Z", "2026-01-02T00:00:00.5Z",
-			want{
+			name: "many", schedule: with(everySecond, MissedAll, 2),
+			first: "2026-01-01T00:00:00Z", now: "2026-01-02T00:00:00.5Z",
+			want: want{
 				Fire: []string{"2026-01-01T23:59:59Z", "2026-01-02T00:00:00Z"}, Count: 24*60*60 - 1,
 				From: "2026-01-01T00:00:00Z", To: "2026-01-01T23:59:58Z", Next: "2026-01-02T00:00:01Z",
 			},
 		},
 		{
-			"too many to count", everySecond, "1926-01-01T00:00:00Z", "2026-01-02T00:00:00.5Z",
-			want{
+			name: "too many to count", schedule: everySecond,
+			first: "1926-01-01T00:00:00Z", now: "2026-01-02T00:00:00.5Z",
+			want: want{
 				Fire: []string{"2026-01-02T00:00:00Z"}, Count: maxWalk, More: true,
 				From: "1926-01-01T00:00:00Z", To: "2026-01-01T23:59:59Z", Next: "2026-01-02T00:00:01Z",
 			},
 		},
 		{
-			"rare days with many firings", Schedule{Cron: "* * * 2 *"}, "1990-02-01T00:00:00Z", "2026-01-01T00:00:00Z",
-			want{
+			name: "rare days with many firings", schedule: Schedule{Cron: "* * * 2 *"},
+			first: "1990-02-01T00:00:00Z", now: "2026-01-01T00:00:00Z",
+			want: want{
 				Fire: []string{"2025-02-28T23:59:00Z"}, Count: maxWalk, More: true,
 				From: "1990-02-01T00:00:00Z", To: "2025-02-28T23:58:00Z", Next: "2026-02-01T00:00:00Z",
 			},
 		},
 		{
-			"a fixed delay is never missed", Schedule{After: time.Hour}, "2026-01-01T10:00:00Z", "2027-01-01T00:00:00Z",
-			want{Fire: []string{"2026-01-01T10:00:00Z"}},
+			name: "a fixed delay is never missed", schedule: Schedule{After: time.Hour},
+			first: "2026-01-01T10:00:00Z", now: "2027-01-01T00:00:00Z",
+			want: want{Fire: []string{"2026-01-01T10:00:00Z"}},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

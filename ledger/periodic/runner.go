@@ -118,7 +118,8 @@ func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		default:
 			r.failed[name] = time.Now().Add(retryAfter)
-			r.config.Logger.ErrorContext(ctx, "schedule cannot fire", "schedule", name, "error", err, "retry_in", retryAfter)
+			r.config.Logger.ErrorContext(ctx, "schedule cannot fire",
+				"schedule", name, "error", err, "retry_in", retryAfter)
 		}
 	}
 }

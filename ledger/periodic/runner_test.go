@@ -26,7 +26,8 @@ func TestFiring(t *testing.T) {
 	b := setup(t)
 	b.apply(hourly("sales"))
 	before := b.load("sales")
-	if wait := time.Until(before.NextAt); wait < 20*time.Minute || wait > 31*time.Minute || before.NextAt.Second() != 0 {
+	wait := time.Until(before.NextAt)
+	if wait < 20*time.Minute || wait > 31*time.Minute || before.NextAt.Second() != 0 {
 		t.Fatalf("next at %s", before.NextAt)
 	}
 	r := b.runner()
@@ -182,7 +183,8 @@ func TestNoOtherClock(t *testing.T) {
 	t.Parallel()
 	clock := regexp.MustCompile(`time\.(Now|Since|Until)\(`)
 	for _, file := range []string{
-		"apply.go", "change.go", "cron.go", "difference.go", "fire.go", "operate.go", "plan.go", "schedule.go", "status.go",
+		"apply.go", "change.go", "cron.go", "difference.go", "fire.go",
+		"operate.go", "plan.go", "schedule.go", "status.go",
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -211,8 +213,11 @@ func TestMissed(t *testing.T) {
 		t.Run(fmt.Sprint(test.missed, test.limit), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			s := periodic.Schedule{Name: "s", Kind: "tick", Every: time.Hour, Missed: test.missed, MissedLimit: test.limit}
-			s.Anchor = time.Now().Add(-20*time.Hour - 30*time.Minute).Truncate(time.Second) // the newest firing is old
+			s := periodic.Schedule{
+				Name: "s", Kind: "tick", Every: time.Hour, Missed: test.missed, MissedLimit: test.limit,
+				// The newest firing is old.
+				Anchor: time.Now().Add(-20*time.Hour - 30*time.Minute).Truncate(time.Second),
+			}
 			b.apply(s)
 			b.due("s", "10 hours")
 			first := b.load("s").NextAt
@@ -238,7 +243,8 @@ func TestMissed(t *testing.T) {
 				"reason": "missed", "firings": float64(test.passed), "from": first.Format(time.RFC3339),
 				"to": first.Add(time.Duration(test.passed-1) * time.Hour).Format(time.RFC3339),
 			}
-			if diff := cmp.Diff(want, b.discardedData(ledger.Key{Kind: "tick", BizID: ledger.BizID(passed[0])})); diff != "" {
+			got := b.discardedData(ledger.Key{Kind: "tick", BizID: ledger.BizID(passed[0])})
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -139,9 +139,11 @@ func (s Schedule) compileWhen() (due recurrence, faults []error) {
 	case s.Every != 0:
 		faults = append(faults, checkInterval("every", s.Every)...)
 		if year := s.Anchor.UTC().Year(); !s.Anchor.IsZero() && (year < 1900 || year > 2200) {
-			faults = append(faults, invalid("anchor", s.Anchor.Format(time.RFC3339), "must be between the years 1900 and 2200"))
+			faults = append(faults,
+				invalid("anchor", s.Anchor.Format(time.RFC3339), "must be between the years 1900 and 2200"))
 		} else if !s.Anchor.Equal(s.Anchor.Truncate(time.Millisecond)) {
-			faults = append(faults, invalid("anchor", s.Anchor.Format(time.RFC3339Nano), "must be in whole milliseconds"))
+			faults = append(faults,
+				invalid("anchor", s.Anchor.Format(time.RFC3339Nano), "must be in whole milliseconds"))
 		}
 		return rate{s.withDefaults().Anchor, s.Every}, faults
 	}
@@ -170,13 +172,16 @@ func (s Schedule) checkPolicies() (faults []error) {
 		faults = append(faults, invalid("overlap", string(s.Overlap), "must be allow or skip"))
 	}
 	if s.After != 0 && s.Missed != "" {
-		faults = append(faults, invalid("missed", string(s.Missed), "must not be set with after: at most one firing is due"))
+		faults = append(faults,
+			invalid("missed", string(s.Missed), "must not be set with after: at most one firing is due"))
 	}
 	if s.After != 0 && s.Overlap != "" {
-		faults = append(faults, invalid("overlap", string(s.Overlap), "must not be set with after: its tasks never overlap"))
+		faults = append(faults,
+			invalid("overlap", string(s.Overlap), "must not be set with after: its tasks never overlap"))
 	}
 	if s.MissedLimit != 0 && s.Missed != MissedAll {
-		faults = append(faults, invalid("missed_limit", fmt.Sprint(s.MissedLimit), "must not be set without missed: all"))
+		faults = append(faults,
+			invalid("missed_limit", fmt.Sprint(s.MissedLimit), "must not be set without missed: all"))
 	} else if s.MissedLimit < 0 || s.MissedLimit > MaxMissedLimit {
 		limit := fmt.Sprint(s.MissedLimit)
 		faults = append(faults, invalid("missed_limit", limit, "must be between 1 and %d", MaxMissedLimit))

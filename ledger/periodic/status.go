@@ -87,8 +87,8 @@ func scan(row pgx.Row) (s Status, now time.Time, err error) {
 	err = row.Scan(&d.Name, (*string)(&d.Kind), &args, &d.Cron, &d.Zone, &every, pgquery.Micros(&d.Anchor), &after,
 		(*string)(&d.Missed), &d.MissedLimit, (*string)(&d.Overlap),
 		&s.Paused, &s.Revision, &s.Actor, pgquery.Micros(&s.UpdatedAt), pgquery.Micros(&s.NextAt),
-		pgquery.Micros(&s.LastAt), (*string)(&task.Kind), (*string)(&task.BizID), &s.Passed, pgquery.Micros(&s.PassedAt),
-		pgquery.Micros(&now))
+		pgquery.Micros(&s.LastAt), (*string)(&task.Kind), (*string)(&task.BizID), &s.Passed,
+		pgquery.Micros(&s.PassedAt), pgquery.Micros(&now))
 	if args != nil {
 		d.Args = []byte(*args)
 	}

@@ -30,7 +30,7 @@ func ExampleWrap() {
 		if err != nil {
 			return err
 		}
-		defer tx.Rollback() //nolint:errcheck // after the commit it does nothing
+		defer tx.Rollback() // does nothing after the commit
 		if _, err := tx.ExecContext(ctx, `insert into shop_order (id) values ($1)`, order); err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ type db struct{ q Querier }
 
 func (d db) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
 	// The caller closes the rows and checks their error.
-	r, err := d.q.QueryContext(ctx, query, args...) //nolint:sqlclosecheck,rowserrcheck
+	r, err := d.q.QueryContext(ctx, query, args...) //nolint:rowserrcheck // the reader of the rows checks it
 	if err != nil {
 		return nil, withState(err)
 	}

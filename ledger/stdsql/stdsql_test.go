@@ -100,7 +100,7 @@ func (e *otherError) SQLState() string { return e.code }
 func translate(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
-		return fmt.Errorf("other: %w", &otherError{pg.Code, pg.Message})
+		return fmt.Errorf("other: %w", &otherError{code: pg.Code, message: pg.Message})
 	}
 	return err
 }

@@ -1,6 +1,6 @@
 -- Selects the args of the tasks behind some events: the data of their version 1, with the meta that defines
 -- its encoding.
--- $1 positions of the events (array literal). Answers a row for each event, in any order.
+-- $1 positions of the events (array literal). Returns a row for each event, in any order.
 -- Locks nothing. Indexes: (position), then the primary key.
 select e.position, f.data::text, f.meta::text
   from unnest($1::text::bigint[]) p(position)

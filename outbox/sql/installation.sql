@@ -1,2 +1,2 @@
--- Selects the id of this installation. Locks nothing. Index: primary key.
-select s.value from taskledger.setting s where s.name = 'installation'
+-- Selects the id of this installation. Locks nothing. Index: primary key of setting.
+select taskledger.installation()

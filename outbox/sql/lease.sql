@@ -1,7 +1,4 @@
--- Selects the last holder of the relay's lease, and why it cannot work. Locks nothing. Index: primary key.
+-- Selects the last holder of the relay's lease, and why it cannot work. Locks nothing. Index: primary key of lease.
 select l.holder, (extract(epoch from l.since) * 1e6)::bigint, (extract(epoch from l.alive_until) * 1e6)::bigint,
-       l.alive_until > clock_timestamp(),
-       coalesce(l.detail->>'note', ''), (extract(epoch from (l.detail->>'since')::timestamptz) * 1e6)::bigint,
-       coalesce((l.detail->>'refused')::boolean, false)
-  from taskledger.lease l
- where l.name = 'relay'
+       l.is_alive, coalesce(l.note, ''), (extract(epoch from l.note_since) * 1e6)::bigint, l.is_refusing
+  from taskledger.relay_lease l

@@ -1,18 +1,17 @@
 -- Selects the greatest age, in milliseconds, that a message can have: that of the oldest cursor row whose mark
--- includes its sequence, or of the newest row if there is none.
+-- includes its sequence, or else of the newest row.
 -- $1 time of creation of the stream, $2 sequence. Locks nothing. Index: primary key.
 select floor(extract(epoch from clock_timestamp() - r.recorded_at) * 1000)::bigint
   from (
-   (select c.recorded_at, 1 as preference
-      from taskledger.cursor c
-     where c.reader = 'relay' and c.mark->>'stream_created' = $1::text and (c.mark->>'stream_seq')::bigint >= $2::bigint
-     order by c.n
+   (select m.recorded_at, 1 as preference
+      from taskledger.relay_mark m
+     where m.stream_created = $1::text and m.stream_seq >= $2::bigint
+     order by m.n
      limit 1)
     union all
-   (select c.recorded_at, 2
-      from taskledger.cursor c
-     where c.reader = 'relay'
-     order by c.n desc
+   (select m.recorded_at, 2
+      from taskledger.relay_mark m
+     order by m.n desc
      limit 1)) r
  order by r.preference
  limit 1

@@ -1,7 +1,7 @@
 -- Selects the last waking event, with the content of its message, of tasks that are available or running,
 -- among the next 1000 waking events after a position.
 -- $1 position to begin after, $2 last position.
--- Answers in position order. The first column is the position that the search reached: in a row of nulls if
+-- Returns in position order. The first column is the position that the search reached: in a row of nulls if
 -- it found no such task, and null if there were no events.
 -- Locks nothing. Indexes: (position), and the primary key twice for each event.
 with walked as materialized (
@@ -11,8 +11,9 @@ with walked as materialized (
      and e.type in ('enqueued', 'released', 'interrupted')
    order by e.position
    limit 1000)
-select reached.position, u.position, u.version, u.attempt, u.shard, u.type::text, (extract(epoch from u.recorded_at) * 1e6)::bigint,
-       u.kind, u.biz_id, u.meta::text, u.args_data::text, u.args_meta::text
+select reached.position, u.position, u.version, u.attempt, u.shard, u.type::text,
+       (extract(epoch from u.recorded_at) * 1e6)::bigint, u.kind, u.biz_id,
+       u.meta::text, u.args_data::text, u.args_meta::text
   from (select max(w.position) as position from walked w) reached
   left join (
    select w.position, w.version, w.attempt, w.shard, w.type, w.recorded_at, w.kind, w.biz_id, w.meta,

@@ -223,7 +223,8 @@ func TestPublishRefusesBeforeSending(t *testing.T) {
 			err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 				err := publisher(t, tx).Publish(test.topic, good, test.bad)
 				var invalid *ledger.InvalidError
-				if !errors.As(err, &invalid) || invalid.Field != test.field || !strings.Contains(invalid.Rule, test.rule) {
+				if !errors.As(err, &invalid) || invalid.Field != test.field ||
+					!strings.Contains(invalid.Rule, test.rule) {
 					t.Errorf("got %v, want field %q and a rule with %q", err, test.field, test.rule)
 				}
 				_, err = tx.Exec(t.Context(), "select 1")

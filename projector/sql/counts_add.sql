@@ -1,8 +1,7 @@
--- Adds to running totals: appends row n + 1 to each, and answers its n.
--- $1 kinds, $2 states, $3 what to add: text array literals of one length.
--- Locks nothing that another would want: the transaction has appended the projector's cursor
--- row, and with it is the only writer. Index: primary key, read at its newest end, where no
--- removed rows lie.
+-- Adds to running totals: appends row n + 1 to each, and returns its n.
+-- $1 kinds, $2 states, $3 amounts: text array literals of one length.
+-- Locks no row that another transaction needs: the transaction has appended the projector's cursor row, which
+-- makes it the only writer. Index: primary key, read at its newest end, where no removed rows lie.
 insert into taskledger.task_count (kind, state, n, value)
 select d.kind, d.state, coalesce(newest.n, 0) + 1, coalesce(newest.value, 0) + d.value
   from unnest($1::text::text[], $2::text::taskledger.task_state[], $3::text::bigint[]) as d(kind, state, value)

@@ -1,6 +1,6 @@
--- Tasks, newest first, found by walking the ledger backwards over a bounded number of events.
--- $1 kind or '', $2 state or '', $3 position before which to begin, $4 how many events to walk
--- over, $5 how many tasks to answer at most.
+-- Tasks, newest first, read from the ledger backwards over a bounded number of events.
+-- $1 kind or '', $2 state or '', $3 position before which to begin, $4 maximum number of events to read, $5
+-- maximum number of tasks.
 -- Locks nothing. Indexes: (position) of event, primary key of task. Ends as soon as $5 are found.
 select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
        (extract(epoch from t.enqueued_at) * 1e6)::bigint, (extract(epoch from t.updated_at) * 1e6)::bigint,
@@ -12,7 +12,8 @@ select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version,
     order by w.position desc
     limit $4::integer) e
  cross join lateral (
-   select c.kind, c.biz_id, c.shard, c.state, c.version, c.attempt, c.failures, c.enqueued_at, c.updated_at, c.error, c.fingerprint, c.due_at
+   select c.kind, c.biz_id, c.shard, c.state, c.version, c.attempt, c.failures, c.enqueued_at, c.updated_at,
+          c.error, c.fingerprint, c.due_at
      from taskledger.task c
     where c.kind = e.kind and c.biz_id = e.biz_id
     limit 1) t

@@ -1,9 +1,8 @@
--- What a page of events is applied to, of the tasks that it changes.
--- $1 kinds, $2 biz_ids: text array literals of one length. Answers the place of the key in them,
--- from 0, and the row with its address; nothing for a task that is new.
--- Locks nothing: the transaction has appended the projector's cursor row, and with it is the
--- only writer. Index: primary key, on which the lateral limit keeps the planner whatever it
--- believes of the table.
+-- Reads the rows of the tasks that a page of events changes.
+-- $1 kinds, $2 biz_ids: text array literals of one length. Returns the index of the key in them, from 0, and
+-- the row with its address. It returns nothing for a new task.
+-- Locks nothing: the transaction has appended the projector's cursor row, which makes it the only writer.
+-- Index: primary key. The lateral limit keeps the planner on it, whatever the statistics are.
 select (k.i - 1)::integer, t.ctid::text, t.state::text, t.version, t.attempt, t.failures, coalesce(t.error, '')
   from unnest($1::text::text[], $2::text::text[]) with ordinality as k(kind, biz_id, i)
  cross join lateral (

@@ -1,15 +1,16 @@
--- Writes tasks that are in the table, at the addresses at which tasks_before.sql found them in
--- the same transaction. A row that somebody has changed since is no longer there, and is missing
--- in the number of rows updated. Shard and enqueued_at are as the first event says, for ever.
+-- Updates tasks at the addresses that tasks_before.sql returned in the same transaction. A row that another
+-- transaction has changed since is no longer there, so the number of updated rows is lower. Shard and
+-- enqueued_at are those of the first event and never change.
 -- $1 addresses, $2 states, $3 aside (0 or 1), $4 versions, $5 attempts, $6 failures, $7 updated_at in
--- microseconds since 1970 (see tasks_insert.sql), $8 errors, $9 fingerprints, $10 due_at: array
--- literals, of which the last three may be shorter (null).
--- Locks the rows. Index: none, and the transaction has set enable_seqscan to off, which leaves
--- the planner the addresses only. The updates are HOT: what the usual way of a task changes
--- stands in no index, and half of each page is kept free for them.
+-- microseconds since 1970 (see tasks_insert.sql), $8 errors, $9 fingerprints, $10 due_at: array literals. The
+-- last three may be shorter (null).
+-- Locks the rows. Index: none. The transaction has set enable_seqscan to off, which leaves the planner the
+-- addresses only. The updates are HOT: on the usual way of a task no indexed column changes, and half of each
+-- page is kept free for them.
 update taskledger.task t
    set state = r.state::taskledger.task_state, aside = r.aside = 1, version = r.version,
-       attempt = r.attempt, failures = r.failures, updated_at = 'epoch'::timestamptz + r.updated_at * interval '1 microsecond',
+       attempt = r.attempt, failures = r.failures,
+       updated_at = 'epoch'::timestamptz + r.updated_at * interval '1 microsecond',
        error = r.error, fingerprint = r.fingerprint, due_at = r.due_at
   from unnest($1::text::tid[], $2::text::text[], $3::text::integer[], $4::text::integer[], $5::text::integer[],
               $6::text::integer[], $7::text::bigint[], $8::text::text[], $9::text::text[], $10::text::timestamptz[])

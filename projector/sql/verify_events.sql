@@ -1,21 +1,22 @@
 -- The events that the projection has applied, in key order, a batch at a time.
--- $1 reader, $2 kind and $3 biz_id of the task to go on after, $4 how many events at most.
--- Answers what the fold of a projected task needs.
+-- $1 reader; $2 kind and $3 biz_id of the task to continue after; $4 maximum number of events.
+-- Returns the columns that the fold of a projected task needs.
 -- Locks nothing. Index: primary key.
 with newest as materialized (
   select c.seen, c.until, c.after_position
-    from taskledger.cursor c
+    from taskledger.cursors c
    where c.reader = $1::text
    order by c.n desc
    limit 1
 )
-select e.kind, e.biz_id, e.version, e.attempt, e.shard::integer, e.type::text, (extract(epoch from e.recorded_at) * 1e6)::bigint,
-       case when e.type in ('failed', 'buried', 'snoozed') or e.type = 'scheduled' and e.version > 1 then e.data::text end,
+select e.kind, e.biz_id, e.version, e.attempt, e.shard::integer, e.type::text,
+       (extract(epoch from e.recorded_at) * 1e6)::bigint,
+       case when e.type in ('failed', 'buried', 'snoozed') or e.type = 'scheduled' and e.version > 1
+            then e.data::text end,
        case when e.version = 1 then e.meta::text end
   from taskledger.event e
  cross join newest c
  where (e.kind, e.biz_id) > ($2::text, $3::text)
-   and (pg_visible_in_snapshot(e.xid, c.seen)
-        or c.until is not null and e.position <= c.after_position and pg_visible_in_snapshot(e.xid, c.until))
+   and taskledger.feed_passed(e.xid, e.position, c.seen, c.until, c.after_position)
  order by e.kind, e.biz_id, e.version
  limit $4::integer

@@ -1,5 +1,5 @@
--- Where a walk of list_newest.sql ends; nothing if it comes to the ledger's beginning.
--- $1 position before which it begins, $2 how many events it walks over.
+-- The position at which a scan of list_newest.sql ends; no row if it reaches the beginning of the ledger.
+-- $1 position before which it begins, $2 number of events.
 -- Locks nothing. Index: (position).
 select e.position from taskledger.event e
  where e.position < $1::bigint

@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
@@ -26,7 +26,7 @@ func TestReleaseByFingerprint(t *testing.T) {
 	b.bury("a", 6500, "no customer")
 	b.bury("b", 20, "no order")
 	b.Project()
-	groups := bundle.Try(operator.ReadDead(b.Context(), b.DB, ""))(t)
+	groups := servicetest.Try(operator.ReadDead(b.Context(), b.DB, ""))(t)
 	want := []operator.DeadGroup{
 		{Kind: "test.order", Fingerprint: ledger.Fingerprint("T", "no customer 1"), Tasks: 6500},
 		{Kind: "test.order", Fingerprint: ledger.Fingerprint("T", "no order 1"), Tasks: 20},
@@ -37,11 +37,12 @@ func TestReleaseByFingerprint(t *testing.T) {
 	}
 	for _, g := range groups {
 		newest := b.Task(g.Example)
-		if !g.Newest.Equal(newest.UpdatedAt) || g.Error != newest.Error || g.Oldest.After(g.Newest) || g.Oldest.IsZero() {
+		if !g.Newest.Equal(newest.UpdatedAt) || g.Error != newest.Error || g.Oldest.After(g.Newest) ||
+			g.Oldest.IsZero() {
 			t.Errorf("group %+v, its newest is %+v", g, newest)
 		}
 	}
-	if others := bundle.Try(operator.ReadDead(b.Context(), b.DB, "other"))(t); len(others) != 0 {
+	if others := servicetest.Try(operator.ReadDead(b.Context(), b.DB, "other"))(t); len(others) != 0 {
 		t.Errorf("dead tasks of another kind: %v", others)
 	}
 
@@ -54,7 +55,7 @@ func TestReleaseByFingerprint(t *testing.T) {
 	}
 	release := func(f operator.Filter, options *operator.BulkOptions) operator.BulkResult {
 		t.Helper()
-		return bundle.Try(o.ReleaseAll(b.Context(), f, audit, options))(t)
+		return servicetest.Try(o.ReleaseAll(b.Context(), f, audit, options))(t)
 	}
 	check("dry run", operator.BulkResult{Found: 6500}, release(customers, &operator.BulkOptions{DryRun: true}), 0)
 	limited := customers
@@ -89,7 +90,9 @@ func TestOperatorsRace(t *testing.T) {
 	for i := range results {
 		group.Go(func() {
 			var err error
-			results[i], err = b.Operator(nil).ReleaseAll(b.Context(), operator.Filter{State: ledger.StateDead}, audit, nil)
+			results[i], err = b.Operator(nil).ReleaseAll(
+				b.Context(), operator.Filter{State: ledger.StateDead}, audit, nil,
+			)
 			if err != nil {
 				t.Error(err)
 			}
@@ -107,10 +110,11 @@ func TestOperatorSkipsOpenTransactions(t *testing.T) {
 	b := setup(t)
 	b.bury("a", 100, "no customer")
 	b.Project()
-	tx := bundle.Try(b.DB.Begin(b.Context()))(t)
+	tx := servicetest.Try(b.DB.Begin(b.Context()))(t)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	k := ledger.Key{Kind: "test.order", BizID: "a-00042"}
-	bundle.Try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventReleased}))(t)
+	released := ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventReleased}
+	servicetest.Try(ledger.Append(b.Context(), tx, released))(t)
 	result, err := b.Operator(nil).ReleaseAll(b.Context(), operator.Filter{State: ledger.StateDead}, audit, nil)
 	if diff := cmp.Diff(operator.BulkResult{Found: 100, Done: 99, Skipped: 1}, result); diff != "" || err != nil {
 		t.Errorf("%v; result (-want +got):\n%s", err, diff)
@@ -134,14 +138,14 @@ func TestOperatorFilters(t *testing.T) {
 		filter operator.Filter
 		found  int
 	}{
-		"all unfinished": {operator.Filter{}, 7},
-		"kind":           {operator.Filter{Kind: "test.other"}, 1},
-		"another kind":   {operator.Filter{Kind: "test.order"}, 6},
-		"no such kind":   {operator.Filter{Kind: "test.none"}, 0},
-		"exceptional":    {operator.Filter{State: ledger.StateRetrying}, 3},
-		"unexceptional":  {operator.Filter{State: ledger.StateAvailable, Kind: "test.order"}, 3},
-		"limit":          {operator.Filter{State: ledger.StateAvailable, Limit: 2}, 2},
-		"old":            {operator.Filter{OlderThan: time.Hour}, 0},
+		"all unfinished": {filter: operator.Filter{}, found: 7},
+		"kind":           {filter: operator.Filter{Kind: "test.other"}, found: 1},
+		"another kind":   {filter: operator.Filter{Kind: "test.order"}, found: 6},
+		"no such kind":   {filter: operator.Filter{Kind: "test.none"}, found: 0},
+		"exceptional":    {filter: operator.Filter{State: ledger.StateRetrying}, found: 3},
+		"unexceptional":  {filter: operator.Filter{State: ledger.StateAvailable, Kind: "test.order"}, found: 3},
+		"limit":          {filter: operator.Filter{State: ledger.StateAvailable, Limit: 2}, found: 2},
+		"old":            {filter: operator.Filter{OlderThan: time.Hour}, found: 0},
 	} {
 		result, err := o.CancelAll(b.Context(), test.filter, audit, &operator.BulkOptions{DryRun: true})
 		if err != nil || result.Found != test.found {

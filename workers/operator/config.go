@@ -11,8 +11,8 @@ import (
 type Config struct {
 	// DB is the primary. Required.
 	DB *pgxpool.Pool
-	// NATS is the connection by which workers learn at once that a running task was taken from them.
-	// Default: none; workers learn it when they renew their leases, every third of their AckWait.
+	// NATS is the connection by which workers are notified at once that a running task was taken from them.
+	// Default: disabled; workers notice when they renew their leases, every third of their AckWait.
 	NATS *nats.Conn
 }
 

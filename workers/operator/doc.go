@@ -1,6 +1,6 @@
-// Package operator is what a person does to tasks: release, bury, cancel and reschedule them, one or many, and
-// pause whole kinds. It also reads what a person must know: dead tasks, kinds without workers, paused kinds.
+// Package operator holds the actions of an operator on tasks: release, bury, cancel and reschedule them, one or many,
+// and pause whole kinds. It also reads dead tasks, kinds without workers and paused kinds.
 //
-// What is done to a task is an event with an actor and a reason, appended by compare-and-set. Two operators, or
-// an operator and a worker, never do the same twice; the loser gets the state that it lost against.
+// Each change of a task is an event with an actor and a reason, appended by compare-and-set. Two operators, or an
+// operator and a worker, never apply the same change twice; the later one gets an error with the current state.
 package operator

@@ -1,6 +1,6 @@
 package operator
 
-// Statements are those of this package that a test explains, by file name.
+// Statements are those of this package for which a test reads the plan, by file name.
 var Statements = map[string]string{
 	"dead.sql":      deadSQL,
 	"find_dead.sql": findDeadSQL,

@@ -4,16 +4,16 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 )
 
 // fixture is the shared bundle, with a database only.
-type fixture struct{ *bundle.Bundle }
+type fixture struct{ *servicetest.Bundle }
 
 func setup(t testing.TB) *fixture {
 	t.Helper()
-	return &fixture{bundle.NewDatabase(t)}
+	return &fixture{servicetest.NewDatabase(t)}
 }
 
 // reason returns the reason in an event.
@@ -41,5 +41,5 @@ func (b *fixture) bury(prefix string, n int, message string) {
 // released returns the number of released events.
 func (b *fixture) released() int {
 	b.T.Helper()
-	return bundle.One[int](b, "select count(*)::integer from taskledger.event where type = 'released'")
+	return servicetest.One[int](b, "select count(*)::integer from taskledger.event where type = 'released'")
 }

@@ -148,17 +148,17 @@ func TestOperatorRefuses(t *testing.T) {
 		err   error
 		field string
 	}{
-		"kind":          {bulk(operator.Filter{Kind: "a b"}), "kind"},
-		"state":         {bulk(operator.Filter{State: "gone"}), "state"},
-		"fingerprint":   {bulk(operator.Filter{Fingerprint: "0123456789abcdef"}), "fingerprint"},
-		"older than":    {bulk(operator.Filter{OlderThan: -1}), "older than"},
-		"limit":         {bulk(operator.Filter{Limit: -1}), "limit"},
-		"no time":       {one(operator.Due{}, audit), "at"},
-		"two times":     {one(operator.Due{At: time.Now(), In: time.Second}, audit), "at"},
-		"negative":      {one(operator.Due{In: -time.Second}, audit), "in"},
-		"the year 9999": {one(operator.Due{At: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, audit), "at"},
-		"long reason":   {one(operator.Due{In: 1}, operator.Audit{Reason: long}), "reason"},
-		"actor":         {one(operator.Due{In: 1}, operator.Audit{Actor: "a\x1b[2J"}), "actor"},
+		"kind":          {err: bulk(operator.Filter{Kind: "a b"}), field: "kind"},
+		"state":         {err: bulk(operator.Filter{State: "gone"}), field: "state"},
+		"fingerprint":   {err: bulk(operator.Filter{Fingerprint: "0123456789abcdef"}), field: "fingerprint"},
+		"older than":    {err: bulk(operator.Filter{OlderThan: -1}), field: "older than"},
+		"limit":         {err: bulk(operator.Filter{Limit: -1}), field: "limit"},
+		"no time":       {err: one(operator.Due{}, audit), field: "at"},
+		"two times":     {err: one(operator.Due{At: time.Now(), In: time.Second}, audit), field: "at"},
+		"negative":      {err: one(operator.Due{In: -time.Second}, audit), field: "in"},
+		"the year 9999": {err: one(operator.Due{At: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, audit), field: "at"},
+		"long reason":   {err: one(operator.Due{In: 1}, operator.Audit{Reason: long}), field: "reason"},
+		"actor":         {err: one(operator.Due{In: 1}, operator.Audit{Actor: "a\x1b[2J"}), field: "actor"},
 	} {
 		var invalid *ledger.InvalidError
 		if !errors.As(test.err, &invalid) || invalid.Field != test.field {

@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -70,13 +69,8 @@ func ReadPaused(ctx context.Context, db ledger.DB) ([]PausedKind, error) {
 		return nil, pgerr.Explain("read paused kinds", err)
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (k PausedKind, err error) {
-		var name, value string
-		if err := row.Scan(&name, &value); err != nil {
-			return k, err
-		}
-		_ = json.Unmarshal([]byte(value), &k) // a row that was written by hand pauses as well
-		k.Kind, k.Since = ledger.Kind(name), k.Since.UTC()
-		return k, nil
+		err = row.Scan((*string)(&k.Kind), pgquery.Micros(&k.Since), &k.Actor, &k.Reason)
+		return k, err
 	})
 	if err != nil {
 		return nil, pgerr.Explain("read paused kinds", err)

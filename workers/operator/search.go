@@ -22,7 +22,7 @@ var (
 // searchPage is how many rows of the projection one statement reads.
 const searchPage = 5000
 
-// search walks over the tasks that match a filter. It is for one goroutine.
+// search walks over the tasks that match a filter. One goroutine at a time may use it.
 type search struct {
 	filter Filter
 	states []ledger.State
@@ -50,8 +50,8 @@ func (s *search) sql() string {
 // next returns the matches in the next page, and whether there may be more pages.
 func (s *search) next(ctx context.Context, db ledger.DB) (tasks []match, hasMore bool, err error) {
 	f := s.filter
-	rows, err := db.Query(ctx, s.sql(), string(f.Kind), f.Fingerprint, pgarray.Of(s.states...), f.OlderThan.Microseconds(),
-		s.last.fingerprint, s.last.kind, s.last.bizID, int64(searchPage))
+	rows, err := db.Query(ctx, s.sql(), string(f.Kind), f.Fingerprint, pgarray.Of(s.states...),
+		f.OlderThan.Microseconds(), s.last.fingerprint, s.last.kind, s.last.bizID, int64(searchPage))
 	if err != nil {
 		return nil, false, pgerr.Explain("find tasks", err)
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
@@ -24,18 +24,19 @@ func TestDeadTasksAreReadByIndex(t *testing.T) {
 	b.bury("a", 50, "no customer")
 	b.Project()
 	b.Exec(`
-		insert into taskledger.task (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at)
+		insert into taskledger.task
+			(kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at)
 		select 'test.order', 's-' || i, 0, 'scheduled', true, 1, 0, 0, now(), now() from generate_series(1, 50000) i`)
 	b.Exec("analyze taskledger.task")
 	for name, call := range map[string]string{
 		"dead.sql":      "('')",
 		"find_dead.sql": `('', '', '{dead}', 0, '', '', '', 5000)`,
 	} {
-		conn := bundle.Try(b.DB.Acquire(b.Context()))(t)
+		conn := servicetest.Try(b.DB.Acquire(b.Context()))(t)
 		defer conn.Release()
-		bundle.Try(conn.Exec(b.Context(), "set plan_cache_mode = force_generic_plan"))(t)
-		bundle.Try(conn.Exec(b.Context(), "prepare dead as "+operator.Statements[name]))(t)
-		rows := bundle.Try(conn.Query(b.Context(), "explain (analyze, buffers) execute dead "+call))(t)
+		servicetest.Try(conn.Exec(b.Context(), "set plan_cache_mode = force_generic_plan"))(t)
+		servicetest.Try(conn.Exec(b.Context(), "prepare dead as "+operator.Statements[name]))(t)
+		rows := servicetest.Try(conn.Query(b.Context(), "explain (analyze, buffers) execute dead "+call))(t)
 		var plan []string
 		for rows.Next() {
 			var line string
@@ -44,7 +45,7 @@ func TestDeadTasksAreReadByIndex(t *testing.T) {
 			}
 			plan = append(plan, line)
 		}
-		bundle.Try(conn.Exec(b.Context(), "deallocate dead"))(t)
+		servicetest.Try(conn.Exec(b.Context(), "deallocate dead"))(t)
 		text := strings.Join(plan, "\n")
 		if !strings.Contains(text, "task_dead") || strings.Contains(text, "Seq Scan") {
 			t.Errorf("%s:\n%s", name, text)
@@ -52,12 +53,12 @@ func TestDeadTasksAreReadByIndex(t *testing.T) {
 	}
 }
 
-// What an operator reads and does works in each query mode of pgx, under any settings of the role.
+// The statements of package operator work in each query mode of pgx, under any settings of the role.
 func TestQueryModes(t *testing.T) {
 	t.Parallel()
 	database := func(t *testing.T) *pgxpool.Pool { return ledgertest.Pool(t) }
 	plantest.EachQueryMode(t, database, func(t *testing.T, db *pgxpool.Pool) {
-		b := &fixture{&bundle.Bundle{T: t, DB: db}}
+		b := &fixture{&servicetest.Bundle{T: t, DB: db}}
 		b.bury("a", 3, "no customer")
 		b.Project()
 		groups, err := operator.ReadDead(t.Context(), db, "")
@@ -67,7 +68,7 @@ func TestQueryModes(t *testing.T) {
 		if age := time.Since(groups[0].Oldest); age < 0 || age > time.Hour {
 			t.Errorf("the oldest task died %v ago", age)
 		}
-		o := bundle.Try(operator.New(operator.Config{DB: db}))(t)
+		o := servicetest.Try(operator.New(operator.Config{DB: db}))(t)
 		audit := operator.Audit{Actor: "me", Reason: "why"}
 		if _, err := o.PauseKind(t.Context(), "test.order", audit); err != nil {
 			t.Fatal(err)
@@ -79,7 +80,7 @@ func TestQueryModes(t *testing.T) {
 		if age := time.Since(paused[0].Since); age < 0 || age > time.Hour {
 			t.Errorf("the kind was paused %v ago", age)
 		}
-		found := bundle.Try(o.ReleaseAll(t.Context(), operator.Filter{Kind: "test.order"}, audit, nil))(t)
+		found := servicetest.Try(o.ReleaseAll(t.Context(), operator.Filter{Kind: "test.order"}, audit, nil))(t)
 		if found.Done != 3 {
 			t.Errorf("released %+v, want 3", found)
 		}

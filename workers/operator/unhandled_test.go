@@ -6,10 +6,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
@@ -17,38 +17,41 @@ import (
 // much. It is not returned any more after a worker has run its tasks.
 func TestUnhandled(t *testing.T) {
 	t.Parallel()
-	b := bundle.NewServed(t, outbox.StreamConfig{})
+	b := servicetest.NewServed(t, outbox.StreamConfig{})
 	type found struct {
 		kind    ledger.Kind
 		waiting int64
 		aged    bool
 	}
 	unhandled := func() (all []found) {
-		for _, u := range bundle.Try(operator.ReadUnhandled(b.Context(), b.DB))(t) {
-			all = append(all, found{u.Kind, u.Waiting, u.OldestMS != nil})
+		for _, u := range servicetest.Try(operator.ReadUnhandled(b.Context(), b.DB))(t) {
+			all = append(all, found{kind: u.Kind, waiting: u.Waiting, aged: u.OldestMS != nil})
 		}
 		return all
 	}
-	few, many := ledger.MustKind[bundle.OrderArgs]("test.few"), ledger.MustKind[bundle.OrderArgs]("test.many")
-	register := func(kinds ...ledger.TypedKind[bundle.OrderArgs]) func(*workers.Pool) error {
+	few, many := ledger.MustKind[servicetest.OrderArgs]("test.few"), ledger.MustKind[servicetest.OrderArgs]("test.many")
+	register := func(kinds ...ledger.TypedKind[servicetest.OrderArgs]) func(*workers.Pool) error {
 		return func(p *workers.Pool) error {
 			for _, k := range kinds {
-				if err := workers.Register(p, k, bundle.InsertEffect, nil); err != nil {
+				if err := workers.Register(p, k, servicetest.InsertEffect, nil); err != nil {
 					return err
 				}
 			}
 			return nil
 		}
 	}
-	b.Work(workers.Config{}, register(bundle.Order))
+	b.Work(workers.Config{}, register(servicetest.Order))
 	var entries []ledger.Entry
 	for i := range 1001 {
-		entries = append(entries, bundle.Try(many.Entry(ledger.BizID(fmt.Sprint("m-", i)), bundle.OrderArgs{}, nil))(t))
+		entry := servicetest.Try(many.Entry(ledger.BizID(fmt.Sprint("m-", i)), servicetest.OrderArgs{}, nil))(t)
+		entries = append(entries, entry)
 		if i < 3 {
-			entries = append(entries, bundle.Try(few.Entry(ledger.BizID(fmt.Sprint("f-", i)), bundle.OrderArgs{}, nil))(t))
+			entries = append(
+				entries, servicetest.Try(few.Entry(ledger.BizID(fmt.Sprint("f-", i)), servicetest.OrderArgs{}, nil))(t),
+			)
 		}
 	}
-	bundle.Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
+	servicetest.Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
 	b.Enqueue("o-1")
 	b.AwaitSucceeded(1)
 	b.AwaitProjected()

@@ -21,7 +21,7 @@ type Config struct {
 	Every time.Duration
 	// Grace is how long a task must have been available before it can count as lost. Default: 5 s.
 	Grace time.Duration
-	// Logger receives every task that was made available again, and outages. Default: discard.
+	// Logger receives every task that was made available again, and outages. Default: disabled.
 	Logger *slog.Logger
 }
 
@@ -37,9 +37,9 @@ func (c Config) Validate() error {
 	for _, d := range []struct {
 		name  string
 		value time.Duration
-	}{{"Every", c.Every}, {"Grace", c.Grace}} {
+	}{{name: "Every", value: c.Every}, {name: "Grace", value: c.Grace}} {
 		if d.value < 0 {
-			faults = append(faults, fmt.Errorf("%s must not be negative, got %s", d.name, d.value))
+			faults = append(faults, fmt.Errorf("%s must be at least 0s, got %s", d.name, d.value))
 		}
 	}
 	if len(faults) > 0 {

@@ -6,7 +6,7 @@
 //
 // # How a lost task is recognized
 //
-// Its age plays no part. What counts is where its message stands in the stream:
+// Its age plays no part. The position of its message in the stream decides:
 //
 //   - For each of a kind's two consumers the reconciler reads the floor: the sequence up to which the consumer
 //     delivers nothing any more (floors.go).
@@ -17,7 +17,7 @@
 // worker's lease is alive. While the relay republishes after a loss of the whole stream, the reconciler does
 // nothing.
 //
-// A kind without consumers is checked once its first worker has made them. The reconciler finds candidates in
+// A kind without consumers is checked once its first worker has created them. The reconciler finds candidates in
 // the projection, so it needs a running projector. Any number of reconcilers may run: each append is a
 // compare-and-set.
 package reconciler

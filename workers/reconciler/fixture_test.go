@@ -9,47 +9,57 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/reconciler"
 )
 
-func TestMain(m *testing.M) { bundle.Main(m, program) }
+func TestMain(m *testing.M) { servicetest.Main(m, program) }
 
 // program is what child processes do: each runs a worker whose handler waits for its test.
-func program(name string) bundle.Program {
-	config := workers.Config{AckWait: bundle.AckWait}
+func program(name string) servicetest.Program {
+	config := workers.Config{AckWait: servicetest.AckWait}
 	if name == "exactly once, default AckWait" {
 		config.AckWait = 0
 	}
-	return bundle.WorkerProgram(config, func(p *workers.Pool, _ *pgxpool.Pool) error {
+	return servicetest.WorkerProgram(config, func(p *workers.Pool, _ *pgxpool.Pool) error {
 		if name == "at most once" {
-			return workers.RegisterAtMostOnce(p, bundle.Order, func(context.Context, *workers.Job, bundle.OrderArgs) error {
-				return bundle.Hold()
-			}, nil)
+			return workers.RegisterAtMostOnce(
+				p,
+				servicetest.Order,
+				func(context.Context, *workers.Job, servicetest.OrderArgs) error {
+					return servicetest.Hold()
+				},
+				nil,
+			)
 		}
-		return workers.Register(p, bundle.Order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args bundle.OrderArgs) error {
-			if err := bundle.InsertEffect(ctx, tx, job, args); err != nil {
-				return err
-			}
-			return bundle.Hold()
-		}, &workers.KindConfig{MaxLost: 3})
+		return workers.Register(
+			p,
+			servicetest.Order,
+			func(ctx context.Context, tx pgx.Tx, job *workers.Job, args servicetest.OrderArgs) error {
+				if err := servicetest.InsertEffect(ctx, tx, job, args); err != nil {
+					return err
+				}
+				return servicetest.Hold()
+			},
+			&workers.KindConfig{MaxLost: 3},
+		)
 	})
 }
 
 // fixture is the shared bundle with a relay, a projector and the consumers of kind Order.
-type fixture struct{ *bundle.Bundle }
+type fixture struct{ *servicetest.Bundle }
 
 func setup(t testing.TB, c outbox.StreamConfig) *fixture {
 	t.Helper()
-	return &fixture{bundle.NewServed(t, c)}
+	return &fixture{servicetest.NewServed(t, c)}
 }
 
 // reconciler returns a reconciler.
 func (b *fixture) reconciler(db *pgxpool.Pool) *reconciler.Reconciler {
 	b.T.Helper()
-	return bundle.Try(reconciler.New(reconciler.Config{
+	return servicetest.Try(reconciler.New(reconciler.Config{
 		DB: db, NATS: b.NC, Every: 50 * time.Millisecond, Grace: time.Millisecond, Logger: b.Logger(slog.LevelInfo),
 	}))(b.T)
 }
@@ -67,5 +77,7 @@ func (b *fixture) passes(r *reconciler.Reconciler, n int) {
 // releases counts the events by which tasks were made available again.
 func (b *fixture) releases() int {
 	b.T.Helper()
-	return bundle.One[int](b, "select count(*)::integer from taskledger.event where type in ('released', 'interrupted')")
+	return servicetest.One[int](
+		b, "select count(*)::integer from taskledger.event where type in ('released', 'interrupted')",
+	)
 }

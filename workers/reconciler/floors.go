@@ -29,8 +29,8 @@ const (
 	ofEnqueued        // of new tasks
 )
 
-// servedKind is a kind with consumers. It may have several pairs of consumers, for different shards; then the
-// pair that is furthest behind counts for all, since one walk over the tasks must do for all.
+// servedKind is a kind with consumers. It may have several pairs of consumers, for different shards; then the pair
+// that is furthest behind counts for all, since one walk covers all tasks. One goroutine uses it.
 type servedKind struct {
 	name   ledger.Kind
 	shards ledger.ShardSet   // those with consumers
@@ -62,7 +62,7 @@ func (r *Reconciler) readFloors(ctx context.Context) (kinds []*servedKind, info 
 	lister := s.ListConsumers(ctx)
 	for c := range lister.Info() {
 		consumers[c.Name] = c
-		if name, shards, ok := stream.Served(c.Name); ok {
+		if name, shards, ok := stream.ServedBy(c.Config); ok && stream.Durable(name, shards) == c.Name {
 			k := byName[name]
 			if k == nil {
 				k = &servedKind{name: name, floors: [2]uint64{info.State.LastSeq, info.State.LastSeq}}

@@ -49,7 +49,9 @@ func (r *Reconciler) reconcile(ctx context.Context, k *servedKind) error {
 }
 
 // findLost returns the lost tasks of the next page of a kind, and the last biz_id of the page, "" at the end.
-func (r *Reconciler) findLost(ctx context.Context, k *servedKind, after string) (lost []lostTask, reached string, err error) {
+func (r *Reconciler) findLost(
+	ctx context.Context, k *servedKind, after string,
+) (lost []lostTask, reached string, err error) {
 	first, again := k.published[ofEnqueued], k.published[ofReleased]
 	rows, err := r.config.DB.Query(ctx, lostSQL, string(k.name), after, int64(tasksPerPage),
 		first.snapshot, pgquery.Time(first.before), again.snapshot, pgquery.Time(again.before),
@@ -66,7 +68,9 @@ func (r *Reconciler) findLost(ctx context.Context, k *servedKind, after string) 
 			return nil, "", err
 		}
 		if id != nil {
-			lost = append(lost, lostTask{id: ledger.BizID(*id), version: ledger.Version(*version), isRunning: *isRunning})
+			lost = append(
+				lost, lostTask{id: ledger.BizID(*id), version: ledger.Version(*version), isRunning: *isRunning},
+			)
 		}
 	}
 	return lost, reached, rows.Err()

@@ -14,10 +14,10 @@ import (
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
-// timeShare: a reconciler works for one part in so many of the time.
+// timeShare: a reconciler works for at most one part in timeShare of the time.
 const timeShare = 20
 
-// Reconciler makes lost tasks available again, see the package comment.
+// Reconciler makes lost tasks available again, see the package comment. Its fields are constant.
 type Reconciler struct {
 	config Config
 	js     jetstream.JetStream

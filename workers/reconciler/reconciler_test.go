@@ -11,24 +11,27 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 )
 
 // A task whose message was acknowledged by another client is released once, and runs.
 func TestReconcilerForeignAck(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+	modes := []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	}
+	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, outbox.StreamConfig{})
 			plantest.Settings(t, b.DB.Config().ConnString())
 			config := b.DB.Config()
 			config.ConnConfig.DefaultQueryExecMode = mode
-			db := bundle.Try(pgxpool.NewWithConfig(b.Context(), config))(t)
+			db := servicetest.Try(pgxpool.NewWithConfig(b.Context(), config))(t)
 			t.Cleanup(db.Close)
 			r := b.reconciler(db)
 			k := b.Enqueue("o-1")
@@ -43,13 +46,15 @@ func TestReconcilerForeignAck(t *testing.T) {
 				b.AwaitProjected()
 				b.passes(r, 1)
 			}
-			if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued, ledger.EventReleased}, b.EventTypes(k)); diff != "" {
+			if diff := cmp.Diff(
+				[]ledger.EventType{ledger.EventEnqueued, ledger.EventReleased}, b.EventTypes(k),
+			); diff != "" {
 				t.Fatalf("(-want +got):\n%s", diff)
 			}
 			if e := b.History(k)[1]; e.Actor != "reconciler" || string(e.Data) != `{"reason":"its message has gone"}` {
 				t.Errorf("%+v", e)
 			}
-			b.Work(workers.Config{}, bundle.Exactly(bundle.InsertEffect, nil))
+			b.Work(workers.Config{}, servicetest.Exactly(servicetest.InsertEffect, nil))
 			b.AwaitState(k, ledger.StateSucceeded)
 			b.WantOneEffect(k)
 		})
@@ -63,8 +68,10 @@ func TestReconcilerBesideAnOpenTransaction(t *testing.T) {
 	held, other := b.Enqueue("o-1"), b.Enqueue("o-2")
 	b.AwaitProjected()
 	b.AcknowledgeUnworked(2)
-	tx := bundle.Try(b.DB.Begin(b.Context()))(t)
-	bundle.Try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: held, Expected: 1, Type: ledger.EventCancelled}))(t)
+	tx := servicetest.Try(b.DB.Begin(b.Context()))(t)
+	servicetest.Try(
+		ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: held, Expected: 1, Type: ledger.EventCancelled}),
+	)(t)
 	r := b.reconciler(b.DB)
 	b.Start(r.Run)
 	b.Await("the other one to be released", func() bool { return len(b.EventTypes(other)) == 2 })
@@ -100,7 +107,7 @@ func TestReconcilerMaxAge(t *testing.T) {
 		t.Errorf("released again after %s, while its message existed", after)
 	}
 	b.Start(r.Run)
-	b.Work(workers.Config{}, bundle.Exactly(bundle.InsertEffect, nil))
+	b.Work(workers.Config{}, servicetest.Exactly(servicetest.InsertEffect, nil))
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
 }
@@ -112,13 +119,13 @@ func TestReconcilerBesideALoss(t *testing.T) {
 	b.Start(b.reconciler(b.DB).Run)
 	b.EnqueueMany(50)
 	b.AwaitProjected()
-	if err := bundle.Try(b.JS.Stream(b.Context(), stream.Name))(t).Purge(b.Context()); err != nil {
+	if err := servicetest.Try(b.JS.Stream(b.Context(), stream.Name))(t).Purge(b.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b.Await("the relay to republish", func() bool {
-		return bundle.Try(b.JS.Stream(b.Context(), stream.Name))(t).CachedInfo().State.Msgs >= 50
+		return servicetest.Try(b.JS.Stream(b.Context(), stream.Name))(t).CachedInfo().State.Msgs >= 50
 	})
-	b.Work(workers.Config{}, bundle.Exactly(bundle.InsertEffect, nil))
+	b.Work(workers.Config{}, servicetest.Exactly(servicetest.InsertEffect, nil))
 	b.AwaitSucceeded(50)
 	b.WantOneEffectEach(50)
 	if n := b.releases(); n > 50 {
@@ -126,7 +133,7 @@ func TestReconcilerBesideALoss(t *testing.T) {
 	}
 }
 
-// A backlog is left alone, however long it waits. Losses in its middle are found once the workers have got there.
+// A backlog is left alone, however long it waits. Losses in its middle are found once the workers have reached them.
 func TestReconcilerLeavesABacklogAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, outbox.StreamConfig{})
@@ -143,7 +150,7 @@ func TestReconcilerLeavesABacklogAlone(t *testing.T) {
 		t.Fatalf("%d releases with 3 messages lost and %d waiting", released, n-3)
 	}
 	b.Start(r.Run)
-	b.Work(workers.Config{}, bundle.Exactly(bundle.InsertEffect, &workers.KindConfig{Slots: 8}))
+	b.Work(workers.Config{}, servicetest.Exactly(servicetest.InsertEffect, &workers.KindConfig{Slots: 8}))
 	b.AwaitSucceeded(n)
 	b.WantOneEffectEach(n)
 	if released := b.releases(); released != 3 {
@@ -156,10 +163,10 @@ func TestReconcilerLeavesABacklogAlone(t *testing.T) {
 func TestReconcilerLateCommit(t *testing.T) {
 	b := setup(t, outbox.StreamConfig{})
 	r := b.reconciler(b.DB)
-	b.Work(workers.Config{}, bundle.Exactly(bundle.InsertEffect, nil))
-	tx := bundle.Try(b.DB.Begin(b.Context()))(t)
+	b.Work(workers.Config{}, servicetest.Exactly(servicetest.InsertEffect, nil))
+	tx := servicetest.Try(b.DB.Begin(b.Context()))(t)
 	defer func() { _ = tx.Rollback(b.Context()) }()
-	bundle.Try(bundle.Order.Enqueue(b.Context(), tx, "late", bundle.OrderArgs{}, nil))(t)
+	servicetest.Try(servicetest.Order.Enqueue(b.Context(), tx, "late", servicetest.OrderArgs{}, nil))(t)
 	b.AwaitState(b.Enqueue("o-1"), ledger.StateSucceeded)
 	b.AwaitProjected()
 
@@ -174,7 +181,7 @@ func TestReconcilerLateCommit(t *testing.T) {
 	}
 	<-held
 	b.Await("the projection", func() bool {
-		return bundle.One[int](b, "select count(*)::integer from taskledger.task where biz_id = 'late'") == 1
+		return servicetest.One[int](b, "select count(*)::integer from taskledger.task where biz_id = 'late'") == 1
 	})
 	b.passes(r, 3)
 	if n := b.releases(); n != 0 {
@@ -209,13 +216,20 @@ func TestReconcilerParked(t *testing.T) {
 // acknowledgeLast acknowledges the last message of a new task, as another client may.
 func (b *fixture) acknowledgeLast() {
 	b.T.Helper()
-	last := bundle.Try(bundle.Try(b.JS.Stream(b.Context(), stream.Name))(b.T).GetLastMsgForSubject(b.Context(), stream.Subjects(ledger.EventEnqueued, bundle.Order.Name(), ledger.AllShards)[0]))(b.T)
-	ack := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.%d.0", stream.Name, stream.Durable(bundle.Order.Name(), ledger.AllShards), last.Sequence, last.Time.UnixNano())
+	last := servicetest.Try(
+		servicetest.Try(b.JS.Stream(b.Context(), stream.Name))(b.T).GetLastMsgForSubject(
+			b.Context(), stream.Subjects(ledger.EventEnqueued, servicetest.Order.Name(), ledger.AllShards)[0],
+		),
+	)(b.T)
+	ack := fmt.Sprintf("$JS.ACK.%s.%s.1.%d.1.%d.0",
+		stream.Name, stream.Durable(servicetest.Order.Name(), ledger.AllShards), last.Sequence, last.Time.UnixNano())
 	if err := b.NC.Publish(ack, []byte("+ACK")); err != nil {
 		b.T.Fatal(err)
 	}
 	b.Await("the foreign acknowledgement", func() bool {
-		return bundle.Try(b.JS.Consumer(b.Context(), stream.Name, stream.Durable(bundle.Order.Name(), ledger.AllShards)))(b.T).CachedInfo().AckFloor.Stream >= last.Sequence
+		return servicetest.Try(
+			b.JS.Consumer(b.Context(), stream.Name, stream.Durable(servicetest.Order.Name(), ledger.AllShards)),
+		)(b.T).CachedInfo().AckFloor.Stream >= last.Sequence
 	})
 }
 
@@ -231,7 +245,7 @@ func TestReconcilerRunningTask(t *testing.T) {
 	b.AwaitState(k, ledger.StateRunning)
 	b.acknowledgeLast()
 	b.AwaitProjected()
-	for end := time.Now().Add(3 * bundle.AckWait); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(3 * servicetest.AckWait); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		b.passes(r, 1)
 	}
 	if types := b.EventTypes(k); len(types) != 2 {
@@ -242,13 +256,15 @@ func TestReconcilerRunningTask(t *testing.T) {
 	}
 	killed := time.Now()
 	b.Start(r.Run)
-	b.Work(workers.Config{}, bundle.Exactly(bundle.InsertEffect, nil))
+	b.Work(workers.Config{}, servicetest.Exactly(servicetest.InsertEffect, nil))
 	b.AwaitState(k, ledger.StateSucceeded)
-	if took := time.Since(killed); took > bundle.AckWait+5*time.Second {
+	if took := time.Since(killed); took > servicetest.AckWait+5*time.Second {
 		t.Errorf("it ran again after %s", took)
 	}
 	b.WantOneEffect(k)
-	want := []ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted, ledger.EventSucceeded}
+	want := []ledger.EventType{
+		ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted, ledger.EventSucceeded,
+	}
 	if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -279,7 +295,7 @@ func TestReconcilerRunningOnce(t *testing.T) {
 func TestVanishedWorkersTaskRunsAgain(t *testing.T) {
 	t.Parallel()
 	for program, wait := range map[string]time.Duration{
-		"exactly once": bundle.AckWait, "exactly once, default AckWait": workers.DefaultAckWait,
+		"exactly once": servicetest.AckWait, "exactly once, default AckWait": workers.DefaultAckWait,
 	} {
 		t.Run(wait.String(), func(t *testing.T) {
 			t.Parallel()
@@ -289,8 +305,8 @@ func TestVanishedWorkersTaskRunsAgain(t *testing.T) {
 			c := b.Spawn(program)
 			c.AwaitBegun(t)
 			b.AwaitState(k, ledger.StateRunning)
-			b.Work(workers.Config{AckWait: wait}, bundle.Exactly(bundle.InsertEffect, nil))
-			time.Sleep(2 * bundle.AckWait) // a reconciler that goes by age would have acted by now
+			b.Work(workers.Config{AckWait: wait}, servicetest.Exactly(servicetest.InsertEffect, nil))
+			time.Sleep(2 * servicetest.AckWait) // a reconciler that used the age would have acted by now
 			if state := b.Task(k).State; state != ledger.StateRunning {
 				t.Fatalf("it is %s while its worker lives", state)
 			}
@@ -317,14 +333,14 @@ func TestVanishedWorkersTaskRunsAgain(t *testing.T) {
 func TestReconcilerOfShards(t *testing.T) {
 	t.Parallel()
 	b := setup(t, outbox.StreamConfig{})
-	if err := workers.Retire(b.Context(), b.DB, b.NC, bundle.Order.Name(), ledger.AllShards); err != nil {
+	if err := workers.Retire(b.Context(), b.DB, b.NC, servicetest.Order.Name(), ledger.AllShards); err != nil {
 		t.Fatal(err)
 	}
 	low, lower := ledger.ShardRange(0, 31), ledger.ShardRange(0, 15)
 	for _, shards := range []ledger.ShardSet{lower, low &^ lower} {
-		w := b.Work(workers.Config{Shards: shards}, bundle.Exactly(bundle.InsertEffect, nil))
+		w := b.Work(workers.Config{Shards: shards}, servicetest.Exactly(servicetest.InsertEffect, nil))
 		b.Await("its consumers", func() bool {
-			_, err := b.JS.Consumer(b.Context(), stream.Name, stream.Durable(bundle.Order.Name(), shards))
+			_, err := b.JS.Consumer(b.Context(), stream.Name, stream.Durable(servicetest.Order.Name(), shards))
 			return err == nil
 		})
 		w.Stop()
@@ -332,8 +348,9 @@ func TestReconcilerOfShards(t *testing.T) {
 	var keys []ledger.Key
 	for _, shard := range []ledger.Shard{3, 20, 40} {
 		id := ledger.BizID(fmt.Sprint("shard-", shard))
-		bundle.Try(bundle.Order.Enqueue(b.Context(), b.DB, id, bundle.OrderArgs{}, &ledger.EnqueueOptions{Shard: &shard}))(t)
-		keys = append(keys, ledger.Key{Kind: bundle.Order.Name(), BizID: id})
+		options := &ledger.EnqueueOptions{Shard: &shard}
+		servicetest.Try(servicetest.Order.Enqueue(b.Context(), b.DB, id, servicetest.OrderArgs{}, options))(t)
+		keys = append(keys, ledger.Key{Kind: servicetest.Order.Name(), BizID: id})
 	}
 	b.AwaitProjected()
 	r := b.reconciler(b.DB)
@@ -342,8 +359,9 @@ func TestReconcilerOfShards(t *testing.T) {
 		t.Fatalf("%d tasks were released although their messages wait", n)
 	}
 	for _, shards := range []ledger.ShardSet{lower, low &^ lower} { // as another client may
-		c := bundle.Try(b.JS.Consumer(b.Context(), stream.Name, stream.Durable(bundle.Order.Name(), shards)))(t)
-		if err := bundle.Try(c.Next())(t).DoubleAck(b.Context()); err != nil {
+		durable := stream.Durable(servicetest.Order.Name(), shards)
+		c := servicetest.Try(b.JS.Consumer(b.Context(), stream.Name, durable))(t)
+		if err := servicetest.Try(c.Next())(t).DoubleAck(b.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -354,9 +372,9 @@ func TestReconcilerOfShards(t *testing.T) {
 	if types := b.EventTypes(keys[2]); len(types) != 1 {
 		t.Errorf("a task was released in a shard without workers: %v", types)
 	}
-	b.Work(workers.Config{Shards: lower}, bundle.Exactly(bundle.InsertEffect, nil))
-	b.Work(workers.Config{Shards: low &^ lower}, bundle.Exactly(bundle.InsertEffect, nil))
-	b.Work(workers.Config{Shards: ledger.ShardRange(32, 63)}, bundle.Exactly(bundle.InsertEffect, nil))
+	b.Work(workers.Config{Shards: lower}, servicetest.Exactly(servicetest.InsertEffect, nil))
+	b.Work(workers.Config{Shards: low &^ lower}, servicetest.Exactly(servicetest.InsertEffect, nil))
+	b.Work(workers.Config{Shards: ledger.ShardRange(32, 63)}, servicetest.Exactly(servicetest.InsertEffect, nil))
 	b.AwaitSucceeded(3)
 	b.WantOneEffectEach(3)
 }

@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 )
 
 func TestStatementsPrepare(t *testing.T) {
@@ -14,12 +14,12 @@ func TestStatementsPrepare(t *testing.T) {
 	plantest.Prepare(t, ledgertest.URL(t), nil)
 }
 
-// PostgreSQL compiles no plan of a statement that is executed again and again, on a ledger with a long history.
+// PostgreSQL compiles no plan of a statement that is executed repeatedly, on a ledger with a long history.
 func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
 	plain := ledgertest.Pool(t)
 	plantest.Enlarge(t, plain)
-	b := &fixture{bundle.NewServedOn(t, plain, outbox.StreamConfig{})}
+	b := &fixture{servicetest.NewServedOn(t, plain, outbox.StreamConfig{})}
 	b.EnqueueMany(100)
 	b.AwaitProjected()
 	b.AcknowledgeUnworked(100)

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/reconciler"
 )
 
@@ -14,8 +14,8 @@ import (
 func TestStopWhileTheDatabaseIsFrozen(t *testing.T) {
 	t.Parallel()
 	b := setup(t, outbox.StreamConfig{})
-	freezer, db := bundle.NewFreezer(t, b.DB)
-	r := bundle.Try(reconciler.New(reconciler.Config{DB: db, NATS: b.Connect(), Every: time.Millisecond}))(t)
+	freezer, db := servicetest.NewFreezer(t, b.DB)
+	r := servicetest.Try(reconciler.New(reconciler.Config{DB: db, NATS: b.Connect(), Every: time.Millisecond}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ended := make(chan error, 1)
@@ -33,7 +33,7 @@ func TestStopWhileTheDatabaseIsFrozen(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(bundle.Patience):
+	case <-time.After(servicetest.Patience):
 		t.Fatal("it does not stop")
 	}
 }

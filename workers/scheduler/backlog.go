@@ -23,16 +23,16 @@ var (
 // backlogPage is how many events one statement reads.
 const backlogPage = 2000
 
-// progress is where the projector stood.
+// progress is the projector's place.
 type progress struct {
 	row         int64 // number of its cursor row
 	place       feed.Place
 	incarnation string // of the database
 }
 
-// backlog is where the waiting tasks of a kind begin: none of them was made available before the window
-// between the first two edges, nor in that window up to after. The windows follow each other, and end at the
-// last edge, up to which the projector has counted.
+// backlog is the place where the waiting tasks of a kind begin: none of them was made available before the window
+// between the first two edges, nor in that window up to after. The windows follow each other, and end at the last
+// edge, up to which the projector has counted. The goroutine of discarder.run uses it.
 //
 // Its start is found backwards from the newest event, as far as it takes to meet all waiting tasks. Then it
 // moves forwards, so that finished tasks are read at most twice.
@@ -137,7 +137,8 @@ func (d *discarder) readPage(
 		err := rows.Scan(&same, &events, (*int64)(&p.reached), &position, &id, &version, &hasMoved)
 		if err == nil && position != nil {
 			p.tasks = append(p.tasks, waitingTask{
-				position: ledger.Position(*position), id: ledger.BizID(*id), version: ledger.Version(*version), hasMoved: *hasMoved,
+				position: ledger.Position(*position), id: ledger.BizID(*id), version: ledger.Version(*version),
+				hasMoved: *hasMoved,
 			})
 		}
 		return err

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
@@ -16,7 +16,7 @@ import (
 func (b *fixture) blocks(statement string, args ...any) int {
 	b.T.Helper()
 	return plantest.Blocks(b.T, b.DB, func(tx pgx.Tx) {
-		bundle.Try(tx.Exec(b.Context(), scheduler.Statements["settings.sql"], "50ms", "off"))(b.T)
+		servicetest.Try(tx.Exec(b.Context(), scheduler.Statements["settings.sql"], "50ms", "off"))(b.T)
 	}, scheduler.Statements[statement], args...)
 }
 
@@ -41,7 +41,8 @@ func TestCostWithManyTimersWaiting(t *testing.T) {
 		  from generate_series(1, 100000) i`)
 	for _, statistics := range []string{"of an empty table", "true"} {
 		manyPoll, manyFire := b.costOfOneDue()
-		t.Logf("statistics %s: a poll reads %d and %d blocks, a batch %d and %d", statistics, poll, manyPoll, fire, manyFire)
+		t.Logf("statistics %s: a poll reads %d and %d blocks, a batch %d and %d",
+			statistics, poll, manyPoll, fire, manyFire)
 		if manyPoll > poll+8 || manyFire > fire+15 { // the index is two levels higher, and read twice
 			t.Errorf("statistics %s: with 100,000 timers a poll reads %d blocks and not %d, a batch %d and not %d",
 				statistics, manyPoll, poll, manyFire, fire)
@@ -66,17 +67,17 @@ func TestStepsUnderAHeldSnapshotStayCheap(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.scheduler()
-	reader := bundle.Try(b.DB.BeginTx(b.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead}))(t)
+	reader := servicetest.Try(b.DB.BeginTx(b.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead}))(t)
 	defer func() { _ = reader.Rollback(b.Context()) }()
 	if err := reader.QueryRow(b.Context(), "select count(*) from taskledger.event").Scan(new(int)); err != nil {
 		t.Fatal(err)
 	}
 	b.Exec(`insert into taskledger.timer
 		select clock_timestamp(), 'test.later', 'archived-' || i, 1, 'due' from generate_series(1, 200000) i`)
-	for bundle.One[int](b, "select count(*)::integer from (select from taskledger.timer limit 1) x") > 0 {
+	for servicetest.One[int](b, "select count(*)::integer from (select from taskledger.timer limit 1) x") > 0 {
 		b.step(s)
 	}
-	gone := bundle.One[time.Time](b, "select clock_timestamp()")
+	gone := servicetest.One[time.Time](b, "select clock_timestamp()")
 	b.Await("the horizon to pass them", func() bool { // not before the transactions of other tests have ended
 		last := b.Later(time.Now().String(), ledger.EnqueueOptions{RunIn: time.Microsecond})
 		for b.Task(last).State != ledger.StateAvailable {

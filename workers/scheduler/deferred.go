@@ -17,21 +17,21 @@ import (
 var timersDueSQL string
 
 const (
-	// deferredPatience is how long a deferred group waits for a task that an open transaction has appended to.
-	// It is short, because many groups may be locked, and a lock of a moment is gone by then.
+	// deferredPatience is how long a deferred group waits for a task that an open transaction has appended to. It is
+	// short, because many groups may be locked, and a brief lock has ended by then.
 	deferredPatience = 2 * time.Millisecond
-	// lockedDelay is how long a task that was found locked is left alone.
+	// lockedDelay is the pause before a task that was found locked is tried again.
 	lockedDelay = 5 * time.Second
 	// maxDeferred bounds the deferred tasks. While more are locked, the other tasks are late.
 	maxDeferred = 10_000
-	// deferredParts is into how many groups the tasks are divided that failed together.
+	// deferredParts is the number of groups into which tasks that failed together are divided.
 	deferredParts = 4
 )
 
-// deferred holds due tasks, some of which are locked by an open transaction, so that the other tasks are on
-// time. A batch with a locked task fails as a whole, and the error does not name the task. The tasks of the
-// batch are tried again in groups, one group between two batches of other tasks. A group that fails is divided,
-// until each locked task is a group of its own.
+// deferred holds due tasks, some of which are locked by an open transaction, so that the other tasks are on time. A
+// batch with a locked task fails as a whole, and the error does not name the task. The tasks of the batch are tried
+// again in groups, one group between two batches of other tasks. A group that fails is divided, until each locked
+// task is a group of its own. The goroutine of Scheduler.Run uses it.
 type deferred struct {
 	groups   []group
 	keys     string    // all keys as array literal; "": not built yet
@@ -51,7 +51,7 @@ type dueTask struct {
 	at  time.Time
 }
 
-// wait returns how long no group can be tried.
+// wait returns the time until a group can be tried.
 func (d *deferred) wait() time.Duration {
 	wait := maxIdle
 	for _, g := range d.groups {
@@ -79,7 +79,7 @@ func (d *deferred) remove(i int) {
 	d.keys = ""
 }
 
-// delay moves group i, as g, behind all others, so that each has its turn however many there are.
+// delay moves group i, as g, behind all others, so that each group has its turn.
 func (d *deferred) delay(i int, g group, by time.Duration) {
 	g.retryAt = time.Now().Add(by)
 	d.groups = append(slices.Delete(d.groups, i, i+1), g)

@@ -37,12 +37,11 @@ const (
 // until no more than the limit are left. A task is as old as the event that made it available, in the order of the
 // feed.
 //
-// It goes by what the projector has counted and by where the projector stood then. If n tasks were too many
-// there, the first n that waited there are to go. One of them that has moved on since, because of a worker or
-// of another discarder, has made room as well. So no more tasks are discarded than were too many, however late
-// the projector is and however many schedulers run.
+// It uses the projector's count and its place then. If n tasks were too many there, the first n that waited there are
+// discarded. One of them that has moved on since, because of a worker or of another discarder, has made room as well.
+// So no more tasks are discarded than were too many, however late the projector is and however many schedulers run.
 //
-// It belongs to the goroutine of its run.
+// The goroutine of run uses it.
 type discarder struct {
 	config   Config
 	backlogs map[ledger.Kind]*backlog
@@ -70,7 +69,7 @@ func (d *discarder) run(ctx context.Context) {
 	}.Run(ctx)
 }
 
-// pass discards what is above the limits of all kinds, once.
+// pass discards the tasks above the limits of all kinds, once.
 func (d *discarder) pass(ctx context.Context) error {
 	overloads, err := d.readOverloads(ctx)
 	if err != nil {
@@ -113,7 +112,7 @@ func (d *discarder) relieve(ctx context.Context, o overload) error {
 	}
 	l.overAt = time.Now()
 	if l.relievedRow == o.counted.row {
-		return nil // what was too many in this count is discarded
+		return nil // the excess of this count is already discarded
 	}
 	oldest, err := d.oldest(ctx, o, l, min(o.waiting-o.max, maxDiscarded))
 	if err != nil {
@@ -129,7 +128,7 @@ func (d *discarder) relieve(ctx context.Context, o overload) error {
 // discardedData is the data of the discarded events.
 var discardedData = json.RawMessage(`{"reason":"too many tasks of its kind wait"}`)
 
-// discard discards those of the tasks that have not moved on.
+// discard discards the tasks that have not moved on.
 func (d *discarder) discard(ctx context.Context, kind ledger.Kind, oldest []waitingTask) error {
 	var requests []ledger.AppendRequest
 	for _, t := range oldest {

@@ -14,11 +14,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
@@ -31,7 +31,9 @@ func setupLimit(t *testing.T, maxWaiting int64) *fixture {
 }
 
 // orderKey returns the key of a task of kind Order.
-func orderKey(id ledger.BizID) ledger.Key { return ledger.Key{Kind: bundle.Order.Name(), BizID: id} }
+func orderKey(id ledger.BizID) ledger.Key {
+	return ledger.Key{Kind: servicetest.Order.Name(), BizID: id}
+}
 
 // discard projects all events, and then has s discard the tasks above limits.
 func (b *fixture) discard(s *scheduler.Scheduler) {
@@ -65,7 +67,7 @@ func TestDiscardOldest(t *testing.T) {
 		b.Exec(statement)
 	}
 	o := &ledger.EnqueueOptions{StartBy: time.Now().Add(time.Hour)}
-	timed := bundle.Try(bundle.Order.Enqueue(b.Context(), b.DB, "timed", bundle.OrderArgs{}, o))(t)
+	timed := servicetest.Try(servicetest.Order.Enqueue(b.Context(), b.DB, "timed", servicetest.OrderArgs{}, o))(t)
 	if !timed.New || timed.State != ledger.StateAvailable {
 		t.Errorf("%+v", timed)
 	}
@@ -140,7 +142,7 @@ func TestDiscardOldestThatCommitsLate(t *testing.T) {
 	t.Parallel()
 	b := setupLimit(t, 2)
 	s := b.scheduler()
-	tx := bundle.Try(b.DB.Begin(b.Context()))(t)
+	tx := servicetest.Try(b.DB.Begin(b.Context()))(t)
 	defer func() { _ = tx.Rollback(b.Context()) }()
 	ledgertest.Enqueue(t, tx, orderKey("late"), "")
 	b.EnqueueMany(5)
@@ -152,9 +154,9 @@ func TestDiscardOldestThatCommitsLate(t *testing.T) {
 		more string
 		want []string
 	}{
-		{"a", []string{"a-0000", "late"}},
-		{"b", []string{"a-0000", "b-0000"}},
-		{"c", []string{"b-0000", "c-0000"}},
+		{more: "a", want: []string{"a-0000", "late"}},
+		{more: "b", want: []string{"a-0000", "b-0000"}},
+		{more: "c", want: []string{"b-0000", "c-0000"}},
 	} {
 		b.EnqueueRound(step.more, 1)
 		b.discard(s)
@@ -174,7 +176,7 @@ func TestDiscardOldestThatCommitsLate(t *testing.T) {
 func TestDiscardOldestConverges(t *testing.T) {
 	t.Parallel()
 	b := setupLimit(t, 20)
-	b.Start(bundle.Try(projector.New(projector.Config{DB: b.DB}))(t).Run)
+	b.Start(servicetest.Try(projector.New(projector.Config{DB: b.DB}))(t).Run)
 	b.Schedule()
 	b.Schedule()
 	for i := range 10 {
@@ -220,10 +222,10 @@ func TestDiscardOldestCost(t *testing.T) {
 	counting := &countingTracer{pages: make(map[string]int)}
 	c := b.DB.Config()
 	c.ConnConfig.Tracer = counting
-	pool := bundle.Try(pgxpool.NewWithConfig(b.Context(), c))(t)
+	pool := servicetest.Try(pgxpool.NewWithConfig(b.Context(), c))(t)
 	defer pool.Close()
 	cost := func(s *scheduler.Scheduler) map[string]int {
-		b.EnqueueRound(fmt.Sprint("w", bundle.One[int64](b, "select max(position) from taskledger.event")), 40)
+		b.EnqueueRound(fmt.Sprint("w", servicetest.One[int64](b, "select max(position) from taskledger.event")), 40)
 		b.Project()
 		clear(counting.pages)
 		if err := s.Discard(b.Context()); err != nil {
@@ -239,7 +241,7 @@ func TestDiscardOldestCost(t *testing.T) {
 			ledgertest.Append(t, b.DB, orderKey(ledger.BizID(id)), ledger.EventSucceeded)
 		}
 	}
-	scheduler := func() *scheduler.Scheduler { return bundle.Try(scheduler.New(scheduler.Config{DB: pool}))(t) }
+	scheduler := func() *scheduler.Scheduler { return servicetest.Try(scheduler.New(scheduler.Config{DB: pool}))(t) }
 	history := func(kind, prefix string, tasks int) {
 		b.Exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
 			select v, v - 1, 0, case v when 1 then 'enqueued' else 'succeeded' end::taskledger.event_type, $1, $2 || i
@@ -267,7 +269,7 @@ func TestDiscardOldestCost(t *testing.T) {
 		t.Errorf("then: %v", next)
 	}
 
-	seen := bundle.One[string](b,
+	seen := servicetest.One[string](b,
 		"select seen::text from taskledger.cursor where reader = 'projector' order by n desc limit 1")
 	const page = 2000
 	if n := b.blocks("backlog_start.sql", "test.order", int64(math.MaxInt64), page, seen, "", 0); n > 5*page {
@@ -275,8 +277,8 @@ func TestDiscardOldestCost(t *testing.T) {
 	} else {
 		t.Logf("a page of %d events backwards reads %d blocks", page, n)
 	}
-	top := bundle.One[ledger.Position](b, "select max(position) from taskledger.event")
-	incarnation := bundle.One[string](b, "select taskledger.incarnation()")
+	top := servicetest.One[ledger.Position](b, "select max(position) from taskledger.event")
+	incarnation := servicetest.One[string](b, "select taskledger.incarnation()")
 	window := feed.Window{Seen: feed.Beginning(), Until: feed.Edge{Snapshot: seen, Top: top}}
 	args := append([]any{"test.order"}, window.PageArgs(top-2*page, page)...)
 	if n := b.blocks("backlog_page.sql", append(args, 30, seen, "", 0, incarnation)...); n > 5*page {

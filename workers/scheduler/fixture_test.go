@@ -7,15 +7,15 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
-func TestMain(m *testing.M) { bundle.Main(m, program) }
+func TestMain(m *testing.M) { servicetest.Main(m, program) }
 
-// program is what child processes do.
-func program(name string) bundle.Program {
+// program returns the program of a child process.
+func program(name string) servicetest.Program {
 	return func(ctx context.Context, db *pgxpool.Pool) error {
 		if name != "scheduler" {
 			return fmt.Errorf("unknown program %q", name)
@@ -29,17 +29,17 @@ func program(name string) bundle.Program {
 }
 
 // fixture is the shared bundle, without a broker, which a scheduler does not need.
-type fixture struct{ *bundle.Bundle }
+type fixture struct{ *servicetest.Bundle }
 
 func setup(t testing.TB) *fixture {
 	t.Helper()
-	return &fixture{bundle.NewDatabase(t)}
+	return &fixture{servicetest.NewDatabase(t)}
 }
 
 // scheduler returns a scheduler that works when the test calls it.
 func (b *fixture) scheduler() *scheduler.Scheduler {
 	b.T.Helper()
-	return bundle.Try(scheduler.New(scheduler.Config{DB: b.DB}))(b.T)
+	return servicetest.Try(scheduler.New(scheduler.Config{DB: b.DB}))(b.T)
 }
 
 // step has a scheduler poll, and fire one batch.
@@ -53,14 +53,14 @@ func (b *fixture) step(s *scheduler.Scheduler) {
 
 func (b *fixture) append(r ledger.AppendRequest) ledger.Event {
 	b.T.Helper()
-	return bundle.Try(ledger.Append(b.Context(), b.DB, r))(b.T)
+	return servicetest.Try(ledger.Append(b.Context(), b.DB, r))(b.T)
 }
 
 // awaitNoTimers waits until the table of timers is empty.
 func (b *fixture) awaitNoTimers() {
 	b.T.Helper()
 	b.Await("the timers to go", func() bool {
-		return bundle.One[int](b, "select count(*)::integer from taskledger.timer") == 0
+		return servicetest.One[int](b, "select count(*)::integer from taskledger.timer") == 0
 	})
 }
 

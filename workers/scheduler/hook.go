@@ -6,9 +6,9 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Hook is called after what a [Scheduler] does, for metrics. Embed [HookDefaults] and write the methods that
-// are needed: the compiler checks them, and later versions may add others. Its methods must be safe for
-// concurrent use, and delay the scheduler while they run. A panic is not recovered.
+// Hook is called after actions of a [Scheduler], for metrics. Embed [HookDefaults] and write the methods that are
+// needed: the compiler checks them, and later versions may add others. Its methods must be safe for concurrent use,
+// and delay the scheduler while they run. A panic is not recovered.
 type Hook interface {
 	// AfterBatch is called after a batch of due timers was committed.
 	AfterBatch(ctx context.Context, b Batch)

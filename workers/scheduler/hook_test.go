@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
@@ -22,7 +22,7 @@ func TestHookAfterDiscard(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls, want := map[ledger.Kind][]int{}, map[ledger.Kind][]int{}
-	s := bundle.Try(scheduler.New(scheduler.Config{DB: b.DB, Hooks: []scheduler.Hook{
+	s := servicetest.Try(scheduler.New(scheduler.Config{DB: b.DB, Hooks: []scheduler.Hook{
 		nil, hook{}, hook{afterDiscard: func(k ledger.Kind, tasks int) { calls[k] = append(calls[k], tasks) }},
 	}}))(t)
 	step := func(what string) {
@@ -41,17 +41,17 @@ func TestHookAfterDiscard(t *testing.T) {
 	b.EnqueueRound("p", 5)
 	for i := range 3 {
 		k := ledger.Key{Kind: other, BizID: ledger.BizID(fmt.Sprint(i))}
-		bundle.Try(ledger.Enqueue(b.Context(), b.DB, k, nil, nil))(t)
+		servicetest.Try(ledger.Enqueue(b.Context(), b.DB, k, nil, nil))(t)
 	}
 	b.Project()
-	want[bundle.Order.Name()], want[other] = []int{5}, []int{2}
+	want[servicetest.Order.Name()], want[other] = []int{5}, []int{2}
 	step("two kinds over their limits")
 	step("discarded, and not counted yet")
 
 	b.EnqueueRound("q", 4)
 	b.Project()
 	b.append(ledger.AppendRequest{Key: orderKey("p-0002"), Expected: 1, Type: ledger.EventCancelled})
-	want[bundle.Order.Name()] = []int{5, 3}
+	want[servicetest.Order.Name()] = []int{5, 3}
 	step("one was cancelled meanwhile")
 
 	b.EnqueueRound("r", 2)

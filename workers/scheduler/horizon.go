@@ -2,8 +2,9 @@ package scheduler
 
 import "time"
 
-// horizon is from where on the index of timers is read. While a snapshot is held, fired timers stay at the low
-// end of the index as dead entries that cannot be vacuumed. Without a horizon every poll would step over them.
+// horizon is the point from which the index of timers is read. While a snapshot is held, fired timers stay at the low
+// end of the index as dead entries that cannot be vacuumed. Without a horizon every poll would step over them. The
+// goroutine of Scheduler.Run uses it.
 //
 // A timer may become visible late: its transaction commits after others whose timers are due later. So there
 // are two points:

@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
@@ -26,13 +26,13 @@ func TestDiscardOldestOvershoot(t *testing.T) {
 	t.Parallel()
 	const limit, producers, passes, flood = 50, 6, 8, 3000 // a pass discards up to 10,000
 	b := setupLimit(t, limit)
-	b.Start(bundle.Try(projector.New(projector.Config{DB: b.DB}))(t).Run)
+	b.Start(servicetest.Try(projector.New(projector.Config{DB: b.DB}))(t).Run)
 	tracer := &passTracer{b: b}
 	config := b.DB.Config()
 	config.ConnConfig.Tracer = tracer
-	db := bundle.Try(pgxpool.NewWithConfig(b.Context(), config))(t)
+	db := servicetest.Try(pgxpool.NewWithConfig(b.Context(), config))(t)
 	t.Cleanup(db.Close)
-	scheduler := bundle.Try(scheduler.New(scheduler.Config{DB: db, Logger: b.Logger(slog.LevelInfo)}))(t)
+	scheduler := servicetest.Try(scheduler.New(scheduler.Config{DB: db, Logger: b.Logger(slog.LevelInfo)}))(t)
 	b.Start(scheduler.Run)
 
 	ctx, stop := context.WithCancel(b.Context())
@@ -47,7 +47,9 @@ func TestDiscardOldestOvershoot(t *testing.T) {
 				}
 				var entries []ledger.Entry
 				for j := range 1 + i%20 {
-					entries = append(entries, ledger.Entry{Key: orderKey(ledger.BizID(fmt.Sprintf("%d-%d-%d", w, i, j)))})
+					entries = append(
+						entries, ledger.Entry{Key: orderKey(ledger.BizID(fmt.Sprintf("%d-%d-%d", w, i, j)))},
+					)
 				}
 				begun.Add(int64(len(entries)))
 				if _, err := ledger.EnqueueMany(ctx, b.DB, entries); err != nil && ctx.Err() == nil {
@@ -65,7 +67,8 @@ func TestDiscardOldestOvershoot(t *testing.T) {
 		enqueued, discarded := b.flow()
 		waiting = enqueued - discarded
 		if over := waiting - limit; over > enqueued-projected {
-			t.Errorf("%d wait beyond the limit, of %d that were enqueued since %d were projected", over, enqueued-projected, projected)
+			t.Errorf("%d wait beyond the limit, of %d that were enqueued since %d were projected",
+				over, enqueued-projected, projected)
 		} else if over > most {
 			most, allowed = over, enqueued-projected
 		}
@@ -90,7 +93,7 @@ func (b *fixture) flow() (enqueued, discarded int64) {
 	b.T.Helper()
 	err := b.DB.QueryRow(b.Context(), `
 		select count(*) filter (where e.version = 1), count(*) filter (where e.type = 'discarded')
-		  from taskledger.event e where e.kind = $1`, string(bundle.Order.Name())).Scan(&enqueued, &discarded)
+		  from taskledger.event e where e.kind = $1`, string(servicetest.Order.Name())).Scan(&enqueued, &discarded)
 	if err != nil {
 		b.T.Fatal(err)
 	}
@@ -112,10 +115,10 @@ func (l *passTracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.
 	if slices.ContainsFunc(data.Batch.QueuedQueries, isPass) {
 		l.passes.Add(1)
 		l.finished.Store(l.pending)
-		l.pending = bundle.One[int64](l.b, `select count(*) from taskledger.event e
+		l.pending = servicetest.One[int64](l.b, `select count(*) from taskledger.event e
 			 where e.kind = $1 and e.version = 1 and pg_visible_in_snapshot(e.xid, (
 			   select c.seen from taskledger.cursor c where c.reader = 'projector' order by c.n desc limit 1))`,
-			string(bundle.Order.Name()))
+			string(servicetest.Order.Name()))
 	}
 	return ctx
 }

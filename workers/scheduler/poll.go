@@ -19,7 +19,7 @@ var (
 const (
 	// maxIdle is the longest wait between two steps.
 	maxIdle = 50 * time.Millisecond
-	// pollShare: at most one part in so many of the time is spent on polls, which step over dead index entries.
+	// pollShare: at most one part in pollShare of the time is spent on polls, which step over dead index entries.
 	pollShare = 10
 	// pollAllEvery is how often a poll begins at the low end of the index, if that is cheap (pollAllShare).
 	// It finds nothing unless a clock was set, or another program has written into the table.
@@ -44,8 +44,8 @@ func (s *Scheduler) sampleClock(ctx context.Context) error {
 	return nil
 }
 
-// poll returns when the first timer is due whose task is not deferred, or the zero time if there is none. It
-// reads the index from horizon.safe, and now and then from its low end.
+// poll returns when the first timer is due whose task is not deferred, or the zero time if no such timer exists. It
+// reads the index from horizon.safe, and sometimes from its low end.
 func (s *Scheduler) poll(ctx context.Context) (time.Time, error) {
 	from, all := s.horizon.safe, time.Now().After(s.pollAllAt)
 	if all {
@@ -72,7 +72,7 @@ func (s *Scheduler) poll(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	if all && !first.IsZero() && first.Before(s.horizon.safe) {
-		s.config.Logger.WarnContext(ctx, "a timer is due before all that were expected: was the clock set?",
+		s.config.Logger.WarnContext(ctx, "a timer is due before the horizon: check whether the clock was set",
 			"due_at", first)
 		s.horizon.reset()
 	}
@@ -80,7 +80,7 @@ func (s *Scheduler) poll(ctx context.Context) (time.Time, error) {
 	return firstFree, nil
 }
 
-// until returns how long to wait for a timer that is due at first; zero first: there is none.
+// until returns how long to wait for a timer that is due at first; the zero time means no timer.
 func (s *Scheduler) until(first time.Time) time.Duration {
 	if first.IsZero() {
 		return maxIdle

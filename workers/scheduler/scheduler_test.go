@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
@@ -41,7 +41,7 @@ func TestSchedulerReleases(t *testing.T) {
 	}
 	for k, reason := range reasons {
 		b.AwaitState(k, ledger.StateAvailable)
-		history := bundle.Try(ledger.History(b.Context(), b.DB, k))(t)
+		history := servicetest.Try(ledger.History(b.Context(), b.DB, k))(t)
 		due, last := history[len(history)-2].DueAt(), history[len(history)-1]
 		var data struct {
 			Reason string    `json:"reason"`
@@ -55,8 +55,8 @@ func TestSchedulerReleases(t *testing.T) {
 		}
 	}
 	want := []string{"far"}
-	rows := bundle.Try(b.DB.Query(b.Context(), "select biz_id from taskledger.timer"))(t)
-	if diff := cmp.Diff(want, bundle.Try(pgx.CollectRows(rows, pgx.RowTo[string]))(t)); diff != "" {
+	rows := servicetest.Try(b.DB.Query(b.Context(), "select biz_id from taskledger.timer"))(t)
+	if diff := cmp.Diff(want, servicetest.Try(pgx.CollectRows(rows, pgx.RowTo[string]))(t)); diff != "" {
 		t.Errorf("timers (-want +got):\n%s", diff)
 	}
 	ledgertest.Check(t, b.DB)
@@ -80,10 +80,11 @@ func TestTimersOfTasksThatMovedOn(t *testing.T) {
 		histories[k] = b.EventTypes(k)
 	}
 	b.Exec(`insert into taskledger.timer values
-		(clock_timestamp(), 'test.later', 'archived', 1, 'due'), (clock_timestamp(), 'test.later', 'archived', 1, 'finish_by')`)
+		(clock_timestamp(), 'test.later', 'archived', 1, 'due'),
+		(clock_timestamp(), 'test.later', 'archived', 1, 'finish_by')`)
 	b.Schedule()
 	b.Await("all but one timer to go", func() bool {
-		return bundle.One[int](b, "select count(*)::integer from taskledger.timer") == 1
+		return servicetest.One[int](b, "select count(*)::integer from taskledger.timer") == 1
 	})
 	for k, want := range histories {
 		if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
@@ -117,9 +118,18 @@ func TestDeadlines(t *testing.T) {
 		{name: "start: retrying", options: start, before: after(ledger.EventFailed), want: ledger.StateRetrying},
 		{name: "start: done", options: start, before: after(ledger.EventSucceeded), want: ledger.StateSucceeded},
 		{name: "finish: available", options: finish, want: expired, reason: "finish_by"},
-		{name: "finish: retrying", options: finish, before: after(ledger.EventFailed), want: expired, reason: "finish_by"},
-		{name: "finish: returned", options: finish, before: after(ledger.EventInterrupted), want: expired, reason: "finish_by"},
-		{name: "finish: snoozed", options: finish, before: after(ledger.EventSnoozed), want: expired, reason: "finish_by"},
+		{
+			name: "finish: retrying", options: finish, before: after(ledger.EventFailed), want: expired,
+			reason: "finish_by",
+		},
+		{
+			name: "finish: returned", options: finish, before: after(ledger.EventInterrupted), want: expired,
+			reason: "finish_by",
+		},
+		{
+			name: "finish: snoozed", options: finish, before: after(ledger.EventSnoozed), want: expired,
+			reason: "finish_by",
+		},
 		{name: "finish: dead", options: finish, before: after(ledger.EventBuried), want: ledger.StateDead},
 		{name: "finish: done", options: finish, before: after(ledger.EventSucceeded), want: ledger.StateSucceeded},
 		{name: "everything at once", options: both, want: expired, reason: "finish_by"},
@@ -127,8 +137,8 @@ func TestDeadlines(t *testing.T) {
 		k := b.Later(test.name, test.options)
 		before := ledgertest.Append(t, b.DB, k, test.before...)
 		t.Cleanup(func() {
-			task := bundle.Try(ledger.Load(context.Background(), b.DB, k))(t)
-			history := bundle.Try(ledger.History(context.Background(), b.DB, k))(t)
+			task := servicetest.Try(ledger.Load(context.Background(), b.DB, k))(t)
+			history := servicetest.Try(ledger.History(context.Background(), b.DB, k))(t)
 			var data struct{ Reason string }
 			if last := history[len(history)-1]; task.State == expired {
 				_ = json.Unmarshal(last.Data, &data)
@@ -141,12 +151,14 @@ func TestDeadlines(t *testing.T) {
 	}
 	b.Schedule()
 	b.Await("what is due", func() bool {
-		return bundle.One[int](b, "select count(*)::integer from taskledger.timer where due_at <= clock_timestamp()") == 0
+		return servicetest.One[int](
+			b, "select count(*)::integer from taskledger.timer where due_at <= clock_timestamp()",
+		) == 0
 	})
 }
 
 // A task that is running at its deadline expires as soon as it waits again.
-func TestDeadlineOfATaskAtWork(t *testing.T) {
+func TestDeadlineOfARunningTask(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	k := b.Later("1", ledger.EnqueueOptions{FinishBy: time.Now()})
@@ -155,13 +167,15 @@ func TestDeadlineOfATaskAtWork(t *testing.T) {
 	ledgertest.Append(t, b.DB, done, ledger.EventStarted)
 	b.Schedule()
 	b.Await("both deadlines to be moved", func() bool {
-		return bundle.One[int](b, "select count(*)::integer from taskledger.timer where due_at > clock_timestamp()") == 2
+		return servicetest.One[int](
+			b, "select count(*)::integer from taskledger.timer where due_at > clock_timestamp()",
+		) == 2
 	})
 	b.append(ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventFailed, After: time.Hour})
 	b.append(ledger.AppendRequest{Key: done, Expected: 2, Type: ledger.EventSucceeded})
 	b.AwaitState(k, ledger.StateExpired)
 	b.Await("the deadline of the finished task to go", func() bool {
-		return bundle.One[int](b, "select count(*)::integer from taskledger.timer where biz_id = '2'") == 0
+		return servicetest.One[int](b, "select count(*)::integer from taskledger.timer where biz_id = '2'") == 0
 	})
 	if n := len(b.EventTypes(done)); n != 3 {
 		t.Errorf("%v", b.EventTypes(done))
@@ -178,7 +192,7 @@ func TestSchedulersShare(t *testing.T) {
 		entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(fmt.Sprint(i))},
 			Options: &ledger.EnqueueOptions{RunIn: time.Microsecond}})
 	}
-	bundle.Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
+	servicetest.Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
 	var released [3]atomic.Int64
 	for i := range released {
 		b.Schedule(hook{afterBatch: func(batch scheduler.Batch) {
@@ -191,7 +205,7 @@ func TestSchedulersShare(t *testing.T) {
 	b.awaitNoTimers()
 	b.Await("the counts", func() bool { return released[0].Load()+released[1].Load()+released[2].Load() == n })
 	const count = "select count(*)::integer from taskledger.event where type = 'released' and version = 2"
-	if got := bundle.One[int](b, count); got != n {
+	if got := servicetest.One[int](b, count); got != n {
 		t.Errorf("%d of %d are released", got, n)
 	}
 	ledgertest.Check(t, b.DB)
@@ -222,10 +236,10 @@ func TestTimerThatCommitsLate(t *testing.T) {
 	}
 	roundsUntil(func() bool { return !s.Safe().IsZero() })
 
-	tx := bundle.Try(b.DB.Begin(b.Context()))(t)
+	tx := servicetest.Try(b.DB.Begin(b.Context()))(t)
 	late := ledger.Key{Kind: "test.later", BizID: "late"}
-	bundle.Try(ledger.Enqueue(b.Context(), tx, late, nil, &ledger.EnqueueOptions{RunIn: time.Microsecond}))(t)
-	due := bundle.Try(ledger.Load(b.Context(), tx, late))(t).DueAt
+	servicetest.Try(ledger.Enqueue(b.Context(), tx, late, nil, &ledger.EnqueueOptions{RunIn: time.Microsecond}))(t)
+	due := servicetest.Try(ledger.Load(b.Context(), tx, late))(t).DueAt
 	for i := range 50 {
 		round(fmt.Sprint("meanwhile ", i))
 		if s.Safe().After(due) {
@@ -243,14 +257,14 @@ func TestTimerThatCommitsLate(t *testing.T) {
 	ledgertest.Check(t, b.DB)
 }
 
-// A task that an open transaction locks is deferred, and the others are on time.
+// A task that an open transaction locks is deferred, and the others are fired on time.
 func TestLockedTask(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	held := b.Later("held", ledger.EnqueueOptions{RunIn: time.Microsecond})
-	tx := bundle.Try(b.DB.Begin(b.Context()))(t)
+	tx := servicetest.Try(b.DB.Begin(b.Context()))(t)
 	cancelled := ledger.AppendRequest{Key: held, Expected: 1, Type: ledger.EventCancelled}
-	bundle.Try(ledger.Append(b.Context(), tx, cancelled))(t)
+	servicetest.Try(ledger.Append(b.Context(), tx, cancelled))(t)
 	var others []ledger.Key
 	for i := range 200 {
 		others = append(others, b.Later(fmt.Sprint(i), ledger.EnqueueOptions{RunIn: time.Microsecond}))
@@ -272,7 +286,7 @@ func TestManyLockedTasks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	const n = 600
-	tx := bundle.Try(b.DB.Begin(b.Context()))(t)
+	tx := servicetest.Try(b.DB.Begin(b.Context()))(t)
 	var held, others []ledger.Key
 	for i := range n {
 		k := b.Later(fmt.Sprintf("%04d", i), ledger.EnqueueOptions{RunIn: time.Microsecond})
@@ -281,7 +295,9 @@ func TestManyLockedTasks(t *testing.T) {
 			continue
 		}
 		held = append(held, k)
-		bundle.Try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventCancelled}))(t)
+		servicetest.Try(
+			ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventCancelled}),
+		)(t)
 	}
 	b.Schedule()
 	b.Schedule()
@@ -304,7 +320,7 @@ func TestManyLockedTasks(t *testing.T) {
 func TestReadTimers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	read := func() scheduler.TimerStatus { return bundle.Try(scheduler.ReadTimers(b.Context(), b.DB))(t) }
+	read := func() scheduler.TimerStatus { return servicetest.Try(scheduler.ReadTimers(b.Context(), b.DB))(t) }
 	if s := read(); s != (scheduler.TimerStatus{}) {
 		t.Errorf("without timers: %+v", s)
 	}
@@ -314,32 +330,33 @@ func TestReadTimers(t *testing.T) {
 		t.Errorf("with one in an hour: %+v", s)
 	}
 	b.Exec(`insert into taskledger.timer
-		select clock_timestamp() - interval '1 minute', 'test.later', i::text, 1, 'due' from generate_series(1, 10001) i`)
+		select clock_timestamp() - interval '1 minute', 'test.later', i::text, 1, 'due'
+		from generate_series(1, 10001) i`)
 	if s := read(); s.Due != 10_000 || !s.DueCapped || s.Late() < time.Minute {
 		t.Errorf("with 10,001 due: %+v", s)
 	}
 }
 
 // The clock of the scheduler's machine does not matter: here it is the year 2000.
-func TestSchedulerGoesByTheDatabasesClock(t *testing.T) {
+func TestSchedulerUsesTheDatabasesClock(t *testing.T) {
 	url := ledgertest.URL(t)
 	synctest.Test(t, func(t *testing.T) {
 		if year := time.Now().Year(); year != 2000 {
 			t.Fatalf("the year is %d", year)
 		}
 		ctx := context.Background()
-		db := bundle.Try(pgxpool.New(ctx, url))(t)
+		db := servicetest.Try(pgxpool.New(ctx, url))(t)
 		defer db.Close()
-		s := bundle.Try(scheduler.New(scheduler.Config{DB: db}))(t)
+		s := servicetest.Try(scheduler.New(scheduler.Config{DB: db}))(t)
 		k := ledger.Key{Kind: "test.later", BizID: "1"}
-		bundle.Try(ledger.Enqueue(ctx, db, k, nil, &ledger.EnqueueOptions{RunIn: 100 * time.Millisecond}))(t)
-		for bundle.Try(ledger.Load(ctx, db, k))(t).State != ledger.StateAvailable {
+		servicetest.Try(ledger.Enqueue(ctx, db, k, nil, &ledger.EnqueueOptions{RunIn: 100 * time.Millisecond}))(t)
+		for servicetest.Try(ledger.Load(ctx, db, k))(t).State != ledger.StateAvailable {
 			s.PollAlways()
 			if err := s.Step(ctx); err != nil {
 				t.Fatal(err)
 			}
 		}
-		history := bundle.Try(ledger.History(ctx, db, k))(t)
+		history := servicetest.Try(ledger.History(ctx, db, k))(t)
 		if late := history[1].RecordedAt.Sub(history[0].DueAt()); late < 0 || late > time.Minute {
 			t.Errorf("released %s after it was due", late)
 		}
@@ -354,21 +371,25 @@ func TestSchedulerKilled(t *testing.T) {
 	enqueue := func(b *fixture) {
 		var entries []ledger.Entry
 		for i := range n {
-			entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(fmt.Sprint(i))},
-				Options: &ledger.EnqueueOptions{RunIn: time.Microsecond}})
+			entries = append(
+				entries,
+				ledger.Entry{Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(fmt.Sprint(i))},
+					Options: &ledger.EnqueueOptions{RunIn: time.Microsecond}},
+			)
 		}
-		bundle.Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
+		servicetest.Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
 	}
 	// done checks that each task has either its timer or its event, and returns how many events.
 	done := func(b *fixture) int {
 		t.Helper()
-		neitherOrBoth := bundle.One[int](b, `select count(*)::integer from taskledger.event f
+		neitherOrBoth := servicetest.One[int](b, `select count(*)::integer from taskledger.event f
 			where f.version = 1 and exists (select from taskledger.timer t where t.biz_id = f.biz_id)
-			                      = exists (select from taskledger.event r where r.biz_id = f.biz_id and r.version = 2)`)
+			                      = exists (
+			select from taskledger.event r where r.biz_id = f.biz_id and r.version = 2)`)
 		if neitherOrBoth != 0 {
 			t.Errorf("%d tasks have a timer and an event, or neither", neitherOrBoth)
 		}
-		return bundle.One[int](b, "select count(*)::integer from taskledger.event where version = 2")
+		return servicetest.One[int](b, "select count(*)::integer from taskledger.event where version = 2")
 	}
 	for point, want := range map[string]int{"scheduler.firing:3": 2000, "scheduler.fired:3": 3000} {
 		t.Run(point, func(t *testing.T) {
@@ -391,17 +412,21 @@ func TestSchedulerKilled(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		enqueue(b)
-		tx := bundle.Try(b.DB.Begin(b.Context()))(t) // locks a task of the first batch, which waits for it
+		tx := servicetest.Try(b.DB.Begin(b.Context()))(t) // locks a task of the first batch, which waits for it
 		defer func() { _ = tx.Rollback(b.Context()) }()
-		first := bundle.One[string](b, "select biz_id from taskledger.timer order by due_at, biz_id limit 1")
-		bundle.Try(ledger.Append(b.Context(), tx, ledger.AppendRequest{
-			Key: ledger.Key{Kind: "test.later", BizID: ledger.BizID(first)}, Expected: 1, Type: ledger.EventCancelled}))(t)
+		first := servicetest.One[string](b, "select biz_id from taskledger.timer order by due_at, biz_id limit 1")
+		servicetest.Try(ledger.Append(b.Context(), tx, ledger.AppendRequest{
+			Key:      ledger.Key{Kind: "test.later", BizID: ledger.BizID(first)},
+			Expected: 1,
+			Type:     ledger.EventCancelled,
+		}))(t)
 		s := b.scheduler()
 		ended := make(chan error)
 		go func() { ended <- s.Step(b.Context()) }()
 		b.Await("the batch to wait, and to be cut off", func() bool {
-			return bundle.One[bool](b, `select coalesce(bool_or(pg_terminate_backend(pid)), false) from pg_stat_activity
-				where datname = current_database() and wait_event_type = 'Lock'`)
+			return servicetest.One[bool](b, `
+				select coalesce(bool_or(pg_terminate_backend(pid)), false) from pg_stat_activity
+				 where datname = current_database() and wait_event_type = 'Lock'`)
 		})
 		if err := <-ended; err == nil {
 			t.Error("the pass went through")

@@ -7,9 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
@@ -18,15 +18,15 @@ func TestStatementsPrepare(t *testing.T) {
 	plantest.Prepare(t, ledgertest.URL(t), nil)
 }
 
-// PostgreSQL compiles no plan of a statement that is executed again and again, on a ledger with a long history.
+// PostgreSQL compiles no plan of a statement that is executed repeatedly, on a ledger with a long history.
 func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
 	plain := ledgertest.Pool(t)
 	plantest.Enlarge(t, plain)
-	b := &fixture{&bundle.Bundle{T: t, DB: plain}}
+	b := &fixture{&servicetest.Bundle{T: t, DB: plain}}
 	b.SetLimit(10, ledger.DiscardOldest)
 	b.EnqueueMany(30)
-	s := bundle.Try(scheduler.New(scheduler.Config{DB: plantest.Pool(t, plain, "")}))(t)
+	s := servicetest.Try(scheduler.New(scheduler.Config{DB: plantest.Pool(t, plain, "")}))(t)
 	b.discard(s)
 	if n := len(b.available()); n != 10 {
 		t.Errorf("%d wait, want 10", n)
@@ -48,7 +48,7 @@ func TestQueryModes(t *testing.T) {
 	t.Parallel()
 	database := func(t *testing.T) *pgxpool.Pool { return ledgertest.Pool(t) }
 	plantest.EachQueryMode(t, database, func(t *testing.T, db *pgxpool.Pool) {
-		b := &fixture{&bundle.Bundle{T: t, DB: db}}
+		b := &fixture{&servicetest.Bundle{T: t, DB: db}}
 		s := b.scheduler()
 		b.Later("far", ledger.EnqueueOptions{RunIn: time.Hour})
 		k := b.Later("soon", ledger.EnqueueOptions{RunIn: 50 * time.Millisecond})

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/internal/bundle"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
@@ -16,7 +16,7 @@ import (
 func TestStopWhileTheDatabaseIsFrozen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	freezer, db := bundle.NewFreezer(t, b.DB)
+	freezer, db := servicetest.NewFreezer(t, b.DB)
 	for i := range 100 {
 		b.Later(fmt.Sprint(i), ledger.EnqueueOptions{RunIn: time.Microsecond})
 	}
@@ -24,7 +24,7 @@ func TestStopWhileTheDatabaseIsFrozen(t *testing.T) {
 	fired := make(chan struct{})
 	closeFired := sync.OnceFunc(func() { close(fired) })
 	h := hook{afterBatch: func(scheduler.Batch) { closeFired() }}
-	s := bundle.Try(scheduler.New(scheduler.Config{DB: db, Hooks: []scheduler.Hook{h}}))(t)
+	s := servicetest.Try(scheduler.New(scheduler.Config{DB: db, Hooks: []scheduler.Hook{h}}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ended := make(chan error, 1)
@@ -42,7 +42,7 @@ func TestStopWhileTheDatabaseIsFrozen(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(bundle.Patience):
+	case <-time.After(servicetest.Patience):
 		t.Fatal("it does not stop")
 	}
 }

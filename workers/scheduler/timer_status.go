@@ -21,7 +21,7 @@ type TimerStatus struct {
 	Due       int       `json:"due"`              // timers that are due and not fired
 	DueCapped bool      `json:"due_capped"`       // there are at least Due
 	LateMS    int64     `json:"late_ms"`          // for how many milliseconds the first timer has been due
-	NextAt    time.Time `json:"next_at,omitzero"` // when the first timer of all is due; zero: there is none
+	NextAt    time.Time `json:"next_at,omitzero"` // when the first timer of all is due; zero if there are no timers
 }
 
 // Late returns how long the first timer has been due.
@@ -31,7 +31,9 @@ func (s TimerStatus) Late() time.Duration { return time.Duration(s.LateMS) * tim
 // Errors: [ledger.ErrNotMigrated].
 func ReadTimers(ctx context.Context, db ledger.DB) (TimerStatus, error) {
 	var s TimerStatus
-	if _, err := pgquery.Row(ctx, db, timersStatusSQL, []any{int64(maxDueCounted)}, &s.Due, &s.LateMS, pgquery.Micros(&s.NextAt)); err != nil {
+	if _, err := pgquery.Row(
+		ctx, db, timersStatusSQL, []any{int64(maxDueCounted)}, &s.Due, &s.LateMS, pgquery.Micros(&s.NextAt),
+	); err != nil {
 		return s, pgerr.Explain("read timers", err)
 	}
 	s.DueCapped = s.Due == maxDueCounted

@@ -1,3 +1,2 @@
--- Whose tasks these are.
--- Locks nothing. Index: primary key of setting.
-select s.value from taskledger.setting s where s.name = 'installation'
+-- Selects the id of this installation. Locks nothing. Index: primary key of setting.
+select taskledger.installation()

@@ -18,7 +18,7 @@ type Config struct {
 	Kind workers.KindConfig
 	// Middleware is called around each attempt, inside its transaction; the first one is the outermost.
 	// Its error, or a nack, fails the attempt and rolls it back. An ack has no effect. docs/watermill.md
-	// lists the middleware that fits. Default: none.
+	// lists the middleware that fits. Default: disabled.
 	Middleware []message.HandlerMiddleware
 	// Produces is the kind of the tasks that returned messages become. They are enqueued in the
 	// attempt's transaction, so the kind must be ExactlyOnce. Default: returning messages fails the
@@ -39,7 +39,7 @@ func (c *Config) validate(g workers.Guarantee) error {
 		return nil
 	}
 	if g != workers.ExactlyOnce {
-		return errors.New("Produces requires the transaction of an ExactlyOnce handler")
+		return errors.New("Produces must be empty unless the kind is ExactlyOnce")
 	}
 	if err := c.Produces.Validate(); err != nil {
 		return fmt.Errorf("invalid Produces: %w", err)
@@ -62,7 +62,7 @@ func (c *Config) kindConfig(name ledger.Kind, g workers.Guarantee) (*workers.Kin
 	return &kind, nil
 }
 
-// registration is the error of a kind that cannot be registered.
+// registration returns the error of a kind that cannot be registered.
 func registration(kind ledger.Kind, err error) error {
 	return fmt.Errorf("watermill: register kind %q: %w", kind, err)
 }

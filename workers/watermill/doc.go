@@ -11,7 +11,7 @@
 // In middleware, and in handlers of Watermill, [JobFromContext] returns the attempt of a message, and
 // [TxFromContext] its transaction.
 //
-// docs/watermill.md is the guide: what is promised, and which middleware fits.
+// docs/watermill.md is the guide: the guarantees, and which middleware fits.
 //
 // [Watermill]: https://watermill.io
 package watermill

@@ -16,8 +16,8 @@ import (
 
 var (
 	errNacked      = errors.New("the message was nacked")
-	errNoProduces  = errors.New("the handler returned messages, and its kind produces none: set Config.Produces")
-	errContextLost = errors.New("a middleware called the handler with another context than that of its message")
+	errNoProduces  = errors.New("handler returned messages: set Config.Produces")
+	errContextLost = errors.New("middleware called the handler with a context other than that of its message")
 )
 
 // around is a middleware of package workers that calls Watermill's.

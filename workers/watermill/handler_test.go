@@ -71,8 +71,7 @@ func TestMiddlewareAroundAHandler(t *testing.T) {
 	}
 }
 
-// An error of a middleware rolls back the handler's rows and messages; the next attempt commits both,
-// once.
+// An error of a middleware rolls back the handler's rows and messages; the next attempt commits both, once.
 func TestMiddlewareErrorRollsBack(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -205,7 +204,7 @@ func TestMiddlewareThatLosesTheContext(t *testing.T) {
 			Kind: workers.KindConfig{Retry: once}, Middleware: []message.HandlerMiddleware{copying},
 		})
 	})
-	b.checkBuried(order.Name(), "another context")
+	b.checkBuried(order.Name(), "a context other than")
 }
 
 // The middleware against which docs/watermill.md warns has the effects described there.

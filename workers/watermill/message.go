@@ -21,7 +21,7 @@ func TxFromContext(ctx context.Context) (pgx.Tx, bool) {
 	return nil, false
 }
 
-// JobFromContext returns the attempt that a message's context belongs to; false if it belongs to none.
+// JobFromContext returns the attempt that a message's context belongs to. It returns false for other contexts.
 func JobFromContext(ctx context.Context) (*workers.Job, bool) {
 	if a := attemptOf(ctx); a != nil {
 		return a.job, true

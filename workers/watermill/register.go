@@ -30,8 +30,10 @@ func RegisterMessages(p *workers.Pool, kind ledger.Kind, handler message.Handler
 }
 
 // Register is [workers.Register] with Watermill's middleware around the handler.
-func Register[A any](p *workers.Pool, k ledger.TypedKind[A],
-	handler func(ctx context.Context, tx pgx.Tx, job *workers.Job, args A) error, c *Config) error {
+func Register[A any](
+	p *workers.Pool, k ledger.TypedKind[A],
+	handler func(ctx context.Context, tx pgx.Tx, job *workers.Job, args A) error, c *Config,
+) error {
 	config, err := c.kindConfig(k.Name(), workers.ExactlyOnce)
 	if err != nil {
 		return err
@@ -40,8 +42,10 @@ func Register[A any](p *workers.Pool, k ledger.TypedKind[A],
 }
 
 // RegisterSQL is [workers.RegisterSQL] with Watermill's middleware around the handler.
-func RegisterSQL[A any](p *workers.Pool, k ledger.TypedKind[A],
-	handler func(ctx context.Context, tx *sql.Tx, job *workers.Job, args A) error, c *Config) error {
+func RegisterSQL[A any](
+	p *workers.Pool, k ledger.TypedKind[A],
+	handler func(ctx context.Context, tx *sql.Tx, job *workers.Job, args A) error, c *Config,
+) error {
 	config, err := c.kindConfig(k.Name(), workers.ExactlyOnce)
 	if err != nil {
 		return err
@@ -50,8 +54,10 @@ func RegisterSQL[A any](p *workers.Pool, k ledger.TypedKind[A],
 }
 
 // RegisterAtLeastOnce is [workers.RegisterAtLeastOnce] with Watermill's middleware around the handler.
-func RegisterAtLeastOnce[A any](p *workers.Pool, k ledger.TypedKind[A],
-	handler func(ctx context.Context, job *workers.Job, args A) error, c *Config) error {
+func RegisterAtLeastOnce[A any](
+	p *workers.Pool, k ledger.TypedKind[A],
+	handler func(ctx context.Context, job *workers.Job, args A) error, c *Config,
+) error {
 	config, err := c.kindConfig(k.Name(), workers.AtLeastOnce)
 	if err != nil {
 		return err
@@ -60,8 +66,10 @@ func RegisterAtLeastOnce[A any](p *workers.Pool, k ledger.TypedKind[A],
 }
 
 // RegisterAtMostOnce is [workers.RegisterAtMostOnce] with Watermill's middleware around the handler.
-func RegisterAtMostOnce[A any](p *workers.Pool, k ledger.TypedKind[A],
-	handler func(ctx context.Context, job *workers.Job, args A) error, c *Config) error {
+func RegisterAtMostOnce[A any](
+	p *workers.Pool, k ledger.TypedKind[A],
+	handler func(ctx context.Context, job *workers.Job, args A) error, c *Config,
+) error {
 	config, err := c.kindConfig(k.Name(), workers.AtMostOnce)
 	if err != nil {
 		return err
@@ -70,9 +78,10 @@ func RegisterAtMostOnce[A any](p *workers.Pool, k ledger.TypedKind[A],
 }
 
 // NewCaller is [workers.NewCaller] with Watermill's middleware around the handler.
-func NewCaller[A any](k ledger.TypedKind[A],
-	handler func(ctx context.Context, tx pgx.Tx, job *workers.Job, args A) error,
-	c *CallerConfig) (*workers.Caller[A], error) {
+func NewCaller[A any](
+	k ledger.TypedKind[A],
+	handler func(ctx context.Context, tx pgx.Tx, job *workers.Job, args A) error, c *CallerConfig,
+) (*workers.Caller[A], error) {
 	if c == nil {
 		c = &CallerConfig{}
 	}

@@ -87,8 +87,7 @@ func TestMiddlewareOfEveryGuarantee(t *testing.T) {
 	}
 }
 
-// A payload that does not decode buries the task, also where a middleware made it, and whatever the
-// guarantee.
+// A payload that does not decode buries the task, also where a middleware made it, with every guarantee.
 func TestInvalidArgsBehindMiddleware(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -103,7 +102,8 @@ func TestInvalidArgsBehindMiddleware(t *testing.T) {
 	var data struct {
 		Reason string `json:"reason"`
 	}
-	if err := json.Unmarshal(history[len(history)-1].Data, &data); err != nil || data.Reason != "its args do not decode" {
+	if err := json.Unmarshal(history[len(history)-1].Data, &data); err != nil ||
+		data.Reason != "its args do not decode" {
 		t.Errorf("reason %q, %v", data.Reason, err)
 	}
 }
@@ -164,11 +164,11 @@ func TestRegisterRefuses(t *testing.T) {
 	}{
 		"AtLeastOnce produces": {
 			err:  watermill.RegisterAtLeastOnce(p, order, none, produces("test.mail")),
-			want: "Produces requires the transaction",
+			want: "Produces must be empty unless",
 		},
 		"AtMostOnce produces": {
 			err:  watermill.RegisterAtMostOnce(p, order, none, produces("test.mail")),
-			want: "Produces requires the transaction",
+			want: "Produces must be empty unless",
 		},
 		"produces an invalid kind": {
 			err:  watermill.Register(p, order, insertEffect, produces("a b")),

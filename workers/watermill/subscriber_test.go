@@ -186,7 +186,9 @@ func TestTaskMessageTimesOut(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	b.Publish("mail.send", message.NewMessage("o-1", nil))
-	messages := b.Subscribe(b.subscriber(workers.KindConfig{Timeout: 200 * time.Millisecond, Retry: atOnce}), "mail.send")
+	messages := b.Subscribe(
+		b.subscriber(workers.KindConfig{Timeout: 200 * time.Millisecond, Retry: atOnce}), "mail.send",
+	)
 	late := b.Receive(messages)
 	again := b.Receive(messages)
 	if !errors.Is(context.Cause(late.Context()), workers.ErrTimeout) {

@@ -9,10 +9,10 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 )
 
-// Point is a place where a worker may crash.
+// Point is a point at which a worker may crash.
 type Point string
 
-// The places where a crash is interesting.
+// The critical points.
 const (
 	// HandlerDone: the handler has returned, and nothing is committed.
 	HandlerDone Point = "worker.handler"
@@ -22,12 +22,11 @@ const (
 
 var errCrashed = errors.New("this worker has crashed")
 
-// CrashAt has the worker crash when it next passes a point: from then on it says nothing any more to
-// the database or the broker, which close its connections, as if the process were killed. A new
-// worker with the same kinds begins at once; it takes over after about a second.
+// CrashAt has the worker crash when it next passes a point: from then on it sends nothing any more to the database or
+// the broker, which close its connections, as if the process were killed. A new worker with the same kinds begins at
+// once; it takes over after about a second.
 //
-// Points are of the whole process: a test that crashes must not run in parallel with others that run
-// workers.
+// Points apply to the whole process: a test that crashes must not run in parallel with others that run workers.
 func (k *Kit) CrashAt(point Point) {
 	k.t.Helper()
 	var once sync.Once
@@ -44,13 +43,13 @@ func (k *Kit) CrashAt(point Point) {
 			}
 		})
 		if crashing {
-			<-over // this goroutine does nothing any more
+			<-over // this goroutine must not continue
 		}
 	})
 	k.t.Cleanup(remove)
 }
 
-// crash cuts off the worker and begins another one.
+// crash cuts off the worker and starts another one.
 func (k *Kit) crash() error {
 	k.mu.Lock()
 	p := k.process
@@ -59,7 +58,9 @@ func (k *Kit) crash() error {
 	p.nc.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	_, err := k.db.Exec(ctx, "select pg_terminate_backend(a.pid) from pg_stat_activity a where a.datname = current_database() and a.application_name = '"+p.name+"'")
+	_, err := k.db.Exec(ctx, `select pg_terminate_backend(a.pid)
+		from pg_stat_activity a
+		where a.datname = current_database() and a.application_name = $1`, p.name)
 	if err != nil {
 		return fmt.Errorf("crash: %w", err)
 	}
@@ -70,6 +71,6 @@ func (k *Kit) crash() error {
 	k.mu.Lock()
 	k.process = next
 	k.mu.Unlock()
-	go p.stop() // what is left of it ends when it can
+	go p.stop() // its remaining goroutines end in time
 	return nil
 }

@@ -13,7 +13,9 @@ import (
 
 // issue is code under test: it enqueues a coupon for an order.
 func issue(db *pgxpool.Pool, order ledger.BizID, percent int) ledger.Key {
-	_, _ = db.Exec(context.Background(), "create table if not exists coupon (order_no text not null, percent integer not null)")
+	_, _ = db.Exec(
+		context.Background(), "create table if not exists coupon (order_no text not null, percent integer not null)",
+	)
 	_, _ = couponSend.Enqueue(context.Background(), db, order, coupon{percent}, nil)
 	return ledger.Key{Kind: couponSend.Name(), BizID: order}
 }
@@ -34,8 +36,7 @@ func ExampleKit_Work() {
 	// map[order-17:{10 % off}]
 }
 
-// A whole pool, until there is nothing to do: the coupon's task, and that of the mail which it
-// enqueues.
+// A whole pool, until no task is available: the coupon's task, and that of the mail which it enqueues.
 func ExampleKit_Drain() {
 	t, done := ledgertest.ExampleTB()
 	defer done()
@@ -53,8 +54,7 @@ func ExampleKit_Drain() {
 	// mail.send 1
 }
 
-// The worker crashes after the handler and before the commit; the one that comes after it leaves one
-// coupon.
+// The worker crashes after the handler and before the commit; its successor leaves one coupon.
 func ExampleKit_CrashAt() {
 	t, done := ledgertest.ExampleTB()
 	defer done()

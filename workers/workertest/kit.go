@@ -24,17 +24,17 @@ import (
 var unfinishedSQL string
 
 const (
-	// patience bounds what takes milliseconds, or a few times ackWait after a crash.
+	// patience bounds operations that take milliseconds, or a few times ackWait after a crash.
 	patience = time.Minute
-	// ackWait is how long a worker that crashed is missed.
+	// ackWait is how long the loss of a crashed worker takes to be noticed.
 	ackWait = time.Second
-	// look is the time between two looks at a condition.
-	look = 2 * time.Millisecond
+	// pollEvery is the time between two checks of a condition.
+	pollEvery = 2 * time.Millisecond
 )
 
-// Kit is a worker pool with a broker of its own, for one test. Its methods are for the test's
-// goroutine.
+// Kit is a worker pool with a broker of its own, for one test. Its methods are for the test's goroutine.
 type Kit struct {
+	// Constant after Start.
 	t        testing.TB
 	db       *pgxpool.Pool
 	url      string
@@ -42,14 +42,13 @@ type Kit struct {
 	register func(*workers.Pool) error
 	configs  []workers.Config
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	process *process
-	failed  error
+	failure error // of a worker
 }
 
-// Start runs a pool with the kinds that register adds to it, until the test ends. Its connections
-// to the database are its own, as many as db may have. The first of configs, if there is one, is the
-// pool's, but for DB, NATS and AckWait; the default is none.
+// Start runs a pool with the kinds that register adds to it, until the test ends. It has its own connections to the
+// database, as many as db may have. The first of configs configures the pool, except DB, NATS and AckWait.
 func Start(t testing.TB, db *pgxpool.Pool, register func(*workers.Pool) error, configs ...workers.Config) *Kit {
 	t.Helper()
 	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
@@ -64,7 +63,8 @@ func Start(t testing.TB, db *pgxpool.Pool, register func(*workers.Pool) error, c
 	}
 	t.Cleanup(nc.Close)
 	if k.js, err = jetstream.New(nc); err == nil {
-		_, err = stream.Ensure(t.Context(), k.js, stream.Config{MaxBytes: 1 << 30}, "") // of no installation: any database may have it
+		// An empty installation: the stream may belong to any database.
+		_, err = stream.Ensure(t.Context(), k.js, stream.Config{MaxBytes: 1 << 30}, "")
 	}
 	if err == nil {
 		k.process, err = k.begin()
@@ -76,7 +76,7 @@ func Start(t testing.TB, db *pgxpool.Pool, register func(*workers.Pool) error, c
 	return k
 }
 
-// Status returns what the worker has done and is doing, since it began or last crashed.
+// Status returns the status of the worker since it began or last crashed.
 func (k *Kit) Status() workers.Status { return k.current().pool.Status() }
 
 func (k *Kit) current() *process {
@@ -85,14 +85,13 @@ func (k *Kit) current() *process {
 	return k.process
 }
 
-// Work delivers an available task to the worker, waits until it is no longer available nor running,
-// and returns it: succeeded, or as its handler left it. It fails the test if the task is not
-// available.
+// Work delivers an available task to the worker, waits until it is no longer available or running, and returns it. It
+// fails the test if the task is not available.
 func (k *Kit) Work(key ledger.Key) ledger.Task {
 	k.t.Helper()
 	task := k.load(key)
 	if task.State != ledger.StateAvailable {
-		k.t.Fatalf("workertest: %s is %s, and not available", key, task.State)
+		k.t.Fatalf("workertest: %s must be available, got %s", key, task.State)
 	}
 	k.deliver(key)
 	k.await(func() string {
@@ -104,8 +103,8 @@ func (k *Kit) Work(key ledger.Key) ledger.Task {
 	return task
 }
 
-// Drain delivers every available task of the worker's kinds, and what becomes available by that,
-// until there is none, and none is running.
+// Drain delivers every available task of the worker's kinds, and those that become available meanwhile, until no task
+// is available or running.
 func (k *Kit) Drain() {
 	k.t.Helper()
 	k.await(func() string {
@@ -120,15 +119,15 @@ func (k *Kit) Drain() {
 	})
 }
 
-// await waits until nothing is missing.
+// await waits until missing returns "". It returns what is still missing otherwise.
 func (k *Kit) await(missing func() string) {
 	k.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(look) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(pollEvery) {
 		k.mu.Lock()
-		failed := k.failed
+		failure := k.failure
 		k.mu.Unlock()
-		if failed != nil {
-			k.t.Fatalf("workertest: %v", failed)
+		if failure != nil {
+			k.t.Fatalf("workertest: %v", failure)
 		}
 		why := missing()
 		if why == "" {
@@ -197,7 +196,8 @@ func (k *Kit) unfinished() []ledger.Key {
 	return keys
 }
 
-// unanswered says which consumer still has messages: after a crash one may come again.
+// unanswered returns a description of a consumer that still has messages, or "". After a crash a message may be
+// redelivered.
 func (k *Kit) unanswered() string {
 	k.t.Helper()
 	for _, kind := range k.kinds() {
@@ -214,7 +214,7 @@ func (k *Kit) unanswered() string {
 	return ""
 }
 
-// process is one worker, as if it were a process of its own.
+// process is one worker, as if it were a process of its own. Its fields are constant after begin.
 type process struct {
 	pool    *workers.Pool
 	db      *pgxpool.Pool
@@ -276,10 +276,10 @@ func (k *Kit) begin() (*process, error) {
 func (k *Kit) fail(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.failed = err
+	k.failure = err
 }
 
-// end stops a worker in order.
+// end stops a worker gracefully.
 func (p *process) end() {
 	p.stop()
 	<-p.ended

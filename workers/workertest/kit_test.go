@@ -27,12 +27,14 @@ type mail struct {
 var (
 	couponSend = ledger.MustKind[coupon]("coupon.send")
 	mailSend   = ledger.MustKind[mail]("mail.send")
-	errTooMuch = errors.New("nobody may have more than half off")
+	errTooMuch = errors.New("a coupon must not exceed half")
 )
 
-// sendCoupon is a handler as users write it: it writes a row, and enqueues a mail about it.
+// sendCoupon is a handler like a user's: it inserts a row, and enqueues a mail about it.
 func sendCoupon(ctx context.Context, tx pgx.Tx, job *workers.Job, c coupon) error {
-	if _, err := tx.Exec(ctx, "insert into coupon (order_no, percent) values ($1, $2)", string(job.BizID), c.Percent); err != nil {
+	if _, err := tx.Exec(
+		ctx, "insert into coupon (order_no, percent) values ($1, $2)", string(job.BizID), c.Percent,
+	); err != nil {
 		return err
 	}
 	if c.Percent > 50 {
@@ -50,11 +52,13 @@ func register(p *workers.Pool) error {
 		workers.RegisterAtLeastOnce(p, mailSend, sendMail, nil))
 }
 
-// shop is a database with a table for coupons.
+// shop returns a database with a table for coupons.
 func shop(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	db := ledgertest.Pool(t)
-	if _, err := db.Exec(t.Context(), "create table coupon (order_no text not null, percent integer not null)"); err != nil {
+	if _, err := db.Exec(
+		t.Context(), "create table coupon (order_no text not null, percent integer not null)",
+	); err != nil {
 		t.Fatal(err)
 	}
 	return db
@@ -76,7 +80,7 @@ func enqueue(t testing.TB, db *pgxpool.Pool, id ledger.BizID, percent int) ledge
 	return ledger.Key{Kind: couponSend.Name(), BizID: id}
 }
 
-// Work does one task and no other.
+// Work runs one task and no other.
 func TestWork(t *testing.T) {
 	db := shop(t)
 	kit := workertest.Start(t, db, register)
@@ -85,7 +89,9 @@ func TestWork(t *testing.T) {
 	if task := kit.Work(key); task.State != ledger.StateSucceeded || task.Attempt != 1 {
 		t.Errorf("%+v", task)
 	}
-	if diff := cmp.Diff(map[ledger.BizID]mail{"order-2": {"20 % off"}}, ledgertest.Enqueued(t, db, mailSend)); diff != "" {
+	if diff := cmp.Diff(
+		map[ledger.BizID]mail{"order-2": {"20 % off"}}, ledgertest.Enqueued(t, db, mailSend),
+	); diff != "" {
 		t.Errorf("mails (-want +got):\n%s", diff)
 	}
 	if n := coupons(t, db); n != 1 {
@@ -93,7 +99,7 @@ func TestWork(t *testing.T) {
 	}
 }
 
-// A handler that fails leaves nothing but its failure.
+// A handler that fails leaves only its failure.
 func TestWorkThatFails(t *testing.T) {
 	db := shop(t)
 	kit := workertest.Start(t, db, register)
@@ -106,7 +112,7 @@ func TestWorkThatFails(t *testing.T) {
 	}
 }
 
-// Drain does everything, also what tasks enqueue.
+// Drain runs all tasks, including those that tasks enqueue.
 func TestDrain(t *testing.T) {
 	db := shop(t)
 	kit := workertest.Start(t, db, register)

@@ -1,10 +1,10 @@
 -- Selects the task that has been available longest, among the next tasks of a kind in the projection.
 -- $1 kind, $2 biz_id to continue after, $3 how many tasks to read.
 -- Answers the last biz_id that was read ('' at the end of the kind), and the biz_id of that task with its age in
--- milliseconds, or null. Locks nothing. Index: primary key.
+-- milliseconds, or null. Locks nothing. Index: primary key of task.
 with page as materialized (
   select t.biz_id, t.state, t.updated_at
-    from taskledger.task t
+    from taskledger.tasks t
    where t.kind = $1::text and t.biz_id > $2::text
    order by t.biz_id
    limit $3::integer

@@ -1,8 +1,8 @@
--- Appends cursor row $2 + 1 of a reader, if row $2 is the newest: compare-and-set, and a reader
--- that fell behind inserts nothing even where its successors have been thinned away.
--- $1 reader, $2 n, $3 seen, $4 seen_top, $5 seen_bound, $6 until or '', $7 top, $8 bound,
--- $9 after_position, $10 mark (JSON text or null), $11 the incarnation in which the page was read:
--- what was read before a crash moves nothing after it. $12 audited or '', $13 unaudited, $14 unaudited_xor.
+-- Appends cursor row $2 + 1 of a reader, if row $2 is the newest: compare-and-set. A reader with an older row
+-- inserts nothing, even if the rows after it have been thinned.
+-- $1 reader, $2 n, $3 seen, $4 seen_top, $5 seen_bound, $6 until or '', $7 top, $8 bound, $9 after_position,
+-- $10 mark (JSON text or null), $11 the incarnation in which the page was read: after a crash, an earlier
+-- page advances nothing. $12 audited or '', $13 unaudited, $14 unaudited_xor.
 -- Locks row $2 against deletion; waits for a concurrent insert of the same n.
 insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, origin, mark,
                                audited, unaudited, unaudited_xor)

@@ -1,5 +1,5 @@
--- The cursor rows that are kept of a reader, newest first, from n < $2 on.
--- $1 reader, $2 n, $3 how many at most. Locks nothing. Index: primary key, backwards.
+-- The kept cursor rows of a reader, newest first, from n < $2 on.
+-- $1 reader, $2 n, $3 maximum number of rows. Locks nothing. Index: primary key, backwards.
 select c.n, c.seen::text, c.seen_top, c.seen_bound::text, coalesce(c.until::text, ''), coalesce(c.top, 0),
        coalesce(c.bound::text, ''), c.after_position,
        coalesce(c.audited::text, ''), c.unaudited, c.unaudited_xor, c.mark::text,

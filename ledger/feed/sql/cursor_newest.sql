@@ -1,7 +1,6 @@
--- Where a reader stands, and whether that row was written in this very database.
--- A physical copy of the row (pg_upgrade, a promoted standby) has the xmin it was written
--- with; one restored from a dump does not. And the incarnation of the database, '' if it has none
--- yet.
+-- The newest cursor row of a reader, and whether it was written in this very database. A physical copy of the
+-- row (pg_upgrade, a promoted standby) keeps its xmin; a row restored from a dump does not. Returns the
+-- incarnation of the database too, '' if it has none yet.
 -- $1 reader. Locks nothing. Index: primary key, backwards.
 select c.n, c.seen::text, c.seen_top, c.seen_bound::text, coalesce(c.until::text, ''), coalesce(c.top, 0),
        coalesce(c.bound::text, ''), c.after_position,

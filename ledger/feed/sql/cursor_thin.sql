@@ -1,8 +1,8 @@
--- Thins the cursor rows of a reader that are older than 5 minutes to the last of each second,
--- those older than an hour to the last of each minute, and drops those older than $3 hours.
--- The newest row always stays. Answers the n above which to look the next time.
--- $1 reader, $2 n above which to look (rows below are known to be thinned), $3 hours.
--- Deletes what nobody holds; index: primary key, from $2 on.
+-- Thins the cursor rows of a reader. Of rows older than 5 minutes it keeps the last of each second, of those
+-- older than an hour the last of each minute, and of those older than $3 hours none. The newest row always
+-- stays. Returns the n above which to begin the next time.
+-- $1 reader, $2 n above which to begin (lower rows are thinned already), $3 hours.
+-- Deletes rows that no other transaction locks; index: primary key, from $2 on.
 with old as materialized (
   select c.n, c.recorded_at,
          lead(c.recorded_at) over (order by c.n) as next_at

@@ -1,5 +1,5 @@
 -- The event at a position.
--- $1 position. Answers one row or none. Locks nothing. Index: position.
+-- $1 position. Returns at most one row. Locks nothing. Index: position.
 select e.position, e.version, e.attempt, e.shard, e.type::text, (extract(epoch from e.recorded_at) * 1e6)::bigint,
        e.kind, e.biz_id, coalesce(e.actor, ''), e.data::text, e.meta::text
   from taskledger.event e

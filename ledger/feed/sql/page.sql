@@ -1,8 +1,8 @@
--- A page of a window, in position order; taskledger.feed_page holds the algorithm.
--- $1 seen, $2 seen_top, $3 seen_bound, $4 until, $5 top of the window; $6 position to go on
--- after; $7 how many at most.
--- Locks nothing. Indexes: (xid, position) for each late xid, (position) for the tail; both
--- stop after $7 rows in total.
+-- A page of a window, in position order; the algorithm is that of taskledger.feed_page.
+-- $1 seen, $2 seen_top, $3 seen_bound, $4 until, $5 top of the window; $6 position to continue after; $7
+-- maximum number of events.
+-- Locks nothing. Indexes: (xid, position) for each late xid, (position) for the tail; both stop after $7
+-- rows in total.
 select e.position, e.version, e.attempt, e.shard, e.type::text, (extract(epoch from e.recorded_at) * 1e6)::bigint,
        e.kind, e.biz_id, coalesce(e.actor, ''), e.data::text, e.meta::text
   from taskledger.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8, $4::text::pg_snapshot, $5::bigint,

@@ -1,11 +1,11 @@
--- Opens a window: what is visible now and was not in $1. Three facts, in this order:
--- until, the snapshot; top, the last position drawn; bound, an xid newer than both.
--- And the incarnation of the database: in another one the arguments mean nothing.
--- Bound is null if nothing can have become visible, so that an idle poll draws no xid.
+-- Opens a window: the events visible now and not in $1. It reads three values, in this order: until, the
+-- snapshot; top, the last position drawn; bound, an xid newer than both. It also returns the incarnation of
+-- the database: in another one the arguments have no meaning. Bound is null if no further event can have
+-- become visible, so that an idle poll draws no xid.
 -- $1 seen (pg_snapshot), $2 seen_top, $3 seen_bound (xid8) of the window before.
--- The caller refuses where is_standby (its snapshot names no running transactions) or
--- has_xid (bound would be older than top). top comes from the sequence and not from the rows,
--- so that rows not yet visible are stepped over once and not at every poll.
+-- The caller fails if is_standby (its snapshot lists no running transactions) or has_xid (bound would be
+-- older than top). top comes from the sequence and not from the rows, so that rows not yet visible are
+-- stepped over once and not at every poll.
 -- Locks nothing.
 with now as materialized (
   select pg_current_snapshot() as until,

@@ -15,7 +15,7 @@ const Guarantee = "at most once"
 // because a process that does not handle the kind, such as the reconciler, must recognize the attempt.
 var StartedData = json.RawMessage(`{"guarantee":"` + Guarantee + `"}`)
 
-// ReasonUnknown is why a task is buried whose attempt may have had its effect, a part of it, or none.
+// ReasonUnknown is the reason of a burial after an attempt that may have had its effect, a part of it, or no effect.
 const ReasonUnknown = "unknown outcome"
 
 // HasStarted reports whether the last attempt in a task's history must not be repeated.

@@ -14,65 +14,55 @@ import (
 
 // Attempt is one attempt at one task.
 //
-// It has one owner at a time. That is the goroutine of its slot, until one goroutine sets ended: the
-// slot's own, in finish, or the one that gives an overdue handler up, in abandon. That one owns the
-// attempt from then on. Fields under "owner" belong to the owner, and to notes beside the handler, which
-// are ordered before the owner's later reads by join.
+// It has one owner at a time. That is the goroutine of its slot, until one goroutine sets isEnded: the slot's own, in
+// finish, or the one that abandons an overdue handler, in abandon. That goroutine owns the attempt from then on. The
+// owner, and notes beside the handler, use the fields under "owner"; join orders the notes before the owner's later
+// reads.
 type Attempt struct {
-	// Constant.
-	kind     *Kind
-	task     *Task
-	work     Work
-	verdict  Verdict         // how it came to run
-	decided  time.Time       // when its head was read
-	base     context.Context // of the handler's context
-	finishBy time.Time       // by this machine's clock, from the time left by the database's; zero: no deadline
-	store    ledger.DB       // where events of the task are read and appended
-	private  bool            // no other process can see the task: its first event is not committed
+	recorder
+
+	// Constant after New or NewPrivate.
+	verdict   Verdict         // on its message
+	decidedAt time.Time       // when its head was read
+	base      context.Context // parent of the handler's context
+	finishBy  time.Time       // by this machine's clock, from the remaining time by the database's; zero: no deadline
 
 	// Owner.
-	number     ledger.Attempt
-	version    ledger.Version // the task's last event, as this attempt knows it
-	claimed    bool           // its start is on record
-	wasRunning bool           // the head was an event of a running attempt
-	tx         transactor     // set before begin
-	begun      time.Time
-	ctx        context.Context // of the handler
-	cancel     context.CancelCauseFunc
-	deadline   *deadline    // ctx derives from it; nil: no time-out, or one of its own
-	state      ledger.State // after the last event that was appended here; "": none was
-	err        error        // why it did not succeed
-	outcome    Outcome
-	outcomeErr error
+	tx       transactor      // set before begin
+	ctx      context.Context // of the handler
+	cancel   context.CancelCauseFunc
+	deadline *deadline // ctx derives from it; nil: no timeout, or one of its own
 
-	entered atomic.Bool // the handler may have begun
-	ended   atomic.Bool // a goroutine ends the attempt
+	isEntered atomic.Bool // the handler may have begun
+	isEnded   atomic.Bool // a goroutine ends the attempt
 
-	progress progress
-	noting   sync.Mutex // held while an event is appended beside the handler
+	progress progress   // guards itself
+	noteMu   sync.Mutex // held while an event is appended beside the handler
 
-	mu      sync.Mutex // guards what follows, and version and claimed until join
-	joined  bool       // too late for a note
-	lost    bool       // another process appended to the task
-	started *time.Timer
-	unwatch func() bool
+	mu        sync.Mutex  // guards the fields below, and version and claimed until join
+	isJoined  bool        // too late for a note
+	isFenced  bool        // another process appended to the task
+	noteTimer *time.Timer // calls noteStart
+	unwatch   func() bool // stops the watch of ctx for abandon
 }
 
 var (
-	errGoexit = errors.New("the handler ended its goroutine (runtime.Goexit)")
-	// ErrConnectionLost: the server rolls back what the handler wrote.
+	errGoexit = errors.New("handler called runtime.Goexit")
+	// ErrConnectionLost is the error of a handler whose connection broke; the server rolls back its writes.
 	ErrConnectionLost = errors.New("the connection of the transaction was lost")
 	// ErrRowsOpen is the error of a handler that left rows open.
-	ErrRowsOpen = errors.New("the handler returned while rows of its transaction were still open: close them")
+	ErrRowsOpen = errors.New("handler returned with open rows of its transaction: close them")
 	errEnded    = errors.New("the attempt has ended")
 )
 
-// New returns an attempt at a task, as its head demands.
+// New returns an attempt at a task, for the verdict on its head.
 func New(k *Kind, t *Task, v Verdict, h Head, decided time.Time, w Work) *Attempt {
 	a := &Attempt{
-		kind: k, task: t, work: w, verdict: v, decided: decided, base: k.Runner.work, store: k.db,
-		number: h.Attempt, version: h.Version, claimed: v == Resume,
-		wasRunning: h.Type.State() == ledger.StateRunning,
+		recorder: recorder{
+			kind: k, task: t, work: w, store: k.db, number: h.Attempt, version: h.Version, claimed: v == Resume,
+			wasRunning: h.Type.State() == ledger.StateRunning,
+		},
+		verdict: v, decidedAt: decided, base: k.Runner.work,
 	}
 	if v != Resume && v != Vanished {
 		a.number++
@@ -90,26 +80,13 @@ func (a *Attempt) Task() *Task { return a.task }
 func (a *Attempt) Number() ledger.Attempt { return a.number }
 
 // Decided returns when the head was read.
-func (a *Attempt) Decided() time.Time { return a.decided }
-
-// Took returns how long the attempt has taken; 0 if it did not begin.
-func (a *Attempt) Took() time.Duration {
-	if a.begun.IsZero() {
-		return 0
-	}
-	return time.Since(a.begun)
-}
+func (a *Attempt) Decided() time.Time { return a.decidedAt }
 
 // Context returns the handler's context; nil if the attempt has not begun.
 func (a *Attempt) Context() context.Context { return a.ctx }
 
-// History reads the events of the task, where this attempt sees them.
-func (a *Attempt) History(ctx context.Context) ([]ledger.Event, error) {
-	return ledger.History(ctx, a.store, a.task.Message.Key)
-}
-
-// GiveBack gives back a task whose handler did not begin, by an answer to its message, or by an event if
-// its start is on record.
+// GiveBack gives back a task whose handler has not begun, by an answer to its message, or by an event if its start is
+// recorded.
 func (a *Attempt) GiveBack(answer []byte) {
 	if !a.claimed {
 		a.kind.Tasks.Answer(a.task, answer)
@@ -123,12 +100,12 @@ func (a *Attempt) GiveBack(answer []byte) {
 // isExpired reports whether the deadline of the task has passed.
 func (a *Attempt) isExpired() bool { return !a.finishBy.IsZero() && !time.Now().Before(a.finishBy) }
 
-// Run runs the attempt to its end, in a goroutine that the handler may end.
+// Run runs the attempt to its end. The handler may end the goroutine.
 func (a *Attempt) Run() {
 	k := a.kind
 	k.running.Add(1)
 	defer k.running.Add(-1)
-	defer func() { k.Tasks.NotePace(time.Since(a.decided)) }()
+	defer func() { k.Tasks.NotePace(time.Since(a.decidedAt)) }()
 	fault.Point(pointReady)
 	if a.verdict == TakeOver {
 		defer k.quarantine.leave(a)
@@ -140,13 +117,13 @@ func (a *Attempt) Run() {
 		a.expire()
 	case !a.claim():
 	case k.Acquire == nil:
-		a.perform(outside{})
+		a.perform(noTx{})
 	default:
 		a.runInTransaction()
 	}
 }
 
-// perform runs the handler between begin and finish.
+// perform runs the handler, between begin and finish.
 func (a *Attempt) perform(tx transactor) {
 	a.tx = tx
 	a.begin()
@@ -155,38 +132,38 @@ func (a *Attempt) perform(tx transactor) {
 	err = a.work.Call(a.ctx, tx.handle())
 }
 
-// Enter reports whether the handler may begin: not if the attempt was given up meanwhile.
+// Enter reports whether the handler may begin. It may not if the attempt was abandoned meanwhile.
 func (a *Attempt) Enter() bool {
-	a.entered.Store(true)
-	return !a.ended.Load()
+	a.isEntered.Store(true)
+	return !a.isEnded.Load()
 }
 
-// begin makes the handler's context and starts the clocks.
+// begin makes the handler's context and starts the timers.
 func (a *Attempt) begin() {
 	k := a.kind
-	a.begun = time.Now()
-	a.progress.recorded = a.begun // so that quick attempts record none
+	a.beganAt = time.Now()
+	a.progress.recordedAt = a.beganAt // so that quick attempts record no progress
 	base := a.base
 	if k.Timeout > 0 && !a.private {
-		a.deadline = k.deadlines.enter(base, a.begun, k.Timeout)
+		a.deadline = k.deadlines.enter(base, a.beganAt, k.Timeout)
 		base = a.deadline
 	}
 	a.ctx, a.cancel = context.WithCancelCause(ledger.WithCause(base, a.work))
-	if k.Timeout > 0 && a.private { // its context is like no other one
-		a.endAt(a.begun.Add(k.Timeout), ErrTimeout)
+	if k.Timeout > 0 && a.private { // its context derives from the caller's and shares no deadline
+		a.endAt(a.beganAt.Add(k.Timeout), ErrTimeout)
 	}
 	if !a.finishBy.IsZero() {
 		a.endAt(a.finishBy, ErrExpired)
 	}
 	a.mu.Lock() // it may have ended before the timer is stored
-	a.started = time.AfterFunc(k.StartedAfter, a.noteStart)
+	a.noteTimer = time.AfterFunc(k.StartedAfter, a.noteStart)
 	a.mu.Unlock()
 	if k.Tasks.Begin(a.task, a) {
 		a.cancel(ErrFenced)
 	}
 }
 
-// endAt cancels the handler's context at a moment.
+// endAt cancels the handler's context at a point in time.
 func (a *Attempt) endAt(t time.Time, cause error) {
 	ctx, stop := context.WithDeadlineCause(a.ctx, t, cause)
 	cancel := a.cancel
@@ -201,7 +178,7 @@ func (a *Attempt) finish(err error) {
 		return
 	}
 	a.kind.Tasks.Done(a.task)
-	if err = a.tx.check(cause, err); err != nil || a.lost {
+	if err = a.tx.check(cause, err); err != nil || a.isFenced {
 		a.tx.undo(a, cause, err)
 		return
 	}
@@ -209,10 +186,10 @@ func (a *Attempt) finish(err error) {
 	a.tx.commit(a)
 }
 
-// end makes the caller the owner of the attempt. It returns why the handler's context was cancelled, nil
-// if it was not; false if the attempt was abandoned, and its outcome is recorded already.
+// end makes its caller the owner of the attempt, and returns the cause of the end of the handler's context, or nil.
+// It returns false if the attempt was abandoned; then its outcome is already recorded.
 func (a *Attempt) end() (cause error, ok bool) {
-	if !a.ended.CompareAndSwap(false, true) {
+	if !a.isEnded.CompareAndSwap(false, true) {
 		a.kind.overdue.Add(-1)
 		return nil, false
 	}
@@ -222,32 +199,31 @@ func (a *Attempt) end() (cause error, ok bool) {
 	return cause, true
 }
 
-// join returns once no note of the attempt is under way any more and none can begin: the outcome follows
-// the version that the attempt has then.
+// join waits for a note under way and allows no further one: the outcome follows the version that the attempt has then.
 func (a *Attempt) join() {
-	if a.started == nil {
-		return // it did not begin
+	if a.noteTimer == nil {
+		return // it has not begun
 	}
-	a.started.Stop()
+	a.noteTimer.Stop()
 	if a.deadline != nil {
 		a.kind.deadlines.leave(a.deadline)
 	}
 	a.mu.Lock()
-	a.joined = true
+	a.isJoined = true
 	unwatch := a.unwatch
 	a.mu.Unlock()
 	if unwatch != nil {
 		unwatch()
 	}
-	a.noting.Lock() // waits for a note under way
-	defer a.noting.Unlock()
+	a.noteMu.Lock() // waits for a note under way
+	defer a.noteMu.Unlock()
 	a.progress.stop()
 }
 
-// abandon ends an attempt whose handler did not return although its context was cancelled a while ago.
-// Its slot stays taken until the handler returns. Its transaction cannot be used any more.
+// abandon ends an attempt whose handler did not return within the grace after its context was cancelled. Its slot
+// stays busy until the handler returns. Its transaction cannot be used any more.
 func (a *Attempt) abandon() {
-	if !a.ended.CompareAndSwap(false, true) {
+	if !a.isEnded.CompareAndSwap(false, true) {
 		return
 	}
 	k := a.kind
@@ -255,7 +231,7 @@ func (a *Attempt) abandon() {
 	cause := context.Cause(a.ctx)
 	a.tx.close() // the server then rolls back
 	a.join()
-	k.Logger.Error("handler does not return: its slot stays taken",
+	k.Logger.Error("abandoned a handler that does not return; its slot stays busy",
 		"biz_id", string(a.task.Message.BizID), "attempt", int(a.number), "cause", cause)
 	a.tx.abandon(a, cause, fmt.Errorf("%w, and the handler did not return", cause))
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// callers is the transactor of an attempt in the transaction of the process that enqueued its task. A
-// savepoint separates what the handler writes. Its random name also tells whether the handler ended the
-// transaction: no code can set it again.
-type callers struct {
+// callerTx is the transactor of an attempt in the transaction of the process that enqueued its task. A savepoint
+// separates the handler's writes. Its random name also detects whether the handler ended the transaction: no code can
+// set it again. The fields are constant.
+type callerTx struct {
 	kind      *Kind
 	ctx       context.Context // of the caller
 	tx        pgx.Tx
 	socket    net.Conn
 	savepoint string
-	forsaken  chan struct{} // closed when the handler is not waited for any more
+	abandoned chan struct{} // closed when the handler is abandoned
 }
 
 // savepoints names savepoints: a random prefix and a number.
@@ -34,27 +34,26 @@ var savepoints = struct {
 	number atomic.Uint64
 }{prefix: "taskledger_" + strings.ToLower(rand.Text()[:10]) + "_"}
 
-// NewPrivate returns an attempt at a task that was enqueued in the open transaction tx, to be run by
-// RunPrivate.
+// NewPrivate returns an attempt at a task that was enqueued in the open transaction tx, for RunPrivate.
 func NewPrivate(ctx context.Context, k *Kind, t *Task, h Head, decided time.Time, w Work, tx pgx.Tx) *Attempt {
 	a := New(k, t, Begin, h, decided, w)
 	a.base, a.store, a.private = ctx, tx, true
 	return a
 }
 
-// RunPrivate runs an attempt in the transaction of its caller, and returns the task's last version and
-// state, which commit with that. An error means that the caller has to roll back.
+// RunPrivate runs an attempt in the transaction of its caller, and returns the task's last version and state, which
+// commit with tx. After an error the caller must roll back.
 func (a *Attempt) RunPrivate(ctx context.Context, tx pgx.Tx) (ledger.Version, ledger.State, error) {
-	c := &callers{
+	c := &callerTx{
 		kind: a.kind, ctx: ctx, tx: tx, socket: tx.Conn().PgConn().Conn(),
-		savepoint: savepoints.prefix + strconv.FormatUint(savepoints.number.Add(1), 36), forsaken: make(chan struct{}),
+		savepoint: savepoints.prefix + strconv.FormatUint(savepoints.number.Add(1), 36), abandoned: make(chan struct{}),
 	}
 	if _, err := tx.Exec(ctx, "savepoint "+c.savepoint); err != nil {
 		a.kind.Tasks.Answer(a.task, nil)
 		return 0, "", err
 	}
 	done := make(chan struct{})
-	go func() { // which the handler may end
+	go func() { // the handler may end this goroutine
 		defer close(done)
 		a.kind.running.Add(1)
 		defer a.kind.running.Add(-1)
@@ -67,7 +66,7 @@ func (a *Attempt) RunPrivate(ctx context.Context, tx pgx.Tx) (ledger.Version, le
 	}()
 	select {
 	case <-done:
-	case <-c.forsaken:
+	case <-c.abandoned:
 	}
 	if a.outcome == OutcomeRetried {
 		return 0, "", errors.Join(a.outcomeErr, a.err)
@@ -75,9 +74,9 @@ func (a *Attempt) RunPrivate(ctx context.Context, tx pgx.Tx) (ledger.Version, le
 	return a.version, a.state, nil
 }
 
-func (c *callers) handle() pgx.Tx { return &Tx{Tx: c.tx} }
+func (c *callerTx) handle() pgx.Tx { return &Tx{Tx: c.tx} }
 
-func (c *callers) check(_, err error) error {
+func (c *callerTx) check(_, err error) error {
 	switch conn := c.tx.Conn(); {
 	case conn.IsClosed():
 		return errors.Join(ErrConnectionLost, err)
@@ -93,7 +92,7 @@ func (c *callers) check(_, err error) error {
 	return nil
 }
 
-func (c *callers) commit(a *Attempt) {
+func (c *callerTx) commit(a *Attempt) {
 	ctx, cancel := c.kind.Operation()
 	defer cancel()
 	e, err := ledger.Append(ctx, c.tx, a.succeeded())
@@ -108,7 +107,7 @@ func (c *callers) commit(a *Attempt) {
 	a.committed(ctx, e, nil)
 }
 
-func (c *callers) undo(a *Attempt, cause, err error) {
+func (c *callerTx) undo(a *Attempt, cause, err error) {
 	ctx, cancel := c.kind.Operation()
 	defer cancel()
 	conn := c.tx.Conn()
@@ -116,7 +115,7 @@ func (c *callers) undo(a *Attempt, cause, err error) {
 	case conn.IsClosed():
 		a.mustRollBack(err)
 		return
-	case conn.PgConn().IsBusy(): // nothing can be undone beside open rows
+	case conn.PgConn().IsBusy(): // a rollback is impossible beside open rows
 		_ = conn.Close(ctx)
 		a.mustRollBack(err)
 		return
@@ -134,37 +133,37 @@ func (c *callers) undo(a *Attempt, cause, err error) {
 	_ = c.release(ctx)
 }
 
-// release ends the savepoint and keeps what was written behind it.
-func (c *callers) release(ctx context.Context) error {
+// release ends the savepoint and keeps the writes behind it.
+func (c *callerTx) release(ctx context.Context) error {
 	_, err := c.tx.Conn().Exec(ctx, "release savepoint "+c.savepoint)
 	return err
 }
 
-// rollback undoes what was written behind the savepoint.
-func (c *callers) rollback(ctx context.Context) error {
+// rollback undoes the writes behind the savepoint.
+func (c *callerTx) rollback(ctx context.Context) error {
 	_, err := c.tx.Conn().Exec(ctx, "rollback to savepoint "+c.savepoint)
 	return err
 }
 
-func (c *callers) close() { _ = c.socket.Close() }
+func (c *callerTx) close() { _ = c.socket.Close() }
 
-// abandon returns to the caller. The handler has the connection, which is closed.
-func (c *callers) abandon(a *Attempt, _, err error) {
+// abandon returns to the caller. It closes the connection, which the handler may still use.
+func (c *callerTx) abandon(a *Attempt, _, err error) {
 	a.mustRollBack(err)
-	close(c.forsaken)
+	close(c.abandoned)
 }
 
-func (c *callers) returned(*Attempt) { <-c.forsaken }
+func (c *callerTx) returned(*Attempt) { <-c.abandoned }
 
-// buryEnded ends an attempt whose savepoint is gone: its handler has ended the transaction of its caller.
-// If that committed the task, it is buried, so that it is not run again unseen.
-func (c *callers) buryEnded(ctx context.Context, a *Attempt) {
+// buryEnded ends an attempt whose savepoint is gone because its handler has ended the transaction of its caller. If
+// that committed the task, the task is buried, so that it is not run again unnoticed.
+func (c *callerTx) buryEnded(ctx context.Context, a *Attempt) {
 	conn := c.tx.Conn()
 	if conn.IsClosed() {
 		a.mustRollBack(ErrConnectionLost)
 		return
 	}
-	if conn.PgConn().TxStatus() != 'I' { // another one, begun by the handler
+	if conn.PgConn().TxStatus() != 'I' { // a transaction that the handler began
 		_, _ = conn.Exec(ctx, "rollback")
 	}
 	_, _ = conn.Exec(ctx, "begin")
@@ -173,7 +172,7 @@ func (c *callers) buryEnded(ctx context.Context, a *Attempt) {
 	a.outcome, a.outcomeErr = OutcomeRetried, ledger.ErrTransactionEnded
 }
 
-// mustRollBack ends an attempt whose caller has to roll back.
+// mustRollBack ends an attempt whose caller must roll back.
 func (a *Attempt) mustRollBack(err error) {
 	a.endWith(OutcomeRetried, err)
 	a.kind.Tasks.Answer(a.task, nil)

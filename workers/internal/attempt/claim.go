@@ -11,10 +11,9 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/atmostonce"
 )
 
-// claim records the start of an attempt before its handler runs, if another one may have begun before.
-// That happens when a slot is there and not when the message is decided: if this process dies, a task
-// that only waited in it must not count as lost. It reports whether the handler may run; if not, the
-// message is answered.
+// claim records the start of an attempt before its handler runs, if another attempt may have begun before. It is
+// called when the attempt has a slot, not when its message is decided: if this process dies, a task that only waited
+// must not count as lost. It reports whether the handler may run; if not, the message is answered.
 func (a *Attempt) claim() bool {
 	if a.verdict != ClaimFirst && a.verdict != TakeOver {
 		return true
@@ -22,12 +21,12 @@ func (a *Attempt) claim() bool {
 	k := a.kind
 	ctx, cancel := k.Operation()
 	defer cancel()
-	if a.verdict == TakeOver && !a.mayTakeOver(ctx) {
+	if a.verdict == TakeOver && !a.canTakeOver(ctx) {
 		return false
 	}
 	e, err := a.appendStart(ctx)
 	if err != nil {
-		a.notClaimed(err)
+		a.answerUnclaimed(err)
 		return false
 	}
 	if a.verdict == TakeOver {
@@ -39,35 +38,9 @@ func (a *Attempt) claim() bool {
 	return true
 }
 
-// appendStart records the start. For an attempt that must not be repeated the request is sent once more
-// if the answer is lost: the handler may run only if its start is known to be on record.
-func (a *Attempt) appendStart(ctx context.Context) (ledger.Event, error) {
-	if !a.kind.Once {
-		return ledger.Append(ctx, a.kind.db, a.request(ledger.EventStarted, nil))
-	}
-	r := a.request(ledger.EventStarted, atmostonce.StartedData)
-	e, err := ledger.Append(ctx, a.kind.db, r)
-	if err != nil && !ledger.IsConflict(err) && !isRefused(err) {
-		r.Resent = true // worker IDs are unique, and a task is in flight once per worker
-		e, err = ledger.Append(ctx, a.kind.db, r)
-	}
-	return e, err
-}
-
-// notClaimed answers the message of a task whose start could not be recorded.
-func (a *Attempt) notClaimed(err error) {
-	k := a.kind
-	if ledger.IsConflict(err) { // another worker was first
-		k.Again(a.task)
-		return
-	}
-	k.warn("cannot record a start", "biz_id", string(a.task.Message.BizID), "error", err)
-	k.Tasks.Redeliver(a.task, k.ackWait/2)
-}
-
-// mayTakeOver reports whether a task whose worker is gone may run here. It may not if it has lost too many
-// workers in a row. It may later if it is a suspect and another suspect runs.
-func (a *Attempt) mayTakeOver(ctx context.Context) bool {
+// canTakeOver reports whether a task whose worker is gone may run here. If the task has lost too many workers in a
+// row, it is buried. If it is a suspect and another suspect runs, it is redelivered later.
+func (a *Attempt) canTakeOver(ctx context.Context) bool {
 	k := a.kind
 	history, err := a.History(ctx)
 	var task ledger.Task
@@ -75,7 +48,7 @@ func (a *Attempt) mayTakeOver(ctx context.Context) bool {
 		task, err = ledger.Fold(history)
 	}
 	if err != nil {
-		a.notClaimed(err)
+		a.answerUnclaimed(err)
 		return false
 	}
 	lost := task.LostInARow + 1
@@ -87,25 +60,27 @@ func (a *Attempt) mayTakeOver(ctx context.Context) bool {
 		a.bury(ctx, burial{Reason: atmostonce.ReasonUnknown})
 		return false
 	case lost >= k.MaxLost:
-		a.bury(ctx, burial{Reason: "its workers were lost, one after the other", Lost: lost})
+		a.bury(ctx, burial{Reason: "its workers were lost one after the other", Lost: lost})
 		return false
 	case lost >= k.MaxLost-2 && !k.quarantine.enter(a):
 		k.Tasks.Answer(a.task, stream.NakAfter(k.ackWait/2))
 		return false
 	}
-	k.Logger.WarnContext(ctx, "task taken over", "biz_id", string(a.task.Message.BizID), "from", task.Actor, "lost", lost)
+	k.Logger.WarnContext(
+		ctx, "task taken over", "biz_id", string(a.task.Message.BizID), "from", task.Actor, "lost", lost,
+	)
 	return true
 }
 
-// quarantine keeps suspects apart. A task that kills its worker takes along all others that run there, and
-// they look as guilty. So tasks that have only two chances left run one at a time, at least until they
-// have lived for an AckWait. The innocent ones finish. It is safe for concurrent use.
+// quarantine keeps suspects apart. A task that kills its worker also interrupts all others that run there, and they
+// look equally guilty. So tasks that have only two chances left run one at a time, at least until they have run for
+// an AckWait, and the innocent ones finish. It is safe for concurrent use.
 type quarantine struct {
 	mu      sync.Mutex
-	suspect *Attempt // nil: none is in
+	suspect *Attempt // admitted one, or nil; guarded by mu
 }
 
-// enter admits a suspect, unless there is one.
+// enter admits a suspect, unless another one is admitted.
 func (q *quarantine) enter(a *Attempt) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -117,7 +92,7 @@ func (q *quarantine) enter(a *Attempt) bool {
 	return true
 }
 
-// leave admits the next suspect, if this one is in.
+// leave ends the admission of a suspect.
 func (q *quarantine) leave(a *Attempt) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -10,11 +10,11 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/queue"
 )
 
-// maxCompletions is how many successes may wait before handlers wait for them: one group in flight, one
+// maxCompletions is how many successes may wait before handlers wait for them: one group that is being recorded, one
 // that gathers, and room.
 const maxCompletions = 4 * MaxBatch
 
-var errGivenUp = errors.New("recording the outcome was given up")
+var errNotRecorded = errors.New("stopped retrying to record the outcome")
 
 // completion is the success of an attempt, to be recorded.
 type completion struct {
@@ -22,46 +22,47 @@ type completion struct {
 	request ledger.AppendRequest
 }
 
-// completer records successes in groups: while one group is recorded the next one gathers. So groups are
-// the larger the busier the worker is, and no timer adds latency. A success that cannot be recorded for
-// the moment (a lock, a lost connection) is tried again apart from the others.
+// completer records successes in groups: while one group is recorded the next one gathers. So groups are larger the
+// busier the worker is, and no timer adds latency. A success that cannot be recorded at the moment (a lock, a lost
+// connection) is retried apart from the others. It is safe for concurrent use; the fields are constant.
 type completer struct {
-	runner *Runner
-	queue  *queue.Queue[completion]
-	later  *queue.Queue[completion]
-	room   chan struct{} // a token for each completion that is not recorded
+	runner  *Runner
+	queue   *queue.Queue[completion] // taken by run
+	retries *queue.Queue[completion] // taken by retry
+	tokens  chan struct{}            // holds a token for each completion that is not recorded
 }
 
 func newCompleter(r *Runner) *completer {
 	return &completer{
-		runner: r, queue: queue.New[completion](), later: queue.New[completion](), room: make(chan struct{}, maxCompletions),
+		runner: r, queue: queue.New[completion](), retries: queue.New[completion](),
+		tokens: make(chan struct{}, maxCompletions),
 	}
 }
 
-// add records a completion later. It blocks while too many wait.
+// add queues a completion to be recorded. It blocks while too many wait.
 func (c *completer) add(one completion) {
-	c.room <- struct{}{}
+	c.tokens <- struct{}{}
 	c.queue.Add(one)
 }
 
-// run records what is added until quit is done.
+// run records completions until quit is done.
 func (c *completer) run(quit context.Context) {
 	for {
 		group := c.queue.Take(quit, MaxBatch)
 		if len(group) == 0 {
 			return
 		}
-		c.later.Add(c.record(group)...)
+		c.retries.Add(c.record(group)...)
 	}
 }
 
-// retry records what could not be recorded at first. A completion is given up after a few times AckWait,
-// or when the worker is stopping: the next delivery of the message finds out. That of an attempt that
-// must not be repeated is not given up while the worker runs: its outcome would be lost.
+// retry records completions that could not be recorded at first. It drops a completion after a few times AckWait, or
+// when the worker is stopping: the next delivery of the message decides. It does not drop that of an attempt that
+// must not be repeated while the worker runs, because its outcome would be lost.
 func (c *completer) retry(quit context.Context) {
 	delay := loop.Backoff{Max: maxRetryDelay, Exact: true}
 	for {
-		group := c.later.Take(quit, MaxBatch)
+		group := c.retries.Take(quit, MaxBatch)
 		if len(group) == 0 {
 			return
 		}
@@ -72,10 +73,10 @@ func (c *completer) retry(quit context.Context) {
 		}
 		for _, one := range failed {
 			a := one.attempt
-			if c.runner.work.Err() != nil || a.Took() > 4*c.runner.ackWait && !a.kind.Once {
-				c.end(a, ledger.Event{}, errGivenUp)
+			if c.runner.work.Err() != nil || a.Elapsed() > 4*c.runner.ackWait && !a.kind.Once {
+				c.end(a, ledger.Event{}, errNotRecorded)
 			} else {
-				c.later.Add(one)
+				c.retries.Add(one)
 			}
 		}
 	}
@@ -83,7 +84,7 @@ func (c *completer) retry(quit context.Context) {
 
 const maxRetryDelay = 2 * time.Second
 
-// record records a group and returns what may be tried again.
+// record records a group and returns the completions that may be retried.
 func (c *completer) record(group []completion) (failed []completion) {
 	ctx, cancel := c.runner.Operation()
 	defer cancel()
@@ -98,19 +99,21 @@ func (c *completer) record(group []completion) (failed []completion) {
 		case r.Err == nil || ledger.IsConflict(r.Err):
 			c.end(one.attempt, r.Event, r.Err)
 		case isRefused(r.Err):
-			go c.endOne(one.attempt, r.Event, r.Err) // takes some round trips: not in the way of the others
+			go c.endOne(one.attempt, r.Event, r.Err) // takes some round trips, which must not delay the others
 		default:
-			one.request.Resent = true // the answer may have been lost; the data tells the attempt from any other
+			one.request.Resent = true // the answer may have been lost; the data identifies the attempt
 			failed = append(failed, one)
 		}
 	}
 	if len(failed) > 0 {
-		c.runner.Warn(c.runner.logger, "cannot record outcomes, trying again", "tasks", len(failed), "error", firstError(results))
+		c.runner.Warn(
+			c.runner.logger, "cannot record outcomes; retrying", "tasks", len(failed), "error", firstError(results),
+		)
 	}
 	return failed
 }
 
-// end ends an attempt whose success is recorded as e, or is not. Hooks are not in the way of other attempts.
+// end ends an attempt whose success is recorded as e, or not because of err. Hooks must not delay other attempts.
 func (c *completer) end(a *Attempt, e ledger.Event, err error) {
 	if a.kind.NotifiesHooks {
 		go c.endOne(a, e, err)
@@ -120,7 +123,7 @@ func (c *completer) end(a *Attempt, e ledger.Event, err error) {
 }
 
 func (c *completer) endOne(a *Attempt, e ledger.Event, err error) {
-	defer func() { <-c.room }()
+	defer func() { <-c.tokens }()
 	ctx, cancel := c.runner.Operation()
 	defer cancel()
 	a.committed(ctx, e, err)

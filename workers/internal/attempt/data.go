@@ -9,17 +9,17 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Limits of what events hold of an error, in bytes.
+// Maximum lengths of parts of an error in events, in bytes.
 const (
 	MaxMessage      = 4 << 10
 	MaxStack        = 8 << 10
 	maxShortMessage = MaxMessage / 8
 )
 
-// expiredData is the data of an expired event, as the scheduler's is.
+// expiredData is the data of an expired event, the same as the scheduler's.
 var expiredData = json.RawMessage(`{"reason":"finish_by"}`)
 
-// outcomeData is in the data of every outcome.
+// outcomeData is a part of the data of every outcome.
 type outcomeData struct {
 	Worker     string    `json:"worker"`
 	StartedAt  time.Time `json:"started_at,omitzero"`
@@ -27,14 +27,14 @@ type outcomeData struct {
 }
 
 // marshalSucceeded returns the data of a succeeded event. worker is JSON.
-func marshalSucceeded(worker []byte, begun time.Time, result json.RawMessage) json.RawMessage {
+func marshalSucceeded(worker []byte, beganAt time.Time, result json.RawMessage) json.RawMessage {
 	b := make([]byte, 0, 128+len(result))
 	b = append(b, `{"worker":`...)
 	b = append(b, worker...)
 	b = append(b, `,"started_at":"`...)
-	b = begun.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = beganAt.UTC().AppendFormat(b, time.RFC3339Nano)
 	b = append(b, `","duration_ms":`...)
-	b = strconv.AppendFloat(b, float64(time.Since(begun).Microseconds())/1000, 'f', -1, 64)
+	b = strconv.AppendFloat(b, float64(time.Since(beganAt).Microseconds())/1000, 'f', -1, 64)
 	if result != nil {
 		b = append(b, `,"result":`...)
 		b = append(b, result...)
@@ -60,15 +60,15 @@ func marshalReason(reason string, o outcomeData) json.RawMessage {
 	return data
 }
 
-// burial is why a task is buried.
+// burial is the reason for which a task is buried.
 type burial struct {
 	Reason string
-	Err    error     // nil: there is none
+	Err    error     // may be nil
 	Errors []Failure // of all attempts since the task was last released from a finished state
 	Lost   int       // workers in a row, if that is the reason
 }
 
-// marshalBuried returns the data of a buried event. e is the error, nil if there is none.
+// marshalBuried returns the data of a buried event. e is the error, or nil.
 func marshalBuried(b burial, e *errorData, o outcomeData) json.RawMessage {
 	if e != nil {
 		e.Stack = "" // the failed event before has it
@@ -91,7 +91,7 @@ type errorData struct {
 	Stack       string `json:"stack,omitempty"` // of a panic
 }
 
-// describe returns an error as events hold it.
+// describe returns an error as events store it.
 func (k *Kind) describe(err error) errorData {
 	d := errorData{Message: printable.Storable(err.Error(), MaxMessage)}
 	d.Type, d.Stack = k.Errors.Describe(err)
@@ -107,8 +107,8 @@ type Failure struct {
 	Message string         `json:"message"` // shortened
 }
 
-// FailuresIn returns the failed attempts of a task since it was last released from a finished state,
-// oldest first: they count against the limit, as in the fold (ledger.Task.Failures).
+// FailuresIn returns the failed attempts of a task since it was last released from a finished state, oldest first.
+// They count against the limit, as in the fold (ledger.Task.Failures).
 func FailuresIn(history []ledger.Event) []Failure {
 	var all []Failure
 	for i, e := range history {

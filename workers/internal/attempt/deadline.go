@@ -8,24 +8,25 @@ import (
 	"time"
 )
 
-// Why a handler's context is cancelled. Package workers exports them.
+// Causes of the end of a handler's context. Package workers exports them.
 var (
 	ErrStopping  = errors.New("the worker is stopping")
 	ErrTimeout   = errors.New("the attempt timed out")
 	ErrExpired   = errors.New("the task's deadline has passed")
-	ErrFenced    = errors.New("the claim to the task is lost")
+	ErrFenced    = errors.New("another process appended to the task")
 	ErrCancelled = fmt.Errorf("%w: the task was cancelled", ErrFenced)
 )
 
-// deadlines gives the attempts of a kind contexts that end when they have taken too long. Attempts that
-// begin at about the same time share one, since a context with a deadline costs more than all other
-// clocks of a quick attempt. It is safe for concurrent use.
+// deadlines creates the contexts of a kind's attempts, which end at the kind's timeout. Attempts that begin at about
+// the same time share one, since a context with a deadline costs more than all other timers of a quick attempt. It is
+// safe for concurrent use.
 type deadlines struct {
 	mu     sync.Mutex
-	newest *deadline
+	newest *deadline // nil if the next attempt gets a new one; guarded by mu
 }
 
-// deadline is a context that ends at a moment. The fields below the context are guarded by deadlines.mu.
+// deadline is a context that ends at a point in time. All fields are constant except attempts, which deadlines.mu
+// guards.
 type deadline struct {
 	context.Context
 	stop     context.CancelFunc
@@ -33,8 +34,8 @@ type deadline struct {
 	attempts int // that use it
 }
 
-// enter returns a context derived from base that ends, with the cause [ErrTimeout], d after now or up to
-// a hundredth of d later. Each call is followed by one of leave.
+// enter returns a context derived from base that ends with the cause [ErrTimeout], d after now or up to a hundredth
+// of d later. Each call must be followed by one of leave.
 func (ds *deadlines) enter(base context.Context, now time.Time, d time.Duration) *deadline {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
@@ -48,7 +49,7 @@ func (ds *deadlines) enter(base context.Context, now time.Time, d time.Duration)
 	return ds.newest
 }
 
-// retire gives the newest context to no further attempt. ds.mu is held.
+// retire assigns the newest context to no further attempt. ds.mu is held.
 func (ds *deadlines) retire() {
 	if ds.newest != nil && ds.newest.attempts == 0 {
 		ds.newest.stop()

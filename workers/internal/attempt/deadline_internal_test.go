@@ -2,6 +2,7 @@ package attempt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -9,8 +10,8 @@ import (
 	"time"
 )
 
-// Attempts that share the end of their time have all of it, and hardly more, whoever else ends
-// before; and the pool's end is theirs.
+// Attempts that share a deadline have all of their time, and hardly more, whichever others end before. The end of the
+// pool ends them too.
 func TestDeadlines(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -24,7 +25,7 @@ func TestDeadlines(t *testing.T) {
 				begun := time.Now()
 				ctx, leave := enter(work, d)
 				defer leave()
-				if i%3 == 0 { // is quick
+				if i%3 == 0 { // a quick attempt
 					time.Sleep(time.Millisecond)
 					if ctx.Err() != nil {
 						t.Errorf("%d: ended at once: %v", i, context.Cause(ctx))
@@ -37,7 +38,7 @@ func TestDeadlines(t *testing.T) {
 				if took := time.Since(begun); took < d || took > d+d/100 {
 					t.Errorf("%d: ended after %s", i, took)
 				}
-				if child.Err() != context.DeadlineExceeded || context.Cause(child) != ErrTimeout {
+				if !errors.Is(child.Err(), context.DeadlineExceeded) || !errors.Is(context.Cause(child), ErrTimeout) {
 					t.Errorf("%d: ended by %v, %v", i, child.Err(), context.Cause(child))
 				}
 			})
@@ -46,14 +47,14 @@ func TestDeadlines(t *testing.T) {
 		ctx, leave := enter(work, d)
 		end(ErrStopping)
 		<-ctx.Done()
-		if context.Cause(ctx) != ErrStopping {
+		if !errors.Is(context.Cause(ctx), ErrStopping) {
 			t.Errorf("ended by %v", context.Cause(ctx))
 		}
 		leave()
 	})
 }
 
-// BenchmarkDeadlines is what the end of its time costs a quick attempt, shared and not.
+// BenchmarkDeadlines measures the cost of a deadline for a quick attempt, shared and not.
 func BenchmarkDeadlines(b *testing.B) {
 	work, end := context.WithCancel(b.Context())
 	defer end()
@@ -77,7 +78,7 @@ func BenchmarkDeadlines(b *testing.B) {
 	}
 }
 
-// enterDeadlines returns what gives contexts to the attempts of one kind, each to be left.
+// enterDeadlines returns functions that enter and leave deadlines of one kind.
 func enterDeadlines() func(work context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	ds := &deadlines{}
 	return func(work context.Context, d time.Duration) (context.Context, context.CancelFunc) {

@@ -5,8 +5,8 @@
 //	                                                             │             ├─▶ commit: succeeded
 //	                                                             └── note      └─▶ undo, conclude: any other outcome
 //
-// The four ways in which an attempt has a transaction differ in the [transactor] alone: a transaction of
-// its own, one that it shares with others, that of its caller, or none.
+// The four ways in which an attempt has a transaction differ in the [transactor] alone: a transaction of its own
+// ([ownTx]), one that it shares with others ([sharedTx]), that of its caller ([callerTx]), or none ([noTx]).
 //
-// The package knows neither handlers nor hooks: package workers passes them in as [Work] and [Errors].
+// The package does not depend on handlers or hooks: package workers passes them in as [Work] and [Errors].
 package attempt

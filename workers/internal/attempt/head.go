@@ -15,7 +15,7 @@ import (
 //go:embed sql/heads.sql
 var headsSQL string
 
-// Head is the last event of a task, beside the event of a message.
+// Head is the last event of a task, with facts about the event of a message for it.
 type Head struct {
 	IsFound    bool // the task exists
 	Version    ledger.Version
@@ -24,7 +24,7 @@ type Head struct {
 	Actor      string
 	RecordedAt time.Time     // of the message's event; zero: the ledger does not have it
 	Clock      time.Time     // of the database, when the head was read
-	Alive      time.Duration // how much longer the actor's lease lasts; 0: it has ended, or there is none
+	Alive      time.Duration // how much longer the actor's lease lasts; 0 if it has expired or does not exist
 }
 
 // Heads reads the heads of tasks from the primary, in one round trip and in their order.
@@ -45,8 +45,10 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task) ([]Head, error) {
 	var i int32
 	var h Head
 	var alive int64
-	columns := []any{&i, (*int32)(&h.Version), (*string)(&h.Type), (*int32)(&h.Attempt), &h.Actor,
-		pgquery.Micros(&h.RecordedAt), &alive, pgquery.Micros(&h.Clock)}
+	columns := []any{
+		&i, (*int32)(&h.Version), (*string)(&h.Type), (*int32)(&h.Attempt), &h.Actor, pgquery.Micros(&h.RecordedAt),
+		&alive, pgquery.Micros(&h.Clock),
+	}
 	for rows.Next() {
 		h = Head{IsFound: true}
 		if err := rows.Scan(columns...); err != nil {
@@ -61,7 +63,7 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task) ([]Head, error) {
 	return heads, nil
 }
 
-// Verdict is what is done about a message.
+// Verdict is the decision about a message.
 type Verdict int
 
 // The verdicts.
@@ -76,10 +78,9 @@ const (
 	Vanished                   // an attempt that must not be repeated has vanished
 )
 
-// Decide returns what the head of a task makes of a message for it that is not in flight here. self is
-// the ID of this worker. A message is only a wake-up call: what was true when it was published does not
-// matter. The exception is a message whose event the ledger does not have: it comes from a past that a
-// fail-over or a restore has undone.
+// Decide returns the verdict on a message that is not in flight here, by the head of its task. self is the ID of this
+// worker. A message is only a wake-up call: the state when it was published does not matter. The exception is a
+// message whose event the ledger does not have: it comes from a past that a fail-over or a restore has undone.
 func Decide(m stream.Message, redelivered bool, h Head, self string) Verdict {
 	if !h.IsFound || !h.RecordedAt.Equal(m.RecordedAt) {
 		return RefuseGhost
@@ -98,18 +99,22 @@ func Decide(m stream.Message, redelivered bool, h Head, self string) Verdict {
 			return Wait
 		}
 		return TakeOver
+	case ledger.StateNone, ledger.StateScheduled, ledger.StateRetrying, ledger.StateSucceeded,
+		ledger.StateDead, ledger.StateCancelled, ledger.StateExpired, ledger.StateDiscarded:
+		return Drop
 	}
 	return Drop
 }
 
-// Once returns the verdict for a kind whose attempts must not be repeated: the start is always recorded
-// first, and an attempt that has begun does not begin again.
+// Once returns the verdict for a kind whose attempts must not be repeated: the start is always recorded first, and an
+// attempt that has begun is not repeated.
 func (v Verdict) Once() Verdict {
 	switch v {
 	case Begin:
 		return ClaimFirst
 	case Resume, TakeOver:
 		return Vanished
+	default:
+		return v
 	}
-	return v
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// noteStart is called when an attempt has run for StartedAfter: only then its start is recorded, beside
-// its transaction, and only from then on the end of its context is watched. Quick attempts need neither.
+// noteStart is called when an attempt has run for StartedAfter. It records the start, beside the attempt's
+// transaction, and watches for the end of its context. Quick attempts need neither.
 func (a *Attempt) noteStart() {
 	a.mu.Lock()
-	if a.joined {
+	if a.isJoined {
 		a.mu.Unlock()
 		return
 	}
@@ -25,26 +25,26 @@ func (a *Attempt) noteStart() {
 	_ = a.Note(ledger.EventStarted, nil)
 }
 
-// Note appends an event of the running attempt beside its transaction: its start, unless that is on
-// record, or progress, which implies the start. Notes of one attempt follow one another. If the claim
-// turns out to be lost the handler's context is cancelled and Note returns why ([ErrFenced]). After any
-// other error the event may or may not be on record.
+// Note appends an event of the running attempt beside its transaction: its start, unless that is already recorded, or
+// progress, which implies the start. Notes of one attempt do not overlap. If another process has appended to the
+// task, the handler's context is cancelled and Note returns the cause ([ErrFenced]). After any other error the event
+// may or may not be recorded.
 func (a *Attempt) Note(t ledger.EventType, data json.RawMessage) error {
-	a.noting.Lock()
-	defer a.noting.Unlock()
+	a.noteMu.Lock()
+	defer a.noteMu.Unlock()
 	a.mu.Lock()
-	joined, claimed, lost := a.joined, a.claimed, a.lost
+	isJoined, claimed, isFenced := a.isJoined, a.claimed, a.isFenced
 	a.mu.Unlock()
 	switch {
-	case lost:
+	case isFenced:
 		return ErrFenced
-	case joined || a.private || claimed && t == ledger.EventStarted:
+	case isJoined || a.private || claimed && t == ledger.EventStarted:
 		return errEnded
 	}
 	e, version, fence, err := a.appendNote(t, data)
 	a.mu.Lock()
 	a.claimed = a.claimed || version != a.version
-	a.version, a.lost = version, fence != nil
+	a.version, a.isFenced = version, fence != nil
 	a.mu.Unlock()
 	if fence != nil {
 		a.cancel(fence)
@@ -56,9 +56,11 @@ func (a *Attempt) Note(t ledger.EventType, data json.RawMessage) error {
 	return err
 }
 
-// appendNote appends an event of the running attempt. It returns the event if the answer arrived, the
-// version that the attempt must expect from then on, and why the claim is lost, nil if it is not.
-func (a *Attempt) appendNote(t ledger.EventType, data json.RawMessage) (e ledger.Event, version ledger.Version, fence, err error) {
+// appendNote appends an event of the running attempt. It returns the event if the answer arrived, the version that
+// the attempt must expect from then on, and the cause if the attempt is fenced.
+func (a *Attempt) appendNote(
+	t ledger.EventType, data json.RawMessage,
+) (e ledger.Event, version ledger.Version, fence, err error) {
 	k := a.kind
 	ctx, cancel := k.Operation()
 	defer cancel()
@@ -70,7 +72,9 @@ func (a *Attempt) appendNote(t ledger.EventType, data json.RawMessage) (e ledger
 		return e, a.version, fenceOf(err), err
 	}
 	// The event may or may not be recorded: the head decides.
-	k.warn("cannot record that an attempt runs", "event", string(t), "biz_id", string(a.task.Message.BizID), "error", err)
+	k.warn(
+		"cannot record that an attempt runs", "event", string(t), "biz_id", string(a.task.Message.BizID), "error", err,
+	)
 	retry, stop := k.Operation()
 	defer stop()
 	heads, headErr := k.Heads(retry, []*Task{a.task})
@@ -86,8 +90,7 @@ func (a *Attempt) appendNote(t ledger.EventType, data json.RawMessage) (e ledger
 	return e, a.version, ErrFenced, err
 }
 
-// FenceMoved reads the heads of tasks whose attempts run, and cancels the handlers of those that another
-// process has appended to.
+// FenceMoved reads the heads of running tasks, and cancels the handlers of those that another process has appended to.
 func (k *Kind) FenceMoved(begun []*Attempt) {
 	ctx, cancel := k.Operation()
 	defer cancel()
@@ -109,15 +112,15 @@ func (k *Kind) FenceMoved(begun []*Attempt) {
 	}
 }
 
-// fenceIfMoved cancels the handler if the head is an event of another process. The head may be older than
-// what the attempt knows, or newer by a note of the attempt that is under way.
+// fenceIfMoved cancels the handler if the head is an event of another process. The head may be older than the
+// attempt's version, or newer by a note of the attempt that is under way.
 func (a *Attempt) fenceIfMoved(h Head) {
 	a.mu.Lock()
 	known := a.version
 	a.mu.Unlock()
 	isOwn := h.Actor == a.kind.id && h.Type.State() == ledger.StateRunning
 	switch {
-	case a.ended.Load(), h.IsFound && (h.Version <= known || isOwn): // ended is set before the outcome is appended
+	case a.isEnded.Load(), h.IsFound && (h.Version <= known || isOwn): // isEnded is set before the outcome is appended
 	case h.Type == ledger.EventCancelled:
 		a.cancel(ErrCancelled)
 	default:
@@ -134,8 +137,7 @@ func fenceOf(err error) error {
 	return ErrFenced
 }
 
-// isRefused reports whether the database answered with an error that stays: what was to be appended or
-// committed is at fault, not the moment.
+// isRefused reports whether the database answered with a permanent error: the append or commit itself is at fault.
 func isRefused(err error) bool {
 	var invalid *ledger.InvalidError
 	return errors.As(err, &invalid) || pgerr.Code(err) != "" && !ledger.Retryable(err)

@@ -10,16 +10,16 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// own is the transactor of an attempt that has a transaction to itself: the handler's effects and the
-// succeeded event commit together or not at all.
-type own struct {
+// ownTx is the transactor of an attempt that has a transaction to itself: the handler's effects and the succeeded
+// event commit together or not at all. The fields are constant.
+type ownTx struct {
 	kind   *Kind
 	tx     *Tx
-	socket net.Conn // of the connection, to be closed under a handler that does not return
+	socket net.Conn // of the connection; closing it interrupts a handler that does not return
 }
 
-// runInTransaction runs the attempt on a connection: in a transaction that it shares with others that
-// wait, if it may, else in one of its own.
+// runInTransaction runs the attempt on a connection: in a transaction that it shares with other waiting attempts if
+// it may, otherwise in one of its own.
 func (a *Attempt) runInTransaction() {
 	k := a.kind
 	select {
@@ -31,28 +31,28 @@ func (a *Attempt) runInTransaction() {
 	defer func() { <-k.connections }()
 	conn, err := k.acquire()
 	if err != nil {
-		k.warn("no connection for a transaction", "biz_id", string(a.task.Message.BizID), "error", err)
+		k.warn("cannot acquire a connection for a transaction", "biz_id", string(a.task.Message.BizID), "error", err)
 		k.Tasks.Redeliver(a.task, k.ackWait/2)
 		return
 	}
-	defer conn.Release() // which closes a connection that is broken or in a transaction
+	defer conn.Release() // closes a connection that is broken or in a transaction
 	if s := k.share(a, conn); s != nil {
 		s.run(a)
 		return
 	}
-	a.perform(&own{kind: k, tx: newTx(a.base, conn, k.idle()), socket: conn.Conn().PgConn().Conn()})
+	a.perform(&ownTx{kind: k, tx: newTx(a.base, conn, k.idle()), socket: conn.Conn().PgConn().Conn()})
 }
 
-// acquire takes a connection for a handler's transaction.
+// acquire acquires a connection for a handler's transaction.
 func (k *Kind) acquire() (Conn, error) {
 	ctx, cancel := context.WithTimeout(k.work, k.ackWait)
 	defer cancel()
 	return k.Acquire(ctx)
 }
 
-func (o *own) handle() pgx.Tx { return o.tx }
+func (o *ownTx) handle() pgx.Tx { return o.tx }
 
-func (o *own) check(cause, err error) error {
+func (o *ownTx) check(cause, err error) error {
 	conn := o.tx.conn.Conn()
 	switch {
 	case conn.IsClosed() && cause == nil && !isRefused(err):
@@ -67,7 +67,7 @@ func (o *own) check(cause, err error) error {
 	return err
 }
 
-func (o *own) commit(a *Attempt) {
+func (o *ownTx) commit(a *Attempt) {
 	ctx, cancel := o.kind.Operation()
 	defer cancel()
 	events, err := o.tx.own.AppendAndCommit(ctx, a.succeeded())
@@ -78,8 +78,8 @@ func (o *own) commit(a *Attempt) {
 	a.committed(ctx, events[0], nil)
 }
 
-// undo rolls back. The connection is used again, so that a storm of failures is not a storm of logins.
-func (o *own) undo(a *Attempt, cause, err error) {
+// undo rolls back. The connection is reused, so that a burst of failures is not a burst of logins.
+func (o *ownTx) undo(a *Attempt, cause, err error) {
 	conn := o.tx.conn.Conn()
 	if !conn.IsClosed() && !conn.PgConn().IsBusy() && conn.PgConn().TxStatus() != 'I' {
 		ctx, cancel := o.kind.Operation()
@@ -89,12 +89,12 @@ func (o *own) undo(a *Attempt, cause, err error) {
 	a.conclude(cause, err)
 }
 
-func (o *own) close() { _ = o.socket.Close() }
+func (o *ownTx) close() { _ = o.socket.Close() }
 
-func (o *own) abandon(a *Attempt, cause, err error) { a.conclude(cause, err) }
+func (o *ownTx) abandon(a *Attempt, cause, err error) { a.conclude(cause, err) }
 
-// returned closes the connection, which must not go back to the pool without its socket.
-func (o *own) returned(*Attempt) {
+// returned closes the connection, which must not return to the pool without its socket.
+func (o *ownTx) returned(*Attempt) {
 	ctx, cancel := o.kind.Operation()
 	defer cancel()
 	_ = o.tx.conn.Conn().Close(ctx)

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	progressEvery = time.Second            // at most one event
-	liveEvery     = 100 * time.Millisecond // at most one message
+	progressEvery = time.Second            // least interval of events
+	liveEvery     = 100 * time.Millisecond // least interval of messages
 )
 
 // ProgressData is the data of a progressed event.
@@ -20,48 +20,48 @@ type ProgressData struct {
 	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
 }
 
-// JSON returns the data as an event carries it.
+// JSON returns the data of the event.
 func (d ProgressData) JSON() json.RawMessage {
 	text, _ := json.Marshal(d) // members are JSON
 	return text
 }
 
-// progress is how far a handler is: the newest report is recorded. It is safe for concurrent use.
+// progress holds the newest report of a handler until it is recorded. It is safe for concurrent use.
 type progress struct {
-	mu       sync.Mutex
-	newest   json.RawMessage // nil: it is on record
-	recorded time.Time       // when the last event was begun
-	sent     time.Time       // when the last message was
-	timer    *time.Timer     // until the next event; nil: none is due
-	stopped  bool
+	mu         sync.Mutex      // guards the fields below
+	newest     json.RawMessage // nil if it is recorded
+	recordedAt time.Time       // when the last event was begun
+	sentAt     time.Time       // when the last message was sent
+	timer      *time.Timer     // until the next event, or nil
+	isStopped  bool
 }
 
-// stop drops what is not recorded: the outcome of the attempt follows.
+// stop drops a report that is not recorded: the outcome of the attempt follows.
 func (p *progress) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stopped = true
+	p.isStopped = true
 	if p.timer != nil {
 		p.timer.Stop()
 	}
 }
 
-// Progress records how far the handler is, within a second and without waiting for the database. It calls
-// send, if the report is also to be sent as a message now.
+// Progress records a report within a second, without waiting for the database. It calls send if the report is also
+// due to be sent as a message.
 func (a *Attempt) Progress(text json.RawMessage, send func()) {
 	p, now := &a.progress, time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stopped {
+	if p.isStopped {
 		return
 	}
 	p.newest = text
-	if now.Sub(p.sent) >= liveEvery && !a.private {
-		p.sent = now
+	if now.Sub(p.sentAt) >= liveEvery && !a.private {
+		p.sentAt = now
 		send()
 	}
 	if p.timer == nil {
-		p.timer = time.AfterFunc(max(0, progressEvery-now.Sub(p.recorded)), a.noteProgress)
+		p.timer = time.AfterFunc(max(0, progressEvery-now.Sub(p.recordedAt)), a.noteProgress)
 	}
 }
 
@@ -70,12 +70,13 @@ func (a *Attempt) noteProgress() {
 	p := &a.progress
 	p.mu.Lock()
 	text := p.newest
-	p.newest, p.timer, p.recorded = nil, nil, time.Now()
+	p.newest, p.timer, p.recordedAt = nil, nil, time.Now()
 	p.mu.Unlock()
 	if text == nil {
 		return
 	}
-	if err := a.Note(ledger.EventProgressed, ProgressData{Progress: text}.JSON()); err != nil && !errors.Is(err, errEnded) {
+	err := a.Note(ledger.EventProgressed, ProgressData{Progress: text}.JSON())
+	if err != nil && !errors.Is(err, errEnded) {
 		a.kind.Logger.Warn("cannot record progress", "biz_id", string(a.task.Message.BizID), "error", err)
 	}
 }

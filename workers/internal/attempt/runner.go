@@ -14,23 +14,23 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// MaxBatch is the number of tasks that one statement decides or records at the most.
+// MaxBatch is the maximum number of tasks that one statement decides or records.
 const MaxBatch = ledger.AppendBatch
 
-// maxGrace is how long a handler may go on after its context was cancelled, at the most.
+// maxGrace is the longest time that a handler may continue after its context was cancelled.
 const maxGrace = 5 * time.Second
 
 // Crash points, for package fault.
 const (
-	pointReady     = "worker.ready"     // a slot is there, nothing is recorded
+	pointReady     = "worker.ready"     // the attempt has a slot, nothing is recorded
 	pointClaimed   = "worker.claimed"   // the start is recorded, the handler has not begun
 	pointHandler   = "worker.handler"   // the handler has returned, nothing is committed
 	pointCommitted = "worker.committed" // the outcome is committed, the message is not answered
 )
 
-// Runner is what the attempts of one process share. It is safe for concurrent use.
+// Runner is the state that the attempts of one process share. It is safe for concurrent use.
 type Runner struct {
-	// Constant.
+	// Constant after NewRunner, except sharedTime, which tests set before the first attempt.
 	db          *pgxpool.Pool
 	id          string // of the worker: the actor of its events
 	quotedID    []byte // as JSON
@@ -38,24 +38,25 @@ type Runner struct {
 	logger      *slog.Logger
 	limited     *loglimit.Logger // for lines that repeat
 	sharedTime  time.Duration
-	connections chan struct{} // a token for each connection in use by a handler
+	connections chan struct{} // holds a token for each connection in use by a handler
 
-	// Set by Start, constant afterwards.
-	stopping context.Context // done when nothing more begins
-	work     context.Context // contexts of handlers derive from it
+	// Set by Start before the first attempt runs, constant afterwards.
+	stopping context.Context // done when no attempt may begin any more
+	work     context.Context // parent of the handlers' contexts
 	stopWork context.CancelCauseFunc
 
-	// lasting is what operations on the database derive from that outlive work. Cut ends it.
-	lasting context.Context
-	cut     context.CancelFunc
+	// Constant. lasting is the parent of database operations that outlive work; cancelLasting ends it.
+	lasting       context.Context
+	cancelLasting context.CancelFunc
 
+	// Each is safe for concurrent use.
 	completer  *completer
 	quarantine quarantine
 }
 
 // Config of a [Runner].
 type Config struct {
-	DB          *pgxpool.Pool // nil: only attempts of callers are run
+	DB          *pgxpool.Pool // nil if only attempts of callers run
 	ID          string
 	AckWait     time.Duration
 	Logger      *slog.Logger
@@ -64,7 +65,7 @@ type Config struct {
 	SharedTime time.Duration
 }
 
-// NewRunner returns a runner. Attempts of callers can be run at once, others after Start.
+// NewRunner returns a runner. Attempts of callers can run at once, others after Start.
 func NewRunner(c Config) (*Runner, error) {
 	quoted, err := json.Marshal(c.ID)
 	if err != nil {
@@ -78,12 +79,12 @@ func NewRunner(c Config) (*Runner, error) {
 		sharedTime: c.SharedTime, connections: make(chan struct{}, c.Connections),
 		stopping: context.Background(), work: context.Background(), stopWork: func(error) {},
 	}
-	r.lasting, r.cut = context.WithCancel(context.Background())
+	r.lasting, r.cancelLasting = context.WithCancel(context.Background())
 	r.completer = newCompleter(r)
 	return r, nil
 }
 
-// Start makes attempts run until stopping is done; it must be called before the first one runs.
+// Start lets attempts run until stopping is done. It must be called before the first one runs.
 func (r *Runner) Start(stopping context.Context) {
 	r.stopping = stopping
 	r.work, r.stopWork = context.WithCancelCause(context.WithoutCancel(stopping))
@@ -95,25 +96,25 @@ func (r *Runner) SetSharedTime(d time.Duration) { r.sharedTime = d }
 // Complete records successes in groups until quit is done.
 func (r *Runner) Complete(quit context.Context) { r.completer.run(quit) }
 
-// CompleteAgain records, until quit is done, successes that could not be recorded at first.
+// CompleteAgain retries, until quit is done, to record successes that could not be recorded at first.
 func (r *Runner) CompleteAgain(quit context.Context) { r.completer.retry(quit) }
 
 // CancelHandlers cancels the contexts of all handlers with a cause.
 func (r *Runner) CancelHandlers(cause error) { r.stopWork(cause) }
 
-// CancelOperations gives up what waits for the database.
-func (r *Runner) CancelOperations() { r.cut() }
+// CancelOperations cancels all database operations.
+func (r *Runner) CancelOperations() { r.cancelLasting() }
 
-// Close logs the lines that are held back.
+// Close logs the pending summaries of repeated log lines.
 func (r *Runner) Close() { r.limited.Close() }
 
-// Lasting returns the context that CancelOperations ends.
+// Lasting returns the context that CancelOperations cancels.
 func (r *Runner) Lasting() context.Context { return r.lasting }
 
-// HandlerContext returns the context from which those of handlers derive.
+// HandlerContext returns the parent of the handlers' contexts.
 func (r *Runner) HandlerContext() context.Context { return r.work }
 
-// IsStopping reports whether nothing more begins.
+// IsStopping reports whether no attempt may begin any more.
 func (r *Runner) IsStopping() bool { return r.stopping.Err() != nil }
 
 // Warn logs a line that may repeat for many tasks.
@@ -121,20 +122,19 @@ func (r *Runner) Warn(to *slog.Logger, text string, attributes ...any) {
 	r.limited.Warn(to, text, attributes...)
 }
 
-// Operation returns the context of one operation on the database, which continues while the worker is
-// stopping.
+// Operation returns the context of one operation on the database, which continues while the worker is stopping.
 func (r *Runner) Operation() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.lasting, r.ackWait)
 }
 
-// Grace is how long a handler or hook may go on after its context was cancelled.
+// Grace returns how long a handler or hook may continue after its context was cancelled.
 func (r *Runner) Grace() time.Duration { return min(maxGrace, r.ackWait) }
 
 // Connections returns how many connections handlers may use at a time.
 func (r *Runner) Connections() int { return cap(r.connections) }
 
-// Conn is a connection for the transaction of a handler. Release gives it back, or closes it if it is
-// broken or in a transaction.
+// Conn is a connection for the transaction of a handler. Release returns it to the pool, or closes it if it is broken
+// or in a transaction.
 type Conn interface {
 	Conn() *pgx.Conn
 	Release()

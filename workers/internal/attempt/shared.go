@@ -13,74 +13,76 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// sharedTime is how long a shared transaction takes in further tasks: the tasks in it wait for its end, and
-// so do those that wait for their locks.
+// sharedTime is how long a shared transaction takes in further tasks. The tasks in it wait for its end, and so do
+// transactions that wait for its locks.
 const sharedTime = 20 * time.Millisecond
 
-// shared is the transactor of attempts that share a transaction. Their handlers run one after the other.
-// Either all succeed and it commits, or it is undone and each is tried again alone. So a task that fails,
-// is cancelled, times out or spoils its transaction is dealt with where no other task is beside it; the
-// others lose nothing but the time.
-type shared struct {
-	kind   *Kind
-	tx     *Tx
-	socket net.Conn
-	began  time.Time
+// sharedTx is the transactor of attempts that share a transaction. Their handlers run one after the other. Either all
+// succeed and it commits, or it is rolled back and each is tried again alone. So a task that fails, is cancelled,
+// times out or aborts its transaction is handled without other tasks beside it; the others lose only time.
+type sharedTx struct {
+	// Constant.
+	kind    *Kind
+	tx      *Tx
+	socket  net.Conn
+	beganAt time.Time
 
 	// Of the slot's goroutine.
-	ran []*Attempt // in order
-	err error      // why the transaction must not commit; nil: it may
+	attempts []*Attempt // that have run, in order
+	err      error      // why the transaction must not commit, or nil
 
-	mu       sync.Mutex
-	finished []*Attempt // that have no outcome yet
+	mu      sync.Mutex
+	pending []*Attempt // finished and without an outcome yet; guarded by mu
 }
 
-// MayShare reports whether the attempt may share a transaction: it is its task's first one, and nothing of
-// it is on record.
-func MayShare(a *Attempt) bool {
+// CanShare reports whether the attempt may share a transaction: it is its task's first one, and no event of it is
+// recorded.
+func CanShare(a *Attempt) bool {
 	return a.verdict == Begin && a.number == 1 && !a.task.Alone && a.finishBy.IsZero()
 }
 
-// share returns a transaction for an attempt that may share one, nil if it has no companions. If it cannot
-// begin, its attempts are decided again.
-func (k *Kind) share(first *Attempt, conn Conn) *shared {
-	if k.Shared <= 1 || !MayShare(first) || !k.HasCompanion(MayShare) {
+// share returns a transaction for an attempt that may share one, or nil if it has no companions. If it cannot begin,
+// its attempts are decided again.
+func (k *Kind) share(first *Attempt, conn Conn) *sharedTx {
+	if k.Shared <= 1 || !CanShare(first) || !k.HasCompanion(CanShare) {
 		return nil
 	}
-	return &shared{kind: k, tx: newTx(k.work, conn, k.idle()), socket: conn.Conn().PgConn().Conn(), began: time.Now()}
+	return &sharedTx{
+		kind: k, tx: newTx(k.work, conn, k.idle()), socket: conn.Conn().PgConn().Conn(), beganAt: time.Now(),
+	}
 }
 
-// run runs the first attempt and others that wait.
-func (s *shared) run(first *Attempt) {
+// run runs the first attempt and waiting companions.
+func (s *sharedTx) run(first *Attempt) {
 	ctx, cancel := s.kind.Operation()
 	defer cancel()
-	if err := s.tx.Open(ctx); err != nil { // heads cannot be read, either
+	if err := s.tx.Open(ctx); err != nil { // heads cannot be read either
 		s.kind.Again(first.task)
 		return
 	}
 	defer s.end()
-	// A companion leaves the line when its turn has come: a handler may end its goroutine or not return.
+	// A companion leaves the line only when it runs: a handler may end its goroutine or not return.
 	for a := first; a != nil; a = s.next() {
 		if a != first {
 			s.kind.running.Add(1)
 			fault.Point(pointReady)
 		}
-		s.ran = append(s.ran, a)
+		s.attempts = append(s.attempts, a)
 		a.perform(s)
 	}
 }
 
-// next returns the attempt that runs next, nil if the transaction is to end.
-func (s *shared) next() *Attempt {
-	if s.err != nil || len(s.ran) >= s.kind.Shared || time.Since(s.began) > s.kind.sharedTime {
+// next returns the attempt that runs next, or nil if the transaction must end.
+func (s *sharedTx) next() *Attempt {
+	if s.err != nil || len(s.attempts) >= s.kind.Shared || time.Since(s.beganAt) > s.kind.sharedTime {
 		return nil
 	}
-	return s.kind.Companion(MayShare)
+	return s.kind.Companion(CanShare)
 }
 
-func (s *shared) handle() pgx.Tx { return s.tx }
+func (s *sharedTx) handle() pgx.Tx { return s.tx }
 
-func (s *shared) check(_, err error) error {
+func (s *sharedTx) check(_, err error) error {
 	switch conn := s.tx.conn.Conn(); {
 	case err != nil:
 		return err
@@ -94,50 +96,50 @@ func (s *shared) check(_, err error) error {
 	return nil
 }
 
-// commit keeps the attempt for the end of the transaction.
-func (s *shared) commit(a *Attempt) {
+// commit stores the attempt for the end of the transaction.
+func (s *sharedTx) commit(a *Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.finished = append(s.finished, a)
+	s.pending = append(s.pending, a)
 }
 
-func (s *shared) undo(a *Attempt, _, err error) {
+func (s *sharedTx) undo(a *Attempt, _, err error) {
 	if s.err = err; err == nil {
 		s.err = ErrFenced
 	}
 	s.commit(a)
 }
 
-func (s *shared) close() { _ = s.socket.Close() }
+func (s *sharedTx) close() { _ = s.socket.Close() }
 
-// abandon tries the other attempts again alone: the handler may never return.
-func (s *shared) abandon(a *Attempt, cause, err error) {
+// abandon has the other attempts tried again alone: the handler may never return.
+func (s *sharedTx) abandon(a *Attempt, cause, err error) {
 	ctx, cancel := s.kind.Operation()
 	defer cancel()
 	s.kind.tryAlone(ctx, s.take(), err)
 	a.conclude(cause, err)
 }
 
-func (s *shared) returned(*Attempt) {
+func (s *sharedTx) returned(*Attempt) {
 	if s.err == nil {
 		s.err = ErrConnectionLost
 	}
 }
 
-// take returns the attempts without an outcome, once.
-func (s *shared) take() []*Attempt {
+// take returns the attempts without an outcome, and forgets them.
+func (s *sharedTx) take() []*Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := s.finished
-	s.finished = nil
+	all := s.pending
+	s.pending = nil
 	return all
 }
 
-// end commits for all attempts, or undoes the transaction.
-func (s *shared) end() {
+// end commits for all attempts, or rolls the transaction back.
+func (s *sharedTx) end() {
 	defer func() {
-		for _, a := range s.ran[1:] { // Run counts the first one
-			s.kind.Tasks.NotePace(time.Since(a.decided))
+		for _, a := range s.attempts[1:] { // Run counts the first one
+			s.kind.Tasks.NotePace(time.Since(a.decidedAt))
 			s.kind.running.Add(-1)
 		}
 	}()
@@ -158,7 +160,7 @@ func (s *shared) end() {
 		for i, a := range all {
 			a.committed(ctx, events[i], nil)
 		}
-	case errors.Is(s.err, ledger.ErrTransactionEnded): // by one of them, but what all of them wrote may be committed
+	case errors.Is(s.err, ledger.ErrTransactionEnded): // by one of them, but the writes of all may be committed
 		for _, a := range all {
 			a.fail(ctx, s.err, reasonEnded)
 		}
@@ -167,7 +169,7 @@ func (s *shared) end() {
 	}
 }
 
-func (s *shared) appendAndCommit(ctx context.Context, all []*Attempt) ([]ledger.Event, error) {
+func (s *sharedTx) appendAndCommit(ctx context.Context, all []*Attempt) ([]ledger.Event, error) {
 	requests := make([]ledger.AppendRequest, len(all))
 	for i, a := range all {
 		requests[i] = a.succeeded()
@@ -175,8 +177,8 @@ func (s *shared) appendAndCommit(ctx context.Context, all []*Attempt) ([]ledger.
 	return s.tx.own.AppendAndCommit(ctx, requests...)
 }
 
-// hasEnded rolls the transaction back, and reports whether it had been ended by COMMIT or ROLLBACK in SQL.
-func (s *shared) hasEnded(ctx context.Context) bool {
+// hasEnded rolls the transaction back. It reports whether a handler had ended it by COMMIT or ROLLBACK in SQL.
+func (s *sharedTx) hasEnded(ctx context.Context) bool {
 	conn := s.tx.conn.Conn()
 	if conn.IsClosed() || conn.PgConn().IsBusy() {
 		return false // the server rolls back
@@ -194,14 +196,15 @@ func (s *shared) hasEnded(ctx context.Context) bool {
 	return ended
 }
 
-// tryAlone decides tasks again after the transaction that they shared was undone because of err, which
-// concerns one of them.
-func (k *Kind) tryAlone(ctx context.Context, undone []*Attempt, err error) {
-	if len(undone) == 0 {
+// tryAlone decides tasks again after the transaction that they shared was rolled back because of err, an error of one
+// of them.
+func (k *Kind) tryAlone(ctx context.Context, attempts []*Attempt, err error) {
+	if len(attempts) == 0 {
 		return
 	}
-	k.Logger.InfoContext(ctx, "shared transaction undone; its tasks are tried again alone", "tasks", len(undone), "error", err)
-	for _, a := range undone {
+	k.Logger.InfoContext(ctx, "rolled back a shared transaction; its tasks are tried again alone",
+		"tasks", len(attempts), "error", err)
+	for _, a := range attempts {
 		a.err = err
 		if a.claimed && k.IsStopping() {
 			a.interrupt(ctx)

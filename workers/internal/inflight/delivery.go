@@ -22,7 +22,7 @@ type Delivery struct {
 	Stream   string
 	Durable  string // consumer
 	Sequence uint64 // of the message in the stream
-	Count    uint64 // how often the message was delivered, this time included
+	Count    uint64 // how often the message was delivered, including this delivery
 }
 
 // ParseDelivery reads a reply subject of JetStream:
@@ -56,6 +56,6 @@ func ParseDelivery(reply string) (Delivery, error) {
 	return Delivery{Reply: reply, Stream: source, Durable: durable, Sequence: seq, Count: count}, nil
 }
 
-// Answer sends an answer to a delivery: an acknowledgement or one of its kin of package stream. It does
-// not fail: if it is lost the message comes again, and the head of its task decides.
+// Answer sends an answer to a delivery: an acknowledgement or another answer of package stream. It does not fail: if
+// the answer is lost, the message is redelivered and the head of its task decides.
 func Answer(nc *nats.Conn, d Delivery, text []byte) { _ = nc.Publish(d.Reply, text) }

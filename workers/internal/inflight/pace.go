@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// A worker holds beyond its slots what they will use while more is on its way. So the tasks of a slow
-// handler wait in the stream, where any worker can have them, and those of a quick one are here when
-// they are wanted.
+// A worker has more tasks in flight than slots, as many as it will use while further ones are on their way. So the
+// tasks of a slow handler wait in the stream, where any worker can receive them, and those of a quick one are here in
+// time.
 const (
-	// AheadTime is how much work is held beyond the slots.
+	// AheadTime is how much work may be in flight beyond the slots.
 	AheadTime = 100 * time.Millisecond
-	// AheadBytes bounds the payloads in flight: with more than that nothing is held beyond the slots.
+	// AheadBytes bounds the payloads in flight. Above it no task is pulled beyond the slots.
 	AheadBytes = 8 << 20
 
 	maxAhead  = 1000
-	headBytes = 64 << 10 // more than what is around a payload: subjects and headers
+	headBytes = 64 << 10 // more than the subject and headers of a message
 )
 
-// pace is a moving average of the time from the arrival of a task to the end of its attempt. It is
-// safe for concurrent use; of two attempts that end at once one may not count.
+// pace is a moving average of the time from the arrival of a task to the end of its attempt. It is safe for
+// concurrent use; if two attempts end at the same time, one of them may not count.
 type pace struct {
-	average atomic.Int64
-	within  time.Duration
+	average atomic.Int64  // nanoseconds; 0: no attempt has ended
+	within  time.Duration // constant
 }
 
 // note adds a task to the average.
@@ -34,10 +34,10 @@ func (p *pace) note(d time.Duration) {
 	p.average.Store(max(1, old+(int64(d)-old)/8))
 }
 
-// ahead returns how many tasks to hold beyond so many slots: what they would use within the time. The
-// wait is a part of what tasks take. So, where w is the wait and s the time in a slot, this converges to
-// w(w+s) = s·within, and to almost nothing where other kinds have the pool's slots. It is 0 until an
-// attempt has ended.
+// ahead returns how many tasks may be in flight beyond so many slots: those that the slots use within p.within. The
+// time that tasks take includes their wait. So, where w is the wait and s the time in a slot, this converges to
+// w(w+s) = s·within, and to almost nothing where other kinds have the pool's slots. It is 0 until an attempt has
+// ended.
 func (p *pace) ahead(slots int) int {
 	average := p.average.Load()
 	if average == 0 {

@@ -3,10 +3,10 @@ package inflight
 // Room is how much more may be pulled.
 type Room struct {
 	Tasks int
-	Bytes int // of their messages, if there are more of them than slots; 0: any
+	Bytes int // limit on the messages' bytes if Tasks exceeds the free slots, otherwise 0: no limit
 }
 
-// SetSlots follows the kind's slots. What is in flight stays.
+// SetSlots changes the number of the kind's slots. Tasks in flight stay.
 func (s *Set[A]) SetSlots(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -21,9 +21,9 @@ func (s *Set[A]) IsFull() bool {
 	return s.room().Tasks == 0
 }
 
-// RoomFor returns how much one of so many pairs of consumers may pull at a time: requests of idle shards
-// stay open, and together they must not bring much more than there is room for. If there is no room, a
-// token is sent on c, which has a buffer of one, as soon as there is.
+// RoomFor returns how much one of so many pairs of consumers may pull at a time. Requests of idle shards stay open,
+// and together they must not bring much more than there is room for. If there is no room, c, which has a buffer of
+// one, receives a token as soon as there is.
 func (s *Set[A]) RoomFor(c chan struct{}, pairs int) Room {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,11 +43,11 @@ func (s *Set[A]) StopWaiting(c chan struct{}) {
 	delete(s.waiting, c)
 }
 
-// limit is how many tasks to hold in all. s.mu is held.
+// limit returns the maximum number of tasks in flight. s.mu is held.
 func (s *Set[A]) limit() int { return s.slots + s.pace.ahead(s.slots*s.width) }
 
-// room returns the room of all consumers: none unless a slot is free or it is worth a request. s.mu is
-// held.
+// room returns the room of all consumers. It is empty unless a slot is free or enough tasks fit to be worth a
+// request. s.mu is held.
 func (s *Set[A]) room() Room {
 	limit := s.limit()
 	have := len(s.tasks) - s.done
@@ -64,7 +64,7 @@ func (s *Set[A]) room() Room {
 	return Room{}
 }
 
-// wake sends a token to all that wait for room, if there is. s.mu is held.
+// wake sends a token to all channels that wait for room, if there is room. s.mu is held.
 func (s *Set[A]) wake() {
 	if len(s.waiting) == 0 || s.room().Tasks == 0 {
 		return

@@ -14,34 +14,34 @@ import (
 
 // Set is the tasks of one kind in flight. A is the type of attempts. It is safe for concurrent use.
 type Set[A any] struct {
-	nc   *nats.Conn
-	next func(Arrival)
+	nc   *nats.Conn     // constant
+	next func(Arrival)  // constant
 	open sync.WaitGroup // counts the tasks
-	pace pace
+	pace pace           // safe for concurrent use
 
-	mu      sync.Mutex
-	slots   int // of the kind
-	width   int // tasks that a slot may run in one transaction
+	mu      sync.Mutex // guards the fields below, and those of the tasks
+	slots   int        // of the kind
+	width   int        // tasks that a slot may run in one transaction
 	tasks   map[ledger.Key]*Task[A]
 	done    int                        // tasks whose handler has returned, and whose outcome is not recorded yet
 	bytes   int                        // of the payloads
-	waiting map[chan struct{}]struct{} // for room; each gets a token when there is
+	waiting map[chan struct{}]struct{} // channels that get a token when there is room
 }
 
-// Task is one task in flight. Message and Redelivered are constant. Alone is of the task's attempt.
+// Task is one task in flight. Message and Redelivered are constant. The owner of the task's attempt uses Alone.
 type Task[A any] struct {
 	Message     stream.Message
-	Redelivered bool // the first delivery here was not the first one
-	Alone       bool // no attempt at it shares a transaction any more
+	Redelivered bool // the first delivery here was a redelivery
+	Alone       bool // its attempts share no transaction any more
 
-	// Guarded by the mutex of the set.
-	deliveries []Delivery // of Message; all are answered alike
-	others     []Arrival  // of other events of the task; they are read when this one is answered
-	isDone     bool       // its handler has returned
-	isRecalled bool       // its head may have moved on since it was read
-	hasBegun   bool       // attempt is set
-	attempt    A          // the last one that began
-	first      [1]Delivery
+	// Guarded by the mutex of the set, until Answer removes the task.
+	deliveries []Delivery  // of Message; all are answered alike
+	others     []Arrival   // messages of other events of the task; they are read when this one is answered
+	isDone     bool        // its handler has returned
+	isRecalled bool        // its head may have moved on since it was read
+	hasBegun   bool        // attempt is set
+	attempt    A           // the last one that began
+	first      [1]Delivery // memory of deliveries
 }
 
 // Config of a [Set].
@@ -50,9 +50,9 @@ type Config struct {
 	Slots int
 	// Width is the number of tasks that a slot may run in one transaction.
 	Width int
-	// Ahead is how much work is held beyond the slots. Default: [AheadTime].
+	// Ahead is how much work may be in flight beyond the slots. Default: [AheadTime].
 	Ahead time.Duration
-	// Next takes up a message that waited for another one of its task.
+	// Next adds a message that waited for another one of its task.
 	Next func(Arrival)
 }
 
@@ -67,12 +67,12 @@ func New[A any](c Config) *Set[A] {
 	}
 }
 
-// size is about how many bytes of memory the message takes.
+// size returns about how many bytes of memory the message takes.
 func (t *Task[A]) size() int { return len(t.Message.Payload) + len(t.Message.Envelope) }
 
-// Add adds a message and returns its task if it was not in flight. A delivery of the message that is in
-// flight is adopted: it is answered with those before it. Another event of the same task waits, since
-// it may come from the attempt that is just ending.
+// Add adds a message and returns its task if it was not in flight. Another delivery of the message in flight is
+// adopted: it is answered with those before it. Another event of the same task waits, since it may come from the
+// attempt that is just ending.
 func (s *Set[A]) Add(a Arrival) (task *Task[A], adopted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *Set[A]) Add(a Arrival) (task *Task[A], adopted bool) {
 	return nil, false
 }
 
-// AddWithoutDelivery adds a task that no message was delivered for.
+// AddWithoutDelivery adds a task that was not delivered by a message.
 func (s *Set[A]) AddWithoutDelivery(m stream.Message) *Task[A] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,8 +124,8 @@ func replaceOrAppend(deliveries []Delivery, d Delivery) []Delivery {
 	return append(deliveries, d)
 }
 
-// Answer answers every delivery of a task, and removes the task. Messages that waited for it are passed
-// to [Config].Next before the set can be found empty.
+// Answer answers every delivery of a task, and removes the task. It passes messages that waited for the task to
+// [Config].Next before Wait can return.
 func (s *Set[A]) Answer(task *Task[A], text []byte) {
 	s.mu.Lock()
 	delete(s.tasks, task.Message.Key)
@@ -145,11 +145,11 @@ func (s *Set[A]) Answer(task *Task[A], text []byte) {
 	s.open.Done()
 }
 
-// GiveBack has the message of a task delivered again at once.
+// GiveBack has the message of a task redelivered at once.
 func (s *Set[A]) GiveBack(task *Task[A]) { s.Answer(task, stream.NakAnswer) }
 
-// Redeliver has the message of a task delivered again after a while: longer each time, but not longer than
-// most, so that messages that are away do not use up MaxAckPending.
+// Redeliver has the message of a task redelivered after a delay that grows each time, up to most. A longer delay
+// would let the waiting messages use up MaxAckPending.
 func (s *Set[A]) Redeliver(task *Task[A], most time.Duration) {
 	n := min(s.deliveries(task), 10)
 	s.Answer(task, stream.NakAfter(min(minRedelivery<<n, most)))
@@ -160,7 +160,7 @@ const minRedelivery = 50 * time.Millisecond
 // Wait returns when the set is empty.
 func (s *Set[A]) Wait() { s.open.Wait() }
 
-// Begin notes the attempt that begins. It reports whether the task was recalled meanwhile.
+// Begin stores the attempt that begins. It reports whether the task was recalled meanwhile.
 func (s *Set[A]) Begin(task *Task[A], attempt A) (recalled bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +168,7 @@ func (s *Set[A]) Begin(task *Task[A], attempt A) (recalled bool) {
 	return task.isRecalled
 }
 
-// Done notes that the handler of a task has returned, which makes room for another task.
+// Done records that the handler of a task has returned, which makes room for another task.
 func (s *Set[A]) Done(task *Task[A]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,16 +183,16 @@ func (s *Set[A]) Done(task *Task[A]) {
 func (s *Set[A]) Reset(task *Task[A]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var none A
-	task.isRecalled, task.hasBegun, task.attempt = false, false, none
+	var zero A
+	task.isRecalled, task.hasBegun, task.attempt = false, false, zero
 	if task.isDone {
 		task.isDone = false
 		s.done--
 	}
 }
 
-// Recall marks a task whose head may have moved on. It returns the attempt at it that has begun; false
-// if none has, and then the head is read again before one does.
+// Recall marks a task whose head may have moved on. It returns the attempt at it that has begun. If none has, it
+// returns false, and the head is read again before one begins.
 func (s *Set[A]) Recall(k ledger.Key) (attempt A, begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,7 +243,7 @@ func (s *Set[A]) Size() (tasks, bytes int) {
 	return len(s.tasks), s.bytes
 }
 
-// deliveries returns how often the message of a task was delivered, at the most.
+// deliveries returns the highest delivery count of a task's message.
 func (s *Set[A]) deliveries(task *Task[A]) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,8 +261,8 @@ func (s *Set[A]) LastDelivery(task *Task[A]) Delivery {
 	return task.deliveries[len(task.deliveries)-1]
 }
 
-// Heartbeat keeps the server from delivering again what is in flight, also what waits for a slot or for
-// another event of its task.
+// Heartbeat keeps the server from redelivering messages in flight, including those that wait for a slot or for
+// another event of their task.
 func (s *Set[A]) Heartbeat() {
 	s.mu.Lock()
 	var all []Delivery
@@ -278,8 +278,8 @@ func (s *Set[A]) Heartbeat() {
 	}
 }
 
-// NotePace adds the time from the arrival of a task to the end of its attempt to the average by which
-// tasks are held beyond the slots.
+// NotePace adds the time from the arrival of a task to the end of its attempt to the average that limits the tasks
+// beyond the slots.
 func (s *Set[A]) NotePace(d time.Duration) { s.pace.note(d) }
 
 // SetPace replaces that average.

@@ -1,4 +1,4 @@
-// Package queue holds items that are taken in batches by one reader.
+// Package queue implements a queue whose items one reader takes in batches.
 package queue
 
 import (
@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// Queue is a first-in-first-out queue without a bound: adding never blocks. What is added is bounded by
-// what may be in flight. Any number of goroutines may add; one takes.
+// Queue is a first-in-first-out queue without a bound: Add never blocks. The number of tasks in flight bounds its
+// items. Any number of goroutines may call Add and IsEmpty; one at a time may call Take and TryTake.
 type Queue[T any] struct {
-	mu    sync.Mutex
-	items []T
-	taken []T           // last batch, whose memory is reused
+	mu    sync.Mutex    // guards items and batch
+	items []T           // oldest first
+	batch []T           // result of the last TryTake, whose memory is reused
 	wake  chan struct{} // holds a token if there may be items
 }
 
@@ -29,8 +29,8 @@ func (q *Queue[T]) Add(items ...T) {
 	}
 }
 
-// Take waits for items and returns at most limit of them, oldest first. It returns none once ctx is
-// done. The slice is valid until the next call.
+// Take waits for items and returns at most limit of them, oldest first. It returns an empty slice once ctx is done.
+// The slice is valid until the next call.
 func (q *Queue[T]) Take(ctx context.Context, limit int) []T {
 	for ctx.Err() == nil {
 		if items := q.TryTake(limit); len(items) > 0 {
@@ -48,14 +48,14 @@ func (q *Queue[T]) Take(ctx context.Context, limit int) []T {
 func (q *Queue[T]) TryTake(limit int) []T {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	spare := q.taken[:0]
-	clear(q.taken)
+	spare := q.batch[:0]
+	clear(q.batch)
 	if n := min(limit, len(q.items)); n < len(q.items) {
-		q.taken, q.items = q.items[:n:n], q.items[n:]
+		q.batch, q.items = q.items[:n:n], q.items[n:]
 	} else {
-		q.taken, q.items = q.items, spare
+		q.batch, q.items = q.items, spare
 	}
-	return q.taken
+	return q.batch
 }
 
 // IsEmpty reports whether there are no items.

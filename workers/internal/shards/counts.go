@@ -6,8 +6,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Counts counts, for each shard, the loops that receive its messages: shards that were lost may be taken
-// again before the loops of the first time have ended. It is safe for concurrent use.
+// Counts counts, for each shard, the loops that receive its messages. Lost shards may be taken again before the
+// earlier loops have ended. It is safe for concurrent use.
 type Counts [ledger.Shards]atomic.Int32
 
 // Add adds n to the counts of a set of shards.

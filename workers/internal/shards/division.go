@@ -11,17 +11,17 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/internal/lease"
 )
 
 const (
-	// A worker that is gone is missed after memberTTL, and its groups are taken in the next round: within 8 s.
+	// The loss of a worker is noticed after memberTTL, and its groups are taken in the next round: within 8 s.
 	round     = 2 * time.Second
 	memberTTL = 6 * time.Second
-	// drainTime is how long a group that is given up waits for its handlers to return. Handlers that take
-	// longer finish here all the same: heads keep the new owner off their tasks.
+	// drainTime is how long a group that is given up waits for its handlers to return. Slower handlers still finish
+	// here: heads keep the new owner off their tasks.
 	drainTime = 5 * time.Second
 
 	pollDrained = 50 * time.Millisecond
@@ -30,8 +30,7 @@ const (
 // Kind is a kind whose shards are divided.
 type Kind interface {
 	KindName() ledger.Kind
-	// Serve works on the tasks in some shards until ctx is done. It returns an error only if going on is
-	// useless.
+	// Serve works on the tasks in some shards until ctx is done. It returns an error only if retrying is useless.
 	Serve(ctx context.Context, shards ledger.ShardSet) error
 	// HasShards reports whether a task in these shards is in flight.
 	HasShards(shards ledger.ShardSet) bool
@@ -48,26 +47,26 @@ type Config struct {
 	Operation func() (context.Context, context.CancelFunc)
 }
 
-// Division is one worker's part in dividing shards among all that are alive. Each of them does the same,
-// round by round: it renews its lease, reads the members and owners, gives up groups that exceed its fair
-// part, and takes free ones up to that. The parts add up to all groups, so this ends, and no more groups
-// move than must.
+// Division is one worker's part in dividing shards among the live workers. Each of them does the same, round by
+// round: it renews its lease, reads the members and owners, gives up groups that exceed its fair part, and takes free
+// ones up to that. The parts add up to all groups, so this ends, and no more groups move than necessary.
 type Division struct {
+	// Constant.
 	config Config
 	names  []string // of the kinds
 	groups []ledger.ShardSet
 
-	// Of the goroutine of rounds.
-	shares  map[group]*share
-	renewed time.Time // the lease
+	// Of the goroutine that runs rounds.
+	shares    map[group]*share
+	renewedAt time.Time // when the lease was last renewed
 }
 
-// share is a group that this worker owns.
+// share is a group that this worker owns. The goroutine that runs rounds uses isLeaving; the other fields are constant.
 type share struct {
-	stop    context.CancelFunc // receiving
-	stopped chan struct{}      // closed when it has stopped
-	leaving bool
-	left    chan struct{} // closed when it may be forgotten
+	stop      context.CancelFunc // stops receiving
+	stopped   chan struct{}      // closed when receiving has stopped
+	isLeaving bool
+	left      chan struct{} // closed when the share can be forgotten
 }
 
 // New returns a division.
@@ -89,15 +88,14 @@ func divide(n int) []ledger.ShardSet {
 	return groups
 }
 
-// Run takes part until ctx is done, and then gives up all groups. It returns an error only if a kind's
-// Serve does.
+// Run divides shards until ctx is done, and then gives up all groups. It returns an error only if a kind's Serve does.
 func (d *Division) Run(ctx context.Context) error {
 	serving, ctx := errgroup.WithContext(ctx)
 	serving.Go(func() error {
 		for ctx.Err() == nil {
 			if err := d.runRound(ctx, serving); err != nil && ctx.Err() == nil {
 				d.config.Logger.WarnContext(ctx, "cannot divide shards", "error", err)
-				if time.Since(d.renewed) > memberTTL { // other workers may have taken them
+				if time.Since(d.renewedAt) > memberTTL { // other workers may have taken its groups
 					for _, s := range d.shares {
 						s.stop()
 					}
@@ -121,14 +119,15 @@ func (d *Division) end() {
 	defer stop()
 	err := d.leaveAll(ctx)
 	if err == nil {
-		err = lease.End(ctx, d.config.DB, lease.Member(d.config.Worker))
+		err = lease.Release(ctx, d.config.DB, lease.Member(d.config.Worker))
 	}
 	if err != nil {
-		d.config.Logger.WarnContext(ctx, "cannot give up shards; other workers take them when the lease has expired", "error", err)
+		d.config.Logger.WarnContext(ctx, "cannot give up shards; other workers take them when the lease expires",
+			"expires_in", memberTTL, "error", err)
 	}
 }
 
-// runRound brings the groups of this worker closer to its part.
+// runRound renews the lease and brings the groups of this worker closer to its part.
 func (d *Division) runRound(serve context.Context, serving *errgroup.Group) error {
 	ctx, cancel := context.WithTimeout(serve, memberTTL)
 	defer cancel()
@@ -136,10 +135,11 @@ func (d *Division) runRound(serve context.Context, serving *errgroup.Group) erro
 	detail := struct {
 		Kinds []string `json:"kinds"`
 	}{d.names}
-	if err := lease.Renew(ctx, d.config.DB, lease.Member(d.config.Worker), d.config.Worker, memberTTL, detail); err != nil {
+	err := lease.Renew(ctx, d.config.DB, lease.Member(d.config.Worker), d.config.Worker, memberTTL, detail)
+	if err != nil {
 		return err
 	}
-	d.renewed = now
+	d.renewedAt = now
 	members, err := d.readMembers(ctx)
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (d *Division) runRound(serve context.Context, serving *errgroup.Group) erro
 	return err
 }
 
-// forget drops the groups that were given up, and those that another worker has taken.
+// forget drops shares that were given up, and those that another worker has taken.
 func (d *Division) forget(owners map[group]string) {
 	for g, s := range d.shares {
 		select {
@@ -173,7 +173,7 @@ func (d *Division) forget(owners map[group]string) {
 			continue
 		default:
 		}
-		if !s.leaving && owners[g] != d.config.Worker {
+		if !s.isLeaving && owners[g] != d.config.Worker {
 			s.stop()
 			delete(d.shares, g)
 		}
@@ -181,15 +181,17 @@ func (d *Division) forget(owners map[group]string) {
 }
 
 // balance gives up the groups of a kind that exceed this worker's part, or returns those that it lacks.
-func (d *Division) balance(ctx context.Context, k Kind, members []string, owners map[group]string) ([]group, error) {
+func (d *Division) balance(
+	ctx context.Context, k Kind, members []string, owners map[group]string,
+) ([]group, error) {
 	part := fairPart(k.KindName(), members, d.config.Worker, len(d.groups))
 	var mine, unaware, free []group
 	for _, set := range d.groups {
 		g := group{k.KindName(), set}
 		switch s := d.shares[g]; {
-		case s != nil && !s.leaving:
+		case s != nil && !s.isLeaving:
 			mine = append(mine, g)
-		case s == nil && owners[g] == d.config.Worker: // the answer to taking or leaving it was lost
+		case s == nil && owners[g] == d.config.Worker: // the answer to take or leave was lost
 			unaware = append(unaware, g)
 		case s == nil && owners[g] == "":
 			free = append(free, g)
@@ -210,8 +212,8 @@ func (d *Division) balance(ctx context.Context, k Kind, members []string, owners
 	return wanted[:min(len(wanted), part-len(mine))], nil
 }
 
-// fairPart returns how many of n groups are one member's. Which members have one group more is chance, the
-// same to all members and another one for each kind.
+// fairPart returns how many of n groups belong to one member. A hash decides which members have one group more; all
+// members compute the same, and it differs for each kind.
 func fairPart(kind ledger.Kind, members []string, self string, n int) int {
 	rank := func(member string) uint64 {
 		h := fnv.New64a()
@@ -241,18 +243,18 @@ func (d *Division) start(ctx context.Context, g group, serving *errgroup.Group) 
 	ctx, stop := context.WithCancel(ctx)
 	s := &share{stop: stop, stopped: make(chan struct{}), left: make(chan struct{})}
 	d.shares[g] = s
-	d.config.Logger.Info("shards taken", "kind", string(g.kind), "shards", g.shards.String())
+	d.config.Logger.InfoContext(ctx, "shards taken", "kind", string(g.kind), "shards", g.shards.String())
 	serving.Go(func() error {
 		defer close(s.stopped)
 		return d.config.Kinds[i].Serve(ctx, g.shards)
 	})
 }
 
-// giveUp gives up a group: tasks that have not begun go back at once, and the next owner may begin when the
+// giveUp gives up a group. Tasks that have not begun are given back at once. The next owner may begin when the
 // handlers have returned or drainTime has passed.
 func (d *Division) giveUp(k Kind, g group) {
 	s := d.shares[g]
-	s.leaving = true
+	s.isLeaving = true
 	s.stop()
 	d.config.Logger.Info("shards given up", "kind", string(g.kind), "shards", g.shards.String())
 	go func() {
@@ -263,8 +265,10 @@ func (d *Division) giveUp(k Kind, g group) {
 		}
 		ctx, cancel := d.config.Operation()
 		defer cancel()
-		if err := d.leave(ctx, g); err != nil { // a later round finds it
-			d.config.Logger.Warn("cannot give up shards", "kind", string(g.kind), "shards", g.shards.String(), "error", err)
+		if err := d.leave(ctx, g); err != nil { // a later round retries
+			d.config.Logger.Warn(
+				"cannot give up shards", "kind", string(g.kind), "shards", g.shards.String(), "error", err,
+			)
 		}
 	}()
 }

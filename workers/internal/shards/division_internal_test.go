@@ -7,8 +7,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// The groups are all shards, once each, and the members' fair parts
-// are all groups, none more than one larger than another.
+// The groups contain each shard exactly once. The members' fair parts add up to all groups, and differ by at most one
+// group.
 func TestFairParts(t *testing.T) {
 	for n := 1; n <= ledger.Shards; n++ {
 		var all ledger.ShardSet

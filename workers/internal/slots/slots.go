@@ -1,4 +1,4 @@
-// Package slots gives the slots of a worker to what is ready to run.
+// Package slots assigns the slots of a worker to items that are ready to run.
 package slots
 
 import (
@@ -6,23 +6,22 @@ import (
 	"time"
 )
 
-// Pool schedules items fairly. Each needs a slot of its line and one of those over all lines. While too
-// few of the latter are free the lines take turns, one item each, so a flooded line does not starve
-// the others.
+// Pool schedules items fairly. Each needs a slot of its line and one of those over all lines. While too few of the
+// latter are free the lines take turns, one item each, so a flooded line does not starve the others.
 //
-// A taken slot is a goroutine, a free one only a number: lines without items cost nothing, and numbers
-// can change at any time. It is safe for concurrent use.
+// A busy slot is a goroutine, a free one only a number: lines without items cost nothing, and numbers can change at
+// any time. It is safe for concurrent use.
 type Pool[T any] struct {
-	run func(T) // in a goroutine that may end in it
+	run func(T) // runs an item; it may end its goroutine; constant after Start
 
-	mu      sync.Mutex
-	slots   int // over all lines; 0: as many as they have
+	mu      sync.Mutex // guards the fields below, and those of the lines
+	slots   int        // over all lines; 0: limited by the lines' own slots only
 	running int
 	turns   []*Line[T] // lines with an item and a free slot of their own, the next one first
 	stopped bool
 }
 
-// Line is the items of one kind. Its fields are guarded by the mutex of the pool. Make one with [NewLine].
+// Line is the items of one kind. The mutex of its pool guards all fields. Create one with [NewLine].
 type Line[T any] struct {
 	slots   int
 	running int
@@ -30,6 +29,7 @@ type Line[T any] struct {
 	inTurns bool
 }
 
+// item is a value that waits for a slot; it is immutable.
 type item[T any] struct {
 	value T
 	since time.Time
@@ -38,8 +38,8 @@ type item[T any] struct {
 // NewLine returns a line with so many slots.
 func NewLine[T any](slots int) *Line[T] { return &Line[T]{slots: slots} }
 
-// first removes and returns the oldest item; there must be one.
-func (l *Line[T]) first() T {
+// removeFirst removes and returns the oldest item; there must be one. The pool's mutex is held.
+func (l *Line[T]) removeFirst() T {
 	first := l.ready[0]
 	l.ready[0] = item[T]{}
 	l.ready = l.ready[1:]
@@ -49,8 +49,8 @@ func (l *Line[T]) first() T {
 // Start sets how items are run. It must be called before the first Add.
 func (p *Pool[T]) Start(run func(T)) { p.run = run }
 
-// SetSlots changes the number of slots over all lines; 0: as many as they have. More are used at once,
-// fewer as items end.
+// SetSlots changes the number of slots over all lines; 0 means no limit beside the lines' own. Additional slots are
+// used at once; a lower number takes effect as items end.
 func (p *Pool[T]) SetSlots(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +67,7 @@ func (p *Pool[T]) SetLineSlots(l *Line[T], n int) {
 	p.fill()
 }
 
-// Slots returns the number of slots over all lines, 0 if only theirs limit it.
+// Slots returns the number of slots over all lines, 0 if there is no limit beside the lines' own.
 func (p *Pool[T]) Slots() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,8 +88,8 @@ func (p *Pool[T]) Ready(l *Line[T]) int {
 	return len(l.ready)
 }
 
-// Add runs values of one line when it is their turn; since is when they began to wait. It reports false
-// once the pool is stopped: then they are not run.
+// Add queues values of one line to be run in their turn; since is when they began to wait. Once the pool is stopped
+// it queues nothing and returns false.
 func (p *Pool[T]) Add(l *Line[T], since time.Time, values ...T) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,37 +104,37 @@ func (p *Pool[T]) Add(l *Line[T], since time.Time, values ...T) bool {
 	return true
 }
 
-// Stop begins nothing from now on.
+// Stop begins no further item.
 func (p *Pool[T]) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopped = true
 }
 
-// Drain removes and returns what waits in a line of a stopped pool.
-func (p *Pool[T]) Drain(l *Line[T]) (left []T) {
+// Drain removes and returns the waiting items of a line of a stopped pool, oldest first.
+func (p *Pool[T]) Drain(l *Line[T]) (values []T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(l.ready) > 0 {
-		left = append(left, l.first())
+		values = append(values, l.removeFirst())
 	}
-	return left
+	return values
 }
 
-// TakeOlder removes and returns what has waited in a line since before a moment, the newest first, but
-// leaves as many items as the line has free slots for.
-func (p *Pool[T]) TakeOlder(l *Line[T], before time.Time) (late []T) {
+// TakeOlder removes and returns the items of a line that have waited since before a moment, newest first. It leaves
+// as many items as the line has free slots.
+func (p *Pool[T]) TakeOlder(l *Line[T], before time.Time) (values []T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for n := len(l.ready); n > max(0, l.slots-l.running) && l.ready[n-1].since.Before(before); n-- {
-		late = append(late, l.ready[n-1].value)
+		values = append(values, l.ready[n-1].value)
 		l.ready[n-1] = item[T]{}
 		l.ready = l.ready[:n-1]
 	}
-	return late
+	return values
 }
 
-// Peek returns the oldest item of a line; false if there is none.
+// Peek returns the oldest item of a line. It returns false if the line is empty.
 func (p *Pool[T]) Peek(l *Line[T]) (value T, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,57 +144,57 @@ func (p *Pool[T]) Peek(l *Line[T]) (value T, ok bool) {
 	return l.ready[0].value, true
 }
 
-// TakeIf removes and returns the oldest item of a line, to be run in a slot that is taken already, if
-// suits reports that it may.
+// TakeIf removes and returns the oldest item of a line if suits returns true for it. The caller runs it in a slot
+// that it already has.
 func (p *Pool[T]) TakeIf(l *Line[T], suits func(T) bool) (value T, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(l.ready) == 0 || !suits(l.ready[0].value) {
 		return value, false
 	}
-	return l.first(), true
+	return l.removeFirst(), true
 }
 
-// RunBeyond runs the oldest item of a line beyond the line's own slots. It returns a channel that is
-// closed when that has ended; nil if nothing waits or all slots over all lines are taken.
+// RunBeyond runs the oldest item of a line beyond the line's own slots. It returns a channel that is closed when the
+// item has ended. It returns nil if no item waits, the line has a free slot, or all slots over all lines are busy.
 func (p *Pool[T]) RunBeyond(l *Line[T]) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.stopped || len(l.ready) == 0 || l.running < l.slots || p.slots > 0 && p.running >= p.slots {
 		return nil
 	}
-	value := l.first()
+	value := l.removeFirst()
 	p.running++
-	ended := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
 		defer func() {
 			p.mu.Lock()
 			p.running--
 			p.fill()
 			p.mu.Unlock()
-			close(ended)
+			close(done)
 		}()
 		p.run(value)
 	}()
-	return ended
+	return done
 }
 
-// fill gives free slots to what waits. p.mu is held.
+// fill runs waiting items in the free slots. p.mu is held.
 func (p *Pool[T]) fill() {
 	for value, l, ok := p.next(); ok; value, l, ok = p.next() {
 		go p.work(value, l)
 	}
 }
 
-// work runs an item in its slot, and then others whose turn it is, as long as there are any.
+// work runs an item in its slot, and then others in their turn while there are any.
 func (p *Pool[T]) work(value T, l *Line[T]) {
 	for more := true; more; {
 		value, l, more = p.runOne(value, l)
 	}
 }
 
-// runOne runs an item and returns the next one for this goroutine. If the item ends the goroutine,
-// another goroutine continues.
+// runOne runs an item and returns the next one for this goroutine. If the item ends the goroutine, another goroutine
+// continues.
 func (p *Pool[T]) runOne(value T, l *Line[T]) (next T, line *Line[T], ok bool) {
 	returned := false
 	defer func() {
@@ -221,17 +221,17 @@ func (p *Pool[T]) enlist(l *Line[T]) {
 	}
 }
 
-// next takes slots for the item whose turn it is; false if there is none or no slot. p.mu is held.
+// next takes slots for the item whose turn it is. It returns false if no item waits or no slot is free. p.mu is held.
 func (p *Pool[T]) next() (value T, line *Line[T], ok bool) {
 	for len(p.turns) > 0 && (p.slots == 0 || p.running < p.slots) {
 		l := p.turns[0]
 		p.turns[0] = nil
 		p.turns = p.turns[1:]
 		l.inTurns = false
-		if len(l.ready) == 0 || l.running >= l.slots { // there are fewer by now
+		if len(l.ready) == 0 || l.running >= l.slots { // they have changed since the line was enlisted
 			continue
 		}
-		value = l.first()
+		value = l.removeFirst()
 		l.running++
 		p.running++
 		p.enlist(l)

@@ -3,7 +3,7 @@
 -- event; $5 fingerprint, $6 kind and $7 biz_id of the task after which to start, '' for the first; $8 number of
 -- rows to read.
 -- Returns the rows that match, and the last row read, matching or not, each with the number of rows read.
--- Locks nothing. Index: primary key.
+-- Locks nothing. Index: primary key of task.
 select w.fingerprint, w.kind, w.biz_id, w.version, w.state::text, w.matches, w.walked
   from (
    select coalesce(s.fingerprint, '') as fingerprint, s.kind, s.biz_id, s.version, s.state,
@@ -14,7 +14,7 @@ select w.fingerprint, w.kind, w.biz_id, w.version, w.state::text, w.matches, w.w
           row_number() over (order by s.kind desc, s.biz_id desc) as from_the_end
      from (
       select t.fingerprint, t.kind, t.biz_id, t.version, t.state, t.updated_at
-        from taskledger.task t
+        from taskledger.tasks t
        where ($1::text = '' or t.kind = $1::text) and $2::text is not null and $5::text is not null
          and (t.kind, t.biz_id) > (greatest($6::text, $1::text), $7::text)
        order by t.kind, t.biz_id

@@ -14,7 +14,7 @@ select w.fingerprint, w.kind, w.biz_id, w.version, w.state::text, w.matches, w.w
           row_number() over (order by s.fingerprint desc, s.kind desc, s.biz_id desc) as from_the_end
      from (
       select t.fingerprint, t.kind, t.biz_id, t.version, t.state, t.updated_at
-        from taskledger.task t
+        from taskledger.tasks t
        where t.fingerprint is not null and ($2::text = '' or t.fingerprint = $2::text)
          and (t.fingerprint, t.kind, t.biz_id) > (greatest($5::text, $2::text), $6::text, $7::text)
        order by t.fingerprint, t.kind, t.biz_id

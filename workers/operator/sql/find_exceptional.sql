@@ -14,8 +14,8 @@ select w.fingerprint, w.kind, w.biz_id, w.version, w.state::text, w.matches, w.w
           row_number() over (order by s.kind desc, s.biz_id desc) as from_the_end
      from (
       select t.fingerprint, t.kind, t.biz_id, t.version, t.state, t.updated_at
-        from taskledger.task t
-       where t.aside and ($1::text = '' or t.kind = $1::text) and $2::text is not null and $5::text is not null
+        from taskledger.tasks t
+       where t.exceptional and ($1::text = '' or t.kind = $1::text) and $2::text is not null and $5::text is not null
          and (t.kind, t.biz_id) > (greatest($6::text, $1::text), $7::text)
        order by t.kind, t.biz_id
        limit $8::integer) s) w

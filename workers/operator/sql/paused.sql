@@ -1,3 +1,3 @@
--- The paused kinds, by name: kind; since when, by whom and why (JSON text).
--- Locks nothing. Index: primary key of a small table, a range of it.
-select substr(s.name, 8), s.value from taskledger.setting s where s.name >= 'paused/' and s.name < 'paused0' order by s.name
+-- Selects the paused kinds, by name: kind; since when, by whom and why.
+-- Locks nothing. Reads the whole small table.
+select p.kind, (extract(epoch from p.since) * 1e6)::bigint, p.actor, p.reason from taskledger.pause p order by p.kind

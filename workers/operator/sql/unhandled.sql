@@ -1,28 +1,32 @@
--- Kinds with available tasks in the projection and no live worker; by name.
+-- Selects the kinds with available tasks in the projection and no live worker; by name.
 -- $1 maximum number of tasks, in any state, of a kind whose oldest task is read.
 -- Returns kind, number of available tasks, and how many milliseconds the oldest has been available; -1: not read.
 -- Locks nothing. Indexes: primary keys; of task_count a loose scan that goes backwards, so that it lands on the
 -- newest row of each total; of task $1 rows per kind.
 with recursive kinds as (
-  (select c.kind from taskledger.task_count c order by c.kind desc limit 1)
+  (select c.kind from taskledger.task_totals c order by c.kind desc limit 1)
   union all
-  select (select c.kind from taskledger.task_count c where c.kind < k.kind order by c.kind desc limit 1)
+  select (select c.kind from taskledger.task_totals c where c.kind < k.kind order by c.kind desc limit 1)
     from kinds k
    where k.kind is not null
 ), handled as (
-  select distinct json_array_elements_text(l.detail->'kinds') as kind
-    from taskledger.lease l
-   where l.name like 'worker/%' and l.alive_until > clock_timestamp()
+  select distinct w.kind from taskledger.worker_kinds w
 )
-select k.kind, waiting.value,
+select k.kind, waiting.tasks,
        coalesce((select case when count(*) > $1::integer then null
-                             else floor(extract(epoch from clock_timestamp() - min(t.updated_at) filter (where t.state = 'available')) * 1000)::bigint end
-                   from (select o.state, o.updated_at from taskledger.task o where o.kind = k.kind order by o.biz_id limit $1::integer + 1) t), -1)
+                             else floor(extract(epoch from clock_timestamp() - min(t.updated_at)
+                                                              filter (where t.state = 'available')) * 1000)::bigint end
+                   from (select o.state, o.updated_at
+                           from taskledger.tasks o
+                          where o.kind = k.kind
+                          order by o.biz_id
+                          limit $1::integer + 1) t), -1)
   from kinds k
  cross join lateral (
-   select c.value from taskledger.task_count c
+   select c.tasks
+     from taskledger.task_totals c
     where c.kind = k.kind and c.state = 'available'
     order by c.n desc
     limit 1) waiting
- where waiting.value > 0 and not exists (select from handled h where h.kind = k.kind)
+ where waiting.tasks > 0 and not exists (select from handled h where h.kind = k.kind)
  order by k.kind

@@ -10,7 +10,7 @@
 -- Locks nothing. Index: primary keys; the lateral limits keep the planner on them.
 with page as materialized (
   select t.biz_id, t.state, t.version, t.updated_at, t.shard
-    from taskledger.task t
+    from taskledger.tasks t
    where t.kind = $1::text and t.biz_id > $2::text
    order by t.biz_id
    limit $3::integer
@@ -47,6 +47,7 @@ select reached.biz_id, lost.biz_id, lost.version, lost.running
            end
        and (head.running or waking.recorded_at < clock_timestamp() - $8::bigint * interval '1 millisecond')
        and not (head.running and exists (
-         select from taskledger.lease l where l.name = 'worker/' || head.actor and l.alive_until > clock_timestamp()))
+         select from taskledger.worker_alive_ms(head.actor) w where w.alive_ms > 0))
        and not exists (
-         select from taskledger.parked k where k.kind = $1::text and k.biz_id = p.biz_id and k.version = waking.version)) lost on true
+         select from taskledger.parked_events k
+          where k.kind = $1::text and k.biz_id = p.biz_id and k.version = waking.version)) lost on true

@@ -14,7 +14,8 @@ with page as materialized (
     from taskledger.feed_page($2::text::pg_snapshot, $3::bigint, $4::text::xid8, $5::text::pg_snapshot, $6::bigint,
                               $7::bigint, $8::integer) e
 ), reached as (
-  select taskledger.incarnation() is not distinct from $13::text as same, count(*) as events, coalesce(max(p.position), 0) as position
+  select taskledger.incarnation() is not distinct from $13::text as same,
+         count(*) as events, coalesce(max(p.position), 0) as position
     from page p
 )
 select reached.same, reached.events, reached.position,
@@ -29,9 +30,8 @@ select reached.same, reached.events, reached.position,
          where n.kind = p.kind and n.biz_id = p.biz_id and n.version = p.version + 1
          limit 1) next on true
      where p.kind = $1::text and p.type in ('enqueued', 'released', 'interrupted')
-       and not coalesce(pg_visible_in_snapshot(next.xid, $10::text::pg_snapshot)
-                        or next.position <= $12::bigint
-                           and pg_visible_in_snapshot(next.xid, nullif($11::text, '')::pg_snapshot), false)
+       and not taskledger.feed_passed(next.xid, next.position, $10::text::pg_snapshot,
+                                      nullif($11::text, '')::pg_snapshot, $12::bigint)
      order by p.position
      limit $9::integer) waiting on true
  order by waiting.position

@@ -15,9 +15,8 @@ with page as materialized (
 select count(*), coalesce(min(p.position), 0), count(*) filter (where waits.it)
   from page p
   left join lateral (
-    select not coalesce(pg_visible_in_snapshot(next.xid, $4::text::pg_snapshot)
-                        or next.position <= $6::bigint
-                           and pg_visible_in_snapshot(next.xid, nullif($5::text, '')::pg_snapshot), false) as it
+    select not taskledger.feed_passed(next.xid, next.position, $4::text::pg_snapshot, nullif($5::text, '')::pg_snapshot,
+                                      $6::bigint) as it
       from (select) always
       left join lateral (
         select n.xid, n.position
@@ -25,6 +24,5 @@ select count(*), coalesce(min(p.position), 0), count(*) filter (where waits.it)
          where n.kind = p.kind and n.biz_id = p.biz_id and n.version = p.version + 1
          limit 1) next on true
      where p.kind = $1::text and p.type in ('enqueued', 'released', 'interrupted')
-       and (pg_visible_in_snapshot(p.xid, $4::text::pg_snapshot)
-            or p.position <= $6::bigint
-               and pg_visible_in_snapshot(p.xid, nullif($5::text, '')::pg_snapshot))) waits on true
+       and taskledger.feed_passed(p.xid, p.position, $4::text::pg_snapshot, nullif($5::text, '')::pg_snapshot,
+                                  $6::bigint)) waits on true

@@ -7,10 +7,10 @@ select o.kind, o.waiting, o.max_waiting, c.n, c.seen::text, c.seen_top, c.seen_b
        coalesce(c.top, 0), coalesce(c.bound::text, ''), c.after_position, taskledger.incarnation()
   from taskledger.overload o
  cross join lateral (
-   select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.origin, n.xid, n.xmin
-     from taskledger.cursor n
+   select n.*
+     from taskledger.cursors n
     where n.reader = 'projector'
     order by n.n desc
     limit 1) c
  where o.policy = 'discard_oldest' and o.waiting > o.max_waiting and taskledger.incarnation() is not null
-   and (c.origin = taskledger.origin() or c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint)
+   and c.is_local

@@ -1,14 +1,14 @@
 -- The status of all timers.
 -- $1 maximum number of due timers to count. Returns one row: how many are due, for how many milliseconds the
 -- first one has been due (0: none is), and when the first one is due, or null.
--- Locks nothing. Index: primary key; dead entries at its low end are stepped over.
+-- Locks nothing. Index: primary key of timer; dead entries at its low end are stepped over.
 with clock as materialized (
   select clock_timestamp() as at
 ), lowest as materialized (
-  select t.due_at from taskledger.timer t order by t.due_at, t.kind, t.biz_id, t.version, t.reason limit 1
+  select t.due_at from taskledger.timers t order by t.due_at, t.kind, t.biz_id, t.version, t.reason limit 1
 )
 select (select count(*) from (
-          select from taskledger.timer t
+          select from taskledger.timers t
            where t.due_at <= (select c.at from clock c)
            limit $1::integer) due),
        coalesce((select greatest(0, extract(epoch from c.at - l.due_at) * 1000)::bigint from lowest l), 0),

@@ -1,5 +1,5 @@
--- Tasks of some kinds that can be worked on now, or are: the last event says so.
--- $1 kinds (text array literal). Answers kind and biz_id. Reads all events of a test's database.
+-- The available and running tasks of some kinds, by their last event.
+-- $1 kinds (text array literal). Returns kind and biz_id. Reads all events of a test's database.
 select h.kind, h.biz_id
   from (
    select distinct on (e.kind, e.biz_id) e.kind, e.biz_id, e.type

@@ -114,7 +114,8 @@ func (c *children) watch(ctx context.Context, of *child, stdout io.Reader) {
 	err := of.cmd.Wait()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
+		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() &&
+			status.Signal() == syscall.SIGKILL {
 			of.killed = true
 			c.kills.Add(1)
 		}

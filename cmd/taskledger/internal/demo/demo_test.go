@@ -17,7 +17,8 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	arguments := os.Args[len(os.Args)-2:]
-	if err := demo.RunChild(context.Background(), arguments[0], arguments[1], os.Stdin, os.Stdout, os.Stderr); err != nil {
+	if err := demo.RunChild(context.Background(), arguments[0], arguments[1], os.Stdin, os.Stdout,
+		os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -45,9 +45,10 @@ var troubles = []trouble{
 	{"20 deliveries are fetched by another consumer and nacked", 0.50, func(ctx context.Context, d *demo) error {
 		return d.stealDeliveries(ctx, 20)
 	}},
-	{"a worker is frozen while its handler runs, and wakes as a zombie", 0.54, func(ctx context.Context, d *demo) error {
-		return d.freezeWorker(ctx)
-	}},
+	{"a worker is frozen while its handler runs, and wakes as a zombie", 0.54,
+		func(ctx context.Context, d *demo) error {
+			return d.freezeWorker(ctx)
+		}},
 	{"JetStream is stopped, its store is removed, and it is restarted", 0.80, func(ctx context.Context, d *demo) error {
 		return d.wipeStream(ctx)
 	}},

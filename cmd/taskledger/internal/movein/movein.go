@@ -1,4 +1,4 @@
-// Package movein drains an outbox of watermill-sql into the ledger, for those who move in from it.
+// Package movein drains an outbox of watermill-sql into the ledger, for users that move in from it.
 package movein
 
 import (

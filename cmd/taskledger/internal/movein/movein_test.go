@@ -172,7 +172,8 @@ func TestImportTakesTheGroupsPlace(t *testing.T) {
 	done := o.importAll(func(c *movein.Config) { c.Group, c.Kind, c.Actor = "shipping", "parcel.ship", "mover" })
 	got := o.tasks("parcel.ship")
 	// The last of the three may be imported too: it was acked while the subscriber closed.
-	if n := len(got); n != done.Messages || n < len(want)-3 || n > len(want)-2 || !slices.Equal(got, want[len(want)-n:]) {
+	if n := len(got); n != done.Messages || n < len(want)-3 || n > len(want)-2 ||
+		!slices.Equal(got, want[len(want)-n:]) {
 		t.Errorf("imported %d: %v, want those after the third of %v", done.Messages, got, want)
 	}
 	history, err := ledger.History(t.Context(), o.pool, ledger.Key{Kind: "parcel.ship", BizID: "m-08"})

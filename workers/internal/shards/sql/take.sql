@@ -8,5 +8,5 @@ select w.kind, w.shards, $1::text
     on conflict (kind, shards) do update
    set worker = excluded.worker, since = clock_timestamp()
  where o.worker = excluded.worker
-    or not exists (select from taskledger.lease l where l.name = 'shards/' || o.worker and l.alive_until > clock_timestamp())
+    or not exists (select from taskledger.shards_alive(o.worker))
 returning kind, shards

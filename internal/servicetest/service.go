@@ -1,4 +1,4 @@
-package bundle
+package servicetest
 
 import (
 	"context"
@@ -32,16 +32,19 @@ func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig) *Bundle 
 	b := newWithBroker(t, db)
 	c.MaxBytes = 1 << 30
 	relay := Try(outbox.New(outbox.Config{
-		DB: b.DB, NATS: b.Connect(), Stream: c, CheckEvery: 50 * time.Millisecond, Logger: b.Logger(slog.LevelInfo).With("loop", "relay"),
+		DB: b.DB, NATS: b.Connect(), Stream: c, CheckEvery: 50 * time.Millisecond,
+		Logger: b.Logger(slog.LevelInfo).With("loop", "relay"),
 	}))(t)
-	tasks := Try(projector.New(projector.Config{DB: b.DB, Logger: b.Logger(slog.LevelInfo).With("loop", "projector")}))(t)
+	tasks := Try(projector.New(projector.Config{DB: b.DB, Logger: b.Logger(slog.LevelInfo).With("loop", "projector")}))(
+		t,
+	)
 	b.Start(relay.Run)
 	b.Start(tasks.Run)
 	b.Await("the stream", func() bool {
 		_, err := b.JS.Stream(b.Context(), stream.Name)
 		return err == nil
 	})
-	b.makeConsumers()
+	createConsumers(b)
 	return b
 }
 
@@ -59,8 +62,8 @@ func (b *Bundle) AcknowledgeUnworked(n int) {
 	}
 }
 
-// makeConsumers has a worker make the consumers of kind Order.
-func (b *Bundle) makeConsumers() {
+// createConsumers has a worker create the consumers of kind Order.
+func createConsumers(b *Bundle) {
 	b.T.Helper()
 	w := b.Work(workers.Config{}, Exactly(InsertEffect, nil))
 	b.Await("the consumers", func() bool {

@@ -1,5 +1,8 @@
-// Package lease holds the leases of workers: rows of taskledger.lease that say until when a process is
-// alive, by the database's clock. Correctness never rests on one; it decides who continues what.
+// Package lease stores the leases of the relay and of workers: rows of taskledger.lease with the time until which a
+// process counts as alive, by the database's clock. Correctness never depends on a lease; it decides which process
+// continues a piece of work.
+//
+// The package has all statements that name the table. Other packages read its views (migrations/00008_lease.sql).
 package lease
 
 import (
@@ -13,13 +16,13 @@ import (
 )
 
 var (
-	//go:embed sql/lock.sql
+	//go:embed sql/worker_lock.sql
 	lockSQL string
-	//go:embed sql/renew.sql
+	//go:embed sql/worker_renew.sql
 	renewSQL string
-	//go:embed sql/end.sql
+	//go:embed sql/worker_end.sql
 	endSQL string
-	//go:embed sql/sweep.sql
+	//go:embed sql/worker_sweep.sql
 	sweepSQL string
 )
 
@@ -29,7 +32,7 @@ func Worker(id string) string { return "worker/" + id }
 // Member returns the name of the lease of a worker as a member of a division of shards.
 func Member(id string) string { return "shards/" + id }
 
-// Lock makes other workers wait that call it, until the end of db's transaction.
+// Lock blocks other workers that call it until the end of db's transaction.
 func Lock(ctx context.Context, db ledger.DB) error {
 	_, err := db.Exec(ctx, lockSQL)
 	return pgerr.Explain("lock leases", err)
@@ -45,10 +48,10 @@ func Renew(ctx context.Context, db ledger.DB, name, holder string, d time.Durati
 	return pgerr.Explain("renew lease", err)
 }
 
-// End removes a lease.
-func End(ctx context.Context, db ledger.DB, name string) error {
+// Release removes a lease.
+func Release(ctx context.Context, db ledger.DB, name string) error {
 	_, err := db.Exec(ctx, endSQL, name)
-	return pgerr.Explain("end lease", err)
+	return pgerr.Explain("release lease", err)
 }
 
 // Sweep removes leases that ended a day ago.

@@ -1,7 +1,7 @@
 -- Takes or renews the lease of the relay, unless another holder is alive.
 -- $1 holder, $2 milliseconds until it expires, $3 note: why the holder cannot work; empty if it can, null to
 -- keep the row's note, also that of another holder. An equal note keeps its time.
--- Answers a row if the holder has the lease now. Writes nothing while another holder is alive.
+-- Returns a row if the holder has the lease now. Writes nothing while another holder is alive.
 -- Locks the row. Index: primary key.
 insert into taskledger.lease as held (name, holder, since, alive_until, detail)
 select 'relay', $1::text, clock_timestamp(), clock_timestamp() + $2::bigint * interval '1 millisecond',

@@ -1,6 +1,6 @@
-// Package bundle is what the tests of workers and of the services beside it share: one [Bundle] per test
-// with a database, a broker and short verbs for what tests do with them. It is for tests only.
-package bundle
+// Package servicetest holds what the tests of workers and of the services beside it share: one [Bundle] per test with a
+// database, a broker and short methods. It is for tests only.
+package servicetest
 
 import (
 	"context"
@@ -24,7 +24,7 @@ import (
 // Patience is how long a condition may take before its test has failed.
 const Patience = 60 * time.Second
 
-// Bundle is what one test works with. Its methods end the test if they fail.
+// Bundle is the environment of one test. Its methods end the test if they fail.
 type Bundle struct {
 	T  testing.TB
 	DB *pgxpool.Pool
@@ -90,7 +90,7 @@ func (b *Bundle) Connect() *nats.Conn {
 // Provision creates the stream, as the relay does.
 func (b *Bundle) Provision() {
 	b.T.Helper()
-	installation := One[string](b, "select value from taskledger.setting where name = 'installation'")
+	installation := One[string](b, "select taskledger.installation()")
 	Try(stream.Ensure(b.Context(), b.JS, stream.Config{MaxBytes: 1 << 30}, installation))(b.T)
 }
 

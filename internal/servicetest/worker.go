@@ -1,4 +1,4 @@
-package bundle
+package servicetest
 
 import (
 	"context"
@@ -15,11 +15,11 @@ import (
 // AckWait is the default AckWait of tests.
 const AckWait = time.Second
 
-// Worker is a pool that runs.
+// Worker is a running pool.
 type Worker struct {
 	*workers.Pool
 	NC   *nats.Conn
-	Stop func() // and wait for its end
+	Stop func() // stops the pool and waits until Run has returned
 }
 
 // KindStatus returns the status of the worker's first kind.
@@ -60,7 +60,7 @@ func (b *Bundle) Work(c workers.Config, register func(*workers.Pool) error) *Wor
 	return w
 }
 
-// InsertEffect is a handler that leaves an effect.
+// InsertEffect is a handler that inserts an effect.
 func InsertEffect(ctx context.Context, tx pgx.Tx, job *workers.Job, _ OrderArgs) error {
 	_, err := tx.Exec(ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt))
 	return err
@@ -82,6 +82,8 @@ func RetryAtOnce(c *workers.KindConfig) *workers.KindConfig {
 }
 
 // Exactly registers an ExactlyOnce handler of kind Order.
-func Exactly(h func(context.Context, pgx.Tx, *workers.Job, OrderArgs) error, c *workers.KindConfig) func(*workers.Pool) error {
+func Exactly(
+	h func(context.Context, pgx.Tx, *workers.Job, OrderArgs) error, c *workers.KindConfig,
+) func(*workers.Pool) error {
 	return func(p *workers.Pool) error { return workers.Register(p, Order, h, RetryAtOnce(c)) }
 }

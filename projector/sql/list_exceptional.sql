@@ -1,5 +1,5 @@
--- Tasks in a state off the usual way, newest first.
--- $1 kind or '', $2 state, $3 position before which to begin, $4 how many to answer at most.
+-- Tasks in an exceptional state, newest first.
+-- $1 kind or '', $2 state, $3 position before which to begin, $4 maximum number of tasks.
 -- Locks nothing. Indexes: task_aside, which holds these tasks only; primary key of event.
 select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
        (extract(epoch from t.enqueued_at) * 1e6)::bigint, (extract(epoch from t.updated_at) * 1e6)::bigint,

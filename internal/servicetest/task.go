@@ -1,4 +1,4 @@
-package bundle
+package servicetest
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// Order is the kind that most tests work on.
+// Order is the kind of most tests.
 var Order = ledger.MustKind[OrderArgs]("test.order")
 
 // OrderArgs are the args of [Order].
@@ -17,7 +17,7 @@ type OrderArgs struct {
 	Amount int `json:"amount"`
 }
 
-// CreateEffects creates the table in which handlers leave their effects.
+// CreateEffects creates the table in which handlers insert their effects.
 func (b *Bundle) CreateEffects() {
 	b.T.Helper()
 	b.Exec("create table effect (biz_id text not null, attempt integer not null, note text)")
@@ -47,7 +47,7 @@ func (b *Bundle) EnqueueRound(round string, n int) {
 	Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(b.T)
 }
 
-// EnqueueIn makes a task of kind Order that is in a state.
+// EnqueueIn enqueues a task of kind Order and brings it into a state.
 func (b *Bundle) EnqueueIn(s ledger.State, id string) ledger.Key {
 	b.T.Helper()
 	events := map[ledger.State][]ledger.EventType{
@@ -128,7 +128,8 @@ func (b *Bundle) AwaitSucceeded(n int) {
 func (b *Bundle) TasksIn(s ledger.State) []string {
 	b.T.Helper()
 	rows := Try(b.DB.Query(b.Context(), `select h.biz_id from (
-		select distinct on (e.biz_id) e.biz_id, e.type from taskledger.event e where e.kind = $1 order by e.biz_id, e.version desc) h
+		select distinct on (e.biz_id) e.biz_id, e.type
+		  from taskledger.event e where e.kind = $1 order by e.biz_id, e.version desc) h
 		where taskledger.state_after(h.type)::text = $2 order by 1`, string(Order.Name()), string(s)))(b.T)
 	return Try(pgx.CollectRows(rows, pgx.RowTo[string]))(b.T)
 }

@@ -1,4 +1,4 @@
-package bundle
+package servicetest
 
 import (
 	"bufio"
@@ -23,7 +23,7 @@ import (
 // childVariable names the program that the test binary runs instead of its tests.
 const childVariable = "TASKLEDGER_TEST_CHILD"
 
-// Program is what a child process does, until ctx is done by SIGTERM.
+// Program is the main function of a child process. It returns when ctx is done by SIGTERM.
 type Program func(ctx context.Context, db *pgxpool.Pool) error
 
 // Main is the TestMain of a package: it runs its tests or, in a child process, the program that [Bundle.Spawn]
@@ -49,7 +49,7 @@ func runProgram(p Program) error {
 	return p(ctx, db)
 }
 
-// WorkerProgram returns a program that is a worker process, and prints its status at its end.
+// WorkerProgram returns a program that runs a worker, and prints its status at its end.
 func WorkerProgram(c workers.Config, register func(*workers.Pool, *pgxpool.Pool) error) Program {
 	return func(ctx context.Context, db *pgxpool.Pool) error {
 		nc, err := stream.Connect(os.Getenv("NATS_URL"))
@@ -74,8 +74,8 @@ func WorkerProgram(c workers.Config, register func(*workers.Pool, *pgxpool.Pool)
 	}
 }
 
-// ReportBegun is what a handler in a child process calls for [Child.AwaitBegun] to return.
-func ReportBegun() { fmt.Fprintln(os.Stdout, "begun") }
+// ReportBegun reports to [Child.AwaitBegun] that a handler in a child process has begun.
+func ReportBegun() { _, _ = fmt.Fprintln(os.Stdout, "begun") }
 
 // Hold is a handler in a child process: it reports that it has begun, and waits for a line from the test.
 func Hold() error {
@@ -84,7 +84,7 @@ func Hold() error {
 	return err
 }
 
-// Child is a process of its own.
+// Child is a child process.
 type Child struct {
 	*exec.Cmd
 	In    io.WriteCloser
@@ -141,7 +141,7 @@ func (c *Child) AwaitKilled(t testing.TB) {
 	}
 }
 
-// Finish stops a worker process in order, and returns the status of its first kind.
+// Finish stops a worker process by SIGTERM, and returns the status of its first kind.
 func (c *Child) Finish(t testing.TB) workers.KindStatus {
 	t.Helper()
 	if err := c.Process.Signal(syscall.SIGTERM); err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// The usual way of a task, in a backlog that is enqueued together and finishes together, changes
-// no index.
+// No index changes on the usual way of a task, in a backlog that is enqueued together and finishes together.
 func TestUpdatesAreHOT(t *testing.T) {
 	t.Parallel()
 	for name, led := range map[string]bool{"plain": false, "with a cause": true} {
@@ -52,9 +51,9 @@ func updatesAreHOT(t *testing.T, led bool) {
 	}
 }
 
-// Under somebody's old snapshot nothing can be vacuumed. Reading the counts, and adding to them,
-// must not step over what has been removed in the meantime.
-func TestHeldSnapshotDoesNotMakeCountsDearer(t *testing.T) {
+// While another transaction keeps an old snapshot open, no dead row can be vacuumed. Reading the counts, and
+// adding to them, must not step over the rows removed meanwhile.
+func TestCountsCostTheSameUnderAnOldSnapshot(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
 	p, err := projector.New(projector.Config{DB: pool, PageSize: 1})
@@ -76,7 +75,8 @@ func TestHeldSnapshotDoesNotMakeCountsDearer(t *testing.T) {
 	applyAll(t, pool, p)
 
 	var rows, newest int
-	if err := pool.QueryRow(t.Context(), `select count(*), max(n) from taskledger.task_count`).Scan(&rows, &newest); err != nil {
+	if err := pool.QueryRow(t.Context(), `select count(*), max(n) from taskledger.task_count`).
+		Scan(&rows, &newest); err != nil {
 		t.Fatal(err)
 	}
 	if newest < 1500 || rows > 2*512 {
@@ -89,13 +89,14 @@ func TestHeldSnapshotDoesNotMakeCountsDearer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]projector.Count{{Kind: "coupon.send", State: ledger.StateSucceeded, Tasks: 1001}}, counts); diff != "" {
+	if diff := cmp.Diff([]projector.Count{{Kind: "coupon.send", State: ledger.StateSucceeded, Tasks: 1001}},
+		counts); diff != "" {
 		t.Errorf("-want +have:\n%s", diff)
 	}
 }
 
-// Telling how far the projection is behind costs the same behind many events as behind few, also
-// where a transaction that was open when the cursor was written holds many of them.
+// ReadLag costs the same behind many events as behind few. This holds also where many of them belong to a
+// transaction that was open when the cursor row was written.
 func TestLagCostsTheSameInALargeLedger(t *testing.T) {
 	t.Parallel()
 	for name, batch := range map[string]int{"of many transactions": 500, "of a few large ones": 5_000} {
@@ -106,7 +107,7 @@ func TestLagCostsTheSameInALargeLedger(t *testing.T) {
 	}
 }
 
-// lagCosts fills ledgers with so many events a transaction.
+// lagCosts fills ledgers with batch events in each transaction.
 func lagCosts(t *testing.T, batch int) {
 	pool := ledgertest.Pool(t)
 	measure := func(events int) (blocks, late int) {
@@ -115,7 +116,8 @@ func lagCosts(t *testing.T, batch int) {
 			t.Fatal(err)
 		}
 		defer open.Rollback(context.Background())
-		if _, err := ledger.Enqueue(t.Context(), open, ledger.Key{Kind: "open", BizID: ledger.BizID(fmt.Sprint(events))}, nil, nil); err != nil {
+		if _, err := ledger.Enqueue(t.Context(), open, ledger.Key{Kind: "open",
+			BizID: ledger.BizID(fmt.Sprint(events))}, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		for first := 0; first < events; first += batch {
@@ -132,9 +134,11 @@ func lagCosts(t *testing.T, batch int) {
 			t.Errorf("behind by %+v, %v, want 1 event", lag, err)
 		}
 		blocks = blocksOf(t, pool, "lag", projector.Reader, projector.MaxLag)
-		// Other tests' transactions that were open are looked for as well.
-		if err := pool.QueryRow(t.Context(), `select count(*) from (select * from taskledger.cursor where reader = $1 order by n desc limit 1) c
-			cross join lateral taskledger.late_xids(c.seen, c.seen_bound)`, projector.Reader).Scan(&late); err != nil {
+		// The statement reads the late xids of other tests' open transactions as well.
+		if err := pool.QueryRow(t.Context(), `
+			select count(*)
+			  from (select * from taskledger.cursor where reader = $1 order by n desc limit 1) c
+			 cross join lateral taskledger.late_xids(c.seen, c.seen_bound)`, projector.Reader).Scan(&late); err != nil {
 			t.Fatal(err)
 		}
 		project(t, pool)
@@ -149,7 +153,7 @@ func lagCosts(t *testing.T, batch int) {
 	t.Logf("%d blocks and %d late xids behind 20,000 events, %d and %d behind 500", large, many, small, few)
 }
 
-// blocksOf returns how many blocks of tables and indexes a statement looks at.
+// blocksOf returns the number of blocks of tables and indexes that a statement touches.
 func blocksOf(t *testing.T, pool *pgxpool.Pool, name string, args ...any) int {
 	t.Helper()
 	return plantest.Blocks(t, pool, nil, statement(t, name), args...)

@@ -1,4 +1,4 @@
-package bundle
+package servicetest
 
 import (
 	"context"
@@ -15,12 +15,12 @@ const Source = "taskledger/test"
 // Publish publishes the message of an event.
 func (b *Bundle) Publish(e ledger.Event) {
 	b.T.Helper()
-	if err := b.publish(b.Context(), e); err != nil {
+	if err := publish(b.Context(), b, e); err != nil {
 		b.T.Fatal(err)
 	}
 }
 
-func (b *Bundle) publish(ctx context.Context, e ledger.Event) error {
+func publish(ctx context.Context, b *Bundle, e ledger.Event) error {
 	first := e
 	if e.Version != 1 {
 		history, err := ledger.History(ctx, b.DB, e.Key)
@@ -43,24 +43,24 @@ func (b *Bundle) publish(ctx context.Context, e ledger.Event) error {
 func (b *Bundle) Relay() {
 	b.T.Helper()
 	f := Try(feed.Open(b.Context(), b.DB, "relay", nil))(b.T)
-	b.Start(func(ctx context.Context) error { return b.publishFeed(ctx, f) })
+	b.Start(func(ctx context.Context) error { return publishFeed(ctx, b, f) })
 }
 
-func (b *Bundle) publishFeed(ctx context.Context, f *feed.Feed) error {
+func publishFeed(ctx context.Context, b *Bundle, f *feed.Feed) error {
 	for {
 		page, err := f.Next(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
-			f = b.reopen(ctx, f)
+			f = reopen(ctx, b, f)
 			continue
 		}
 		for _, e := range page.Events {
 			if !e.Type.WakesWorkers() {
 				continue
 			}
-			for b.publish(ctx, e) != nil { // a server is down
+			for publish(ctx, b, e) != nil { // a server is down
 				if ctx.Err() != nil {
 					return nil
 				}
@@ -68,13 +68,13 @@ func (b *Bundle) publishFeed(ctx context.Context, f *feed.Feed) error {
 			}
 		}
 		if page.Advance(ctx, b.DB, nil) != nil {
-			f = b.reopen(ctx, f)
+			f = reopen(ctx, b, f)
 		}
 	}
 }
 
 // reopen opens the feed again once the database is back.
-func (b *Bundle) reopen(ctx context.Context, old *feed.Feed) *feed.Feed {
+func reopen(ctx context.Context, b *Bundle, old *feed.Feed) *feed.Feed {
 	for ctx.Err() == nil {
 		if again, err := feed.Open(ctx, b.DB, "relay", nil); err == nil {
 			return again

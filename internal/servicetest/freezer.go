@@ -1,4 +1,4 @@
-package bundle
+package servicetest
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Freezer lets the connections of a pool through to the database until Freeze: then they stay open, and
-// nothing comes or goes until Thaw.
+// Freezer connects a pool to the database until Freeze is called. Then its connections stay open and transfer nothing
+// until Thaw is called.
 type Freezer struct {
 	frozen, thawed chan struct{}
 	// Freeze and Thaw may be called more than once. Thaw is called after the test.
@@ -41,7 +41,7 @@ func NewFreezer(t testing.TB, db *pgxpool.Pool) (Freezer, *pgxpool.Pool) {
 }
 
 func (f Freezer) pump(to, from net.Conn) {
-	defer to.Close()
+	defer func() { _ = to.Close() }()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)

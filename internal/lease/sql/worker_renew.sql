@@ -5,4 +5,5 @@ insert into taskledger.lease as l (name, holder, alive_until, detail)
 values ($1::text, $2::text, clock_timestamp() + $3::bigint * interval '1 millisecond', $4::text::json)
     on conflict (name) do update
    set alive_until = excluded.alive_until,
-       detail = case when l.detail::text = excluded.detail::text then l.detail else excluded.detail end -- may be long: not written again
+       -- an equal detail, which may be long, is not written again
+       detail = case when l.detail::text = excluded.detail::text then l.detail else excluded.detail end

@@ -1,0 +1,447 @@
+// Package rules holds the tests of rules that hold for the whole tree.
+package rules_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/taskledger/taskledger"
+
+// Modules of others that some package may use.
+const (
+	pgx        = "github.com/jackc/pgx/v5"
+	goose      = "github.com/pressly/goose/v3"
+	nats       = "github.com/nats-io/nats.go"
+	natsServer = "github.com/nats-io/nats-server/v2"
+	cobra      = "github.com/spf13/cobra"
+	pflag      = "github.com/spf13/pflag"
+	goPretty   = "github.com/jedib0t/go-pretty/v6"
+	xSync      = "golang.org/x/sync"
+	goCron     = "github.com/netresearch/go-cron"
+	yaml       = "go.yaml.in/yaml/v3"
+	goMail     = "github.com/wneessen/go-mail"
+
+	watermill    = "github.com/ThreeDotsLabs/watermill"
+	watermillSQL = "github.com/ThreeDotsLabs/watermill-sql/v3"
+)
+
+// A rule lists the packages that a package may import beside the standard library. The names of
+// our own packages begin with a slash; a trailing /... allows what lies below.
+type rule struct {
+	pkg    string
+	may    []string
+	reason string
+}
+
+var rules = []rule{
+	{
+		pkg:    "/ledger",
+		may:    []string{"/internal/pgerr", "/internal/pgarray", "/internal/pgquery", pgx},
+		reason: "a program that only enqueues needs the standard library and pgx alone",
+	},
+	{
+		pkg:    "/ledger/feed",
+		may:    []string{"/ledger", "/internal/pgerr", "/internal/pgquery", "/internal/loop", pgx},
+		reason: "following the ledger takes PostgreSQL and nothing else",
+	},
+	{pkg: "/ledger/stdsql", may: []string{"/ledger", pgx}, reason: "an adapter, and no more"},
+	{
+		pkg:    "/ledger/ledgertest",
+		may:    []string{"/ledger", "/migrations", "/internal/pgquery", "/internal/pgserver", pgx},
+		reason: "the users' tests need a database and not our broker",
+	},
+	{
+		pkg: "/outbox",
+		may: []string{"/ledger", "/ledger/feed", "/internal/lease", "/internal/pgarray", "/internal/loop",
+			"/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault", pgx, nats, xSync},
+		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
+	},
+	{
+		pkg: "/outbox/watermill",
+		may: []string{"/ledger", "/internal/loop", "/internal/stream", "/internal/envelope", nats, watermill,
+			watermillSQL},
+		reason: "an adapter: it needs the ledger and the stream, not the relay",
+	},
+	{
+		pkg: "/workers",
+		may: []string{"/ledger", "/ledger/feed", "/internal/lease", "/workers/internal/...", "/internal/pgarray",
+			"/internal/pgquery", "/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream",
+			"/internal/fault", pgx, nats, xSync},
+		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
+	},
+	{
+		pkg: "/workers/internal/attempt",
+		may: []string{"/ledger", "/workers/internal/atmostonce", "/workers/internal/inflight",
+			"/workers/internal/queue", "/internal/pgarray", "/internal/loglimit", "/internal/loop", "/internal/pgerr",
+			"/internal/pgquery", "/internal/printable", "/internal/stream", "/internal/fault", pgx},
+		reason: "one attempt does not import handlers, hooks or the pool: package workers passes them in",
+	},
+	{
+		pkg:    "/workers/internal/inflight",
+		may:    []string{"/ledger", "/internal/stream", nats},
+		reason: "it is a set of messages in flight",
+	},
+	{pkg: "/workers/internal/slots", may: nil, reason: "slots are given to anything"},
+	{pkg: "/workers/internal/queue", may: nil, reason: "a queue of anything"},
+	{
+		pkg: "/workers/internal/shards",
+		may: []string{"/ledger", "/internal/lease", "/internal/pgarray", "/internal/loop", "/internal/pgerr",
+			pgx, xSync},
+		reason: "shards are divided whatever is done in them",
+	},
+	{
+		pkg:    "/internal/lease",
+		may:    []string{"/ledger", "/internal/pgerr", "/internal/pgquery"},
+		reason: "relay and workers have leases in one table, which one package owns",
+	},
+	{
+		pkg:    "/workers/internal/atmostonce",
+		may:    []string{"/ledger"},
+		reason: "workers and the reconciler recognize the same attempts without importing each other",
+	},
+	{
+		pkg:    "/workers/watermill",
+		may:    []string{"/ledger", "/workers", "/internal/envelope", pgx, watermill},
+		reason: "an adapter: it uses the exported API of package workers alone",
+	},
+	{
+		pkg: "/workers/scheduler",
+		may: []string{"/ledger", "/ledger/feed", "/internal/fault", "/internal/loop", "/internal/pgarray",
+			"/internal/pgerr", "/internal/pgquery", pgx},
+		reason: "a service of its own: it appends what is due, and does not depend on how workers run tasks",
+	},
+	{
+		pkg: "/workers/reconciler",
+		may: []string{"/ledger", "/workers/internal/atmostonce", "/internal/loop", "/internal/pgarray",
+			"/internal/pgerr", "/internal/pgquery", "/internal/stream", pgx, nats},
+		reason: "a service of its own: it compares ledger and stream, whatever the workers do",
+	},
+	{
+		pkg: "/workers/operator",
+		may: []string{"/ledger", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/printable",
+			"/internal/stream", pgx, nats},
+		reason: "a service of its own: it changes tasks by appending events, as other processes do",
+	},
+	{
+		pkg: "/internal/servicetest",
+		may: []string{"/ledger/...", "/outbox", "/workers", "/workers/scheduler", "/workers/operator", "/projector",
+			"/internal/...", pgx, nats},
+		reason: "for tests alone: the bundle of workers and the services beside it",
+	},
+	{
+		pkg: "/workers/workertest",
+		may: []string{"/ledger", "/internal/pgarray", "/workers", "/internal/stream", "/internal/natsserver",
+			"/internal/fault", pgx, nats},
+		reason: "the users' tests need a broker, and their production code does not get it",
+	},
+	{
+		pkg: "/ledger/periodic",
+		may: []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/pgquery",
+			"/internal/fault", pgx, goCron},
+		reason: "a producer: schedules enqueue tasks and do not depend on workers",
+	},
+	{
+		pkg: "/health",
+		may: []string{"/ledger", "/ledger/feed", "/ledger/periodic", "/outbox", "/projector", "/workers/scheduler",
+			"/workers/operator", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/stream",
+			nats},
+		reason: "it reads what the services store; only alarms, commands and probes are above it",
+	},
+	{
+		pkg: "/health/alarm",
+		may: []string{"/ledger", "/ledger/periodic", "/health", "/workers/operator", "/internal/fault",
+			"/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/printable", pgx, goMail},
+		reason: "alarms report conditions of package health, and need PostgreSQL only to be delivered",
+	},
+	{
+		pkg: "/projector",
+		may: []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr",
+			"/internal/pgquery", "/internal/fault", pgx, xSync},
+		reason: "projections read the ledger, and work without a broker",
+	},
+	{
+		pkg:    "/migrations",
+		may:    []string{"/ledger", pgx, goose},
+		reason: "the schema is made before there is a ledger; only the error for its absence is shared",
+	},
+	{pkg: "/internal/plantest", may: []string{pgx}, reason: "a helper of tests, which every package may use"},
+	{pkg: "/internal/fault", may: nil, reason: "every package has crash points"},
+	{
+		pkg: "/internal/watermilltest",
+		may: []string{"/ledger", "/ledger/ledgertest", "/outbox", "/outbox/watermill", "/internal/natsserver",
+			"/internal/stream", pgx, nats, watermill},
+		reason: "only the tests of the Watermill adapters use it",
+	},
+	{pkg: "/internal/pgerr", may: []string{pgx}, reason: "the meaning of an error of the database is defined once"},
+	{pkg: "/internal/pgarray", may: nil, reason: "array literals are built in one way"},
+	{pkg: "/internal/tracestate", may: nil, reason: "a format of W3C, and no more"},
+	{pkg: "/internal/pgquery", may: []string{pgx}, reason: "statements of one row are run in one way"},
+	{pkg: "/internal/loglimit", may: nil, reason: "lines that repeat are bounded in one way"},
+	{pkg: "/internal/loop", may: nil, reason: "services wait, back off and stop in one way"},
+	{pkg: "/internal/printable", may: nil, reason: "untrusted text is escaped in one way"},
+	{pkg: "/internal/reserve", may: nil, reason: "ports and locks do not depend on the servers that use them"},
+	{
+		pkg:    "/internal/pgserver",
+		may:    []string{"/internal/loop", "/internal/pgerr", "/internal/reserve", pgx},
+		reason: "a server does not depend on its content",
+	},
+	{
+		pkg:    "/internal/natsserver",
+		may:    []string{"/internal/reserve", natsServer},
+		reason: "a server does not depend on its messages",
+	},
+	{
+		pkg:    "/internal/stream",
+		may:    []string{"/ledger", "/internal/tracestate", nats},
+		reason: "the form of messages, shared by senders and receivers",
+	},
+	{
+		pkg:    "/internal/envelope",
+		may:    []string{"/ledger", "/internal/stream", watermill},
+		reason: "the form of Watermill's messages, shared by senders and receivers",
+	},
+	{
+		pkg:    "/internal/embedded",
+		may:    []string{"/internal/pgerr", "/internal/pgserver", "/internal/natsserver", "/internal/reserve", pgx},
+		reason: "it starts and announces servers; the commands migrate and use them",
+	},
+	{
+		pkg: "/cmd/taskledger",
+		may: []string{"/cmd/taskledger/internal/...", "/ledger/...", "/outbox", "/workers/...", "/projector",
+			"/health/...", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml},
+		reason: "the command wires everything",
+	},
+	{pkg: "/cmd/taskledger/internal/demo", may: []string{
+		"/ledger", "/outbox", "/workers", "/workers/scheduler", "/ledger/periodic", "/projector", "/migrations",
+		"/internal/loop", "/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
+		pgx, nats, goPretty,
+	}, reason: "the demo is a user of the library, and only the command starts it"},
+	{
+		pkg:    "/cmd/taskledger/internal/movein",
+		may:    []string{"/ledger", "/internal/envelope", "/internal/loop", "/internal/pgerr", pgx, watermill},
+		reason: "a tool for one move, which no library carries",
+	},
+}
+
+// A ban lists the packages on which a package must not depend, however indirectly.
+type ban struct {
+	pkgs   []string
+	never  []string
+	reason string
+}
+
+var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/workers/scheduler",
+	"/workers/reconciler", "/workers/operator", "/ledger/periodic", "/health", "/health/alarm", "/projector"}
+
+var bans = []ban{
+	{
+		pkgs:   library,
+		never:  []string{"testing", "flag"},
+		reason: "a library registers no flags and carries no test code",
+	},
+	{
+		pkgs:   library,
+		never:  []string{natsServer, "/internal/pgserver", "/internal/natsserver"},
+		reason: "users run their own servers",
+	},
+	{pkgs: library, never: []string{goose, "/migrations"}, reason: "the operator chooses when to migrate"},
+	{pkgs: library, never: []string{cobra, goPretty, yaml}, reason: "only commands need words and tables"},
+	{
+		pkgs:   library,
+		never:  []string{watermill, watermillSQL, "/internal/envelope"},
+		reason: "only outbox/watermill and workers/watermill bring Watermill and its modules",
+	},
+	{
+		pkgs:   slices.DeleteFunc(slices.Clone(library), func(pkg string) bool { return pkg == "/health/alarm" }),
+		never:  []string{goMail},
+		reason: "only alarms send mail",
+	},
+	{
+		pkgs:   []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/projector"},
+		never:  []string{goCron},
+		reason: "only periodic tasks have calendars",
+	},
+	{
+		pkgs:   []string{"/workers/scheduler", "/workers/reconciler", "/workers/operator"},
+		never:  []string{"/workers"},
+		reason: "a service beside the workers runs no handlers: it uses the ledger and does not get the pool",
+	},
+	{
+		pkgs: []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/workers/scheduler", "/ledger/periodic",
+			"/projector", "/migrations"},
+		never:  []string{nats},
+		reason: "PostgreSQL is enough for these",
+	},
+}
+
+// listed is the output of go list for a package.
+type listed struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+}
+
+// packages lists the module's packages by their short name.
+func packages(t *testing.T) map[string]listed {
+	t.Helper()
+	touchSources(t)
+	command := exec.Command("go", "list", "-e", "-json=ImportPath,Imports,Deps", module+"/...")
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	all := make(map[string]listed)
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.Imports) > 0 { // else it has only tests
+			all[short(p.ImportPath)] = p
+		}
+	}
+}
+
+// touchSources opens every source, so that go test does not use a cached result after a change: go list reads
+// the sources in a process of its own.
+func touchSources(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".git") {
+			return filepath.SkipDir
+		}
+		if err == nil && strings.HasSuffix(path, ".go") {
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+		t.Fatal(err)
+	}
+}
+
+// short returns the path of a package of this module from the slash on.
+func short(path string) string {
+	if rest, ok := strings.CutPrefix(path, module+"/"); ok {
+		return "/" + rest
+	}
+	return path
+}
+
+func isStandard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".") && !strings.HasPrefix(path, "/")
+}
+
+// matches reports whether pattern matches path. A pattern is one package of this module, or another module with
+// all its packages.
+func matches(path, pattern string) bool {
+	if strings.HasPrefix(pattern, "/") {
+		below, all := strings.CutSuffix(pattern, "/...")
+		return path == below || all && strings.HasPrefix(path, below+"/")
+	}
+	return path == pattern || strings.HasPrefix(path, pattern+"/")
+}
+
+func TestImports(t *testing.T) {
+	all := packages(t)
+	for name, p := range all {
+		i := slices.IndexFunc(rules, func(r rule) bool { return r.pkg == name })
+		if i < 0 {
+			t.Errorf("%s has no rule: add one with its imports and the reason", name)
+			continue
+		}
+		for _, path := range p.Imports {
+			path = short(path)
+			if !isStandard(path) && !slices.ContainsFunc(rules[i].may, func(pattern string) bool {
+				return matches(path, pattern)
+			}) {
+				t.Errorf("%s imports %s: %s", name, path, rules[i].reason)
+			}
+		}
+	}
+	for _, name := range []string{"/ledger", "/migrations", "/outbox", "/workers", "/projector"} {
+		if _, ok := all[name]; !ok {
+			t.Errorf("%s was not checked", name)
+		}
+	}
+}
+
+func TestDependencies(t *testing.T) {
+	all := packages(t)
+	for _, ban := range bans {
+		for _, name := range ban.pkgs {
+			if _, found := all[name]; !found {
+				t.Errorf("a ban names %s, which does not exist", name)
+			}
+			for _, path := range all[name].Deps {
+				path = short(path)
+				if slices.ContainsFunc(ban.never, func(pattern string) bool { return matches(path, pattern) }) {
+					t.Errorf("%s depends on %s: %s", name, path, ban.reason)
+				}
+			}
+		}
+	}
+}
+
+// go.mod requires at most 15 modules directly, each with its reason in a comment.
+func TestModules(t *testing.T) {
+	const limit = 15
+	text, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, direct, _ := strings.Cut(string(text), "require (\n")
+	direct, _, _ = strings.Cut(direct, ")\n")
+	lines := strings.Split(strings.TrimSpace(direct), "\n")
+	for _, line := range lines {
+		if _, reason, _ := strings.Cut(line, "// "); reason == "" || reason == "indirect" {
+			t.Errorf("%s: a direct requirement needs a reason in a comment", strings.TrimSpace(line))
+		}
+	}
+	if len(lines) > limit {
+		t.Errorf("%d direct requirements, want at most %d", len(lines), limit)
+	}
+}
+
+// The function matches, on paths that are allowed and paths that are not.
+func TestMatches(t *testing.T) {
+	for _, test := range []struct {
+		path, pattern string
+		want          bool
+	}{
+		{path: "/ledger", pattern: "/ledger", want: true},
+		{path: "/ledger/stdsql", pattern: "/ledger", want: false},
+		{path: "/ledger/stdsql", pattern: "/ledger/...", want: true},
+		{path: "/ledger", pattern: "/ledger/...", want: true},
+		{path: "/ledgers", pattern: "/ledger/...", want: false},
+		{path: pgx + "/pgxpool", pattern: pgx, want: true},
+		{path: pgx + "x", pattern: pgx, want: false},
+		{path: "testing", pattern: "testing", want: true},
+		{path: "testing/fstest", pattern: "testing", want: true},
+	} {
+		if got := matches(test.path, test.pattern); got != test.want {
+			t.Errorf("matches(%s, %s) = %v", test.path, test.pattern, got)
+		}
+	}
+	for path, want := range map[string]bool{"net/http": true, "/ledger": false, pgx: false,
+		"golang.org/x/sync": false} {
+		if isStandard(path) != want {
+			t.Errorf("isStandard(%s) = %v", path, !want)
+		}
+	}
+}

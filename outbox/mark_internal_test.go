@@ -1,0 +1,67 @@
+package outbox
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// The view taskledger.relay_mark reads the marks that this package writes. The reconciler, which reads the view,
+// would otherwise stop silently.
+func TestViewOfTheMark(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.Pool(t)
+	created := time.Date(2026, 11, 22, 1, 2, 3, 456_000_000, time.UTC)
+	made := firstMark(&jetstream.StreamInfo{Created: created})
+	made.Generation, made.Seq = 7, 42
+	repairing := made
+	repairing.Owed = &owedRange{After: 1, To: 2}
+	for _, test := range []struct {
+		name        string
+		mark        *mark
+		isRepairing bool
+	}{
+		{name: "no page published"},
+		{name: "published", mark: &made},
+		{name: "repairing", mark: &repairing, isRepairing: true},
+	} {
+		var text *string
+		if test.mark != nil {
+			encoded := string(test.mark.encode())
+			text = &encoded
+		}
+		_, err := db.Exec(t.Context(), `
+			insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, after_position, origin, mark)
+			select $1, coalesce(max(n), 0) + 1, '10:10:', 3, '10', 5, 'here', $2::text::json
+			  from taskledger.cursor`, reader, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var generation, seq *int64
+		var stream *string
+		var top int64
+		var isRepairing bool
+		err = db.QueryRow(t.Context(), `
+			select generation, stream_created, stream_seq, top, is_repairing
+			  from taskledger.relay_mark order by n desc limit 1`).Scan(&generation, &stream, &seq, &top, &isRepairing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if top != 5 || isRepairing != test.isRepairing {
+			t.Errorf("%s: top %d, is_repairing %v", test.name, top, isRepairing)
+		}
+		if test.mark == nil {
+			if generation != nil || stream != nil || seq != nil {
+				t.Errorf("%s: the fields are not null", test.name)
+			}
+			continue
+		}
+		if generation == nil || *generation != 7 || seq == nil || *seq != 42 ||
+			stream == nil || *stream != created.Format(time.RFC3339Nano) {
+			t.Errorf("%s: generation %v, stream_created %v, stream_seq %v", test.name, generation, stream, seq)
+		}
+	}
+}

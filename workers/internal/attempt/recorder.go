@@ -1,0 +1,303 @@
+package attempt
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/atmostonce"
+)
+
+// recorder alone appends the outcome of an attempt, calls the hooks and answers the message. It is the part of an
+// Attempt that holds the state of its task's events, and belongs to the owner of the attempt.
+type recorder struct {
+	// Constant after New or NewPrivate.
+	kind    *Kind
+	task    *Task
+	work    Work
+	store   ledger.DB // where events of the task are read and appended
+	private bool      // no other process can see the task: its first event is not committed
+
+	// Owner, except version and claimed, which Attempt.mu guards until join.
+	number     ledger.Attempt
+	version    ledger.Version // the task's last event that this attempt has seen
+	claimed    bool           // its start is recorded
+	wasRunning bool           // the head was an event of a running attempt
+	beganAt    time.Time
+	state      ledger.State // after the last event that was appended here, or ""
+	err        error        // why it did not succeed
+	outcome    Outcome
+	outcomeErr error
+}
+
+// Elapsed returns how long the attempt has taken; 0 if it has not begun.
+func (rec *recorder) Elapsed() time.Duration {
+	if rec.beganAt.IsZero() {
+		return 0
+	}
+	return time.Since(rec.beganAt)
+}
+
+// History reads the events of the task, where this attempt sees them.
+func (rec *recorder) History(ctx context.Context) ([]ledger.Event, error) {
+	return ledger.History(ctx, rec.store, rec.task.Message.Key)
+}
+
+// record ends an attempt after its outcome was appended, or not because of err. It calls the hooks and answers the
+// message.
+func (rec *recorder) record(o Outcome, err error) {
+	k := rec.kind
+	switch {
+	case err == nil:
+		fault.Point(pointCommitted)
+		rec.endWith(o, nil)
+		k.Tasks.Answer(rec.task, stream.AckAnswer)
+	case ledger.IsConflict(err) && !rec.private:
+		rec.endWith(OutcomeFenced, err)
+		k.Again(rec.task)
+	default:
+		k.warn("cannot record an outcome", "biz_id", string(rec.task.Message.BizID), "outcome", string(o), "error", err)
+		rec.endWith(OutcomeRetried, err)
+		k.Tasks.Redeliver(rec.task, k.ackWait/2)
+	}
+}
+
+// recordAll appends the events of an outcome and records it.
+func (rec *recorder) recordAll(ctx context.Context, o Outcome, requests ...ledger.AppendRequest) {
+	rec.record(o, rec.append(ctx, requests...))
+}
+
+// endWith stores the outcome and calls the hooks.
+func (rec *recorder) endWith(o Outcome, err error) {
+	rec.outcome, rec.outcomeErr = o, err
+	rec.work.Ended(End{
+		Outcome: o, State: rec.state, Err: cmp.Or(rec.err, err), Began: rec.beganAt, Duration: rec.Elapsed(),
+	})
+}
+
+// appended stores the state after an event of the attempt, and calls the hooks if it is committed.
+func (rec *recorder) appended(e ledger.Event) {
+	rec.state = e.Type.State()
+	if rec.private {
+		rec.version = e.Version // the caller returns it
+		return
+	}
+	rec.work.Appended(e)
+}
+
+// request returns the append of an event that follows the attempt's version.
+func (rec *recorder) request(t ledger.EventType, data json.RawMessage) ledger.AppendRequest {
+	return ledger.AppendRequest{
+		Key: rec.task.Message.Key, Expected: rec.version, Type: t, Actor: rec.kind.id, Data: data,
+	}
+}
+
+// succeeded returns the append of the succeeded event.
+func (rec *recorder) succeeded() ledger.AppendRequest {
+	return rec.request(ledger.EventSucceeded, marshalSucceeded(rec.kind.quotedID, rec.beganAt, rec.work.Result()))
+}
+
+// failed returns the append of a failed event.
+func (rec *recorder) failed(err error) ledger.AppendRequest {
+	return rec.request(ledger.EventFailed, marshalFailed(rec.kind.describe(err), rec.data()))
+}
+
+// data returns the common data of all outcomes.
+func (rec *recorder) data() outcomeData {
+	return outcomeData{
+		Worker: rec.kind.id, StartedAt: rec.beganAt.UTC(), DurationMS: float64(rec.Elapsed().Microseconds()) / 1000,
+	}
+}
+
+// afterStart returns the append of an event that counts no attempt, preceded by the start of this attempt unless that
+// is recorded. Otherwise a release would use its number again.
+func (rec *recorder) afterStart(r ledger.AppendRequest) []ledger.AppendRequest {
+	if rec.claimed {
+		return []ledger.AppendRequest{r}
+	}
+	return []ledger.AppendRequest{rec.request(ledger.EventStarted, nil), r}
+}
+
+// append appends successive events in one transaction.
+func (rec *recorder) append(ctx context.Context, requests ...ledger.AppendRequest) (err error) {
+	events := make([]ledger.Event, len(requests))
+	each := func(db ledger.DB) (err error) {
+		for i, r := range requests {
+			r.Expected += ledger.Version(i)
+			if events[i], err = ledger.Append(ctx, db, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(requests) == 1 || rec.private {
+		err = each(rec.store)
+	} else {
+		options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
+		err = pgx.BeginTxFunc(ctx, rec.kind.db, options, func(tx pgx.Tx) error { return each(tx) })
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range events {
+		rec.appended(e)
+	}
+	return nil
+}
+
+// appendStart records the start. For an attempt that must not be repeated it sends the request again if the answer is
+// lost: the handler may run only if its start is known to be recorded.
+func (rec *recorder) appendStart(ctx context.Context) (ledger.Event, error) {
+	if !rec.kind.Once {
+		return ledger.Append(ctx, rec.kind.db, rec.request(ledger.EventStarted, nil))
+	}
+	r := rec.request(ledger.EventStarted, atmostonce.StartedData)
+	e, err := ledger.Append(ctx, rec.kind.db, r)
+	if err != nil && !ledger.IsConflict(err) && !isRefused(err) {
+		r.Resent = true // worker IDs are unique, and a task is in flight once per worker
+		e, err = ledger.Append(ctx, rec.kind.db, r)
+	}
+	return e, err
+}
+
+// answerUnclaimed answers the message of a task whose start could not be recorded.
+func (rec *recorder) answerUnclaimed(err error) {
+	k := rec.kind
+	if ledger.IsConflict(err) { // another worker was first
+		k.Again(rec.task)
+		return
+	}
+	k.warn("cannot record a start", "biz_id", string(rec.task.Message.BizID), "error", err)
+	k.Tasks.Redeliver(rec.task, k.ackWait/2)
+}
+
+// fail records a failed attempt and when it is repeated, by the handler's choice or by the policy. It buries the task
+// if buryReason is not "" or its attempts are used up.
+func (rec *recorder) fail(ctx context.Context, err error, buryReason string) {
+	k := rec.kind
+	history, readErr := rec.History(ctx)
+	if readErr != nil {
+		rec.record(OutcomeFailed, readErr)
+		return
+	}
+	if last := history[len(history)-1]; last.Version != rec.version {
+		rec.record(OutcomeFailed, &ledger.ConflictError{
+			Key: last.Key, Expected: rec.version, Found: last.Version, State: last.Type.State(),
+		})
+		return
+	}
+	policy, failures := k.policy(history[0]), FailuresIn(history)
+	if buryReason == "" && len(failures)+1 >= policy.Limit() {
+		buryReason = "attempts used up"
+	}
+	if buryReason != "" {
+		failures = append(
+			failures, Failure{Attempt: rec.number, At: time.Now().UTC(), Message: shortMessage(err.Error())},
+		)
+		rec.bury(ctx, burial{Reason: buryReason, Err: err, Errors: failures})
+		return
+	}
+	k.Logger.WarnContext(
+		ctx, "attempt failed", "biz_id", string(rec.task.Message.BizID), "attempt", int(rec.number), "error", err,
+	)
+	delay := policy.Delay(len(failures)+1, rand.Float64())
+	d := k.Errors.Decide(err)
+	if !d.HasRetry {
+		rec.record(OutcomeFailed, rec.appendFailure(ctx, err, delay, time.Time{}))
+		return
+	}
+	appendErr := rec.appendFailure(ctx, err, d.In, d.At)
+	if isInvalid(appendErr) { // the handler chose an invalid time
+		appendErr = rec.appendFailure(ctx, err, delay, time.Time{})
+	}
+	rec.record(OutcomeFailed, appendErr)
+}
+
+// appendFailure appends failed, to be released after a delay by the database's clock or at a point in time. Without
+// either it is released in the same transaction.
+func (rec *recorder) appendFailure(ctx context.Context, err error, delay time.Duration, at time.Time) error {
+	r := rec.failed(err)
+	switch {
+	case !at.IsZero():
+		r.At = at
+	case delay > 0:
+		r.After = delay
+	default:
+		return rec.append(ctx, r, rec.request(ledger.EventReleased, json.RawMessage(`{"reason":"retry"}`)))
+	}
+	return rec.append(ctx, r)
+}
+
+// bury records that a task is dead, after the failure that caused it.
+func (rec *recorder) bury(ctx context.Context, b burial) {
+	var requests []ledger.AppendRequest
+	var e *errorData
+	message := ""
+	if b.Err != nil {
+		described := rec.kind.describe(b.Err)
+		e, message = &described, b.Err.Error()
+		requests = append(requests, rec.failed(b.Err))
+	}
+	err := rec.append(ctx, append(requests, rec.request(ledger.EventBuried, marshalBuried(b, e, rec.data())))...)
+	if err == nil {
+		rec.kind.Logger.WarnContext(ctx, "task buried",
+			"biz_id", string(rec.task.Message.BizID), "reason", b.Reason, "error", message)
+	}
+	rec.record(OutcomeBuried, err)
+}
+
+// buryVanished records that the outcome of an attempt is unknown.
+func (rec *recorder) buryVanished() {
+	ctx, cancel := rec.kind.Operation()
+	defer cancel()
+	rec.bury(ctx, burial{Reason: atmostonce.ReasonUnknown})
+}
+
+// buryUnsafe records a failure that must not be repeated. cause is the cause of the end of the handler's context, or
+// nil.
+func (rec *recorder) buryUnsafe(ctx context.Context, cause, err error) {
+	reason := reasonUnsafe
+	if cause != nil {
+		reason = atmostonce.ReasonUnknown
+	}
+	rec.fail(ctx, err, reason)
+}
+
+// expire records that the deadline of a task has passed before this attempt began. A task that a lost worker had
+// begun is given back first: a running task cannot expire.
+func (rec *recorder) expire() {
+	ctx, cancel := rec.kind.Operation()
+	defer cancel()
+	requests := []ledger.AppendRequest{rec.request(ledger.EventExpired, expiredData)}
+	if rec.wasRunning {
+		requests = append([]ledger.AppendRequest{rec.request(ledger.EventInterrupted, expiredData)}, requests...)
+	}
+	rec.recordAll(ctx, OutcomeExpired, requests...)
+}
+
+// interrupt records that the attempt was given back, which is not a failure.
+func (rec *recorder) interrupt(ctx context.Context) {
+	rec.recordAll(ctx, OutcomeInterrupted, rec.request(ledger.EventInterrupted, marshalReason("shutdown", rec.data())))
+}
+
+// snooze records that the task is postponed, which is not a failure. A time after the year 9998 is invalid, and
+// counts as a failure.
+func (rec *recorder) snooze(ctx context.Context, d Decision) {
+	r := rec.request(ledger.EventSnoozed, marshalReason("", rec.data()))
+	if r.At = d.At; r.At.IsZero() {
+		r.After = max(d.In, time.Microsecond)
+	}
+	err := rec.append(ctx, r)
+	if isInvalid(err) {
+		rec.fail(ctx, fmt.Errorf("snooze: %w", err), "")
+		return
+	}
+	rec.record(OutcomeSnoozed, err)
+}
