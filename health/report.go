@@ -67,10 +67,9 @@ func Read(ctx context.Context, c Config) (Report, error) {
 		Tasks: []projector.Count{}, Unhandled: []operator.UnhandledKind{}, Paused: []operator.PausedKind{},
 		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{},
 	}
-	if _, err := pgquery.Row(ctx, c.DB, nowSQL, nil, &r.At); err != nil {
+	if _, err := pgquery.Row(ctx, c.DB, nowSQL, nil, pgquery.Micros(&r.At)); err != nil {
 		return Report{}, pgerr.Explain("read the time", err)
 	}
-	r.At = r.At.UTC()
 	for _, check := range checks {
 		if !c.needs(check) {
 			continue

@@ -134,13 +134,13 @@ func (r AppendRequest) newEvent() Event {
 // scanTargets returns pointers to the fields that the database sets, in the order of append.sql.
 func (e *Event) scanTargets() []any {
 	return []any{
-		(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), &e.RecordedAt, &e.Actor,
+		(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
+		pgquery.Micros(&e.RecordedAt), &e.Actor,
 	}
 }
 
 // setStored completes an event after the scan. data is nil unless the stored data may differ from the data sent.
 func (e *Event) setStored(data *string) {
-	e.RecordedAt = e.RecordedAt.UTC()
 	if data != nil {
 		e.Data = json.RawMessage(*data)
 	}

@@ -49,7 +49,6 @@ func (t *Tx) AppendAndCommit(ctx context.Context, requests ...AppendRequest) ([]
 	for i := 0; i < len(requests) && err == nil; i++ {
 		events[i], last = requests[i].newEvent(), i
 		err = results.QueryRow().Scan(events[i].scanTargets()...)
-		events[i].RecordedAt = events[i].RecordedAt.UTC()
 	}
 	if err == nil {
 		_, err = results.Exec()

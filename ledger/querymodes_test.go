@@ -2,13 +2,13 @@ package ledger_test
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
@@ -22,12 +22,16 @@ var queryModes = []pgx.QueryExecMode{
 	pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 }
 
+// Each function works in each query mode of pgx and through database/sql, under settings of the database that change
+// the text of a time, an interval, bytes and a number.
 func TestEveryVerbWorksInEveryQueryMode(t *testing.T) {
 	t.Parallel()
 	for _, mode := range queryModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			conn := connectIn(t, ledgertest.URL(t), mode)
+			address := ledgertest.URL(t)
+			plantest.Settings(t, address)
+			conn := connectIn(t, address, mode)
 			everyVerb(t, conn)
 			tx := ledger.BeginOn(t.Context(), conn, &ledger.TxOptions{Guard: true})
 			k := ledger.Key{Kind: "mode", BizID: "commit"}
@@ -40,15 +44,20 @@ func TestEveryVerbWorksInEveryQueryMode(t *testing.T) {
 			ledgertest.Check(t, conn)
 		})
 	}
-	t.Run("database/sql", func(t *testing.T) {
-		t.Parallel()
-		db, err := sql.Open("pgx", ledgertest.URL(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
-		everyVerb(t, stdsql.Wrap(db))
-	})
+	for _, mode := range queryModes {
+		t.Run("database/sql "+mode.String(), func(t *testing.T) {
+			t.Parallel()
+			config, err := pgx.ParseConfig(ledgertest.URL(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			plantest.Settings(t, config.ConnString())
+			config.DefaultQueryExecMode = mode
+			db := stdlib.OpenDB(*config)
+			defer db.Close()
+			everyVerb(t, stdsql.Wrap(db))
+		})
+	}
 }
 
 // connectIn returns a connection with a query mode.

@@ -4,10 +4,13 @@ import (
 	"iter"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
 // EventColumns lists the columns of table taskledger.event that [ScanEvents] scans, in its order.
-const EventColumns = "position, version, attempt, shard, type, recorded_at, kind, biz_id, actor, data, meta"
+const EventColumns = "position, version, attempt, shard, type::text, " +
+	"(extract(epoch from recorded_at) * 1e6)::bigint, kind, biz_id, coalesce(actor, ''), data::text, meta::text"
 
 // ScanEvents returns the events of a query that selects [EventColumns]. If the query selects other columns
 // before them, those are scanned into before, for each event again. An error is the last pair. The loop may
@@ -18,14 +21,14 @@ func ScanEvents(rows pgx.Rows, before ...any) iter.Seq2[Event, error] {
 		var e Event
 		columns := append(before,
 			(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
-			&e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &e.Actor, (*[]byte)(&e.Data), (*[]byte)(&e.Meta))
+			pgquery.Micros(&e.RecordedAt), (*string)(&e.Kind), (*string)(&e.BizID), &e.Actor,
+			(*[]byte)(&e.Data), (*[]byte)(&e.Meta))
 		for rows.Next() {
 			e.Data, e.Meta = nil, nil // the previous event owns the bytes that were scanned into them
 			if err := rows.Scan(columns...); err != nil {
 				yield(Event{}, err)
 				return
 			}
-			e.RecordedAt = e.RecordedAt.UTC()
 			if !yield(e, nil) {
 				return
 			}

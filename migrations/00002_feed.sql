@@ -109,12 +109,76 @@ comment on function taskledger.late_xids(pg_snapshot, xid8) is
   'Internal: returns the transaction ids that a window must read one by one: '
   'those running in the snapshot seen, and those assigned between it and seen_bound.';
 
+-- Merges the transactions by position: it reads a chunk of each, and then continues the one that is read least far, by
+-- as much as is read of it, until the events found up to there suffice. So it reads a few times how_many entries of
+-- the index, however many transactions there are and however large they are.
+-- Each read ends by its limit, because PostgreSQL ends a scan by a row comparison only at the next xid.
+-- Planned as feed_page is.
+-- +goose StatementBegin
+create function taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer)
+returns table (xid xid8, events integer)
+language plpgsql stable rows 20
+set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off
+set plan_cache_mode = force_generic_plan set jit = off as $$
+declare
+  chunk integer := greatest(2 * how_many / cardinality(late), 16);
+  chunks integer[] := array_fill(chunk, array[cardinality(late)]);  -- how much of each transaction is read
+  ends bigint[];                                                    -- how far each is read
+  lowest bigint;                                                    -- of ends
+  positions bigint[];                                               -- of the events found
+  owners integer[];                                                 -- their transactions, as indexes of late
+  found bigint[];
+  i integer;
+begin
+  if cardinality(late) = 1 then
+    return query select late[1], how_many;
+    return;
+  end if;
+  with run as materialized (
+    select t.n, array(
+             select e.position
+               from taskledger.event e
+              where (e.xid, e.position) > (t.x, after_position) and (e.xid, e.position) <= (t.x, top)
+              order by e.xid, e.position
+              limit chunk) as found
+      from unnest(late) with ordinality t(x, n)
+  )
+  select array(select coalesce(r.found[chunk], top) from run r order by r.n), array_agg(f.position), array_agg(f.n)
+    into ends, positions, owners
+    from (select r.n, unnest(r.found) as position from run r) f;
+  lowest := (select min(e) from unnest(ends) e);
+  while lowest < top and (select count(*) from unnest(positions) p where p <= lowest) < how_many loop
+    i := array_position(ends, lowest);
+    found := array(
+      select e.position
+        from taskledger.event e
+       where (e.xid, e.position) > (late[i], lowest) and (e.xid, e.position) <= (late[i], top)
+       order by e.xid, e.position
+       limit chunks[i]);
+    ends[i] := coalesce(found[chunks[i]], top);
+    chunks[i] := 2 * chunks[i];
+    positions := positions || found;
+    owners := owners || array_fill(i, array[cardinality(found)]);
+    lowest := (select min(e) from unnest(ends) e);
+  end loop;
+  return query
+  select late[f.owner], count(*)::integer
+    from (select f.owner from unnest(positions, owners) f(position, owner) order by f.position limit how_many) f
+   group by f.owner;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.late_shares(xid8[], bigint, bigint, integer) is
+  'Internal: returns how many of the next how_many events of transactions, up to position top, are of each of them.';
+
 -- A window is what one snapshot (until) sees and an earlier one (seen) does not. It never changes, so
 -- any connection to the primary can read a page again, or ahead.
 --
 -- Late: positions up to seen_top of transactions that were unfinished in seen. Their xid is among
 --   late_xids: each insert draws its xid before its position, so a position <= seen_top has an
 --   xid < seen_bound. The row comparison leaves the planner no index but (xid, position).
+--   Of several transactions, only the events of this page are read, which late_shares counts.
 -- Tail: positions above seen_top, up to top.
 --
 -- A page must cost the same anywhere in a window of any size, so the planner must not collect and sort
@@ -129,22 +193,28 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off
 set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
-  late_rows integer;
+  late xid8[];
+  late_rows integer := 0;
 begin
-  return query
-  select late.*
-    from taskledger.late_xids(feed_page.seen, feed_page.seen_bound) x
-   cross join lateral (
-     select e.*
-       from taskledger.event e
-      where (e.xid, e.position) > (x, feed_page.after_position)
-        and (e.xid, e.position) <= (x, feed_page.seen_top)
-      order by e.xid, e.position
-      limit feed_page.how_many) late
-   where pg_visible_in_snapshot(x, feed_page.until)
-   order by late.position
-   limit feed_page.how_many;
-  get diagnostics late_rows = row_count;
+  if feed_page.after_position < feed_page.seen_top then
+    late := array(select x from taskledger.late_xids(feed_page.seen, feed_page.seen_bound) x
+                   where pg_visible_in_snapshot(x, feed_page.until));
+  end if;
+  if cardinality(late) > 0 then
+    return query
+    select l.*
+      from taskledger.late_shares(late, feed_page.after_position, feed_page.seen_top, feed_page.how_many) s
+     cross join lateral (
+       select e.*
+         from taskledger.event e
+        where (e.xid, e.position) > (s.xid, feed_page.after_position)
+          and (e.xid, e.position) <= (s.xid, feed_page.seen_top)
+        order by e.xid, e.position
+        limit s.events) l
+     order by l.position
+     limit feed_page.how_many;
+    get diagnostics late_rows = row_count;
+  end if;
   return query
   select e.*
     from taskledger.event e
@@ -174,32 +244,44 @@ set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
   lower xid8 := greatest(feed_tally.xid, pg_snapshot_xmax(since));
   lower_position bigint := case when feed_tally.xid < lower then 0 else feed_tally.position end;
+  x xid8;
+  part record;
 begin
-  select count(*), count(*) filter (where s.seen), coalesce(bit_xor(s.position) filter (where s.seen), 0),
-         coalesce((array_agg(s.xid))[count(*)], feed_tally.xid),
-         coalesce((array_agg(s.position))[count(*)], feed_tally.position)
-    into entries, events, positions, feed_tally.xid, feed_tally.position
+  entries := 0; events := 0; positions := 0;
+  -- unfinished in since: one after the other, so that only how_many entries are read of all of them
+  for x in select u from pg_snapshot_xip(since) u
+            where u >= feed_tally.xid and pg_visible_in_snapshot(u, until) order by u loop
+    select count(*) as entries, coalesce(bit_xor(e.position), 0) as positions, max(e.position) as last
+      into part
+      from (
+        select e.position
+          from taskledger.event e
+         where (e.xid, e.position) > (x, case when x = feed_tally.xid then feed_tally.position else 0 end)
+           and (e.xid, e.position) <= (x, 9223372036854775807)
+         order by e.xid, e.position
+         limit how_many - feed_tally.entries) e;
+    if part.entries > 0 then
+      entries := feed_tally.entries + part.entries; events := feed_tally.entries;
+      positions := feed_tally.positions # part.positions;
+      xid := x; "position" := part.last;
+    end if;
+    exit when feed_tally.entries >= how_many;
+  end loop;
+  select count(*) as entries, count(*) filter (where s.seen) as events,
+         coalesce(bit_xor(s.position) filter (where s.seen), 0) as positions,
+         coalesce((array_agg(s.xid))[count(*)], feed_tally.xid) as xid,
+         coalesce((array_agg(s.position))[count(*)], feed_tally.position) as "position"
+    into part
     from (
-      select both_arms.xid, both_arms.position, pg_visible_in_snapshot(both_arms.xid, until) as seen
-        from (
-          select unfinished.*
-            from pg_snapshot_xip(since) x
-           cross join lateral (
-             select e.xid, e.position
-               from taskledger.event e
-              where (e.xid, e.position) > (x, case when x = feed_tally.xid then feed_tally.position else 0 end)
-                and (e.xid, e.position) <= (x, 9223372036854775807)
-              order by e.xid, e.position
-              limit how_many) unfinished
-           where x >= feed_tally.xid and pg_visible_in_snapshot(x, until)
-           union all
-          (select e.xid, e.position
-             from taskledger.event e
-            where (e.xid, e.position) > (lower, lower_position) and e.xid < pg_snapshot_xmax(until)
-            order by e.xid, e.position
-            limit how_many)) both_arms
-       order by both_arms.xid, both_arms.position
-       limit how_many) s;
+      select e.xid, e.position, pg_visible_in_snapshot(e.xid, until) as seen
+        from taskledger.event e
+       where (e.xid, e.position) > (lower, lower_position) and e.xid < pg_snapshot_xmax(until)
+       order by e.xid, e.position
+       limit how_many - feed_tally.entries) s;
+  entries := feed_tally.entries + part.entries;
+  events := feed_tally.events + part.events;
+  positions := feed_tally.positions # part.positions;
+  xid := part.xid; "position" := part.position;
 end
 $$;
 -- +goose StatementEnd

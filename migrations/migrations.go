@@ -6,7 +6,8 @@
 // dropping the schema removes every trace.
 //
 // Migrating needs a direct connection: it holds a session-level advisory lock, which a pooler
-// in transaction mode would lose.
+// in transaction mode would lose. The address is one for pgxpool: its pool_* parameters are accepted,
+// and not used.
 package migrations
 
 import (
@@ -15,9 +16,12 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"maps"
+	"strings"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 
@@ -110,7 +114,7 @@ func List(ctx context.Context, databaseURL string) ([]Status, error) {
 
 // withProvider calls f with a goose provider on a database that is not of an unreleased version.
 func withProvider(ctx context.Context, databaseURL string, f func(*sql.DB, *goose.Provider) error) error {
-	db, err := sql.Open("pgx", databaseURL)
+	db, err := open(databaseURL)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
@@ -134,6 +138,22 @@ func withProvider(ctx context.Context, databaseURL string, f func(*sql.DB, *goos
 		return fmt.Errorf("migrate: %w", err)
 	}
 	return nil
+}
+
+// open returns a database of one address with pgxpool, whose pool_* parameters are not the server's. The
+// settings that change the text of a time are fixed, because goose scans times in every query mode and its
+// version table has no time zone.
+func open(databaseURL string) (*sql.DB, error) {
+	config, err := pgxpool.ParseConfig(databaseURL)
+	if err != nil {
+		return nil, err
+	}
+	parameters := config.ConnConfig.RuntimeParams
+	for name, value := range map[string]string{"datestyle": "ISO", "timezone": "UTC", "client_encoding": "UTF8"} {
+		maps.DeleteFunc(parameters, func(n, _ string) bool { return strings.EqualFold(n, name) })
+		parameters[name] = value
+	}
+	return stdlib.OpenDB(*config.ConnConfig), nil
 }
 
 // refuseUnreleased returns [ErrUnreleased] if the version table of the migrations before the first

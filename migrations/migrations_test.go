@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -85,6 +86,42 @@ func TestUpListCheck(t *testing.T) {
 	}
 	if diff := cmp.Diff(after, listMigrations(t, address)); diff != "" {
 		t.Errorf("the second Up changed the list (-before +after):\n%s", diff)
+	}
+}
+
+// The address of a pool has parameters that are not the server's, and a role has settings that change the text
+// of a time. Neither may stop a migration.
+func TestUpWithTheAddressOfAPool(t *testing.T) {
+	t.Parallel()
+	address, err := url.Parse(emptyDatabase(t, "UTF8"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.Trim(address.Path, "/")
+	settings := []string{"datestyle = 'German, DMY'", "timezone = 'Asia/Kathmandu'", "client_encoding = LATIN1"}
+	for _, setting := range settings {
+		execute(t, address.String(), fmt.Sprintf("alter database %s set %s", name, setting))
+	}
+	query := address.Query()
+	for parameter, value := range map[string]string{
+		"pool_max_conns": "7", "pool_min_conns": "1", "pool_min_idle_conns": "1", "pool_max_conn_lifetime": "1h",
+		"pool_max_conn_idle_time": "1m", "pool_health_check_period": "1m", "pool_max_conn_lifetime_jitter": "1m",
+		"pool_ping_timeout": "1m", "default_query_exec_mode": "simple_protocol", "TimeZone": "Asia/Tokyo",
+	} {
+		query.Set(parameter, value)
+	}
+	address.RawQuery = query.Encode()
+	before := time.Now().Add(-time.Minute)
+	if err := migrations.Up(t.Context(), address.String()); err != nil {
+		t.Fatal(err)
+	}
+	if err := migrations.Check(t.Context(), address.String()); err != nil {
+		t.Error(err)
+	}
+	for _, m := range listMigrations(t, address.String()) {
+		if m.AppliedAt.Before(before) || m.AppliedAt.After(time.Now().Add(time.Minute)) {
+			t.Errorf("%s was applied at %v", m.Name, m.AppliedAt)
+		}
 	}
 }
 

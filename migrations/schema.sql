@@ -501,22 +501,28 @@ CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bou
     SET jit TO 'off'
     AS $$
 declare
-  late_rows integer;
+  late xid8[];
+  late_rows integer := 0;
 begin
-  return query
-  select late.*
-    from taskledger.late_xids(feed_page.seen, feed_page.seen_bound) x
-   cross join lateral (
-     select e.*
-       from taskledger.event e
-      where (e.xid, e.position) > (x, feed_page.after_position)
-        and (e.xid, e.position) <= (x, feed_page.seen_top)
-      order by e.xid, e.position
-      limit feed_page.how_many) late
-   where pg_visible_in_snapshot(x, feed_page.until)
-   order by late.position
-   limit feed_page.how_many;
-  get diagnostics late_rows = row_count;
+  if feed_page.after_position < feed_page.seen_top then
+    late := array(select x from taskledger.late_xids(feed_page.seen, feed_page.seen_bound) x
+                   where pg_visible_in_snapshot(x, feed_page.until));
+  end if;
+  if cardinality(late) > 0 then
+    return query
+    select l.*
+      from taskledger.late_shares(late, feed_page.after_position, feed_page.seen_top, feed_page.how_many) s
+     cross join lateral (
+       select e.*
+         from taskledger.event e
+        where (e.xid, e.position) > (s.xid, feed_page.after_position)
+          and (e.xid, e.position) <= (s.xid, feed_page.seen_top)
+        order by e.xid, e.position
+        limit s.events) l
+     order by l.position
+     limit feed_page.how_many;
+    get diagnostics late_rows = row_count;
+  end if;
   return query
   select e.*
     from taskledger.event e
@@ -676,32 +682,44 @@ CREATE FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_
 declare
   lower xid8 := greatest(feed_tally.xid, pg_snapshot_xmax(since));
   lower_position bigint := case when feed_tally.xid < lower then 0 else feed_tally.position end;
+  x xid8;
+  part record;
 begin
-  select count(*), count(*) filter (where s.seen), coalesce(bit_xor(s.position) filter (where s.seen), 0),
-         coalesce((array_agg(s.xid))[count(*)], feed_tally.xid),
-         coalesce((array_agg(s.position))[count(*)], feed_tally.position)
-    into entries, events, positions, feed_tally.xid, feed_tally.position
+  entries := 0; events := 0; positions := 0;
+  -- unfinished in since: one after the other, so that only how_many entries are read of all of them
+  for x in select u from pg_snapshot_xip(since) u
+            where u >= feed_tally.xid and pg_visible_in_snapshot(u, until) order by u loop
+    select count(*) as entries, coalesce(bit_xor(e.position), 0) as positions, max(e.position) as last
+      into part
+      from (
+        select e.position
+          from taskledger.event e
+         where (e.xid, e.position) > (x, case when x = feed_tally.xid then feed_tally.position else 0 end)
+           and (e.xid, e.position) <= (x, 9223372036854775807)
+         order by e.xid, e.position
+         limit how_many - feed_tally.entries) e;
+    if part.entries > 0 then
+      entries := feed_tally.entries + part.entries; events := feed_tally.entries;
+      positions := feed_tally.positions # part.positions;
+      xid := x; "position" := part.last;
+    end if;
+    exit when feed_tally.entries >= how_many;
+  end loop;
+  select count(*) as entries, count(*) filter (where s.seen) as events,
+         coalesce(bit_xor(s.position) filter (where s.seen), 0) as positions,
+         coalesce((array_agg(s.xid))[count(*)], feed_tally.xid) as xid,
+         coalesce((array_agg(s.position))[count(*)], feed_tally.position) as "position"
+    into part
     from (
-      select both_arms.xid, both_arms.position, pg_visible_in_snapshot(both_arms.xid, until) as seen
-        from (
-          select unfinished.*
-            from pg_snapshot_xip(since) x
-           cross join lateral (
-             select e.xid, e.position
-               from taskledger.event e
-              where (e.xid, e.position) > (x, case when x = feed_tally.xid then feed_tally.position else 0 end)
-                and (e.xid, e.position) <= (x, 9223372036854775807)
-              order by e.xid, e.position
-              limit how_many) unfinished
-           where x >= feed_tally.xid and pg_visible_in_snapshot(x, until)
-           union all
-          (select e.xid, e.position
-             from taskledger.event e
-            where (e.xid, e.position) > (lower, lower_position) and e.xid < pg_snapshot_xmax(until)
-            order by e.xid, e.position
-            limit how_many)) both_arms
-       order by both_arms.xid, both_arms.position
-       limit how_many) s;
+      select e.xid, e.position, pg_visible_in_snapshot(e.xid, until) as seen
+        from taskledger.event e
+       where (e.xid, e.position) > (lower, lower_position) and e.xid < pg_snapshot_xmax(until)
+       order by e.xid, e.position
+       limit how_many - feed_tally.entries) s;
+  entries := feed_tally.entries + part.entries;
+  events := feed_tally.events + part.events;
+  positions := feed_tally.positions # part.positions;
+  xid := part.xid; "position" := part.position;
 end
 $$;
 
@@ -827,6 +845,64 @@ CREATE FUNCTION taskledger.installation() RETURNS text
 END;
 
 COMMENT ON FUNCTION taskledger.installation() IS 'Returns the id of this ledger, which its stream and its CloudEvents carry.';
+
+CREATE FUNCTION taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) RETURNS TABLE(xid xid8, events integer)
+    LANGUAGE plpgsql STABLE ROWS 20
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  chunk integer := greatest(2 * how_many / cardinality(late), 16);
+  chunks integer[] := array_fill(chunk, array[cardinality(late)]);  -- how much of each transaction is read
+  ends bigint[];                                                    -- how far each is read
+  lowest bigint;                                                    -- of ends
+  positions bigint[];                                               -- of the events found
+  owners integer[];                                                 -- their transactions, as indexes of late
+  found bigint[];
+  i integer;
+begin
+  if cardinality(late) = 1 then
+    return query select late[1], how_many;
+    return;
+  end if;
+  with run as materialized (
+    select t.n, array(
+             select e.position
+               from taskledger.event e
+              where (e.xid, e.position) > (t.x, after_position) and (e.xid, e.position) <= (t.x, top)
+              order by e.xid, e.position
+              limit chunk) as found
+      from unnest(late) with ordinality t(x, n)
+  )
+  select array(select coalesce(r.found[chunk], top) from run r order by r.n), array_agg(f.position), array_agg(f.n)
+    into ends, positions, owners
+    from (select r.n, unnest(r.found) as position from run r) f;
+  lowest := (select min(e) from unnest(ends) e);
+  while lowest < top and (select count(*) from unnest(positions) p where p <= lowest) < how_many loop
+    i := array_position(ends, lowest);
+    found := array(
+      select e.position
+        from taskledger.event e
+       where (e.xid, e.position) > (late[i], lowest) and (e.xid, e.position) <= (late[i], top)
+       order by e.xid, e.position
+       limit chunks[i]);
+    ends[i] := coalesce(found[chunks[i]], top);
+    chunks[i] := 2 * chunks[i];
+    positions := positions || found;
+    owners := owners || array_fill(i, array[cardinality(found)]);
+    lowest := (select min(e) from unnest(ends) e);
+  end loop;
+  return query
+  select late[f.owner], count(*)::integer
+    from (select f.owner from unnest(positions, owners) f(position, owner) order by f.position limit how_many) f
+   group by f.owner;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) IS 'Internal: returns how many of the next how_many events of transactions, up to position top, are of each of them.';
 
 CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
     LANGUAGE plpgsql

@@ -28,11 +28,8 @@ func SQL() (string, error) {
 			}
 		}
 	}
-	fmt.Fprintf(&b, "\n%s%s;\ninsert into %s (version_id, is_applied) values (0, true)",
-		versionTableSQL, versionTableComment, versionTable)
-	for i := range names { // numbered from 1 without gaps, in order
-		fmt.Fprintf(&b, ", (%d, true)", i+1)
-	}
-	b.WriteString(";\n")
+	fmt.Fprintf(&b, "\n%s%s;\ninsert into %s (version_id, is_applied, tstamp)\n"+
+		"select v, true, now() at time zone 'UTC' from generate_series(0, %d) v;\n",
+		versionTableSQL, versionTableComment, versionTable, len(names)) // numbered from 1 without gaps
 	return b.String(), nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -111,7 +112,7 @@ func (i *inspector) eventIDs(
 		var kind, id string
 		var version int32
 		var at time.Time
-		if err := rows.Scan(&position, &kind, &id, &version, &at); err != nil {
+		if err := rows.Scan(&position, &kind, &id, &version, pgquery.Micros(&at)); err != nil {
 			return nil, pgerr.Explain("find events", err)
 		}
 		key := ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}
@@ -137,7 +138,7 @@ func (i *inspector) checkUndone(ctx context.Context, messages map[uint64]stream.
 		return nil
 	}
 	var start time.Time
-	if err := i.config.DB.QueryRow(ctx, serverStartSQL).Scan(&start); err != nil {
+	if err := i.config.DB.QueryRow(ctx, serverStartSQL).Scan(pgquery.Micros(&start)); err != nil {
 		return pgerr.Explain("read when the server started", err)
 	}
 	for _, seq := range slices.Sorted(maps.Keys(messages)) {

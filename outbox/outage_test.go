@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -179,6 +180,7 @@ func TestQueryModes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			plantest.Settings(t, config.ConnString())
 			config.ConnConfig.DefaultQueryExecMode = mode
 			pool, err := pgxpool.NewWithConfig(t.Context(), config)
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
@@ -105,21 +106,20 @@ func ReadStatus(ctx context.Context, db ledger.DB, js jetstream.JetStream, confi
 }
 
 func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
-	var oldestAt, parkedAt *time.Time
-	_, err := queryRow(ctx, db, waitingSQL, []any{int64(maxWaiting + 1)}, &s.Waiting, &oldestAt, &s.OldestMS)
+	_, err := queryRow(ctx, db, waitingSQL, []any{int64(maxWaiting + 1)},
+		&s.Waiting, pgquery.Micros(&s.OldestAt), &s.OldestMS)
 	if err != nil {
 		return pgerr.Explain("count waiting events", err)
 	}
-	s.OldestAt = utc(oldestAt)
 	s.OldestWaiting = time.Duration(s.OldestMS) * time.Millisecond
 	if s.Waiting > maxWaiting {
 		s.Waiting, s.WaitingCapped = maxWaiting, true
 	}
-	_, err = queryRow(ctx, db, parkedSQL, []any{int64(maxWaiting)}, &s.Parked, &parkedAt, &s.ParkedReason)
+	_, err = queryRow(ctx, db, parkedSQL, []any{int64(maxWaiting)},
+		&s.Parked, pgquery.Micros(&s.ParkedAt), &s.ParkedReason)
 	if err != nil {
 		return pgerr.Explain("count parked events", err)
 	}
-	s.ParkedAt = utc(parkedAt)
 	if err := s.readLease(ctx, db); err != nil {
 		return err
 	}
@@ -156,14 +156,13 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 
 func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
 	var l LeaseStatus
-	var noted *time.Time
 	found, err := queryRow(ctx, db, leaseSQL, nil,
-		&l.Holder, &l.Since, &l.AliveUntil, &l.Alive, &l.Note, &noted, &l.Refused)
+		&l.Holder, pgquery.Micros(&l.Since), pgquery.Micros(&l.AliveUntil), &l.Alive, &l.Note,
+		pgquery.Micros(&l.NoteSince), &l.Refused)
 	if err != nil {
 		return pgerr.Explain("read the relay's lease", err)
 	}
 	if found {
-		l.Since, l.AliveUntil, l.NoteSince = l.Since.UTC(), l.AliveUntil.UTC(), utc(noted)
 		s.Relay = &l
 	}
 	return nil
@@ -183,14 +182,6 @@ func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config 
 		Drift:      append([]string{}, stream.Drift(info, config, installation)...),
 		NearlyFull: isNearlyFull(int64(state.Bytes), info.Config.MaxBytes),
 	}
-}
-
-// utc returns the time in UTC, and the zero time for NULL.
-func utc(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return t.UTC()
 }
 
 // queryRow scans the first row of a statement and reports whether there was one.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -14,8 +15,9 @@ func scanUnfinished(rows pgx.Rows) (e ledger.Event, reached ledger.Position, bod
 	var version, attempt *int32
 	var shard *int
 	var kind, id, typ, meta, argsData, argsMeta *string
-	var at *time.Time
-	err = rows.Scan(&walked, &position, &version, &attempt, &shard, &typ, &at, &kind, &id, &meta, &argsData, &argsMeta)
+	var at time.Time
+	err = rows.Scan(&walked, &position, &version, &attempt, &shard, &typ, pgquery.Micros(&at), &kind, &id,
+		&meta, &argsData, &argsMeta)
 	if err != nil || walked == nil {
 		return e, 0, body, err
 	}
@@ -26,7 +28,7 @@ func scanUnfinished(rows pgx.Rows) (e ledger.Event, reached ledger.Position, bod
 	e = ledger.Event{
 		Position: ledger.Position(*position), Key: ledger.Key{Kind: ledger.Kind(*kind), BizID: ledger.BizID(*id)},
 		Version: ledger.Version(*version), Attempt: ledger.Attempt(*attempt), Shard: ledger.Shard(*shard),
-		Type: ledger.EventType(*typ), RecordedAt: at.UTC(), Meta: text(meta),
+		Type: ledger.EventType(*typ), RecordedAt: at, Meta: text(meta),
 	}
 	return e, reached, payloadSource{text(argsData), text(argsMeta)}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -32,12 +33,10 @@ func ReadLag(ctx context.Context, db ledger.DB) (Lag, error) {
 		return Lag{}, pgerr.Explain("read lag", err)
 	}
 	lag, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (lag Lag, err error) {
-		var oldest *time.Time
 		var micros int64
-		if err := row.Scan(&lag.Events, &oldest, &micros); err != nil || oldest == nil {
+		if err := row.Scan(&lag.Events, pgquery.Micros(&lag.Oldest), &micros); err != nil {
 			return lag, err
 		}
-		lag.Oldest = oldest.UTC()
 		lag.Age = max(0, time.Duration(micros)*time.Microsecond)
 		return lag, nil
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -135,14 +136,8 @@ func walkedTo(ctx context.Context, db ledger.DB, after ledger.Position) (ledger.
 }
 
 func scanTask(row pgx.CollectableRow) (t Task, err error) {
-	var due *time.Time
 	err = row.Scan((*int64)(&t.Position), (*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard),
-		(*string)(&t.State),
-		(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error, &t.Fingerprint,
-		&due)
-	if due != nil {
-		t.DueAt = due.UTC()
-	}
-	t.EnqueuedAt, t.UpdatedAt = t.EnqueuedAt.UTC(), t.UpdatedAt.UTC()
+		(*string)(&t.State), (*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, pgquery.Micros(&t.EnqueuedAt),
+		pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt))
 	return t, err
 }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -43,6 +44,7 @@ func TestEveryQueryMode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			plantest.Settings(t, config.ConnString())
 			config.ConnConfig.DefaultQueryExecMode = mode
 			pool, err := pgxpool.NewWithConfig(t.Context(), config)
 			if err != nil {
@@ -55,6 +57,16 @@ func TestEveryQueryMode(t *testing.T) {
 			if _, _, err := projector.ReadTasks(t.Context(), pool,
 				projector.Filter{Kind: "a", State: ledger.StateDead, After: 99}); err != nil {
 				t.Error(err)
+			}
+			tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{Kind: "a"})
+			if err != nil || len(tasks) == 0 {
+				t.Fatalf("%d tasks, %v", len(tasks), err)
+			}
+			if _, err := projector.ReadTree(t.Context(), pool, tasks[0].Key, projector.TreeLimits{}); err != nil {
+				t.Error(err)
+			}
+			if age := time.Since(tasks[0].EnqueuedAt); age < 0 || age > time.Hour {
+				t.Errorf("a task was enqueued %v ago", age)
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -142,7 +143,7 @@ func (t *tree) descend(ctx context.Context, parents []*Node, tooDeep bool) ([]*N
 	for ; rows.Next(); read++ {
 		var c Node
 		if err := rows.Scan(&last, (*string)(&c.Kind), (*string)(&c.BizID), (*string)(&c.State), (*int32)(&c.Attempt),
-			&c.EnqueuedAt, &c.UpdatedAt); err != nil {
+			pgquery.Micros(&c.EnqueuedAt), pgquery.Micros(&c.UpdatedAt)); err != nil {
 			return nil, pgerr.Explain("task tree", err)
 		}
 		p := parents[last]

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -210,8 +211,7 @@ func (v *verifier) events(ctx context.Context, after ledger.Key, limit int) ([]l
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (e ledger.Event, err error) {
 		var data, meta *string
 		err = r.Scan((*string)(&e.Kind), (*string)(&e.BizID), (*int32)(&e.Version), (*int32)(&e.Attempt),
-			(*int)(&e.Shard),
-			(*string)(&e.Type), &e.RecordedAt, &data, &meta)
+			(*int)(&e.Shard), (*string)(&e.Type), pgquery.Micros(&e.RecordedAt), &data, &meta)
 		if data != nil {
 			e.Data = []byte(*data)
 		}
@@ -229,13 +229,9 @@ func (v *verifier) table(ctx context.Context, after, end ledger.Key) ([]row, err
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (t row, err error) {
-		var due *time.Time
 		err = r.Scan((*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State), &t.exceptional,
-			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, &t.EnqueuedAt, &t.UpdatedAt, &t.Error,
-			&t.Fingerprint, &due, &t.cause)
-		if due != nil {
-			t.DueAt = *due
-		}
+			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, pgquery.Micros(&t.EnqueuedAt),
+			pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt), &t.cause)
 		return t, err
 	})
 }

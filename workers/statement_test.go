@@ -50,6 +50,7 @@ func TestQueryModes(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.Relay()
+			plantest.Settings(t, b.DB.Config().ConnString())
 			config := b.DB.Config()
 			config.ConnConfig.DefaultQueryExecMode = mode
 			db := try(pgxpool.NewWithConfig(b.Context(), config))(t)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -55,7 +56,8 @@ func ReadWorkers(ctx context.Context, db ledger.DB) ([]Worker, error) {
 		var w Worker
 		var left int64
 		var detailText, dividedText, pausedText string
-		if err := rows.Scan(&w.ID, &w.Since, &left, &detailText, &dividedText, &pausedText); err != nil {
+		err := rows.Scan(&w.ID, pgquery.Micros(&w.Since), &left, &detailText, &dividedText, &pausedText)
+		if err != nil {
 			return nil, pgerr.Explain("read workers", err)
 		}
 		w.Alive = left > 0

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -35,6 +37,11 @@ func (a *app) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "taskledger"
 	}
+	// Keys are UTF-8. A role may have another client_encoding, which would store other characters.
+	maps.DeleteFunc(config.ConnConfig.RuntimeParams, func(name, _ string) bool {
+		return strings.EqualFold(name, "client_encoding")
+	})
+	config.ConnConfig.RuntimeParams["client_encoding"] = "UTF8"
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err

@@ -141,7 +141,8 @@ func cmdSQLFile(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(conn.PgConn().Exec(context.Background(), ts.ReadFile(args[0])).Close())
 }
 
-// cmdAddress NAME VALUE changes the user, or the database, in DATABASE_URL, or the token in NATS_URL.
+// cmdAddress NAME VALUE changes the user or the database in DATABASE_URL, or the token in NATS_URL. With
+// cmdAddress parameter NAME=VALUE it sets a parameter in DATABASE_URL.
 func cmdAddress(ts *testscript.TestScript, _ bool, args []string) {
 	variable := envDatabaseURL
 	if args[0] == "token" {
@@ -156,6 +157,11 @@ func cmdAddress(ts *testscript.TestScript, _ bool, args []string) {
 		address.Path = "/" + args[1]
 	case "token":
 		address.User = url.User(args[1])
+	case "parameter":
+		query := address.Query()
+		name, value, _ := strings.Cut(args[1], "=")
+		query.Set(name, value)
+		address.RawQuery = query.Encode()
 	}
 	ts.Setenv(variable, address.String())
 }

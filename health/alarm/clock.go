@@ -15,6 +15,6 @@ var nowSQL string
 
 // readClock returns the time of the database and the id of the installation.
 func readClock(ctx context.Context, db ledger.DB) (now time.Time, installation string, err error) {
-	_, err = pgquery.Row(ctx, db, nowSQL, nil, &now, &installation)
-	return now.UTC(), installation, pgerr.Explain("read the clock", err)
+	_, err = pgquery.Row(ctx, db, nowSQL, nil, pgquery.Micros(&now), &installation)
+	return now, installation, pgerr.Explain("read the clock", err)
 }

@@ -1,8 +1,6 @@
 package alarm_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,32 +8,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/health/alarm"
+	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// Every file in sql is a valid statement that the package uses.
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	files, err := filepath.Glob("sql/*.sql")
-	if err != nil || len(files) != len(alarm.Statements) {
-		t.Errorf("%d files, %d statements, %v", len(files), len(alarm.Statements), err)
-	}
-	conn, err := b.db.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	for _, file := range files {
-		name := strings.TrimSuffix(filepath.Base(file), ".sql")
-		text, err := os.ReadFile(file)
-		if err != nil || string(text) != alarm.Statements[name] {
-			t.Errorf("%s is not embedded: %v", name, err)
-		}
-		if _, err := conn.Conn().Prepare(t.Context(), name, alarm.Statements[name]); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
+	plantest.Prepare(t, ledgertest.URL(t), nil)
 }
 
 // The cost of finding alarms does not grow with their number, nor that of a page of waiting tasks with the number of
@@ -97,6 +77,7 @@ func TestQueryModes(t *testing.T) {
 			t.Parallel()
 			b, h := setup(t), newWebhookServer(t)
 			h.answer(500)
+			plantest.Settings(t, b.db.Config().ConnString())
 			config := b.db.Config()
 			config.ConnConfig.DefaultQueryExecMode = mode
 			db, err := pgxpool.NewWithConfig(t.Context(), config)

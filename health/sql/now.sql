@@ -1,2 +1,2 @@
 -- Selects the time. No parameters. Locks nothing.
-select clock_timestamp()
+select (extract(epoch from clock_timestamp()) * 1e6)::bigint

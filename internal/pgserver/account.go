@@ -40,23 +40,63 @@ func serverAccount() (*account, error) {
 	return &account{server.Username, uid, gid}, nil
 }
 
-// chown makes the account the owner of a file or directory.
-func (a *account) chown(name string) error {
+// own makes the account the owner of a directory.
+func (a *account) own(dir string) error {
 	if a == nil {
 		return nil
 	}
-	return os.Chown(name, a.uid, a.gid)
+	return os.Lchown(dir, a.uid, a.gid)
 }
 
-// makeDir makes dir with mode 0700, owned by the account, and its missing parents with mode 0755. It
-// does not change a dir that exists.
+// letRead lets the account read an open file, by its group.
+func (a *account) letRead(file *os.File) error {
+	if a == nil {
+		return nil
+	}
+	return errors.Join(file.Chown(-1, a.gid), file.Chmod(0o640))
+}
+
+// dirMode returns the mode of a directory that only this process's user writes, and that the account can pass through.
+func (a *account) dirMode() os.FileMode {
+	if a == nil {
+		return 0o700
+	}
+	return 0o711
+}
+
+// makeDir makes dir, owned by the user of this process, and its missing parents with mode 0755. It does not change a
+// dir that exists.
 func (a *account) makeDir(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
-	err := os.Mkdir(dir, 0o700)
+	err := os.Mkdir(dir, a.dirMode())
 	if errors.Is(err, os.ErrExist) {
 		return nil
 	}
-	return errors.Join(err, a.chown(dir))
+	return err
+}
+
+// refuseWritable returns an error if the account can replace files in dir, or dir itself.
+func (a *account) refuseWritable(dir string) error {
+	if a == nil {
+		return nil
+	}
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
+	for d := dir; ; d = filepath.Dir(d) {
+		info, err := os.Stat(d)
+		if err != nil {
+			return err
+		}
+		if a.canWrite(info) {
+			return fmt.Errorf("user %[1]s, which runs PostgreSQL, can replace files that root writes in %[2]s; "+
+				"choose another directory, or run: chown root %[2]s; chmod go-w,o+x %[2]s", a.name, d)
+		}
+		if d == filepath.Dir(d) {
+			return nil
+		}
+	}
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io"
 	"maps"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // initialize makes the data directory with initdb.
@@ -30,17 +32,39 @@ func initialize(ctx context.Context, s *Server) error {
 // setPassword sets the password and writes it into the file that initdb reads.
 func (s *Server) setPassword(password string) error {
 	s.password = password
-	if err := os.WriteFile(s.path("password"), []byte(password+"\n"), 0o600); err != nil {
+	file, err := create(s.path("password"))
+	if err != nil {
 		return err
 	}
-	return s.account.chown(s.path("password"))
+	_, err = file.WriteString(password + "\n")
+	return errors.Join(err, s.account.letRead(file), file.Close())
+}
+
+// readPassword reads the password of the data that exists.
+func (s *Server) readPassword() error {
+	file, err := os.OpenFile(s.path("password"), os.O_RDONLY|noFollow, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(file)
+	s.password = strings.TrimSpace(string(text))
+	return err
+}
+
+// create creates a file with mode 0600. It replaces a file or a link of this name, and follows no link.
+func create(name string) (*os.File, error) {
+	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 }
 
 // makeData makes the data directory with fill. It renames the directory when it is complete, so that
 // no server starts on what an interrupted fill has left.
 func (s *Server) makeData(fill func(data string) error) error {
 	unfinished := s.path("data.unfinished")
-	err := errors.Join(os.RemoveAll(unfinished), os.Mkdir(unfinished, 0o700), s.account.chown(unfinished))
+	err := errors.Join(os.RemoveAll(unfinished), os.Mkdir(unfinished, 0o700), s.account.own(unfinished))
 	if err != nil {
 		return err
 	}

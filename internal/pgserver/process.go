@@ -74,7 +74,7 @@ func (s *Server) launch(ctx context.Context) error {
 	if err := os.Rename(s.path("log"), s.path("log.old")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	log, err := os.OpenFile(s.path("log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	log, err := create(s.path("log"))
 	if err != nil {
 		return err
 	}

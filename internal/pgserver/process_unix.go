@@ -2,7 +2,10 @@
 
 package pgserver
 
-import "syscall"
+import (
+	"os"
+	"syscall"
+)
 
 // attributes makes a child the leader of its own session. With an account, the child runs as that user
 // and with no group but the user's own.
@@ -12,4 +15,20 @@ func attributes(a *account) *syscall.SysProcAttr {
 		attr.Credential = &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}
 	}
 	return attr
+}
+
+const noFollow = syscall.O_NOFOLLOW
+
+// canWrite reports whether the account can create and rename files in the directory. In one with the sticky bit it
+// can only replace its own.
+func (a *account) canWrite(dir os.FileInfo) bool {
+	stat, ok := dir.Sys().(*syscall.Stat_t)
+	mode := dir.Mode()
+	switch {
+	case !ok || stat.Uid == uint32(a.uid):
+		return true
+	case mode&os.ModeSticky != 0:
+		return false
+	}
+	return mode&0o002 != 0 || mode&0o020 != 0 && stat.Gid == uint32(a.gid)
 }

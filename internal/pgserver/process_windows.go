@@ -1,5 +1,12 @@
 package pgserver
 
-import "syscall"
+import (
+	"os"
+	"syscall"
+)
 
 func attributes(*account) *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
+
+const noFollow = 0 // Windows has no such flag
+
+func (a *account) canWrite(os.FileInfo) bool { return false } // a server runs as the user of this process

@@ -6,10 +6,11 @@
 // on 127.0.0.1 only and requires a random password. If this process runs as root, the server runs as
 // user postgres.
 //
-// The directory of a server has these files:
+// The directory of a server has these files. Only data belongs to the server's user: an SQL superuser can run programs
+// as that user, and could otherwise replace what root writes by links.
 //
 //	data       the data directory (PGDATA)
-//	password   the superuser's password
+//	password   the superuser's password, which initdb reads
 //	log        the log of the last run; log.old is that of the run before
 //	lock       locked by the process that started the server
 //	alive      locked by the processes of the server
@@ -24,7 +25,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -103,11 +103,9 @@ func open(ctx context.Context, config Config, populate func(context.Context, *Se
 			return nil, err
 		}
 	}
-	password, err := os.ReadFile(s.path("password"))
-	if err != nil {
+	if err := s.readPassword(); err != nil {
 		return nil, err
 	}
-	s.password = strings.TrimSpace(string(password))
 	if err := s.firstLaunch(ctx); err != nil {
 		return nil, err
 	}
@@ -122,10 +120,13 @@ func (s *Server) occupy() (err error) {
 			parent = scratch()
 		}
 		if s.dir, err = os.MkdirTemp(parent, "taskledger-postgres-"); err == nil {
-			err = s.account.chown(s.dir)
+			err = os.Chmod(s.dir, s.account.dirMode())
 		}
 	} else if s.dir, err = filepath.Abs(s.config.Dir); err == nil {
 		err = s.account.makeDir(s.dir)
+	}
+	if err == nil {
+		err = s.account.refuseWritable(s.dir)
 	}
 	if err != nil {
 		return err

@@ -12,8 +12,9 @@ import (
 )
 
 // Prepare checks the statements of a package: each file of folder sql (and each of more) begins with a
-// comment, is embedded by a source file beside the folder, is one that the database accepts, and takes
-// parameters that are plain strings or integers. replace names tables that exist in a test only.
+// comment, is embedded by a source file beside the folder, is one that the database accepts, takes parameters that are
+// plain strings or integers, and returns no type whose text depends on settings of the role. replace names tables
+// that exist in a test only.
 func Prepare(t *testing.T, databaseURL string, replace *strings.Replacer, more ...string) {
 	t.Helper()
 	files, err := filepath.Glob("sql/*.sql")
@@ -53,8 +54,25 @@ func Prepare(t *testing.T, databaseURL string, replace *strings.Replacer, more .
 				t.Errorf("%s: $%d is not a plain string or integer (type %d)", file, i+1, oid)
 			}
 		}
+		for _, field := range prepared.Fields {
+			if dependent[field.DataTypeOID] {
+				t.Errorf("%s: the text of column %s depends on settings of the role (type %d); "+
+					"return microseconds since 1970", file, field.Name, field.DataTypeOID)
+			}
+		}
 	}
 }
+
+// dependent are the types whose text changes with DateStyle, IntervalStyle, timezone, bytea_output, lc_monetary or
+// extra_float_digits. Some query modes and some drivers read results as text.
+var dependent = map[uint32]bool{
+	pgtype.TimestamptzOID: true, pgtype.TimestamptzArrayOID: true, pgtype.TimestampOID: true,
+	pgtype.TimestampArrayOID: true, pgtype.DateOID: true, pgtype.DateArrayOID: true, pgtype.TimeOID: true,
+	pgtype.TimetzOID: true, pgtype.IntervalOID: true,
+	pgtype.ByteaOID: true, pgtype.ByteaArrayOID: true, pgtype.Float4OID: true, pgtype.Float8OID: true, moneyOID: true,
+}
+
+const moneyOID = 790
 
 var embedDirective = regexp.MustCompile(`(?m)^\s*//go:embed (sql/\S+\.sql)$`)
 

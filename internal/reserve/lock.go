@@ -19,10 +19,10 @@ type Lock struct {
 }
 
 // File locks the file with this name and writes the process id of the caller into it. It creates the
-// file with mode 0600 if it does not exist. File does not wait: if this process or another one has the
-// lock, the error wraps [ErrHeld] and has the process id of the holder.
+// file with mode 0600 if it does not exist, and returns an error if it is a symbolic link. File does not wait:
+// if this process or another one has the lock, the error wraps [ErrHeld] and has the process id of the holder.
 func File(name string) (*Lock, error) {
-	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"syscall"
 )
 
+const noFollow = syscall.O_NOFOLLOW
+
 // lock takes a flock, which belongs to the open file: children inherit it, and a second open file of
 // the same process conflicts with it.
 func lock(file *os.File) error {

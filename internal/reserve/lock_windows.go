@@ -9,6 +9,8 @@ import (
 
 var lockFileEx = syscall.NewLazyDLL("kernel32.dll").NewProc("LockFileEx")
 
+const noFollow = 0 // Windows has no such flag
+
 // Constants of the Windows API that package syscall does not have.
 const (
 	lockfileFailImmediately = 0x1

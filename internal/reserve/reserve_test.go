@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -95,5 +96,23 @@ func TestPortCanBeListenedOn(t *testing.T) {
 	defer listener.Close()
 	if reserve.Free(port) == nil {
 		t.Errorf("port %d is free while a listener has it", port)
+	}
+}
+
+func TestLinkIsNotFollowed(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows cannot refuse links")
+	}
+	dir := t.TempDir()
+	target, name := filepath.Join(dir, "target"), filepath.Join(dir, "lock")
+	if err := errors.Join(os.WriteFile(target, []byte("kept"), 0o600), os.Symlink(target, name)); err != nil {
+		t.Fatal(err)
+	}
+	if lock, err := reserve.File(name); err == nil {
+		lock.Release()
+		t.Error("a link was locked")
+	}
+	if text, err := os.ReadFile(target); err != nil || string(text) != "kept" {
+		t.Errorf("the target of the link is %q, %v", text, err)
 	}
 }

@@ -57,13 +57,13 @@ var rules = []rule{
 	{pkg: "/ledger/stdsql", may: []string{"/ledger", pgx}, reason: "an adapter, and no more"},
 	{
 		pkg:    "/ledger/ledgertest",
-		may:    []string{"/ledger", "/migrations", "/internal/pgserver", pgx},
+		may:    []string{"/ledger", "/migrations", "/internal/pgquery", "/internal/pgserver", pgx},
 		reason: "the users' tests need a database and not our broker",
 	},
 	{
 		pkg: "/outbox",
 		may: []string{"/ledger", "/ledger/feed", "/internal/lease", "/internal/pgarray", "/internal/loop",
-			"/internal/pgerr", "/internal/stream", "/internal/fault", pgx, nats, xSync},
+			"/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault", pgx, nats, xSync},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
 	{
@@ -83,7 +83,7 @@ var rules = []rule{
 		pkg: "/workers/internal/attempt",
 		may: []string{"/ledger", "/workers/internal/atmostonce", "/workers/internal/inflight",
 			"/workers/internal/queue", "/internal/pgarray", "/internal/loglimit", "/internal/loop", "/internal/pgerr",
-			"/internal/printable", "/internal/stream", "/internal/fault", pgx},
+			"/internal/pgquery", "/internal/printable", "/internal/stream", "/internal/fault", pgx},
 		reason: "one attempt does not import handlers, hooks or the pool: package workers passes them in",
 	},
 	{
@@ -146,8 +146,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/ledger/periodic",
-		may: []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/fault", pgx,
-			goCron},
+		may: []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/pgquery",
+			"/internal/fault", pgx, goCron},
 		reason: "a producer: schedules enqueue tasks and do not depend on workers",
 	},
 	{
@@ -166,7 +166,7 @@ var rules = []rule{
 	{
 		pkg: "/projector",
 		may: []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr",
-			"/internal/fault", pgx, xSync},
+			"/internal/pgquery", "/internal/fault", pgx, xSync},
 		reason: "projections read the ledger, and work without a broker",
 	},
 	{

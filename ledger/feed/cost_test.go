@@ -6,6 +6,7 @@ import (
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
 // fill inserts n events of tasks named from first on, in db's transaction.
@@ -58,6 +59,63 @@ func TestFeedPageCostDoesNotGrow(t *testing.T) {
 				if got > want*12/10 {
 					t.Errorf("%s: a page touches %d blocks, in a window of 3,000 it touches %d", name, got, want)
 				}
+			}
+		})
+	}
+}
+
+// A page costs the same however many large transactions were unfinished when its window began, whether their events
+// lie one transaction after the other or mixed: each transaction adds a few descents of an index, and no events. A
+// step of the audit, which counts the same events, costs the same as well.
+func TestManyLateTransactionsDoNotMakeAPageDear(t *testing.T) {
+	const transactions, events, pageSize = 30, 2_000, 1_001
+	for name, piece := range map[string]int{"one after the other": events, "mixed": 50} {
+		t.Run(name, func(t *testing.T) {
+			f := newFeedFixture(t)
+			late := make([]ledger.DB, transactions)
+			commits := make([]func(), transactions)
+			for i := range late {
+				tx, err := f.connect(ledgertest.Database).Begin(f.ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fill(f, tx, i, 1) // draws the transaction ID
+				late[i], commits[i] = tx, func() { f.commit(tx) }
+			}
+			for done := 0; done < events; done += piece {
+				for i := range late { // the last transaction has the lowest positions
+					fill(f, late[transactions-1-i], 1_000_000*(i+1)+done, piece)
+				}
+			}
+			edgeNow(f) // completes a transaction, so that the snapshot names those below it as running
+			lower := edgeNow(f)
+			for _, commit := range commits {
+				commit()
+			}
+			upper := edgeNow(f)
+			small := []any{"3:3:", int64(0), "3", upper[0], lower[1]}
+			lateArm := []any{lower[0], lower[1], lower[2], upper[0], lower[1]}
+
+			f.exec(f.pool, "vacuum analyze taskledger.event")
+			for _, after := range []int64{0, 7_000, 25_000, 59_500} {
+				page := func(window []any) int {
+					return blocks(f, feed.PageSQL, append(append([]any{}, window...), after, int64(pageSize)))
+				}
+				got, want := page(lateArm), page(small)
+				t.Logf("after %d: %d blocks; in one transaction: %d", after, got, want)
+				if limit := want + 12*transactions; got > limit {
+					t.Errorf("after %d: a page touches %d blocks, want at most %d", after, got, limit)
+				}
+			}
+
+			const entries = 2_000
+			step := func(since string) int {
+				return blocks(f, feed.AuditSQL, []any{since, upper[0], "0", int64(0), int64(entries)})
+			}
+			got, want := step(lower[0].(string)), step("3:3:")
+			t.Logf("a step of the audit: %d blocks; in one transaction: %d", got, want)
+			if limit := 2*want + 4*transactions; got > limit {
+				t.Errorf("a step of the audit touches %d blocks, want at most %d", got, limit)
 			}
 		})
 	}

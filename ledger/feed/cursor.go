@@ -46,7 +46,7 @@ type Cursor struct {
 func (c *Cursor) columns(mark **string) []any {
 	return append([]any{&c.N}, append(c.place.Columns(),
 		&c.place.unaudited.since, &c.place.unaudited.read.events, &c.place.unaudited.read.positions, mark,
-		&c.RecordedAt)...)
+		pgquery.Micros(&c.RecordedAt))...)
 }
 
 // newestCursor returns the newest row of reader, and appends the first one if reader has no row. It returns an

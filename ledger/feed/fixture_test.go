@@ -149,6 +149,19 @@ func (f *feedFixture) mutantPage(old, with string) string {
 	return replace(f.t, feed.PageSQL, "taskledger.feed_page(", "taskledger.mutant_page(")
 }
 
+// mutantShares is mutantPage for a mutant of taskledger.late_shares.
+func (f *feedFixture) mutantShares(old, with string) string {
+	f.t.Helper()
+	var definition string
+	row := f.pool.QueryRow(f.ctx, `select pg_get_functiondef('taskledger.late_shares'::regproc)`)
+	if err := row.Scan(&definition); err != nil {
+		f.t.Fatal(err)
+	}
+	mutant := replace(f.t, definition, old, with)
+	f.exec(f.pool, strings.Replace(mutant, "taskledger.late_shares(", "taskledger.mutant_shares(", 1))
+	return f.mutantPage("taskledger.late_shares(", "taskledger.mutant_shares(")
+}
+
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -53,7 +54,7 @@ func faults(ctx context.Context, db ledger.DB) ([]string, error) {
 		var data, meta *string
 		err := rows.Scan(
 			(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
-			&e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &data, &meta)
+			pgquery.Micros(&e.RecordedAt), (*string)(&e.Kind), (*string)(&e.BizID), &data, &meta)
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -158,12 +159,12 @@ func lock(ctx context.Context, tx pgx.Tx, name string) (s *Status, now time.Time
 	if _, err := tx.Exec(ctx, lockOneSQL, name); err != nil {
 		return nil, now, pgerr.Explain("lock schedule "+name, err)
 	}
-	if err := tx.QueryRow(ctx, nowSQL).Scan(&now); err != nil {
+	if err := tx.QueryRow(ctx, nowSQL).Scan(pgquery.Micros(&now)); err != nil {
 		return nil, now, pgerr.Explain("lock schedule "+name, err)
 	}
 	found, _, err := list(ctx, tx, name)
 	if err != nil || len(found) == 0 {
-		return nil, now.UTC(), err
+		return nil, now, err
 	}
 	return &found[0], now.UTC(), nil
 }

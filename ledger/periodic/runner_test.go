@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -348,6 +349,7 @@ func TestQueryModes(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
+			plantest.Settings(t, b.db.Config().ConnString())
 			config := b.db.Config()
 			config.ConnConfig.DefaultQueryExecMode = mode
 			db, err := pgxpool.NewWithConfig(t.Context(), config)
@@ -380,25 +382,7 @@ func TestQueryModes(t *testing.T) {
 	}
 }
 
-// Every file in sql is a valid statement that the package uses.
-func TestStatements(t *testing.T) {
+func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	files, err := os.ReadDir("sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) != len(periodic.Statements) {
-		t.Errorf("%d files, %d statements", len(files), len(periodic.Statements))
-	}
-	conn, err := b.db.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Release()
-	for name, sql := range periodic.Statements {
-		if _, err := conn.Conn().Prepare(t.Context(), name, sql); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
+	plantest.Prepare(t, ledgertest.URL(t), nil)
 }

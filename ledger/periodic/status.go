@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -81,30 +82,19 @@ func list(ctx context.Context, db ledger.DB, name string) (found []Status, now t
 func scan(row pgx.Row) (s Status, now time.Time, err error) {
 	var args *string
 	var every, after int64
-	var anchor, next, last, passed *time.Time
 	var task ledger.Key
 	d := &s.Schedule
-	err = row.Scan(&d.Name, (*string)(&d.Kind), &args, &d.Cron, &d.Zone, &every, &anchor, &after,
+	err = row.Scan(&d.Name, (*string)(&d.Kind), &args, &d.Cron, &d.Zone, &every, pgquery.Micros(&d.Anchor), &after,
 		(*string)(&d.Missed), &d.MissedLimit, (*string)(&d.Overlap),
-		&s.Paused, &s.Revision, &s.Actor, &s.UpdatedAt, &next, &last, (*string)(&task.Kind), (*string)(&task.BizID),
-		&s.Passed, &passed, &now)
+		&s.Paused, &s.Revision, &s.Actor, pgquery.Micros(&s.UpdatedAt), pgquery.Micros(&s.NextAt),
+		pgquery.Micros(&s.LastAt), (*string)(&task.Kind), (*string)(&task.BizID), &s.Passed,
+		pgquery.Micros(&s.PassedAt), pgquery.Micros(&now))
 	if args != nil {
 		d.Args = []byte(*args)
 	}
 	d.Every, d.After = time.Duration(every)*time.Millisecond, time.Duration(after)*time.Millisecond
-	d.Anchor = utc(anchor)
-	s.UpdatedAt = s.UpdatedAt.UTC()
-	s.NextAt, s.LastAt, s.PassedAt = utc(next), utc(last), utc(passed)
 	if task.BizID != "" {
 		s.LastTask = &task
 	}
-	return s, now.UTC(), err
-}
-
-// utc returns the time in UTC, and the zero time for NULL.
-func utc(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return t.UTC()
+	return s, now, err
 }

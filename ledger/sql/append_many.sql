@@ -52,6 +52,7 @@ with tx as materialized (
     join rule on rule.i = r.rule
     join added a on a.kind = rule.kind and a.biz_id = r.biz_id
 )
-select a.kind, a.biz_id, a.position, a.version, a.attempt, a.shard, a.recorded_at, a.actor,
+select a.kind, a.biz_id, a.position, a.version, a.attempt, a.shard,
+       (extract(epoch from a.recorded_at) * 1e6)::bigint, a.actor,
        case when a.type in ('scheduled', 'failed', 'snoozed') then a.data::text end
   from added a

@@ -1,6 +1,6 @@
 -- Selects when the server started, also after a crash of one of its processes: the postmaster then stays and
 -- starts the others again. Without the right to see them (pg_read_all_stats) it is the postmaster's start.
 -- Locks nothing.
-select greatest(pg_postmaster_start_time(), max(a.backend_start))
+select (extract(epoch from greatest(pg_postmaster_start_time(), max(a.backend_start))) * 1e6)::bigint
   from pg_stat_activity a
  where a.backend_type = 'checkpointer'

@@ -11,7 +11,8 @@ with walked as materialized (
      and e.type in ('enqueued', 'released', 'interrupted')
    order by e.position
    limit 1000)
-select reached.position, u.position, u.version, u.attempt, u.shard, u.type::text, u.recorded_at, u.kind, u.biz_id,
+select reached.position, u.position, u.version, u.attempt, u.shard, u.type::text,
+       (extract(epoch from u.recorded_at) * 1e6)::bigint, u.kind, u.biz_id,
        u.meta::text, u.args_data::text, u.args_meta::text
   from (select max(w.position) as position from walked w) reached
   left join (

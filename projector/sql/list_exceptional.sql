@@ -2,7 +2,8 @@
 -- $1 kind or '', $2 state, $3 position before which to begin, $4 maximum number of tasks.
 -- Locks nothing. Indexes: task_aside, which holds these tasks only; primary key of event.
 select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
-       t.enqueued_at, t.updated_at, coalesce(t.error, ''), coalesce(t.fingerprint, ''), t.due_at
+       (extract(epoch from t.enqueued_at) * 1e6)::bigint, (extract(epoch from t.updated_at) * 1e6)::bigint,
+       coalesce(t.error, ''), coalesce(t.fingerprint, ''), (extract(epoch from t.due_at) * 1e6)::bigint
   from taskledger.task t
  cross join lateral (
    select f.position from taskledger.event f

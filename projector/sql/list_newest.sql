@@ -3,7 +3,8 @@
 -- maximum number of tasks.
 -- Locks nothing. Indexes: (position) of event, primary key of task. Ends as soon as $5 are found.
 select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
-       t.enqueued_at, t.updated_at, coalesce(t.error, ''), coalesce(t.fingerprint, ''), t.due_at
+       (extract(epoch from t.enqueued_at) * 1e6)::bigint, (extract(epoch from t.updated_at) * 1e6)::bigint,
+       coalesce(t.error, ''), coalesce(t.fingerprint, ''), (extract(epoch from t.due_at) * 1e6)::bigint
   from (
    select w.position, w.kind, w.biz_id, w.version
      from taskledger.event w

@@ -3,7 +3,8 @@
 -- all.
 -- Returns the index of the cause in $1, from 0, and the task.
 -- Locks nothing. Index: task_cause, of which it reads only the rows that it returns.
-select (k.i - 1)::integer, c.kind, c.biz_id, c.state::text, c.attempt, c.enqueued_at, c.updated_at
+select (k.i - 1)::integer, c.kind, c.biz_id, c.state::text, c.attempt,
+       (extract(epoch from c.enqueued_at) * 1e6)::bigint, (extract(epoch from c.updated_at) * 1e6)::bigint
   from unnest($1::text::text[]) with ordinality as k(cause, i)
  cross join lateral (
    select t.kind, t.biz_id, t.state, t.attempt, t.enqueued_at, t.updated_at

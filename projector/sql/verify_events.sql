@@ -9,7 +9,8 @@ with newest as materialized (
    order by c.n desc
    limit 1
 )
-select e.kind, e.biz_id, e.version, e.attempt, e.shard::integer, e.type::text, e.recorded_at,
+select e.kind, e.biz_id, e.version, e.attempt, e.shard::integer, e.type::text,
+       (extract(epoch from e.recorded_at) * 1e6)::bigint,
        case when e.type in ('failed', 'buried', 'snoozed') or e.type = 'scheduled' and e.version > 1
             then e.data::text end,
        case when e.version = 1 then e.meta::text end

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -38,9 +39,9 @@ func ReadDead(ctx context.Context, db ledger.DB, kind ledger.Kind) ([]DeadGroup,
 		return nil, pgerr.Explain("read dead tasks", err)
 	}
 	groups, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (g DeadGroup, err error) {
-		err = row.Scan((*string)(&g.Kind), &g.Fingerprint, &g.Tasks, &g.Oldest, &g.Newest, &g.Error,
-			(*string)(&g.Example.BizID))
-		g.Example.Kind, g.Oldest, g.Newest = g.Kind, g.Oldest.UTC(), g.Newest.UTC()
+		err = row.Scan((*string)(&g.Kind), &g.Fingerprint, &g.Tasks, pgquery.Micros(&g.Oldest),
+			pgquery.Micros(&g.Newest), &g.Error, (*string)(&g.Example.BizID))
+		g.Example.Kind = g.Kind
 		return g, err
 	})
 	if err != nil {

@@ -69,8 +69,7 @@ func ReadPaused(ctx context.Context, db ledger.DB) ([]PausedKind, error) {
 		return nil, pgerr.Explain("read paused kinds", err)
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (k PausedKind, err error) {
-		err = row.Scan((*string)(&k.Kind), &k.Since, &k.Actor, &k.Reason)
-		k.Since = k.Since.UTC()
+		err = row.Scan((*string)(&k.Kind), pgquery.Micros(&k.Since), &k.Actor, &k.Reason)
 		return k, err
 	})
 	if err != nil {

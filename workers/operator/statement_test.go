@@ -3,7 +3,9 @@ package operator_test
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -49,4 +51,38 @@ func TestDeadTasksAreReadByIndex(t *testing.T) {
 			t.Errorf("%s:\n%s", name, text)
 		}
 	}
+}
+
+// The statements of package operator work in each query mode of pgx, under any settings of the role.
+func TestQueryModes(t *testing.T) {
+	t.Parallel()
+	database := func(t *testing.T) *pgxpool.Pool { return ledgertest.Pool(t) }
+	plantest.EachQueryMode(t, database, func(t *testing.T, db *pgxpool.Pool) {
+		b := &fixture{&servicetest.Bundle{T: t, DB: db}}
+		b.bury("a", 3, "no customer")
+		b.Project()
+		groups, err := operator.ReadDead(t.Context(), db, "")
+		if err != nil || len(groups) != 1 {
+			t.Fatalf("%d groups, %v", len(groups), err)
+		}
+		if age := time.Since(groups[0].Oldest); age < 0 || age > time.Hour {
+			t.Errorf("the oldest task died %v ago", age)
+		}
+		o := servicetest.Try(operator.New(operator.Config{DB: db}))(t)
+		audit := operator.Audit{Actor: "me", Reason: "why"}
+		if _, err := o.PauseKind(t.Context(), "test.order", audit); err != nil {
+			t.Fatal(err)
+		}
+		paused, err := operator.ReadPaused(t.Context(), db)
+		if err != nil || len(paused) != 1 {
+			t.Fatalf("%d paused, %v", len(paused), err)
+		}
+		if age := time.Since(paused[0].Since); age < 0 || age > time.Hour {
+			t.Errorf("the kind was paused %v ago", age)
+		}
+		found := servicetest.Try(o.ReleaseAll(t.Context(), operator.Filter{Kind: "test.order"}, audit, nil))(t)
+		if found.Done != 3 {
+			t.Errorf("released %+v, want 3", found)
+		}
+	})
 }

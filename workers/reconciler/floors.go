@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -154,7 +155,7 @@ func (r *Reconciler) readPublished(ctx context.Context, kinds []*servedKind, inf
 	for rows.Next() {
 		var i int
 		var p published
-		if err := rows.Scan(&i, &p.snapshot, &p.before); err != nil {
+		if err := rows.Scan(&i, &p.snapshot, pgquery.Micros(&p.before)); err != nil {
 			return false, fmt.Errorf("find published events: %w", err)
 		}
 		kinds[(i-1)/2].published[(i-1)%2] = p

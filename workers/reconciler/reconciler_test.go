@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -20,10 +21,14 @@ import (
 // A task whose message was acknowledged by another client is released once, and runs.
 func TestReconcilerForeignAck(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol} {
+	modes := []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	}
+	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, outbox.StreamConfig{})
+			plantest.Settings(t, b.DB.Config().ConnString())
 			config := b.DB.Config()
 			config.ConnConfig.DefaultQueryExecMode = mode
 			db := servicetest.Try(pgxpool.NewWithConfig(b.Context(), config))(t)

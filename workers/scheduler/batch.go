@@ -79,11 +79,11 @@ func (s *Scheduler) fire(ctx context.Context, from string, only []dueTask) (fire
 	}
 	var f fired
 	var kept int
-	var clock time.Time
-	var first, last *time.Time
+	var clock, first, last time.Time
 	args := []any{from, int64(maxBatch), s.releasable, s.expirable, except, keysLiteral(only), to}
 	err := s.execute(ctx, patience, timersFireSQL, args,
-		&clock, &f.Timers, &f.Released, &f.Expired, &kept, &f.elsewhere, &first, &last)
+		pgquery.Micros(&clock), &f.Timers, &f.Released, &f.Expired, &kept, &f.elsewhere,
+		pgquery.Micros(&first), pgquery.Micros(&last))
 	if err != nil {
 		return f, err
 	}
@@ -92,14 +92,14 @@ func (s *Scheduler) fire(ctx context.Context, from string, only []dueTask) (fire
 	f.clockSetBack = s.setClock(clock)
 	switch {
 	case kept > 0:
-		f.next = *first
+		f.next = first
 	case f.Timers == maxBatch:
-		f.next = *last
+		f.next = last
 	default:
 		f.next = clock
 	}
-	if first != nil && !f.clockSetBack {
-		f.Late = clock.Sub(*first)
+	if !first.IsZero() && !f.clockSetBack {
+		f.Late = clock.Sub(first)
 	}
 	if f.Timers > 0 {
 		for _, h := range s.config.Hooks {

@@ -140,7 +140,7 @@ func (s *Scheduler) readDue(ctx context.Context, limit int) (tasks []dueTask, er
 	args := []any{pgquery.Time(s.horizon.next), int64(limit), s.deferred.literal()}
 	batch.Queue(timersDueSQL, args...).Query(func(rows pgx.Rows) error {
 		tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t dueTask, err error) {
-			err = row.Scan(&t.key, &t.at)
+			err = row.Scan(&t.key, pgquery.Micros(&t.at))
 			return t, err
 		})
 		return err

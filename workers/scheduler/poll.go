@@ -32,7 +32,7 @@ const (
 func (s *Scheduler) sampleClock(ctx context.Context) error {
 	var k sample
 	var xid string
-	if err := s.execute(ctx, batchPatience, clockSampleSQL, nil, &k.at, &xid); err != nil {
+	if err := s.execute(ctx, batchPatience, clockSampleSQL, nil, pgquery.Micros(&k.at), &xid); err != nil {
 		return err
 	}
 	var err error
@@ -51,12 +51,12 @@ func (s *Scheduler) poll(ctx context.Context) (time.Time, error) {
 	if all {
 		from = time.Time{}
 	}
-	var first, firstFree *time.Time
-	var clock time.Time
+	var clock, first, firstFree time.Time
 	var xmin string
 	begun := time.Now()
 	args := []any{pgquery.Time(from), s.deferred.literal()}
-	if err := s.execute(ctx, batchPatience, timersLowestSQL, args, &clock, &xmin, &first, &firstFree); err != nil {
+	if err := s.execute(ctx, batchPatience, timersLowestSQL, args, pgquery.Micros(&clock), &xmin,
+		pgquery.Micros(&first), pgquery.Micros(&firstFree)); err != nil {
 		return time.Time{}, err
 	}
 	cost := time.Since(begun)
@@ -71,19 +71,13 @@ func (s *Scheduler) poll(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	if first == nil {
-		first = new(time.Time)
-	}
-	if firstFree == nil {
-		firstFree = new(time.Time)
-	}
 	if all && !first.IsZero() && first.Before(s.horizon.safe) {
 		s.config.Logger.WarnContext(ctx, "a timer is due before the horizon: check whether the clock was set",
-			"due_at", *first)
+			"due_at", first)
 		s.horizon.reset()
 	}
-	s.horizon.advance(*first, *firstFree, oldest)
-	return *firstFree, nil
+	s.horizon.advance(first, firstFree, oldest)
+	return firstFree, nil
 }
 
 // until returns how long to wait for a timer that is due at first; the zero time means no timer.

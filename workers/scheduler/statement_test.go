@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
@@ -40,4 +41,26 @@ func TestNoPlanIsCompiled(t *testing.T) {
 			b.step(s)
 		}
 	}
+}
+
+// The scheduler works in each query mode of pgx, under any settings of the role.
+func TestQueryModes(t *testing.T) {
+	t.Parallel()
+	database := func(t *testing.T) *pgxpool.Pool { return ledgertest.Pool(t) }
+	plantest.EachQueryMode(t, database, func(t *testing.T, db *pgxpool.Pool) {
+		b := &fixture{&servicetest.Bundle{T: t, DB: db}}
+		s := b.scheduler()
+		b.Later("far", ledger.EnqueueOptions{RunIn: time.Hour})
+		k := b.Later("soon", ledger.EnqueueOptions{RunIn: 50 * time.Millisecond})
+		for b.Task(k).State != ledger.StateAvailable {
+			b.step(s)
+		}
+		status, err := scheduler.ReadTimers(t.Context(), db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if in := time.Until(status.NextAt); in < 50*time.Minute || in > 70*time.Minute {
+			t.Errorf("the next timer is due in %v, want an hour", in)
+		}
+	})
 }

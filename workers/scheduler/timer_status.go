@@ -31,14 +31,10 @@ func (s TimerStatus) Late() time.Duration { return time.Duration(s.LateMS) * tim
 // Errors: [ledger.ErrNotMigrated].
 func ReadTimers(ctx context.Context, db ledger.DB) (TimerStatus, error) {
 	var s TimerStatus
-	var next *time.Time
 	if _, err := pgquery.Row(
-		ctx, db, timersStatusSQL, []any{int64(maxDueCounted)}, &s.Due, &s.LateMS, &next,
+		ctx, db, timersStatusSQL, []any{int64(maxDueCounted)}, &s.Due, &s.LateMS, pgquery.Micros(&s.NextAt),
 	); err != nil {
 		return s, pgerr.Explain("read timers", err)
-	}
-	if next != nil {
-		s.NextAt = next.UTC()
 	}
 	s.DueCapped = s.Due == maxDueCounted
 	return s, nil

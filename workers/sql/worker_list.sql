@@ -2,7 +2,7 @@
 -- Returns id, since when, for how many milliseconds its lease is still valid (0: lost), the detail of its
 -- lease, and as JSON the groups of shards that it has of those that are divided, and the kinds that are paused.
 -- Locks nothing. Reads three whole small tables.
-select w.worker, w.since, w.alive_ms, w.detail::text,
+select w.worker, (extract(epoch from w.since) * 1e6)::bigint, w.alive_ms, w.detail::text,
        coalesce((select json_agg(json_build_object('kind', s.kind, 'shards', s.shards))
                    from taskledger.worker_shards s
                   where s.worker = w.worker), '[]')::text,

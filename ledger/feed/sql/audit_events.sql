@@ -1,8 +1,9 @@
 -- The events that audit.sql counts, in its order.
 -- $1 since, $2 until; $3 xid and $4 position of the last one read; $5 maximum number of events.
 -- Locks nothing. Index: (xid, position).
-select e.xid::text, e.position, e.version, e.attempt, e.shard, e.type::text, e.recorded_at, e.kind, e.biz_id,
-       coalesce(e.actor, ''), e.data::text, e.meta::text
+select e.xid::text, e.position, e.version, e.attempt, e.shard, e.type::text,
+       (extract(epoch from e.recorded_at) * 1e6)::bigint,
+       e.kind, e.biz_id, coalesce(e.actor, ''), e.data::text, e.meta::text
   from taskledger.event e
  where (e.xid, e.position) > ($3::text::xid8, $4::bigint)
    and e.xid >= pg_snapshot_xmin($1::text::pg_snapshot) and e.xid < pg_snapshot_xmax($2::text::pg_snapshot)

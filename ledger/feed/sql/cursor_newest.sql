@@ -4,7 +4,8 @@
 -- $1 reader. Locks nothing. Index: primary key, backwards.
 select c.n, c.seen::text, c.seen_top, c.seen_bound::text, coalesce(c.until::text, ''), coalesce(c.top, 0),
        coalesce(c.bound::text, ''), c.after_position,
-       coalesce(c.audited::text, ''), c.unaudited, c.unaudited_xor, c.mark::text, c.recorded_at,
+       coalesce(c.audited::text, ''), c.unaudited, c.unaudited_xor, c.mark::text,
+       (extract(epoch from c.recorded_at) * 1e6)::bigint,
        c.origin, taskledger.origin(), c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint,
        coalesce(taskledger.incarnation(), '')
   from taskledger.cursor c

@@ -1,6 +1,6 @@
 -- The event at a position.
 -- $1 position. Returns at most one row. Locks nothing. Index: position.
-select e.position, e.version, e.attempt, e.shard, e.type::text, e.recorded_at, e.kind, e.biz_id,
-       coalesce(e.actor, ''), e.data::text, e.meta::text
+select e.position, e.version, e.attempt, e.shard, e.type::text, (extract(epoch from e.recorded_at) * 1e6)::bigint,
+       e.kind, e.biz_id, coalesce(e.actor, ''), e.data::text, e.meta::text
   from taskledger.event e
  where e.position = $1::bigint

@@ -2,8 +2,8 @@
 -- $1 seen, $2 seen_top, $3 seen_bound, $4 until, $5 top of the window; $6 position to continue after; $7
 -- maximum number of events.
 -- Locks nothing. Indexes: (xid, position) for each late xid, (position) for the tail; both stop after $7
--- rows.
-select e.position, e.version, e.attempt, e.shard, e.type::text, e.recorded_at, e.kind, e.biz_id,
-       coalesce(e.actor, ''), e.data::text, e.meta::text
+-- rows in total.
+select e.position, e.version, e.attempt, e.shard, e.type::text, (extract(epoch from e.recorded_at) * 1e6)::bigint,
+       e.kind, e.biz_id, coalesce(e.actor, ''), e.data::text, e.meta::text
   from taskledger.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8, $4::text::pg_snapshot, $5::bigint,
                             $6::bigint, $7::integer) e

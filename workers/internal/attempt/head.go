@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -43,18 +44,15 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task) ([]Head, error) {
 	heads := make([]Head, len(tasks))
 	var i int32
 	var h Head
-	var recordedAt *time.Time
 	var alive int64
 	columns := []any{
-		&i, (*int32)(&h.Version), (*string)(&h.Type), (*int32)(&h.Attempt), &h.Actor, &recordedAt, &alive, &h.Clock,
+		&i, (*int32)(&h.Version), (*string)(&h.Type), (*int32)(&h.Attempt), &h.Actor, pgquery.Micros(&h.RecordedAt),
+		&alive, pgquery.Micros(&h.Clock),
 	}
 	for rows.Next() {
 		h = Head{IsFound: true}
 		if err := rows.Scan(columns...); err != nil {
 			return nil, fmt.Errorf("read heads: %w", err)
-		}
-		if recordedAt != nil {
-			h.RecordedAt = *recordedAt
 		}
 		h.Alive = time.Duration(alive) * time.Millisecond
 		heads[i-1] = h

@@ -2,7 +2,8 @@
 -- $1 kind or ''.
 -- Returns kind, fingerprint, number of tasks, when the oldest and the newest died, and the error and the biz_id
 -- of the newest. Locks nothing. Index: task_dead, which holds only these tasks.
-select t.kind, t.fingerprint, count(*), min(t.updated_at), max(t.updated_at),
+select t.kind, t.fingerprint, count(*), (extract(epoch from min(t.updated_at)) * 1e6)::bigint,
+       (extract(epoch from max(t.updated_at)) * 1e6)::bigint,
        coalesce((array_agg(t.error order by t.updated_at desc, t.biz_id))[1], ''),
        (array_agg(t.biz_id order by t.updated_at desc, t.biz_id))[1]
   from taskledger.tasks t

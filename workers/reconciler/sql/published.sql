@@ -4,7 +4,7 @@
 -- with messages to republish, do not count.
 -- Returns the number in the list (from 1), seen, and when the mark was written, for each sequence with such a
 -- mark. Locks nothing. Index: primary key of cursor, backwards.
-select s.i::integer, m.seen::text, m.recorded_at
+select s.i::integer, m.seen::text, (extract(epoch from m.recorded_at) * 1e6)::bigint
   from unnest($1::text::bigint[]) with ordinality as s(sequence, i)
  cross join lateral (
    select m.seen, m.recorded_at

@@ -4,4 +4,4 @@
 with clock as materialized (
   select clock_timestamp() as at
 )
-select c.at, pg_current_xact_id()::text from clock c
+select (extract(epoch from c.at) * 1e6)::bigint, pg_current_xact_id()::text from clock c

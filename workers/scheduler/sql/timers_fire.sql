@@ -7,7 +7,8 @@
 -- and the last timer locked, or null.
 -- Locks the timers, skipping locked ones; waits for concurrent appends to the tasks, in the order of the keys.
 -- Index: primary keys.
-select f.clock, f.timers, f.released, f.expired, f.kept, f.elsewhere, f.first_due_at, f.last_due_at
+select (extract(epoch from f.clock) * 1e6)::bigint, f.timers, f.released, f.expired, f.kept, f.elsewhere,
+       (extract(epoch from f.first_due_at) * 1e6)::bigint, (extract(epoch from f.last_due_at) * 1e6)::bigint
   from taskledger.fire_timers($1::text::timestamptz, $7::text::timestamptz, $2::integer,
                               $3::text::taskledger.event_type[], $4::text::taskledger.event_type[],
                               $5::text::text[], $6::text::text[]) f

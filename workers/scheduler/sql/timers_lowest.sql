@@ -4,7 +4,8 @@
 -- of the two timers, or nulls. It steps over each entry that was removed from the index since the last vacuum,
 -- which is most of its cost.
 -- Locks nothing. Index: primary key of timer, see settings.sql.
-select clock_timestamp(), pg_snapshot_xmin(pg_current_snapshot())::text, lowest.due_at, free.due_at
+select (extract(epoch from clock_timestamp()) * 1e6)::bigint, pg_snapshot_xmin(pg_current_snapshot())::text,
+       (extract(epoch from lowest.due_at) * 1e6)::bigint, (extract(epoch from free.due_at) * 1e6)::bigint
   from (values (true)) one
   left join lateral (
     select x.due_at

@@ -12,5 +12,5 @@ select (select count(*) from (
            where t.due_at <= (select c.at from clock c)
            limit $1::integer) due),
        coalesce((select greatest(0, extract(epoch from c.at - l.due_at) * 1000)::bigint from lowest l), 0),
-       (select l.due_at from lowest l)
+       (select (extract(epoch from l.due_at) * 1e6)::bigint from lowest l)
   from clock c

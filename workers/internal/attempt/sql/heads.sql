@@ -5,8 +5,8 @@
 -- the last event is still valid (0: expired, or not a worker); and the database's clock.
 -- Locks nothing. Index: primary keys; the lateral limits keep the planner on them.
 select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
-       case when h.version = r.version then h.recorded_at else m.recorded_at end,
-       coalesce(l.alive_ms, 0), clock_timestamp()
+       (extract(epoch from case when h.version = r.version then h.recorded_at else m.recorded_at end) * 1e6)::bigint,
+       coalesce(l.alive_ms, 0), (extract(epoch from clock_timestamp()) * 1e6)::bigint
   from unnest($2::text::text[], $3::text::integer[]) with ordinality as r(biz_id, version, i)
  cross join lateral (
    select e.version, e.type, e.attempt, e.actor, e.recorded_at
