@@ -156,11 +156,15 @@ func open(databaseURL string) (*sql.DB, error) {
 	return stdlib.OpenDB(*config.ConnConfig), nil
 }
 
-// refuseUnreleased returns [ErrUnreleased] if the version table of the migrations before the first
-// release exists. They kept it under another name, so that they and these cannot be confused.
+// refuseUnreleased returns [ErrUnreleased] if only the version table of the migrations before the first release
+// exists, which has another name. Beside the table of today it means no more than that an old command has failed here.
 func refuseUnreleased(ctx context.Context, db *sql.DB) error {
-	exists, err := hasTable(ctx, db, "taskledger.schema_version")
-	if err == nil && exists {
+	today, err := hasTable(ctx, db, versionTable)
+	if err != nil || today {
+		return err
+	}
+	old, err := hasTable(ctx, db, "taskledger.schema_version")
+	if err == nil && old {
 		return ErrUnreleased
 	}
 	return err

@@ -73,16 +73,11 @@
 // # Backpressure
 //
 // While the stream is full, slow or unavailable, events wait in the ledger, and transactions commit as
-// usual. Above 80 % of the stream's limit, the relay purges what workers have acknowledged. It spares what
-// durable subscribers have not read, and the work messages of kinds and shards without workers, as long as
-// that is less than half of the stream; the older rest goes, so that neither can stop the workers of other
-// kinds. The ledger still has every event, and the reconciler makes tasks available again that lost their
-// message, once their kind has workers.
-//
-// # Tables
-//
-// The relay writes taskledger.parked, the row relay of taskledger.lease, and, by package feed, its rows of
-// taskledger.cursor. It inserts no event.
+// usual. Above 80 % of the stream's limit, the relay purges what every durable consumer has acknowledged. It
+// spares the work messages of kinds and shards without workers as long as they are in the newer half of the
+// stream; the older ones go, so that a kind without workers cannot stop the others. The reconciler, a service
+// of its own, makes their tasks available again once the kind has workers. The relay does not wait for
+// subscribers without a durable consumer.
 //
 // # Crash points
 //

@@ -1,7 +1,6 @@
 package outbox_test
 
 import (
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -117,19 +116,13 @@ func TestFullStream(t *testing.T) {
 	}
 }
 
-// Messages that only subscribers, or kinds and shards without workers, still need do not stop the relay: the newest
-// half of them stays. Workers of other kinds receive everything.
-func TestSubscribersAndUnservedKindsStopNothing(t *testing.T) {
+// Messages of kinds and shards without workers do not stop the relay: it spares the newer half of the stream alone.
+// Workers of other kinds receive everything.
+func TestUnservedKindsStopNothing(t *testing.T) {
 	tests := []struct {
 		name string
 		hold func(b *bundle) // makes something hold the first message
 	}{
-		{name: "subscriber that is away", hold: func(b *bundle) {
-			config := jetstream.ConsumerConfig{Durable: "audit", AckPolicy: jetstream.AckExplicitPolicy}
-			if _, err := b.stream().CreateConsumer(b.ctx(), config); err != nil {
-				b.t.Fatal(err)
-			}
-		}},
 		{name: "kind without workers", hold: func(b *bundle) { b.enqueue("mail.send", "order-", 1) }},
 		{name: "shard without workers", hold: func(b *bundle) {
 			b.enqueue("mail.send", "order-", 1)
@@ -168,11 +161,14 @@ func TestSubscribersAndUnservedKindsStopNothing(t *testing.T) {
 	}
 }
 
-// A stream that is nearly full keeps what a subscriber has not read yet if that is less than half of it.
-func TestPurgeSparesReadersThatAreNear(t *testing.T) {
+// The relay does not purge what a durable subscriber has not acknowledged, however long it stays away.
+func TestPurgeSparesDurableSubscribers(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	b.relay(smallPages, smallStream)
+	var stopped atomic.Int64
+	b.relay(smallPages, smallStream, func(c *outbox.Config) {
+		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(error) { stopped.Add(1) }}}
+	})
 	work := b.awaitWorkers("coupon.send")
 	config := jetstream.ConsumerConfig{
 		Durable: "audit", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 10_000,
@@ -181,17 +177,13 @@ func TestPurgeSparesReadersThatAreNear(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var seen []string
-	for page := range 30 { // the subscriber is always one page of 50 behind
-		b.enqueue("coupon.send", fmt.Sprintf("order-%d-", page), 50)
-		b.take(work, 50)
-		if page > 0 {
-			seen = append(seen, b.take(audit, 50)...)
-		}
-	}
-	seen = append(seen, b.take(audit, 50)...)
-	if b.state().FirstSeq == 1 {
-		t.Error("nothing was purged")
+	b.enqueue("coupon.send", "order-", 1500)
+	b.awaitNote("the stream is full")
+	b.take(work, 100)
+	before := stopped.Load()
+	b.await("the relay stops again", func() bool { return stopped.Load() >= before+3 })
+	if got := b.state().FirstSeq; got != 1 {
+		t.Errorf("the stream begins at %d, want 1", got)
 	}
 	var want []string
 	for e, err := range ledger.Read(b.ctx(), b.pool, 0, 2000) {
@@ -199,6 +191,13 @@ func TestPurgeSparesReadersThatAreNear(t *testing.T) {
 			t.Fatal(err)
 		}
 		want = append(want, e.ID())
+	}
+	var seen []string
+	for taken := 100; len(seen) < len(want); {
+		seen = append(seen, b.take(audit, 50)...)
+		n := min(50, len(want)-taken)
+		b.take(work, n)
+		taken += n
 	}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Errorf("the messages of the subscriber differ from the ledger: %s", diff)

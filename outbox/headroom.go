@@ -16,7 +16,7 @@ import (
 
 // errFull is the error of a message that does not fit. Consumers must acknowledge messages before the relay
 // can publish more.
-var errFull = errors.New("the stream is full of messages that workers have not acknowledged")
+var errFull = errors.New("the stream is full of messages that its consumers have not acknowledged")
 
 const (
 	// purgeEvery is the least time between two purges, and between two checks of a nearly full stream.
@@ -127,48 +127,46 @@ func (s *session) purge(ctx context.Context) error {
 		return fmt.Errorf("purge stream %s below %d: %w", stream.Name, s.mark.Purged, err)
 	}
 	r.hooks.each(func(h Hook) { h.StreamPurged(ctx, s.mark.Purged) })
-	r.config.Logger.WarnContext(ctx, "stream is nearly full; purged messages that no worker needs",
-		"below", s.mark.Purged, "unread_from", min(f.spare, floor)+1, "bytes", s.state.bytes, "limit", s.state.limit())
+	r.config.Logger.WarnContext(ctx, "stream is nearly full; purged messages that no consumer needs",
+		"below", s.mark.Purged, "unserved_from", min(f.spare, floor)+1,
+		"bytes", s.state.bytes, "limit", s.state.limit())
 	return s.refresh(ctx)
 }
 
 // floors are the sequences up to which messages are not needed.
 type floors struct {
-	work  uint64 // by the workers of any kind
-	spare uint64 // by them, by subscribers, and by kinds and shards that have no workers yet
+	acked uint64 // by every durable consumer
+	spare uint64 // by them, and by kinds and shards that have no workers yet
 }
 
-// purgeable returns the sequence up to which the relay may purge a nearly full stream of a state. Messages that
-// workers have not acknowledged stay. Subscribers, and kinds without workers, keep at most the newer half of the
-// messages: a subscriber reads the rest from the ledger, and the reconciler makes tasks available again that lost
-// their message, once their kind has workers.
+// purgeable returns the sequence up to which the relay may purge a nearly full stream of a state. Messages that a
+// durable consumer has not acknowledged stay. Kinds without workers keep at most the newer half of the messages: the
+// reconciler makes tasks available again that lost their message, once their kind has workers.
 func (f floors) purgeable(state jetstream.StreamState) uint64 {
-	half := state.FirstSeq + (state.LastSeq-min(state.FirstSeq, state.LastSeq))/2
-	return min(f.work, max(f.spare, half))
+	older := (state.LastSeq + 1 - min(state.FirstSeq, state.LastSeq+1)) / 2
+	return min(f.acked, max(f.spare, state.FirstSeq+older-1))
 }
 
 // readFloors reads the floors of the stream from its consumers and its work subjects.
 func (s *session) readFloors(ctx context.Context) (floors, error) {
 	last := s.state.info.State.LastSeq // read before the consumers
-	f := floors{work: last, spare: last}
+	f := floors{acked: last, spare: last}
 	served := make(map[ledger.Kind]ledger.ShardSet)
 	consumers := s.stream.ListConsumers(ctx)
 	for c := range consumers.Info() {
 		if c.Config.Durable == "" {
 			continue // it vanishes with its client
 		}
-		floor := consumerFloor(c, last)
-		if kind, shards, ok := stream.ServedBy(c.Config); ok {
-			f.work = min(f.work, floor)
-			if c.Name == stream.Durable(kind, shards) { // the later one of its two consumers
-				served[kind] |= shards
-			}
+		f.acked = min(f.acked, consumerFloor(c, last))
+		kind, shards, ok := stream.ServedBy(c.Config)
+		if ok && c.Name == stream.Durable(kind, shards) { // the later one of its two consumers
+			served[kind] |= shards
 		}
-		f.spare = min(f.spare, floor)
 	}
 	if err := consumers.Err(); err != nil {
 		return floors{}, fmt.Errorf("list consumers of stream %s: %w", stream.Name, err)
 	}
+	f.spare = f.acked
 	unserved, err := s.unservedSubjects(ctx, served)
 	if err != nil {
 		return floors{}, err

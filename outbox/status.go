@@ -68,7 +68,7 @@ type StreamStatus struct {
 	LastSeq  uint64    `json:"last_seq"`
 	Created  time.Time `json:"created"`
 	Drift    []string  `json:"drift"` // differences from the configuration
-	// NearlyFull: the relay purges messages that no worker needs, and stops if workers need all.
+	// NearlyFull: the relay purges messages that no consumer needs, and stops if all are needed.
 	NearlyFull bool `json:"nearly_full"`
 }
 

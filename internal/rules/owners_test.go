@@ -130,7 +130,8 @@ func sqlTexts(t *testing.T) map[string]string {
 			}
 			ast.Inspect(source, func(n ast.Node) bool {
 				if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-					if text, err := strconv.Unquote(literal.Value); err == nil && looksSQL.MatchString(text) {
+					text, err := strconv.Unquote(literal.Value)
+					if err == nil && (looksSQL.MatchString(text) || tableName.MatchString(text)) {
 						texts[path] += text + "\n"
 					}
 				}
@@ -146,7 +147,7 @@ func sqlTexts(t *testing.T) map[string]string {
 }
 
 // ownerOf returns the folder of the owner whose SQL a file holds: that in its header for a migration, else the
-// innermost folder of an owner around it, "" for no owner.
+// folder of its package, "" for no owner.
 func ownerOf(path, text string) string {
 	if strings.HasPrefix(path, "migrations/0") {
 		if match := header.FindStringSubmatch(text); match != nil {
@@ -154,17 +155,18 @@ func ownerOf(path, text string) string {
 		}
 		return ""
 	}
-	owner := ""
-	for _, folder := range tables {
-		if strings.HasPrefix(path, folder+"/") && len(folder) > len(owner) {
-			owner = folder
+	folder := strings.TrimSuffix(filepath.ToSlash(filepath.Dir(path)), "/sql")
+	for _, owner := range tables {
+		if owner == folder {
+			return owner
 		}
 	}
-	return owner
+	return ""
 }
 
 // foreignTables returns the tables of other owners that a text names.
 func foreignTables(owner, text string) []string {
+	text = strings.ToLower(strings.ReplaceAll(text, `"`, ""))
 	var found []string
 	for _, at := range tableName.FindAllStringSubmatchIndex(text, -1) {
 		name := text[at[2]:at[3]]

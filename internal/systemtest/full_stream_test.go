@@ -2,7 +2,6 @@ package systemtest_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -37,7 +35,6 @@ func TestFullStreamStopsNoKind(t *testing.T) {
 			}
 		}},
 		{name: "kind without workers", hold: func(d *depot) { d.enqueue(parcelTypo, "typo") }},
-		{name: "subscriber that is away", hold: func(d *depot) { d.subscribeAway("audit", "ledger.*.succeeded.>") }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -89,27 +86,4 @@ func TestFullStreamStopsNoKind(t *testing.T) {
 			d.allDone()
 		})
 	}
-}
-
-// subscribeAway creates a durable consumer that never receives.
-func (d *depot) subscribeAway(durable, filter string) {
-	d.t.Helper()
-	nc, err := outbox.Connect(d.nats.URL())
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	d.await("the stream", func() bool {
-		_, err := js.CreateConsumer(d.t.Context(), "LEDGER", jetstream.ConsumerConfig{
-			Durable: durable, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy,
-		})
-		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-			d.t.Error(err)
-		}
-		return err == nil
-	})
 }
