@@ -46,7 +46,7 @@ func (s *Server) readPassword() error {
 	if err != nil {
 		return err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it is only read
 	text, err := io.ReadAll(file)
 	s.password = strings.TrimSpace(string(text))
 	return err
