@@ -29,7 +29,8 @@ type Hook interface {
 	// MessagesUndone is called with the number of messages on the stream whose events a crash of the
 	// database has undone.
 	MessagesUndone(ctx context.Context, messages int)
-	// StreamPurged is called when all messages below a sequence are removed, because they are acknowledged.
+	// StreamPurged is called when all messages below a sequence are removed, because no consumer
+	// needs them.
 	StreamPurged(ctx context.Context, sequence uint64)
 	// LeadershipChanged is called when this relay takes the lease, and when it gives it up or loses it.
 	LeadershipChanged(ctx context.Context, leading bool)
