@@ -34,7 +34,7 @@ type measure struct {
 }
 
 // quickHalf is the time after which a run with -quick has one round for each measure, so that slower
-// machines need no more than about four minutes.
+// machines need about seven minutes.
 const quickHalf = 100 * time.Second
 
 // rounds returns the number of trials of each contender.
