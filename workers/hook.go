@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -91,91 +91,136 @@ func withoutNil(hooks []Hook) []Hook {
 
 // hookList calls the hooks of a kind. It is constant, and safe for concurrent use.
 type hookList struct {
-	hooks    []Hook
-	reversed []Hook // the last one first
-	logger   *slog.Logger
-	grace    time.Duration // how long a hook may take
+	hooks  []Hook
+	logger *slog.Logger
+	grace  time.Duration // how long a hook may take
 }
 
 // newHookList returns the hooks that are not nil.
 func newHookList(hooks []Hook, logger *slog.Logger, grace time.Duration) *hookList {
-	l := &hookList{hooks: withoutNil(hooks), logger: logger, grace: grace}
-	l.reversed = slices.Clone(l.hooks)
-	slices.Reverse(l.reversed)
-	return l
+	return &hookList{hooks: withoutNil(hooks), logger: logger, grace: grace}
 }
 
 // isUsed reports whether there is a hook to call.
 func (l *hookList) isUsed() bool { return len(l.hooks) > 0 }
 
-// notify calls every hook.
-func (l *hookList) notify(ctx context.Context, call func(context.Context, Hook)) {
-	for left := l.hooks; len(left) > 0; {
-		left = left[l.callAll(ctx, left, call):]
-	}
+// hookCall is a call of one method of a hook.
+type hookCall struct {
+	hook Hook
+	call func(ctx context.Context)
 }
 
-// notifyReversed calls every hook, the last one first.
-func (l *hookList) notifyReversed(ctx context.Context, call func(context.Context, Hook)) {
-	for left := l.reversed; len(left) > 0; {
-		left = left[l.callAll(ctx, left, call):]
+// stateChanged adds the calls of StateChanged.
+func (l *hookList) stateChanged(to []hookCall, e ledger.Event) []hookCall {
+	for _, h := range l.hooks {
+		to = append(to, hookCall{h, func(ctx context.Context) { h.StateChanged(ctx, e) }})
 	}
+	return to
 }
 
-// callAll calls hooks in a goroutine of their own, so that no hook can block the work. It returns how many were
-// called: all, or up to the first one that ended the goroutine or does not return.
-func (l *hookList) callAll(ctx context.Context, hooks []Hook, call func(context.Context, Hook)) int {
+// afterAttempt adds the calls of AfterAttempt, the last hook first.
+func (l *hookList) afterAttempt(to []hookCall, job *Job, end AttemptEnd) []hookCall {
+	for _, h := range slices.Backward(l.hooks) {
+		to = append(to, hookCall{h, func(ctx context.Context) { h.AfterAttempt(ctx, job, end) }})
+	}
+	return to
+}
+
+// noticed returns the calls of Noticed.
+func (l *hookList) noticed(kind ledger.Kind, n Notice) (calls []hookCall) {
+	for _, h := range l.hooks {
+		calls = append(calls, hookCall{h, func(ctx context.Context) { h.Noticed(ctx, kind, n) }})
+	}
+	return calls
+}
+
+// call makes calls one after another. A hook that panics, ends its goroutine or does not return cannot block the work
+// or the calls after it.
+func (l *hookList) call(ctx context.Context, calls []hookCall) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	var current atomic.Int32 // index of the hook that is called, or abandoned: no further one is to be called
-	const abandoned = -1
-	returned := make(chan bool, len(hooks))
+	for len(calls) > 0 {
+		calls = calls[l.callSome(ctx, calls):]
+	}
+}
+
+// callSome makes calls in a goroutine of their own. It returns how many it has made: all, or up to the first one that
+// ended the goroutine or does not return.
+func (l *hookList) callSome(ctx context.Context, calls []hookCall) (made int) {
+	var now currentCall
+	returned := make(chan int, 1)
 	go func() {
-		for i, h := range hooks {
-			ok := l.callOne(
-				ctx, h, call, func() bool { return current.CompareAndSwap(int32(i), int32(i+1)) }, returned,
-			)
-			if !ok {
-				return
-			}
+		made := 0
+		defer func() { returned <- made }() // also after runtime.Goexit
+		for ; made < len(calls) && now.begin(made); made++ {
+			l.callOne(ctx, calls[made], &made)
 		}
 	}()
 	timer := time.NewTimer(l.grace)
 	defer timer.Stop()
-	for i := 0; i < len(hooks); {
+	for {
 		select {
-		case ok := <-returned:
-			if i++; !ok {
-				return i
-			}
-			timer.Reset(l.grace)
+		case made := <-returned:
+			return made
 		case <-timer.C:
-			if current.CompareAndSwap(int32(i), abandoned) {
-				l.logger.ErrorContext(ctx, "abandoned a hook that does not return", "hook", fmt.Sprintf("%T", hooks[i]))
-				return i + 1
-			} // otherwise it has just returned
 		}
+		i, left := now.abandonAfter(l.grace)
+		if left <= 0 {
+			l.logger.ErrorContext(
+				ctx, "abandoned a hook that does not return", "hook", fmt.Sprintf("%T", calls[i].hook),
+			)
+			return i + 1
+		}
+		timer.Reset(left)
 	}
-	return len(hooks)
 }
 
-// callOne calls a hook, and sends whether it returned, unless it was abandoned. It reports whether the next hook is
-// to be called.
-func (l *hookList) callOne(
-	ctx context.Context, h Hook, call func(context.Context, Hook), done func() bool, returned chan<- bool,
-) (ok bool) {
+// callOne makes one call. It logs a panic, and counts a call that ends the goroutine as made.
+func (l *hookList) callOne(ctx context.Context, c hookCall, made *int) {
+	hasReturned := false
 	defer func() {
-		if v := recover(); v != nil || !ok {
+		v := recover()
+		if v != nil || !hasReturned {
 			l.logger.ErrorContext(ctx, "hook panicked or called runtime.Goexit",
-				"hook", fmt.Sprintf("%T", h), "panic", v)
-			ok = false
+				"hook", fmt.Sprintf("%T", c.hook), "panic", v)
 		}
-		if done() {
-			returned <- ok
-		} else {
-			ok = false
+		if v == nil && !hasReturned {
+			*made++
 		}
 	}()
-	call(ctx, h)
+	c.call(ctx)
+	hasReturned = true
+}
+
+// currentCall is the call that a goroutine makes. It is safe for concurrent use; mu guards all fields.
+type currentCall struct {
+	mu        sync.Mutex
+	index     int
+	beganAt   time.Time
+	abandoned bool
+}
+
+// begin stores that a call begins. It returns false if the goroutine was abandoned in the call before.
+func (c *currentCall) begin(index int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.abandoned {
+		return false
+	}
+	c.index, c.beganAt = index, time.Now()
 	return true
+}
+
+// abandonAfter abandons the goroutine if its call takes longer than grace. It returns the call and how much of grace
+// is left to it.
+func (c *currentCall) abandonAfter(grace time.Duration) (index int, left time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.beganAt.IsZero() {
+		left = grace - time.Since(c.beganAt)
+	} else {
+		left = grace // the goroutine has not run yet
+	}
+	c.abandoned = left <= 0
+	return c.index, left
 }

@@ -25,7 +25,7 @@ func TestNoHooksCostNothing(t *testing.T) {
 		if _, err := r.before(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		r.Appended(event)
+		r.Started(event)
 		r.Ended(attempt.End{Outcome: attempt.OutcomeSucceeded, Began: time.Now()})
 		k.noticed(NoticeRedelivered)
 	}); n != 0 {

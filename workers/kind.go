@@ -107,6 +107,6 @@ func (k *kind) slots() int { return k.pool.slots.LineSlots(k.line) }
 func (k *kind) noticed(n Notice) {
 	k.counts.addNotice(n)
 	if k.hooks.isUsed() {
-		k.hooks.notify(k.HandlerContext(), func(ctx context.Context, h Hook) { h.Noticed(ctx, k.Name, n) })
+		k.hooks.call(k.HandlerContext(), k.hooks.noticed(k.Name, n))
 	}
 }

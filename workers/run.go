@@ -92,36 +92,39 @@ func (r *run) before(ctx context.Context, tx pgx.Tx) (context.Context, error) {
 // Result returns what the handler passed to [Job.Result].
 func (r *run) Result() json.RawMessage { return r.job.loadResult() }
 
-// Appended calls the hooks for a committed event of the attempt.
-func (r *run) Appended(e ledger.Event) {
+// Started calls the hooks.
+func (r *run) Started(e ledger.Event) {
 	if r.kind.hooks.isUsed() {
-		r.notifyStateChanged(e)
+		r.kind.hooks.call(r.hookContext(), r.kind.hooks.stateChanged(nil, e))
 	}
-}
-
-// notifyStateChanged is separate from Appended because its argument escapes to the heap.
-func (r *run) notifyStateChanged(e ledger.Event) {
-	r.kind.hooks.notify(r.hookContext(), func(ctx context.Context, h Hook) { h.StateChanged(ctx, e) })
 }
 
 // TakenOver calls the hooks.
 func (r *run) TakenOver() { r.kind.noticed(NoticeTakenOver) }
 
-// Ended counts the attempt's outcome, and calls the hooks if the attempt has begun.
+// Ended counts the attempt's outcome, and calls the hooks for its events and, if it has begun, for its end.
 func (r *run) Ended(end attempt.End) {
 	r.kind.counts.addAttempt(end.Outcome)
-	if r.kind.hooks.isUsed() && !end.Began.IsZero() {
+	if r.kind.hooks.isUsed() {
 		r.notifyEnded(end)
 	}
 }
 
 // notifyEnded is separate from Ended because its argument escapes to the heap.
 func (r *run) notifyEnded(e attempt.End) {
-	end := AttemptEnd{Outcome: Outcome(e.Outcome), State: e.State, Err: e.Err, Began: e.Began, Duration: e.Duration}
-	if end.Outcome == OutcomeFenced || end.Outcome == OutcomeRetried {
-		end.State = ""
+	hooks := r.kind.hooks
+	calls := make([]hookCall, 0, (len(e.Events)+1)*len(hooks.hooks))
+	for _, event := range e.Events {
+		calls = hooks.stateChanged(calls, event)
 	}
-	r.kind.hooks.notifyReversed(r.hookContext(), func(ctx context.Context, h Hook) { h.AfterAttempt(ctx, &r.job, end) })
+	if !e.Began.IsZero() {
+		end := AttemptEnd{Outcome: Outcome(e.Outcome), State: e.State, Err: e.Err, Began: e.Began, Duration: e.Duration}
+		if end.Outcome == OutcomeFenced || end.Outcome == OutcomeRetried {
+			end.State = ""
+		}
+		calls = hooks.afterAttempt(calls, &r.job, end)
+	}
+	hooks.call(r.hookContext(), calls)
 }
 
 // hookContext returns the context whose values the hooks get: the handler's, or the pool's if the attempt has not

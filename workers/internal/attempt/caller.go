@@ -104,7 +104,7 @@ func (c *callerTx) commit(a *Attempt) {
 		c.buryEnded(ctx, a)
 		return
 	}
-	a.committed(ctx, e, nil)
+	a.committed(e, nil)
 }
 
 func (c *callerTx) undo(a *Attempt, cause, err error) {

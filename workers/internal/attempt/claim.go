@@ -34,7 +34,7 @@ func (a *Attempt) claim() bool {
 	}
 	fault.Point(pointClaimed)
 	a.version, a.number, a.claimed = e.Version, e.Attempt, true
-	a.appended(e)
+	a.started(e)
 	return true
 }
 

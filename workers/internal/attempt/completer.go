@@ -124,9 +124,7 @@ func (c *completer) end(a *Attempt, e ledger.Event, err error) {
 
 func (c *completer) endOne(a *Attempt, e ledger.Event, err error) {
 	defer func() { <-c.tokens }()
-	ctx, cancel := c.runner.Operation()
-	defer cancel()
-	a.committed(ctx, e, err)
+	a.committed(e, err)
 }
 
 func firstError(results []ledger.AppendResult) error {

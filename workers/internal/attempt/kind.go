@@ -42,7 +42,7 @@ type Kind struct {
 	Companion func(suits func(*Attempt) bool) *Attempt
 	// HasCompanion reports whether Companion may return an attempt.
 	HasCompanion func(suits func(*Attempt) bool) bool
-	// NotifiesHooks: Work.Appended and Work.Ended may take a while.
+	// NotifiesHooks: Work.Started and Work.Ended may take a while, and End has the events.
 	NotifiesHooks bool
 
 	// Each is safe for concurrent use.
@@ -66,8 +66,8 @@ type Work interface {
 	Call(ctx context.Context, tx pgx.Tx) error
 	// Result returns the handler's result, or nil.
 	Result() json.RawMessage
-	// Appended is called for each committed event of the attempt, in order.
-	Appended(e ledger.Event)
+	// Started is called when the start of the attempt is committed.
+	Started(e ledger.Event)
 	// TakenOver is called if the task was taken over from a worker that is gone.
 	TakenOver()
 	// Ended is called once, when the outcome is committed or cannot be.
@@ -81,6 +81,7 @@ type End struct {
 	Err      error        // why it did not succeed
 	Began    time.Time    // when the handler's context was made, or zero
 	Duration time.Duration
+	Events   []ledger.Event // of the outcome that are committed, in order; nil unless Kind.NotifiesHooks
 }
 
 // Errors interprets the errors of handlers.

@@ -51,7 +51,7 @@ func (a *Attempt) Note(t ledger.EventType, data json.RawMessage) error {
 		return fence
 	}
 	if e.Version != 0 {
-		a.appended(e)
+		a.started(e)
 	}
 	return err
 }

@@ -27,12 +27,14 @@ const (
 )
 
 // committed ends an attempt whose handler succeeded. err is the error of appending succeeded, otherwise e is the event.
-func (a *Attempt) committed(ctx context.Context, e ledger.Event, err error) {
+func (a *Attempt) committed(e ledger.Event, err error) {
 	switch {
 	case err == nil:
 		a.appended(e)
 		a.record(OutcomeSucceeded, nil)
 	case errors.Is(err, ledger.ErrTransactionEnded):
+		ctx, cancel := a.kind.Operation()
+		defer cancel()
 		a.fail(ctx, err, reasonEnded)
 	case errors.Is(err, ledger.ErrTransactionAborted), isRefused(err):
 		a.conclude(nil, err)
@@ -105,8 +107,9 @@ type recorder struct {
 	claimed    bool           // its start is recorded
 	wasRunning bool           // the head was an event of a running attempt
 	beganAt    time.Time
-	state      ledger.State // after the last event that was appended here, or ""
-	err        error        // why it did not succeed
+	state      ledger.State   // after the last event that was appended here, or ""
+	events     []ledger.Event // of the outcome, if they are committed and there are hooks
+	err        error          // why it did not succeed
 	outcome    Outcome
 	outcomeErr error
 }
@@ -153,17 +156,25 @@ func (rec *recorder) endWith(o Outcome, err error) {
 	rec.outcome, rec.outcomeErr = o, err
 	rec.work.Ended(End{
 		Outcome: o, State: rec.state, Err: cmp.Or(rec.err, err), Began: rec.beganAt, Duration: rec.Elapsed(),
+		Events: rec.events,
 	})
 }
 
-// appended stores the state after an event of the attempt, and calls the hooks if it is committed.
+// appended stores the state after an event of the attempt's outcome, and the event for the hooks if it is committed.
 func (rec *recorder) appended(e ledger.Event) {
 	rec.state = e.Type.State()
-	if rec.private {
+	switch {
+	case rec.private:
 		rec.version = e.Version // the caller returns it
-		return
+	case rec.kind.NotifiesHooks:
+		rec.events = append(rec.events, e)
 	}
-	rec.work.Appended(e)
+}
+
+// started stores the state after the start of the attempt was recorded, and calls the hooks.
+func (rec *recorder) started(e ledger.Event) {
+	rec.state = e.Type.State()
+	rec.work.Started(e)
 }
 
 // request returns the append of an event that follows the attempt's version.

@@ -72,10 +72,10 @@ func (o *ownTx) commit(a *Attempt) {
 	defer cancel()
 	events, err := o.tx.own.AppendAndCommit(ctx, a.succeeded())
 	if err != nil {
-		a.committed(ctx, ledger.Event{}, err)
+		a.committed(ledger.Event{}, err)
 		return
 	}
-	a.committed(ctx, events[0], nil)
+	a.committed(events[0], nil)
 }
 
 // undo rolls back. The connection is reused, so that a burst of failures is not a burst of logins.

@@ -158,7 +158,7 @@ func (s *sharedTx) end() {
 	switch {
 	case s.err == nil:
 		for i, a := range all {
-			a.committed(ctx, events[i], nil)
+			a.committed(events[i], nil)
 		}
 	case errors.Is(s.err, ledger.ErrTransactionEnded): // by one of them, but the writes of all may be committed
 		for _, a := range all {
