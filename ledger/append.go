@@ -128,14 +128,14 @@ func rollback(ctx context.Context, conn *pgx.Conn, cause error) error {
 
 // newEvent returns the event to append, without the columns that the database sets.
 func (r AppendRequest) newEvent() Event {
-	return Event{Key: r.Key, Type: r.Type, Data: r.Data, Meta: r.Meta}
+	return Event{Key: r.Key, Type: r.Type, DataVersion: 1, Data: r.Data, Meta: r.Meta}
 }
 
 // scanTargets returns pointers to the fields that the database sets, in the order of append.sql.
 func (e *Event) scanTargets() []any {
 	return []any{
 		(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
-		pgquery.Micros(&e.RecordedAt), &e.Actor,
+		pgquery.Micros(&e.RecordedAt), &e.Actor, &e.Login,
 	}
 }
 

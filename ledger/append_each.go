@@ -156,7 +156,7 @@ func (g *requestGroup) insert(ctx context.Context, order []int, lockTimeout time
 			break
 		}
 		r := &g.requests[order[next]]
-		e.Key, e.Type, e.Data, e.Meta = r.Key, r.Type, r.Data, r.Meta
+		e.Key, e.Type, e.DataVersion, e.Data, e.Meta = r.Key, r.Type, 1, r.Data, r.Meta
 		e.setStored(data)
 		g.results[order[next]].Event = e
 	}

@@ -35,7 +35,7 @@ func TestEnqueueDrawsTheXidFirst(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const want = "->  Result\n        Output: pg_current_xact_id(), nextval("
+		const want = "        Output: pg_current_xact_id(), nextval("
 		if plan := strings.Join(lines, "\n"); !strings.Contains(plan, want) {
 			t.Errorf("%s:\n%s", mode, plan)
 		}

@@ -21,16 +21,21 @@ type Position int64
 
 // Event is one immutable fact about one task.
 type Event struct {
-	Position   Position        `json:"position"`
-	Key                        // kind and biz_id
-	Version    Version         `json:"version"`
-	Attempt    Attempt         `json:"attempt"`
-	Shard      Shard           `json:"shard"`
-	Type       EventType       `json:"type"`
-	RecordedAt time.Time       `json:"recorded_at"` // by the database's clock, to the microsecond
-	Actor      string          `json:"actor,omitempty"`
-	Data       json.RawMessage `json:"data,omitempty"` // as stored, byte for byte; see [Event.Payload]
-	Meta       json.RawMessage `json:"meta,omitempty"` // as stored; see [Meta]
+	Position   Position  `json:"position"`
+	Key                  // kind and biz_id
+	Version    Version   `json:"version"`
+	Attempt    Attempt   `json:"attempt"`
+	Shard      Shard     `json:"shard"`
+	Type       EventType `json:"type"`
+	RecordedAt time.Time `json:"recorded_at"`     // by the database's clock, to the microsecond
+	Actor      string    `json:"actor,omitempty"` // the author, as the writer claims
+	// Login is the database login (session_user) of the session that wrote the event. The database records it: no
+	// caller chooses it.
+	Login string `json:"login,omitempty"`
+	// DataVersion is the version of the format of Data. It is 1 for now.
+	DataVersion int             `json:"data_version"`
+	Data        json.RawMessage `json:"data,omitempty"` // as stored, byte for byte; see [Event.Payload]
+	Meta        json.RawMessage `json:"meta,omitempty"` // as stored; see [Meta]
 }
 
 // String returns the key, the version, the type, the attempt and the error, if there is one, such as

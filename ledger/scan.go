@@ -10,7 +10,8 @@ import (
 
 // EventColumns lists the columns of table taskledger.event that [ScanEvents] scans, in its order.
 const EventColumns = "position, version, attempt, shard, type::text, " +
-	"(extract(epoch from recorded_at) * 1e6)::bigint, kind, biz_id, coalesce(actor, ''), data::text, meta::text"
+	"(extract(epoch from recorded_at) * 1e6)::bigint, kind, biz_id, coalesce(actor, ''), " +
+	"coalesce((select l.name from taskledger.logins l where l.id = login_id), ''), data_version, data::text, meta::text"
 
 // ScanEvents returns the events of a query that selects [EventColumns]. If the query selects other columns
 // before them, those are scanned into before, for each event again. An error is the last pair. The loop may
@@ -21,7 +22,7 @@ func ScanEvents(rows pgx.Rows, before ...any) iter.Seq2[Event, error] {
 		var e Event
 		columns := append(before,
 			(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
-			pgquery.Micros(&e.RecordedAt), (*string)(&e.Kind), (*string)(&e.BizID), &e.Actor,
+			pgquery.Micros(&e.RecordedAt), (*string)(&e.Kind), (*string)(&e.BizID), &e.Actor, &e.Login, &e.DataVersion,
 			(*[]byte)(&e.Data), (*[]byte)(&e.Meta))
 		for rows.Next() {
 			e.Data, e.Meta = nil, nil // the previous event owns the bytes that were scanned into them

@@ -63,7 +63,7 @@ func Example() {
 	fmt.Println("body   ", string(message.Data))
 	// Output:
 	// row     (coupon.send, A-1, 1): enqueued, attempt 0, shard 2, data {"cents":500}
-	// JSON    {"position":1,"kind":"coupon.send","biz_id":"A-1","version":1,"attempt":0,"shard":2,"type":"enqueued","recorded_at":"2023-11-14T22:13:20Z","actor":"shop","data":{"cents":500}}
+	// JSON    {"position":1,"kind":"coupon.send","biz_id":"A-1","version":1,"attempt":0,"shard":2,"type":"enqueued","recorded_at":"2023-11-14T22:13:20Z","actor":"shop","login":"postgres","data_version":1,"data":{"cents":500}}
 	// id      coupon.send/A-1/1@1700000000000000
 	// subject ledger.2.enqueued.coupon.send
 	//         ce-id: coupon.send/A-1/1@1700000000000000

@@ -2,9 +2,10 @@
 -- Owner: package ledger.
 --
 --   event    written by ledger; read by every package and every program: it is the published interface
+--   login    written by ledger, through the function login_id
 --   setting  written here, and by operators in SQL; read by ledger
 --
--- Other packages call the function installation.
+-- Other packages call the function installation and read the view logins.
 
 -- +goose Up
 
@@ -60,27 +61,89 @@ end;
 comment on function taskledger.installation() is
   'Returns the id of this ledger, which its stream and its CloudEvents carry.';
 
+-- A name may have several rows: transactions that begin with a new login at the same time add one each, so that none
+-- waits for another. Each row names the login for good, since events refer to it.
+create table taskledger.login (
+  id    integer generated always as identity primary key,
+  name  text collate "C" not null,
+  since timestamptz not null default clock_timestamp());
+
+create index login_name on taskledger.login (name, id);
+
+comment on table taskledger.login is
+  'Internal: the names of the logins that wrote events, by the id in event.login_id. A name may have several ids.';
+
+create view taskledger.logins as
+select l.id, l.name, l.since from taskledger.login l;
+
+comment on view taskledger.logins is
+  'The database logins (session_user) that wrote events, since when, by the id in event.login_id. '
+  'A name may have several ids.';
+
+-- session_user and not current_user: neither SET ROLE nor a function with its owner's rights changes it.
+-- Statements that insert events look the login up themselves and call this only for an unknown one, because a
+-- subquery runs once for each statement, and costs half as much.
+-- +goose StatementBegin
+create function taskledger.login_id() returns integer
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  found_id integer := (select l.id from taskledger.login l where l.name = session_user limit 1);
+begin
+  if found_id is null then
+    insert into taskledger.login (name) values (session_user) returning id into found_id;
+  end if;
+  return found_id;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.login_id() is
+  'Internal: returns the id of the session''s login, which it adds to the table login if it is not there.';
+
 -- xid must stand before position: PostgreSQL computes defaults in the order of the columns, and the
 -- feed relies on the transaction id being older than the position.
+-- Columns of 8 bytes come first, then those of 4 and of 2, so that there is no padding; then those of any length.
+-- A null costs nothing.
+-- Personal data is only in biz_id, order_key, actor, data and meta: see docs/decisions.md, "Personal data".
+-- Vacuum runs after inserts of 1 % of the table, and freezes each page when it first sees it, so that no vacuum has
+-- to rewrite the whole table later.
 create table taskledger.event (
-  xid         xid8 not null default pg_current_xact_id(),
-  position    bigint generated always as identity,
-  version     integer not null,
-  attempt     integer not null,
-  shard       smallint not null,
-  type        taskledger.event_type not null,
-  recorded_at timestamptz not null default clock_timestamp(),
-  kind        text collate "C" not null,
-  biz_id      text collate "C" not null,
-  actor       text,
-  data        json,
-  meta        json,
+  xid          xid8 not null default pg_current_xact_id(),
+  position     bigint generated always as identity,
+  recorded_at  timestamptz not null default clock_timestamp(),
+  version      integer not null,
+  attempt      integer not null,
+  type         taskledger.event_type not null,
+  login_id     integer not null default taskledger.login_id(),
+  run          integer not null default 1,
+  shard        smallint not null,
+  data_version smallint not null default 1,
+  priority     smallint not null default 0,
+  kind         text collate "C" not null,
+  biz_id       text collate "C" not null,
+  actor        text,
+  order_key    text collate "C",
+  partition    integer,
+  data         json,
+  meta         json,
   primary key (kind, biz_id, version),
-  unique (position));
+  unique (position))
+  with (autovacuum_vacuum_insert_scale_factor = 0.01, autovacuum_freeze_min_age = 0);
 
 comment on table taskledger.event is
   'The ledger: one row for each event of a task (kind, biz_id), numbered by version. '
   'Rows are appended, never changed or deleted.';
+comment on column taskledger.event.login_id is
+  'The database login (session_user) of the session that wrote the event: an id of the view logins.';
+comment on column taskledger.event.run is 'The run of the task that the event belongs to, from 1. Always 1 for now.';
+comment on column taskledger.event.data_version is
+  'The version of the format of data, for programs that read old events. Always 1 for now.';
+comment on column taskledger.event.priority is 'The priority of the task, 0 if none was given. Always 0 for now.';
+comment on column taskledger.event.actor is 'The author of the event, as the writer claims; login_id is not claimed.';
+comment on column taskledger.event.order_key is
+  'Tasks of one order key run one after the other; null: in any order. Always null for now.';
+comment on column taskledger.event.partition is
+  'The id of the tenant that the task belongs to; null: none. Always null for now.';
 
 create index event_xid_position on taskledger.event (xid, position);
 

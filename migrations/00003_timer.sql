@@ -180,10 +180,14 @@ begin
      where v.answer in ('released', 'expired')
      order by v.kind, v.biz_id, v.answer, v.reason, v.due_at -- expired before released
   ), tx as materialized (
-    select pg_current_xact_id() as xid where exists (select from chosen)
+    select pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger.login_id()) as login_id
+     where exists (select from chosen)
   ), added as (
-    insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data)
-    select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, c.kind, c.biz_id, 'scheduler',
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+    select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, tx.login_id, c.kind, c.biz_id,
+           'scheduler',
            taskledger.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
       from tx cross join chosen c
      order by c.kind, c.biz_id

@@ -1,5 +1,6 @@
 -- Enqueue in SQL, for every language: the results and the rows of the functions of package ledger in Go.
--- Owner: package ledger. No tables: enqueue and enqueue_many write event and timer, and read setting and overload.
+-- Owner: package ledger. No tables: enqueue and enqueue_many write event, login and timer, and read setting and
+-- overload.
 --
 -- The functions run with the rights of their owner: a producer needs only usage on the schema.
 
@@ -78,10 +79,13 @@ begin
     end loop;
   else
     with tx as materialized (
-      select pg_current_xact_id() as xid
+      select pg_current_xact_id() as xid,
+             coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                      taskledger.login_id()) as login_id
     ), added as (
-      insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
-      select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', w.kind, w.biz_id,
+      insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+      select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', tx.login_id, w.kind,
+             w.biz_id,
              coalesce(nullif(w.actor, ''), session_user::text), w.args,
              case when json_typeof(w.meta) = 'object' then w.meta end
         from tx
@@ -188,20 +192,24 @@ begin
     end if;
   end if;
   with tx as materialized (
-    select pg_current_xact_id() as xid)
-  insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
+    select pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger.login_id()) as login_id)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
   select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
-         enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
+         tx.login_id, enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
          enqueue.args, stored_meta
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
   if added_position is not null and discard then
     with tx as materialized (
-      select pg_current_xact_id() as xid)
-    insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data)
+      select pg_current_xact_id() as xid,
+             coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                      taskledger.login_id()) as login_id)
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
     select tx.xid, 2, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), 'discarded',
-           enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
+           tx.login_id, enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
            '{"reason":"too many tasks of its kind wait"}'
       from tx;
     return query select true, 'discarded'::taskledger.task_state, 2, true, added_position;

@@ -327,20 +327,24 @@ begin
     end if;
   end if;
   with tx as materialized (
-    select pg_current_xact_id() as xid)
-  insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
+    select pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger.login_id()) as login_id)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
   select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
-         enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
+         tx.login_id, enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
          enqueue.args, stored_meta
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
   if added_position is not null and discard then
     with tx as materialized (
-      select pg_current_xact_id() as xid)
-    insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data)
+      select pg_current_xact_id() as xid,
+             coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                      taskledger.login_id()) as login_id)
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
     select tx.xid, 2, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), 'discarded',
-           enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
+           tx.login_id, enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
            '{"reason":"too many tasks of its kind wait"}'
       from tx;
     return query select true, 'discarded'::taskledger.task_state, 2, true, added_position;
@@ -437,10 +441,13 @@ begin
     end loop;
   else
     with tx as materialized (
-      select pg_current_xact_id() as xid
+      select pg_current_xact_id() as xid,
+             coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                      taskledger.login_id()) as login_id
     ), added as (
-      insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
-      select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', w.kind, w.biz_id,
+      insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+      select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', tx.login_id, w.kind,
+             w.biz_id,
              coalesce(nullif(w.actor, ''), session_user::text), w.args,
              case when json_typeof(w.meta) = 'object' then w.meta end
         from tx
@@ -475,22 +482,59 @@ $_$;
 
 COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by. Returns a row for each entry, in their order, as taskledger.enqueue does.';
 
+CREATE FUNCTION taskledger.login_id() RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  found_id integer := (select l.id from taskledger.login l where l.name = session_user limit 1);
+begin
+  if found_id is null then
+    insert into taskledger.login (name) values (session_user) returning id into found_id;
+  end if;
+  return found_id;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.login_id() IS 'Internal: returns the id of the session''s login, which it adds to the table login if it is not there.';
+
 CREATE TABLE taskledger.event (
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     "position" bigint NOT NULL,
+    recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     version integer NOT NULL,
     attempt integer NOT NULL,
-    shard smallint NOT NULL,
     type taskledger.event_type NOT NULL,
-    recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    login_id integer DEFAULT taskledger.login_id() NOT NULL,
+    run integer DEFAULT 1 NOT NULL,
+    shard smallint NOT NULL,
+    data_version smallint DEFAULT 1 NOT NULL,
+    priority smallint DEFAULT 0 NOT NULL,
     kind text NOT NULL COLLATE pg_catalog."C",
     biz_id text NOT NULL COLLATE pg_catalog."C",
     actor text,
+    order_key text COLLATE pg_catalog."C",
+    partition integer,
     data json,
     meta json
-);
+)
+WITH (autovacuum_vacuum_insert_scale_factor='0.01', autovacuum_freeze_min_age='0');
 
 COMMENT ON TABLE taskledger.event IS 'The ledger: one row for each event of a task (kind, biz_id), numbered by version. Rows are appended, never changed or deleted.';
+
+COMMENT ON COLUMN taskledger.event.login_id IS 'The database login (session_user) of the session that wrote the event: an id of the view logins.';
+
+COMMENT ON COLUMN taskledger.event.run IS 'The run of the task that the event belongs to, from 1. Always 1 for now.';
+
+COMMENT ON COLUMN taskledger.event.data_version IS 'The version of the format of data, for programs that read old events. Always 1 for now.';
+
+COMMENT ON COLUMN taskledger.event.priority IS 'The priority of the task, 0 if none was given. Always 0 for now.';
+
+COMMENT ON COLUMN taskledger.event.actor IS 'The author of the event, as the writer claims; login_id is not claimed.';
+
+COMMENT ON COLUMN taskledger.event.order_key IS 'Tasks of one order key run one after the other; null: in any order. Always null for now.';
+
+COMMENT ON COLUMN taskledger.event.partition IS 'The id of the tenant that the task belongs to; null: none. Always null for now.';
 
 CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) RETURNS SETOF taskledger.event
     LANGUAGE plpgsql STABLE
@@ -775,10 +819,14 @@ begin
      where v.answer in ('released', 'expired')
      order by v.kind, v.biz_id, v.answer, v.reason, v.due_at -- expired before released
   ), tx as materialized (
-    select pg_current_xact_id() as xid where exists (select from chosen)
+    select pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger.login_id()) as login_id
+     where exists (select from chosen)
   ), added as (
-    insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data)
-    select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, c.kind, c.biz_id, 'scheduler',
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+    select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, tx.login_id, c.kind, c.biz_id,
+           'scheduler',
            taskledger.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
       from tx cross join chosen c
      order by c.kind, c.biz_id
@@ -1050,6 +1098,31 @@ CREATE TABLE taskledger.kind_limit (
 );
 
 COMMENT ON TABLE taskledger.kind_limit IS 'How many tasks of a kind may wait, set by an operator. A kind without a row has no limit.';
+
+CREATE TABLE taskledger.login (
+    id integer NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE taskledger.login IS 'Internal: the names of the logins that wrote events, by the id in event.login_id. A name may have several ids.';
+
+ALTER TABLE taskledger.login ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME taskledger.login_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE VIEW taskledger.logins AS
+ SELECT l.id,
+    l.name,
+    l.since
+   FROM taskledger.login l;
+
+COMMENT ON VIEW taskledger.logins IS 'The database logins (session_user) that wrote events, since when, by the id in event.login_id. A name may have several ids.';
 
 CREATE VIEW taskledger.outbox AS
  WITH relay AS MATERIALIZED (
@@ -1406,6 +1479,9 @@ ALTER TABLE ONLY taskledger.kind_limit
 ALTER TABLE ONLY taskledger.lease
     ADD CONSTRAINT lease_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY taskledger.login
+    ADD CONSTRAINT login_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY taskledger.parked
     ADD CONSTRAINT parked_pkey PRIMARY KEY ("position");
 
@@ -1431,6 +1507,8 @@ ALTER TABLE ONLY taskledger.timer
     ADD CONSTRAINT timer_pkey PRIMARY KEY (due_at, kind, biz_id, version, reason);
 
 CREATE INDEX event_xid_position ON taskledger.event USING btree (xid, "position");
+
+CREATE INDEX login_name ON taskledger.login USING btree (name, id);
 
 CREATE INDEX task_aside ON taskledger.task USING btree (kind, biz_id) WHERE aside;
 

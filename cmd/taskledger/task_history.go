@@ -43,14 +43,14 @@ func showHistory(ctx context.Context, a *app, key ledger.Key) error {
 	}{events}
 	return printList(a, list, events, func(w io.Writer) {
 		fmt.Fprintln(w, plain(key.String()))
-		t := newTable([]any{"version", "event", "attempt", "when", "after", "actor", "data"}, 1, 3, 4, 5)
+		t := newTable([]any{"version", "event", "attempt", "when", "after", "actor", "login", "data"}, 1, 3, 4, 5)
 		for i, e := range events {
 			after := ""
 			if i > 0 {
 				after = age(e.RecordedAt.Sub(events[i-1].RecordedAt))
 			}
 			t.AppendRow(table.Row{e.Version, e.Type, e.Attempt, ago(e.RecordedAt), after, plain(e.Actor),
-				shorten(string(e.Data), 60)})
+				plain(e.Login), shorten(string(e.Data), 60)})
 		}
 		renderTable(w, t)
 	})

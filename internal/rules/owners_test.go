@@ -26,6 +26,8 @@ var tables = map[string]string{
 	"event":              "ledger",
 	"event_position_seq": "ledger",
 	"kind_limit":         "ledger",
+	"login":              "ledger",
+	"login_id_seq":       "ledger",
 	"rejected":           "ledger",
 	"setting":            "ledger",
 	"timer":              "ledger",

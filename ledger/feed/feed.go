@@ -79,6 +79,7 @@ type Feed struct {
 	windowSQL, pageSQL string // replaced by mutants in tests
 
 	incarnation string // of the database, in which place was reached
+	logins      loginNames
 
 	place     place // the place after the last page returned
 	n         int64 // cursor row that the next page's Advance expects to be the newest
@@ -108,7 +109,7 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 	options := o.withDefaults()
 	f := &Feed{
 		db: db, reader: reader, options: options, now: time.Now,
-		windowSQL: windowSQL, pageSQL: pageSQL,
+		windowSQL: windowSQL, pageSQL: pageSQL, logins: loginNames{},
 		thin:  thinner{keep: options.KeepCursors},
 		audit: auditor{every: options.AuditEvery},
 	}
@@ -203,7 +204,10 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 		f.place.Until, f.place.After, f.opened = until, 0, f.now()
 		f.windowLen = 0
 	}
-	events, more, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options, f.pageLen)
+	events, logins, more, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options, f.pageLen)
+	if err == nil {
+		err = f.logins.fill(ctx, f.db, events, logins)
+	}
 	if err != nil {
 		return Page{}, false, err
 	}

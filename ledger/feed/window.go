@@ -44,31 +44,33 @@ func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarn
 	return until, true, nil
 }
 
-// readPage reads a page of the window open at p, which may have about the given number of events, and reports
-// whether more follow.
+// readPage reads a page of the window open at p, which may have about the given number of events, and the ids of
+// their logins. It reports whether more follow.
 func readPage(ctx context.Context, db ledger.DB, sql string, p place, o Options, expected int) (events []ledger.Event,
-	more bool, err error) {
+	logins []int32, more bool, err error) {
 	rows, err := db.Query(ctx, sql, p.PageArgs(p.After, o.PageSize+1)...) // one more shows whether the window ends here
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	bytes := 0
-	for e, err := range ledger.ScanEvents(rows) {
+	var login int32
+	for e, err := range ledger.ScanEvents(rows, &login) {
 		if err != nil {
-			return nil, false, err
+			return nil, nil, false, err
 		}
 		if len(events) == o.PageSize || bytes > o.PageBytes {
-			return events, true, nil
+			return events, logins, true, nil
 		}
 		if n := len(events); n > 0 && e.Position <= events[n-1].Position {
-			return nil, false, &ledger.CorruptError{What: "page",
+			return nil, nil, false, &ledger.CorruptError{What: "page",
 				Err: errors.New("its events are not in position order")}
 		}
 		if events == nil {
-			events = make([]ledger.Event, 0, min(o.PageSize, max(16, expected)))
+			length := min(o.PageSize, max(16, expected))
+			events, logins = make([]ledger.Event, 0, length), make([]int32, 0, length)
 		}
-		events = append(events, e)
+		events, logins = append(events, e), append(logins, login)
 		bytes += len(e.Data) + len(e.Meta)
 	}
-	return events, false, nil
+	return events, logins, false, nil
 }

@@ -8,16 +8,18 @@
 -- Waits for a concurrent append to the same task. Locks nothing else. Index: primary key.
 -- The xid is drawn before the position (see package ledger/feed) and before the clock is read (see table timer).
 with tx as materialized (
-  select pg_current_xact_id() as xid
+  select pg_current_xact_id() as xid,
+         coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                  taskledger.login_id()) as login_id
 ), due as materialized (
-  select tx.xid,
+  select tx.xid, tx.login_id,
          case when $10::bigint is not null or $11::text is not null
               then taskledger.due_at($10::bigint, $11::text::timestamptz) end as at
     from tx
 ), added as (
-  insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
   select due.xid, e.version + 1, e.attempt + (e.type = any ($8::text::taskledger.event_type[]))::integer, e.shard,
-         $4::text::taskledger.event_type, e.kind, e.biz_id, coalesce($5::text, session_user),
+         $4::text::taskledger.event_type, due.login_id, e.kind, e.biz_id, coalesce($5::text, session_user),
          case when due.at is null then $6::text
               else taskledger.with_moment(
                      $6::text, case $4::text when 'failed' then 'retry_at' else 'run_at' end, due.at) end::json,
@@ -34,5 +36,6 @@ with tx as materialized (
    where due.at is not null
 )
 select a.position, a.version, a.attempt, a.shard, (extract(epoch from a.recorded_at) * 1e6)::bigint, a.actor,
+       session_user::text,
        case when a.type in ('scheduled', 'failed', 'snoozed') then a.data::text end
   from added a

@@ -12,6 +12,8 @@
 -- The lateral limit makes the planner use the primary key, whatever its statistics.
 with tx as materialized (
   select pg_current_xact_id() as xid,
+         coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                  taskledger.login_id()) as login_id,
          case when $14::text <> '' then set_config('lock_timeout', $14::text, true) end
 ), rule as materialized (
   select r.i, r.kind, r.type::taskledger.event_type, r.actor,
@@ -24,8 +26,9 @@ with tx as materialized (
     from tx
    cross join unnest($11::text::integer[], $12::text::bigint[], $13::text::timestamptz[]) as d(i, after, at)
 ), added as (
-  insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
-  select tx.xid, e.version + 1, e.attempt + (e.type = any (rule.begins))::integer, e.shard, rule.type, e.kind, e.biz_id,
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+  select tx.xid, e.version + 1, e.attempt + (e.type = any (rule.begins))::integer, e.shard, rule.type,
+         tx.login_id, e.kind, e.biz_id,
          coalesce(rule.actor, session_user),
          case when due.at is null then r.data
               else taskledger.with_moment(
@@ -53,6 +56,6 @@ with tx as materialized (
     join added a on a.kind = rule.kind and a.biz_id = r.biz_id
 )
 select a.kind, a.biz_id, a.position, a.version, a.attempt, a.shard,
-       (extract(epoch from a.recorded_at) * 1e6)::bigint, a.actor,
+       (extract(epoch from a.recorded_at) * 1e6)::bigint, a.actor, session_user::text,
        case when a.type in ('scheduled', 'failed', 'snoozed') then a.data::text end
   from added a

@@ -7,15 +7,18 @@
 -- Returns the new event. Waits for a concurrent append to the same task. Locks nothing else.
 -- Index: primary key.
 with tx as materialized (
-  select pg_current_xact_id() as xid
+  select pg_current_xact_id() as xid,
+         coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                  taskledger.login_id()) as login_id
 )
-insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
+insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
 select tx.xid, e.version + 1, e.attempt + (e.type = any ($8::text::taskledger.event_type[]))::integer, e.shard,
-       $4::text::taskledger.event_type, $1::text, $2::text, coalesce($5::text, session_user),
+       $4::text::taskledger.event_type, tx.login_id, $1::text, $2::text, coalesce($5::text, session_user),
        $6::text::json, $9::text::json
   from tx
   left join taskledger.event e
          on e.kind = $1::text and e.biz_id = $2::text and e.version = $3::integer
         and e.type = any ($7::text::taskledger.event_type[])
         and current_setting('taskledger.attempt', true) = $10::text
-returning position, version, attempt, shard, (extract(epoch from recorded_at) * 1e6)::bigint, actor
+returning position, version, attempt, shard, (extract(epoch from recorded_at) * 1e6)::bigint, actor,
+          session_user::text

@@ -6,10 +6,12 @@
 -- nothing else. Index: primary key.
 -- The second event is inserted from the row of the first, so its position is higher.
 with tx as materialized (
-  select pg_current_xact_id() as xid
+  select pg_current_xact_id() as xid,
+         coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                  taskledger.login_id()) as login_id
 ), first as (
-  insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
-  select tx.xid, 1, 0, e.shard::integer, 'enqueued', e.kind, e.biz_id, coalesce(e.actor, session_user),
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+  select tx.xid, 1, 0, e.shard::integer, 'enqueued', tx.login_id, e.kind, e.biz_id, coalesce(e.actor, session_user),
          e.args::json, e.meta::json
     from tx
    cross join unnest($1::text::text[], $2::text::text[], $3::text::text[],
@@ -17,10 +19,11 @@ with tx as materialized (
          with ordinality as e(kind, biz_id, shard, actor, args, meta, i)
    order by e.i
       on conflict (kind, biz_id, version) do nothing
-  returning xid, kind, biz_id, shard, actor, position
+  returning xid, login_id, kind, biz_id, shard, actor, position
 ), second as (
-  insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data)
-  select f.xid, 2, 0, f.shard, 'discarded', f.kind, f.biz_id, f.actor, '{"reason":"too many tasks of its kind wait"}'
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+  select f.xid, 2, 0, f.shard, 'discarded', f.login_id, f.kind, f.biz_id, f.actor,
+         '{"reason":"too many tasks of its kind wait"}'
     from first f
 )
 select f.kind, f.biz_id, f.position

@@ -19,7 +19,9 @@ with entry as materialized (
 ), full_kind as materialized (
   select o.kind, o.policy from taskledger.overload o where o.closed and $7::integer = 0
 ), tx as materialized (
-  select pg_current_xact_id() as xid
+  select pg_current_xact_id() as xid,
+         coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                  taskledger.login_id()) as login_id
    where not exists (
      select from entry e join full_kind f on f.kind = e.kind
       where f.policy <> 'discard')
@@ -27,8 +29,9 @@ with entry as materialized (
      select from entry e cross join limits
       where octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
 )
-insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
-select tx.xid, 1, 0, e.shard, 'enqueued', e.kind, e.biz_id, coalesce(e.actor, session_user), e.args::json, e.meta::json
+insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+select tx.xid, 1, 0, e.shard, 'enqueued', tx.login_id, e.kind, e.biz_id, coalesce(e.actor, session_user), e.args::json,
+       e.meta::json
   from tx cross join entry e
  where not exists (select from full_kind f where f.kind = e.kind)
  order by e.i

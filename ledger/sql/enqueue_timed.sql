@@ -18,7 +18,9 @@ with entry as materialized (
 ), full_kind as materialized (
   select o.kind, o.policy from taskledger.overload o where o.closed and $7::integer = 0
 ), tx as materialized (
-  select pg_current_xact_id() as xid
+  select pg_current_xact_id() as xid,
+         coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                  taskledger.login_id()) as login_id
    where not exists (
      select from entry e join full_kind f on f.kind = e.kind
       where f.policy <> 'discard' and e.run_after is null and (e.run_at is null or e.run_at <= clock_timestamp()))
@@ -26,7 +28,7 @@ with entry as materialized (
      select from entry e cross join limits
       where octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
 ), timed as materialized (
-  select tx.xid, e.*,
+  select tx.xid, tx.login_id, e.*,
          case when e.run_at is null or e.run_at > clock_timestamp()
               then taskledger.due_at(e.run_after, e.run_at) end as due_at
     from tx cross join entry e
@@ -34,9 +36,9 @@ with entry as materialized (
      and (e.run_after is not null or e.run_at > clock_timestamp()
           or not exists (select from full_kind f where f.kind = e.kind))
 ), added as (
-  insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data, meta)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
   select t.xid, 1, 0, t.shard, case when t.due_at is null then 'enqueued' else 'scheduled' end::taskledger.event_type,
-         t.kind, t.biz_id, coalesce(t.actor, session_user), t.args::json,
+         t.login_id, t.kind, t.biz_id, coalesce(t.actor, session_user), t.args::json,
          taskledger.with_times(t.meta, t.due_at, t.start_by, t.finish_by)::json
     from timed t
    order by t.i

@@ -1,0 +1,32 @@
+package feed
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/login.sql
+var loginSQL string
+
+// loginNames has the names of the logins of events that a feed has read, by id. An id names one login for good, so
+// each is read once.
+type loginNames map[int32]string
+
+// fill sets the Login of each event, whose id is at the same index of ids.
+func (n loginNames) fill(ctx context.Context, db ledger.DB, events []ledger.Event, ids []int32) error {
+	for i, id := range ids {
+		name, ok := n[id]
+		if !ok {
+			if _, err := pgquery.Row(ctx, db, loginSQL, []any{int64(id)}, &name); err != nil {
+				return fmt.Errorf("read login: %w", err)
+			}
+			n[id] = name
+		}
+		events[i].Login = name
+	}
+	return nil
+}
