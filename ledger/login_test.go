@@ -1,0 +1,280 @@
+package ledger_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// poolOf returns a pool of a new login, which may do what sql grants it: $1 is its name.
+func poolOf(t *testing.T, owner *pgxpool.Pool, grants ...string) (pool *pgxpool.Pool, name string) {
+	t.Helper()
+	name = "login_" + strings.ToLower(rand.Text())
+	statements := append([]string{"create role $1 login password '$1'", "grant usage on schema taskledger to $1"}, grants...)
+	for _, sql := range statements {
+		if _, err := owner.Exec(t.Context(), strings.ReplaceAll(sql, "$1", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	address, err := url.Parse(owner.Config().ConnString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	address.User = url.UserPassword(name, name)
+	if pool, err = pgxpool.New(t.Context(), address.String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // roles belong to the whole server
+		pool.Close()
+		if _, err := owner.Exec(context.Background(), "drop owned by "+name+"; drop role "+name); err != nil {
+			t.Error(err)
+		}
+	})
+	return pool, name
+}
+
+const grantAll = "grant all on all tables in schema taskledger to $1"
+
+// loginsOf returns the logins of all events of a kind, by position.
+func loginsOf(t *testing.T, db ledger.DB, kind ledger.Kind) []string {
+	t.Helper()
+	var logins []string
+	for e, err := range ledger.Read(t.Context(), db, 0, 1000) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == kind {
+			logins = append(logins, e.Login)
+		}
+	}
+	return logins
+}
+
+// Each event has the login of its writer beside the claimed actor, whichever way it was written.
+func TestLoginIsRecorded(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t)
+	pool, name := poolOf(t, owner, grantAll)
+	if err := ledger.SetLimit(t.Context(), owner,
+		ledger.Limit{Kind: "spills", MaxWaiting: 1, Policy: ledger.Discard}, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := owner.Exec(t.Context(),
+		"insert into taskledger.task_count (kind, state, n, value) values ('spills', 'available', 1, 5)"); err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range adapters() {
+		kind := ledger.Kind(fmt.Sprintf("path%d", i))
+		options := &ledger.EnqueueOptions{Actor: "cfo@example.com"}
+		a.run(t, pool, func(enqueue enqueuer) {
+			entries := []ledger.Entry{
+				{Key: ledger.Key{Kind: kind, BizID: "now"}, Options: options},
+				{
+					Key:     ledger.Key{Kind: kind, BizID: "timed"},
+					Options: &ledger.EnqueueOptions{Actor: "cfo@example.com", RunIn: time.Hour},
+				},
+				{Key: ledger.Key{Kind: "spills", BizID: ledger.BizID(kind)}, Options: options},
+			}
+			if a.name == "EnqueueAndCommit" { // does not discard
+				entries = entries[:2]
+			}
+			for j, e := range entries {
+				if _, err := enqueue(t.Context(), []ledger.Entry{e}); err != nil {
+					t.Errorf("%s, entry %d: %v", a.name, j, err)
+				}
+			}
+		})
+		if logins := loginsOf(t, owner, kind); !slices.Equal(logins, []string{name, name}) {
+			t.Errorf("%s: logins %q, want %s twice", a.name, logins, name)
+		}
+	}
+	for _, login := range loginsOf(t, owner, "spills") {
+		if login != name {
+			t.Errorf("a discarded task has login %q, want %s", login, name)
+		}
+	}
+	var ids int
+	if err := owner.QueryRow(t.Context(), "select count(*) from taskledger.logins where name = $1", name).
+		Scan(&ids); err != nil || ids != 1 {
+		t.Errorf("the login has %d ids, want 1: %v", ids, err)
+	}
+}
+
+// The same holds for appends, for a statement that names no login, and for timers. SET ROLE changes nothing.
+func TestLoginOfAppends(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t)
+	pool, name := poolOf(t, owner, grantAll)
+	one, each, commits := ledgertest.Key(t, "a/1"), ledgertest.Key(t, "a/2"), ledgertest.Key(t, "a/3")
+	for _, k := range []ledger.Key{one, each, commits} {
+		ledgertest.Enqueue(t, owner, k, "{}")
+	}
+	succeeded := func(k ledger.Key) ledger.AppendRequest {
+		r := ledgertest.Request(k, 1, ledger.EventSucceeded)
+		r.Actor = "cfo@example.com"
+		return r
+	}
+	events := make([]ledger.Event, 3)
+	var err error
+	if events[0], err = ledger.Append(t.Context(), pool, succeeded(one)); err != nil {
+		t.Fatal(err)
+	}
+	results := ledger.AppendEach(t.Context(), pool, []ledger.AppendRequest{succeeded(each)})
+	if events[1], err = results[0].Event, results[0].Err; err != nil {
+		t.Fatal(err)
+	}
+	tx := beginLedgerTx(t, pool, &ledger.TxOptions{Guard: true})
+	committed, err := tx.AppendAndCommit(t.Context(), succeeded(commits))
+	if err != nil {
+		t.Fatal(err)
+	}
+	events[2] = committed[0]
+	for _, e := range events {
+		history, err := ledger.History(t.Context(), owner, e.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := history[1]; e.Login != name || got.Login != name || got.Actor != "cfo@example.com" {
+			t.Errorf("%s: appended by login %q and read as %q, actor %q, want %s", e, e.Login, got.Login, got.Actor, name)
+		}
+		if history[0].Login == name || history[0].Login == "" {
+			t.Errorf("%s: version 1 has login %q", e.Key, history[0].Login)
+		}
+	}
+
+	err = pgx.BeginFunc(t.Context(), owner, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "set local role "+name); err != nil {
+			return err
+		}
+		_, err := tx.Exec(t.Context(), "insert into taskledger.event (version, attempt, shard, type, kind, biz_id)"+
+			" values (1, 0, 0, 'enqueued', 'a', '4'), (1, 0, 0, 'enqueued', 'a', '5')")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if logins := loginsOf(t, owner, "a"); slices.Contains(logins[len(logins)-2:], name) {
+		t.Errorf("after SET ROLE the login is that of the role: %q", logins)
+	}
+}
+
+// The feed has the login of each event, and reads each name once.
+func TestFeedHasLogins(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t)
+	var want []string
+	for range 3 {
+		pool, name := poolOf(t, owner, grantAll)
+		for i := range 2 {
+			ledgertest.Enqueue(t, pool, ledger.Key{Kind: "fed", BizID: ledger.BizID(fmt.Sprint(name, i))}, "{}")
+		}
+		want = append(want, name, name)
+	}
+	db := &recordingDB{DB: owner}
+	f, err := feed.Open(t.Context(), db, "test", &feed.Options{PageSize: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for len(got) < len(want) {
+		page, err := f.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range page.Events {
+			got = append(got, e.Login)
+		}
+	}
+	reads := 0
+	for _, sql := range db.statements {
+		if strings.Contains(sql, "from taskledger.logins") {
+			reads++
+		}
+	}
+	if !slices.Equal(got, want) || reads != 3 {
+		t.Errorf("logins %q in %d reads, want %q in 3", got, reads, want)
+	}
+}
+
+// Transactions that begin at the same time with a login that the ledger does not know do not wait for each other.
+func TestNewLoginBlocksNobody(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t)
+	pool, name := poolOf(t, owner, grantAll)
+	var open sync.WaitGroup
+	open.Add(4)
+	errs := make(chan error, 4)
+	for i := range 4 {
+		go func() {
+			errs <- pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+				_, err := ledger.Enqueue(t.Context(), tx, ledger.Key{Kind: "new", BizID: ledger.BizID(fmt.Sprint(i))}, nil, nil)
+				open.Done()
+				open.Wait() // commits only when all have enqueued
+				return err
+			})
+		}()
+	}
+	for range 4 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if logins := loginsOf(t, owner, "new"); !slices.Equal(logins, []string{name, name, name, name}) {
+		t.Errorf("logins %q, want %s four times", logins, name)
+	}
+}
+
+// The statements that insert many events look the login up once.
+func TestLoginIsLookedUpOncePerStatement(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	ledgertest.Enqueue(t, pool, ledgertest.Key(t, "known/1"), "")
+	before := scansOfLogin(t, pool)
+	entries := make([]ledger.Entry, 500)
+	for i := range entries {
+		entries[i].Key = ledger.Key{Kind: "many", BizID: ledger.BizID(fmt.Sprint(i))}
+	}
+	if _, err := ledger.EnqueueMany(t.Context(), pool, entries); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the statistics of the enqueue", func() bool { return scansOfLogin(t, pool) > before })
+	requests := make([]ledger.AppendRequest, len(entries))
+	for i, e := range entries {
+		requests[i] = ledgertest.Request(e.Key, 1, ledger.EventSucceeded)
+	}
+	enqueued := scansOfLogin(t, pool)
+	for _, r := range ledger.AppendEach(t.Context(), pool, requests) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	await(t, "the statistics of the append", func() bool { return scansOfLogin(t, pool) > enqueued })
+	if scans := scansOfLogin(t, pool) - before; scans > 4 { // the two statements, and statistics of earlier ones
+		t.Errorf("%d look-ups for 500 enqueued and 500 appended events", scans)
+	}
+}
+
+// scansOfLogin returns how many scans of the table login the statistics count.
+func scansOfLogin(t *testing.T, db ledger.DB) int64 {
+	t.Helper()
+	rows, _ := db.Query(t.Context(), "select seq_scan + coalesce(idx_scan, 0) from pg_stat_all_tables"+
+		" where schemaname = 'taskledger' and relname = 'login'")
+	n, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
