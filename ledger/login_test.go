@@ -23,7 +23,9 @@ import (
 func poolOf(t *testing.T, owner *pgxpool.Pool, grants ...string) (pool *pgxpool.Pool, name string) {
 	t.Helper()
 	name = "login_" + strings.ToLower(rand.Text())
-	statements := append([]string{"create role $1 login password '$1'", "grant usage on schema taskledger to $1"}, grants...)
+	statements := append(
+		[]string{"create role $1 login password '$1'", "grant usage on schema taskledger to $1"}, grants...,
+	)
 	for _, sql := range statements {
 		if _, err := owner.Exec(t.Context(), strings.ReplaceAll(sql, "$1", name)); err != nil {
 			t.Fatal(err)
@@ -148,7 +150,7 @@ func TestLoginOfAppends(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := history[1]; e.Login != name || got.Login != name || got.Actor != "cfo@example.com" {
-			t.Errorf("%s: appended by login %q and read as %q, actor %q, want %s", e, e.Login, got.Login, got.Actor, name)
+			t.Errorf("%s: login %q, read as %q with actor %q, want %s", e, e.Login, got.Login, got.Actor, name)
 		}
 		if history[0].Login == name || history[0].Login == "" {
 			t.Errorf("%s: version 1 has login %q", e.Key, history[0].Login)
@@ -220,7 +222,8 @@ func TestNewLoginBlocksNobody(t *testing.T) {
 	for i := range 4 {
 		go func() {
 			errs <- pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-				_, err := ledger.Enqueue(t.Context(), tx, ledger.Key{Kind: "new", BizID: ledger.BizID(fmt.Sprint(i))}, nil, nil)
+				k := ledger.Key{Kind: "new", BizID: ledger.BizID(fmt.Sprint(i))}
+				_, err := ledger.Enqueue(t.Context(), tx, k, nil, nil)
 				open.Done()
 				open.Wait() // commits only when all have enqueued
 				return err

@@ -104,7 +104,7 @@ comment on function taskledger.login_id() is
 -- feed relies on the transaction id being older than the position.
 -- Columns of 8 bytes come first, then those of 4 and of 2, so that there is no padding; then those of any length.
 -- A null costs nothing.
--- Personal data is only in biz_id, order_key, actor, data and meta: see docs/decisions.md, "Personal data".
+-- Personal data belongs in actor, data and meta alone: see docs/decisions.md, "Personal data".
 -- Vacuum runs after inserts of 1 % of the table, and freezes each page when it first sees it, so that no vacuum has
 -- to rewrite the whole table later.
 create table taskledger.event (
