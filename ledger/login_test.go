@@ -223,7 +223,10 @@ func TestNewLoginBlocksNobody(t *testing.T) {
 		go func() {
 			errs <- pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 				k := ledger.Key{Kind: "new", BizID: ledger.BizID(fmt.Sprint(i))}
-				_, err := ledger.Enqueue(t.Context(), tx, k, nil, nil)
+				_, err := tx.Exec(t.Context(), "set local lock_timeout = '10s'")
+				if err == nil {
+					_, err = ledger.Enqueue(t.Context(), tx, k, nil, nil)
+				}
 				open.Done()
 				open.Wait() // commits only when all have enqueued
 				return err
