@@ -19,20 +19,23 @@
 // A task is one unit of work. Its key (kind, biz_id) names it, also after it has finished: enqueueing a
 // key again returns the existing task. A task is stored only as its events, rows of taskledger.event:
 //
-//	column       meaning
-//	-----------  ------------------------------------------------------------------------------------------
-//	kind         what to do: words of [A-Za-z0-9_-] joined by dots, at most 128 bytes
-//	biz_id       for which business object: 1 to 255 bytes of UTF-8 without control characters
-//	version      1, 2, 3… within the task, without gaps. (kind, biz_id, version) is the primary key
-//	position     number of the event in the ledger, increasing along a task, with gaps
-//	xid          transaction id of the writer, drawn before the position
-//	type         what happened: enqueued, started, succeeded, failed, …
-//	attempt      the n-th try of the task, counted by the database: 0 before the first
-//	shard        0 to 63, spreads tasks over workers; unless given, the first 32 bits of md5(biz_id) modulo 64
-//	recorded_at  clock of the database when the row was inserted
-//	actor        author of the event as it named itself, the session's user if it did not
-//	data         JSON: the args in version 1; later the result, error, reason, … of the event
-//	meta         JSON object beside the data: trace context, causation, tags, encoding, …
+//	column        meaning
+//	------------  ------------------------------------------------------------------------------------------
+//	kind          what to do: words of [A-Za-z0-9_-] joined by dots, at most 128 bytes
+//	biz_id        for which business object: 1 to 255 bytes of UTF-8 without control characters
+//	version       1, 2, 3… within the task, without gaps. (kind, biz_id, version) is the primary key
+//	position      number of the event in the ledger, increasing along a task, with gaps
+//	xid           transaction id of the writer, drawn before the position
+//	type          what happened: enqueued, started, succeeded, failed, …
+//	attempt       the n-th try of the task, counted by the database: 0 before the first
+//	shard         0 to 63, spreads tasks over workers; unless given, the first 32 bits of md5(biz_id) modulo 64
+//	recorded_at   clock of the database when the row was inserted
+//	actor         author of the event as it named itself, the session's user if it did not
+//	login_id      the session's user, recorded by the database: an id of the view taskledger.logins
+//	data          JSON: the args in version 1; later the result, error, reason, … of the event
+//	data_version  version of the format of data: always 1 for now
+//	meta          JSON object beside the data: trace context, causation, tags, encoding, …
+//	run, priority, order_key, partition: of later versions of taskledger, for now their defaults
 //
 // [EventType] lists the types, [Meta] the members of meta. Data that are bytes and not JSON are stored as
 // base64. Rows are inserted and never changed. The state of a task is a function of the type of its last event,
