@@ -1,11 +1,12 @@
 -- Inserts finished tasks, with the events enqueued and succeeded like those of the ledger. The xid comes
 -- from a materialized CTE so that it is older than the positions. $1 number before the first task, $2 of
--- the last one, $3 their args (JSON text). Takes no locks beside those of the inserted rows.
+-- the last one, $3 their args (JSON text). The login is looked up once.
+-- Takes no locks beside those of the inserted rows.
 with tx as materialized (
-  select pg_current_xact_id() as xid
+  select pg_current_xact_id() as xid, taskledger.login_id() as login_id
 )
-insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data)
-select tx.xid, v.version, 0, 0, v.type::taskledger.event_type, 'bench.history',
+insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+select tx.xid, v.version, 0, 0, v.type::taskledger.event_type, tx.login_id, 'bench.history',
        'history-' || to_char(i, 'fm00000000'), session_user,
        case v.version when 1 then $3::text::json end
   from tx
