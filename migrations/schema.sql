@@ -1222,11 +1222,12 @@ CREATE VIEW taskledger.relay_mark AS
     ((c.mark ->> 'generation'::text))::bigint AS generation,
     (c.mark ->> 'stream_created'::text) AS stream_created,
     ((c.mark ->> 'stream_seq'::text))::bigint AS stream_seq,
-    ((c.mark -> 'owed'::text) IS NOT NULL) AS is_repairing
+    ((c.mark -> 'owed'::text) IS NOT NULL) AS is_repairing,
+    COALESCE((c.mark -> 'withheld'::text), '{}'::json) AS withheld
    FROM taskledger.cursors c
   WHERE (c.reader = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. Before the first page, generation, stream_created and stream_seq are null.';
+COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. withheld has kinds with a place: waking events of the kind that are not visible in its seen may not be published. Before the first page, generation, stream_created and stream_seq are null.';
 
 CREATE TABLE taskledger.schedule (
     name text NOT NULL COLLATE pg_catalog."C",

@@ -55,8 +55,7 @@
 // message ids, which keeps the stream from dropping them as duplicates. For tasks before that row it
 // publishes the work message of each one that is available or running.
 //
-// Messages that reached their maximum age are not a loss, nor are messages that the relay purged because
-// they were acknowledged.
+// Messages that reached their maximum age are not a loss, nor are messages that the relay removed.
 //
 // # Concurrency properties
 //
@@ -73,11 +72,15 @@
 // # Backpressure
 //
 // While the stream is full, slow or unavailable, events wait in the ledger, and transactions commit as
-// usual. Above 80 % of the stream's limit, the relay purges what every durable consumer has acknowledged. It
-// spares the work messages of kinds and shards without workers as long as they are in the newer half of the
-// stream; the older ones go, so that a kind without workers cannot stop the others. The reconciler, a service
-// of its own, makes their tasks available again once the kind has workers. The relay does not wait for
-// subscribers without a durable consumer.
+// usual. Above 80 % of the stream's limit, the relay removes what is needed least: first what every durable
+// consumer has acknowledged, then older messages that wait for no worker. So a subscriber cannot stop
+// workers; [Status].Missed names those that must read the ledger instead.
+//
+// Messages that wait for workers stay. A kind of which too many wait is withheld: its later waking events are
+// not published yet. They follow, in their order and once each, when its workers have room, and at the latest
+// before the next event of their task. So a kind cannot stop others, whether its workers are slow, absent or
+// misspelt, and subscribers receive the events of each task in order. Its events that make a task available
+// reach subscribers later than usual.
 //
 // # Crash points
 //

@@ -23,11 +23,12 @@ type Relay struct {
 	lease  *lease
 
 	// The state that one session leaves to the next. It is of the goroutine that publishes.
-	mustPurge   bool      // the next session purges
+	wantsRoom   int64     // bytes for which the next session makes room
 	purgedAt    time.Time // the last attempt to purge
 	isBlocked   bool      // a page waits for room on the stream
 	pendingLoss *loss     // found while publishing; the next session repairs it
 	repairedAt  time.Time // the last repair
+	progress    progress  // at the end of the session
 }
 
 const (

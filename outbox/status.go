@@ -4,6 +4,8 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,11 +43,16 @@ type Status struct {
 	ParkedAt      time.Time     `json:"parked_at,omitzero"`         // when the first of them was parked
 	ParkedReason  string        `json:"parked_reason,omitempty"`    // of the last of them
 	Generation    int           `json:"generation"`                 // number of losses of the stream, plus 1
-	CursorError   string        `json:"cursor_error,omitempty"`     // why the relay's cursor has no meaning here
-	Relay         *LeaseStatus  `json:"relay"`                      // the holder of the lease, alive or not; nil: none
-	Stream        *StreamStatus `json:"stream"`                     // nil: not read, see StreamError
-	StreamError   string        `json:"stream_error,omitempty"`     // why the stream cannot be read
-	Oldest        *Transaction  `json:"oldest_transaction"`         // the oldest open one of the cluster; nil: none
+	// Withheld has the kinds of which too many tasks wait for workers. Their other messages follow.
+	Withheld []ledger.Kind `json:"withheld,omitempty"`
+	// Missed has the durable subscribers that were so far behind that messages were removed before they received them.
+	Missed map[string]Missed `json:"missed,omitempty"`
+
+	CursorError string        `json:"cursor_error,omitempty"` // why the relay's cursor has no meaning here
+	Relay       *LeaseStatus  `json:"relay"`                  // the holder of the lease, alive or not; nil: none
+	Stream      *StreamStatus `json:"stream"`                 // nil: not read, see StreamError
+	StreamError string        `json:"stream_error,omitempty"` // why the stream cannot be read
+	Oldest      *Transaction  `json:"oldest_transaction"`     // the oldest open one of the cluster; nil: none
 }
 
 // LeaseStatus is the state of the relay's lease.
@@ -139,7 +146,8 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 		if err != nil {
 			return err
 		}
-		s.Generation = m.Generation
+		s.Generation, s.Missed = m.Generation, m.Missed
+		s.Withheld = slices.Sorted(maps.Keys(m.Withheld))
 	}
 	var t Transaction
 	found, err := queryRow(ctx, db, oldestTransactionSQL, nil,
