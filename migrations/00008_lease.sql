@@ -14,11 +14,13 @@ create table taskledger.lease (
   holder      text not null,
   since       timestamptz not null default clock_timestamp(),
   alive_until timestamptz not null,
+  backend     integer,
   detail      json)
   with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 comment on table taskledger.lease is
   'One row for each role (relay) and each worker process, valid until alive_until. '
+  'backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. '
   'A lease saves double work; correctness never depends on it.';
 
 create view taskledger.relay_lease as

@@ -54,9 +54,6 @@ func (r *Relay) runSession(ctx context.Context, publisher *stream.Publisher) err
 	if err := s.open(ctx); err != nil {
 		return s.postpone(err)
 	}
-	if !r.isBlocked {
-		r.lease.setNote("")
-	}
 	return s.postpone(s.run(ctx))
 }
 
@@ -165,11 +162,18 @@ func (s *session) run(ctx context.Context) error {
 }
 
 func (s *session) readPages(ctx context.Context, prepared chan<- batch) error {
+	page, ok, err := s.feed.Poll(ctx)
+	if err == nil && !ok {
+		s.relay.progress() // nothing waits
+	}
 	for {
-		page, err := s.feed.Next(ctx)
+		if err == nil && !ok {
+			page, err = s.feed.Next(ctx)
+		}
 		if err != nil {
 			return err
 		}
+		ok = false
 		b, err := s.encoder.prepare(ctx, page)
 		if err != nil {
 			return err
@@ -227,10 +231,6 @@ func (s *session) publishPage(ctx context.Context, b batch) error {
 	if err := s.send(ctx, b.messages); err != nil {
 		return err
 	}
-	if s.relay.isBlocked {
-		s.relay.isBlocked = false
-		s.relay.lease.setNote("")
-	}
 	return nil
 }
 
@@ -241,6 +241,7 @@ func (s *session) advancePages(ctx context.Context, published <-chan publishedPa
 		if err := s.advance(ctx, p); err != nil {
 			return err
 		}
+		s.relay.progress()
 		s.relay.hooks.each(func(h Hook) { h.PageAdvanced(ctx) })
 	}
 	return nil
