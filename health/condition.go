@@ -14,6 +14,7 @@ const (
 	RelayRefused      Name = "relay_refused"
 	RelayBlocked      Name = "relay_blocked"
 	RelayLag          Name = "relay_lag"
+	StreamWrites      Name = "stream_writes_failed"
 	EventsParked      Name = "events_parked"
 	StreamUnavailable Name = "stream_unavailable"
 	StreamDrift       Name = "stream_drift"
@@ -75,8 +76,14 @@ var definitions = []Definition{
 		Cure:    "remove the reason; if the stream is full, start workers of all kinds or raise its max bytes",
 	},
 	{
+		Name:    StreamWrites,
+		Meaning: "NATS is connected, and JetStream does not store messages. Its disk may be full or slow.",
+		Cure: "make room on the disk of the NATS server and restart it, since it refuses messages until then; " +
+			"serve restarts its own NATS server when there is room",
+	},
+	{
 		Name:      RelayLag,
-		Threshold: DefaultThreshold,
+		Threshold: DefaultRelayLag,
 		Meaning:   "An event has waited longer than the threshold to be published.",
 		Cure:      "is a relay running? start: taskledger serve",
 	},

@@ -43,7 +43,7 @@ type check struct {
 
 var checks = []check{
 	{[]Name{
-		RelayStopped, RelayRefused, RelayBlocked, RelayLag, EventsParked,
+		RelayStopped, RelayRefused, RelayBlocked, StreamWrites, RelayLag, EventsParked,
 		StreamUnavailable, StreamDrift, StreamNearlyFull,
 	}, checkOutbox},
 	{[]Name{ProjectorRefused, ProjectionLag}, checkProjection},

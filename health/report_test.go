@@ -47,6 +47,14 @@ var conditionTests = map[health.Name]conditionTest{
 		},
 		text: "the relay relay-1 cannot publish: the stream is full", isSince: true,
 	},
+	health.StreamWrites: {
+		arrange: func(b *bundle, _ *health.Config) {
+			b.exec(`
+				update taskledger.lease set detail = json_build_object(
+				  'note', 'publish: no acknowledgement in time', 'cause', 'store', 'since', clock_timestamp())`)
+		},
+		text: "JetStream does not store the messages of the relay relay-1: publish: no ackn", isSince: true,
+	},
 	health.RelayLag: {
 		arrange: func(b *bundle, c *health.Config) {
 			ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")

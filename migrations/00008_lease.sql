@@ -25,12 +25,14 @@ comment on table taskledger.lease is
 
 create view taskledger.relay_lease as
 select l.holder, l.since, l.alive_until, l.alive_until > clock_timestamp() as is_alive, l.detail->>'note' as note,
-       (l.detail->>'since')::timestamptz as note_since, coalesce((l.detail->>'refused')::boolean, false) as is_refusing
+       l.detail->>'cause' as note_cause, (l.detail->>'since')::timestamptz as note_since,
+       coalesce((l.detail->>'refused')::boolean, false) as is_refusing
   from taskledger.lease l
  where l.name = 'relay';
 
 comment on view taskledger.relay_lease is
-  'The last holder of the relay''s lease; note is why it cannot work, since note_since. '
+  'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' '
+  'if JetStream stores no message. '
   'If is_refusing, it does not continue before an operator acts.';
 
 create view taskledger.workers as

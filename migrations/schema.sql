@@ -1208,12 +1208,13 @@ CREATE VIEW taskledger.relay_lease AS
     l.alive_until,
     (l.alive_until > clock_timestamp()) AS is_alive,
     (l.detail ->> 'note'::text) AS note,
+    (l.detail ->> 'cause'::text) AS note_cause,
     ((l.detail ->> 'since'::text))::timestamp with time zone AS note_since,
     COALESCE(((l.detail ->> 'refused'::text))::boolean, false) AS is_refusing
    FROM taskledger.lease l
   WHERE (l.name = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since. If is_refusing, it does not continue before an operator acts.';
+COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message. If is_refusing, it does not continue before an operator acts.';
 
 CREATE VIEW taskledger.relay_mark AS
  SELECT c.n,

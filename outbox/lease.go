@@ -34,7 +34,7 @@ type lease struct {
 	changed chan struct{} // has a value when the note has changed
 
 	mu   sync.Mutex
-	note *string // guarded by mu; why the holder cannot work, "" if it can; nil before the first session
+	note *leases.Note // guarded by mu; why the holder cannot work; nil before the first session
 }
 
 func newLease(db *pgxpool.Pool, name string, ttl time.Duration) *lease {
@@ -52,8 +52,20 @@ func hostAndProcess() string {
 	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }
 
-// setNote sets the note and has it written at once. Before the first call, the note of the last holder stays.
-func (l *lease) setNote(note string) {
+// setNote sets why the holder cannot work, "" if it can, and has it written at once. Before the first call, the note of
+// the last holder stays.
+func (l *lease) setNote(why string) { l.set(leases.Note{Text: why}) }
+
+// setError sets an error as the note.
+func (l *lease) setError(err error) {
+	n := leases.Note{Text: err.Error()}
+	if isStoreFailure(err) {
+		n.Cause = causeStore
+	}
+	l.set(n)
+}
+
+func (l *lease) set(note leases.Note) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.note != nil && *l.note == note {
@@ -66,7 +78,7 @@ func (l *lease) setNote(note string) {
 	}
 }
 
-func (l *lease) currentNote() *string {
+func (l *lease) currentNote() *leases.Note {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.note
@@ -188,7 +200,7 @@ func closeConn(conn *pgx.Conn) {
 
 // yield lets another relay take the lease at once, and writes the reason into it.
 func (l *lease) yield(ctx context.Context, why error) error {
-	l.setNote(why.Error())
+	l.setError(why)
 	return leases.YieldRelay(ctx, l.db, l.holder, why.Error(), isRefusal(why))
 }
 

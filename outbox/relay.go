@@ -103,6 +103,9 @@ func isFinal(err error) bool { return isRefusal(err) || errors.Is(err, nats.ErrC
 
 // failed reports an error after which the relay tries again.
 func (r *Relay) failed(ctx context.Context, err error) {
+	if isStoreFailure(err) {
+		err = &StoreError{Err: err}
+	}
 	r.hooks.each(func(h Hook) { h.RelayFailed(ctx, err) })
 	r.config.Logger.WarnContext(ctx, "relay failed; retrying", "error", err)
 }
@@ -167,7 +170,7 @@ func (r *Relay) work(ctx context.Context, publisher *stream.Publisher) error {
 		if err = r.explain(err); ctx.Err() != nil || isFinal(err) {
 			return err
 		}
-		r.lease.setNote(err.Error())
+		r.lease.setError(err)
 		r.failed(ctx, err)
 		if err := r.backOff(ctx); err != nil {
 			return err

@@ -57,6 +57,8 @@ type LeaseStatus struct {
 	Note       string    `json:"note,omitempty"`      // why the holder cannot work
 	NoteSince  time.Time `json:"note_since,omitzero"` // when the note began to hold
 	Refused    bool      `json:"refused"`             // the relay must not continue before an operator acts
+	// IsStoreFailure: the note is that NATS is connected and JetStream stores no message.
+	IsStoreFailure bool `json:"store_failure"`
 }
 
 // StreamStatus is the state of the stream.
@@ -156,13 +158,15 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 
 func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
 	var l LeaseStatus
+	var cause string
 	found, err := queryRow(ctx, db, leaseSQL, nil,
-		&l.Holder, pgquery.Micros(&l.Since), pgquery.Micros(&l.AliveUntil), &l.Alive, &l.Note,
+		&l.Holder, pgquery.Micros(&l.Since), pgquery.Micros(&l.AliveUntil), &l.Alive, &l.Note, &cause,
 		pgquery.Micros(&l.NoteSince), &l.Refused)
 	if err != nil {
 		return pgerr.Explain("read the relay's lease", err)
 	}
 	if found {
+		l.IsStoreFailure = cause == causeStore
 		s.Relay = &l
 	}
 	return nil

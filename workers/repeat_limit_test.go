@@ -22,7 +22,9 @@ var twoFailures = &workers.KindConfig{
 }
 
 // errPartner is the error of a partner's database.
-var errPartner = fmt.Errorf("reserve at the partner: %w", &pgconn.PgError{Code: "53300", Message: "too many connections"})
+var errPartner = fmt.Errorf("reserve at the partner: %w", &pgconn.PgError{
+	Code: "53300", Message: "too many connections",
+})
 
 // An error of another database is a failure of the attempt, also if its SQLSTATE asks for a retry.
 func TestErrorOfAnotherDatabaseIsAFailure(t *testing.T) {

@@ -22,12 +22,18 @@ var (
 	relayReleaseSQL string
 )
 
+// Note is why the holder of the relay's lease cannot work; the zero value if it can.
+type Note struct {
+	Text  string
+	Cause string // a word for programs, or ""
+}
+
 // RelayClaim is a claim of the relay's lease.
 type RelayClaim struct {
 	Holder string
 	For    time.Duration
-	// Note is why the holder cannot work: "" if it can, nil to keep the note of the row.
-	Note *string
+	// Note replaces the note of the row; nil to keep it.
+	Note *Note
 	// Backend is the server process of the connection that the holder keeps open, as its client reports it; 0: none.
 	// The row keeps it only if the server reports the same: a pooler gives clients another number.
 	Backend uint32
@@ -38,7 +44,12 @@ type RelayClaim struct {
 // TakeRelay takes or renews the relay's lease, and reports whether the holder has it.
 func TakeRelay(ctx context.Context, db ledger.DB, c RelayClaim) (bool, error) {
 	var holds bool
-	args := []any{c.Holder, c.For.Milliseconds(), c.Note, int64(c.Backend), c.Displaced}
+	var text *string
+	cause := ""
+	if c.Note != nil {
+		text, cause = &c.Note.Text, c.Note.Cause
+	}
+	args := []any{c.Holder, c.For.Milliseconds(), text, int64(c.Backend), c.Displaced, cause}
 	found, err := pgquery.Row(ctx, db, relayTakeSQL, args, &holds)
 	return found && holds, pgerr.Explain("take the lease", err)
 }

@@ -176,6 +176,7 @@ var rules = []rule{
 		reason: "the schema is made before there is a ledger; only the error for its absence is shared",
 	},
 	{pkg: "/internal/plantest", may: []string{pgx}, reason: "a helper of tests, which every package may use"},
+	{pkg: "/internal/smalldisk", may: nil, reason: "a helper of tests, which every package may use"},
 	{pkg: "/internal/fault", may: nil, reason: "every package has crash points"},
 	{
 		pkg: "/internal/watermilltest",

@@ -24,8 +24,8 @@ type Repeat struct {
 }
 
 // repeats counts for each task how often in a row its attempts ended because of the ledger's database. They leave no
-// event, so that a deadlock or a restart uses no attempt; a task that ends its own connection each time must not be
-// repeated for ever. It is safe for concurrent use.
+// event, so that a deadlock or a restart uses no attempt. A task that ends its connection each time is found by the
+// count. It is safe for concurrent use.
 type repeats struct {
 	size atomic.Int32 // of tasks: an attempt that succeeds usually finds none, and takes no lock
 
