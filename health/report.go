@@ -47,9 +47,12 @@ var checks = []check{
 		StreamUnavailable, StreamDrift, StreamNearlyFull,
 	}, checkOutbox},
 	{[]Name{ProjectorRefused, ProjectionLag}, checkProjection},
+	{[]Name{EventsIllegal}, checkIllegal},
 	{[]Name{TimersLate}, checkTimers},
 	{[]Name{ScheduleLate}, checkSchedules},
 	{[]Name{KindUnhandled}, checkKinds},
+	{[]Name{TasksUnbegun}, checkUnbegun},
+	{[]Name{AttemptsRepeated, ReleasesRepeated}, checkRepeated},
 	{[]Name{AlarmUndelivered}, checkAlarms},
 	{nil, readCounts},
 }

@@ -19,6 +19,7 @@ type Thresholds struct {
 	TimersLate    time.Duration // how long a timer has been due
 	ScheduleLate  time.Duration // how long a firing has been due
 	KindUnhandled time.Duration // how long a task has been available for which no live worker exists
+	TasksUnbegun  time.Duration // how long a task has been available that no worker has received
 }
 
 func (t Thresholds) withDefaults() Thresholds {
@@ -26,7 +27,7 @@ func (t Thresholds) withDefaults() Thresholds {
 		t.RelayLag = DefaultRelayLag
 	}
 	for _, field := range []*time.Duration{
-		&t.ProjectionLag, &t.TimersLate, &t.ScheduleLate, &t.KindUnhandled,
+		&t.ProjectionLag, &t.TimersLate, &t.ScheduleLate, &t.KindUnhandled, &t.TasksUnbegun,
 	} {
 		if *field == 0 {
 			*field = DefaultThreshold

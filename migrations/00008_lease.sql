@@ -2,10 +2,11 @@
 -- Owner: package internal/lease.
 --
 --   lease  written and read by internal/lease: the row relay for outbox; for workers one row of each worker process,
---          and one of each member of a division of shards
+--          and one of each member of a division of shards; for the reconciler one row of each task that it releases
+--          again and again
 --
--- Other packages read the views relay_lease, workers, worker_kinds and shard_members, and call worker_alive_ms and
--- shards_alive.
+-- Other packages read the views relay_lease, workers, worker_kinds, shard_members and repeated_releases, and call
+-- worker_alive_ms and shards_alive.
 
 -- +goose Up
 
@@ -60,6 +61,14 @@ select l.holder as worker, k.kind
  where l.name like 'shards/%' and l.alive_until > clock_timestamp();
 
 comment on view taskledger.shard_members is 'Internal: the live workers that divide the shards of each kind.';
+
+create view taskledger.repeated_releases as
+select l.detail->>'kind' as kind, l.detail->>'biz_id' as biz_id, (l.detail->>'times')::integer as times, l.since
+  from taskledger.lease l
+ where l.name like 'released/%' and l.alive_until > clock_timestamp();
+
+comment on view taskledger.repeated_releases is
+  'The tasks that the reconciler has released several times in a row, until it would release them again.';
 
 -- The two functions are inlined where they stand in FROM, and find their row by the primary key.
 -- +goose StatementBegin

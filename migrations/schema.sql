@@ -1030,6 +1030,16 @@ ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDE
     CACHE 1
 );
 
+CREATE TABLE taskledger.illegal_event (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    version integer NOT NULL,
+    reason text NOT NULL,
+    found_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE taskledger.illegal_event IS 'Events that cannot follow those before them: a role with INSERT on event wrote them. Their tasks are projected as before the event. Delete a row when its cause is removed.';
+
 CREATE UNLOGGED TABLE taskledger.incarnation (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
     one boolean DEFAULT true NOT NULL,
@@ -1230,6 +1240,16 @@ CREATE VIEW taskledger.relay_mark AS
 
 COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. Before the first page, generation, stream_created and stream_seq are null.';
 
+CREATE VIEW taskledger.repeated_releases AS
+ SELECT (l.detail ->> 'kind'::text) AS kind,
+    (l.detail ->> 'biz_id'::text) AS biz_id,
+    ((l.detail ->> 'times'::text))::integer AS times,
+    l.since
+   FROM taskledger.lease l
+  WHERE ((l.name ~~ 'released/%'::text) AND (l.alive_until > clock_timestamp()));
+
+COMMENT ON VIEW taskledger.repeated_releases IS 'The tasks that the reconciler has released several times in a row, until it would release them again.';
+
 CREATE TABLE taskledger.schedule (
     name text NOT NULL COLLATE pg_catalog."C",
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -1398,6 +1418,9 @@ ALTER TABLE ONLY taskledger.event
 
 ALTER TABLE ONLY taskledger.event
     ADD CONSTRAINT event_position_key UNIQUE ("position");
+
+ALTER TABLE ONLY taskledger.illegal_event
+    ADD CONSTRAINT illegal_event_pkey PRIMARY KEY (kind, biz_id, version);
 
 ALTER TABLE ONLY taskledger.incarnation
     ADD CONSTRAINT incarnation_pkey PRIMARY KEY (one);

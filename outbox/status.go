@@ -46,6 +46,7 @@ type Status struct {
 	Stream        *StreamStatus `json:"stream"`                     // nil: not read, see StreamError
 	StreamError   string        `json:"stream_error,omitempty"`     // why the stream cannot be read
 	Oldest        *Transaction  `json:"oldest_transaction"`         // the oldest open one of the cluster; nil: none
+	Unbegun       []UnbegunKind `json:"unbegun"`                    // kinds with messages that no worker has
 }
 
 // LeaseStatus is the state of the relay's lease.
@@ -93,7 +94,7 @@ const maxWaiting = 10_000
 // ReadStatus reads the status. config is the wanted configuration of the stream. If js is nil, ReadStatus
 // reads the database only. An unavailable stream is part of the status (StreamError), not an error.
 func ReadStatus(ctx context.Context, db ledger.DB, js jetstream.JetStream, config StreamConfig) (Status, error) {
-	var s Status
+	s := Status{Unbegun: []UnbegunKind{}}
 	if err := s.readDatabase(ctx, db); err != nil {
 		return Status{}, err
 	}
@@ -185,6 +186,9 @@ func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config 
 		FirstSeq: state.FirstSeq, LastSeq: state.LastSeq, Created: info.Created.UTC(),
 		Drift:      append([]string{}, stream.Drift(info, config, installation)...),
 		NearlyFull: isNearlyFull(int64(state.Bytes), info.Config.MaxBytes),
+	}
+	if s.Unbegun, err = readUnbegun(ctx, found); err != nil {
+		s.StreamError = err.Error()
 	}
 }
 

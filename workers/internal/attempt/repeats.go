@@ -1,6 +1,7 @@
 package attempt
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,8 @@ type Repeat struct {
 	BizID ledger.BizID
 	Times int // in a row, in this process
 	Error string
-	At    time.Time // of the last one, by this machine's clock
+	Since time.Time // of the first one, by this machine's clock
+	At    time.Time // of the last one
 }
 
 // repeats counts for each task how often in a row its attempts ended because of the ledger's database. They leave no
@@ -40,10 +42,16 @@ func (r *repeats) add(id ledger.BizID, err error) int {
 	if r.tasks == nil || len(r.tasks) >= maxRepeating {
 		r.tasks = make(map[ledger.BizID]Repeat)
 	}
-	n := r.tasks[id].Times + 1
-	r.tasks[id] = Repeat{BizID: id, Times: n, Error: shortMessage(err.Error()), At: time.Now()}
+	now := time.Now()
+	task, found := r.tasks[id]
+	if !found {
+		task.Since = now
+	}
+	task.BizID, task.At, task.Error = id, now, shortMessage(strings.ReplaceAll(err.Error(), "\x00", "")) // for JSON
+	task.Times++
+	r.tasks[id] = task
 	r.size.Store(int32(len(r.tasks)))
-	return n
+	return task.Times
 }
 
 // forget ends the row of a task.
