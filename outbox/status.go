@@ -188,7 +188,7 @@ func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config 
 		NearlyFull: isNearlyFull(int64(state.Bytes), info.Config.MaxBytes),
 	}
 	if s.Unbegun, err = readUnbegun(ctx, found); err != nil {
-		s.StreamError = err.Error()
+		s.StreamError = "read its consumers: " + err.Error()
 	}
 }
 
