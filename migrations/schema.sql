@@ -954,11 +954,12 @@ CREATE TABLE taskledger.lease (
     holder text NOT NULL,
     since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     alive_until timestamp with time zone NOT NULL,
+    backend integer,
     detail json
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay) and each worker process, valid until alive_until. A lease saves double work; correctness never depends on it.';
+COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay) and each worker process, valid until alive_until. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. A lease saves double work; correctness never depends on it.';
 
 CREATE FUNCTION taskledger.shards_alive(worker text) RETURNS TABLE(is_alive boolean)
     LANGUAGE sql STABLE ROWS 1
@@ -1028,6 +1029,16 @@ ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDE
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE taskledger.illegal_event (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    version integer NOT NULL,
+    reason text NOT NULL,
+    found_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE taskledger.illegal_event IS 'Events that cannot follow those before them: a role with INSERT on event wrote them. Their tasks are projected as before the event. Delete a row when its cause is removed.';
 
 CREATE UNLOGGED TABLE taskledger.incarnation (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -1207,12 +1218,13 @@ CREATE VIEW taskledger.relay_lease AS
     l.alive_until,
     (l.alive_until > clock_timestamp()) AS is_alive,
     (l.detail ->> 'note'::text) AS note,
+    (l.detail ->> 'cause'::text) AS note_cause,
     ((l.detail ->> 'since'::text))::timestamp with time zone AS note_since,
     COALESCE(((l.detail ->> 'refused'::text))::boolean, false) AS is_refusing
    FROM taskledger.lease l
   WHERE (l.name = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since. If is_refusing, it does not continue before an operator acts.';
+COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message. If is_refusing, it does not continue before an operator acts.';
 
 CREATE VIEW taskledger.relay_mark AS
  SELECT c.n,
@@ -1228,6 +1240,16 @@ CREATE VIEW taskledger.relay_mark AS
   WHERE (c.reader = 'relay'::text);
 
 COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. withheld has kinds with a place: waking events of the kind that are not visible in its seen may not be published. Before the first page, generation, stream_created and stream_seq are null.';
+
+CREATE VIEW taskledger.repeated_releases AS
+ SELECT (l.detail ->> 'kind'::text) AS kind,
+    (l.detail ->> 'biz_id'::text) AS biz_id,
+    ((l.detail ->> 'times'::text))::integer AS times,
+    l.since
+   FROM taskledger.lease l
+  WHERE ((l.name ~~ 'released/%'::text) AND (l.alive_until > clock_timestamp()));
+
+COMMENT ON VIEW taskledger.repeated_releases IS 'The tasks that the reconciler has released several times in a row, until it would release them again.';
 
 CREATE TABLE taskledger.schedule (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -1397,6 +1419,9 @@ ALTER TABLE ONLY taskledger.event
 
 ALTER TABLE ONLY taskledger.event
     ADD CONSTRAINT event_position_key UNIQUE ("position");
+
+ALTER TABLE ONLY taskledger.illegal_event
+    ADD CONSTRAINT illegal_event_pkey PRIMARY KEY (kind, biz_id, version);
 
 ALTER TABLE ONLY taskledger.incarnation
     ADD CONSTRAINT incarnation_pkey PRIMARY KEY (one);

@@ -60,9 +60,12 @@
 // # Concurrency properties
 //
 // Any number of relays may run; one works, and the others stand by. The lease that decides it is a row in
-// taskledger.lease, so poolers in transaction mode work. The lease avoids double work only: a relay that
-// stalls and loses it may publish its page again, but cannot move the cursor. Its messages are repetitions,
-// or first appearances that its successor repeats.
+// taskledger.lease, so poolers in transaction mode work. The holder keeps it while a server is away. Another
+// relay takes it when it has expired, when the holder's connection to the database has ended, or when the
+// holder has failed for twice its term and the other relay is connected to NATS.
+//
+// The lease avoids double work only: a relay that stalls and loses it may publish its page again, but cannot
+// move the cursor. Its messages are repetitions, or first appearances that its successor repeats.
 //
 // The relay must be the only writer of the stream. A foreign message means that another program publishes
 // there, or that the database was restored, or failed over with losses. Then [Relay.Run] returns a

@@ -101,7 +101,6 @@ func (s *session) countFitting(ctx context.Context, messages []message) (int, er
 
 // waitForRoom waits a while and ends the session.
 func (s *session) waitForRoom(ctx context.Context, why error) error {
-	s.relay.isBlocked = true
 	s.relay.lease.setNote(why.Error())
 	s.relay.hooks.each(func(h Hook) { h.RelayFailed(ctx, why) })
 	if err := loop.Sleep(ctx, purgeEvery); err != nil {

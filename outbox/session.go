@@ -58,11 +58,8 @@ func (r *Relay) runSession(ctx context.Context, publisher *stream.Publisher) err
 	if err := s.open(ctx); err != nil {
 		return s.postpone(err)
 	}
-	if !r.isBlocked {
-		r.lease.setNote("")
-	}
 	err := s.run(ctx)
-	r.progress = progress{generation: s.mark.Generation, published: s.published, withheld: s.mark.Withheld}
+	r.reached = reached{generation: s.mark.Generation, published: s.published, withheld: s.mark.Withheld}
 	return s.postpone(err)
 }
 
@@ -112,7 +109,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	s.encoder = encoder{db: c.DB, source: source, generation: s.mark.Generation}
 	at := s.feed.Cursor()
 	s.published = at.Place()
-	if p := s.relay.progress; p.generation == s.mark.Generation && p.published == s.published {
+	if p := s.relay.reached; p.generation == s.mark.Generation && p.published == s.published {
 		s.mark.Withheld = p.withheld // newer than that of the cursor row
 	}
 	if err := s.makeRoom(ctx); err != nil {
@@ -177,11 +174,18 @@ func (s *session) run(ctx context.Context) error {
 }
 
 func (s *session) readPages(ctx context.Context, prepared chan<- batch) error {
+	page, ok, err := s.feed.Poll(ctx)
+	if err == nil && !ok {
+		s.relay.progress() // nothing waits
+	}
 	for {
-		page, err := s.feed.Next(ctx)
+		if err == nil && !ok {
+			page, err = s.feed.Next(ctx)
+		}
 		if err != nil {
 			return err
 		}
+		ok = false
 		b, err := s.encoder.prepare(ctx, page)
 		if err != nil {
 			return err
@@ -255,10 +259,6 @@ func (s *session) publishPage(ctx context.Context, b batch) error {
 		return err
 	}
 	s.published = b.page.Place()
-	if s.relay.isBlocked {
-		s.relay.isBlocked = false
-		s.relay.lease.setNote("")
-	}
 	return nil
 }
 
@@ -279,6 +279,7 @@ func (s *session) advancePages(ctx context.Context, published <-chan publishedPa
 		if err := s.advance(ctx, p); err != nil {
 			return err
 		}
+		s.relay.progress()
 		s.relay.hooks.each(func(h Hook) { h.PageAdvanced(ctx) })
 	}
 	return nil

@@ -113,8 +113,8 @@ func (s *session) admit(ctx context.Context, messages []message) ([]message, err
 	return admitted, nil
 }
 
-// progress is how far a session had come with withheld kinds. A cursor row has it as of the last page.
-type progress struct {
+// reached is how far a session had come with withheld kinds. A cursor row has it as of the last page.
+type reached struct {
 	generation int
 	published  feed.Place
 	withheld   map[ledger.Kind]feed.Place

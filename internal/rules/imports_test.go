@@ -123,8 +123,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/workers/reconciler",
-		may: []string{"/ledger", "/workers/internal/atmostonce", "/internal/loop", "/internal/pgarray",
-			"/internal/pgerr", "/internal/pgquery", "/internal/stream", pgx, nats},
+		may: []string{"/ledger", "/workers/internal/atmostonce", "/internal/lease", "/internal/loop",
+			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/stream", pgx, nats},
 		reason: "a service of its own: it compares ledger and stream, whatever the workers do",
 	},
 	{
@@ -176,6 +176,7 @@ var rules = []rule{
 		reason: "the schema is made before there is a ledger; only the error for its absence is shared",
 	},
 	{pkg: "/internal/plantest", may: []string{pgx}, reason: "a helper of tests, which every package may use"},
+	{pkg: "/internal/smalldisk", may: nil, reason: "a helper of tests, which every package may use"},
 	{pkg: "/internal/fault", may: nil, reason: "every package has crash points"},
 	{
 		pkg: "/internal/watermilltest",

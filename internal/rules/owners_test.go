@@ -33,6 +33,7 @@ var tables = map[string]string{
 	"incarnation":        "ledger/feed",
 	"task":               "projector",
 	"task_count":         "projector",
+	"illegal_event":      "projector",
 	"parked":             "outbox",
 	"lease":              "internal/lease",
 	"shard_owner":        "workers/internal/shards",
@@ -85,6 +86,10 @@ var foreigners = []foreign{
 	{
 		table: "parked", path: "health/condition.go",
 		reason: "the cure of a condition: operators delete rows of parked events",
+	},
+	{
+		table: "illegal_event", path: "health/condition.go",
+		reason: "the cure of a condition: operators delete rows of illegal events",
 	},
 	{
 		table: "task", path: "internal/plantest/plantest.go",
