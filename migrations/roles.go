@@ -76,6 +76,7 @@ func RolesSQL(prefix string) (string, error) {
 		rule := fmt.Sprintf("must have 1 to %d bytes, got %d", longest, len(prefix))
 		return "", &ledger.InvalidError{Field: "prefix", Value: prefix, Rule: rule}
 	}
+	grants, policies := parseRoles()
 	all := quoteRoles(prefix, strings.Join(Roles(), ", "))
 	var b strings.Builder
 	b.WriteString("begin;\nset local lock_timeout = '5s';\n" +
@@ -89,10 +90,10 @@ func RolesSQL(prefix string) (string, error) {
 	} {
 		fmt.Fprintf(&b, "revoke all on %s taskledger from %s;\n", objects, all)
 	}
-	for _, g := range grants() {
+	for _, g := range grants {
 		fmt.Fprintf(&b, "grant %s on %s to %s;\n", g.privileges, g.objects, quoteRoles(prefix, g.roles))
 	}
-	for _, p := range policies() {
+	for _, p := range policies {
 		b.WriteString(p.script(prefix))
 	}
 	b.WriteString("commit;\n")
@@ -102,30 +103,30 @@ func RolesSQL(prefix string) (string, error) {
 // grant is one of roles.sql. Privileges, objects and roles are lists as in SQL.
 type grant struct{ privileges, objects, roles string }
 
-var grantStatement = regexp.MustCompile(`(?s)\ngrant ([^;]*?) on ([^;]*) to ([a-z, \n]+);`)
-
-func grants() (all []grant) {
-	for _, m := range grantStatement.FindAllStringSubmatch(rolesSQL, -1) {
-		all = append(all, grant{privileges: oneLine(m[1]), objects: oneLine(m[2]), roles: oneLine(m[3])})
-	}
-	return all
-}
-
-// oneLine returns s without the breaks of its lines.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
-
-// policy is a policy of roles.sql. Its name is that of a role.
+// policy is one of roles.sql. Its name is that of a role.
 type policy struct{ name, table, command, roles, rule string }
 
-var policyStatement = regexp.MustCompile(
-	`(?s)create policy (\w+) on (\S+) for (insert|all) to ([a-z, ]+?) ((?:with check|using) \(.*?\));\n`,
+var (
+	comment         = regexp.MustCompile(`(?m)^--.*\n`)
+	grantStatement  = regexp.MustCompile(`^grant (.*) on (.*) to ([a-z, ]+)$`)
+	policyStatement = regexp.MustCompile(
+		`^create policy (\w+) on (\S+) for (insert|all) to ([a-z, ]+?) ((?:with check|using) \(.*\))$`,
+	)
 )
 
-func policies() (all []policy) {
-	for _, m := range policyStatement.FindAllStringSubmatch(rolesSQL, -1) {
-		all = append(all, policy{name: m[1], table: m[2], command: m[3], roles: m[4], rule: m[5]})
+// parseRoles returns the statements of roles.sql. It panics at one that it does not know.
+func parseRoles() (grants []grant, policies []policy) {
+	for statement := range strings.SplitSeq(comment.ReplaceAllString(rolesSQL, ""), ";\n") {
+		statement = strings.Join(strings.Fields(statement), " ")
+		if m := grantStatement.FindStringSubmatch(statement); m != nil {
+			grants = append(grants, grant{privileges: m[1], objects: m[2], roles: m[3]})
+		} else if m := policyStatement.FindStringSubmatch(statement); m != nil {
+			policies = append(policies, policy{name: m[1], table: m[2], command: m[3], roles: m[4], rule: m[5]})
+		} else if statement != "" {
+			panic("roles.sql: invalid statement: " + statement)
+		}
 	}
-	return all
+	return grants, policies
 }
 
 // script returns statements that create the policy, unless it exists as it should be: to create one, the table is

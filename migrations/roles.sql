@@ -39,7 +39,7 @@ grant select on taskledger.migration to relay, operator, reader, archiver;
 grant insert on taskledger.timer to producer, worker, relay, operator;
 grant insert, update, delete on taskledger.lease to worker, relay;
 grant insert, update, delete on taskledger.shard_owner to worker;
-grant insert, delete on taskledger.cursor to relay;
+grant insert, update, delete on taskledger.cursor to relay;
 grant insert on taskledger.incarnation, taskledger.parked to relay;
 grant insert, update on taskledger.task to relay;
 grant insert, delete on taskledger.task_count to relay;
