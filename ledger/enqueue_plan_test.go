@@ -46,7 +46,8 @@ func TestInsertsDrawTheXidFirst(t *testing.T) {
 
 	// A mutant: the columns in the other order.
 	const mutant = `
-		create table mutant (position bigint generated always as identity, xid xid8 not null default pg_current_xact_id(),
+		create table mutant (
+		  position bigint generated always as identity, xid xid8 not null default pg_current_xact_id(),
 		  version integer, attempt integer, shard smallint, type taskledger.event_type, kind text collate "C",
 		  biz_id text collate "C", actor text, data json, meta json, primary key (kind, biz_id, version))`
 	if _, err := pool.Exec(t.Context(), mutant); err != nil {

@@ -1,7 +1,7 @@
 -- Rights: what a role that is not the owner may insert, and nothing for PUBLIC.
 -- Owner: package migrations. No tables. roles.sql makes the roles, with their grants and their policies.
 --
--- The owner, who is exempt from row-level security, inserts what it likes. Every other role needs the privilege and
+-- The owner is exempt from row-level security. Every other role needs the privilege and
 -- a policy: it inserts the rows that the policy admits, by the same statements as the owner.
 --
 -- No role has the privilege to insert xid, position or recorded_at: they are defaults, and PostgreSQL computes them

@@ -65,7 +65,7 @@ func MakeRoles(ctx context.Context, databaseURL, prefix string) ([]string, error
 	return names, nil
 }
 
-// RolesSQL returns the statements of [MakeRoles], for a person who has the rights. They are one transaction.
+// RolesSQL returns the statements of [MakeRoles], which an administrator can execute. They are one transaction.
 //
 // Errors: an [*ledger.InvalidError] if the prefix is empty, too long or contains $.
 func RolesSQL(prefix string) (string, error) {

@@ -12,7 +12,7 @@
 
 grant usage on schema taskledger to producer, worker, relay, operator, reader, archiver;
 
--- Events. Nobody may insert xid, position or recorded_at: see migrations/00013_rights.sql.
+-- Events. No role may insert xid, position or recorded_at: see migrations/00013_rights.sql.
 grant select on taskledger.event to worker, relay, operator, reader, archiver;
 grant select (kind, biz_id, version, type, position) on taskledger.event to producer;
 grant insert (version, attempt, shard, type, kind, biz_id, actor, data, meta) on taskledger.event to producer,
@@ -35,7 +35,7 @@ grant select on taskledger.parked, taskledger.parked_events, taskledger.relay_le
    taskledger.pause to relay, operator, reader, archiver;
 grant select on taskledger.migration to relay, operator, reader, archiver;
 
--- What each role writes beside events.
+-- Each role writes this beside events.
 grant insert on taskledger.timer to producer, worker, relay, operator;
 grant insert, update, delete on taskledger.lease to worker, relay;
 grant insert, update, delete on taskledger.shard_owner to worker;

@@ -34,7 +34,8 @@ const aclOf = `
 	      from pg_namespace n where n.nspname = 'taskledger'
 	     union all
 	    select c.oid::regclass::text,
-	           coalesce(c.relacl, acldefault(case c.relkind when 'S' then 's' else 'r' end::"char", c.relowner)), c.relowner
+	           coalesce(c.relacl, acldefault(case c.relkind when 'S' then 's' else 'r' end::"char", c.relowner)),
+	           c.relowner
 	      from pg_class c where c.relnamespace = 'taskledger'::regnamespace and c.relkind in ('r', 'v', 'S', 'm', 'p')
 	     union all
 	    select c.oid::regclass || '.' || t.attname, t.attacl, c.relowner
@@ -51,7 +52,7 @@ const aclOf = `
 	 where a.grantee <> o.owner
 	 order by 1`
 
-// What a migration creates is nobody's but the owner's. A new function is executable by PUBLIC until it is revoked.
+// The migrations grant PUBLIC nothing. A new function is executable by PUBLIC until it is revoked.
 func TestNothingIsPublic(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -130,7 +131,8 @@ func TestRolesHaveTheirRights(t *testing.T) {
 	change(t, pool, "create policy taskledger_test_producer on taskledger.event for insert with check (true)")
 	address := pool.Config().ConnString()
 	const policies = `
-		select p.polname || ' ' || p.polrelid::regclass || ' ' || p.oid || ' ' || pg_get_expr(p.polwithcheck, p.polrelid)
+		select p.polname || ' ' || p.polrelid::regclass || ' ' || p.oid || ' '
+		       || pg_get_expr(p.polwithcheck, p.polrelid)
 		  from pg_policy p where p.polwithcheck is not null order by 1`
 	var once []string
 	for range 2 {

@@ -30,7 +30,10 @@ func TestForgedMessages(t *testing.T) {
 	}{
 		{name: "args", args: payee, body: `{"to": "mallory", "eur": 500000}`},
 		{name: "no args", args: payee, body: " "},
-		{name: "a deadline that has passed", args: payee, header: map[string]string{"ce-taskfinishby": "2020-01-01T00:00:00Z"}},
+		{
+			name: "a deadline that has passed", args: payee,
+			header: map[string]string{"ce-taskfinishby": "2020-01-01T00:00:00Z"},
+		},
 		{
 			name: "no deadline", args: payee, options: &ledger.EnqueueOptions{FinishBy: later},
 			header: map[string]string{"ce-taskfinishby": ""},
@@ -73,7 +76,12 @@ func TestForgedMessages(t *testing.T) {
 			}
 			try(ledger.Enqueue(b.Context(), b.As("producer"), k, args, tc.options))(t)
 			e := b.History(k)[0]
-			m := stream.Encode(e, try(e.Payload())(t), stream.Source(one[string](b, "select taskledger.installation()")), 1)
+			m := stream.Encode(
+				e,
+				try(e.Payload())(t),
+				stream.Source(one[string](b, "select taskledger.installation()")),
+				1,
+			)
 			stream.Enclose(m, e.Meta)
 			if tc.body != "" {
 				m.Data = []byte(tc.body)

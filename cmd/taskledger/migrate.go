@@ -93,16 +93,18 @@ func newMigrateRolesCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "roles",
 		Short: "Make the roles of producers, workers, services, operators and readers, with their rights",
-		Long: `Make the roles producer, worker, relay, operator, reader and archiver, each with the rights of its job and no
-others. Roles belong to all databases of a server, so their names begin with that of the database: shop_producer.
+		Long: `Make the roles producer, worker, relay, operator, reader and archiver, each with the rights of its job
+and no others. Roles belong to all databases of a server, so their names begin with that of the database: shop_producer.
 None can log in: grant it to a role that can. Run the command again after each upgrade.
 
-It needs the owner of the schema taskledger, and CREATEROLE for roles that do not exist. --print prints the
-statements for somebody who has these rights.`,
+It needs the owner of the schema taskledger, and CREATEROLE for roles that do not exist. An administrator can
+execute the statements instead, which the flag --print prints.`,
 		Args: exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error { return migrateRoles(cmd.Context(), a, prefix, isPrinted) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return migrateRoles(cmd.Context(), a, prefix, isPrinted)
+		},
 	}
-	cmd.Flags().StringVar(&prefix, "prefix", "", "begin the names of the roles with this (default: name of the database)")
+	cmd.Flags().StringVar(&prefix, "prefix", "", "begin the names with this (default: name of the database)")
 	cmd.Flags().BoolVar(&isPrinted, "print", false, "print the statements and change nothing; needs --prefix")
 	return cmd
 }

@@ -71,7 +71,8 @@ func newWithBroker(t testing.TB, db *pgxpool.Pool) *Bundle {
 	return b
 }
 
-// As returns a pool as a role, see [ledgertest.As]. Every part of the product that a bundle starts has the role of its job.
+// As returns a pool as a role, see [ledgertest.As]. Every part of the product that a bundle starts has the role of its
+// job.
 func (b *Bundle) As(role string) *pgxpool.Pool {
 	b.T.Helper()
 	pool, ok := b.pools.Load(role)

@@ -35,7 +35,11 @@ func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig) *Bundle 
 		DB: b.As("relay"), NATS: b.Connect(), Stream: c, CheckEvery: 50 * time.Millisecond,
 		Logger: b.Logger(slog.LevelInfo).With("loop", "relay"),
 	}))(t)
-	tasks := Try(projector.New(projector.Config{DB: b.As("relay"), Logger: b.Logger(slog.LevelInfo).With("loop", "projector")}))(
+	tasks := Try(
+		projector.New(
+			projector.Config{DB: b.As("relay"), Logger: b.Logger(slog.LevelInfo).With("loop", "projector")},
+		),
+	)(
 		t,
 	)
 	b.Start(relay.Run)
@@ -80,7 +84,13 @@ func createConsumers(b *Bundle) {
 // Schedule runs a scheduler until the test ends.
 func (b *Bundle) Schedule(hooks ...scheduler.Hook) {
 	b.T.Helper()
-	b.Start(Try(scheduler.New(scheduler.Config{DB: b.As("relay"), Logger: b.Logger(slog.LevelInfo), Hooks: hooks}))(b.T).Run)
+	b.Start(
+		Try(
+			scheduler.New(scheduler.Config{DB: b.As("relay"), Logger: b.Logger(slog.LevelInfo), Hooks: hooks}),
+		)(
+			b.T,
+		).Run,
+	)
 }
 
 // Operator returns an operator; nc may be nil.

@@ -161,8 +161,8 @@ func Enclose(m *nats.Msg, meta []byte) {
 	}
 }
 
-// BesideArgs returns the members of the meta of a task's first event that a message with the task's args has: its
-// envelope and its deadline, "" and the zero time if there is none.
+// BesideArgs returns the members of the meta of a task's first event that a message with the task's args has: the
+// envelope, or "", and the deadline, or the zero time.
 func BesideArgs(meta []byte) (envelope string, finishBy time.Time) {
 	if !bytes.Contains(meta, []byte(`"`+MetaEnvelope+`"`)) && !bytes.Contains(meta, []byte(`"`+metaFinishBy+`"`)) {
 		return "", time.Time{}

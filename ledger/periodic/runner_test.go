@@ -398,7 +398,12 @@ func TestFiringThatAnotherHasTaken(t *testing.T) {
 	b.pass(b.runner(), time.Hour)
 	after := b.load("sales")
 	if after.Passed != 1 || !after.LastAt.IsZero() || after.LastTask != nil {
-		t.Errorf("after the firing: passed %d, last at %s, %v; want 1 and none", after.Passed, after.LastAt, after.LastTask)
+		t.Errorf(
+			"after the firing: passed %d, last at %s, %v; want 1 and none",
+			after.Passed,
+			after.LastAt,
+			after.LastTask,
+		)
 	}
 	if !after.NextAt.Equal(before.NextAt.Add(time.Hour)) {
 		t.Errorf("next at %s", after.NextAt)

@@ -28,7 +28,8 @@ type Set[A any] struct {
 	waiting map[chan struct{}]struct{} // channels that get a token when there is room
 }
 
-// Task is one task in flight. Message and Redelivered are constant, except for [Set.Correct]. The owner of the task's attempt uses Alone.
+// Task is one task in flight. Message and Redelivered are constant, except for [Set.Correct]. The owner of the task's
+// attempt uses Alone.
 type Task[A any] struct {
 	Message     stream.Message
 	Redelivered bool // the first delivery here was a redelivery
