@@ -30,7 +30,8 @@ type Bundle struct {
 	T  testing.TB
 	DB *pgxpool.Pool // as the owner, for what the test itself does
 
-	pools sync.Map // by role: *pgxpool.Pool
+	AllAsOwner bool     // the parts of the product have DB, whose sessions only a superuser can begin
+	pools      sync.Map // by role: *pgxpool.Pool
 
 	// The broker; nil if the bundle was made by NewDatabase.
 	Server *natsserver.Server
@@ -68,6 +69,7 @@ func newWithBroker(t testing.TB, db *pgxpool.Pool) *Bundle {
 	b.NC = b.Connect()
 	b.JS = Try(jetstream.New(b.NC))(t)
 	b.CreateEffects()
+	b.As(ledgertest.App) // here, so that it is closed after what the test has yet to begin
 	return b
 }
 
@@ -75,6 +77,9 @@ func newWithBroker(t testing.TB, db *pgxpool.Pool) *Bundle {
 // job.
 func (b *Bundle) As(role string) *pgxpool.Pool {
 	b.T.Helper()
+	if b.AllAsOwner {
+		return b.DB
+	}
 	pool, ok := b.pools.Load(role)
 	if !ok {
 		pool, _ = b.pools.LoadOrStore(role, ledgertest.As(b.T, b.DB, role))
