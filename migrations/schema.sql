@@ -68,15 +68,9 @@ $$;
 
 COMMENT ON FUNCTION taskledger.appended_here(kind text, biz_id text, version integer) IS 'Internal: returns the type of an event if the calling transaction has inserted it, else null.';
 
-CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskledger.task_state
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
-
-COMMENT ON FUNCTION taskledger.state_after(type taskledger.event_type) IS 'Returns the state of a task whose last event has this type.';
-
 CREATE FUNCTION taskledger.begins_attempt(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN ((type = 'started'::taskledger.event_type) OR ((type = ANY (ARRAY['progressed'::taskledger.event_type, 'succeeded'::taskledger.event_type, 'failed'::taskledger.event_type, 'interrupted'::taskledger.event_type, 'snoozed'::taskledger.event_type])) AND (taskledger.state_after(last) = 'available'::taskledger.task_state)));
+    RETURN ((type = 'started'::taskledger.event_type) OR ((type = ANY (ARRAY['progressed'::taskledger.event_type, 'succeeded'::taskledger.event_type, 'failed'::taskledger.event_type, 'interrupted'::taskledger.event_type, 'snoozed'::taskledger.event_type])) AND (last = ANY (ARRAY['enqueued'::taskledger.event_type, 'released'::taskledger.event_type, 'interrupted'::taskledger.event_type]))));
 
 COMMENT ON FUNCTION taskledger.begins_attempt(type taskledger.event_type, last taskledger.event_type) IS 'Returns whether an event of type that follows one of type last belongs to a new attempt.';
 
@@ -875,17 +869,14 @@ CREATE FUNCTION taskledger.follows(kind text, biz_id text, version integer, atte
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-declare
-  last record;
 begin
-  select e.type, e.attempt, e.shard into last
-    from taskledger.event e
-   where e.kind = follows.kind and e.biz_id = follows.biz_id and e.version = follows.version - 1;
-  if taskledger.may_follow(follows.type, last.type) and follows.shard = last.shard
-     and follows.attempt = last.attempt + taskledger.begins_attempt(follows.type, last.type)::integer then
-    return last.type;
-  end if;
-  return null;
+  return (
+    select e.type
+      from taskledger.event e
+     where e.kind = follows.kind and e.biz_id = follows.biz_id and e.version = follows.version - 1
+       and e.shard = follows.shard
+       and follows.attempt = e.attempt + taskledger.begins_attempt(follows.type, e.type)::integer
+       and taskledger.may_follow(follows.type, e.type));
 end
 $$;
 
@@ -1001,7 +992,7 @@ COMMENT ON FUNCTION taskledger.late_shares(late xid8[], after_position bigint, t
 
 CREATE FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN false WHEN 'scheduled'::taskledger.event_type THEN (taskledger.state_after(last) = ANY (ARRAY['scheduled'::taskledger.task_state, 'retrying'::taskledger.task_state, 'available'::taskledger.task_state])) WHEN 'released'::taskledger.event_type THEN (taskledger.state_after(last) <> ALL (ARRAY['running'::taskledger.task_state, 'succeeded'::taskledger.task_state])) WHEN 'started'::taskledger.event_type THEN (taskledger.state_after(last) = ANY (ARRAY['available'::taskledger.task_state, 'running'::taskledger.task_state])) WHEN 'progressed'::taskledger.event_type THEN (taskledger.state_after(last) = ANY (ARRAY['available'::taskledger.task_state, 'running'::taskledger.task_state])) WHEN 'succeeded'::taskledger.event_type THEN (taskledger.state_after(last) = ANY (ARRAY['available'::taskledger.task_state, 'running'::taskledger.task_state])) WHEN 'failed'::taskledger.event_type THEN (taskledger.state_after(last) = ANY (ARRAY['available'::taskledger.task_state, 'running'::taskledger.task_state])) WHEN 'interrupted'::taskledger.event_type THEN (taskledger.state_after(last) = ANY (ARRAY['available'::taskledger.task_state, 'running'::taskledger.task_state])) WHEN 'snoozed'::taskledger.event_type THEN (taskledger.state_after(last) = ANY (ARRAY['available'::taskledger.task_state, 'running'::taskledger.task_state])) WHEN 'buried'::taskledger.event_type THEN (taskledger.state_after(last) = ANY (ARRAY['available'::taskledger.task_state, 'scheduled'::taskledger.task_state, 'running'::taskledger.task_state, 'retrying'::taskledger.task_state])) WHEN 'cancelled'::taskledger.event_type THEN (taskledger.state_after(last) = ANY (ARRAY['available'::taskledger.task_state, 'scheduled'::taskledger.task_state, 'running'::taskledger.task_state, 'retrying'::taskledger.task_state])) WHEN 'expired'::taskledger.event_type THEN (taskledger.state_after(last) = ANY (ARRAY['available'::taskledger.task_state, 'scheduled'::taskledger.task_state, 'retrying'::taskledger.task_state])) WHEN 'discarded'::taskledger.event_type THEN (taskledger.state_after(last) = ANY (ARRAY['available'::taskledger.task_state, 'scheduled'::taskledger.task_state, 'running'::taskledger.task_state])) ELSE NULL::boolean END;
+    RETURN COALESCE((last = ANY (CASE type WHEN 'scheduled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[] WHEN 'released'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,buried,cancelled,expired,discarded}'::taskledger.event_type[] WHEN 'buried'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'cancelled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'expired'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[] WHEN 'discarded'::taskledger.event_type THEN '{scheduled,snoozed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'enqueued'::taskledger.event_type THEN '{}'::taskledger.event_type[] ELSE '{enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] END)), false);
 
 COMMENT ON FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) IS 'Returns whether an event of type may follow one of type last.';
 
@@ -1070,6 +1061,12 @@ CREATE FUNCTION taskledger.shards_alive(worker text) RETURNS TABLE(is_alive bool
 END;
 
 COMMENT ON FUNCTION taskledger.shards_alive(worker text) IS 'Internal: returns a row if a worker is a live member of a division of shards.';
+
+CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskledger.task_state
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
+
+COMMENT ON FUNCTION taskledger.state_after(type taskledger.event_type) IS 'Returns the state of a task whose last event has this type.';
 
 CREATE FUNCTION taskledger.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE
