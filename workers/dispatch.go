@@ -106,7 +106,9 @@ func (k *kind) correct(ctx context.Context, t *attempt.Task, h attempt.Head) err
 		return err
 	}
 	k.noticed(NoticeForged)
-	k.Logger.Warn("the message has other args than the ledger, whose args are used", "event", t.Message.ID())
+	k.Logger.WarnContext(
+		ctx, "the message has other args than the ledger, whose args are used", "event", t.Message.ID(),
+	)
 	envelope, finishBy := stream.BesideArgs(history[0].Meta)
 	k.Tasks.Correct(t, payload, envelope, finishBy)
 	return nil
