@@ -128,9 +128,11 @@ var conditionTests = map[health.Name]conditionTest{
 	},
 	health.KindUnhandled: {
 		arrange: func(b *bundle, _ *health.Config) {
-			for _, key := range []string{"coupon.send/1", "mail.send/1", "taskledger.alarm/ops-1"} {
+			for _, key := range []string{"coupon.send/1", "mail.send/1"} {
 				ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, key), "")
 			}
+			b.exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+				values (1, 0, 0, 'enqueued', 'taskledger.alarm', 'ops-1')`)
 			b.project()
 			b.exec("update taskledger.task set updated_at = clock_timestamp() - interval '31 s'")
 		},
