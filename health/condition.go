@@ -14,15 +14,20 @@ const (
 	RelayRefused      Name = "relay_refused"
 	RelayBlocked      Name = "relay_blocked"
 	RelayLag          Name = "relay_lag"
+	StreamWrites      Name = "stream_writes_failed"
 	EventsParked      Name = "events_parked"
 	StreamUnavailable Name = "stream_unavailable"
 	StreamDrift       Name = "stream_drift"
 	StreamNearlyFull  Name = "stream_nearly_full"
 	ProjectionLag     Name = "projection_lag"
 	ProjectorRefused  Name = "projector_refused"
+	EventsIllegal     Name = "events_illegal"
 	TimersLate        Name = "timers_late"
 	ScheduleLate      Name = "schedule_late"
 	KindUnhandled     Name = "kind_unhandled"
+	TasksUnbegun      Name = "tasks_unbegun"
+	AttemptsRepeated  Name = "attempts_repeated"
+	ReleasesRepeated  Name = "releases_repeated"
 	AlarmUndelivered  Name = "alarm_undelivered"
 )
 
@@ -75,8 +80,14 @@ var definitions = []Definition{
 		Cure:    "remove the reason; if the stream is full, start workers of all kinds or raise its max bytes",
 	},
 	{
+		Name:    StreamWrites,
+		Meaning: "NATS is connected, and JetStream does not store messages. Its disk may be full or slow.",
+		Cure: "make room on the disk of the NATS server and restart it, since it refuses messages until then; " +
+			"serve restarts its own NATS server when there is room",
+	},
+	{
 		Name:      RelayLag,
-		Threshold: DefaultThreshold,
+		Threshold: DefaultRelayLag,
 		Meaning:   "An event has waited longer than the threshold to be published.",
 		Cure:      "is a relay running? start: taskledger serve",
 	},
@@ -107,6 +118,12 @@ var definitions = []Definition{
 		Cure:    "follow Rebase in docs/operations.md; the projector then continues by itself",
 	},
 	{
+		Name:    EventsIllegal,
+		Meaning: "Events cannot follow those before them. Their tasks are listed as before these events.",
+		Cure: "take INSERT on taskledger.event from the role that wrote them, " +
+			"then delete the rows of taskledger.illegal_event",
+	},
+	{
 		Name:      ProjectionLag,
 		Threshold: DefaultThreshold,
 		Meaning:   "An event has waited longer than the threshold to be projected: lists and counts are late.",
@@ -132,6 +149,26 @@ var definitions = []Definition{
 		Meaning: "Tasks of a kind have been available for longer than the threshold, " +
 			"and no live worker handles the kind.",
 		Cure: "start the program that registers the kind, or: taskledger task cancel --kind KIND",
+	},
+	{
+		Name:      TasksUnbegun,
+		Threshold: DefaultThreshold,
+		Meaning: "A task has been available for longer than the threshold, and the workers of its kind, " +
+			"which is not paused, have not received it.",
+		Cure: "give the kind more slots or more workers; if its slots are free, read the workers' log",
+	},
+	{
+		Name: AttemptsRepeated,
+		Meaning: "Attempts at a task end again and again with an error of the ledger's database, without an event. " +
+			"After ten in a row each further one is a failure by the task's policy.",
+		Cure: "correct the handler or the database by the error in the text, or: taskledger task bury KIND BIZ_ID",
+	},
+	{
+		Name: ReleasesRepeated,
+		Meaning: "The reconciler releases a task again and again, because its message vanishes without an attempt. " +
+			"The delay doubles each time, up to an hour.",
+		Cure: "check that the workers of the kind connect to the primary of this ledger, and that nothing else " +
+			"acknowledges their messages",
 	},
 	{
 		Name:    AlarmUndelivered,

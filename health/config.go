@@ -23,7 +23,7 @@ type Config struct {
 	NATSError error
 	// Stream is the wanted configuration of the stream. Default: that of a relay with defaults.
 	Stream outbox.StreamConfig
-	// Thresholds default to [DefaultThreshold] each.
+	// Thresholds default to those of [Definitions].
 	Thresholds Thresholds
 	// Alarms returns the alarms that are not delivered: ReadUndelivered of package alarm. Default: none are read.
 	Alarms func(context.Context, ledger.DB) ([]UndeliveredAlarm, error)

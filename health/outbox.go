@@ -52,6 +52,11 @@ func (r *Report) addRelay(s outbox.Status) {
 			Name: RelayStopped, Since: l.AliveUntil,
 			Text: "no relay is running; the last one was " + l.Holder,
 		})
+	case l.IsStoreFailure:
+		r.add(Condition{
+			Name: StreamWrites, Since: l.NoteSince,
+			Text: fmt.Sprintf("JetStream does not store the messages of the relay %s: %s", l.Holder, l.Note),
+		})
 	case l.Note != "":
 		r.add(Condition{
 			Name: RelayBlocked, Since: l.NoteSince,

@@ -3,8 +3,10 @@ package health
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/projector"
@@ -40,6 +42,18 @@ func checkProjection(ctx context.Context, c Config, r *Report) error {
 			Text: lagText("projected", lag.Age, c.Thresholds.ProjectionLag),
 		})
 	}
+	return nil
+}
+
+func checkIllegal(ctx context.Context, c Config, r *Report) error {
+	illegal, err := projector.ReadIllegal(ctx, c.DB)
+	if err != nil || illegal.Events == 0 {
+		return err
+	}
+	r.add(Condition{
+		Name: EventsIllegal, Since: illegal.Since,
+		Text: fmt.Sprintf("illegal events: %s; the last one: %s", printable.Count(int64(illegal.Events)), illegal.Last),
+	})
 	return nil
 }
 

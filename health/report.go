@@ -43,13 +43,16 @@ type check struct {
 
 var checks = []check{
 	{[]Name{
-		RelayStopped, RelayRefused, RelayBlocked, RelayLag, EventsParked,
+		RelayStopped, RelayRefused, RelayBlocked, StreamWrites, RelayLag, EventsParked,
 		StreamUnavailable, StreamDrift, StreamNearlyFull,
 	}, checkOutbox},
 	{[]Name{ProjectorRefused, ProjectionLag}, checkProjection},
+	{[]Name{EventsIllegal}, checkIllegal},
 	{[]Name{TimersLate}, checkTimers},
 	{[]Name{ScheduleLate}, checkSchedules},
 	{[]Name{KindUnhandled}, checkKinds},
+	{[]Name{TasksUnbegun}, checkUnbegun},
+	{[]Name{AttemptsRepeated, ReleasesRepeated}, checkRepeated},
 	{[]Name{AlarmUndelivered}, checkAlarms},
 	{nil, readCounts},
 }

@@ -47,6 +47,14 @@ var conditionTests = map[health.Name]conditionTest{
 		},
 		text: "the relay relay-1 cannot publish: the stream is full", isSince: true,
 	},
+	health.StreamWrites: {
+		arrange: func(b *bundle, _ *health.Config) {
+			b.exec(`
+				update taskledger.lease set detail = json_build_object(
+				  'note', 'publish: no acknowledgement in time', 'cause', 'store', 'since', clock_timestamp())`)
+		},
+		text: "JetStream does not store the messages of the relay relay-1: publish: no ackn", isSince: true,
+	},
 	health.RelayLag: {
 		arrange: func(b *bundle, c *health.Config) {
 			ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")
@@ -120,13 +128,60 @@ var conditionTests = map[health.Name]conditionTest{
 	},
 	health.KindUnhandled: {
 		arrange: func(b *bundle, _ *health.Config) {
-			for _, key := range []string{"coupon.send/1", "mail.send/1", "taskledger.alarm/ops-1"} {
+			for _, key := range []string{"coupon.send/1", "mail.send/1"} {
 				ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, key), "")
 			}
+			b.exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+				values (1, 0, 0, 'enqueued', 'taskledger.alarm', 'ops-1')`)
 			b.project()
 			b.exec("update taskledger.task set updated_at = clock_timestamp() - interval '31 s'")
 		},
 		text: "no worker handles their kind: coupon.send, mail.send", isSince: true,
+	},
+	health.EventsIllegal: {
+		arrange: func(b *bundle, _ *health.Config) {
+			b.exec(`
+				insert into taskledger.illegal_event (kind, biz_id, version, reason)
+				select 'coupon.send', g::text, 2, 'reason ' || g from generate_series(1, 3) g`)
+		},
+		text: "illegal events: 3; the last one: reason 3", isSince: true,
+	},
+	health.TasksUnbegun: {
+		arrange: func(b *bundle, c *health.Config) {
+			c.JetStream = b.jetStream()
+			b.createStream(c.JetStream, c.Stream)
+			b.waitingMessage(c.JetStream)
+			time.Sleep(2 * time.Millisecond)
+			c.Thresholds.TasksUnbegun = time.Millisecond
+		},
+		text: "for a worker to begin it; kinds: coupon.send", isSince: true,
+	},
+	health.AttemptsRepeated: {
+		arrange: func(b *bundle, _ *health.Config) {
+			b.exec(`
+				insert into taskledger.lease (name, holder, alive_until, detail)
+				select 'worker/' || n, n, clock_timestamp() + interval '1 hour',
+				       json_build_object('kinds', '[]'::json, 'repeating', json_build_array(json_build_object(
+				         'kind', 'coupon.send', 'biz_id', n, 'times', length(n), 'error', 'deadlock',
+				         'since', '2026-11-22T10:00:00.123456789Z')))
+				  from unnest(array['often', 'seldom-2']) n`)
+		},
+		text: "tasks: 2; coupon.send/seldom-2 8 times: deadlock", isSince: true,
+	},
+	health.ReleasesRepeated: {
+		arrange: func(b *bundle, _ *health.Config) {
+			key := ledgertest.Key(b.t, "coupon.send/1")
+			ledgertest.Enqueue(b.t, b.db, key, "")
+			request := ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventReleased, Actor: "reconciler"}
+			if _, err := ledger.Append(b.t.Context(), b.db, request); err != nil {
+				b.t.Fatal(err)
+			}
+			b.exec(`
+				insert into taskledger.lease (name, holder, alive_until, detail)
+				values ('released/coupon.send/1', 'reconciler', clock_timestamp() + interval '1 hour',
+				        json_build_object('kind', 'coupon.send', 'biz_id', '1', 'times', 4))`)
+		},
+		text: "tasks: 1; coupon.send/1 was released 4 times in a row", isSince: true,
 	},
 	health.AlarmUndelivered: {
 		arrange: func(_ *bundle, c *health.Config) {
@@ -217,6 +272,7 @@ func TestThresholds(t *testing.T) {
 	t.Parallel()
 	for _, name := range []health.Name{
 		health.RelayLag, health.ProjectionLag, health.TimersLate, health.ScheduleLate, health.KindUnhandled,
+		health.TasksUnbegun,
 	} {
 		b := setup(t)
 		b.takeLease()
@@ -225,6 +281,7 @@ func TestThresholds(t *testing.T) {
 		for _, d := range []time.Duration{-1, time.Hour} {
 			c.Thresholds = health.Thresholds{
 				RelayLag: d, ProjectionLag: d, TimersLate: d, ScheduleLate: d, KindUnhandled: d,
+				TasksUnbegun: d,
 			}
 			r := b.read(c)
 			if len(r.Degraded) != 0 {

@@ -3,25 +3,31 @@ package health
 import "time"
 
 const (
-	// DefaultThreshold is the default of all [Thresholds]. A replaced process takes over in less time.
+	// DefaultThreshold is the default of the [Thresholds] except RelayLag. A replaced process takes over in less time.
 	DefaultThreshold = 30 * time.Second
+	// DefaultRelayLag is the default of Thresholds.RelayLag. A relay whose process is killed is replaced in less time.
+	DefaultRelayLag = 2 * time.Second
 	// DefaultAlarmThreshold is the default of the thresholds of alarms (package alarm). An operator may act on a
 	// condition that a status shows; an alarm asks one to.
 	DefaultAlarmThreshold = 5 * time.Minute
 )
 
-// Thresholds are the durations after which a delay is a condition. Zero: [DefaultThreshold]. Negative: never.
+// Thresholds are the durations after which a delay is a condition. Zero: the default. Negative: never.
 type Thresholds struct {
 	RelayLag      time.Duration // age of the oldest event that is not published
 	ProjectionLag time.Duration // age of the oldest event that is not projected
 	TimersLate    time.Duration // how long a timer has been due
 	ScheduleLate  time.Duration // how long a firing has been due
 	KindUnhandled time.Duration // how long a task has been available for which no live worker exists
+	TasksUnbegun  time.Duration // how long a task has been available that no worker has received
 }
 
 func (t Thresholds) withDefaults() Thresholds {
+	if t.RelayLag == 0 {
+		t.RelayLag = DefaultRelayLag
+	}
 	for _, field := range []*time.Duration{
-		&t.RelayLag, &t.ProjectionLag, &t.TimersLate, &t.ScheduleLate, &t.KindUnhandled,
+		&t.ProjectionLag, &t.TimersLate, &t.ScheduleLate, &t.KindUnhandled, &t.TasksUnbegun,
 	} {
 		if *field == 0 {
 			*field = DefaultThreshold

@@ -4,12 +4,11 @@ import (
 	"encoding/json"
 )
 
-// Exported for tests: fuzz tests call the functions, and a test checks the plan of EnqueueSQL.
+// Exported for fuzz tests.
 var (
 	CheckJSON    = checkJSON
 	Nesting      = nestingDepth
 	EncodeBinary = encodeBinary
-	EnqueueSQL   = enqueueSQL
 )
 
 // Accepts returns the error of an enqueue with these args and this meta before it sends anything, nil if they are
@@ -24,4 +23,9 @@ func Accepts(args, meta json.RawMessage) error {
 	}
 	_, err = newFirstEvent(Entry{Key: Key{Kind: "k", BizID: "1"}, Args: args, Options: &EnqueueOptions{Meta: m}})
 	return err
+}
+
+// Follows reports whether an event of type t may follow one of type last, and whether it then begins an attempt.
+func Follows(t, last EventType) (may, begins bool) {
+	return t.allowedAfter(last.State()), t.beginsAttempt(last.State())
 }

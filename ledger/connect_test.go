@@ -204,29 +204,8 @@ func TestLostServerIsRetryable(t *testing.T) {
 func TestMissingRightsNameTheCure(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
-	role := "producer_" + pool.Config().ConnConfig.Database
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(context.Background()) // also removes the role
-	for _, sql := range []string{
-		"create role " + role,
-		"grant usage on schema taskledger to " + role,
-		"set local role " + role,
-	} {
-		if _, err := tx.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	answers, err := bySQLFunction(tx)(t.Context(), []ledger.Entry{{Key: ledger.Key{Kind: "connect", BizID: "1"}}})
-	if err != nil || !answers[0].New {
-		t.Errorf("a producer needs usage only: %v, %v", answers, err)
-	}
-	if _, err := tx.Exec(t.Context(), "select taskledger.count_rejection()"); err != nil {
-		t.Errorf("a producer may count rejections: %v", err)
-	}
-	_, err = ledger.Load(t.Context(), tx, ledger.Key{Kind: "connect", BizID: "1"})
+	producer := ledgertest.As(t, pool, "producer")
+	_, err := ledger.Load(t.Context(), producer, ledger.Key{Kind: "connect", BizID: "1"})
 	if sqlState(err) != "42501" || !strings.Contains(err.Error(), "permission denied for ") {
 		t.Errorf("got %v", err)
 	}

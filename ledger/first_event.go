@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/reserved"
 )
 
 // firstEvent is the first event of a task, checked and encoded: a row to insert.
@@ -32,7 +34,24 @@ func (e Entry) firstEvent(ctx context.Context) (firstEvent, error) {
 	if err != nil {
 		return firstEvent{}, err
 	}
-	return newFirstEvent(e)
+	row, err := newFirstEvent(e)
+	if err == nil && !reserved.IsAllowed(ctx) {
+		err = row.checkReserved()
+	}
+	return row, err
+}
+
+// checkReserved returns an [*InvalidError] if only taskledger itself may enqueue the task.
+func (r firstEvent) checkReserved() error {
+	if reserved.IsKind(r.key.Kind) {
+		rule := "must not begin with " + reserved.KindPrefix + ", which is reserved"
+		return &InvalidError{Field: "kind", Value: string(r.key.Kind), Rule: rule}
+	}
+	if reserved.IsActor(r.actor) {
+		rule := "must not begin with " + reserved.FiringActorPrefix + ", which is reserved"
+		return &InvalidError{Field: "actor", Value: r.actor, Rule: rule}
+	}
+	return nil
 }
 
 // newFirstEvent checks and encodes an entry.

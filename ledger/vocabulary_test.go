@@ -177,3 +177,30 @@ func TestShardsNeverChange(t *testing.T) {
 		}
 	}
 }
+
+// The rules by which the database admits events of roles are those of package ledger.
+func TestSQLHasTheSameTransitions(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	rows, err := pool.Query(t.Context(), `
+		select e::text, last::text, taskledger.may_follow(e, last), taskledger.begins_attempt(e, last)
+		  from unnest(enum_range(null::taskledger.event_type)) e
+		 cross join unnest(enum_range(null::taskledger.event_type)) last`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type pair struct {
+		Type, Last           ledger.EventType
+		MayFollow, IsAttempt bool
+	}
+	pairs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[pair])
+	if err != nil || len(pairs) != 13*13 {
+		t.Fatal(len(pairs), err)
+	}
+	for _, p := range pairs {
+		may, begins := ledger.Follows(p.Type, p.Last)
+		if p.MayFollow != may || may && p.IsAttempt != begins {
+			t.Errorf("%s after %s: SQL %t, %t; Go %t, %t", p.Type, p.Last, p.MayFollow, p.IsAttempt, may, begins)
+		}
+	}
+}

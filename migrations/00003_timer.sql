@@ -124,7 +124,8 @@ comment on function taskledger.set_timers(text, text, timestamptz, timestamptz, 
 -- A deadline whose task gets another event at the same time is kept: the next batch reads the new head.
 --
 -- Locks the timers, skipping locked ones; waits for concurrent appends to the tasks, in the order of the keys.
--- The clock is read before the transaction ID is drawn.
+-- The clock is read before the transaction ID is drawn. It runs with its owner's rights, so that the scheduler needs
+-- none on event and timer.
 --
 -- Index: primary keys. The planner has no sequential and no bitmap scans, because the table is empty at one moment
 -- and holds millions at another, which makes its statistics misleading. Joins are not nested loops where they need
@@ -136,7 +137,7 @@ create function taskledger.fire_timers(due_from timestamptz, due_to timestamptz,
                                        except_keys text[], only_keys text[])
 returns table (clock timestamptz, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint,
                first_due_at timestamptz, last_due_at timestamptz)
-language plpgsql volatile
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off set enable_nestloop = off
 set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_column

@@ -3,6 +3,7 @@
 --
 --   task        written and read by projector
 --   task_count  written and read by projector
+--   illegal_event  written and read by projector; operators delete its rows
 --
 -- Other packages and programs read the views tasks and task_counts. The view task_totals is for statements
 -- that need the total of one kind and state.
@@ -51,6 +52,18 @@ create table taskledger.task_count (
 
 comment on table taskledger.task_count is
   'The number of tasks of each kind and state. Append-only: of each kind and state the row with the highest n counts.';
+
+create table taskledger.illegal_event (
+  kind     text collate "C" not null,
+  biz_id   text collate "C" not null,
+  version  integer not null,
+  reason   text not null,
+  found_at timestamptz not null default clock_timestamp(),
+  primary key (kind, biz_id, version));
+
+comment on table taskledger.illegal_event is
+  'Events that cannot follow those before them: a role with INSERT on event wrote them. Their tasks are projected as '
+  'before the event. Delete a row when its cause is removed.';
 
 create view taskledger.tasks as
 select t.kind, t.biz_id, t.shard, t.state, t.aside as exceptional, t.version, t.attempt, t.failures,

@@ -35,10 +35,10 @@ comment on view taskledger.overload is
 
 -- Enqueue calls it only for a kind that has a limit, or for a payload over 4 KiB: as a part of the
 -- statement these queries cost a quarter of its time on the server, even where they find nothing.
--- Reads settings, limits and counts by key; locks nothing.
+-- Reads settings, limits and counts by key; locks nothing. Runs with its owner's rights: a producer needs none on them.
 -- +goose StatementBegin
 create function taskledger.admits(kind text, args_bytes integer, meta_bytes integer) returns boolean
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
   return not exists (
       select from taskledger.setting s

@@ -13,6 +13,11 @@ begin
       using errcode = 'invalid_parameter_value',
             hint = 'a kind must be words of A-Z a-z 0-9 _ - joined by dots, 1 to 128 bytes';
   end if;
+  if starts_with(kind, 'taskledger.') then
+    raise exception 'taskledger: invalid kind %', quote_literal(kind)
+      using errcode = 'invalid_parameter_value',
+            hint = 'kinds that begin with taskledger. are reserved for taskledger';
+  end if;
   if biz_id is null or octet_length(biz_id) not between 1 and 255 or biz_id ~ '[\u0001-\u001f\u007f-\u009f]' then
     raise exception 'taskledger: invalid biz_id %', coalesce(quote_literal(left(biz_id, 260)), 'null')
       using errcode = 'invalid_parameter_value',
@@ -33,6 +38,11 @@ begin
     raise exception 'taskledger: invalid actor %', quote_literal(left(actor, 260))
       using errcode = 'invalid_parameter_value',
             hint = 'an actor must be at most 255 bytes of UTF-8 without control characters';
+  end if;
+  if starts_with(actor, 'schedule/') then
+    raise exception 'taskledger: invalid actor %', quote_literal(actor)
+      using errcode = 'invalid_parameter_value',
+            hint = 'actors that begin with schedule/ are reserved for the firings of schedules';
   end if;
 end
 $$;

@@ -2,9 +2,33 @@
 -- Owner: package ledger. No tables: enqueue and enqueue_many write event, login and timer, and read setting and
 -- overload.
 --
--- The functions run with the rights of their owner: a producer needs only usage on the schema.
+-- The functions run with the rights of their owner: a producer needs only to be allowed to call them.
 
 -- +goose Up
+
+-- The statement ledger/sql/existing.sql, for roles that may not read events. Index: primary key, twice per key.
+-- +goose StatementBegin
+create function taskledger.existing_tasks(kinds text[], biz_ids text[], args text[])
+returns table (i bigint, "position" bigint, version integer, type taskledger.event_type, same_args boolean)
+language plpgsql stable rows 10 security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  return query
+  select e.i, first.position, head.version, head.type, first.data::text is not distinct from e.args
+    from unnest(kinds, biz_ids, existing_tasks.args) with ordinality as e(kind, biz_id, args, i)
+   cross join lateral (
+     select f.position, f.data from taskledger.event f
+      where f.kind = e.kind and f.biz_id = e.biz_id and f.version = 1) first
+   cross join lateral (
+     select h.version, h.type from taskledger.event h
+      where h.kind = e.kind and h.biz_id = e.biz_id
+      order by h.version desc limit 1) head;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.existing_tasks(text[], text[], text[]) is
+  'Internal: returns for each key whose task exists its number in the arrays, the position of the first event, the '
+  'version and the type of the last one, and whether the task has these args.';
 
 -- PostgreSQL cannot decode an entry with the escape \u0000 in its args (SQLSTATE 22P05). taskledger.enqueue
 -- accepts such args.

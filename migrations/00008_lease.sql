@@ -2,10 +2,11 @@
 -- Owner: package internal/lease.
 --
 --   lease  written and read by internal/lease: the row relay for outbox; for workers one row of each worker process,
---          and one of each member of a division of shards
+--          and one of each member of a division of shards; for the reconciler one row of each task that it releases
+--          again and again
 --
--- Other packages read the views relay_lease, workers, worker_kinds and shard_members, and call worker_alive_ms and
--- shards_alive.
+-- Other packages read the views relay_lease, workers, worker_kinds, shard_members and repeated_releases, and call
+-- worker_alive_ms and shards_alive.
 
 -- +goose Up
 
@@ -14,21 +15,25 @@ create table taskledger.lease (
   holder      text not null,
   since       timestamptz not null default clock_timestamp(),
   alive_until timestamptz not null,
+  backend     integer,
   detail      json)
   with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 comment on table taskledger.lease is
   'One row for each role (relay) and each worker process, valid until alive_until. '
+  'backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. '
   'A lease saves double work; correctness never depends on it.';
 
 create view taskledger.relay_lease as
 select l.holder, l.since, l.alive_until, l.alive_until > clock_timestamp() as is_alive, l.detail->>'note' as note,
-       (l.detail->>'since')::timestamptz as note_since, coalesce((l.detail->>'refused')::boolean, false) as is_refusing
+       l.detail->>'cause' as note_cause, (l.detail->>'since')::timestamptz as note_since,
+       coalesce((l.detail->>'refused')::boolean, false) as is_refusing
   from taskledger.lease l
  where l.name = 'relay';
 
 comment on view taskledger.relay_lease is
-  'The last holder of the relay''s lease; note is why it cannot work, since note_since. '
+  'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' '
+  'if JetStream stores no message. '
   'If is_refusing, it does not continue before an operator acts.';
 
 create view taskledger.workers as
@@ -56,6 +61,14 @@ select l.holder as worker, k.kind
  where l.name like 'shards/%' and l.alive_until > clock_timestamp();
 
 comment on view taskledger.shard_members is 'Internal: the live workers that divide the shards of each kind.';
+
+create view taskledger.repeated_releases as
+select l.detail->>'kind' as kind, l.detail->>'biz_id' as biz_id, (l.detail->>'times')::integer as times, l.since
+  from taskledger.lease l
+ where l.name like 'released/%' and l.alive_until > clock_timestamp();
+
+comment on view taskledger.repeated_releases is
+  'The tasks that the reconciler has released several times in a row, until it would release them again.';
 
 -- The two functions are inlined where they stand in FROM, and find their row by the primary key.
 -- +goose StatementBegin

@@ -27,7 +27,8 @@ comment on view taskledger.parked_events is 'The events that the relay could not
 create view taskledger.relay_mark as
 select c.n, c.seen, c.recorded_at, greatest(c.seen_top, c.after_position) as top,
        (c.mark->>'generation')::bigint as generation, c.mark->>'stream_created' as stream_created,
-       (c.mark->>'stream_seq')::bigint as stream_seq, c.mark->'owed' is not null as is_repairing
+       (c.mark->>'stream_seq')::bigint as stream_seq, c.mark->'owed' is not null as is_repairing,
+       coalesce(c.mark->'withheld', '{}') as withheld
   from taskledger.cursors c
  where c.reader = 'relay';
 
@@ -35,6 +36,7 @@ comment on view taskledger.relay_mark is
   'What the relay had published when it wrote each row of its cursor: no event above position top, and everything '
   'visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of '
   'losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. '
+  'withheld has kinds with a place: waking events of the kind that are not visible in its seen may not be published. '
   'Before the first page, generation, stream_created and stream_seq are null.';
 
 -- Three arms, where the feed has two: late events below the window, events within the published part of

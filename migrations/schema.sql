@@ -38,7 +38,7 @@ CREATE TYPE taskledger.task_state AS ENUM (
 COMMENT ON TYPE taskledger.task_state IS 'The state of a task, which is that after its last event.';
 
 CREATE FUNCTION taskledger.admits(kind text, args_bytes integer, meta_bytes integer) RETURNS boolean
-    LANGUAGE plpgsql STABLE
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
@@ -53,6 +53,27 @@ $$;
 
 COMMENT ON FUNCTION taskledger.admits(kind text, args_bytes integer, meta_bytes integer) IS 'Internal: reports whether a task of this kind, with args and meta of so many bytes, may be enqueued as available.';
 
+CREATE FUNCTION taskledger.appended_here(kind text, biz_id text, version integer) RETURNS taskledger.event_type
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return (
+    select e.type
+      from taskledger.event e
+     where e.kind = appended_here.kind and e.biz_id = appended_here.biz_id and e.version = appended_here.version
+       and e.xid = pg_current_xact_id_if_assigned());
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.appended_here(kind text, biz_id text, version integer) IS 'Internal: returns the type of an event if the calling transaction has inserted it, else null.';
+
+CREATE FUNCTION taskledger.begins_attempt(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN ((type = 'started'::taskledger.event_type) OR ((type = ANY (ARRAY['progressed'::taskledger.event_type, 'succeeded'::taskledger.event_type, 'failed'::taskledger.event_type, 'interrupted'::taskledger.event_type, 'snoozed'::taskledger.event_type])) AND (last = ANY (ARRAY['enqueued'::taskledger.event_type, 'released'::taskledger.event_type, 'interrupted'::taskledger.event_type]))));
+
+COMMENT ON FUNCTION taskledger.begins_attempt(type taskledger.event_type, last taskledger.event_type) IS 'Returns whether an event of type that follows one of type last belongs to a new attempt.';
+
 CREATE FUNCTION taskledger.check_actor(actor text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -62,6 +83,11 @@ begin
     raise exception 'taskledger: invalid actor %', quote_literal(left(actor, 260))
       using errcode = 'invalid_parameter_value',
             hint = 'an actor must be at most 255 bytes of UTF-8 without control characters';
+  end if;
+  if starts_with(actor, 'schedule/') then
+    raise exception 'taskledger: invalid actor %', quote_literal(actor)
+      using errcode = 'invalid_parameter_value',
+            hint = 'actors that begin with schedule/ are reserved for the firings of schedules';
   end if;
 end
 $$;
@@ -77,6 +103,11 @@ begin
     raise exception 'taskledger: invalid kind %', coalesce(quote_literal(left(kind, 140)), 'null')
       using errcode = 'invalid_parameter_value',
             hint = 'a kind must be words of A-Z a-z 0-9 _ - joined by dots, 1 to 128 bytes';
+  end if;
+  if starts_with(kind, 'taskledger.') then
+    raise exception 'taskledger: invalid kind %', quote_literal(kind)
+      using errcode = 'invalid_parameter_value',
+            hint = 'kinds that begin with taskledger. are reserved for taskledger';
   end if;
   if biz_id is null or octet_length(biz_id) not between 1 and 255 or biz_id ~ '[\u0001-\u001f\u007f-\u009f]' then
     raise exception 'taskledger: invalid biz_id %', coalesce(quote_literal(left(biz_id, 260)), 'null')
@@ -482,6 +513,26 @@ $_$;
 
 COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by. Returns a row for each entry, in their order, as taskledger.enqueue does.';
 
+CREATE FUNCTION taskledger.existing_tasks(kinds text[], biz_ids text[], args text[]) RETURNS TABLE(i bigint, "position" bigint, version integer, type taskledger.event_type, same_args boolean)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 10
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return query
+  select e.i, first.position, head.version, head.type, first.data::text is not distinct from e.args
+    from unnest(kinds, biz_ids, existing_tasks.args) with ordinality as e(kind, biz_id, args, i)
+   cross join lateral (
+     select f.position, f.data from taskledger.event f
+      where f.kind = e.kind and f.biz_id = e.biz_id and f.version = 1) first
+   cross join lateral (
+     select h.version, h.type from taskledger.event h
+      where h.kind = e.kind and h.biz_id = e.biz_id
+      order by h.version desc limit 1) head;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.existing_tasks(kinds text[], biz_ids text[], args text[]) IS 'Internal: returns for each key whose task exists its number in the arrays, the position of the first event, the version and the type of the last one, and whether the task has these args.';
+
 CREATE FUNCTION taskledger.login_id() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -770,7 +821,7 @@ $$;
 COMMENT ON FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) IS 'Internal: counts the events between two snapshots by the definition of a snapshot, to audit what a feed delivered.';
 
 CREATE FUNCTION taskledger.fire_timers(due_from timestamp with time zone, due_to timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_keys text[]) RETURNS TABLE(clock timestamp with time zone, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint, first_due_at timestamp with time zone, last_due_at timestamp with time zone)
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
     SET enable_seqscan TO 'off'
@@ -862,6 +913,23 @@ $$;
 
 COMMENT ON FUNCTION taskledger.fire_timers(due_from timestamp with time zone, due_to timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_keys text[]) IS 'Internal: appends the events of at most how_many timers due between due_from and due_to, and removes the timers. may_release and may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out; only_keys: the only keys, empty for all. Returns the clock that decided, the numbers of timers locked, of released and expired events, and of timers kept; of only_keys the timers that another session has locked; due_at of the first and the last timer locked.';
 
+CREATE FUNCTION taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) RETURNS taskledger.event_type
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return (
+    select e.type
+      from taskledger.event e
+     where e.kind = follows.kind and e.biz_id = follows.biz_id and e.version = follows.version - 1
+       and e.shard = follows.shard
+       and follows.attempt = e.attempt + taskledger.begins_attempt(follows.type, e.type)::integer
+       and taskledger.may_follow(follows.type, e.type));
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) IS 'Internal: returns the type of the event that an event follows; null if it may not follow that one, or if its attempt or shard is another than the ledger''s.';
+
 CREATE FUNCTION taskledger.incarnation() RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -893,6 +961,36 @@ CREATE FUNCTION taskledger.installation() RETURNS text
 END;
 
 COMMENT ON FUNCTION taskledger.installation() IS 'Returns the id of this ledger, which its stream and its CloudEvents carry.';
+
+CREATE FUNCTION taskledger.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type, kind text, biz_id text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN ((version IS NULL) OR ((version = 1) AND (attempt = 0) AND ((shard >= 0) AND (shard <= 63)) AND (type = ANY (ARRAY['enqueued'::taskledger.event_type, 'scheduled'::taskledger.event_type])) AND (octet_length(kind) <= 128) AND (kind ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$'::text) AND ((octet_length(biz_id) >= 1) AND (octet_length(biz_id) <= 255)) AND (biz_id !~ '[\u0001-\u001f\u007f-\u009f]'::text)));
+
+COMMENT ON FUNCTION taskledger.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type, kind text, biz_id text) IS 'Internal: reports whether an event may begin a task.';
+
+CREATE FUNCTION taskledger.is_own_login(login_id integer) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return exists (
+    select from taskledger.login l where l.id = is_own_login.login_id and l.name = session_user);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.is_own_login(login_id integer) IS 'Internal: returns whether a login is that of the session.';
+
+CREATE FUNCTION taskledger.is_reserved(kind text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN starts_with(kind, 'taskledger.'::text);
+
+COMMENT ON FUNCTION taskledger.is_reserved(kind text) IS 'Returns whether a kind is one of taskledger itself: only its services enqueue tasks of these kinds.';
+
+CREATE FUNCTION taskledger.is_timer_of(reason text, type taskledger.event_type) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE reason WHEN 'due'::text THEN (type = ANY (ARRAY['scheduled'::taskledger.event_type, 'snoozed'::taskledger.event_type])) WHEN 'retry'::text THEN (type = 'failed'::taskledger.event_type) ELSE (type = ANY (ARRAY['enqueued'::taskledger.event_type, 'scheduled'::taskledger.event_type])) END;
+
+COMMENT ON FUNCTION taskledger.is_timer_of(reason text, type taskledger.event_type) IS 'Internal: reports whether an event of this type may set a timer with this reason.';
 
 CREATE FUNCTION taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) RETURNS TABLE(xid xid8, events integer)
     LANGUAGE plpgsql STABLE ROWS 20
@@ -952,6 +1050,12 @@ $$;
 
 COMMENT ON FUNCTION taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) IS 'Internal: returns how many of the next how_many events of transactions, up to position top, are of each of them.';
 
+CREATE FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN COALESCE((last = ANY (CASE type WHEN 'scheduled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[] WHEN 'released'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,buried,cancelled,expired,discarded}'::taskledger.event_type[] WHEN 'buried'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'cancelled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'expired'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[] WHEN 'discarded'::taskledger.event_type THEN '{scheduled,snoozed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'enqueued'::taskledger.event_type THEN '{}'::taskledger.event_type[] ELSE '{enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] END)), false);
+
+COMMENT ON FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) IS 'Returns whether an event of type may follow one of type last.';
+
 CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1002,11 +1106,12 @@ CREATE TABLE taskledger.lease (
     holder text NOT NULL,
     since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     alive_until timestamp with time zone NOT NULL,
+    backend integer,
     detail json
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay) and each worker process, valid until alive_until. A lease saves double work; correctness never depends on it.';
+COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay) and each worker process, valid until alive_until. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. A lease saves double work; correctness never depends on it.';
 
 CREATE FUNCTION taskledger.shards_alive(worker text) RETURNS TABLE(is_alive boolean)
     LANGUAGE sql STABLE ROWS 1
@@ -1076,6 +1181,16 @@ ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDE
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE taskledger.illegal_event (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    version integer NOT NULL,
+    reason text NOT NULL,
+    found_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE taskledger.illegal_event IS 'Events that cannot follow those before them: a role with INSERT on event wrote them. Their tasks are projected as before the event. Delete a row when its cause is removed.';
 
 CREATE UNLOGGED TABLE taskledger.incarnation (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -1280,12 +1395,13 @@ CREATE VIEW taskledger.relay_lease AS
     l.alive_until,
     (l.alive_until > clock_timestamp()) AS is_alive,
     (l.detail ->> 'note'::text) AS note,
+    (l.detail ->> 'cause'::text) AS note_cause,
     ((l.detail ->> 'since'::text))::timestamp with time zone AS note_since,
     COALESCE(((l.detail ->> 'refused'::text))::boolean, false) AS is_refusing
    FROM taskledger.lease l
   WHERE (l.name = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since. If is_refusing, it does not continue before an operator acts.';
+COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message. If is_refusing, it does not continue before an operator acts.';
 
 CREATE VIEW taskledger.relay_mark AS
  SELECT c.n,
@@ -1295,11 +1411,22 @@ CREATE VIEW taskledger.relay_mark AS
     ((c.mark ->> 'generation'::text))::bigint AS generation,
     (c.mark ->> 'stream_created'::text) AS stream_created,
     ((c.mark ->> 'stream_seq'::text))::bigint AS stream_seq,
-    ((c.mark -> 'owed'::text) IS NOT NULL) AS is_repairing
+    ((c.mark -> 'owed'::text) IS NOT NULL) AS is_repairing,
+    COALESCE((c.mark -> 'withheld'::text), '{}'::json) AS withheld
    FROM taskledger.cursors c
   WHERE (c.reader = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. Before the first page, generation, stream_created and stream_seq are null.';
+COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. withheld has kinds with a place: waking events of the kind that are not visible in its seen may not be published. Before the first page, generation, stream_created and stream_seq are null.';
+
+CREATE VIEW taskledger.repeated_releases AS
+ SELECT (l.detail ->> 'kind'::text) AS kind,
+    (l.detail ->> 'biz_id'::text) AS biz_id,
+    ((l.detail ->> 'times'::text))::integer AS times,
+    l.since
+   FROM taskledger.lease l
+  WHERE ((l.name ~~ 'released/%'::text) AND (l.alive_until > clock_timestamp()));
+
+COMMENT ON VIEW taskledger.repeated_releases IS 'The tasks that the reconciler has released several times in a row, until it would release them again.';
 
 CREATE TABLE taskledger.schedule (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -1470,6 +1597,9 @@ ALTER TABLE ONLY taskledger.event
 ALTER TABLE ONLY taskledger.event
     ADD CONSTRAINT event_position_key UNIQUE ("position");
 
+ALTER TABLE ONLY taskledger.illegal_event
+    ADD CONSTRAINT illegal_event_pkey PRIMARY KEY (kind, biz_id, version);
+
 ALTER TABLE ONLY taskledger.incarnation
     ADD CONSTRAINT incarnation_pkey PRIMARY KEY (one);
 
@@ -1517,3 +1647,17 @@ CREATE INDEX task_cause ON taskledger.task USING btree (cause, kind, biz_id) WHE
 CREATE INDEX task_dead ON taskledger.task USING btree (fingerprint, kind, biz_id) WHERE (fingerprint IS NOT NULL);
 
 CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger.refuse_change();
+
+ALTER TABLE taskledger.event ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE taskledger.lease ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY login ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK (taskledger.is_own_login(login_id));
+
+CREATE POLICY readable ON taskledger.event FOR SELECT USING (true);
+
+CREATE POLICY readable ON taskledger.lease FOR SELECT USING (true);
+
+CREATE POLICY readable ON taskledger.timer FOR SELECT USING (true);
+
+ALTER TABLE taskledger.timer ENABLE ROW LEVEL SECURITY;

@@ -116,7 +116,8 @@ func dump(t *testing.T, address string, options ...string) string {
 	blank := true
 	for line := range strings.Lines(string(out)) {
 		switch {
-		case strings.HasPrefix(line, "--"), strings.HasPrefix(line, `\`), strings.HasPrefix(line, "SET "),
+		case strings.Contains(line, " POLICY taskledger_test_"), // of the roles of ledgertest
+			strings.HasPrefix(line, "--"), strings.HasPrefix(line, `\`), strings.HasPrefix(line, "SET "),
 			strings.HasPrefix(line, "SELECT pg_catalog.set_config"):
 			continue
 		case line == "\n" && blank:

@@ -19,7 +19,7 @@ type StreamConfig = stream.Config
 // Config configures a relay.
 type Config struct {
 	// DB is the ledger's database, the primary. Required. The relay uses up to three connections at a
-	// time.
+	// time, and takes one more out of the pool while it holds the lease.
 	DB *pgxpool.Pool
 	// NATS is the connection to publish on. Required. It must have nats.ReconnectBufSize(-1), as those of
 	// [Connect] do.
@@ -30,7 +30,8 @@ type Config struct {
 
 	// Name identifies this relay in the lease and in logs. Default: host and process id.
 	Name string
-	// LeaseTTL is how long after the last renewal another relay takes over. Default: 5 s; at least 10 ms.
+	// LeaseTTL is how long after the last renewal another relay takes over from one that hangs. A relay whose
+	// process has ended is replaced within a second, except behind a pooler. Default: 5 s; at least 10 ms.
 	LeaseTTL time.Duration
 	// CheckEvery is the time between two checks of the stream for losses. Default: 5 s; at least 10 ms.
 	CheckEvery time.Duration

@@ -20,6 +20,7 @@ import (
 const (
 	relayDatabase = "OUTBOX_TEST_DATABASE"
 	relayNATS     = "OUTBOX_TEST_NATS"
+	relayTTL      = "OUTBOX_TEST_LEASE_TTL"
 )
 
 func TestMain(m *testing.M) {
@@ -43,6 +44,9 @@ func relayProcess() error {
 		return err
 	}
 	c := outbox.Config{DB: pool, NATS: nc, LeaseTTL: 500 * time.Millisecond}
+	if d, err := time.ParseDuration(os.Getenv(relayTTL)); err == nil {
+		c.LeaseTTL = d
+	}
 	c.SetPageSize(100)
 	r, err := outbox.New(c)
 	if err != nil {

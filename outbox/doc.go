@@ -55,15 +55,17 @@
 // message ids, which keeps the stream from dropping them as duplicates. For tasks before that row it
 // publishes the work message of each one that is available or running.
 //
-// Messages that reached their maximum age are not a loss, nor are messages that the relay purged because
-// they were acknowledged.
+// Messages that reached their maximum age are not a loss, nor are messages that the relay removed.
 //
 // # Concurrency properties
 //
 // Any number of relays may run; one works, and the others stand by. The lease that decides it is a row in
-// taskledger.lease, so poolers in transaction mode work. The lease avoids double work only: a relay that
-// stalls and loses it may publish its page again, but cannot move the cursor. Its messages are repetitions,
-// or first appearances that its successor repeats.
+// taskledger.lease, so poolers in transaction mode work. The holder keeps it while a server is away. Another
+// relay takes it when it has expired, when the holder's connection to the database has ended, or when the
+// holder has failed for twice its term and the other relay is connected to NATS.
+//
+// The lease avoids double work only: a relay that stalls and loses it may publish its page again, but cannot
+// move the cursor. Its messages are repetitions, or first appearances that its successor repeats.
 //
 // The relay must be the only writer of the stream. A foreign message means that another program publishes
 // there, or that the database was restored, or failed over with losses. Then [Relay.Run] returns a
@@ -73,11 +75,15 @@
 // # Backpressure
 //
 // While the stream is full, slow or unavailable, events wait in the ledger, and transactions commit as
-// usual. Above 80 % of the stream's limit, the relay purges what every durable consumer has acknowledged. It
-// spares the work messages of kinds and shards without workers as long as they are in the newer half of the
-// stream; the older ones go, so that a kind without workers cannot stop the others. The reconciler, a service
-// of its own, makes their tasks available again once the kind has workers. The relay does not wait for
-// subscribers without a durable consumer.
+// usual. Above 80 % of the stream's limit, the relay removes what is needed least: first what every durable
+// consumer has acknowledged, then older messages that wait for no worker. So a subscriber cannot stop
+// workers; [Status].Missed names those that must read the ledger instead.
+//
+// Messages that wait for workers stay. A kind of which too many wait is withheld: its later waking events are
+// not published yet. They follow, in their order and once each, when its workers have room, and at the latest
+// before the next event of their task. So a kind cannot stop others, whether its workers are slow, absent or
+// misspelt, and subscribers receive the events of each task in order. Its events that make a task available
+// reach subscribers later than usual.
 //
 // # Crash points
 //

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
@@ -25,6 +27,29 @@ func (e *ForeignWriterError) Error() string {
 		"restored, rewound or failed over with losses, delete the stream: the relay rebuilds it from the ledger",
 		e.Seq, e.ID, stream.Name, e.Reason)
 }
+
+// causeStore is the cause of a note after an error for which isStoreFailure returns true.
+const causeStore = "store"
+
+// isStoreFailure reports whether JetStream does not store messages although the connection is open: it gave no
+// acknowledgement, or refused messages for a reason other than a full stream.
+func isStoreFailure(err error) bool {
+	var refused *stream.RefusedError
+	if errors.As(err, &refused) {
+		return !refused.Full() && !refused.ForMessage()
+	}
+	return errors.Is(err, stream.ErrNoAck) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) ||
+		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
+}
+
+// StoreError is the error of [Hook].RelayFailed if NATS is connected and JetStream stores no message. nats-server keeps
+// the error of a full disk until it is restarted.
+type StoreError struct{ Err error }
+
+func (e *StoreError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error of publishing.
+func (e *StoreError) Unwrap() error { return e.Err }
 
 // isRefusal reports whether a relay must not continue after an error before an operator has acted.
 func isRefusal(err error) bool {

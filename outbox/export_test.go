@@ -11,8 +11,12 @@ import (
 // SetPageSize sets the number of events that a relay reads at a time.
 func (c *Config) SetPageSize(n int) { c.pageSize = n }
 
-// WaitingSQL is the statement that counts events that are not published.
-var WaitingSQL = waitingSQL
+// Statements whose costs are tested.
+var (
+	WaitingSQL   = waitingSQL
+	FollowedSQL  = followedSQL
+	OvertakenSQL = overtakenSQL
+)
 
 // SumUp sums up results of messages after the last known sequence. It returns the gaps as pairs, the number
 // of events to park, the failure, and the error.

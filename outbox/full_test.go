@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -72,136 +73,133 @@ func (b *bundle) take(c jetstream.Consumer, n int) []string {
 	return ids
 }
 
-// A full stream stops the relay before a page and loses no message. The relay makes room by purging the
-// messages that all consumers have acknowledged, and no others.
-func TestFullStream(t *testing.T) {
+// A backlog of ten times the stream's room stops nothing: its messages beyond the kind's share are withheld, and its
+// workers receive each of them once, in the order of the ledger. Nothing of this counts as a loss.
+func TestBacklogIsWithheld(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	var purged, lost, duplicates atomic.Int64
+	var lost, duplicates atomic.Int64
 	b.relay(smallPages, smallStream, func(c *outbox.Config) {
 		c.Hooks = []outbox.Hook{&hookFuncs{
-			purged:     func(uint64) { purged.Add(1) },
 			lost:       func(string) { lost.Add(1) },
 			duplicates: func(n int) { duplicates.Add(int64(n)) },
 		}}
 	})
-	c := b.awaitWorkers("coupon.send")
-	b.enqueue("coupon.send", "order-", 1500)
-	b.awaitNote("the stream is full")
-	full := b.state()
-	if full.FirstSeq != 1 || full.Msgs < 100 {
-		t.Errorf("stopped with %+v: the relay purged unacknowledged messages, or stopped early", full)
-	}
-
-	ids := b.take(c, 1500)
+	slow, quick := b.awaitWorkers("coupon.send"), b.workers("mail.send")
+	b.enqueue("coupon.send", "order-", 2000)
 	b.awaitPublished()
-	var want []string
-	for e, err := range ledger.Read(b.ctx(), b.pool, 0, 2000) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		want = append(want, e.ID())
+	if got := b.state().Msgs; got > 250 {
+		t.Errorf("%d messages of one kind are on a stream with room for 300", got)
 	}
-	if diff := cmp.Diff(want, ids); diff != "" {
+	for i := range 5 {
+		b.enqueue("mail.send", fmt.Sprintf("round-%d-", i), 200)
+		b.take(quick, 200)
+	}
+	want := b.idsOf("coupon.send")
+	if diff := cmp.Diff(want, b.take(slow, len(want))); diff != "" {
 		t.Errorf("the delivered messages differ from the ledger: %s", diff)
 	}
-	if full.Msgs%100 != 0 || duplicates.Load() != 0 {
-		t.Errorf("%d messages, %d duplicates: the relay stopped inside a page", full.Msgs, duplicates.Load())
-	}
-	if purged.Load() == 0 {
-		t.Error("nothing was purged")
-	}
-	if lost.Load() != 0 || b.generation() != 1 {
-		t.Errorf("%d losses, generation %d: the relay treated its own purge as a loss", lost.Load(), b.generation())
+	b.enqueue("coupon.send", "later-", 500) // published as they come
+	b.take(slow, 500)
+	if lost.Load() != 0 || b.generation() != 1 || duplicates.Load() != 0 {
+		t.Errorf("%d losses, generation %d, %d duplicates", lost.Load(), b.generation(), duplicates.Load())
 	}
 }
 
-// Messages of kinds and shards without workers do not stop the relay: it spares the newer half of the stream alone.
-// Workers of other kinds receive everything.
+// idsOf returns the ids of the events of a kind in the order of their positions.
+func (b *bundle) idsOf(kind ledger.Kind) (ids []string) {
+	b.t.Helper()
+	for e, err := range ledger.Read(b.ctx(), b.pool, 0, 10_000) {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if e.Kind == kind {
+			ids = append(ids, e.ID())
+		}
+	}
+	return ids
+}
+
+// Tasks without workers do not stop the relay, and receive their messages when there are workers.
 func TestUnservedKindsStopNothing(t *testing.T) {
 	tests := []struct {
-		name string
-		hold func(b *bundle) // makes something hold the first message
+		name  string
+		tasks int
+		parts bool // workers of some shards only
 	}{
-		{name: "kind without workers", hold: func(b *bundle) { b.enqueue("mail.send", "order-", 1) }},
-		{name: "shard without workers", hold: func(b *bundle) {
-			b.enqueue("mail.send", "order-", 1)
-			b.awaitPublished()
-			m, err := b.stream().GetMsg(b.ctx(), 1)
-			if err != nil {
-				b.t.Fatal(err)
-			}
-			shard, _, _, err := stream.ParseSubject(m.Subject)
-			if err != nil {
-				b.t.Fatal(err)
-			}
-			b.workersOf("mail.send", ledger.AllShards&^ledger.ShardRange(shard, shard))
-		}},
+		{name: "one message at the front", tasks: 1},
+		{name: "more than there is room for", tasks: 1000},
+		{name: "workers of some shards", tasks: 10, parts: true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
-			var unread atomic.Uint64 // the newest message below which the relay purged
-			b.relay(smallPages, smallStream, func(c *outbox.Config) {
-				c.Hooks = []outbox.Hook{&hookFuncs{purged: func(below uint64) { unread.Store(below) }}}
-			})
-			c := b.awaitWorkers("coupon.send")
-			test.hold(b)
-			b.enqueue("coupon.send", "order-", 1500)
-			if got := len(b.take(c, 1500)); got != 1500 {
-				t.Errorf("workers received %d of 1500 messages", got)
+			b.relay(smallPages, smallStream)
+			served := b.awaitWorkers("coupon.send")
+			b.enqueue("mail.send", "order-", test.tasks)
+			if test.parts {
+				b.awaitPublished()
+				b.workersOf("mail.send", ledger.ShardRange(0, 0))
 			}
-			b.awaitPublished()
-			state := b.state()
-			if unread.Load() <= 1 || state.Msgs < 100 {
-				t.Errorf("purged below %d, %d messages left", unread.Load(), state.Msgs)
+			for i := range 5 {
+				b.enqueue("coupon.send", fmt.Sprintf("round-%d-", i), 300)
+				b.take(served, 300)
+			}
+			if test.parts {
+				return
+			}
+			want := b.idsOf("mail.send")
+			if diff := cmp.Diff(want, b.take(b.workers("mail.send"), len(want))); diff != "" {
+				t.Errorf("the delivered messages differ from the ledger: %s", diff)
 			}
 		})
 	}
 }
 
-// The relay does not purge what a durable subscriber has not acknowledged, however long it stays away.
-func TestPurgeSparesDurableSubscribers(t *testing.T) {
+// A durable subscriber that stays away does not hold up workers. The status names it, and the position from which it
+// must read the ledger.
+func TestAbsentSubscriberStopsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	var stopped atomic.Int64
-	b.relay(smallPages, smallStream, func(c *outbox.Config) {
-		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(error) { stopped.Add(1) }}}
-	})
+	b.relay(smallPages, smallStream)
 	work := b.awaitWorkers("coupon.send")
-	config := jetstream.ConsumerConfig{
+	b.enqueue("coupon.send", "before-", 10)
+	b.take(work, 10)
+	audit, err := b.stream().CreateConsumer(b.ctx(), jetstream.ConsumerConfig{
 		Durable: "audit", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 10_000,
-	}
-	audit, err := b.stream().CreateConsumer(b.ctx(), config)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.enqueue("coupon.send", "order-", 1500)
-	b.awaitNote("the stream is full")
-	b.take(work, 100)
-	before := stopped.Load()
-	b.await("the relay stops again", func() bool { return stopped.Load() >= before+3 })
-	if got := b.state().FirstSeq; got != 1 {
-		t.Errorf("the stream begins at %d, want 1", got)
+	seen := b.take(audit, 10)
+	for i := range 5 {
+		b.enqueue("coupon.send", fmt.Sprintf("round-%d-", i), 300)
+		b.take(work, 300)
 	}
-	var want []string
-	for e, err := range ledger.Read(b.ctx(), b.pool, 0, 2000) {
+	all := b.idsOf("coupon.send")
+	missed, ok := b.status().Missed["audit"]
+	if !ok {
+		t.Fatalf("status: %+v", b.status().Missed)
+	}
+	var from []string
+	for e, err := range ledger.Read(b.ctx(), b.pool, missed.From-1, 10_000) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want = append(want, e.ID())
+		from = append(from, e.ID())
 	}
-	var seen []string
-	for taken := 100; len(seen) < len(want); {
-		seen = append(seen, b.take(audit, 50)...)
-		n := min(50, len(want)-taken)
-		b.take(work, n)
-		taken += n
+	if diff := cmp.Diff(all, append(seen, from...)); diff != "" {
+		t.Errorf("what it received and the ledger from the position on differ from all events: %s", diff)
 	}
-	if diff := cmp.Diff(want, seen); diff != "" {
-		t.Errorf("the messages of the subscriber differ from the ledger: %s", diff)
+	if err := b.stream().DeleteConsumer(b.ctx(), "audit"); err != nil {
+		t.Fatal(err)
 	}
+	b.await("the status forgets the subscriber", func() bool {
+		b.enqueue("coupon.send", fmt.Sprintf("more-%d-", time.Now().UnixNano()), 100)
+		b.take(work, 100)
+		return len(b.status().Missed) == 0
+	})
 }
 
 // awaitNote waits until the lease of the relay has a note with a text.

@@ -4,25 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/stream"
-	"github.com/taskledger/taskledger/ledger"
 )
 
-// errFull is the error of a message that does not fit. Consumers must acknowledge messages before the relay
-// can publish more.
-var errFull = errors.New("the stream is full of messages that its consumers have not acknowledged")
+// errFull is the error of a message that does not fit. Workers must acknowledge messages before the relay can
+// publish more.
+var errFull = errors.New("the stream is full of messages that wait for workers")
 
 const (
 	// purgeEvery is the least time between two purges, and between two checks of a nearly full stream.
 	purgeEvery = time.Second
 	// nearlyFullPercent of the limit is where the relay begins to purge.
 	nearlyFullPercent = 80
+	// clearStep is how many messages one purge removes that are not the oldest ones. A message takes the server
+	// about 2 µs, in which it stores nothing.
+	clearStep = 100_000
 )
 
 // streamState is the state of the stream when it was last read, with an estimate of its size since then.
@@ -41,6 +42,15 @@ func (s *streamState) limit() int64 { return max(s.info.Config.MaxBytes, 0) }
 
 // isNearlyFull reports whether the stream with more bytes exceeds nearlyFullPercent.
 func (s *streamState) isNearlyFull(more int64) bool { return isNearlyFull(s.bytes+more, s.limit()) }
+
+// messageSize returns the average size of a message on the stream, and the usual size if it is empty.
+func (s *streamState) messageSize() int64 {
+	const usual = 500
+	if s.info.State.Msgs == 0 {
+		return usual
+	}
+	return int64(s.info.State.Bytes/s.info.State.Msgs) + 1
+}
 
 // isNearlyFull reports whether a number of bytes exceeds nearlyFullPercent of a limit; a limit below 1 is no limit.
 func isNearlyFull(bytes, limit int64) bool {
@@ -74,7 +84,7 @@ func (s *session) countFitting(ctx context.Context, messages []message) (int, er
 		}
 	}
 	if s.state.isNearlyFull(total) && time.Since(s.relay.purgedAt) > purgeEvery {
-		s.relay.mustPurge = true
+		s.relay.wantsRoom = total
 		return 0, errAgain
 	}
 	fits := 0
@@ -91,7 +101,6 @@ func (s *session) countFitting(ctx context.Context, messages []message) (int, er
 
 // waitForRoom waits a while and ends the session.
 func (s *session) waitForRoom(ctx context.Context, why error) error {
-	s.relay.isBlocked = true
 	s.relay.lease.setNote(why.Error())
 	s.relay.hooks.each(func(h Hook) { h.RelayFailed(ctx, why) })
 	if err := loop.Sleep(ctx, purgeEvery); err != nil {
@@ -100,125 +109,118 @@ func (s *session) waitForRoom(ctx context.Context, why error) error {
 	return errAgain
 }
 
-// purge removes messages that are not needed, see [floors], if the stream is nearly full. It writes
-// the mark before it purges, so that the next check does not take the purge for a loss.
-func (s *session) purge(ctx context.Context) error {
+// makeRoom removes messages from a nearly full stream, those that are needed least first: what every durable consumer
+// has acknowledged, then whatever waits for no worker. Kinds with too many waiting messages are withheld from now on.
+func (s *session) makeRoom(ctx context.Context) error {
 	r := s.relay
-	if !r.mustPurge && !s.state.isNearlyFull(0) {
+	wanted := r.wantsRoom
+	if !s.state.isNearlyFull(wanted) {
 		return nil
 	}
-	r.mustPurge, r.purgedAt = false, time.Now()
-	f, err := s.readFloors(ctx)
+	r.wantsRoom, r.purgedAt = 0, time.Now()
+	d, err := s.readDemand(ctx)
 	if err != nil {
 		return err
 	}
-	floor := f.purgeable(s.state.info.State)
-	if floor < s.state.info.State.FirstSeq {
-		r.config.Logger.WarnContext(ctx, "stream is nearly full, and nothing can be purged",
+	s.forgetMissed(d)
+	s.withholdLargest(ctx, d)
+	removed, err := s.purge(ctx, d)
+	if err != nil {
+		return err
+	}
+	more, err := s.clear(ctx, d, wanted)
+	if err != nil {
+		return err
+	}
+	removed += more
+	if removed == 0 {
+		r.config.Logger.WarnContext(ctx, "stream is nearly full of messages that wait for workers",
 			"bytes", s.state.bytes, "limit", s.state.limit())
 		return nil
 	}
-	s.mark.Purged = floor + 1
+	r.hooks.each(func(h Hook) { h.StreamPurged(ctx, s.mark.Purged) })
+	r.config.Logger.InfoContext(ctx, "stream was nearly full; removed messages that no worker needs",
+		"messages", removed, "bytes", s.state.bytes, "limit", s.state.limit())
+	return nil
+}
+
+// purge removes the oldest messages, up to the first one that a durable consumer needs. It returns their number.
+func (s *session) purge(ctx context.Context, d *demand) (uint64, error) {
+	if d.acked < s.state.info.State.FirstSeq {
+		return 0, nil
+	}
+	return s.remove(ctx, d.acked)
+}
+
+// clear removes older messages that do not wait for workers, although subscribers may not have received them, and
+// leaves those that wait. It makes room for so many bytes and spares as many of the newest messages as it can. It
+// returns the number of removed messages.
+func (s *session) clear(ctx context.Context, d *demand, wanted int64) (removed uint64, err error) {
+	first := s.mark.Cleared
+	for s.state.isNearlyFull(wanted) && s.mark.Cleared < min(s.state.info.State.LastSeq, first+clearStep) {
+		n, err := s.clearUpTo(ctx, d, s.nextToClear())
+		if err != nil {
+			return removed, err
+		}
+		removed += n
+	}
+	if s.mark.Cleared >= s.state.info.State.LastSeq {
+		s.mark.Cleared = 0 // begin again: more was acknowledged meanwhile
+	}
+	return removed, nil
+}
+
+// nextToClear returns the sequence up to which to clear next: the older half of the messages first, then all but the
+// newest eighth, then all.
+func (s *session) nextToClear() uint64 {
+	state := s.state.info.State
+	upTo := state.LastSeq
+	for _, part := range []uint64{2, 8} {
+		if spared := state.LastSeq - state.Msgs/part; spared > s.mark.Cleared {
+			upTo = spared
+			break
+		}
+	}
+	return min(upTo, max(s.mark.Cleared, state.FirstSeq)+clearStep)
+}
+
+// clearUpTo clears the messages up to a sequence. A mark before it and one after it make the holes known.
+func (s *session) clearUpTo(ctx context.Context, d *demand, upTo uint64) (uint64, error) {
+	if err := s.noteMissed(ctx, d, upTo); err != nil {
+		return 0, err
+	}
+	before := s.state.info.State.Msgs
+	s.mark.Cleared, s.mark.IsClearing = upTo, true
+	if err := s.writeMark(ctx); err != nil {
+		return 0, err
+	}
+	for subject, sequence := range d.clearable(upTo) {
+		err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(sequence+1))
+		if err != nil {
+			return 0, fmt.Errorf("purge %s of stream %s up to %d: %w", subject, stream.Name, sequence, err)
+		}
+	}
+	if err := s.refresh(ctx); err != nil {
+		return 0, err
+	}
+	s.adoptCleared()
+	return before - min(before, s.state.info.State.Msgs), s.writeMark(ctx)
+}
+
+// remove removes all messages up to a sequence and returns their number. It writes the mark first, so that the next
+// check does not take this for a loss.
+func (s *session) remove(ctx context.Context, upTo uint64) (uint64, error) {
+	before := s.state.info.State.Msgs
+	s.mark.Purged = max(s.mark.Purged, upTo+1)
 	s.mark.First = max(s.mark.First, s.mark.Purged)
 	if err := s.writeMark(ctx); err != nil {
-		return err
+		return 0, err
 	}
-	if err := s.stream.Purge(ctx, jetstream.WithPurgeSequence(s.mark.Purged)); err != nil {
-		return fmt.Errorf("purge stream %s below %d: %w", stream.Name, s.mark.Purged, err)
+	if err := s.stream.Purge(ctx, jetstream.WithPurgeSequence(upTo+1)); err != nil {
+		return 0, fmt.Errorf("purge stream %s up to %d: %w", stream.Name, upTo, err)
 	}
-	r.hooks.each(func(h Hook) { h.StreamPurged(ctx, s.mark.Purged) })
-	r.config.Logger.WarnContext(ctx, "stream is nearly full; purged messages that no consumer needs",
-		"below", s.mark.Purged, "unserved_from", min(f.spare, floor)+1,
-		"bytes", s.state.bytes, "limit", s.state.limit())
-	return s.refresh(ctx)
-}
-
-// floors are the sequences up to which messages are not needed.
-type floors struct {
-	acked uint64 // by every durable consumer
-	spare uint64 // by them, and by kinds and shards that have no workers yet
-}
-
-// purgeable returns the sequence up to which the relay may purge a nearly full stream of a state. Messages that a
-// durable consumer has not acknowledged stay. Kinds without workers keep at most the newer half of the messages: the
-// reconciler makes tasks available again that lost their message, once their kind has workers.
-func (f floors) purgeable(state jetstream.StreamState) uint64 {
-	older := (state.LastSeq + 1 - min(state.FirstSeq, state.LastSeq+1)) / 2
-	return min(f.acked, max(f.spare, state.FirstSeq+older-1))
-}
-
-// readFloors reads the floors of the stream from its consumers and its work subjects.
-func (s *session) readFloors(ctx context.Context) (floors, error) {
-	last := s.state.info.State.LastSeq // read before the consumers
-	f := floors{acked: last, spare: last}
-	served := make(map[ledger.Kind]ledger.ShardSet)
-	consumers := s.stream.ListConsumers(ctx)
-	for c := range consumers.Info() {
-		if c.Config.Durable == "" {
-			continue // it vanishes with its client
-		}
-		f.acked = min(f.acked, consumerFloor(c, last))
-		kind, shards, ok := stream.ServedBy(c.Config)
-		if ok && c.Name == stream.Durable(kind, shards) { // the later one of its two consumers
-			served[kind] |= shards
-		}
+	if err := s.refresh(ctx); err != nil {
+		return 0, err
 	}
-	if err := consumers.Err(); err != nil {
-		return floors{}, fmt.Errorf("list consumers of stream %s: %w", stream.Name, err)
-	}
-	f.spare = f.acked
-	unserved, err := s.unservedSubjects(ctx, served)
-	if err != nil {
-		return floors{}, err
-	}
-	for _, subject := range unserved {
-		first, err := s.stream.GetMsg(ctx, s.state.info.State.FirstSeq, jetstream.WithGetMsgSubject(subject))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
-		if err != nil {
-			return floors{}, fmt.Errorf("find the first message on %s: %w", subject, err)
-		}
-		f.spare = min(f.spare, first.Sequence-1)
-	}
-	return f, nil
-}
-
-// consumerFloor returns the sequence up to which a consumer has acknowledged its messages, at most last.
-func consumerFloor(c *jetstream.ConsumerInfo, last uint64) uint64 {
-	switch {
-	case c.NumAckPending > 0:
-		return c.AckFloor.Stream
-	case c.NumPending > 0:
-		return max(c.AckFloor.Stream, c.Delivered.Stream)
-	}
-	return last
-}
-
-// isBuiltIn reports whether no pool of workers serves a kind: a service finishes its tasks from the database.
-func isBuiltIn(kind ledger.Kind) bool { return strings.HasPrefix(string(kind), "taskledger.") }
-
-// unservedSubjects returns the work subjects on the stream of kinds and shards without a consumer, except built-in
-// kinds.
-func (s *session) unservedSubjects(ctx context.Context, served map[ledger.Kind]ledger.ShardSet) ([]string, error) {
-	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(stream.AllSubjects))
-	if err != nil {
-		return nil, fmt.Errorf("list subjects of stream %s: %w", stream.Name, err)
-	}
-	unserved := make(map[ledger.Kind]ledger.ShardSet)
-	for subject := range info.State.Subjects {
-		shard, t, kind, err := stream.ParseSubject(subject)
-		switch {
-		case err != nil || !t.WakesWorkers() || served[kind].Has(shard) || isBuiltIn(kind):
-		case served[kind] == 0:
-			unserved[kind] = ledger.AllShards // which takes one filter
-		default:
-			unserved[kind] |= ledger.ShardRange(shard, shard)
-		}
-	}
-	var subjects []string
-	for kind, shards := range unserved {
-		subjects = append(subjects, stream.WorkSubjects(kind, shards)...)
-	}
-	return subjects, nil
+	return before - min(before, s.state.info.State.Msgs), nil
 }

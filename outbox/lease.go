@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	leases "github.com/taskledger/taskledger/internal/lease"
@@ -21,17 +22,25 @@ var errLeaseLost = errors.New("another relay has taken the lease")
 // lease is the row that decides which relay works. It avoids double work only: two relays that both hold it
 // do no harm, because the cursor accepts the pages of one of them. It is a row, not a session's lock, so it
 // works behind a pooler in transaction mode.
+//
+// The holder keeps one connection open and writes its server process into the row. When a process is killed, its
+// connection ends at once: another relay that sees the server process gone need not wait until the lease expires. A
+// holder that is merely slow keeps its connection. Behind a pooler the row has no server process.
 type lease struct {
 	db     *pgxpool.Pool
 	holder string
 	ttl    time.Duration
 
+	changed chan struct{} // has a value when the note has changed
+
 	mu   sync.Mutex
-	note *string // guarded by mu; why the holder cannot work, "" if it can; nil before the first session
+	note *leases.Note // guarded by mu; why the holder cannot work; nil before the first session
 }
 
 func newLease(db *pgxpool.Pool, name string, ttl time.Duration) *lease {
-	return &lease{db: db, holder: name + "/" + strings.ToLower(rand.Text()[:8]), ttl: ttl}
+	return &lease{
+		db: db, holder: name + "/" + strings.ToLower(rand.Text()[:8]), ttl: ttl, changed: make(chan struct{}, 1),
+	}
 }
 
 // hostAndProcess returns a name of this process for operators.
@@ -43,60 +52,156 @@ func hostAndProcess() string {
 	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }
 
-// setNote sets the note that the next renewal writes. Before the first one, the note of the last holder
-// stays.
-func (l *lease) setNote(note string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.note = &note
+// setNote sets why the holder cannot work, "" if it can, and has it written at once. Before the first call, the note of
+// the last holder stays.
+func (l *lease) setNote(why string) { l.set(leases.Note{Text: why}) }
+
+// setError sets an error as the note.
+func (l *lease) setError(err error) {
+	n := leases.Note{Text: err.Error()}
+	if isStoreFailure(err) {
+		n.Cause = causeStore
+	}
+	l.set(n)
 }
 
-func (l *lease) currentNote() *string {
+func (l *lease) set(note leases.Note) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.note != nil && *l.note == note {
+		return
+	}
+	l.note = &note
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (l *lease) currentNote() *leases.Note {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.note
 }
 
-// take takes or renews the lease and reports whether this relay holds it.
-func (l *lease) take(ctx context.Context) (bool, error) {
-	return leases.TakeRelay(ctx, l.db, l.holder, l.ttl, l.currentNote())
-}
+// lookEvery returns the interval at which a relay that stands by looks at the lease.
+func (l *lease) lookEvery() time.Duration { return min(l.ttl/20, 250*time.Millisecond) }
 
-// await waits until this relay holds the lease. It calls standby once if another relay holds it first.
-func (l *lease) await(ctx context.Context, standby func()) error {
-	for first := true; ; first = false {
-		holds, err := l.take(ctx)
+// await waits until this relay holds the lease. It calls standby once if another relay holds it first. isConnected
+// reports whether this relay could work in the place of a holder that cannot.
+func (l *lease) await(ctx context.Context, isConnected func() bool, standby func()) error {
+	var gone leases.RelayState // a holder whose connection was gone when this relay last looked
+	for first, displaced := true, ""; ; first = false {
+		holds, err := leases.TakeRelay(ctx, l.db, leases.RelayClaim{
+			Holder: l.holder, For: l.ttl, Note: l.currentNote(), Displaced: displaced,
+		})
 		if holds || err != nil {
 			return err
 		}
 		if first {
 			standby()
 		}
-		if err := loop.Sleep(ctx, l.ttl/3); err != nil {
+		if err := loop.Sleep(ctx, l.lookEvery()); err != nil {
 			return err
+		}
+		state, err := leases.LookAtRelay(ctx, l.db)
+		if err != nil {
+			return err
+		}
+		displaced = ""
+		switch {
+		case state.IsGone && state.Backend == gone.Backend: // otherwise the holder may be connecting again
+			displaced = state.Holder
+		case state.Blocked > 2*l.ttl && isConnected():
+			displaced = state.Holder
+		}
+		if gone = state; !state.IsGone {
+			gone = leases.RelayState{}
 		}
 	}
 }
 
-// renew renews the lease until ctx is done. It returns errLeaseLost if another relay has taken it. It ignores
-// an outage of the database, which ends the session.
-func (l *lease) renew(ctx context.Context) error {
+// hold renews the lease until ctx is done, on a connection that it keeps open. It returns errLeaseLost if another
+// relay has taken the lease. It ignores an outage of the database, which ends the session.
+func (l *lease) hold(ctx context.Context) error {
+	var conn *pgx.Conn
+	defer func() { closeConn(conn) }()
+	delay := loop.Backoff{Min: minDelay, Max: l.ttl / 3, Exact: true}
 	for {
-		if err := loop.Sleep(ctx, l.ttl/3); err != nil {
+		holds, err := l.renew(ctx, conn)
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		}
-		attempt, cancel := context.WithTimeout(ctx, l.ttl/3)
-		holds, err := l.take(attempt)
-		cancel()
-		if err == nil && !holds {
+		case err == nil && !holds:
 			return errLeaseLost
+		case err == nil && conn == nil: // renewed on a connection of the pool; the next renewal is on one of its own
+			conn, err = l.connect(ctx)
+		case err == nil:
+			delay.Reset()
+			l.rest(ctx, conn)
+		}
+		if err != nil || conn.IsClosed() {
+			closeConn(conn)
+			conn = nil
+			_ = loop.Sleep(ctx, delay.Next())
 		}
 	}
+}
+
+// renew renews the lease on a connection, or on one of the pool if it is nil. It waits for the answer also when ctx
+// ends: a statement that the server executes later would undo that the lease is yielded.
+func (l *lease) renew(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.ttl/3)
+	defer cancel()
+	claim := leases.RelayClaim{Holder: l.holder, For: l.ttl, Note: l.currentNote()}
+	if conn == nil {
+		return leases.TakeRelay(ctx, l.db, claim)
+	}
+	claim.Backend = conn.PgConn().PID()
+	return leases.TakeRelay(ctx, conn, claim)
+}
+
+// connect takes a connection out of the pool.
+func (l *lease) connect(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.ttl/3)
+	defer cancel()
+	c, err := l.db.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.Hijack(), nil
+}
+
+// rest waits until the next renewal is due, the note has changed or the connection is lost.
+func (l *lease) rest(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, l.ttl/3)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-l.changed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	_, _ = conn.WaitForNotification(ctx) // reads the end of the connection; no notification comes
+	cancel()
+	<-ended
+}
+
+func closeConn(conn *pgx.Conn) {
+	if conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	_ = conn.Close(ctx)
 }
 
 // yield lets another relay take the lease at once, and writes the reason into it.
 func (l *lease) yield(ctx context.Context, why error) error {
-	l.setNote(why.Error())
+	l.setError(why)
 	return leases.YieldRelay(ctx, l.db, l.holder, why.Error(), isRefusal(why))
 }
 

@@ -30,6 +30,7 @@ func (l *loss) Error() string { return "stream " + stream.Name + " has lost mess
 // verify compares the stream with the mark at the beginning of a session, and repairs a loss.
 func (s *session) verify(ctx context.Context) error {
 	lost := s.relay.pendingLoss
+	s.adoptCleared()
 	if lost == nil {
 		err := s.diagnose(ctx)
 		if err != nil && !errors.As(err, &lost) {
@@ -44,6 +45,18 @@ func (s *session) verify(ctx context.Context) error {
 	}
 	s.relay.pendingLoss = nil
 	return nil
+}
+
+// adoptCleared accounts for the messages that this session, or the one before it, was clearing. A loss at the same time
+// goes unnoticed here; the reconciler finds its tasks.
+func (s *session) adoptCleared() {
+	m, state := &s.mark, s.state.info.State
+	if m.IsClearing && m.Created == createdAt(s.state.info) {
+		m.Deleted = state.NumDeleted
+		m.First = max(m.First, min(state.FirstSeq, m.Cleared+1))
+		s.first = max(s.first, m.First)
+	}
+	m.IsClearing = false
 }
 
 // check reads the state of the stream between pages. It returns a [*loss] if messages are missing.

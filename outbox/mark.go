@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // reader is the name of the relay's cursor.
@@ -25,7 +26,20 @@ type mark struct {
 	Purged     uint64     `json:"purged,omitempty"`    // messages below were purged, because they were acknowledged
 	Deleted    int        `json:"deleted,omitempty"`   // holes in the stream that are accounted for
 	Lost       int        `json:"lost,omitempty"`      // messages that the server reports as lost, accounted for
+	Cleared    uint64     `json:"cleared,omitempty"`   // messages up to here were removed unless they wait for workers
+	IsClearing bool       `json:"clearing,omitempty"`  // some of them still exist
 	Owed       *owedRange `json:"owed,omitempty"`      // work messages to be published again after a loss
+
+	// Withheld has the kinds whose work messages are published up to a place only, because too many wait.
+	Withheld map[ledger.Kind]feed.Place `json:"withheld,omitempty"`
+	// Missed has the durable subscribers, by name, whose messages were removed before they received them.
+	Missed map[string]Missed `json:"missed,omitempty"`
+}
+
+// Missed is what a durable subscriber did not receive: events from a position on, which the ledger has.
+type Missed struct {
+	From    ledger.Position `json:"from_position"`
+	Created time.Time       `json:"consumer_created"` // another consumer with this name has missed nothing
 }
 
 // owedRange is the rest of a repair: the work message of each unfinished task whose waking event lies after

@@ -3,6 +3,9 @@ package outbox
 import (
 	"context"
 	_ "embed"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -20,6 +23,7 @@ func (s *session) publishOwed(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		messages = slices.DeleteFunc(messages, s.isOfWithheldKind)
 		fault.Point(FaultPage)
 		if err := s.send(ctx, messages); err != nil {
 			return err
@@ -49,12 +53,18 @@ func (s *session) unfinished(
 	if err != nil {
 		return nil, 0, pgerr.Explain("find unfinished tasks", err)
 	}
+	messages, reached, err = s.scanWork(ctx, rows)
+	return messages, reached, pgerr.Explain("find unfinished tasks", err)
+}
+
+// scanWork makes messages of the rows of unfinished.sql or overtaken.sql, and parks events that have none.
+func (s *session) scanWork(ctx context.Context, rows pgx.Rows) (_ []message, reached ledger.Position, err error) {
 	defer rows.Close()
 	var b batch
 	for rows.Next() {
 		e, walked, body, err := scanUnfinished(rows)
 		if err != nil {
-			return nil, 0, pgerr.Explain("find unfinished tasks", err)
+			return nil, 0, err
 		}
 		reached = walked
 		if e.Version > 0 {
@@ -62,7 +72,7 @@ func (s *session) unfinished(
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return nil, 0, pgerr.Explain("find unfinished tasks", err)
+		return nil, 0, err
 	}
 	rows.Close()
 	for _, r := range b.rejects {

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	_ "embed"
+	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
@@ -78,6 +79,9 @@ type payloadSource struct{ data, meta []byte }
 
 // encode makes the message of an event. Its error is permanent.
 func (n encoder) encode(e ledger.Event, body payloadSource) (message, error) {
+	if err := checkPublishable(e); err != nil {
+		return message{event: e}, err
+	}
 	payload, err := ledger.Event{Data: body.data, Meta: body.meta}.Payload()
 	if err != nil {
 		return message{event: e}, err
@@ -86,6 +90,21 @@ func (n encoder) encode(e ledger.Event, body payloadSource) (message, error) {
 	stream.Enclose(msg, body.meta)
 	e.Data, e.Meta = nil, nil // only the key is needed from here on
 	return message{event: e, msg: msg, size: stream.Size(msg)}, nil
+}
+
+// checkPublishable returns an error if no message can carry the event, or no subscriber could decode it: package ledger
+// writes no such event, but the owner of the schema may insert one.
+func checkPublishable(e ledger.Event) error {
+	if err := e.Key.Validate(); err != nil {
+		return err
+	}
+	if err := e.Shard.Validate(); err != nil {
+		return err
+	}
+	if e.Version < 1 || e.Attempt < 0 {
+		return fmt.Errorf("invalid version %d or attempt %d", e.Version, e.Attempt)
+	}
+	return nil
 }
 
 // needsArgs reports whether the message of e carries the args of version 1.

@@ -104,3 +104,32 @@ func TestCorruptEventIsParked(t *testing.T) {
 		t.Errorf("parked because of %q", reason)
 	}
 }
+
+// Events that no subject can carry, which only the owner of the schema can insert, are parked and stop nothing.
+func TestUnpublishableEventsAreParked(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	odd := []string{"", "a..b", "bad kind", "*", "a.>", ".a", "a\r\nb", "ä"}
+	var positions []ledger.Position
+	for _, kind := range odd {
+		var position int64
+		err := b.pool.QueryRow(b.ctx(), `
+			insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+			values (1, 0, 0, 'enqueued', $1, 'odd')
+			returning position`, kind).Scan(&position)
+		if err != nil {
+			t.Fatal(err)
+		}
+		positions = append(positions, ledger.Position(position))
+	}
+	b.enqueue("coupon.send", "after-", 10)
+	b.relay()
+	b.awaitPublished()
+	b.check()
+	parked := b.parked()
+	for i, position := range positions {
+		if reason := parked[position]; !strings.Contains(reason, "invalid kind") {
+			t.Errorf("kind %q: parked because of %q", odd[i], reason)
+		}
+	}
+}

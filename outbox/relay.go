@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,11 +24,14 @@ type Relay struct {
 	lease  *lease
 
 	// The state that one session leaves to the next. It is of the goroutine that publishes.
-	mustPurge   bool      // the next session purges
+	wantsRoom   int64     // bytes for which the next session makes room
 	purgedAt    time.Time // the last attempt to purge
-	isBlocked   bool      // a page waits for room on the stream
 	pendingLoss *loss     // found while publishing; the next session repairs it
 	repairedAt  time.Time // the last repair
+	reached     reached   // at the end of the session
+
+	delay         loop.Backoff // of Run and then of work
+	hasProgressed atomic.Bool  // since the last failure
 }
 
 const (
@@ -35,7 +39,9 @@ const (
 	// answered.
 	requestTimeout = 2 * time.Second
 	// maxDelay is the longest delay before a relay that failed tries again.
-	maxDelay = 2 * time.Second
+	maxDelay = time.Second
+	// minDelay is the first delay. A server that ends all connections leaves some in the pool, and each fails once.
+	minDelay = 10 * time.Millisecond
 	// shutdownTimeout bounds each statement that a relay executes after its context is done.
 	shutdownTimeout = 5 * time.Second
 )
@@ -53,7 +59,10 @@ func New(c Config) (*Relay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
-	return &Relay{config: c, hooks: c.Hooks, js: js, lease: newLease(c.DB, c.Name, c.LeaseTTL)}, nil
+	return &Relay{
+		config: c, hooks: c.Hooks, js: js, lease: newLease(c.DB, c.Name, c.LeaseTTL),
+		delay: loop.Backoff{Min: minDelay, Max: maxDelay, Exact: true},
+	}, nil
 }
 
 // Run works, or stands by while another relay works, until ctx is done. Then it finishes the page that it is
@@ -72,28 +81,48 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer func() { _ = publisher.Close() }() // fails only if the connection is closed already
 	defer r.releaseLease(ctx)
 
-	delay := loop.Backoff{Max: maxDelay, Exact: true}
 	for {
-		began := time.Now()
 		err := r.lead(ctx, publisher)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case isRefusal(err), errors.Is(err, nats.ErrConnectionClosed):
+		case isFinal(err):
 			return fmt.Errorf("relay: %w", err)
 		case errors.Is(err, errLeaseLost):
 			r.config.Logger.InfoContext(ctx, "another relay has taken the lease")
 		default:
-			r.hooks.each(func(h Hook) { h.RelayFailed(ctx, err) })
-			r.config.Logger.WarnContext(ctx, "relay failed; retrying", "error", err)
+			r.failed(ctx, err)
 		}
-		if time.Since(began) > maxDelay {
-			delay.Reset()
-		}
-		if loop.Sleep(ctx, delay.Next()) != nil {
+		if r.backOff(ctx) != nil {
 			return nil
 		}
 	}
+}
+
+// isFinal reports whether Run ends with an error: waiting cannot help.
+func isFinal(err error) bool { return isRefusal(err) || errors.Is(err, nats.ErrConnectionClosed) }
+
+// failed reports an error after which the relay tries again.
+func (r *Relay) failed(ctx context.Context, err error) {
+	if isStoreFailure(err) {
+		err = &StoreError{Err: err}
+	}
+	r.hooks.each(func(h Hook) { h.RelayFailed(ctx, err) })
+	r.config.Logger.WarnContext(ctx, "relay failed; retrying", "error", err)
+}
+
+// backOff waits before the next try. The delay grows with each failure without progress in between.
+func (r *Relay) backOff(ctx context.Context) error {
+	if r.hasProgressed.Swap(false) {
+		r.delay.Reset()
+	}
+	return loop.Sleep(ctx, r.delay.Next())
+}
+
+// progress notes that the relay can work: a page is on the stream and its cursor row is committed, or nothing waits.
+func (r *Relay) progress() {
+	r.hasProgressed.Store(true)
+	r.lease.setNote("")
 }
 
 // releaseLease releases the lease if ctx is done. Otherwise Run ends with an error, which stays in the lease.
@@ -111,7 +140,7 @@ func (r *Relay) releaseLease(ctx context.Context) {
 
 // lead waits for the lease and works until an error ends that. Its error is never nil.
 func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
-	err := r.lease.await(ctx, func() {
+	err := r.lease.await(ctx, r.config.NATS.IsConnected, func() {
 		r.config.Logger.InfoContext(ctx, "another relay works; this one stands by")
 	})
 	if err != nil {
@@ -122,19 +151,32 @@ func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
 	defer r.hooks.each(func(h Hook) { h.LeadershipChanged(ctx, false) })
 
 	g, leading := errgroup.WithContext(ctx)
-	g.Go(func() error { return r.lease.renew(leading) })
-	g.Go(func() error {
-		for {
-			if err := r.runSession(leading, publisher); !errors.Is(err, errAgain) {
-				return err
-			}
-		}
-	})
-	err = r.explain(g.Wait())
-	if ctx.Err() == nil && !errors.Is(err, errLeaseLost) {
+	g.Go(func() error { return r.lease.hold(leading) })
+	g.Go(func() error { return r.work(leading, publisher) })
+	err = g.Wait()
+	if ctx.Err() == nil && isFinal(err) {
 		r.yieldLease(ctx, err)
 	}
 	return err
+}
+
+// work runs sessions until ctx is done or an error is final. The relay keeps its lease while a server is away: no other
+// relay could work either, and a lease that changes hands delays the work when the server is back.
+func (r *Relay) work(ctx context.Context, publisher *stream.Publisher) error {
+	for {
+		err := r.runSession(ctx, publisher)
+		if errors.Is(err, errAgain) {
+			continue
+		}
+		if err = r.explain(err); ctx.Err() != nil || isFinal(err) {
+			return err
+		}
+		r.lease.setError(err)
+		r.failed(ctx, err)
+		if err := r.backOff(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // explain adds the reason to an error that was caused by the connection to NATS: it is closed, or it is not

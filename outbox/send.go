@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -39,12 +40,20 @@ func (s *session) send(ctx context.Context, messages []message) error {
 	return nil
 }
 
+// noteAfter is how long a page may wait for acknowledgements until the lease has a note.
+const noteAfter = time.Second
+
+// errNoAck has the text of the error after AckTimeout, so that the note keeps its time.
+var errNoAck = fmt.Errorf("publish: %w", stream.ErrNoAck)
+
 // sendFitting publishes messages that fit into the stream.
 func (s *session) sendFitting(ctx context.Context, messages []message) error {
 	msgs := make([]*nats.Msg, len(messages))
 	for i := range messages {
 		msgs[i] = messages[i].msg
 	}
+	slow := time.AfterFunc(noteAfter, func() { s.relay.lease.setError(errNoAck) })
+	defer slow.Stop()
 	// The page is finished also when ctx ends; AckTimeout bounds it.
 	results := s.publisher.Publish(context.WithoutCancel(ctx), msgs, s.relay.config.AckTimeout)
 	sum, err := s.sumUp(messages, results)

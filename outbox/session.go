@@ -41,23 +41,26 @@ type session struct {
 	encoder   encoder // made after a repair, which changes the generation
 	reconnect chan nats.Status
 
-	mark  mark
-	state streamState
-	first uint64 // first sequence of the stream, when it was last verified
+	mark      mark
+	state     streamState
+	first     uint64     // first sequence of the stream, when it was last verified
+	published feed.Place // up to where events are on the stream, parked or withheld
+	assessAt  int64      // size of the stream from which the demand is to be assessed
+
+	refillTimer *time.Timer // when refillAll is due
 }
 
 // runSession opens a session and runs it to its end.
 func (r *Relay) runSession(ctx context.Context, publisher *stream.Publisher) error {
-	s := &session{relay: r, publisher: publisher}
+	s := &session{relay: r, publisher: publisher, refillTimer: time.NewTimer(never)}
 	s.reconnect = r.config.NATS.StatusChanged(nats.CONNECTED)
 	defer r.config.NATS.RemoveStatusListener(s.reconnect)
 	if err := s.open(ctx); err != nil {
 		return s.postpone(err)
 	}
-	if !r.isBlocked {
-		r.lease.setNote("")
-	}
-	return s.postpone(s.run(ctx))
+	err := s.run(ctx)
+	r.reached = reached{generation: s.mark.Generation, published: s.published, withheld: s.mark.Withheld}
+	return s.postpone(err)
 }
 
 // postpone leaves a loss to the next session, and returns any other error.
@@ -104,10 +107,15 @@ func (s *session) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.encoder = encoder{db: c.DB, source: source, generation: s.mark.Generation}
-	if err := s.publishOwed(ctx); err != nil {
+	at := s.feed.Cursor()
+	s.published = at.Place()
+	if p := s.relay.reached; p.generation == s.mark.Generation && p.published == s.published {
+		s.mark.Withheld = p.withheld // newer than that of the cursor row
+	}
+	if err := s.makeRoom(ctx); err != nil {
 		return err
 	}
-	return s.purge(ctx)
+	return s.publishOwed(ctx)
 }
 
 // refresh reads the state of the stream.
@@ -117,6 +125,7 @@ func (s *session) refresh(ctx context.Context) error {
 		return fmt.Errorf("read the state of stream %s: %w", stream.Name, err)
 	}
 	s.state.set(info)
+	s.assessAt = min(s.assessAt, s.state.bytes+s.state.limit()/growthShare)
 	return nil
 }
 
@@ -165,11 +174,18 @@ func (s *session) run(ctx context.Context) error {
 }
 
 func (s *session) readPages(ctx context.Context, prepared chan<- batch) error {
+	page, ok, err := s.feed.Poll(ctx)
+	if err == nil && !ok {
+		s.relay.progress() // nothing waits
+	}
 	for {
-		page, err := s.feed.Next(ctx)
+		if err == nil && !ok {
+			page, err = s.feed.Next(ctx)
+		}
 		if err != nil {
 			return err
 		}
+		ok = false
 		b, err := s.encoder.prepare(ctx, page)
 		if err != nil {
 			return err
@@ -185,6 +201,8 @@ func (s *session) readPages(ctx context.Context, prepared chan<- batch) error {
 func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliver func(publishedPage)) error {
 	tick := time.NewTicker(s.relay.config.CheckEvery)
 	defer tick.Stop()
+	s.refillTimer.Reset(0)
+	defer s.refillTimer.Stop()
 	for {
 		// A due check comes before the next page, also while there is a backlog.
 		var err error
@@ -193,6 +211,8 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 			err = s.check(ctx)
 		case <-s.reconnect:
 			err = s.check(ctx)
+		case <-s.refillTimer.C:
+			err = s.refillNow(ctx)
 		default:
 		}
 		if err != nil {
@@ -205,6 +225,8 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 			err = s.check(ctx)
 		case <-s.reconnect:
 			err = s.check(ctx)
+		case <-s.refillTimer.C:
+			err = s.refillNow(ctx)
 		case b := <-prepared:
 			if err = s.publishPage(ctx, b); err == nil {
 				deliver(publishedPage{page: b.page, mark: s.mark.encode()})
@@ -216,22 +238,38 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 	}
 }
 
+// refillNow refills withheld kinds and sets the timer for the next time.
+func (s *session) refillNow(ctx context.Context) error {
+	next, err := s.refillAll(ctx)
+	s.refillTimer.Reset(next)
+	return err
+}
+
 // publishPage publishes one page, to its end also when ctx is done.
 func (s *session) publishPage(ctx context.Context, b batch) error {
 	fault.Point(FaultPage)
-	for _, r := range b.rejects {
+	if err := s.assess(ctx, b.messages); err != nil {
+		return err
+	}
+	messages, err := s.admit(ctx, b.messages)
+	if err != nil {
+		return err
+	}
+	if err := s.publishBatch(ctx, messages, b.rejects); err != nil {
+		return err
+	}
+	s.published = b.page.Place()
+	return nil
+}
+
+// publishBatch parks the rejected events and publishes the messages of the others.
+func (s *session) publishBatch(ctx context.Context, messages []message, rejects []reject) error {
+	for _, r := range rejects {
 		if err := s.park(ctx, r.event, r.reason); err != nil {
 			return err
 		}
 	}
-	if err := s.send(ctx, b.messages); err != nil {
-		return err
-	}
-	if s.relay.isBlocked {
-		s.relay.isBlocked = false
-		s.relay.lease.setNote("")
-	}
-	return nil
+	return s.send(ctx, messages)
 }
 
 // advancePages writes the cursor rows of published pages, also of those published before ctx was done.
@@ -241,6 +279,7 @@ func (s *session) advancePages(ctx context.Context, published <-chan publishedPa
 		if err := s.advance(ctx, p); err != nil {
 			return err
 		}
+		s.relay.progress()
 		s.relay.hooks.each(func(h Hook) { h.PageAdvanced(ctx) })
 	}
 	return nil

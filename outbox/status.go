@@ -4,6 +4,8 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -41,11 +43,17 @@ type Status struct {
 	ParkedAt      time.Time     `json:"parked_at,omitzero"`         // when the first of them was parked
 	ParkedReason  string        `json:"parked_reason,omitempty"`    // of the last of them
 	Generation    int           `json:"generation"`                 // number of losses of the stream, plus 1
-	CursorError   string        `json:"cursor_error,omitempty"`     // why the relay's cursor has no meaning here
-	Relay         *LeaseStatus  `json:"relay"`                      // the holder of the lease, alive or not; nil: none
-	Stream        *StreamStatus `json:"stream"`                     // nil: not read, see StreamError
-	StreamError   string        `json:"stream_error,omitempty"`     // why the stream cannot be read
-	Oldest        *Transaction  `json:"oldest_transaction"`         // the oldest open one of the cluster; nil: none
+	// Withheld has the kinds of which too many tasks wait for workers. Their other messages follow.
+	Withheld []ledger.Kind `json:"withheld,omitempty"`
+	// Missed has the durable subscribers that were so far behind that messages were removed before they received them.
+	Missed map[string]Missed `json:"missed,omitempty"`
+
+	CursorError string        `json:"cursor_error,omitempty"` // why the relay's cursor has no meaning here
+	Relay       *LeaseStatus  `json:"relay"`                  // the holder of the lease, alive or not; nil: none
+	Stream      *StreamStatus `json:"stream"`                 // nil: not read, see StreamError
+	StreamError string        `json:"stream_error,omitempty"` // why the stream cannot be read
+	Oldest      *Transaction  `json:"oldest_transaction"`     // the oldest open one of the cluster; nil: none
+	Unbegun     []UnbegunKind `json:"unbegun"`                // kinds with messages that no worker has
 }
 
 // LeaseStatus is the state of the relay's lease.
@@ -57,6 +65,8 @@ type LeaseStatus struct {
 	Note       string    `json:"note,omitempty"`      // why the holder cannot work
 	NoteSince  time.Time `json:"note_since,omitzero"` // when the note began to hold
 	Refused    bool      `json:"refused"`             // the relay must not continue before an operator acts
+	// IsStoreFailure: the note is that NATS is connected and JetStream stores no message.
+	IsStoreFailure bool `json:"store_failure"`
 }
 
 // StreamStatus is the state of the stream.
@@ -91,7 +101,7 @@ const maxWaiting = 10_000
 // ReadStatus reads the status. config is the wanted configuration of the stream. If js is nil, ReadStatus
 // reads the database only. An unavailable stream is part of the status (StreamError), not an error.
 func ReadStatus(ctx context.Context, db ledger.DB, js jetstream.JetStream, config StreamConfig) (Status, error) {
-	var s Status
+	s := Status{Unbegun: []UnbegunKind{}}
 	if err := s.readDatabase(ctx, db); err != nil {
 		return Status{}, err
 	}
@@ -139,7 +149,8 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 		if err != nil {
 			return err
 		}
-		s.Generation = m.Generation
+		s.Generation, s.Missed = m.Generation, m.Missed
+		s.Withheld = slices.Sorted(maps.Keys(m.Withheld))
 	}
 	var t Transaction
 	found, err := queryRow(ctx, db, oldestTransactionSQL, nil,
@@ -156,13 +167,15 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 
 func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
 	var l LeaseStatus
+	var cause string
 	found, err := queryRow(ctx, db, leaseSQL, nil,
-		&l.Holder, pgquery.Micros(&l.Since), pgquery.Micros(&l.AliveUntil), &l.Alive, &l.Note,
+		&l.Holder, pgquery.Micros(&l.Since), pgquery.Micros(&l.AliveUntil), &l.Alive, &l.Note, &cause,
 		pgquery.Micros(&l.NoteSince), &l.Refused)
 	if err != nil {
 		return pgerr.Explain("read the relay's lease", err)
 	}
 	if found {
+		l.IsStoreFailure = cause == causeStore
 		s.Relay = &l
 	}
 	return nil
@@ -181,6 +194,9 @@ func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config 
 		FirstSeq: state.FirstSeq, LastSeq: state.LastSeq, Created: info.Created.UTC(),
 		Drift:      append([]string{}, stream.Drift(info, config, installation)...),
 		NearlyFull: isNearlyFull(int64(state.Bytes), info.Config.MaxBytes),
+	}
+	if s.Unbegun, err = readUnbegun(ctx, found); err != nil {
+		s.StreamError = "read its consumers: " + err.Error()
 	}
 }
 

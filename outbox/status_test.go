@@ -194,6 +194,15 @@ func checkWaitingIsCheap(t *testing.T, batch int) {
 	if got := plantest.Blocks(t, b.pool, nil, outbox.WaitingSQL, 10_001); got > 100 {
 		t.Errorf("counting 10 events touches %d blocks", got)
 	}
+	all := []any{"3:999999999:", "", int64(0)}
+	followed := append([]any{"{coupon.send,coupon.send}", "{order-1,order-2}", "{1,1}"}, all...)
+	if got := plantest.Blocks(t, b.pool, nil, outbox.FollowedSQL, followed...); got > 50 {
+		t.Errorf("finding what follows two events touches %d blocks", got)
+	}
+	overtaken := append([]any{"coupon.send", "{order-1,order-2}", "{1,1}"}, all...)
+	if got := plantest.Blocks(t, b.pool, nil, outbox.OvertakenSQL, overtaken...); got > 50 {
+		t.Errorf("finding two overtaken events touches %d blocks", got)
+	}
 }
 
 func TestStatusIsJSON(t *testing.T) {

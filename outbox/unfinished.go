@@ -18,10 +18,12 @@ func scanUnfinished(rows pgx.Rows) (e ledger.Event, reached ledger.Position, bod
 	var at time.Time
 	err = rows.Scan(&walked, &position, &version, &attempt, &shard, &typ, pgquery.Micros(&at), &kind, &id,
 		&meta, &argsData, &argsMeta)
-	if err != nil || walked == nil {
+	if err != nil {
 		return e, 0, body, err
 	}
-	reached = ledger.Position(*walked)
+	if walked != nil {
+		reached = ledger.Position(*walked)
+	}
 	if position == nil {
 		return e, reached, body, nil
 	}

@@ -153,6 +153,7 @@ func (p *tasks) foldHistory(ctx context.Context, tx pgx.Tx, c *change) error {
 	if c.task, err = ledger.Fold(history); err != nil {
 		p.log.ErrorContext(ctx, "task does not fold; it is kept as it was before the illegal event",
 			"task", c.key.String(), "error", err)
+		return addIllegal(ctx, tx, c.key, err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
@@ -69,6 +70,11 @@ func (k *kind) decideBatch(batch []*attempt.Task) {
 	}
 	var ready []*run
 	for i, t := range batch {
+		if err := k.correct(ctx, t, heads[i]); err != nil {
+			k.Warn(k.Logger, "cannot read args", "biz_id", string(t.Message.BizID), "error", err)
+			k.Tasks.Redeliver(t, k.pool.config.AckWait/2)
+			continue
+		}
 		if r := k.carryOut(k.verdict(t, heads[i]), t, heads[i], now); r != nil {
 			ready = append(ready, r)
 		}
@@ -83,6 +89,29 @@ func (k *kind) decideBatch(batch []*attempt.Task) {
 	case k.readied <- struct{}{}:
 	default:
 	}
+}
+
+// correct gives a task the args, the envelope and the deadline that the ledger holds, if its message has others: any
+// client that may publish can forge a message.
+func (k *kind) correct(ctx context.Context, t *attempt.Task, h attempt.Head) error {
+	if !h.IsFound || h.HasArgsOf(t.Message) {
+		return nil
+	}
+	history, err := ledger.History(ctx, k.pool.config.DB, t.Message.Key)
+	if err != nil {
+		return err
+	}
+	payload, err := history[0].Payload()
+	if err != nil {
+		return err
+	}
+	k.noticed(NoticeForged)
+	k.Logger.WarnContext(
+		ctx, "the message has other args than the ledger, whose args are used", "event", t.Message.ID(),
+	)
+	envelope, finishBy := stream.BesideArgs(history[0].Meta)
+	k.Tasks.Correct(t, payload, envelope, finishBy)
+	return nil
 }
 
 // verdict decides a message by the head of its task and the guarantee of the kind.

@@ -82,8 +82,10 @@
 //   - The handler ends its transaction by COMMIT or ROLLBACK in SQL: the task is buried, because the writes may be
 //     committed, and a retry could repeat them.
 //   - The args do not decode ([InvalidArgs]): the task is buried. Release it after a deploy that can read them.
-//   - A serialization failure, a deadlock, a lost connection or a server restart uses no attempt, however often it
-//     happens; the message is redelivered after a while.
+//   - A serialization failure, a deadlock, a lost connection or a server restart uses no attempt; the message is
+//     redelivered after a while. After ten in a row in one worker, each further one is a failure by the policy.
+//   - An error of another database is a failure, also with a SQLSTATE that asks for a retry, if the handler's
+//     transaction is intact. A handler without a transaction is repeated ten times before its error counts.
 //   - The handler does not return when its context is done: after a grace of 5 s (or AckWait if that is shorter) the
 //     attempt ends without it. The socket of its transaction is closed, so the server rolls back. Its slot stays busy
 //     until it returns ([KindStatus].Overdue).

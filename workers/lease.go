@@ -31,6 +31,7 @@ func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 		Guarantees:  guaranteesOf(kinds),
 		Shards:      p.config.Shards,
 		ShardGroups: p.config.ShardGroups,
+		Repeating:   p.repeating(),
 	}
 	if d.ShardGroups > 0 {
 		d.Shards = 0 // its shards are in the table shard_owner
@@ -87,8 +88,16 @@ func (p *Pool) firstLease(ctx context.Context) error {
 func (p *Pool) keepLease(quit context.Context) {
 	t := time.NewTicker(p.config.AckWait / 3)
 	defer t.Stop()
+	look := time.NewTicker(min(p.config.AckWait/3, time.Second))
+	defer look.Stop()
+	var written []repeatedTask
 	for {
 		select {
+		case <-look.C: // an operator should not wait for the next renewal
+			if now := p.repeating(); !isSameTasks(now, written) &&
+				p.renewLease(p.runner.Lasting(), p.config.DB) == nil {
+				written = now
+			}
 		case <-t.C:
 			// Without quit: a renewal that is cut short might be committed by the server after the lease was released.
 			if err := p.renewLease(p.runner.Lasting(), p.config.DB); err != nil && quit.Err() == nil {

@@ -43,6 +43,7 @@ const (
 	NoticeAdopted     Notice = "adopted"     // it was delivered again for a task in flight here
 	NoticeGhost       Notice = "ghost"       // refused: the ledger does not have its event
 	NoticeMalformed   Notice = "malformed"   // refused: it is not a message of this ledger
+	NoticeForged      Notice = "forged"      // it has other args than the ledger, whose args the handler gets
 	NoticeTakenOver   Notice = "taken_over"  // its task was taken over from a worker that is gone
 
 	NoticeFetcherRuns Notice = "fetcher_runs" // its task runs beyond the slots ([FetcherRuns])
@@ -50,7 +51,8 @@ const (
 )
 
 var notices = [...]Notice{
-	NoticeRedelivered, NoticeAdopted, NoticeGhost, NoticeMalformed, NoticeTakenOver, NoticeFetcherRuns, NoticeGivenBack,
+	NoticeRedelivered, NoticeAdopted, NoticeGhost, NoticeMalformed, NoticeForged, NoticeTakenOver, NoticeFetcherRuns,
+	NoticeGivenBack,
 }
 
 // counts counts the attempts and notices of one kind. It is safe for concurrent use.

@@ -41,6 +41,41 @@ type leaseDetail struct {
 	Guarantees  guarantees      `json:"guarantees,omitempty"`
 	Shards      ledger.ShardSet `json:"shards"`
 	ShardGroups int             `json:"shard_groups,omitempty"`
+	Repeating   []repeatedTask  `json:"repeating,omitempty"` // package operator reads it
+}
+
+// repeatedTask is the task of a kind whose attempts this worker repeats most often without an event.
+type repeatedTask struct {
+	Kind  ledger.Kind  `json:"kind"`
+	BizID ledger.BizID `json:"biz_id"`
+	Times int          `json:"times"`
+	Since time.Time    `json:"since"`
+	Error string       `json:"error"`
+}
+
+const (
+	// minRepeats is how often in a row an attempt must be repeated to be in the lease. A single deadlock is usual.
+	minRepeats = 3
+	// maxRepeatedKinds bounds the size of the lease.
+	maxRepeatedKinds = 20
+)
+
+// repeating returns the repeated tasks of the pool, by kind.
+func (p *Pool) repeating() (all []repeatedTask) {
+	for _, k := range p.registered() {
+		r, found := k.Repeating()
+		if found && r.Times >= minRepeats && len(all) < maxRepeatedKinds {
+			all = append(all, repeatedTask{
+				Kind: k.Name, BizID: r.BizID, Times: r.Times, Since: r.Since.UTC(), Error: r.Error,
+			})
+		}
+	}
+	return all
+}
+
+// isSameTasks reports whether two lists have the same tasks, however often they were repeated.
+func isSameTasks(a, b []repeatedTask) bool {
+	return slices.EqualFunc(a, b, func(a, b repeatedTask) bool { return a.Kind == b.Kind && a.BizID == b.BizID })
 }
 
 // ReadWorkers returns the live workers, and those that were lost within about a day. It never commits. It returns

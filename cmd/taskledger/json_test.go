@@ -27,6 +27,7 @@ var examples = map[string]string{
 	"taskledger limit remove":    "limit remove nothing",
 	"taskledger limit set":       "limit set nothing 10",
 	"taskledger migrate sql":     "migrate sql",
+	"taskledger migrate roles":   "migrate roles --print --prefix shop",
 	"taskledger migrate status":  "migrate status",
 	"taskledger migrate up":      "migrate up",
 	"taskledger schedule apply":  "schedule apply -f testdata/schedules.json",

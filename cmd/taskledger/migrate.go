@@ -31,6 +31,7 @@ at once. Migrating needs a direct connection, not a pooler in transaction mode.`
 			Args:  exactArgs(0),
 			RunE:  func(cmd *cobra.Command, _ []string) error { return migrateStatus(cmd.Context(), a) },
 		},
+		newMigrateRolesCommand(a),
 		&cobra.Command{
 			Use:   "sql",
 			Short: "Print the migrations, to apply them with a tool of your own",
@@ -83,6 +84,56 @@ func migrateStatus(ctx context.Context, a *app) error {
 			t.AppendRow(table.Row{m.Name, when})
 		}
 		renderTable(w, t)
+	})
+}
+
+func newMigrateRolesCommand(a *app) *cobra.Command {
+	var prefix string
+	var isPrinted bool
+	cmd := &cobra.Command{
+		Use:   "roles",
+		Short: "Make the roles of producers, workers, services, operators and readers, with their rights",
+		Long: `Make the roles producer, worker, relay, operator, reader and archiver, each with the rights of its job
+and no others. Roles belong to all databases of a server, so their names begin with that of the database: shop_producer.
+None can log in: grant it to a role that can. Run the command again after each upgrade.
+
+It needs the owner of the schema taskledger, and CREATEROLE for roles that do not exist. An administrator can
+execute the statements instead, which the flag --print prints.`,
+		Args: exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return migrateRoles(cmd.Context(), a, prefix, isPrinted)
+		},
+	}
+	cmd.Flags().StringVar(&prefix, "prefix", "", "begin the names with this (default: name of the database)")
+	cmd.Flags().BoolVar(&isPrinted, "print", false, "print the statements and change nothing; needs --prefix")
+	return cmd
+}
+
+func migrateRoles(ctx context.Context, a *app, prefix string, isPrinted bool) error {
+	if isPrinted {
+		script, err := migrations.RolesSQL(prefix)
+		if err != nil {
+			return err
+		}
+		answer := struct {
+			SQL string `json:"sql"`
+		}{script}
+		return a.print(answer, func(w io.Writer) { fmt.Fprint(w, script) })
+	}
+	if _, err := listMigrations(ctx, a); err != nil {
+		return err
+	}
+	names, err := migrations.MakeRoles(ctx, a.config.databaseURL, prefix)
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Roles []string `json:"roles"`
+	}{names}
+	return a.print(answer, func(w io.Writer) {
+		for _, name := range names {
+			fmt.Fprintln(w, name)
+		}
 	})
 }
 

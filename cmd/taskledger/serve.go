@@ -94,6 +94,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 		return err
 	}
 	var lost <-chan struct{} // closed when one of the servers started here has ended
+	var hooks []outbox.Hook
 	switch given := a.config; {
 	case given.databaseURL == "" && given.natsURL == "":
 		servers, err := a.startServers(ctx, f.binaries)
@@ -102,6 +103,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 		}
 		defer func() { err = firstOf(err, servers.Close()) }()
 		lost = servers.Lost()
+		hooks = append(hooks, newNATSRestart(servers.NATS(), a.log.With("service", "nats")))
 	case given.databaseURL == "":
 		return usagef("%s is set and %s is not", envNATSURL, envDatabaseURL).
 			hinted("set both, or neither for servers of its own")
@@ -133,7 +135,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 			stop(failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir))
 		}
 	}()
-	services := []service{relayService(a, pool, f.stream), projectorService(a, pool), schedulerService(a, pool),
+	services := []service{relayService(a, pool, f.stream, hooks), projectorService(a, pool), schedulerService(a, pool),
 		periodicService(a, pool), reconcilerService(a, pool)}
 	a.runServices(ctx, append(services, alarmServices(a, pool, alarms)...)...)
 	return context.Cause(ctx)
@@ -171,14 +173,14 @@ type serving struct {
 
 // relayService connects to NATS for each run of the relay: a connection that NATS has refused for its
 // credentials stays closed.
-func relayService(a *app, pool *pgxpool.Pool, stream outbox.StreamConfig) service {
+func relayService(a *app, pool *pgxpool.Pool, stream outbox.StreamConfig, hooks []outbox.Hook) service {
 	return service{"relay", func(ctx context.Context, log *slog.Logger) error {
 		nc, err := a.connectNATS(true, a.natsLogging()...)
 		if err != nil {
 			return err
 		}
 		defer nc.Close()
-		relay, err := outbox.New(outbox.Config{DB: pool, NATS: nc, Stream: stream, Logger: log})
+		relay, err := outbox.New(outbox.Config{DB: pool, NATS: nc, Stream: stream, Logger: log, Hooks: hooks})
 		if err != nil {
 			return err
 		}

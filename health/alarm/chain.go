@@ -11,6 +11,7 @@ import (
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -92,7 +93,7 @@ func (l link) add(ctx context.Context, db ledger.DB, receiver string, a args) (b
 	if err != nil {
 		return false, err
 	}
-	key := ledger.Key{Kind: Kind, BizID: ledger.BizID(fmt.Sprintf("%s/%012d", receiver, l.number+1))}
-	answer, err := ledger.Enqueue(ctx, db, key, text, &ledger.EnqueueOptions{Actor: actor})
+	key := ledger.Key{Kind: Kind, BizID: ledger.BizID(fmt.Sprintf("%s/%019d", receiver, l.number+1))}
+	answer, err := ledger.Enqueue(reserved.Allow(ctx), db, key, text, &ledger.EnqueueOptions{Actor: actor})
 	return answer.New, err
 }

@@ -97,7 +97,7 @@ func TestWatcherKilled(t *testing.T) {
 				t.Errorf("delivered %d times, want %d", len(requests), want.deliveries)
 			}
 			for _, r := range requests {
-				if m := verified(t, r); m.Alarm != "hook/000000000001" || m.Items[0].Tasks != 3 {
+				if m := verified(t, r); m.Alarm != "hook/0000000000000000001" || m.Items[0].Tasks != 3 {
 					t.Errorf("reported %+v", m)
 				}
 			}

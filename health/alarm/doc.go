@@ -8,8 +8,9 @@
 //
 // # An alarm is a task
 //
-// Each receiver has a chain of alarms: tasks of the kind [Kind] with the biz_ids "<receiver>/000000000001",
-// "<receiver>/000000000002" and so on. The args of an alarm are its message, and the baseline after it: all that was
+// Each receiver has a chain of alarms: tasks of the kind [Kind] with the biz_ids "<receiver>/0000000000000000001",
+// "<receiver>/0000000000000000002" and so on. The args of an alarm are its message, and the baseline after it: all
+// that was
 // reported to the receiver. The next alarm reports the difference to the baseline. There is no other state, so
 // restarts lose and repeat nothing.
 //

@@ -13,7 +13,7 @@ import (
 // A receiver of webhooks checks the signature and the age of a request.
 func ExampleSign() {
 	secret, now := "key", time.Unix(1700000030, 0)
-	body := []byte(`{"alarm":"chat/000000000017"}`)
+	body := []byte(`{"alarm":"chat/0000000000000000017"}`)
 	header := alarm.Sign(secret, time.Unix(1700000000, 0), body) // of the request
 
 	seconds, _, _ := strings.Cut(strings.TrimPrefix(header, "t="), ",")

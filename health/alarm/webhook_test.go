@@ -59,7 +59,7 @@ func TestWebhookDownThenUp(t *testing.T) {
 	attempts := len(down.got())
 	b.await("more attempts", func() bool { return len(down.got()) > attempts+2 })
 	for _, r := range down.got() {
-		if id := r.header.Get(alarm.HeaderAlarm); id != "down/000000000001" {
+		if id := r.header.Get(alarm.HeaderAlarm); id != "down/0000000000000000001" {
 			t.Fatalf("alarm %s while the first one is not delivered", id)
 		}
 	}

@@ -89,6 +89,9 @@ func Start(ctx context.Context, c Config) (_ *Servers, err error) {
 	return s, nil
 }
 
+// NATS returns the NATS server. Close stops it.
+func (s *Servers) NATS() *natsserver.Server { return s.nats }
+
 // Lost returns a channel that is closed when PostgreSQL has ended, by Close or by itself.
 func (s *Servers) Lost() <-chan struct{} { return s.postgres.Done() }
 

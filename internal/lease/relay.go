@@ -14,18 +14,60 @@ import (
 var (
 	//go:embed sql/relay_take.sql
 	relayTakeSQL string
+	//go:embed sql/relay_look.sql
+	relayLookSQL string
 	//go:embed sql/relay_yield.sql
 	relayYieldSQL string
 	//go:embed sql/relay_release.sql
 	relayReleaseSQL string
 )
 
-// TakeRelay takes or renews the relay's lease for d, and reports whether the holder has it. note is why the holder
-// cannot work: "" if it can, nil to keep the note of the row.
-func TakeRelay(ctx context.Context, db ledger.DB, holder string, d time.Duration, note *string) (bool, error) {
+// Note is why the holder of the relay's lease cannot work; the zero value if it can.
+type Note struct {
+	Text  string
+	Cause string // a word for programs, or ""
+}
+
+// RelayClaim is a claim of the relay's lease.
+type RelayClaim struct {
+	Holder string
+	For    time.Duration
+	// Note replaces the note of the row; nil to keep it.
+	Note *Note
+	// Backend is the server process of the connection that the holder keeps open, as its client reports it; 0: none.
+	// The row keeps it only if the server reports the same: a pooler gives clients another number.
+	Backend uint32
+	// Displaced is another holder whose lease counts as expired; "" for none.
+	Displaced string
+}
+
+// TakeRelay takes or renews the relay's lease, and reports whether the holder has it.
+func TakeRelay(ctx context.Context, db ledger.DB, c RelayClaim) (bool, error) {
 	var holds bool
-	found, err := pgquery.Row(ctx, db, relayTakeSQL, []any{holder, d.Milliseconds(), note}, &holds)
+	var text *string
+	cause := ""
+	if c.Note != nil {
+		text, cause = &c.Note.Text, c.Note.Cause
+	}
+	args := []any{c.Holder, c.For.Milliseconds(), text, int64(c.Backend), c.Displaced, cause}
+	found, err := pgquery.Row(ctx, db, relayTakeSQL, args, &holds)
 	return found && holds, pgerr.Explain("take the lease", err)
+}
+
+// RelayState is the state of the relay's lease for another relay that stands by.
+type RelayState struct {
+	Holder  string
+	Backend int64         // 0: unknown
+	IsGone  bool          // the server process Backend has ended, and with it the holder's connection
+	Blocked time.Duration // for how long this holder has had the note
+}
+
+// LookAtRelay returns the state of the relay's lease. Without a lease it is zero.
+func LookAtRelay(ctx context.Context, db ledger.DB) (s RelayState, err error) {
+	var blocked int64
+	_, err = pgquery.Row(ctx, db, relayLookSQL, nil, &s.Holder, &s.Backend, &s.IsGone, &blocked)
+	s.Blocked = time.Duration(blocked) * time.Millisecond
+	return s, pgerr.Explain("look at the lease", err)
 }
 
 // YieldRelay lets another relay take the lease at once, and stores the reason in it. refused means that no relay

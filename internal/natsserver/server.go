@@ -179,6 +179,17 @@ func (s *Server) Restart() error {
 	return s.launch()
 }
 
+// CheckRoom returns an error if the disk of the store takes no megabyte. It writes a file and removes it.
+func (s *Server) CheckRoom() (err error) {
+	f, err := os.CreateTemp(s.config.Dir, "room-")
+	if err != nil {
+		return fmt.Errorf("NATS server: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
+	_, err = f.Write(make([]byte, 1<<20))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
 // Wipe removes all streams and consumers, like the loss of the disk. It returns an error unless the
 // server is stopped.
 func (s *Server) Wipe() error {

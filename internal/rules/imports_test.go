@@ -47,7 +47,7 @@ var rules = []rule{
 	{pkg: module, may: nil, reason: "it has a package comment and no code"},
 	{
 		pkg:    "/ledger",
-		may:    []string{"/internal/pgerr", "/internal/pgarray", "/internal/pgquery", pgx},
+		may:    []string{"/internal/pgerr", "/internal/pgarray", "/internal/pgquery", "/internal/reserved", pgx},
 		reason: "a program that only enqueues needs the standard library and pgx alone",
 	},
 	{
@@ -123,8 +123,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/workers/reconciler",
-		may: []string{"/ledger", "/workers/internal/atmostonce", "/internal/loop", "/internal/pgarray",
-			"/internal/pgerr", "/internal/pgquery", "/internal/stream", pgx, nats},
+		may: []string{"/ledger", "/workers/internal/atmostonce", "/internal/lease", "/internal/loop",
+			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/stream", pgx, nats},
 		reason: "a service of its own: it compares ledger and stream, whatever the workers do",
 	},
 	{
@@ -148,7 +148,7 @@ var rules = []rule{
 	{
 		pkg: "/ledger/periodic",
 		may: []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/pgquery",
-			"/internal/fault", pgx, goCron},
+			"/internal/fault", "/internal/reserved", pgx, goCron},
 		reason: "a producer: schedules enqueue tasks and do not depend on workers",
 	},
 	{
@@ -161,7 +161,8 @@ var rules = []rule{
 	{
 		pkg: "/health/alarm",
 		may: []string{"/ledger", "/ledger/periodic", "/health", "/workers/operator", "/internal/fault",
-			"/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/printable", pgx, goMail},
+			"/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/reserved", pgx,
+			goMail},
 		reason: "alarms report conditions of package health, and need PostgreSQL only to be delivered",
 	},
 	{
@@ -176,6 +177,8 @@ var rules = []rule{
 		reason: "the schema is made before there is a ledger; only the error for its absence is shared",
 	},
 	{pkg: "/internal/plantest", may: []string{pgx}, reason: "a helper of tests, which every package may use"},
+	{pkg: "/internal/smalldisk", may: nil, reason: "a helper of tests, which every package may use"},
+	{pkg: "/internal/reserved", may: nil, reason: "what a program may enqueue depends on no package"},
 	{pkg: "/internal/fault", may: nil, reason: "every package has crash points"},
 	{
 		pkg: "/internal/watermilltest",

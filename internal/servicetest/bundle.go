@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,7 +28,10 @@ const Patience = 60 * time.Second
 // Bundle is the environment of one test. Its methods end the test if they fail.
 type Bundle struct {
 	T  testing.TB
-	DB *pgxpool.Pool
+	DB *pgxpool.Pool // as the owner, for what the test itself does
+
+	AllAsOwner bool     // the parts of the product have DB, whose sessions only a superuser can begin
+	pools      sync.Map // by role: *pgxpool.Pool
 
 	// The broker; nil if the bundle was made by NewDatabase.
 	Server *natsserver.Server
@@ -65,7 +69,22 @@ func newWithBroker(t testing.TB, db *pgxpool.Pool) *Bundle {
 	b.NC = b.Connect()
 	b.JS = Try(jetstream.New(b.NC))(t)
 	b.CreateEffects()
+	b.As(ledgertest.App) // here, so that it is closed after what the test has yet to begin
 	return b
+}
+
+// As returns a pool as a role, see [ledgertest.As]. Every part of the product that a bundle starts has the role of its
+// job.
+func (b *Bundle) As(role string) *pgxpool.Pool {
+	b.T.Helper()
+	if b.AllAsOwner {
+		return b.DB
+	}
+	pool, ok := b.pools.Load(role)
+	if !ok {
+		pool, _ = b.pools.LoadOrStore(role, ledgertest.As(b.T, b.DB, role))
+	}
+	return pool.(*pgxpool.Pool)
 }
 
 // Try returns a function that returns v, or ends the test if err is not nil.

@@ -32,10 +32,14 @@ func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig) *Bundle 
 	b := newWithBroker(t, db)
 	c.MaxBytes = 1 << 30
 	relay := Try(outbox.New(outbox.Config{
-		DB: b.DB, NATS: b.Connect(), Stream: c, CheckEvery: 50 * time.Millisecond,
+		DB: b.As("relay"), NATS: b.Connect(), Stream: c, CheckEvery: 50 * time.Millisecond,
 		Logger: b.Logger(slog.LevelInfo).With("loop", "relay"),
 	}))(t)
-	tasks := Try(projector.New(projector.Config{DB: b.DB, Logger: b.Logger(slog.LevelInfo).With("loop", "projector")}))(
+	tasks := Try(
+		projector.New(
+			projector.Config{DB: b.As("relay"), Logger: b.Logger(slog.LevelInfo).With("loop", "projector")},
+		),
+	)(
 		t,
 	)
 	b.Start(relay.Run)
@@ -80,19 +84,25 @@ func createConsumers(b *Bundle) {
 // Schedule runs a scheduler until the test ends.
 func (b *Bundle) Schedule(hooks ...scheduler.Hook) {
 	b.T.Helper()
-	b.Start(Try(scheduler.New(scheduler.Config{DB: b.DB, Logger: b.Logger(slog.LevelInfo), Hooks: hooks}))(b.T).Run)
+	b.Start(
+		Try(
+			scheduler.New(scheduler.Config{DB: b.As("relay"), Logger: b.Logger(slog.LevelInfo), Hooks: hooks}),
+		)(
+			b.T,
+		).Run,
+	)
 }
 
 // Operator returns an operator; nc may be nil.
 func (b *Bundle) Operator(nc *nats.Conn) *operator.Operator {
 	b.T.Helper()
-	return Try(operator.New(operator.Config{DB: b.DB, NATS: nc}))(b.T)
+	return Try(operator.New(operator.Config{DB: b.As("operator"), NATS: nc}))(b.T)
 }
 
 // Project runs a projector until it has caught up.
 func (b *Bundle) Project() {
 	b.T.Helper()
-	p := Try(projector.New(projector.Config{DB: b.DB}))(b.T)
+	p := Try(projector.New(projector.Config{DB: b.As("relay")}))(b.T)
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()

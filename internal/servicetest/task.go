@@ -26,7 +26,7 @@ func (b *Bundle) CreateEffects() {
 // Enqueue enqueues a task of kind Order.
 func (b *Bundle) Enqueue(id string) ledger.Key {
 	b.T.Helper()
-	Try(Order.Enqueue(b.Context(), b.DB, ledger.BizID(id), OrderArgs{Amount: 7}, nil))(b.T)
+	Try(Order.Enqueue(b.Context(), b.As("producer"), ledger.BizID(id), OrderArgs{Amount: 7}, nil))(b.T)
 	return ledger.Key{Kind: Order.Name(), BizID: ledger.BizID(id)}
 }
 
@@ -44,7 +44,7 @@ func (b *Bundle) EnqueueRound(round string, n int) {
 		id := ledger.BizID(fmt.Sprintf("%s-%04d", round, i))
 		entries = append(entries, Try(Order.Entry(id, OrderArgs{Amount: i}, nil))(b.T))
 	}
-	Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(b.T)
+	Try(ledger.EnqueueMany(b.Context(), b.As("producer"), entries))(b.T)
 }
 
 // EnqueueIn enqueues a task of kind Order and brings it into a state.
@@ -71,7 +71,7 @@ func (b *Bundle) EnqueueIn(s ledger.State, id string) ledger.Key {
 func (b *Bundle) Later(id string, o ledger.EnqueueOptions) ledger.Key {
 	b.T.Helper()
 	k := ledger.Key{Kind: "test.later", BizID: ledger.BizID(id)}
-	Try(ledger.Enqueue(b.Context(), b.DB, k, nil, &o))(b.T)
+	Try(ledger.Enqueue(b.Context(), b.As("producer"), k, nil, &o))(b.T)
 	return k
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -29,7 +30,7 @@ func (w *Worker) KindStatus() workers.KindStatus { return w.Status().Kinds[0] }
 func (b *Bundle) Work(c workers.Config, register func(*workers.Pool) error) *Worker {
 	b.T.Helper()
 	if c.DB == nil {
-		c.DB = b.DB
+		c.DB = b.As(ledgertest.App)
 	}
 	if c.NATS == nil {
 		c.NATS = b.Connect()

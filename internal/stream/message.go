@@ -152,21 +152,33 @@ func Enclose(m *nats.Msg, meta []byte) {
 			m.Header[headerTracestate] = []string{tracestate}
 		}
 	}
+	envelope, finishBy := BesideArgs(meta)
+	if envelope != "" {
+		m.Header[headerEnvelope] = []string{envelope}
+	}
+	if !finishBy.IsZero() {
+		m.Header[headerFinishBy] = []string{finishBy.Format(timeLayout)}
+	}
+}
+
+// BesideArgs returns the members of the meta of a task's first event that a message with the task's args has: the
+// envelope, or "", and the deadline, or the zero time.
+func BesideArgs(meta []byte) (envelope string, finishBy time.Time) {
 	if !bytes.Contains(meta, []byte(`"`+MetaEnvelope+`"`)) && !bytes.Contains(meta, []byte(`"`+metaFinishBy+`"`)) {
-		return
+		return "", time.Time{}
 	}
 	var members map[string]json.RawMessage
 	if json.Unmarshal(meta, &members) != nil {
-		return
+		return "", time.Time{}
 	}
 	var compact bytes.Buffer // a header has one line
 	if text, ok := members[MetaEnvelope]; ok && json.Compact(&compact, text) == nil {
-		m.Header[headerEnvelope] = []string{compact.String()}
+		envelope = compact.String()
 	}
-	var finishBy time.Time
-	if json.Unmarshal(members[metaFinishBy], &finishBy) == nil && !finishBy.IsZero() {
-		m.Header[headerFinishBy] = []string{finishBy.UTC().Format(timeLayout)}
+	if json.Unmarshal(members[metaFinishBy], &finishBy) != nil || finishBy.IsZero() {
+		return envelope, time.Time{}
 	}
+	return envelope, finishBy.UTC()
 }
 
 // Size returns the number of bytes of a message that count against MaxBytes of the stream.

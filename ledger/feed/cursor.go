@@ -42,6 +42,9 @@ type Cursor struct {
 	incarnation string // of the database, when the row was read as the newest
 }
 
+// Place returns the place of the reader.
+func (c *Cursor) Place() Place { return c.place.Place }
+
 // columns returns pointers to scan the columns of a row into; mark is nil for null.
 func (c *Cursor) columns(mark **string) []any {
 	return append([]any{&c.N}, append(c.place.Columns(),

@@ -35,5 +35,8 @@ func (p Page) Advance(ctx context.Context, db ledger.DB, mark json.RawMessage) e
 	return appendCursor(ctx, db, p.reader, p.n, p.place, mark, p.incarnation)
 }
 
+// Place returns the place of a reader that has processed this page.
+func (p Page) Place() Place { return p.place.Place }
+
 // Last reports whether this page was the last of what was visible when its window was opened.
 func (p Page) Last() bool { return !p.place.isOpen() }

@@ -4,9 +4,9 @@ import "github.com/taskledger/taskledger/ledger"
 
 // Edge is one end of a [Window].
 type Edge struct {
-	Snapshot string          // a pg_snapshot
-	Top      ledger.Position // the last position drawn when the snapshot was taken
-	Bound    string          // a transaction ID (xid8) newer than both
+	Snapshot string          `json:"snapshot"` // a pg_snapshot
+	Top      ledger.Position `json:"top"`      // the last position drawn when the snapshot was taken
+	Bound    string          `json:"bound"`    // a transaction ID (xid8) newer than both
 }
 
 // Beginning returns the edge before the first event. No transaction is visible in its snapshot, since 3 is
@@ -15,7 +15,10 @@ func Beginning() Edge { return Edge{Snapshot: "3:3:", Bound: "3"} }
 
 // Window is the events that are visible at Until and not at Seen. It never changes: each reader of it reads
 // the same events.
-type Window struct{ Seen, Until Edge }
+type Window struct {
+	Seen  Edge `json:"seen"`
+	Until Edge `json:"until,omitzero"`
+}
 
 // PageArgs returns the arguments of the SQL function taskledger.feed_page. It returns the events of w in
 // position order, at most limit of them, after a position (0: from the first).
@@ -28,7 +31,7 @@ func (w Window) PageArgs(after ledger.Position, limit int) []any {
 // the zero Edge, a window is open, and its events with a position of at most After were delivered.
 type Place struct {
 	Window
-	After ledger.Position
+	After ledger.Position `json:"after,omitempty"`
 }
 
 // Columns returns pointers to scan the columns of taskledger.cursor into, with "" and 0 for null: seen,

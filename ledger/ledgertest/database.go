@@ -133,6 +133,9 @@ func Cluster(t testing.TB, settings map[string]string) *pgserver.Server {
 	if err := migrations.Up(ctx, server.URL(Database)); err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
+	if err := makeRoles(ctx, server.URL(Database)); err != nil {
+		t.Fatalf("ledgertest: %v", err)
+	}
 	return server
 }
 

@@ -31,12 +31,16 @@ func newTemplates(ctx context.Context, address string) (*templates, error) {
 	if err != nil {
 		return nil, err
 	}
+	roles, err := migrations.RolesSQL(rolePrefix)
+	if err != nil {
+		return nil, err
+	}
 	conn, err := pgx.Connect(ctx, address)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close(ctx)
-	t := &templates{server: server, name: "taskledger_template_" + sum}
+	t := &templates{server: server, name: "taskledger_template_" + sum + hashText(roles)}
 	const hasStrategies = "select current_setting('server_version_num')::int >= 150000"
 	var canChoose bool
 	if err := conn.QueryRow(ctx, hasStrategies).Scan(&canChoose); err != nil {
@@ -69,6 +73,9 @@ func (t *templates) build(ctx context.Context, conn *pgx.Conn) error {
 		}
 	}
 	if err := migrations.Up(ctx, t.url(unfinished)); err != nil {
+		return err
+	}
+	if err := makeRoles(ctx, t.url(unfinished)); err != nil {
 		return err
 	}
 	for _, statement := range []string{
@@ -108,6 +115,12 @@ func execute(ctx context.Context, address, statement string) error {
 		return fmt.Errorf("%s: %w", statement, err)
 	}
 	return nil
+}
+
+// hashText returns a short hash of a text.
+func hashText(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:4])
 }
 
 // hash returns a hash of the names and contents of all files.

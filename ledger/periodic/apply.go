@@ -199,7 +199,8 @@ func passOverDue(ctx context.Context, tx pgx.Tx, s Status, now time.Time, reason
 	if len(faults) > 0 || due == nil || s.NextAt.IsZero() || s.NextAt.After(now) {
 		return nil // the firings of an invalid schedule are unknown
 	}
-	return execute(ctx, tx, s, planPassOver(due, s.NextAt, now), reason)
+	_, err := execute(ctx, tx, s, planPassOver(due, s.NextAt, now), reason) // it fires none
+	return err
 }
 
 // optional returns NULL for the empty string.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -43,7 +44,7 @@ func record(ctx context.Context, tx pgx.Tx, d Difference, actor string, now time
 	for at := now; ; at = at.Add(time.Microsecond) {
 		id := d.Name + "/" + at.UTC().Format("2006-01-02T15:04:05.000000Z")
 		key := ledger.Key{Kind: ChangeKind, BizID: ledger.BizID(id)}
-		answer, err := ledger.Enqueue(ctx, tx, key, args, &ledger.EnqueueOptions{Actor: actor})
+		answer, err := ledger.Enqueue(reserved.Allow(ctx), tx, key, args, &ledger.EnqueueOptions{Actor: actor})
 		if err != nil {
 			return fmt.Errorf("record the change of schedule %s: %w", d.Name, err)
 		}

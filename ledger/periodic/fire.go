@@ -12,6 +12,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -65,7 +66,7 @@ func enqueueFiring(ctx context.Context, tx pgx.Tx, s Schedule, firing time.Time)
 		}
 		m.Zone, m.Local = s.Zone, firing.In(zone).Format(time.RFC3339)
 	}
-	answer, err := enqueue(ctx, tx, s, firingKey(s, firing), "schedule/"+s.Name, m)
+	answer, err := enqueue(ctx, tx, s, firingKey(s, firing), firingActor(s), m)
 	return answer.New, err
 }
 
@@ -76,7 +77,7 @@ func enqueue(
 	if err != nil {
 		return ledger.Enqueued{}, err
 	}
-	return ledger.Enqueue(ctx, db, k, s.Args, &ledger.EnqueueOptions{
+	return ledger.Enqueue(reserved.Allow(ctx), db, k, s.Args, &ledger.EnqueueOptions{
 		Actor: actor, Meta: ledger.Meta{Extra: map[string]json.RawMessage{"schedule": text}},
 	})
 }
@@ -92,14 +93,24 @@ func discardFiring(ctx context.Context, tx pgx.Tx, s Schedule, firing time.Time,
 		return err
 	}
 	_, err = ledger.Append(ctx, tx, ledger.AppendRequest{
-		Key: firingKey(s, firing), Expected: 1, Type: ledger.EventDiscarded, Actor: "schedule/" + s.Name, Data: data,
+		Key: firingKey(s, firing), Expected: 1, Type: ledger.EventDiscarded, Actor: firingActor(s), Data: data,
 	})
 	return err
 }
 
+// isFiring reports whether the task with a firing's key was enqueued for the schedule. Only taskledger can enqueue a
+// task with this actor.
+func isFiring(ctx context.Context, tx pgx.Tx, s Schedule, k ledger.Key) (bool, error) {
+	history, err := ledger.History(ctx, tx, k)
+	return err == nil && history[0].Actor == firingActor(s), err
+}
+
+// firingActor returns the actor of a schedule's firings.
+func firingActor(s Schedule) string { return reserved.FiringActorPrefix + s.Name }
+
 // execute executes the plan for a schedule that tx has locked. It records the firings that the plan passes over
-// with the reason.
-func execute(ctx context.Context, tx pgx.Tx, s Status, p plan, reason string) error {
+// with the reason. A firing whose key is another's task counts as passed over, and execute returns the key.
+func execute(ctx context.Context, tx pgx.Tx, s Status, p plan, reason string) (taken []ledger.Key, err error) {
 	fault.Point(pointPlanned)
 	passedCount := p.passed.count
 	if passedCount > 0 {
@@ -108,35 +119,47 @@ func execute(ctx context.Context, tx pgx.Tx, s Status, p plan, reason string) er
 			From: instant(p.passed.from), To: instant(p.passed.to),
 		}
 		if err := discardFiring(ctx, tx, s.Schedule, p.passed.to, why); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	var last time.Time
 	for _, firing := range p.fire {
 		blocker, err := findBlocker(ctx, tx, s)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if blocker != "" {
 			passedCount++
 			why := discarded{Reason: ReasonOverlap, Unfinished: blocker}
 			if err := discardFiring(ctx, tx, s.Schedule, firing, why); err != nil {
-				return err
+				return nil, err
 			}
 			continue
 		}
-		if _, err := enqueueFiring(ctx, tx, s.Schedule, firing); err != nil {
-			return err
-		}
 		key := firingKey(s.Schedule, firing)
+		added, err := enqueueFiring(ctx, tx, s.Schedule, firing)
+		if err != nil {
+			return nil, err
+		}
+		if !added {
+			isOwn, err := isFiring(ctx, tx, s.Schedule, key)
+			if err != nil {
+				return nil, err
+			}
+			if !isOwn {
+				passedCount++
+				taken = append(taken, key)
+				continue
+			}
+		}
 		last, s.LastTask = firing, &key
 	}
 	var kind, id *string
 	if !last.IsZero() {
 		kind, id = (*string)(&s.LastTask.Kind), (*string)(&s.LastTask.BizID)
 	}
-	_, err := tx.Exec(ctx, advanceSQL, s.Schedule.Name, optionalTime(p.next), optionalTime(last), kind, id, passedCount)
-	return pgerr.Explain("advance schedule "+s.Schedule.Name, err)
+	_, err = tx.Exec(ctx, advanceSQL, s.Schedule.Name, optionalTime(p.next), optionalTime(last), kind, id, passedCount)
+	return taken, pgerr.Explain("advance schedule "+s.Schedule.Name, err)
 }
 
 // findBlocker returns the unfinished task because of which the next firing is passed over. It returns "" if the

@@ -149,7 +149,7 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 		return name, errors.Join(faults...)
 	}
 	p := planFor(s.Schedule, due, s.NextAt, now)
-	err = execute(ctx, tx, s, p, ReasonMissed)
+	taken, err := execute(ctx, tx, s, p, ReasonMissed)
 	if err == nil {
 		fault.Point(pointFired)
 		err = pgerr.Explain("commit", tx.Commit(ctx))
@@ -159,6 +159,10 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 	}
 	if err != nil {
 		return name, fmt.Errorf("schedule %s: %w", name, err)
+	}
+	for _, k := range taken {
+		r.config.Logger.ErrorContext(ctx, "schedule passed over a firing, because another has enqueued its task",
+			"schedule", name, "task", k.String())
 	}
 	if p.passed.count > 0 {
 		r.config.Logger.WarnContext(ctx, "schedule missed firings", "schedule", name,

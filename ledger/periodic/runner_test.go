@@ -386,3 +386,33 @@ func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
 	plantest.Prepare(t, ledgertest.URL(t), nil)
 }
+
+// A firing whose task another program has enqueued in advance is passed over, and not taken for the schedule's own.
+func TestFiringThatAnotherHasTaken(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(hourly("sales"))
+	before := b.load("sales")
+	key := ledger.Key{Kind: before.Schedule.Kind, BizID: ledger.BizID("sales@" + before.NextAt.Format(time.RFC3339))}
+	ledgertest.Enqueue(t, b.db, key, `{"forged": true}`)
+	b.pass(b.runner(), time.Hour)
+	after := b.load("sales")
+	if after.Passed != 1 || !after.LastAt.IsZero() || after.LastTask != nil {
+		t.Errorf(
+			"after the firing: passed %d, last at %s, %v; want 1 and none",
+			after.Passed,
+			after.LastAt,
+			after.LastTask,
+		)
+	}
+	if !after.NextAt.Equal(before.NextAt.Add(time.Hour)) {
+		t.Errorf("next at %s", after.NextAt)
+	}
+	// Its actor cannot be claimed.
+	key.BizID += "+1"
+	var invalid *ledger.InvalidError
+	o := &ledger.EnqueueOptions{Actor: "schedule/sales"}
+	if _, err := ledger.Enqueue(t.Context(), b.db, key, nil, o); !errors.As(err, &invalid) {
+		t.Errorf("with the actor of a schedule: %v", err)
+	}
+}

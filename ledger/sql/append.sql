@@ -17,8 +17,8 @@ with tx as materialized (
               then taskledger.due_at($10::bigint, $11::text::timestamptz) end as at
     from tx
 ), added as (
-  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
-  select due.xid, e.version + 1, e.attempt + (e.type = any ($8::text::taskledger.event_type[]))::integer, e.shard,
+  insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+  select e.version + 1, e.attempt + (e.type = any ($8::text::taskledger.event_type[]))::integer, e.shard,
          $4::text::taskledger.event_type, due.login_id, e.kind, e.biz_id, coalesce($5::text, session_user),
          case when due.at is null then $6::text
               else taskledger.with_moment(

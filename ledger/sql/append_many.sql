@@ -26,8 +26,8 @@ with tx as materialized (
     from tx
    cross join unnest($11::text::integer[], $12::text::bigint[], $13::text::timestamptz[]) as d(i, after, at)
 ), added as (
-  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
-  select tx.xid, e.version + 1, e.attempt + (e.type = any (rule.begins))::integer, e.shard, rule.type,
+  insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+  select e.version + 1, e.attempt + (e.type = any (rule.begins))::integer, e.shard, rule.type,
          tx.login_id, e.kind, e.biz_id,
          coalesce(rule.actor, session_user),
          case when due.at is null then r.data

@@ -5,17 +5,13 @@
 -- $1 to $9 as in append.sql, $10 the guard: the value of the transaction-local setting taskledger.attempt,
 -- which does not survive a commit.
 -- Returns the new event. Waits for a concurrent append to the same task. Locks nothing else.
--- Index: primary key.
-with tx as materialized (
-  select pg_current_xact_id() as xid,
-         coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                  taskledger.login_id()) as login_id
-)
-insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
-select tx.xid, e.version + 1, e.attempt + (e.type = any ($8::text::taskledger.event_type[]))::integer, e.shard,
-       $4::text::taskledger.event_type, tx.login_id, $1::text, $2::text, coalesce($5::text, session_user),
+-- Index: primary key. The xid is drawn before the position: see enqueue.sql.
+insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+select e.version + 1, e.attempt + (e.type = any ($8::text::taskledger.event_type[]))::integer, e.shard,
+       $4::text::taskledger.event_type, one.login_id, $1::text, $2::text, coalesce($5::text, session_user),
        $6::text::json, $9::text::json
-  from tx
+  from (select coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                        taskledger.login_id()) as login_id) one
   left join taskledger.event e
          on e.kind = $1::text and e.biz_id = $2::text and e.version = $3::integer
         and e.type = any ($7::text::taskledger.event_type[])

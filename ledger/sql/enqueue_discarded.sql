@@ -6,25 +6,33 @@
 -- nothing else. Index: primary key.
 -- The second event is inserted from the row of the first, so its position is higher.
 with tx as materialized (
-  select pg_current_xact_id() as xid,
-         coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+  select coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                   taskledger.login_id()) as login_id
-), first as (
-  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
-  select tx.xid, 1, 0, e.shard::integer, 'enqueued', tx.login_id, e.kind, e.biz_id, coalesce(e.actor, session_user),
-         e.args::json, e.meta::json
+), entry as materialized (
+  select e.i, tx.login_id, e.kind, e.biz_id, e.shard::integer as shard, e.actor, e.args, e.meta
     from tx
    cross join unnest($1::text::text[], $2::text::text[], $3::text::text[],
                      $4::text::text[], $5::text::text[], $6::text::text[])
          with ordinality as e(kind, biz_id, shard, actor, args, meta, i)
+), first as (
+  insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+  select 1, 0, e.shard, 'enqueued', e.login_id, e.kind, e.biz_id, coalesce(e.actor, session_user), e.args::json,
+         e.meta::json
+    from entry e
    order by e.i
       on conflict (kind, biz_id, version) do nothing
-  returning xid, login_id, kind, biz_id, shard, actor, position
+  returning kind, biz_id, position
 ), second as (
-  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
-  select f.xid, 2, 0, f.shard, 'discarded', f.login_id, f.kind, f.biz_id, f.actor,
+  insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+  select 2, 0, e.shard, 'discarded', e.login_id, f.kind, f.biz_id, coalesce(e.actor, session_user),
          '{"reason":"too many tasks of its kind wait"}'
     from first f
+   cross join lateral (
+     select n.shard, n.login_id, n.actor
+       from entry n
+      where n.kind = f.kind and n.biz_id = f.biz_id
+      order by n.i
+      limit 1) e
 )
 select f.kind, f.biz_id, f.position
   from first f

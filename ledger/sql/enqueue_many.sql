@@ -29,8 +29,8 @@ with entry as materialized (
      select from entry e cross join limits
       where octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
 )
-insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
-select tx.xid, 1, 0, e.shard, 'enqueued', tx.login_id, e.kind, e.biz_id, coalesce(e.actor, session_user), e.args::json,
+insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+select 1, 0, e.shard, 'enqueued', tx.login_id, e.kind, e.biz_id, coalesce(e.actor, session_user), e.args::json,
        e.meta::json
   from tx cross join entry e
  where not exists (select from full_kind f where f.kind = e.kind)

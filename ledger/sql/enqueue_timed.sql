@@ -36,8 +36,8 @@ with entry as materialized (
      and (e.run_after is not null or e.run_at > clock_timestamp()
           or not exists (select from full_kind f where f.kind = e.kind))
 ), added as (
-  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
-  select t.xid, 1, 0, t.shard, case when t.due_at is null then 'enqueued' else 'scheduled' end::taskledger.event_type,
+  insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+  select 1, 0, t.shard, case when t.due_at is null then 'enqueued' else 'scheduled' end::taskledger.event_type,
          t.login_id, t.kind, t.biz_id, coalesce(t.actor, session_user), t.args::json,
          taskledger.with_times(t.meta, t.due_at, t.start_by, t.finish_by)::json
     from timed t

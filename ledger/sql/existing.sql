@@ -2,8 +2,8 @@
 -- transaction may be unable to see the task.
 -- $1 kinds, $2 biz_ids, $3 args to compare (null for no args): text array literals of one length.
 -- Returns one row per key, in order; version is null if the task does not exist.
--- Locks nothing. Index: primary key, twice per key.
-select first.position, head.version, head.type::text, first.data::text is not distinct from e.args,
+-- Locks nothing. Index: primary key, twice per key (in existing_tasks, because a producer may not read args).
+select t.position, t.version, t.type::text, coalesce(t.same_args, false),
        coalesce(octet_length(e.args), 0), limits.args, limits.meta,
        coalesce(nullif(o.policy, 'discard_oldest'), ''), coalesce(o.waiting, 0), coalesce(o.max_waiting, 0),
        coalesce(o.retry_after_ms, 0),
@@ -14,11 +14,5 @@ select first.position, head.version, head.type::text, first.data::text is not di
           max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
      from taskledger.setting s) limits
   left join taskledger.overload o on o.kind = e.kind
-  left join lateral (
-   select f.position, f.data from taskledger.event f
-    where f.kind = e.kind and f.biz_id = e.biz_id and f.version = 1) first on true
-  left join lateral (
-   select h.version, h.type from taskledger.event h
-    where h.kind = e.kind and h.biz_id = e.biz_id
-    order by h.version desc limit 1) head on true
+  left join taskledger.existing_tasks($1::text::text[], $2::text::text[], $3::text::text[]) t on t.i = e.i
  order by e.i

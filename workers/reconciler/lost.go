@@ -1,12 +1,15 @@
 package reconciler
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
+	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -24,6 +27,26 @@ type lostTask struct {
 	id        ledger.BizID
 	version   ledger.Version
 	isRunning bool
+	releases  int           // in a row, by a reconciler, so far
+	waiting   time.Duration // since the last one
+}
+
+const (
+	// freeReleases is how often in a row a task is released after the grace alone.
+	freeReleases = 3
+	// maxReleaseDelay bounds the delay between later ones.
+	maxReleaseDelay = time.Hour
+	// maxReported is how many repeated releases of a kind a pass reports.
+	maxReported = 20
+)
+
+// releaseDelay returns how long a task must have been available to be released once more. It doubles with each release
+// in a row: if a message vanishes each time, another one helps as little, and events must not grow without end.
+func (r *Reconciler) releaseDelay(releases int) time.Duration {
+	if releases < freeReleases {
+		return r.config.Grace
+	}
+	return min(r.config.Grace<<(releases-freeReleases+1), maxReleaseDelay)
 }
 
 // reconcile makes the lost tasks of a kind available again.
@@ -36,6 +59,9 @@ func (r *Reconciler) reconcile(ctx context.Context, k *servedKind) error {
 		if err != nil {
 			return fmt.Errorf("find lost tasks of %s: %w", k.name, err)
 		}
+		lost = slices.DeleteFunc(lost, func(t lostTask) bool {
+			return t.releases >= freeReleases && t.waiting < r.releaseDelay(t.releases)
+		})
 		for group := range slices.Chunk(lost, ledger.AppendBatch) {
 			if err := r.release(ctx, k.name, group); err != nil {
 				return err
@@ -64,13 +90,16 @@ func (r *Reconciler) findLost(
 		var id *string
 		var version *int32
 		var isRunning *bool
-		if err := rows.Scan(&reached, &id, &version, &isRunning); err != nil {
+		var releases *int32
+		var waiting *int64
+		if err := rows.Scan(&reached, &id, &version, &isRunning, &releases, &waiting); err != nil {
 			return nil, "", err
 		}
 		if id != nil {
-			lost = append(
-				lost, lostTask{id: ledger.BizID(*id), version: ledger.Version(*version), isRunning: *isRunning},
-			)
+			lost = append(lost, lostTask{
+				id: ledger.BizID(*id), version: ledger.Version(*version), isRunning: *isRunning,
+				releases: int(*releases), waiting: time.Duration(*waiting) * time.Millisecond,
+			})
 		}
 	}
 	return lost, reached, rows.Err()
@@ -87,18 +116,37 @@ func (r *Reconciler) release(ctx context.Context, kind ledger.Kind, lost []lostT
 		}
 	}
 	var failed error
+	reported := 0
 	for i, result := range ledger.AppendEach(ctx, r.config.DB, requests) {
 		switch {
 		case result.Err == nil:
 			q := requests[i]
 			r.config.Logger.WarnContext(ctx, "a task was lost", "event", string(q.Type),
 				"kind", string(kind), "biz_id", string(q.Key.BizID), "data", string(q.Data))
+			n := lost[i].releases + 1
+			if n >= freeReleases && q.Type == ledger.EventReleased && reported < maxReported {
+				reported++
+				failed = cmp.Or(failed, r.report(ctx, q.Key, n))
+			}
 		case !ledger.IsConflict(result.Err) && !pgerr.Is(result.Err, pgerr.LockNotAvailable) && failed == nil:
 			failed = result.Err
 		}
 	}
 	return failed
 }
+
+// report records that a task is released again and again, until it would be released once more.
+func (r *Reconciler) report(ctx context.Context, k ledger.Key, releases int) error {
+	return lease.Renew(ctx, r.config.DB, lease.Released(k), "reconciler", r.releaseDelay(releases)+reportedLonger,
+		struct {
+			Kind  ledger.Kind  `json:"kind"`
+			BizID ledger.BizID `json:"biz_id"`
+			Times int          `json:"times"`
+		}{k.Kind, k.BizID, releases})
+}
+
+// reportedLonger is how much longer than its delay a repeated release is reported: passes take time.
+const reportedLonger = time.Minute
 
 // request returns the append that makes a lost task available again. A task that must not run twice is buried.
 func (r *Reconciler) request(ctx context.Context, k ledger.Key, t lostTask) (ledger.AppendRequest, error) {

@@ -20,6 +20,7 @@ select alarm.biz_id
  cross join lateral (
    select e.biz_id from taskledger.event e
     where e.kind = $1::text and e.biz_id > r.name || '/' and e.biz_id < r.name || '0' and e.version = 1
+      and e.biz_id ~ '/[0-9]{19}$'
     order by e.biz_id desc
     limit $2::integer) alarm
  order by r.name, alarm.biz_id desc

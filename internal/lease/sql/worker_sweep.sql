@@ -3,5 +3,6 @@
 delete from taskledger.lease l
  where l.name in (
    select d.name from taskledger.lease d
-    where (d.name like 'worker/%' or d.name like 'shards/%') and d.alive_until < clock_timestamp() - interval '1 day'
+    where (d.name like 'worker/%' or d.name like 'shards/%' or d.name like 'released/%')
+      and d.alive_until < clock_timestamp() - interval '1 day'
       for update skip locked)

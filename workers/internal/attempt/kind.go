@@ -47,6 +47,7 @@ type Kind struct {
 
 	// Each is safe for concurrent use.
 	deadlines deadlines
+	repeats   repeats
 	running   atomic.Int32
 	overdue   atomic.Int32
 }

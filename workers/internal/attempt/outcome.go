@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -38,8 +39,16 @@ func (a *Attempt) committed(e ledger.Event, err error) {
 		a.fail(ctx, err, reasonEnded)
 	case errors.Is(err, ledger.ErrTransactionAborted), isRefused(err):
 		a.conclude(nil, err)
-	default: // fenced; or the outcome is unknown, and the next delivery of the message decides
+	case ledger.IsConflict(err) || a.private: // fenced
 		a.record(OutcomeSucceeded, err)
+	default: // the outcome is unknown, and the next delivery of the message decides
+		ctx, cancel := a.kind.Operation()
+		defer cancel()
+		if a.mayRepeat(ctx, err) {
+			a.record(OutcomeSucceeded, err)
+			return
+		}
+		a.fail(ctx, err, "")
 	}
 }
 
@@ -82,13 +91,35 @@ func (a *Attempt) conclude(cause, err error) {
 		a.recordAll(ctx, OutcomeExpired, a.failed(err), a.request(ledger.EventExpired, expiredData))
 	case errors.Is(cause, ErrTimeout):
 		a.fail(ctx, fmt.Errorf("timed out after %s: %w", k.Timeout, err), "")
-	case !k.Once && isRepeatable(err): // an attempt that must not be repeated fails, or is buried
+	case !k.Once && !a.isElsewhere && isRepeatable(err): // an attempt that must not be repeated fails, or is buried
+		if !a.mayRepeat(ctx, err) {
+			a.fail(ctx, fmt.Errorf("repeated %d times in a row: %w", MaxRepeats, err), "")
+			return
+		}
 		k.warn("attempt will be repeated", "biz_id", string(a.task.Message.BizID), "error", err)
 		a.endWith(OutcomeRetried, nil)
 		k.Tasks.Redeliver(a.task, k.ackWait/2)
 	default:
 		a.fail(ctx, err, "")
 	}
+}
+
+// mayRepeat counts a repeat of the task and reports whether it needs no event yet. If it needs one, mayRepeat waits
+// until the database is available, because the attempt itself may have ended its server processes.
+func (a *Attempt) mayRepeat(ctx context.Context, err error) bool {
+	k := a.kind
+	if a.private || k.repeats.add(a.task.Message.BizID, err) <= MaxRepeats {
+		return true
+	}
+	var delay loop.Backoff
+	for ctx.Err() == nil {
+		if k.db.Ping(ctx) == nil {
+			break
+		}
+		_ = loop.Sleep(ctx, delay.Next())
+	}
+	a.isOverRepeated = true
+	return false
 }
 
 // recorder alone appends the outcome of an attempt, calls the hooks and answers the message. It is the part of an
@@ -112,6 +143,10 @@ type recorder struct {
 	err        error          // why it did not succeed
 	outcome    Outcome
 	outcomeErr error
+	// isElsewhere: the handler's error is not of its transaction, which is open and intact.
+	isElsewhere bool
+	// isOverRepeated: the outcome is recorded because the attempt was repeated too often; the count goes on.
+	isOverRepeated bool
 }
 
 // Elapsed returns how long the attempt has taken; 0 if it has not begun.
@@ -153,6 +188,9 @@ func (rec *recorder) recordAll(ctx context.Context, o Outcome, requests ...ledge
 
 // endWith stores the outcome and calls the hooks.
 func (rec *recorder) endWith(o Outcome, err error) {
+	if o != OutcomeRetried && !rec.isOverRepeated {
+		rec.kind.repeats.forget(rec.task.Message.BizID)
+	}
 	rec.outcome, rec.outcomeErr = o, err
 	rec.work.Ended(End{
 		Outcome: o, State: rec.state, Err: cmp.Or(rec.err, err), Began: rec.beganAt, Duration: rec.Elapsed(),

@@ -11,11 +11,13 @@ import (
 )
 
 // ownTx is the transactor of an attempt that has a transaction to itself: the handler's effects and the succeeded
-// event commit together or not at all. The fields are constant.
+// event commit together or not at all. The other fields are constant.
 type ownTx struct {
 	kind   *Kind
 	tx     *Tx
 	socket net.Conn // of the connection; closing it interrupts a handler that does not return
+
+	isIntact bool // set by check: the transaction could go on, so the handler's error is of another system
 }
 
 // runInTransaction runs the attempt on a connection: in a transaction that it shares with other waiting attempts if
@@ -64,6 +66,7 @@ func (o *ownTx) check(cause, err error) error {
 	case err == nil && conn.PgConn().IsBusy():
 		return ErrRowsOpen
 	}
+	o.isIntact = !conn.IsClosed() && !conn.PgConn().IsBusy() && conn.PgConn().TxStatus() != 'E' && !o.tx.hasFailed
 	return err
 }
 
@@ -86,6 +89,7 @@ func (o *ownTx) undo(a *Attempt, cause, err error) {
 		defer cancel()
 		_, _ = conn.Exec(ctx, "rollback")
 	}
+	a.isElsewhere = o.isIntact && err != nil
 	a.conclude(cause, err)
 }
 

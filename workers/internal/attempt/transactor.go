@@ -50,6 +50,8 @@ type Tx struct {
 	pgx.Tx
 	own  *ledger.Tx // the same transaction; nil if it is a caller's
 	conn Conn       // of own
+
+	hasFailed bool // a savepoint was rolled back after an error of the server
 }
 
 // newTx returns a transaction of ctx on a connection. The server ends it when it has been idle for idle; 0 means the
@@ -63,6 +65,36 @@ func newTx(ctx context.Context, conn Conn, idle time.Duration) *Tx {
 	}
 	own := ledger.BeginOn(ctx, conn.Conn(), o)
 	return &Tx{Tx: own, own: own, conn: conn}
+}
+
+// Begin creates a savepoint.
+func (t *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
+	inner, err := t.Tx.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &savepoint{Tx: inner, of: t}, nil
+}
+
+// savepoint notes an error of the server, which its rollback hides.
+type savepoint struct {
+	pgx.Tx
+	of *Tx
+}
+
+func (s *savepoint) Begin(ctx context.Context) (pgx.Tx, error) {
+	inner, err := s.Tx.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &savepoint{Tx: inner, of: s.of}, nil
+}
+
+func (s *savepoint) Rollback(ctx context.Context) error {
+	if s.Conn().PgConn().TxStatus() == 'E' {
+		s.of.hasFailed = true
+	}
+	return s.Tx.Rollback(ctx)
 }
 
 // Open begins the transaction, unless a statement has already begun it.

@@ -28,7 +28,8 @@ type Set[A any] struct {
 	waiting map[chan struct{}]struct{} // channels that get a token when there is room
 }
 
-// Task is one task in flight. Message and Redelivered are constant. The owner of the task's attempt uses Alone.
+// Task is one task in flight. Message and Redelivered are constant, except for [Set.Correct]. The owner of the task's
+// attempt uses Alone.
 type Task[A any] struct {
 	Message     stream.Message
 	Redelivered bool // the first delivery here was a redelivery
@@ -65,6 +66,15 @@ func New[A any](c Config) *Set[A] {
 		nc: c.NATS, next: c.Next, pace: pace{within: c.Ahead}, slots: c.Slots, width: c.Width,
 		tasks: make(map[ledger.Key]*Task[A]), waiting: make(map[chan struct{}]struct{}),
 	}
+}
+
+// Correct replaces the parts of a task's message that a handler gets. It must be called before an attempt begins.
+func (s *Set[A]) Correct(task *Task[A], payload []byte, envelope string, finishBy time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes -= task.size()
+	task.Message.Payload, task.Message.Envelope, task.Message.FinishBy = payload, envelope, finishBy
+	s.bytes += task.size()
 }
 
 // size returns about how many bytes of memory the message takes.

@@ -5,7 +5,8 @@
 -- no event is visible there; $8 milliseconds for which a task must have been available; $9 shards to read, one
 -- bit each.
 -- Returns the biz_id that was read last ('' if it was the last of the kind), beside null or a lost task: biz_id,
--- version, and whether it is running.
+-- version, whether it is running, how many of its last events (at most 20) are releases by a reconciler, and for how
+-- many milliseconds it has been available.
 -- The projection only selects the tasks whose events are read; the events decide.
 -- Locks nothing. Index: primary keys; the lateral limits keep the planner on them.
 with page as materialized (
@@ -17,10 +18,15 @@ with page as materialized (
 ), reached as (
   select case when count(*) < $3::integer then '' else max(p.biz_id) end as biz_id from page p
 )
-select reached.biz_id, lost.biz_id, lost.version, lost.running
+select reached.biz_id, lost.biz_id, lost.version, lost.running, lost.releases, lost.waiting
   from reached
   left join (
-    select p.biz_id, head.version, head.running
+    select p.biz_id, head.version, head.running,
+           coalesce((select head.version - max(e.version)
+                       from taskledger.event e
+                      where e.kind = $1::text and e.biz_id = p.biz_id and e.version > head.version - 20
+                        and not (e.type = 'released' and e.actor = 'reconciler')), 20) as releases,
+           floor(extract(epoch from clock_timestamp() - waking.recorded_at) * 1000)::bigint as waiting
       from page p
      cross join lateral (
        select h.version, h.actor, h.type in ('started', 'progressed') as running

@@ -2,14 +2,17 @@
 -- $1 kind; $2 biz_ids and $3 versions of the messages' events: text array literals of one length.
 -- Returns, for each task that exists, its number in the list (from 1), its last event, when the message's own event
 -- was recorded (null: there is no such event), and for how many milliseconds the lease of the worker that appended
--- the last event is still valid (0: expired, or not a worker); and the database's clock.
+-- the last event is still valid (0: expired, or not a worker); the database's clock; the SHA-256 of the task's args as
+-- they are stored (hex; '' for none), and the meta beside them if a handler may need a part of it, else ''.
 -- Locks nothing. Index: primary keys; the lateral limits keep the planner on them.
 select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
        (extract(epoch from case when h.version = r.version then h.recorded_at else m.recorded_at end) * 1e6)::bigint,
-       coalesce(l.alive_ms, 0), (extract(epoch from clock_timestamp()) * 1e6)::bigint
+       coalesce(l.alive_ms, 0), (extract(epoch from clock_timestamp()) * 1e6)::bigint,
+       coalesce(encode(sha256(convert_to(args.data, 'UTF8')), 'hex'), ''),
+       case when args.meta ~ '"(encoding|finish_by|watermill)"' then args.meta else '' end
   from unnest($2::text::text[], $3::text::integer[]) with ordinality as r(biz_id, version, i)
  cross join lateral (
-   select e.version, e.type, e.attempt, e.actor, e.recorded_at
+   select e.version, e.type, e.attempt, e.actor, e.recorded_at, e.data, e.meta
      from taskledger.event e
     where e.kind = $1::text and e.biz_id = r.biz_id
     order by e.version desc
@@ -19,6 +22,14 @@ select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
      from taskledger.event e
     where h.version > r.version and e.kind = $1::text and e.biz_id = r.biz_id and e.version = r.version
     limit 1) m on true
+  left join lateral (
+   select e.data, e.meta
+     from taskledger.event e
+    where h.version > 1 and e.kind = $1::text and e.biz_id = r.biz_id and e.version = 1
+    limit 1) f on true
+ cross join lateral (
+   select case when h.version = 1 then h.data else f.data end::text as data,
+          case when h.version = 1 then h.meta else f.meta end::text as meta) args
   left join lateral (
    select w.alive_ms
      from taskledger.worker_alive_ms(h.actor) w

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// natsServer is a NATS server of this process.
+type natsServer interface {
+	// CheckRoom returns an error if the server's disk has no room.
+	CheckRoom() error
+	Restart() error
+}
+
+// natsRestart is a hook of the relay. nats-server keeps the error of a full disk and stores nothing until it is
+// restarted. The hook restarts a server of this process when JetStream has stored nothing for a while and the disk has
+// room. It is safe for concurrent use.
+type natsRestart struct {
+	outbox.HookDefaults
+
+	// Constant.
+	server natsServer
+	log    *slog.Logger
+	after  time.Duration // how long JetStream must have stored nothing
+
+	mu        sync.Mutex // guards the fields below
+	since     time.Time  // of the first failure since a page was stored, or zero
+	notBefore time.Time  // of the next restart
+	pause     time.Duration
+	isRunning bool
+}
+
+// Pauses between two restarts that did not help: the cause may be another one.
+const (
+	natsRestartAfter    = 3 * time.Second
+	minNATSRestartPause = 10 * time.Second
+	maxNATSRestartPause = 10 * time.Minute
+)
+
+func newNATSRestart(server natsServer, log *slog.Logger) *natsRestart {
+	return &natsRestart{server: server, log: log, after: natsRestartAfter, pause: minNATSRestartPause}
+}
+
+// PageAdvanced notes that JetStream stores messages.
+func (r *natsRestart) PageAdvanced(context.Context) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.since, r.pause = time.Time{}, minNATSRestartPause
+}
+
+// RelayFailed restarts the server in a goroutine if it must.
+func (r *natsRestart) RelayFailed(_ context.Context, err error) {
+	var failure *outbox.StoreError
+	if !errors.As(err, &failure) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if r.since.IsZero() {
+		r.since = now
+	}
+	if r.isRunning || now.Sub(r.since) < r.after || now.Before(r.notBefore) {
+		return
+	}
+	r.isRunning = true
+	go r.restart()
+}
+
+func (r *natsRestart) restart() {
+	err := r.server.CheckRoom()
+	if err != nil {
+		r.log.Warn("JetStream stores no messages, and its disk has no room", "error", err)
+	} else {
+		r.log.Warn("JetStream stores no messages, and its disk has room; restarting the NATS server of this process")
+		if err := r.server.Restart(); err != nil {
+			r.log.Error("cannot restart the NATS server", "error", err)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.isRunning = false
+	if err == nil {
+		r.notBefore = time.Now().Add(r.pause)
+		r.pause = min(2*r.pause, maxNATSRestartPause)
+	}
+}

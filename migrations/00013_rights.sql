@@ -1,0 +1,151 @@
+-- Rights: what a role that is not the owner may insert, and nothing for PUBLIC.
+-- Owner: package migrations. No tables. roles.sql makes the roles, with their grants and their policies.
+--
+-- The owner is exempt from row-level security. Every other role needs the privilege and
+-- a policy: it inserts the rows that the policy admits, by the same statements as the owner.
+--
+-- No role has the privilege to insert xid, position or recorded_at: they are defaults, and PostgreSQL computes them
+-- in the order of the columns, so the xid is older than the position whatever the role's statement.
+
+-- +goose Up
+
+alter table taskledger.event enable row level security;
+alter table taskledger.timer enable row level security;
+alter table taskledger.lease enable row level security;
+
+-- Reading is a matter of privileges alone. A constant costs no plan anything.
+create policy readable on taskledger.event for select using (true);
+create policy readable on taskledger.timer for select using (true);
+create policy readable on taskledger.lease for select using (true);
+
+-- +goose StatementBegin
+create function taskledger.is_reserved(kind text) returns boolean
+language sql immutable parallel safe
+return starts_with(kind, 'taskledger.');
+-- +goose StatementEnd
+
+comment on function taskledger.is_reserved(text) is
+  'Returns whether a kind is one of taskledger itself: only its services enqueue tasks of these kinds.';
+
+-- A version of null is left to the constraint of the column: ledger/sql/enqueue_required.sql and append_required.sql
+-- insert one to make a commit fail.
+-- +goose StatementBegin
+create function taskledger.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type,
+                                    kind text, biz_id text) returns boolean
+language sql immutable parallel safe
+return version is null
+    or version = 1 and attempt = 0 and shard between 0 and 63 and type in ('enqueued', 'scheduled')
+   and octet_length(kind) <= 128 and kind ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$'
+   and octet_length(biz_id) between 1 and 255 and biz_id !~ '[\u0001-\u001f\u007f-\u009f]';
+-- +goose StatementEnd
+
+comment on function taskledger.is_first(integer, integer, smallint, taskledger.event_type, text, text) is
+  'Internal: reports whether an event may begin a task.';
+
+-- The same tables as ledger.Transitions in Go. Arrays: an expression that calls state_after takes longer to prepare for
+-- each transaction than all the rest of an append.
+-- +goose StatementBegin
+create function taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) returns boolean
+language sql immutable parallel safe
+return coalesce(last = any (case type
+  when 'scheduled' then '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[]
+  when 'released'  then '{scheduled,snoozed,failed,enqueued,released,interrupted,buried,cancelled,expired,discarded}'
+  when 'buried'    then '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'
+  when 'cancelled' then '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'
+  when 'expired'   then '{scheduled,snoozed,failed,enqueued,released,interrupted}'
+  when 'discarded' then '{scheduled,snoozed,enqueued,released,interrupted,started,progressed}'
+  when 'enqueued'  then '{}'
+  else '{enqueued,released,interrupted,started,progressed}'
+end), false);
+-- +goose StatementEnd
+
+comment on function taskledger.may_follow(taskledger.event_type, taskledger.event_type) is
+  'Returns whether an event of type may follow one of type last.';
+
+-- +goose StatementBegin
+create function taskledger.begins_attempt(type taskledger.event_type, last taskledger.event_type) returns boolean
+language sql immutable parallel safe
+return type = 'started'
+    or type in ('progressed', 'succeeded', 'failed', 'interrupted', 'snoozed')
+   and last in ('enqueued', 'released', 'interrupted');
+-- +goose StatementEnd
+
+comment on function taskledger.begins_attempt(taskledger.event_type, taskledger.event_type) is
+  'Returns whether an event of type that follows one of type last belongs to a new attempt.';
+
+-- With its owner's rights, because a policy cannot read its own table. Volatile, so that it also reads what the
+-- calling statement has inserted. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint,
+                                   type taskledger.event_type) returns taskledger.event_type
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  return (
+    select e.type
+      from taskledger.event e
+     where e.kind = follows.kind and e.biz_id = follows.biz_id and e.version = follows.version - 1
+       and e.shard = follows.shard
+       and follows.attempt = e.attempt + taskledger.begins_attempt(follows.type, e.type)::integer
+       and taskledger.may_follow(follows.type, e.type));
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.follows(text, text, integer, integer, smallint, taskledger.event_type) is
+  'Internal: returns the type of the event that an event follows; null if it may not follow that one, or if its '
+  'attempt or shard is another than the ledger''s.';
+
+-- Volatile, so that it also reads a login that the calling statement has added. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.is_own_login(login_id integer) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  return exists (
+    select from taskledger.login l where l.id = is_own_login.login_id and l.name = session_user);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.is_own_login(integer) is
+  'Internal: returns whether a login is that of the session.';
+
+create policy login on taskledger.event as restrictive for insert
+  with check (taskledger.is_own_login(login_id));
+
+-- As follows.
+-- +goose StatementBegin
+create function taskledger.appended_here(kind text, biz_id text, version integer) returns taskledger.event_type
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  return (
+    select e.type
+      from taskledger.event e
+     where e.kind = appended_here.kind and e.biz_id = appended_here.biz_id and e.version = appended_here.version
+       and e.xid = pg_current_xact_id_if_assigned());
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.appended_here(text, text, integer) is
+  'Internal: returns the type of an event if the calling transaction has inserted it, else null.';
+
+-- +goose StatementBegin
+create function taskledger.is_timer_of(reason text, type taskledger.event_type) returns boolean
+language sql immutable parallel safe
+return case reason
+  when 'due'   then type in ('scheduled', 'snoozed')
+  when 'retry' then type = 'failed'
+  else type in ('enqueued', 'scheduled')
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.is_timer_of(text, taskledger.event_type) is
+  'Internal: reports whether an event of this type may set a timer with this reason.';
+
+-- New functions are executable by PUBLIC: a migration with a function ends with these statements again.
+-- TestNothingIsPublic fails if one does not.
+revoke all on schema taskledger from public;
+revoke all on all tables in schema taskledger from public;
+revoke all on all sequences in schema taskledger from public;
+revoke all on all functions in schema taskledger from public;
+revoke all on type taskledger.event_type, taskledger.task_state from public;

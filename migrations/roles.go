@@ -1,0 +1,166 @@
+package migrations
+
+import (
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed roles.sql
+var rolesSQL string
+
+// Roles returns the names of the roles that [MakeRoles] makes, without the prefix of a database.
+func Roles() []string {
+	return []string{"producer", "worker", "relay", "operator", "reader", "archiver"}
+}
+
+// RoleName returns the name of a role of [Roles] with a prefix: that of the database "shop" and the role "producer"
+// is "shop_producer".
+func RoleName(prefix, role string) string { return prefix + "_" + role }
+
+// maxRoleName is the greatest length of a name in PostgreSQL, in bytes.
+const maxRoleName = 63
+
+// MakeRoles makes the roles of the ledger in a database, with exactly the rights of roles.sql. It may be called again,
+// and must be called again after an upgrade. The caller must own the schema; to create a role that does not exist, it
+// also needs CREATEROLE. No role can log in: grant it to one that can.
+//
+// Default of prefix: the name of the database. It returns the names of the roles.
+//
+// Errors: [ledger.ErrNotMigrated], and an [*ledger.InvalidError] if the prefix is invalid.
+func MakeRoles(ctx context.Context, databaseURL, prefix string) ([]string, error) {
+	if err := Check(ctx, databaseURL); err != nil {
+		return nil, err
+	}
+	db, err := open(databaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("migrate roles: %w", err)
+	}
+	defer func() { _ = db.Close() }() // every statement has returned its own error
+	if prefix == "" {
+		if err := db.QueryRowContext(ctx, "select current_database()").Scan(&prefix); err != nil {
+			return nil, fmt.Errorf("migrate roles: %w", err)
+		}
+	}
+	script, err := RolesSQL(prefix)
+	if err != nil {
+		return nil, fmt.Errorf("migrate roles: %w", err)
+	}
+	// Without arguments it is one message, and the statements between begin and commit are one transaction.
+	if _, err := db.ExecContext(ctx, script); err != nil {
+		return nil, fmt.Errorf("migrate roles: %w", err)
+	}
+	names := Roles()
+	for i := range names {
+		names[i] = RoleName(prefix, names[i])
+	}
+	return names, nil
+}
+
+// RolesSQL returns the statements of [MakeRoles], which an administrator can execute. They are one transaction.
+//
+// Errors: an [*ledger.InvalidError] if the prefix is empty, too long or contains $.
+func RolesSQL(prefix string) (string, error) {
+	if strings.Contains(prefix, "$") {
+		return "", &ledger.InvalidError{Field: "prefix", Value: prefix, Rule: "must not contain $"}
+	}
+	if longest := maxRoleName - len("_producer"); prefix == "" || len(prefix) > longest {
+		rule := fmt.Sprintf("must have 1 to %d bytes, got %d", longest, len(prefix))
+		return "", &ledger.InvalidError{Field: "prefix", Value: prefix, Rule: rule}
+	}
+	grants, policies := parseRoles()
+	all := quoteRoles(prefix, strings.Join(Roles(), ", "))
+	var b strings.Builder
+	b.WriteString("begin;\nset local lock_timeout = '5s';\n" +
+		"select pg_advisory_xact_lock(hashtextextended('taskledger.roles', 0));\n")
+	for _, role := range Roles() {
+		fmt.Fprintf(&b, "do $roles$ begin\n  if to_regrole(%s) is null then create role %s; end if;\nend $roles$;\n",
+			quoteText(quoteRole(prefix, role)), quoteRole(prefix, role))
+	}
+	for _, objects := range []string{
+		"all tables in schema", "all sequences in schema", "all functions in schema", "schema",
+	} {
+		fmt.Fprintf(&b, "revoke all on %s taskledger from %s;\n", objects, all)
+	}
+	for _, g := range grants {
+		fmt.Fprintf(&b, "grant %s on %s to %s;\n", g.privileges, g.objects, quoteRoles(prefix, g.roles))
+	}
+	for _, p := range policies {
+		b.WriteString(p.script(prefix))
+	}
+	b.WriteString("commit;\n")
+	return b.String(), nil
+}
+
+// grant is one of roles.sql. Privileges, objects and roles are lists as in SQL.
+type grant struct{ privileges, objects, roles string }
+
+// policy is one of roles.sql. Its name is that of a role.
+type policy struct{ name, table, command, roles, rule string }
+
+var (
+	comment         = regexp.MustCompile(`(?m)^--.*\n`)
+	grantStatement  = regexp.MustCompile(`^grant (.*) on (.*) to ([a-z, ]+)$`)
+	policyStatement = regexp.MustCompile(
+		`^create policy (\w+) on (\S+) for (insert|all) to ([a-z, ]+?) ((?:with check|using) \(.*\))$`,
+	)
+)
+
+// parseRoles returns the statements of roles.sql. It panics at one that it does not know.
+func parseRoles() (grants []grant, policies []policy) {
+	for statement := range strings.SplitSeq(comment.ReplaceAllString(rolesSQL, ""), ";\n") {
+		statement = strings.Join(strings.Fields(statement), " ")
+		if m := grantStatement.FindStringSubmatch(statement); m != nil {
+			grants = append(grants, grant{privileges: m[1], objects: m[2], roles: m[3]})
+		} else if m := policyStatement.FindStringSubmatch(statement); m != nil {
+			policies = append(policies, policy{name: m[1], table: m[2], command: m[3], roles: m[4], rule: m[5]})
+		} else if statement != "" {
+			panic("roles.sql: invalid statement: " + statement)
+		}
+	}
+	return grants, policies
+}
+
+// script returns statements that create the policy, unless it exists as it should be: to create one, the table is
+// locked against all other transactions. The comment has a hash of the policy.
+func (p policy) script(prefix string) string {
+	name := quoteRole(prefix, p.name)
+	create := fmt.Sprintf("create policy %s on %s for %s to %s %s",
+		name, p.table, p.command, quoteRoles(prefix, p.roles), p.rule)
+	sum := sha256.Sum256([]byte(create))
+	mark := "taskledger migrate roles " + hex.EncodeToString(sum[:8])
+	return fmt.Sprintf(`do $roles$ begin
+  if not exists (select from pg_policy p where p.polrelid = %[1]s::regclass and p.polname = %[2]s
+                    and obj_description(p.oid, 'pg_policy') = '%[3]s') then
+    drop policy if exists %[4]s on %[5]s;
+    %[6]s;
+    comment on policy %[4]s on %[5]s is '%[3]s';
+  end if;
+end $roles$;
+`, quoteText(p.table), quoteText(RoleName(prefix, p.name)), mark, name, p.table, create)
+}
+
+// quoteRole returns the name of a role as an identifier in SQL.
+func quoteRole(prefix, role string) string { return pgx.Identifier{RoleName(prefix, role)}.Sanitize() }
+
+// quoteRoles is quoteRole for a list as in SQL.
+func quoteRoles(prefix, roles string) string {
+	names := strings.Split(roles, ", ")
+	for i := range names {
+		names[i] = quoteRole(prefix, names[i])
+	}
+	return strings.Join(names, ", ")
+}
+
+// quoteText returns a string literal, in every setting of standard_conforming_strings.
+func quoteText(s string) string {
+	return " E'" + strings.NewReplacer(`\`, `\\`, "'", "''").Replace(s) + "'"
+}

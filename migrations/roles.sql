@@ -1,0 +1,113 @@
+-- The roles of a ledger: each may do its job and nothing else. The role names of this file get the prefix of the
+-- database, because roles belong to all databases of a server. No role can log in: grant it to one that can.
+--
+--   producer  enqueues tasks, in SQL and in Go
+--   worker    runs handlers: package workers
+--   relay     the services of taskledger serve: relay, projector, scheduler, reconciler, schedules and alarms
+--   operator  the commands of taskledger that change something, except migrate
+--   reader    the commands that only read
+--   archiver  reads everything; it removes nothing yet
+--
+-- `taskledger migrate roles` grants this and takes back everything else. Run it again after an upgrade.
+
+grant usage on schema taskledger to producer, worker, relay, operator, reader, archiver;
+
+-- Events. No role may insert xid, position or recorded_at: see migrations/00013_rights.sql.
+grant select on taskledger.event to worker, relay, operator, reader, archiver;
+grant select (kind, biz_id, version, type, position) on taskledger.event to producer;
+grant insert (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta) on taskledger.event to
+   producer, worker, relay, operator;
+
+-- The login of an event, which a policy of migrations/00013_rights.sql compares with the session's.
+grant select on taskledger.logins to producer, worker, relay, operator, reader, archiver;
+grant execute on function taskledger.login_id, taskledger.is_own_login to producer, worker, relay, operator;
+
+-- Of tables that hold what an operator or a service wrote. A worker reads args, and of the rest what its job takes.
+grant select on taskledger.setting, taskledger.kind_limit, taskledger.overload to producer, worker, relay,
+   operator, reader, archiver;
+grant select on taskledger.lease, taskledger.workers, taskledger.worker_kinds, taskledger.shard_members to
+   worker, relay, operator, reader, archiver;
+grant select on taskledger.shard_owner, taskledger.worker_shards, taskledger.paused_kinds to worker, relay,
+   operator, reader, archiver;
+grant select on taskledger.timer, taskledger.timers, taskledger.rejected, taskledger.event_position_seq to
+   relay, operator, reader, archiver;
+grant select on taskledger.cursor, taskledger.cursors, taskledger.incarnation, taskledger.relay_mark,
+   taskledger.outbox to relay, operator, reader, archiver;
+grant select on taskledger.task, taskledger.tasks, taskledger.task_count, taskledger.task_totals,
+   taskledger.task_counts to relay, operator, reader, archiver;
+grant select on taskledger.parked, taskledger.parked_events, taskledger.relay_lease, taskledger.schedule,
+   taskledger.pause, taskledger.illegal_event, taskledger.repeated_releases to relay, operator, reader, archiver;
+grant select on taskledger.migration to relay, operator, reader, archiver;
+
+-- Each role writes this beside events.
+grant insert on taskledger.timer to producer, worker, relay, operator;
+grant insert, update, delete on taskledger.lease to worker, relay;
+grant insert, update, delete on taskledger.shard_owner to worker;
+grant insert, update, delete on taskledger.cursor to relay;
+grant insert on taskledger.incarnation, taskledger.parked, taskledger.illegal_event to relay;
+grant insert, update on taskledger.task to relay;
+grant insert, delete on taskledger.task_count to relay;
+grant update on taskledger.schedule to relay;
+grant insert, update, delete on taskledger.schedule, taskledger.kind_limit to operator;
+grant insert, delete on taskledger.pause to operator;
+grant delete on taskledger.parked, taskledger.illegal_event to operator;
+
+-- Functions that statements, views and policies call. They read nothing that their caller could not read.
+grant execute on function taskledger.installation, taskledger.state_after, taskledger.shard_of to producer,
+   worker, relay, operator, reader, archiver;
+grant execute on function taskledger.due_at, taskledger.with_moment, taskledger.is_reserved, taskledger.is_first
+   to producer, worker, relay, operator;
+grant execute on function taskledger.follows, taskledger.appended_here, taskledger.is_timer_of to producer,
+   worker, relay, operator;
+grant execute on function taskledger.with_times, taskledger.admits, taskledger.existing_tasks,
+   taskledger.count_rejection to producer, relay, operator;
+grant execute on function taskledger.origin, taskledger.incarnation, taskledger.late_xids,
+   taskledger.late_shares to relay, operator, reader, archiver;
+grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledger.feed_passed,
+   taskledger.feed_pending to relay, operator, reader, archiver;
+grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive to worker, relay, operator,
+   reader, archiver;
+grant execute on function taskledger.enqueue, taskledger.enqueue_many to producer;
+grant execute on function taskledger.fire_timers to relay;
+
+-- A producer begins tasks. If too many tasks of the kind wait, it discards its own one in the same transaction.
+create policy producer on taskledger.event for insert to producer with check (
+  taskledger.is_first(version, attempt, shard, type, kind, biz_id)
+  and not taskledger.is_reserved(kind) and not starts_with(actor, 'schedule/')
+  or type = 'discarded' and version = 2 and taskledger.appended_here(kind, biz_id, 1) = 'enqueued'
+  and taskledger.follows(kind, biz_id, version, attempt, shard, type) = 'enqueued');
+
+-- A worker appends the events of attempts, and ends tasks that wait or run. It releases nothing that is finished.
+create policy worker on taskledger.event for insert to worker with check (
+  version is null
+  or not taskledger.is_reserved(kind)
+  and (type in ('started', 'progressed', 'succeeded', 'failed', 'interrupted', 'snoozed', 'buried', 'expired',
+                'discarded')
+  and taskledger.follows(kind, biz_id, version, attempt, shard, type)
+      in ('enqueued', 'released', 'interrupted', 'started', 'progressed', 'failed')
+  or type = 'released' and taskledger.follows(kind, biz_id, version, attempt, shard, type) = 'failed'));
+
+-- The services enqueue firings and alarms, and release, bury or discard tasks. They finish no attempt but of alarms.
+create policy relay on taskledger.event for insert to relay with check (
+  taskledger.is_first(version, attempt, shard, type, kind, biz_id)
+  and (kind = 'taskledger.alarm' or not taskledger.is_reserved(kind))
+  or (kind = 'taskledger.alarm' or not taskledger.is_reserved(kind)
+      and type in ('released', 'interrupted', 'buried', 'discarded'))
+  and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
+
+-- Operators release, bury, cancel and postpone tasks, change schedules with a record of it, run them now, pass over
+-- their firings, and try alarms.
+create policy operator on taskledger.event for insert to operator with check (
+  taskledger.is_first(version, attempt, shard, type, kind, biz_id)
+  and (kind in ('taskledger.schedule', 'taskledger.alarm') or not taskledger.is_reserved(kind))
+  or (kind in ('taskledger.schedule', 'taskledger.alarm') or not taskledger.is_reserved(kind)
+      and type in ('released', 'buried', 'cancelled', 'scheduled', 'discarded'))
+  and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
+
+-- A timer belongs to an event of the same transaction, and is not due before the statement began.
+create policy producer on taskledger.timer for insert to producer, worker, relay, operator with check (
+  due_at >= statement_timestamp() and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
+
+create policy worker on taskledger.lease for all to worker using (name like 'worker/%' or name like 'shards/%');
+
+create policy relay on taskledger.lease for all to relay using (name = 'relay' or name like 'released/%');

@@ -1,0 +1,180 @@
+package migrations_test
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/migrations"
+)
+
+// texts returns the single column of a query.
+func texts(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) []string {
+	t.Helper()
+	rows, _ := pool.Query(t.Context(), sql, args...)
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// aclOf selects every privilege in the schema: role (empty for PUBLIC), privilege, object with its column.
+const aclOf = `
+	select coalesce(r.rolname, '') || ' ' || lower(a.privilege_type) || ' ' || o.name
+	  from (
+	    select n.nspname as name, coalesce(n.nspacl, acldefault('n', n.nspowner)) as acl, n.nspowner as owner
+	      from pg_namespace n where n.nspname = 'taskledger'
+	     union all
+	    select c.oid::regclass::text,
+	           coalesce(c.relacl, acldefault(case c.relkind when 'S' then 's' else 'r' end::"char", c.relowner)),
+	           c.relowner
+	      from pg_class c where c.relnamespace = 'taskledger'::regnamespace and c.relkind in ('r', 'v', 'S', 'm', 'p')
+	     union all
+	    select c.oid::regclass || '.' || t.attname, t.attacl, c.relowner
+	      from pg_attribute t join pg_class c on c.oid = t.attrelid
+	     where c.relnamespace = 'taskledger'::regnamespace and t.attacl is not null
+	     union all
+	    select 'taskledger.' || p.proname, coalesce(p.proacl, acldefault('f', p.proowner)), p.proowner
+	      from pg_proc p where p.pronamespace = 'taskledger'::regnamespace
+	     union all
+	    select y.oid::regtype::text, coalesce(y.typacl, acldefault('T', y.typowner)), y.typowner
+	      from pg_type y where y.typnamespace = 'taskledger'::regnamespace and y.typtype in ('e', 'd')) o
+	 cross join lateral aclexplode(o.acl) a
+	  left join pg_roles r on r.oid = a.grantee
+	 where a.grantee <> o.owner
+	 order by 1`
+
+// The migrations grant PUBLIC nothing. A new function is executable by PUBLIC until it is revoked.
+func TestNothingIsPublic(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	for _, right := range texts(t, pool, aclOf) {
+		if strings.HasPrefix(right, " ") {
+			t.Errorf("PUBLIC has:%s", right)
+		}
+	}
+	change(t, pool, "create function taskledger.mutant() returns void language sql begin atomic end")
+	if !slices.Contains(texts(t, pool, aclOf), " execute taskledger.mutant") {
+		t.Error("the query does not find a new function")
+	}
+}
+
+func change(t *testing.T, pool *pgxpool.Pool, sql string) {
+	t.Helper()
+	if _, err := pool.Exec(context.Background(), sql); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+var (
+	grantStatement = regexp.MustCompile(`(?m)^grant (.*) on (.*) to (.*);$`)
+	columnsOf      = regexp.MustCompile(`^(\w+) \((.*)\)$`)
+)
+
+// rightsIn returns the privileges of a script, as aclOf selects them.
+func rightsIn(t *testing.T, script string) (all []string) {
+	t.Helper()
+	for _, m := range grantStatement.FindAllStringSubmatch(script, -1) {
+		objects := strings.TrimPrefix(strings.TrimPrefix(m[2], "function "), "schema ")
+		for role := range strings.SplitSeq(m[3], ", ") {
+			for object := range strings.SplitSeq(objects, ", ") {
+				privileges, columns := m[1], []string{""}
+				if c := columnsOf.FindStringSubmatch(m[1]); c != nil {
+					privileges, columns = c[1], strings.Split(c[2], ", ")
+				}
+				for privilege := range strings.SplitSeq(privileges, ", ") {
+					for _, column := range columns {
+						name := strings.Trim(object+"."+column, ".")
+						all = append(all, strings.Trim(role, `"`)+" "+privilege+" "+name)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// The database has the rights that roles.sql lists, and no others, also after an earlier state.
+func TestRolesHaveTheirRights(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	const prefix = "taskledger_test" // the roles that ledgertest makes, which all databases of the server share
+	script, err := migrations.RolesSQL(prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := rightsIn(t, script)
+	if len(want) < 200 {
+		t.Fatalf("only %d rights were found in roles.sql", len(want))
+	}
+	check := func() {
+		t.Helper()
+		got := texts(t, pool, aclOf)
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("rights (-roles.sql +database):\n%s", diff)
+		}
+	}
+	check()
+	change(t, pool, "grant insert, delete on taskledger.event to taskledger_test_producer")
+	change(t, pool, "revoke usage on schema taskledger from taskledger_test_producer")
+	change(t, pool, "drop policy taskledger_test_producer on taskledger.event")
+	change(t, pool, "create policy taskledger_test_producer on taskledger.event for insert with check (true)")
+	address := pool.Config().ConnString()
+	const policies = `
+		select p.polname || ' ' || p.polrelid::regclass || ' ' || p.oid || ' '
+		       || pg_get_expr(p.polwithcheck, p.polrelid)
+		  from pg_policy p where p.polwithcheck is not null order by 1`
+	var once []string
+	for range 2 {
+		names, err := migrations.MakeRoles(t.Context(), address, prefix)
+		if err != nil || len(names) != len(migrations.Roles()) {
+			t.Fatalf("%v, %v", names, err)
+		}
+		check()
+		if once == nil {
+			once = texts(t, pool, policies)
+		}
+	}
+	// A policy that is right is not made again, which would lock the table.
+	if diff := cmp.Diff(once, texts(t, pool, policies)); diff != "" {
+		t.Errorf("policies (-first +second):\n%s", diff)
+	}
+	for _, p := range once {
+		if strings.HasSuffix(p, " true") {
+			t.Errorf("the policy is as it was: %s", p)
+		}
+	}
+}
+
+// The name of the database is the prefix, whatever its characters; an invalid prefix is refused.
+func TestRolesOfADatabase(t *testing.T) {
+	t.Parallel()
+	for _, prefix := range []string{"", strings.Repeat("x", 60), "a$roles$b"} {
+		if script, err := migrations.RolesSQL(prefix); err == nil {
+			t.Errorf("%q: %s", prefix, script)
+		}
+	}
+	pool := ledgertest.Pool(t)
+	prefix := `Odd "name'\ ` + pool.Config().ConnConfig.Database[20:]
+	names, err := migrations.MakeRoles(t.Context(), pool.Config().ConnString(), prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		quoted := pgx.Identifier{name}.Sanitize()
+		t.Cleanup(func() { change(t, pool, "drop owned by "+quoted+"; drop role "+quoted) })
+	}
+	change(t, pool, "create role user_of_"+prefix[len(prefix)-8:])
+	t.Cleanup(func() { change(t, pool, "drop role user_of_"+prefix[len(prefix)-8:]) })
+	change(t, pool, "grant "+pgx.Identifier{names[0]}.Sanitize()+" to user_of_"+prefix[len(prefix)-8:])
+}

@@ -1,0 +1,163 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// demand is what the consumers of the stream still need of it, when it was read.
+type demand struct {
+	acked       uint64 // every durable consumer has acknowledged the messages up to here, and no kind waits for one
+	kinds       map[ledger.Kind]*kindDemand
+	types       map[ledger.EventType]bool // of the messages on the stream
+	subscribers []*jetstream.ConsumerInfo // durable consumers that are not of workers
+}
+
+// kindDemand is the demand of the workers of a kind.
+type kindDemand struct {
+	acked     uint64          // its consumers have acknowledged the messages up to here
+	delivered uint64          // they have received them up to here
+	served    ledger.ShardSet // shards with consumers
+	waiting   int64           // messages that its consumers have not acknowledged
+	unserved  int64           // messages of shards without consumers
+}
+
+func (k *kindDemand) all() int64 { return k.waiting + k.unserved }
+
+// kind returns the demand of a kind, at first without consumers. last is the last message of the stream.
+func (d *demand) kind(name ledger.Kind, last uint64) *kindDemand {
+	k := d.kinds[name]
+	if k == nil {
+		k = &kindDemand{acked: last, delivered: last}
+		d.kinds[name] = k
+	}
+	return k
+}
+
+// readDemand reads the demand from the consumers and the subjects of the stream.
+func (s *session) readDemand(ctx context.Context) (*demand, error) {
+	last := s.state.info.State.LastSeq // read before the consumers
+	d := &demand{acked: last, kinds: make(map[ledger.Kind]*kindDemand), types: make(map[ledger.EventType]bool)}
+	consumers := s.stream.ListConsumers(ctx)
+	for c := range consumers.Info() {
+		if c.Config.Durable == "" {
+			continue // it vanishes with its client
+		}
+		floor := ackedUpTo(c, last)
+		d.acked = min(d.acked, floor)
+		name, shards, ok := stream.ServedBy(c.Config)
+		if !ok {
+			d.subscribers = append(d.subscribers, c)
+			continue
+		}
+		k := d.kind(name, last)
+		k.acked, k.delivered = min(k.acked, floor), min(k.delivered, deliveredUpTo(c, last))
+		k.waiting += int64(c.NumPending) + int64(c.NumAckPending)
+		if c.Name == stream.Durable(name, shards) { // the later one of its two consumers
+			k.served |= shards
+		}
+	}
+	if err := consumers.Err(); err != nil {
+		return nil, fmt.Errorf("list consumers of stream %s: %w", stream.Name, err)
+	}
+	return d, s.readUnserved(ctx, d)
+}
+
+// ackedUpTo returns the sequence up to which a consumer has acknowledged its messages, at most last.
+func ackedUpTo(c *jetstream.ConsumerInfo, last uint64) uint64 {
+	switch {
+	case c.NumAckPending > 0:
+		return c.AckFloor.Stream
+	case c.NumPending > 0:
+		return max(c.AckFloor.Stream, c.Delivered.Stream)
+	}
+	return last
+}
+
+// deliveredUpTo returns the sequence up to which a consumer has received its messages, at most last. Its worker holds
+// those that it has not acknowledged. If the worker is killed, the reconciler finds their tasks.
+func deliveredUpTo(c *jetstream.ConsumerInfo, last uint64) uint64 {
+	if c.NumPending > 0 {
+		return c.Delivered.Stream
+	}
+	return last
+}
+
+// readUnserved adds the work messages of kinds and shards without consumers, except those of built-in kinds.
+func (s *session) readUnserved(ctx context.Context, d *demand) error {
+	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(stream.AllSubjects))
+	if err != nil {
+		return fmt.Errorf("list subjects of stream %s: %w", stream.Name, err)
+	}
+	shards := make(map[ledger.Kind]ledger.ShardSet) // without consumers
+	last := s.state.info.State.LastSeq
+	for subject, messages := range info.State.Subjects {
+		shard, t, name, err := stream.ParseSubject(subject)
+		if err != nil {
+			continue
+		}
+		d.types[t] = true
+		if !t.WakesWorkers() || isBuiltIn(name) {
+			continue
+		}
+		if k := d.kind(name, last); !k.served.Has(shard) {
+			k.unserved += int64(messages)
+			k.acked, k.delivered = 0, 0
+			shards[name] |= ledger.ShardRange(shard, shard)
+		}
+	}
+	for name, missing := range shards {
+		if d.kinds[name].served == 0 {
+			missing = ledger.AllShards // which takes one filter
+		}
+		if err := s.limitToUnserved(ctx, d, name, missing); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limitToUnserved limits the demand's floor to the first message of a kind in shards without consumers.
+func (s *session) limitToUnserved(ctx context.Context, d *demand, name ledger.Kind, shards ledger.ShardSet) error {
+	for _, subject := range stream.WorkSubjects(name, shards) {
+		first, err := s.stream.GetMsg(ctx, s.state.info.State.FirstSeq, jetstream.WithGetMsgSubject(subject))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("find the first message on %s: %w", subject, err)
+		}
+		d.acked = min(d.acked, first.Sequence-1)
+	}
+	return nil
+}
+
+// clearable returns filters of subjects, and the sequence up to which no worker needs their messages, at most upTo.
+func (d *demand) clearable(upTo uint64) map[string]uint64 {
+	filters := make(map[string]uint64)
+	for t := range d.types {
+		if !t.WakesWorkers() {
+			filters[stream.Pattern("*", string(t), ">")] = upTo
+			continue
+		}
+		filters[stream.Pattern("*", string(t), builtIn+">")] = upTo
+		for name, k := range d.kinds {
+			if sequence := min(k.delivered, upTo); sequence > 0 {
+				filters[stream.Pattern("*", string(t), string(name))] = sequence
+			}
+		}
+	}
+	return filters
+}
+
+// builtIn begins the kinds that no pool of workers serves: a service finishes their tasks from the database.
+const builtIn = "taskledger."
+
+func isBuiltIn(kind ledger.Kind) bool { return strings.HasPrefix(string(kind), builtIn) }

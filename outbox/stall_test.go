@@ -1,0 +1,266 @@
+package outbox_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/lease"
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// named returns the address of a database with an application name.
+func named(t *testing.T, address, application string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set("application_name", application)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// produce enqueues a task every few milliseconds until stop is closed.
+func (b *bundle) produce(stop <-chan struct{}) (ended chan struct{}) {
+	ended = make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprintf("steady-%d", i))}
+			if _, err := ledger.Enqueue(context.Background(), b.pool, key, nil, nil); err != nil {
+				b.t.Error(err)
+				return
+			}
+		}
+	}()
+	return ended
+}
+
+// longestStall observes a relay for a while and returns the longest time between two messages that it published.
+func longestStall(published *atomic.Int64, during time.Duration) (longest time.Duration) {
+	seen, since := published.Load(), time.Now()
+	for end := since.Add(during); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if n := published.Load(); n != seen {
+			longest = max(longest, time.Since(since))
+			seen, since = n, time.Now()
+		}
+	}
+	return max(longest, time.Since(since))
+}
+
+// All connections of the relay to the database are killed twice a second. It publishes in between, so its back-off does
+// not grow.
+func TestKilledConnectionsCauseShortStalls(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	pool := openPool(t, named(t, b.pool.Config().ConnString(), "killed-relay"))
+	var published, leading atomic.Int64
+	b.relay(func(c *outbox.Config) {
+		c.DB, c.LeaseTTL = pool, 0
+		c.Hooks = []outbox.Hook{&hookFuncs{
+			published: func(n int) { published.Add(int64(n)) },
+			leading: func(is bool) {
+				if is {
+					leading.Add(1)
+				}
+			},
+		}}
+	})
+	stop := make(chan struct{})
+	produced := b.produce(stop)
+	b.await("the relay publishes", func() bool { return published.Load() > 10 })
+	kills := make(chan int)
+	go func() {
+		n := 0
+		defer func() { kills <- n }()
+		for ; ; n++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(500 * time.Millisecond):
+			}
+			_, err := b.pool.Exec(context.Background(), `select pg_terminate_backend(pid) from pg_stat_activity
+				where datname = current_database() and application_name = 'killed-relay'`)
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	stall := longestStall(&published, 10*time.Second)
+	close(stop)
+	t.Logf("longest stall %s, %d kills, %d terms", stall, <-kills, leading.Load())
+	<-produced
+	b.awaitPublished()
+	b.check()
+	if stall > time.Second {
+		t.Errorf("nothing was published for %s", stall)
+	}
+	if leading.Load() != 1 {
+		t.Errorf("the relay had the lease %d times, want once", leading.Load())
+	}
+}
+
+// spawnRelay starts a relay process with the default lease, and waits until it leads.
+func (b *bundle) spawnRelay() *exec.Cmd {
+	b.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), relayDatabase+"="+b.pool.Config().ConnString(), relayNATS+"="+b.server.URL(),
+		relayTTL+"="+outbox.DefaultLeaseTTL.String())
+	if err := cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	b.await("the relay process leads", func() bool {
+		var leads bool
+		err := b.pool.QueryRow(b.ctx(), `select exists (
+			select from taskledger.lease where name = 'relay' and backend is not null)`).Scan(&leads)
+		return err == nil && leads
+	})
+	return cmd
+}
+
+// standby starts a relay with the default lease, beside one that leads.
+func (b *bundle) standby(published, leading *atomic.Int64) {
+	b.relay(func(c *outbox.Config) {
+		c.LeaseTTL = 0
+		c.Hooks = []outbox.Hook{&hookFuncs{
+			published: func(n int) { published.Add(int64(n)) },
+			leading:   func(bool) { leading.Add(1) },
+		}}
+	})
+}
+
+// When a process is killed, a relay that stands by works long before the lease expires.
+func TestKilledRelayIsReplacedAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	cmd := b.spawnRelay()
+	var published, leading atomic.Int64
+	b.standby(&published, &leading)
+	b.enqueue("coupon.send", "order-", 10)
+	b.awaitPublished()
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	b.enqueue("coupon.send", "later-", 1)
+	b.await("the other relay publishes", func() bool { return published.Load() == 1 })
+	took := time.Since(killed)
+	t.Logf("published %s after the kill", took)
+	if took > outbox.DefaultLeaseTTL/2 {
+		t.Errorf("nothing was published for %s, the lease lasts %s", took, outbox.DefaultLeaseTTL)
+	}
+	b.awaitPublished()
+	b.check()
+}
+
+// A relay that hangs for less than its lease keeps it.
+func TestSlowRelayIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	cmd := b.spawnRelay()
+	var published, leading atomic.Int64
+	b.standby(&published, &leading)
+	for i := range 2 {
+		if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(outbox.DefaultLeaseTTL / 2) // a relay that stands by looks at the lease ten times
+		if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		b.enqueue("coupon.send", fmt.Sprintf("order-%d-", i), 10)
+		b.awaitPublished()
+	}
+	if leading.Load() != 0 {
+		t.Error("another relay has taken the lease of one that was slow")
+	}
+	b.check()
+}
+
+// A relay keeps its lease, with the reason as a note, while NATS is away; another relay that has no NATS either does
+// not take it.
+func TestLeaseIsKeptWhileNATSIsAway(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var first, second atomic.Int64
+	count := func(n *atomic.Int64) func(*outbox.Config) {
+		return func(c *outbox.Config) {
+			c.LeaseTTL = 500 * time.Millisecond
+			c.Hooks = []outbox.Hook{&hookFuncs{leading: func(bool) { n.Add(1) }}}
+		}
+	}
+	b.relay(count(&first))
+	b.await("the first relay leads", func() bool { return first.Load() == 1 })
+	b.relay(count(&second))
+	b.server.Stop()
+	b.enqueue("coupon.send", "order-", 10)
+	b.awaitNote("not connected to NATS")
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if l := b.status().Relay; l == nil || !l.Alive || l.Note == "" {
+			t.Fatalf("the lease while NATS is away: %+v", l)
+		}
+	}
+	if first.Load() != 1 || second.Load() != 0 {
+		t.Errorf("the lease changed hands: %d, %d", first.Load(), second.Load())
+	}
+	b.restart()
+	b.awaitPublished()
+	b.await("the note is gone", func() bool { return b.status().Relay.Note == "" })
+	b.check()
+}
+
+// A relay whose NATS is away alone is replaced by one whose NATS is not.
+func TestRelayWithoutNATSIsReplaced(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	other := newBundleOn(t, b.pool, natsserver.Config{})
+	var leading atomic.Int64
+	short := func(c *outbox.Config) { c.LeaseTTL = 200 * time.Millisecond }
+	b.relay(short)
+	b.await("the first relay leads", func() bool { return b.status().Relay != nil })
+	b.server.Stop()
+	b.enqueue("coupon.send", "order-", 1)
+	b.awaitNote("not connected to NATS")
+	other.relay(short, func(c *outbox.Config) {
+		c.Hooks = []outbox.Hook{&hookFuncs{leading: func(bool) { leading.Add(1) }}}
+	})
+	b.await("the other relay leads", func() bool { return leading.Load() > 0 })
+	other.awaitPublished()
+}
+
+// Behind a pooler the row has no server process: it would be one of the pooler.
+func TestLeaseBehindAPooler(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	claim := lease.RelayClaim{Holder: "gone/1", For: time.Hour, Backend: 1} // not the number of this connection
+	if holds, err := lease.TakeRelay(t.Context(), pool, claim); err != nil || !holds {
+		t.Fatal(holds, err)
+	}
+	b := newBundleOn(t, pool, natsserver.Config{})
+	var published, leading atomic.Int64
+	b.standby(&published, &leading)
+	time.Sleep(time.Second) // four looks
+	if leading.Load() != 0 {
+		t.Error("a holder without a server process was replaced before its lease expired")
+	}
+}

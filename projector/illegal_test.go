@@ -1,0 +1,44 @@
+package projector_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/projector"
+)
+
+// Events that do not fold are recorded once each, and the others of the page are projected.
+func TestIllegalEventsAreRecorded(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	for _, key := range []string{"coupon.send/1", "coupon.send/2"} {
+		ledgertest.Enqueue(t, pool, ledgertest.Key(t, key), "")
+	}
+	project(t, pool)
+	for version := range 2 { // twice: each page reads the history again
+		if _, err := pool.Exec(t.Context(), `
+			insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+			select $1::integer, 1, e.shard, 'succeeded', e.kind, e.biz_id
+			  from taskledger.event e where e.biz_id = '1' and e.version = 1`, 5+version); err != nil {
+			t.Fatal(err)
+		}
+		ledgertest.Enqueue(t, pool, ledgertest.Key(t, "coupon.send/later-"+string(rune('a'+version))), "")
+		project(t, pool)
+	}
+	illegal, err := projector.ReadIllegal(t.Context(), pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `succeeded after state "available": the version must be 2, got 5`
+	if illegal.Events != 1 || illegal.Since.IsZero() || !strings.HasSuffix(illegal.Last, want) {
+		t.Errorf("got %+v, want one with %s", illegal, want)
+	}
+	var tasks int
+	if err := pool.QueryRow(t.Context(), "select count(*) from taskledger.tasks").Scan(&tasks); err != nil {
+		t.Fatal(err)
+	}
+	if tasks != 4 {
+		t.Errorf("%d tasks are projected, want 4", tasks)
+	}
+}

@@ -1,0 +1,6 @@
+-- Counts the events that do not fold, and selects when the first was found, and the last one's reason.
+-- $1 greatest count. Locks nothing. Reads at most $1 rows of a table that is empty unless a role with INSERT has
+-- forged events.
+select count(*)::integer, (extract(epoch from min(i.found_at)) * 1e6)::bigint,
+       coalesce((array_agg(i.reason order by i.found_at desc))[1], '')
+  from (select l.found_at, l.reason from taskledger.illegal_event l limit $1::integer) i
