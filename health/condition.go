@@ -19,6 +19,7 @@ const (
 	StreamUnavailable Name = "stream_unavailable"
 	StreamDrift       Name = "stream_drift"
 	StreamNearlyFull  Name = "stream_nearly_full"
+	EventsMissed      Name = "events_missed"
 	ProjectionLag     Name = "projection_lag"
 	ProjectorRefused  Name = "projector_refused"
 	EventsIllegal     Name = "events_illegal"
@@ -34,7 +35,7 @@ const (
 // Condition is a condition that holds.
 type Condition struct {
 	Name      Name          `json:"name"`
-	About     string        `json:"about,omitempty"` // the schedule of ScheduleLate, the alarm of AlarmUndelivered
+	About     string        `json:"about,omitempty"` // the schedule, alarm or subscriber
 	Since     time.Time     `json:"since,omitzero"`  // when it began; zero: unknown
 	Threshold time.Duration `json:"-"`               // the threshold that is exceeded; 0: the condition has none
 	Text      string        `json:"text"`            // one line, printable
@@ -111,6 +112,11 @@ var definitions = []Definition{
 		Name:    StreamNearlyFull,
 		Meaning: "The stream holds more than 80 % of its max bytes. A full stream stops the relay.",
 		Cure:    "start workers of all kinds, delete unused consumers, or: nats stream edit LEDGER --max-bytes",
+	},
+	{
+		Name:    EventsMissed,
+		Meaning: "A durable subscriber was so far behind that the relay removed messages that it had not received.",
+		Cure:    "read the ledger from the position in the text, then delete the consumer and create it again",
 	},
 	{
 		Name:    ProjectorRefused,

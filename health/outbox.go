@@ -3,6 +3,8 @@ package health
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,6 +79,13 @@ func (r *Report) addStream(c Config, s outbox.Status) {
 		r.add(Condition{
 			Name: StreamUnavailable,
 			Text: fmt.Sprintf("cannot read the state of stream %s: %s", stream.Name, failure),
+		})
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Missed)) {
+		r.add(Condition{
+			Name: EventsMissed, About: name,
+			Text: fmt.Sprintf("subscriber %s has missed events from position %s on", printable.Text(name),
+				printable.Count(int64(s.Missed[name].From))),
 		})
 	}
 	if s.Stream == nil {

@@ -44,7 +44,7 @@ type check struct {
 var checks = []check{
 	{[]Name{
 		RelayStopped, RelayRefused, RelayBlocked, StreamWrites, RelayLag, EventsParked,
-		StreamUnavailable, StreamDrift, StreamNearlyFull,
+		StreamUnavailable, StreamDrift, StreamNearlyFull, EventsMissed,
 	}, checkOutbox},
 	{[]Name{ProjectorRefused, ProjectionLag}, checkProjection},
 	{[]Name{EventsIllegal}, checkIllegal},

@@ -93,6 +93,15 @@ var conditionTests = map[health.Name]conditionTest{
 		},
 		text: "stream LEDGER is nearly full: 85,", // and its overhead
 	},
+	health.EventsMissed: {
+		arrange: func(b *bundle, _ *health.Config) {
+			b.exec(`
+				insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, mark)
+				values ('relay', 1, '3:3:', 0, '3', taskledger.origin(),
+				        '{"generation":1,"missed":{"audit":{"from_position":1234}}}')`)
+		},
+		text: "subscriber audit has missed events from position 1,234 on", about: "audit",
+	},
 	health.ProjectorRefused: {
 		arrange: func(b *bundle, _ *health.Config) {
 			ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")
