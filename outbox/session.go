@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger/feed"
@@ -47,12 +48,14 @@ type session struct {
 	published feed.Place // up to where events are on the stream, parked or withheld
 	assessAt  int64      // size of the stream from which the demand is to be assessed
 
-	refillTimer *time.Timer // when refillAll is due
+	refillTimer *time.Timer  // when refillAll is due
+	refillDelay loop.Backoff // between calls of refillAll that find nothing to do
 }
 
 // runSession opens a session and runs it to its end.
 func (r *Relay) runSession(ctx context.Context, publisher *stream.Publisher) error {
 	s := &session{relay: r, publisher: publisher, refillTimer: time.NewTimer(never)}
+	s.refillDelay = loop.Backoff{Min: minRefillDelay, Max: maxRefillDelay, Exact: true}
 	s.reconnect = r.config.NATS.StatusChanged(nats.CONNECTED)
 	defer r.config.NATS.RemoveStatusListener(s.reconnect)
 	if err := s.open(ctx); err != nil {

@@ -32,9 +32,11 @@ const (
 
 	// growthShare: the demand is read when the stream has grown by one part in growthShare of the limit.
 	growthShare = 16
-	// refillEvery is the time between two readings of the demand while a kind is withheld.
-	refillEvery = 100 * time.Millisecond
-	never       = time.Hour // withholding a kind sets the timer
+	// While a kind is withheld the demand is read again after minRefillDelay, and after up to maxRefillDelay while no
+	// kind needs messages.
+	minRefillDelay = 100 * time.Millisecond
+	maxRefillDelay = time.Second
+	never          = time.Hour // withholding a kind sets the timer
 )
 
 // withholdLargest withholds the kinds of which too many messages wait: their waking events in later pages are not
@@ -187,7 +189,7 @@ func (s *session) refillAll(ctx context.Context) (next time.Duration, err error)
 	if err != nil {
 		return 0, err
 	}
-	next = refillEvery
+	refilled := false
 	for name := range s.mark.Withheld {
 		n := d.kind(name, 0).missing(s.allowance(d))
 		if n == 0 {
@@ -197,9 +199,13 @@ func (s *session) refillAll(ctx context.Context) (next time.Duration, err error)
 		if err := s.refill(ctx, name, int(n)); err != nil {
 			return 0, err
 		}
-		next = 0
+		refilled = true
 	}
-	return next, nil
+	if refilled {
+		s.refillDelay.Reset()
+		return 0, nil
+	}
+	return s.refillDelay.Next(), nil
 }
 
 // missing returns how many messages to publish of a withheld kind, 0 while its workers have enough to do.

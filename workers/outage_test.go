@@ -172,6 +172,7 @@ func TestPostgreSQLRestarted(t *testing.T) {
 				if err := cluster.Restart(b.Context()); err != nil {
 					t.Fatal(err)
 				}
+				b.As("producer").Reset() // its connections have ended, too
 			}
 			b.AwaitSucceeded(2 * round)
 			if name == "exactly once" {
