@@ -41,11 +41,11 @@ func (d *demand) kind(name ledger.Kind, last uint64) *kindDemand {
 	return k
 }
 
-// readDemand reads the demand from the consumers and the subjects of the stream.
-func (s *session) readDemand(ctx context.Context) (*demand, error) {
-	last := s.state.info.State.LastSeq // read before the consumers
+// readDemand reads the demand from the consumers and the subjects of the stream, whose state was read before.
+func readDemand(ctx context.Context, s jetstream.Stream, state jetstream.StreamState) (*demand, error) {
+	last := state.LastSeq
 	d := &demand{acked: last, kinds: make(map[ledger.Kind]*kindDemand), types: make(map[ledger.EventType]bool)}
-	consumers := s.stream.ListConsumers(ctx)
+	consumers := s.ListConsumers(ctx)
 	for c := range consumers.Info() {
 		if c.Config.Durable == "" {
 			continue // it vanishes with its client
@@ -67,7 +67,7 @@ func (s *session) readDemand(ctx context.Context) (*demand, error) {
 	if err := consumers.Err(); err != nil {
 		return nil, fmt.Errorf("list consumers of stream %s: %w", stream.Name, err)
 	}
-	return d, s.readUnserved(ctx, d)
+	return d, d.readUnserved(ctx, s, state)
 }
 
 // ackedUpTo returns the sequence up to which a consumer has acknowledged its messages, at most last.
@@ -91,13 +91,13 @@ func deliveredUpTo(c *jetstream.ConsumerInfo, last uint64) uint64 {
 }
 
 // readUnserved adds the work messages of kinds and shards without consumers, except those of built-in kinds.
-func (s *session) readUnserved(ctx context.Context, d *demand) error {
-	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(stream.AllSubjects))
+func (d *demand) readUnserved(ctx context.Context, s jetstream.Stream, state jetstream.StreamState) error {
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(stream.AllSubjects))
 	if err != nil {
 		return fmt.Errorf("list subjects of stream %s: %w", stream.Name, err)
 	}
 	shards := make(map[ledger.Kind]ledger.ShardSet) // without consumers
-	last := s.state.info.State.LastSeq
+	last := state.LastSeq
 	for subject, messages := range info.State.Subjects {
 		shard, t, name, err := stream.ParseSubject(subject)
 		if err != nil {
@@ -117,17 +117,17 @@ func (s *session) readUnserved(ctx context.Context, d *demand) error {
 		if d.kinds[name].served == 0 {
 			missing = ledger.AllShards // which takes one filter
 		}
-		if err := s.limitToUnserved(ctx, d, name, missing); err != nil {
+		if err := d.limitToUnserved(ctx, s, stream.WorkSubjects(name, missing), state.FirstSeq); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// limitToUnserved limits the demand's floor to the first message of a kind in shards without consumers.
-func (s *session) limitToUnserved(ctx context.Context, d *demand, name ledger.Kind, shards ledger.ShardSet) error {
-	for _, subject := range stream.WorkSubjects(name, shards) {
-		first, err := s.stream.GetMsg(ctx, s.state.info.State.FirstSeq, jetstream.WithGetMsgSubject(subject))
+// limitToUnserved limits what is acknowledged to the messages before the first one on subjects without consumers.
+func (d *demand) limitToUnserved(ctx context.Context, s jetstream.Stream, subjects []string, begin uint64) error {
+	for _, subject := range subjects {
+		first, err := s.GetMsg(ctx, begin, jetstream.WithGetMsgSubject(subject))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}

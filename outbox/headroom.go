@@ -109,21 +109,24 @@ func (s *session) waitForRoom(ctx context.Context, why error) error {
 	return errAgain
 }
 
+// room is the part of a session that makes room in the stream.
+type room struct{ *session }
+
 // makeRoom removes messages from a nearly full stream, those that are needed least first: what every durable consumer
 // has acknowledged, then whatever waits for no worker. Kinds with too many waiting messages are withheld from now on.
-func (s *session) makeRoom(ctx context.Context) error {
+func (s room) makeRoom(ctx context.Context) error {
 	r := s.relay
 	wanted := r.wantsRoom
 	if !s.state.isNearlyFull(wanted) {
 		return nil
 	}
 	r.wantsRoom, r.purgedAt = 0, time.Now()
-	d, err := s.readDemand(ctx)
+	d, err := readDemand(ctx, s.stream, s.state.info.State)
 	if err != nil {
 		return err
 	}
 	s.forgetMissed(d)
-	s.withholdLargest(ctx, d)
+	backlog(s).withholdLargest(ctx, d)
 	removed, err := s.purge(ctx, d)
 	if err != nil {
 		return err
@@ -145,7 +148,7 @@ func (s *session) makeRoom(ctx context.Context) error {
 }
 
 // purge removes the oldest messages, up to the first one that a durable consumer needs. It returns their number.
-func (s *session) purge(ctx context.Context, d *demand) (uint64, error) {
+func (s room) purge(ctx context.Context, d *demand) (uint64, error) {
 	if d.acked < s.state.info.State.FirstSeq {
 		return 0, nil
 	}
@@ -155,7 +158,7 @@ func (s *session) purge(ctx context.Context, d *demand) (uint64, error) {
 // clear removes older messages that do not wait for workers, although subscribers may not have received them, and
 // leaves those that wait. It makes room for so many bytes and spares as many of the newest messages as it can. It
 // returns the number of removed messages.
-func (s *session) clear(ctx context.Context, d *demand, wanted int64) (removed uint64, err error) {
+func (s room) clear(ctx context.Context, d *demand, wanted int64) (removed uint64, err error) {
 	first := s.mark.Cleared
 	for s.state.isNearlyFull(wanted) && s.mark.Cleared < min(s.state.info.State.LastSeq, first+clearStep) {
 		n, err := s.clearUpTo(ctx, d, s.nextToClear())
@@ -172,7 +175,7 @@ func (s *session) clear(ctx context.Context, d *demand, wanted int64) (removed u
 
 // nextToClear returns the sequence up to which to clear next: the older half of the messages first, then all but the
 // newest eighth, then all.
-func (s *session) nextToClear() uint64 {
+func (s room) nextToClear() uint64 {
 	state := s.state.info.State
 	upTo := state.LastSeq
 	for _, part := range []uint64{2, 8} {
@@ -185,7 +188,7 @@ func (s *session) nextToClear() uint64 {
 }
 
 // clearUpTo clears the messages up to a sequence. A mark before it and one after it make the holes known.
-func (s *session) clearUpTo(ctx context.Context, d *demand, upTo uint64) (uint64, error) {
+func (s room) clearUpTo(ctx context.Context, d *demand, upTo uint64) (uint64, error) {
 	if err := s.noteMissed(ctx, d, upTo); err != nil {
 		return 0, err
 	}
@@ -209,7 +212,7 @@ func (s *session) clearUpTo(ctx context.Context, d *demand, upTo uint64) (uint64
 
 // remove removes all messages up to a sequence and returns their number. It writes the mark first, so that the next
 // check does not take this for a loss.
-func (s *session) remove(ctx context.Context, upTo uint64) (uint64, error) {
+func (s room) remove(ctx context.Context, upTo uint64) (uint64, error) {
 	before := s.state.info.State.Msgs
 	s.mark.Purged = max(s.mark.Purged, upTo+1)
 	s.mark.First = max(s.mark.First, s.mark.Purged)

@@ -14,7 +14,7 @@ import (
 )
 
 // forgetMissed removes the notes of subscribers that do not exist any more.
-func (s *session) forgetMissed(d *demand) {
+func (s room) forgetMissed(d *demand) {
 	created := make(map[string]time.Time)
 	for _, c := range d.subscribers {
 		created[c.Name] = c.Created
@@ -23,7 +23,7 @@ func (s *session) forgetMissed(d *demand) {
 }
 
 // noteMissed notes in the mark which durable subscribers miss messages if those up to a sequence are removed.
-func (s *session) noteMissed(ctx context.Context, d *demand, upTo uint64) error {
+func (s room) noteMissed(ctx context.Context, d *demand, upTo uint64) error {
 	for _, c := range d.subscribers {
 		if _, noted := s.mark.Missed[c.Name]; noted {
 			continue
@@ -47,7 +47,7 @@ func (s *session) noteMissed(ctx context.Context, d *demand, upTo uint64) error 
 }
 
 // positionBehind returns the position of the event of the first message behind a sequence, 0 if it has none.
-func (s *session) positionBehind(ctx context.Context, sequence uint64) (ledger.Position, error) {
+func (s room) positionBehind(ctx context.Context, sequence uint64) (ledger.Position, error) {
 	msg, err := s.stream.GetMsg(ctx, sequence+1, jetstream.WithGetMsgSubject(stream.AllSubjects))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return 0, nil

@@ -23,7 +23,7 @@ func (s *session) publishOwed(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		messages = slices.DeleteFunc(messages, s.isOfWithheldKind)
+		messages = slices.DeleteFunc(messages, backlog{s}.isOfWithheldKind)
 		fault.Point(FaultPage)
 		if err := s.send(ctx, messages); err != nil {
 			return err

@@ -115,7 +115,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	if p := s.relay.reached; p.generation == s.mark.Generation && p.published == s.published {
 		s.mark.Withheld = p.withheld // newer than that of the cursor row
 	}
-	if err := s.makeRoom(ctx); err != nil {
+	if err := (room{s}).makeRoom(ctx); err != nil {
 		return err
 	}
 	return s.publishOwed(ctx)
@@ -215,7 +215,7 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 		case <-s.reconnect:
 			err = s.check(ctx)
 		case <-s.refillTimer.C:
-			err = s.refillNow(ctx)
+			err = backlog{s}.refillNow(ctx)
 		default:
 		}
 		if err != nil {
@@ -229,7 +229,7 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 		case <-s.reconnect:
 			err = s.check(ctx)
 		case <-s.refillTimer.C:
-			err = s.refillNow(ctx)
+			err = backlog{s}.refillNow(ctx)
 		case b := <-prepared:
 			if err = s.publishPage(ctx, b); err == nil {
 				deliver(publishedPage{page: b.page, mark: s.mark.encode()})
@@ -241,20 +241,13 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 	}
 }
 
-// refillNow refills withheld kinds and sets the timer for the next time.
-func (s *session) refillNow(ctx context.Context) error {
-	next, err := s.refillAll(ctx)
-	s.refillTimer.Reset(next)
-	return err
-}
-
 // publishPage publishes one page, to its end also when ctx is done.
 func (s *session) publishPage(ctx context.Context, b batch) error {
 	fault.Point(FaultPage)
-	if err := s.assess(ctx, b.messages); err != nil {
+	if err := (backlog{s}).assess(ctx, b.messages); err != nil {
 		return err
 	}
-	messages, err := s.admit(ctx, b.messages)
+	messages, err := backlog{s}.admit(ctx, b.messages)
 	if err != nil {
 		return err
 	}

@@ -39,13 +39,16 @@ const (
 	never          = time.Hour // withholding a kind sets the timer
 )
 
+// backlog is the part of a session that withholds kinds of which too many tasks wait.
+type backlog struct{ *session }
+
 // withholdLargest withholds the kinds of which too many messages wait: their waking events in later pages are not
 // published. They follow in the order of the feed when the workers of the kind have room, see refill, or before the
 // next event of their task, see admit. So workers and subscribers receive each event once, and in order.
 //
 // A kind may use as much as is left of the share of all: one kind half of it, and n kinds one part in n+1 each. See
 // A. Choudhury and E. Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, 1998.
-func (s *session) withholdLargest(ctx context.Context, d *demand) {
+func (s backlog) withholdLargest(ctx context.Context, d *demand) {
 	if s.state.limit() == 0 {
 		return
 	}
@@ -68,7 +71,7 @@ func (s *session) withholdLargest(ctx context.Context, d *demand) {
 }
 
 // allowance returns how many messages of a kind may wait.
-func (s *session) allowance(d *demand) int64 {
+func (s backlog) allowance(d *demand) int64 {
 	limit, size := s.state.limit(), s.state.messageSize()
 	free := limit / waitingShare
 	for _, k := range d.kinds {
@@ -79,7 +82,7 @@ func (s *session) allowance(d *demand) int64 {
 
 // admit returns the messages of a page that are published now. A withheld event is published before the next event of
 // its task.
-func (s *session) admit(ctx context.Context, messages []message) ([]message, error) {
+func (s backlog) admit(ctx context.Context, messages []message) ([]message, error) {
 	if len(s.mark.Withheld) == 0 {
 		return messages, nil
 	}
@@ -123,7 +126,7 @@ type reached struct {
 }
 
 // isOfWithheldKind reports whether the event of a message is of a withheld kind.
-func (s *session) isOfWithheldKind(m message) bool {
+func (s backlog) isOfWithheldKind(m message) bool {
 	_, withheld := s.mark.Withheld[m.event.Kind]
 	return withheld
 }
@@ -135,7 +138,7 @@ type taskVersion struct {
 }
 
 // overtaken returns the messages of withheld events of a kind that are the last ones before events of their tasks.
-func (s *session) overtaken(ctx context.Context, kind ledger.Kind, events []ledger.Event) ([]message, error) {
+func (s backlog) overtaken(ctx context.Context, kind ledger.Kind, events []ledger.Event) ([]message, error) {
 	var ids, versions pgarray.Builder
 	for _, e := range events {
 		ids.Add(string(e.BizID))
@@ -151,7 +154,7 @@ func (s *session) overtaken(ctx context.Context, kind ledger.Kind, events []ledg
 }
 
 // assess withholds the largest kinds if the stream has grown much since that was done, or would by a page.
-func (s *session) assess(ctx context.Context, page []message) error {
+func (s backlog) assess(ctx context.Context, page []message) error {
 	limit := s.state.limit()
 	size := s.state.bytes
 	for _, m := range page {
@@ -163,7 +166,7 @@ func (s *session) assess(ctx context.Context, page []message) error {
 	if err := s.check(ctx); err != nil {
 		return err
 	}
-	d, err := s.readDemand(ctx)
+	d, err := readDemand(ctx, s.stream, s.state.info.State)
 	if err != nil {
 		return err
 	}
@@ -177,15 +180,22 @@ func (s *session) assess(ctx context.Context, page []message) error {
 	return nil
 }
 
+// refillNow refills withheld kinds and sets the timer for the next time.
+func (s backlog) refillNow(ctx context.Context) error {
+	next, err := s.refillAll(ctx)
+	s.refillTimer.Reset(next)
+	return err
+}
+
 // refillAll refills the withheld kinds of which few messages wait. It returns when to do so again.
-func (s *session) refillAll(ctx context.Context) (next time.Duration, err error) {
+func (s backlog) refillAll(ctx context.Context) (next time.Duration, err error) {
 	if len(s.mark.Withheld) == 0 {
 		return never, nil
 	}
 	if err := s.check(ctx); err != nil {
 		return 0, err
 	}
-	d, err := s.readDemand(ctx)
+	d, err := readDemand(ctx, s.stream, s.state.info.State)
 	if err != nil {
 		return 0, err
 	}
@@ -219,7 +229,7 @@ func (k *kindDemand) missing(allowance int64) int64 {
 
 // refill publishes the withheld messages of a kind among the next events of pages that were published otherwise. The
 // kind is not withheld any more if these were the last ones.
-func (s *session) refill(ctx context.Context, kind ledger.Kind, limit int) error {
+func (s backlog) refill(ctx context.Context, kind ledger.Kind, limit int) error {
 	db := s.relay.config.DB
 	next, at, err := feed.Between(ctx, db, s.mark.Withheld[kind], s.published, limit)
 	if err != nil {
@@ -245,7 +255,7 @@ func (s *session) refill(ctx context.Context, kind ledger.Kind, limit int) error
 }
 
 // withoutFollowed returns the events whose next event was not delivered. The others were published before it.
-func (s *session) withoutFollowed(ctx context.Context, events []ledger.Event) ([]ledger.Event, error) {
+func (s backlog) withoutFollowed(ctx context.Context, events []ledger.Event) ([]ledger.Event, error) {
 	if len(events) == 0 {
 		return nil, nil
 	}

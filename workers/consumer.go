@@ -104,7 +104,7 @@ func (k *kind) consumerConfig(c stream.Consumer) jetstream.ConsumerConfig {
 		AckPolicy:      jetstream.AckExplicitPolicy,
 		AckWait:        k.pool.config.AckWait,
 		MaxDeliver:     -1,
-		MaxAckPending:  k.maxAckPending(),
+		MaxAckPending:  maxAckPending(k.slots()),
 	}
 	if len(c.Filters) == 1 { // the server has a cheaper path for this field
 		config.FilterSubject, config.FilterSubjects = c.Filters[0], nil
@@ -113,7 +113,7 @@ func (k *kind) consumerConfig(c stream.Consumer) jetstream.ConsumerConfig {
 }
 
 // maxAckPending returns how many unacknowledged messages the kind's consumers may have.
-func (k *kind) maxAckPending() int { return max(minAckPending, 20*k.slots()) }
+func maxAckPending(slots int) int { return max(minAckPending, 20*slots) }
 
 // ensureConsumers creates the kind's missing durable consumers for these shards, in their order, unless they would
 // overlap others.

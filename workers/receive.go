@@ -18,7 +18,7 @@ import (
 // checked.
 func (k *kind) receive(ctx context.Context, durable string) error {
 	nc := k.pool.config.NATS
-	pending := k.maxAckPending()
+	pending := maxAckPending(k.slots())
 	p := stream.NewPuller(nc, durable, k.pool.pullHeartbeat())
 	in := &intake{Puller: p}
 	own := fetcher{kind: k}
@@ -31,7 +31,7 @@ func (k *kind) receive(ctx context.Context, durable string) error {
 	defer check.Stop()
 
 	for {
-		if k.maxAckPending() > pending {
+		if maxAckPending(k.slots()) > pending {
 			return nil // the consumers must be updated
 		}
 		if !p.Open() {
