@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -103,6 +104,34 @@ func TestBacklogIsWithheld(t *testing.T) {
 	b.take(slow, 500)
 	if lost.Load() != 0 || b.generation() != 1 || duplicates.Load() != 0 {
 		t.Errorf("%d losses, generation %d, %d duplicates", lost.Load(), b.generation(), duplicates.Load())
+	}
+}
+
+// The stream is lost while a kind is withheld, and its backlog is more than the new stream can hold. Workers receive
+// every task, and other kinds are not delayed.
+func TestStreamLostBesideABacklog(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.relay(smallPages, smallStream)
+	b.awaitWorkers("coupon.send")
+	b.enqueue("coupon.send", "order-", 1000)
+	b.awaitPublished()
+	if got := b.status().Withheld; len(got) != 1 {
+		t.Fatalf("withheld: %v", got)
+	}
+	if err := b.js.DeleteStream(b.ctx(), stream.Name); err != nil {
+		t.Fatal(err)
+	}
+	b.await("another generation", func() bool { return b.status().Generation > 1 })
+	slow, quick := b.awaitWorkers("coupon.send"), b.workers("mail.send")
+	b.enqueue("mail.send", "after-", 100)
+	b.take(quick, 100)
+	want := b.idsOf("coupon.send")
+	got := b.take(slow, len(want))
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the delivered messages differ from the ledger: %s", diff)
 	}
 }
 
