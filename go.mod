@@ -10,6 +10,7 @@ require (
 	github.com/jedib0t/go-pretty/v6 v6.8.3 // tables of the command line, and the demo's progress bar
 	github.com/nats-io/nats-server/v2 v2.15.2 // the broker that serve, demo and tests run in process
 	github.com/nats-io/nats.go v1.55.0 // the client of JetStream
+	github.com/nats-io/nkeys v0.4.16 // keys of users, which the command nats-config makes
 	github.com/netresearch/go-cron v0.9.1 // cron expressions of schedules, with time zones
 	github.com/pressly/goose/v3 v3.29.0 // runs the migrations and records their versions
 	github.com/rogpeppe/go-internal v1.16.0 // tests: whole-program scripts (testscript)
@@ -36,7 +37,6 @@ require (
 	github.com/mfridman/interpolate v0.0.2 // indirect
 	github.com/minio/highwayhash v1.0.4 // indirect
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
-	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/oklog/ulid v1.3.1 // indirect
 	github.com/pkg/errors v0.9.1 // indirect

@@ -105,6 +105,7 @@ Addresses come from flags, else the environment, else from the servers that
 		newLimitCommand(a),
 		newStatusCommand(a),
 		newVersionCommand(a),
+		newNATSConfigCommand(a),
 		newDemoCommand(a),
 		newDemoChildCommand(a),
 		newExitCodesTopic(),

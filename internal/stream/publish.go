@@ -145,8 +145,11 @@ func (p *Publisher) drainStatus() {
 }
 
 // acknowledged records one acknowledgement. It ignores one of an abandoned page, whose messages are published
-// and acknowledged again.
+// and acknowledged again. It ignores a message that requests an answer: a consumer has delivered it.
 func (p *Publisher) acknowledged(m *nats.Msg) {
+	if m.Reply != "" {
+		return
+	}
 	id, number, ok := strings.Cut(m.Subject[len(p.prefix):], ".")
 	i, err := strconv.Atoi(number)
 	if !ok || err != nil {

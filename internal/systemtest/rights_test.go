@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
@@ -73,13 +74,15 @@ func TestRightsInNATS(t *testing.T) {
 	if err := consumer.stream.DeleteConsumer(t.Context(), "parcel~send"); err == nil {
 		t.Error("the subscriber could delete the workers' consumer")
 	}
-	g.checkRefused("subscriber: ", "CONSUMER.DELETE")
+	g.checkRefused("mails: ", "CONSUMER.DELETE")
 }
 
 // guarded is a depot on a NATS server with the configuration of docs/nats.conf.
 type guarded struct {
 	*depot
-	url string
+	url    string
+	keys   string // directory of seeds
+	server *server.Server
 
 	mu      sync.Mutex
 	refused []string // errors of the connections, each after its user; guarded by mu
@@ -87,8 +90,20 @@ type guarded struct {
 
 func newGuarded(t *testing.T) *guarded {
 	t.Helper()
-	for _, user := range []string{"relay", "worker", "operator", "subscriber"} {
-		t.Setenv(strings.ToUpper(user)+"_PASSWORD", user+"_secret")
+	return newGuardedWith(t, func(*server.Options) {})
+}
+
+// newGuardedWith is newGuarded with a changed configuration.
+func newGuardedWith(t *testing.T, change func(*server.Options)) *guarded {
+	t.Helper()
+	keys := t.TempDir()
+	users := natsconfig.Config{Subscribers: []string{"mails"}}.Users()
+	public, _, err := natsconfig.MakeKeys(keys, users)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, key := range public {
+		t.Setenv(natsconfig.Variable(name), key)
 	}
 	options, err := server.ProcessConfigFile(filepath.Join("..", "..", "docs", "nats.conf"))
 	if err != nil {
@@ -96,6 +111,7 @@ func newGuarded(t *testing.T) *guarded {
 	}
 	options.Host, options.Port, options.StoreDir = "127.0.0.1", server.RANDOM_PORT, t.TempDir()
 	options.NoSigs, options.NoLog = true, true
+	change(options)
 	s, err := server.NewServer(options)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +124,7 @@ func newGuarded(t *testing.T) *guarded {
 	if !s.ReadyForConnections(patience) {
 		t.Fatalf("the NATS server is not ready after %s", patience)
 	}
-	return &guarded{depot: newLedger(t), url: s.ClientURL()}
+	return &guarded{depot: newLedger(t), url: s.ClientURL(), keys: keys, server: s}
 }
 
 // connect connects as one of the users and records every operation that the server refuses.
@@ -119,7 +135,11 @@ func (g *guarded) connect(user string) *nats.Conn {
 		defer g.mu.Unlock()
 		g.refused = append(g.refused, user+": "+err.Error())
 	}
-	nc, err := outbox.Connect(g.url, nats.UserInfo(user, user+"_secret"), nats.ErrorHandler(record))
+	key, err := nats.NkeyOptionFromSeed(natsconfig.SeedFile(g.keys, user))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	nc, err := outbox.Connect(g.url, key, nats.ErrorHandler(record))
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -242,10 +262,11 @@ type subscription struct {
 	stream jetstream.Stream
 }
 
-// subscribe creates a consumer with the rights of a subscriber.
+// subscribe creates a consumer as the administrator, and binds to it with the rights of a subscriber.
 func (g *guarded) subscribe(durable, filter string) subscription {
 	g.t.Helper()
-	js, err := jetstream.New(g.connect("subscriber"), jetstream.WithDefaultTimeout(time.Second))
+	g.addConsumer(durable, filter)
+	js, err := jetstream.NewWithDomain(g.connect("mails"), "mails", jetstream.WithDefaultTimeout(time.Second))
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -253,13 +274,25 @@ func (g *guarded) subscribe(durable, filter string) subscription {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	c, err := s.CreateConsumer(g.t.Context(), jetstream.ConsumerConfig{
-		Durable: durable, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy,
-	})
+	c, err := s.Consumer(g.t.Context(), durable)
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	return subscription{c, s}
+}
+
+// addConsumer creates a consumer as the administrator.
+func (g *guarded) addConsumer(durable, filter string) {
+	g.t.Helper()
+	js, err := jetstream.New(g.connect("admin"))
+	if err == nil {
+		_, err = js.CreateConsumer(g.t.Context(), "LEDGER", jetstream.ConsumerConfig{
+			Durable: durable, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy,
+		})
+	}
+	if err != nil {
+		g.t.Fatal(err)
+	}
 }
 
 // checkRefused fails the test unless the server refused exactly one operation, of this user and

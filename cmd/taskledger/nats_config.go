@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/internal/natsconfig"
+)
+
+// natsConfigFlags are the options of nats-config.
+type natsConfigFlags struct {
+	keys        string
+	account     string
+	storeDir    string
+	subscribers []string
+	tls         natsconfig.TLS
+}
+
+func newNATSConfigCommand(a *app) *cobra.Command {
+	var f natsConfigFlags
+	cmd := &cobra.Command{
+		Use:   "nats-config",
+		Short: "Print the configuration of a NATS server with a user for each role",
+		Long: `Print a configuration of nats-server with a user for each role and its rights:
+
+  admin       changes or removes the stream: the command nats
+  relay       taskledger serve
+  worker      workers
+  operator    the other commands of taskledger
+
+Each role has an account of its own. --subscriber NAME adds a subscriber to events. It receives them in the JetStream
+domain NAME from the consumer NAME, which admin makes: nats consumer add LEDGER NAME --pull.
+
+With --keys the seed of each user's key is in DIR/USER.nk, with mode 0600. The command makes those that are missing,
+and prints the public keys. Give each program its own file: --nats-nkey, or NATS_NKEY. Without --keys the public keys
+are in the environment of nats-server: ADMIN_NKEY, RELAY_NKEY and so on.`,
+		Example: "  taskledger nats-config --keys keys --subscriber mails > nats.conf",
+		Args:    exactArgs(0),
+		RunE:    func(*cobra.Command, []string) error { return natsConfig(a, f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.keys, "keys", "", "`directory` of the users' seeds")
+	flags.StringVar(&f.account, "account", natsconfig.DefaultAccount,
+		"account of the stream; other accounts' names begin with it")
+	flags.StringVar(&f.storeDir, "store-dir", "/var/lib/nats", "`directory` of JetStream")
+	flags.StringArrayVar(&f.subscribers, "subscriber", nil, "`name` of a subscriber's consumer; not that of a kind")
+	flags.StringVar(&f.tls.Cert, "tls-cert", "", "`file` of the server's certificate")
+	flags.StringVar(&f.tls.Key, "tls-key", "", "`file` of its key")
+	flags.StringVar(&f.tls.CA, "tls-ca", "", "`file` of the CA of clients' certificates, then required")
+	return cmd
+}
+
+func natsConfig(a *app, f natsConfigFlags) error {
+	c := natsconfig.Config{
+		Account: f.account, Subscribers: f.subscribers, StoreDir: f.storeDir, Credential: natsconfig.VariableCredential,
+	}
+	if f.tls != (natsconfig.TLS{}) {
+		c.TLS = &f.tls
+	}
+	if err := c.Validate(); err != nil {
+		return usagef("%s", err)
+	}
+	if f.keys != "" {
+		keys, made, err := natsconfig.MakeKeys(f.keys, c.Users())
+		if err != nil {
+			return err
+		}
+		c.Credential = keys.Credential
+		for _, name := range made {
+			fmt.Fprintf(a.stderr, "made %s\n", name)
+		}
+	}
+	answer := struct {
+		Config string `json:"config"`
+	}{natsConfigHead + c.File()}
+	return a.print(answer, func(w io.Writer) { fmt.Fprint(w, answer.Config) })
+}
+
+// natsConfigHead begins the configuration.
+const natsConfigHead = `# Made by: taskledger nats-config. Start: nats-server -c nats.conf
+#
+# Each role has an account of its own, because NATS does not limit the subject to which a client lets it send an answer:
+# in the account of the stream, such an answer could be stored as an event. Two ledgers need two configurations with
+# different accounts (--account).
+
+`

@@ -1,0 +1,257 @@
+// Package natsconfig writes the accounts and users of a NATS server, with the rights of each role.
+//
+// A permission in NATS limits the subjects that a client publishes to, but not the subject of the answer
+// that it requests: any client that may pull a message can have the server publish it to ledger.>, where
+// the stream stores it. An answer stays in the account of the client, so each role has an account of its
+// own, and only the relay and the administrator are in the account of the stream.
+//
+// An answer can also be a request, if the account imports its subject. A message that was pulled could so
+// pull from another consumer. Subscribers therefore import the requests about their own consumer alone,
+// and do not make it, because a new consumer may deliver to any subject of the stream's account. The
+// server answers requests below $JS.API itself in such an account, so theirs are in a JetStream domain
+// with the name of the subscriber: jetstream.NewWithDomain(nc, "mails"). Workers and operators import all
+// requests: a worker may pull from every consumer of workers, and an operator from none.
+package natsconfig
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Names of the users that every configuration has.
+const (
+	Admin    = "admin"    // everything in the account of the stream: the command nats
+	Relay    = "relay"    // the services of serve
+	Worker   = "worker"   // workers of every kind
+	Operator = "operator" // the commands of taskledger
+)
+
+// DefaultAccount is the name of the account of the stream.
+const DefaultAccount = "LEDGER"
+
+// Config has what differs between servers. The zero value has the four users, without subscribers.
+type Config struct {
+	Account     string   // of the stream; the names of the other accounts begin with it. Default: LEDGER.
+	Subscribers []string // users with one consumer each, which has the same name
+	StoreDir    string   // of JetStream. Default: /var/lib/nats.
+	TLS         *TLS     // Default: disabled.
+
+	// Credential returns the fields of a user with its credential: nkey: U…. Required.
+	Credential func(user string) string
+}
+
+// TLS has the files of the server's certificate.
+type TLS struct {
+	Cert, Key string
+	CA        string // of the clients' certificates, which are then required. Default: not required.
+}
+
+// Names of users and accounts.
+var nameRule = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// Validate returns the first fault.
+func (c Config) Validate() error {
+	for i, name := range c.Users() {
+		if !nameRule.MatchString(name) {
+			return fmt.Errorf("name of a user must match %s, got %q", nameRule, name)
+		}
+		if slices.Contains(c.Users()[:i], name) {
+			return fmt.Errorf("user %s must be named once", name)
+		}
+	}
+	if c.Account != "" && !nameRule.MatchString(c.Account) {
+		return fmt.Errorf("account must match %s, got %q", nameRule, c.Account)
+	}
+	if c.TLS != nil && (c.TLS.Cert == "" || c.TLS.Key == "") {
+		return fmt.Errorf("TLS needs a certificate and its key")
+	}
+	return nil
+}
+
+// Users returns the names of all users.
+func (c Config) Users() []string {
+	return append([]string{Admin, Relay, Worker, Operator}, c.Subscribers...)
+}
+
+// account is one account with its users.
+type account struct {
+	name    string
+	comment string
+	users   []user
+	exports []string // lines
+	imports []string // lines
+}
+
+// user is a user with rights; nil: all.
+type user struct {
+	name   string
+	rights *rights
+}
+
+// File returns a whole configuration file.
+func (c Config) File() string {
+	w := &writer{}
+	storeDir := c.StoreDir
+	if storeDir == "" {
+		storeDir = "/var/lib/nats"
+	}
+	w.line("jetstream {")
+	w.line("store_dir: " + strconv.Quote(storeDir))
+	w.line("}")
+	if c.TLS != nil {
+		w.line("")
+		w.line("tls {")
+		w.line("cert_file: " + strconv.Quote(c.TLS.Cert))
+		w.line("key_file: " + strconv.Quote(c.TLS.Key))
+		if c.TLS.CA != "" {
+			w.line("ca_file: " + strconv.Quote(c.TLS.CA))
+			w.line("verify: true")
+		}
+		w.line("}")
+	}
+	w.line("")
+	return w.String() + c.AccountsText()
+}
+
+// AccountsText returns the part of the configuration with accounts and users.
+func (c Config) AccountsText() string {
+	w := &writer{}
+	w.line("accounts {")
+	for i, a := range c.accounts() {
+		if i > 0 {
+			w.line("")
+		}
+		w.line("# " + a.comment)
+		w.line(a.name + ": {")
+		if i == 0 {
+			w.line("jetstream: enabled")
+		}
+		w.line("users: [")
+		for _, u := range a.users {
+			w.user(c.Credential(u.name), u.rights)
+		}
+		w.line("]")
+		w.list("exports", a.exports)
+		w.list("imports", a.imports)
+		w.line("}")
+	}
+	w.line("}")
+	return w.String()
+}
+
+// accounts returns the accounts, that of the stream first.
+func (c Config) accounts() []account {
+	stream := c.Account
+	if stream == "" {
+		stream = DefaultAccount
+	}
+	workers, operators := stream+"_WORKERS", stream+"_OPERATORS"
+	clients := []string{workers, operators}
+	for _, name := range c.Subscribers {
+		clients = append(clients, stream+"_SUBSCRIBER_"+name)
+	}
+	requests := []string{imported("service", stream, allAPI), imported("service", stream, allAcks)}
+	list := []account{{
+		name:    stream,
+		comment: "The stream, its administrator, and the services of taskledger serve.",
+		users:   []user{{Admin, nil}, {Relay, relayRights()}},
+		exports: []string{
+			exported("service", allAPI, "response_type: stream, ", clients...),
+			exported("service", allAcks, "", clients...),
+		},
+	}, {
+		name:    workers,
+		comment: "Workers: workers.Pool. They make the consumers of their kinds, and delete those that overlap.",
+		users:   []user{{Worker, workerRights()}},
+		exports: []string{exported("stream", allProgress, "", operators)},
+		imports: append(slices.Clone(requests), imported("stream", operators, allRecalls)),
+	}, {
+		name:    operators,
+		comment: "The commands of taskledger, and package workers/operator.",
+		users:   []user{{Operator, operatorRights()}},
+		exports: []string{exported("stream", allRecalls, "", workers)},
+		imports: append(slices.Clone(requests), imported("stream", workers, allProgress)),
+	}}
+	for i, name := range c.Subscribers {
+		list = append(list, account{
+			name:    clients[i+2],
+			comment: fmt.Sprintf("A subscriber to events, with the consumer %s and the JetStream domain %[1]s.", name),
+			users:   []user{{name, subscriberRights(name)}},
+			imports: subscriberImports(stream, name),
+		})
+	}
+	return list
+}
+
+// subscriberImports returns the imports of a subscriber, whose requests are in a domain with its name.
+func subscriberImports(stream, name string) []string {
+	var lines []string
+	for _, request := range subscriberRequests(name) {
+		line := strings.TrimSuffix(imported("service", stream, request), " }")
+		lines = append(lines, fmt.Sprintf("%s, to: %q }", line, inDomain(name, request)))
+	}
+	return append(lines, imported("service", stream, acksOf(name)))
+}
+
+func exported(what, subject, options string, accounts ...string) string {
+	return fmt.Sprintf("{ %s: %q, %saccounts: [%s] }", what, subject, options, strings.Join(accounts, ", "))
+}
+
+func imported(what, from, subject string) string {
+	return fmt.Sprintf("{ %s: { account: %s, subject: %q } }", what, from, subject)
+}
+
+// writer writes lines, indented by their brackets.
+type writer struct {
+	strings.Builder
+	depth int
+}
+
+func (w *writer) line(text string) {
+	if strings.HasPrefix(text, "}") || strings.HasPrefix(text, "]") {
+		w.depth--
+	}
+	if text != "" {
+		w.WriteString(strings.Repeat("  ", w.depth))
+	}
+	w.WriteString(text + "\n")
+	if strings.HasSuffix(text, "{") || strings.HasSuffix(text, "[") {
+		w.depth++
+	}
+}
+
+func (w *writer) user(credential string, r *rights) {
+	if r == nil {
+		w.line("{ " + credential + " }")
+		return
+	}
+	w.line("{")
+	w.line(credential)
+	w.line("permissions: {")
+	w.list("publish", quoted(r.publish))
+	w.list("subscribe", quoted(r.subscribe))
+	w.line("}")
+	w.line("}")
+}
+
+func quoted(subjects []string) (lines []string) {
+	for _, subject := range subjects {
+		lines = append(lines, strconv.Quote(subject))
+	}
+	return lines
+}
+
+// list writes a named list, unless it is empty.
+func (w *writer) list(name string, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
+	w.line(name + ": [")
+	for _, line := range lines {
+		w.line(line)
+	}
+	w.line("]")
+}

@@ -1,0 +1,80 @@
+package natsconfig
+
+import (
+	"strings"
+
+	"github.com/taskledger/taskledger/internal/stream"
+)
+
+// Subjects of JetStream and of our own messages between workers and operators.
+const (
+	allAPI      = "$JS.API.>"
+	allAcks     = "$JS.ACK." + stream.Name + ".>"
+	allRecalls  = "taskledger.recall.>"
+	allProgress = "taskledger.progress.>"
+	handovers   = "taskledger.handover.*"
+
+	inboxes = "_INBOX.>" // of this account alone
+)
+
+// rights are the subjects that a user may publish and subscribe to.
+type rights struct{ publish, subscribe []string }
+
+// api returns the subject of a request about the stream.
+func api(request string) string { return "$JS.API." + request + "." + stream.Name }
+
+// relayRights are for what publishes events and sees to the stream.
+func relayRights() *rights {
+	return &rights{
+		publish: []string{
+			stream.AllSubjects,
+			api("STREAM.CREATE"), api("STREAM.INFO"), api("STREAM.MSG.GET"), api("STREAM.PURGE"), api("CONSUMER.LIST"),
+		},
+		subscribe: []string{inboxes},
+	}
+}
+
+// workerRights are for what works on tasks.
+func workerRights() *rights {
+	return &rights{
+		publish: []string{
+			api("STREAM.INFO"), api("STREAM.MSG.GET"), api("CONSUMER.NAMES"), api("CONSUMER.INFO") + ".*",
+			api("CONSUMER.CREATE") + ".>", api("CONSUMER.DELETE") + ".*", api("CONSUMER.MSG.NEXT") + ".*", allAcks,
+			handovers, allProgress,
+		},
+		subscribe: []string{inboxes, handovers, allRecalls},
+	}
+}
+
+// operatorRights are for what looks at tasks and interferes with them. With STREAM.MSG.GET it reads the age of the
+// oldest task that no worker has received.
+func operatorRights() *rights {
+	return &rights{
+		publish: []string{
+			api("STREAM.INFO"), api("STREAM.MSG.GET"), api("CONSUMER.LIST"), api("CONSUMER.DELETE") + ".*", allRecalls,
+		},
+		subscribe: []string{inboxes, allProgress},
+	}
+}
+
+// subscriberRights are for what receives events by the consumer of this name, which the administrator makes: a
+// consumer can deliver to any subject, and so request the messages of another one.
+func subscriberRights(name string) *rights {
+	r := &rights{subscribe: []string{inboxes}}
+	for _, request := range subscriberRequests(name) {
+		r.publish = append(r.publish, inDomain(name, request))
+	}
+	r.publish = append(r.publish, acksOf(name))
+	return r
+}
+
+func subscriberRequests(name string) []string {
+	return []string{api("STREAM.INFO"), api("CONSUMER.INFO") + "." + name, api("CONSUMER.MSG.NEXT") + "." + name}
+}
+
+// inDomain returns the subject of a request as a client of a JetStream domain publishes it.
+func inDomain(domain, request string) string {
+	return "$JS." + domain + strings.TrimPrefix(request, "$JS")
+}
+
+func acksOf(consumer string) string { return "$JS.ACK." + stream.Name + "." + consumer + ".>" }
