@@ -2,10 +2,12 @@ package main
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/natsconfig"
 )
 
 // Environment variables of the flags that every command has. A further flag X-Y with an environment variable
@@ -14,6 +16,10 @@ const (
 	envDatabaseURL = "DATABASE_URL"
 	envNATSURL     = "NATS_URL"
 	envNATSCreds   = "NATS_CREDS"
+	envNATSNkey    = "NATS_NKEY"
+	envNATSCA      = "NATS_CA"
+	envNATSCert    = "NATS_CERT"
+	envNATSKey     = "NATS_KEY"
 	envDataDir     = "TASKLEDGER_DATA"
 	envOutput      = "TASKLEDGER_OUTPUT"
 )
@@ -25,6 +31,10 @@ type config struct {
 	databaseURL string
 	natsURL     string
 	natsCreds   string
+	natsNkey    string
+	natsCA      string
+	natsCert    string
+	natsKey     string
 	dataDir     string
 	output      format
 
@@ -36,11 +46,19 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.databaseURL, "database-url", "", "address of PostgreSQL")
 	flags.StringVar(&c.natsURL, "nats-url", "", "address of NATS")
 	flags.StringVar(&c.natsCreds, "nats-creds", "", "`file` with NATS credentials")
+	flags.StringVar(&c.natsNkey, "nats-nkey", "", "`file` with the seed of a NATS user's key")
+	flags.StringVar(&c.natsCA, "nats-ca", "", "`file` of the CA of the NATS server's certificate")
+	flags.StringVar(&c.natsCert, "nats-cert", "", "`file` of a certificate for NATS")
+	flags.StringVar(&c.natsKey, "nats-key", "", "`file` of its key")
 	flags.StringVar(&c.dataDir, "data-dir", "", "`directory` of the servers that taskledger runs")
 	flags.VarP(&c.output, "output", "o", "table, json or jsonl")
 	bind(flags, "database-url", envDatabaseURL)
 	bind(flags, "nats-url", envNATSURL)
 	bind(flags, "nats-creds", envNATSCreds)
+	bind(flags, "nats-nkey", envNATSNkey)
+	bind(flags, "nats-ca", envNATSCA)
+	bind(flags, "nats-cert", envNATSCert)
+	bind(flags, "nats-key", envNATSKey)
 	bind(flags, "data-dir", envDataDir)
 	bind(flags, "output", envOutput)
 }
@@ -59,7 +77,7 @@ func bind(flags *pflag.FlagSet, name, variable string) {
 func (c *config) read(flags *pflag.FlagSet, getenv func(string) string) (err error) {
 	c.dataDirGiven = flags.Changed("data-dir")
 	flags.VisitAll(func(f *pflag.Flag) {
-		if c.dataDirGiven && (f.Name == "database-url" || f.Name == "nats-url" || f.Name == "nats-creds") {
+		if c.dataDirGiven && (f.Name == "database-url" || strings.HasPrefix(f.Name, "nats-")) {
 			return
 		}
 		for _, variable := range f.Annotations[environment] {
@@ -103,8 +121,14 @@ func (a *app) locate() error {
 		return failf(exitUnavailable, "attach to the servers in %s: %s", a.config.dataDir, err).
 			hinted("run as the user who started them, or set %s", envDatabaseURL)
 	}
-	a.config.databaseURL, a.config.natsURL = servers.DatabaseURL, servers.NATSURL
+	a.config.use(servers.DatabaseURL, servers.NATSURLs[natsconfig.Operator])
 	return nil
+}
+
+// use sets the addresses of servers that taskledger runs, whose credentials are in the addresses.
+func (c *config) use(databaseURL, natsURL string) {
+	c.databaseURL, c.natsURL = databaseURL, natsURL
+	c.natsCreds, c.natsNkey, c.natsCA, c.natsCert, c.natsKey = "", "", "", "", ""
 }
 
 // errNoDatabase returns the error of a missing database address.

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"maps"
+	"os"
 	"strings"
 	"time"
 
@@ -25,6 +27,9 @@ func (a *app) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
 		return nil, a.errNoDatabase()
 	}
 	config, err := pgxpool.ParseConfig(a.config.databaseURL)
+	if missing := (*fs.PathError)(nil); errors.As(err, &missing) {
+		return nil, usagef("the database address names a file that cannot be read: %s", missing)
+	}
 	if err != nil {
 		// The cause may quote parts of a password, which cannot be recognized.
 		return nil, usagef("the database address is invalid").
@@ -56,13 +61,57 @@ func (a *app) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
 // connectNATS connects to NATS. With wait, the server may be unavailable at first.
 func (a *app) connectNATS(wait bool, options ...nats.Option) (*nats.Conn, error) {
 	options = append(options, nats.Name("taskledger"), nats.Timeout(connectTimeout), nats.RetryOnFailedConnect(wait))
-	if a.config.natsCreds != "" {
-		options = append(options, nats.UserCredentials(a.config.natsCreds))
-	}
-	nc, err := outbox.Connect(a.config.natsURL, options...)
+	credentials, err := a.natsCredentials()
 	if err != nil {
-		return nil, failf(exitUnavailable, "cannot connect to NATS: %s", reason(errors.Unwrap(err))).
-			hinted("check %s and %s, and that NATS is running there", envNATSURL, envNATSCreds)
+		return nil, err
+	}
+	nc, err := outbox.Connect(a.config.natsURL, append(options, credentials...)...)
+	if err != nil {
+		f := failf(exitUnavailable, "cannot connect to NATS: %s", reason(errors.Unwrap(err))).
+			hinted("check %s, %s and %s, and that NATS is running there", envNATSURL, envNATSCreds, envNATSNkey)
+		if cure := natsTLS.cure(err); cure != "" {
+			f.hint = cure
+		}
+		return nil, f
 	}
 	return nc, nil
+}
+
+// natsCredentials returns the options of the flags for credentials and TLS.
+func (a *app) natsCredentials() (options []nats.Option, err error) {
+	c := a.config
+	if (c.natsCert == "") != (c.natsKey == "") {
+		return nil, usagef("%s and %s must be set together", envNATSCert, envNATSKey)
+	}
+	for _, file := range []struct{ variable, name string }{
+		{envNATSCreds, c.natsCreds}, {envNATSNkey, c.natsNkey}, {envNATSCA, c.natsCA}, {envNATSCert, c.natsCert},
+		{envNATSKey, c.natsKey},
+	} {
+		if file.name == "" {
+			continue
+		}
+		if f, err := os.Open(file.name); err != nil {
+			return nil, usagef("%s: %s", file.variable, err)
+		} else if err := f.Close(); err != nil {
+			return nil, err
+		}
+	}
+	if c.natsCreds != "" {
+		options = append(options, nats.UserCredentials(c.natsCreds))
+	}
+	if c.natsNkey != "" {
+		key, err := nats.NkeyOptionFromSeed(c.natsNkey)
+		if err != nil {
+			return nil, usagef("%s: %s is not the seed of a user", envNATSNkey, c.natsNkey).
+				hinted("make keys: taskledger nats-config --keys DIR")
+		}
+		options = append(options, key)
+	}
+	if c.natsCA != "" {
+		options = append(options, nats.RootCAs(c.natsCA))
+	}
+	if c.natsCert != "" {
+		options = append(options, nats.ClientCert(c.natsCert, c.natsKey))
+	}
+	return options, nil
 }

@@ -74,7 +74,9 @@ func runDemo(ctx context.Context, a *app, f demoFlags) error {
 	c := demo.Config{
 		Orders: f.orders, Chaos: f.chaos, Binaries: f.binaries, Child: []string{self, "demo-child"},
 		View: a.stderr, Terminal: a.config.output == formatTable && a.onTerminal(),
-		Started: func(databaseURL, natsURL string) (func(), error) { return announceDemo(a, databaseURL, natsURL) },
+		Started: func(databaseURL string, natsURLs map[string]string) (func(), error) {
+			return announceDemo(a, databaseURL, natsURLs)
+		},
 	}
 	printed := false
 	show := func(r demo.Report) error {
@@ -117,12 +119,12 @@ Ctrl-C stops them.
 
 // announceDemo announces the demo's servers to the other commands. If other servers run in the data
 // directory, it prints a note and announces nothing.
-func announceDemo(a *app, databaseURL, natsURL string) (stopping func(), err error) {
+func announceDemo(a *app, databaseURL string, natsURLs map[string]string) (stopping func(), err error) {
 	if _, err := embedded.Attach(a.config.dataDir); err == nil {
 		fmt.Fprintf(a.stderr, "other servers run in %s; set DATABASE_URL to reach the demo's\n", a.config.dataDir)
 		return func() {}, nil
 	}
-	withdraw, err := embedded.Announce(a.config.dataDir, databaseURL, natsURL)
+	withdraw, err := embedded.Announce(a.config.dataDir, databaseURL, natsURLs)
 	if err != nil {
 		return nil, err
 	}

@@ -109,7 +109,7 @@ func describe(err error) *failure {
 		f.exit = exitUnavailable
 	case errors.Is(err, nats.ErrConnectionClosed):
 		f.exit = exitUnavailable
-		f.hint = fmt.Sprintf("check %s and %s", envNATSURL, envNATSCreds)
+		f.hint = fmt.Sprintf("check %s, %s and %s", envNATSURL, envNATSCreds, envNATSNkey)
 	case violatesIntegrity(err):
 		f.exit = exitIntegrity
 	case errors.Is(err, context.Canceled):
@@ -154,7 +154,9 @@ func describeDatabase(err error) *failure {
 	}
 	f := failf(exitUnavailable, "cannot connect to the database: %s", reason(err)).
 		hinted("check DATABASE_URL, and that PostgreSQL is running there")
-	switch {
+	switch cure := databaseTLS.cure(err); {
+	case cure != "":
+		f.hint = cure
 	case pg == nil:
 	case pg.Code == pgerr.InvalidPassword, pg.Code == pgerr.InvalidAuthorization:
 		f.hint = "check user and password in DATABASE_URL"

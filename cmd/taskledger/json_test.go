@@ -30,6 +30,7 @@ var examples = map[string]string{
 	"taskledger migrate roles":   "migrate roles --print --prefix shop",
 	"taskledger migrate status":  "migrate status",
 	"taskledger migrate up":      "migrate up",
+	"taskledger nats-config":     "nats-config --subscriber mails",
 	"taskledger schedule apply":  "schedule apply -f testdata/schedules.json",
 	"taskledger schedule list":   "schedule list",
 	"taskledger schedule pause":  "schedule pause nightly-report",

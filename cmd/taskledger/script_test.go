@@ -22,6 +22,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -103,7 +104,9 @@ func cmdNATS(ts *testscript.TestScript, _ bool, _ []string) {
 func cmdAnnounce(ts *testscript.TestScript, _ bool, args []string) {
 	dir := ts.MkAbs(args[0])
 	ts.Check(os.MkdirAll(dir, 0o700))
-	_, err := embedded.Announce(dir, ts.Getenv("DATABASE_URL"), ts.Getenv("NATS_URL"))
+	natsURL := ts.Getenv("NATS_URL")
+	_, err := embedded.Announce(dir, ts.Getenv("DATABASE_URL"),
+		map[string]string{natsconfig.Worker: natsURL, natsconfig.Operator: natsURL})
 	ts.Check(err)
 }
 

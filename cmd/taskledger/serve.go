@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
@@ -157,7 +158,7 @@ func (a *app) startServers(ctx context.Context, binaries string) (*embedded.Serv
 	if err != nil {
 		return nil, err
 	}
-	a.config.databaseURL, a.config.natsURL = servers.DatabaseURL, servers.NATSURL
+	a.config.use(servers.DatabaseURL, servers.NATSURLs[natsconfig.Relay])
 	if err := migrations.Up(ctx, servers.DatabaseURL); err != nil {
 		return nil, firstOf(err, servers.Close())
 	}
@@ -275,6 +276,10 @@ func throttled(log *slog.Logger) nats.ConnErrHandler {
 	return func(_ *nats.Conn, err error) {
 		if now := time.Now(); now.Sub(last) > 30*time.Second {
 			last = now
+			if cure := natsTLS.cure(err); cure != "" {
+				log.Warn("cannot connect", "error", err, "cure", cure)
+				return
+			}
 			log.Warn("cannot connect", "error", err)
 		}
 	}

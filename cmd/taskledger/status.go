@@ -63,7 +63,8 @@ func (a *app) jetStream() (jetstream.JetStream, error) {
 	}
 	nc, err := a.connectNATS(false)
 	if err != nil {
-		return nil, errors.New(a.secrets.hide(err.Error()))
+		f := describe(err)
+		return nil, errors.New(a.secrets.hide(f.message + ": " + f.hint))
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {

@@ -2,11 +2,13 @@ package embedded
 
 import (
 	"encoding/json"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 
+	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/reserve"
 )
 
@@ -16,9 +18,10 @@ const addressesFile = "addresses.json"
 // addresses are the parts of the addresses that the next servers in a directory reuse, so that clients
 // reconnect. Package pgserver keeps PostgreSQL's password.
 type addresses struct {
-	PostgresPort int    `json:"postgres_port"`
-	NATSPort     int    `json:"nats_port"`
-	NATSToken    string `json:"nats_token"`
+	PostgresPort int `json:"postgres_port"`
+	NATSPort     int `json:"nats_port"`
+
+	NATSPasswords natsconfig.Passwords `json:"nats_passwords"` // by user
 }
 
 // readAddresses returns the addresses of the last servers. It returns the zero value if the file does not
@@ -38,22 +41,21 @@ func readAddresses(dir string) addresses {
 }
 
 // writeAddresses writes the addresses of running servers.
-func writeAddresses(dir, databaseURL, natsURL string) error {
-	var a addresses
+func writeAddresses(dir, databaseURL, natsHost string, passwords natsconfig.Passwords) error {
+	a := addresses{NATSPasswords: passwords}
 	postgres, err := url.Parse(databaseURL)
-	if err != nil {
-		return err
-	}
-	nats, err := url.Parse(natsURL)
 	if err != nil {
 		return err
 	}
 	if a.PostgresPort, err = strconv.Atoi(postgres.Port()); err != nil {
 		return err
 	}
-	if a.NATSPort, err = strconv.Atoi(nats.Port()); err != nil {
+	_, port, err := net.SplitHostPort(natsHost)
+	if err != nil {
 		return err
 	}
-	a.NATSToken = nats.User.Username()
+	if a.NATSPort, err = strconv.Atoi(port); err != nil {
+		return err
+	}
 	return writeAtomically(dir, addressesFile, a)
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/natsconfig"
 )
 
 // announcementFile is the name of the file with the announcement, in the data directory.
@@ -17,19 +19,23 @@ const announcementFile = "server.json"
 // ErrNotRunning is returned by [Attach] if no servers run in a data directory.
 var ErrNotRunning = errors.New("no server is running there")
 
-// Announcement has the addresses of running servers, for other commands. The addresses include password
-// and token, so only the owner of its file can read it.
+// Announcement has the addresses of running servers, for other commands. The addresses include
+// passwords, so only the owner of its file can read it.
 type Announcement struct {
-	PID         int       `json:"pid"` // process of the servers
-	DatabaseURL string    `json:"database_url"`
-	NATSURL     string    `json:"nats_url"`
-	StartedAt   time.Time `json:"started_at"`
+	PID         int               `json:"pid"` // process of the servers
+	DatabaseURL string            `json:"database_url"`
+	NATSURL     string            `json:"nats_url"`  // for workers
+	NATSURLs    map[string]string `json:"nats_urls"` // by user of package natsconfig
+	StartedAt   time.Time         `json:"started_at"`
 }
 
 // Announce writes the addresses of this process's servers into dir. It makes dir if it does not exist.
 // Withdraw removes the announcement, unless another process has replaced it.
-func Announce(dir, databaseURL, natsURL string) (withdraw func() error, err error) {
-	a := Announcement{PID: os.Getpid(), DatabaseURL: databaseURL, NATSURL: natsURL, StartedAt: time.Now().UTC()}
+func Announce(dir, databaseURL string, natsURLs map[string]string) (withdraw func() error, err error) {
+	a := Announcement{
+		PID: os.Getpid(), DatabaseURL: databaseURL, NATSURL: natsURLs[natsconfig.Worker], NATSURLs: natsURLs,
+		StartedAt: time.Now().UTC(),
+	}
 	if err := writeAtomically(dir, announcementFile, a); err != nil {
 		return nil, err
 	}

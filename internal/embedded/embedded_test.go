@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/reserve"
 )
 
@@ -64,7 +66,9 @@ func TestServersAreAnnouncedAndKeepTheirData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found.PID != os.Getpid() || found.DatabaseURL != first.DatabaseURL || found.NATSURL != first.NATSURL {
+	if found.PID != os.Getpid() || found.DatabaseURL != first.DatabaseURL ||
+		!maps.Equal(found.NATSURLs, first.NATSURLs) || len(found.NATSURLs) != 5 ||
+		found.NATSURL != first.NATSURLs[natsconfig.Worker] {
 		t.Errorf("announced %+v", found)
 	}
 	if info, err := os.Stat(filepath.Join(dir, "server.json")); err != nil || info.Mode().Perm() != 0o600 {
@@ -95,10 +99,10 @@ func TestServersAreAnnouncedAndKeepTheirData(t *testing.T) {
 	}
 	second := start(t, dir)
 	// Another process of the machine may have taken a port, but not three times in a row.
-	for again := 0; second.DatabaseURL != first.DatabaseURL || second.NATSURL != first.NATSURL; again++ {
+	for again := 0; second.DatabaseURL != first.DatabaseURL || !maps.Equal(second.NATSURLs, first.NATSURLs); again++ {
 		if again == 3 {
 			t.Fatalf("the addresses were %s and %s, and are %s and %s",
-				first.DatabaseURL, first.NATSURL, second.DatabaseURL, second.NATSURL)
+				first.DatabaseURL, first.NATSURLs, second.DatabaseURL, second.NATSURLs)
 		}
 		first = second
 		if err := first.Close(); err != nil {
@@ -111,6 +115,36 @@ func TestServersAreAnnouncedAndKeepTheirData(t *testing.T) {
 	}
 }
 
+// Each user of NATS has a password of its own, and the rights of its role alone.
+func TestUserForEachRole(t *testing.T) {
+	t.Parallel()
+	servers := start(t, dataDir(t))
+	address, err := url.Parse(servers.NATSURLs[natsconfig.Worker])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nc, err := nats.Connect("nats://" + address.Host); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("without a user: got %v, %v, want ErrAuthorization", nc, err)
+	}
+	for user, canPublish := range map[string]bool{
+		natsconfig.Admin: true, natsconfig.Relay: true, natsconfig.Worker: false, natsconfig.Operator: false,
+		natsconfig.Subscriber: false,
+	} {
+		nc, err := nats.Connect(servers.NATSURLs[user])
+		if err != nil {
+			t.Fatalf("%s: %v", user, err)
+		}
+		if err := errors.Join(nc.Publish("ledger.0.succeeded.a", nil), nc.Flush()); err != nil {
+			t.Fatalf("%s: %v", user, err)
+		}
+		// The server answers in order: the refusal comes before the flush ends.
+		if isRefused := errors.Is(nc.LastError(), nats.ErrPermissionViolation); isRefused == canPublish {
+			t.Errorf("%s can publish an event: %v, want %v", user, !isRefused, canPublish)
+		}
+		nc.Close()
+	}
+}
+
 // A server whose port is taken by another process uses a free one.
 func TestTakenPort(t *testing.T) {
 	t.Parallel()
@@ -119,7 +153,7 @@ func TestTakenPort(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	address, err := url.Parse(first.NATSURL)
+	address, err := url.Parse(first.NATSURLs[natsconfig.Worker])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,8 +163,8 @@ func TestTakenPort(t *testing.T) {
 	}
 	defer taken.Close()
 	second := start(t, dir)
-	if second.NATSURL == first.NATSURL {
-		t.Errorf("NATS is at %s, which is taken", second.NATSURL)
+	if maps.Equal(second.NATSURLs, first.NATSURLs) {
+		t.Errorf("NATS is at %s, which is taken", address.Host)
 	}
 }
 
@@ -151,7 +185,8 @@ func query(t *testing.T, address, sql string) (answer string) {
 func TestAttachToRunningServers(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
-	withdraw, err := embedded.Announce(dir, "postgres://a", "nats://b")
+	urls := map[string]string{natsconfig.Worker: "nats://b", natsconfig.Operator: "nats://c"}
+	withdraw, err := embedded.Announce(dir, "postgres://a", urls)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +195,8 @@ func TestAttachToRunningServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := embedded.Announcement{
-		PID: os.Getpid(), DatabaseURL: "postgres://a", NATSURL: "nats://b", StartedAt: have.StartedAt,
+		PID: os.Getpid(), DatabaseURL: "postgres://a", NATSURL: "nats://b", NATSURLs: urls,
+		StartedAt: have.StartedAt,
 	}
 	if diff := cmp.Diff(want, have); diff != "" || have.StartedAt.IsZero() {
 		t.Errorf("-want +have:\n%s", diff)

@@ -4,7 +4,9 @@
 //	postgres         PostgreSQL (package pgserver), with fsync on
 //	nats             NATS (package natsserver)
 //	server.json      an [Announcement], while the servers run
-//	addresses.json   the ports and the token of NATS, for the next start
+//	addresses.json   the ports, and the passwords of NATS, for the next start
+//
+// NATS has a user for each role, as package natsconfig configures it, and one subscriber.
 package embedded
 
 import (
@@ -16,6 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgserver"
@@ -34,8 +37,8 @@ type Config struct {
 
 // Servers are a PostgreSQL and a NATS server of this process. They end with this process.
 type Servers struct {
-	DatabaseURL string // of the database [Database]. Start does not migrate it.
-	NATSURL     string
+	DatabaseURL string            // of the database [Database]. Start does not migrate it.
+	NATSURLs    map[string]string // by user of package natsconfig
 
 	postgres *pgserver.Server
 	nats     *natsserver.Server
@@ -72,17 +75,18 @@ func Start(ctx context.Context, c Config) (_ *Servers, err error) {
 	if err := createDatabase(ctx, s.postgres.URL("postgres")); err != nil {
 		return nil, err
 	}
+	accounts, passwords := natsconfig.Own(last.NATSPasswords)
 	s.nats, err = natsserver.Start(natsserver.Config{
-		Dir: filepath.Join(dir, "nats"), Log: c.Log, Port: last.NATSPort, Token: last.NATSToken,
+		Dir: filepath.Join(dir, "nats"), Log: c.Log, Port: last.NATSPort, Accounts: accounts,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.DatabaseURL, s.NATSURL = s.postgres.URL(Database), s.nats.URL()
-	if err := writeAddresses(dir, s.DatabaseURL, s.NATSURL); err != nil {
+	s.DatabaseURL, s.NATSURLs = s.postgres.URL(Database), passwords.URLs(s.nats.Host())
+	if err := writeAddresses(dir, s.DatabaseURL, s.nats.Host(), passwords); err != nil {
 		return nil, fmt.Errorf("write the addresses: %w", err)
 	}
-	if s.withdraw, err = Announce(dir, s.DatabaseURL, s.NATSURL); err != nil {
+	if s.withdraw, err = Announce(dir, s.DatabaseURL, s.NATSURLs); err != nil {
 		s.withdraw = func() error { return nil }
 		return nil, fmt.Errorf("announce the servers: %w", err)
 	}

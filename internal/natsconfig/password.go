@@ -10,15 +10,21 @@ import (
 // Passwords are the passwords of users, by name.
 type Passwords map[string]string
 
-// Complete returns passwords for every user of c: those of p, and random ones for users that p does not have.
-func (p Passwords) Complete(c Config) Passwords {
-	all := make(Passwords)
+// Subscriber is the user of the servers of serve and demo that receives events, by the consumer of this name.
+const Subscriber = "subscriber"
+
+// Own returns the accounts of a server of serve or demo, and the passwords of their users: those of known, and random
+// ones for users that known does not have.
+func Own(known Passwords) (accounts string, all Passwords) {
+	c := Config{Subscribers: []string{Subscriber}}
+	all = make(Passwords)
 	for _, name := range c.Users() {
-		if all[name] = p[name]; all[name] == "" {
+		if all[name] = known[name]; all[name] == "" {
 			all[name] = rand.Text()
 		}
 	}
-	return all
+	c.Credential = all.Credential
+	return c.AccountsText(), all
 }
 
 // Credential returns the fields of a user with its password. It is a [Config.Credential].

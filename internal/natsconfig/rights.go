@@ -34,13 +34,13 @@ func relayRights() *rights {
 	}
 }
 
-// workerRights are for what works on tasks.
+// workerRights are for what works on tasks. With CONSUMER.LIST the command status works for them too.
 func workerRights() *rights {
 	return &rights{
 		publish: []string{
-			api("STREAM.INFO"), api("STREAM.MSG.GET"), api("CONSUMER.NAMES"), api("CONSUMER.INFO") + ".*",
-			api("CONSUMER.CREATE") + ".>", api("CONSUMER.DELETE") + ".*", api("CONSUMER.MSG.NEXT") + ".*", allAcks,
-			handovers, allProgress,
+			api("STREAM.INFO"), api("STREAM.MSG.GET"), api("CONSUMER.NAMES"), api("CONSUMER.LIST"),
+			api("CONSUMER.INFO") + ".*", api("CONSUMER.CREATE") + ".>", api("CONSUMER.DELETE") + ".*",
+			api("CONSUMER.MSG.NEXT") + ".*", allAcks, handovers, allProgress,
 		},
 		subscribe: []string{inboxes, handovers, allRecalls},
 	}

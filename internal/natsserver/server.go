@@ -1,7 +1,8 @@
 // Package natsserver runs a NATS server with JetStream in this process. It is for the commands serve
 // and demo without a NATS server, and for tests, which can stop it, restart it and remove its store.
 //
-// The server listens on 127.0.0.1 only and requires a token, which is in its URL. Two servers on one
+// The server listens on 127.0.0.1 only and requires a token, which is in its URL, or the users of its
+// configuration. Two servers on one
 // store would both start and silently corrupt it, so the server locks its directory.
 package natsserver
 
@@ -28,8 +29,11 @@ type Config struct {
 	Dir string
 	// Port on 127.0.0.1. Default: a free port, which stays the same for the life of the Server.
 	Port int
-	// Token that clients must send. Default: a random one.
+	// Token that clients must send. Default: a random one. Ignored with Accounts.
 	Token string
+	// Accounts is a configuration of accounts, users and TLS, as nats-server reads it. Default: one user
+	// with all rights, who sends Token.
+	Accounts string
 	// SyncInterval is the interval of syncs to disk. A crash of the machine loses the messages since
 	// the last one, acknowledged or not; the end of this process loses no message. Default: 1 s.
 	SyncInterval time.Duration
@@ -102,7 +106,11 @@ const readyTimeout = 10 * time.Second
 
 // launch starts a server and returns when it accepts connections.
 func (s *Server) launch() error {
-	instance, err := server.NewServer(s.options())
+	options, err := s.options()
+	if err != nil {
+		return fmt.Errorf("NATS server: %w", err)
+	}
+	instance, err := server.NewServer(options)
 	if err != nil {
 		return fmt.Errorf("NATS server: %w", err)
 	}
@@ -122,12 +130,11 @@ func (s *Server) launch() error {
 	return nil
 }
 
-func (s *Server) options() *server.Options {
-	return &server.Options{
+func (s *Server) options() (*server.Options, error) {
+	options := &server.Options{
 		ServerName:             "taskledger",
 		Host:                   "127.0.0.1",
 		Port:                   s.config.Port,
-		Authorization:          s.config.Token,
 		NoSigs:                 true, // this program handles the signals
 		MaxPayload:             s.config.MaxPayload,
 		JetStream:              true,
@@ -137,18 +144,23 @@ func (s *Server) options() *server.Options {
 		SyncInterval:           s.config.SyncInterval,
 		SyncAlways:             s.config.SyncAlways,
 	}
+	if s.config.Accounts == "" {
+		options.Authorization = s.config.Token
+		return options, nil
+	}
+	return options, options.ProcessConfigString(s.config.Accounts)
 }
 
 func (s *Server) store() string { return filepath.Join(s.config.Dir, "store") }
 
 // URL returns the address of the server, with its token. A restart does not change it.
 func (s *Server) URL() string {
-	address := url.URL{
-		Scheme: "nats", User: url.User(s.config.Token),
-		Host: "127.0.0.1:" + strconv.Itoa(s.config.Port),
-	}
+	address := url.URL{Scheme: "nats", User: url.User(s.config.Token), Host: s.Host()}
 	return address.String()
 }
+
+// Host returns the host and port of the server. A restart does not change them.
+func (s *Server) Host() string { return "127.0.0.1:" + strconv.Itoa(s.config.Port) }
 
 // Stop stops the server: it disconnects the clients and writes the streams out. Stopping a stopped
 // server does nothing.

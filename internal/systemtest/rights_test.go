@@ -225,7 +225,12 @@ func (g *guarded) operate(begun <-chan struct{}) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	if err := nc.Flush(); err != nil {
+	worker := g.connect("worker")
+	recalls, err := worker.SubscribeSync("taskledger.recall.>")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if err := errors.Join(nc.Flush(), worker.Flush()); err != nil {
 		g.t.Fatal(err)
 	}
 	if _, err := parcelSlow.Enqueue(g.t.Context(), g.db, "1", struct{}{}, nil); err != nil {
@@ -242,6 +247,9 @@ func (g *guarded) operate(begun <-chan struct{}) {
 	key := ledger.Key{Kind: parcelSlow.Name(), BizID: "1"}
 	if _, err := o.Cancel(g.t.Context(), key, operator.Audit{Actor: "test"}); err != nil {
 		g.t.Fatal(err)
+	}
+	if _, err := recalls.NextMsg(patience); err != nil {
+		g.t.Errorf("recall: %v", err)
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {

@@ -55,6 +55,7 @@ type childReport struct {
 type children struct {
 	command  []string // of this binary, up to the role
 	environ  []string
+	natsURLs map[string]string // by role, the name of its user
 	log      *slog.Logger
 	counters *counters
 
@@ -77,7 +78,8 @@ type child struct {
 func (c *children) start(ctx context.Context, role, name string, extra ...string) (*child, error) {
 	arguments := append(append([]string{}, c.command[1:]...), role, name)
 	cmd := exec.Command(c.command[0], arguments...)
-	cmd.Env = append(append(os.Environ(), c.environ...), extra...)
+	cmd.Env = append(append(os.Environ(), c.environ...), natsVariable+"="+c.natsURLs[role])
+	cmd.Env = append(cmd.Env, extra...)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -49,7 +50,7 @@ type Config struct {
 
 	// Started is called with the addresses of the running servers, after the proof and before
 	// Stay. Run calls the function that it returns before it stops the servers. Default: none.
-	Started func(databaseURL, natsURL string) (stopping func(), err error)
+	Started func(databaseURL string, natsURLs map[string]string) (stopping func(), err error)
 	// Stay is called with the report. Servers, relay, workers and projector run until it returns.
 	// Default: they stop after the proof.
 	Stay func(ctx context.Context, r Report)
@@ -61,6 +62,7 @@ type demo struct {
 	log      *slog.Logger
 	postgres *pgserver.Server
 	nats     *natsserver.Server
+	natsURLs map[string]string // by user
 	db       *pgxpool.Pool
 	nc       *nats.Conn
 	shop     *shop
@@ -105,10 +107,12 @@ func (d *demo) startServers(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	d.nats, err = natsserver.Start(natsserver.Config{Dir: filepath.Join(dir, "nats")})
+	accounts, passwords := natsconfig.Own(nil)
+	d.nats, err = natsserver.Start(natsserver.Config{Dir: filepath.Join(dir, "nats"), Accounts: accounts})
 	if err != nil {
 		return err
 	}
+	d.natsURLs = passwords.URLs(d.nats.Host())
 	if err := d.createDatabase(ctx); err != nil {
 		return err
 	}
@@ -119,7 +123,8 @@ func (d *demo) startServers(ctx context.Context, dir string) (err error) {
 	if _, err := d.db.Exec(ctx, shopSQL); err != nil {
 		return fmt.Errorf("create the shop's tables: %w", err)
 	}
-	d.nc, err = nats.Connect(d.nats.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	d.nc, err = nats.Connect(d.natsURLs[natsconfig.Admin], nats.MaxReconnects(-1),
+		nats.ReconnectWait(100*time.Millisecond))
 	return err
 }
 
@@ -159,8 +164,8 @@ func (d *demo) play(ctx context.Context, begin time.Time) (r Report, err error) 
 	defer cancel(nil)
 	d.shop = &shop{db: d.db, orders: d.config.Orders, pace: d.config.pace()}
 	d.children = &children{command: d.config.Child, log: d.log, counters: &d.counters, environ: []string{
-		databaseVariable + "=" + d.postgres.URL(database), natsVariable + "=" + d.nats.URL(),
-	}}
+		databaseVariable + "=" + d.postgres.URL(database),
+	}, natsURLs: d.natsURLs}
 	defer d.children.stop()
 	if err := d.startChildren(ctx); err != nil {
 		return r, err
@@ -226,7 +231,7 @@ func (d *demo) stay(ctx context.Context, r Report) error {
 		return nil
 	}
 	if d.config.Started != nil {
-		stopping, err := d.config.Started(d.postgres.URL(database), d.nats.URL())
+		stopping, err := d.config.Started(d.postgres.URL(database), d.natsURLs)
 		if err != nil {
 			return err
 		}

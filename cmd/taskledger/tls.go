@@ -1,0 +1,60 @@
+package main
+
+import (
+	"crypto/x509"
+	"errors"
+	"io"
+	"strings"
+	"syscall"
+
+	"github.com/nats-io/nats.go"
+)
+
+// tlsSettings are the names of the settings that cure a refused TLS connection.
+type tlsSettings struct {
+	server  string // name of the server
+	address string // setting with its address
+	trust   string // setting with the file of the CA
+	client  string // settings with the client's certificate
+}
+
+var (
+	databaseTLS = tlsSettings{server: "PostgreSQL", address: envDatabaseURL, trust: "sslrootcert in " + envDatabaseURL,
+		client: "sslcert and sslkey in " + envDatabaseURL}
+	natsTLS = tlsSettings{server: "NATS", address: envNATSURL, trust: envNATSCA,
+		client: envNATSCert + " and " + envNATSKey}
+)
+
+// cure returns the cure of a refused TLS connection. It returns "" for another error.
+func (s tlsSettings) cure(err error) string {
+	var (
+		authority x509.UnknownAuthorityError
+		name      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+	)
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &authority):
+		return "name the file of the CA that signed the certificate of " + s.server + ": " + s.trust
+	case errors.As(err, &name):
+		return "name the server in " + s.address + " as its certificate does, or make a certificate with that name"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "renew the certificate of " + s.server + ", or correct the clock of this machine"
+	case errors.Is(err, nats.ErrSecureConnWanted), strings.Contains(err.Error(), "server refused TLS connection"):
+		return "enable TLS in " + s.server + ", or do not require it in " + s.address
+	}
+	for _, alert := range []string{"certificate required", "valid client certificate", "bad certificate",
+		"unknown certificate authority", "unknown authority"} {
+		if strings.Contains(err.Error(), alert) {
+			return s.server + " requires a certificate of the client that its CA has signed: set " + s.client
+		}
+	}
+	// NATS checks the client's certificate after the handshake, and its alert can be lost.
+	isClosed := errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF)
+	if s == natsTLS && isClosed {
+		return "NATS closes the connection: if it requires a certificate of the client that its CA has signed, set " +
+			s.client
+	}
+	return ""
+}
