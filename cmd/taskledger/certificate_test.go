@@ -39,7 +39,7 @@ func newAuthority(t *testing.T) *authority {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	a := &authority{t: t, dir: dir, file: filepath.Join(dir, "ca.pem")}
 	a.key = a.newKey()
-	template := a.template("authority", time.Hour)
+	template := a.template("authority of "+filepath.Base(dir), time.Hour)
 	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign
 	a.cert = template
 	a.write(a.file, "CERTIFICATE", a.sign(template, &a.key.PublicKey))
@@ -89,10 +89,15 @@ func (a *authority) issue(name string, validFor time.Duration) (certFile, keyFil
 	return certFile, keyFile
 }
 
-// write writes a file with mode 0600. The certificates of a server that root starts belong to its user.
 func (a *authority) write(name, kind string, der []byte) {
 	a.t.Helper()
-	if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+	a.writeText(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+}
+
+// writeText writes a file with mode 0600. The files of a server that root starts belong to its user.
+func (a *authority) writeText(name string, text []byte) {
+	a.t.Helper()
+	if err := os.WriteFile(name, text, 0o600); err != nil {
 		a.t.Fatal(err)
 	}
 	if os.Geteuid() != 0 {

@@ -45,7 +45,7 @@ func (s tlsSettings) cure(err error) string {
 		return "enable TLS in " + s.server + ", or do not require it in " + s.address
 	}
 	for _, alert := range []string{"certificate required", "valid client certificate", "bad certificate",
-		"unknown certificate authority", "unknown authority"} {
+		"unknown certificate authority", "unknown authority", "expired certificate", "error decrypting message"} {
 		if strings.Contains(err.Error(), alert) {
 			return s.server + " requires a certificate of the client that its CA has signed: set " + s.client
 		}

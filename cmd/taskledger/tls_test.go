@@ -65,16 +65,28 @@ func TestTLSToPostgreSQL(t *testing.T) {
 	t.Parallel()
 	ca, other := newAuthority(t), newAuthority(t)
 	cert, key := ca.issue("postgres", time.Hour)
-	server := ledgertest.Cluster(t, map[string]string{"ssl": "on", "ssl_cert_file": cert, "ssl_key_file": key})
+	access := filepath.Join(ca.dir, "pg_hba.conf")
+	ca.writeText(access, []byte("hostssl all all 127.0.0.1/32 scram-sha-256 clientcert=verify-ca\n"+
+		"hostnossl all all 127.0.0.1/32 scram-sha-256\n"))
+	server := ledgertest.Cluster(t, map[string]string{
+		"ssl": "on", "ssl_cert_file": cert, "ssl_key_file": key, "ssl_ca_file": ca.file, "hba_file": access,
+	})
+	clientCert, clientKey := ca.issue("client", time.Hour)
+	foreignCert, foreignKey := other.issue("client", time.Hour)
 	plain, err := url.Parse(server.URL(ledgertest.Database))
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := func(host, caFile string) map[string]string {
+	withClient := func(host, caFile string, client url.Values) map[string]string {
 		u := *plain
 		u.Host = host + ":" + plain.Port()
-		u.RawQuery = url.Values{"sslmode": {"verify-full"}, "sslrootcert": {caFile}}.Encode()
+		query := url.Values{"sslmode": {"verify-full"}, "sslrootcert": {caFile}}
+		maps.Copy(query, client)
+		u.RawQuery = query.Encode()
 		return map[string]string{envDatabaseURL: u.String()}
+	}
+	address := func(host, caFile string) map[string]string {
+		return withClient(host, caFile, url.Values{"sslcert": {clientCert}, "sslkey": {clientKey}})
 	}
 	untrusted, err := url.Parse(ledgertest.URL(t))
 	if err != nil {
@@ -91,6 +103,15 @@ func TestTLSToPostgreSQL(t *testing.T) {
 		{
 			name: "another name", env: address("localhost", ca.file), exit: exitUnavailable,
 			want: []string{"localhost", "hint: name the server in DATABASE_URL as its certificate does"},
+		},
+		{
+			name: "no certificate", env: withClient("127.0.0.1", ca.file, nil), exit: exitUnavailable,
+			want: []string{"requires a certificate of the client", "sslcert and sslkey in DATABASE_URL"},
+		},
+		{
+			name: "certificate of another CA", exit: exitUnavailable,
+			env:  withClient("127.0.0.1", ca.file, url.Values{"sslcert": {foreignCert}, "sslkey": {foreignKey}}),
+			want: []string{"requires a certificate of the client", "sslcert and sslkey in DATABASE_URL"},
 		},
 		{
 			name: "no file", env: address("127.0.0.1", ca.file+".none"), exit: exitUsage,
