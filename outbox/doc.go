@@ -87,5 +87,6 @@
 //
 // # Crash points
 //
-// [FaultPage] and [FaultPublished] are the places where tests and the demo kill a relay.
+// [FaultPage], [FaultPublished], [FaultRefill] and [FaultRefilled] are the places where tests and the demo kill a
+// relay.
 package outbox

@@ -26,6 +26,8 @@ var installationSQL string
 const (
 	FaultPage      = "relay.page"      // before a page is published
 	FaultPublished = "relay.published" // between a page's acknowledgements and its cursor row
+	FaultRefill    = "relay.refill"    // before messages of a withheld kind are published
+	FaultRefilled  = "relay.refilled"  // between their acknowledgements and the mark
 )
 
 // session is one stretch of undisturbed work. It opens the feed at the cursor and checks the stream before it
