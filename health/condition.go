@@ -94,9 +94,9 @@ var definitions = []Definition{
 	},
 	{
 		Name:    EventsParked,
-		Meaning: "Events cannot be published, and are recorded in taskledger.parked. They delay no other event.",
-		Cure: "raise max_payload of the NATS server or lower max_args_bytes, " +
-			"then delete the rows of taskledger.parked",
+		Meaning: "Events cannot be published, and are parked. They delay no other event.",
+		Cure: "too large: raise max_payload of the NATS server or max bytes of the stream, then: " +
+			"taskledger parked retry --all; invalid kind, biz_id or data: taskledger parked discard POSITION",
 	},
 	{
 		Name:    StreamUnavailable,
@@ -126,8 +126,8 @@ var definitions = []Definition{
 	{
 		Name:    EventsIllegal,
 		Meaning: "Events cannot follow those before them. Their tasks are listed as before these events.",
-		Cure: "take INSERT on taskledger.event from the role that wrote them, " +
-			"then delete the rows of taskledger.illegal_event",
+		Cure: "take INSERT on the table event from the role that wrote them, " +
+			"then: taskledger illegal dismiss KIND BIZ_ID",
 	},
 	{
 		Name:      ProjectionLag,

@@ -96,11 +96,12 @@ create policy relay on taskledger.event for insert to relay with check (
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
 
 -- Operators release, bury, cancel and postpone tasks, change schedules with a record of it, run them now, pass over
--- their firings, and try alarms.
+-- their firings, and try alarms. Their other acts are recorded as tasks of kind taskledger.operation.
 create policy operator on taskledger.event for insert to operator with check (
   taskledger.is_first(version, attempt, shard, type, kind, biz_id)
-  and (kind in ('taskledger.schedule', 'taskledger.alarm') or not taskledger.is_reserved(kind))
-  or (kind in ('taskledger.schedule', 'taskledger.alarm') or not taskledger.is_reserved(kind)
+  and (kind in ('taskledger.schedule', 'taskledger.alarm', 'taskledger.operation')
+       or not taskledger.is_reserved(kind))
+  or (kind in ('taskledger.schedule', 'taskledger.alarm', 'taskledger.operation') or not taskledger.is_reserved(kind)
       and type in ('released', 'buried', 'cancelled', 'scheduled', 'discarded'))
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
 

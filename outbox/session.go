@@ -246,6 +246,10 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 // publishPage publishes one page, to its end also when ctx is done.
 func (s *session) publishPage(ctx context.Context, b batch) error {
 	fault.Point(FaultPage)
+	retried, err := s.retried(ctx, b.page.Events)
+	if err != nil {
+		return err
+	}
 	if err := (backlog{s}).assess(ctx, b.messages); err != nil {
 		return err
 	}
@@ -253,7 +257,7 @@ func (s *session) publishPage(ctx context.Context, b batch) error {
 	if err != nil {
 		return err
 	}
-	if err := s.publishBatch(ctx, messages, b.rejects); err != nil {
+	if err := s.publishBatch(ctx, append(retried, messages...), b.rejects); err != nil {
 		return err
 	}
 	s.published = b.page.Place()

@@ -103,6 +103,8 @@ Addresses come from flags, else the environment, else from the servers that
 		newAlarmCommand(a),
 		newWorkerCommand(a),
 		newLimitCommand(a),
+		newParkedCommand(a),
+		newIllegalCommand(a),
 		newStatusCommand(a),
 		newVersionCommand(a),
 		newDemoCommand(a),

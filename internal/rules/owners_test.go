@@ -86,14 +86,6 @@ var foreigners = []foreign{
 		reason: "the benchmark vacuums the table after its inserts",
 	},
 	{
-		table: "parked", path: "health/condition.go",
-		reason: "the cure of a condition: operators delete rows of parked events",
-	},
-	{
-		table: "illegal_event", path: "health/condition.go",
-		reason: "the cure of a condition: operators delete rows of illegal events",
-	},
-	{
 		table: "task", path: "internal/plantest/plantest.go",
 		reason: "plans are tested with the statistics of large tables",
 	},
