@@ -106,7 +106,7 @@ var definitions = []Definition{
 	{
 		Name:    StreamDrift,
 		Meaning: "Settings of the stream differ from the configuration. The relay changes no existing stream.",
-		Cure:    "nats stream edit LEDGER",
+		Cure:    "nats stream edit LEDGER, or: taskledger stream rebuild",
 	},
 	{
 		Name:    StreamNearlyFull,
@@ -121,7 +121,7 @@ var definitions = []Definition{
 	{
 		Name:    ProjectorRefused,
 		Meaning: "The projector must not continue before an operator has acted, for the reason in the text.",
-		Cure:    "follow Rebase in docs/operations.md; the projector then continues by itself",
+		Cure:    "taskledger rebase; the projector then continues by itself",
 	},
 	{
 		Name:    EventsIllegal,

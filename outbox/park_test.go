@@ -238,11 +238,12 @@ func TestParkedEventsAreDiscarded(t *testing.T) {
 	b.relay(smallStream)
 	large := b.enqueueLarge("large", 250<<10)
 	b.awaitPublished()
-	err := outbox.DiscardParked(b.ctx(), b.pool, []ledger.Position{large.Position, 999}, "alice", "")
+	pool := ledgertest.As(t, b.pool, "operator")
+	err := outbox.DiscardParked(b.ctx(), pool, []ledger.Position{large.Position, 999}, "alice", "")
 	if !errors.Is(err, outbox.ErrNotParked) || len(b.parked()) != 1 {
 		t.Errorf("one of two is not parked: %v, parked: %v", err, b.parked())
 	}
-	if err := outbox.DiscardParked(b.ctx(), b.pool, []ledger.Position{large.Position}, "alice", "no need"); err != nil {
+	if err := outbox.DiscardParked(b.ctx(), pool, []ledger.Position{large.Position}, "alice", "no need"); err != nil {
 		t.Fatal(err)
 	}
 	b.awaitPublished()

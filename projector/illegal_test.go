@@ -48,10 +48,12 @@ func TestIllegalEventsAreRecorded(t *testing.T) {
 		t.Errorf("listed: %+v, %v", listed, err)
 	}
 	good, bad := ledgertest.Key(t, "coupon.send/2"), ledgertest.Key(t, "coupon.send/1")
-	if _, err := projector.DismissIllegal(t.Context(), pool, good, "alice", ""); !errors.Is(err, projector.ErrNotIllegal) {
+	operator := ledgertest.As(t, pool, "operator")
+	_, err = projector.DismissIllegal(t.Context(), operator, good, "alice", "")
+	if !errors.Is(err, projector.ErrNotIllegal) {
 		t.Errorf("a task without illegal events: %v, want ErrNotIllegal", err)
 	}
-	n, err := projector.DismissIllegal(t.Context(), pool, bad, "alice", "role corrected")
+	n, err := projector.DismissIllegal(t.Context(), operator, bad, "alice", "role corrected")
 	if err != nil || n != 1 {
 		t.Errorf("dismissed %d, %v", n, err)
 	}

@@ -105,6 +105,7 @@ Addresses come from flags, else the environment, else from the servers that
 		newLimitCommand(a),
 		newParkedCommand(a),
 		newIllegalCommand(a),
+		newStreamCommand(a),
 		newStatusCommand(a),
 		newVersionCommand(a),
 		newDemoCommand(a),
