@@ -22,6 +22,8 @@ var (
 	parkedListSQL string
 	//go:embed sql/unpark.sql
 	unparkSQL string
+	//go:embed sql/unpark_all.sql
+	unparkAllSQL string
 )
 
 // ErrNotParked is the error of an event that is not parked.
@@ -109,4 +111,11 @@ func unpark(ctx context.Context, db DB, positions []ledger.Position, o operation
 		return err
 	}
 	return pgerr.Explain(o.Action, tx.Commit(ctx))
+}
+
+// ForgetParked empties the list of parked events before the relay begins again at the first event. The caller moves the
+// cursor in the same transaction. It needs the owner of the table.
+func ForgetParked(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, unparkAllSQL)
+	return pgerr.Explain("forget parked events", err)
 }

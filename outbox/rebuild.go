@@ -137,8 +137,8 @@ const (
 )
 
 // AwaitStream waits until a relay has published on the present stream all events that are committed now, except those
-// of withheld kinds. It calls progress, if it is not nil, with the position that the relay has reached and the last one.
-// It returns a [*NoRelayError] if no relay works for 20 s.
+// of withheld kinds. It calls progress, unless it is nil, with the position that the relay has reached and the last
+// one. It returns a [*NoRelayError] if no relay works for 20 s.
 func AwaitStream(
 	ctx context.Context, db ledger.DB, js jetstream.JetStream, progress func(done, total ledger.Position),
 ) error {

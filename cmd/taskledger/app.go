@@ -106,6 +106,7 @@ Addresses come from flags, else the environment, else from the servers that
 		newParkedCommand(a),
 		newIllegalCommand(a),
 		newStreamCommand(a),
+		newRebaseCommand(a),
 		newStatusCommand(a),
 		newVersionCommand(a),
 		newDemoCommand(a),

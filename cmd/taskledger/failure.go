@@ -91,6 +91,7 @@ func describe(err error) *failure {
 		transition *ledger.TransitionError
 		inUse      *workers.InUseError
 		overload   *ledger.OverloadError
+		subscribed *feed.SubscribedError
 		binaries   *pgserver.NoBinariesError
 	)
 	f = failf(exitFailed, "%s", strings.ReplaceAll(err.Error(), "\n", "; ")) // several faults, a line each
@@ -102,7 +103,7 @@ func describe(err error) *failure {
 		errors.Is(err, projector.ErrNotIllegal):
 		f.exit = exitNotFound
 	case errors.As(err, &conflict), errors.As(err, &transition), errors.As(err, &inUse), errors.As(err, &overload),
-		errors.Is(err, ledger.ErrRetryTransaction):
+		errors.As(err, &subscribed), errors.Is(err, ledger.ErrRetryTransaction):
 		f.exit = exitConflict
 	case errors.Is(err, reserve.ErrHeld):
 		f.exit = exitConflict

@@ -34,6 +34,7 @@ var examples = map[string]string{
 	"taskledger parked list":     "parked list",
 	"taskledger parked retry":    "parked retry --all",
 	"taskledger parked discard":  "parked discard --all",
+	"taskledger rebase":          "rebase",
 	"taskledger stream show":     "stream show",
 	"taskledger stream rebuild":  "stream rebuild",
 	"taskledger schedule apply":  "schedule apply -f testdata/schedules.json",

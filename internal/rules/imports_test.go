@@ -51,8 +51,9 @@ var rules = []rule{
 		reason: "a program that only enqueues needs the standard library and pgx alone",
 	},
 	{
-		pkg:    "/ledger/feed",
-		may:    []string{"/ledger", "/internal/fault", "/internal/pgerr", "/internal/pgquery", "/internal/loop", pgx},
+		pkg: "/ledger/feed",
+		may: []string{"/ledger", "/internal/fault", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
+			"/internal/loop", pgx},
 		reason: "following the ledger takes PostgreSQL and nothing else",
 	},
 	{pkg: "/ledger/stdsql", may: []string{"/ledger", pgx}, reason: "an adapter, and no more"},

@@ -62,6 +62,18 @@ var foreigners = []foreign{
 		reason: "a window ends at the last position that was drawn",
 	},
 	{
+		table: "event", path: "ledger/feed/sql/rebase_events.sql",
+		reason: "the feed gives transaction ids of another database a meaning",
+	},
+	{
+		table: "event_position_seq", path: "ledger/feed/sql/rebase_sequences.sql",
+		reason: "logical replication copies no sequences",
+	},
+	{
+		table: "login_id_seq", path: "ledger/feed/sql/rebase_sequences.sql",
+		reason: "logical replication copies no sequences",
+	},
+	{
 		table: "event", path: "bench/sql/history.sql",
 		reason: "a history of millions of events, made as fast as PostgreSQL can",
 	},
