@@ -104,7 +104,7 @@ func (o *RebaseOptions) withDefaults() RebaseOptions {
 // RebaseDB is a pgxpool.Pool or pgx.Conn.
 type RebaseDB interface {
 	ledger.DB
-	Begin(ctx context.Context) (pgx.Tx, error)
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
 // PlanRebase returns what [Rebase] would do, and changes nothing. If a rebase is needed it reads all events.
@@ -198,6 +198,9 @@ func blockReaders(ctx context.Context, db ledger.DB, more []string) error {
 			return pgerr.Explain("stop the readers", err)
 		}
 		valid, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if pgerr.Is(err, pgerr.SerializationFailure) {
+			continue // a reader has advanced
+		}
 		if err != nil {
 			return pgerr.Explain("stop the readers", err)
 		}
@@ -230,7 +233,8 @@ func (r *rebase) patiently(ctx context.Context, f func(context.Context, pgx.Tx) 
 }
 
 func (r *rebase) transact(ctx context.Context, f func(context.Context, pgx.Tx) error) error {
-	tx, err := r.db.Begin(ctx)
+	// Each statement must see what has committed before it got the lock.
+	tx, err := r.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return err
 	}

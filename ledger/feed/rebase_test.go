@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -260,5 +261,38 @@ func TestRebaseRefusesASubscription(t *testing.T) {
 	var subscribed *feed.SubscribedError
 	if _, err := feed.Rebase(f.ctx, f.pool, nil); !errors.As(err, &subscribed) || subscribed.Subscription != "replica" {
 		t.Errorf("error %v, want *SubscribedError", err)
+	}
+}
+
+// Every statement of a rebase works in every query mode, with unusual settings of the role.
+func TestRebaseInEveryQueryMode(t *testing.T) {
+	f := newFeedFixture(t)
+	plantest.Settings(t, f.server.URL(ledgertest.Database))
+	for i, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		config, err := pgxpool.ParseConfig(f.server.URL(ledgertest.Database))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.ConnConfig.DefaultQueryExecMode = mode
+		pool, err := pgxpool.NewWithConfig(f.ctx, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		f.enqueue(f.pool, numbers(10*i, 10*i+10)...)
+		f.drain(f.open(f.pool, nil))
+		f.transplant()
+		if plan, err := feed.PlanRebase(f.ctx, pool, rebaseOptions()); err != nil || plan.Events != int64(10*i+10) {
+			t.Errorf("%s: %+v, %v", mode, plan, err)
+		}
+		if needed, err := feed.Rebase(f.ctx, pool, rebaseOptions()); err != nil || !needed {
+			t.Errorf("%s: needed %v, %v", mode, needed, err)
+		}
+		if diff := cmp.Diff(numbers(0, 10*i+10), f.drain(f.open(f.pool, nil))); diff != "" {
+			t.Errorf("%s: after the rebase (-want +got):\n%s", mode, diff)
+		}
 	}
 }
