@@ -77,7 +77,7 @@ type RebaseOptions struct {
 
 const (
 	// rebasePage is how many events a transaction reads.
-	rebasePage = 10_000
+	rebasePage = 2_000
 	// rebasePatience bounds how long producers wait behind the command, which itself waits for an open transaction.
 	rebasePatience = time.Second
 	// rebaseRetry is the delay until it tries again.

@@ -1,6 +1,7 @@
 package feed_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
@@ -99,13 +101,19 @@ func (f *feedFixture) rebaseKilled(point string, n int) {
 	}
 }
 
+// expectRefusal checks that the readers of rebaseOptions refuse to work.
 func (f *feedFixture) expectRefusal(why string) {
 	f.t.Helper()
+	f.t.Log(why)
+	f.expectRefusalOf("test")
+	f.expectRefusalOf("new")
+}
+
+func (f *feedFixture) expectRefusalOf(reader string) {
+	f.t.Helper()
 	var origin *feed.OriginError
-	for _, reader := range []string{"test", "new"} {
-		if _, err := feed.Open(f.ctx, f.pool, reader, nil); !errors.As(err, &origin) {
-			f.t.Errorf("%s: reader %s opened the feed: %v, want *OriginError", why, reader, err)
-		}
+	if _, err := feed.Open(f.ctx, f.pool, reader, nil); !errors.As(err, &origin) {
+		f.t.Errorf("reader %s opened the feed: %v, want *OriginError", reader, err)
 	}
 }
 
@@ -294,5 +302,57 @@ func TestRebaseInEveryQueryMode(t *testing.T) {
 		if diff := cmp.Diff(numbers(0, 10*i+10), f.drain(f.open(f.pool, nil))); diff != "" {
 			t.Errorf("%s: after the rebase (-want +got):\n%s", mode, diff)
 		}
+	}
+}
+
+// A dump is restored in another cluster, as pg_dump and pg_restore do it.
+func TestRebaseOfADump(t *testing.T) {
+	original, restored := newFeedFixture(t), newFeedFixture(t)
+	original.enqueue(original.pool, numbers(0, 40)...)
+	original.drain(original.open(original.pool, nil))
+	original.enqueue(original.pool, numbers(40, 50)...)
+	for _, table := range []string{"login", "event", "cursor"} {
+		dump := original.copyOut(table)
+		restored.exec(restored.pool, "alter table taskledger."+table+" disable trigger user")
+		restored.copyIn(table, dump)
+		restored.exec(restored.pool, "alter table taskledger."+table+" enable trigger user")
+	}
+	restored.expectRefusalOf("test")
+	if !restored.rebase() {
+		t.Error("the rebase was not needed")
+	}
+	restored.enqueue(restored.pool, numbers(50, 60)...)
+	if diff := cmp.Diff(numbers(0, 60), restored.drain(restored.open(restored.pool, nil))); diff != "" {
+		t.Errorf("after the rebase (-want +got):\n%s", diff)
+	}
+}
+
+func (f *feedFixture) copyOut(table string) *bytes.Buffer {
+	f.t.Helper()
+	var b bytes.Buffer
+	f.onConnection(func(c *pgconn.PgConn) error {
+		_, err := c.CopyTo(f.ctx, &b, "copy taskledger."+table+" to stdout")
+		return err
+	})
+	return &b
+}
+
+func (f *feedFixture) copyIn(table string, dump *bytes.Buffer) {
+	f.t.Helper()
+	f.onConnection(func(c *pgconn.PgConn) error {
+		_, err := c.CopyFrom(f.ctx, dump, "copy taskledger."+table+" from stdin")
+		return err
+	})
+}
+
+func (f *feedFixture) onConnection(call func(*pgconn.PgConn) error) {
+	f.t.Helper()
+	conn, err := f.pool.Acquire(f.ctx)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer conn.Release()
+	if err := call(conn.Conn().PgConn()); err != nil {
+		f.t.Fatal(err)
 	}
 }
