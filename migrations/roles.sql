@@ -4,7 +4,7 @@
 --   producer  enqueues tasks, in SQL and in Go
 --   worker    runs handlers: package workers
 --   relay     the services of taskledger serve: relay, projector, scheduler, reconciler, schedules and alarms
---   operator  the commands of taskledger that change something, except migrate
+--   operator  the commands of taskledger that change something, except migrate and rebase
 --   reader    the commands that only read
 --   archiver  reads everything; it removes nothing yet
 --
