@@ -94,9 +94,9 @@ var definitions = []Definition{
 	},
 	{
 		Name:    EventsParked,
-		Meaning: "Events cannot be published, and are recorded in taskledger.parked. They delay no other event.",
-		Cure: "raise max_payload of the NATS server or lower max_args_bytes, " +
-			"then delete the rows of taskledger.parked",
+		Meaning: "Events cannot be published, and are parked. They delay no other event.",
+		Cure: "too large: raise max_payload of the NATS server or max bytes of the stream, then: " +
+			"taskledger parked retry --all; invalid kind, biz_id or data: taskledger parked discard POSITION",
 	},
 	{
 		Name:    StreamUnavailable,
@@ -106,7 +106,7 @@ var definitions = []Definition{
 	{
 		Name:    StreamDrift,
 		Meaning: "Settings of the stream differ from the configuration. The relay changes no existing stream.",
-		Cure:    "nats stream edit LEDGER",
+		Cure:    "nats stream edit LEDGER, or: taskledger stream rebuild",
 	},
 	{
 		Name:    StreamNearlyFull,
@@ -121,13 +121,13 @@ var definitions = []Definition{
 	{
 		Name:    ProjectorRefused,
 		Meaning: "The projector must not continue before an operator has acted, for the reason in the text.",
-		Cure:    "follow Rebase in docs/operations.md; the projector then continues by itself",
+		Cure:    "taskledger rebase; the projector then continues by itself",
 	},
 	{
 		Name:    EventsIllegal,
 		Meaning: "Events cannot follow those before them. Their tasks are listed as before these events.",
-		Cure: "take INSERT on taskledger.event from the role that wrote them, " +
-			"then delete the rows of taskledger.illegal_event",
+		Cure: "take INSERT on the table event from the role that wrote them, " +
+			"then: taskledger illegal dismiss KIND BIZ_ID",
 	},
 	{
 		Name:      ProjectionLag,

@@ -3,7 +3,7 @@
 --
 --   task        written and read by projector
 --   task_count  written and read by projector
---   illegal_event  written and read by projector; operators delete its rows
+--   illegal_event  written and read by projector
 --
 -- Other packages and programs read the views tasks and task_counts. The view task_totals is for statements
 -- that need the total of one kind and state.
@@ -63,7 +63,7 @@ create table taskledger.illegal_event (
 
 comment on table taskledger.illegal_event is
   'Events that cannot follow those before them: a role with INSERT on event wrote them. Their tasks are projected as '
-  'before the event. Delete a row when its cause is removed.';
+  'before the event. `taskledger illegal dismiss` removes rows when their cause is removed.';
 
 create view taskledger.tasks as
 select t.kind, t.biz_id, t.shard, t.state, t.aside as exceptional, t.version, t.attempt, t.failures,

@@ -1,7 +1,7 @@
 -- The outbox: events that the relay has yet to publish, or could not.
 -- Owner: package outbox.
 --
---   parked  written and read by outbox; operators delete its rows
+--   parked  written and read by outbox
 --
 -- Other packages read the views parked_events and relay_mark. The view outbox is for operators.
 

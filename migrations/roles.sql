@@ -4,7 +4,7 @@
 --   producer  enqueues tasks, in SQL and in Go
 --   worker    runs handlers: package workers
 --   relay     the services of taskledger serve: relay, projector, scheduler, reconciler, schedules and alarms
---   operator  the commands of taskledger that change something, except migrate
+--   operator  the commands of taskledger that change something, except migrate and rebase
 --   reader    the commands that only read
 --   archiver  reads everything; it removes nothing yet
 --
@@ -96,11 +96,12 @@ create policy relay on taskledger.event for insert to relay with check (
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
 
 -- Operators release, bury, cancel and postpone tasks, change schedules with a record of it, run them now, pass over
--- their firings, and try alarms.
+-- their firings, and try alarms. Their other acts are recorded as tasks of kind taskledger.operation.
 create policy operator on taskledger.event for insert to operator with check (
   taskledger.is_first(version, attempt, shard, type, kind, biz_id)
-  and (kind in ('taskledger.schedule', 'taskledger.alarm') or not taskledger.is_reserved(kind))
-  or (kind in ('taskledger.schedule', 'taskledger.alarm') or not taskledger.is_reserved(kind)
+  and (kind in ('taskledger.schedule', 'taskledger.alarm', 'taskledger.operation')
+       or not taskledger.is_reserved(kind))
+  or (kind in ('taskledger.schedule', 'taskledger.alarm', 'taskledger.operation') or not taskledger.is_reserved(kind)
       and type in ('released', 'buried', 'cancelled', 'scheduled', 'discarded'))
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
 

@@ -10,9 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -94,5 +97,75 @@ func TestRelayKilled(t *testing.T) {
 				t.Error("no duplicates: the page was not published before the kill")
 			}
 		})
+	}
+}
+
+// A relay is killed while it publishes messages of a withheld kind. Workers receive each task once and in order,
+// because the stream drops what the next relay publishes again.
+func TestKilledDuringARefill(t *testing.T) {
+	for _, point := range []string{outbox.FaultRefill, outbox.FaultRefilled} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			r := b.relay(smallPages, smallStream)
+			work := b.awaitWorkers("coupon.send")
+			b.enqueue("coupon.send", "order-", 2000)
+			b.awaitPublished()
+			r.end()
+			if got := b.status().Withheld; len(got) != 1 {
+				t.Fatalf("withheld: %v", got)
+			}
+			want := b.idsOf("coupon.send")
+			got := b.takeAll(work)
+			for _, passage := range []int{1, 3, 2} {
+				b.runKilled(point, passage)
+				got = append(got, b.takeAll(work)...)
+			}
+			var lost, duplicates atomic.Int64
+			b.relay(smallPages, smallStream, func(c *outbox.Config) {
+				c.Hooks = []outbox.Hook{&hookFuncs{
+					lost:       func(string) { lost.Add(1) },
+					duplicates: func(n int) { duplicates.Add(int64(n)) },
+				}}
+			})
+			b.await("the workers have received all tasks", func() bool {
+				got = append(got, b.takeAll(work)...)
+				return len(got) >= len(want)
+			})
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("the delivered messages differ from the ledger: %s", diff)
+			}
+			if lost.Load() != 0 || b.generation() != 1 {
+				t.Errorf("%d losses, generation %d: the relay treated a crash as a loss", lost.Load(), b.generation())
+			}
+			if point == outbox.FaultRefilled && duplicates.Load() == 0 {
+				t.Error("no duplicates: the messages were not published before the kill")
+			}
+		})
+	}
+}
+
+// takeAll acknowledges the messages that wait, and returns the ids of their events.
+func (b *bundle) takeAll(c jetstream.Consumer) (ids []string) {
+	b.t.Helper()
+	for {
+		msgs, err := c.FetchNoWait(1000)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		before := len(ids)
+		for msg := range msgs.Messages() {
+			m, err := stream.Decode(msg.Subject(), msg.Headers(), msg.Data())
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			if err := msg.DoubleAck(b.ctx()); err != nil {
+				b.t.Fatal(err)
+			}
+			ids = append(ids, m.ID())
+		}
+		if len(ids) == before {
+			return ids
+		}
 	}
 }

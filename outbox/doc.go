@@ -33,10 +33,11 @@
 //   - A message may be stored more than once, with the same ce-id. For two minutes the stream drops most
 //     repetitions by their message ids.
 //   - An event that cannot be published, because it exceeds a limit of the server or the stream, delays no
-//     other event.
+//     other event. [RetryParked] publishes it later.
 //   - An open transaction delays no event of another transaction, see package ledger/feed.
 //
-// The order of first appearance has two exceptions. A replicated stream that changes its leader within a
+// The order of first appearance has three exceptions. A parked event that an operator publishes again may follow later
+// events of its task. A replicated stream that changes its leader within a
 // page may store a later message and refuse an earlier one. The relay then publishes the page again, so no
 // message is lost. An event that the feed's audit found missing, which is a defect of this module, is
 // published when it is found. If there are several, the relay publishes everything read since the last
@@ -87,5 +88,6 @@
 //
 // # Crash points
 //
-// [FaultPage] and [FaultPublished] are the places where tests and the demo kill a relay.
+// [FaultPage], [FaultPublished], [FaultRefill] and [FaultRefilled] are the places where tests and the demo kill a
+// relay.
 package outbox

@@ -11,8 +11,10 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-// reader is the name of the relay's cursor.
-const reader = "relay"
+// Reader is the name of the relay's cursor.
+const Reader = "relay"
+
+const reader = Reader
 
 // mark is the JSON in every cursor row. It describes the stream at the moment when all messages before the
 // row were on it, so that a later session can detect a loss. The view taskledger.relay_mark is the only SQL that

@@ -194,11 +194,46 @@ func TestQueryModes(t *testing.T) {
 			b.purge()
 			b.await("a new generation", func() bool { return b.generation() == 2 })
 			b.awaitPublished()
+			b.operate()
 			began := time.Now()
 			r.end()
 			if took := time.Since(began); took > patience/2 {
 				t.Errorf("an idle relay took %s to stop", took)
 			}
 		})
+	}
+}
+
+// operate executes each act of an operator.
+func (b *bundle) operate() {
+	b.t.Helper()
+	_, err := b.pool.Exec(b.ctx(), `
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+		values (1, 0, 0, 'enqueued', 'a..b', 'odd')`)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	isParked := func() bool { return len(b.parked()) == 1 }
+	b.await("the event is parked", isParked)
+	all, err := outbox.ReadParked(b.ctx(), b.pool, 0, 10)
+	if err != nil || len(all) != 1 {
+		b.t.Fatalf("parked: %+v, %v", all, err)
+	}
+	positions := []ledger.Position{all[0].Position}
+	if err := outbox.RetryParked(b.ctx(), b.pool, positions, "alice", "it's \\ odd"); err != nil {
+		b.t.Fatal(err)
+	}
+	b.await("the event is parked again", isParked)
+	if err := outbox.DiscardParked(b.ctx(), b.pool, positions, "", ""); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := outbox.RebuildStream(b.ctx(), b.pool, b.js, nil); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := outbox.AwaitStream(b.ctx(), b.pool, b.js, nil); err != nil {
+		b.t.Fatal(err)
+	}
+	if d, err := outbox.ReadStream(b.ctx(), b.pool, b.js, outbox.StreamConfig{}); err != nil || !d.IsOwn {
+		b.t.Errorf("stream: %+v, %v", d, err)
 	}
 }

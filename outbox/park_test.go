@@ -2,6 +2,7 @@ package outbox_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -131,5 +132,128 @@ func TestUnpublishableEventsAreParked(t *testing.T) {
 		if reason := parked[position]; !strings.Contains(reason, "invalid kind") {
 			t.Errorf("kind %q: parked because of %q", odd[i], reason)
 		}
+	}
+}
+
+// enlarge lets the stream hold large messages.
+func (b *bundle) enlarge() {
+	b.t.Helper()
+	config := b.stream().CachedInfo().Config
+	config.MaxBytes = 10 << 20
+	if _, err := b.js.UpdateStream(b.ctx(), config); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// operations returns the actions and actors of the acts on record, and how many of them have succeeded.
+func (b *bundle) operations() (acts []string, succeeded int) {
+	b.t.Helper()
+	for e, err := range ledger.Read(b.ctx(), b.pool, 0, 10_000) {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		switch {
+		case e.Kind != "taskledger.operation":
+		case e.Version == 1:
+			action, _, _ := strings.Cut(string(e.BizID), "/")
+			acts = append(acts, fmt.Sprintf("%s by %s: %s", action, e.Actor, e.Data))
+		case e.Type == ledger.EventSucceeded:
+			succeeded++
+		}
+	}
+	return acts, succeeded
+}
+
+// An operator has a parked event published when its cause is gone. While it is not, the event is parked again. A relay
+// that is killed meanwhile leaves nothing out.
+func TestParkedEventsAreRetried(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay(smallStream)
+	large := []ledger.Enqueued{b.enqueueLarge("large-1", 250<<10), b.enqueueLarge("large-2", 250<<10)}
+	b.awaitPublished()
+	all, err := outbox.ReadParked(b.ctx(), b.pool, 0, 10)
+	if err != nil || len(all) != 2 || all[0].Key != large[0].Key || all[0].Position != large[0].Position ||
+		all[0].Version != 1 || all[0].ParkedAt.IsZero() || all[0].Reason == "" {
+		t.Fatalf("parked: %+v, %v", all, err)
+	}
+	positions := []ledger.Position{large[1].Position, large[0].Position}
+	retry := func() {
+		t.Helper()
+		if err := outbox.RetryParked(b.ctx(), b.pool, positions, "alice", "max bytes raised"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	retry()
+	b.await("the events are parked again", func() bool { return len(b.parked()) == 2 })
+	b.awaitPublished()
+	b.enlarge()
+	r.end()
+	retry()
+	b.runKilled(outbox.FaultPage, 1)
+	b.runKilled(outbox.FaultPublished, 1)
+	b.relay()
+	b.awaitPublished()
+	sizes := make(map[ledger.Key]int)
+	for _, d := range b.check() {
+		sizes[d.Key] = len(d.Payload)
+	}
+	for _, e := range large {
+		if sizes[e.Key] < 250<<10 {
+			t.Errorf("%s was published with %d bytes", e.Key, sizes[e.Key])
+		}
+	}
+	want := fmt.Sprintf("parked.retry by alice: "+
+		`{"action":"parked.retry","reason":"max bytes raised","positions":[%d,%d]}`,
+		large[0].Position, large[1].Position)
+	if acts, succeeded := b.operations(); len(acts) != 2 || acts[1] != want || succeeded != 2 {
+		t.Errorf("on record: %q, of which %d succeeded; want twice %q", acts, succeeded, want)
+	}
+}
+
+// The kind of a parked event is withheld when an operator has the event published: it is published once.
+func TestParkedEventOfAWithheldKindIsRetried(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.relay(smallPages, smallStream)
+	b.awaitWorkers("coupon.send")
+	large := b.enqueueLarge("large", 250<<10)
+	b.enqueue("coupon.send", "order-", 2000)
+	b.awaitPublished()
+	if got := b.status().Withheld; len(got) != 1 {
+		t.Fatalf("withheld: %v", got)
+	}
+	b.enlarge()
+	if err := outbox.RetryParked(b.ctx(), b.pool, []ledger.Position{large.Position}, "alice", ""); err != nil {
+		t.Fatal(err)
+	}
+	b.await("the stream has all events", func() bool { return b.state().Msgs == 2000+1+2 })
+	b.check()
+}
+
+// An operator removes events from the list of parked ones, all that the call names or none.
+func TestParkedEventsAreDiscarded(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.relay(smallStream)
+	large := b.enqueueLarge("large", 250<<10)
+	b.awaitPublished()
+	pool := ledgertest.As(t, b.pool, "operator")
+	err := outbox.DiscardParked(b.ctx(), pool, []ledger.Position{large.Position, 999}, "alice", "")
+	if !errors.Is(err, outbox.ErrNotParked) || len(b.parked()) != 1 {
+		t.Errorf("one of two is not parked: %v, parked: %v", err, b.parked())
+	}
+	if err := outbox.DiscardParked(b.ctx(), pool, []ledger.Position{large.Position}, "alice", "no need"); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitPublished()
+	for _, d := range b.deliveries() {
+		if d.Key == large.Key {
+			t.Errorf("%s was published", d.ID())
+		}
+	}
+	acts, _ := b.operations()
+	if len(acts) != 1 || !strings.Contains(acts[0], "parked.discard by alice") || len(b.parked()) != 0 {
+		t.Errorf("on record: %q; parked: %v", acts, b.parked())
 	}
 }

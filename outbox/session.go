@@ -26,6 +26,8 @@ var installationSQL string
 const (
 	FaultPage      = "relay.page"      // before a page is published
 	FaultPublished = "relay.published" // between a page's acknowledgements and its cursor row
+	FaultRefill    = "relay.refill"    // before messages of a withheld kind are published
+	FaultRefilled  = "relay.refilled"  // between their acknowledgements and the mark
 )
 
 // session is one stretch of undisturbed work. It opens the feed at the cursor and checks the stream before it
@@ -244,6 +246,10 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 // publishPage publishes one page, to its end also when ctx is done.
 func (s *session) publishPage(ctx context.Context, b batch) error {
 	fault.Point(FaultPage)
+	retried, err := s.retried(ctx, b.page.Events)
+	if err != nil {
+		return err
+	}
 	if err := (backlog{s}).assess(ctx, b.messages); err != nil {
 		return err
 	}
@@ -251,7 +257,7 @@ func (s *session) publishPage(ctx context.Context, b batch) error {
 	if err != nil {
 		return err
 	}
-	if err := s.publishBatch(ctx, messages, b.rejects); err != nil {
+	if err := s.publishBatch(ctx, append(retried, messages...), b.rejects); err != nil {
 		return err
 	}
 	s.published = b.page.Place()

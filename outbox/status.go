@@ -187,16 +187,20 @@ func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config 
 		s.StreamError = err.Error()
 		return
 	}
-	info := found.CachedInfo()
+	status := newStreamStatus(found.CachedInfo(), config, installation)
+	s.Stream = &status
+	if s.Unbegun, err = readUnbegun(ctx, found); err != nil {
+		s.StreamError = "read its consumers: " + err.Error()
+	}
+}
+
+func newStreamStatus(info *jetstream.StreamInfo, config StreamConfig, installation string) StreamStatus {
 	state := info.State
-	s.Stream = &StreamStatus{
+	return StreamStatus{
 		Messages: state.Msgs, Bytes: state.Bytes, MaxBytes: info.Config.MaxBytes,
 		FirstSeq: state.FirstSeq, LastSeq: state.LastSeq, Created: info.Created.UTC(),
 		Drift:      append([]string{}, stream.Drift(info, config, installation)...),
 		NearlyFull: isNearlyFull(int64(state.Bytes), info.Config.MaxBytes),
-	}
-	if s.Unbegun, err = readUnbegun(ctx, found); err != nil {
-		s.StreamError = "read its consumers: " + err.Error()
 	}
 }
 

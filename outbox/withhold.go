@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
@@ -243,9 +244,11 @@ func (s backlog) refill(ctx context.Context, kind ledger.Kind, limit int) error 
 	if err != nil {
 		return err
 	}
+	fault.Point(FaultRefill)
 	if err := s.publishBatch(ctx, b.messages, b.rejects); err != nil {
 		return err
 	}
+	fault.Point(FaultRefilled)
 	s.mark.Withheld[kind] = at
 	if at == s.published {
 		delete(s.mark.Withheld, kind)

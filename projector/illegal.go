@@ -4,10 +4,12 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -18,6 +20,10 @@ var (
 	illegalAddSQL string
 	//go:embed sql/illegal.sql
 	illegalSQL string
+	//go:embed sql/illegal_list.sql
+	illegalListSQL string
+	//go:embed sql/illegal_dismiss.sql
+	illegalDismissSQL string
 )
 
 // MaxIllegal is the highest number of events that [Illegal] counts.
@@ -30,8 +36,19 @@ type Illegal struct {
 	Last   string    // the last one, and why it is illegal
 }
 
-// ReadIllegal returns the illegal events that are recorded in taskledger.illegal_event. An operator removes its rows.
-// It never commits.
+// ErrNotIllegal is the error of a task without illegal events on record.
+var ErrNotIllegal = errors.New("no illegal event of the task is on record")
+
+// IllegalEvent is an event that cannot follow those before it.
+type IllegalEvent struct {
+	Key     ledger.Key     `json:"key"`
+	Version ledger.Version `json:"version"` // 0: unknown
+	Reason  string         `json:"reason"`
+	FoundAt time.Time      `json:"found_at"`
+}
+
+// ReadIllegal returns the number of illegal events that are recorded in taskledger.illegal_event. [DismissIllegal]
+// removes its rows. It never commits.
 func ReadIllegal(ctx context.Context, db ledger.DB) (i Illegal, err error) {
 	_, err = pgquery.Row(ctx, db, illegalSQL, []any{int64(MaxIllegal)}, &i.Events, pgquery.Micros(&i.Since), &i.Last)
 	return i, pgerr.Explain("read illegal events", err)
@@ -46,4 +63,52 @@ func addIllegal(ctx context.Context, tx pgx.Tx, k ledger.Key, err error) error {
 	}
 	_, err = tx.Exec(ctx, illegalAddSQL, string(k.Kind), string(k.BizID), int64(version), err.Error())
 	return pgerr.Explain("record an illegal event", err)
+}
+
+// ListIllegal returns the illegal events on record by key and version, at most limit and MaxIllegal. It never commits.
+// Errors: [ledger.ErrNotMigrated].
+func ListIllegal(ctx context.Context, db ledger.DB, limit int) ([]IllegalEvent, error) {
+	rows, err := db.Query(ctx, illegalListSQL, int64(min(limit, MaxIllegal)))
+	if err != nil {
+		return nil, pgerr.Explain("list illegal events", err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e IllegalEvent, err error) {
+		err = row.Scan((*string)(&e.Key.Kind), (*string)(&e.Key.BizID), (*int32)(&e.Version), &e.Reason,
+			pgquery.Micros(&e.FoundAt))
+		return e, err
+	})
+	return all, pgerr.Explain("list illegal events", err)
+}
+
+// DismissIllegal removes the illegal events of a task from the record and returns their number. The events stay in the
+// ledger, and the task stays as before them; if it gets another event, the projector records them again. The act is
+// recorded. It commits.
+//
+// Default of actor: the database's session_user. Errors: [ErrNotIllegal], [*ledger.InvalidError],
+// [ledger.ErrNotMigrated].
+func DismissIllegal(ctx context.Context, db operation.DB, k ledger.Key, actor, reason string) (int, error) {
+	o := operation.Operation{Action: operation.DismissIllegal, Actor: actor, Reason: reason}
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return 0, pgerr.Explain(o.Action, err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	rows, err := tx.Query(ctx, illegalDismissSQL, string(k.Kind), string(k.BizID))
+	if err != nil {
+		return 0, pgerr.Explain(o.Action, err)
+	}
+	versions, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+	if err != nil {
+		return 0, pgerr.Explain(o.Action, err)
+	}
+	if len(versions) == 0 {
+		return 0, fmt.Errorf("%s: %w", k, ErrNotIllegal)
+	}
+	for _, v := range versions {
+		o.Events = append(o.Events, fmt.Sprintf("%s/%d", k, v))
+	}
+	if err := operation.Record(ctx, tx, o); err != nil {
+		return 0, err
+	}
+	return len(versions), pgerr.Explain(o.Action, tx.Commit(ctx))
 }

@@ -1,6 +1,7 @@
 package projector_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -40,5 +41,30 @@ func TestIllegalEventsAreRecorded(t *testing.T) {
 	}
 	if tasks != 4 {
 		t.Errorf("%d tasks are projected, want 4", tasks)
+	}
+
+	listed, err := projector.ListIllegal(t.Context(), pool, 10)
+	if err != nil || len(listed) != 1 || listed[0].Version != 5 || !strings.HasSuffix(listed[0].Reason, want) {
+		t.Errorf("listed: %+v, %v", listed, err)
+	}
+	good, bad := ledgertest.Key(t, "coupon.send/2"), ledgertest.Key(t, "coupon.send/1")
+	operator := ledgertest.As(t, pool, "operator")
+	_, err = projector.DismissIllegal(t.Context(), operator, good, "alice", "")
+	if !errors.Is(err, projector.ErrNotIllegal) {
+		t.Errorf("a task without illegal events: %v, want ErrNotIllegal", err)
+	}
+	n, err := projector.DismissIllegal(t.Context(), operator, bad, "alice", "role corrected")
+	if err != nil || n != 1 {
+		t.Errorf("dismissed %d, %v", n, err)
+	}
+	var record string
+	if err := pool.QueryRow(t.Context(), `
+		select actor || ' ' || data from taskledger.event where kind = 'taskledger.operation' and version = 1`).
+		Scan(&record); err != nil {
+		t.Fatal(err)
+	}
+	const wantRecord = `alice {"action":"illegal.dismiss","reason":"role corrected","events":["coupon.send/1/5"]}`
+	if record != wantRecord {
+		t.Errorf("on record: %s, want %s", record, wantRecord)
 	}
 }

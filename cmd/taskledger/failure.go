@@ -22,6 +22,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -90,6 +91,7 @@ func describe(err error) *failure {
 		transition *ledger.TransitionError
 		inUse      *workers.InUseError
 		overload   *ledger.OverloadError
+		subscribed *feed.SubscribedError
 		binaries   *pgserver.NoBinariesError
 	)
 	f = failf(exitFailed, "%s", strings.ReplaceAll(err.Error(), "\n", "; ")) // several faults, a line each
@@ -97,10 +99,11 @@ func describe(err error) *failure {
 	case errors.As(err, &invalid):
 		f.exit = exitUsage
 	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule),
-		errors.Is(err, workers.ErrUnknownConsumer):
+		errors.Is(err, workers.ErrUnknownConsumer), errors.Is(err, outbox.ErrNotParked),
+		errors.Is(err, projector.ErrNotIllegal):
 		f.exit = exitNotFound
 	case errors.As(err, &conflict), errors.As(err, &transition), errors.As(err, &inUse), errors.As(err, &overload),
-		errors.Is(err, ledger.ErrRetryTransaction):
+		errors.As(err, &subscribed), errors.Is(err, ledger.ErrRetryTransaction):
 		f.exit = exitConflict
 	case errors.Is(err, reserve.ErrHeld):
 		f.exit = exitConflict

@@ -20,6 +20,7 @@ var examples = map[string]string{
 	"taskledger alarm list":      "alarm list",
 	"taskledger alarm test":      "alarm test --alarms testdata/alarms.json",
 	"taskledger enqueue":         "enqueue coupon.send order-17",
+	"taskledger illegal list":    "illegal list",
 	"taskledger kind list":       "kind list",
 	"taskledger kind pause":      "kind pause nothing-OUTPUT",
 	"taskledger kind resume":     "kind resume nothing-OUTPUT",
@@ -31,6 +32,12 @@ var examples = map[string]string{
 	"taskledger migrate status":  "migrate status",
 	"taskledger migrate up":      "migrate up",
 	"taskledger nats-config":     "nats-config --subscriber mails",
+	"taskledger parked list":     "parked list",
+	"taskledger parked retry":    "parked retry --all",
+	"taskledger parked discard":  "parked discard --all",
+	"taskledger rebase":          "rebase",
+	"taskledger stream show":     "stream show",
+	"taskledger stream rebuild":  "stream rebuild",
 	"taskledger schedule apply":  "schedule apply -f testdata/schedules.json",
 	"taskledger schedule list":   "schedule list",
 	"taskledger schedule pause":  "schedule pause nightly-report",
@@ -61,6 +68,9 @@ var exempt = map[string]string{
 	"taskledger demo-child": "is a part of demo",
 
 	"taskledger worker retire": "needs the consumers of a worker: TestWorkerRetire has some",
+
+	"taskledger parked show":     "needs a parked event: the script parked has one",
+	"taskledger illegal dismiss": "needs an illegal event: the script parked has one",
 
 	"taskledger import watermill": "needs an outbox: the script import has one",
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jedib0t/go-pretty/v6/progress"
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -74,7 +73,9 @@ func (a *app) operateAll(ctx context.Context, o operation, f operateFlags) error
 		result, err := o.all(ctx, op, filter, f.audit, &operator.BulkOptions{DryRun: true})
 		if err == nil && !f.dryRun {
 			show, stop := a.progress(o.done, int64(result.Found))
-			result, err = o.all(ctx, op, filter, f.audit, &operator.BulkOptions{Progress: show})
+			result, err = o.all(ctx, op, filter, f.audit, &operator.BulkOptions{
+				Progress: func(t operator.BulkResult) { show(int64(t.Found)) },
+			})
 			stop()
 		}
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
@@ -102,38 +103,5 @@ func renderBulkResult(w io.Writer, done string, t operator.BulkResult, dryRun bo
 			count(int64(t.Skipped)))
 	default:
 		fmt.Fprintf(w, "%s: %s\n", done, count(int64(t.Done)))
-	}
-}
-
-const (
-	redrawEvery   = 100 * time.Millisecond
-	progressEvery = 2 * time.Second // between lines, without a terminal
-)
-
-// progress shows people the progress of a long operation: as a bar on a terminal, else as a line at
-// intervals.
-func (a *app) progress(done string, total int64) (show func(operator.BulkResult), stop func()) {
-	if !a.onTerminal() || a.config.output != formatTable {
-		last := time.Now()
-		return func(t operator.BulkResult) {
-			if time.Since(last) > progressEvery {
-				last = time.Now()
-				fmt.Fprintf(a.stderr, "%s %s of %s\n", done, count(int64(t.Done)), count(total))
-			}
-		}, func() {}
-	}
-	bar := &progress.Tracker{Message: done, Total: total}
-	w := progress.NewWriter()
-	w.SetOutputWriter(a.stderr)
-	w.SetUpdateFrequency(redrawEvery)
-	w.SetTrackerLength(40)
-	w.Style().Visibility.ETA = true
-	w.AppendTracker(bar)
-	go w.Render()
-	return func(t operator.BulkResult) { bar.SetValue(int64(t.Found)) }, func() {
-		w.Stop()
-		for w.IsRenderInProgress() {
-			time.Sleep(time.Millisecond)
-		}
 	}
 }

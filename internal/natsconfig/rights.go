@@ -47,11 +47,12 @@ func workerRights() *rights {
 }
 
 // operatorRights are for what looks at tasks and interferes with them. With STREAM.MSG.GET it reads the age of the
-// oldest task that no worker has received.
+// oldest task that no worker has received. It may delete the stream, which the relay makes anew from the ledger.
 func operatorRights() *rights {
 	return &rights{
 		publish: []string{
-			api("STREAM.INFO"), api("STREAM.MSG.GET"), api("CONSUMER.LIST"), api("CONSUMER.DELETE") + ".*", allRecalls,
+			api("STREAM.INFO"), api("STREAM.MSG.GET"), api("STREAM.DELETE"), api("CONSUMER.LIST"),
+			api("CONSUMER.DELETE") + ".*", allRecalls,
 		},
 		subscribe: []string{inboxes, allProgress},
 	}

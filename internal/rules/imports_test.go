@@ -52,8 +52,9 @@ var rules = []rule{
 		reason: "a program that only enqueues needs the standard library and pgx alone",
 	},
 	{
-		pkg:    "/ledger/feed",
-		may:    []string{"/ledger", "/internal/pgerr", "/internal/pgquery", "/internal/loop", pgx},
+		pkg: "/ledger/feed",
+		may: []string{"/ledger", "/internal/fault", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
+			"/internal/loop", pgx},
 		reason: "following the ledger takes PostgreSQL and nothing else",
 	},
 	{pkg: "/ledger/stdsql", may: []string{"/ledger", pgx}, reason: "an adapter, and no more"},
@@ -65,7 +66,8 @@ var rules = []rule{
 	{
 		pkg: "/outbox",
 		may: []string{"/ledger", "/ledger/feed", "/internal/lease", "/internal/pgarray", "/internal/loop",
-			"/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault", pgx, nats, xSync},
+			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault", pgx,
+			nats, xSync},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
 	{
@@ -105,6 +107,12 @@ var rules = []rule{
 		pkg:    "/internal/lease",
 		may:    []string{"/ledger", "/internal/pgerr", "/internal/pgquery"},
 		reason: "relay and workers have leases in one table, which one package owns",
+	},
+	{
+		pkg: "/internal/operation",
+		may: []string{"/ledger", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/reserved",
+			pgx},
+		reason: "the acts of operators are recorded in one way, whichever package they are about",
 	},
 	{
 		pkg:    "/workers/internal/atmostonce",
@@ -149,7 +157,7 @@ var rules = []rule{
 	{
 		pkg: "/ledger/periodic",
 		may: []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/pgquery",
-			"/internal/fault", "/internal/reserved", pgx, goCron},
+			"/internal/fault", "/internal/operation", "/internal/reserved", pgx, goCron},
 		reason: "a producer: schedules enqueue tasks and do not depend on workers",
 	},
 	{
@@ -169,7 +177,7 @@ var rules = []rule{
 	{
 		pkg: "/projector",
 		may: []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr",
-			"/internal/pgquery", "/internal/fault", pgx, xSync},
+			"/internal/operation", "/internal/pgquery", "/internal/fault", pgx, xSync},
 		reason: "projections read the ledger, and work without a broker",
 	},
 	{

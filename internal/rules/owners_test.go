@@ -62,6 +62,18 @@ var foreigners = []foreign{
 		reason: "a window ends at the last position that was drawn",
 	},
 	{
+		table: "event", path: "ledger/feed/sql/rebase_events.sql",
+		reason: "the feed gives transaction ids of another database a meaning",
+	},
+	{
+		table: "event_position_seq", path: "ledger/feed/sql/rebase_sequences.sql",
+		reason: "logical replication copies no sequences",
+	},
+	{
+		table: "login_id_seq", path: "ledger/feed/sql/rebase_sequences.sql",
+		reason: "logical replication copies no sequences",
+	},
+	{
 		table: "event", path: "bench/sql/history.sql",
 		reason: "a history of millions of events, made as fast as PostgreSQL can",
 	},
@@ -84,14 +96,6 @@ var foreigners = []foreign{
 	{
 		table: "timer", path: "bench/timers.go",
 		reason: "the benchmark vacuums the table after its inserts",
-	},
-	{
-		table: "parked", path: "health/condition.go",
-		reason: "the cure of a condition: operators delete rows of parked events",
-	},
-	{
-		table: "illegal_event", path: "health/condition.go",
-		reason: "the cure of a condition: operators delete rows of illegal events",
 	},
 	{
 		table: "task", path: "internal/plantest/plantest.go",

@@ -81,13 +81,16 @@ type ForeignError struct {
 
 func (e *ForeignError) Error() string {
 	return fmt.Sprintf("stream %s belongs to the ledger %s, this is %s: "+
-		"use another NATS account, or delete the stream if that ledger no longer exists",
+		"use another NATS account, or, if that ledger no longer exists: taskledger stream rebuild --foreign",
 		Name, e.Found, e.Want)
 }
 
+// Owner returns the installation in the metadata of a stream, "" if it has none.
+func Owner(info *jetstream.StreamInfo) string { return info.Config.Metadata[metadataInstallation] }
+
 // CheckOwner returns a [*ForeignError] if the metadata of a stream has another installation.
 func CheckOwner(info *jetstream.StreamInfo, installation string) error {
-	if found := info.Config.Metadata[metadataInstallation]; found != "" && found != installation {
+	if found := Owner(info); found != "" && found != installation {
 		return &ForeignError{Found: found, Want: installation}
 	}
 	return nil
@@ -97,7 +100,7 @@ func CheckOwner(info *jetstream.StreamInfo, installation string) error {
 type UnsuitableError struct{ Reasons []string }
 
 func (e *UnsuitableError) Error() string {
-	return fmt.Sprintf("stream %s cannot be used: %s: edit the stream, or delete it, and it is created again", Name,
+	return fmt.Sprintf("stream %s cannot be used: %s: edit the stream, or: taskledger stream rebuild", Name,
 		strings.Join(e.Reasons, "; "))
 }
 

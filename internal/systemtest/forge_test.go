@@ -226,17 +226,18 @@ func (a *attacked) inbox() *nats.Msg {
 func (a *attacked) checkDirect() {
 	a.t.Helper()
 	create := "$JS.API.CONSUMER.CREATE.LEDGER.parcel~send"
-	all := []string{forgedEvent, knownInbox, "$JS.API.STREAM.PURGE.LEDGER", "$JS.API.STREAM.DELETE.LEDGER",
-		"$JS.API.STREAM.UPDATE.LEDGER", "$JS.API.STREAM.CREATE.LEDGER", "$JS.API.STREAM.MSG.DELETE.LEDGER"}
+	all := []string{forgedEvent, knownInbox, "$JS.API.STREAM.PURGE.LEDGER", "$JS.API.STREAM.UPDATE.LEDGER",
+		"$JS.API.STREAM.CREATE.LEDGER", "$JS.API.STREAM.MSG.DELETE.LEDGER"}
+	remove := "$JS.API.STREAM.DELETE.LEDGER" // the operator may: the relay makes the stream anew
 	pull := []string{api("mails") + "CONSUMER.MSG.NEXT.LEDGER.parcel~send",
 		"$JS.API.CONSUMER.MSG.NEXT.LEDGER.parcel~send", create, create + ".ledger.>", a.ack}
 	for user, subjects := range map[string][]string{
-		"worker":   all,
+		"worker":   append(slices.Clone(all), remove),
 		"operator": append(slices.Clone(all), pull...),
 		"mails": append(append(slices.Clone(all), pull...), api("mails")+"CONSUMER.CREATE.LEDGER.mails",
-			"$JS.API.CONSUMER.DELETE.LEDGER.parcel~send", "taskledger.recall.parcel.send",
+			"$JS.API.CONSUMER.DELETE.LEDGER.parcel~send", remove, "taskledger.recall.parcel.send",
 			"taskledger.progress.parcel.send", "taskledger.handover.x"),
-		"relay": append(slices.Clone(pull), "$JS.API.STREAM.DELETE.LEDGER", "$JS.API.STREAM.UPDATE.LEDGER"),
+		"relay": append(slices.Clone(pull), remove, "$JS.API.STREAM.UPDATE.LEDGER"),
 	} {
 		for _, subject := range subjects {
 			nc := a.connect(user)

@@ -27,7 +27,7 @@ type OriginError struct {
 }
 
 func (e *OriginError) Error() string {
-	return fmt.Sprintf("cursor %q comes from another database (origin %s, this is %s); after a restore, "+
-		"rebase the cursors as docs/operations.md describes",
+	return fmt.Sprintf("cursor %q comes from another database (origin %s, this is %s); after a restore: "+
+		"taskledger rebase",
 		e.Reader, e.Found, e.Want)
 }

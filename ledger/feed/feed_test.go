@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -401,36 +400,6 @@ func TestFeedRefusesARestoredCursor(t *testing.T) {
 	var origin *feed.OriginError
 	if _, err := feed.Open(f.ctx, f.pool, "test", nil); !errors.As(err, &origin) {
 		t.Errorf("feed on a restored cursor: %v, want OriginError", err)
-	}
-}
-
-// The procedure of docs/operations.md for a restored database, on a database whose xids are those of a
-// cluster far ahead of this one.
-func TestFeedAfterTheRestoreOfTheDocs(t *testing.T) {
-	f := newFeedFixture(t)
-	f.enqueue(f.pool, "1", "2")
-	f.drain(f.open(f.pool, nil))
-	f.exec(f.pool, `alter table taskledger.event disable trigger event_append_only`)
-	f.exec(f.pool, `update taskledger.event set xid = '9000000000'`)
-	f.exec(f.pool, `alter table taskledger.event enable trigger event_append_only`)
-	f.exec(f.pool, `update taskledger.cursor set origin = '1/1', xid = '9000000000'`)
-	if _, err := feed.Open(f.ctx, f.pool, "test", nil); err == nil {
-		t.Fatal("the restored cursor was not refused")
-	}
-
-	docs, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, found := strings.Cut(string(docs), "```sql\n")
-	cure, _, _ := strings.Cut(rest, "```\n")
-	if !found {
-		t.Fatal("docs/operations.md shows no cure")
-	}
-	f.exec(f.pool, cure)
-	f.enqueue(f.pool, "3")
-	if diff := cmp.Diff([]string{"1", "2", "3"}, f.drain(f.open(f.pool, nil))); diff != "" {
-		t.Errorf("after the cure the feed delivered (-want +got):\n%s", diff)
 	}
 }
 

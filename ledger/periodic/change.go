@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/reserved"
+	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -40,21 +40,10 @@ func record(ctx context.Context, tx pgx.Tx, d Difference, actor string, now time
 	if err != nil {
 		return err
 	}
-	// If the clock was set back, an earlier change may have this time.
-	for at := now; ; at = at.Add(time.Microsecond) {
-		id := d.Name + "/" + at.UTC().Format("2006-01-02T15:04:05.000000Z")
-		key := ledger.Key{Kind: ChangeKind, BizID: ledger.BizID(id)}
-		answer, err := ledger.Enqueue(reserved.Allow(ctx), tx, key, args, &ledger.EnqueueOptions{Actor: actor})
-		if err != nil {
-			return fmt.Errorf("record the change of schedule %s: %w", d.Name, err)
-		}
-		if answer.New {
-			_, err := ledger.Append(ctx, tx, ledger.AppendRequest{
-				Key: key, Expected: 1, Type: ledger.EventSucceeded, Actor: actor,
-			})
-			return err
-		}
+	if err := operation.Append(ctx, tx, ChangeKind, d.Name, args, actor, now); err != nil {
+		return fmt.Errorf("record the change of schedule %s: %w", d.Name, err)
 	}
+	return nil
 }
 
 // shorten returns a text that is short enough for a record.

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/projector"
+)
+
+func newIllegalCommand(a *app) *cobra.Command {
+	return group(
+		&cobra.Command{Use: "illegal", Short: "List the events that cannot follow those before them, and dismiss them"},
+		newIllegalListCommand(a),
+		newIllegalDismissCommand(a),
+	)
+}
+
+func newIllegalListCommand(a *app) *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the illegal events that the projector has found",
+		Example: "  taskledger illegal list\n  taskledger illegal list -o json",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 || limit > projector.MaxIllegal {
+				return usagef("--limit must be between 1 and %d, got %d", projector.MaxIllegal, limit)
+			}
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return listIllegal(ctx, a, pool, limit)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of events")
+	return cmd
+}
+
+func listIllegal(ctx context.Context, a *app, pool *pgxpool.Pool, limit int) error {
+	all, err := projector.ListIllegal(ctx, pool, limit)
+	if err != nil {
+		return err
+	}
+	list := struct {
+		Illegal []projector.IllegalEvent `json:"illegal"`
+	}{append([]projector.IllegalEvent{}, all...)}
+	if err := printList(a, list, all, func(w io.Writer) {
+		if len(all) == 0 {
+			return
+		}
+		t := newTable([]any{"task", "version", "found", "reason"}, 2, 3)
+		for _, e := range all {
+			t.AppendRow(table.Row{plain(e.Key.String()), e.Version, ago(e.FoundAt), plain(e.Reason)})
+		}
+		renderTable(w, t)
+	}); err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(a.stderr, "no illegal events")
+	}
+	return nil
+}
+
+func newIllegalDismissCommand(a *app) *cobra.Command {
+	var actor, reason string
+	cmd := &cobra.Command{
+		Use:   "dismiss KIND BIZ_ID",
+		Short: "Remove the illegal events of a task from the list",
+		Long: `Remove the illegal events of a task from the list. They stay in the ledger, and the task is listed as
+before them. First take INSERT on the table event from the role that wrote them, which
+taskledger task history shows. If the task gets another event, its illegal events are listed again.`,
+		Example: "  taskledger illegal dismiss coupon.send order-17 --reason 'role corrected'",
+		Args:    exactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			// An illegal event may have an invalid key.
+			key := ledger.Key{Kind: ledger.Kind(args[0]), BizID: ledger.BizID(args[1])}
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				n, err := projector.DismissIllegal(ctx, pool, key, actorOr(actor), reason)
+				if err != nil {
+					return err
+				}
+				answer := struct {
+					Kind   string `json:"kind"`
+					BizID  string `json:"biz_id"`
+					Events int    `json:"events"`
+				}{args[0], args[1], n}
+				return a.print(answer, func(w io.Writer) {
+					fmt.Fprintf(w, "dismissed %s of %s\n", count(int64(n)), plain(key.String()))
+				})
+			})
+		},
+	}
+	addActorFlag(cmd, &actor)
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the record")
+	return cmd
+}

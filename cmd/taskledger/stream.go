@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+func newStreamCommand(a *app) *cobra.Command {
+	return group(
+		&cobra.Command{Use: "stream", Short: "Show the stream LEDGER, and rebuild it from the ledger"},
+		newStreamShowCommand(a),
+		newStreamRebuildCommand(a),
+	)
+}
+
+// shownStream is the state of the stream as JSON.
+type shownStream struct {
+	Stream *outbox.StreamDetail `json:"stream"` // null: it does not exist
+}
+
+func newStreamShowCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "show",
+		Short:   "Show the stream, its consumers and its drift from the configuration",
+		Example: "  taskledger stream show",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withStream(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool, js streams) error {
+				d, err := outbox.ReadStream(ctx, pool, js, outbox.StreamConfig{})
+				if err != nil {
+					return err
+				}
+				return a.print(shownStream{d}, func(w io.Writer) { renderStream(w, d) })
+			})
+		},
+	}
+}
+
+type streams = jetstream.JetStream
+
+// withStream calls f with a connection pool of the database and JetStream.
+func (a *app) withStream(
+	ctx context.Context, f func(context.Context, *pgxpool.Pool, streams) error,
+) error {
+	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
+		nc, err := a.connectNATS(false)
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(connectTimeout))
+		if err != nil {
+			return err
+		}
+		return f(ctx, pool, js)
+	})
+}
+
+func renderStream(w io.Writer, d *outbox.StreamDetail) {
+	if d == nil {
+		fmt.Fprintln(w, "there is no stream LEDGER; a relay makes it")
+		return
+	}
+	limit := "no limit"
+	if d.MaxBytes > 0 {
+		limit = count(d.MaxBytes)
+	}
+	owner := plain(d.Ledger)
+	if !d.IsOwn {
+		owner += " (another ledger)"
+	}
+	subscribers := make([]string, len(d.Subscribers))
+	for i, name := range d.Subscribers {
+		subscribers[i] = plain(name)
+	}
+	fields := [][2]string{
+		{"ledger", owner},
+		{"created", ago(d.Created)},
+		{"messages", fmt.Sprintf("%s, %d to %d", count(int64(d.Messages)), d.FirstSeq, d.LastSeq)},
+		{"bytes", fmt.Sprintf("%s of %s", count(int64(d.Bytes)), limit)},
+		{"consumers of workers", strconv.Itoa(d.Workers)},
+		{"durable subscribers", strings.Join(subscribers, ", ")},
+	}
+	for _, drift := range d.Drift {
+		fields = append(fields, [2]string{"drift", plain(drift)})
+	}
+	renderFields(w, fields...)
+}
+
+func newStreamRebuildCommand(a *app) *cobra.Command {
+	var o outbox.RebuildOptions
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "rebuild",
+		Short: "Delete the stream, and let the relay make it again from the ledger",
+		Long: `Delete the stream LEDGER, and let the relay make it again: with its configuration, and with what was
+on it and what is unfinished. It is the cure for a stream that is damaged, has other limits, or does not
+belong to a restored database. Without --yes the command shows the stream and changes nothing.
+
+No task is lost, and none that has ended runs again. Workers create their consumers again. Durable
+subscribers lose their places: they read the ledger, or begin at the front of the new stream.
+
+First make sure that no relay works on a copy of this database. The command waits until the relay has
+published everything. It can be interrupted: the relay continues. The exit code is 5 if no relay works.`,
+		Example: "  taskledger stream rebuild\n  taskledger stream rebuild --yes --reason 'restored from backup'",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Actor = actorOr(o.Actor)
+			return a.withStream(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool, js streams) error {
+				return rebuildStream(ctx, a, pool, js, o, yes)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "delete the stream (default: show what would be deleted)")
+	cmd.Flags().BoolVar(&o.Foreign, "foreign", false, "delete the stream also if it belongs to another ledger")
+	addActorFlag(cmd, &o.Actor)
+	cmd.Flags().StringVar(&o.Reason, "reason", "", "reason, for the record")
+	return cmd
+}
+
+// rebuiltStream is the result of stream rebuild.
+type rebuiltStream struct {
+	Deleted *outbox.StreamDetail `json:"deleted"` // null: there was no stream
+	DryRun  bool                 `json:"dry_run"`
+}
+
+func rebuildStream(
+	ctx context.Context, a *app, pool *pgxpool.Pool, js streams, o outbox.RebuildOptions, yes bool,
+) error {
+	before, err := outbox.ReadStream(ctx, pool, js, outbox.StreamConfig{})
+	if err != nil {
+		return err
+	}
+	if !yes {
+		return a.print(rebuiltStream{before, true}, func(w io.Writer) {
+			renderStream(w, before)
+			fmt.Fprintln(w, "would be deleted, and made again by the relay; to do so: taskledger stream rebuild --yes")
+		})
+	}
+	if err := outbox.RebuildStream(ctx, pool, js, &o); err != nil {
+		return err
+	}
+	if err := awaitStream(ctx, a, pool, js); err != nil {
+		return err
+	}
+	return a.print(rebuiltStream{before, false}, func(w io.Writer) { fmt.Fprintln(w, "the stream is rebuilt") })
+}
+
+// awaitStream waits until the relay has published everything, and shows its progress.
+func awaitStream(ctx context.Context, a *app, pool *pgxpool.Pool, js streams) error {
+	var show func(int64)
+	stop := func() {}
+	defer func() { stop() }()
+	err := outbox.AwaitStream(ctx, pool, js, func(done, total ledger.Position) {
+		if show == nil {
+			show, stop = a.progress("published", int64(total))
+		}
+		show(int64(done))
+	})
+	var noRelay *outbox.NoRelayError
+	switch {
+	case errors.As(err, &noRelay):
+		return failf(exitUnavailable, "the stream is deleted, and %s", err).
+			hinted("the relay makes the stream when it works: taskledger status")
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return failf(exitFailed, "interrupted: the stream is deleted, and the relay continues without this command").
+			hinted("see what is left to publish: taskledger status")
+	}
+	return err
+}

@@ -1,0 +1,101 @@
+// Package operation records the acts of operators that are not about one task. The record of an act is a task of a
+// reserved kind, enqueued and succeeded in the transaction of the act: it commits if and only if the act does.
+package operation
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/reserved"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/now.sql
+var nowSQL string
+
+// Kind is the kind of the tasks that record operations. The biz_id is <action>/<time of the act in UTC>.
+const Kind ledger.Kind = "taskledger.operation"
+
+// Actions, which are also those of the command taskledger.
+const (
+	RetryParked    = "parked.retry"
+	DiscardParked  = "parked.discard"
+	DismissIllegal = "illegal.dismiss"
+	RebuildStream  = "stream.rebuild"
+	Rebase         = "rebase"
+)
+
+// MaxReasonBytes is the maximum length of a reason.
+const MaxReasonBytes = 4 << 10
+
+// DB is a pgxpool.Pool or pgx.Conn, or a pgx.Tx, whose transactions are savepoints.
+type DB interface {
+	ledger.DB
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// Operation is an act. Its JSON is the args of its task.
+type Operation struct {
+	Action string `json:"action"`
+	Reason string `json:"reason,omitempty"` // at most MaxReasonBytes
+	Actor  string `json:"-"`                // default: the database's session_user
+
+	Positions []ledger.Position `json:"positions,omitempty"` // of events that the act is about
+	Events    []string          `json:"events,omitempty"`    // the same as <kind>/<biz_id>/<version>
+	Detail    map[string]string `json:"detail,omitempty"`
+}
+
+// Validate returns an [*ledger.InvalidError] if the reason is too long.
+func (o Operation) Validate() error {
+	if n := len(o.Reason); n > MaxReasonBytes {
+		rule := fmt.Sprintf("must have at most %d bytes, got %d", MaxReasonBytes, n)
+		return &ledger.InvalidError{Field: "reason", Rule: rule}
+	}
+	return nil
+}
+
+// Record records an operation in the transaction of the act. It does not commit.
+func Record(ctx context.Context, tx pgx.Tx, o Operation) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	o.Reason = printable.Storable(o.Reason, MaxReasonBytes)
+	args, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	var now time.Time
+	if _, err := pgquery.Row(ctx, tx, nowSQL, nil, pgquery.Micros(&now)); err != nil {
+		return pgerr.Explain("record "+o.Action, err)
+	}
+	return Append(ctx, tx, Kind, o.Action, args, o.Actor, now)
+}
+
+// Append records an act as a task of a reserved kind, whose biz_id is <subject>/<time>. It does not commit.
+func Append(
+	ctx context.Context, tx pgx.Tx, kind ledger.Kind, subject string, args json.RawMessage, actor string, now time.Time,
+) error {
+	// If the clock was set back, an earlier act may have this time.
+	for at := now; ; at = at.Add(time.Microsecond) {
+		id := subject + "/" + at.UTC().Format("2006-01-02T15:04:05.000000Z")
+		key := ledger.Key{Kind: kind, BizID: ledger.BizID(id)}
+		answer, err := ledger.Enqueue(reserved.Allow(ctx), tx, key, args, &ledger.EnqueueOptions{Actor: actor})
+		if err != nil {
+			return fmt.Errorf("record %s: %w", subject, err)
+		}
+		if answer.New {
+			_, err := ledger.Append(ctx, tx, ledger.AppendRequest{
+				Key: key, Expected: 1, Type: ledger.EventSucceeded, Actor: actor,
+			})
+			return err
+		}
+	}
+}

@@ -1,0 +1,2 @@
+-- Selects the time. Locks nothing.
+select (extract(epoch from clock_timestamp()) * 1e6)::bigint

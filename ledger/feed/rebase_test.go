@@ -1,0 +1,358 @@
+package feed_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// rebaseDatabase: the test binary rebases this database if it is set.
+const rebaseDatabase = "FEED_TEST_REBASE"
+
+func TestMain(m *testing.M) {
+	url := os.Getenv(rebaseDatabase)
+	if url == "" {
+		os.Exit(m.Run())
+	}
+	pool, err := pgxpool.New(context.Background(), url)
+	if err == nil {
+		_, err = feed.Rebase(context.Background(), pool, rebaseOptions())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func rebaseOptions() *feed.RebaseOptions {
+	o := &feed.RebaseOptions{Readers: []string{"test", "new"}}
+	o.SetPageSize(10)
+	return o
+}
+
+// transplant makes the events and cursors look as if they came from a dump of a cluster far ahead of this one.
+func (f *feedFixture) transplant() {
+	f.t.Helper()
+	for _, sql := range []string{
+		"alter table taskledger.event disable trigger event_append_only",
+		"update taskledger.event set xid = '9000000000'",
+		"alter table taskledger.event enable trigger event_append_only",
+		"update taskledger.cursor set origin = '1/1', xid = '9000000000'",
+	} {
+		f.exec(f.pool, sql)
+	}
+}
+
+func numbers(from, to int) (ids []string) {
+	for i := from; i < to; i++ {
+		ids = append(ids, fmt.Sprint(i))
+	}
+	return ids
+}
+
+func (f *feedFixture) rebase() bool {
+	f.t.Helper()
+	needed, err := feed.Rebase(f.ctx, f.pool, rebaseOptions())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return needed
+}
+
+func (f *feedFixture) plan() feed.RebasePlan {
+	f.t.Helper()
+	plan, err := feed.PlanRebase(f.ctx, f.pool, rebaseOptions())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return plan
+}
+
+// rebaseKilled runs a rebase in a process that is killed at the n-th passage of a crash point.
+func (f *feedFixture) rebaseKilled(point string, n int) {
+	f.t.Helper()
+	cmd := exec.CommandContext(f.ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), rebaseDatabase+"="+f.server.URL(ledgertest.Database),
+		fmt.Sprintf("%s=%s:%d", fault.Variable, point, n))
+	output, err := cmd.CombinedOutput()
+	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
+		f.t.Fatalf("the process ended with %v, not by SIGKILL at %s: %s", err, point, output)
+	}
+}
+
+// expectRefusal checks that the readers of rebaseOptions refuse to work.
+func (f *feedFixture) expectRefusal(why string) {
+	f.t.Helper()
+	f.t.Log(why)
+	f.expectRefusalOf("test")
+	f.expectRefusalOf("new")
+}
+
+func (f *feedFixture) expectRefusalOf(reader string) {
+	f.t.Helper()
+	var origin *feed.OriginError
+	if _, err := feed.Open(f.ctx, f.pool, reader, nil); !errors.As(err, &origin) {
+		f.t.Errorf("reader %s opened the feed: %v, want *OriginError", reader, err)
+	}
+}
+
+// A database that was restored is rebased, although the command is killed in each phase and a producer goes on. Then
+// readers get each event once. A second call changes nothing.
+func TestRebase(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, numbers(0, 55)...)
+	f.drain(f.open(f.pool, nil))
+	if plan := f.plan(); plan.Needed || f.rebase() {
+		t.Errorf("in its own database: %+v", plan)
+	}
+	f.transplant()
+	f.enqueue(f.pool, numbers(55, 60)...) // by a program that did not wait
+	want := feed.RebasePlan{Needed: true, Readers: []string{"test"}, Events: 55, Last: 60}
+	if diff := cmp.Diff(want, f.plan()); diff != "" {
+		t.Errorf("plan (-want +got):\n%s", diff)
+	}
+	f.rebaseKilled(feed.FaultRebasePage, 1)
+	f.expectRefusal("killed after a page")
+	f.enqueue(f.pool, numbers(60, 65)...)
+	if got := f.plan().Events; got != 45 {
+		t.Errorf("%d events are left after a page of 10, want 45", got)
+	}
+	f.rebaseKilled(feed.FaultRebasePage, 3)
+	f.rebaseKilled(feed.FaultRebaseEnd, 1)
+	f.expectRefusal("killed before the last commit")
+	if plan := f.plan(); !plan.Needed || plan.Events != 0 {
+		t.Errorf("before the last commit: %+v", plan)
+	}
+	if !f.rebase() {
+		t.Error("the rebase was not needed")
+	}
+	f.enqueue(f.pool, numbers(65, 70)...)
+	if diff := cmp.Diff(numbers(0, 70), f.drain(f.open(f.pool, nil))); diff != "" {
+		t.Errorf("the feed delivered (-want +got):\n%s", diff)
+	}
+	if plan := f.plan(); plan.Needed || f.rebase() {
+		t.Errorf("a second time: %+v", plan)
+	}
+	if got := f.drain(f.open(f.pool, nil)); len(got) > 0 {
+		t.Errorf("after the second rebase the feed delivered %v", got)
+	}
+	if _, err := f.pool.Exec(f.ctx, "update taskledger.event set xid = '4'"); err == nil {
+		t.Error("events can be changed")
+	}
+}
+
+// The cursor is valid, and events came from another database. A reader that works meanwhile is superseded, and
+// nothing that it has passed is left out.
+func TestRebaseSupersedesReaders(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, numbers(0, 30)...)
+	f.transplant()
+	f.exec(f.pool, "truncate taskledger.cursor")
+	opened := f.open(f.pool, nil)
+	f.enqueue(f.pool, "local")
+	if diff := cmp.Diff([]string{"local"}, f.drain(opened)); diff != "" {
+		t.Fatalf("before the rebase (-want +got):\n%s", diff)
+	}
+	f.enqueue(f.pool, "later")
+	page, ok, err := opened.Poll(f.ctx)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	f.rebaseKilled(feed.FaultRebasePage, 4) // all events are done, and the cursors are not
+	if err := page.Advance(f.ctx, nil, nil); !errors.Is(err, feed.ErrSuperseded) {
+		t.Errorf("the reader advanced: %v, want ErrSuperseded", err)
+	}
+	f.expectRefusal("killed")
+	f.rebase()
+	if err := page.Advance(f.ctx, nil, nil); !errors.Is(err, feed.ErrSuperseded) {
+		t.Errorf("the reader advanced: %v, want ErrSuperseded", err)
+	}
+	if diff := cmp.Diff(append(numbers(0, 30), "local", "later"), f.drain(f.open(f.pool, nil))); diff != "" {
+		t.Errorf("after the rebase (-want +got):\n%s", diff)
+	}
+}
+
+// Logical replication copies no sequences: without the rebase, producers fail with a duplicate position.
+func TestRebaseAdvancesSequences(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, numbers(0, 30)...)
+	f.drain(f.open(f.pool, nil))
+	f.transplant()
+	f.exec(f.pool, "select setval('taskledger.event_position_seq', 1), setval('taskledger.login_id_seq', 1, false)")
+	if _, err := ledger.Enqueue(f.ctx, f.pool, ledger.Key{Kind: "k", BizID: "new"}, nil, nil); err == nil {
+		t.Fatal("the sequence is not behind")
+	}
+	f.rebase()
+	f.enqueue(f.pool, "new")
+	if diff := cmp.Diff(append(numbers(0, 30), "new"), f.drain(f.open(f.pool, nil))); diff != "" {
+		t.Errorf("after the rebase (-want +got):\n%s", diff)
+	}
+	f.exec(f.pool, "insert into taskledger.login (name) values ('new')")
+}
+
+// An open transaction of a producer delays the rebase, and the rebase delays other producers by little.
+func TestRebaseBesideAnOpenTransaction(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, numbers(0, 30)...)
+	f.drain(f.open(f.pool, nil))
+	f.transplant()
+	tx := f.begin()
+	f.enqueue(tx, "open")
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := feed.Rebase(f.ctx, f.pool, rebaseOptions()); err != nil {
+			t.Error(err)
+		}
+	})
+	await(t, "the rebase to wait for the lock", func() bool {
+		var waits bool
+		row := f.pool.QueryRow(f.ctx, `select exists (select from pg_locks where not granted)`)
+		return row.Scan(&waits) == nil && waits
+	})
+	began := time.Now()
+	f.enqueue(f.pool, "beside")
+	waited := time.Since(began)
+	f.commit(tx)
+	wg.Wait()
+	if waited > 10*time.Second {
+		t.Errorf("a producer waited for %s", waited)
+	}
+	got := f.drain(f.open(f.pool, nil))
+	slices.Sort(got)
+	want := append(numbers(0, 30), "open", "beside")
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("after the rebase (-want +got):\n%s", diff)
+	}
+}
+
+// A subscription that still writes events is refused.
+func TestRebaseRefusesASubscription(t *testing.T) {
+	f := newFeedFixture(t)
+	conn, err := f.pool.Acquire(f.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for _, sql := range []string{
+		"create subscription replica connection 'host=127.0.0.1 port=1' publication p with (connect = false)",
+		"set allow_system_table_mods = on",
+		`insert into pg_subscription_rel (srsubid, srrelid, srsubstate)
+		 select oid, 'taskledger.event'::regclass, 'r' from pg_subscription`,
+		"update pg_subscription set subenabled = true",
+	} {
+		if _, err := conn.Exec(f.ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var subscribed *feed.SubscribedError
+	if _, err := feed.Rebase(f.ctx, f.pool, nil); !errors.As(err, &subscribed) || subscribed.Subscription != "replica" {
+		t.Errorf("error %v, want *SubscribedError", err)
+	}
+}
+
+// Every statement of a rebase works in every query mode, with unusual settings of the role.
+func TestRebaseInEveryQueryMode(t *testing.T) {
+	f := newFeedFixture(t)
+	plantest.Settings(t, f.server.URL(ledgertest.Database))
+	for i, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		config, err := pgxpool.ParseConfig(f.server.URL(ledgertest.Database))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.ConnConfig.DefaultQueryExecMode = mode
+		pool, err := pgxpool.NewWithConfig(f.ctx, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		f.enqueue(f.pool, numbers(10*i, 10*i+10)...)
+		f.drain(f.open(f.pool, nil))
+		f.transplant()
+		if plan, err := feed.PlanRebase(f.ctx, pool, rebaseOptions()); err != nil || plan.Events != int64(10*i+10) {
+			t.Errorf("%s: %+v, %v", mode, plan, err)
+		}
+		if needed, err := feed.Rebase(f.ctx, pool, rebaseOptions()); err != nil || !needed {
+			t.Errorf("%s: needed %v, %v", mode, needed, err)
+		}
+		if diff := cmp.Diff(numbers(0, 10*i+10), f.drain(f.open(f.pool, nil))); diff != "" {
+			t.Errorf("%s: after the rebase (-want +got):\n%s", mode, diff)
+		}
+	}
+}
+
+// A dump is restored in another cluster, as pg_dump and pg_restore do it.
+func TestRebaseOfADump(t *testing.T) {
+	original, restored := newFeedFixture(t), newFeedFixture(t)
+	original.enqueue(original.pool, numbers(0, 40)...)
+	original.drain(original.open(original.pool, nil))
+	original.enqueue(original.pool, numbers(40, 50)...)
+	for _, table := range []string{"login", "event", "cursor"} {
+		dump := original.copyOut(table)
+		restored.exec(restored.pool, "alter table taskledger."+table+" disable trigger user")
+		restored.copyIn(table, dump)
+		restored.exec(restored.pool, "alter table taskledger."+table+" enable trigger user")
+	}
+	restored.expectRefusalOf("test")
+	if !restored.rebase() {
+		t.Error("the rebase was not needed")
+	}
+	restored.enqueue(restored.pool, numbers(50, 60)...)
+	if diff := cmp.Diff(numbers(0, 60), restored.drain(restored.open(restored.pool, nil))); diff != "" {
+		t.Errorf("after the rebase (-want +got):\n%s", diff)
+	}
+}
+
+func (f *feedFixture) copyOut(table string) *bytes.Buffer {
+	f.t.Helper()
+	var b bytes.Buffer
+	f.onConnection(func(c *pgconn.PgConn) error {
+		_, err := c.CopyTo(f.ctx, &b, "copy taskledger."+table+" to stdout")
+		return err
+	})
+	return &b
+}
+
+func (f *feedFixture) copyIn(table string, dump *bytes.Buffer) {
+	f.t.Helper()
+	f.onConnection(func(c *pgconn.PgConn) error {
+		_, err := c.CopyFrom(f.ctx, dump, "copy taskledger."+table+" from stdin")
+		return err
+	})
+}
+
+func (f *feedFixture) onConnection(call func(*pgconn.PgConn) error) {
+	f.t.Helper()
+	conn, err := f.pool.Acquire(f.ctx)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer conn.Release()
+	if err := call(conn.Conn().PgConn()); err != nil {
+		f.t.Fatal(err)
+	}
+}

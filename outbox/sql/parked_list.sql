@@ -1,0 +1,7 @@
+-- Selects parked events in the order of their positions.
+-- $1 position to begin after, $2 maximum number. Locks nothing. Index: primary key.
+select p.position, p.kind, p.biz_id, p.version, p.reason, (extract(epoch from p.parked_at) * 1e6)::bigint
+  from taskledger.parked p
+ where p.position > $1::bigint
+ order by p.position
+ limit $2::integer
