@@ -360,12 +360,15 @@ begin
     raise exception 'taskledger: worker % has no lease', quote_literal(left(claim.worker, 260))
       using errcode = 'TL002', hint = 'call taskledger.heartbeat, and again before the lease ends';
   end if;
+  if exists (select from taskledger.paused_kinds p where p.kind = claim.kind) then
+    raise exception 'taskledger: kind % is paused', claim.kind
+      using errcode = 'TL003', hint = 'try again later';
+  end if;
   select h.version, h.type, h.attempt, h.actor into head
     from taskledger.event h
    where h.kind = claim.kind and h.biz_id = claim.biz_id
    order by h.version desc limit 1;
-  if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed')
-      or exists (select from taskledger.paused_kinds p where p.kind = claim.kind) then
+  if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed') then
     return;
   end if;
   if head.type in ('started', 'progressed') and (head.actor = claim.worker or exists (
@@ -394,7 +397,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text) IS 'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not available. The worker needs a lease: see taskledger.heartbeat. Raises TL002 if it has none.';
+COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text) IS 'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not available. The worker needs a lease: see taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
 
 CREATE FUNCTION taskledger.claim_next(kind text, worker text, how_many integer DEFAULT 1) RETURNS TABLE(biz_id text, version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
     LANGUAGE plpgsql
@@ -411,6 +414,9 @@ begin
   if how_many not between 1 and 100 then
     raise exception 'taskledger: invalid how_many %: must be between 1 and 100', how_many
       using errcode = 'invalid_parameter_value';
+  end if;
+  if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind) then
+    return;
   end if;
   for task in select w.biz_id, w.may_run from taskledger.waiting_tasks(claim_next.kind, before) w loop
     place := task.biz_id;
