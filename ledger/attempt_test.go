@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -118,6 +119,11 @@ func attemptsInSQL(t *testing.T, owner, db *pgxpool.Pool) {
 	}
 	if again, ok := claim(t, db, k); ok {
 		t.Errorf("claimed twice: %+v", again)
+	}
+	const resumeSQL = "select c.version = 2 and c.attempt = 1 from taskledger.claim($1, $2, 'w-1', resume => true) c"
+	var isSame bool
+	if err := db.QueryRow(t.Context(), resumeSQL, string(k.Kind), string(k.BizID)).Scan(&isSame); err != nil || !isSame {
+		t.Errorf("resumed another attempt: %v", err)
 	}
 	call(t, db, "select taskledger.fail("+key+", 'no\nluck', 'smtp', retry_in => '1 hour')", args(a)...)
 	ledgertest.Append(t, owner, k, ledger.EventReleased)
@@ -238,6 +244,40 @@ func TestFencedInSQL(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	ledgertest.Check(t, owner)
+}
+
+// No attempt in SQL succeeds after its task's deadline, and none begins then.
+func TestDeadlineInSQL(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t)
+	db := sqlWorker(t, owner)
+	k, waiting := ledgertest.Key(t, "mail/1"), ledgertest.Key(t, "mail/2")
+	for _, k := range []ledger.Key{k, waiting} {
+		options := ledger.EnqueueOptions{FinishBy: time.Now().Add(2 * time.Second)}
+		if _, err := ledger.Enqueue(t.Context(), owner, k, nil, &options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ok := claim(t, db, k); !ok {
+		t.Fatal("it is not available")
+	}
+	errUndo := errors.New("undo")
+	var err error
+	for err = errUndo; errors.Is(err, errUndo); time.Sleep(20 * time.Millisecond) {
+		err = pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(t.Context(), "select taskledger.finish('mail', '1', 2)"); err != nil {
+				return err
+			}
+			return errUndo
+		})
+	}
+	if !pgerr.Is(err, "TL004") {
+		t.Errorf("after the deadline: %v", err)
+	}
+	if _, ok := claim(t, db, waiting); ok {
+		t.Error("an attempt has begun after the deadline")
+	}
+	call(t, db, "select taskledger.fail('mail', '1', 2, 'too late')")
 }
 
 // A task that a lost worker had begun is taken over; after five of them it is dead, and at once if it must not be

@@ -3,7 +3,8 @@
 --
 -- All functions but waiting_tasks run with the rights of their caller, so that the policies of its role apply.
 --
--- SQLSTATE TL001: the attempt has ended. TL002: the worker has no lease. TL003: the kind is paused.
+-- SQLSTATE TL001: the attempt has ended. TL002: the worker has no lease. TL003: the kind is paused. TL004: the deadline
+-- of the task has passed.
 
 -- +goose Up
 
@@ -235,7 +236,7 @@ comment on function taskledger.take_over(text, text, integer, text) is
   'Internal: returns whether a task whose worker is lost may run again; buries it if not.';
 
 -- +goose StatementBegin
-create function taskledger.claim(kind text, biz_id text, worker text)
+create function taskledger.claim(kind text, biz_id text, worker text, resume boolean default false)
 returns table (version integer, attempt integer, args json, meta json, finish_by timestamptz)
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -261,8 +262,8 @@ begin
   if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed') then
     return;
   end if;
-  if head.type in ('started', 'progressed') and (head.actor = claim.worker or exists (
-       select from taskledger.worker_alive_ms(head.actor) w where w.alive_ms > 0)) then
+  if head.type in ('started', 'progressed') and not (resume and head.type = 'started' and head.actor = claim.worker)
+      and exists (select from taskledger.worker_alive_ms(head.actor) w where w.alive_ms > 0) then
     return;
   end if;
   select f.data, f.meta into first
@@ -274,6 +275,10 @@ begin
       perform taskledger.append_event(claim.kind, claim.biz_id, head.version, 'interrupted', claim.worker,
                                       '{"reason":"finish_by"}');
     end if;
+    return;
+  end if;
+  if head.type = 'started' and head.actor = claim.worker then
+    return query select head.version, head.attempt, first.data, first.meta, deadline;
     return;
   end if;
   if head.type in ('started', 'progressed')
@@ -288,17 +293,17 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.claim(text, text, text) is
+comment on function taskledger.claim(text, text, text, boolean) is
   'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the '
   'number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not '
-  'available. The worker needs a lease: see taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is '
-  'paused.';
+  'available. With resume, it returns an attempt that this worker has begun and lost. The worker needs a lease: see '
+  'taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
 
 -- Pages of the projection are read by its primary key. With its owner's rights, because a worker may not read the
 -- projection, which has errors. Returns also the last row of a full page, whatever its state.
 -- +goose StatementBegin
 create function taskledger.waiting_tasks(kind text, after text)
-returns table (biz_id text, may_run boolean)
+returns table (biz_id text, may_run boolean, is_page_end boolean)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_column
@@ -313,7 +318,7 @@ begin
     return;
   end if;
   return query
-  select p.biz_id, p.state in ('available', 'running')
+  select p.biz_id, p.state in ('available', 'running'), p.n = 5000
     from (
       select t.biz_id, t.state, row_number() over (order by t.biz_id) as n
         from (
@@ -351,19 +356,19 @@ begin
   if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind) then
     return;
   end if;
-  for task in select w.biz_id, w.may_run from taskledger.waiting_tasks(claim_next.kind, before) w loop
-    place := task.biz_id;
+  for task in select w.* from taskledger.waiting_tasks(claim_next.kind, before) w loop
+    place := case when task.is_page_end then task.biz_id else '' end;
     continue when not task.may_run or not pg_try_advisory_xact_lock(
       hashtextextended('taskledger.claim/' || claim_next.kind || '/' || task.biz_id, 0));
     for found in select c.* from taskledger.claim(claim_next.kind, task.biz_id, claim_next.worker) c loop
       return query select task.biz_id, found.version, found.attempt, found.args, found.meta, found.finish_by;
       claimed := claimed + 1;
     end loop;
-    exit when claimed >= how_many;
+    if claimed >= how_many then
+      place := task.biz_id;
+      exit;
+    end if;
   end loop;
-  if claimed < how_many and not coalesce(not task.may_run, false) then
-    place := ''; -- the last page
-  end if;
   if place <> before then
     perform taskledger.set_poll_place(claim_next.worker, claim_next.kind, place);
   end if;
@@ -382,9 +387,14 @@ language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   own constant record := taskledger.attempt_of(kind, biz_id, version);
 begin
-  if octet_length(result::text) > (select s.value::integer from taskledger.setting s where s.name = 'max_args_bytes')
-  then
-    raise exception 'taskledger: invalid result: too large, got % bytes', octet_length(result::text)
+  if (select (f.meta ->> 'finish_by')::timestamptz <= clock_timestamp()
+        from taskledger.event f
+       where f.kind = finish.kind and f.biz_id = finish.biz_id and f.version = 1) then
+    raise exception 'taskledger: the deadline of task %/% has passed', kind, biz_id
+      using errcode = 'TL004', hint = 'roll back, and call taskledger.fail';
+  end if;
+  if octet_length(result::text) > 262144 then -- workers.MaxResultBytes
+    raise exception 'taskledger: invalid result: must have at most 262144 bytes, got %', octet_length(result::text)
       using errcode = 'invalid_parameter_value', hint = 'store a reference to a larger result';
   end if;
   perform taskledger.check_nesting('result', result::text);
@@ -398,7 +408,8 @@ $$;
 
 comment on function taskledger.finish(text, text, integer, json) is
   'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is that of '
-  'taskledger.claim. Raises TL001 if the attempt has ended meanwhile: another worker has the task.';
+  'taskledger.claim. Raises TL001 if the attempt has ended meanwhile: another worker has the task. Raises TL004 if the '
+  'deadline of the task has passed.';
 
 -- +goose StatementBegin
 create function taskledger.fail(kind text, biz_id text, version integer, error text, error_type text default '',
@@ -408,7 +419,7 @@ language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   own constant record := taskledger.attempt_of(kind, biz_id, version);
   described constant json := json_build_object(
-    'message', taskledger.shortened(coalesce(error, ''), 4096), 'type', coalesce(error_type, ''));
+    'message', taskledger.shortened(coalesce(error, ''), 4096), 'type', taskledger.shortened(coalesce(error_type, ''), 512));
   policy json;
   failures integer;
   reason text;

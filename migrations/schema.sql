@@ -344,7 +344,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: raises an error with the name of a time that package ledger rejects.';
 
-CREATE FUNCTION taskledger.claim(kind text, biz_id text, worker text) RETURNS TABLE(version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
+CREATE FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean DEFAULT false) RETURNS TABLE(version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -371,8 +371,8 @@ begin
   if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed') then
     return;
   end if;
-  if head.type in ('started', 'progressed') and (head.actor = claim.worker or exists (
-       select from taskledger.worker_alive_ms(head.actor) w where w.alive_ms > 0)) then
+  if head.type in ('started', 'progressed') and not (resume and head.type = 'started' and head.actor = claim.worker)
+      and exists (select from taskledger.worker_alive_ms(head.actor) w where w.alive_ms > 0) then
     return;
   end if;
   select f.data, f.meta into first
@@ -386,6 +386,10 @@ begin
     end if;
     return;
   end if;
+  if head.type = 'started' and head.actor = claim.worker then
+    return query select head.version, head.attempt, first.data, first.meta, deadline;
+    return;
+  end if;
   if head.type in ('started', 'progressed')
       and not taskledger.take_over(claim.kind, claim.biz_id, head.version, claim.worker) then
     return;
@@ -397,7 +401,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text) IS 'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not available. The worker needs a lease: see taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
+COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not available. With resume, it returns an attempt that this worker has begun and lost. The worker needs a lease: see taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
 
 CREATE FUNCTION taskledger.claim_next(kind text, worker text, how_many integer DEFAULT 1) RETURNS TABLE(biz_id text, version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
     LANGUAGE plpgsql
@@ -418,19 +422,19 @@ begin
   if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind) then
     return;
   end if;
-  for task in select w.biz_id, w.may_run from taskledger.waiting_tasks(claim_next.kind, before) w loop
-    place := task.biz_id;
+  for task in select w.* from taskledger.waiting_tasks(claim_next.kind, before) w loop
+    place := case when task.is_page_end then task.biz_id else '' end;
     continue when not task.may_run or not pg_try_advisory_xact_lock(
       hashtextextended('taskledger.claim/' || claim_next.kind || '/' || task.biz_id, 0));
     for found in select c.* from taskledger.claim(claim_next.kind, task.biz_id, claim_next.worker) c loop
       return query select task.biz_id, found.version, found.attempt, found.args, found.meta, found.finish_by;
       claimed := claimed + 1;
     end loop;
-    exit when claimed >= how_many;
+    if claimed >= how_many then
+      place := task.biz_id;
+      exit;
+    end if;
   end loop;
-  if claimed < how_many and not coalesce(not task.may_run, false) then
-    place := ''; -- the last page
-  end if;
   if place <> before then
     perform taskledger.set_poll_place(claim_next.worker, claim_next.kind, place);
   end if;
@@ -716,7 +720,7 @@ CREATE FUNCTION taskledger.fail(kind text, biz_id text, version integer, error t
 declare
   own constant record := taskledger.attempt_of(kind, biz_id, version);
   described constant json := json_build_object(
-    'message', taskledger.shortened(coalesce(error, ''), 4096), 'type', coalesce(error_type, ''));
+    'message', taskledger.shortened(coalesce(error, ''), 4096), 'type', taskledger.shortened(coalesce(error_type, ''), 512));
   policy json;
   failures integer;
   reason text;
@@ -1085,9 +1089,14 @@ CREATE FUNCTION taskledger.finish(kind text, biz_id text, version integer, resul
 declare
   own constant record := taskledger.attempt_of(kind, biz_id, version);
 begin
-  if octet_length(result::text) > (select s.value::integer from taskledger.setting s where s.name = 'max_args_bytes')
-  then
-    raise exception 'taskledger: invalid result: too large, got % bytes', octet_length(result::text)
+  if (select (f.meta ->> 'finish_by')::timestamptz <= clock_timestamp()
+        from taskledger.event f
+       where f.kind = finish.kind and f.biz_id = finish.biz_id and f.version = 1) then
+    raise exception 'taskledger: the deadline of task %/% has passed', kind, biz_id
+      using errcode = 'TL004', hint = 'roll back, and call taskledger.fail';
+  end if;
+  if octet_length(result::text) > 262144 then -- workers.MaxResultBytes
+    raise exception 'taskledger: invalid result: must have at most 262144 bytes, got %', octet_length(result::text)
       using errcode = 'invalid_parameter_value', hint = 'store a reference to a larger result';
   end if;
   perform taskledger.check_nesting('result', result::text);
@@ -1098,7 +1107,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json) IS 'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is that of taskledger.claim. Raises TL001 if the attempt has ended meanwhile: another worker has the task.';
+COMMENT ON FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json) IS 'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is that of taskledger.claim. Raises TL001 if the attempt has ended meanwhile: another worker has the task. Raises TL004 if the deadline of the task has passed.';
 
 CREATE FUNCTION taskledger.fire_timers(due_from timestamp with time zone, due_to timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_keys text[]) RETURNS TABLE(clock timestamp with time zone, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint, first_due_at timestamp with time zone, last_due_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1640,7 +1649,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) IS 'Internal: returns the times of an entry of taskledger.enqueue_many; raises an error for an invalid one, by name.';
 
-CREATE FUNCTION taskledger.waiting_tasks(kind text, after text) RETURNS TABLE(biz_id text, may_run boolean)
+CREATE FUNCTION taskledger.waiting_tasks(kind text, after text) RETURNS TABLE(biz_id text, may_run boolean, is_page_end boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -1660,7 +1669,7 @@ begin
     return;
   end if;
   return query
-  select p.biz_id, p.state in ('available', 'running')
+  select p.biz_id, p.state in ('available', 'running'), p.n = 5000
     from (
       select t.biz_id, t.state, row_number() over (order by t.biz_id) as n
         from (
