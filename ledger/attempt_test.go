@@ -122,7 +122,8 @@ func attemptsInSQL(t *testing.T, owner, db *pgxpool.Pool) {
 	}
 	const resumeSQL = "select c.version = 2 and c.attempt = 1 from taskledger.claim($1, $2, 'w-1', resume => true) c"
 	var isSame bool
-	if err := db.QueryRow(t.Context(), resumeSQL, string(k.Kind), string(k.BizID)).Scan(&isSame); err != nil || !isSame {
+	err := db.QueryRow(t.Context(), resumeSQL, string(k.Kind), string(k.BizID)).Scan(&isSame)
+	if err != nil || !isSame {
 		t.Errorf("resumed another attempt: %v", err)
 	}
 	call(t, db, "select taskledger.fail("+key+", 'no\nluck', 'smtp', retry_in => '1 hour')", args(a)...)
@@ -252,8 +253,8 @@ func TestDeadlineInSQL(t *testing.T) {
 	owner := ledgertest.Pool(t)
 	db := sqlWorker(t, owner)
 	k, waiting := ledgertest.Key(t, "mail/1"), ledgertest.Key(t, "mail/2")
+	options := ledger.EnqueueOptions{FinishBy: time.Now().Add(2 * time.Second)}
 	for _, k := range []ledger.Key{k, waiting} {
-		options := ledger.EnqueueOptions{FinishBy: time.Now().Add(2 * time.Second)}
 		if _, err := ledger.Enqueue(t.Context(), owner, k, nil, &options); err != nil {
 			t.Fatal(err)
 		}

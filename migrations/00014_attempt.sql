@@ -408,8 +408,7 @@ $$;
 
 comment on function taskledger.finish(text, text, integer, json) is
   'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is that of '
-  'taskledger.claim. Raises TL001 if the attempt has ended meanwhile: another worker has the task. Raises TL004 if the '
-  'deadline of the task has passed.';
+  'taskledger.claim. Raises TL001 if the attempt has ended meanwhile, TL004 if the deadline of the task has passed.';
 
 -- +goose StatementBegin
 create function taskledger.fail(kind text, biz_id text, version integer, error text, error_type text default '',
@@ -419,7 +418,8 @@ language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   own constant record := taskledger.attempt_of(kind, biz_id, version);
   described constant json := json_build_object(
-    'message', taskledger.shortened(coalesce(error, ''), 4096), 'type', taskledger.shortened(coalesce(error_type, ''), 512));
+    'message', taskledger.shortened(coalesce(error, ''), 4096),
+    'type', taskledger.shortened(coalesce(error_type, ''), 512));
   policy json;
   failures integer;
   reason text;

@@ -720,7 +720,8 @@ CREATE FUNCTION taskledger.fail(kind text, biz_id text, version integer, error t
 declare
   own constant record := taskledger.attempt_of(kind, biz_id, version);
   described constant json := json_build_object(
-    'message', taskledger.shortened(coalesce(error, ''), 4096), 'type', taskledger.shortened(coalesce(error_type, ''), 512));
+    'message', taskledger.shortened(coalesce(error, ''), 4096),
+    'type', taskledger.shortened(coalesce(error_type, ''), 512));
   policy json;
   failures integer;
   reason text;
@@ -1107,7 +1108,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json) IS 'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is that of taskledger.claim. Raises TL001 if the attempt has ended meanwhile: another worker has the task. Raises TL004 if the deadline of the task has passed.';
+COMMENT ON FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json) IS 'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is that of taskledger.claim. Raises TL001 if the attempt has ended meanwhile, TL004 if the deadline of the task has passed.';
 
 CREATE FUNCTION taskledger.fire_timers(due_from timestamp with time zone, due_to timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_keys text[]) RETURNS TABLE(clock timestamp with time zone, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint, first_due_at timestamp with time zone, last_due_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
