@@ -129,7 +129,7 @@ func TestRolesCannotForge(t *testing.T) {
 		`update taskledger.event set data = '{}'`, `delete from taskledger.event`, `truncate taskledger.event`,
 		`alter table taskledger.event disable trigger event_append_only`,
 		`alter table taskledger.event disable row level security`,
-		`drop policy readable on taskledger.event`,
+		`drop policy login on taskledger.event`,
 		`update taskledger.setting set value = 'x'`,
 		// versions with a gap, and tasks that do not exist
 		insert(`'pay', 'done', 9, 1, ` + shard("done") + `, 'released', 'a', null, null`),

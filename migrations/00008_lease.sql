@@ -6,7 +6,7 @@
 --          again and again
 --
 -- Other packages read the views relay_lease, workers, worker_kinds, shard_members and repeated_releases, and call
--- worker_alive_ms and shards_alive.
+-- worker_alive_ms and shards_alive. Workers in other languages call heartbeat.
 
 -- +goose Up
 
@@ -16,12 +16,14 @@ create table taskledger.lease (
   since       timestamptz not null default clock_timestamp(),
   alive_until timestamptz not null,
   backend     integer,
-  detail      json)
+  detail      json,
+  login       text collate "C" not null default session_user)
   with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 comment on table taskledger.lease is
   'One row for each role (relay) and each worker process, valid until alive_until. '
   'backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. '
+  'login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. '
   'A lease saves double work; correctness never depends on it.';
 
 create view taskledger.relay_lease as
@@ -97,3 +99,101 @@ end;
 
 comment on function taskledger.shards_alive(text) is
   'Internal: returns a row if a worker is a live member of a division of shards.';
+
+-- +goose StatementBegin
+create function taskledger.has_lease(worker text) returns boolean
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  return exists (
+    select from taskledger.lease l
+     where l.name = 'worker/' || worker and l.login = session_user and l.alive_until > clock_timestamp());
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.has_lease(text) is
+  'Internal: returns whether a worker of the session''s login is alive.';
+
+-- +goose StatementBegin
+create function taskledger.is_anothers_worker(worker text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  return exists (
+    select from taskledger.lease l
+     where l.name = 'worker/' || worker and l.login <> session_user and l.alive_until > clock_timestamp());
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.is_anothers_worker(text) is
+  'Internal: returns whether a worker of another login is alive, so that the session''s login must not act as it.';
+
+-- The same row as that of a worker in Go. Locks the row. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.heartbeat(worker text, kinds text[], lease_for interval default '30 seconds',
+                                     guarantee text default 'exactly once') returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  about constant json := json_build_object(
+    'kinds', to_json(kinds), 'shards', 'all',
+    'guarantees', case when guarantee = 'exactly once' then json_build_object()
+                       else json_build_object(guarantee, to_json(kinds)) end);
+begin
+  perform taskledger.check_actor(worker);
+  if coalesce(worker, '') = '' then
+    raise exception 'taskledger: invalid worker: must not be empty' using errcode = 'invalid_parameter_value';
+  end if;
+  perform taskledger.check_key(k.kind, 'x') from unnest(kinds) k(kind);
+  if guarantee is null or guarantee not in ('exactly once', 'at least once') then
+    raise exception 'taskledger: invalid guarantee %: must be exactly once or at least once', quote_nullable(guarantee)
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if lease_for = interval '0' then
+    delete from taskledger.lease l where l.name = 'worker/' || worker and l.login = session_user;
+    return;
+  end if;
+  if lease_for is null or lease_for not between interval '1 second' and interval '1 day' then
+    raise exception 'taskledger: invalid lease_for %: must be between 1 second and 1 day', lease_for
+      using errcode = 'invalid_parameter_value', hint = '0 removes the lease';
+  end if;
+  insert into taskledger.lease as l (name, holder, alive_until, detail)
+  values ('worker/' || worker, worker, clock_timestamp() + lease_for, about)
+      on conflict (name) do update
+     set alive_until = excluded.alive_until, login = excluded.login,
+         detail = case when l.detail::jsonb - 'places' = excluded.detail::jsonb then l.detail else excluded.detail end;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.heartbeat(text, text[], interval, text) is
+  'Extends the lease of a worker, or creates it: while it lasts, no other worker takes over its tasks. kinds are those '
+  'that it works on, guarantee is exactly once if their effects commit with taskledger.finish, else at least once. '
+  'A duration of 0 removes the lease. The id of a worker belongs to the login that has its lease.';
+
+-- +goose StatementBegin
+create function taskledger.poll_place(worker text, kind text) returns text
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  return coalesce((
+    select l.detail -> 'places' ->> kind from taskledger.lease l where l.name = 'worker/' || worker), '');
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.poll_place(text, text) is
+  'Internal: returns the biz_id after which a worker continues to look for waiting tasks of a kind.';
+
+-- +goose StatementBegin
+create function taskledger.set_poll_place(worker text, kind text, place text) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  update taskledger.lease l
+     set detail = l.detail::jsonb || jsonb_build_object(
+           'places', coalesce((l.detail -> 'places')::jsonb, '{}') || jsonb_build_object(kind, place))
+   where l.name = 'worker/' || worker;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.set_poll_place(text, text, text) is
+  'Internal: stores the biz_id after which a worker continues to look for waiting tasks of a kind.';

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -33,10 +34,13 @@ const maxRoleName = 63
 // and must be called again after an upgrade. The caller must own the schema; to create a role that does not exist, it
 // also needs CREATEROLE. No role can log in: grant it to one that can.
 //
+// limited are workers that are limited to kinds. One that an earlier call has made, and that is not among them, keeps
+// its kinds and gets the rights of today.
+//
 // Default of prefix: the name of the database. It returns the names of the roles.
 //
-// Errors: [ledger.ErrNotMigrated], and an [*ledger.InvalidError] if the prefix is invalid.
-func MakeRoles(ctx context.Context, databaseURL, prefix string) ([]string, error) {
+// Errors: [ledger.ErrNotMigrated], and an [*ledger.InvalidError] if the prefix or a limited worker is invalid.
+func MakeRoles(ctx context.Context, databaseURL, prefix string, limited ...LimitedWorker) ([]string, error) {
 	if err := Check(ctx, databaseURL); err != nil {
 		return nil, err
 	}
@@ -50,7 +54,11 @@ func MakeRoles(ctx context.Context, databaseURL, prefix string) ([]string, error
 			return nil, fmt.Errorf("migrate roles: %w", err)
 		}
 	}
-	script, err := RolesSQL(prefix)
+	limited, err = addExisting(ctx, db, prefix, limited)
+	if err != nil {
+		return nil, fmt.Errorf("migrate roles: %w", err)
+	}
+	script, err := RolesSQL(prefix, limited...)
 	if err != nil {
 		return nil, fmt.Errorf("migrate roles: %w", err)
 	}
@@ -58,7 +66,7 @@ func MakeRoles(ctx context.Context, databaseURL, prefix string) ([]string, error
 	if _, err := db.ExecContext(ctx, script); err != nil {
 		return nil, fmt.Errorf("migrate roles: %w", err)
 	}
-	names := Roles()
+	names := withLimited(Roles(), limited)
 	for i := range names {
 		names[i] = RoleName(prefix, names[i])
 	}
@@ -67,8 +75,8 @@ func MakeRoles(ctx context.Context, databaseURL, prefix string) ([]string, error
 
 // RolesSQL returns the statements of [MakeRoles], which an administrator can execute. They are one transaction.
 //
-// Errors: an [*ledger.InvalidError] if the prefix is empty, too long or contains $.
-func RolesSQL(prefix string) (string, error) {
+// Errors: an [*ledger.InvalidError] if the prefix is empty, too long or contains $, or a limited worker is invalid.
+func RolesSQL(prefix string, limited ...LimitedWorker) (string, error) {
 	if strings.Contains(prefix, "$") {
 		return "", &ledger.InvalidError{Field: "prefix", Value: prefix, Rule: "must not contain $"}
 	}
@@ -76,12 +84,18 @@ func RolesSQL(prefix string) (string, error) {
 		rule := fmt.Sprintf("must have 1 to %d bytes, got %d", longest, len(prefix))
 		return "", &ledger.InvalidError{Field: "prefix", Value: prefix, Rule: rule}
 	}
+	for _, l := range limited {
+		if err := l.validate(prefix); err != nil {
+			return "", err
+		}
+	}
 	grants, policies := parseRoles()
-	all := quoteRoles(prefix, strings.Join(Roles(), ", "))
+	roles := withLimited(Roles(), limited)
+	all := quoteRoles(prefix, strings.Join(roles, ", "))
 	var b strings.Builder
 	b.WriteString("begin;\nset local lock_timeout = '5s';\n" +
 		"select pg_advisory_xact_lock(hashtextextended('taskledger.roles', 0));\n")
-	for _, role := range Roles() {
+	for _, role := range roles {
 		fmt.Fprintf(&b, "do $roles$ begin\n  if to_regrole(%s) is null then create role %s; end if;\nend $roles$;\n",
 			quoteText(quoteRole(prefix, role)), quoteRole(prefix, role))
 	}
@@ -91,10 +105,19 @@ func RolesSQL(prefix string) (string, error) {
 		fmt.Fprintf(&b, "revoke all on %s taskledger from %s;\n", objects, all)
 	}
 	for _, g := range grants {
-		fmt.Fprintf(&b, "grant %s on %s to %s;\n", g.privileges, g.objects, quoteRoles(prefix, g.roles))
+		to := strings.Split(g.roles, ", ")
+		if slices.Contains(to, worker) {
+			to = withLimited(to, limited)
+		}
+		fmt.Fprintf(&b, "grant %s on %s to %s;\n", g.privileges, g.objects, quoteRoles(prefix, strings.Join(to, ", ")))
 	}
 	for _, p := range policies {
 		b.WriteString(p.script(prefix))
+	}
+	for _, l := range limited {
+		for _, p := range l.policies(policies) {
+			b.WriteString(p.script(prefix))
+		}
 	}
 	b.WriteString("commit;\n")
 	return b.String(), nil
@@ -103,14 +126,18 @@ func RolesSQL(prefix string) (string, error) {
 // grant is one of roles.sql. Privileges, objects and roles are lists as in SQL.
 type grant struct{ privileges, objects, roles string }
 
-// policy is one of roles.sql. Its name is that of a role.
-type policy struct{ name, table, command, roles, rule string }
+// policy is one of roles.sql. Its name begins with that of a role. clause is with check or using.
+type policy struct {
+	name, table, command, roles, clause, rule string
+
+	limit string // the kinds of a limited worker, as in the argument of [ParseLimitedWorker]
+}
 
 var (
 	comment         = regexp.MustCompile(`(?m)^--.*\n`)
 	grantStatement  = regexp.MustCompile(`^grant (.*) on (.*) to ([a-z, ]+)$`)
 	policyStatement = regexp.MustCompile(
-		`^create policy (\w+) on (\S+) for (insert|all) to ([a-z, ]+?) ((?:with check|using) \(.*\))$`,
+		`^create policy (\w+) on (\S+) for (insert|select|all) to ([a-z, ]+?) (with check|using) \((.*)\)$`,
 	)
 )
 
@@ -121,7 +148,9 @@ func parseRoles() (grants []grant, policies []policy) {
 		if m := grantStatement.FindStringSubmatch(statement); m != nil {
 			grants = append(grants, grant{privileges: m[1], objects: m[2], roles: m[3]})
 		} else if m := policyStatement.FindStringSubmatch(statement); m != nil {
-			policies = append(policies, policy{name: m[1], table: m[2], command: m[3], roles: m[4], rule: m[5]})
+			policies = append(policies, policy{
+				name: m[1], table: m[2], command: m[3], roles: m[4], clause: m[5], rule: m[6],
+			})
 		} else if statement != "" {
 			panic("roles.sql: invalid statement: " + statement)
 		}
@@ -130,13 +159,13 @@ func parseRoles() (grants []grant, policies []policy) {
 }
 
 // script returns statements that create the policy, unless it exists as it should be: to create one, the table is
-// locked against all other transactions. The comment has a hash of the policy.
+// locked against all other transactions. The comment has a hash of the policy, and the kinds of a limited worker.
 func (p policy) script(prefix string) string {
 	name := quoteRole(prefix, p.name)
-	create := fmt.Sprintf("create policy %s on %s for %s to %s %s",
-		name, p.table, p.command, quoteRoles(prefix, p.roles), p.rule)
+	create := fmt.Sprintf("create policy %s on %s for %s to %s %s (%s)",
+		name, p.table, p.command, quoteRoles(prefix, p.roles), p.clause, p.rule)
 	sum := sha256.Sum256([]byte(create))
-	mark := "taskledger migrate roles " + hex.EncodeToString(sum[:8])
+	mark := "taskledger migrate roles " + hex.EncodeToString(sum[:8]) + p.limit
 	return fmt.Sprintf(`do $roles$ begin
   if not exists (select from pg_policy p where p.polrelid = %[1]s::regclass and p.polname = %[2]s
                     and obj_description(p.oid, 'pg_policy') = '%[3]s') then

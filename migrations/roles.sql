@@ -8,6 +8,9 @@
 --   reader    the commands that only read
 --   archiver  reads everything; it removes nothing yet
 --
+-- A worker that is limited to kinds has a role of its own, with the grants of worker and a copy of each policy of
+-- worker, to which migrations/limited_worker.go adds the kinds. A policy whose name begins with worker is copied.
+--
 -- `taskledger migrate roles` grants this and takes back everything else. Run it again after an upgrade.
 
 grant usage on schema taskledger to producer, worker, relay, operator, reader, archiver;
@@ -70,6 +73,22 @@ grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive to
 grant execute on function taskledger.enqueue, taskledger.enqueue_many to producer;
 grant execute on function taskledger.fire_timers to relay;
 
+-- Workers in SQL, with the functions that they call with the rights of their caller.
+grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.claim_next, taskledger.finish,
+   taskledger.fail, taskledger.snooze to worker;
+grant execute on function taskledger.is_anothers_worker, taskledger.has_lease, taskledger.poll_place,
+   taskledger.set_poll_place, taskledger.waiting_tasks, taskledger.take_over, taskledger.attempt_of,
+   taskledger.raise_fenced to worker;
+grant execute on function taskledger.append_event, taskledger.may_follow, taskledger.begins_attempt,
+   taskledger.failures_of, taskledger.policy_of, taskledger.retry_delay, taskledger.retry_limit to worker;
+grant execute on function taskledger.shortened, taskledger.error_text, taskledger.check_key, taskledger.check_actor,
+   taskledger.check_times, taskledger.check_retry, taskledger.check_meta, taskledger.check_nesting to worker;
+
+-- Reading events. A producer needs no more than what its own transaction has appended: its statements return it.
+create policy worker_reads on taskledger.event for select to worker, relay, operator, reader, archiver using (true);
+create policy producer_reads on taskledger.event for select to producer using (
+  xid = pg_current_xact_id_if_assigned());
+
 -- A producer begins tasks. If too many tasks of the kind wait, it discards its own one in the same transaction.
 create policy producer on taskledger.event for insert to producer with check (
   taskledger.is_first(version, attempt, shard, type, kind, biz_id)
@@ -78,13 +97,16 @@ create policy producer on taskledger.event for insert to producer with check (
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) = 'enqueued');
 
 -- A worker appends the events of attempts, and ends tasks that wait or run. It releases nothing that is finished.
+-- The actor of the two events that leave a task running must not be a live worker of another login, because workers
+-- and the reconciler go by the lease of that actor.
 create policy worker on taskledger.event for insert to worker with check (
   version is null
   or not taskledger.is_reserved(kind)
-  and (type in ('started', 'progressed', 'succeeded', 'failed', 'interrupted', 'snoozed', 'buried', 'expired',
-                'discarded')
+  and (type in ('succeeded', 'failed', 'interrupted', 'snoozed', 'buried', 'expired', 'discarded', 'started',
+                'progressed')
   and taskledger.follows(kind, biz_id, version, attempt, shard, type)
       in ('enqueued', 'released', 'interrupted', 'started', 'progressed', 'failed')
+  and (type not in ('started', 'progressed') or not taskledger.is_anothers_worker(actor))
   or type = 'released' and taskledger.follows(kind, biz_id, version, attempt, shard, type) = 'failed'));
 
 -- The services enqueue firings and alarms, and release, bury or discard tasks. They finish no attempt but of alarms.
@@ -106,9 +128,16 @@ create policy operator on taskledger.event for insert to operator with check (
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
 
 -- A timer belongs to an event of the same transaction, and is not due before the statement began.
-create policy producer on taskledger.timer for insert to producer, worker, relay, operator with check (
+create policy producer on taskledger.timer for insert to producer, relay, operator with check (
+  due_at >= statement_timestamp() and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
+create policy worker on taskledger.timer for insert to worker with check (
   due_at >= statement_timestamp() and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
 
-create policy worker on taskledger.lease for all to worker using (name like 'worker/%' or name like 'shards/%');
+-- A worker has the leases of its own login. Any worker may remove a lease that has ended, which counts as none.
+create policy worker on taskledger.lease for all to worker using (
+  (name like 'worker/%' or name like 'shards/%') and login = session_user
+  or name <> 'relay' and alive_until <= statement_timestamp());
 
 create policy relay on taskledger.lease for all to relay using (name = 'relay' or name like 'released/%');
+
+create policy worker on taskledger.shard_owner for all to worker using (true);

@@ -178,3 +178,55 @@ func TestRolesOfADatabase(t *testing.T) {
 	t.Cleanup(func() { change(t, pool, "drop role user_of_"+prefix[len(prefix)-8:]) })
 	change(t, pool, "grant "+pgx.Identifier{names[0]}.Sanitize()+" to user_of_"+prefix[len(prefix)-8:])
 }
+
+// Workers that are limited to kinds keep their kinds when the roles are made again without them.
+func TestLimitedWorkersStay(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"", "mails", "mails=", "Mails=a", "mails=a,", "mails=a b", "mails=*", "mails=a.*.*", "mails=taskledger.alarm",
+		"mails=taskledger.*", "mails=taskledger", "reads=a", strings.Repeat("x", 60) + "=a", "mails=a'",
+	} {
+		if l, err := migrations.ParseLimitedWorker(text); err == nil {
+			t.Errorf("%q: %+v", text, l)
+		}
+	}
+	pool := ledgertest.Pool(t)
+	prefix := "limited_" + pool.Config().ConnConfig.Database[20:]
+	l, err := migrations.ParseLimitedWorker("mails=coupon.send,mail.*")
+	if err != nil || l.String() != "mails=coupon.send,mail.*" {
+		t.Fatal(l, err)
+	}
+	made, err := migrations.MakeRoles(t.Context(), pool.Config().ConnString(), prefix, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range made {
+		t.Cleanup(func() { change(t, pool, "drop owned by "+name+"; drop role "+name) })
+	}
+	rights := texts(t, pool, aclOf)
+	const policiesSQL = "select oid || ' ' || polname from pg_policy order by 1"
+	policies := texts(t, pool, policiesSQL)
+	change(t, pool, "revoke all on taskledger.event from "+made[len(made)-1])
+	again, err := migrations.MakeRoles(t.Context(), pool.Config().ConnString(), prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(made, again); diff != "" {
+		t.Errorf("roles (-first +second):\n%s", diff)
+	}
+	if diff := cmp.Diff(rights, texts(t, pool, aclOf)); diff != "" {
+		t.Errorf("rights (-first +second):\n%s", diff)
+	}
+	if diff := cmp.Diff(policies, texts(t, pool, policiesSQL)); diff != "" {
+		t.Errorf("policies (-first +second):\n%s", diff)
+	}
+	l.Kinds = []string{"mail.*"}
+	if _, err := migrations.MakeRoles(t.Context(), pool.Config().ConnString(), prefix, l); err != nil {
+		t.Fatal(err)
+	}
+	const rule = "select pg_get_expr(polwithcheck, polrelid) from pg_policy where polname = $1 and polcmd = 'a' " +
+		"and polrelid = 'taskledger.event'::regclass"
+	if texts := texts(t, pool, rule, made[len(made)-1]); len(texts) != 1 || strings.Contains(texts[0], "coupon") {
+		t.Errorf("the kinds are not replaced: %v", texts)
+	}
+}

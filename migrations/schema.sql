@@ -53,6 +53,45 @@ $$;
 
 COMMENT ON FUNCTION taskledger.admits(kind text, args_bytes integer, meta_bytes integer) IS 'Internal: reports whether a task of this kind, with args and meta of so many bytes, may be enqueued as available.';
 
+CREATE FUNCTION taskledger.append_event(kind text, biz_id text, expected integer, type taskledger.event_type, actor text, data text, after_us bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  appended integer;
+begin
+  with tx as materialized (
+    select pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger.login_id()) as login_id
+  ), due as materialized (
+    select tx.xid, tx.login_id, taskledger.due_at(append_event.after_us, append_event.at) as at from tx
+  ), added as (
+    insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+    select e.version + 1, e.attempt + taskledger.begins_attempt(append_event.type, e.type)::integer, e.shard,
+           append_event.type, due.login_id, e.kind, e.biz_id, append_event.actor,
+           taskledger.with_moment(append_event.data,
+             case append_event.type when 'failed' then 'retry_at' else 'run_at' end, due.at)::json
+      from due
+      join taskledger.event e
+        on e.kind = append_event.kind and e.biz_id = append_event.biz_id and e.version = append_event.expected
+     where taskledger.may_follow(append_event.type, e.type)
+        on conflict (kind, biz_id, version) do nothing
+    returning kind, biz_id, version
+  ), timed as (
+    insert into taskledger.timer (due_at, kind, biz_id, version, reason)
+    select due.at, a.kind, a.biz_id, a.version, case append_event.type when 'failed' then 'retry' else 'due' end
+      from added a cross join due
+     where due.at is not null
+  )
+  select a.version into appended from added a;
+  return appended;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.append_event(kind text, biz_id text, expected integer, type taskledger.event_type, actor text, data text, after_us bigint, at timestamp with time zone) IS 'Internal: appends an event after version expected and returns its version; null if the task has moved on. It is released after after_us microseconds or at a time, which data and the timer get.';
+
 CREATE FUNCTION taskledger.appended_here(kind text, biz_id text, version integer) RETURNS taskledger.event_type
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -67,6 +106,35 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.appended_here(kind text, biz_id text, version integer) IS 'Internal: returns the type of an event if the calling transaction has inserted it, else null.';
+
+CREATE FUNCTION taskledger.attempt_of(kind text, biz_id text, version integer, OUT worker text, OUT number integer, OUT data text) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  found record;
+  head record;
+begin
+  select e.actor, e.attempt, e.recorded_at into found
+    from taskledger.event e
+   where e.kind = attempt_of.kind and e.biz_id = attempt_of.biz_id and e.version = attempt_of.version
+     and e.type = 'started';
+  select h.version, h.type into head
+    from taskledger.event h
+   where h.kind = attempt_of.kind and h.biz_id = attempt_of.biz_id
+   order by h.version desc limit 1;
+  if found.attempt is null or head.version <> attempt_of.version then
+    perform taskledger.raise_fenced(attempt_of.kind, attempt_of.biz_id, attempt_of.version);
+  end if;
+  worker := found.actor;
+  number := found.attempt;
+  data := '"worker":' || to_json(found.actor)::text || ',"started_at":"'
+    || to_char(found.recorded_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '","duration_ms":'
+    || greatest(0, round(extract(epoch from clock_timestamp() - found.recorded_at)::numeric * 1000, 3));
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.attempt_of(kind text, biz_id text, version integer, OUT worker text, OUT number integer, OUT data text) IS 'Internal: returns the worker of an attempt that runs, its number and the members that the data of its outcome begins with; raises TL001 if the attempt has ended.';
 
 CREATE FUNCTION taskledger.begins_attempt(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -275,6 +343,105 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: raises an error with the name of a time that package ledger rejects.';
+
+CREATE FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean DEFAULT false) RETURNS TABLE(version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  head record;
+  first record;
+  deadline timestamptz;
+  appended integer;
+begin
+  perform taskledger.check_key(claim.kind, claim.biz_id);
+  if not taskledger.has_lease(claim.worker) then
+    raise exception 'taskledger: worker % has no lease', quote_literal(left(claim.worker, 260))
+      using errcode = 'TL002', hint = 'call taskledger.heartbeat, and again before the lease ends';
+  end if;
+  if exists (select from taskledger.paused_kinds p where p.kind = claim.kind) then
+    raise exception 'taskledger: kind % is paused', claim.kind
+      using errcode = 'TL003', hint = 'try again later';
+  end if;
+  select h.version, h.type, h.attempt, h.actor into head
+    from taskledger.event h
+   where h.kind = claim.kind and h.biz_id = claim.biz_id
+   order by h.version desc limit 1;
+  if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed') then
+    return;
+  end if;
+  if head.type in ('started', 'progressed') and not (resume and head.type = 'started' and head.actor = claim.worker)
+      and exists (select from taskledger.worker_alive_ms(head.actor) w where w.alive_ms > 0) then
+    return;
+  end if;
+  select f.data, f.meta into first
+    from taskledger.event f
+   where f.kind = claim.kind and f.biz_id = claim.biz_id and f.version = 1;
+  deadline := (first.meta ->> 'finish_by')::timestamptz;
+  if deadline <= clock_timestamp() then -- the scheduler ends the task, unless it is running
+    if head.type in ('started', 'progressed') then
+      perform taskledger.append_event(claim.kind, claim.biz_id, head.version, 'interrupted', claim.worker,
+                                      '{"reason":"finish_by"}');
+    end if;
+    return;
+  end if;
+  if head.type = 'started' and head.actor = claim.worker then
+    return query select head.version, head.attempt, first.data, first.meta, deadline;
+    return;
+  end if;
+  if head.type in ('started', 'progressed')
+      and not taskledger.take_over(claim.kind, claim.biz_id, head.version, claim.worker) then
+    return;
+  end if;
+  appended := taskledger.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker, null);
+  if appended is not null then
+    return query select appended, head.attempt + 1, first.data, first.meta, deadline;
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not available. With resume, it returns an attempt that this worker has begun and lost. The worker needs a lease: see taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
+
+CREATE FUNCTION taskledger.claim_next(kind text, worker text, how_many integer DEFAULT 1) RETURNS TABLE(biz_id text, version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  before constant text := taskledger.poll_place(claim_next.worker, claim_next.kind);
+  place text := '';
+  claimed integer := 0;
+  task record;
+  found record;
+begin
+  if how_many not between 1 and 100 then
+    raise exception 'taskledger: invalid how_many %: must be between 1 and 100', how_many
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind) then
+    return;
+  end if;
+  for task in select w.* from taskledger.waiting_tasks(claim_next.kind, before) w loop
+    place := case when task.is_page_end then task.biz_id else '' end;
+    continue when not task.may_run or not pg_try_advisory_xact_lock(
+      hashtextextended('taskledger.claim/' || claim_next.kind || '/' || task.biz_id, 0));
+    for found in select c.* from taskledger.claim(claim_next.kind, task.biz_id, claim_next.worker) c loop
+      return query select task.biz_id, found.version, found.attempt, found.args, found.meta, found.finish_by;
+      claimed := claimed + 1;
+    end loop;
+    if claimed >= how_many then
+      place := task.biz_id;
+      exit;
+    end if;
+  end loop;
+  if place <> before then
+    perform taskledger.set_poll_place(claim_next.worker, claim_next.kind, place);
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims waiting tasks of a kind as the projector has them, at most how_many. A call reads at most 5000 tasks of the kind and the next one continues there, so that several calls may be needed to find a task of a large kind. Tasks have no order.';
 
 CREATE FUNCTION taskledger.count_rejection() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -513,6 +680,19 @@ $_$;
 
 COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by. Returns a row for each entry, in their order, as taskledger.enqueue does.';
 
+CREATE FUNCTION taskledger.error_text(data json) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return coalesce(nullif(data #>> '{error,message}', ''), data ->> 'reason', '');
+exception when untranslatable_character or invalid_text_representation then
+  return ''; -- an escape that PostgreSQL cannot decode
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.error_text(data json) IS 'Internal: returns the message of a failed or buried event, as ledger.Event.ErrorText does in Go.';
+
 CREATE FUNCTION taskledger.existing_tasks(kinds text[], biz_ids text[], args text[]) RETURNS TABLE(i bigint, "position" bigint, version integer, type taskledger.event_type, same_args boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 10
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -533,6 +713,52 @@ $$;
 
 COMMENT ON FUNCTION taskledger.existing_tasks(kinds text[], biz_ids text[], args text[]) IS 'Internal: returns for each key whose task exists its number in the arrays, the position of the first event, the version and the type of the last one, and whether the task has these args.';
 
+CREATE FUNCTION taskledger.fail(kind text, biz_id text, version integer, error text, error_type text DEFAULT ''::text, retry_in interval DEFAULT NULL::interval, permanent boolean DEFAULT false, retry json DEFAULT NULL::json) RETURNS taskledger.task_state
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  own constant record := taskledger.attempt_of(kind, biz_id, version);
+  described constant json := json_build_object(
+    'message', taskledger.shortened(coalesce(error, ''), 4096),
+    'type', taskledger.shortened(coalesce(error_type, ''), 512));
+  policy json;
+  failures integer;
+  reason text;
+  appended integer;
+  delay_us bigint;
+begin
+  perform taskledger.check_times(null, retry_in, null, null);
+  perform taskledger.check_meta(json_build_object('retry', retry), null);
+  policy := taskledger.policy_of(kind, biz_id, retry);
+  failures := (select count(*) from taskledger.failures_of(kind, biz_id)) + 1;
+  delay_us := coalesce((extract(epoch from retry_in) * 1e6)::bigint,
+                       taskledger.retry_delay(policy, failures, random()));
+  reason := case when permanent then 'the handler returned a permanent error'
+                 when failures >= taskledger.retry_limit(policy) then 'attempts used up' end;
+  appended := taskledger.append_event(
+    kind, biz_id, version, 'failed', own.worker, '{"error":' || described || ',' || own.data || '}',
+    case when reason is null then nullif(delay_us, 0) end);
+  if appended is null then
+    perform taskledger.raise_fenced(kind, biz_id, version);
+  end if;
+  if reason is not null then
+    perform taskledger.append_event(kind, biz_id, appended, 'buried', own.worker,
+      '{"reason":' || to_json(reason) || ',"error":' || described || ',"errors":'
+      || (select json_agg(json_build_object('attempt', f.attempt, 'at', f.failed_at at time zone 'UTC' || 'Z',
+                                            'message', f.message))
+            from taskledger.failures_of(kind, biz_id) f) || ',' || own.data || '}');
+    return 'dead';
+  elsif delay_us = 0 then
+    perform taskledger.append_event(kind, biz_id, appended, 'released', own.worker, '{"reason":"retry"}');
+    return 'available';
+  end if;
+  return 'retrying';
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.fail(kind text, biz_id text, version integer, error text, error_type text, retry_in interval, permanent boolean, retry json) IS 'Records that an attempt has failed, after its transaction was rolled back. The task is tried again by its retry policy, else by the policy retry, else by the default; or after retry_in. It is dead if its attempts are used up, or if the error is permanent. Returns the state of the task. version is that of taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
+
 CREATE FUNCTION taskledger.login_id() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -548,6 +774,27 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.login_id() IS 'Internal: returns the id of the session''s login, which it adds to the table login if it is not there.';
+
+CREATE FUNCTION taskledger.shortened(text text, max_bytes integer) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  bytes constant bytea := convert_to(text, 'UTF8');
+  length integer := max_bytes;
+begin
+  if octet_length(bytes) <= max_bytes then
+    return text;
+  end if;
+  while get_byte(bytes, length) & 192 = 128 loop -- inside of a character
+    length := length - 1;
+  end loop;
+  return convert_from(substring(bytes for length), 'UTF8')
+    || case when length < max_bytes then chr(65533) else '' end || chr(8230);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.shortened(text text, max_bytes integer) IS 'Internal: returns a text, truncated to a number of bytes with an ellipsis if it is longer.';
 
 CREATE TABLE taskledger.event (
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
@@ -586,6 +833,22 @@ COMMENT ON COLUMN taskledger.event.actor IS 'The author of the event, as the wri
 COMMENT ON COLUMN taskledger.event.order_key IS 'Tasks of one order key run one after the other; null: in any order. Always null for now.';
 
 COMMENT ON COLUMN taskledger.event.partition IS 'The id of the tenant that the task belongs to; null: none. Always null for now.';
+
+CREATE FUNCTION taskledger.failures_of(kind text, biz_id text) RETURNS TABLE(attempt integer, failed_at timestamp with time zone, message text)
+    LANGUAGE sql STABLE ROWS 5
+    BEGIN ATOMIC
+ SELECT f.attempt,
+     f.recorded_at,
+     taskledger.shortened(taskledger.error_text(f.data), 512) AS shortened
+    FROM taskledger.event f
+   WHERE ((f.kind = failures_of.kind) AND (f.biz_id = failures_of.biz_id) AND (f.type = 'failed'::taskledger.event_type) AND (f.version > COALESCE(( SELECT max(r.version) AS max
+            FROM (taskledger.event r
+              JOIN taskledger.event e ON (((e.kind = r.kind) AND (e.biz_id = r.biz_id) AND (e.version = (r.version - 1)))))
+           WHERE ((r.kind = failures_of.kind) AND (r.biz_id = failures_of.biz_id) AND (r.type = 'released'::taskledger.event_type) AND (e.type = ANY (ARRAY['succeeded'::taskledger.event_type, 'buried'::taskledger.event_type, 'cancelled'::taskledger.event_type, 'expired'::taskledger.event_type, 'discarded'::taskledger.event_type])))), 0)))
+   ORDER BY f.version;
+END;
+
+COMMENT ON FUNCTION taskledger.failures_of(kind text, biz_id text) IS 'Internal: returns the failed attempts of a task since it was last released from a finished state, oldest first.';
 
 CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) RETURNS SETOF taskledger.event
     LANGUAGE plpgsql STABLE
@@ -820,6 +1083,33 @@ $$;
 
 COMMENT ON FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) IS 'Internal: counts the events between two snapshots by the definition of a snapshot, to audit what a feed delivered.';
 
+CREATE FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json DEFAULT NULL::json) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  own constant record := taskledger.attempt_of(kind, biz_id, version);
+begin
+  if (select (f.meta ->> 'finish_by')::timestamptz <= clock_timestamp()
+        from taskledger.event f
+       where f.kind = finish.kind and f.biz_id = finish.biz_id and f.version = 1) then
+    raise exception 'taskledger: the deadline of task %/% has passed', kind, biz_id
+      using errcode = 'TL004', hint = 'roll back, and call taskledger.fail';
+  end if;
+  if octet_length(result::text) > 262144 then -- workers.MaxResultBytes
+    raise exception 'taskledger: invalid result: must have at most 262144 bytes, got %', octet_length(result::text)
+      using errcode = 'invalid_parameter_value', hint = 'store a reference to a larger result';
+  end if;
+  perform taskledger.check_nesting('result', result::text);
+  if taskledger.append_event(kind, biz_id, version, 'succeeded', own.worker,
+       '{' || own.data || coalesce(',"result":' || result::text, '') || '}') is null then
+    perform taskledger.raise_fenced(kind, biz_id, version);
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json) IS 'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is that of taskledger.claim. Raises TL001 if the attempt has ended meanwhile, TL004 if the deadline of the task has passed.';
+
 CREATE FUNCTION taskledger.fire_timers(due_from timestamp with time zone, due_to timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_keys text[]) RETURNS TABLE(clock timestamp with time zone, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint, first_due_at timestamp with time zone, last_due_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -930,6 +1220,56 @@ $$;
 
 COMMENT ON FUNCTION taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) IS 'Internal: returns the type of the event that an event follows; null if it may not follow that one, or if its attempt or shard is another than the ledger''s.';
 
+CREATE FUNCTION taskledger.has_lease(worker text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return exists (
+    select from taskledger.lease l
+     where l.name = 'worker/' || worker and l.login = session_user and l.alive_until > clock_timestamp());
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.has_lease(worker text) IS 'Internal: returns whether a worker of the session''s login is alive.';
+
+CREATE FUNCTION taskledger.heartbeat(worker text, kinds text[], lease_for interval DEFAULT '00:00:30'::interval, guarantee text DEFAULT 'exactly once'::text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  about constant json := json_build_object(
+    'kinds', to_json(kinds), 'shards', 'all',
+    'guarantees', case when guarantee = 'exactly once' then json_build_object()
+                       else json_build_object(guarantee, to_json(kinds)) end);
+begin
+  perform taskledger.check_actor(worker);
+  if coalesce(worker, '') = '' then
+    raise exception 'taskledger: invalid worker: must not be empty' using errcode = 'invalid_parameter_value';
+  end if;
+  perform taskledger.check_key(k.kind, 'x') from unnest(kinds) k(kind);
+  if guarantee is null or guarantee not in ('exactly once', 'at least once') then
+    raise exception 'taskledger: invalid guarantee %: must be exactly once or at least once', quote_nullable(guarantee)
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if lease_for = interval '0' then
+    delete from taskledger.lease l where l.name = 'worker/' || worker and l.login = session_user;
+    return;
+  end if;
+  if lease_for is null or lease_for not between interval '1 second' and interval '1 day' then
+    raise exception 'taskledger: invalid lease_for %: must be between 1 second and 1 day', lease_for
+      using errcode = 'invalid_parameter_value', hint = '0 removes the lease';
+  end if;
+  insert into taskledger.lease as l (name, holder, alive_until, detail)
+  values ('worker/' || worker, worker, clock_timestamp() + lease_for, about)
+      on conflict (name) do update
+     set alive_until = excluded.alive_until, login = excluded.login,
+         detail = case when l.detail::jsonb - 'places' = excluded.detail::jsonb then l.detail else excluded.detail end;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.heartbeat(worker text, kinds text[], lease_for interval, guarantee text) IS 'Extends the lease of a worker, or creates it: while it lasts, no other worker takes over its tasks. kinds are those that it works on, guarantee is exactly once if their effects commit with taskledger.finish, else at least once. A duration of 0 removes the lease. The id of a worker belongs to the login that has its lease.';
+
 CREATE FUNCTION taskledger.incarnation() RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -961,6 +1301,19 @@ CREATE FUNCTION taskledger.installation() RETURNS text
 END;
 
 COMMENT ON FUNCTION taskledger.installation() IS 'Returns the id of this ledger, which its stream and its CloudEvents carry.';
+
+CREATE FUNCTION taskledger.is_anothers_worker(worker text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return exists (
+    select from taskledger.lease l
+     where l.name = 'worker/' || worker and l.login <> session_user and l.alive_until > clock_timestamp());
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.is_anothers_worker(worker text) IS 'Internal: returns whether a worker of another login is alive, so that the session''s login must not act as it.';
 
 CREATE FUNCTION taskledger.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type, kind text, biz_id text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1056,6 +1409,52 @@ CREATE FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledge
 
 COMMENT ON FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) IS 'Returns whether an event of type may follow one of type last.';
 
+CREATE FUNCTION taskledger.policy_of(kind text, biz_id text, otherwise json) RETURNS json
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  policy constant json := (
+    select f.meta -> 'retry' from taskledger.event f
+     where f.kind = policy_of.kind and f.biz_id = policy_of.biz_id and f.version = 1);
+begin
+  if json_typeof(policy) = 'object' then
+    perform taskledger.check_retry(policy);
+    return policy;
+  end if;
+  return case when json_typeof(otherwise) = 'object' then otherwise else '{}' end;
+exception when invalid_parameter_value or numeric_value_out_of_range or untranslatable_character then
+  return case when json_typeof(otherwise) = 'object' then otherwise else '{}' end;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.policy_of(kind text, biz_id text, otherwise json) IS 'Internal: returns the retry policy of a task: its own if that is valid, else otherwise, else the default.';
+
+CREATE FUNCTION taskledger.poll_place(worker text, kind text) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return coalesce((
+    select l.detail -> 'places' ->> kind from taskledger.lease l where l.name = 'worker/' || worker), '');
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.poll_place(worker text, kind text) IS 'Internal: returns the biz_id after which a worker continues to look for waiting tasks of a kind.';
+
+CREATE FUNCTION taskledger.raise_fenced(kind text, biz_id text, version integer) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  raise exception 'taskledger: the attempt at task %/% with version % has ended', kind, biz_id, version
+    using errcode = 'TL001',
+          hint = 'roll back: another worker has the task, or an operator or a deadline has ended it';
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.raise_fenced(kind text, biz_id text, version integer) IS 'Internal: raises the error of a worker that no longer has its task.';
+
 CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1068,6 +1467,52 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.refuse_change() IS 'Internal: the trigger that keeps the table event append-only.';
+
+CREATE FUNCTION taskledger.retry_delay(policy json, failures integer, random double precision) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  most constant double precision := 366 * 24 * 3600 * 1e9;
+  rungs constant integer :=
+    case when json_typeof(policy -> 'ladder') = 'array' then json_array_length(policy -> 'ladder') else 0 end;
+  longest constant double precision := coalesce(
+    1e3 * round((policy ->> 'max')::double precision * 1e6), case when rungs > 0 then most else 24 * 3600 * 1e9 end);
+  jitter constant double precision := coalesce(
+    (policy ->> 'jitter')::double precision, case when rungs > 0 then 0.1 else 0.5 end);
+  delay double precision;
+begin
+  if rungs > 0 then
+    delay := 1e3 * round((policy -> 'ladder' ->> (least(failures, rungs) - 1))::double precision * 1e6);
+  else
+    delay := 1e3 * round(coalesce((policy ->> 'unit')::double precision, 1) * 1e6)
+           * power(failures::double precision, 4);
+  end if;
+  return (trunc(least(delay, longest, most) * (1 - jitter * random))::bigint + 999) / 1000;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.retry_delay(policy json, failures integer, random double precision) IS 'Internal: returns the delay after the n-th failure by a retry policy, in microseconds, rounded up. random is a random number between 0 and 1.';
+
+CREATE FUNCTION taskledger.retry_limit(policy json) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN COALESCE((((policy ->> 'attempts'::text))::double precision)::integer, CASE WHEN (json_typeof((policy -> 'ladder'::text)) = 'array'::text) THEN (NULLIF(json_array_length((policy -> 'ladder'::text)), 0) + 1) ELSE NULL::integer END, 25);
+
+COMMENT ON FUNCTION taskledger.retry_limit(policy json) IS 'Internal: returns the number of failures after which a task with this retry policy is dead.';
+
+CREATE FUNCTION taskledger.set_poll_place(worker text, kind text, place text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  update taskledger.lease l
+     set detail = l.detail::jsonb || jsonb_build_object(
+           'places', coalesce((l.detail -> 'places')::jsonb, '{}') || jsonb_build_object(kind, place))
+   where l.name = 'worker/' || worker;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.set_poll_place(worker text, kind text, place text) IS 'Internal: stores the biz_id after which a worker continues to look for waiting tasks of a kind.';
 
 CREATE TABLE taskledger.timer (
     due_at timestamp with time zone NOT NULL,
@@ -1107,11 +1552,12 @@ CREATE TABLE taskledger.lease (
     since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     alive_until timestamp with time zone NOT NULL,
     backend integer,
-    detail json
+    detail json,
+    login text DEFAULT SESSION_USER NOT NULL COLLATE pg_catalog."C"
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay) and each worker process, valid until alive_until. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. A lease saves double work; correctness never depends on it.';
+COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay) and each worker process, valid until alive_until. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. A lease saves double work; correctness never depends on it.';
 
 CREATE FUNCTION taskledger.shards_alive(worker text) RETURNS TABLE(is_alive boolean)
     LANGUAGE sql STABLE ROWS 1
@@ -1123,11 +1569,64 @@ END;
 
 COMMENT ON FUNCTION taskledger.shards_alive(worker text) IS 'Internal: returns a row if a worker is a live member of a division of shards.';
 
+CREATE FUNCTION taskledger.snooze(kind text, biz_id text, version integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, run_in interval DEFAULT NULL::interval) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  own constant record := taskledger.attempt_of(kind, biz_id, version);
+begin
+  perform taskledger.check_times(run_at, run_in, null, null);
+  if num_nonnulls(run_at, run_in) = 0 then
+    raise exception 'taskledger: invalid run_at: either run_at or run_in must be set'
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if taskledger.append_event(kind, biz_id, version, 'snoozed', own.worker, '{' || own.data || '}',
+       null, coalesce(run_at, clock_timestamp() + run_in)) is null then
+    perform taskledger.raise_fenced(kind, biz_id, version);
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.snooze(kind text, biz_id text, version integer, run_at timestamp with time zone, run_in interval) IS 'Ends an attempt without failure: the task is available again at run_at, or run_in from now by the database''s clock. version is that of taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
+
 CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskledger.task_state
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
 
 COMMENT ON FUNCTION taskledger.state_after(type taskledger.event_type) IS 'Returns the state of a task whose last event has this type.';
+
+CREATE FUNCTION taskledger.take_over(kind text, biz_id text, version integer, worker text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  lost integer;
+  reason text;
+begin
+  select count(*) filter (where e.type = 'started' and p.type in ('started', 'progressed')) + 1 into lost
+    from taskledger.event e
+    join taskledger.event p on p.kind = e.kind and p.biz_id = e.biz_id and p.version = e.version - 1
+   where e.kind = take_over.kind and e.biz_id = take_over.biz_id and e.version > (
+           select max(o.version) from taskledger.event o
+            where o.kind = take_over.kind and o.biz_id = take_over.biz_id
+              and o.type not in ('started', 'progressed'));
+  if (select s.data::text from taskledger.event s
+       where s.kind = take_over.kind and s.biz_id = take_over.biz_id and s.type = 'started'
+       order by s.version desc limit 1) = '{"guarantee":"at most once"}' then
+    reason := '{"reason":"unknown outcome","worker":' || to_json(worker) || '}';
+  elsif lost >= 5 then
+    reason := '{"reason":"its workers were lost one after the other","lost":' || lost || ',"worker":'
+      || to_json(worker) || '}';
+  else
+    return true;
+  end if;
+  perform taskledger.append_event(kind, biz_id, version, 'buried', worker, reason);
+  return false;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.take_over(kind text, biz_id text, version integer, worker text) IS 'Internal: returns whether a task whose worker is lost may run again; buries it if not.';
 
 CREATE FUNCTION taskledger.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -1150,6 +1649,42 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) IS 'Internal: returns the times of an entry of taskledger.enqueue_many; raises an error for an invalid one, by name.';
+
+CREATE FUNCTION taskledger.waiting_tasks(kind text, after text) RETURNS TABLE(biz_id text, may_run boolean, is_page_end boolean)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  if not exists (
+      select from (values ('available'::taskledger.task_state), ('running')) s(state)
+       cross join lateral (
+         select t.tasks from taskledger.task_totals t
+          where t.kind = waiting_tasks.kind and t.state = s.state
+          order by t.n desc limit 1) c
+       where c.tasks > 0) then
+    return;
+  end if;
+  return query
+  select p.biz_id, p.state in ('available', 'running'), p.n = 5000
+    from (
+      select t.biz_id, t.state, row_number() over (order by t.biz_id) as n
+        from (
+          select t.biz_id, t.state
+            from taskledger.tasks t
+           where t.kind = waiting_tasks.kind and t.biz_id > waiting_tasks.after
+           order by t.biz_id
+           limit 5000) t) p
+   where p.state in ('available', 'running') or p.n = 5000
+   order by p.biz_id;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.waiting_tasks(kind text, after text) IS 'Internal: returns the tasks that may wait or run among the next 5000 of a kind in the projection, by biz_id; and the last one of 5000.';
 
 CREATE FUNCTION taskledger.with_moment(object text, name text, moment timestamp with time zone) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1654,10 +2189,12 @@ ALTER TABLE taskledger.lease ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY login ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK (taskledger.is_own_login(login_id));
 
-CREATE POLICY readable ON taskledger.event FOR SELECT USING (true);
-
 CREATE POLICY readable ON taskledger.lease FOR SELECT USING (true);
 
+CREATE POLICY readable ON taskledger.shard_owner FOR SELECT USING (true);
+
 CREATE POLICY readable ON taskledger.timer FOR SELECT USING (true);
+
+ALTER TABLE taskledger.shard_owner ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE taskledger.timer ENABLE ROW LEVEL SECURITY;

@@ -89,6 +89,7 @@ func migrateStatus(ctx context.Context, a *app) error {
 
 func newMigrateRolesCommand(a *app) *cobra.Command {
 	var prefix string
+	var workers []string
 	var isPrinted bool
 	cmd := &cobra.Command{
 		Use:   "roles",
@@ -97,21 +98,34 @@ func newMigrateRolesCommand(a *app) *cobra.Command {
 and no others. Roles belong to all databases of a server, so their names begin with that of the database: shop_producer.
 None can log in: grant it to a role that can. Run the command again after each upgrade.
 
+The flag --worker makes a role of workers that are limited to kinds: --worker mails=coupon.send,mail.* is the role
+shop_worker_mails, for the kind coupon.send and those that begin with "mail.". Later calls keep it and its kinds.
+
 It needs the owner of the schema taskledger, and CREATEROLE for roles that do not exist. An administrator can
 execute the statements instead, which the flag --print prints.`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return migrateRoles(cmd.Context(), a, prefix, isPrinted)
+			limited := make([]migrations.LimitedWorker, len(workers))
+			for i, text := range workers {
+				var err error
+				if limited[i], err = migrations.ParseLimitedWorker(text); err != nil {
+					return usage(err)
+				}
+			}
+			return migrateRoles(cmd.Context(), a, prefix, limited, isPrinted)
 		},
 	}
 	cmd.Flags().StringVar(&prefix, "prefix", "", "begin the names with this (default: name of the database)")
+	cmd.Flags().StringArrayVar(&workers, "worker", nil, "make a role of workers of these kinds: NAME=KIND,KIND,…")
 	cmd.Flags().BoolVar(&isPrinted, "print", false, "print the statements and change nothing; needs --prefix")
 	return cmd
 }
 
-func migrateRoles(ctx context.Context, a *app, prefix string, isPrinted bool) error {
+func migrateRoles(
+	ctx context.Context, a *app, prefix string, limited []migrations.LimitedWorker, isPrinted bool,
+) error {
 	if isPrinted {
-		script, err := migrations.RolesSQL(prefix)
+		script, err := migrations.RolesSQL(prefix, limited...)
 		if err != nil {
 			return err
 		}
@@ -123,7 +137,7 @@ func migrateRoles(ctx context.Context, a *app, prefix string, isPrinted bool) er
 	if _, err := listMigrations(ctx, a); err != nil {
 		return err
 	}
-	names, err := migrations.MakeRoles(ctx, a.config.databaseURL, prefix)
+	names, err := migrations.MakeRoles(ctx, a.config.databaseURL, prefix, limited...)
 	if err != nil {
 		return err
 	}

@@ -130,7 +130,8 @@ func sqlTexts(t *testing.T) map[string]string {
 		path := filepath.ToSlash(strings.TrimPrefix(file, filepath.FromSlash("../../")))
 		switch {
 		case path == "migrations/schema.sql": // a dump of all
-		case path == "migrations/roles.sql", path == "migrations/00013_rights.sql": // the rights on all
+		case path == "migrations/roles.sql", path == "migrations/limited_worker.go",
+			path == "migrations/00013_rights.sql": // the rights on all
 		case strings.HasSuffix(path, ".sql"):
 			text, err := os.ReadFile(file)
 			texts[path] = string(text)

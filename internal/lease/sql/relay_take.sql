@@ -15,7 +15,7 @@ select 'relay', $1::text, clock_timestamp(), clock_timestamp() + $2::bigint * in
    select from taskledger.lease l
     where l.name = 'relay' and l.holder not in ($1::text, $5::text) and l.alive_until > clock_timestamp())
     on conflict (name) do update
-   set holder = excluded.holder,
+   set holder = excluded.holder, login = excluded.login,
        since = case when held.holder = excluded.holder then held.since else excluded.since end,
        alive_until = excluded.alive_until,
        backend = excluded.backend,

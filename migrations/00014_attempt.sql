@@ -1,0 +1,511 @@
+-- Attempts in SQL, for workers in every language: the events of package workers in Go, under the same fence.
+-- Owner: package ledger. No tables: the functions write event and timer. The lease of a worker is in 00008_lease.sql.
+--
+-- All functions but waiting_tasks run with the rights of their caller, so that the policies of its role apply.
+--
+-- SQLSTATE TL001: the attempt has ended. TL002: the worker has no lease. TL003: the kind is paused. TL004: the deadline
+-- of the task has passed.
+
+-- +goose Up
+
+-- The statement ledger/sql/append.sql, with the transitions of the schema. Index: primary key. The xid is drawn before
+-- the position and before the clock is read.
+-- +goose StatementBegin
+create function taskledger.append_event(kind text, biz_id text, expected integer, type taskledger.event_type,
+                                        actor text, data text, after_us bigint default null,
+                                        at timestamptz default null) returns integer
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  appended integer;
+begin
+  with tx as materialized (
+    select pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger.login_id()) as login_id
+  ), due as materialized (
+    select tx.xid, tx.login_id, taskledger.due_at(append_event.after_us, append_event.at) as at from tx
+  ), added as (
+    insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+    select e.version + 1, e.attempt + taskledger.begins_attempt(append_event.type, e.type)::integer, e.shard,
+           append_event.type, due.login_id, e.kind, e.biz_id, append_event.actor,
+           taskledger.with_moment(append_event.data,
+             case append_event.type when 'failed' then 'retry_at' else 'run_at' end, due.at)::json
+      from due
+      join taskledger.event e
+        on e.kind = append_event.kind and e.biz_id = append_event.biz_id and e.version = append_event.expected
+     where taskledger.may_follow(append_event.type, e.type)
+        on conflict (kind, biz_id, version) do nothing
+    returning kind, biz_id, version
+  ), timed as (
+    insert into taskledger.timer (due_at, kind, biz_id, version, reason)
+    select due.at, a.kind, a.biz_id, a.version, case append_event.type when 'failed' then 'retry' else 'due' end
+      from added a cross join due
+     where due.at is not null
+  )
+  select a.version into appended from added a;
+  return appended;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.append_event(text, text, integer, taskledger.event_type, text, text, bigint,
+                                            timestamptz) is
+  'Internal: appends an event after version expected and returns its version; null if the task has moved on. It is '
+  'released after after_us microseconds or at a time, which data and the timer get.';
+
+-- A text as package internal/printable prepares it for an event: NUL cannot be in a text.
+-- +goose StatementBegin
+create function taskledger.shortened(text text, max_bytes integer) returns text
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+declare
+  bytes constant bytea := convert_to(text, 'UTF8');
+  length integer := max_bytes;
+begin
+  if octet_length(bytes) <= max_bytes then
+    return text;
+  end if;
+  while get_byte(bytes, length) & 192 = 128 loop -- inside of a character
+    length := length - 1;
+  end loop;
+  return convert_from(substring(bytes for length), 'UTF8')
+    || case when length < max_bytes then chr(65533) else '' end || chr(8230);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.shortened(text, integer) is
+  'Internal: returns a text, truncated to a number of bytes with an ellipsis if it is longer.';
+
+-- +goose StatementBegin
+create function taskledger.error_text(data json) returns text
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+begin
+  return coalesce(nullif(data #>> '{error,message}', ''), data ->> 'reason', '');
+exception when untranslatable_character or invalid_text_representation then
+  return ''; -- an escape that PostgreSQL cannot decode
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.error_text(json) is
+  'Internal: returns the message of a failed or buried event, as ledger.Event.ErrorText does in Go.';
+
+-- The same calculation as ledger.RetryPolicy in Go, in nanoseconds and double precision.
+-- +goose StatementBegin
+create function taskledger.retry_delay(policy json, failures integer, random double precision) returns bigint
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+declare
+  most constant double precision := 366 * 24 * 3600 * 1e9;
+  rungs constant integer :=
+    case when json_typeof(policy -> 'ladder') = 'array' then json_array_length(policy -> 'ladder') else 0 end;
+  longest constant double precision := coalesce(
+    1e3 * round((policy ->> 'max')::double precision * 1e6), case when rungs > 0 then most else 24 * 3600 * 1e9 end);
+  jitter constant double precision := coalesce(
+    (policy ->> 'jitter')::double precision, case when rungs > 0 then 0.1 else 0.5 end);
+  delay double precision;
+begin
+  if rungs > 0 then
+    delay := 1e3 * round((policy -> 'ladder' ->> (least(failures, rungs) - 1))::double precision * 1e6);
+  else
+    delay := 1e3 * round(coalesce((policy ->> 'unit')::double precision, 1) * 1e6)
+           * power(failures::double precision, 4);
+  end if;
+  return (trunc(least(delay, longest, most) * (1 - jitter * random))::bigint + 999) / 1000;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.retry_delay(json, integer, double precision) is
+  'Internal: returns the delay after the n-th failure by a retry policy, in microseconds, rounded up. '
+  'random is a random number between 0 and 1.';
+
+-- +goose StatementBegin
+create function taskledger.retry_limit(policy json) returns integer
+language sql immutable parallel safe
+return coalesce((policy ->> 'attempts')::double precision::integer,
+  case when json_typeof(policy -> 'ladder') = 'array' then nullif(json_array_length(policy -> 'ladder'), 0) + 1 end,
+  25);
+-- +goose StatementEnd
+
+comment on function taskledger.retry_limit(json) is
+  'Internal: returns the number of failures after which a task with this retry policy is dead.';
+
+-- Reads the events of one task. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.failures_of(kind text, biz_id text) returns table (attempt integer, failed_at timestamptz,
+                                                                              message text)
+language sql stable rows 5
+begin atomic
+  select f.attempt, f.recorded_at, taskledger.shortened(taskledger.error_text(f.data), 512)
+    from taskledger.event f
+   where f.kind = failures_of.kind and f.biz_id = failures_of.biz_id and f.type = 'failed'
+     and f.version > coalesce((
+           select max(r.version)
+             from taskledger.event r
+             join taskledger.event e on e.kind = r.kind and e.biz_id = r.biz_id and e.version = r.version - 1
+            where r.kind = failures_of.kind and r.biz_id = failures_of.biz_id and r.type = 'released'
+              and e.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')), 0)
+   order by f.version;
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.failures_of(text, text) is
+  'Internal: returns the failed attempts of a task since it was last released from a finished state, oldest first.';
+
+-- Index: primary key.
+-- +goose StatementBegin
+create function taskledger.attempt_of(kind text, biz_id text, version integer, out worker text, out number integer,
+                                      out data text)
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  found record;
+  head record;
+begin
+  select e.actor, e.attempt, e.recorded_at into found
+    from taskledger.event e
+   where e.kind = attempt_of.kind and e.biz_id = attempt_of.biz_id and e.version = attempt_of.version
+     and e.type = 'started';
+  select h.version, h.type into head
+    from taskledger.event h
+   where h.kind = attempt_of.kind and h.biz_id = attempt_of.biz_id
+   order by h.version desc limit 1;
+  if found.attempt is null or head.version <> attempt_of.version then
+    perform taskledger.raise_fenced(attempt_of.kind, attempt_of.biz_id, attempt_of.version);
+  end if;
+  worker := found.actor;
+  number := found.attempt;
+  data := '"worker":' || to_json(found.actor)::text || ',"started_at":"'
+    || to_char(found.recorded_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '","duration_ms":'
+    || greatest(0, round(extract(epoch from clock_timestamp() - found.recorded_at)::numeric * 1000, 3));
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.attempt_of(text, text, integer) is
+  'Internal: returns the worker of an attempt that runs, its number and the members that the data of its outcome '
+  'begins with; raises TL001 if the attempt has ended.';
+
+-- +goose StatementBegin
+create function taskledger.raise_fenced(kind text, biz_id text, version integer) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  raise exception 'taskledger: the attempt at task %/% with version % has ended', kind, biz_id, version
+    using errcode = 'TL001',
+          hint = 'roll back: another worker has the task, or an operator or a deadline has ended it';
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.raise_fenced(text, text, integer) is
+  'Internal: raises the error of a worker that no longer has its task.';
+
+-- A task whose worker has no lease any more is taken over, by the rules of package workers: it is buried after five
+-- workers in a row, or if its attempt must not be repeated. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.take_over(kind text, biz_id text, version integer, worker text) returns boolean
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  lost integer;
+  reason text;
+begin
+  select count(*) filter (where e.type = 'started' and p.type in ('started', 'progressed')) + 1 into lost
+    from taskledger.event e
+    join taskledger.event p on p.kind = e.kind and p.biz_id = e.biz_id and p.version = e.version - 1
+   where e.kind = take_over.kind and e.biz_id = take_over.biz_id and e.version > (
+           select max(o.version) from taskledger.event o
+            where o.kind = take_over.kind and o.biz_id = take_over.biz_id
+              and o.type not in ('started', 'progressed'));
+  if (select s.data::text from taskledger.event s
+       where s.kind = take_over.kind and s.biz_id = take_over.biz_id and s.type = 'started'
+       order by s.version desc limit 1) = '{"guarantee":"at most once"}' then
+    reason := '{"reason":"unknown outcome","worker":' || to_json(worker) || '}';
+  elsif lost >= 5 then
+    reason := '{"reason":"its workers were lost one after the other","lost":' || lost || ',"worker":'
+      || to_json(worker) || '}';
+  else
+    return true;
+  end if;
+  perform taskledger.append_event(kind, biz_id, version, 'buried', worker, reason);
+  return false;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.take_over(text, text, integer, text) is
+  'Internal: returns whether a task whose worker is lost may run again; buries it if not.';
+
+-- +goose StatementBegin
+create function taskledger.claim(kind text, biz_id text, worker text, resume boolean default false)
+returns table (version integer, attempt integer, args json, meta json, finish_by timestamptz)
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  head record;
+  first record;
+  deadline timestamptz;
+  appended integer;
+begin
+  perform taskledger.check_key(claim.kind, claim.biz_id);
+  if not taskledger.has_lease(claim.worker) then
+    raise exception 'taskledger: worker % has no lease', quote_literal(left(claim.worker, 260))
+      using errcode = 'TL002', hint = 'call taskledger.heartbeat, and again before the lease ends';
+  end if;
+  if exists (select from taskledger.paused_kinds p where p.kind = claim.kind) then
+    raise exception 'taskledger: kind % is paused', claim.kind
+      using errcode = 'TL003', hint = 'try again later';
+  end if;
+  select h.version, h.type, h.attempt, h.actor into head
+    from taskledger.event h
+   where h.kind = claim.kind and h.biz_id = claim.biz_id
+   order by h.version desc limit 1;
+  if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed') then
+    return;
+  end if;
+  if head.type in ('started', 'progressed') and not (resume and head.type = 'started' and head.actor = claim.worker)
+      and exists (select from taskledger.worker_alive_ms(head.actor) w where w.alive_ms > 0) then
+    return;
+  end if;
+  select f.data, f.meta into first
+    from taskledger.event f
+   where f.kind = claim.kind and f.biz_id = claim.biz_id and f.version = 1;
+  deadline := (first.meta ->> 'finish_by')::timestamptz;
+  if deadline <= clock_timestamp() then -- the scheduler ends the task, unless it is running
+    if head.type in ('started', 'progressed') then
+      perform taskledger.append_event(claim.kind, claim.biz_id, head.version, 'interrupted', claim.worker,
+                                      '{"reason":"finish_by"}');
+    end if;
+    return;
+  end if;
+  if head.type = 'started' and head.actor = claim.worker then
+    return query select head.version, head.attempt, first.data, first.meta, deadline;
+    return;
+  end if;
+  if head.type in ('started', 'progressed')
+      and not taskledger.take_over(claim.kind, claim.biz_id, head.version, claim.worker) then
+    return;
+  end if;
+  appended := taskledger.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker, null);
+  if appended is not null then
+    return query select appended, head.attempt + 1, first.data, first.meta, deadline;
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.claim(text, text, text, boolean) is
+  'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the '
+  'number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not '
+  'available. With resume, it returns an attempt that this worker has begun and lost. The worker needs a lease: see '
+  'taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
+
+-- Pages of the projection are read by its primary key. With its owner's rights, because a worker may not read the
+-- projection, which has errors. Returns also the last row of a full page, whatever its state.
+-- +goose StatementBegin
+create function taskledger.waiting_tasks(kind text, after text)
+returns table (biz_id text, may_run boolean, is_page_end boolean)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_column
+begin
+  if not exists (
+      select from (values ('available'::taskledger.task_state), ('running')) s(state)
+       cross join lateral (
+         select t.tasks from taskledger.task_totals t
+          where t.kind = waiting_tasks.kind and t.state = s.state
+          order by t.n desc limit 1) c
+       where c.tasks > 0) then
+    return;
+  end if;
+  return query
+  select p.biz_id, p.state in ('available', 'running'), p.n = 5000
+    from (
+      select t.biz_id, t.state, row_number() over (order by t.biz_id) as n
+        from (
+          select t.biz_id, t.state
+            from taskledger.tasks t
+           where t.kind = waiting_tasks.kind and t.biz_id > waiting_tasks.after
+           order by t.biz_id
+           limit 5000) t) p
+   where p.state in ('available', 'running') or p.n = 5000
+   order by p.biz_id;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.waiting_tasks(text, text) is
+  'Internal: returns the tasks that may wait or run among the next 5000 of a kind in the projection, by biz_id; and '
+  'the last one of 5000.';
+
+-- +goose StatementBegin
+create function taskledger.claim_next(kind text, worker text, how_many integer default 1)
+returns table (biz_id text, version integer, attempt integer, args json, meta json, finish_by timestamptz)
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  before constant text := taskledger.poll_place(claim_next.worker, claim_next.kind);
+  place text := '';
+  claimed integer := 0;
+  task record;
+  found record;
+begin
+  if how_many not between 1 and 100 then
+    raise exception 'taskledger: invalid how_many %: must be between 1 and 100', how_many
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind) then
+    return;
+  end if;
+  for task in select w.* from taskledger.waiting_tasks(claim_next.kind, before) w loop
+    place := case when task.is_page_end then task.biz_id else '' end;
+    continue when not task.may_run or not pg_try_advisory_xact_lock(
+      hashtextextended('taskledger.claim/' || claim_next.kind || '/' || task.biz_id, 0));
+    for found in select c.* from taskledger.claim(claim_next.kind, task.biz_id, claim_next.worker) c loop
+      return query select task.biz_id, found.version, found.attempt, found.args, found.meta, found.finish_by;
+      claimed := claimed + 1;
+    end loop;
+    if claimed >= how_many then
+      place := task.biz_id;
+      exit;
+    end if;
+  end loop;
+  if place <> before then
+    perform taskledger.set_poll_place(claim_next.worker, claim_next.kind, place);
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.claim_next(text, text, integer) is
+  'Claims waiting tasks of a kind as the projector has them, at most how_many. A call reads at most 5000 tasks of the '
+  'kind and the next one continues there, so that several calls may be needed to find a task of a large kind. '
+  'Tasks have no order.';
+
+-- +goose StatementBegin
+create function taskledger.finish(kind text, biz_id text, version integer, result json default null) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  own constant record := taskledger.attempt_of(kind, biz_id, version);
+begin
+  if (select (f.meta ->> 'finish_by')::timestamptz <= clock_timestamp()
+        from taskledger.event f
+       where f.kind = finish.kind and f.biz_id = finish.biz_id and f.version = 1) then
+    raise exception 'taskledger: the deadline of task %/% has passed', kind, biz_id
+      using errcode = 'TL004', hint = 'roll back, and call taskledger.fail';
+  end if;
+  if octet_length(result::text) > 262144 then -- workers.MaxResultBytes
+    raise exception 'taskledger: invalid result: must have at most 262144 bytes, got %', octet_length(result::text)
+      using errcode = 'invalid_parameter_value', hint = 'store a reference to a larger result';
+  end if;
+  perform taskledger.check_nesting('result', result::text);
+  if taskledger.append_event(kind, biz_id, version, 'succeeded', own.worker,
+       '{' || own.data || coalesce(',"result":' || result::text, '') || '}') is null then
+    perform taskledger.raise_fenced(kind, biz_id, version);
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.finish(text, text, integer, json) is
+  'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is that of '
+  'taskledger.claim. Raises TL001 if the attempt has ended meanwhile, TL004 if the deadline of the task has passed.';
+
+-- +goose StatementBegin
+create function taskledger.fail(kind text, biz_id text, version integer, error text, error_type text default '',
+                                retry_in interval default null, permanent boolean default false,
+                                retry json default null) returns taskledger.task_state
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  own constant record := taskledger.attempt_of(kind, biz_id, version);
+  described constant json := json_build_object(
+    'message', taskledger.shortened(coalesce(error, ''), 4096),
+    'type', taskledger.shortened(coalesce(error_type, ''), 512));
+  policy json;
+  failures integer;
+  reason text;
+  appended integer;
+  delay_us bigint;
+begin
+  perform taskledger.check_times(null, retry_in, null, null);
+  perform taskledger.check_meta(json_build_object('retry', retry), null);
+  policy := taskledger.policy_of(kind, biz_id, retry);
+  failures := (select count(*) from taskledger.failures_of(kind, biz_id)) + 1;
+  delay_us := coalesce((extract(epoch from retry_in) * 1e6)::bigint,
+                       taskledger.retry_delay(policy, failures, random()));
+  reason := case when permanent then 'the handler returned a permanent error'
+                 when failures >= taskledger.retry_limit(policy) then 'attempts used up' end;
+  appended := taskledger.append_event(
+    kind, biz_id, version, 'failed', own.worker, '{"error":' || described || ',' || own.data || '}',
+    case when reason is null then nullif(delay_us, 0) end);
+  if appended is null then
+    perform taskledger.raise_fenced(kind, biz_id, version);
+  end if;
+  if reason is not null then
+    perform taskledger.append_event(kind, biz_id, appended, 'buried', own.worker,
+      '{"reason":' || to_json(reason) || ',"error":' || described || ',"errors":'
+      || (select json_agg(json_build_object('attempt', f.attempt, 'at', f.failed_at at time zone 'UTC' || 'Z',
+                                            'message', f.message))
+            from taskledger.failures_of(kind, biz_id) f) || ',' || own.data || '}');
+    return 'dead';
+  elsif delay_us = 0 then
+    perform taskledger.append_event(kind, biz_id, appended, 'released', own.worker, '{"reason":"retry"}');
+    return 'available';
+  end if;
+  return 'retrying';
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.fail(text, text, integer, text, text, interval, boolean, json) is
+  'Records that an attempt has failed, after its transaction was rolled back. The task is tried again by its retry '
+  'policy, else by the policy retry, else by the default; or after retry_in. It is dead if its attempts are used up, '
+  'or if the error is permanent. Returns the state of the task. version is that of taskledger.claim. Raises TL001 if '
+  'the attempt has ended meanwhile.';
+
+-- +goose StatementBegin
+create function taskledger.policy_of(kind text, biz_id text, otherwise json) returns json
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  policy constant json := (
+    select f.meta -> 'retry' from taskledger.event f
+     where f.kind = policy_of.kind and f.biz_id = policy_of.biz_id and f.version = 1);
+begin
+  if json_typeof(policy) = 'object' then
+    perform taskledger.check_retry(policy);
+    return policy;
+  end if;
+  return case when json_typeof(otherwise) = 'object' then otherwise else '{}' end;
+exception when invalid_parameter_value or numeric_value_out_of_range or untranslatable_character then
+  return case when json_typeof(otherwise) = 'object' then otherwise else '{}' end;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.policy_of(text, text, json) is
+  'Internal: returns the retry policy of a task: its own if that is valid, else otherwise, else the default.';
+
+-- +goose StatementBegin
+create function taskledger.snooze(kind text, biz_id text, version integer, run_at timestamptz default null,
+                                  run_in interval default null) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  own constant record := taskledger.attempt_of(kind, biz_id, version);
+begin
+  perform taskledger.check_times(run_at, run_in, null, null);
+  if num_nonnulls(run_at, run_in) = 0 then
+    raise exception 'taskledger: invalid run_at: either run_at or run_in must be set'
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if taskledger.append_event(kind, biz_id, version, 'snoozed', own.worker, '{' || own.data || '}',
+       null, coalesce(run_at, clock_timestamp() + run_in)) is null then
+    perform taskledger.raise_fenced(kind, biz_id, version);
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.snooze(text, text, integer, timestamptz, interval) is
+  'Ends an attempt without failure: the task is available again at run_at, or run_in from now by the database''s '
+  'clock. version is that of taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
+
+revoke all on all functions in schema taskledger from public;
