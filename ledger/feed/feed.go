@@ -78,8 +78,8 @@ type Feed struct {
 
 	windowSQL, pageSQL string // replaced by mutants in tests
 
-	incarnation string // of the database, in which place was reached
-	logins      loginNames
+	database database // in which place was reached
+	logins   loginNames
 
 	place     place // the place after the last page returned
 	n         int64 // cursor row that the next page's Advance expects to be the newest
@@ -117,7 +117,7 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 	if err != nil {
 		return nil, err
 	}
-	f.incarnation = newest.incarnation
+	f.database = newest.database
 	f.goTo(newest)
 	return f, nil
 }
@@ -197,24 +197,31 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 		if len(missed) > 0 {
 			return f.newPage(missed), true, nil
 		}
-		until, changed, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.incarnation)
-		if err != nil || !changed {
+		w, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.database.incarnation, f.options, f.pageLen)
+		if err != nil || !w.isOpen {
 			return Page{}, false, err
 		}
-		f.place.Until, f.place.After, f.opened = until, 0, f.now()
+		f.place.Until, f.place.After, f.opened = w.until, 0, f.now()
 		f.windowLen = 0
+		return f.deliver(ctx, w.first)
 	}
-	events, logins, more, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options, f.pageLen)
-	if err == nil {
-		err = f.logins.fill(ctx, f.db, events, logins)
-	}
+	read, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options, f.pageLen)
 	if err != nil {
 		return Page{}, false, err
 	}
+	return f.deliver(ctx, read)
+}
+
+// deliver moves the feed over a page of the open window.
+func (f *Feed) deliver(ctx context.Context, read page) (Page, bool, error) {
+	if err := f.logins.fill(ctx, f.db, read.events, read.logins); err != nil {
+		return Page{}, false, err
+	}
+	events := read.events
 	f.pageLen = len(events)
 	f.place.unaudited.note(f.place.Seen, events)
 	f.windowLen += len(events)
-	if more {
+	if read.more {
 		f.place.After = events[len(events)-1].Position
 	} else {
 		f.place = f.place.finished()
@@ -227,7 +234,7 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 
 // newPage returns a page of events, whose Advance moves the cursor to the feed's place.
 func (f *Feed) newPage(events []ledger.Event) Page {
-	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, place: f.place, incarnation: f.incarnation}
+	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, place: f.place, database: f.database}
 	f.n++
 	return page
 }
@@ -240,7 +247,7 @@ func (f *Feed) Rewind(ctx context.Context, to Cursor, mark json.RawMessage) erro
 	if err != nil {
 		return err
 	}
-	if err := appendCursor(ctx, f.db, f.reader, newest.N, to.place, mark, f.incarnation); err != nil {
+	if err := appendCursor(ctx, f.db, f.reader, newest.N, to.place, mark, f.database, false); err != nil {
 		return err
 	}
 	to.N, to.Mark = newest.N+1, mark
