@@ -90,6 +90,34 @@ comment on view taskledger.cursors is
   'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. '
   'If is_local is false, the row is of another database, and its transaction IDs have no meaning in this one.';
 
+-- Until when the relay sleeps, in microseconds since 1970 of the database's clock; in the past while it is awake. It is a
+-- sequence because writing and reading it are of no transaction, and unlogged because it means nothing after a crash.
+-- The relay extends it with each poll, so it ends by itself if the relay does.
+create unlogged sequence taskledger.asleep_until;
+
+comment on sequence taskledger.asleep_until is
+  'Internal: until when the relay sleeps unless it is notified, in microseconds since 1970.';
+
+-- A notification makes the commits of a database wait for each other, so there is none while the relay polls anyway.
+-- A transaction that was begun before the relay slept, and commits afterwards, notifies nobody: the relay polls then
+-- at intervals that grow with its sleep. Correctness never rests on a notification.
+-- +goose StatementBegin
+create function taskledger.wake() returns void
+language plpgsql volatile as $$
+begin
+  if pg_catalog.pg_sequence_last_value('taskledger.asleep_until'::pg_catalog.regclass)::pg_catalog.float8
+     operator(pg_catalog.>)
+     (1000000.0::pg_catalog.float8 operator(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))
+  then
+    perform pg_catalog.pg_notify('taskledger', '');
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.wake() is
+  'Internal: notifies the relay at the commit of the calling transaction, if it sleeps.';
+
 -- The xmax of a snapshot is the latest completed transaction id + 1, so running transactions may lie above it.
 -- plpgsql: an SQL function is inlined, and then every poll plans its statements anew (0.2 ms each).
 -- +goose StatementBegin

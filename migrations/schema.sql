@@ -368,6 +368,7 @@ begin
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
+  perform taskledger.wake();
   if added_position is not null and discard then
     with tx as materialized (
       select pg_current_xact_id() as xid,
@@ -490,6 +491,7 @@ begin
           on conflict (kind, biz_id, version) do nothing
       returning position)
     select array_agg(a.position) into added_positions from added a;
+    perform taskledger.wake();
   end if;
 
   -- A separate statement, because only a later snapshot sees the winner of a race.
@@ -877,7 +879,7 @@ begin
   ), tx as materialized (
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                    taskledger.login_id()) as login_id
+                    taskledger.login_id()) as login_id, taskledger.wake()
      where exists (select from chosen)
   ), added as (
     insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
@@ -1156,6 +1158,21 @@ $$;
 
 COMMENT ON FUNCTION taskledger.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) IS 'Internal: returns the times of an entry of taskledger.enqueue_many; raises an error for an invalid one, by name.';
 
+CREATE FUNCTION taskledger.wake() RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+  if pg_catalog.pg_sequence_last_value('taskledger.asleep_until'::pg_catalog.regclass)::pg_catalog.float8
+     operator(pg_catalog.>)
+     (1000000.0::pg_catalog.float8 operator(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))
+  then
+    perform pg_catalog.pg_notify('taskledger', '');
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.wake() IS 'Internal: notifies the relay at the commit of the calling transaction, if it sleeps.';
+
 CREATE FUNCTION taskledger.with_moment(object text, name text, moment timestamp with time zone) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN (moment IS NULL) THEN object ELSE ((((('{"'::text || name) || '":"'::text) || to_char((moment AT TIME ZONE 'UTC'::text), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'::text)) || '"'::text) || CASE WHEN (COALESCE(object, '{}'::text) ~ '^\s*\{\s*\}\s*$'::text) THEN '}'::text ELSE (','::text || regexp_replace(object, '^\s*\{'::text, ''::text)) END) END;
@@ -1177,6 +1194,15 @@ CREATE FUNCTION taskledger.worker_alive_ms(worker text) RETURNS TABLE(alive_ms b
 END;
 
 COMMENT ON FUNCTION taskledger.worker_alive_ms(worker text) IS 'Internal: returns for how many milliseconds a worker still counts as alive, 0 if it is lost; no row if it has no lease.';
+
+CREATE UNLOGGED SEQUENCE taskledger.asleep_until
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+COMMENT ON SEQUENCE taskledger.asleep_until IS 'Internal: until when the relay sleeps unless it is notified, in microseconds since 1970.';
 
 ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME taskledger.event_position_seq

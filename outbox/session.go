@@ -81,6 +81,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	c := s.relay.config
 	s.feed, err = feed.Open(ctx, c.DB, reader, &feed.Options{
 		PageSize:    c.pageSize,
+		Wake:        s.relay.lease.wake,
 		KeepCursors: c.Stream.WithDefaults().MaxAge + time.Hour,
 		Logger:      c.Logger,
 		Hooks:       s.relay.hooks.ofFeed(),

@@ -127,7 +127,7 @@ func edgeNow(f *feedFixture) []any {
 	var until, bound string
 	var top int64
 	err := f.pool.QueryRow(f.ctx, "select w.until, w.top, w.bound from ("+feed.WindowSQL+
-		") w(is_standby, has_xid, top, incarnation, until, bound)", "3:3:", int64(-1), "3", 0).Scan(&until, &top, &bound)
+		") w(is_standby, has_xid, top, incarnation, until, bound)", "3:3:", int64(-1), "3", 0, 0).Scan(&until, &top, &bound)
 	if err != nil {
 		f.t.Fatal(err)
 	}

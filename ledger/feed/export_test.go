@@ -32,7 +32,7 @@ func (f *Feed) Mutate(window, page string) {
 
 // WindowArgs returns the arguments of the window statement at the feed's place.
 func (f *Feed) WindowArgs() []any {
-	return []any{f.place.Seen.Snapshot, int64(f.place.Seen.Top), f.place.Seen.Bound, f.options.PageSize + 1}
+	return []any{f.place.Seen.Snapshot, int64(f.place.Seen.Top), f.place.Seen.Bound, f.options.PageSize + 1, 0}
 }
 
 // AppendArgs returns the arguments with which a page would append its cursor row.

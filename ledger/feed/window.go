@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"time"
 
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -32,10 +33,10 @@ type page struct {
 }
 
 // openWindow opens the window that follows seen, which was taken in the given incarnation of the database, and reads
-// its first page.
+// its first page. If the window is empty, taskledger.wake notifies within the time that the reader may sleep.
 func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarnation string, o Options,
-	expected int) (w window, err error) {
-	rows, err := db.Query(ctx, sql, seen.Snapshot, int64(seen.Top), seen.Bound, o.PageSize+1)
+	expected int, sleep time.Duration) (w window, err error) {
+	rows, err := db.Query(ctx, sql, seen.Snapshot, int64(seen.Top), seen.Bound, int64(o.PageSize+1), sleep.Microseconds())
 	if err != nil {
 		return window{}, err
 	}
@@ -45,7 +46,7 @@ func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarn
 	var now, snapshot, bound *string // null after the first row
 	var login int32
 	read := pageReader{options: o, expected: expected}
-	for e, err := range ledger.ScanEvents(rows, &isStandby, &hasXID, &top, &now, &snapshot, &bound, &login) {
+	for e, err := range ledger.ScanEvents(rows, &isStandby, &hasXID, &top, &now, &snapshot, &bound, nil, &login) {
 		switch {
 		case err != nil:
 			return window{}, err
