@@ -110,11 +110,14 @@ func CheckOrigin(ctx context.Context, db ledger.DB, reader string) error {
 // the incarnation of the database has changed. If it is relaxed, the commit does not wait for the disk.
 func appendCursor(ctx context.Context, db ledger.DB, reader string, n int64, p place, mark json.RawMessage,
 	in database, isRelaxed bool) error {
-	var added int64
+	var added, relaxed int64
+	if isRelaxed {
+		relaxed = 1
+	}
 	found, err := pgquery.Row(ctx, db, cursorAppendSQL, []any{
 		reader, n, p.Seen.Snapshot, int64(p.Seen.Top), p.Seen.Bound,
 		p.Until.Snapshot, int64(p.Until.Top), p.Until.Bound, int64(p.After), pgquery.JSON(mark), in.incarnation,
-		p.unaudited.since, p.unaudited.read.events, p.unaudited.read.positions, in.origin, isRelaxed,
+		p.unaudited.since, p.unaudited.read.events, p.unaudited.read.positions, in.origin, relaxed,
 	}, &added)
 	if err == nil && !found {
 		if err = crashed(ctx, db, in.incarnation); err == nil {

@@ -29,6 +29,9 @@ type Options struct {
 	// Wake ends the feed's sleep when events may have been committed. Without one, an idle feed polls every 10 ms, or
 	// every five times Gather if that is longer. Default: disabled.
 	Wake *Wake
+	// Relaxed commits the cursor rows of pages that are advanced without a transaction before they are on the disk: a
+	// crash of PostgreSQL may undo the last ones, and their pages are read again. Default: disabled.
+	Relaxed bool
 	// KeepCursors is the age up to which cursor rows are kept; older rows are thinned more. Default: 72
 	// hours.
 	KeepCursors time.Duration
@@ -240,7 +243,8 @@ func (f *Feed) deliver(ctx context.Context, read page) (Page, bool, error) {
 
 // newPage returns a page of events, whose Advance moves the cursor to the feed's place.
 func (f *Feed) newPage(events []ledger.Event) Page {
-	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, place: f.place, database: f.database}
+	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, place: f.place, database: f.database,
+		isRelaxed: f.options.Relaxed}
 	f.n++
 	return page
 }

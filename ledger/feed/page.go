@@ -16,13 +16,13 @@ type Page struct {
 	n      int64
 	place  place
 
-	database database // when the page was read
+	database  database // when the page was read
+	isRelaxed bool     // see Options.Relaxed
 }
 
 // Advance records that this page was processed: it appends the cursor row after the page. mark is the
 // reader's own note; nil is no note. For a projection, db is the transaction that wrote its tables, so that
-// both are committed or neither. If db is nil, the cursor row is committed at once and without waiting for the disk: a
-// crash of PostgreSQL may undo the last rows, and the reader then reads their pages again.
+// both are committed or neither; if db is nil, the cursor row is committed at once.
 //
 // Pages are advanced in the order in which they were read. The pages of one reader form a chain: after a page
 // that was left out, the next one fails.
@@ -30,8 +30,8 @@ type Page struct {
 // It returns [ErrSuperseded] if another reader of this name has advanced the cursor: roll back, stop, and
 // change nothing. It returns [ErrCrashed] if the database crashed after the page was read.
 func (p Page) Advance(ctx context.Context, db ledger.DB, mark json.RawMessage) error {
-	isRelaxed := db == nil
-	if isRelaxed {
+	isRelaxed := p.isRelaxed && db == nil
+	if db == nil {
 		db = p.db
 	}
 	return appendCursor(ctx, db, p.reader, p.n, p.place, mark, p.database, isRelaxed)

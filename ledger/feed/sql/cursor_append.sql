@@ -3,7 +3,7 @@
 -- $1 reader, $2 n, $3 seen, $4 seen_top, $5 seen_bound, $6 until or '', $7 top, $8 bound, $9 after_position,
 -- $10 mark (JSON text or null), $11 the incarnation in which the page was read: after a crash, an earlier
 -- page advances nothing. $12 audited or '', $13 unaudited, $14 unaudited_xor; $15 origin of the database in that
--- incarnation. $16 whether the commit does not wait for the disk: a crash may undo it.
+-- incarnation. $16 is 1 if the commit does not wait for the disk, so that a crash may undo it, else 0.
 -- Locks row $2 against deletion; waits for a concurrent insert of the same n.
 insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, origin, mark,
                                audited, unaudited, unaudited_xor)
@@ -18,6 +18,6 @@ select newest.reader, newest.n + 1, $3::text::pg_snapshot, $4::bigint, $5::text:
     limit 1
       for key share) newest
  where newest.n = $2::bigint and taskledger.incarnation() = $11::text
-   and (not $16::boolean or set_config('synchronous_commit', 'off', true) is not null)
+   and ($16::integer = 0 or set_config('synchronous_commit', 'off', true) is not null)
     on conflict do nothing
 returning n
