@@ -29,6 +29,10 @@ var roles = map[string]func(ctx context.Context, settings json.RawMessage, ready
 	"relay":     runRelay,
 	"projector": runProjector,
 	"worker":    runWorker,
+	"serve":     runServe,
+	"river":     runRiver,
+
+	"everyday-worker": runEverydayWorker,
 }
 
 // runRole is the main function of a child process.

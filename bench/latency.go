@@ -22,7 +22,7 @@ import (
 // latencyMeasures measure from the return of the commit of an enqueue to the start of the handler.
 func latencyMeasures() []measure {
 	var all []measure
-	for _, perSecond := range []int{200, 500, 2000} {
+	for _, perSecond := range []int{1, 200, 500, 2000} {
 		all = append(all, measure{
 			name:  fmt.Sprintf("latency-%d", perSecond),
 			title: fmt.Sprintf("enqueue commit to handler start, %d a second offered", perSecond),

@@ -63,7 +63,7 @@ func measures() []measure {
 	return slices.Concat(
 		enqueueMeasures(),
 		[]measure{bulkMeasure(), relayMeasure(), relaySyncedMeasure(), drainMeasure(), exactlyOnceMeasure()},
-		latencyMeasures(),
+		latencyMeasures(), everydayMeasures(),
 		[]measure{costMeasure(), growthMeasure(), stallMeasure(), memoryMeasure(), scaleMeasure(), timersMeasure()},
 	)
 }

@@ -30,6 +30,9 @@ type count struct {
 	Count int64 `json:"count"`
 }
 
+// countEvery is the interval in which a child process reports its counts.
+const countEvery = 20 * time.Millisecond
+
 // service makes the Run method of a relay, projector or worker, which calls add with what it counts.
 type service func(
 	s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, add func(int),
@@ -56,8 +59,16 @@ func runService(ctx context.Context, raw json.RawMessage, connections int32, rea
 		return err
 	}
 	defer nc.Close()
+	return reportCounts(ctx, ready, func(add func(int)) (func(context.Context) error, error) {
+		return build(s, db, nc, add)
+	})
+}
+
+// reportCounts runs what build makes until ctx is done, and reports its counts with ready.
+func reportCounts(ctx context.Context, ready func(any),
+	build func(add func(int)) (run func(context.Context) error, err error)) error {
 	var total atomic.Int64
-	run, err := build(s, db, nc, func(n int) { total.Add(int64(n)) })
+	run, err := build(func(n int) { total.Add(int64(n)) })
 	if err != nil {
 		return err
 	}
@@ -67,7 +78,7 @@ func runService(ctx context.Context, raw json.RawMessage, connections int32, rea
 		defer cancel()
 		return run(ctx)
 	})
-	for reported := int64(0); ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
+	for reported := int64(0); ctx.Err() == nil; time.Sleep(countEvery) {
 		if now := total.Load(); now != reported {
 			ready(count{now})
 			reported = now

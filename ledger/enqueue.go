@@ -128,7 +128,7 @@ func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, e
 	}
 	k := row.key
 	var position Position
-	ok, err := pgquery.Row(ctx, db, enqueueSQL, row.enqueueArgs(), &position)
+	ok, err := pgquery.Row(ctx, db, enqueueSQL, row.enqueueArgs(), &position, nil)
 	if err != nil {
 		return Enqueued{}, pgerr.Explain("enqueue "+k.String(), err)
 	}

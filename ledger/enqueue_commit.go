@@ -93,7 +93,7 @@ func (t *Tx) enqueueAndCommit(ctx context.Context, row firstEvent) (Enqueued, er
 	var position Position
 	isNew := true
 	if err == nil {
-		err = results.QueryRow().Scan((*int64)(&position))
+		err = results.QueryRow().Scan((*int64)(&position), nil)
 		if isNew = !errors.Is(err, pgx.ErrNoRows); !isNew {
 			err = nil
 		}

@@ -90,6 +90,34 @@ comment on view taskledger.cursors is
   'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. '
   'If is_local is false, the row is of another database, and its transaction IDs have no meaning in this one.';
 
+-- The end of the relay's sleep, in microseconds since 1970 of the database's clock; in the past while it is awake. It
+-- is a sequence because writing and reading it are of no transaction, and unlogged because a crash ends the sleep.
+-- The relay extends it with each poll, so it ends by itself if the relay does.
+create unlogged sequence taskledger.asleep_until;
+
+comment on sequence taskledger.asleep_until is
+  'Internal: until when the relay sleeps unless it is notified, in microseconds since 1970.';
+
+-- Commits that notify wait for each other in the whole database, so this function notifies only while the relay sleeps.
+-- A transaction that has inserted before the relay sleeps, and commits afterwards, does not notify: the relay polls at
+-- intervals that grow with its sleep. Correctness never rests on a notification.
+-- +goose StatementBegin
+create function taskledger.wake() returns void
+language plpgsql volatile as $$
+begin
+  if pg_catalog.pg_sequence_last_value('taskledger.asleep_until'::pg_catalog.regclass)::pg_catalog.float8
+     operator(pg_catalog.>)
+     (1000000.0::pg_catalog.float8 operator(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))
+  then
+    perform pg_catalog.pg_notify('taskledger', '');
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.wake() is
+  'Internal: notifies the relay at the commit of the calling transaction, if it sleeps.';
+
 -- The xmax of a snapshot is the latest completed transaction id + 1, so running transactions may lie above it.
 -- plpgsql: an SQL function is inlined, and then every poll plans its statements anew (0.2 ms each).
 -- +goose StatementBegin
@@ -196,9 +224,14 @@ declare
   late xid8[];
   late_rows integer := 0;
 begin
-  if feed_page.after_position < feed_page.seen_top then
-    late := array(select x from taskledger.late_xids(feed_page.seen, feed_page.seen_bound) x
-                   where pg_visible_in_snapshot(x, feed_page.until));
+  -- The transactions of late_xids, by its definition: a call of it would cost as much as the rest of a short page.
+  if feed_page.after_position < feed_page.seen_top and pg_snapshot_xmin(feed_page.seen) < feed_page.seen_bound then
+    late := array(
+      select x from pg_snapshot_xip(feed_page.seen) x where pg_visible_in_snapshot(x, feed_page.until)
+       union all
+      select x::text::xid8
+        from generate_series(pg_snapshot_xmax(feed_page.seen)::text::bigint, feed_page.seen_bound::text::bigint - 1) x
+       where pg_visible_in_snapshot(x::text::xid8, feed_page.until));
   end if;
   if cardinality(late) > 0 then
     return query

@@ -183,7 +183,7 @@ begin
   ), tx as materialized (
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                    taskledger.login_id()) as login_id
+                    taskledger.login_id()) as login_id, taskledger.wake()
      where exists (select from chosen)
   ), added as (
     insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)

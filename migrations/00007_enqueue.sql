@@ -121,6 +121,7 @@ begin
           on conflict (kind, biz_id, version) do nothing
       returning position)
     select array_agg(a.position) into added_positions from added a;
+    perform taskledger.wake();
   end if;
 
   -- A separate statement, because only a later snapshot sees the winner of a race.
@@ -226,6 +227,7 @@ begin
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
+  perform taskledger.wake();
   if added_position is not null and discard then
     with tx as materialized (
       select pg_current_xact_id() as xid,

@@ -55,6 +55,11 @@ grant insert, update, delete on taskledger.schedule, taskledger.kind_limit to op
 grant insert, delete on taskledger.pause to operator;
 grant delete on taskledger.parked, taskledger.illegal_event to operator;
 
+-- Whether the relay sleeps, and the notification that wakes it.
+grant select on taskledger.asleep_until to producer, worker, relay, operator;
+grant update on taskledger.asleep_until to relay;
+grant execute on function taskledger.wake to producer, worker, relay, operator;
+
 -- Functions that statements, views and policies call. They read nothing that their caller could not read.
 grant execute on function taskledger.installation, taskledger.state_after, taskledger.shard_of to producer,
    worker, relay, operator, reader, archiver;

@@ -535,6 +535,7 @@ begin
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
+  perform taskledger.wake();
   if added_position is not null and discard then
     with tx as materialized (
       select pg_current_xact_id() as xid,
@@ -657,6 +658,7 @@ begin
           on conflict (kind, biz_id, version) do nothing
       returning position)
     select array_agg(a.position) into added_positions from added a;
+    perform taskledger.wake();
   end if;
 
   -- A separate statement, because only a later snapshot sees the winner of a race.
@@ -862,9 +864,14 @@ declare
   late xid8[];
   late_rows integer := 0;
 begin
-  if feed_page.after_position < feed_page.seen_top then
-    late := array(select x from taskledger.late_xids(feed_page.seen, feed_page.seen_bound) x
-                   where pg_visible_in_snapshot(x, feed_page.until));
+  -- The transactions of late_xids, by its definition: a call of it would cost as much as the rest of a short page.
+  if feed_page.after_position < feed_page.seen_top and pg_snapshot_xmin(feed_page.seen) < feed_page.seen_bound then
+    late := array(
+      select x from pg_snapshot_xip(feed_page.seen) x where pg_visible_in_snapshot(x, feed_page.until)
+       union all
+      select x::text::xid8
+        from generate_series(pg_snapshot_xmax(feed_page.seen)::text::bigint, feed_page.seen_bound::text::bigint - 1) x
+       where pg_visible_in_snapshot(x::text::xid8, feed_page.until));
   end if;
   if cardinality(late) > 0 then
     return query
@@ -1162,7 +1169,7 @@ begin
   ), tx as materialized (
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                    taskledger.login_id()) as login_id
+                    taskledger.login_id()) as login_id, taskledger.wake()
      where exists (select from chosen)
   ), added as (
     insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
@@ -1686,6 +1693,21 @@ $$;
 
 COMMENT ON FUNCTION taskledger.waiting_tasks(kind text, after text) IS 'Internal: returns the tasks that may wait or run among the next 5000 of a kind in the projection, by biz_id; and the last one of 5000.';
 
+CREATE FUNCTION taskledger.wake() RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+  if pg_catalog.pg_sequence_last_value('taskledger.asleep_until'::pg_catalog.regclass)::pg_catalog.float8
+     operator(pg_catalog.>)
+     (1000000.0::pg_catalog.float8 operator(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))
+  then
+    perform pg_catalog.pg_notify('taskledger', '');
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.wake() IS 'Internal: notifies the relay at the commit of the calling transaction, if it sleeps.';
+
 CREATE FUNCTION taskledger.with_moment(object text, name text, moment timestamp with time zone) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN (moment IS NULL) THEN object ELSE ((((('{"'::text || name) || '":"'::text) || to_char((moment AT TIME ZONE 'UTC'::text), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'::text)) || '"'::text) || CASE WHEN (COALESCE(object, '{}'::text) ~ '^\s*\{\s*\}\s*$'::text) THEN '}'::text ELSE (','::text || regexp_replace(object, '^\s*\{'::text, ''::text)) END) END;
@@ -1707,6 +1729,15 @@ CREATE FUNCTION taskledger.worker_alive_ms(worker text) RETURNS TABLE(alive_ms b
 END;
 
 COMMENT ON FUNCTION taskledger.worker_alive_ms(worker text) IS 'Internal: returns for how many milliseconds a worker still counts as alive, 0 if it is lost; no row if it has no lease.';
+
+CREATE UNLOGGED SEQUENCE taskledger.asleep_until
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+COMMENT ON SEQUENCE taskledger.asleep_until IS 'Internal: until when the relay sleeps unless it is notified, in microseconds since 1970.';
 
 ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME taskledger.event_position_seq

@@ -15,6 +15,7 @@ import (
 
 	leases "github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 var errLeaseLost = errors.New("another relay has taken the lease")
@@ -32,6 +33,7 @@ type lease struct {
 	ttl    time.Duration
 
 	changed chan struct{} // has a value when the note has changed
+	wake    *feed.Wake    // of the feed, for which the holder's connection listens
 
 	mu   sync.Mutex
 	note *leases.Note // guarded by mu; why the holder cannot work; nil before the first session
@@ -39,7 +41,8 @@ type lease struct {
 
 func newLease(db *pgxpool.Pool, name string, ttl time.Duration) *lease {
 	return &lease{
-		db: db, holder: name + "/" + strings.ToLower(rand.Text()[:8]), ttl: ttl, changed: make(chan struct{}, 1),
+		wake: feed.NewWake(),
+		db:   db, holder: name + "/" + strings.ToLower(rand.Text()[:8]), ttl: ttl, changed: make(chan struct{}, 1),
 	}
 }
 
@@ -125,7 +128,10 @@ func (l *lease) await(ctx context.Context, isConnected func() bool, standby func
 // relay has taken the lease. It ignores an outage of the database, which ends the session.
 func (l *lease) hold(ctx context.Context) error {
 	var conn *pgx.Conn
-	defer func() { closeConn(conn) }()
+	defer func() {
+		l.wake.SetListening(false)
+		closeConn(conn)
+	}()
 	delay := loop.Backoff{Min: minDelay, Max: l.ttl / 3, Exact: true}
 	for {
 		holds, err := l.renew(ctx, conn)
@@ -141,6 +147,7 @@ func (l *lease) hold(ctx context.Context) error {
 			l.rest(ctx, conn)
 		}
 		if err != nil || conn.IsClosed() {
+			l.wake.SetListening(false)
 			closeConn(conn)
 			conn = nil
 			_ = loop.Sleep(ctx, delay.Next())
@@ -161,7 +168,7 @@ func (l *lease) renew(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	return leases.TakeRelay(ctx, conn, claim)
 }
 
-// connect takes a connection out of the pool.
+// connect takes a connection out of the pool, on which notifications arrive.
 func (l *lease) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.ttl/3)
 	defer cancel()
@@ -169,7 +176,12 @@ func (l *lease) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.Hijack(), nil
+	conn := c.Hijack()
+	if err := l.listen(ctx, conn); err != nil {
+		closeConn(conn)
+		return nil, err
+	}
+	return conn, nil
 }
 
 // rest waits until the next renewal is due, the note has changed or the connection is lost.
@@ -185,7 +197,7 @@ func (l *lease) rest(ctx context.Context, conn *pgx.Conn) {
 		case <-ctx.Done():
 		}
 	}()
-	_, _ = conn.WaitForNotification(ctx) // reads the end of the connection; no notification comes
+	l.forward(ctx, conn) // returns also at the end of the connection
 	cancel()
 	<-ended
 }

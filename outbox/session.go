@@ -83,6 +83,8 @@ func (s *session) open(ctx context.Context) (err error) {
 	c := s.relay.config
 	s.feed, err = feed.Open(ctx, c.DB, reader, &feed.Options{
 		PageSize:    c.pageSize,
+		Wake:        s.relay.lease.wake,
+		Relaxed:     true, // the stream drops what it has stored
 		KeepCursors: c.Stream.WithDefaults().MaxAge + time.Hour,
 		Logger:      c.Logger,
 		Hooks:       s.relay.hooks.ofFeed(),

@@ -25,6 +25,7 @@ import (
 var tables = map[string]string{
 	"event":              "ledger",
 	"event_position_seq": "ledger",
+	"asleep_until":       "ledger/feed",
 	"kind_limit":         "ledger",
 	"login":              "ledger",
 	"login_id_seq":       "ledger",

@@ -187,7 +187,7 @@ func (f *Feed) judge(ctx context.Context, w *walk) ([]ledger.Event, error) {
 		f.finish()
 		return nil, nil
 	}
-	if err := crashed(ctx, f.db, f.incarnation); err != nil {
+	if err := crashed(ctx, f.db, f.database.incarnation); err != nil {
 		return nil, err // the crash has undone what was read
 	}
 	log := f.options.Logger.With("reader", f.reader, "events", missing.events, "since", w.since, "until", w.until)

@@ -21,11 +21,12 @@ func Between(ctx context.Context, db ledger.DB, from, to Place, limit int) ([]le
 		w.Until = to.Seen
 	}
 	options := Options{PageSize: limit, PageBytes: maxBetweenBytes}
-	events, _, more, err := readPage(ctx, db, pageSQL, place{Place: w}, options, limit)
+	read, err := readPage(ctx, db, pageSQL, place{Place: w}, options, limit)
 	if err != nil {
 		return nil, from, err
 	}
-	if more {
+	events := read.events
+	if read.more {
 		w.After = events[len(events)-1].Position
 	} else {
 		w = place{Place: w}.finished().Place
@@ -38,7 +39,7 @@ func Between(ctx context.Context, db ledger.DB, from, to Place, limit int) ([]le
 			return events[:i], to, nil
 		}
 	}
-	if !more || w.After >= to.After {
+	if !read.more || w.After >= to.After {
 		w = to
 	}
 	return events, w, nil

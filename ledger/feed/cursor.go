@@ -38,8 +38,14 @@ type Cursor struct {
 	Mark       json.RawMessage // the reader's own note, given to Page.Advance
 	RecordedAt time.Time
 
-	place       place
-	incarnation string // of the database, when the row was read as the newest
+	place    place
+	database database // when the row was read as the newest
+}
+
+// database identifies the database in which transaction IDs have their meaning.
+type database struct {
+	origin      string // of the cluster and the database: taskledger.origin
+	incarnation string // changes with each crash: taskledger.incarnation
 }
 
 // Place returns the place of the reader.
@@ -63,7 +69,7 @@ func newestCursor(ctx context.Context, db ledger.DB, reader string) (Cursor, err
 		return Cursor{}, pgerr.Explain("open cursor "+reader, err)
 	}
 	c, found, err := readCursor(ctx, db, reader)
-	if err == nil && c.incarnation == "" {
+	if err == nil && c.database.incarnation == "" {
 		if _, err := db.Exec(ctx, incarnationSQL); err != nil {
 			return Cursor{}, pgerr.Explain("open cursor "+reader, err)
 		}
@@ -78,15 +84,15 @@ func newestCursor(ctx context.Context, db ledger.DB, reader string) (Cursor, err
 // readCursor reads the newest row of reader and reports whether there is one.
 func readCursor(ctx context.Context, db ledger.DB, reader string) (c Cursor, found bool, err error) {
 	var mark *string
-	var origin, here string
+	var origin string
 	var physical bool
 	found, err = pgquery.Row(ctx, db, cursorNewestSQL, []any{reader},
-		append(c.columns(&mark), &origin, &here, &physical, &c.incarnation)...)
+		append(c.columns(&mark), &origin, &c.database.origin, &physical, &c.database.incarnation)...)
 	switch {
 	case err != nil:
 		return Cursor{}, false, pgerr.Explain("read cursor "+reader, err)
-	case found && origin != here && !physical:
-		return Cursor{}, true, &OriginError{Reader: reader, Found: origin, Want: here}
+	case found && origin != c.database.origin && !physical:
+		return Cursor{}, true, &OriginError{Reader: reader, Found: origin, Want: c.database.origin}
 	}
 	c.setMark(mark)
 	return c, found, nil
@@ -101,17 +107,20 @@ func CheckOrigin(ctx context.Context, db ledger.DB, reader string) error {
 }
 
 // appendCursor appends row n+1. It returns [ErrSuperseded] if n is not the newest row, and [ErrCrashed] if
-// the incarnation of the database has changed.
+// the incarnation of the database has changed. If it is relaxed, the commit does not wait for the disk.
 func appendCursor(ctx context.Context, db ledger.DB, reader string, n int64, p place, mark json.RawMessage,
-	incarnation string) error {
-	var added int64
+	in database, isRelaxed bool) error {
+	var added, relaxed int64
+	if isRelaxed {
+		relaxed = 1
+	}
 	found, err := pgquery.Row(ctx, db, cursorAppendSQL, []any{
 		reader, n, p.Seen.Snapshot, int64(p.Seen.Top), p.Seen.Bound,
-		p.Until.Snapshot, int64(p.Until.Top), p.Until.Bound, int64(p.After), pgquery.JSON(mark), incarnation,
-		p.unaudited.since, p.unaudited.read.events, p.unaudited.read.positions,
+		p.Until.Snapshot, int64(p.Until.Top), p.Until.Bound, int64(p.After), pgquery.JSON(mark), in.incarnation,
+		p.unaudited.since, p.unaudited.read.events, p.unaudited.read.positions, in.origin, relaxed,
 	}, &added)
 	if err == nil && !found {
-		if err = crashed(ctx, db, incarnation); err == nil {
+		if err = crashed(ctx, db, in.incarnation); err == nil {
 			err = ErrSuperseded
 		}
 	}

@@ -1,5 +1,7 @@
 package feed
 
+import "strings"
+
 // The statements of the feed, from which tests make mutants.
 var (
 	WindowSQL       = windowSQL
@@ -8,30 +10,41 @@ var (
 	AuditSQL        = auditSQL
 )
 
-// Mutate replaces statements of a feed; an empty one is kept.
+// The function that reads pages, and the one of a mutant.
+const (
+	pageFunction   = "taskledger.feed_page("
+	mutantFunction = "taskledger.mutant_page("
+)
+
+// Mutate replaces statements of a feed; an empty one is kept. A mutant of the function that reads pages reads the first
+// page of a window too.
 func (f *Feed) Mutate(window, page string) {
 	if window != "" {
 		f.windowSQL = window
 	}
 	if page != "" {
 		f.pageSQL = page
+		if strings.Contains(page, mutantFunction) {
+			f.windowSQL = strings.ReplaceAll(f.windowSQL, pageFunction, mutantFunction)
+		}
 	}
 }
 
 // WindowArgs returns the arguments of the window statement at the feed's place.
 func (f *Feed) WindowArgs() []any {
-	return []any{f.place.Seen.Snapshot, int64(f.place.Seen.Top), f.place.Seen.Bound}
+	return []any{f.place.Seen.Snapshot, int64(f.place.Seen.Top), f.place.Seen.Bound, f.options.PageSize + 1, 0}
 }
 
 // AppendArgs returns the arguments with which a page would append its cursor row.
 func (p Page) AppendArgs() []any {
 	return []any{p.reader, p.n, p.place.Seen.Snapshot, int64(p.place.Seen.Top), p.place.Seen.Bound,
-		p.place.Until.Snapshot, int64(p.place.Until.Top), p.place.Until.Bound, int64(p.place.After), nil, p.incarnation,
-		p.place.unaudited.since, p.place.unaudited.read.events, p.place.unaudited.read.positions}
+		p.place.Until.Snapshot, int64(p.place.Until.Top), p.place.Until.Bound, int64(p.place.After), nil,
+		p.database.incarnation,
+		p.place.unaudited.since, p.place.unaudited.read.events, p.place.unaudited.read.positions, p.database.origin, 0}
 }
 
 // Incarnation returns the incarnation of the database in which the feed was opened.
-func (f *Feed) Incarnation() string { return f.incarnation }
+func (f *Feed) Incarnation() string { return f.database.incarnation }
 
 // SetPageSize sets the number of events that a transaction of a rebase reads.
 func (o *RebaseOptions) SetPageSize(n int) { o.pageSize = n }

@@ -26,6 +26,12 @@ type Options struct {
 	// which makes them cheaper; an idle feed does not delay them. Gather delays no page of an open window, so
 	// a backlog is read at full speed.
 	Gather time.Duration
+	// Wake ends the feed's sleep when events may have been committed. Without one, an idle feed polls every 10 ms, or
+	// every five times Gather if that is longer. Default: disabled.
+	Wake *Wake
+	// Relaxed commits the cursor rows of pages that are advanced without a transaction before they are on the disk: a
+	// crash of PostgreSQL may undo the last ones, and their pages are read again. Default: disabled.
+	Relaxed bool
 	// KeepCursors is the age up to which cursor rows are kept; older rows are thinned more. Default: 72
 	// hours.
 	KeepCursors time.Duration
@@ -51,7 +57,7 @@ func (o *Options) withDefaults() Options {
 		d.PageBytes = 8 << 20
 	}
 	if d.Gather <= 0 {
-		d.Gather = minIdle
+		d.Gather = minGather
 	}
 	if d.KeepCursors <= 0 {
 		d.KeepCursors = 72 * time.Hour
@@ -78,13 +84,13 @@ type Feed struct {
 
 	windowSQL, pageSQL string // replaced by mutants in tests
 
-	incarnation string // of the database, in which place was reached
-	logins      loginNames
+	database database // in which place was reached
+	logins   loginNames
 
 	place     place // the place after the last page returned
 	n         int64 // cursor row that the next page's Advance expects to be the newest
 	newest    Cursor
-	idle      time.Duration
+	rest      rest
 	opened    time.Time // when the last window was opened
 	windowLen int       // number of events read of it
 	pageLen   int       // of the last page
@@ -92,11 +98,8 @@ type Feed struct {
 	audit     auditor
 }
 
-// Idle feeds poll after minIdle, then at growing intervals up to maxIdle.
-const (
-	minIdle = time.Millisecond
-	maxIdle = 10 * time.Millisecond
-)
+// minGather is the least time between two windows by default.
+const minGather = time.Millisecond
 
 // Open returns the feed of reader at its cursor; a reader without a cursor begins at the first event. db must
 // be a pool or an idle connection to the primary, since each statement is a transaction of its own.
@@ -112,12 +115,13 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 		windowSQL: windowSQL, pageSQL: pageSQL, logins: loginNames{},
 		thin:  thinner{keep: options.KeepCursors},
 		audit: auditor{every: options.AuditEvery},
+		rest:  rest{wake: options.Wake, least: options.Gather, since: time.Now()},
 	}
 	newest, err := newestCursor(ctx, db, reader)
 	if err != nil {
 		return nil, err
 	}
-	f.incarnation = newest.incarnation
+	f.database = newest.database
 	f.goTo(newest)
 	return f, nil
 }
@@ -151,16 +155,16 @@ func (f *Feed) Next(ctx context.Context) (Page, error) {
 				return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 			}
 		}
-		page, ok, err := f.poll(ctx)
+		sleep, notified := f.rest.length(time.Now())
+		page, ok, err := f.poll(ctx, notified)
 		if err != nil {
 			return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 		}
 		if ok {
-			f.idle = 0
+			f.rest.since = time.Now()
 			return page, nil
 		}
-		f.idle = min(max(2*f.idle, minIdle), maxIdle)
-		if err := loop.Sleep(ctx, f.idle); err != nil {
+		if err := f.rest.sleep(ctx, sleep); err != nil {
 			return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 		}
 	}
@@ -168,24 +172,28 @@ func (f *Feed) Next(ctx context.Context) (Page, error) {
 
 // A page costs about as much as ten of its events, so at half a dozen events a millisecond a delay saves more
 // than it costs.
-const gatherPerEvent = 200 * time.Microsecond
+const (
+	gatherPerEvent = 200 * time.Microsecond
+	maxGather      = 10 * time.Millisecond
+)
 
 // gather returns the delay before the next window is opened.
 func (f *Feed) gather() time.Duration {
-	busy := min(time.Duration(f.windowLen)*gatherPerEvent, maxIdle)
+	busy := min(time.Duration(f.windowLen)*gatherPerEvent, maxGather)
 	return max(f.options.Gather, busy) - f.now().Sub(f.opened)
 }
 
 // Poll is Next without waiting: it reports false if there is no event to read now.
 func (f *Feed) Poll(ctx context.Context) (Page, bool, error) {
-	page, ok, err := f.poll(ctx)
+	page, ok, err := f.poll(ctx, 0)
 	if err != nil {
 		return Page{}, false, fmt.Errorf("feed %s: %w", f.reader, err)
 	}
 	return page, ok, nil
 }
 
-func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
+// poll reads the next page. Without events, it has the feed notified for so long.
+func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, error) {
 	if !f.place.isOpen() {
 		if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil {
 			return Page{}, false, err
@@ -197,24 +205,32 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 		if len(missed) > 0 {
 			return f.newPage(missed), true, nil
 		}
-		until, changed, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.incarnation)
-		if err != nil || !changed {
+		w, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.database.incarnation, f.options, f.pageLen,
+			notified)
+		if err != nil || !w.isOpen {
 			return Page{}, false, err
 		}
-		f.place.Until, f.place.After, f.opened = until, 0, f.now()
+		f.place.Until, f.place.After, f.opened = w.until, 0, f.now()
 		f.windowLen = 0
+		return f.deliver(ctx, w.first)
 	}
-	events, logins, more, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options, f.pageLen)
-	if err == nil {
-		err = f.logins.fill(ctx, f.db, events, logins)
-	}
+	read, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options, f.pageLen)
 	if err != nil {
 		return Page{}, false, err
 	}
+	return f.deliver(ctx, read)
+}
+
+// deliver moves the feed over a page of the open window.
+func (f *Feed) deliver(ctx context.Context, read page) (Page, bool, error) {
+	if err := f.logins.fill(ctx, f.db, read.events, read.logins); err != nil {
+		return Page{}, false, err
+	}
+	events := read.events
 	f.pageLen = len(events)
 	f.place.unaudited.note(f.place.Seen, events)
 	f.windowLen += len(events)
-	if more {
+	if read.more {
 		f.place.After = events[len(events)-1].Position
 	} else {
 		f.place = f.place.finished()
@@ -227,7 +243,8 @@ func (f *Feed) poll(ctx context.Context) (Page, bool, error) {
 
 // newPage returns a page of events, whose Advance moves the cursor to the feed's place.
 func (f *Feed) newPage(events []ledger.Event) Page {
-	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, place: f.place, incarnation: f.incarnation}
+	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, place: f.place, database: f.database,
+		isRelaxed: f.options.Relaxed}
 	f.n++
 	return page
 }
@@ -240,7 +257,7 @@ func (f *Feed) Rewind(ctx context.Context, to Cursor, mark json.RawMessage) erro
 	if err != nil {
 		return err
 	}
-	if err := appendCursor(ctx, f.db, f.reader, newest.N, to.place, mark, f.incarnation); err != nil {
+	if err := appendCursor(ctx, f.db, f.reader, newest.N, to.place, mark, f.database, false); err != nil {
 		return err
 	}
 	to.N, to.Mark = newest.N+1, mark

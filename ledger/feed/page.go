@@ -16,7 +16,8 @@ type Page struct {
 	n      int64
 	place  place
 
-	incarnation string // of the database, when the page was read
+	database  database // when the page was read
+	isRelaxed bool     // see Options.Relaxed
 }
 
 // Advance records that this page was processed: it appends the cursor row after the page. mark is the
@@ -29,10 +30,11 @@ type Page struct {
 // It returns [ErrSuperseded] if another reader of this name has advanced the cursor: roll back, stop, and
 // change nothing. It returns [ErrCrashed] if the database crashed after the page was read.
 func (p Page) Advance(ctx context.Context, db ledger.DB, mark json.RawMessage) error {
+	isRelaxed := p.isRelaxed && db == nil
 	if db == nil {
 		db = p.db
 	}
-	return appendCursor(ctx, db, p.reader, p.n, p.place, mark, p.incarnation)
+	return appendCursor(ctx, db, p.reader, p.n, p.place, mark, p.database, isRelaxed)
 }
 
 // Place returns the place of a reader that has processed this page.

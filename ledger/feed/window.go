@@ -4,8 +4,8 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"time"
 
-	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -18,59 +18,104 @@ var (
 
 var errHasXID = errors.New("a window cannot be opened in a transaction that has written")
 
-// openWindow opens the window that follows seen, which was taken in the given incarnation of the database. It
-// reports false if nothing can have become visible since.
-func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarnation string) (until Edge, changed bool,
-	err error) {
-	var standby, hasXID bool
-	var now string
-	var top int64
-	var bound *string
-	_, err = pgquery.Row(ctx, db, sql, []any{seen.Snapshot, int64(seen.Top), seen.Bound},
-		&standby, &hasXID, &now, &until.Snapshot, &top, &bound)
-	switch {
-	case err != nil:
-		return Edge{}, false, err
-	case standby:
-		return Edge{}, false, ErrNotPrimary
-	case now != incarnation:
-		return Edge{}, false, ErrCrashed
-	case hasXID:
-		return Edge{}, false, errHasXID
-	case bound == nil:
-		return Edge{}, false, nil
-	}
-	until.Top, until.Bound = ledger.Position(top), *bound
-	return until, true, nil
+// window is what one statement reads: an edge, and the first page of the window that ends there.
+type window struct {
+	until  Edge
+	first  page
+	isOpen bool // false: no event can have become visible since the edge before
 }
 
-// readPage reads a page of the window open at p, which may have about the given number of events, and the ids of
-// their logins. It reports whether more follow.
-func readPage(ctx context.Context, db ledger.DB, sql string, p place, o Options, expected int) (events []ledger.Event,
-	logins []int32, more bool, err error) {
+// page is a page of a window as it was read.
+type page struct {
+	events []ledger.Event
+	logins []int32 // ids of the events' logins
+	more   bool    // whether others follow
+}
+
+// openWindow opens the window that follows seen, which was taken in the given incarnation of the database, and reads
+// its first page. If the window is empty, taskledger.wake notifies within the time that the reader may sleep.
+func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarnation string, o Options,
+	expected int, sleep time.Duration) (w window, err error) {
+	rows, err := db.Query(ctx, sql, seen.Snapshot, int64(seen.Top), seen.Bound, int64(o.PageSize+1),
+		sleep.Microseconds())
+	if err != nil {
+		return window{}, err
+	}
+	defer rows.Close()
+	var isStandby, hasXID bool
+	var top int64
+	var now, snapshot, bound *string // null after the first row
+	var login int32
+	read := pageReader{options: o, expected: expected}
+	for e, err := range ledger.ScanEvents(rows, &isStandby, &hasXID, &top, &now, &snapshot, &bound, nil, &login) {
+		switch {
+		case err != nil:
+			return window{}, err
+		case isStandby:
+			return window{}, ErrNotPrimary
+		case now != nil && *now != incarnation:
+			return window{}, ErrCrashed
+		case hasXID:
+			return window{}, errHasXID
+		}
+		if bound != nil {
+			w.until, w.isOpen = Edge{Snapshot: *snapshot, Top: ledger.Position(top), Bound: *bound}, true
+		}
+		if e.Position == 0 { // the row of a window without events
+			break
+		}
+		if full, err := read.add(e, login); err != nil || full {
+			w.first = read.page
+			return w, err
+		}
+	}
+	w.first = read.page
+	return w, nil
+}
+
+// pageReader collects the events of a page up to its limits.
+type pageReader struct {
+	page
+
+	options  Options
+	expected int // about how many events there will be
+	bytes    int
+}
+
+// add adds the next event, unless the page is full.
+func (r *pageReader) add(e ledger.Event, login int32) (full bool, err error) {
+	n := len(r.events)
+	if n == r.options.PageSize || r.bytes > r.options.PageBytes {
+		r.more = true
+		return true, nil
+	}
+	if n > 0 && e.Position <= r.events[n-1].Position {
+		return false, &ledger.CorruptError{What: "page", Err: errors.New("its events are not in position order")}
+	}
+	if r.events == nil {
+		length := min(r.options.PageSize, max(16, r.expected))
+		r.events, r.logins = make([]ledger.Event, 0, length), make([]int32, 0, length)
+	}
+	r.events, r.logins = append(r.events, e), append(r.logins, login)
+	r.bytes += len(e.Data) + len(e.Meta)
+	return false, nil
+}
+
+// readPage reads a page of the window open at p, which may have about the given number of events.
+func readPage(ctx context.Context, db ledger.DB, sql string, p place, o Options, expected int) (page, error) {
 	rows, err := db.Query(ctx, sql, p.PageArgs(p.After, o.PageSize+1)...) // one more shows whether the window ends here
 	if err != nil {
-		return nil, nil, false, err
+		return page{}, err
 	}
-	bytes := 0
 	var login int32
+	read := pageReader{options: o, expected: expected}
 	for e, err := range ledger.ScanEvents(rows, &login) {
 		if err != nil {
-			return nil, nil, false, err
+			return page{}, err
 		}
-		if len(events) == o.PageSize || bytes > o.PageBytes {
-			return events, logins, true, nil
+		if full, err := read.add(e, login); err != nil || full {
+			return read.page, err
 		}
-		if n := len(events); n > 0 && e.Position <= events[n-1].Position {
-			return nil, nil, false, &ledger.CorruptError{What: "page",
-				Err: errors.New("its events are not in position order")}
-		}
-		if events == nil {
-			length := min(o.PageSize, max(16, expected))
-			events, logins = make([]ledger.Event, 0, length), make([]int32, 0, length)
-		}
-		events, logins = append(events, e), append(logins, login)
-		bytes += len(e.Data) + len(e.Meta)
 	}
-	return events, logins, false, nil
+	return read.page, nil
 }

@@ -2,7 +2,7 @@
 -- the kind wait.
 -- $1 kind, $2 biz_id, $3 shard, $4 actor or null for session_user, $5 args (JSON text or null),
 -- $6 meta (JSON text or null).
--- Returns one row, or none if nothing was inserted.
+-- Returns one row, with the position first, or none if nothing was inserted.
 -- Waits for a concurrent transaction that inserts the same key. Locks nothing else. Index: primary key.
 -- Defaults are computed in the order of the columns: the xid, which is the first one, before the position
 -- (see package ledger/feed).
@@ -15,4 +15,4 @@ select 1, 0, $3::integer, 'enqueued',
        and not exists (select from taskledger.kind_limit l where l.kind = $1::text)
     or taskledger.admits($1::text, octet_length($5::text), octet_length($6::text))
     on conflict (kind, biz_id, version) do nothing
-returning position
+returning position, taskledger.wake()

@@ -18,7 +18,7 @@ var (
 
 const (
 	// maxIdle is the longest wait between two steps.
-	maxIdle = 50 * time.Millisecond
+	maxIdle = 100 * time.Millisecond
 	// pollShare: at most one part in pollShare of the time is spent on polls, which step over dead index entries.
 	pollShare = 10
 	// pollAllEvery is how often a poll begins at the low end of the index, if that is cheap (pollAllShare).

@@ -1,26 +1,50 @@
 -- Opens a window: the events visible now and not in $1. It reads three values, in this order: until, the
 -- snapshot; top, the last position drawn; bound, an xid newer than both. It also returns the incarnation of
 -- the database: in another one the arguments have no meaning. Bound is null if no further event can have
--- become visible, so that an idle poll draws no xid.
--- $1 seen (pg_snapshot), $2 seen_top, $3 seen_bound (xid8) of the window before.
+-- become visible, so that an idle poll draws no xid. Otherwise the window's first page follows, as page.sql
+-- returns it: the snapshot of this statement is until. The texts of the edge are in its first row alone; without
+-- events there is one row, whose position is 0.
+-- $1 seen (pg_snapshot), $2 seen_top, $3 seen_bound (xid8) of the window before; $4 maximum number of rows; $5
+-- microseconds for which the reader may sleep if the window is empty, unless it is notified (see taskledger.wake); 0
+-- for a reader that is not.
 -- The caller fails if is_standby (its snapshot lists no running transactions) or has_xid (bound would be
 -- older than top). top comes from the sequence and not from the rows, so that rows not yet visible are
 -- stepped over once and not at every poll.
--- Locks nothing.
-with now as materialized (
-  select pg_current_snapshot() as until,
-         pg_is_in_recovery() as is_standby,
-         pg_current_xact_id_if_assigned() is not null as has_xid
-), drawn as materialized (
-  select now.until, now.is_standby, now.has_xid,
-         coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0) as top
-    from now
-)
-select d.is_standby, d.has_xid, coalesce(taskledger.incarnation(), ''), d.until::text, d.top,
+-- Locks nothing. Indexes: as page.sql. No part of it is a CTE: each one would cost as much as reading an event.
+select o.is_standby, o.has_xid, o.top,
+       case when coalesce(e.ordinality, 1) = 1 then o.incarnation end,
+       case when coalesce(e.ordinality, 1) = 1 then o.until::text end,
+       case when coalesce(e.ordinality, 1) = 1 then o.bound::text end,
        case
-         when d.is_standby or d.has_xid then null
-         when d.top > $2::bigint
-           or exists (select from taskledger.late_xids($1::text::pg_snapshot, $3::text::xid8) x
-                       where pg_visible_in_snapshot(x, d.until)) then pg_current_xact_id()::text
-       end as bound
-  from drawn d
+         when $5::bigint = 0 or coalesce(e.ordinality, 1) > 1 or o.is_standby then null
+         when o.bound is null
+         then setval('taskledger.asleep_until', (date_part('epoch', clock_timestamp()) * 1e6)::bigint + $5::bigint)
+         when pg_sequence_last_value('taskledger.asleep_until'::regclass) > date_part('epoch', clock_timestamp()) * 1e6
+         then setval('taskledger.asleep_until', 1)
+       end,
+       coalesce(e.login_id, 0), coalesce(e.position, 0), coalesce(e.version, 0), coalesce(e.attempt, 0),
+       coalesce(e.shard, 0), coalesce(e.type::text, ''), (extract(epoch from e.recorded_at) * 1e6)::bigint,
+       coalesce(e.kind, ''), coalesce(e.biz_id, ''), coalesce(e.actor, ''), '', coalesce(e.data_version, 0),
+       e.data::text, e.meta::text
+  from (
+   select d.is_standby, d.has_xid, coalesce(taskledger.incarnation(), '') as incarnation, d.until, d.top,
+          case
+            when d.is_standby or d.has_xid then null
+            when d.top > $2::bigint
+              or exists (select from pg_snapshot_xip($1::text::pg_snapshot) x where pg_visible_in_snapshot(x, d.until))
+              or exists (select from generate_series(pg_snapshot_xmax($1::text::pg_snapshot)::text::bigint,
+                                                     $3::text::bigint - 1) x
+                          where pg_visible_in_snapshot(x::text::xid8, d.until)) then pg_current_xact_id()
+          end as bound
+     from (
+      select pg_current_snapshot() as until,
+             pg_is_in_recovery() as is_standby,
+             pg_current_xact_id_if_assigned() is not null as has_xid,
+             coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0) as top
+      offset 0) d
+   offset 0) o
+  left join lateral (
+    select p.*
+      from (select where o.bound is not null) changed
+     cross join lateral taskledger.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8, o.until, o.top, 0,
+                                             $4::integer) with ordinality p) e on true

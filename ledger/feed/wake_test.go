@@ -1,0 +1,138 @@
+package feed_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// A feed that sleeps is notified by what enqueues, in Go and in SQL. A feed that reads asks for no notifications, and
+// a feed whose process has ended is not notified for longer than its sleep.
+func TestSleepingFeedIsNotified(t *testing.T) {
+	t.Parallel()
+	f := newFeedFixture(t)
+	listener := f.listen()
+	wake := feed.NewWake()
+	opened := f.open(f.pool, &feed.Options{AuditEvery: -1, Wake: wake})
+
+	f.enqueue(f.pool, "awake")
+	if listener.notified(100 * time.Millisecond) {
+		t.Error("a feed that has never slept was notified")
+	}
+	f.next(opened)
+
+	wake.SetListening(true)
+	for name, enqueue := range map[string]func(id string){
+		"ledger.Enqueue": func(id string) { f.enqueue(f.pool, id) },
+		"taskledger.enqueue": func(id string) {
+			f.exec(f.pool, "select taskledger.enqueue('k', $1)", id)
+		},
+		"taskledger.enqueue_many": func(id string) {
+			f.exec(f.pool, "select * from taskledger.enqueue_many(json_build_array(json_build_object("+
+				"'kind', 'k', 'biz_id', $1::text)))", id)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := make(chan string)
+			go func() { got <- f.next(opened) }()
+			await(t, "the feed to sleep", f.isAsleep)
+			enqueue(name)
+			if !listener.notified(10 * time.Second) {
+				t.Fatal("a sleeping feed was not notified")
+			}
+			wake.Signal()
+			if id := <-got; id != name {
+				t.Errorf("the feed delivered %q, want %q", id, name)
+			}
+			if f.isAsleep() {
+				t.Error("a feed that reads asks for notifications")
+			}
+		})
+	}
+
+	ctx, cancel := context.WithCancel(f.ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if _, err := opened.Next(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("Next: %v", err)
+		}
+	}()
+	await(t, "the feed to sleep", f.isAsleep)
+	cancel()
+	<-ended
+	await(t, "the sleep to end by itself", func() bool { return !f.isAsleep() })
+}
+
+// A transaction that inserted before the feed slept, and commits while it sleeps, does not notify. The feed reads its
+// events by a poll.
+func TestSleepingFeedReadsLateCommits(t *testing.T) {
+	t.Parallel()
+	f := newFeedFixture(t)
+	wake := feed.NewWake()
+	wake.SetListening(true)
+	opened := f.open(f.pool, &feed.Options{AuditEvery: -1, Wake: wake})
+	slow := f.begin()
+	f.enqueue(slow, "slow")
+	got := make(chan string)
+	go func() { got <- f.next(opened) }()
+	await(t, "the feed to sleep", f.isAsleep)
+	f.commit(slow)
+	if id := <-got; id != "slow" {
+		t.Errorf("the feed delivered %q", id)
+	}
+}
+
+// next returns the biz_id of the only event of the next page, and advances it.
+func (f *feedFixture) next(opened *feed.Feed) string {
+	page, err := opened.Next(f.ctx)
+	if err == nil {
+		err = page.Advance(f.ctx, nil, nil)
+	}
+	if err != nil || len(page.Events) != 1 {
+		f.t.Errorf("a page of %d events: %v", len(page.Events), err)
+		return ""
+	}
+	return string(page.Events[0].BizID)
+}
+
+func (f *feedFixture) isAsleep() bool {
+	var is bool
+	err := f.pool.QueryRow(f.ctx, `select coalesce(pg_sequence_last_value('taskledger.asleep_until'), 0)
+		> extract(epoch from clock_timestamp()) * 1e6`).Scan(&is)
+	if err != nil {
+		f.t.Error(err)
+	}
+	return is
+}
+
+// listener is a connection that listens.
+type listener struct {
+	ctx  context.Context
+	wait func(ctx context.Context) error
+}
+
+func (f *feedFixture) listen() listener {
+	f.t.Helper()
+	conn, err := f.connect(ledgertest.Database).Acquire(f.ctx)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(conn.Release)
+	f.exec(conn, "listen "+feed.WakeChannel)
+	return listener{f.ctx, func(ctx context.Context) error {
+		_, err := conn.Conn().WaitForNotification(ctx)
+		return err
+	}}
+}
+
+// notified reports whether a notification arrives within d.
+func (l listener) notified(d time.Duration) bool {
+	ctx, cancel := context.WithTimeout(l.ctx, d)
+	defer cancel()
+	return l.wait(ctx) == nil
+}

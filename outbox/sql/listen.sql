@@ -1,0 +1,2 @@
+-- Has notifications of feed.WakeChannel sent to this connection. Locks nothing.
+listen taskledger
