@@ -128,7 +128,8 @@ func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, e
 	}
 	k := row.key
 	var position Position
-	ok, err := pgquery.Row(ctx, db, enqueueSQL, row.enqueueArgs(), &position, nil)
+	var woken any // the result of taskledger.wake, which returns void
+	ok, err := pgquery.Row(ctx, db, enqueueSQL, row.enqueueArgs(), &position, &woken)
 	if err != nil {
 		return Enqueued{}, pgerr.Explain("enqueue "+k.String(), err)
 	}
