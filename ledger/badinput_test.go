@@ -273,7 +273,7 @@ func TestLimitsAreThoseOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
 	const lower = `update taskledger.setting set value = 4096 where name in ('max_args_bytes', 'max_meta_bytes')`
-	if _, err := pool.Exec(t.Context(), lower); err != nil {
+	if _, err := ledgertest.As(t, pool, ledgertest.Owner).Exec(t.Context(), lower); err != nil {
 		t.Fatal(err)
 	}
 	for _, entry := range []ledger.Entry{
@@ -352,7 +352,8 @@ func TestSQLFunctionsRejectWhatGoRejects(t *testing.T) {
 			t.Fatal(err)
 		}
 		row := storedRows(t, pool)[i]
-		if !strings.Contains(row, `"actor": "postgres"`) || !strings.Contains(row, `"meta": null`) {
+		login := pool.Config().ConnConfig.User
+		if !strings.Contains(row, `"actor": "`+login+`"`) || !strings.Contains(row, `"meta": null`) {
 			t.Errorf("%s wrote %s", sql, row)
 		}
 	}

@@ -159,7 +159,8 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 		"invalid": {args: json.RawMessage(`{`), want: as(&invalid)},
 		"too large": {
 			before: func(b *business, _ *ledger.Tx) {
-				b.exec(b.pool, "update taskledger.setting set value = '5000' where name = 'max_args_bytes'")
+				owner := ledgertest.As(b.t, b.pool, ledgertest.Owner)
+				b.exec(owner, "update taskledger.setting set value = '5000' where name = 'max_args_bytes'")
 			},
 			args: quoted(5001), want: as(&invalid),
 		},
@@ -171,7 +172,8 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 		"invalid and late": {options: &ledger.EnqueueOptions{RunIn: -1}, want: as(&invalid)},
 		"too large and late": {
 			before: func(b *business, _ *ledger.Tx) {
-				b.exec(b.pool, "update taskledger.setting set value = '5000' where name = 'max_args_bytes'")
+				owner := ledgertest.As(b.t, b.pool, ledgertest.Owner)
+				b.exec(owner, "update taskledger.setting set value = '5000' where name = 'max_args_bytes'")
 			},
 			args: quoted(5001), options: &ledger.EnqueueOptions{RunIn: time.Hour}, want: as(&invalid),
 		},
@@ -200,7 +202,7 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBusiness(t, ledgertest.Pool(t))
+			b := newBusiness(t, ledgertest.Pool(t, ledgertest.App, "operator"))
 			tx := b.begin(nil)
 			if test.before != nil {
 				test.before(b, tx)
@@ -218,7 +220,7 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 // enqueues it and commits meanwhile.
 func TestEnqueueAndCommitOfAnExistingTask(t *testing.T) {
 	t.Parallel()
-	b := newBusiness(t, ledgertest.Pool(t))
+	b := newBusiness(t, ledgertest.Pool(t, ledgertest.App, "operator"))
 	rival := beginLedgerTx(t, b.pool, nil)
 	if _, err := ledger.Enqueue(t.Context(), rival, businessKey, nil, nil); err != nil {
 		t.Fatal(err)

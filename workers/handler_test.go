@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -320,7 +321,7 @@ func TestRetryableErrorsUseNoAttempt(t *testing.T) {
 			return err
 		},
 		"connection lost": func(ctx context.Context, b *bundle, tx pgx.Tx) error {
-			_, err := b.DB.Exec(ctx, "select pg_terminate_backend($1::integer)", tx.Conn().PgConn().PID())
+			_, err := b.As(ledgertest.App).Exec(ctx, "select pg_terminate_backend($1::integer)", tx.Conn().PgConn().PID())
 			if err != nil {
 				return err
 			}
@@ -330,7 +331,7 @@ func TestRetryableErrorsUseNoAttempt(t *testing.T) {
 			return errors.New("it hides what happened")
 		},
 		"connection lost unnoticed": func(ctx context.Context, b *bundle, tx pgx.Tx) error {
-			_, err := b.DB.Exec(ctx, "select pg_terminate_backend($1::integer)", tx.Conn().PgConn().PID())
+			_, err := b.As(ledgertest.App).Exec(ctx, "select pg_terminate_backend($1::integer)", tx.Conn().PgConn().PID())
 			return err
 		},
 	} {

@@ -46,7 +46,7 @@ func New(t testing.TB) *Kit {
 			t.Error(err)
 		}
 	})
-	k := &Kit{T: t, DB: ledgertest.Pool(t), Server: server}
+	k := &Kit{T: t, DB: ledgertest.Pool(t, ledgertest.App, "operator"), Server: server}
 	k.NATS = k.Connect()
 	if k.JS, err = jetstream.New(k.NATS); err != nil {
 		t.Fatal(err)
@@ -59,8 +59,8 @@ func Start(t testing.TB) *Kit {
 	t.Helper()
 	k := New(t)
 	relay, err := outbox.New(outbox.Config{
-		DB: k.DB, NATS: k.Connect(), LeaseTTL: time.Second, CheckEvery: 100 * time.Millisecond,
-		AckTimeout: 2 * time.Second, Stream: outbox.StreamConfig{MaxBytes: 1 << 30},
+		DB: ledgertest.As(t, k.DB, "relay"), NATS: k.Connect(),
+		LeaseTTL: time.Second, CheckEvery: 100 * time.Millisecond, AckTimeout: 2 * time.Second, Stream: outbox.StreamConfig{MaxBytes: 1 << 30},
 	})
 	if err != nil {
 		t.Fatal(err)
