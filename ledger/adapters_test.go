@@ -449,8 +449,6 @@ func TestSQLTxRollsBackAndExplains(t *testing.T) {
 	}
 	wantError(t, errorOf(ledger.Load(t.Context(), stdsql.Wrap(db), k)), ledger.ErrUnknownTask)
 
-	if _, err := ledgertest.As(t, pool, ledgertest.Owner).Exec(t.Context(), "drop schema taskledger cascade"); err != nil {
-		t.Fatal(err)
-	}
+	ledgertest.ExecAsOwner(t, pool, "drop schema taskledger cascade")
 	wantError(t, errorOf(ledger.Enqueue(t.Context(), stdsql.Wrap(db), k, nil, nil)), ledger.ErrNotMigrated)
 }

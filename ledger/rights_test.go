@@ -131,6 +131,10 @@ func TestRolesCannotForge(t *testing.T) {
 		`alter table taskledger.event disable row level security`,
 		`drop policy readable on taskledger.event`,
 		`update taskledger.setting set value = 'x'`,
+		// the login of another
+		`insert into taskledger.event (login_id, kind, biz_id, version, attempt, shard, type, actor)
+		 select l.id, 'pay', 'x', 1, 0, 0, 'enqueued', 'a' from taskledger.logins l where l.name <> session_user`,
+		`update taskledger.login set name = 'x'`,
 		// versions with a gap, and tasks that do not exist
 		insert(`'pay', 'done', 9, 1, ` + shard("done") + `, 'released', 'a', null, null`),
 		insert(`'pay', 'nothing', 2, 1, ` + shard("nothing") + `, 'started', 'a', null, null`),

@@ -142,6 +142,7 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 	var pg *pgconn.PgError
 	as := func(target any) func(error) bool { return func(err error) bool { return errors.As(err, target) } }
 	is := func(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
+	const lower = "update taskledger.setting set value = '5000' where name = 'max_args_bytes'"
 	limit := func(p ledger.OverloadPolicy) func(*business, *ledger.Tx) {
 		return func(b *business, _ *ledger.Tx) {
 			l := ledger.Limit{Kind: businessKey.Kind, Policy: p}
@@ -159,8 +160,7 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 		"invalid": {args: json.RawMessage(`{`), want: as(&invalid)},
 		"too large": {
 			before: func(b *business, _ *ledger.Tx) {
-				owner := ledgertest.As(b.t, b.pool, ledgertest.Owner)
-				b.exec(owner, "update taskledger.setting set value = '5000' where name = 'max_args_bytes'")
+				ledgertest.ExecAsOwner(b.t, b.pool, lower)
 			},
 			args: quoted(5001), want: as(&invalid),
 		},
@@ -172,8 +172,7 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 		"invalid and late": {options: &ledger.EnqueueOptions{RunIn: -1}, want: as(&invalid)},
 		"too large and late": {
 			before: func(b *business, _ *ledger.Tx) {
-				owner := ledgertest.As(b.t, b.pool, ledgertest.Owner)
-				b.exec(owner, "update taskledger.setting set value = '5000' where name = 'max_args_bytes'")
+				ledgertest.ExecAsOwner(b.t, b.pool, lower)
 			},
 			args: quoted(5001), options: &ledger.EnqueueOptions{RunIn: time.Hour}, want: as(&invalid),
 		},

@@ -50,8 +50,8 @@ const possibilities = `
 	select c.name || '.' || c.column, privilege,
 	       case privilege
 	         when 'select' then 'select ' || c.column || ' from ' || c.name || ' limit 0'
-	         when 'insert' then 'insert into ' || c.name || ' (' || c.column || ') overriding system value select null::' ||
-	                            c.type || ' where false'
+	         when 'insert' then 'insert into ' || c.name || ' (' || c.column ||
+	                            ') overriding system value select null::' || c.type || ' where false'
 	         else 'update ' || c.name || ' set ' || c.column || ' = default where false' end,
 	       has_column_privilege($1, c.oid, c.attnum, privilege)
 	  from column_of c, unnest(array['select', 'insert', 'update']) privilege
@@ -96,9 +96,10 @@ func can(t *testing.T, pool *pgxpool.Pool, role string) []possibility {
 
 const matrixFile = "testdata/rights.txt"
 
-const matrixHead = `# What each role of migrations/roles.sql may do with each object of the schema, read from a database; - is nothing.
+const matrixHead = `# Rights of each role of migrations/roles.sql in each object of the schema, as a database has them.
+# - is none.
 # A new table, column, function or sequence changes this file: decide for each role, then run
-#   go test ./migrations -run TestRightsMatrix -update
+#   make schema
 `
 
 // Each object of the schema has a decision for each role. A new one fails this test until its rights are decided.
@@ -224,7 +225,8 @@ func ownersStatements(t *testing.T, owner *pgxpool.Pool, role string) []string {
 		  from pg_class c
 		  join pg_attribute a on a.attrelid = c.oid and a.attnum = 1
 		 cross join unnest(array[
-		         'drop table %1$s cascade', 'alter table %1$s rename to forged', 'alter table %1$s add column forged integer',
+		         'drop table %1$s cascade', 'alter table %1$s rename to forged',
+		         'alter table %1$s add column forged integer',
 		         'alter table %1$s drop column %2$I cascade', 'alter table %1$s alter column %2$I drop default',
 		         'alter table %1$s disable trigger all', 'alter table %1$s disable row level security',
 		         'create policy forged on %1$s using (true)', 'create index on %1$s (%2$I)',

@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -90,4 +92,26 @@ func mainAs() {
 		panic(err)
 	}
 	main()
+}
+
+// Each command of the program has a role here, or connects to no database.
+func TestEachCommandHasARole(t *testing.T) {
+	t.Parallel()
+	needsNone := map[string]string{
+		"taskledger demo":        "has servers of its own",
+		"taskledger version":     "connects to nothing",
+		"taskledger migrate sql": "connects to nothing",
+	}
+	found := 0
+	walk(newApp().newRootCommand(), func(cmd *cobra.Command) {
+		if path := cmd.CommandPath(); cmd.Runnable() && !cmd.HasSubCommands() && needsNone[path] == "" {
+			found++
+			if roleOf[path] == "" {
+				t.Errorf("%s has no role", path)
+			}
+		}
+	})
+	if found < 25 {
+		t.Errorf("only %d commands were found", found)
+	}
 }

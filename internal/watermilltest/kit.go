@@ -60,7 +60,8 @@ func Start(t testing.TB) *Kit {
 	k := New(t)
 	relay, err := outbox.New(outbox.Config{
 		DB: ledgertest.As(t, k.DB, "relay"), NATS: k.Connect(),
-		LeaseTTL: time.Second, CheckEvery: 100 * time.Millisecond, AckTimeout: 2 * time.Second, Stream: outbox.StreamConfig{MaxBytes: 1 << 30},
+		LeaseTTL: time.Second, CheckEvery: 100 * time.Millisecond, AckTimeout: 2 * time.Second,
+		Stream: outbox.StreamConfig{MaxBytes: 1 << 30},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// fill inserts n events of tasks named from first on, in db's transaction. db is the owner, to whom no policy applies: a
-// role takes several times as long.
+// fill inserts n events of tasks named from first on, in db's transaction. db is the owner, to whom no policy
+// applies: a role takes several times as long.
 func fill(f *feedFixture, db ledger.DB, first, n int) {
 	f.t.Helper()
 	f.exec(db, `

@@ -176,7 +176,8 @@ func loginsSQL() string {
 		}
 		if len(roles) > 1 {
 			script += fmt.Sprintf("do $$ begin create role %s in role %s;"+
-				"exception when duplicate_object or unique_violation then null; end $$;", login, strings.Join(groups, ", "))
+				"exception when duplicate_object or unique_violation then null; end $$;",
+				login, strings.Join(groups, ", "))
 		}
 		script += fmt.Sprintf("alter role %s login password '%s';", login, rolePassword) + share("for role "+login)
 	}
