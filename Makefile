@@ -46,7 +46,7 @@ lint: ## golangci-lint with the committed configuration
 
 .PHONY: schema
 schema: ## Rewrite migrations/schema.sql after a new migration
-	go test ./migrations -run TestSchema -update
+	go test ./migrations -run 'TestSchema|TestRightsMatrix' -update
 
 .PHONY: demo
 demo: ## Play the shop, make trouble, prove the outcome

@@ -29,7 +29,7 @@ type bundle struct {
 
 func setup(t testing.TB) *bundle {
 	t.Helper()
-	return &bundle{t: t, db: ledgertest.Pool(t)}
+	return &bundle{t: t, db: ledgertest.Pool(t, ledgertest.App, "relay", "operator")}
 }
 
 func (b *bundle) exec(sql string, args ...any) {
@@ -41,7 +41,7 @@ func (b *bundle) exec(sql string, args ...any) {
 
 func (b *bundle) read(c health.Config) health.Report {
 	b.t.Helper()
-	c.DB = b.db
+	c.DB = ledgertest.As(b.t, b.db, "reader")
 	r, err := health.Read(b.t.Context(), c)
 	if err != nil {
 		b.t.Fatal(err)

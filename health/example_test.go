@@ -11,7 +11,7 @@ import (
 
 // A probe prints the conditions that hold. This ledger has no relay.
 func ExampleRead() {
-	pool, done := ledgertest.Example()
+	pool, done := ledgertest.Example("reader")
 	defer done()
 
 	r, err := health.Read(context.Background(), health.Config{DB: pool})

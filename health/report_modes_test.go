@@ -14,13 +14,13 @@ import (
 
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	plantest.Prepare(t, ledgertest.URL(t), nil)
+	plantest.Prepare(t, ledgertest.URL(t, "reader"), nil)
 }
 
 // A report is read in each query mode of pgx, under any settings of the role.
 func TestQueryModes(t *testing.T) {
 	t.Parallel()
-	database := func(t *testing.T) *pgxpool.Pool { return ledgertest.Pool(t) }
+	database := func(t *testing.T) *pgxpool.Pool { return ledgertest.Pool(t, ledgertest.App, "relay", "operator") }
 	plantest.EachQueryMode(t, database, func(t *testing.T, db *pgxpool.Pool) {
 		b := &bundle{t, db}
 		b.takeLease()

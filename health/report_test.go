@@ -121,7 +121,8 @@ var conditionTests = map[health.Name]conditionTest{
 	health.TimersLate: {
 		arrange: func(b *bundle, _ *health.Config) {
 			ledgertest.Append(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), ledger.EventSnoozed)
-			b.exec("update taskledger.timer set due_at = clock_timestamp() - interval '31 s'")
+			ledgertest.ExecAsOwner(b.t, b.db,
+				"update taskledger.timer set due_at = clock_timestamp() - interval '31 s'")
 		},
 		text: "has been due for 31s; timers that are due: 1", isSince: true,
 	},
@@ -319,7 +320,7 @@ func TestErrors(t *testing.T) {
 	if !errors.Is(err, failure) {
 		t.Errorf("error %v, want %v", err, failure)
 	}
-	b.exec("drop schema taskledger cascade")
+	ledgertest.ExecAsOwner(t, b.db, "drop schema taskledger cascade")
 	if _, err := health.Read(t.Context(), health.Config{DB: b.db}); !errors.Is(err, ledger.ErrNotMigrated) {
 		t.Errorf("without the schema: %v, want %v", err, ledger.ErrNotMigrated)
 	}

@@ -363,7 +363,7 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 		for i, a := range adapters() {
 			t.Run(a.name, func(t *testing.T) {
 				t.Parallel()
-				pool := ledgertest.Pool(t)
+				pool := ledgertest.Pool(t, ledgertest.App, "reader")
 				var o outcome
 				enqueueAll := func(answers *[]ledger.Enqueued) func(enqueuer) {
 					return func(enqueue enqueuer) {
@@ -449,8 +449,6 @@ func TestSQLTxRollsBackAndExplains(t *testing.T) {
 	}
 	wantError(t, errorOf(ledger.Load(t.Context(), stdsql.Wrap(db), k)), ledger.ErrUnknownTask)
 
-	if _, err := db.ExecContext(t.Context(), "drop schema taskledger cascade"); err != nil {
-		t.Fatal(err)
-	}
+	ledgertest.ExecAsOwner(t, pool, "drop schema taskledger cascade")
 	wantError(t, errorOf(ledger.Enqueue(t.Context(), stdsql.Wrap(db), k, nil, nil)), ledger.ErrNotMigrated)
 }

@@ -273,9 +273,7 @@ func TestLimitsAreThoseOfTheDatabase(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
 	const lower = `update taskledger.setting set value = 4096 where name in ('max_args_bytes', 'max_meta_bytes')`
-	if _, err := pool.Exec(t.Context(), lower); err != nil {
-		t.Fatal(err)
-	}
+	ledgertest.ExecAsOwner(t, pool, lower)
 	for _, entry := range []ledger.Entry{
 		{Key: ledger.Key{Kind: "bad", BizID: "args"}, Args: quoted(4097)},
 		{Key: ledger.Key{Kind: "bad", BizID: "meta"}, Options: metaOf(4097)},
@@ -352,7 +350,8 @@ func TestSQLFunctionsRejectWhatGoRejects(t *testing.T) {
 			t.Fatal(err)
 		}
 		row := storedRows(t, pool)[i]
-		if !strings.Contains(row, `"actor": "postgres"`) || !strings.Contains(row, `"meta": null`) {
+		login := pool.Config().ConnConfig.User
+		if !strings.Contains(row, `"actor": "`+login+`"`) || !strings.Contains(row, `"meta": null`) {
 			t.Errorf("%s wrote %s", sql, row)
 		}
 	}

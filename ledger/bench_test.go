@@ -15,7 +15,7 @@ func BenchmarkAppendEach(b *testing.B) {
 	const group = 1000
 	data := json.RawMessage(`{"worker":"worker-4711-abcdefgh","started_at":"2026-11-21T12:00:00.123456789Z",` +
 		`"duration_ms":0.003}`)
-	pool := ledgertest.Pool(b)
+	pool := ledgertest.Pool(b, ledgertest.Owner)
 	var bytes, allocs, wal uint64
 	readLSN := func() (lsn uint64) {
 		const sql = "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"

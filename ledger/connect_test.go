@@ -58,7 +58,7 @@ func TestNotMigratedNamesTheCure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool := ledgertest.Pool(t)
+			pool := ledgertest.Pool(t, ledgertest.Owner)
 			if _, err := pool.Exec(t.Context(), spoil); err != nil {
 				t.Fatal(err)
 			}

@@ -71,7 +71,7 @@ func TestAppendSetsATimer(t *testing.T) {
 	for name, appendOne := range appenders {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool := ledgertest.Pool(t)
+			pool := ledgertest.Pool(t, ledgertest.App, "operator")
 			for id, test := range map[ledger.BizID]struct {
 				eventType ledger.EventType
 				data      string
@@ -184,7 +184,7 @@ func TestDelaysCountByTheDatabasesClock(t *testing.T) {
 
 func TestAppendRefusesDueTimes(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "reader")
 	tx := beginTx(t, pool, pgx.ReadCommitted)
 	ledgertest.Enqueue(t, tx, ledger.Key{Kind: "append", BizID: "1"}, "")
 	for name, change := range map[string]func(*ledger.AppendRequest){
@@ -230,7 +230,7 @@ func TestAppendRefusesDueTimes(t *testing.T) {
 // An append that inserts no event sets no timer.
 func TestFailedAppendSetsNoTimer(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "reader")
 	for name, appendOne := range appenders {
 		k := ledger.Key{Kind: "append", BizID: ledger.BizID(name)}
 		ledgertest.Append(t, pool, k, ledger.EventStarted)
@@ -267,7 +267,7 @@ func TestEnqueueLater(t *testing.T) {
 	for _, a := range adapters() {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
-			pool := ledgertest.Pool(t)
+			pool := ledgertest.Pool(t, ledgertest.App, "reader")
 			want := map[ledger.BizID]time.Duration{
 				"1": time.Millisecond, "2": time.Hour, "3": 100 * 365 * 24 * time.Hour,
 			}
@@ -327,7 +327,7 @@ func TestPassedDeadlineIsDueNow(t *testing.T) {
 	for _, a := range adapters() {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
-			pool := ledgertest.Pool(t)
+			pool := ledgertest.Pool(t, ledgertest.App, "reader")
 			passed := time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
 			before := readClock(t, pool)
 			a.run(t, pool, func(enqueue enqueuer) {

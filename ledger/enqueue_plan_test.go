@@ -19,7 +19,7 @@ import (
 // insert a value of its own.
 func TestInsertsDrawTheXidFirst(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.Owner)
 	files, err := filepath.Glob("sql/*.sql")
 	if err != nil {
 		t.Fatal(err)

@@ -156,7 +156,7 @@ func ExampleNewKind() {
 // Of two appends with the same expected version only one succeeds.
 func ExampleAppend() {
 	ctx := context.Background()
-	pool, done := ledgertest.Example()
+	pool, done := ledgertest.Example(ledgertest.App, "operator")
 	defer done()
 
 	key := ledger.Key{Kind: "coupon.send", BizID: "A-1"}

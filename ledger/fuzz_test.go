@@ -21,7 +21,7 @@ import (
 // fuzzedPool returns a database for a fuzz target that compares Go with PostgreSQL.
 func fuzzedPool(f *testing.F) *pgxpool.Pool {
 	f.Helper()
-	return ledgertest.Pool(f)
+	return ledgertest.Pool(f, ledgertest.Owner)
 }
 
 // sendable reports whether s can be a parameter of a statement.

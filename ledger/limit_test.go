@@ -27,7 +27,7 @@ const flooded = ledger.Kind("test.flooded")
 // wait.
 func flood(t *testing.T, policy ledger.OverloadPolicy) *pgxpool.Pool {
 	t.Helper()
-	db := ledgertest.Pool(t)
+	db := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	p, err := projector.New(projector.Config{DB: db})
 	if err != nil {
 		t.Fatal(err)
@@ -310,7 +310,7 @@ func TestLimitPlan(t *testing.T) {
 
 func TestSetLimitRejectsInvalidLimits(t *testing.T) {
 	t.Parallel()
-	db := ledgertest.Pool(t)
+	db := ledgertest.Pool(t, ledgertest.App, "operator")
 	for _, l := range []ledger.Limit{
 		{Kind: "a b", MaxWaiting: 1}, {Kind: "a", MaxWaiting: -1}, {Kind: "a", Policy: "drop"},
 		{Kind: "a", RetryAfter: -1},

@@ -73,7 +73,7 @@ func loginsOf(t *testing.T, db ledger.DB, kind ledger.Kind) []string {
 // Each event has the login of its writer beside the claimed actor, whichever way it was written.
 func TestLoginIsRecorded(t *testing.T) {
 	t.Parallel()
-	owner := ledgertest.Pool(t)
+	owner := ledgertest.Pool(t, ledgertest.Owner)
 	pool, name := poolOf(t, owner, grantAll)
 	if err := ledger.SetLimit(t.Context(), owner,
 		ledger.Limit{Kind: "spills", MaxWaiting: 1, Policy: ledger.Discard}, ""); err != nil {
@@ -123,7 +123,7 @@ func TestLoginIsRecorded(t *testing.T) {
 // The same holds for appends, for a statement that names no login, and for timers. SET ROLE changes nothing.
 func TestLoginOfAppends(t *testing.T) {
 	t.Parallel()
-	owner := ledgertest.Pool(t)
+	owner := ledgertest.Pool(t, ledgertest.Owner)
 	pool, name := poolOf(t, owner, grantAll)
 	one, each, commits := ledgertest.Key(t, "a/1"), ledgertest.Key(t, "a/2"), ledgertest.Key(t, "a/3")
 	for _, k := range []ledger.Key{one, each, commits} {
@@ -181,7 +181,7 @@ func TestLoginOfAppends(t *testing.T) {
 // The feed has the login of each event, and reads each name once.
 func TestFeedHasLogins(t *testing.T) {
 	t.Parallel()
-	owner := ledgertest.Pool(t)
+	owner := ledgertest.Pool(t, ledgertest.Owner)
 	var want []string
 	for range 3 {
 		pool, name := poolOf(t, owner, grantAll)
@@ -219,7 +219,7 @@ func TestFeedHasLogins(t *testing.T) {
 // Transactions that begin at the same time with a login that the ledger does not know do not wait for each other.
 func TestNewLoginBlocksNobody(t *testing.T) {
 	t.Parallel()
-	owner := ledgertest.Pool(t)
+	owner := ledgertest.Pool(t, ledgertest.Owner)
 	pool, name := poolOf(t, owner, grantAll)
 	var open sync.WaitGroup
 	open.Add(4)
@@ -248,10 +248,11 @@ func TestNewLoginBlocksNobody(t *testing.T) {
 	}
 }
 
-// The statements that insert many events look the login up once.
+// The statements that insert many events look the login up once. The test is the owner, to whom no policy applies: the
+// policy of a role looks it up again for each row.
 func TestLoginIsLookedUpOncePerStatement(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.Owner)
 	ledgertest.Enqueue(t, pool, ledgertest.Key(t, "known/1"), "")
 	before := scansOfLogin(t, pool)
 	entries := make([]ledger.Entry, 500)

@@ -29,7 +29,7 @@ func TestEveryVerbWorksInEveryQueryMode(t *testing.T) {
 	for _, mode := range queryModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			address := ledgertest.URL(t)
+			address := ledgertest.URL(t, ledgertest.App, "relay", "operator")
 			plantest.Settings(t, address)
 			conn := connectIn(t, address, mode)
 			everyVerb(t, conn)
@@ -47,7 +47,7 @@ func TestEveryVerbWorksInEveryQueryMode(t *testing.T) {
 	for _, mode := range queryModes {
 		t.Run("database/sql "+mode.String(), func(t *testing.T) {
 			t.Parallel()
-			config, err := pgx.ParseConfig(ledgertest.URL(t))
+			config, err := pgx.ParseConfig(ledgertest.URL(t, ledgertest.App, "relay", "operator"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -187,5 +187,5 @@ func everyVerb(t *testing.T, db ledger.DB) {
 
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	plantest.Prepare(t, ledgertest.URL(t), nil, "ledgertest/check.sql")
+	plantest.Prepare(t, ledgertest.URL(t, ledgertest.App, "operator"), nil, "ledgertest/check.sql")
 }

@@ -20,7 +20,7 @@ import (
 // A process that only enqueues, in Go or in SQL, needs only the role of a producer.
 func TestProducerRights(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.Owner)
 	db := ledgertest.As(t, pool, "producer")
 	for _, l := range []ledger.Limit{
 		{Kind: "full", MaxWaiting: 1, Policy: ledger.Reject}, {Kind: "spills", MaxWaiting: 1, Policy: ledger.Discard},
@@ -103,7 +103,7 @@ func insert(values string) string {
 // Each role is refused everything that is not its job.
 func TestRolesCannotForge(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.Owner)
 	running, done := ledgertest.Key(t, "pay/running"), ledgertest.Key(t, "pay/done")
 	dead, scheduled := ledgertest.Key(t, "pay/dead"), ledgertest.Key(t, "pay/scheduled")
 	for _, k := range []ledger.Key{running, done, dead, scheduled} {
@@ -131,6 +131,10 @@ func TestRolesCannotForge(t *testing.T) {
 		`alter table taskledger.event disable row level security`,
 		`drop policy login on taskledger.event`,
 		`update taskledger.setting set value = 'x'`,
+		// the login of another
+		`insert into taskledger.event (login_id, kind, biz_id, version, attempt, shard, type, actor)
+		 select l.id, 'pay', 'x', 1, 0, 0, 'enqueued', 'a' from taskledger.logins l where l.name <> session_user`,
+		`update taskledger.login set name = 'x'`,
 		// versions with a gap, and tasks that do not exist
 		insert(`'pay', 'done', 9, 1, ` + shard("done") + `, 'released', 'a', null, null`),
 		insert(`'pay', 'nothing', 2, 1, ` + shard("nothing") + `, 'started', 'a', null, null`),
@@ -206,7 +210,7 @@ func TestRolesCannotForge(t *testing.T) {
 // The rights of PUBLIC: a role that may connect to the database can do nothing in the ledger.
 func TestPublicHasNoRights(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.Owner)
 	conn, err := pool.Acquire(context.Background())
 	if err != nil {
 		t.Fatal(err)

@@ -41,7 +41,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	event := history[0]
-	event.RecordedAt, event.Actor = time.UnixMicro(1_700_000_000_000_000).UTC(), "shop" // makes the output constant
+	// makes the output constant
+	event.RecordedAt, event.Actor, event.Login = time.UnixMicro(1_700_000_000_000_000).UTC(), "shop", "shop"
 	text, err := json.Marshal(event)
 	if err != nil {
 		log.Fatal(err)
@@ -63,7 +64,7 @@ func Example() {
 	fmt.Println("body   ", string(message.Data))
 	// Output:
 	// row     (coupon.send, A-1, 1): enqueued, attempt 0, shard 2, data {"cents":500}
-	// JSON    {"position":1,"kind":"coupon.send","biz_id":"A-1","version":1,"attempt":0,"shard":2,"type":"enqueued","recorded_at":"2023-11-14T22:13:20Z","actor":"shop","login":"postgres","data_version":1,"data":{"cents":500}}
+	// JSON    {"position":1,"kind":"coupon.send","biz_id":"A-1","version":1,"attempt":0,"shard":2,"type":"enqueued","recorded_at":"2023-11-14T22:13:20Z","actor":"shop","login":"shop","data_version":1,"data":{"cents":500}}
 	// id      coupon.send/A-1/1@1700000000000000
 	// subject ledger.2.enqueued.coupon.send
 	//         ce-id: coupon.send/A-1/1@1700000000000000

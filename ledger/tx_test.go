@@ -142,6 +142,7 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 	var pg *pgconn.PgError
 	as := func(target any) func(error) bool { return func(err error) bool { return errors.As(err, target) } }
 	is := func(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
+	const lower = "update taskledger.setting set value = '5000' where name = 'max_args_bytes'"
 	limit := func(p ledger.OverloadPolicy) func(*business, *ledger.Tx) {
 		return func(b *business, _ *ledger.Tx) {
 			l := ledger.Limit{Kind: businessKey.Kind, Policy: p}
@@ -159,7 +160,7 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 		"invalid": {args: json.RawMessage(`{`), want: as(&invalid)},
 		"too large": {
 			before: func(b *business, _ *ledger.Tx) {
-				b.exec(b.pool, "update taskledger.setting set value = '5000' where name = 'max_args_bytes'")
+				ledgertest.ExecAsOwner(b.t, b.pool, lower)
 			},
 			args: quoted(5001), want: as(&invalid),
 		},
@@ -171,7 +172,7 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 		"invalid and late": {options: &ledger.EnqueueOptions{RunIn: -1}, want: as(&invalid)},
 		"too large and late": {
 			before: func(b *business, _ *ledger.Tx) {
-				b.exec(b.pool, "update taskledger.setting set value = '5000' where name = 'max_args_bytes'")
+				ledgertest.ExecAsOwner(b.t, b.pool, lower)
 			},
 			args: quoted(5001), options: &ledger.EnqueueOptions{RunIn: time.Hour}, want: as(&invalid),
 		},
@@ -200,7 +201,7 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBusiness(t, ledgertest.Pool(t))
+			b := newBusiness(t, ledgertest.Pool(t, ledgertest.App, "operator"))
 			tx := b.begin(nil)
 			if test.before != nil {
 				test.before(b, tx)
@@ -218,7 +219,7 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 // enqueues it and commits meanwhile.
 func TestEnqueueAndCommitOfAnExistingTask(t *testing.T) {
 	t.Parallel()
-	b := newBusiness(t, ledgertest.Pool(t))
+	b := newBusiness(t, ledgertest.Pool(t, ledgertest.App, "operator"))
 	rival := beginLedgerTx(t, b.pool, nil)
 	if _, err := ledger.Enqueue(t.Context(), rival, businessKey, nil, nil); err != nil {
 		t.Fatal(err)

@@ -180,7 +180,7 @@ var verdicts = []struct {
 
 func TestSQLAndGoTakeTheSamePayloads(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.Owner)
 	for _, v := range verdicts {
 		if sameVerdict(t, pool, v.args, v.meta) != v.want {
 			t.Errorf("args %.80s, meta %.80s: accepted is %v, want %v", v.args, v.meta, !v.want, v.want)

@@ -181,7 +181,7 @@ func TestShardsNeverChange(t *testing.T) {
 // The rules by which the database admits events of roles are those of package ledger.
 func TestSQLHasTheSameTransitions(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.Owner)
 	rows, err := pool.Query(t.Context(), `
 		select e::text, last::text, taskledger.may_follow(e, last), taskledger.begins_attempt(e, last)
 		  from unnest(enum_range(null::taskledger.event_type)) e

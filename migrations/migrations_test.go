@@ -24,7 +24,7 @@ import (
 // emptyDatabase returns the address of a new database with this encoding and no objects.
 func emptyDatabase(t *testing.T, encoding string) string {
 	t.Helper()
-	migrated, err := url.Parse(ledgertest.URL(t))
+	migrated, err := url.Parse(ledgertest.URL(t, ledgertest.Owner))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func wantNotMigrated(t *testing.T, err error, missing string) {
 func TestUpAtOnceIsSafe(t *testing.T) {
 	t.Parallel()
 	const rounds, processes = 8, 4
-	want := schemaOf(t, ledgertest.URL(t))
+	want := schemaOf(t, ledgertest.URL(t, ledgertest.Owner))
 	for round := range rounds {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			t.Parallel()
@@ -319,7 +319,7 @@ func TestOtherEncodingsAreRefused(t *testing.T) {
 // No statement changes an event, not even one of a superuser that concerns no row.
 func TestEventsAreAppendOnly(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.Owner)
 	ledgertest.Enqueue(t, pool, ledgertest.Key(t, "kind/1"), "")
 	const merge = `merge into taskledger.event e using (select 1) s on e.biz_id = '1' when matched then `
 	for _, statement := range []string{

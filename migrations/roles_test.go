@@ -55,7 +55,7 @@ const aclOf = `
 // The migrations grant PUBLIC nothing. A new function is executable by PUBLIC until it is revoked.
 func TestNothingIsPublic(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.Owner)
 	for _, right := range texts(t, pool, aclOf) {
 		if strings.HasPrefix(right, " ") {
 			t.Errorf("PUBLIC has:%s", right)
@@ -106,7 +106,7 @@ func rightsIn(t *testing.T, script string) (all []string) {
 // The database has the rights that roles.sql lists, and no others, also after an earlier state.
 func TestRolesHaveTheirRights(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.Owner)
 	const prefix = "taskledger_test" // the roles that ledgertest makes, which all databases of the server share
 	script, err := migrations.RolesSQL(prefix)
 	if err != nil {
@@ -164,7 +164,7 @@ func TestRolesOfADatabase(t *testing.T) {
 			t.Errorf("%q: %s", prefix, script)
 		}
 	}
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.Owner)
 	prefix := `Odd "name'\ ` + pool.Config().ConnConfig.Database[20:]
 	names, err := migrations.MakeRoles(t.Context(), pool.Config().ConnString(), prefix)
 	if err != nil {

@@ -18,14 +18,14 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-var update = flag.Bool("update", false, "rewrite schema.sql")
+var update = flag.Bool("update", false, "rewrite schema.sql and testdata")
 
 const schemaFile = "schema.sql"
 
 // schema.sql shows in a review how a migration changes the schema as a whole.
 func TestSchemaIsTheOneCommitted(t *testing.T) {
 	t.Parallel()
-	address := ledgertest.URL(t)
+	address := ledgertest.URL(t, ledgertest.Owner)
 	header := fmt.Sprintf("-- The schema that the migrations make, as pg_dump of PostgreSQL %s prints it.\n"+
 		"-- For review only; go test ./migrations -update rewrites it.\n\n", majorVersion(t, address))
 	got := header + schemaOf(t, address)
@@ -49,7 +49,7 @@ func TestSchemaIsTheOneCommitted(t *testing.T) {
 // A user who lists tables, functions or types in psql reads what each is for.
 func TestObjectsHaveComments(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.Owner)
 	rows, err := pool.Query(t.Context(), `
 		select 'schema ' || n.nspname, obj_description(n.oid, 'pg_namespace')
 		  from pg_namespace n where n.nspname = 'taskledger'

@@ -35,7 +35,9 @@ type bundle struct {
 	js     jetstream.JetStream
 }
 
-func newBundle(t testing.TB) *bundle { return newBundleOn(t, ledgertest.Pool(t), natsserver.Config{}) }
+func newBundle(t testing.TB) *bundle {
+	return newBundleOn(t, ledgertest.Pool(t, ledgertest.App, "relay", "operator"), natsserver.Config{})
+}
 
 func newBundleOn(t testing.TB, pool *pgxpool.Pool, config natsserver.Config) *bundle {
 	t.Helper()

@@ -49,7 +49,7 @@ func TestConnectionThatBuffersIsRefused(t *testing.T) {
 
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	plantest.Prepare(t, ledgertest.URL(t), nil)
+	plantest.Prepare(t, ledgertest.URL(t, "relay"), nil)
 }
 
 // A connection with wrong credentials stays closed; the relay returns an error instead of waiting.

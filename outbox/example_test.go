@@ -40,7 +40,7 @@ func ExampleRelay_Run() {
 // ReadStatus reads the database only.
 func ExampleReadStatus() {
 	ctx := context.Background()
-	pool, done := ledgertest.Example()
+	pool, done := ledgertest.Example(ledgertest.App, "relay", "operator")
 	defer done()
 
 	for _, id := range []ledger.BizID{"A-1", "A-2"} {

@@ -149,7 +149,7 @@ func TestCopyOfTheDatabaseOnTheSameStream(t *testing.T) {
 // ownPool returns a pool that may be closed before the test ends.
 func ownPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), ledgertest.URL(t))
+	pool, err := pgxpool.New(t.Context(), ledgertest.URL(t, ledgertest.App, "relay", "operator"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,10 @@ func (b *bundle) clone() *pgxpool.Pool {
 	config := b.pool.Config()
 	b.pool.Close()
 	name := config.ConnConfig.Database
-	admin := config.ConnConfig.Copy()
+	admin, err := pgx.ParseConfig(ledgertest.URLAs(b.t, config.ConnString(), ledgertest.Owner))
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	admin.Database = "postgres"
 	conn, err := pgx.ConnectConfig(b.ctx(), admin)
 	if err != nil {
@@ -224,9 +227,7 @@ func TestRefusesACursorOfAnotherCluster(t *testing.T) {
 func TestRefusesADatabaseWithoutTheSchema(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	if _, err := b.pool.Exec(b.ctx(), `drop schema taskledger cascade`); err != nil {
-		t.Fatal(err)
-	}
+	ledgertest.ExecAsOwner(t, b.pool, `drop schema taskledger cascade`)
 	r := b.relay()
 	err := r.wait()
 	r.err = nil

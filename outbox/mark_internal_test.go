@@ -13,7 +13,7 @@ import (
 // would otherwise stop silently.
 func TestViewOfTheMark(t *testing.T) {
 	t.Parallel()
-	db := ledgertest.Pool(t)
+	db := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	created := time.Date(2026, 11, 22, 1, 2, 3, 456_000_000, time.UTC)
 	made := firstMark(&jetstream.StreamInfo{Created: created})
 	made.Generation, made.Seq = 7, 42

@@ -176,7 +176,7 @@ func TestQueryModes(t *testing.T) {
 		pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			config, err := pgxpool.ParseConfig(ledgertest.URL(t))
+			config, err := pgxpool.ParseConfig(ledgertest.URL(t, ledgertest.App, "relay", "operator"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,7 +27,7 @@ func (b *bundle) enqueueLarge(id string, bytes int) ledger.Enqueued {
 // An event that NATS refuses is parked with the reason, and delays no other event.
 func TestTooLargeForTheServer(t *testing.T) {
 	t.Parallel()
-	b := newBundleOn(t, ledgertest.Pool(t), natsserver.Config{MaxPayload: 8 << 10})
+	b := newBundleOn(t, ledgertest.Pool(t, ledgertest.App, "relay", "operator"), natsserver.Config{MaxPayload: 8 << 10})
 	var parked atomic.Int64
 	b.relay(func(c *outbox.Config) { c.Hooks = []outbox.Hook{&hookFuncs{parked: func(string) { parked.Add(1) }}} })
 	b.enqueue("coupon.send", "before-", 100)
@@ -110,11 +110,12 @@ func TestCorruptEventIsParked(t *testing.T) {
 func TestUnpublishableEventsAreParked(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
+	owner := ledgertest.As(t, b.pool, ledgertest.Owner)
 	odd := []string{"", "a..b", "bad kind", "*", "a.>", ".a", "a\r\nb", "ä"}
 	var positions []ledger.Position
 	for _, kind := range odd {
 		var position int64
-		err := b.pool.QueryRow(b.ctx(), `
+		err := owner.QueryRow(b.ctx(), `
 			insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
 			values (1, 0, 0, 'enqueued', $1, 'odd')
 			returning position`, kind).Scan(&position)

@@ -251,7 +251,7 @@ func TestRelayWithoutNATSIsReplaced(t *testing.T) {
 // Behind a pooler the row has no server process: it would be one of the pooler.
 func TestLeaseBehindAPooler(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	claim := lease.RelayClaim{Holder: "gone/1", For: time.Hour, Backend: 1} // not the number of this connection
 	if holds, err := lease.TakeRelay(t.Context(), pool, claim); err != nil || !holds {
 		t.Fatal(holds, err)

@@ -23,7 +23,7 @@ func BenchmarkProjector(b *testing.B) {
 	var from, to runtime.MemStats
 	for b.Loop() {
 		b.StopTimer()
-		pool := ledgertest.Pool(b)
+		pool := ledgertest.Pool(b, ledgertest.Owner)
 		for i := range tasks / group {
 			enqueueAndSucceed(b, pool, i*group, group)
 		}

@@ -27,7 +27,7 @@ func TestUpdatesAreHOT(t *testing.T) {
 }
 
 func updatesAreHOT(t *testing.T, led bool) {
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	const tasks = 2000
 	enqueueAndFinish(t, pool, 0, tasks, led)
 	p, err := projector.New(projector.Config{DB: pool})
@@ -55,7 +55,7 @@ func updatesAreHOT(t *testing.T, led bool) {
 // adding to them, must not step over the rows removed meanwhile.
 func TestCountsCostTheSameUnderAnOldSnapshot(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	p, err := projector.New(projector.Config{DB: pool, PageSize: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestLagCostsTheSameInALargeLedger(t *testing.T) {
 
 // lagCosts fills ledgers with batch events in each transaction.
 func lagCosts(t *testing.T, batch int) {
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	measure := func(events int) (blocks, late int) {
 		open, err := pool.Begin(t.Context())
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 // A projector runs in any process, beside others, until its context is done.
 func ExampleProjector_Run() {
 	ctx, cancel := context.WithCancel(context.Background())
-	pool, done := ledgertest.Example()
+	pool, done := ledgertest.Example(ledgertest.App, "relay", "operator")
 	defer done()
 
 	p, err := projector.New(projector.Config{DB: pool})
@@ -53,7 +53,7 @@ func ExampleProjector_Run() {
 // A list of the dead tasks, newest first.
 func ExampleReadTasks() {
 	ctx := context.Background()
-	pool, done := ledgertest.Example()
+	pool, done := ledgertest.Example(ledgertest.App, "relay", "operator")
 	defer done()
 	for _, id := range []ledger.BizID{"A-1", "A-2", "A-3"} {
 		key := ledger.Key{Kind: "coupon.send", BizID: id}
@@ -91,7 +91,7 @@ func ExampleReadTasks() {
 // Verify reports each place where the tables and the events differ.
 func ExampleVerify() {
 	ctx := context.Background()
-	pool, done := ledgertest.Example()
+	pool, done := ledgertest.Example(ledgertest.App, "relay", "operator")
 	defer done()
 	if _, err := ledger.Enqueue(ctx, pool, ledger.Key{Kind: "coupon.send", BizID: "A-1"}, nil, nil); err != nil {
 		log.Fatal(err)

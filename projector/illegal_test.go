@@ -12,18 +12,16 @@ import (
 // Events that do not fold are recorded once each, and the others of the page are projected.
 func TestIllegalEventsAreRecorded(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	for _, key := range []string{"coupon.send/1", "coupon.send/2"} {
 		ledgertest.Enqueue(t, pool, ledgertest.Key(t, key), "")
 	}
 	project(t, pool)
 	for version := range 2 { // twice: each page reads the history again
-		if _, err := pool.Exec(t.Context(), `
+		ledgertest.ExecAsOwner(t, pool, `
 			insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
 			select $1::integer, 1, e.shard, 'succeeded', e.kind, e.biz_id
-			  from taskledger.event e where e.biz_id = '1' and e.version = 1`, 5+version); err != nil {
-			t.Fatal(err)
-		}
+			  from taskledger.event e where e.biz_id = '1' and e.version = 1`, 5+version)
 		ledgertest.Enqueue(t, pool, ledgertest.Key(t, "coupon.send/later-"+string(rune('a'+version))), "")
 		project(t, pool)
 	}

@@ -15,7 +15,7 @@ import (
 
 func TestList(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	// The n-th task is of kind n mod 2 and in state n mod 4.
 	ends := []ledger.EventType{"", ledger.EventStarted, ledger.EventSucceeded, ledger.EventBuried}
 	for n := range 40 {
@@ -75,7 +75,7 @@ func TestList(t *testing.T) {
 // A call that reads its part of the ledger without a match returns the position to continue at.
 func TestListGoesOnWhereItFoundNothing(t *testing.T) {
 	defer projector.SetMaxWalk(10)()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	if _, err := ledger.Enqueue(t.Context(), pool, ledger.Key{Kind: "rare", BizID: "1"}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestListGoesOnWhereItFoundNothing(t *testing.T) {
 
 func TestListRefusesBadFilters(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	for field, f := range map[string]projector.Filter{
 		"kind":  {Kind: "a b"},
 		"state": {State: "lost"},

@@ -20,7 +20,7 @@ func TestMissedEventsAreProjectedLate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pool := ledgertest.Pool(t)
+			pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 			for _, id := range []ledger.BizID{"1", "2", "3", "4", "5", "6"} {
 				ledgertest.Append(t, pool, ledger.Key{Kind: "k", BizID: id}, ledger.EventSucceeded)
 			}
@@ -34,9 +34,7 @@ func TestMissedEventsAreProjectedLate(t *testing.T) {
 			if spoiled == definition {
 				t.Fatal("the pages are not spoiled")
 			}
-			if _, err := pool.Exec(t.Context(), spoiled); err != nil {
-				t.Fatal(err)
-			}
+			ledgertest.ExecAsOwner(t, pool, spoiled)
 			defer start(t, projector.Config{DB: pool})()
 			await(t, "every task projected as succeeded", func() bool {
 				tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{State: ledger.StateSucceeded})

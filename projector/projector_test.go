@@ -106,7 +106,7 @@ func checkCounts(tb testing.TB, pool *pgxpool.Pool) {
 func TestProjectionEqualsFold(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(4) {
-		pool := ledgertest.Pool(t)
+		pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 		stop := start(t, projector.Config{DB: pool, PageSize: []int{1, 3, 7, 1000}[seed]})
 		defer stop()
 		scribble(t, pool, seed, 4, 60)
@@ -123,7 +123,7 @@ func TestProjectionEqualsFold(t *testing.T) {
 // projector run.
 func TestVerifyIsExactWhileTheProjectorWorks(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	defer start(t, projector.Config{DB: pool, PageSize: 2})()
 	written := make(chan struct{})
 	go func() {
@@ -149,7 +149,7 @@ func TestVerifyIsExactWhileTheProjectorWorks(t *testing.T) {
 
 // A transaction that is killed before its commit leaves nothing behind, and the page is applied again.
 func TestConnectionLostInMidPage(t *testing.T) {
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	enqueueAndSucceed(t, pool, 0, 10)
 	var killed atomic.Int32
 	defer fault.Set("projector.applied", func() {
@@ -174,7 +174,7 @@ func TestConnectionLostInMidPage(t *testing.T) {
 
 func TestRestartGoesOnFromTheCursor(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	for i := range 3 {
 		enqueueAndSucceed(t, pool, 10*i, 10)
 		project(t, pool)
@@ -185,7 +185,7 @@ func TestRestartGoesOnFromTheCursor(t *testing.T) {
 // One of many projectors applies each page. When that one stops, another one takes over.
 func TestManyProjectors(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	var stops []func()
 	for range 3 {
 		stops = append(stops, start(t, projector.Config{DB: pool, PageSize: 3, Standby: 20 * time.Millisecond}))
@@ -203,7 +203,7 @@ func TestManyProjectors(t *testing.T) {
 // first.
 func TestSupersededPageIsUndone(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	enqueueAndSucceed(t, pool, 0, 4)
 	slow, err := feed.Open(t.Context(), pool, projector.Reader, nil)
 	if err != nil {
@@ -228,7 +228,7 @@ func TestSupersededPageIsUndone(t *testing.T) {
 // after rows were removed or changed manually.
 func TestRowThatDoesNotFitIsFoldedAnew(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	key := ledger.Key{Kind: "a", BizID: "1"}
 	if _, err := ledger.Enqueue(t.Context(), pool, key, nil, nil); err != nil {
 		t.Fatal(err)
@@ -239,9 +239,7 @@ func TestRowThatDoesNotFitIsFoldedAnew(t *testing.T) {
 		`delete from taskledger.task`,
 		`update taskledger.task set version = 0`,
 	} {
-		if _, err := pool.Exec(t.Context(), damage); err != nil {
-			t.Fatal(err)
-		}
+		ledgertest.ExecAsOwner(t, pool, damage)
 		request := ledger.AppendRequest{Key: key, Expected: ledger.Version(version + 1), Type: ledger.EventProgressed}
 		if _, err := ledger.Append(t.Context(), pool, request); err != nil {
 			t.Fatal(err)
@@ -266,25 +264,21 @@ func TestRunReturnsWhatNeedsAPerson(t *testing.T) {
 		}
 		return p.Run(t.Context())
 	}
-	bare := ledgertest.Pool(t)
-	if _, err := bare.Exec(t.Context(), "drop schema taskledger cascade"); err != nil {
-		t.Fatal(err)
-	}
+	bare := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
+	ledgertest.ExecAsOwner(t, bare, "drop schema taskledger cascade")
 	if err := run(bare); !errors.Is(err, ledger.ErrNotMigrated) {
 		t.Errorf("without a schema: got %v, want ErrNotMigrated", err)
 	}
 
 	// pg_dump and pg_restore leave such rows: copies, written by another transaction.
-	restored := ledgertest.Pool(t)
+	restored := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	enqueueAndSucceed(t, restored, 0, 1)
 	project(t, restored)
-	if _, err := restored.Exec(t.Context(), `
+	ledgertest.ExecAsOwner(t, restored, `
 		create table copy as select * from taskledger.cursor;
 		truncate taskledger.cursor;
 		insert into taskledger.cursor select * from copy;
-		update taskledger.cursor set origin = '1/2'`); err != nil {
-		t.Fatal(err)
-	}
+		update taskledger.cursor set origin = '1/2'`)
 	var origin *feed.OriginError
 	if err := run(restored); !errors.As(err, &origin) {
 		t.Errorf("in a restored database: got %v, want *OriginError", err)
@@ -332,7 +326,7 @@ func TestDatabaseRestart(t *testing.T) {
 // count those of an open transaction.
 func TestBehind(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	behind := func(want int) projector.Lag {
 		t.Helper()
 		lag, err := projector.ReadLag(t.Context(), pool)

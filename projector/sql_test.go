@@ -29,7 +29,7 @@ func statement(tb testing.TB, name string) string {
 
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	plantest.Prepare(t, ledgertest.URL(t), nil)
+	plantest.Prepare(t, ledgertest.URL(t, "relay"), nil)
 }
 
 func TestEveryQueryMode(t *testing.T) {
@@ -40,7 +40,7 @@ func TestEveryQueryMode(t *testing.T) {
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			config, err := pgxpool.ParseConfig(ledgertest.URL(t))
+			config, err := pgxpool.ParseConfig(ledgertest.URL(t, ledgertest.App, "relay", "operator"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +76,7 @@ func TestEveryQueryMode(t *testing.T) {
 // keeps them.
 func TestPlansMadeOnEmptyTables(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -68,7 +68,7 @@ func outline(tb testing.TB, pool *pgxpool.Pool, name string, l projector.TreeLim
 // grow creates a tree: an order, whose coupon has mails and whose mail has no children.
 func grow(tb testing.TB) *pgxpool.Pool {
 	tb.Helper()
-	pool := ledgertest.Pool(tb)
+	pool := ledgertest.Pool(tb, ledgertest.App, "relay", "operator")
 	// an event id of a task that is not in the ledger
 	lead(tb, pool, "import/yesterday/1@5", "order.place/o/1@2 🎟")
 	root := event(tb, pool, "order.place/o/1@2 🎟")
@@ -154,7 +154,7 @@ func TestTree(t *testing.T) {
 // Causes may form a cycle, and a task may name itself as its cause.
 func TestTreeOfACircle(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	lead(t, pool, "k/c/1@1", "k/a")
 	lead(t, pool, "k/a/1@1", "k/b")
 	lead(t, pool, "k/b/1@1", "k/c")
@@ -172,7 +172,7 @@ func TestTreeOfACircle(t *testing.T) {
 
 func TestTreeRefuses(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	k := ledger.Key{Kind: "k", BizID: "a"}
 	if _, err := projector.ReadTree(t.Context(), pool, k, projector.TreeLimits{}); !errors.Is(err,
 		ledger.ErrUnknownTask) {
@@ -209,7 +209,7 @@ func TestOddCauses(t *testing.T) {
 // ReadTree reads the tasks that a task has caused without reading others.
 func TestTreeCostsWhatItAnswers(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	const tasks = 20_000
 	entries := make([]ledger.Entry, tasks)
 	for i := range entries {

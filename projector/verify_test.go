@@ -10,9 +10,10 @@ import (
 
 func TestVerifyFindsEveryKindOfDamage(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	enqueueAndSucceed(t, pool, 0, 5)
 	project(t, pool)
+	owner := ledgertest.As(t, pool, ledgertest.Owner)
 	const of = " where biz_id like '%1'"
 	for _, test := range []struct{ damage, subject string }{
 		{"update taskledger.task set state = 'running'" + of, "order-00000001 state"},
@@ -35,7 +36,7 @@ func TestVerifyFindsEveryKindOfDamage(t *testing.T) {
 		{"insert into taskledger.task_count values ('a', 'dead', 1, 1)", "count of a dead"},
 		{"delete from taskledger.task_count", "count of coupon.send succeeded"},
 	} {
-		tx, err := pool.Begin(t.Context())
+		tx, err := owner.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +64,7 @@ func TestVerifyFindsEveryKindOfDamage(t *testing.T) {
 // Batches end between tasks, even if one task is larger than a batch.
 func TestVerifyInSmallBatches(t *testing.T) {
 	defer projector.SetVerifyBatch(3)()
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	scribble(t, pool, 5, 3, 60)
 	project(t, pool)
 	check(t, pool)

@@ -18,10 +18,11 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// scribble lets several writers append random valid events to few tasks. Every fifth transaction is rolled
-// back.
+// scribble lets several writers append random valid events to few tasks, as the owner, because no role may append all
+// of them. Every fifth transaction is rolled back.
 func scribble(tb testing.TB, pool *pgxpool.Pool, seed uint64, writers, transactions int) {
 	tb.Helper()
+	pool = ledgertest.As(tb, pool, ledgertest.Owner)
 	var group sync.WaitGroup
 	for w := range writers {
 		group.Go(func() {

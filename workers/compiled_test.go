@@ -16,7 +16,7 @@ import (
 // PostgreSQL compiles no plan of a statement that is executed repeatedly, on a ledger with a long history.
 func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
-	plain := ledgertest.Pool(t)
+	plain := ledgertest.Pool(t, ledgertest.Owner)
 	plantest.Enlarge(t, plain)
 	db := plantest.Pool(t, plain, "")
 	b := setupOn(t, db)

@@ -14,7 +14,7 @@ import (
 // Too many tasks wait, and the limit's policy is that callers run the excess.
 func ExampleCaller() {
 	ctx := context.Background()
-	db, done := ledgertest.Example()
+	db, done := ledgertest.Example(ledgertest.App, "operator")
 	defer done()
 	resize := ledger.MustKind[string]("picture.resize")
 	limit := ledger.Limit{Kind: resize.Name(), MaxWaiting: 0, Policy: ledger.CallerRuns}

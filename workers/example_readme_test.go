@@ -60,7 +60,7 @@ func work(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn) error {
 // The README's code, with the relay that `taskledger serve` runs.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
-	db, done := ledgertest.Example()
+	db, done := ledgertest.Example(ledgertest.App, "relay")
 	defer done()
 	must := func(err error) {
 		if err != nil {

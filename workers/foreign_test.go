@@ -19,7 +19,7 @@ func TestForeignStreamIsRefused(t *testing.T) {
 	b.AwaitState(first, ledger.StateSucceeded)
 	w.Stop()
 	durable := stream.Durable(order.Name(), ledger.AllShards)
-	b.Exec("update taskledger.setting set value = gen_random_uuid()::text where name = 'installation'")
+	b.Forge("update taskledger.setting set value = gen_random_uuid()::text where name = 'installation'")
 	b.Publish(b.History(b.Enqueue("o-2"))[0])
 
 	for _, config := range []workers.Config{{}, {ShardGroups: 4}} {

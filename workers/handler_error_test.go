@@ -275,7 +275,7 @@ func TestTasksOwnRetryPolicy(t *testing.T) {
 	policy := ledger.RetryPolicy{Ladder: []time.Duration{0}}
 	try(ledger.Enqueue(b.Context(), b.DB, own, json.RawMessage(`{}`), &ledger.EnqueueOptions{Retry: &policy}))(t)
 	foreign := ledger.Key{Kind: order.Name(), BizID: "foreign"}
-	b.Exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data, meta)
+	b.Forge(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data, meta)
 		values (1, 0, 0, 'enqueued', $1, $2, '{}', '{"retry":"now and then"}')`,
 		string(foreign.Kind), string(foreign.BizID))
 	b.AwaitState(own, ledger.StateDead)

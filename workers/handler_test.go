@@ -14,8 +14,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -311,6 +313,12 @@ func TestArgsThatDoNotDecode(t *testing.T) {
 	}
 }
 
+// endProcess ends the server process of a transaction, whose login is that of the pool.
+func endProcess(ctx context.Context, db *pgxpool.Pool, tx pgx.Tx) error {
+	_, err := db.Exec(ctx, "select pg_terminate_backend($1::integer)", tx.Conn().PgConn().PID())
+	return err
+}
+
 // Errors that request a retry of the transaction use no attempt.
 func TestRetryableErrorsUseNoAttempt(t *testing.T) {
 	t.Parallel()
@@ -320,7 +328,7 @@ func TestRetryableErrorsUseNoAttempt(t *testing.T) {
 			return err
 		},
 		"connection lost": func(ctx context.Context, b *bundle, tx pgx.Tx) error {
-			_, err := b.DB.Exec(ctx, "select pg_terminate_backend($1::integer)", tx.Conn().PgConn().PID())
+			err := endProcess(ctx, b.As(ledgertest.App), tx)
 			if err != nil {
 				return err
 			}
@@ -330,8 +338,7 @@ func TestRetryableErrorsUseNoAttempt(t *testing.T) {
 			return errors.New("it hides what happened")
 		},
 		"connection lost unnoticed": func(ctx context.Context, b *bundle, tx pgx.Tx) error {
-			_, err := b.DB.Exec(ctx, "select pg_terminate_backend($1::integer)", tx.Conn().PgConn().PID())
-			return err
+			return endProcess(ctx, b.As(ledgertest.App), tx)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

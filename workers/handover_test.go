@@ -70,7 +70,7 @@ func TestMessageFindsTheWorkerThatBegan(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
-	b.Exec("update taskledger.setting set value = '2000000' where name = 'max_args_bytes'")
+	b.Forge("update taskledger.setting set value = '2000000' where name = 'max_args_bytes'")
 	release := make(chan struct{})
 	handler, begun := b.busy(release)
 	owner := b.Work(workers.Config{Name: `ä *.> "\ b`, AckWait: longLived.AckWait}, handler)

@@ -152,7 +152,8 @@ func TestPostgreSQLRestarted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cluster := ledgertest.Cluster(t, nil)
-			db := try(pgxpool.New(context.Background(), cluster.URL(ledgertest.Database)+"&pool_max_conns=12"))(t)
+			address := ledgertest.URLAs(t, cluster.URL(ledgertest.Database), ledgertest.App, "relay", "operator")
+			db := try(pgxpool.New(context.Background(), address+"&pool_max_conns=12"))(t)
 			t.Cleanup(db.Close)
 			b := setupOn(t, db)
 			b.Relay()

@@ -109,7 +109,7 @@ func TestRunRefuses(t *testing.T) {
 		}
 	})
 	t.Run("not migrated", func(t *testing.T) {
-		b.Exec("drop schema taskledger cascade")
+		b.Forge("drop schema taskledger cascade")
 		if err := run(b.DB); !errors.Is(err, ledger.ErrNotMigrated) {
 			t.Errorf("error %v, want ErrNotMigrated", err)
 		}

@@ -16,7 +16,7 @@ import (
 
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	plantest.Prepare(t, ledgertest.URL(t), nil)
+	plantest.Prepare(t, ledgertest.URL(t, "worker"), nil)
 }
 
 // The heads of a batch are read through the primary key, whatever the planner believes.

@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -140,7 +140,7 @@ func TestTransactionBeginsWithItsFirstStatement(t *testing.T) {
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			config := ledgertest.Pool(t).Config()
+			config := servicetest.Pool(t).Config()
 			config.ConnConfig.DefaultQueryExecMode = mode
 			db := try(pgxpool.NewWithConfig(t.Context(), config))(t)
 			t.Cleanup(db.Close)
@@ -224,7 +224,7 @@ func TestFirstStatementFails(t *testing.T) {
 // and commit.
 func TestQuickTaskTakesTwoRoundTrips(t *testing.T) {
 	t.Parallel()
-	config := ledgertest.Pool(t).Config()
+	config := servicetest.Pool(t).Config()
 	dial := config.ConnConfig.DialFunc
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)

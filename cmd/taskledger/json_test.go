@@ -88,7 +88,7 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	environment := map[string]string{envDatabaseURL: ledgertest.URL(t), envNATSURL: server.URL()}
+	environment := map[string]string{envDatabaseURL: ledgertest.URL(t, ledgertest.Owner), envNATSURL: server.URL()}
 	var commands []string
 	root := newApp().newRootCommand()
 	root.InitDefaultHelpCmd()
@@ -142,7 +142,13 @@ func run(t *testing.T, environment map[string]string, args ...string) (stdout, s
 	defer cancel()
 	var out, errs bytes.Buffer
 	a := newApp()
-	a.getenv = func(name string) string { return environment[name] }
+	address := addressFor(environment[envDatabaseURL], logins(t, environment[envDatabaseURL]), args)
+	a.getenv = func(name string) string {
+		if name == envDatabaseURL {
+			return address
+		}
+		return environment[name]
+	}
 	exit = a.Run(ctx, args, strings.NewReader(""), &firstWrite{&out, cancel}, &errs)
 	return out.String(), errs.String(), exit
 }

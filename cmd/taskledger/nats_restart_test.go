@@ -42,7 +42,7 @@ func TestFullDiskOfNATSRecovers(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = server.Close() })
 	counting := &countingServer{Server: server}
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, "relay")
 	nc, err := outbox.Connect(server.URL())
 	if err != nil {
 		t.Fatal(err)

@@ -79,7 +79,7 @@ func dataDir(t *testing.T) string {
 // emptyDatabase returns the address of a database without a schema.
 func emptyDatabase(t *testing.T) string {
 	t.Helper()
-	url := ledgertest.URL(t)
+	url := ledgertest.URL(t, ledgertest.Owner)
 	conn, err := pgx.Connect(context.Background(), url)
 	if err == nil {
 		_, err = conn.Exec(context.Background(), "drop schema taskledger cascade")

@@ -29,7 +29,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"taskledger": main})
+	testscript.Main(m, map[string]func(){"taskledger": mainAs})
 }
 
 // patience bounds what normally takes milliseconds.
@@ -47,6 +47,7 @@ func TestScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	users := logins(t, ledgertest.URL(t))
 	t.Cleanup(func() {
 		if err := os.RemoveAll(root); err != nil {
 			t.Error(err)
@@ -60,6 +61,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Values["t"] = env.T()
 			env.Setenv("TASKLEDGER_DATA", env.WorkDir+"/data")
+			env.Setenv(envLogins, users)
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -84,9 +86,10 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// cmdDatabase sets DATABASE_URL to a new database: migrated, or `database empty`.
+// cmdDatabase sets DATABASE_URL to a new database: migrated, or `database empty`. It is the address of the owner, for
+// the statements of the script. The program has that of the role of its command instead, see [roleOf].
 func cmdDatabase(ts *testscript.TestScript, _ bool, args []string) {
-	ts.Setenv("DATABASE_URL", ledgertest.URL(ts.Value("t").(testing.TB)))
+	ts.Setenv("DATABASE_URL", ledgertest.URL(ts.Value("t").(testing.TB), ledgertest.Owner))
 	if len(args) > 0 && args[0] == "empty" {
 		cmdSQL(ts, false, []string{"drop schema taskledger cascade"})
 	}
@@ -216,7 +219,7 @@ func cmdUntil(ts *testscript.TestScript, _ bool, args []string) {
 		cmd := exec.Command(args[1], args[2:]...) // ts.Exec would log every attempt
 		cmd.Dir = ts.MkAbs(".")
 		cmd.Env = os.Environ()
-		for _, name := range []string{envDatabaseURL, envNATSURL, envDataDir} {
+		for _, name := range []string{envDatabaseURL, envNATSURL, envDataDir, envLogins} {
 			cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 		}
 		out, err := cmd.CombinedOutput()

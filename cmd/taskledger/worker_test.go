@@ -42,7 +42,7 @@ func TestWorkerRetire(t *testing.T) {
 			}
 		}
 	}
-	environment := map[string]string{envDatabaseURL: ledgertest.URL(t), envNATSURL: server.URL()}
+	environment := map[string]string{envDatabaseURL: ledgertest.URL(t, ledgertest.Owner), envNATSURL: server.URL()}
 	for _, c := range []struct {
 		output, stdout string
 		exit           int

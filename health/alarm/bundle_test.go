@@ -35,7 +35,7 @@ type bundle struct {
 
 func setup(t testing.TB) *bundle {
 	t.Helper()
-	b := &bundle{t: t, db: ledgertest.Pool(t)}
+	b := &bundle{t: t, db: ledgertest.Pool(t, ledgertest.App, "relay", "operator")}
 	b.startProjector()
 	return b
 }

@@ -15,7 +15,7 @@ import (
 
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	plantest.Prepare(t, ledgertest.URL(t), nil)
+	plantest.Prepare(t, ledgertest.URL(t, "relay"), nil)
 }
 
 // The cost of finding alarms does not grow with their number, nor that of a page of waiting tasks with the number of

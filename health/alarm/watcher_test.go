@@ -123,7 +123,7 @@ func TestConditions(t *testing.T) {
 	}
 	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "sms.send/later"), "")
 	ledgertest.Append(t, b.db, ledgertest.Key(t, "sms.send/later"), ledger.EventSnoozed)
-	b.exec("update taskledger.timer set due_at = clock_timestamp() - interval '6 minutes'")
+	ledgertest.ExecAsOwner(t, b.db, "update taskledger.timer set due_at = clock_timestamp() - interval '6 minutes'")
 	b.exec(`
 		update taskledger.schedule
 		   set next_at = next_at - interval '3 hours', passed = 7, passed_at = clock_timestamp()`)
@@ -154,7 +154,7 @@ func TestConditions(t *testing.T) {
 	}
 	b.startProjector()
 	b.startRelay()
-	b.exec("update taskledger.timer set due_at = clock_timestamp() - interval '4 minutes'")
+	ledgertest.ExecAsOwner(t, b.db, "update taskledger.timer set due_at = clock_timestamp() - interval '4 minutes'")
 	ledgertest.Append(t, b.db, waits, ledger.EventStarted)
 	ledgertest.Append(t, b.db, ledgertest.Key(t, "coupon.send/a-1"), ledger.EventReleased)
 	b.exec("update taskledger.schedule set next_at = clock_timestamp() + interval '1 hour'")

@@ -13,8 +13,8 @@ import (
 
 // Prepare checks the statements of a package: each file of folder sql (and each of more) begins with a
 // comment, is embedded by a source file beside the folder, is one that the database accepts, takes parameters that are
-// plain strings or integers, and returns no type whose text depends on settings of the role. replace names tables
-// that exist in a test only.
+// plain strings or integers, and returns no type whose text depends on settings of the role. The login at databaseURL
+// has the rights to execute it. replace names tables that exist in a test only.
 func Prepare(t *testing.T, databaseURL string, replace *strings.Replacer, more ...string) {
 	t.Helper()
 	files, err := filepath.Glob("sql/*.sql")
@@ -46,6 +46,15 @@ func Prepare(t *testing.T, databaseURL string, replace *strings.Replacer, more .
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
 			continue
+		}
+		// Rights are checked when a plan is executed or explained.
+		nulls := strings.TrimSuffix(strings.Repeat("null, ", len(prepared.ParamOIDs)), ", ")
+		explain := "explain execute " + pgx.Identifier{file}.Sanitize()
+		if nulls != "" {
+			explain += "(" + nulls + ")"
+		}
+		if _, err := conn.Exec(t.Context(), explain); err != nil {
+			t.Errorf("%s: %v", file, err)
 		}
 		for i, oid := range prepared.ParamOIDs {
 			switch oid {

@@ -28,7 +28,7 @@ const Patience = 60 * time.Second
 // Bundle is the environment of one test. Its methods end the test if they fail.
 type Bundle struct {
 	T  testing.TB
-	DB *pgxpool.Pool // as the owner, for what the test itself does
+	DB *pgxpool.Pool // for what the test itself does, with the roles of [Pool]
 
 	AllAsOwner bool     // the parts of the product have DB, whose sessions only a superuser can begin
 	pools      sync.Map // by role: *pgxpool.Pool
@@ -44,7 +44,14 @@ type Bundle struct {
 // New returns a bundle with a database that has a table for effects, a NATS server and the stream.
 func New(t testing.TB) *Bundle {
 	t.Helper()
-	return NewOn(t, ledgertest.Pool(t))
+	return NewOn(t, Pool(t))
+}
+
+// Pool returns a pool for what a test does itself: as all roles that write. No part of the product runs with all of
+// them, see [Bundle.As].
+func Pool(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	return ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 }
 
 // NewOn is [New] on a given database.
@@ -58,7 +65,7 @@ func NewOn(t testing.TB, db *pgxpool.Pool) *Bundle {
 // NewDatabase returns a bundle with a database only.
 func NewDatabase(t testing.TB) *Bundle {
 	t.Helper()
-	return &Bundle{T: t, DB: ledgertest.Pool(t)}
+	return &Bundle{T: t, DB: Pool(t)}
 }
 
 func newWithBroker(t testing.TB, db *pgxpool.Pool) *Bundle {
@@ -142,6 +149,12 @@ func (b *Bundle) Exec(sql string, args ...any) {
 	if _, err := b.DB.Exec(b.Context(), sql, args...); err != nil {
 		b.T.Fatalf("%s: %v", sql, err)
 	}
+}
+
+// Forge executes a statement as the owner, see [ledgertest.ExecAsOwner].
+func (b *Bundle) Forge(sql string, args ...any) {
+	b.T.Helper()
+	ledgertest.ExecAsOwner(b.T, b.DB, sql, args...)
 }
 
 // embedder is a Bundle, or a type that embeds one.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -92,12 +93,19 @@ type Child struct {
 	Ended chan struct{} // closed when it has ended and ProcessState is set
 }
 
-// Spawn starts a child process; points are its armed crash points.
+// Spawn starts a child process as a worker that also enqueues; points are its armed crash points.
 func (b *Bundle) Spawn(program string, points ...string) *Child {
+	b.T.Helper()
+	return b.SpawnAs(ledgertest.App, program, points...)
+}
+
+// SpawnAs is [Bundle.Spawn] as a role.
+func (b *Bundle) SpawnAs(role, program string, points ...string) *Child {
 	b.T.Helper()
 	cmd := exec.Command(Try(os.Executable())(b.T))
 	cmd.Env = append(os.Environ(), childVariable+"="+program,
-		"DATABASE_URL="+b.DB.Config().ConnString(), fault.Variable+"="+strings.Join(points, ","))
+		"DATABASE_URL="+ledgertest.URLAs(b.T, b.DB.Config().ConnString(), role),
+		fault.Variable+"="+strings.Join(points, ","))
 	if b.Server != nil {
 		cmd.Env = append(cmd.Env, "NATS_URL="+b.Server.URL())
 	}

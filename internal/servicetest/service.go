@@ -12,7 +12,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
@@ -23,7 +22,7 @@ import (
 // NewServed returns a bundle whose relay and projector are the real ones. The consumers of kind Order exist.
 func NewServed(t testing.TB, c outbox.StreamConfig) *Bundle {
 	t.Helper()
-	return NewServedOn(t, ledgertest.Pool(t), c)
+	return NewServedOn(t, Pool(t), c)
 }
 
 // NewServedOn is [NewServed] on a given database.

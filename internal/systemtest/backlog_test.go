@@ -139,7 +139,7 @@ func (d *depot) startStoppable(name string, build newRunner) (stop func()) {
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(nc.Close)
-	r, err := build(d.pool(), nc, slog.New(slog.NewTextHandler(d.t.Output(), nil)).With("runner", name))
+	r, err := build(d.pool(roleOf(name)), nc, slog.New(slog.NewTextHandler(d.t.Output(), nil)).With("runner", name))
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -59,16 +59,16 @@ func newDepot(t *testing.T) *depot {
 func newLedger(t *testing.T) *depot {
 	t.Helper()
 	d := &depot{t: t, pg: ledgertest.Cluster(t, nil)}
-	d.db = d.pool()
+	d.db = d.pool(ledgertest.App, "relay", "operator")
 	if _, err := d.db.Exec(t.Context(), `create table effect (kind text not null, biz_id text not null)`); err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
-func (d *depot) pool() *pgxpool.Pool {
+func (d *depot) pool(roles ...string) *pgxpool.Pool {
 	d.t.Helper()
-	config, err := pgxpool.ParseConfig(d.pg.URL(ledgertest.Database))
+	config, err := pgxpool.ParseConfig(ledgertest.URLAs(d.t, d.pg.URL(ledgertest.Database), roles...))
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func (d *depot) start(name string, build newRunner) runner {
 // startOn is start with a given connection to NATS.
 func (d *depot) startOn(name string, nc *nats.Conn, build newRunner) runner {
 	d.t.Helper()
-	r, err := build(d.pool(), nc, slog.New(slog.NewTextHandler(d.t.Output(), nil)).With("runner", name))
+	r, err := build(d.pool(roleOf(name)), nc, slog.New(slog.NewTextHandler(d.t.Output(), nil)).With("runner", name))
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -120,6 +120,15 @@ func (d *depot) startOn(name string, nc *nats.Conn, build newRunner) runner {
 		}
 	})
 	return r
+}
+
+// roleOf returns the role of a runner: that of serve for its services, and that of a worker for all others.
+func roleOf(name string) string {
+	switch name {
+	case "relay", "second relay", "projector", "reconciler":
+		return "relay"
+	}
+	return "worker"
 }
 
 func startRun(ctx context.Context, r runner) <-chan error {

@@ -52,7 +52,7 @@ func TestFeedAuditDeliversWhatWasMissed(t *testing.T) {
 			missed := 0
 			opened := f.open(f.pool, auditing(&missed))
 			opened.Mutate("", f.hide(test.hidden...))
-			fill(f, f.pool, 1, 100_000)
+			fill(f, f.owner, 1, 100_000)
 
 			times := map[string]int{}
 			for _, id := range f.drainAudited(opened) {
@@ -181,16 +181,16 @@ func TestFeedAuditCost(t *testing.T) {
 	f := newFeedFixture(t)
 	old := f.begin()
 	f.enqueue(old, "old")
-	fill(f, f.pool, 1, 50_000)
+	fill(f, f.owner, 1, 50_000)
 	missed := 0
 	db := &recordingDB{DB: f.pool}
 	opened := f.open(db, auditing(&missed))
 	f.drainAudited(opened)
 
-	f.exec(f.pool, "vacuum taskledger.event")
+	f.exec(f.owner, "vacuum taskledger.event")
 	since := edgeNow(f)
-	fill(f, f.pool, 50_001, 20_000)
-	f.exec(f.pool, "vacuum taskledger.event")
+	fill(f, f.owner, 50_001, 20_000)
+	f.exec(f.owner, "vacuum taskledger.event")
 	until := edgeNow(f)
 	audit := []any{since[0], until[0], "0", int64(0), int64(20_000)}
 	page := []any{since[0], since[1], since[2], until[0], until[1], since[1], int64(20_000)}

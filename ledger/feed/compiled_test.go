@@ -11,9 +11,9 @@ import (
 func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
-	plantest.Enlarge(t, f.pool)
-	fill(f, f.pool, 1, 3_000)
-	pool := plantest.Pool(t, f.pool, "")
+	plantest.Enlarge(t, f.owner)
+	fill(f, f.owner, 1, 3_000)
+	pool := plantest.Pool(t, f.owner, "")
 	missed := 0
 	opened := f.open(pool, auditing(&missed))
 	late := f.begin()

@@ -134,7 +134,8 @@ func newCrashFixture(t *testing.T) *crashFixture {
 	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "wal_writer_delay": "10s",
 		"bgwriter_lru_maxpages": "0"})
 	f := &crashFixture{&feedFixture{t: t, ctx: t.Context(), server: server}}
-	f.pool = f.connect(ledgertest.Database)
+	f.pool = f.connect(ledgertest.Database, ledgertest.App, "relay")
+	f.owner = f.connect(ledgertest.Database, ledgertest.Owner)
 	return f
 }
 

@@ -15,7 +15,7 @@ import (
 // A reader that has lost its output for some events rewinds to an earlier cursor row.
 func ExampleFeed_Rewind() {
 	ctx := context.Background()
-	pool, done := ledgertest.Example()
+	pool, done := ledgertest.Example(ledgertest.App, "relay")
 	defer done()
 
 	failedTwice(ctx, pool)
@@ -55,7 +55,7 @@ func ExampleFeed_Rewind() {
 // A reader that was interrupted continues after the last page it advanced.
 func ExampleOpen() {
 	ctx := context.Background()
-	pool, done := ledgertest.Example()
+	pool, done := ledgertest.Example(ledgertest.App, "relay")
 	defer done()
 
 	failedTwice(ctx, pool)

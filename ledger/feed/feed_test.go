@@ -169,7 +169,7 @@ func TestFeedRefusesAStandby(t *testing.T) {
 	opened := f.open(f.pool, nil)
 	f.drain(opened)
 
-	onStandby, err := pgxpool.New(f.ctx, standby.URL(ledgertest.Database))
+	onStandby, err := pgxpool.New(f.ctx, ledgertest.URLAs(t, standby.URL(ledgertest.Database), "relay"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func TestFeedPollBesideManyUncommittedRows(t *testing.T) {
 	f.enqueue(f.pool, "1")
 	opened := f.open(f.pool, nil)
 	f.drain(opened)
-	bulk := f.begin()
+	bulk := f.beginOn(f.owner)
 	fill(f, bulk, 1, 50_000)
 	if got := f.drain(opened); len(got) != 0 {
 		t.Fatalf("uncommitted events were delivered: %d", len(got))
@@ -314,7 +314,7 @@ func TestFeedTopNeverGoesBack(t *testing.T) {
 	f := newFeedFixture(t)
 	drawing, stop := context.WithCancel(f.ctx)
 	defer stop()
-	writer, err := f.pool.Acquire(f.ctx)
+	writer, err := f.owner.Acquire(f.ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,9 +396,9 @@ func TestFeedRefusesARestoredCursor(t *testing.T) {
 	f.enqueue(f.pool, "1")
 	f.drain(f.open(f.pool, nil))
 	// as after pg_upgrade: xmin is xid
-	f.exec(f.pool, `update taskledger.cursor set origin = '1/1', xid = pg_current_xact_id()`)
+	f.exec(f.owner, `update taskledger.cursor set origin = '1/1', xid = pg_current_xact_id()`)
 	f.open(f.pool, nil)
-	f.exec(f.pool, `update taskledger.cursor set xid = '77'`) // as after pg_restore: xmin is the restoring transaction
+	f.exec(f.owner, `update taskledger.cursor set xid = '77'`) // as after pg_restore: xmin is the restoring transaction
 	var origin *feed.OriginError
 	if _, err := feed.Open(f.ctx, f.pool, "test", nil); !errors.As(err, &origin) {
 		t.Errorf("feed on a restored cursor: %v, want OriginError", err)
@@ -432,7 +432,7 @@ func TestFeedThinsCursors(t *testing.T) {
 		f.drain(opened)
 	}
 	// Ten minutes ago, ten rows a second; and the newest now.
-	f.exec(f.pool,
+	f.exec(f.owner,
 		`update taskledger.cursor
 		    set recorded_at = date_trunc('minute', clock_timestamp()) - interval '10 minutes' + n * interval '100 ms'
 		  where n < 41`)

@@ -21,7 +21,8 @@ type feedFixture struct {
 	t      *testing.T
 	ctx    context.Context
 	server *pgserver.Server
-	pool   *pgxpool.Pool
+	pool   *pgxpool.Pool // enqueues, works and relays
+	owner  *pgxpool.Pool // for mutants, and to empty the ledger
 }
 
 func newFeedFixture(t *testing.T) *feedFixture {
@@ -29,13 +30,14 @@ func newFeedFixture(t *testing.T) *feedFixture {
 	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "lock_timeout": "10s",
 		"max_prepared_transactions": "5", "wal_level": "replica"})
 	f := &feedFixture{t: t, ctx: t.Context(), server: server}
-	f.pool = f.connect(ledgertest.Database)
+	f.pool = f.connect(ledgertest.Database, ledgertest.App, "relay")
+	f.owner = f.connect(ledgertest.Database, ledgertest.Owner)
 	return f
 }
 
-func (f *feedFixture) connect(database string) *pgxpool.Pool {
+func (f *feedFixture) connect(database string, roles ...string) *pgxpool.Pool {
 	f.t.Helper()
-	pool, err := pgxpool.New(f.ctx, f.server.URL(database))
+	pool, err := pgxpool.New(f.ctx, ledgertest.URLAs(f.t, f.server.URL(database), roles...))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -51,7 +53,7 @@ func (f *feedFixture) reset() {
 		"truncate taskledger.event, taskledger.cursor restart identity",
 		"alter table taskledger.event enable trigger event_append_only",
 	} {
-		f.exec(f.pool, sql)
+		f.exec(f.owner, sql)
 	}
 }
 
@@ -64,7 +66,12 @@ func (f *feedFixture) exec(db ledger.DB, sql string, args ...any) {
 
 func (f *feedFixture) begin() pgx.Tx {
 	f.t.Helper()
-	tx, err := f.pool.Begin(f.ctx)
+	return f.beginOn(f.pool)
+}
+
+func (f *feedFixture) beginOn(pool *pgxpool.Pool) pgx.Tx {
+	f.t.Helper()
+	tx, err := pool.Begin(f.ctx)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -144,7 +151,7 @@ func (f *feedFixture) mutantPage(old, with string) string {
 		f.t.Fatal(err)
 	}
 	body := replace(f.t, definition, old, with)
-	f.exec(f.pool, replace(f.t, strings.Replace(body, "taskledger.feed_page(", "taskledger.mutant_page(", 1),
+	f.exec(f.owner, replace(f.t, strings.Replace(body, "taskledger.feed_page(", "taskledger.mutant_page(", 1),
 		"feed_page.", "mutant_page."))
 	return replace(f.t, feed.PageSQL, "taskledger.feed_page(", "taskledger.mutant_page(")
 }
@@ -158,7 +165,7 @@ func (f *feedFixture) mutantShares(old, with string) string {
 		f.t.Fatal(err)
 	}
 	mutant := replace(f.t, definition, old, with)
-	f.exec(f.pool, strings.Replace(mutant, "taskledger.late_shares(", "taskledger.mutant_shares(", 1))
+	f.exec(f.owner, strings.Replace(mutant, "taskledger.late_shares(", "taskledger.mutant_shares(", 1))
 	return f.mutantPage("taskledger.late_shares(", "taskledger.mutant_shares(")
 }
 

@@ -18,7 +18,7 @@ func TestLatePagesAreComplete(t *testing.T) {
 	f := newFeedFixture(t)
 	connections := make([]*pgxpool.Pool, 20)
 	for i := range connections {
-		connections[i] = f.connect(ledgertest.Database)
+		connections[i] = f.connect(ledgertest.Database, ledgertest.Owner)
 	}
 	mutant := f.mutantShares("lowest < top and", "false and")
 	skipped := 0

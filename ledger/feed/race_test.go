@@ -16,6 +16,7 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
 var raceTransactions = flag.Int("race-transactions", 150, "transactions of each of the 12 writers of TestFeedRace")
@@ -28,15 +29,15 @@ var raceTransactions = flag.Int("race-transactions", 150, "transactions of each 
 // again.
 func TestFeedRace(t *testing.T) {
 	f := newFeedFixture(t)
-	f.exec(f.pool, "create database foreigner")
-	foreign, err := f.connect("foreigner").Begin(f.ctx)
+	f.exec(f.owner, "create database foreigner")
+	foreign, err := f.connect("foreigner", ledgertest.Owner).Begin(f.ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = foreign.Rollback(context.Background()) }()
 	f.exec(foreign, "select pg_current_xact_id()")
-	f.exec(f.pool, "begin; select pg_current_xact_id(); prepare transaction 'left over'")
-	defer f.exec(f.pool, "rollback prepared 'left over'")
+	f.exec(f.owner, "begin; select pg_current_xact_id(); prepare transaction 'left over'")
+	defer f.exec(f.owner, "rollback prepared 'left over'")
 
 	const writers, tasks = 12, 20
 	seed := uint64(time.Now().UnixNano())

@@ -9,5 +9,5 @@ import (
 
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	plantest.Prepare(t, ledgertest.URL(t), nil)
+	plantest.Prepare(t, ledgertest.URL(t, "relay"), nil)
 }

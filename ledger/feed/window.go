@@ -45,9 +45,11 @@ func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarn
 	var isStandby, hasXID bool
 	var top int64
 	var now, snapshot, bound *string // null after the first row
+	var asleepUntil any
 	var login int32
 	read := pageReader{options: o, expected: expected}
-	for e, err := range ledger.ScanEvents(rows, &isStandby, &hasXID, &top, &now, &snapshot, &bound, nil, &login) {
+	for e, err := range ledger.ScanEvents(rows, &isStandby, &hasXID, &top, &now, &snapshot, &bound, &asleepUntil,
+		&login) {
 		switch {
 		case err != nil:
 			return window{}, err

@@ -9,6 +9,14 @@
 // databases are in a PostgreSQL server that ledgertest starts for the test process, from the binaries
 // installed on the machine. The server ends with the process.
 //
+// The login of a test is not the owner of the ledger. It has the roles that `taskledger migrate roles` makes for a
+// program that enqueues tasks and works on them ([App]), or the roles that the test names, so a test fails if the
+// program lacks a right. Tables of the program are created in the schema public, and all logins may use them. A test
+// that does what only an owner may do names [Owner]:
+//
+//	pool := ledgertest.Pool(t, "producer", "operator")
+//	owner := ledgertest.As(t, pool, ledgertest.Owner)
+//
 // To use a running server, set the environment variable TASKLEDGER_TEST_DATABASE_URL to the address of a
 // superuser. The database of a failed test is then kept.
 package ledgertest
@@ -44,9 +52,10 @@ var releaseTimeout = 5 * time.Second
 // several such tests at once.
 const maxConns = 16
 
-// URL creates a migrated database and returns its address. Each call creates another one. The database is
-// dropped after the test. URL fails the test if there is no server.
-func URL(t testing.TB) string {
+// URL creates a migrated database and returns its address, for a login that has these roles of the ledger and owns the
+// database. roles are names of [migrations.Roles], [App], or [Owner] alone. Default: App. Each call creates another
+// database, which is dropped after the test. URL fails the test if there is no server.
+func URL(t testing.TB, roles ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()
@@ -55,10 +64,13 @@ func URL(t testing.TB) string {
 		t.Fatalf("ledgertest: %v", err)
 	}
 	name := "taskledger_test_" + strings.ToLower(rand.Text()[:12])
-	if err := templates.clone(ctx, name); err != nil {
+	address, err := urlAs(templates.url(name), roles)
+	if err == nil {
+		err = templates.clone(ctx, name, address)
+	}
+	if err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
-	address := templates.url(name)
 	t.Cleanup(func() {
 		if t.Failed() && os.Getenv(Variable) != "" {
 			t.Logf("ledgertest: the test failed, so its database is kept: %s", address)
@@ -74,11 +86,11 @@ func URL(t testing.TB) string {
 	return address
 }
 
-// Pool returns a pool of up to 16 connections to a new database, see [URL]. The pool is closed after the test.
-// The test fails if one of its connections is not released within 5 s.
-func Pool(t testing.TB) *pgxpool.Pool {
+// Pool returns a pool of up to 16 connections to a new database, as a login with these roles, see [URL]. The pool is
+// closed after the test. The test fails if one of its connections is not released within 5 s.
+func Pool(t testing.TB, roles ...string) *pgxpool.Pool {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(URL(t))
+	config, err := pgxpool.ParseConfig(URL(t, roles...))
 	if err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
@@ -113,7 +125,7 @@ const Database = "taskledger"
 // Cluster starts a PostgreSQL server for one test, with these settings in addition to the defaults. A test
 // needs one if it would disturb other tests on a shared server: it stops or kills the server, adds a standby,
 // or changes a setting such as max_prepared_transactions. The server is closed after the test. Its migrated
-// database is at server.URL([Database]).
+// database is at server.URL([Database]), as the owner; [URLAs] returns the address for other logins.
 func Cluster(t testing.TB, settings map[string]string) *pgserver.Server {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
@@ -133,7 +145,10 @@ func Cluster(t testing.TB, settings map[string]string) *pgserver.Server {
 	if err := migrations.Up(ctx, server.URL(Database)); err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
-	if err := makeRoles(ctx, server.URL(Database)); err != nil {
+	if err := makeLogins(ctx, server.URL(Database)); err != nil {
+		t.Fatalf("ledgertest: %v", err)
+	}
+	if err := storeOwner(server.URL(Database)); err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
 	return server

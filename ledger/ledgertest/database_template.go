@@ -40,7 +40,10 @@ func newTemplates(ctx context.Context, address string) (*templates, error) {
 		return nil, err
 	}
 	defer conn.Close(ctx)
-	t := &templates{server: server, name: "taskledger_template_" + sum + hashText(roles)}
+	if err := storeOwner(address); err != nil {
+		return nil, err
+	}
+	t := &templates{server: server, name: "taskledger_template_" + sum + hashText(roles+loginsSQL())}
 	const hasStrategies = "select current_setting('server_version_num')::int >= 150000"
 	var canChoose bool
 	if err := conn.QueryRow(ctx, hasStrategies).Scan(&canChoose); err != nil {
@@ -75,7 +78,7 @@ func (t *templates) build(ctx context.Context, conn *pgx.Conn) error {
 	if err := migrations.Up(ctx, t.url(unfinished)); err != nil {
 		return err
 	}
-	if err := makeRoles(ctx, t.url(unfinished)); err != nil {
+	if err := makeLogins(ctx, t.url(unfinished)); err != nil {
 		return err
 	}
 	for _, statement := range []string{
@@ -90,9 +93,14 @@ func (t *templates) build(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// clone creates a database with this name.
-func (t *templates) clone(ctx context.Context, name string) error {
-	return execute(ctx, t.url(""), "create database "+name+" template "+t.name+t.strategy)
+// clone creates a database with this name. Its owner is the user in address.
+func (t *templates) clone(ctx context.Context, name, address string) error {
+	u, err := url.Parse(address)
+	if err != nil {
+		return err
+	}
+	owner := pgx.Identifier{u.User.Username()}.Sanitize()
+	return execute(ctx, t.url(""), "create database "+name+" owner "+owner+" template "+t.name+t.strategy)
 }
 
 // url returns the address of a database; "" is the database in the address of the server.

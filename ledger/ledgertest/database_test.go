@@ -28,7 +28,8 @@ func TestDatabasesAreMigratedAndSeparate(t *testing.T) {
 		t.FailNow()
 	}
 	for i, pool := range pools {
-		if err := migrations.Check(t.Context(), pool.Config().ConnString()); err != nil {
+		address := ledgertest.URLAs(t, pool.Config().ConnString(), ledgertest.Owner)
+		if err := migrations.Check(t.Context(), address); err != nil {
 			t.Errorf("database %d: %v", i, err)
 		}
 		if _, err := pool.Exec(t.Context(), fmt.Sprintf("create table only_in_%d ()", i)); err != nil {
@@ -137,7 +138,7 @@ func TestDatabaseOfAFailedTestIsKept(t *testing.T) {
 	address := ledgertest.URL(failing)
 	failing.Errorf("the test failed")
 	failing.cleanup()
-	if err := migrations.Check(t.Context(), address); err != nil {
+	if err := migrations.Check(t.Context(), ledgertest.URLAs(t, address, ledgertest.Owner)); err != nil {
 		t.Errorf("the database of the failed test: %v", err)
 	}
 	if !strings.Contains(failing.log.String(), address) {

@@ -11,9 +11,9 @@ import (
 
 // Example is [Pool] for an Example function. It panics where Pool fails the test. The function must call done
 // at its end.
-func Example() (pool *pgxpool.Pool, done func()) {
+func Example(roles ...string) (pool *pgxpool.Pool, done func()) {
 	t, done := ExampleTB()
-	return Pool(t), done
+	return Pool(t, roles...), done
 }
 
 // ExampleTB returns a [testing.TB] for an Example function, which has none. It panics instead of failing. It

@@ -2,8 +2,14 @@ package ledgertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -15,53 +21,171 @@ import (
 // The roles of the databases of tests, which all of them share.
 const (
 	rolePrefix   = "taskledger_test"
-	rolePassword = "taskledger_test"
+	rolePassword = "password-of-logins"
 )
 
-// App is the role of [As] that has the rights of a producer and of a worker, as most programs of users need.
+// App stands for the roles producer and worker, which most programs of users need. It is the default.
 const App = "app"
 
-// makeRoles makes the roles in a database, so that they can log in, and [App].
-func makeRoles(ctx context.Context, address string) error {
-	names, err := migrations.MakeRoles(ctx, address, rolePrefix)
-	if err != nil {
-		return err
-	}
-	app := migrations.RoleName(rolePrefix, App)
-	script := fmt.Sprintf("do $$ begin if to_regrole('%[1]s') is null then create role %[1]s; end if; end $$;"+
-		"grant %[2]s, %[3]s to %[1]s;",
-		app, migrations.RoleName(rolePrefix, "producer"), migrations.RoleName(rolePrefix, "worker"))
-	for _, name := range append(slices.Clone(names), app) {
-		script += fmt.Sprintf("alter role %s login password '%s';", name, rolePassword)
-	}
-	return execute(ctx, address, script)
-}
+// Owner stands for the superuser that owns the ledger, to which no right and no policy applies. A test needs it to
+// migrate, to forge rows, or to examine the server.
+const Owner = "owner"
 
-// As returns a pool of connections to the database of another pool, as a role of the ledger: [App], or a name of
-// migrations.Roles. The role may create tables in the schema public, and use those that are there or will be.
-// The pool is closed after the test.
-func As(t testing.TB, owner *pgxpool.Pool, role string) *pgxpool.Pool {
+// owners has the superuser of each server, by [serverOf]: *url.Userinfo.
+var owners sync.Map
+
+// As returns a pool like another one, to the same database, as a login with other roles, see [Pool]. The pool is
+// closed after the test.
+func As(t testing.TB, like *pgxpool.Pool, roles ...string) *pgxpool.Pool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
-	defer cancel()
-	config := owner.Config()
-	name := pgx.Identifier{migrations.RoleName(rolePrefix, role)}.Sanitize()
-	for _, statement := range []string{
-		"grant create, usage on schema public to " + name,
-		"grant all on all tables in schema public to " + name,
-		"grant all on all sequences in schema public to " + name,
-		"alter default privileges in schema public grant all on tables to " + name,
-		"alter default privileges in schema public grant all on sequences to " + name,
-	} {
-		if _, err := owner.Exec(ctx, statement); err != nil {
-			t.Fatalf("ledgertest: %s: %v", statement, err)
-		}
+	config := like.Config()
+	user, err := userinfo(config.ConnConfig, roles)
+	if err != nil {
+		t.Fatalf("ledgertest: %v", err)
 	}
-	config.ConnConfig.User, config.ConnConfig.Password = migrations.RoleName(rolePrefix, role), rolePassword
+	config.ConnConfig.User = user.Username()
+	config.ConnConfig.Password, _ = user.Password()
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
 	t.Cleanup(func() { closePool(t, pool) })
 	return pool
+}
+
+// ExecAsOwner executes SQL as [Owner] in the database of a pool: what no role may do, for example to forge a row. It
+// fails the test if SQL fails.
+func ExecAsOwner(t testing.TB, db *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	config := db.Config().ConnConfig
+	user, err := userinfo(config, []string{Owner})
+	if err != nil {
+		t.Fatalf("ledgertest: %v", err)
+	}
+	config.User = user.Username()
+	config.Password, _ = user.Password()
+	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		t.Fatalf("ledgertest: %v", err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, sql, args...); err != nil {
+		t.Fatalf("ledgertest: %s: %v", sql, err)
+	}
+}
+
+// URLAs returns the address of the same database for a login with other roles, see [URL].
+func URLAs(t testing.TB, address string, roles ...string) string {
+	t.Helper()
+	changed, err := urlAs(address, roles)
+	if err != nil {
+		t.Fatalf("ledgertest: %v", err)
+	}
+	return changed
+}
+
+func urlAs(address string, roles []string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", err
+	}
+	config, err := pgx.ParseConfig(address)
+	if err != nil {
+		return "", err
+	}
+	u.User, err = userinfo(config, roles)
+	return u.String(), err
+}
+
+// storeOwner stores the superuser of a server for [userinfo].
+func storeOwner(address string) error {
+	config, err := pgx.ParseConfig(address)
+	if err == nil {
+		owners.Store(serverOf(config), url.UserPassword(config.User, config.Password))
+	}
+	return err
+}
+
+func serverOf(c *pgx.ConnConfig) string { return net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))) }
+
+// userinfo returns the name and the password of a login with these roles.
+func userinfo(c *pgx.ConnConfig, roles []string) (*url.Userinfo, error) {
+	if slices.Equal(roles, []string{Owner}) {
+		owner, ok := owners.Load(serverOf(c))
+		if !ok {
+			return nil, fmt.Errorf("the server at %s is not one of this package", serverOf(c))
+		}
+		return owner.(*url.Userinfo), nil
+	}
+	name, err := loginName(roles)
+	return url.UserPassword(name, rolePassword), err
+}
+
+// loginName returns the name of the login that has these roles and no others.
+func loginName(roles []string) (string, error) {
+	if len(roles) == 0 {
+		roles = []string{App}
+	}
+	var known []string
+	for _, role := range migrations.Roles() {
+		if slices.Contains(roles, role) || slices.Contains(roles, App) && slices.Contains(appRoles(), role) {
+			known = append(known, role)
+		}
+	}
+	for _, role := range roles {
+		if role == Owner {
+			return "", errors.New("the owner has every right: name no other role beside it")
+		}
+		if role != App && !slices.Contains(known, role) {
+			return "", fmt.Errorf("role must be %s, %s or one of %v, got %q", App, Owner, migrations.Roles(), role)
+		}
+	}
+	if slices.Equal(known, appRoles()) {
+		known = []string{App}
+	}
+	return migrations.RoleName(rolePrefix, strings.Join(known, "_")), nil
+}
+
+func appRoles() []string { return []string{"producer", "worker"} }
+
+// makeLogins makes the roles in a database, and a login for each set of them.
+func makeLogins(ctx context.Context, address string) error {
+	if _, err := migrations.MakeRoles(ctx, address, rolePrefix); err != nil {
+		return err
+	}
+	return execute(ctx, address, loginsSQL())
+}
+
+// loginsSQL returns statements that make a login for each set of roles. The logins may create tables in the schema
+// public, and use those that another of them or the owner creates.
+func loginsSQL() string {
+	script := "grant all on schema public to public;" + share("")
+	for set := 1; set < 1<<len(migrations.Roles()); set++ {
+		var roles, groups []string
+		for i, role := range migrations.Roles() {
+			if set&(1<<i) != 0 {
+				roles = append(roles, role)
+				groups = append(groups, migrations.RoleName(rolePrefix, role))
+			}
+		}
+		login, err := loginName(roles)
+		if err != nil {
+			panic(err) // it depends on no input
+		}
+		if len(roles) > 1 {
+			script += fmt.Sprintf("do $$ begin create role %s in role %s;"+
+				"exception when duplicate_object or unique_violation then null; end $$;",
+				login, strings.Join(groups, ", "))
+		}
+		script += fmt.Sprintf("alter role %s login password '%s';", login, rolePassword) + share("for role "+login)
+	}
+	return script
+}
+
+// share returns statements that let all logins use the tables and sequences of a role.
+func share(of string) string {
+	return "alter default privileges " + of + " in schema public grant all on tables to public;" +
+		"alter default privileges " + of + " in schema public grant all on sequences to public;"
 }

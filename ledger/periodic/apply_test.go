@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
@@ -163,7 +164,7 @@ func TestApplyInATransactionThatStaysOpen(t *testing.T) {
 	}
 	n := len(b.fired("secondly"))
 	b.await("firings by the clock", func() bool { return len(b.fired("secondly")) > n+1 })
-	b.exec(`insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id)
+	ledgertest.ExecAsOwner(t, b.db, `insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id)
 		select pg_current_xact_id(), e.version + 1, 1, e.shard, 'succeeded', e.kind, e.biz_id
 		  from taskledger.event e where e.biz_id ~ '^(delayed|changed.too)@'`)
 	b.await("a firing after the end of the previous task", func() bool { return len(b.fired("delayed")) > 1 })

@@ -28,7 +28,7 @@ type bundle struct {
 
 func setup(t testing.TB) *bundle {
 	t.Helper()
-	return &bundle{t: t, db: ledgertest.Pool(t)}
+	return &bundle{t: t, db: ledgertest.Pool(t, ledgertest.App, "relay", "operator")}
 }
 
 // one returns the only value of a statement's result.

@@ -12,7 +12,7 @@ import (
 
 // The second call changes only the schedule that differs.
 func ExampleApply() {
-	db, done := ledgertest.Example()
+	db, done := ledgertest.Example("operator")
 	defer done()
 	ctx := context.Background()
 
@@ -46,7 +46,7 @@ func ExampleApply() {
 
 // Firings become tasks while a runner runs, in this process or in taskledger serve.
 func ExampleRunner_Run() {
-	db, done := ledgertest.Example()
+	db, done := ledgertest.Example("relay", "operator")
 	defer done()
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
@@ -76,7 +76,7 @@ func ExampleRunner_Run() {
 
 // A manual run is not a firing.
 func ExampleRunNow() {
-	db, done := ledgertest.Example()
+	db, done := ledgertest.Example("operator")
 	defer done()
 	ctx := context.Background()
 

@@ -318,7 +318,7 @@ func TestBrokenSchedule(t *testing.T) {
 	b := setup(t)
 	b.apply(hourly("zone"), hourly("args"), hourly("good"))
 	b.exec("update taskledger.schedule set zone = 'Atlantis/Capital' where name = 'zone'")
-	b.exec("update taskledger.setting set value = '4096' where name = 'max_args_bytes'")
+	ledgertest.ExecAsOwner(t, b.db, "update taskledger.setting set value = '4096' where name = 'max_args_bytes'")
 	b.exec("update taskledger.schedule set args = to_json(repeat('x', 5000)) where name = 'args'")
 	for _, name := range []string{"zone", "args", "good"} {
 		b.due(name, "1 hour")
@@ -332,7 +332,7 @@ func TestBrokenSchedule(t *testing.T) {
 	if fired := slices.Concat(b.fired("zone"), b.fired("args")); len(fired) != 0 {
 		t.Errorf("fired %v", fired)
 	}
-	b.exec("update taskledger.setting set value = '8192' where name = 'max_args_bytes'")
+	ledgertest.ExecAsOwner(t, b.db, "update taskledger.setting set value = '8192' where name = 'max_args_bytes'")
 	b.pass(b.runner(), 0) // another runner, or this one after its pause
 	if fired := b.fired("args"); len(fired) != 1 {
 		t.Errorf("after its args were allowed, it fired %v", fired)
@@ -384,7 +384,7 @@ func TestQueryModes(t *testing.T) {
 
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	plantest.Prepare(t, ledgertest.URL(t), nil)
+	plantest.Prepare(t, ledgertest.URL(t, "relay", "operator"), nil)
 }
 
 // A firing whose task another program has enqueued in advance is passed over, and not taken for the schedule's own.

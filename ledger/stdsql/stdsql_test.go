@@ -19,9 +19,9 @@ import (
 
 // Package ledger tests that an enqueue by database/sql returns and writes the same as one by pgx.
 
-func open(t *testing.T) *sql.DB {
+func open(t *testing.T, roles ...string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("pgx", ledgertest.URL(t))
+	db, err := sql.Open("pgx", ledgertest.URL(t, roles...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func (d otherDriver) ExecContext(ctx context.Context, query string, args ...any)
 
 func TestErrorsOfOtherDriversHaveTheirSQLState(t *testing.T) {
 	t.Parallel()
-	db := open(t)
+	db := open(t, ledgertest.Owner)
 	if _, err := db.ExecContext(t.Context(), "drop schema taskledger cascade"); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 
 // Cancel a task. A task that is cancelled cannot be cancelled again.
 func ExampleOperator_Cancel() {
-	db, done := ledgertest.Example()
+	db, done := ledgertest.Example("producer", "operator")
 	defer done()
 	ctx := context.Background()
 	k := ledger.Key{Kind: "coupon.send", BizID: "order-17"}

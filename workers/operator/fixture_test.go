@@ -29,10 +29,10 @@ func reason(t testing.TB, e ledger.Event) string {
 // bury makes n dead tasks <prefix>-00000 and so on, whose errors have one fingerprint.
 func (b *fixture) bury(prefix string, n int, message string) {
 	b.T.Helper()
-	b.Exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+	b.Forge(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
 		select 1, 0, 0, 'enqueued', 'test.order', $1 || '-' || to_char(i, 'FM00000')
 		  from generate_series(0, $2::integer - 1) i`, prefix, n)
-	b.Exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data)
+	b.Forge(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data)
 		select 2, 0, 0, 'buried', 'test.order', $1 || '-' || to_char(i, 'FM00000'),
 		       json_build_object('error', json_build_object('type', 'T', 'message', $3::text || ' ' || i))
 		  from generate_series(0, $2::integer - 1) i`, prefix, n, message)

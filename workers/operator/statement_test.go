@@ -14,7 +14,7 @@ import (
 
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	plantest.Prepare(t, ledgertest.URL(t), nil)
+	plantest.Prepare(t, ledgertest.URL(t, "operator"), nil)
 }
 
 // Reading dead tasks costs the same however many other tasks there are.
@@ -56,7 +56,7 @@ func TestDeadTasksAreReadByIndex(t *testing.T) {
 // The statements of package operator work in each query mode of pgx, under any settings of the role.
 func TestQueryModes(t *testing.T) {
 	t.Parallel()
-	database := func(t *testing.T) *pgxpool.Pool { return ledgertest.Pool(t) }
+	database := func(t *testing.T) *pgxpool.Pool { return servicetest.Pool(t) }
 	plantest.EachQueryMode(t, database, func(t *testing.T, db *pgxpool.Pool) {
 		b := &fixture{&servicetest.Bundle{T: t, DB: db}}
 		b.bury("a", 3, "no customer")

@@ -11,13 +11,13 @@ import (
 
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	plantest.Prepare(t, ledgertest.URL(t), nil)
+	plantest.Prepare(t, ledgertest.URL(t, "relay"), nil)
 }
 
 // PostgreSQL compiles no plan of a statement that is executed repeatedly, on a ledger with a long history.
 func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
-	plain := ledgertest.Pool(t)
+	plain := ledgertest.Pool(t, ledgertest.Owner)
 	plantest.Enlarge(t, plain)
 	b := &fixture{servicetest.NewServedOn(t, plain, outbox.StreamConfig{})}
 	b.EnqueueMany(100)

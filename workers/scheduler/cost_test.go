@@ -36,7 +36,7 @@ func TestCostWithManyTimersWaiting(t *testing.T) {
 	b := setup(t)
 	b.Exec("analyze taskledger.timer")
 	poll, fire := b.costOfOneDue()
-	b.Exec(`insert into taskledger.timer
+	b.Forge(`insert into taskledger.timer
 		select clock_timestamp() + interval '1 hour' + i * interval '1 second', 'test.later', 'task-' || i, 1, 'due'
 		  from generate_series(1, 100000) i`)
 	for _, statistics := range []string{"of an empty table", "true"} {
@@ -57,7 +57,7 @@ func (b *fixture) costOfOneDue() (poll, fire int) {
 	id := time.Now().String()
 	b.Later(id, ledger.EnqueueOptions{RunIn: time.Microsecond})
 	poll, fire = b.pollBlocks("-infinity"), b.fireBlocks("-infinity")
-	b.Exec("delete from taskledger.timer where biz_id = $1", id)
+	b.Forge("delete from taskledger.timer where biz_id = $1", id)
 	return poll, fire
 }
 
@@ -72,7 +72,7 @@ func TestStepsUnderAHeldSnapshotStayCheap(t *testing.T) {
 	if err := reader.QueryRow(b.Context(), "select count(*) from taskledger.event").Scan(new(int)); err != nil {
 		t.Fatal(err)
 	}
-	b.Exec(`insert into taskledger.timer
+	b.Forge(`insert into taskledger.timer
 		select clock_timestamp(), 'test.later', 'archived-' || i, 1, 'due' from generate_series(1, 200000) i`)
 	for servicetest.One[int](b, "select count(*)::integer from (select from taskledger.timer limit 1) x") > 0 {
 		b.step(s)

@@ -164,7 +164,7 @@ func TestDiscardOldestThatCommitsLate(t *testing.T) {
 			t.Errorf("still waiting after %s (-want +got):\n%s", step.more, diff)
 		}
 		if step.more == "b" { // as if the database had crashed
-			b.Exec("delete from taskledger.incarnation")
+			b.Forge("delete from taskledger.incarnation")
 			if err := s.Discard(b.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -197,7 +197,7 @@ func TestDiscardOldestKilled(t *testing.T) {
 	b := setupLimit(t, 100)
 	b.EnqueueMany(2600)
 	b.Project()
-	b.Spawn("scheduler", "scheduler.discarding").AwaitKilled(t)
+	b.SpawnAs("relay", "scheduler", "scheduler.discarding").AwaitKilled(t)
 	gone := len(b.TasksIn(ledger.StateDiscarded))
 	if gone == 0 || gone >= 2500 {
 		t.Fatalf("%d were discarded when it was killed", gone)
@@ -243,7 +243,7 @@ func TestDiscardOldestCost(t *testing.T) {
 	}
 	scheduler := func() *scheduler.Scheduler { return servicetest.Try(scheduler.New(scheduler.Config{DB: pool}))(t) }
 	history := func(kind, prefix string, tasks int) {
-		b.Exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+		b.Forge(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
 			select v, v - 1, 0, case v when 1 then 'enqueued' else 'succeeded' end::taskledger.event_type, $1, $2 || i
 			  from generate_series(1, $3) i, generate_series(1, 2) v`, kind, prefix, tasks)
 	}

@@ -39,7 +39,7 @@ func setup(t testing.TB) *fixture {
 // scheduler returns a scheduler that works when the test calls it.
 func (b *fixture) scheduler() *scheduler.Scheduler {
 	b.T.Helper()
-	return servicetest.Try(scheduler.New(scheduler.Config{DB: b.DB}))(b.T)
+	return servicetest.Try(scheduler.New(scheduler.Config{DB: b.As("relay")}))(b.T)
 }
 
 // step has a scheduler poll, and fire one batch.

@@ -79,7 +79,7 @@ func TestTimersOfTasksThatMovedOn(t *testing.T) {
 		ledgertest.Append(t, b.DB, k, types...)
 		histories[k] = b.EventTypes(k)
 	}
-	b.Exec(`insert into taskledger.timer values
+	b.Forge(`insert into taskledger.timer values
 		(clock_timestamp(), 'test.later', 'archived', 1, 'due'),
 		(clock_timestamp(), 'test.later', 'archived', 1, 'finish_by')`)
 	b.Schedule()
@@ -329,7 +329,7 @@ func TestReadTimers(t *testing.T) {
 	if s := read(); s != (scheduler.TimerStatus{NextAt: at}) {
 		t.Errorf("with one in an hour: %+v", s)
 	}
-	b.Exec(`insert into taskledger.timer
+	b.Forge(`insert into taskledger.timer
 		select clock_timestamp() - interval '1 minute', 'test.later', i::text, 1, 'due'
 		from generate_series(1, 10001) i`)
 	if s := read(); s.Due != 10_000 || !s.DueCapped || s.Late() < time.Minute {
@@ -339,7 +339,7 @@ func TestReadTimers(t *testing.T) {
 
 // The clock of the scheduler's machine does not matter: here it is the year 2000.
 func TestSchedulerUsesTheDatabasesClock(t *testing.T) {
-	url := ledgertest.URL(t)
+	url := ledgertest.URL(t, "relay", "producer")
 	synctest.Test(t, func(t *testing.T) {
 		if year := time.Now().Year(); year != 2000 {
 			t.Fatalf("the year is %d", year)
@@ -396,7 +396,7 @@ func TestSchedulerKilled(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			enqueue(b)
-			b.Spawn("scheduler", point).AwaitKilled(t)
+			b.SpawnAs("relay", "scheduler", point).AwaitKilled(t)
 			if got := done(b); got != want {
 				t.Errorf("%d events, want %d", got, want)
 			}

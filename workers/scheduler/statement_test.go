@@ -15,13 +15,13 @@ import (
 
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	plantest.Prepare(t, ledgertest.URL(t), nil)
+	plantest.Prepare(t, ledgertest.URL(t, "relay"), nil)
 }
 
 // PostgreSQL compiles no plan of a statement that is executed repeatedly, on a ledger with a long history.
 func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
-	plain := ledgertest.Pool(t)
+	plain := ledgertest.Pool(t, ledgertest.Owner)
 	plantest.Enlarge(t, plain)
 	b := &fixture{&servicetest.Bundle{T: t, DB: plain}}
 	b.SetLimit(10, ledger.DiscardOldest)
@@ -46,7 +46,7 @@ func TestNoPlanIsCompiled(t *testing.T) {
 // The scheduler works in each query mode of pgx, under any settings of the role.
 func TestQueryModes(t *testing.T) {
 	t.Parallel()
-	database := func(t *testing.T) *pgxpool.Pool { return ledgertest.Pool(t) }
+	database := func(t *testing.T) *pgxpool.Pool { return servicetest.Pool(t) }
 	plantest.EachQueryMode(t, database, func(t *testing.T, db *pgxpool.Pool) {
 		b := &fixture{&servicetest.Bundle{T: t, DB: db}}
 		s := b.scheduler()
