@@ -101,9 +101,11 @@ comment on sequence taskledger.asleep_until is
 -- Commits that notify wait for each other in the whole database, so this function notifies only while the relay sleeps.
 -- A transaction that has inserted before the relay sleeps, and commits afterwards, does not notify: the relay polls at
 -- intervals that grow with its sleep. Correctness never rests on a notification.
+-- Every name is qualified, because setting search_path would cost more than the rest. With its owner's rights, so that
+-- a role that inserts needs none for the sequence.
 -- +goose StatementBegin
 create function taskledger.wake() returns void
-language plpgsql volatile as $$
+language plpgsql volatile security definer as $$
 begin
   if pg_catalog.pg_sequence_last_value('taskledger.asleep_until'::pg_catalog.regclass)::pg_catalog.float8
      operator(pg_catalog.>)

@@ -56,8 +56,7 @@ grant insert, delete on taskledger.pause to operator;
 grant delete on taskledger.parked, taskledger.illegal_event to operator;
 
 -- Whether the relay sleeps, and the notification that wakes it.
-grant select on taskledger.asleep_until to producer, worker, relay, operator;
-grant update on taskledger.asleep_until to relay;
+grant select, update on taskledger.asleep_until to relay;
 grant execute on function taskledger.wake to producer, worker, relay, operator;
 
 -- Functions that statements, views and policies call. They read nothing that their caller could not read.

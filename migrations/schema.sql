@@ -1694,7 +1694,7 @@ $$;
 COMMENT ON FUNCTION taskledger.waiting_tasks(kind text, after text) IS 'Internal: returns the tasks that may wait or run among the next 5000 of a kind in the projection, by biz_id; and the last one of 5000.';
 
 CREATE FUNCTION taskledger.wake() RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     AS $$
 begin
   if pg_catalog.pg_sequence_last_value('taskledger.asleep_until'::pg_catalog.regclass)::pg_catalog.float8

@@ -46,7 +46,7 @@ const (
 	// idleShare: the sleep is one part in idleShare of the time without events.
 	idleShare = 4
 	// sleepMargin is how much longer than its sleep a feed is notified: it may be late.
-	sleepMargin = 100 * time.Millisecond
+	sleepMargin = time.Second
 )
 
 // rest is the sleep of a feed between two polls without events.
