@@ -16,8 +16,8 @@ type standby struct {
 	last time.Time // guarded by mu
 }
 
-// LeaveStandby reports whether err shows that a connection of the pool reaches a standby, which a URL with several hosts
-// permits. It then has the pool connect again: otherwise the pool would use that connection for one task after another.
+// LeaveStandby reports whether err shows that a connection of the pool reaches a standby, which a URL with several
+// hosts permits. It then has the pool connect again: otherwise one task after another would get that connection.
 func (r *Runner) LeaveStandby(err error) bool {
 	if r.db == nil || !pgerr.Is(err, pgerr.ReadOnlySQLTransaction) {
 		return false
