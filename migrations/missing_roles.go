@@ -29,6 +29,9 @@ func (e *MissingRolesError) SQL() string {
 	return strings.Join(statements, " ")
 }
 
+// insufficientPrivilege is a SQLSTATE.
+const insufficientPrivilege = "42501"
+
 // missingRoles selects those of the roles $1, a JSON array of names, that do not exist. It selects none if the login
 // may create roles.
 const missingRoles = `

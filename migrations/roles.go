@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -77,7 +76,7 @@ func MakeRoles(ctx context.Context, databaseURL, prefix string, limited ...Limit
 	// Without arguments it is one message, and the statements between begin and commit are one transaction.
 	if _, err := db.ExecContext(ctx, script); err != nil {
 		var pg *pgconn.PgError
-		if errors.As(err, &pg) && pg.Code == pgerr.InsufficientPrivilege && len(missing) > 0 {
+		if errors.As(err, &pg) && pg.Code == insufficientPrivilege && len(missing) > 0 {
 			err = &MissingRolesError{Roles: missing, Err: err}
 		}
 		return nil, fmt.Errorf("migrate roles: %w", err)

@@ -91,7 +91,7 @@ func (a *app) describe(err error) *failure {
 
 // missingRolesHint has the two ways to make the roles if the owner lacks CREATEROLE.
 const missingRolesHint = "let an administrator execute: %s then run taskledger migrate roles again as the owner; " +
-	"or let an administrator run it who is a member of the owner"
+	"or let an administrator run it that is a member of the owner"
 
 // describe returns an error in the form that the user gets, with its exit code and cure.
 func describe(err error) *failure {

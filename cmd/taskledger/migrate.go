@@ -103,7 +103,7 @@ The flag --worker makes a role of workers that are limited to kinds: --worker ma
 shop_worker_mails, for the kind coupon.send and those that begin with "mail.". Later calls keep it and its kinds.
 
 It needs the owner of the schema taskledger, and CREATEROLE for roles that do not exist. Two ways work for an owner
-without CREATEROLE: an administrator who is a member of the owner runs the command, or executes what --print prints. Or
+without CREATEROLE: an administrator that is a member of the owner runs the command, or executes what --print prints. Or
 an administrator executes the statements create role, which the error lists, and the owner then runs the command.`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
