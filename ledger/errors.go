@@ -109,7 +109,8 @@ func IsConflict(err error) bool {
 }
 
 // Retryable reports whether running the same transaction again may succeed: after a serialization
-// failure, a deadlock, a lock time-out, a lost connection, or while the server starts or stops.
+// failure, a deadlock, a lock time-out or a lost connection, while the server starts or stops, or after a write on a
+// standby.
 func Retryable(err error) bool { return pgerr.IsRetryable(err) }
 
 // isNotAppended reports whether err is raised by append_required.sql because the task is not as expected or

@@ -196,3 +196,20 @@ return ((('x' || substr(md5(biz_id), 1, 8))::bit(32)::bigint & 4294967295) % 64)
 
 comment on function taskledger.shard_of(text) is
   'Returns the default shard of a task, 0 to 63: the first 32 bits of md5(biz_id), modulo 64.';
+
+-- A statement whose answer depends on what is missing calls it in a condition without columns, so once. A standby may
+-- lag, and then has neither a task nor its last event.
+-- +goose StatementBegin
+create function taskledger.is_primary() returns boolean
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  if pg_is_in_recovery() then
+    raise exception 'taskledger: the database is a standby' using errcode = 'read_only_sql_transaction';
+  end if;
+  return true;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.is_primary() is
+  'Internal: returns true, and raises an error on a standby.';

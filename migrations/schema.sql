@@ -1340,6 +1340,20 @@ $$;
 
 COMMENT ON FUNCTION taskledger.is_own_login(login_id integer) IS 'Internal: returns whether a login is that of the session.';
 
+CREATE FUNCTION taskledger.is_primary() RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if pg_is_in_recovery() then
+    raise exception 'taskledger: the database is a standby' using errcode = 'read_only_sql_transaction';
+  end if;
+  return true;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.is_primary() IS 'Internal: returns true, and raises an error on a standby.';
+
 CREATE FUNCTION taskledger.is_reserved(kind text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN starts_with(kind, 'taskledger.'::text);

@@ -63,8 +63,9 @@ func (k *kind) decideBatch(batch []*attempt.Task) {
 	}
 	if err != nil {
 		k.Warn(k.Logger, "cannot read heads", "tasks", len(batch), "error", err)
+		after := k.RepeatAfter(err)
 		for _, t := range batch {
-			k.Tasks.Redeliver(t, k.pool.config.AckWait/2)
+			k.Tasks.Redeliver(t, after)
 		}
 		return
 	}

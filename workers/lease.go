@@ -77,6 +77,7 @@ func (p *Pool) firstLease(ctx context.Context) error {
 		case pgerr.Permanent(err) != nil:
 			return fmt.Errorf("workers: %w", pgerr.Permanent(err))
 		}
+		p.runner.LeaveStandby(err)
 		retryIn := delay.Next()
 		p.config.Logger.WarnContext(ctx, "cannot begin", "error", err, "retry_in", retryIn)
 		_ = loop.Sleep(ctx, retryIn)
@@ -101,6 +102,7 @@ func (p *Pool) keepLease(quit context.Context) {
 		case <-t.C:
 			// Without quit: a renewal that is cut short might be committed by the server after the lease was released.
 			if err := p.renewLease(p.runner.Lasting(), p.config.DB); err != nil && quit.Err() == nil {
+				p.runner.LeaveStandby(err)
 				p.config.Logger.WarnContext(quit, "cannot renew the lease", "error", err)
 				continue
 			}

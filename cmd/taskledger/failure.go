@@ -150,7 +150,7 @@ func describeDatabase(err error) *failure {
 	var connect *pgconn.ConnectError
 	if errors.As(err, &pg) && pg.Code == pgerr.InsufficientPrivilege {
 		return failf(exitUnavailable, "the database refuses: %s", pg.Message).
-			hinted("run taskledger migrate roles as the owner, and grant the login the role of its job; or be the owner")
+			hinted("run taskledger migrate roles as the owner, and grant the login its role; or connect as the owner")
 	}
 	if !errors.As(err, &connect) && !errors.Is(err, ledger.ErrUnavailable) {
 		return nil

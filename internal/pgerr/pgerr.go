@@ -98,8 +98,8 @@ func IsConnectionLost(err error) bool {
 }
 
 // IsRetryable reports whether the same transaction may succeed when it is run again. It may after a
-// serialization failure, a deadlock, a lock timeout or a lost connection, and while the server starts, stops
-// or has no free connection.
+// serialization failure, a deadlock, a lock timeout or a lost connection, while the server starts, stops or has no free
+// connection, and after a write on a standby.
 func IsRetryable(err error) bool {
 	if errors.Is(err, ErrRetryTransaction) {
 		return true
@@ -109,7 +109,7 @@ func IsRetryable(err error) bool {
 	}
 	return Class(err) == ClassConnectionException ||
 		Is(err, SerializationFailure, DeadlockDetected, LockNotAvailable, AdminShutdown, CrashShutdown,
-			CannotConnectNow, TooManyConnections)
+			CannotConnectNow, TooManyConnections, ReadOnlySQLTransaction)
 }
 
 // NotMigrated returns err wrapped by [ErrNotMigrated] if the schema is missing, else nil. It is a Stop

@@ -98,7 +98,7 @@ func (a *Attempt) conclude(cause, err error) {
 		}
 		k.warn("attempt will be repeated", "biz_id", string(a.task.Message.BizID), "error", err)
 		a.endWith(OutcomeRetried, nil)
-		k.Tasks.Redeliver(a.task, k.ackWait/2)
+		k.Tasks.Redeliver(a.task, k.RepeatAfter(err))
 	default:
 		a.fail(ctx, err, "")
 	}
@@ -442,6 +442,14 @@ func (k *Kind) policy(first ledger.Event) ledger.RetryPolicy {
 		return k.Retry
 	}
 	return p
+}
+
+// RepeatAfter returns the delay after an error of the ledger's database: a short one if other connections may work.
+func (k *Kind) RepeatAfter(err error) time.Duration {
+	if k.LeaveStandby(err) {
+		return reconnectEvery
+	}
+	return k.ackWait / 2
 }
 
 // isRepeatable reports whether an attempt failed because of the ledger's database and not of its handler, so that it

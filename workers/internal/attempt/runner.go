@@ -52,6 +52,7 @@ type Runner struct {
 	// Each is safe for concurrent use.
 	completer  *completer
 	quarantine quarantine
+	standby    standby
 }
 
 // Config of a [Runner].

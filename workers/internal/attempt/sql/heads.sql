@@ -4,6 +4,7 @@
 -- was recorded (null: there is no such event), and for how many milliseconds the lease of the worker that appended
 -- the last event is still valid (0: expired, or not a worker); the database's clock; the SHA-256 of the task's args as
 -- they are stored (hex; '' for none), and the meta beside them if a handler may need a part of it, else ''.
+-- Raises an error on a standby, where a task may be missing.
 -- Locks nothing. Index: primary keys; the lateral limits keep the planner on them. The planner does not see the lists
 -- through a subquery, so that one plan serves all of them: planning costs more than reading a few heads.
 select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
@@ -36,3 +37,4 @@ select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
      from taskledger.worker_alive_ms(h.actor) w
     where h.type in ('started', 'progressed')
     limit 1) l on true
+ where taskledger.is_primary()
