@@ -266,8 +266,9 @@ func TestRebaseRefusesASubscription(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	_, err = feed.Rebase(f.ctx, f.owner, nil)
 	var subscribed *feed.SubscribedError
-	if _, err := feed.Rebase(f.ctx, f.owner, nil); !errors.As(err, &subscribed) || subscribed.Subscription != "replica" {
+	if !errors.As(err, &subscribed) || subscribed.Subscription != "replica" {
 		t.Errorf("error %v, want *SubscribedError", err)
 	}
 }
