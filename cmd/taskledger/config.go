@@ -164,7 +164,8 @@ func (a *app) errNoDatabase() error {
 func (a *app) errNoNATS() error {
 	f := failf(exitUnavailable, "%s is not set", envNATSURL).hinted("set %s", envNATSURL)
 	if _, err := embedded.Attach(a.config.dataDir); err == nil {
-		f.hint += fmt.Sprintf(", or no %s either for the servers that run in %s", envDatabaseURL, a.config.dataDir)
+		f.hint = fmt.Sprintf("set %s too, or neither it nor %s for the servers that run in %s", envNATSURL,
+			envDatabaseURL, a.config.dataDir)
 	}
 	return f
 }
