@@ -68,13 +68,14 @@ func TestSleepingFeedIsNotified(t *testing.T) {
 	await(t, "the sleep to end by itself", func() bool { return !f.isAsleep() })
 }
 
-// A session listens and does not read while another one notifies much. Above a bound, which is lowered here, enqueues do
-// not notify any more: with a full queue their transactions would fail. The feed reads their events by polls.
+// A session listens and does not read while another one notifies much. Above a bound, which is lowered here, enqueues
+// do not notify any more: with a full queue their transactions would fail. The feed reads their events by polls.
 func TestFullNotifyQueueFailsNoEnqueue(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
 	var definition string
-	if err := f.owner.QueryRow(f.ctx, "select pg_get_functiondef('taskledger.wake'::regproc)").Scan(&definition); err != nil {
+	row := f.owner.QueryRow(f.ctx, "select pg_get_functiondef('taskledger.wake'::regproc)")
+	if err := row.Scan(&definition); err != nil {
 		t.Fatal(err)
 	}
 	f.exec(f.owner, replace(t, definition, " 0.5::", " 0.0001::"))
