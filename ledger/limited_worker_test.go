@@ -61,7 +61,7 @@ func count(t *testing.T, db *pgxpool.Pool, query string) (n int64) {
 func TestLimitedWorker(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.Pool(t, ledgertest.Owner)
-	db, _ := poolOf(t, owner, "grant "+limitedWorker(t, owner, "coupon.send", "mail.*")+" to $1")
+	db, name := poolOf(t, owner, "grant "+limitedWorker(t, owner, "coupon.send", "mail.*")+" to $1")
 	for _, key := range []string{"coupon.send/1", "mail.welcome/1", "mails/1", "pay/1", "pay/2", "coupon.sent/1"} {
 		ledgertest.Enqueue(t, owner, ledgertest.Key(t, key), `{"eur":5}`)
 	}
@@ -80,7 +80,7 @@ func TestLimitedWorker(t *testing.T) {
 	if n := count(t, db, "select count(*) from taskledger.event where data is not null"); n != 4 {
 		t.Errorf("it reads %d events with data, want 4", n)
 	}
-	if err := execute(t, db, "select taskledger.heartbeat('w-1', '{pay}')"); err != nil {
+	if err := execute(t, db, "select taskledger.heartbeat('w-1', '{coupon.send,mail.a,mail.b.c}')"); err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"mails/1", "pay/1", "coupon.sent/1"} {
@@ -88,8 +88,16 @@ func TestLimitedWorker(t *testing.T) {
 		shard := "taskledger.shard_of('" + id + "')"
 		refused(t, db, insert(`'`+kind+`', '`+id+`', 2, 1, `+shard+`, 'succeeded', 'w-1', null, null`))
 		refused(t, db, insert(`'`+kind+`', '`+id+`', 2, 1, `+shard+`, 'snoozed', 'w-1', null, null`))
-		if n := count(t, db, "select count(*) from taskledger.claim('"+kind+"', '"+id+"', 'w-1')"); n != 0 {
-			t.Errorf("it claimed %s", key)
+		for _, statement := range []string{
+			"select taskledger.heartbeat('w-1', '{coupon.send," + kind + "}')",
+			"select * from taskledger.claim('" + kind + "', '" + id + "', 'w-1')",
+			"select * from taskledger.claim_next('" + kind + "', 'w-1')",
+		} {
+			want := "login " + name + " may not work on kind " + kind + " "
+			if err := execute(t, db, statement); !pgerr.Is(err, pgerr.InsufficientPrivilege) ||
+				!strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", statement, err, want)
+			}
 		}
 	}
 	if err := execute(t, db, "select taskledger.finish('pay', '2', 2)"); !pgerr.Is(err, "TL001") {

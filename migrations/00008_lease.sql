@@ -144,6 +144,9 @@ begin
     raise exception 'taskledger: invalid worker: must not be empty' using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_key(k.kind, 'x') from unnest(kinds) k(kind);
+  if lease_for is distinct from interval '0' then
+    perform taskledger.check_kinds(kinds);
+  end if;
   if guarantee is null or guarantee not in ('exactly once', 'at least once') then
     raise exception 'taskledger: invalid guarantee %: must be exactly once or at least once', quote_nullable(guarantee)
       using errcode = 'invalid_parameter_value';

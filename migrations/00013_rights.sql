@@ -143,6 +143,67 @@ end;
 comment on function taskledger.is_timer_of(text, taskledger.event_type) is
   'Internal: reports whether an event of this type may set a timer with this reason.';
 
+-- The catalogue has the kinds of each policy, also while no task of a kind exists. A policy that `taskledger migrate
+-- roles` has not made counts as one for all kinds. Index: pg_policy by table.
+-- +goose StatementBegin
+create function taskledger.check_kinds(kinds text[]) returns boolean
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  refused text;
+begin
+  if not row_security_active('taskledger.event') then
+    return true;
+  end if;
+  select k.kind into refused
+    from unnest(kinds) k(kind)
+   where not exists (
+     select from (
+       select p.polname::text as name, obj_description(p.oid, 'pg_policy') as mark
+         from pg_policy p
+        where p.polrelid = 'taskledger.event'::regclass and p.polcmd in ('a', '*') and p.polpermissive
+          and exists (select from unnest(p.polroles) r(id)
+                       where case when r.id = 0 then true else pg_has_role(r.id, 'usage') end)) a
+      where case
+        when coalesce(a.mark, '') !~ '^taskledger migrate roles ' then true
+        when a.mark !~ '=' then a.name ~ '_worker$'
+        else exists (select from unnest(string_to_array(substring(a.mark from '=(.*)$'), ',')) l(kind)
+                      where l.kind = k.kind or right(l.kind, 2) = '.*' and starts_with(k.kind, left(l.kind, -1)))
+      end)
+   limit 1;
+  if refused is not null then
+    raise exception 'taskledger: login % may not work on kind %', session_user, refused
+      using errcode = 'insufficient_privilege',
+            hint = 'grant it the role worker, or one for this kind: taskledger migrate roles --worker NAME=' || refused;
+  end if;
+  return true;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.check_kinds(text[]) is
+  'Internal: returns true if the role may work on all these kinds, and raises an error that names the first other one.';
+
+-- For a statement that has found no event of a task. With its owner's rights, and stable, so that it reads the snapshot
+-- of that statement without policies: a plan in a connection can have the policies of an earlier moment, for example
+-- until a role is granted. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.is_hidden(kind text, biz_id text) returns boolean
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if exists (select from taskledger.event e where e.kind = is_hidden.kind and e.biz_id = is_hidden.biz_id) then
+    raise exception 'taskledger: login % may not read tasks of kind %', session_user, is_hidden.kind
+      using errcode = 'insufficient_privilege',
+            hint = 'grant it the role worker, or one for this kind: taskledger migrate roles --worker NAME='
+                   || is_hidden.kind;
+  end if;
+  return false;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.is_hidden(text, text) is
+  'Internal: returns false for a task that does not exist, and raises an error for one that row-level security hides.';
+
 -- New functions are executable by PUBLIC: a migration with a function ends with these statements again.
 -- TestNothingIsPublic fails if one does not.
 revoke all on schema taskledger from public;

@@ -259,6 +259,9 @@ begin
     from taskledger.event h
    where h.kind = claim.kind and h.biz_id = claim.biz_id
    order by h.version desc limit 1;
+  if head.type is null then
+    perform taskledger.check_kinds(array[claim.kind]);
+  end if;
   if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed') then
     return;
   end if;
@@ -353,6 +356,7 @@ begin
     raise exception 'taskledger: invalid how_many %: must be between 1 and 100', how_many
       using errcode = 'invalid_parameter_value';
   end if;
+  perform taskledger.check_kinds(array[claim_next.kind]);
   if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind) then
     return;
   end if;

@@ -187,6 +187,43 @@ $_$;
 
 COMMENT ON FUNCTION taskledger.check_key(kind text, biz_id text) IS 'Internal: raises an error with the rule for a key that package ledger rejects.';
 
+CREATE FUNCTION taskledger.check_kinds(kinds text[]) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+  refused text;
+begin
+  if not row_security_active('taskledger.event') then
+    return true;
+  end if;
+  select k.kind into refused
+    from unnest(kinds) k(kind)
+   where not exists (
+     select from (
+       select p.polname::text as name, obj_description(p.oid, 'pg_policy') as mark
+         from pg_policy p
+        where p.polrelid = 'taskledger.event'::regclass and p.polcmd in ('a', '*') and p.polpermissive
+          and exists (select from unnest(p.polroles) r(id)
+                       where case when r.id = 0 then true else pg_has_role(r.id, 'usage') end)) a
+      where case
+        when coalesce(a.mark, '') !~ '^taskledger migrate roles ' then true
+        when a.mark !~ '=' then a.name ~ '_worker$'
+        else exists (select from unnest(string_to_array(substring(a.mark from '=(.*)$'), ',')) l(kind)
+                      where l.kind = k.kind or right(l.kind, 2) = '.*' and starts_with(k.kind, left(l.kind, -1)))
+      end)
+   limit 1;
+  if refused is not null then
+    raise exception 'taskledger: login % may not work on kind %', session_user, refused
+      using errcode = 'insufficient_privilege',
+            hint = 'grant it the role worker, or one for this kind: taskledger migrate roles --worker NAME=' || refused;
+  end if;
+  return true;
+end
+$_$;
+
+COMMENT ON FUNCTION taskledger.check_kinds(kinds text[]) IS 'Internal: returns true if the role may work on all these kinds, and raises an error that names the first other one.';
+
 CREATE FUNCTION taskledger.check_meta(meta json, args json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -368,6 +405,9 @@ begin
     from taskledger.event h
    where h.kind = claim.kind and h.biz_id = claim.biz_id
    order by h.version desc limit 1;
+  if head.type is null then
+    perform taskledger.check_kinds(array[claim.kind]);
+  end if;
   if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed') then
     return;
   end if;
@@ -419,6 +459,7 @@ begin
     raise exception 'taskledger: invalid how_many %: must be between 1 and 100', how_many
       using errcode = 'invalid_parameter_value';
   end if;
+  perform taskledger.check_kinds(array[claim_next.kind]);
   if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind) then
     return;
   end if;
@@ -1255,6 +1296,9 @@ begin
     raise exception 'taskledger: invalid worker: must not be empty' using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_key(k.kind, 'x') from unnest(kinds) k(kind);
+  if lease_for is distinct from interval '0' then
+    perform taskledger.check_kinds(kinds);
+  end if;
   if guarantee is null or guarantee not in ('exactly once', 'at least once') then
     raise exception 'taskledger: invalid guarantee %: must be exactly once or at least once', quote_nullable(guarantee)
       using errcode = 'invalid_parameter_value';
@@ -1327,6 +1371,23 @@ CREATE FUNCTION taskledger.is_first(version integer, attempt integer, shard smal
     RETURN ((version IS NULL) OR ((version = 1) AND (attempt = 0) AND ((shard >= 0) AND (shard <= 63)) AND (type = ANY (ARRAY['enqueued'::taskledger.event_type, 'scheduled'::taskledger.event_type])) AND (octet_length(kind) <= 128) AND (kind ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$'::text) AND ((octet_length(biz_id) >= 1) AND (octet_length(biz_id) <= 255)) AND (biz_id !~ '[\u0001-\u001f\u007f-\u009f]'::text)));
 
 COMMENT ON FUNCTION taskledger.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type, kind text, biz_id text) IS 'Internal: reports whether an event may begin a task.';
+
+CREATE FUNCTION taskledger.is_hidden(kind text, biz_id text) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if exists (select from taskledger.event e where e.kind = is_hidden.kind and e.biz_id = is_hidden.biz_id) then
+    raise exception 'taskledger: login % may not read tasks of kind %', session_user, is_hidden.kind
+      using errcode = 'insufficient_privilege',
+            hint = 'grant it the role worker, or one for this kind: taskledger migrate roles --worker NAME='
+                   || is_hidden.kind;
+  end if;
+  return false;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.is_hidden(kind text, biz_id text) IS 'Internal: returns false for a task that does not exist, and raises an error for one that row-level security hides.';
 
 CREATE FUNCTION taskledger.is_own_login(login_id integer) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER

@@ -69,7 +69,7 @@ func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable stri
 		}
 		ensured = false
 		if errors.Is(err, errConsumerRefused) || k.pool.config.NATS.IsClosed() && ctx.Err() == nil {
-			return err
+			return stream.WithRefusal(k.pool.config.NATS, err)
 		}
 		if err == nil {
 			if made != nil {
@@ -85,7 +85,7 @@ func (k *kind) consume(ctx context.Context, shards ledger.ShardSet, durable stri
 		if err != nil && ctx.Err() == nil {
 			retryIn := delay.Next()
 			k.Warn(k.pool.config.Logger, "cannot receive messages",
-				"kind", string(k.Name), "error", err, "retry_in", retryIn)
+				"kind", string(k.Name), "error", stream.WithRefusal(k.pool.config.NATS, err), "retry_in", retryIn)
 			_ = loop.Sleep(ctx, retryIn)
 		}
 	}

@@ -62,7 +62,7 @@ func (k *kind) decideBatch(batch []*attempt.Task) {
 		return
 	}
 	if err != nil {
-		k.Warn(k.Logger, "cannot read heads", "tasks", len(batch), "error", err)
+		k.Warn(k.Logger, "cannot read heads", "tasks", len(batch), "error", k.pool.withCure(err))
 		after := k.RepeatAfter(err)
 		for _, t := range batch {
 			k.Tasks.Redeliver(t, after)

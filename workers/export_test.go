@@ -23,10 +23,11 @@ func (p *Pool) Ready() (n int) {
 
 // Statements are those of this package, by file name.
 var Statements = map[string]string{
-	"installation.sql": installationSQL,
-	"worker_list.sql":  workerListSQL,
-	"kind_paused.sql":  kindPausedSQL,
-	"kind_shed.sql":    kindShedSQL,
+	"installation.sql":   installationSQL,
+	"worker_list.sql":    workerListSQL,
+	"kind_paused.sql":    kindPausedSQL,
+	"kind_shed.sql":      kindShedSQL,
+	"kinds_admitted.sql": kindsAdmittedSQL,
 }
 
 // ErrRowsOpen is the error of handlers that leave rows open in the transaction of their caller.

@@ -9,21 +9,28 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
-//go:embed sql/installation.sql
-var installationSQL string
+var (
+	//go:embed sql/installation.sql
+	installationSQL string
+	//go:embed sql/kinds_admitted.sql
+	kindsAdmittedSQL string
+)
 
 // maxRetryDelay is the longest delay before an operation is retried that the database or NATS refused.
 const maxRetryDelay = 2 * time.Second
 
 // renewLease extends the lease of this worker by AckWait. While it lives, other workers do not take over its tasks.
-// Correctness does not depend on it.
+// Correctness does not depend on it. A login that may not work on one of the kinds gets none: its worker would count as
+// one of that kind.
 func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 	kinds := p.registered()
 	d := leaseDetail{
@@ -38,6 +45,9 @@ func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
+	if _, err := db.Exec(ctx, kindsAdmittedSQL, pgarray.Of(d.Kinds...)); err != nil {
+		return pgerr.Explain("check kinds", err)
+	}
 	return lease.Renew(ctx, db, lease.Worker(p.id), p.id, p.config.AckWait, d)
 }
 
@@ -75,13 +85,26 @@ func (p *Pool) firstLease(ctx context.Context) error {
 		case err == nil || ctx.Err() != nil:
 			return nil
 		case pgerr.Permanent(err) != nil:
-			return fmt.Errorf("workers: %w", pgerr.Permanent(err))
+			return fmt.Errorf("workers: %w", p.withCure(pgerr.Permanent(err)))
 		}
 		p.runner.LeaveStandby(err)
 		retryIn := delay.Next()
 		p.config.Logger.WarnContext(ctx, "cannot begin", "error", err, "retry_in", retryIn)
 		_ = loop.Sleep(ctx, retryIn)
 	}
+}
+
+// withCure adds to the error of a missing right how the login gets it.
+func (p *Pool) withCure(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code != pgerr.InsufficientPrivilege {
+		return err
+	}
+	if pg.Hint != "" { // of taskledger.check_kinds
+		return fmt.Errorf("%w: %s", err, pg.Hint)
+	}
+	return fmt.Errorf("%w: grant the login %s the role worker that taskledger migrate roles makes",
+		err, p.config.DB.Config().ConnConfig.User)
 }
 
 // keepLease renews the lease until quit is done, and fences attempts whose task has moved on. While the database is
@@ -103,7 +126,7 @@ func (p *Pool) keepLease(quit context.Context) {
 			// Without quit: a renewal that is cut short might be committed by the server after the lease was released.
 			if err := p.renewLease(p.runner.Lasting(), p.config.DB); err != nil && quit.Err() == nil {
 				p.runner.LeaveStandby(err)
-				p.config.Logger.WarnContext(quit, "cannot renew the lease", "error", err)
+				p.config.Logger.WarnContext(quit, "cannot renew the lease", "error", p.withCure(err))
 				continue
 			}
 			for _, k := range p.registered() {

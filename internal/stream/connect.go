@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,6 +20,20 @@ func Connect(url string, options ...nats.Option) (*nats.Conn, error) {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	return nc, nil
+}
+
+// WithRefusal adds to the error of a worker's request without an answer why the server refused its user, if it has done
+// so: the server does not answer such a request.
+func WithRefusal(nc *nats.Conn, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) &&
+		!errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, nats.ErrConnectionClosed) {
+		return err
+	}
+	last := nc.LastError()
+	if !errors.Is(last, nats.ErrPermissionViolation) && !errors.Is(last, nats.ErrAuthorization) {
+		return err
+	}
+	return fmt.Errorf("%w: %w: connect with the key of the user worker of taskledger nats-config", err, last)
 }
 
 // WhileConnected returns a context that is also done when nc loses its connection, since the response to an

@@ -449,6 +449,7 @@ func (k *Kind) RepeatAfter(err error) time.Duration {
 	if k.LeaveStandby(err) {
 		return reconnectEvery
 	}
+	k.LeavePolicies(err)
 	return k.ackWait / 2
 }
 

@@ -10,7 +10,7 @@ import (
 // reconnectEvery is the least time between two times that all connections are made again.
 const reconnectEvery = time.Second
 
-// standby is when the pool of connections was last made again because one of them reached a standby.
+// standby is when the pool of connections was last made again because one of them reached a standby or lacked a right.
 type standby struct {
 	mu   sync.Mutex
 	last time.Time // guarded by mu
@@ -19,14 +19,30 @@ type standby struct {
 // LeaveStandby reports whether err shows that a connection of the pool reaches a standby, which a URL with several
 // hosts permits. It then has the pool connect again: otherwise one task after another would get that connection.
 func (r *Runner) LeaveStandby(err error) bool {
-	if r.db == nil || !pgerr.Is(err, pgerr.ReadOnlySQLTransaction) {
+	if !pgerr.Is(err, pgerr.ReadOnlySQLTransaction) {
+		return false
+	}
+	return r.reconnect("a connection reaches a standby; connecting again", err)
+}
+
+// LeavePolicies has the pool connect again if err shows that the login lacks a right. PostgreSQL keeps the row-level
+// security of a prepared statement when a role is granted, so a connection would lack the right until its end.
+func (r *Runner) LeavePolicies(err error) {
+	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		r.reconnect("the login lacks a right; connecting again", err)
+	}
+}
+
+// reconnect makes all connections again, unless it has just done so. It reports false if the runner has none.
+func (r *Runner) reconnect(why string, err error) bool {
+	if r.db == nil {
 		return false
 	}
 	r.standby.mu.Lock()
 	defer r.standby.mu.Unlock()
 	if now := time.Now(); now.Sub(r.standby.last) > reconnectEvery {
 		r.standby.last = now
-		r.Warn(r.logger, "a connection reaches a standby; connecting again", "error", err)
+		r.Warn(r.logger, why, "error", err)
 		r.db.Reset()
 	}
 	return true

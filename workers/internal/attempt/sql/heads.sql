@@ -4,7 +4,7 @@
 -- was recorded (null: there is no such event), and for how many milliseconds the lease of the worker that appended
 -- the last event is still valid (0: expired, or not a worker); the database's clock; the SHA-256 of the task's args as
 -- they are stored (hex; '' for none), and the meta beside them if a handler may need a part of it, else ''.
--- Raises an error on a standby, where a task may be missing.
+-- Raises an error on a standby, where a task may be missing, and for a task that row-level security hides.
 -- Locks nothing. Index: primary keys; the lateral limits keep the planner on them. The planner does not see the lists
 -- through a subquery, so that one plan serves all of them: planning costs more than reading a few heads.
 select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
@@ -13,12 +13,12 @@ select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
        coalesce(encode(sha256(convert_to(args.data, 'UTF8')), 'hex'), ''),
        case when args.meta ~ '"(encoding|finish_by|watermill)"' then args.meta else '' end
   from unnest((select $2::text::text[]), (select $3::text::integer[])) with ordinality as r(biz_id, version, i)
- cross join lateral (
+  left join lateral (
    select e.version, e.type, e.attempt, e.actor, e.recorded_at, e.data, e.meta
      from taskledger.event e
     where e.kind = $1::text and e.biz_id = r.biz_id
     order by e.version desc
-    limit 1) h
+    limit 1) h on true
   left join lateral (
    select e.recorded_at
      from taskledger.event e
@@ -38,3 +38,4 @@ select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
     where h.type in ('started', 'progressed')
     limit 1) l on true
  where taskledger.is_primary()
+   and (h.version is not null or taskledger.is_hidden($1::text, r.biz_id))
