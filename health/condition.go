@@ -3,6 +3,8 @@ package health
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/taskledger/taskledger/outbox"
 )
 
 // Name identifies a condition. Names are stable: monitors may depend on them.
@@ -95,8 +97,7 @@ var definitions = []Definition{
 	{
 		Name:    EventsParked,
 		Meaning: "Events cannot be published, and are parked. They delay no other event.",
-		Cure: "too large: raise max_payload of the NATS server or max bytes of the stream, then: " +
-			"taskledger parked retry --all; invalid kind, biz_id or data: taskledger parked discard POSITION",
+		Cure:    outbox.ParkedCure,
 	},
 	{
 		Name:    StreamUnavailable,
