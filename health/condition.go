@@ -106,7 +106,8 @@ var definitions = []Definition{
 	},
 	{
 		Name:    StreamDrift,
-		Meaning: "Settings of the stream differ from the configuration. The relay changes no existing stream.",
+		Meaning: "Settings of the stream differ from the configuration, except for its limits. " +
+			"The relay changes no existing stream.",
 		Cure:    "nats stream edit LEDGER, or: taskledger stream rebuild",
 	},
 	{

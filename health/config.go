@@ -21,7 +21,8 @@ type Config struct {
 	JetStream jetstream.JetStream
 	// NATSError is why JetStream is nil: the reason of [StreamUnavailable]. Default: none, it is not a condition.
 	NATSError error
-	// Stream is the wanted configuration of the stream. Default: that of a relay with defaults.
+	// Stream is the wanted configuration of the stream. Limits of 0 are not compared. Default: that of a relay with
+	// defaults.
 	Stream outbox.StreamConfig
 	// Thresholds default to those of [Definitions].
 	Thresholds Thresholds

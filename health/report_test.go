@@ -79,8 +79,9 @@ var conditionTests = map[health.Name]conditionTest{
 		arrange: func(b *bundle, c *health.Config) {
 			c.JetStream = b.jetStream()
 			b.createStream(c.JetStream, outbox.StreamConfig{MaxAge: time.Hour})
+			c.Stream.MaxAge = 2 * time.Hour // without it, the age is not compared
 		},
-		text: "stream LEDGER differs from its configuration: max age is 1h0m0s, configured is 72h0m0s",
+		text: "stream LEDGER differs from its configuration: max age is 1h0m0s, configured is 2h0m0s",
 	},
 	health.StreamNearlyFull: {
 		arrange: func(b *bundle, c *health.Config) {

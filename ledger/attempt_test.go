@@ -65,9 +65,9 @@ func call(t *testing.T, db ledger.DB, statement string, args ...any) {
 }
 
 // sqlWorker returns a pool with the rights of a worker, and the lease of worker w-1.
-func sqlWorker(t *testing.T, owner *pgxpool.Pool) *pgxpool.Pool {
+func sqlWorker(t *testing.T, app *pgxpool.Pool) *pgxpool.Pool {
 	t.Helper()
-	db := ledgertest.As(t, owner, "worker")
+	db := ledgertest.As(t, app, "worker")
 	call(t, db, "select taskledger.heartbeat('w-1', '{mail}')")
 	return db
 }
@@ -91,28 +91,29 @@ func TestAttemptsInSQL(t *testing.T) {
 	for _, mode := range queryModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			owner := ledgertest.Pool(t)
-			plantest.Settings(t, owner.Config().ConnString())
-			sqlWorker(t, owner)
-			config := ledgertest.As(t, owner, "worker").Config()
+			app := ledgertest.Pool(t)
+			plantest.Settings(t, app.Config().ConnString())
+			sqlWorker(t, app)
+			config := ledgertest.As(t, app, "worker").Config()
 			config.ConnConfig.DefaultQueryExecMode = mode
 			db, err := pgxpool.NewWithConfig(t.Context(), config)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer db.Close()
-			attemptsInSQL(t, owner, db)
-			ledgertest.Check(t, owner)
+			attemptsInSQL(t, app, db)
+			ledgertest.Check(t, app)
 		})
 	}
 }
 
-func attemptsInSQL(t *testing.T, owner, db *pgxpool.Pool) {
+func attemptsInSQL(t *testing.T, app, db *pgxpool.Pool) {
 	t.Helper()
 	const key = "$1::text, $2::text, $3::text::integer"
 	k := ledgertest.Key(t, "mail/ü")
+	relay := ledgertest.As(t, app, "relay") // releases the task
 	args := func(a attemptAt) []any { return []any{string(k.Kind), string(k.BizID), fmt.Sprint(a.version)} }
-	ledgertest.Enqueue(t, owner, k, `{"to": "a@example.com"}`)
+	ledgertest.Enqueue(t, app, k, `{"to": "a@example.com"}`)
 	a, ok := claim(t, db, k)
 	if want := (attemptAt{version: 2, number: 1, args: `{"to": "a@example.com"}`}); !ok || a != want {
 		t.Fatalf("claimed %+v, %v, want %+v", a, ok, want)
@@ -127,14 +128,14 @@ func attemptsInSQL(t *testing.T, owner, db *pgxpool.Pool) {
 		t.Errorf("resumed another attempt: %v", err)
 	}
 	call(t, db, "select taskledger.fail("+key+", 'no\nluck', 'smtp', retry_in => '1 hour')", args(a)...)
-	ledgertest.Append(t, owner, k, ledger.EventReleased)
+	ledgertest.Append(t, relay, k, ledger.EventReleased)
 	a, _ = claim(t, db, k)
 	call(t, db, "select taskledger.snooze("+key+", run_in => '2 hours')", args(a)...)
-	ledgertest.Append(t, owner, k, ledger.EventReleased)
+	ledgertest.Append(t, relay, k, ledger.EventReleased)
 	a, _ = claim(t, db, k)
 	call(t, db, "select taskledger.heartbeat('w-1', '{mail,other}', '40 seconds')")
 	call(t, db, "select taskledger.finish("+key+`, '{"id": 7}')`, args(a)...)
-	history, err := ledger.History(t.Context(), owner, k)
+	history, err := ledger.History(t.Context(), app, k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +159,7 @@ func attemptsInSQL(t *testing.T, owner, db *pgxpool.Pool) {
 			t.Errorf("%s is due in %s, want %s", e.event.Type, in, e.in)
 		}
 	}
-	if n := count(t, owner, "select count(*) from taskledger.timer"); n != 2 {
+	if n := count(t, relay, "select count(*) from taskledger.timer"); n != 2 {
 		t.Errorf("there are %d timers, want 2", n)
 	}
 	call(t, db, "select taskledger.heartbeat('w-1', '{mail}', '0')")
@@ -170,11 +171,11 @@ func attemptsInSQL(t *testing.T, owner, db *pgxpool.Pool) {
 // Of many that claim a task at once, one gets it.
 func TestClaimersRace(t *testing.T) {
 	t.Parallel()
-	owner := ledgertest.Pool(t)
-	db := sqlWorker(t, owner)
+	app := ledgertest.Pool(t)
+	db := sqlWorker(t, app)
 	for i := range 10 {
 		k := ledger.Key{Kind: "mail", BizID: ledger.BizID(fmt.Sprint(i))}
-		ledgertest.Enqueue(t, owner, k, "")
+		ledgertest.Enqueue(t, app, k, "")
 		var all sync.WaitGroup
 		claims := make([]bool, 4)
 		for c := range claims {
@@ -189,7 +190,7 @@ func TestClaimersRace(t *testing.T) {
 		}
 		all.Wait()
 		won := slices.DeleteFunc(claims, func(has bool) bool { return !has })
-		if types := typesOf(t, owner, k); len(won) != 1 || len(types) != 2 {
+		if types := typesOf(t, app, k); len(won) != 1 || len(types) != 2 {
 			t.Errorf("%s: %d have it, its events are %v", k, len(won), types)
 		}
 	}
@@ -199,11 +200,11 @@ func TestClaimersRace(t *testing.T) {
 // before its commit leaves nothing.
 func TestFencedInSQL(t *testing.T) {
 	t.Parallel()
-	owner := ledgertest.Pool(t)
-	db := sqlWorker(t, owner)
+	app := ledgertest.Pool(t)
+	db := sqlWorker(t, app)
 	call(t, db, "create table public.effect (id text)")
 	k := ledgertest.Key(t, "mail/1")
-	ledgertest.Enqueue(t, owner, k, "")
+	ledgertest.Enqueue(t, app, k, "")
 	for _, outcome := range []string{
 		"select taskledger.finish('mail', '1', 1)", // it is not claimed
 		"select taskledger.finish('mail', '2', 1)", // it does not exist
@@ -227,7 +228,7 @@ func TestFencedInSQL(t *testing.T) {
 	}
 	_, _ = conn.Exec(t.Context(), "select pg_terminate_backend(pg_backend_pid())")
 	_ = conn.Close(context.Background())
-	ledgertest.Append(t, owner, k, ledger.EventInterrupted) // as the reconciler does
+	ledgertest.Append(t, app, k, ledger.EventInterrupted) // as the reconciler does
 
 	for _, outcome := range []string{
 		"select taskledger.finish('mail', '1', 2)", "select taskledger.fail('mail', '1', 2, 'late')",
@@ -241,21 +242,21 @@ func TestFencedInSQL(t *testing.T) {
 		t.Errorf("there are %d effects", n)
 	}
 	want := []ledger.EventType{ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted}
-	if diff := cmp.Diff(want, typesOf(t, owner, k)); diff != "" {
+	if diff := cmp.Diff(want, typesOf(t, app, k)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	ledgertest.Check(t, owner)
+	ledgertest.Check(t, app)
 }
 
 // No attempt in SQL succeeds after its task's deadline, and none begins then.
 func TestDeadlineInSQL(t *testing.T) {
 	t.Parallel()
-	owner := ledgertest.Pool(t)
-	db := sqlWorker(t, owner)
+	app := ledgertest.Pool(t)
+	db := sqlWorker(t, app)
 	k, waiting := ledgertest.Key(t, "mail/1"), ledgertest.Key(t, "mail/2")
 	options := ledger.EnqueueOptions{FinishBy: time.Now().Add(2 * time.Second)}
 	for _, k := range []ledger.Key{k, waiting} {
-		if _, err := ledger.Enqueue(t.Context(), owner, k, nil, &options); err != nil {
+		if _, err := ledger.Enqueue(t.Context(), app, k, nil, &options); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -285,11 +286,11 @@ func TestDeadlineInSQL(t *testing.T) {
 // repeated.
 func TestTakeOverInSQL(t *testing.T) {
 	t.Parallel()
-	owner := ledgertest.Pool(t)
-	db := sqlWorker(t, owner)
+	app := ledgertest.Pool(t)
+	db := sqlWorker(t, app)
 	lost := func(k ledger.Key, data string) {
 		t.Helper()
-		events, err := ledger.History(t.Context(), owner, k)
+		events, err := ledger.History(t.Context(), app, k)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -299,7 +300,7 @@ func TestTakeOverInSQL(t *testing.T) {
 		if data != "" {
 			r.Data = json.RawMessage(data)
 		}
-		if _, err := ledger.Append(t.Context(), owner, r); err != nil {
+		if _, err := ledger.Append(t.Context(), app, r); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -314,12 +315,12 @@ func TestTakeOverInSQL(t *testing.T) {
 		{lost: 1, data: `{"guarantee":"at most once"}`, want: ledger.StateDead},
 	} {
 		k := ledger.Key{Kind: "mail", BizID: ledger.BizID(fmt.Sprint(i))}
-		ledgertest.Enqueue(t, owner, k, "")
+		ledgertest.Enqueue(t, app, k, "")
 		for range test.lost {
 			lost(k, test.data)
 		}
 		_, ok := claim(t, db, k)
-		events, _ := ledger.History(t.Context(), owner, k)
+		events, _ := ledger.History(t.Context(), app, k)
 		task, err := ledger.Fold(events)
 		if err != nil || task.State != test.want || ok != (test.want == ledger.StateRunning) {
 			t.Errorf("%+v: %v, claimed: %v, %v", test, task, ok, err)

@@ -60,7 +60,7 @@ func count(t *testing.T, db *pgxpool.Pool, query string) (n int64) {
 // A worker that is limited to kinds works on these, in Go and in SQL, and neither reads nor ends tasks of others.
 func TestLimitedWorker(t *testing.T) {
 	t.Parallel()
-	owner := ledgertest.Pool(t)
+	owner := ledgertest.Pool(t, ledgertest.Owner)
 	db, _ := poolOf(t, owner, "grant "+limitedWorker(t, owner, "coupon.send", "mail.*")+" to $1")
 	for _, key := range []string{"coupon.send/1", "mail.welcome/1", "mails/1", "pay/1", "pay/2", "coupon.sent/1"} {
 		ledgertest.Enqueue(t, owner, ledgertest.Key(t, key), `{"eur":5}`)
@@ -105,7 +105,7 @@ func TestLimitedWorker(t *testing.T) {
 // A lease belongs to the login that took it, and no other worker acts under the id of its worker while it lasts.
 func TestWorkersOfOtherLogins(t *testing.T) {
 	t.Parallel()
-	owner := ledgertest.Pool(t)
+	owner := ledgertest.Pool(t, ledgertest.Owner)
 	role := limitedWorker(t, owner, "pay")
 	alice, aliceName := poolOf(t, owner, "grant "+role+" to $1")
 	mallory, _ := poolOf(t, owner, "grant "+role+" to $1")
@@ -153,7 +153,7 @@ func TestWorkersOfOtherLogins(t *testing.T) {
 // Rights add up: a login may have several roles of workers, and that of a producer, which reads no events of others.
 func TestLimitedWorkerWithOtherRoles(t *testing.T) {
 	t.Parallel()
-	owner := ledgertest.Pool(t)
+	owner := ledgertest.Pool(t, ledgertest.Owner)
 	pays, mails := limitedWorker(t, owner, "pay"), limitedWorker(t, owner, "mail")
 	db, _ := poolOf(t, owner, "grant "+pays+", "+mails+", taskledger_test_producer to $1")
 	other := ledgertest.Key(t, "other/1")

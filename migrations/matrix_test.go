@@ -57,9 +57,10 @@ const possibilities = `
 	  from column_of c, unnest(array['select', 'insert', 'update']) privilege
 	 union all
 	select r.name, privilege,
-	       case privilege when 'usage' then 'select nextval(''' || r.name || ''')'
-	                      when 'update' then 'select setval(''' || r.name || ''', 1)'
-	                      else 'select last_value from ' || r.name end,
+	       case when privilege = 'usage' and has_sequence_privilege($1, r.oid, 'update') then '' -- nextval needs either
+	            when privilege = 'usage' then 'select nextval(''' || r.name || ''')'
+	            when privilege = 'update' then 'select setval(''' || r.name || ''', 1)'
+	            else 'select last_value from ' || r.name end,
 	       has_sequence_privilege($1, r.oid, privilege)
 	  from relation r, unnest(array['usage', 'select', 'update']) privilege where r.relkind = 'S'
 	 union all

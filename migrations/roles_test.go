@@ -190,7 +190,7 @@ func TestLimitedWorkersStay(t *testing.T) {
 			t.Errorf("%q: %+v", text, l)
 		}
 	}
-	pool := ledgertest.Pool(t)
+	pool := ledgertest.Pool(t, ledgertest.Owner)
 	prefix := "limited_" + pool.Config().ConnConfig.Database[20:]
 	l, err := migrations.ParseLimitedWorker("mails=coupon.send,mail.*")
 	if err != nil || l.String() != "mails=coupon.send,mail.*" {

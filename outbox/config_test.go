@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"cmp"
 	"errors"
 	"net/url"
 	"strings"
@@ -49,7 +50,14 @@ func TestConnectionThatBuffersIsRefused(t *testing.T) {
 
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	plantest.Prepare(t, ledgertest.URL(t, "relay"), nil)
+	relay := ledgertest.URL(t, "relay")
+	other := map[string]string{
+		"sql/unpark.sql":     ledgertest.URLAs(t, relay, "operator"),
+		"sql/unpark_all.sql": ledgertest.URLAs(t, relay, ledgertest.Owner), // of a rebase
+	}
+	plantest.PrepareAs(t, func(file string) string {
+		return cmp.Or(other[file], relay)
+	})
 }
 
 // A connection with wrong credentials stays closed; the relay returns an error instead of waiting.

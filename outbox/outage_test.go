@@ -207,12 +207,9 @@ func TestQueryModes(t *testing.T) {
 // operate executes each act of an operator.
 func (b *bundle) operate() {
 	b.t.Helper()
-	_, err := b.pool.Exec(b.ctx(), `
+	ledgertest.ExecAsOwner(b.t, b.pool, `
 		insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
 		values (1, 0, 0, 'enqueued', 'a..b', 'odd')`)
-	if err != nil {
-		b.t.Fatal(err)
-	}
 	isParked := func() bool { return len(b.parked()) == 1 }
 	b.await("the event is parked", isParked)
 	all, err := outbox.ReadParked(b.ctx(), b.pool, 0, 10)

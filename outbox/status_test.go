@@ -2,7 +2,6 @@ package outbox_test
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,8 +43,8 @@ func TestStatus(t *testing.T) {
 	if st := s.Stream; st == nil || st.Messages != 3 || st.LastSeq != 3 || st.MaxBytes != stream.DefaultMaxBytes {
 		t.Errorf("stream %+v", st)
 	}
-	if drift := s.Stream.Drift; !slices.Equal(drift, []string{"max age is 1h0m0s, configured is 72h0m0s"}) {
-		t.Errorf("drift %q", drift)
+	if drift := s.Stream.Drift; len(drift) > 0 {
+		t.Errorf("drift %q: the status has no limits to compare with", drift)
 	}
 	if s.StreamError != "" || s.Stream.NearlyFull || !s.OldestAt.IsZero() {
 		t.Errorf("under a relay: %+v", s)

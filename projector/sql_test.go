@@ -29,7 +29,14 @@ func statement(tb testing.TB, name string) string {
 
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
-	plantest.Prepare(t, ledgertest.URL(t, "relay"), nil)
+	relay := ledgertest.URL(t, "relay")
+	operator := ledgertest.URLAs(t, relay, "operator")
+	plantest.PrepareAs(t, func(file string) string {
+		if file == "sql/illegal_dismiss.sql" {
+			return operator
+		}
+		return relay
+	})
 }
 
 func TestEveryQueryMode(t *testing.T) {

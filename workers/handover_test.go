@@ -17,6 +17,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -24,7 +25,7 @@ import (
 func (b *bundle) begunBy(w *worker, id string, args json.RawMessage, o *ledger.EnqueueOptions) ledger.Key {
 	b.T.Helper()
 	k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)}
-	if err := pgx.BeginFunc(b.Context(), b.DB, func(tx pgx.Tx) error { // before any worker receives it
+	if err := pgx.BeginFunc(b.Context(), b.As(ledgertest.App), func(tx pgx.Tx) error { // before any worker receives it
 		if _, err := ledger.Enqueue(b.Context(), tx, k, args, o); err != nil {
 			return err
 		}

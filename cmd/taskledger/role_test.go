@@ -43,9 +43,18 @@ var roleOf = map[string]string{
 	"taskledger kind resume":      "operator",
 	"taskledger worker list":      "reader",
 	"taskledger worker retire":    "operator",
+	"taskledger parked list":      "reader",
+	"taskledger parked show":      "reader",
+	"taskledger parked retry":     "operator",
+	"taskledger parked discard":   "operator",
+	"taskledger illegal list":     "reader",
+	"taskledger illegal dismiss":  "operator",
+	"taskledger stream show":      "reader",
+	"taskledger stream rebuild":   "operator",
 	"taskledger migrate status":   "reader",
 	"taskledger migrate up":       ledgertest.Owner,
 	"taskledger migrate roles":    ledgertest.Owner,
+	"taskledger rebase":           ledgertest.Owner,
 }
 
 // envLogins is the variable with the login of each role, as user:password in the form of a query.
@@ -101,6 +110,7 @@ func TestEachCommandHasARole(t *testing.T) {
 		"taskledger demo":        "has servers of its own",
 		"taskledger version":     "connects to nothing",
 		"taskledger migrate sql": "connects to nothing",
+		"taskledger nats-config": "connects to nothing",
 	}
 	found := 0
 	walk(newApp().newRootCommand(), func(cmd *cobra.Command) {

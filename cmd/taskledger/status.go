@@ -108,6 +108,14 @@ func (s status) fields() [][2]string {
 		}
 		fields = append(fields, [2]string{"paused kinds", printable.Names(names, maxNamed)})
 	}
+	if len(o.Withheld) > 0 {
+		names := make([]string, len(o.Withheld))
+		for i, kind := range o.Withheld {
+			names[i] = string(kind)
+		}
+		fields = append(fields, [2]string{"withheld kinds",
+			printable.Names(names, maxNamed) + ": published when the stream has room for their workers"})
+	}
 	fields = append(fields, [2]string{"relay", s.relay()})
 	if st := o.Stream; st != nil {
 		fields = append(fields, [2]string{"stream", fmt.Sprintf("%s messages, %s, generation %d",

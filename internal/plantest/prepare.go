@@ -17,15 +17,23 @@ import (
 // has the rights to execute it. replace names tables that exist in a test only.
 func Prepare(t *testing.T, databaseURL string, replace *strings.Replacer, more ...string) {
 	t.Helper()
+	prepare(t, func(string) string { return databaseURL }, replace, more)
+}
+
+// PrepareAs is [Prepare] for a package whose statements need several logins. urlOf returns the address of the login
+// that has the rights to execute a file.
+func PrepareAs(t *testing.T, urlOf func(file string) string, more ...string) {
+	t.Helper()
+	prepare(t, urlOf, nil, more)
+}
+
+func prepare(t *testing.T, urlOf func(file string) string, replace *strings.Replacer, more []string) {
+	t.Helper()
 	files, err := filepath.Glob("sql/*.sql")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
-	conn, err := pgx.Connect(t.Context(), databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
+	conns := make(map[string]*pgx.Conn)
 	embedded := embeddedFiles(t)
 	for _, file := range append(files, more...) {
 		text, err := os.ReadFile(file)
@@ -42,32 +50,45 @@ func Prepare(t *testing.T, databaseURL string, replace *strings.Replacer, more .
 		if filepath.Dir(file) == "sql" && !embedded[file] {
 			t.Errorf("%s is not embedded", file)
 		}
-		prepared, err := conn.Prepare(t.Context(), file, statement)
-		if err != nil {
-			t.Errorf("%s: %v", file, err)
-			continue
-		}
-		// Rights are checked when a plan is executed or explained.
-		nulls := strings.TrimSuffix(strings.Repeat("null, ", len(prepared.ParamOIDs)), ", ")
-		explain := "explain execute " + pgx.Identifier{file}.Sanitize()
-		if nulls != "" {
-			explain += "(" + nulls + ")"
-		}
-		if _, err := conn.Exec(t.Context(), explain); err != nil {
-			t.Errorf("%s: %v", file, err)
-		}
-		for i, oid := range prepared.ParamOIDs {
-			switch oid {
-			case pgtype.TextOID, pgtype.Int4OID, pgtype.Int8OID:
-			default:
-				t.Errorf("%s: $%d is not a plain string or integer (type %d)", file, i+1, oid)
+		address := urlOf(file)
+		if conns[address] == nil {
+			if conns[address], err = pgx.Connect(t.Context(), address); err != nil {
+				t.Fatal(err)
 			}
+			defer conns[address].Close(t.Context())
 		}
-		for _, field := range prepared.Fields {
-			if dependent[field.DataTypeOID] {
-				t.Errorf("%s: the text of column %s depends on settings of the role (type %d); "+
-					"return microseconds since 1970", file, field.Name, field.DataTypeOID)
-			}
+		prepareOne(t, conns[address], file, statement)
+	}
+}
+
+// prepareOne checks that the login of conn may execute a statement, and the types of its parameters and columns.
+func prepareOne(t *testing.T, conn *pgx.Conn, file, statement string) {
+	t.Helper()
+	prepared, err := conn.Prepare(t.Context(), file, statement)
+	if err != nil {
+		t.Errorf("%s: %v", file, err)
+		return
+	}
+	// Rights are checked when a plan is executed or explained.
+	nulls := strings.TrimSuffix(strings.Repeat("null, ", len(prepared.ParamOIDs)), ", ")
+	explain := "explain execute " + pgx.Identifier{file}.Sanitize()
+	if nulls != "" {
+		explain += "(" + nulls + ")"
+	}
+	if _, err := conn.Exec(t.Context(), explain); err != nil {
+		t.Errorf("%s: %v", file, err)
+	}
+	for i, oid := range prepared.ParamOIDs {
+		switch oid {
+		case pgtype.TextOID, pgtype.Int4OID, pgtype.Int8OID:
+		default:
+			t.Errorf("%s: $%d is not a plain string or integer (type %d)", file, i+1, oid)
+		}
+	}
+	for _, field := range prepared.Fields {
+		if dependent[field.DataTypeOID] {
+			t.Errorf("%s: the text of column %s depends on settings of the role (type %d); "+
+				"return microseconds since 1970", file, field.Name, field.DataTypeOID)
 		}
 	}
 }

@@ -181,8 +181,8 @@ func TooManyConsumers(err error) bool {
 	return errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == code
 }
 
-// Drift returns one sentence for each setting of a stream that differs from c. It is for display: operators
-// may change settings.
+// Drift returns one sentence for each setting of a stream that differs from c. It is for display: operators may change
+// settings. The limits of a stream are compared only if c has them: their defaults are those of a new stream.
 func Drift(info *jetstream.StreamInfo, c Config, installation string) []string {
 	found, want := info.Config, c.settings(installation)
 	var drift []string
@@ -194,11 +194,17 @@ func Drift(info *jetstream.StreamInfo, c Config, installation string) []string {
 	slices.Sort(found.Subjects)
 	differ("subjects", found.Subjects, want.Subjects)
 	differ("storage", found.Storage, want.Storage)
-	differ("max age", found.MaxAge, want.MaxAge)
-	differ("max bytes", found.MaxBytes, want.MaxBytes)
+	if c.MaxAge != 0 {
+		differ("max age", found.MaxAge, want.MaxAge)
+	}
+	if c.MaxBytes != 0 {
+		differ("max bytes", found.MaxBytes, want.MaxBytes)
+	}
 	differ("max messages", found.MaxMsgs, int64(-1))
 	differ("duplicate window", found.Duplicates, want.Duplicates)
-	differ("replicas", found.Replicas, want.Replicas)
+	if c.Replicas != 0 {
+		differ("replicas", found.Replicas, want.Replicas)
+	}
 	differ("max consumers", found.MaxConsumers, want.MaxConsumers)
 	differ("deny purge", found.DenyPurge, false)
 	differ("installation", found.Metadata[metadataInstallation], installation)

@@ -127,6 +127,8 @@ func roleOf(name string) string {
 	switch name {
 	case "relay", "second relay", "projector", "reconciler":
 		return "relay"
+	case "first": // enqueueSmall enqueues and begins tasks as its login, in one transaction
+		return ledgertest.App
 	}
 	return "worker"
 }

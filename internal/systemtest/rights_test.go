@@ -21,6 +21,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/operator"
@@ -188,9 +189,10 @@ func newSlowWorkers(begun chan<- struct{}) newRunner {
 // must pass their messages to it.
 func (g *guarded) enqueueSmall(worker string) {
 	g.t.Helper()
+	db := g.pool(ledgertest.App) // the login of the worker
 	for i := range smallParcels {
 		id := ledger.BizID(fmt.Sprint(i))
-		err := pgx.BeginFunc(g.t.Context(), g.db, func(tx pgx.Tx) error {
+		err := pgx.BeginFunc(g.t.Context(), db, func(tx pgx.Tx) error {
 			if _, err := parcel.Enqueue(g.t.Context(), tx, id, struct{}{}, nil); err != nil || i%2 == 0 {
 				return err
 			}
