@@ -105,10 +105,10 @@ var definitions = []Definition{
 		Cure:    "is NATS running with JetStream? check NATS_URL and its credentials",
 	},
 	{
-		Name:    StreamDrift,
+		Name: StreamDrift,
 		Meaning: "Settings of the stream differ from the configuration, except for its limits. " +
 			"The relay changes no existing stream.",
-		Cure:    "nats stream edit LEDGER, or: taskledger stream rebuild",
+		Cure: "nats stream edit LEDGER, or: taskledger stream rebuild",
 	},
 	{
 		Name:    StreamNearlyFull,

@@ -26,7 +26,7 @@ var (
 
 // AppendRequest is one event to append to an existing task.
 type AppendRequest struct {
-	// Key of the task. It is not checked further, because the task exists: see [Key.ValidateStored].
+	// Key of the task. [Key.ValidateStored] applies to it.
 	Key Key
 	// Expected is the version of the task's last event. The new event gets Expected+1.
 	Expected Version

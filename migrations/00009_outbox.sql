@@ -19,7 +19,7 @@ create index parked_waiting on taskledger.parked (position) where not discarded;
 create index parked_discarded on taskledger.parked (position) where discarded;
 
 comment on table taskledger.parked is
-  'Events that the relay could not publish. They block no others, and make the status degraded until they are discarded.';
+  'Events that the relay could not publish. They block no others. The status is degraded until they are discarded.';
 
 create view taskledger.parked_events as
 select p.position, p.kind, p.biz_id, p.version, p.reason, p.parked_at

@@ -1930,7 +1930,7 @@ CREATE TABLE taskledger.parked (
     discarded boolean DEFAULT false NOT NULL
 );
 
-COMMENT ON TABLE taskledger.parked IS 'Events that the relay could not publish. They block no others, and make the status degraded until they are discarded.';
+COMMENT ON TABLE taskledger.parked IS 'Events that the relay could not publish. They block no others. The status is degraded until they are discarded.';
 
 CREATE VIEW taskledger.parked_events AS
  SELECT p."position",

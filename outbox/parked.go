@@ -78,8 +78,9 @@ func RetryParked(ctx context.Context, db DB, positions []ledger.Position, actor,
 	})
 }
 
-// DiscardParked removes parked events from the list: they are never published, also not when the stream is filled again.
-// Their tasks do not change. It commits, all of the events or none. Default of actor and errors are those of [RetryParked].
+// DiscardParked removes parked events from the list: they are never published, also not when the stream is filled
+// again. Their tasks do not change. It commits, all of the events or none. Default of actor and errors are those of
+// [RetryParked].
 func DiscardParked(ctx context.Context, db DB, positions []ledger.Position, actor, reason string) error {
 	return unpark(ctx, db, discardSQL, positions, operation.Operation{
 		Action: operation.DiscardParked, Actor: actor, Reason: reason,
@@ -120,8 +121,8 @@ func unpark(ctx context.Context, db DB, sql string, positions []ledger.Position,
 	return pgerr.Explain(o.Action, tx.Commit(ctx))
 }
 
-// ForgetParked empties the list of parked events, except discarded ones, before the relay begins again at the first event. The caller moves the
-// cursor in the same transaction. It needs the owner of the table.
+// ForgetParked empties the list of parked events, except discarded ones, before the relay begins again at the first
+// event. The caller moves the cursor in the same transaction. It needs the owner of the table.
 func ForgetParked(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, unparkAllSQL)
 	return pgerr.Explain("forget parked events", err)
