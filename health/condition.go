@@ -3,6 +3,8 @@ package health
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/taskledger/taskledger/outbox"
 )
 
 // Name identifies a condition. Names are stable: monitors may depend on them.
@@ -95,8 +97,7 @@ var definitions = []Definition{
 	{
 		Name:    EventsParked,
 		Meaning: "Events cannot be published, and are parked. They delay no other event.",
-		Cure: "too large: raise max_payload of the NATS server or max bytes of the stream, then: " +
-			"taskledger parked retry --all; invalid kind, biz_id or data: taskledger parked discard POSITION",
+		Cure:    outbox.ParkedCure,
 	},
 	{
 		Name:    StreamUnavailable,
@@ -104,10 +105,10 @@ var definitions = []Definition{
 		Cure:    "is NATS running with JetStream? check NATS_URL and its credentials",
 	},
 	{
-		Name:    StreamDrift,
+		Name: StreamDrift,
 		Meaning: "Settings of the stream differ from the configuration, except for its limits. " +
 			"The relay changes no existing stream.",
-		Cure:    "nats stream edit LEDGER, or: taskledger stream rebuild",
+		Cure: "nats stream edit LEDGER, or: taskledger stream rebuild",
 	},
 	{
 		Name:    StreamNearlyFull,

@@ -23,7 +23,7 @@ func checkOutbox(ctx context.Context, c Config, r *Report) error {
 	if isExceeded(s.OldestWaiting, c.Thresholds.RelayLag) {
 		r.add(Condition{
 			Name: RelayLag, Since: s.OldestAt, Threshold: c.Thresholds.RelayLag,
-			Text: lagText("published", s.OldestWaiting, c.Thresholds.RelayLag),
+			Text: lagText("published", s.OldestWaiting, c.Thresholds.RelayLag), Cure: lagCure(r, RelayRefused),
 		})
 	}
 	if s.Parked > 0 {
@@ -105,6 +105,15 @@ func (r *Report) addStream(c Config, s outbox.Status) {
 				printable.Count(int64(s.Stream.Bytes)), printable.Count(s.Stream.MaxBytes)),
 		})
 	}
+}
+
+// lagCure returns the cure of a lag behind a service that refuses to continue, for which a start is no cure.
+// "": the usual cure.
+func lagCure(r *Report, refused Name) string {
+	if slices.ContainsFunc(r.Degraded, func(c Condition) bool { return c.Name == refused }) {
+		return fmt.Sprintf("that of %s", refused)
+	}
+	return ""
 }
 
 // lagText returns the text of a lag.

@@ -39,7 +39,7 @@ func checkProjection(ctx context.Context, c Config, r *Report) error {
 	if isExceeded(lag.Age, c.Thresholds.ProjectionLag) {
 		r.add(Condition{
 			Name: ProjectionLag, Since: lag.Oldest, Threshold: c.Thresholds.ProjectionLag,
-			Text: lagText("projected", lag.Age, c.Thresholds.ProjectionLag),
+			Text: lagText("projected", lag.Age, c.Thresholds.ProjectionLag), Cure: lagCure(r, ProjectorRefused),
 		})
 	}
 	return nil

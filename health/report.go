@@ -95,9 +95,11 @@ func (c Config) needs(check check) bool {
 		slices.ContainsFunc(check.names, func(name Name) bool { return slices.Contains(c.Only, name) })
 }
 
-// add adds a condition that holds. It completes the condition from its definition.
+// add adds a condition that holds. It completes the condition from its definition; a cure that is set stays.
 func (r *Report) add(c Condition) {
-	c.Cure = define(c.Name).Cure
+	if c.Cure == "" {
+		c.Cure = define(c.Name).Cure
+	}
 	c.Text = printable.Text(c.Text)
 	r.Degraded = append(r.Degraded, c)
 }

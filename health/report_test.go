@@ -362,3 +362,31 @@ func toJSON(t *testing.T, v any) string {
 	}
 	return string(text)
 }
+
+// A start is no cure for the lag of a service that refuses to continue.
+func TestLagOfARefusedService(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.takeLease()
+	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "coupon.send/1"), "")
+	b.project()
+	b.exec(`
+		insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, mark)
+		values ('relay', 1, '3:3:', 0, '3', taskledger.origin(), '{"generation":1}')`)
+	b.exec("update taskledger.cursor set origin = '1/1'")
+	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "coupon.send/2"), "")
+	time.Sleep(2 * time.Millisecond)
+	var c health.Config
+	c.Thresholds.RelayLag, c.Thresholds.ProjectionLag = time.Millisecond, time.Millisecond
+	cures := make(map[health.Name]string)
+	for _, held := range b.read(c).Degraded {
+		cures[held.Name] = held.Cure
+	}
+	for lag, refused := range map[health.Name]health.Name{
+		health.RelayLag: health.RelayRefused, health.ProjectionLag: health.ProjectorRefused,
+	} {
+		if want := "that of " + string(refused); cures[lag] != want || cures[refused] == "" {
+			t.Errorf("%s has the cure %q, want %q; all: %v", lag, cures[lag], want, cures)
+		}
+	}
+}

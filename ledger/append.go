@@ -26,6 +26,7 @@ var (
 
 // AppendRequest is one event to append to an existing task.
 type AppendRequest struct {
+	// Key of the task. [Key.ValidateStored] applies to it.
 	Key Key
 	// Expected is the version of the task's last event. The new event gets Expected+1.
 	Expected Version
@@ -58,7 +59,7 @@ type AppendRequest struct {
 
 // validate returns an [*InvalidError] for the first rule that r breaks.
 func (r AppendRequest) validate() error {
-	if err := r.Key.Validate(); err != nil {
+	if err := r.Key.ValidateStored(); err != nil {
 		return err
 	}
 	if _, ok := transition(r.Type); !ok {

@@ -108,6 +108,29 @@ func (k Key) Validate() error {
 	return k.BizID.Validate()
 }
 
+// ValidateStored returns nil, or an [*InvalidError] if no stored task can have the kind. The owner of the schema may
+// have inserted a kind that [Kind.Validate] rejects.
+func (k Kind) ValidateStored() error { return checkStorable("kind", string(k)) }
+
+// ValidateStored is [Kind.ValidateStored] for both parts of a key.
+func (k Key) ValidateStored() error {
+	if err := k.Kind.ValidateStored(); err != nil {
+		return err
+	}
+	return checkStorable("biz_id", string(k.BizID))
+}
+
+// checkStorable returns an [*InvalidError] if PostgreSQL cannot store text.
+func checkStorable(field, text string) error {
+	switch {
+	case !utf8.ValidString(text):
+		return &InvalidError{Field: field, Value: text, Rule: "must be valid UTF-8"}
+	case strings.Contains(text, "\x00"):
+		return &InvalidError{Field: field, Value: text, Rule: "must not contain NUL"}
+	}
+	return nil
+}
+
 // Compare returns a negative number if k sorts before other, 0 if they are equal, and a positive number
 // otherwise. Keys sort by kind, then by biz_id, bytewise, as collation "C" of the database does.
 func (k Key) Compare(other Key) int {

@@ -18,8 +18,8 @@ var (
 )
 
 // Load returns the task in db's snapshot, by folding its events. It needs no projection, so the task is
-// always current. It returns [ErrUnknownTask] if the task does not exist, an [*InvalidError] if k is invalid,
-// and an [*IllegalError] if the events do not fold.
+// always current. It returns [ErrUnknownTask] if the task does not exist, the [*InvalidError] of
+// [Key.ValidateStored], and an [*IllegalError] if the events do not fold.
 func Load(ctx context.Context, db DB, k Key) (Task, error) {
 	events, err := History(ctx, db, k)
 	if err != nil {
@@ -33,9 +33,9 @@ func Load(ctx context.Context, db DB, k Key) (Task, error) {
 }
 
 // History returns all events of a task in db's snapshot, version 1 first. It returns [ErrUnknownTask] if the
-// task does not exist, and an [*InvalidError] if k is invalid.
+// task does not exist, and the [*InvalidError] of [Key.ValidateStored].
 func History(ctx context.Context, db DB, k Key) ([]Event, error) {
-	if err := k.Validate(); err != nil {
+	if err := k.ValidateStored(); err != nil {
 		return nil, fmt.Errorf("history of %s: %w", k, err)
 	}
 	rows, err := db.Query(ctx, historySQL, string(k.Kind), string(k.BizID))

@@ -13,15 +13,20 @@ create table taskledger.parked (
   biz_id    text collate "C" not null,
   version   integer not null,
   reason    text not null,
-  parked_at timestamptz not null default clock_timestamp());
+  parked_at timestamptz not null default clock_timestamp(),
+  discarded boolean not null default false);
+create index parked_waiting on taskledger.parked (position) where not discarded;
+create index parked_discarded on taskledger.parked (position) where discarded;
 
 comment on table taskledger.parked is
-  'Events that the relay could not publish. They block no others, and make the status degraded.';
+  'Events that the relay could not publish. They block no others. The status is degraded until they are discarded.';
 
 create view taskledger.parked_events as
-select p.position, p.kind, p.biz_id, p.version, p.reason, p.parked_at from taskledger.parked p;
+select p.position, p.kind, p.biz_id, p.version, p.reason, p.parked_at
+  from taskledger.parked p
+ where not p.discarded;
 
-comment on view taskledger.parked_events is 'The events that the relay could not publish.';
+comment on view taskledger.parked_events is 'The events that the relay could not publish, except discarded ones.';
 
 -- The only SQL that names the fields of the relay's mark, which outbox/mark.go defines.
 create view taskledger.relay_mark as

@@ -54,6 +54,7 @@ grant update on taskledger.schedule to relay;
 grant insert, update, delete on taskledger.schedule, taskledger.kind_limit to operator;
 grant insert, delete on taskledger.pause to operator;
 grant delete on taskledger.parked, taskledger.illegal_event to operator;
+grant update (discarded) on taskledger.parked to operator;
 
 -- Whether the relay sleeps, and the notification that wakes it.
 grant select, update on taskledger.asleep_until to relay;

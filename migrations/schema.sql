@@ -1988,10 +1988,11 @@ CREATE TABLE taskledger.parked (
     biz_id text NOT NULL COLLATE pg_catalog."C",
     version integer NOT NULL,
     reason text NOT NULL,
-    parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    discarded boolean DEFAULT false NOT NULL
 );
 
-COMMENT ON TABLE taskledger.parked IS 'Events that the relay could not publish. They block no others, and make the status degraded.';
+COMMENT ON TABLE taskledger.parked IS 'Events that the relay could not publish. They block no others. The status is degraded until they are discarded.';
 
 CREATE VIEW taskledger.parked_events AS
  SELECT p."position",
@@ -2000,9 +2001,10 @@ CREATE VIEW taskledger.parked_events AS
     p.version,
     p.reason,
     p.parked_at
-   FROM taskledger.parked p;
+   FROM taskledger.parked p
+  WHERE (NOT p.discarded);
 
-COMMENT ON VIEW taskledger.parked_events IS 'The events that the relay could not publish.';
+COMMENT ON VIEW taskledger.parked_events IS 'The events that the relay could not publish, except discarded ones.';
 
 CREATE TABLE taskledger.pause (
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -2281,6 +2283,10 @@ ALTER TABLE ONLY taskledger.timer
 CREATE INDEX event_xid_position ON taskledger.event USING btree (xid, "position");
 
 CREATE INDEX login_name ON taskledger.login USING btree (name, id);
+
+CREATE INDEX parked_discarded ON taskledger.parked USING btree ("position") WHERE discarded;
+
+CREATE INDEX parked_waiting ON taskledger.parked USING btree ("position") WHERE (NOT discarded);
 
 CREATE INDEX task_aside ON taskledger.task USING btree (kind, biz_id) WHERE aside;
 

@@ -146,12 +146,16 @@ func text(s *string) []byte {
 	return []byte(*s)
 }
 
-// park records an event that cannot be published, so that the events after it are not delayed.
+// park records an event that cannot be published, so that the events after it are not delayed. An event that is parked
+// or discarded already stays so.
 func (s *session) park(ctx context.Context, e ledger.Event, reason string) error {
-	_, err := s.relay.config.DB.Exec(ctx, parkSQL,
+	tag, err := s.relay.config.DB.Exec(ctx, parkSQL,
 		int64(e.Position), string(e.Kind), string(e.BizID), int64(e.Version), reason)
 	if err != nil {
 		return pgerr.Explain("park "+e.ID(), err)
+	}
+	if tag.RowsAffected() == 0 {
+		return nil
 	}
 	s.relay.hooks.each(func(h Hook) { h.EventParked(ctx, reason) })
 	s.relay.config.Logger.ErrorContext(ctx, "cannot publish an event; parked it", "event", e.ID(), "reason", reason)

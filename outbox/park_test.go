@@ -258,3 +258,52 @@ func TestParkedEventsAreDiscarded(t *testing.T) {
 		t.Errorf("on record: %q; parked: %v", acts, b.parked())
 	}
 }
+
+// A discarded event is never published: neither when the relay fills a new stream, although the cause is gone, nor when
+// a record of an earlier retry is published again. It is not parked again either.
+func TestDiscardedEventsStayDiscarded(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay(smallStream)
+	large := b.enqueueLarge("large", 250<<10)
+	var odd int64
+	err := ledgertest.As(t, b.pool, ledgertest.Owner).QueryRow(b.ctx(), `
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+		values (1, 0, 0, 'enqueued', 'a..b', 'odd')
+		returning position`).Scan(&odd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.await("both events are parked", func() bool { return len(b.parked()) == 2 })
+	positions := []ledger.Position{large.Position, ledger.Position(odd)}
+	pool := ledgertest.As(t, b.pool, "operator")
+	if err := outbox.RetryParked(b.ctx(), pool, positions, "alice", ""); err != nil {
+		t.Fatal(err)
+	}
+	b.await("both events are parked again", func() bool { return len(b.parked()) == 2 })
+	if err := outbox.DiscardParked(b.ctx(), pool, positions, "alice", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := outbox.RetryParked(b.ctx(), pool, positions, "alice", ""); !errors.Is(err, outbox.ErrNotParked) {
+		t.Errorf("retry of discarded events: %v, want ErrNotParked", err)
+	}
+	b.awaitPublished()
+	r.end()
+	b.relay() // makes a stream that is large enough
+	if err := outbox.RebuildStream(b.ctx(), b.pool, b.js, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := outbox.AwaitStream(b.ctx(), b.pool, b.js, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.enqueue("coupon.send", "after-", 1)
+	b.awaitPublished()
+	for _, d := range b.deliveries() {
+		if d.Key == large.Key {
+			t.Errorf("%s was published", d.ID())
+		}
+	}
+	if s := b.status(); len(b.parked()) != 0 || s.Parked != 0 {
+		t.Errorf("parked: %v, status %d", b.parked(), s.Parked)
+	}
+}

@@ -22,6 +22,8 @@ var (
 	parkedListSQL string
 	//go:embed sql/unpark.sql
 	unparkSQL string
+	//go:embed sql/discard.sql
+	discardSQL string
 	//go:embed sql/unpark_all.sql
 	unparkAllSQL string
 )
@@ -31,6 +33,11 @@ var ErrNotParked = errors.New("the event is not parked")
 
 // MaxParked is the maximum number of events in a call of [ReadParked], [RetryParked] or [DiscardParked].
 const MaxParked = 1000
+
+// ParkedCure is what an operator does about parked events.
+const ParkedCure = "too large: raise max_payload of the NATS server or max bytes of the stream, then: " +
+	"taskledger parked retry --all; otherwise, also for an invalid kind, biz_id or data: " +
+	"taskledger task cancel KIND BIZ_ID, then: taskledger parked discard POSITION"
 
 // Parked is an event that the relay could not publish.
 type Parked struct {
@@ -66,21 +73,22 @@ func ReadParked(ctx context.Context, db ledger.DB, after ledger.Position, limit 
 // Default of actor: the database's session_user. Errors: [ErrNotParked], [*ledger.InvalidError],
 // [ledger.ErrNotMigrated].
 func RetryParked(ctx context.Context, db DB, positions []ledger.Position, actor, reason string) error {
-	return unpark(ctx, db, positions, operation.Operation{
+	return unpark(ctx, db, unparkSQL, positions, operation.Operation{
 		Action: operation.RetryParked, Actor: actor, Reason: reason,
 	})
 }
 
-// DiscardParked removes parked events from the list: they are never published. Their tasks do not change. It commits,
-// all of the events or none. Default of actor and errors are those of [RetryParked].
+// DiscardParked removes parked events from the list: they are never published, also not when the stream is filled
+// again. Their tasks do not change. It commits, all of the events or none. Default of actor and errors are those of
+// [RetryParked].
 func DiscardParked(ctx context.Context, db DB, positions []ledger.Position, actor, reason string) error {
-	return unpark(ctx, db, positions, operation.Operation{
+	return unpark(ctx, db, discardSQL, positions, operation.Operation{
 		Action: operation.DiscardParked, Actor: actor, Reason: reason,
 	})
 }
 
-// unpark removes parked events from the list and records the act, in one transaction.
-func unpark(ctx context.Context, db DB, positions []ledger.Position, o operation.Operation) error {
+// unpark removes parked events from the list by a statement and records the act, in one transaction.
+func unpark(ctx context.Context, db DB, sql string, positions []ledger.Position, o operation.Operation) error {
 	if n := len(positions); n == 0 || n > MaxParked {
 		return &ledger.InvalidError{Field: "positions", Rule: fmt.Sprintf("must be 1 to %d, got %d", MaxParked, n)}
 	}
@@ -94,7 +102,7 @@ func unpark(ctx context.Context, db DB, positions []ledger.Position, o operation
 		return pgerr.Explain(o.Action, err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
-	rows, err := tx.Query(ctx, unparkSQL, list.String())
+	rows, err := tx.Query(ctx, sql, list.String())
 	if err != nil {
 		return pgerr.Explain(o.Action, err)
 	}
@@ -113,8 +121,8 @@ func unpark(ctx context.Context, db DB, positions []ledger.Position, o operation
 	return pgerr.Explain(o.Action, tx.Commit(ctx))
 }
 
-// ForgetParked empties the list of parked events before the relay begins again at the first event. The caller moves the
-// cursor in the same transaction. It needs the owner of the table.
+// ForgetParked empties the list of parked events, except discarded ones, before the relay begins again at the first
+// event. The caller moves the cursor in the same transaction. It needs the owner of the table.
 func ForgetParked(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, unparkAllSQL)
 	return pgerr.Explain("forget parked events", err)

@@ -5,8 +5,12 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/loop"
@@ -23,10 +27,11 @@ var rebuiltSQL string
 // StreamDetail is the state of the stream with its consumers.
 type StreamDetail struct {
 	StreamStatus
-	Ledger      string   `json:"ledger"`           // the installation that owns the stream
-	IsOwn       bool     `json:"is_own"`           // it is that of the database
-	Workers     int      `json:"worker_consumers"` // workers create them again
-	Subscribers []string `json:"subscribers"`      // durable consumers of others, by name
+	Ledger  string `json:"ledger"`           // the installation that owns the stream
+	IsOwn   bool   `json:"is_own"`           // it is that of the database
+	Workers int    `json:"worker_consumers"` // workers create them again
+	// Subscribers has the durable consumers of others, by name.
+	Subscribers []jetstream.ConsumerConfig `json:"subscribers"`
 }
 
 // ReadStream returns the state of the stream, nil if it does not exist. config is the wanted configuration.
@@ -42,9 +47,9 @@ func ReadStream(
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the state of stream %s: %w", stream.Name, err)
+		return nil, fmt.Errorf("read the state of stream %s: %w", stream.Name, explainRequest(js, err))
 	}
-	d := &StreamDetail{Subscribers: []string{}}
+	d := &StreamDetail{Subscribers: []jetstream.ConsumerConfig{}}
 	d.StreamStatus = newStreamStatus(found.CachedInfo(), config, installation)
 	d.Ledger = stream.Owner(found.CachedInfo())
 	d.IsOwn = stream.CheckOwner(found.CachedInfo(), installation) == nil
@@ -53,13 +58,38 @@ func ReadStream(
 		if _, _, ok := stream.ServedBy(c.Config); ok {
 			d.Workers++
 		} else if c.Config.Durable != "" {
-			d.Subscribers = append(d.Subscribers, c.Name)
+			d.Subscribers = append(d.Subscribers, renewed(c.Config))
 		}
 	}
 	if err := consumers.Err(); err != nil {
-		return nil, fmt.Errorf("list consumers of stream %s: %w", stream.Name, err)
+		return nil, fmt.Errorf("list consumers of stream %s: %w", stream.Name, explainRequest(js, err))
 	}
+	slices.SortFunc(d.Subscribers, func(a, b jetstream.ConsumerConfig) int {
+		return strings.Compare(a.Durable, b.Durable)
+	})
 	return d, nil
+}
+
+// renewed returns the configuration with which a consumer is made again on a new stream: from its first message on if
+// the consumer began at a sequence, which has no meaning there.
+func renewed(c jetstream.ConsumerConfig) jetstream.ConsumerConfig {
+	if c.OptStartSeq > 0 {
+		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverAllPolicy, 0
+	}
+	c.Metadata = maps.Clone(c.Metadata)
+	maps.DeleteFunc(c.Metadata, func(name, _ string) bool { return strings.HasPrefix(name, "_nats.") }) // the server's
+	return c
+}
+
+// explainRequest returns the error of a request to JetStream. A server does not answer a request that it does not
+// permit: the reason is an error of the connection.
+func explainRequest(js jetstream.JetStream, err error) error {
+	last := js.Conn().LastError()
+	isTimeout := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
+	if isTimeout && errors.Is(last, nats.ErrPermissionViolation) {
+		return last
+	}
+	return err
 }
 
 // RebuildOptions are the options of [RebuildStream]. Nil is the default of every field.
@@ -69,9 +99,10 @@ type RebuildOptions struct {
 	Foreign bool // delete the stream also if it belongs to another ledger. Default: return an error.
 }
 
-// RebuildStream deletes the stream, and records the act before. The relay then creates the stream with its
-// configuration, and publishes again what was on it and what is unfinished: [AwaitStream] waits for that. Workers
-// create their consumers again, and tasks that have ended do not run. Durable subscribers lose their places.
+// RebuildStream deletes the stream. It records the act before, and its success or failure after it. The relay then
+// creates the stream with its configuration, and publishes again what was on it and what is unfinished: [AwaitStream]
+// waits for that. Workers create their consumers again, and tasks that have ended do not run. Durable subscribers lose
+// their consumers: [ReadStream] returns the configurations with which to make them again.
 //
 // It does nothing for a relay that would refuse to continue because of its cursor: [*feed.OriginError]. Other errors:
 // [*ForeignStreamError], [*ledger.InvalidError], [ledger.ErrNotMigrated].
@@ -91,7 +122,7 @@ func RebuildStream(ctx context.Context, db DB, js jetstream.JetStream, o *Rebuil
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 	case err != nil:
-		return fmt.Errorf("read the state of stream %s: %w", stream.Name, err)
+		return fmt.Errorf("read the state of stream %s: %w", stream.Name, explainRequest(js, err))
 	default:
 		if err := stream.CheckOwner(found.CachedInfo(), installation); err != nil && !o.Foreign {
 			return err
@@ -100,21 +131,13 @@ func RebuildStream(ctx context.Context, db DB, js jetstream.JetStream, o *Rebuil
 			"ledger": stream.Owner(found.CachedInfo()), "created": createdAt(found.CachedInfo()),
 		}
 	}
-	tx, err := db.Begin(ctx)
-	if err != nil {
-		return pgerr.Explain(act.Action, err)
-	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
-	if err := operation.Record(ctx, tx, act); err != nil {
-		return err
-	}
-	if err := tx.Commit(ctx); err != nil {
-		return pgerr.Explain(act.Action, err)
-	}
-	if err := js.DeleteStream(ctx, stream.Name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("delete stream %s: %w", stream.Name, err)
-	}
-	return nil
+	return operation.Around(ctx, db, act, func(ctx context.Context) error {
+		err := js.DeleteStream(ctx, stream.Name)
+		if err == nil || errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil
+		}
+		return fmt.Errorf("delete stream %s: %w", stream.Name, explainRequest(js, err))
+	})
 }
 
 // NoRelayError is the error of a stream that no relay publishes on.

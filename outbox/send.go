@@ -11,9 +11,13 @@ import (
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
-// send publishes messages in order and returns when all are on the stream or parked. After an error, any of
+// send publishes messages in order and returns when all are on the stream, parked or discarded. After an error, any of
 // them may be on the stream; sending them again is harmless.
 func (s *session) send(ctx context.Context, messages []message) error {
+	messages, err := s.withoutDiscarded(ctx, messages)
+	if err != nil {
+		return err
+	}
 	for len(messages) > 0 {
 		n, err := s.countFitting(ctx, messages)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
@@ -46,9 +47,10 @@ type session struct {
 
 	mark      mark
 	state     streamState
-	first     uint64     // first sequence of the stream, when it was last verified
-	published feed.Place // up to where events are on the stream, parked or withheld
-	assessAt  int64      // size of the stream from which the demand is to be assessed
+	first     uint64          // first sequence of the stream, when it was last verified
+	published feed.Place      // up to where events are on the stream, parked or withheld
+	discarded ledger.Position // the last one of an event that is never to be published, when the session began
+	assessAt  int64           // size of the stream from which the demand is to be assessed
 
 	refillTimer *time.Timer  // when refillAll is due
 	refillDelay loop.Backoff // between calls of refillAll that find nothing to do
@@ -111,6 +113,9 @@ func (s *session) open(ctx context.Context) (err error) {
 	}
 	s.mark = m
 	if err := s.verify(ctx); err != nil {
+		return err
+	}
+	if err := s.readDiscarded(ctx); err != nil {
 		return err
 	}
 	s.encoder = encoder{db: c.DB, source: source, generation: s.mark.Generation}

@@ -62,8 +62,8 @@ var maxWalk = 100_000
 
 func (f Filter) validate() error {
 	switch {
-	case f.Kind != "" && f.Kind.Validate() != nil:
-		return f.Kind.Validate()
+	case f.Kind.ValidateStored() != nil:
+		return f.Kind.ValidateStored()
 	case f.State != "" && !slices.Contains(states(), string(f.State)):
 		return &ledger.InvalidError{Field: "state", Value: string(f.State),
 			Rule: "must be one of " + strings.Join(states(), ", ")}

@@ -66,7 +66,7 @@ func (l *TreeLimits) complete() error {
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrUnknownTask], [ledger.ErrNotMigrated].
 func ReadTree(ctx context.Context, db ledger.DB, k ledger.Key, l TreeLimits) (Tree, error) {
-	if err := errors.Join(l.complete(), k.Validate()); err != nil {
+	if err := errors.Join(l.complete(), k.ValidateStored()); err != nil {
 		return Tree{}, fmt.Errorf("task tree: %w", err)
 	}
 	task, err := ledger.Load(ctx, db, k)

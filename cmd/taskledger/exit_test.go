@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/ledger"
@@ -39,6 +41,7 @@ func TestErrorsHaveTheirExitCode(t *testing.T) {
 		{reserve.ErrHeld, exitConflict},
 		{ledger.ErrUnavailable, exitUnavailable},
 		{feed.ErrNotPrimary, exitUnavailable},
+		{nats.ErrPermissionViolation, exitUnavailable},
 		{&pgserver.NoBinariesError{}, exitUnavailable},
 		{ledger.ErrNotMigrated, exitNotMigrated},
 		{migrations.ErrUnreleased, exitNotMigrated},

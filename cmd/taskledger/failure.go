@@ -129,6 +129,9 @@ func describe(err error) *failure {
 		f.hint = "another taskledger serve or demo uses this data directory; stop it, or set --data-dir"
 	case errors.As(err, &binaries), errors.Is(err, embedded.ErrNotRunning):
 		f.exit = exitUnavailable
+	case errors.Is(err, nats.ErrPermissionViolation):
+		f.exit = exitUnavailable
+		f.hint = fmt.Sprintf("use the credentials of an operator: %s or %s", envNATSCreds, envNATSNkey)
 	case errors.Is(err, nats.ErrConnectionClosed):
 		f.exit = exitUnavailable
 		f.hint = fmt.Sprintf("check %s, %s and %s", envNATSURL, envNATSCreds, envNATSNkey)

@@ -68,8 +68,11 @@ func listParked(ctx context.Context, a *app, pool *pgxpool.Pool, after ledger.Po
 	}); err != nil {
 		return err
 	}
-	if len(all) == 0 {
+	switch {
+	case len(all) == 0:
 		fmt.Fprintln(a.stderr, "no parked events")
+	case a.config.output == formatTable:
+		fmt.Fprintln(a.stderr, outbox.ParkedCure)
 	}
 	return nil
 }
@@ -106,7 +109,18 @@ func renderParked(w io.Writer, p outbox.Parked) {
 		[2]string{"version", strconv.Itoa(int(p.Version))},
 		[2]string{"parked", ago(p.ParkedAt)},
 		[2]string{"reason", plain(p.Reason)},
+		[2]string{"cure", parkedCure(p)},
 	)
+}
+
+// parkedCure returns the commands that end the condition of a parked event.
+func parkedCure(p outbox.Parked) string {
+	cure := fmt.Sprintf("taskledger task cancel %s, unless the task has ended; then: taskledger parked discard %d",
+		shellKey(p.Key), p.Position)
+	if p.Key.Validate() == nil {
+		cure = fmt.Sprintf("remove the reason, then: taskledger parked retry %d; or: %s", p.Position, cure)
+	}
+	return cure
 }
 
 func newParkedRetryCommand(a *app) *cobra.Command {
@@ -124,9 +138,9 @@ func newParkedDiscardCommand(a *app) *cobra.Command {
 	return newUnparkCommand(a, &cobra.Command{
 		Use:   "discard [POSITION...]",
 		Short: "Remove parked events from the list; they are never published",
-		Long: `Remove parked events from the list. They are never published, and stay in the ledger. Their tasks do not
-change: the reconciler may release one that is still available, which is another event. To prevent that, cancel the
-task (taskledger task cancel).`,
+		Long: `Remove parked events from the list. They are never published, also not by taskledger stream rebuild, and
+stay in the ledger. Their tasks do not change. First cancel a task that has not ended (taskledger task cancel): it
+waits for a worker otherwise, and the reconciler may release it, which is another event.`,
 		Example: "  taskledger parked discard 4711 --reason 'written by mistake'",
 	}, "discarded", outbox.DiscardParked)
 }

@@ -113,8 +113,8 @@ func cmdAnnounce(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 }
 
-// cmdStream publish SUBJECT TEXT publishes a message, and cmdStream delete deletes the stream, as another
-// program.
+// cmdStream publish SUBJECT TEXT publishes a message, cmdStream subscribe NAME makes a durable consumer, and cmdStream
+// delete deletes the stream, as another program.
 func cmdStream(ts *testscript.TestScript, _ bool, args []string) {
 	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
 	ts.Check(err)
@@ -124,6 +124,8 @@ func cmdStream(ts *testscript.TestScript, _ bool, args []string) {
 	switch args[0] {
 	case "publish":
 		_, err = js.Publish(context.Background(), args[1], []byte(args[2]))
+	case "subscribe":
+		_, err = js.CreateConsumer(context.Background(), "LEDGER", jetstream.ConsumerConfig{Durable: args[1]})
 	case "delete":
 		err = js.DeleteStream(context.Background(), "LEDGER")
 	}

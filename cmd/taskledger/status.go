@@ -80,7 +80,7 @@ func (s status) render(w io.Writer) {
 		fmt.Fprintln(w)
 		t := newTable([]any{"kind", "state", "tasks"}, 3)
 		for _, c := range s.Tasks {
-			t.AppendRow(table.Row{c.Kind, c.State, count(c.Tasks)})
+			t.AppendRow(table.Row{plain(string(c.Kind)), c.State, count(c.Tasks)})
 		}
 		renderTable(w, t)
 	}

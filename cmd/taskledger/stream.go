@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -81,8 +82,8 @@ func renderStream(w io.Writer, d *outbox.StreamDetail) {
 		owner += " (another ledger)"
 	}
 	subscribers := make([]string, len(d.Subscribers))
-	for i, name := range d.Subscribers {
-		subscribers[i] = plain(name)
+	for i, c := range d.Subscribers {
+		subscribers[i] = plain(c.Durable)
 	}
 	fields := [][2]string{
 		{"ledger", owner},
@@ -106,10 +107,12 @@ func newStreamRebuildCommand(a *app) *cobra.Command {
 		Short: "Delete the stream, and let the relay make it again from the ledger",
 		Long: `Delete the stream LEDGER, and let the relay make it again: with its configuration, and with what was
 on it and what is unfinished. It is the cure for a stream that is damaged, has other limits, or does not
-belong to a restored database. Without --yes the command shows the stream and changes nothing.
+belong to a restored database. Without --yes the command shows the stream and changes nothing. It prints
+the commands by which the administrator of NATS makes the consumers of durable subscribers again.
 
 No task is lost, and none that has ended runs again. Workers create their consumers again. Durable
-subscribers lose their places: they read the ledger, or begin at the front of the new stream.
+subscribers lose their consumers and their places. When these are made again, they begin at the front of the
+new stream.
 
 First make sure that no relay works on a copy of this database. The command waits until the relay has
 published everything. It can be interrupted: the relay continues. The exit code is 5 if no relay works.`,
@@ -145,9 +148,11 @@ func rebuildStream(
 	if !yes {
 		return a.print(rebuiltStream{before, true}, func(w io.Writer) {
 			renderStream(w, before)
+			renderSubscribers(w, before)
 			fmt.Fprintln(w, "would be deleted, and made again by the relay; to do so: taskledger stream rebuild --yes")
 		})
 	}
+	renderSubscribers(a.stderr, before) // also if the command fails later
 	if err := outbox.RebuildStream(ctx, pool, js, &o); err != nil {
 		return err
 	}
@@ -155,6 +160,22 @@ func rebuildStream(
 		return err
 	}
 	return a.print(rebuiltStream{before, false}, func(w io.Writer) { fmt.Fprintln(w, "the stream is rebuilt") })
+}
+
+// renderSubscribers writes the commands that make the consumers of durable subscribers again.
+func renderSubscribers(w io.Writer, d *outbox.StreamDetail) {
+	if d == nil || len(d.Subscribers) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "durable subscribers lose their consumers, which the administrator of NATS makes again:")
+	for _, c := range d.Subscribers {
+		config, err := json.Marshal(c)
+		if err != nil { // it was JSON
+			panic(err)
+		}
+		fmt.Fprintf(w, "  printf %%s %s | nats consumer add LEDGER %s --config /dev/stdin\n",
+			shellWord(string(escapeControls(config))), shellWord(c.Durable))
+	}
 }
 
 // awaitStream waits until the relay has published everything, and shows its progress.

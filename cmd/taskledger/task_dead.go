@@ -47,8 +47,8 @@ func showDead(ctx context.Context, a *app, pool *pgxpool.Pool, kind ledger.Kind)
 		}
 		t := newTable([]any{"kind", "fingerprint", "tasks", "oldest", "newest", "for example", "error"}, 3, 4, 5)
 		for _, g := range groups {
-			t.AppendRow(table.Row{g.Kind, plain(g.Fingerprint), count(g.Tasks), ago(g.Oldest), ago(g.Newest),
-				shorten(string(g.Example.BizID), 40), shorten(g.Error, 60)})
+			t.AppendRow(table.Row{plain(string(g.Kind)), plain(g.Fingerprint), count(g.Tasks),
+				ago(g.Oldest), ago(g.Newest), shorten(string(g.Example.BizID), 40), shorten(g.Error, 60)})
 		}
 		renderTable(w, t)
 	}); err != nil {

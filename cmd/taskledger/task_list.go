@@ -61,7 +61,7 @@ func listTasks(ctx context.Context, a *app, f projector.Filter) error {
 	if err := printList(a, listed{tasks, next}, tasks, func(w io.Writer) {
 		t := newTable([]any{"kind", "biz_id", "state", "attempt", "enqueued", "updated", "error"}, 4, 5, 6)
 		for _, task := range tasks {
-			t.AppendRow(table.Row{task.Kind, plain(string(task.BizID)), task.State, task.Attempt,
+			t.AppendRow(table.Row{plain(string(task.Kind)), plain(string(task.BizID)), task.State, task.Attempt,
 				ago(task.EnqueuedAt), ago(task.UpdatedAt), shorten(task.Error, 60)})
 		}
 		renderTable(w, t)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strconv"
 	"time"
@@ -82,5 +81,5 @@ func unknownTask(err error, key ledger.Key) error {
 		return err
 	}
 	return failf(exitNotFound, "task %s does not exist", key).
-		hinted("%s", fmt.Sprintf("list tasks with: taskledger task list --kind %s", key.Kind))
+		hinted("%s", "list tasks with: taskledger task list --kind "+shellWord(string(key.Kind)))
 }

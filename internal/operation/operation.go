@@ -1,11 +1,13 @@
 // Package operation records the acts of operators that are not about one task. The record of an act is a task of a
-// reserved kind, enqueued and succeeded in the transaction of the act: it commits if and only if the act does.
+// reserved kind, enqueued and succeeded in the transaction of the act: it commits if and only if the act does. An act
+// outside of the database has a record of its beginning, which succeeds or is buried when the act has ended.
 package operation
 
 import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -64,38 +66,91 @@ func (o Operation) Validate() error {
 
 // Record records an operation in the transaction of the act. It does not commit.
 func Record(ctx context.Context, tx pgx.Tx, o Operation) error {
-	if err := o.Validate(); err != nil {
+	key, err := enqueue(ctx, tx, o)
+	if err != nil {
 		return err
+	}
+	return succeed(ctx, tx, key, o.Actor)
+}
+
+// endTimeout bounds the record of the end of an act, which is written although the caller's context is cancelled.
+const endTimeout = 10 * time.Second
+
+// Around records the beginning of an operation, calls act, and records whether it succeeded or failed: a failed one is
+// dead, with the error. If the process ends in between, the record stays available. It commits, and returns the errors.
+func Around(ctx context.Context, db DB, o Operation, act func(context.Context) error) error {
+	var key ledger.Key
+	begin := func(tx pgx.Tx) (err error) {
+		key, err = enqueue(ctx, tx, o)
+		return err
+	}
+	if err := pgx.BeginFunc(ctx, db, begin); err != nil {
+		return pgerr.Explain("record "+o.Action, err)
+	}
+	failure := act(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if failure == nil {
+		return succeed(ctx, db, key, o.Actor)
+	}
+	data, err := json.Marshal(map[string]string{"reason": printable.Storable(failure.Error(), MaxReasonBytes)})
+	if err == nil {
+		_, err = ledger.Append(ctx, db, ledger.AppendRequest{
+			Key: key, Expected: 1, Type: ledger.EventBuried, Actor: o.Actor, Data: data,
+		})
+	}
+	return errors.Join(failure, err)
+}
+
+// enqueue records that an operation begins. It does not commit.
+func enqueue(ctx context.Context, tx pgx.Tx, o Operation) (ledger.Key, error) {
+	if err := o.Validate(); err != nil {
+		return ledger.Key{}, err
 	}
 	o.Reason = printable.Storable(o.Reason, MaxReasonBytes)
 	args, err := json.Marshal(o)
 	if err != nil {
-		return err
+		return ledger.Key{}, err
 	}
 	var now time.Time
 	if _, err := pgquery.Row(ctx, tx, nowSQL, nil, pgquery.Micros(&now)); err != nil {
-		return pgerr.Explain("record "+o.Action, err)
+		return ledger.Key{}, pgerr.Explain("record "+o.Action, err)
 	}
-	return Append(ctx, tx, Kind, o.Action, args, o.Actor, now)
+	return begin(ctx, tx, Kind, o.Action, args, o.Actor, now)
+}
+
+func succeed(ctx context.Context, db ledger.DB, key ledger.Key, actor string) error {
+	_, err := ledger.Append(ctx, db, ledger.AppendRequest{
+		Key: key, Expected: 1, Type: ledger.EventSucceeded, Actor: actor,
+	})
+	return err
 }
 
 // Append records an act as a task of a reserved kind, whose biz_id is <subject>/<time>. It does not commit.
 func Append(
 	ctx context.Context, tx pgx.Tx, kind ledger.Kind, subject string, args json.RawMessage, actor string, now time.Time,
 ) error {
+	key, err := begin(ctx, tx, kind, subject, args, actor, now)
+	if err != nil {
+		return err
+	}
+	return succeed(ctx, tx, key, actor)
+}
+
+// begin enqueues the task of an act.
+func begin(
+	ctx context.Context, tx pgx.Tx, kind ledger.Kind, subject string, args json.RawMessage, actor string, now time.Time,
+) (ledger.Key, error) {
 	// If the clock was set back, an earlier act may have this time.
 	for at := now; ; at = at.Add(time.Microsecond) {
 		id := subject + "/" + at.UTC().Format("2006-01-02T15:04:05.000000Z")
 		key := ledger.Key{Kind: kind, BizID: ledger.BizID(id)}
 		answer, err := ledger.Enqueue(reserved.Allow(ctx), tx, key, args, &ledger.EnqueueOptions{Actor: actor})
 		if err != nil {
-			return fmt.Errorf("record %s: %w", subject, err)
+			return ledger.Key{}, fmt.Errorf("record %s: %w", subject, err)
 		}
 		if answer.New {
-			_, err := ledger.Append(ctx, tx, ledger.AppendRequest{
-				Key: key, Expected: 1, Type: ledger.EventSucceeded, Actor: actor,
-			})
-			return err
+			return key, nil
 		}
 	}
 }

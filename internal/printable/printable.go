@@ -69,7 +69,9 @@ func Count(n int64) string {
 func Names(names []string, limit int) string {
 	shown := make([]string, min(len(names), limit))
 	for i := range shown {
-		shown[i] = Text(names[i])
+		if shown[i] = Text(names[i]); shown[i] == "" {
+			shown[i] = `""`
+		}
 	}
 	text := strings.Join(shown, ", ")
 	if more := len(names) - len(shown); more > 0 {

@@ -1,2 +1,3 @@
--- Empties the list of parked events. Locks the table until the end of the transaction.
-truncate taskledger.parked
+-- Empties the list of parked events, and keeps those that are never to be published.
+-- Locks the rows. Index: parked_waiting.
+delete from taskledger.parked p where not p.discarded

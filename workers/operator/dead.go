@@ -31,8 +31,8 @@ type DeadGroup struct {
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
 func ReadDead(ctx context.Context, db ledger.DB, kind ledger.Kind) ([]DeadGroup, error) {
-	if kind != "" && kind.Validate() != nil {
-		return nil, kind.Validate()
+	if err := kind.ValidateStored(); err != nil {
+		return nil, err
 	}
 	rows, err := db.Query(ctx, deadSQL, string(kind))
 	if err != nil {

@@ -46,8 +46,8 @@ func (f Filter) validate(allowed []ledger.State) error {
 		return &ledger.InvalidError{Field: field, Value: value, Rule: rule}
 	}
 	switch {
-	case f.Kind != "" && f.Kind.Validate() != nil:
-		return f.Kind.Validate()
+	case f.Kind.ValidateStored() != nil:
+		return f.Kind.ValidateStored()
 	case f.State != "" && !slices.Contains(allowed, f.State):
 		return invalid("state", string(f.State), "must be one of "+joinStates(allowed))
 	case f.Fingerprint != "" && f.State != "" && f.State != ledger.StateDead:

@@ -100,7 +100,7 @@ func (o *Operator) one(ctx context.Context, k ledger.Key, a action) (ledger.Even
 // recall notifies workers that a task which they may be running has moved on. before is its earlier state.
 func (o *Operator) recall(k ledger.Key, before ledger.State) {
 	mayRun := before == ledger.StateRunning || before == ledger.StateAvailable
-	if o.config.NATS != nil && mayRun {
+	if o.config.NATS != nil && mayRun && k.Kind.Validate() == nil { // no worker runs a task of an invalid kind
 		_ = o.config.NATS.Publish(
 			stream.RecallSubject(k.Kind), []byte(k.BizID),
 		) // if it is lost, they notice when they renew their leases

@@ -148,7 +148,7 @@ func TestOperatorRefuses(t *testing.T) {
 		err   error
 		field string
 	}{
-		"kind":          {err: bulk(operator.Filter{Kind: "a b"}), field: "kind"},
+		"kind":          {err: bulk(operator.Filter{Kind: "a\x00b"}), field: "kind"},
 		"state":         {err: bulk(operator.Filter{State: "gone"}), field: "state"},
 		"fingerprint":   {err: bulk(operator.Filter{Fingerprint: "0123456789abcdef"}), field: "fingerprint"},
 		"older than":    {err: bulk(operator.Filter{OlderThan: -1}), field: "older than"},
@@ -170,5 +170,41 @@ func TestOperatorRefuses(t *testing.T) {
 	}
 	if _, err := operator.New(operator.Config{}); err == nil {
 		t.Error("New accepted a Config without DB")
+	}
+}
+
+// Tasks whose key is invalid, which only the owner of the schema can insert, can be ended like others.
+func TestInvalidKeysCanBeEnded(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	keys := []ledger.Key{
+		{Kind: "", BizID: ""}, {Kind: "a..b", BizID: ""}, {Kind: "a..b", BizID: "x"}, {Kind: "*", BizID: "a\r\nb"},
+		{Kind: "a/b", BizID: "x"}, {Kind: ledger.Kind(strings.Repeat("k", 200)), BizID: "x"},
+	}
+	for _, k := range keys {
+		b.Forge(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+			values (1, 0, 0, 'enqueued', $1, $2)`, string(k.Kind), string(k.BizID))
+	}
+	b.Project()
+	o, err := operator.New(operator.Config{DB: b.As("operator")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range keys[3:] {
+		if _, err := o.Cancel(b.Context(), k, audit); err != nil {
+			t.Errorf("%q: %v", k, err)
+		}
+	}
+	result, err := o.CancelAll(b.Context(), operator.Filter{Kind: "a..b"}, audit, nil)
+	if diff := cmp.Diff(operator.BulkResult{Found: 2, Done: 2}, result); err != nil || diff != "" {
+		t.Errorf("all of a kind: %v (-want +got):\n%s", err, diff)
+	}
+	if _, err := o.CancelAll(b.Context(), operator.Filter{State: ledger.StateAvailable}, audit, nil); err != nil {
+		t.Error(err)
+	}
+	for _, k := range keys {
+		if task := b.Task(k); task.State != ledger.StateCancelled {
+			t.Errorf("%q is %s, want cancelled", k, task.State)
+		}
 	}
 }

@@ -27,6 +27,7 @@ type search struct {
 	filter Filter
 	states []ledger.State
 	last   struct{ fingerprint, kind, bizID string } // the last row that was read
+	isOn   bool                                      // a row was read
 }
 
 // match is a task that matches a filter.
@@ -50,8 +51,12 @@ func (s *search) sql() string {
 // next returns the matches in the next page, and whether there may be more pages.
 func (s *search) next(ctx context.Context, db ledger.DB) (tasks []match, hasMore bool, err error) {
 	f := s.filter
+	from := s.last.bizID // of the first row, '' is valid
+	if s.isOn {
+		from += "\x01" // the next text that PostgreSQL can store, in the order of its bytes
+	}
 	rows, err := db.Query(ctx, s.sql(), string(f.Kind), f.Fingerprint, pgarray.Of(s.states...),
-		f.OlderThan.Microseconds(), s.last.fingerprint, s.last.kind, s.last.bizID, int64(searchPage))
+		f.OlderThan.Microseconds(), s.last.fingerprint, s.last.kind, from, int64(searchPage))
 	if err != nil {
 		return nil, false, pgerr.Explain("find tasks", err)
 	}
@@ -65,7 +70,7 @@ func (s *search) next(ctx context.Context, db ledger.DB) (tasks []match, hasMore
 		if err != nil {
 			return nil, false, pgerr.Explain("find tasks", err)
 		}
-		hasMore = read == searchPage
+		s.isOn, hasMore = true, read == searchPage
 		if matches {
 			m.key = ledger.Key{Kind: ledger.Kind(s.last.kind), BizID: ledger.BizID(s.last.bizID)}
 			tasks = append(tasks, m)

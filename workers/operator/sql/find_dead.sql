@@ -1,6 +1,6 @@
 -- Dead tasks for an operator, a page at a time, by fingerprint and key.
 -- $1 kind or '', $2 fingerprint or '', $3 states (text array literal), $4 least microseconds since the last
--- event; $5 fingerprint, $6 kind and $7 biz_id of the task after which to start, '' for the first; $8 number of
+-- event; $5 fingerprint, $6 kind and $7 biz_id of the task at which to start, '' for the first; $8 number of
 -- rows to read.
 -- Returns the rows that match, and the last row read, matching or not, each with the number of rows read.
 -- Locks nothing. Index: task_dead.
@@ -16,7 +16,7 @@ select w.fingerprint, w.kind, w.biz_id, w.version, w.state::text, w.matches, w.w
       select t.fingerprint, t.kind, t.biz_id, t.version, t.state, t.updated_at
         from taskledger.tasks t
        where t.fingerprint is not null and ($2::text = '' or t.fingerprint = $2::text)
-         and (t.fingerprint, t.kind, t.biz_id) > (greatest($5::text, $2::text), $6::text, $7::text)
+         and (t.fingerprint, t.kind, t.biz_id) >= (greatest($5::text, $2::text), $6::text, $7::text)
        order by t.fingerprint, t.kind, t.biz_id
        limit $8::integer) s) w
  where w.matches or w.from_the_end = 1

@@ -1,0 +1,122 @@
+package outbox_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// A user of NATS without the right to delete the stream cannot rebuild it. The error has the right, and the act is on
+// record as failed.
+func TestRebuildWithoutTheRight(t *testing.T) {
+	t.Parallel()
+	b := &bundle{t: t, pool: ledgertest.Pool(t, ledgertest.App, "relay", "operator")}
+	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir(), Accounts: `
+		accounts { LEDGER { jetstream: enabled, users: [
+			{user: all, password: pw},
+			{user: few, password: pw, permissions: {publish: {deny: ["$JS.API.STREAM.DELETE.LEDGER"]}}}]}}`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	connect := func(user string) (*nats.Conn, jetstream.JetStream) {
+		nc, err := outbox.Connect("nats://" + user + ":pw@" + server.Host())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience/10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return nc, js
+	}
+	b.nc, b.js = connect("all")
+	b.relay()
+	b.enqueue("coupon.send", "order-", 1)
+	b.awaitPublished()
+	created := b.stream().CachedInfo().Created
+	_, few := connect("few")
+	operator := ledgertest.As(t, b.pool, "operator")
+	err = outbox.RebuildStream(b.ctx(), operator, few, &outbox.RebuildOptions{Actor: "alice"})
+	if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), "STREAM.DELETE.LEDGER") {
+		t.Errorf("error %v, want the missing right", err)
+	}
+	if !b.stream().CachedInfo().Created.Equal(created) {
+		t.Error("the stream was deleted")
+	}
+	var last ledger.Event
+	for e, err := range ledger.Read(b.ctx(), b.pool, 0, 100) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == "taskledger.operation" {
+			last = e
+		}
+	}
+	hasRight := strings.Contains(string(last.Data), "STREAM.DELETE")
+	if last.Type != ledger.EventBuried || last.Actor != "alice" || !hasRight {
+		t.Errorf("on record: %s by %q: %s", last.Type, last.Actor, last.Data)
+	}
+}
+
+// A rebuilt stream has no consumers of durable subscribers. The configurations read before make them again.
+func TestSubscribersAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.relay()
+	b.enqueue("coupon.send", "order-", 3)
+	b.awaitPublished()
+	b.awaitWorkers("coupon.send")
+	made := jetstream.ConsumerConfig{
+		Durable: "audit", AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: 7,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: 3,
+		FilterSubjects: []string{"ledger.*.enqueued.>", "ledger.*.released.>"},
+		Metadata:       map[string]string{"team": "billing"},
+	}
+	if _, err := b.js.CreateConsumer(b.ctx(), stream.Name, made); err != nil {
+		t.Fatal(err)
+	}
+	before, err := outbox.ReadStream(b.ctx(), b.pool, b.js, outbox.StreamConfig{})
+	if err != nil || len(before.Subscribers) != 1 {
+		t.Fatalf("before: %+v, %v", before, err)
+	}
+	if err := outbox.RebuildStream(b.ctx(), b.pool, b.js, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := outbox.AwaitStream(b.ctx(), b.pool, b.js, nil); err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.js.CreateConsumer(b.ctx(), stream.Name, before.Subscribers[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := again.CachedInfo().NumPending; got != 4 { // three tasks, and the record of the act
+		t.Errorf("%d messages wait for it, want 4", got)
+	}
+	after, err := outbox.ReadStream(b.ctx(), b.pool, b.js, outbox.StreamConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before.Subscribers, after.Subscribers); diff != "" {
+		t.Errorf("subscribers (-before +after):\n%s", diff)
+	}
+	c := after.Subscribers[0]
+	if c.MaxDeliver != 7 || len(c.FilterSubjects) != 2 || len(c.Metadata) != 1 || c.Metadata["team"] != "billing" {
+		t.Errorf("made again as %+v", c)
+	}
+}

@@ -1,0 +1,6 @@
+-- Removes events from the list of those that cannot be published, and keeps that they are never to be.
+-- $1 positions (array literal). Returns the positions that were in the list. Locks the rows. Index: primary key.
+update taskledger.parked p
+   set discarded = true
+ where p.position = any ($1::text::bigint[]) and not p.discarded
+returning p.position
