@@ -100,7 +100,8 @@ comment on sequence taskledger.asleep_until is
 
 -- Commits that notify wait for each other in the whole database, so this function notifies only while the relay sleeps.
 -- A transaction that has inserted before the relay sleeps, and commits afterwards, does not notify: the relay polls at
--- intervals that grow with its sleep. Correctness never rests on a notification.
+-- intervals that grow with its sleep. Correctness never rests on a notification. With a full queue, which a listener of
+-- any database of the cluster can cause, a transaction that notifies fails at its commit.
 -- Every name is qualified, because setting search_path would cost more than the rest. With its owner's rights, so that
 -- a role that inserts needs none for the sequence.
 -- +goose StatementBegin
@@ -110,6 +111,7 @@ begin
   if pg_catalog.pg_sequence_last_value('taskledger.asleep_until'::pg_catalog.regclass)::pg_catalog.float8
      operator(pg_catalog.>)
      (1000000.0::pg_catalog.float8 operator(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))
+     and pg_catalog.pg_notification_queue_usage() operator(pg_catalog.<) 0.5::pg_catalog.float8
   then
     perform pg_catalog.pg_notify('taskledger', '');
   end if;

@@ -5,12 +5,14 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -39,7 +41,8 @@ const maxRoleName = 63
 //
 // Default of prefix: the name of the database. It returns the names of the roles.
 //
-// Errors: [ledger.ErrNotMigrated], and an [*ledger.InvalidError] if the prefix or a limited worker is invalid.
+// Errors: [ledger.ErrNotMigrated], an [*ledger.InvalidError] if the prefix or a limited worker is invalid, and a
+// [*MissingRolesError] if the caller may not create the roles that do not exist.
 func MakeRoles(ctx context.Context, databaseURL, prefix string, limited ...LimitedWorker) ([]string, error) {
 	if err := Check(ctx, databaseURL); err != nil {
 		return nil, err
@@ -62,13 +65,21 @@ func MakeRoles(ctx context.Context, databaseURL, prefix string, limited ...Limit
 	if err != nil {
 		return nil, fmt.Errorf("migrate roles: %w", err)
 	}
-	// Without arguments it is one message, and the statements between begin and commit are one transaction.
-	if _, err := db.ExecContext(ctx, script); err != nil {
-		return nil, fmt.Errorf("migrate roles: %w", err)
-	}
 	names := withLimited(Roles(), limited)
 	for i := range names {
 		names[i] = RoleName(prefix, names[i])
+	}
+	missing, err := readMissing(ctx, db, names)
+	if err != nil {
+		return nil, fmt.Errorf("migrate roles: %w", err)
+	}
+	// Without arguments it is one message, and the statements between begin and commit are one transaction.
+	if _, err := db.ExecContext(ctx, script); err != nil {
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) && pg.Code == insufficientPrivilege && len(missing) > 0 {
+			err = &MissingRolesError{Roles: missing, Err: err}
+		}
+		return nil, fmt.Errorf("migrate roles: %w", err)
 	}
 	return names, nil
 }

@@ -1775,6 +1775,7 @@ begin
   if pg_catalog.pg_sequence_last_value('taskledger.asleep_until'::pg_catalog.regclass)::pg_catalog.float8
      operator(pg_catalog.>)
      (1000000.0::pg_catalog.float8 operator(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))
+     and pg_catalog.pg_notification_queue_usage() operator(pg_catalog.<) 0.5::pg_catalog.float8
   then
     perform pg_catalog.pg_notify('taskledger', '');
   end if;

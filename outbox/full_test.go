@@ -186,6 +186,31 @@ func TestUnservedKindsStopNothing(t *testing.T) {
 	}
 }
 
+// However many kinds have no workers, their messages leave room for those of others.
+func TestManyUnservedKindsStopNothing(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.relay(smallPages, smallStream)
+	served := b.awaitWorkers("coupon.send")
+	const kinds, tasks = 600, 3
+	for i := range kinds {
+		b.enqueue(unserved(i), "order-", tasks)
+	}
+	for i := range 5 {
+		b.enqueue("coupon.send", fmt.Sprintf("round-%d-", i), 100)
+		b.take(served, 100)
+	}
+	for _, i := range []int{0, kinds / 2, kinds - 1} {
+		want := b.idsOf(unserved(i))
+		if diff := cmp.Diff(want, b.take(b.workers(unserved(i)), len(want))); diff != "" {
+			t.Errorf("the delivered messages of %s differ from the ledger: %s", unserved(i), diff)
+		}
+	}
+}
+
+// unserved returns the i-th kind without workers.
+func unserved(i int) ledger.Kind { return ledger.Kind(fmt.Sprintf("unserved.k%d", i)) }
+
 // A durable subscriber that stays away does not hold up workers. The status names it, and the position from which it
 // must read the ledger.
 func TestAbsentSubscriberStopsNothing(t *testing.T) {

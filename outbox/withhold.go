@@ -26,8 +26,6 @@ var (
 const (
 	// waitingShare of the stream's limit is for messages that wait for workers: one part in waitingShare.
 	waitingShare = 2
-	// smallestShare is what each kind may use in any case: one part in smallestShare of the limit.
-	smallestShare = 256
 	// maxRefill is how many messages of a withheld kind may wait for its workers.
 	maxRefill = 20_000
 
@@ -78,7 +76,14 @@ func (s backlog) allowance(d *demand) int64 {
 	for _, k := range d.kinds {
 		free -= k.all() * size
 	}
-	return max(free, limit/smallestShare) / size
+	return max(free, smallestShare(limit, len(d.kinds))) / size
+}
+
+// smallestShare returns how many bytes of a stream one more kind may use in any case, beside some others: one part in
+// 72 at first, one in 256 with 16 kinds. The sum over any number of kinds is less than a quarter of the stream.
+func smallestShare(limit int64, kinds int) int64 {
+	n := int64(kinds) + 16
+	return 4 * (limit / n) / n
 }
 
 // admit returns the messages of a page that are published now. A withheld event is published before the next event of
@@ -222,6 +227,9 @@ func (s backlog) refillAll(ctx context.Context) (next time.Duration, err error) 
 // missing returns how many messages to publish of a withheld kind, 0 while its workers have enough to do.
 func (k *kindDemand) missing(allowance int64) int64 {
 	target := min(allowance, maxRefill)
+	if target == 0 && k.served == 0 {
+		return 0
+	}
 	if k.waiting > target/2 || k.unserved > allowance {
 		return 0
 	}

@@ -24,10 +24,9 @@
 //
 // # A message is only a wake-up call
 //
-// All workers of a kind share its two durable consumers: one for new tasks, one for tasks that were released again
-// Workers with a part of the shards have their own two, see below. The head of a task, the
-// last event in the ledger, read on the primary, decides about its message. Messages that arrive together are decided
-// by one query.
+// All workers of a kind share its two durable consumers: one for new tasks, one for tasks that were released again.
+// Workers with a part of the shards have their own two, see below. The head of a task, the last event in the ledger,
+// read on the primary, decides about its message. Messages that arrive together are decided by one query.
 //
 //	head of the task                              the worker
 //	--------------------------------------------  ------------------------------------------------

@@ -18,9 +18,11 @@ type app struct {
 	stderr io.Writer // hides secrets
 	log    *slog.Logger
 
-	config  config
-	secrets *secrets
-	parsed  bool // the command line is valid: a later error is not one of usage
+	config   config
+	secrets  *secrets
+	parsed   bool   // the command line is valid: a later error is not one of usage
+	command  string // the path of the command, as taskledger kind pause
+	database string // the name of the database, if there is one
 }
 
 func newApp() *app {
@@ -44,7 +46,7 @@ func (a *app) Run(ctx context.Context, args []string, stdin io.Reader, stdout, s
 	if !a.parsed {
 		err = usage(err)
 	}
-	f := describe(err)
+	f := a.describe(err)
 	f.print(a.stderr, a.outputFormat(args))
 	return f.exit
 }
@@ -85,7 +87,7 @@ Addresses come from flags, else the environment, else from the servers that
 			if err := a.config.read(cmd.Flags(), a.getenv); err != nil {
 				return err
 			}
-			a.parsed = true
+			a.parsed, a.command = true, cmd.CommandPath()
 			return nil
 		},
 	}

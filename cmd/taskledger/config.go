@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -38,7 +39,8 @@ type config struct {
 	dataDir     string
 	output      format
 
-	dataDirGiven bool // by a flag
+	dataDirGiven bool              // by a flag
+	flagOf       map[string]string // the flags on the command line, by their environment variable
 }
 
 func (c *config) addFlags(flags *pflag.FlagSet) {
@@ -76,11 +78,15 @@ func bind(flags *pflag.FlagSet, name, variable string) {
 // read completes the flags that were not given from the environment.
 func (c *config) read(flags *pflag.FlagSet, getenv func(string) string) (err error) {
 	c.dataDirGiven = flags.Changed("data-dir")
+	c.flagOf = make(map[string]string)
 	flags.VisitAll(func(f *pflag.Flag) {
 		if c.dataDirGiven && (f.Name == "database-url" || strings.HasPrefix(f.Name, "nats-")) {
 			return
 		}
 		for _, variable := range f.Annotations[environment] {
+			if f.Changed {
+				c.flagOf[variable] = "--" + f.Name
+			}
 			value := getenv(variable)
 			if value == "" || f.Changed || err != nil {
 				continue
@@ -101,6 +107,14 @@ func (c *config) read(flags *pflag.FlagSet, getenv func(string) string) (err err
 		c.dataDir = dir
 	}
 	return nil
+}
+
+// source returns the flag that has set a value, else its environment variable.
+func (c *config) source(variable string) string {
+	if flag, ok := c.flagOf[variable]; ok {
+		return flag
+	}
+	return variable
 }
 
 // locate completes the addresses from the servers that run in the data directory, if neither was given. It
@@ -137,7 +151,21 @@ func (a *app) errNoDatabase() error {
 		return failf(exitUnavailable, "no server is running in %s", a.config.dataDir).
 			hinted("start one: taskledger serve --data-dir %s", a.config.dataDir)
 	}
+	if a.config.natsURL != "" {
+		return failf(exitUnavailable, "no database: %s is set and %s is not", envNATSURL, envDatabaseURL).
+			hinted("set both, or neither for the servers of taskledger serve on this machine")
+	}
 	return failf(exitUnavailable, "no database: %s is not set, and no server is running in %s", envDatabaseURL,
 		a.config.dataDir).
 		hinted("set %s, or start one: taskledger serve, or for a first look: taskledger demo", envDatabaseURL)
+}
+
+// errNoNATS returns the error of a missing address of NATS.
+func (a *app) errNoNATS() error {
+	f := failf(exitUnavailable, "%s is not set", envNATSURL).hinted("set %s", envNATSURL)
+	if _, err := embedded.Attach(a.config.dataDir); err == nil {
+		f.hint = fmt.Sprintf("set %s too, or neither it nor %s for the servers that run in %s", envNATSURL,
+			envDatabaseURL, a.config.dataDir)
+	}
+	return f
 }

@@ -36,6 +36,7 @@ func (a *app) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
 			hinted("write it as postgres://user:password@host:port/database, with special characters percent-encoded")
 	}
 	a.secrets.learn(config.ConnConfig.Password)
+	a.database = config.ConnConfig.Database
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
 	}
@@ -60,6 +61,9 @@ func (a *app) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
 
 // connectNATS connects to NATS. With wait, the server may be unavailable at first.
 func (a *app) connectNATS(wait bool, options ...nats.Option) (*nats.Conn, error) {
+	if a.config.natsURL == "" {
+		return nil, a.errNoNATS()
+	}
 	options = append(options, nats.Name("taskledger"), nats.Timeout(connectTimeout), nats.RetryOnFailedConnect(wait))
 	credentials, err := a.natsCredentials()
 	if err != nil {
@@ -91,7 +95,7 @@ func (a *app) natsCredentials() (options []nats.Option, err error) {
 			continue
 		}
 		if f, err := os.Open(file.name); err != nil {
-			return nil, usagef("%s: %s", file.variable, err)
+			return nil, usagef("%s: %s", c.source(file.variable), err)
 		} else if err := f.Close(); err != nil {
 			return nil, err
 		}
@@ -102,7 +106,7 @@ func (a *app) natsCredentials() (options []nats.Option, err error) {
 	if c.natsNkey != "" {
 		key, err := nats.NkeyOptionFromSeed(c.natsNkey)
 		if err != nil {
-			return nil, usagef("%s: %s is not the seed of a user", envNATSNkey, c.natsNkey).
+			return nil, usagef("%s: %s is not the seed of a user", c.source(envNATSNkey), c.natsNkey).
 				hinted("make keys: taskledger nats-config --keys DIR")
 		}
 		options = append(options, key)

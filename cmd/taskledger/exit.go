@@ -35,6 +35,9 @@ var exitCodes = []struct {
 	{exitIntegrity, "integrity", "the ledger or its stream is damaged: a person must act"},
 }
 
+// codeOverloaded is the name in JSON of an enqueue that a limit has rejected. Its exit code is that of a conflict.
+const codeOverloaded = "overloaded"
+
 // codeName returns the name of an exit code in JSON.
 func codeName(exit int) string { return exitCodes[exit].code }
 
@@ -45,6 +48,8 @@ func newExitCodesTopic() *cobra.Command {
 	for _, c := range exitCodes {
 		fmt.Fprintf(&b, "  %d  %-13s %s\n", c.exit, c.code, c.doc)
 	}
+	fmt.Fprintf(&b, "\nOf an enqueue that a limit has rejected, the exit code is %d and error.code is %s. Then\n"+
+		"error.retry_after_ms is the delay in ms after which to try again.\n", exitConflict, codeOverloaded)
 	return &cobra.Command{Use: "exit-codes", Short: "Show the exit codes and their meaning",
 		Long: strings.TrimRight(b.String(), "\n")}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/nats-io/nats.go"
@@ -31,6 +32,9 @@ type failure struct {
 	exit    int
 	message string
 	hint    string // the cure; empty: unknown
+
+	isRefused  bool           // the login lacks a right: the cure is the role of the command
+	retryAfter *time.Duration // of a limit that is reached
 }
 
 func (f *failure) Error() string { return f.message }
@@ -76,6 +80,19 @@ func wrongValue(f *pflag.Flag, value string, cause error) string {
 	return cause.Error()
 }
 
+// describe is [describe] with the role that has the rights of this command.
+func (a *app) describe(err error) *failure {
+	f := describe(err)
+	if f.isRefused {
+		f.hint = a.roleHint()
+	}
+	return f
+}
+
+// missingRolesHint has the two ways to make the roles if the owner lacks CREATEROLE.
+const missingRolesHint = "let an administrator execute: %s then run taskledger migrate roles again as the owner; " +
+	"or let an administrator run it that is a member of the owner"
+
 // describe returns an error in the form that the user gets, with its exit code and cure.
 func describe(err error) *failure {
 	var f *failure
@@ -102,7 +119,9 @@ func describe(err error) *failure {
 		errors.Is(err, workers.ErrUnknownConsumer), errors.Is(err, outbox.ErrNotParked),
 		errors.Is(err, projector.ErrNotIllegal):
 		f.exit = exitNotFound
-	case errors.As(err, &conflict), errors.As(err, &transition), errors.As(err, &inUse), errors.As(err, &overload),
+	case errors.As(err, &overload):
+		f.exit, f.retryAfter = exitConflict, &overload.RetryAfter
+	case errors.As(err, &conflict), errors.As(err, &transition), errors.As(err, &inUse),
 		errors.As(err, &subscribed), errors.Is(err, ledger.ErrRetryTransaction):
 		f.exit = exitConflict
 	case errors.Is(err, reserve.ErrHeld):
@@ -148,11 +167,20 @@ func describeDatabase(err error) *failure {
 	}
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
+	isConnecting := errors.As(err, &connect)
 	if errors.As(err, &pg) && pg.Code == pgerr.InsufficientPrivilege {
-		return failf(exitUnavailable, "the database refuses: %s", pg.Message).
-			hinted("run taskledger migrate roles as the owner, and grant the login its role; or connect as the owner")
+		f := failf(exitUnavailable, "the database refuses: %s", pg.Message)
+		var missing *migrations.MissingRolesError
+		switch {
+		case isConnecting:
+			return f.hinted("grant the login CONNECT on the database")
+		case errors.As(err, &missing):
+			return f.hinted(missingRolesHint, missing.SQL())
+		}
+		f.isRefused = true
+		return f
 	}
-	if !errors.As(err, &connect) && !errors.Is(err, ledger.ErrUnavailable) {
+	if !isConnecting && !errors.Is(err, ledger.ErrUnavailable) {
 		return nil
 	}
 	f := failf(exitUnavailable, "cannot connect to the database: %s", reason(err)).
@@ -199,13 +227,19 @@ func (f *failure) print(w io.Writer, as format) {
 		return
 	}
 	type body struct {
-		Code    string `json:"code"`
-		Message string `json:"message"`
-		Hint    string `json:"hint,omitempty"`
+		Code         string `json:"code"`
+		Message      string `json:"message"`
+		Hint         string `json:"hint,omitempty"`
+		RetryAfterMS *int64 `json:"retry_after_ms,omitempty"`
+	}
+	b := body{Code: codeName(f.exit), Message: f.message, Hint: f.hint}
+	if f.retryAfter != nil {
+		ms := f.retryAfter.Milliseconds()
+		b.Code, b.RetryAfterMS = codeOverloaded, &ms
 	}
 	text, err := json.Marshal(struct {
 		Error body `json:"error"`
-	}{body{codeName(f.exit), f.message, f.hint}})
+	}{b})
 	if err != nil { // strings always marshal
 		panic(err)
 	}

@@ -95,14 +95,16 @@ func newMigrateRolesCommand(a *app) *cobra.Command {
 		Use:   "roles",
 		Short: "Make the roles of producers, workers, services, operators and readers, with their rights",
 		Long: `Make the roles producer, worker, relay, operator, reader and archiver, each with the rights of its job
-and no others. Roles belong to all databases of a server, so their names begin with that of the database: shop_producer.
-None can log in: grant it to a role that can. Run the command again after each upgrade.
+and no others. Roles belong to all databases of a server, so their names begin with that of the database:
+shop_producer, or taskledger_producer on the server of taskledger serve. None can log in: grant it to a role that can.
+Run the command again after each upgrade.
 
 The flag --worker makes a role of workers that are limited to kinds: --worker mails=coupon.send,mail.* is the role
 shop_worker_mails, for the kind coupon.send and those that begin with "mail.". Later calls keep it and its kinds.
 
-It needs the owner of the schema taskledger, and CREATEROLE for roles that do not exist. An administrator can
-execute the statements instead, which the flag --print prints.`,
+It needs the owner of the schema taskledger, and CREATEROLE for roles that do not exist. Two ways work for an owner
+without CREATEROLE: an administrator that is a member of the owner runs the command, or executes what --print prints. Or
+an administrator executes the statements create role, which the error lists, and the owner then runs the command.`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			limited := make([]migrations.LimitedWorker, len(workers))
@@ -124,6 +126,10 @@ execute the statements instead, which the flag --print prints.`,
 func migrateRoles(
 	ctx context.Context, a *app, prefix string, limited []migrations.LimitedWorker, isPrinted bool,
 ) error {
+	if isPrinted && prefix == "" {
+		return usagef("--print needs --prefix").
+			hinted("the prefix is the name of the database: --prefix shop (of serve's own server: --prefix taskledger)")
+	}
 	if isPrinted {
 		script, err := migrations.RolesSQL(prefix, limited...)
 		if err != nil {

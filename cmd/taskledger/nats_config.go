@@ -31,7 +31,11 @@ func newNATSConfigCommand(a *app) *cobra.Command {
   operator    the other commands of taskledger
 
 Each role has an account of its own. --subscriber NAME adds a subscriber to events. It receives them in the JetStream
-domain NAME from the consumer NAME, which admin makes: nats consumer add LEDGER NAME --pull.
+domain NAME from the consumer NAME, which admin makes:
+
+  nats consumer add LEDGER NAME --pull --ack explicit --deliver all --filter 'ledger.*.succeeded.>' --defaults
+
+The command nats: go install github.com/nats-io/natscli/nats@latest
 
 With --keys the seed of each user's key is in DIR/USER.nk, with mode 0600. The command makes those that are missing,
 and prints the public keys. Give each program its own file: --nats-nkey, or NATS_NKEY. Without --keys the public keys

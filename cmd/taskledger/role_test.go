@@ -10,53 +10,6 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// roleOf is the role of each command in these tests: the least that docs/operations.md promises for it. A command
-// without a role cannot connect to the database of a test.
-var roleOf = map[string]string{
-	"taskledger serve":            "relay",
-	"taskledger enqueue":          "producer",
-	"taskledger import watermill": "producer",
-	"taskledger status":           "reader",
-	"taskledger task show":        "reader",
-	"taskledger task list":        "reader",
-	"taskledger task history":     "reader",
-	"taskledger task tree":        "reader",
-	"taskledger task dead":        "reader",
-	"taskledger task cancel":      "operator",
-	"taskledger task release":     "operator",
-	"taskledger task reschedule":  "operator",
-	"taskledger task bury":        "operator",
-	"taskledger schedule list":    "reader",
-	"taskledger schedule show":    "reader",
-	"taskledger schedule apply":   "operator",
-	"taskledger schedule run":     "operator",
-	"taskledger schedule pause":   "operator",
-	"taskledger schedule resume":  "operator",
-	"taskledger schedule delete":  "operator",
-	"taskledger alarm list":       "reader",
-	"taskledger alarm test":       "operator",
-	"taskledger limit list":       "reader",
-	"taskledger limit set":        "operator",
-	"taskledger limit remove":     "operator",
-	"taskledger kind list":        "reader",
-	"taskledger kind pause":       "operator",
-	"taskledger kind resume":      "operator",
-	"taskledger worker list":      "reader",
-	"taskledger worker retire":    "operator",
-	"taskledger parked list":      "reader",
-	"taskledger parked show":      "reader",
-	"taskledger parked retry":     "operator",
-	"taskledger parked discard":   "operator",
-	"taskledger illegal list":     "reader",
-	"taskledger illegal dismiss":  "operator",
-	"taskledger stream show":      "reader",
-	"taskledger stream rebuild":   "operator",
-	"taskledger migrate status":   "reader",
-	"taskledger migrate up":       ledgertest.Owner,
-	"taskledger migrate roles":    ledgertest.Owner,
-	"taskledger rebase":           ledgertest.Owner,
-}
-
 // envLogins is the variable with the login of each role, as user:password in the form of a query.
 const envLogins = "TASKLEDGER_TEST_LOGINS"
 

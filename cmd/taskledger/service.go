@@ -25,20 +25,20 @@ const restartAfter = 5 * time.Second
 func (a *app) runServices(ctx context.Context, services ...service) {
 	var running sync.WaitGroup
 	for _, s := range services {
-		running.Go(func() { s.keep(ctx, a.log.With("service", s.name)) })
+		running.Go(func() { s.keep(ctx, a) })
 	}
 	running.Wait()
 }
 
 // keep runs a service again after each error. The same error is logged once.
-func (s service) keep(ctx context.Context, log *slog.Logger) {
-	logged := ""
+func (s service) keep(ctx context.Context, a *app) {
+	log, logged := a.log.With("service", s.name), ""
 	for {
 		err := s.run(ctx, log)
 		if ctx.Err() != nil {
 			return
 		}
-		f := describe(err)
+		f := a.describe(err)
 		reason := f.message
 		if f.hint != "" {
 			reason += ": " + f.hint

@@ -7,7 +7,10 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 // tlsSettings are the names of the settings that cure a refused TLS connection.
@@ -33,7 +36,7 @@ func (s tlsSettings) cure(err error) string {
 		invalid   x509.CertificateInvalidError
 	)
 	switch {
-	case err == nil:
+	case err == nil, isAnswered(err):
 		return ""
 	case errors.As(err, &authority):
 		return "name the file of the CA that signed the certificate of " + s.server + ": " + s.trust
@@ -41,7 +44,7 @@ func (s tlsSettings) cure(err error) string {
 		return "name the server in " + s.address + " as its certificate does, or make a certificate with that name"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "renew the certificate of " + s.server + ", or correct the clock of this machine"
-	case errors.Is(err, nats.ErrSecureConnWanted), strings.Contains(err.Error(), "server refused TLS connection"):
+	case errors.Is(err, nats.ErrSecureConnWanted), refusesTLS(err):
 		return "enable TLS in " + s.server + ", or do not require it in " + s.address
 	}
 	for _, alert := range []string{"certificate required", "valid client certificate", "bad certificate",
@@ -57,4 +60,38 @@ func (s tlsSettings) cure(err error) string {
 			s.client
 	}
 	return ""
+}
+
+// isAnswered reports whether PostgreSQL has refused the login itself, so that TLS is not the cause.
+func isAnswered(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == pgerr.InvalidPassword || pg.Code == pgerr.InvalidCatalogName ||
+		pg.Code == pgerr.InsufficientPrivilege)
+}
+
+// refusesTLS reports whether PostgreSQL has refused TLS in every attempt to connect. With sslmode=prefer, the default,
+// an attempt without TLS follows, whose failure has another cause.
+func refusesTLS(err error) bool {
+	var connect *pgconn.ConnectError
+	if !errors.As(err, &connect) {
+		return false
+	}
+	for _, attempt := range attempts(connect.Unwrap()) {
+		if !strings.Contains(attempt.Error(), "server refused TLS connection") {
+			return false
+		}
+	}
+	return true
+}
+
+// attempts returns the errors that err joins, else err itself.
+func attempts(err error) (all []error) {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	for _, e := range joined.Unwrap() {
+		all = append(all, attempts(e)...)
+	}
+	return all
 }

@@ -68,6 +68,47 @@ func TestSleepingFeedIsNotified(t *testing.T) {
 	await(t, "the sleep to end by itself", func() bool { return !f.isAsleep() })
 }
 
+// A session listens and does not read while another one notifies much. Above a bound, which is lowered here, enqueues
+// do not notify any more: with a full queue their transactions would fail. The feed reads their events by polls.
+func TestFullNotifyQueueFailsNoEnqueue(t *testing.T) {
+	t.Parallel()
+	f := newFeedFixture(t)
+	var definition string
+	row := f.owner.QueryRow(f.ctx, "select pg_get_functiondef('taskledger.wake'::regproc)")
+	if err := row.Scan(&definition); err != nil {
+		t.Fatal(err)
+	}
+	f.exec(f.owner, replace(t, definition, " 0.5::", " 0.0001::"))
+	wake := feed.NewWake()
+	wake.SetListening(true)
+	opened := f.open(f.pool, &feed.Options{AuditEvery: -1, Wake: wake})
+	listener := f.listen()
+	stuck := f.connect(ledgertest.Database)
+	held, err := stuck.Acquire(f.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Release()
+	f.exec(held, "listen other")
+	f.exec(held, "begin") // a session in a transaction reads no notifications
+	for usage := 0.0; usage <= 0.0001; {
+		f.exec(f.owner, "select pg_notify('other', g || repeat('x', 7000)) from generate_series(1, 20) g")
+		if err := f.owner.QueryRow(f.ctx, "select pg_notification_queue_usage()").Scan(&usage); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := make(chan string)
+	go func() { got <- f.next(opened) }()
+	await(t, "the feed to sleep", f.isAsleep)
+	f.enqueue(f.pool, "quiet")
+	if listener.notified(100 * time.Millisecond) {
+		t.Error("an enqueue notified, although the queue is full to the bound")
+	}
+	if id := <-got; id != "quiet" {
+		t.Errorf("the feed delivered %q", id)
+	}
+}
+
 // A transaction that inserted before the feed slept, and commits while it sleeps, does not notify. The feed reads its
 // events by a poll.
 func TestSleepingFeedReadsLateCommits(t *testing.T) {

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/taskledger/taskledger/migrations"
+)
+
+// owner stands for the owner of the schema taskledger.
+const owner = "owner"
+
+// roleOf is the role that has the rights of a command: the least that docs/operations.md promises for it. The scripts
+// of the tests run each command as its role.
+var roleOf = map[string]string{
+	"taskledger serve":            "relay",
+	"taskledger enqueue":          "producer",
+	"taskledger import watermill": "producer",
+	"taskledger status":           "reader",
+	"taskledger task show":        "reader",
+	"taskledger task list":        "reader",
+	"taskledger task history":     "reader",
+	"taskledger task tree":        "reader",
+	"taskledger task dead":        "reader",
+	"taskledger task cancel":      "operator",
+	"taskledger task release":     "operator",
+	"taskledger task reschedule":  "operator",
+	"taskledger task bury":        "operator",
+	"taskledger schedule list":    "reader",
+	"taskledger schedule show":    "reader",
+	"taskledger schedule apply":   "operator",
+	"taskledger schedule run":     "operator",
+	"taskledger schedule pause":   "operator",
+	"taskledger schedule resume":  "operator",
+	"taskledger schedule delete":  "operator",
+	"taskledger alarm list":       "reader",
+	"taskledger alarm test":       "operator",
+	"taskledger limit list":       "reader",
+	"taskledger limit set":        "operator",
+	"taskledger limit remove":     "operator",
+	"taskledger kind list":        "reader",
+	"taskledger kind pause":       "operator",
+	"taskledger kind resume":      "operator",
+	"taskledger worker list":      "reader",
+	"taskledger worker retire":    "operator",
+	"taskledger parked list":      "reader",
+	"taskledger parked show":      "reader",
+	"taskledger parked retry":     "operator",
+	"taskledger parked discard":   "operator",
+	"taskledger illegal list":     "reader",
+	"taskledger illegal dismiss":  "operator",
+	"taskledger stream show":      "reader",
+	"taskledger stream rebuild":   "operator",
+	"taskledger migrate status":   "reader",
+	"taskledger migrate up":       owner,
+	"taskledger migrate roles":    owner,
+	"taskledger rebase":           owner,
+}
+
+// roleHint returns the cure of a right that the login lacks.
+func (a *app) roleHint() string {
+	switch role := roleOf[a.command]; role {
+	case "":
+		return "connect as the owner of the schema taskledger"
+	case owner:
+		return "connect as the owner of the schema taskledger, or as a member of it; " +
+			"to create the schema, as a login with CREATE on the database"
+	default:
+		return fmt.Sprintf("the role %s can do this: grant it to the login; "+
+			"taskledger migrate roles, as the owner, makes it and its rights", migrations.RoleName(a.database, role))
+	}
+}
