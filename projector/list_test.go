@@ -102,7 +102,7 @@ func TestListRefusesBadFilters(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	for field, f := range map[string]projector.Filter{
-		"kind":  {Kind: "a b"},
+		"kind":  {Kind: "a\x00b"},
 		"state": {State: "lost"},
 		"limit": {Limit: projector.MaxList + 1},
 		"after": {After: -1},
