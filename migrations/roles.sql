@@ -73,8 +73,9 @@ grant execute on function taskledger.origin, taskledger.incarnation, taskledger.
 grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledger.feed_passed,
    taskledger.feed_pending to relay, operator, reader, archiver;
 grant execute on function taskledger.is_primary to worker, relay, operator;
-grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive to worker, relay, operator,
-   reader, archiver;
+grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive, taskledger.lease_kinds to worker,
+   relay, operator, reader, archiver;
+grant execute on function taskledger.is_lease to worker, relay;
 grant execute on function taskledger.enqueue, taskledger.enqueue_many to producer;
 grant execute on function taskledger.fire_timers to relay;
 
