@@ -86,7 +86,8 @@ grant execute on function taskledger.is_anothers_worker, taskledger.has_lease, t
    taskledger.set_poll_place, taskledger.waiting_tasks, taskledger.take_over, taskledger.attempt_of,
    taskledger.raise_fenced to worker;
 grant execute on function taskledger.append_event, taskledger.may_follow, taskledger.begins_attempt,
-   taskledger.failures_of, taskledger.policy_of, taskledger.retry_delay, taskledger.retry_limit to worker;
+   taskledger.failures_of, taskledger.policy_of, taskledger.retry_delay, taskledger.retry_limit,
+   taskledger.deadline_of to worker;
 grant execute on function taskledger.shortened, taskledger.error_text, taskledger.check_key, taskledger.check_actor,
    taskledger.check_times, taskledger.check_retry, taskledger.check_meta, taskledger.check_nesting to worker;
 

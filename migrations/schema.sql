@@ -378,7 +378,7 @@ begin
   select f.data, f.meta into first
     from taskledger.event f
    where f.kind = claim.kind and f.biz_id = claim.biz_id and f.version = 1;
-  deadline := (first.meta ->> 'finish_by')::timestamptz;
+  deadline := taskledger.deadline_of(first.meta);
   if deadline <= clock_timestamp() then -- the scheduler ends the task, unless it is running
     if head.type in ('started', 'progressed') then
       perform taskledger.append_event(claim.kind, claim.biz_id, head.version, 'interrupted', claim.worker,
@@ -453,6 +453,26 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.count_rejection() IS 'Internal: counts a call that is about to be rejected.';
+
+CREATE FUNCTION taskledger.deadline_of(meta json) RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+begin
+  if meta is null or strpos(meta::text, '_by') = 0 then
+    return null;
+  end if;
+  begin
+    return case when json_typeof(meta -> 'finish_by') = 'string' then substring(meta ->> 'finish_by' from
+      '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})$')::timestamptz end;
+  exception
+    when data_exception then
+      return null;
+  end;
+end
+$_$;
+
+COMMENT ON FUNCTION taskledger.deadline_of(meta json) IS 'Internal: returns the deadline in the meta of a task''s first event; null if there is none or it is not a time.';
 
 CREATE FUNCTION taskledger.due_at(after_us bigint, at timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql
@@ -1097,7 +1117,7 @@ CREATE FUNCTION taskledger.finish(kind text, biz_id text, version integer, resul
 declare
   own constant record := taskledger.attempt_of(kind, biz_id, version);
 begin
-  if (select (f.meta ->> 'finish_by')::timestamptz <= clock_timestamp()
+  if (select taskledger.deadline_of(f.meta) <= clock_timestamp()
         from taskledger.event f
        where f.kind = finish.kind and f.biz_id = finish.biz_id and f.version = 1) then
     raise exception 'taskledger: the deadline of task %/% has passed', kind, biz_id
