@@ -244,8 +244,8 @@ begin
     return null;
   end if;
   begin
-    return case when json_typeof(meta -> 'finish_by') = 'string' then substring(meta ->> 'finish_by' from
-      '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})$')::timestamptz end;
+    return substring(case when json_typeof(meta -> 'finish_by') = 'string' then meta ->> 'finish_by' end from
+      '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})$')::timestamptz;
   exception
     when data_exception then
       return null;

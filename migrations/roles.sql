@@ -134,11 +134,14 @@ create policy operator on taskledger.event for insert to operator with check (
       and type in ('released', 'buried', 'cancelled', 'scheduled', 'discarded'))
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
 
--- A timer belongs to an event of the same transaction, and is not due before the statement began.
+-- A timer belongs to an event of the same transaction, and is due when the statement began or later, before the year
+-- 9999, as the times of package ledger.
 create policy producer on taskledger.timer for insert to producer, relay, operator with check (
-  due_at >= statement_timestamp() and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
+  due_at >= statement_timestamp() and due_at < '9999-01-01 00:00:00+00'
+  and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
 create policy worker on taskledger.timer for insert to worker with check (
-  due_at >= statement_timestamp() and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
+  due_at >= statement_timestamp() and due_at < '9999-01-01 00:00:00+00'
+  and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
 
 -- A worker has the leases of its own login. Any worker may remove a lease that has ended, which counts as none.
 create policy worker on taskledger.lease for all to worker using (
