@@ -38,11 +38,58 @@ comment on view taskledger.relay_lease is
   'if JetStream stores no message. '
   'If is_refusing, it does not continue before an operator acts.';
 
+-- Any program can have written a row, so nothing in it may make a reader fail.
+-- +goose StatementBegin
+create function taskledger.lease_kinds(detail json) returns text[]
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  if json_typeof(detail->'kinds') is distinct from 'array' or octet_length(detail::text) > 1048576 or exists (
+      select from json_array_elements(detail->'kinds') k(kind) where json_typeof(k.kind) <> 'string') then
+    return null;
+  end if;
+  if exists (
+      select from json_to_recordset(coalesce(detail->'repeating', '[]'))
+               as r(kind text, biz_id text, times integer, since timestamptz, error text)
+       where num_nulls(r.kind, r.biz_id, r.times, r.since) > 0
+          or r.since not between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00') then
+    return null;
+  end if;
+  return array(select k.kind from json_array_elements_text(detail->'kinds') k(kind));
+exception
+  when others then
+    return null;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.lease_kinds(json) is
+  'Internal: returns the kinds in the detail of a worker''s lease; null if the detail is malformed.';
+
+-- +goose StatementBegin
+create function taskledger.is_lease(name text, holder text, since timestamptz, alive_until timestamptz, detail json)
+returns boolean
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  return not starts_with(name, 'worker/') and not starts_with(name, 'shards/')
+      or name in ('worker/' || holder, 'shards/' || holder) and octet_length(holder) between 1 and 255
+     and least(since, alive_until) >= '1970-01-01 00:00:00+00'
+     and greatest(since, alive_until) <= clock_timestamp() + interval '1 day'
+     and taskledger.lease_kinds(detail) is not null;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.is_lease(text, text, timestamptz, timestamptz, json) is
+  'Internal: reports whether a lease is well-formed: that of a worker lasts at most a day, and its detail has kinds.';
+
 create view taskledger.workers as
 select l.holder as worker, l.since, l.alive_until,
-       greatest(0, extract(epoch from l.alive_until - clock_timestamp()) * 1000)::bigint as alive_ms, l.detail
+       case when l.alive_until <= clock_timestamp() then 0
+            else greatest(0, extract(epoch from least(l.alive_until, clock_timestamp() + interval '1 year')
+                                                - clock_timestamp()) * 1000) end::bigint as alive_ms, l.detail
   from taskledger.lease l
- where l.name like 'worker/%';
+ where l.name like 'worker/%' and l.since between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00'
+   and taskledger.lease_kinds(l.detail) is not null;
 
 comment on view taskledger.workers is
   'The workers that live, or were lost within about a day. alive_ms: for how many milliseconds it still counts as '
@@ -51,7 +98,7 @@ comment on view taskledger.workers is
 create view taskledger.worker_kinds as
 select l.holder as worker, k.kind
   from taskledger.lease l
- cross join lateral json_array_elements_text(l.detail->'kinds') k(kind)
+ cross join lateral unnest(taskledger.lease_kinds(l.detail)) k(kind)
  where l.name like 'worker/%' and l.alive_until > clock_timestamp();
 
 comment on view taskledger.worker_kinds is 'The kinds that each live worker handles.';
@@ -59,7 +106,7 @@ comment on view taskledger.worker_kinds is 'The kinds that each live worker hand
 create view taskledger.shard_members as
 select l.holder as worker, k.kind
   from taskledger.lease l
- cross join lateral json_array_elements_text(l.detail->'kinds') k(kind)
+ cross join lateral unnest(taskledger.lease_kinds(l.detail)) k(kind)
  where l.name like 'shards/%' and l.alive_until > clock_timestamp();
 
 comment on view taskledger.shard_members is 'Internal: the live workers that divide the shards of each kind.';
@@ -77,7 +124,9 @@ comment on view taskledger.repeated_releases is
 create function taskledger.worker_alive_ms(worker text) returns table (alive_ms bigint)
 language sql stable rows 1
 begin atomic
-  select greatest(0, extract(epoch from l.alive_until - clock_timestamp()) * 1000)::bigint
+  select case when l.alive_until <= clock_timestamp() then 0
+              else greatest(0, extract(epoch from least(l.alive_until, clock_timestamp() + interval '1 year')
+                                                  - clock_timestamp()) * 1000) end::bigint
     from taskledger.lease l
    where l.name = 'worker/' || worker_alive_ms.worker;
 end;

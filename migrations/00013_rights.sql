@@ -19,6 +19,11 @@ create policy readable on taskledger.timer for select using (true);
 create policy readable on taskledger.lease for select using (true);
 create policy readable on taskledger.shard_owner for select using (true);
 
+create policy form on taskledger.lease as restrictive for insert
+  with check (taskledger.is_lease(name, holder, since, alive_until, detail));
+create policy form_of_update on taskledger.lease as restrictive for update
+  using (true) with check (taskledger.is_lease(name, holder, since, alive_until, detail));
+
 -- +goose StatementBegin
 create function taskledger.is_reserved(kind text) returns boolean
 language sql immutable parallel safe

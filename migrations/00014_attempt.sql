@@ -235,6 +235,28 @@ $$;
 comment on function taskledger.take_over(text, text, integer, text) is
   'Internal: returns whether a task whose worker is lost may run again; buries it if not.';
 
+-- A producer can have written any JSON. The same times as in package ledger: RFC 3339, anything else is none.
+-- +goose StatementBegin
+create function taskledger.deadline_of(meta json) returns timestamptz
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  if meta is null or strpos(meta::text, '_by') = 0 then
+    return null;
+  end if;
+  begin
+    return substring(case when json_typeof(meta -> 'finish_by') = 'string' then meta ->> 'finish_by' end from
+      '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})$')::timestamptz;
+  exception
+    when data_exception then
+      return null;
+  end;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.deadline_of(json) is
+  'Internal: returns the deadline in the meta of a task''s first event; null if there is none or it is not a time.';
+
 -- +goose StatementBegin
 create function taskledger.claim(kind text, biz_id text, worker text, resume boolean default false)
 returns table (version integer, attempt integer, args json, meta json, finish_by timestamptz)
@@ -272,7 +294,7 @@ begin
   select f.data, f.meta into first
     from taskledger.event f
    where f.kind = claim.kind and f.biz_id = claim.biz_id and f.version = 1;
-  deadline := (first.meta ->> 'finish_by')::timestamptz;
+  deadline := taskledger.deadline_of(first.meta);
   if deadline <= clock_timestamp() then -- the scheduler ends the task, unless it is running
     if head.type in ('started', 'progressed') then
       perform taskledger.append_event(claim.kind, claim.biz_id, head.version, 'interrupted', claim.worker,
@@ -391,7 +413,7 @@ language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   own constant record := taskledger.attempt_of(kind, biz_id, version);
 begin
-  if (select (f.meta ->> 'finish_by')::timestamptz <= clock_timestamp()
+  if (select taskledger.deadline_of(f.meta) <= clock_timestamp()
         from taskledger.event f
        where f.kind = finish.kind and f.biz_id = finish.biz_id and f.version = 1) then
     raise exception 'taskledger: the deadline of task %/% has passed', kind, biz_id

@@ -75,8 +75,9 @@ grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledge
    taskledger.feed_pending to relay, operator, reader, archiver;
 grant execute on function taskledger.is_primary to worker, relay, operator;
 grant execute on function taskledger.check_kinds, taskledger.is_hidden to worker;
-grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive to worker, relay, operator,
-   reader, archiver;
+grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive, taskledger.lease_kinds to worker,
+   relay, operator, reader, archiver;
+grant execute on function taskledger.is_lease to worker, relay;
 grant execute on function taskledger.enqueue, taskledger.enqueue_many to producer;
 grant execute on function taskledger.fire_timers to relay;
 
@@ -87,7 +88,8 @@ grant execute on function taskledger.is_anothers_worker, taskledger.has_lease, t
    taskledger.set_poll_place, taskledger.waiting_tasks, taskledger.take_over, taskledger.attempt_of,
    taskledger.raise_fenced to worker;
 grant execute on function taskledger.append_event, taskledger.may_follow, taskledger.begins_attempt,
-   taskledger.failures_of, taskledger.policy_of, taskledger.retry_delay, taskledger.retry_limit to worker;
+   taskledger.failures_of, taskledger.policy_of, taskledger.retry_delay, taskledger.retry_limit,
+   taskledger.deadline_of to worker;
 grant execute on function taskledger.shortened, taskledger.error_text, taskledger.check_key, taskledger.check_actor,
    taskledger.check_times, taskledger.check_retry, taskledger.check_meta, taskledger.check_nesting to worker;
 
@@ -134,11 +136,14 @@ create policy operator on taskledger.event for insert to operator with check (
       and type in ('released', 'buried', 'cancelled', 'scheduled', 'discarded'))
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
 
--- A timer belongs to an event of the same transaction, and is not due before the statement began.
+-- A timer belongs to an event of the same transaction, and is due when the statement began or later, before the year
+-- 9999, as the times of package ledger.
 create policy producer on taskledger.timer for insert to producer, relay, operator with check (
-  due_at >= statement_timestamp() and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
+  due_at >= statement_timestamp() and due_at < '9999-01-01 00:00:00+00'
+  and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
 create policy worker on taskledger.timer for insert to worker with check (
-  due_at >= statement_timestamp() and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
+  due_at >= statement_timestamp() and due_at < '9999-01-01 00:00:00+00'
+  and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
 
 -- A worker has the leases of its own login. Any worker may remove a lease that has ended, which counts as none.
 create policy worker on taskledger.lease for all to worker using (

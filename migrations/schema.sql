@@ -418,7 +418,7 @@ begin
   select f.data, f.meta into first
     from taskledger.event f
    where f.kind = claim.kind and f.biz_id = claim.biz_id and f.version = 1;
-  deadline := (first.meta ->> 'finish_by')::timestamptz;
+  deadline := taskledger.deadline_of(first.meta);
   if deadline <= clock_timestamp() then -- the scheduler ends the task, unless it is running
     if head.type in ('started', 'progressed') then
       perform taskledger.append_event(claim.kind, claim.biz_id, head.version, 'interrupted', claim.worker,
@@ -494,6 +494,26 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.count_rejection() IS 'Internal: counts a call that is about to be rejected.';
+
+CREATE FUNCTION taskledger.deadline_of(meta json) RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+begin
+  if meta is null or strpos(meta::text, '_by') = 0 then
+    return null;
+  end if;
+  begin
+    return substring(case when json_typeof(meta -> 'finish_by') = 'string' then meta ->> 'finish_by' end from
+      '^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.][0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})$')::timestamptz;
+  exception
+    when data_exception then
+      return null;
+  end;
+end
+$_$;
+
+COMMENT ON FUNCTION taskledger.deadline_of(meta json) IS 'Internal: returns the deadline in the meta of a task''s first event; null if there is none or it is not a time.';
 
 CREATE FUNCTION taskledger.due_at(after_us bigint, at timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql
@@ -1138,7 +1158,7 @@ CREATE FUNCTION taskledger.finish(kind text, biz_id text, version integer, resul
 declare
   own constant record := taskledger.attempt_of(kind, biz_id, version);
 begin
-  if (select (f.meta ->> 'finish_by')::timestamptz <= clock_timestamp()
+  if (select taskledger.deadline_of(f.meta) <= clock_timestamp()
         from taskledger.event f
        where f.kind = finish.kind and f.biz_id = finish.biz_id and f.version = 1) then
     raise exception 'taskledger: the deadline of task %/% has passed', kind, biz_id
@@ -1389,6 +1409,21 @@ $$;
 
 COMMENT ON FUNCTION taskledger.is_hidden(kind text, biz_id text) IS 'Internal: returns false for a task that does not exist, and raises an error for one that row-level security hides.';
 
+CREATE FUNCTION taskledger.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, detail json) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return not starts_with(name, 'worker/') and not starts_with(name, 'shards/')
+      or name in ('worker/' || holder, 'shards/' || holder) and octet_length(holder) between 1 and 255
+     and least(since, alive_until) >= '1970-01-01 00:00:00+00'
+     and greatest(since, alive_until) <= clock_timestamp() + interval '1 day'
+     and taskledger.lease_kinds(detail) is not null;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, detail json) IS 'Internal: reports whether a lease is well-formed: that of a worker lasts at most a day, and its detail has kinds.';
+
 CREATE FUNCTION taskledger.is_own_login(login_id integer) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1484,6 +1519,31 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) IS 'Internal: returns how many of the next how_many events of transactions, up to position top, are of each of them.';
+
+CREATE FUNCTION taskledger.lease_kinds(detail json) RETURNS text[]
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if json_typeof(detail->'kinds') is distinct from 'array' or octet_length(detail::text) > 1048576 or exists (
+      select from json_array_elements(detail->'kinds') k(kind) where json_typeof(k.kind) <> 'string') then
+    return null;
+  end if;
+  if exists (
+      select from json_to_recordset(coalesce(detail->'repeating', '[]'))
+               as r(kind text, biz_id text, times integer, since timestamptz, error text)
+       where num_nulls(r.kind, r.biz_id, r.times, r.since) > 0
+          or r.since not between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00') then
+    return null;
+  end if;
+  return array(select k.kind from json_array_elements_text(detail->'kinds') k(kind));
+exception
+  when others then
+    return null;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.lease_kinds(detail json) IS 'Internal: returns the kinds in the detail of a worker''s lease; null if the detail is malformed.';
 
 CREATE FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1799,7 +1859,11 @@ COMMENT ON FUNCTION taskledger.with_times(meta text, run_at timestamp with time 
 CREATE FUNCTION taskledger.worker_alive_ms(worker text) RETURNS TABLE(alive_ms bigint)
     LANGUAGE sql STABLE ROWS 1
     BEGIN ATOMIC
- SELECT (GREATEST((0)::numeric, (EXTRACT(epoch FROM (l.alive_until - clock_timestamp())) * (1000)::numeric)))::bigint AS "greatest"
+ SELECT (
+         CASE
+             WHEN (l.alive_until <= clock_timestamp()) THEN (0)::numeric
+             ELSE GREATEST((0)::numeric, (EXTRACT(epoch FROM (LEAST(l.alive_until, (clock_timestamp() + '1 year'::interval)) - clock_timestamp())) * (1000)::numeric))
+         END)::bigint AS "greatest"
     FROM taskledger.lease l
    WHERE (l.name = ('worker/'::text || worker_alive_ms.worker));
 END;
@@ -2109,7 +2173,7 @@ CREATE VIEW taskledger.shard_members AS
  SELECT l.holder AS worker,
     k.kind
    FROM (taskledger.lease l
-     CROSS JOIN LATERAL json_array_elements_text((l.detail -> 'kinds'::text)) k(kind))
+     CROSS JOIN LATERAL unnest(taskledger.lease_kinds(l.detail)) k(kind))
   WHERE ((l.name ~~ 'shards/%'::text) AND (l.alive_until > clock_timestamp()));
 
 COMMENT ON VIEW taskledger.shard_members IS 'Internal: the live workers that divide the shards of each kind.';
@@ -2206,7 +2270,7 @@ CREATE VIEW taskledger.worker_kinds AS
  SELECT l.holder AS worker,
     k.kind
    FROM (taskledger.lease l
-     CROSS JOIN LATERAL json_array_elements_text((l.detail -> 'kinds'::text)) k(kind))
+     CROSS JOIN LATERAL unnest(taskledger.lease_kinds(l.detail)) k(kind))
   WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()));
 
 COMMENT ON VIEW taskledger.worker_kinds IS 'The kinds that each live worker handles.';
@@ -2225,10 +2289,14 @@ CREATE VIEW taskledger.workers AS
  SELECT l.holder AS worker,
     l.since,
     l.alive_until,
-    (GREATEST((0)::numeric, (EXTRACT(epoch FROM (l.alive_until - clock_timestamp())) * (1000)::numeric)))::bigint AS alive_ms,
+    (
+        CASE
+            WHEN (l.alive_until <= clock_timestamp()) THEN (0)::numeric
+            ELSE GREATEST((0)::numeric, (EXTRACT(epoch FROM (LEAST(l.alive_until, (clock_timestamp() + '1 year'::interval)) - clock_timestamp())) * (1000)::numeric))
+        END)::bigint AS alive_ms,
     l.detail
    FROM taskledger.lease l
-  WHERE (l.name ~~ 'worker/%'::text);
+  WHERE ((l.name ~~ 'worker/%'::text) AND ((l.since >= '1970-01-01 00:00:00+00'::timestamp with time zone) AND (l.since <= '9999-01-01 00:00:00+00'::timestamp with time zone)) AND (taskledger.lease_kinds(l.detail) IS NOT NULL));
 
 COMMENT ON VIEW taskledger.workers IS 'The workers that live, or were lost within about a day. alive_ms: for how many milliseconds it still counts as alive, 0 if it is lost. detail: its kinds, guarantees and shards.';
 
@@ -2297,6 +2365,10 @@ CREATE INDEX task_dead ON taskledger.task USING btree (fingerprint, kind, biz_id
 CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger.refuse_change();
 
 ALTER TABLE taskledger.event ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY form ON taskledger.lease AS RESTRICTIVE FOR INSERT WITH CHECK (taskledger.is_lease(name, holder, since, alive_until, detail));
+
+CREATE POLICY form_of_update ON taskledger.lease AS RESTRICTIVE FOR UPDATE USING (true) WITH CHECK (taskledger.is_lease(name, holder, since, alive_until, detail));
 
 ALTER TABLE taskledger.lease ENABLE ROW LEVEL SECURITY;
 

@@ -19,6 +19,7 @@ import (
 // Defaults of [Config].
 const (
 	DefaultAckWait     = 30 * time.Second
+	maxAckWait         = 24 * time.Hour // policy of taskledger.lease
 	DefaultStopTimeout = 10 * time.Second
 )
 
@@ -42,7 +43,7 @@ type Config struct {
 	Name string
 	// AckWait is how long this worker may be unreachable before other workers may take over its tasks in flight. It
 	// applies to its messages (heartbeats are sent three times as often) and to its lease. All workers of a kind
-	// should have the same. At least 1 s. Default: 30 s.
+	// should have the same. Between 1 s and 24 h. Default: 30 s.
 	AckWait time.Duration
 	// Slots is how many handlers run at a time, of all kinds together; kinds that wait for one take turns.
 	// [Pool.SetSlots] changes it. Default: 0, as many as the kinds' Slots allow.
@@ -87,8 +88,8 @@ func (c Config) Validate() error {
 				"got %.60q", c.Name),
 		)
 	}
-	if c.AckWait != 0 && c.AckWait < time.Second {
-		faults = append(faults, fmt.Errorf("workers: AckWait must be at least 1s, got %s", c.AckWait))
+	if c.AckWait != 0 && (c.AckWait < time.Second || c.AckWait > maxAckWait) {
+		faults = append(faults, fmt.Errorf("workers: AckWait must be between 1s and 24h, got %s", c.AckWait))
 	}
 	if c.Slots < 0 {
 		faults = append(faults, fmt.Errorf("workers: Slots must be at least 0, got %d", c.Slots))

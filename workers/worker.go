@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -78,8 +77,8 @@ func isSameTasks(a, b []repeatedTask) bool {
 	return slices.EqualFunc(a, b, func(a, b repeatedTask) bool { return a.Kind == b.Kind && a.BizID == b.BizID })
 }
 
-// ReadWorkers returns the live workers, and those that were lost within about a day. It never commits. It returns
-// [ledger.ErrNotMigrated] if the schema is missing.
+// ReadWorkers returns the live workers, and those that were lost within about a day. It skips malformed leases, which
+// other programs can write. It never commits. It returns [ledger.ErrNotMigrated] if the schema is missing.
 func ReadWorkers(ctx context.Context, db ledger.DB) ([]Worker, error) {
 	rows, err := db.Query(ctx, workerListSQL)
 	if err != nil {
@@ -96,10 +95,9 @@ func ReadWorkers(ctx context.Context, db ledger.DB) ([]Worker, error) {
 			return nil, pgerr.Explain("read workers", err)
 		}
 		w.Alive = left > 0
-		if w.Kinds, err = workerKinds(detailText, dividedText, pausedText); err != nil {
-			return nil, fmt.Errorf("read workers: lease of %s: %w", w.ID, err)
+		if w.Kinds, err = workerKinds(detailText, dividedText, pausedText); err == nil {
+			all = append(all, w)
 		}
-		all = append(all, w)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, pgerr.Explain("read workers", err)
@@ -109,8 +107,8 @@ func ReadWorkers(ctx context.Context, db ledger.DB) ([]Worker, error) {
 
 func workerKinds(detailText, dividedText, pausedText string) ([]WorkerKind, error) {
 	var divided []struct {
-		Kind   ledger.Kind     `json:"kind"`
-		Shards ledger.ShardSet `json:"shards"`
+		Kind   ledger.Kind `json:"kind"`
+		Shards string      `json:"shards"`
 	}
 	var detail leaseDetail
 	var paused []ledger.Kind
@@ -129,8 +127,8 @@ func workerKinds(detailText, dividedText, pausedText string) ([]WorkerKind, erro
 			Divided: detail.ShardGroups > 0, Paused: slices.Contains(paused, ledger.Kind(name)),
 		}
 		for _, d := range divided {
-			if d.Kind == k.Kind {
-				k.Shards |= d.Shards
+			if shards, err := ledger.ParseShardSet(d.Shards); err == nil && d.Kind == k.Kind {
+				k.Shards |= shards
 			}
 		}
 		kinds[i] = k

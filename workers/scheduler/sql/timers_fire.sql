@@ -8,7 +8,8 @@
 -- Locks the timers, skipping locked ones; waits for concurrent appends to the tasks, in the order of the keys.
 -- Index: primary keys.
 select (extract(epoch from f.clock) * 1e6)::bigint, f.timers, f.released, f.expired, f.kept, f.elsewhere,
-       (extract(epoch from f.first_due_at) * 1e6)::bigint, (extract(epoch from f.last_due_at) * 1e6)::bigint
+       (extract(epoch from nullif(f.first_due_at, '-infinity')) * 1e6)::bigint,
+       (extract(epoch from nullif(f.last_due_at, '-infinity')) * 1e6)::bigint
   from taskledger.fire_timers($1::text::timestamptz, $7::text::timestamptz, $2::integer,
                               $3::text::taskledger.event_type[], $4::text::taskledger.event_type[],
                               $5::text::text[], $6::text::text[]) f

@@ -1,20 +1,20 @@
 -- The first timer from a point of the index on, and the first of those whose task is not deferred.
 -- $1 moment at which to start, $2 keys (kind/biz_id) of the deferred tasks (text array literal).
 -- Returns one row: the database's clock, the oldest transaction ID still running in this snapshot, and due_at
--- of the two timers, or nulls. It steps over each entry that was removed from the index since the last vacuum,
--- which is most of its cost.
+-- of the two timers, or nulls; a time before 1970 as 1970, one after 9998 as 9999. It steps over each entry that
+-- was removed from the index since the last vacuum, which is most of its cost.
 -- Locks nothing. Index: primary key of timer, see settings.sql.
 select (extract(epoch from clock_timestamp()) * 1e6)::bigint, pg_snapshot_xmin(pg_current_snapshot())::text,
-       (extract(epoch from lowest.due_at) * 1e6)::bigint, (extract(epoch from free.due_at) * 1e6)::bigint
+       (extract(epoch from lowest.shown) * 1e6)::bigint, (extract(epoch from free.shown) * 1e6)::bigint
   from (values (true)) one
   left join lateral (
-    select x.due_at
+    select x.due_at, greatest('1970-01-01 00:00:00+00', least(x.due_at, '9999-01-01 00:00:00+00')) as shown
       from taskledger.timers x
      where x.due_at >= $1::text::timestamptz
      order by x.due_at, x.kind, x.biz_id, x.version, x.reason
      limit 1) lowest on true
   left join lateral (
-    select x.due_at
+    select greatest('1970-01-01 00:00:00+00', least(x.due_at, '9999-01-01 00:00:00+00')) as shown
       from taskledger.timers x
      where x.due_at >= lowest.due_at and x.kind || '/' || x.biz_id not in (select unnest($2::text::text[]))
      order by x.due_at, x.kind, x.biz_id, x.version, x.reason

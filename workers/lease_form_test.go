@@ -1,0 +1,81 @@
+package workers_test
+
+import (
+	"testing"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+// A worker cannot insert or change a lease so that it is malformed, and readers skip one that the owner has inserted.
+func TestMalformedLeases(t *testing.T) {
+	t.Parallel()
+	const (
+		insert = "insert into taskledger.lease (name, holder, since, alive_until, detail) values "
+		row    = "('worker/evil', 'evil', now(), now() + '1 hour', "
+		good   = insert + `('worker/good', 'good', now(), now() + '1 hour', '{"kinds":["a"],"shards":"all"}')`
+	)
+	for name, values := range map[string]string{
+		"kinds are a text":    row + `'{"kinds":"x"}')`,
+		"kinds of numbers":    row + `'{"kinds":[1]}')`,
+		"no kinds":            row + `'{}')`,
+		"no detail":           row + `null)`,
+		"an array":            row + `'[]')`,
+		"a character of zero": row + `'{"kinds":[],"x":"\u0000"}')`,
+		"repeating is a text": row + `'{"kinds":["b"],"repeating":"x"}')`,
+		"repeating nothing":   row + `'{"kinds":["b"],"repeating":[{}]}')`,
+		"repeating for ever": row +
+			`'{"kinds":["b"],"repeating":[{"kind":"b","biz_id":"1","times":3,"since":"infinity"}]}')`,
+		"alive for ever":        `('worker/evil', 'evil', now(), 'infinity', '{"kinds":[],"shards":"all"}')`,
+		"alive for a century":   `('worker/evil', 'evil', now(), now() + '100 years', '{"kinds":[],"shards":"all"}')`,
+		"since ever":            `('worker/evil', 'evil', '-infinity', now() + '1 hour', '{"kinds":[],"shards":"all"}')`,
+		"since the last year":   `('worker/evil', 'evil', '294275-01-01', now(), '{"kinds":[],"shards":"all"}')`,
+		"the name of another":   `('worker/other', 'evil', now(), now() + '1 hour', '{"kinds":[],"shards":"all"}')`,
+		"a member without kind": `('shards/evil', 'evil', now(), now() + '1 hour', '{"kinds":"x"}')`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			owner := ledgertest.Pool(t, ledgertest.Owner)
+			db := ledgertest.As(t, owner, "worker")
+			if _, err := db.Exec(t.Context(), good); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.Exec(t.Context(), insert+values); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+				t.Errorf("%s: %v, want insufficient_privilege", values, err)
+			}
+			const change = "update taskledger.lease set (name, holder, since, alive_until, detail) = row"
+			if _, err := db.Exec(t.Context(), change+values); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+				t.Errorf("change to %s: %v, want insufficient_privilege", values, err)
+			}
+			if _, err := owner.Exec(t.Context(), insert+values); err != nil {
+				t.Fatal(err)
+			}
+			all, err := workers.ReadWorkers(t.Context(), db)
+			if err != nil || !hasWorker(all, "good") {
+				t.Errorf("workers: %+v, %v", all, err)
+			}
+			if _, err := operator.ReadRepeated(t.Context(), owner); err != nil {
+				t.Error(err)
+			}
+			var kinds int
+			const read = "select (select count(kind) from taskledger.worker_kinds where worker = 'good')" +
+				" + 0 * (select count(kind) from taskledger.shard_members)" +
+				" + 0 * (select count(alive_ms) from taskledger.worker_alive_ms('evil'))"
+			if err := owner.QueryRow(t.Context(), read).Scan(&kinds); err != nil || kinds != 1 {
+				t.Errorf("%d kinds, %v, want that of the good worker", kinds, err)
+			}
+		})
+	}
+}
+
+// hasWorker reports whether all has a worker with this id.
+func hasWorker(all []workers.Worker, id string) bool {
+	for _, w := range all {
+		if w.ID == id && len(w.Kinds) == 1 {
+			return true
+		}
+	}
+	return false
+}
