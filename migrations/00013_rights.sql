@@ -41,7 +41,7 @@ create function taskledger.is_first(version integer, attempt integer, shard smal
 language sql immutable parallel safe
 return version is null
     or version = 1 and attempt = 0 and shard between 0 and 63 and type in ('enqueued', 'scheduled')
-   and octet_length(kind) <= 128 and kind ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$'
+   and octet_length(kind) <= 128 and kind ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'
    and octet_length(biz_id) between 1 and 255 and biz_id !~ '[\u0001-\u001f\u007f-\u009f]';
 -- +goose StatementEnd
 
