@@ -1230,6 +1230,20 @@ $$;
 
 COMMENT ON FUNCTION taskledger.fire_timers(due_from timestamp with time zone, due_to timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_keys text[]) IS 'Internal: appends the events of at most how_many timers due between due_from and due_to, and removes the timers. may_release and may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out; only_keys: the only keys, empty for all. Returns the clock that decided, the numbers of timers locked, of released and expired events, and of timers kept; of only_keys the timers that another session has locked; due_at of the first and the last timer locked.';
 
+CREATE FUNCTION taskledger.fits(args_bytes integer, meta_bytes integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return not exists (
+    select from taskledger.setting s
+     where s.name = 'max_args_bytes' and args_bytes > s.value::integer
+        or s.name = 'max_meta_bytes' and meta_bytes > s.value::integer + 256);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.fits(args_bytes integer, meta_bytes integer) IS 'Internal: returns whether args and meta of so many bytes are within their limits.';
+
 CREATE FUNCTION taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) RETURNS taskledger.event_type
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
