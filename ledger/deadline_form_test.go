@@ -26,7 +26,8 @@ func TestMalformedDeadlines(t *testing.T) {
 			t.Errorf("finish_by %s: the task is not claimed", value)
 			continue
 		}
-		call(t, db, "select taskledger.finish($1::text, $2::text, $3::text::integer)", "mail", id, strconv.Itoa(a.version))
+		version := strconv.Itoa(a.version)
+		call(t, db, "select taskledger.finish($1::text, $2::text, $3::text::integer)", "mail", id, version)
 	}
 	past := ledger.Key{Kind: "mail", BizID: "past"}
 	call(t, producer, insert(`'mail', 'past', 1, 0, taskledger.shard_of('past'), 'enqueued', 'a', null,

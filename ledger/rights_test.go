@@ -182,6 +182,9 @@ func TestRolesCannotForge(t *testing.T) {
 			task,
 			insert(`'pay', 'running', 3, 1, ` + shard("running") + `, 'discarded', 'a', null, null`),
 			schedule,
+			insert(`'pay', 'x', 1, 0, 0, 'enqueued', repeat('a', 256), null, null`),
+			insert(`'pay', 'x', 1, 0, 0, 'enqueued', 'a', to_json(repeat('a', 262143)), null`),
+			insert(`'pay', 'x', 1, 0, 0, 'enqueued', 'a', null, json_build_object('x', repeat('a', 16641))`),
 		},
 		"worker": {
 			released, again, firing, alarm, change, fresh, relayLease, fire, pause, limit, cursor, task, schedule,

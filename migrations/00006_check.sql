@@ -1,5 +1,6 @@
 -- The checks of an enqueue in SQL. Each raises invalid_parameter_value for the input that package ledger rejects
--- in Go, with the same rule in its message.
+-- in Go, with the same rule in its message. No literal changes its meaning with standard_conforming_strings, because
+-- the body of a function is parsed with the settings of the session.
 -- Owner: package ledger; no tables. Called by taskledger.enqueue and enqueue_many.
 
 -- +goose Up
@@ -8,7 +9,7 @@
 create function taskledger.check_key(kind text, biz_id text) returns void
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
-  if kind is null or octet_length(kind) > 128 or kind !~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$' then
+  if kind is null or octet_length(kind) > 128 or kind !~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$' then
     raise exception 'taskledger: invalid kind %', coalesce(quote_literal(left(kind, 140)), 'null')
       using errcode = 'invalid_parameter_value',
             hint = 'a kind must be words of A-Z a-z 0-9 _ - joined by dots, 1 to 128 bytes';
@@ -60,7 +61,7 @@ begin
   if coalesce(octet_length(text), 0) <= 1024 then
     return; -- each level takes two bytes
   end if;
-  brackets := regexp_replace(text, '"(?:[^"\\]|\\.)*"', '', 'g');
+  brackets := regexp_replace(text, E'"(?:[^"\\\\]|\\\\.)*"', '', 'g');
   brackets := translate(regexp_replace(brackets, '[^][{}]', '', 'g'), '{}', '[]');
   for i in 1..512 loop
     exit when brackets = '';

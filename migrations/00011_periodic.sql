@@ -30,7 +30,7 @@ create table taskledger.schedule (
   last_biz_id  text collate "C",
   passed       bigint not null default 0,  -- firings that were passed over: missed, overlapping or paused
   passed_at    timestamptz,                -- when firings were last passed over
-  check (name ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$' and octet_length(name) <= 128),
+  check (name ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$' and octet_length(name) <= 128),
   check (num_nonnulls(cron, every_ms, after_ms) = 1),
   check (every_ms >= 1000),
   check (after_ms >= 1000),

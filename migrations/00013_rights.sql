@@ -41,12 +41,28 @@ create function taskledger.is_first(version integer, attempt integer, shard smal
 language sql immutable parallel safe
 return version is null
     or version = 1 and attempt = 0 and shard between 0 and 63 and type in ('enqueued', 'scheduled')
-   and octet_length(kind) <= 128 and kind ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$'
+   and octet_length(kind) <= 128 and kind ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'
    and octet_length(biz_id) between 1 and 255 and biz_id !~ '[\u0001-\u001f\u007f-\u009f]';
 -- +goose StatementEnd
 
 comment on function taskledger.is_first(integer, integer, smallint, taskledger.event_type, text, text) is
   'Internal: reports whether an event may begin a task.';
+
+-- For args or meta over 4 KiB. The times that an enqueue adds to a meta do not count against its limit.
+-- +goose StatementBegin
+create function taskledger.fits(args_bytes integer, meta_bytes integer) returns boolean
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  return not exists (
+    select from taskledger.setting s
+     where s.name = 'max_args_bytes' and args_bytes > s.value::integer
+        or s.name = 'max_meta_bytes' and meta_bytes > s.value::integer + 256);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.fits(integer, integer) is
+  'Internal: returns whether args and meta of so many bytes are within their limits.';
 
 -- The same tables as ledger.Transitions in Go. Arrays: an expression that calls state_after takes longer to prepare for
 -- each transaction than all the rest of an append.

@@ -235,7 +235,7 @@ $$;
 comment on function taskledger.take_over(text, text, integer, text) is
   'Internal: returns whether a task whose worker is lost may run again; buries it if not.';
 
--- A producer can have written any JSON. The same times as in package ledger: RFC 3339, anything else is none.
+-- A producer can have written any JSON. As in package ledger, a time that is not in RFC 3339 is ignored.
 -- +goose StatementBegin
 create function taskledger.deadline_of(meta json) returns timestamptz
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$

@@ -167,7 +167,7 @@ CREATE FUNCTION taskledger.check_key(kind text, biz_id text) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
 begin
-  if kind is null or octet_length(kind) > 128 or kind !~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$' then
+  if kind is null or octet_length(kind) > 128 or kind !~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$' then
     raise exception 'taskledger: invalid kind %', coalesce(quote_literal(left(kind, 140)), 'null')
       using errcode = 'invalid_parameter_value',
             hint = 'a kind must be words of A-Z a-z 0-9 _ - joined by dots, 1 to 128 bytes';
@@ -289,7 +289,7 @@ begin
   if coalesce(octet_length(text), 0) <= 1024 then
     return; -- each level takes two bytes
   end if;
-  brackets := regexp_replace(text, '"(?:[^"\\]|\\.)*"', '', 'g');
+  brackets := regexp_replace(text, E'"(?:[^"\\\\]|\\\\.)*"', '', 'g');
   brackets := translate(regexp_replace(brackets, '[^][{}]', '', 'g'), '{}', '[]');
   for i in 1..512 loop
     exit when brackets = '';
@@ -1271,6 +1271,20 @@ $$;
 
 COMMENT ON FUNCTION taskledger.fire_timers(due_from timestamp with time zone, due_to timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_keys text[]) IS 'Internal: appends the events of at most how_many timers due between due_from and due_to, and removes the timers. may_release and may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out; only_keys: the only keys, empty for all. Returns the clock that decided, the numbers of timers locked, of released and expired events, and of timers kept; of only_keys the timers that another session has locked; due_at of the first and the last timer locked.';
 
+CREATE FUNCTION taskledger.fits(args_bytes integer, meta_bytes integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return not exists (
+    select from taskledger.setting s
+     where s.name = 'max_args_bytes' and args_bytes > s.value::integer
+        or s.name = 'max_meta_bytes' and meta_bytes > s.value::integer + 256);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.fits(args_bytes integer, meta_bytes integer) IS 'Internal: returns whether args and meta of so many bytes are within their limits.';
+
 CREATE FUNCTION taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) RETURNS taskledger.event_type
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1388,7 +1402,7 @@ COMMENT ON FUNCTION taskledger.is_anothers_worker(worker text) IS 'Internal: ret
 
 CREATE FUNCTION taskledger.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type, kind text, biz_id text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN ((version IS NULL) OR ((version = 1) AND (attempt = 0) AND ((shard >= 0) AND (shard <= 63)) AND (type = ANY (ARRAY['enqueued'::taskledger.event_type, 'scheduled'::taskledger.event_type])) AND (octet_length(kind) <= 128) AND (kind ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$'::text) AND ((octet_length(biz_id) >= 1) AND (octet_length(biz_id) <= 255)) AND (biz_id !~ '[\u0001-\u001f\u007f-\u009f]'::text)));
+    RETURN ((version IS NULL) OR ((version = 1) AND (attempt = 0) AND ((shard >= 0) AND (shard <= 63)) AND (type = ANY (ARRAY['enqueued'::taskledger.event_type, 'scheduled'::taskledger.event_type])) AND (octet_length(kind) <= 128) AND (kind ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'::text) AND ((octet_length(biz_id) >= 1) AND (octet_length(biz_id) <= 255)) AND (biz_id !~ '[\u0001-\u001f\u007f-\u009f]'::text)));
 
 COMMENT ON FUNCTION taskledger.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type, kind text, biz_id text) IS 'Internal: reports whether an event may begin a task.';
 
@@ -2163,7 +2177,7 @@ CREATE TABLE taskledger.schedule (
     CONSTRAINT schedule_check1 CHECK (((cron IS NULL) = (zone IS NULL))),
     CONSTRAINT schedule_check2 CHECK (((every_ms IS NULL) = (anchor IS NULL))),
     CONSTRAINT schedule_every_ms_check CHECK ((every_ms >= 1000)),
-    CONSTRAINT schedule_name_check CHECK (((name ~ '^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$'::text) AND (octet_length(name) <= 128)))
+    CONSTRAINT schedule_name_check CHECK (((name ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'::text) AND (octet_length(name) <= 128)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 

@@ -28,12 +28,12 @@ func TestMalformedLeases(t *testing.T) {
 		"repeating nothing":   row + `'{"kinds":["b"],"repeating":[{}]}')`,
 		"repeating for ever": row +
 			`'{"kinds":["b"],"repeating":[{"kind":"b","biz_id":"1","times":3,"since":"infinity"}]}')`,
-		"alive for ever":        `('worker/evil', 'evil', now(), 'infinity', '{"kinds":[],"shards":"all"}')`,
-		"alive for a century":   `('worker/evil', 'evil', now(), now() + '100 years', '{"kinds":[],"shards":"all"}')`,
-		"since ever":            `('worker/evil', 'evil', '-infinity', now() + '1 hour', '{"kinds":[],"shards":"all"}')`,
-		"since the last year":   `('worker/evil', 'evil', '294275-01-01', now(), '{"kinds":[],"shards":"all"}')`,
-		"the name of another":   `('worker/other', 'evil', now(), now() + '1 hour', '{"kinds":[],"shards":"all"}')`,
-		"a member without kind": `('shards/evil', 'evil', now(), now() + '1 hour', '{"kinds":"x"}')`,
+		"alive for ever":      `('worker/evil', 'evil', now(), 'infinity', '{"kinds":[],"shards":"all"}')`,
+		"alive for a century": `('worker/evil', 'evil', now(), now() + '100 years', '{"kinds":[],"shards":"all"}')`,
+		"since ever":          `('worker/evil', 'evil', '-infinity', now() + '1 hour', '{"kinds":[],"shards":"all"}')`,
+		"since the last year": `('worker/evil', 'evil', '294275-01-01', now(), '{"kinds":[],"shards":"all"}')`,
+		"the name of another": `('worker/other', 'evil', now(), now() + '1 hour', '{"kinds":[],"shards":"all"}')`,
+		"a member":            `('shards/evil', 'evil', now(), now() + '1 hour', '{"kinds":"x"}')`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
