@@ -86,8 +86,8 @@ func TestAppendRefusesBeforeSending(t *testing.T) {
 	tx := beginTx(t, pool, pgx.ReadCommitted)
 	ledgertest.Append(t, tx, ledger.Key{Kind: "append", BizID: "1"})
 	for name, change := range map[string]func(*ledger.AppendRequest){
-		"kind":             func(r *ledger.AppendRequest) { r.Key.Kind = "a b" },
-		"biz_id":           func(r *ledger.AppendRequest) { r.Key.BizID = "a\nb" },
+		"kind":             func(r *ledger.AppendRequest) { r.Key.Kind = "a\x00b" },
+		"biz_id":           func(r *ledger.AppendRequest) { r.Key.BizID = "a\x00b" },
 		"type":             func(r *ledger.AppendRequest) { r.Type = "finished" },
 		"begins a task":    func(r *ledger.AppendRequest) { r.Type = ledger.EventEnqueued },
 		"expected version": func(r *ledger.AppendRequest) { r.Expected = 0 },
@@ -131,7 +131,7 @@ func TestAppendEachKeepsFaultsApart(t *testing.T) {
 		appending("conflict", 1, ledger.EventSucceeded),
 		appending("unknown", 1, ledger.EventSucceeded),
 		appending("locked", 1, ledger.EventSucceeded),
-		appending("not\tvalid", 1, ledger.EventSucceeded),
+		appending("not\x00valid", 1, ledger.EventSucceeded),
 		appending("state", 2, ledger.EventFailed),
 		appending("a", 1, ledger.EventFailed),
 	}

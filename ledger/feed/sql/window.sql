@@ -17,7 +17,7 @@ select o.is_standby, o.has_xid, o.top,
        case when coalesce(e.ordinality, 1) = 1 then o.bound::text end,
        case
          when $5::bigint = 0 or coalesce(e.ordinality, 1) > 1 or o.is_standby then null
-         when o.bound is null
+         when e.position is null -- an enqueue that is not committed yet may have drawn its position
          then setval('taskledger.asleep_until', (date_part('epoch', clock_timestamp()) * 1e6)::bigint + $5::bigint)
          when pg_sequence_last_value('taskledger.asleep_until'::regclass) > date_part('epoch', clock_timestamp()) * 1e6
          then setval('taskledger.asleep_until', 1)
