@@ -52,6 +52,7 @@ func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
 	relay := ledgertest.URL(t, "relay")
 	other := map[string]string{
+		"sql/discard.sql":    ledgertest.URLAs(t, relay, "operator"),
 		"sql/unpark.sql":     ledgertest.URLAs(t, relay, "operator"),
 		"sql/unpark_all.sql": ledgertest.URLAs(t, relay, ledgertest.Owner), // of a rebase
 	}
