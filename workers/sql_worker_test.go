@@ -70,6 +70,11 @@ func TestSQLWorkersBesideAPool(t *testing.T) {
 			}
 			return insertEffect(ctx, tx, job, args)
 		}, &workers.KindConfig{Slots: 2}))
+	const n = 400
+	b.EnqueueMany(n)
+	b.Await("the first successes in Go", func() bool { // workers in SQL are quicker, and would take all
+		return one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'") >= 10
+	})
 	ctx, cancel := context.WithCancel(b.Context())
 	db := b.As("worker")
 	counts := make([]int, 2)
@@ -77,8 +82,6 @@ func TestSQLWorkersBesideAPool(t *testing.T) {
 	for i := range counts {
 		all.Go(func() { counts[i] = sqlWorker(ctx, t, db, fmt.Sprintf("sql-%d", i)) })
 	}
-	const n = 400
-	b.EnqueueMany(n)
 	b.AwaitSucceeded(n)
 	cancel()
 	all.Wait()
