@@ -28,6 +28,8 @@ const (
 	waitingShare = 2
 	// maxRefill is how many messages of a withheld kind may wait for its workers.
 	maxRefill = 20_000
+	// minRefill is how many of one with workers may wait in any case: they make room again.
+	minRefill = 16
 
 	// growthShare: the demand is read when the stream has grown by one part in growthShare of the limit.
 	growthShare = 16
@@ -227,7 +229,10 @@ func (s backlog) refillAll(ctx context.Context) (next time.Duration, err error) 
 // missing returns how many messages to publish of a withheld kind, 0 while its workers have enough to do.
 func (k *kindDemand) missing(allowance int64) int64 {
 	target := min(allowance, maxRefill)
-	if target == 0 && k.served == 0 {
+	switch {
+	case k.served != 0:
+		target = max(target, minRefill)
+	case target == 0:
 		return 0
 	}
 	if k.waiting > target/2 || k.unserved > allowance {
