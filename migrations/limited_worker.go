@@ -35,8 +35,9 @@ func (l LimitedWorker) String() string { return l.Name + "=" + strings.Join(l.Ki
 // worker is the role that is limited.
 const worker = "worker"
 
-var (
-	limitedName  = regexp.MustCompile(`^[a-z0-9_]+$`)
+var limitedName = regexp.MustCompile(`^[a-z0-9_]+$`)
+
+const (
 	kindWildcard = ".*"
 	reservedKind = "taskledger."
 )

@@ -50,9 +50,9 @@ type Runner struct {
 	cancelLasting context.CancelFunc
 
 	// Each is safe for concurrent use.
-	completer  *completer
-	quarantine quarantine
-	standby    standby
+	completer    *completer
+	quarantine   quarantine
+	reconnection reconnection
 }
 
 // Config of a [Runner].

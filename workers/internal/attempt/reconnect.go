@@ -10,8 +10,8 @@ import (
 // reconnectEvery is the least time between two times that all connections are made again.
 const reconnectEvery = time.Second
 
-// standby is when the pool of connections was last made again because one of them reached a standby or lacked a right.
-type standby struct {
+// reconnection is when the pool last connected again because a connection reached a standby or lacked a right.
+type reconnection struct {
 	mu   sync.Mutex
 	last time.Time // guarded by mu
 }
@@ -38,10 +38,10 @@ func (r *Runner) reconnect(why string, err error) bool {
 	if r.db == nil {
 		return false
 	}
-	r.standby.mu.Lock()
-	defer r.standby.mu.Unlock()
-	if now := time.Now(); now.Sub(r.standby.last) > reconnectEvery {
-		r.standby.last = now
+	r.reconnection.mu.Lock()
+	defer r.reconnection.mu.Unlock()
+	if now := time.Now(); now.Sub(r.reconnection.last) > reconnectEvery {
+		r.reconnection.last = now
 		r.Warn(r.logger, why, "error", err)
 		r.db.Reset()
 	}
