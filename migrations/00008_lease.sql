@@ -128,6 +128,73 @@ $$;
 comment on function taskledger.is_anothers_worker(text) is
   'Internal: returns whether a worker of another login is alive, so that the session''s login must not act as it.';
 
+-- Index: primary key.
+-- +goose StatementBegin
+create function taskledger.is_anothers_member(worker text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  return exists (
+    select from taskledger.lease l
+     where l.name in ('worker/' || is_anothers_member.worker, 'shards/' || is_anothers_member.worker)
+       and l.login <> session_user and l.alive_until > clock_timestamp());
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.is_anothers_member(text) is
+  'Internal: returns whether a worker of another login is alive, or divides shards, by this id.';
+
+-- With its owner's rights: a role with the privilege DELETE may lock the whole table, which stops every worker.
+-- Locks the row. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.remove_lease(name text) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  delete from taskledger.lease l
+   where l.name = remove_lease.name and (l.name like 'worker/%' or l.name like 'shards/%')
+     and (l.login = session_user or l.alive_until <= statement_timestamp());
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.remove_lease(text) is
+  'Internal: removes a lease of a worker of the session''s login, or one that has ended.';
+
+-- As remove_lease. Skips rows that another transaction has locked. Reads the whole small table.
+-- +goose StatementBegin
+create function taskledger.sweep_leases() returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  delete from taskledger.lease l
+   where l.name in (
+     select d.name from taskledger.lease d
+      where (d.name like 'worker/%' or d.name like 'shards/%' or d.name like 'released/%')
+        and d.alive_until < clock_timestamp() - interval '1 day'
+        for update skip locked);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.sweep_leases() is
+  'Internal: removes the leases that ended a day ago.';
+
+-- As remove_lease.
+-- +goose StatementBegin
+create function taskledger.release_relay(holder text) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  delete from taskledger.lease l where l.name = 'relay' and l.holder = release_relay.holder;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.release_relay(text) is
+  'Internal: removes the lease of the relay, if this holder has it.';
+
 -- The same row as that of a worker in Go. Locks the row. Index: primary key.
 -- +goose StatementBegin
 create function taskledger.heartbeat(worker text, kinds text[], lease_for interval default '30 seconds',
@@ -149,7 +216,7 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   if lease_for = interval '0' then
-    delete from taskledger.lease l where l.name = 'worker/' || worker and l.login = session_user;
+    perform taskledger.remove_lease('worker/' || worker);
     return;
   end if;
   if lease_for is null or lease_for not between interval '1 second' and interval '1 day' then
