@@ -54,6 +54,8 @@ grant execute on function taskledger.remove_lease, taskledger.sweep_leases, task
 grant insert on taskledger.shard_owner to worker;
 grant update (worker, since) on taskledger.shard_owner to worker;
 grant insert, delete on taskledger.cursor to relay;
+-- To lock the newest row, in ledger/feed/sql/cursor_append.sql.
+grant update (recorded_at) on taskledger.cursor to relay;
 grant insert on taskledger.incarnation, taskledger.parked, taskledger.illegal_event to relay;
 grant insert on taskledger.task to relay;
 grant update (state, aside, version, attempt, failures, updated_at, error, fingerprint, due_at) on taskledger.task
