@@ -4,6 +4,7 @@
 --   lease  written and read by internal/lease: the row relay for outbox; for workers one row of each worker process,
 --          and one of each member of a division of shards; for the reconciler one row of each task that it releases
 --          again and again
+--   mutex  rows that functions lock and no role may read or lock otherwise
 --
 -- Other packages read the views relay_lease, workers, worker_kinds, shard_members and repeated_releases, and call
 -- worker_alive_ms and shards_alive. Workers in other languages call heartbeat.
@@ -264,3 +265,66 @@ $$;
 
 comment on function taskledger.set_poll_place(text, text, text) is
   'Internal: stores the biz_id after which a worker continues to look for waiting tasks of a kind.';
+
+-- Advisory locks cannot be granted or revoked: any role that may connect could hold one. A row of this table is locked
+-- by a function with its owner's rights, which only the roles concerned may execute.
+create table taskledger.mutex (
+  name text collate "C" primary key);
+
+comment on table taskledger.mutex is
+  'Internal: the rows that functions lock: workers, schedules, and alarm/ with each receiver of alarms.';
+
+insert into taskledger.mutex (name) values ('workers'), ('schedules');
+
+-- Locks a row until the transaction ends. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.lock_workers() returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform from taskledger.mutex m where m.name = 'workers' for update;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.lock_workers() is
+  'Internal: locks workers that take their first lease against each other, until the transaction ends.';
+
+-- Locks a row until the transaction ends. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.lock_schedules() returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform from taskledger.mutex m where m.name = 'schedules' for update;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.lock_schedules() is
+  'Internal: locks the set of schedules against others that apply schedules, until the transaction ends.';
+
+-- Its transaction is short, because lock_receiver does not find an uncommitted row. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.add_receiver(receiver text) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  insert into taskledger.mutex (name) values ('alarm/' || receiver) on conflict do nothing;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.add_receiver(text) is
+  'Internal: adds the row that lock_receiver locks.';
+
+-- Locks a row until the transaction ends, and does not wait. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.lock_receiver(receiver text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform from taskledger.mutex m where m.name = 'alarm/' || receiver for update skip locked;
+  return found;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.lock_receiver(text) is
+  'Internal: locks a receiver of alarms until the transaction ends; false if another transaction has locked it.';

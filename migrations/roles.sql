@@ -69,6 +69,11 @@ grant insert on taskledger.schedule, taskledger.kind_limit, taskledger.pause to 
 grant execute on function taskledger.remove_schedule, taskledger.remove_limit, taskledger.remove_pause,
    taskledger.remove_parked, taskledger.remove_illegal_events to operator;
 
+-- Locks of rows that no role may lock otherwise.
+grant execute on function taskledger.lock_workers to worker;
+grant execute on function taskledger.lock_schedules to operator;
+grant execute on function taskledger.add_receiver, taskledger.lock_receiver to relay, operator;
+
 -- Whether the relay sleeps, and the notification that wakes it.
 grant select, update on taskledger.asleep_until to relay;
 grant execute on function taskledger.wake to producer, worker, relay, operator;

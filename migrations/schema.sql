@@ -37,6 +37,17 @@ CREATE TYPE taskledger.task_state AS ENUM (
 
 COMMENT ON TYPE taskledger.task_state IS 'The state of a task, which is that after its last event.';
 
+CREATE FUNCTION taskledger.add_receiver(receiver text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  insert into taskledger.mutex (name) values ('alarm/' || receiver) on conflict do nothing;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.add_receiver(receiver text) IS 'Internal: adds the row that lock_receiver locks.';
+
 CREATE FUNCTION taskledger.admits(kind text, args_bytes integer, meta_bytes integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1454,6 +1465,40 @@ $$;
 
 COMMENT ON FUNCTION taskledger.leave_shards(worker text, kind text, shards text) IS 'Internal: gives up shards of a worker, all of all kinds if shards is empty; none if a worker of another login is alive by that id.';
 
+CREATE FUNCTION taskledger.lock_receiver(receiver text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform from taskledger.mutex m where m.name = 'alarm/' || receiver for update skip locked;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.lock_receiver(receiver text) IS 'Internal: locks a receiver of alarms until the transaction ends; false if another transaction has locked it.';
+
+CREATE FUNCTION taskledger.lock_schedules() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform from taskledger.mutex m where m.name = 'schedules' for update;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.lock_schedules() IS 'Internal: locks the set of schedules against others that apply schedules, until the transaction ends.';
+
+CREATE FUNCTION taskledger.lock_workers() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform from taskledger.mutex m where m.name = 'workers' for update;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.lock_workers() IS 'Internal: locks workers that take their first lease against each other, until the transaction ends.';
+
 CREATE FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN COALESCE((last = ANY (CASE type WHEN 'scheduled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[] WHEN 'released'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,buried,cancelled,expired,discarded}'::taskledger.event_type[] WHEN 'buried'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'cancelled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'expired'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[] WHEN 'discarded'::taskledger.event_type THEN '{scheduled,snoozed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'enqueued'::taskledger.event_type THEN '{}'::taskledger.event_type[] ELSE '{enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] END)), false);
@@ -1959,6 +2004,12 @@ CREATE VIEW taskledger.logins AS
 
 COMMENT ON VIEW taskledger.logins IS 'The database logins (session_user) that wrote events, since when, by the id in event.login_id. A name may have several ids.';
 
+CREATE TABLE taskledger.mutex (
+    name text NOT NULL COLLATE pg_catalog."C"
+);
+
+COMMENT ON TABLE taskledger.mutex IS 'Internal: the rows that functions lock: workers, schedules, and alarm/ with each receiver of alarms.';
+
 CREATE VIEW taskledger.outbox AS
  WITH relay AS MATERIALIZED (
          SELECT c.seen,
@@ -2331,6 +2382,9 @@ ALTER TABLE ONLY taskledger.lease
 
 ALTER TABLE ONLY taskledger.login
     ADD CONSTRAINT login_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY taskledger.mutex
+    ADD CONSTRAINT mutex_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY taskledger.parked
     ADD CONSTRAINT parked_pkey PRIMARY KEY ("position");

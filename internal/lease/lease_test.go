@@ -1,8 +1,11 @@
 package lease_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
+	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -49,5 +52,38 @@ func TestRemovingIsNarrow(t *testing.T) {
 	}
 	if want := "theirs"; shards != want {
 		t.Errorf("workers with shards that are left: %s, want %s", shards, want)
+	}
+}
+
+// A worker begins although a role that may only connect holds advisory locks. Workers that begin exclude each other.
+func TestLockOfWorkersIsTheirs(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	ledgertest.HoldAdvisoryLocks(t, owner, "taskledger.worker")
+	worker := ledgertest.As(t, owner, "worker")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	first, err := worker.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = first.Rollback(t.Context()) }()
+	if err := lease.Lock(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	second, err := worker.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = second.Rollback(t.Context()) }()
+	pid := ledgertest.BackendPID(t, second)
+	locked := make(chan error, 1)
+	go func() { locked <- lease.Lock(ctx, second) }()
+	ledgertest.AwaitBlocked(t, owner, pid)
+	if err := first.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-locked; err != nil {
+		t.Fatal(err)
 	}
 }
