@@ -43,7 +43,8 @@ func TestRemovingIsNarrow(t *testing.T) {
 	var leases, shards string
 	err := owner.QueryRow(t.Context(), `
 		select (select string_agg(l.name, ' ' order by l.name) from taskledger.lease l),
-		       (select string_agg(o.worker, ' ' order by o.worker) from taskledger.shard_owner o)`).Scan(&leases, &shards)
+		       (select string_agg(o.worker, ' ' order by o.worker) from taskledger.shard_owner o)`,
+	).Scan(&leases, &shards)
 	if err != nil {
 		t.Fatal(err)
 	}
