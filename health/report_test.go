@@ -107,7 +107,7 @@ var conditionTests = map[health.Name]conditionTest{
 		arrange: func(b *bundle, _ *health.Config) {
 			ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")
 			b.project()
-			b.exec("update taskledger.cursor set origin = '1/1'")
+			ledgertest.ExecAsOwner(b.t, b.db, "update taskledger.cursor set origin = '1/1'")
 		},
 		text: "the projector refuses to continue: cursor",
 	},
@@ -248,7 +248,7 @@ func TestRefusedAndLate(t *testing.T) {
 	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "coupon.send/1"), "")
 	b.project()
 	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "coupon.send/2"), "")
-	b.exec("update taskledger.cursor set origin = '1/1'")
+	ledgertest.ExecAsOwner(b.t, b.db, "update taskledger.cursor set origin = '1/1'")
 	b.exec(`
 		insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, xid)
 		select 'relay', n, seen, seen_top, seen_bound, origin, '9000000000' from taskledger.cursor`)

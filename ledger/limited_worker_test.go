@@ -104,8 +104,13 @@ func TestLimitedWorker(t *testing.T) {
 		t.Errorf("it finishes another's task: %v", err)
 	}
 	refused(t, db, "insert into taskledger.shard_owner (kind, shards, worker) values ('pay', '0-63', 'w-1')")
+	for _, lease := range []string{"worker/w-2", "shards/w-2"} {
+		refused(t, db, `insert into taskledger.lease (name, holder, alive_until, detail)
+			values ('`+lease+`', 'w-2', now() + '1 minute', '{"kinds": ["mail.a", "pay"]}')`)
+	}
+	refused(t, db, `update taskledger.lease set detail = '{"kinds": ["pay"]}' where name = 'worker/w-1'`)
 	if err := execute(t, db, "insert into taskledger.shard_owner (kind, shards, worker) values ('mail.a', '1', 'w-1')",
-		"delete from taskledger.shard_owner"); err != nil {
+		"select taskledger.leave_shards('w-1', '', '')"); err != nil {
 		t.Error(err)
 	}
 }
@@ -140,7 +145,7 @@ func TestWorkersOfOtherLogins(t *testing.T) {
 				t.Errorf("%s: %v, want it refused", statement, err)
 			}
 		}
-		err := execute(t, other, "delete from taskledger.lease",
+		err := execute(t, other, "select taskledger.remove_lease('worker/alice-1')",
 			"update taskledger.lease set alive_until = now()", "select taskledger.heartbeat('alice-1', '{pay}', '0')")
 		if n := count(t, owner, lease+" and alive_until > now()"); n != 1 || err != nil {
 			t.Errorf("the lease has gone, %v", err)

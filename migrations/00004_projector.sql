@@ -104,3 +104,20 @@ select n.kind, n.state, n.value as tasks from newest n where n.value <> 0;
 comment on view taskledger.task_counts is
   'The number of tasks of each kind and state, without zeros, as the projector has counted them. '
   'Its cost grows with the number of kinds, not of tasks.';
+
+-- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.remove_illegal_events(kind text, biz_id text) returns setof integer
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.illegal_event i
+   where i.kind = remove_illegal_events.kind and i.biz_id = remove_illegal_events.biz_id
+  returning i.version;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.remove_illegal_events(text, text) is
+  'Internal: removes the events of a task that do not fold from the record, and returns their versions.';

@@ -71,3 +71,18 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.count_rejection() is 'Internal: counts a call that is about to be rejected.';
+
+-- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.remove_limit(kind text) returns setof text
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.kind_limit l where l.kind = remove_limit.kind returning l.kind;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.remove_limit(text) is
+  'Internal: removes the limit of a kind, and returns the kind if it had one.';

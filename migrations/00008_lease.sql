@@ -4,6 +4,7 @@
 --   lease  written and read by internal/lease: the row relay for outbox; for workers one row of each worker process,
 --          and one of each member of a division of shards; for the reconciler one row of each task that it releases
 --          again and again
+--   mutex  rows that functions lock and no role may read or lock otherwise
 --
 -- Other packages read the views relay_lease, workers, worker_kinds, shard_members and repeated_releases, and call
 -- worker_alive_ms and shards_alive. Workers in other languages call heartbeat.
@@ -74,13 +75,14 @@ begin
       or name in ('worker/' || holder, 'shards/' || holder) and octet_length(holder) between 1 and 255
      and least(since, alive_until) >= '1970-01-01 00:00:00+00'
      and greatest(since, alive_until) <= clock_timestamp() + interval '1 day'
-     and taskledger.lease_kinds(detail) is not null;
+     and taskledger.lease_kinds(detail) is not null and taskledger.check_kinds(taskledger.lease_kinds(detail));
 end
 $$;
 -- +goose StatementEnd
 
 comment on function taskledger.is_lease(text, text, timestamptz, timestamptz, json) is
-  'Internal: reports whether a lease is well-formed: that of a worker lasts at most a day, and its detail has kinds.';
+  'Internal: reports whether a lease is well-formed: that of a worker lasts at most a day, and its detail has kinds that '
+  'the role may work on.';
 
 create view taskledger.workers as
 select l.holder as worker, l.since, l.alive_until,
@@ -177,6 +179,73 @@ $$;
 comment on function taskledger.is_anothers_worker(text) is
   'Internal: returns whether a worker of another login is alive, so that the session''s login must not act as it.';
 
+-- Index: primary key.
+-- +goose StatementBegin
+create function taskledger.is_anothers_member(worker text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  return exists (
+    select from taskledger.lease l
+     where l.name in ('worker/' || is_anothers_member.worker, 'shards/' || is_anothers_member.worker)
+       and l.login <> session_user and l.alive_until > clock_timestamp());
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.is_anothers_member(text) is
+  'Internal: returns whether a worker of another login is alive, or divides shards, by this id.';
+
+-- With its owner's rights: a role with the privilege DELETE may lock the whole table, which stops every worker.
+-- Locks the row. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.remove_lease(name text) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  delete from taskledger.lease l
+   where l.name = remove_lease.name and (l.name like 'worker/%' or l.name like 'shards/%')
+     and (l.login = session_user or l.alive_until <= statement_timestamp());
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.remove_lease(text) is
+  'Internal: removes a lease of a worker of the session''s login, or one that has ended.';
+
+-- As remove_lease. Skips rows that another transaction has locked. Reads the whole small table.
+-- +goose StatementBegin
+create function taskledger.sweep_leases() returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  delete from taskledger.lease l
+   where l.name in (
+     select d.name from taskledger.lease d
+      where (d.name like 'worker/%' or d.name like 'shards/%' or d.name like 'released/%')
+        and d.alive_until < clock_timestamp() - interval '1 day'
+        for update skip locked);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.sweep_leases() is
+  'Internal: removes the leases that ended a day ago.';
+
+-- As remove_lease.
+-- +goose StatementBegin
+create function taskledger.release_relay(holder text) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  delete from taskledger.lease l where l.name = 'relay' and l.holder = release_relay.holder;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.release_relay(text) is
+  'Internal: removes the lease of the relay, if this holder has it.';
+
 -- The same row as that of a worker in Go. Locks the row. Index: primary key.
 -- +goose StatementBegin
 create function taskledger.heartbeat(worker text, kinds text[], lease_for interval default '30 seconds',
@@ -201,7 +270,7 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   if lease_for = interval '0' then
-    delete from taskledger.lease l where l.name = 'worker/' || worker and l.login = session_user;
+    perform taskledger.remove_lease('worker/' || worker);
     return;
   end if;
   if lease_for is null or lease_for not between interval '1 second' and interval '1 day' then
@@ -249,3 +318,66 @@ $$;
 
 comment on function taskledger.set_poll_place(text, text, text) is
   'Internal: stores the biz_id after which a worker continues to look for waiting tasks of a kind.';
+
+-- Advisory locks cannot be granted or revoked: any role that may connect could hold one. A row of this table is locked
+-- by a function with its owner's rights, which only the roles concerned may execute.
+create table taskledger.mutex (
+  name text collate "C" primary key);
+
+comment on table taskledger.mutex is
+  'Internal: the rows that functions lock: workers, schedules, and alarm/ with each receiver of alarms.';
+
+insert into taskledger.mutex (name) values ('workers'), ('schedules');
+
+-- Locks a row until the transaction ends. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.lock_workers() returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform from taskledger.mutex m where m.name = 'workers' for update;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.lock_workers() is
+  'Internal: locks workers that take their first lease against each other, until the transaction ends.';
+
+-- Locks a row until the transaction ends. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.lock_schedules() returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform from taskledger.mutex m where m.name = 'schedules' for update;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.lock_schedules() is
+  'Internal: locks the set of schedules against others that apply schedules, until the transaction ends.';
+
+-- Its transaction is short, because lock_receiver does not find an uncommitted row. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.add_receiver(receiver text) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  insert into taskledger.mutex (name) values ('alarm/' || receiver) on conflict do nothing;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.add_receiver(text) is
+  'Internal: adds the row that lock_receiver locks.';
+
+-- Locks a row until the transaction ends, and does not wait. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.lock_receiver(receiver text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform from taskledger.mutex m where m.name = 'alarm/' || receiver for update skip locked;
+  return found;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.lock_receiver(text) is
+  'Internal: locks a receiver of alarms until the transaction ends; false if another transaction has locked it.';

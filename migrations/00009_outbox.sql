@@ -80,3 +80,19 @@ select e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
    (select case when r.until is null then r.seen_top else greatest(r.seen_top, r.after_position) end from relay r), 0);
 
 comment on view taskledger.outbox is 'The events that the relay has not yet published, in no particular order.';
+
+-- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.remove_parked(positions bigint[]) returns setof bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.parked p where p.position = any (positions) and not p.discarded returning p.position;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.remove_parked(bigint[]) is
+  'Internal: removes events from the list of those that cannot be published, except discarded ones, and returns their '
+  'positions.';

@@ -27,3 +27,22 @@ select o.worker, o.kind, o.shards
 
 comment on view taskledger.worker_shards is
   'The groups of shards that each live worker has, of the kinds that divide them.';
+
+-- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key; to give up
+-- all shards the small table is read.
+-- +goose StatementBegin
+create function taskledger.leave_shards(worker text, kind text, shards text) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  delete from taskledger.shard_owner o
+   where o.worker = leave_shards.worker
+     and (leave_shards.shards = '' or o.kind = leave_shards.kind and o.shards = leave_shards.shards)
+     and not taskledger.is_anothers_member(leave_shards.worker);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.leave_shards(text, text, text) is
+  'Internal: gives up shards of a worker, all of all kinds if shards is empty; none if a worker of another login is '
+  'alive by that id.';

@@ -19,3 +19,18 @@ create view taskledger.paused_kinds as
 select p.kind, p.since, p.actor, p.reason from taskledger.pause p;
 
 comment on view taskledger.paused_kinds is 'The kinds of which no worker starts tasks, since when, by whom and why.';
+
+-- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.remove_pause(kind text) returns setof text
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.pause p where p.kind = remove_pause.kind returning p.kind;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.remove_pause(text) is
+  'Internal: ends the pause of a kind, and returns the kind if it was paused.';

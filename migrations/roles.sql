@@ -42,19 +42,38 @@ grant select on taskledger.parked, taskledger.parked_events, taskledger.relay_le
    taskledger.pause, taskledger.illegal_event, taskledger.repeated_releases to relay, operator, reader, archiver;
 grant select on taskledger.migration to relay, operator, reader, archiver;
 
--- Each role writes this beside events.
+-- Each role writes this beside events. LOCK TABLE in a mode that stops others needs UPDATE, DELETE or TRUNCATE on the
+-- whole table: so UPDATE is granted by columns, and functions delete. Only the relay, the services' own role, may
+-- delete from tables that the services alone write.
 grant insert on taskledger.timer to producer, worker, relay, operator;
-grant insert, update, delete on taskledger.lease to worker, relay;
-grant insert, update, delete on taskledger.shard_owner to worker;
-grant insert, update, delete on taskledger.cursor to relay;
+grant insert on taskledger.lease to worker, relay;
+grant update (holder, since, alive_until, backend, detail, login) on taskledger.lease to relay;
+grant update (alive_until, detail, login) on taskledger.lease to worker;
+grant execute on function taskledger.release_relay to relay;
+grant execute on function taskledger.remove_lease, taskledger.sweep_leases, taskledger.leave_shards to worker;
+grant insert on taskledger.shard_owner to worker;
+grant update (worker, since) on taskledger.shard_owner to worker;
+grant insert, delete on taskledger.cursor to relay;
+-- To lock the newest row, in ledger/feed/sql/cursor_append.sql.
+grant update (recorded_at) on taskledger.cursor to relay;
 grant insert on taskledger.incarnation, taskledger.parked, taskledger.illegal_event to relay;
-grant insert, update on taskledger.task to relay;
+grant insert on taskledger.task to relay;
+grant update (state, aside, version, attempt, failures, updated_at, error, fingerprint, due_at) on taskledger.task
+   to relay;
 grant insert, delete on taskledger.task_count to relay;
-grant update on taskledger.schedule to relay;
-grant insert, update, delete on taskledger.schedule, taskledger.kind_limit to operator;
-grant insert, delete on taskledger.pause to operator;
-grant delete on taskledger.parked, taskledger.illegal_event to operator;
+grant update (next_at, last_at, last_kind, last_biz_id, passed, passed_at) on taskledger.schedule to relay, operator;
+grant update (kind, args, cron, zone, every_ms, anchor, after_ms, missed, missed_limit, overlap, paused, revision,
+   actor, updated_at) on taskledger.schedule to operator;
+grant update (max_waiting, policy, retry_after_ms, actor, updated_at) on taskledger.kind_limit to operator;
 grant update (discarded) on taskledger.parked to operator;
+grant insert on taskledger.schedule, taskledger.kind_limit, taskledger.pause to operator;
+grant execute on function taskledger.remove_schedule, taskledger.remove_limit, taskledger.remove_pause,
+   taskledger.remove_parked, taskledger.remove_illegal_events to operator;
+
+-- Locks of rows that no role may lock otherwise.
+grant execute on function taskledger.lock_workers to worker;
+grant execute on function taskledger.lock_schedules to operator;
+grant execute on function taskledger.add_receiver, taskledger.lock_receiver to relay, operator;
 
 -- Whether the relay sleeps, and the notification that wakes it.
 grant select, update on taskledger.asleep_until to relay;
@@ -74,10 +93,10 @@ grant execute on function taskledger.origin, taskledger.incarnation, taskledger.
 grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledger.feed_passed,
    taskledger.feed_pending to relay, operator, reader, archiver;
 grant execute on function taskledger.is_primary to worker, relay, operator;
-grant execute on function taskledger.check_kinds, taskledger.is_hidden to worker;
+grant execute on function taskledger.is_hidden to worker;
 grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive, taskledger.lease_kinds to worker,
    relay, operator, reader, archiver;
-grant execute on function taskledger.is_lease to worker, relay;
+grant execute on function taskledger.is_lease, taskledger.check_kinds to worker, relay;
 grant execute on function taskledger.fits to producer;
 grant execute on function taskledger.enqueue, taskledger.enqueue_many to producer;
 grant execute on function taskledger.fire_timers to relay;

@@ -37,6 +37,17 @@ CREATE TYPE taskledger.task_state AS ENUM (
 
 COMMENT ON TYPE taskledger.task_state IS 'The state of a task, which is that after its last event.';
 
+CREATE FUNCTION taskledger.add_receiver(receiver text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  insert into taskledger.mutex (name) values ('alarm/' || receiver) on conflict do nothing;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.add_receiver(receiver text) IS 'Internal: adds the row that lock_receiver locks.';
+
 CREATE FUNCTION taskledger.admits(kind text, args_bytes integer, meta_bytes integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1338,7 +1349,7 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   if lease_for = interval '0' then
-    delete from taskledger.lease l where l.name = 'worker/' || worker and l.login = session_user;
+    perform taskledger.remove_lease('worker/' || worker);
     return;
   end if;
   if lease_for is null or lease_for not between interval '1 second' and interval '1 day' then
@@ -1387,6 +1398,21 @@ END;
 
 COMMENT ON FUNCTION taskledger.installation() IS 'Returns the id of this ledger, which its stream and its CloudEvents carry.';
 
+CREATE FUNCTION taskledger.is_anothers_member(worker text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return exists (
+    select from taskledger.lease l
+     where l.name in ('worker/' || is_anothers_member.worker, 'shards/' || is_anothers_member.worker)
+       and l.login <> session_user and l.alive_until > clock_timestamp());
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.is_anothers_member(worker text) IS 'Internal: returns whether a worker of another login is alive, or divides shards, by this id.';
+
 CREATE FUNCTION taskledger.is_anothers_worker(worker text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1432,11 +1458,11 @@ begin
       or name in ('worker/' || holder, 'shards/' || holder) and octet_length(holder) between 1 and 255
      and least(since, alive_until) >= '1970-01-01 00:00:00+00'
      and greatest(since, alive_until) <= clock_timestamp() + interval '1 day'
-     and taskledger.lease_kinds(detail) is not null;
+     and taskledger.lease_kinds(detail) is not null and taskledger.check_kinds(taskledger.lease_kinds(detail));
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, detail json) IS 'Internal: reports whether a lease is well-formed: that of a worker lasts at most a day, and its detail has kinds.';
+COMMENT ON FUNCTION taskledger.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, detail json) IS 'Internal: reports whether a lease is well-formed: that of a worker lasts at most a day, and its detail has kinds that the role may work on.';
 
 CREATE FUNCTION taskledger.is_own_login(login_id integer) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1559,6 +1585,55 @@ $$;
 
 COMMENT ON FUNCTION taskledger.lease_kinds(detail json) IS 'Internal: returns the kinds in the detail of a worker''s lease; null if the detail is malformed.';
 
+CREATE FUNCTION taskledger.leave_shards(worker text, kind text, shards text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  delete from taskledger.shard_owner o
+   where o.worker = leave_shards.worker
+     and (leave_shards.shards = '' or o.kind = leave_shards.kind and o.shards = leave_shards.shards)
+     and not taskledger.is_anothers_member(leave_shards.worker);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.leave_shards(worker text, kind text, shards text) IS 'Internal: gives up shards of a worker, all of all kinds if shards is empty; none if a worker of another login is alive by that id.';
+
+CREATE FUNCTION taskledger.lock_receiver(receiver text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform from taskledger.mutex m where m.name = 'alarm/' || receiver for update skip locked;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.lock_receiver(receiver text) IS 'Internal: locks a receiver of alarms until the transaction ends; false if another transaction has locked it.';
+
+CREATE FUNCTION taskledger.lock_schedules() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform from taskledger.mutex m where m.name = 'schedules' for update;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.lock_schedules() IS 'Internal: locks the set of schedules against others that apply schedules, until the transaction ends.';
+
+CREATE FUNCTION taskledger.lock_workers() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform from taskledger.mutex m where m.name = 'workers' for update;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.lock_workers() IS 'Internal: locks workers that take their first lease against each other, until the transaction ends.';
+
 CREATE FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN COALESCE((last = ANY (CASE type WHEN 'scheduled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[] WHEN 'released'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,buried,cancelled,expired,discarded}'::taskledger.event_type[] WHEN 'buried'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'cancelled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'expired'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[] WHEN 'discarded'::taskledger.event_type THEN '{scheduled,snoozed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'enqueued'::taskledger.event_type THEN '{}'::taskledger.event_type[] ELSE '{enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] END)), false);
@@ -1623,6 +1698,99 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.refuse_change() IS 'Internal: the trigger that keeps the table event append-only.';
+
+CREATE FUNCTION taskledger.release_relay(holder text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  delete from taskledger.lease l where l.name = 'relay' and l.holder = release_relay.holder;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.release_relay(holder text) IS 'Internal: removes the lease of the relay, if this holder has it.';
+
+CREATE FUNCTION taskledger.remove_illegal_events(kind text, biz_id text) RETURNS SETOF integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.illegal_event i
+   where i.kind = remove_illegal_events.kind and i.biz_id = remove_illegal_events.biz_id
+  returning i.version;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.remove_illegal_events(kind text, biz_id text) IS 'Internal: removes the events of a task that do not fold from the record, and returns their versions.';
+
+CREATE FUNCTION taskledger.remove_lease(name text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  delete from taskledger.lease l
+   where l.name = remove_lease.name and (l.name like 'worker/%' or l.name like 'shards/%')
+     and (l.login = session_user or l.alive_until <= statement_timestamp());
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.remove_lease(name text) IS 'Internal: removes a lease of a worker of the session''s login, or one that has ended.';
+
+CREATE FUNCTION taskledger.remove_limit(kind text) RETURNS SETOF text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.kind_limit l where l.kind = remove_limit.kind returning l.kind;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.remove_limit(kind text) IS 'Internal: removes the limit of a kind, and returns the kind if it had one.';
+
+CREATE FUNCTION taskledger.remove_parked(positions bigint[]) RETURNS SETOF bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.parked p where p.position = any (positions) and not p.discarded returning p.position;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.remove_parked(positions bigint[]) IS 'Internal: removes events from the list of those that cannot be published, except discarded ones, and returns their positions.';
+
+CREATE FUNCTION taskledger.remove_pause(kind text) RETURNS SETOF text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.pause p where p.kind = remove_pause.kind returning p.kind;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.remove_pause(kind text) IS 'Internal: ends the pause of a kind, and returns the kind if it was paused.';
+
+CREATE FUNCTION taskledger.remove_schedule(name text) RETURNS SETOF text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.schedule s where s.name = remove_schedule.name returning s.name;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.remove_schedule(name text) IS 'Internal: removes a schedule, and returns its name if it existed.';
 
 CREATE FUNCTION taskledger.retry_delay(policy json, failures integer, random double precision) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE
@@ -1751,6 +1919,23 @@ CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskl
     RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
 
 COMMENT ON FUNCTION taskledger.state_after(type taskledger.event_type) IS 'Returns the state of a task whose last event has this type.';
+
+CREATE FUNCTION taskledger.sweep_leases() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  delete from taskledger.lease l
+   where l.name in (
+     select d.name from taskledger.lease d
+      where (d.name like 'worker/%' or d.name like 'shards/%' or d.name like 'released/%')
+        and d.alive_until < clock_timestamp() - interval '1 day'
+        for update skip locked);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.sweep_leases() IS 'Internal: removes the leases that ended a day ago.';
 
 CREATE FUNCTION taskledger.take_over(kind text, biz_id text, version integer, worker text) RETURNS boolean
     LANGUAGE plpgsql
@@ -1958,6 +2143,12 @@ CREATE VIEW taskledger.logins AS
    FROM taskledger.login l;
 
 COMMENT ON VIEW taskledger.logins IS 'The database logins (session_user) that wrote events, since when, by the id in event.login_id. A name may have several ids.';
+
+CREATE TABLE taskledger.mutex (
+    name text NOT NULL COLLATE pg_catalog."C"
+);
+
+COMMENT ON TABLE taskledger.mutex IS 'Internal: the rows that functions lock: workers, schedules, and alarm/ with each receiver of alarms.';
 
 CREATE VIEW taskledger.outbox AS
  WITH relay AS MATERIALIZED (
@@ -2337,6 +2528,9 @@ ALTER TABLE ONLY taskledger.lease
 
 ALTER TABLE ONLY taskledger.login
     ADD CONSTRAINT login_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY taskledger.mutex
+    ADD CONSTRAINT mutex_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY taskledger.parked
     ADD CONSTRAINT parked_pkey PRIMARY KEY ("position");

@@ -18,8 +18,12 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-//go:embed sql/lock.sql
-var lockSQL string
+var (
+	//go:embed sql/lock.sql
+	lockSQL string
+	//go:embed sql/receiver.sql
+	receiverSQL string
+)
 
 // maxLost is the number of processes in a row that may vanish during a delivery before the alarm is buried.
 const maxLost = 5
@@ -60,13 +64,13 @@ func (d deliverer) deliver(ctx context.Context) (failure error, err error) {
 	return failure, d.conclude(ctx, l, failure, time.Since(began))
 }
 
-// lock takes the advisory lock of the receiver in a transaction of a connection of its own.
+// lock locks the row of the receiver in a transaction of a connection of its own.
 func (d deliverer) lock(ctx context.Context) (release func(), isLocked bool, err error) {
 	conn, err := pgx.ConnectConfig(ctx, d.db.Config().ConnConfig)
 	if err != nil {
 		return nil, false, pgerr.Explain("connect for a delivery", err)
 	}
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	var tx pgx.Tx
 	release = func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
@@ -74,6 +78,9 @@ func (d deliverer) lock(ctx context.Context) (release func(), isLocked bool, err
 			_ = tx.Rollback(ctx) // Close does not wait until the server has released the lock
 		}
 		_ = conn.Close(ctx)
+	}
+	if _, err = conn.Exec(ctx, receiverSQL, d.receiver.Name); err == nil {
+		tx, err = conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	}
 	if err == nil {
 		err = tx.QueryRow(ctx, lockSQL, d.receiver.Name).Scan(nil, &isLocked)

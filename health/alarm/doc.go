@@ -31,7 +31,7 @@
 // [Retry] policy and the database's clock. It delivers itself and not through a worker pool, because alarms must
 // arrive while relay, JetStream or projector are unavailable: a delivery needs PostgreSQL only.
 //
-// Any number of watchers may run. The watcher that serves a receiver holds an advisory lock in an open transaction,
+// Any number of watchers may run. The watcher that serves a receiver holds the lock of a row in an open transaction,
 // which ends with its process or its connection. The key of an alarm contains the next number, so that one of two
 // watchers creates it. A watcher that is killed before the alarm is committed has reported nothing, and the next
 // one finds the same news. A watcher that is killed during a delivery leaves a started task, which the next one

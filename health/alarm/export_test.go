@@ -11,5 +11,5 @@ func (r Receiver) Send(ctx context.Context, m Message) error { return r.send(ctx
 // Statements are all statements of this package by file name.
 var Statements = map[string]string{
 	"now": nowSQL, "available": availableSQL, "waiting": waitingSQL,
-	"newest": newestSQL, "list": listSQL, "lock": lockSQL,
+	"newest": newestSQL, "list": listSQL, "lock": lockSQL, "receiver": receiverSQL,
 }

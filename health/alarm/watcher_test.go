@@ -291,3 +291,18 @@ func TestAlarmThatKills(t *testing.T) {
 		t.Errorf("alarms %+v", alarms)
 	}
 }
+
+// A role that may only connect cannot silence a receiver by an advisory lock.
+func TestForeignLocksSilenceNobody(t *testing.T) {
+	t.Parallel()
+	b, h := setup(t), newWebhookServer(t)
+	h.answer(200)
+	c := b.config(h.receiver("hook"))
+	c.Rules.Kinds = []alarm.KindRule{{Kind: "coupon.send", DeadOver: 1}}
+	ledgertest.HoldAdvisoryLocks(t, b.db, "taskledger.alarm/hook")
+	b.die("coupon.send", "a-", 2, "out of coupons")
+	b.pass(b.watcher(c))
+	if n := len(h.got()); n != 1 {
+		t.Errorf("delivered %d times, want once", n)
+	}
+}

@@ -1,8 +1,11 @@
 package lease_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
+	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -10,4 +13,78 @@ import (
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
 	plantest.Prepare(t, ledgertest.URL(t, "worker", "relay"), nil)
+}
+
+// The functions that delete have their owner's rights: each removes exactly what its caller may remove.
+func TestRemovingIsNarrow(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	worker := ledgertest.As(t, owner, "worker")
+	ledgertest.ExecAsOwner(t, owner, `
+		insert into taskledger.lease (name, holder, alive_until, login) values
+		  ('worker/theirs', 'theirs', now() + interval '1 hour', 'another'),
+		  ('shards/theirs', 'theirs', now() + interval '1 hour', 'another'),
+		  ('worker/ended', 'ended', now() - interval '1 hour', 'another'),
+		  ('relay', 'relay', now() - interval '1 hour', 'another'),
+		  ('released/pay/1', 'reconciler', now() - interval '1 hour', 'another')`)
+	ledgertest.ExecAsOwner(t, owner, `
+		insert into taskledger.shard_owner (kind, shards, worker) values
+		  ('pay', '0-31', 'theirs'), ('pay', '32-63', 'mine'), ('mail', '0-63', 'ended')`)
+	for _, statement := range []string{
+		"select taskledger.heartbeat('mine', '{pay}')",
+		"select taskledger.remove_lease(name) from taskledger.lease",
+		"select taskledger.leave_shards(worker, '', '') from taskledger.shard_owner",
+		"select taskledger.sweep_leases()",
+	} {
+		if _, err := worker.Exec(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	var leases, shards string
+	err := owner.QueryRow(t.Context(), `
+		select (select string_agg(l.name, ' ' order by l.name) from taskledger.lease l),
+		       (select string_agg(o.worker, ' ' order by o.worker) from taskledger.shard_owner o)`,
+	).Scan(&leases, &shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "relay released/pay/1 shards/theirs worker/theirs"; leases != want {
+		t.Errorf("leases that are left: %s, want %s", leases, want)
+	}
+	if want := "theirs"; shards != want {
+		t.Errorf("workers with shards that are left: %s, want %s", shards, want)
+	}
+}
+
+// A worker begins although a role that may only connect holds advisory locks. Workers that begin exclude each other.
+func TestLockOfWorkersIsTheirs(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	ledgertest.HoldAdvisoryLocks(t, owner, "taskledger.worker")
+	worker := ledgertest.As(t, owner, "worker")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	first, err := worker.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = first.Rollback(t.Context()) }()
+	if err := lease.Lock(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	second, err := worker.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = second.Rollback(t.Context()) }()
+	pid := ledgertest.BackendPID(t, second)
+	locked := make(chan error, 1)
+	go func() { locked <- lease.Lock(ctx, second) }()
+	ledgertest.AwaitBlocked(t, owner, pid)
+	if err := first.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-locked; err != nil {
+		t.Fatal(err)
+	}
 }

@@ -39,6 +39,7 @@ var tables = map[string]string{
 	"illegal_event":      "projector",
 	"parked":             "outbox",
 	"lease":              "internal/lease",
+	"mutex":              "internal/lease",
 	"shard_owner":        "workers/internal/shards",
 	"pause":              "workers/operator",
 	"schedule":           "ledger/periodic",

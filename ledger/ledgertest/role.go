@@ -189,3 +189,21 @@ func share(of string) string {
 	return "alter default privileges " + of + " in schema public grant all on tables to public;" +
 		"alter default privileges " + of + " in schema public grant all on sequences to public;"
 }
+
+// HoldAdvisoryLocks holds session-level advisory locks on the hashes of texts until the test ends, as any role that may
+// connect can.
+func HoldAdvisoryLocks(t testing.TB, like *pgxpool.Pool, texts ...string) {
+	t.Helper()
+	conn, err := As(t, like, "reader").Acquire(t.Context())
+	if err != nil {
+		t.Fatalf("ledgertest: %v", err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Conn().Close(context.WithoutCancel(t.Context())) // the locks end with the connection
+		conn.Release()
+	})
+	const hold = "select pg_advisory_lock(hashtextextended(l, 0)) from unnest($1::text[]) l"
+	if _, err := conn.Exec(t.Context(), hold, texts); err != nil {
+		t.Fatalf("ledgertest: %v", err)
+	}
+}

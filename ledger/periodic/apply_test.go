@@ -365,3 +365,15 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A role that may only connect cannot stop Apply by an advisory lock.
+func TestApplyBesideAForeignLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ledgertest.HoldAdvisoryLocks(t, b.db, "taskledger.schedule")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := periodic.Apply(ctx, b.db, []periodic.Schedule{hourly("a")}, nil); err != nil {
+		t.Fatal(err)
+	}
+}

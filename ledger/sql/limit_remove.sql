@@ -1,3 +1,3 @@
 -- Removes the limit of a kind.
 -- $1 kind. Locks the row of the kind. Index: primary key.
-delete from taskledger.kind_limit l where l.kind = $1::text
+select r.kind from taskledger.remove_limit($1::text) r(kind)

@@ -14,6 +14,7 @@ import (
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -206,7 +207,7 @@ func TestReconcilerParked(t *testing.T) {
 	if n := b.releases(); n != 0 {
 		t.Errorf("%d releases of a parked task", n)
 	}
-	b.Exec("delete from taskledger.parked")
+	ledgertest.ExecAsOwner(t, b.DB, "delete from taskledger.parked")
 	b.passes(r, 1)
 	if types := b.EventTypes(k); len(types) != 2 {
 		t.Errorf("no longer parked: %v", types)

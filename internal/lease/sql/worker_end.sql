@@ -1,3 +1,3 @@
--- Removes a lease.
+-- Removes a lease of a worker of the session's login, or one that has ended.
 -- $1 name. Locks the row. Index: primary key.
-delete from taskledger.lease l where l.name = $1::text
+select taskledger.remove_lease($1::text)

@@ -1,3 +1,3 @@
 -- Ends the pause of a kind.
--- $1 kind. Deletes a row if the kind was paused. Locks its row. Index: primary key.
-delete from taskledger.pause p where p.kind = $1::text
+-- $1 kind. Returns a row if the kind was paused. Locks its row. Index: primary key.
+select r.kind from taskledger.remove_pause($1::text) r(kind)
