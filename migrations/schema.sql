@@ -1393,12 +1393,12 @@ CREATE FUNCTION taskledger.is_anothers_member(worker text) RETURNS boolean
 begin
   return exists (
     select from taskledger.lease l
-     where l.name in ('worker/' || is_anothers_member.worker, 'shards/' || is_anothers_member.worker)
-       and l.login <> session_user and l.alive_until > clock_timestamp());
+     where l.name = 'shards/' || is_anothers_member.worker and l.login <> session_user
+       and l.alive_until > clock_timestamp());
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.is_anothers_member(worker text) IS 'Internal: returns whether a worker of another login is alive, or divides shards, by this id.';
+COMMENT ON FUNCTION taskledger.is_anothers_member(worker text) IS 'Internal: returns whether a worker of another login by this id is a live member of a division of shards.';
 
 CREATE FUNCTION taskledger.is_anothers_worker(worker text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
