@@ -279,6 +279,7 @@ func (s *session) publishPage(ctx context.Context, b batch) error {
 	if err != nil {
 		return err
 	}
+	s.relay.sizes.note(b.messages, s.state.limit())
 	if err := (backlog{s}).assess(ctx, b.messages); err != nil {
 		return err
 	}
