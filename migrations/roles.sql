@@ -105,9 +105,9 @@ grant execute on function taskledger.fire_timers to relay;
 -- Workers in SQL, with the functions that they call with the rights of their caller.
 grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.claim_next, taskledger.finish,
    taskledger.fail, taskledger.snooze to worker;
-grant execute on function taskledger.is_anothers_worker, taskledger.has_lease, taskledger.poll_place,
-   taskledger.set_poll_place, taskledger.waiting_tasks, taskledger.take_over, taskledger.attempt_of,
-   taskledger.raise_fenced to worker;
+grant execute on function taskledger.is_anothers_worker, taskledger.is_anothers_member, taskledger.has_lease,
+   taskledger.poll_place, taskledger.set_poll_place, taskledger.waiting_tasks, taskledger.take_over,
+   taskledger.attempt_of, taskledger.raise_fenced to worker;
 grant execute on function taskledger.append_event, taskledger.may_follow, taskledger.begins_attempt,
    taskledger.failures_of, taskledger.policy_of, taskledger.retry_delay, taskledger.retry_limit,
    taskledger.deadline_of to worker;
@@ -174,4 +174,5 @@ create policy worker on taskledger.lease for all to worker using (
 
 create policy relay on taskledger.lease for all to relay using (name = 'relay' or name like 'released/%');
 
-create policy worker on taskledger.shard_owner for all to worker using (true);
+-- A worker takes shards that no live worker of another login has, and gives none to such a worker.
+create policy worker on taskledger.shard_owner for all to worker using (not taskledger.is_anothers_member(worker));

@@ -1393,12 +1393,12 @@ CREATE FUNCTION taskledger.is_anothers_member(worker text) RETURNS boolean
 begin
   return exists (
     select from taskledger.lease l
-     where l.name in ('worker/' || is_anothers_member.worker, 'shards/' || is_anothers_member.worker)
-       and l.login <> session_user and l.alive_until > clock_timestamp());
+     where l.name = 'shards/' || is_anothers_member.worker and l.login <> session_user
+       and l.alive_until > clock_timestamp());
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.is_anothers_member(worker text) IS 'Internal: returns whether a worker of another login is alive, or divides shards, by this id.';
+COMMENT ON FUNCTION taskledger.is_anothers_member(worker text) IS 'Internal: returns whether a worker of another login by this id is a live member of a division of shards.';
 
 CREATE FUNCTION taskledger.is_anothers_worker(worker text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2143,7 +2143,8 @@ CREATE TABLE taskledger.kind_limit (
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT kind_limit_max_waiting_check CHECK ((max_waiting >= 0)),
     CONSTRAINT kind_limit_policy_check CHECK ((policy = ANY (ARRAY['reject'::text, 'discard'::text, 'discard_oldest'::text, 'caller_runs'::text]))),
-    CONSTRAINT kind_limit_retry_after_ms_check CHECK ((retry_after_ms >= 0))
+    CONSTRAINT kind_limit_retry_after_ms_check CHECK ((retry_after_ms >= 0)),
+    CONSTRAINT kind_limit_updated_at_check CHECK (((updated_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
 );
 
 COMMENT ON TABLE taskledger.kind_limit IS 'How many tasks of a kind may wait, set by an operator. A kind without a row has no limit.';
@@ -2308,7 +2309,8 @@ CREATE TABLE taskledger.pause (
     kind text NOT NULL COLLATE pg_catalog."C",
     since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     actor text NOT NULL,
-    reason text NOT NULL
+    reason text NOT NULL,
+    CONSTRAINT pause_since_check CHECK (((since >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (since <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
 );
 
 COMMENT ON TABLE taskledger.pause IS 'The kinds that an operator has paused: no worker starts their tasks.';
@@ -2393,11 +2395,16 @@ CREATE TABLE taskledger.schedule (
     passed bigint DEFAULT 0 NOT NULL,
     passed_at timestamp with time zone,
     CONSTRAINT schedule_after_ms_check CHECK ((after_ms >= 1000)),
+    CONSTRAINT schedule_anchor_check CHECK (((anchor >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (anchor <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT schedule_check CHECK ((num_nonnulls(cron, every_ms, after_ms) = 1)),
     CONSTRAINT schedule_check1 CHECK (((cron IS NULL) = (zone IS NULL))),
     CONSTRAINT schedule_check2 CHECK (((every_ms IS NULL) = (anchor IS NULL))),
     CONSTRAINT schedule_every_ms_check CHECK ((every_ms >= 1000)),
-    CONSTRAINT schedule_name_check CHECK (((name ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'::text) AND (octet_length(name) <= 128)))
+    CONSTRAINT schedule_last_at_check CHECK (((last_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (last_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT schedule_name_check CHECK (((name ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'::text) AND (octet_length(name) <= 128))),
+    CONSTRAINT schedule_next_at_check CHECK (((next_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (next_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT schedule_passed_at_check CHECK (((passed_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (passed_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT schedule_updated_at_check CHECK (((updated_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
@@ -2416,7 +2423,8 @@ CREATE TABLE taskledger.shard_owner (
     kind text NOT NULL COLLATE pg_catalog."C",
     shards text NOT NULL COLLATE pg_catalog."C",
     worker text NOT NULL,
-    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT shard_owner_since_check CHECK (((since >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (since <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
