@@ -34,8 +34,8 @@ grant select on taskledger.shard_owner, taskledger.worker_shards, taskledger.pau
    operator, reader, archiver;
 grant select on taskledger.timer, taskledger.timers, taskledger.rejected, taskledger.event_position_seq to
    relay, operator, reader, archiver;
-grant select on taskledger.cursor, taskledger.cursors, taskledger.incarnation, taskledger.relay_mark,
-   taskledger.outbox to relay, operator, reader, archiver;
+grant select on taskledger.cursor, taskledger.cursors, taskledger.floor, taskledger.incarnation,
+   taskledger.relay_mark, taskledger.outbox to relay, operator, reader, archiver;
 grant select on taskledger.task, taskledger.tasks, taskledger.task_count, taskledger.task_totals,
    taskledger.task_counts to relay, operator, reader, archiver;
 grant select on taskledger.parked, taskledger.parked_events, taskledger.relay_lease, taskledger.schedule,
@@ -88,8 +88,8 @@ grant execute on function taskledger.follows, taskledger.appended_here, taskledg
    worker, relay, operator;
 grant execute on function taskledger.with_times, taskledger.admits, taskledger.existing_tasks,
    taskledger.count_rejection to producer, relay, operator;
-grant execute on function taskledger.origin, taskledger.incarnation, taskledger.late_xids,
-   taskledger.late_shares to relay, operator, reader, archiver;
+grant execute on function taskledger.origin, taskledger.incarnation, taskledger.feed_floor,
+   taskledger.foreign_position, taskledger.late_xids, taskledger.late_shares to relay, operator, reader, archiver;
 grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledger.feed_passed,
    taskledger.feed_pending to relay, operator, reader, archiver;
 grant execute on function taskledger.is_primary to worker, relay, operator;

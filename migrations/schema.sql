@@ -924,6 +924,17 @@ END;
 
 COMMENT ON FUNCTION taskledger.failures_of(kind text, biz_id text) IS 'Internal: returns the failed attempts of a task since it was last released from a finished state, oldest first.';
 
+CREATE FUNCTION taskledger.feed_floor() RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return (select f.position from taskledger.floor f where f.one);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.feed_floor() IS 'Internal: returns the last position whose transaction id is of another database and has no meaning; 0: none.';
+
 CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) RETURNS SETOF taskledger.event
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -935,9 +946,11 @@ CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bou
 declare
   late xid8[];
   late_rows integer := 0;
+  floor bigint := (select f.position from taskledger.floor f where f.one);
+  late_after bigint := greatest(feed_page.after_position, floor);
 begin
   -- The transactions of late_xids, by its definition: a call of it would cost as much as the rest of a short page.
-  if feed_page.after_position < feed_page.seen_top and pg_snapshot_xmin(feed_page.seen) < feed_page.seen_bound then
+  if late_after < feed_page.seen_top and pg_snapshot_xmin(feed_page.seen) < feed_page.seen_bound then
     late := array(
       select x from pg_snapshot_xip(feed_page.seen) x where pg_visible_in_snapshot(x, feed_page.until)
        union all
@@ -948,11 +961,11 @@ begin
   if cardinality(late) > 0 then
     return query
     select l.*
-      from taskledger.late_shares(late, feed_page.after_position, feed_page.seen_top, feed_page.how_many) s
+      from taskledger.late_shares(late, late_after, feed_page.seen_top, feed_page.how_many) s
      cross join lateral (
        select e.*
          from taskledger.event e
-        where (e.xid, e.position) > (s.xid, feed_page.after_position)
+        where (e.xid, e.position) > (s.xid, late_after)
           and (e.xid, e.position) <= (s.xid, feed_page.seen_top)
         order by e.xid, e.position
         limit s.events) l
@@ -964,7 +977,7 @@ begin
   select e.*
     from taskledger.event e
    where e.position > greatest(feed_page.after_position, feed_page.seen_top) and e.position <= feed_page.top
-     and pg_visible_in_snapshot(e.xid, feed_page.until)
+     and (e.position <= floor or pg_visible_in_snapshot(e.xid, feed_page.until))
    order by e.position
    limit feed_page.how_many - late_rows;
 end
@@ -972,11 +985,11 @@ $$;
 
 COMMENT ON FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) IS 'Internal: returns the next how_many events of a window after a position, in the order of the feed.';
 
-CREATE FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) RETURNS boolean
+CREATE FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN COALESCE((pg_visible_in_snapshot(xid, seen) OR (("position" <= after_position) AND pg_visible_in_snapshot(xid, until))), false);
+    RETURN COALESCE((pg_visible_in_snapshot(CASE WHEN ("position" <= floor) THEN '3'::xid8 ELSE xid END, seen) OR (("position" <= after_position) AND pg_visible_in_snapshot(CASE WHEN ("position" <= floor) THEN '3'::xid8 ELSE xid END, until))), false);
 
-COMMENT ON FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) IS 'Internal: reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and position). Null for the event means false, null for until no open window.';
+COMMENT ON FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) IS 'Internal: reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and position), with floor as feed_floor() returns it. Null for the event means false, null for until no open window.';
 
 CREATE FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) RETURNS SETOF xid8
     LANGUAGE plpgsql IMMUTABLE ROWS 20 PARALLEL SAFE
@@ -1053,7 +1066,8 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
              c.seen_bound,
              c.until,
              c.bound,
-             c.after_position
+             c.after_position,
+             taskledger.feed_floor() AS floor
             FROM ( SELECT n.reader,
                      n.n,
                      n.seen,
@@ -1079,7 +1093,7 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
       CROSS JOIN LATERAL ( SELECT e."position",
              e.recorded_at
             FROM taskledger.event e
-           WHERE ((ROW(e.xid, e."position") > ROW(x.x, 0)) AND (ROW(e.xid, e."position") <= ROW(x.x, c.seen_top)) AND ((c.until IS NULL) OR (e."position" > c.after_position) OR (NOT pg_visible_in_snapshot(x.x, c.until))))
+           WHERE ((ROW(e.xid, e."position") > ROW(x.x, c.floor)) AND (ROW(e.xid, e."position") <= ROW(x.x, c.seen_top)) AND ((c.until IS NULL) OR (e."position" > c.after_position) OR (NOT pg_visible_in_snapshot(x.x, c.until))))
            ORDER BY e.xid, e."position"
           LIMIT feed_pending.how_many) late)
   LIMIT feed_pending.how_many)
@@ -1091,7 +1105,7 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
       CROSS JOIN LATERAL ( SELECT e."position",
              e.recorded_at
             FROM taskledger.event e
-           WHERE ((ROW(e.xid, e."position") > ROW(x.x, c.seen_top)) AND (ROW(e.xid, e."position") <= ROW(x.x, c.after_position)) AND (NOT pg_visible_in_snapshot(x.x, c.until)))
+           WHERE ((ROW(e.xid, e."position") > ROW(x.x, GREATEST(c.seen_top, c.floor))) AND (ROW(e.xid, e."position") <= ROW(x.x, c.after_position)) AND (NOT pg_visible_in_snapshot(x.x, c.until)))
            ORDER BY e.xid, e."position"
           LIMIT feed_pending.how_many) unseen)
    WHERE (c.until IS NOT NULL)
@@ -1119,6 +1133,7 @@ CREATE FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_
 declare
   lower xid8 := greatest(feed_tally.xid, pg_snapshot_xmax(since));
   lower_position bigint := case when feed_tally.xid < lower then 0 else feed_tally.position end;
+  floor bigint := taskledger.feed_floor();
   x xid8;
   part record;
 begin
@@ -1131,7 +1146,8 @@ begin
       from (
         select e.position
           from taskledger.event e
-         where (e.xid, e.position) > (x, case when x = feed_tally.xid then feed_tally.position else 0 end)
+         where (e.xid, e.position) > (x, case when x = feed_tally.xid then greatest(feed_tally.position, floor)
+                                              else floor end)
            and (e.xid, e.position) <= (x, 9223372036854775807)
          order by e.xid, e.position
          limit how_many - feed_tally.entries) e;
@@ -1148,7 +1164,7 @@ begin
          coalesce((array_agg(s.position))[count(*)], feed_tally.position) as "position"
     into part
     from (
-      select e.xid, e.position, pg_visible_in_snapshot(e.xid, until) as seen
+      select e.xid, e.position, e.position > floor and pg_visible_in_snapshot(e.xid, until) as seen
         from taskledger.event e
        where (e.xid, e.position) > (lower, lower_position) and e.xid < pg_snapshot_xmax(until)
        order by e.xid, e.position
@@ -1312,6 +1328,36 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) IS 'Internal: returns the type of the event that an event follows; null if it may not follow that one, or if its attempt or shard is another than the ledger''s.';
+
+CREATE FUNCTION taskledger.foreign_position() RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+  floor bigint := (
+    select f.position
+      from taskledger.floor f
+     where f.one
+       and (f.origin = taskledger.origin() or f.xmin::text::bigint = (f.xid::text::numeric % 4294967296)::bigint));
+begin
+  if floor is null then
+    return 0;
+  end if;
+  return (
+    select e.position
+      from ((select n.xid, n.position from taskledger.event n order by n.xid desc, n.position desc limit 1)
+            union all
+            (select f.xid, f.position from taskledger.event f where f.position > floor order by f.position limit 1)
+            union all
+            (select l.xid, l.position from taskledger.event l order by l.position desc limit 1)) e
+     where e.position > floor and e.xid >= pg_snapshot_xmax(pg_current_snapshot())
+     limit 1);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.foreign_position() IS 'Internal: returns the position of an event above the floor whose transaction id this database has not reached, so that it is of another one; 0 if the floor itself is of another one; null if there is none.';
 
 CREATE FUNCTION taskledger.has_lease(worker text) RETURNS boolean
     LANGUAGE plpgsql
@@ -2087,6 +2133,16 @@ ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDE
     CACHE 1
 );
 
+CREATE TABLE taskledger.floor (
+    "position" bigint NOT NULL,
+    origin text DEFAULT taskledger.origin() NOT NULL,
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    one boolean DEFAULT true NOT NULL,
+    CONSTRAINT floor_one_check CHECK (one)
+);
+
+COMMENT ON TABLE taskledger.floor IS 'Internal: one row with the last position whose transaction id is of another database; 0: none. `taskledger rebase` writes it.';
+
 CREATE TABLE taskledger.illegal_event (
     kind text NOT NULL COLLATE pg_catalog."C",
     biz_id text NOT NULL COLLATE pg_catalog."C",
@@ -2157,7 +2213,8 @@ CREATE VIEW taskledger.outbox AS
             c.seen_bound,
             c.until,
             c.bound,
-            c.after_position
+            c.after_position,
+            taskledger.feed_floor() AS floor
            FROM taskledger.cursors c
           WHERE (c.reader = 'relay'::text)
           ORDER BY c.n DESC
@@ -2178,7 +2235,7 @@ CREATE VIEW taskledger.outbox AS
             e.type,
             e.recorded_at
            FROM taskledger.event e
-          WHERE ((ROW(e.xid, e."position") > ROW(x.x, 0)) AND (ROW(e.xid, e."position") <= ROW(x.x, r.seen_top)) AND ((r.until IS NULL) OR (e."position" > r.after_position) OR (NOT pg_visible_in_snapshot(x.x, r.until))))
+          WHERE ((ROW(e.xid, e."position") > ROW(x.x, r.floor)) AND (ROW(e.xid, e."position") <= ROW(x.x, r.seen_top)) AND ((r.until IS NULL) OR (e."position" > r.after_position) OR (NOT pg_visible_in_snapshot(x.x, r.until))))
          OFFSET 0) late)
 UNION ALL
  SELECT unseen."position",
@@ -2196,7 +2253,7 @@ UNION ALL
             e.type,
             e.recorded_at
            FROM taskledger.event e
-          WHERE ((ROW(e.xid, e."position") > ROW(x.x, r.seen_top)) AND (ROW(e.xid, e."position") <= ROW(x.x, r.after_position)) AND (NOT pg_visible_in_snapshot(x.x, r.until)))
+          WHERE ((ROW(e.xid, e."position") > ROW(x.x, GREATEST(r.seen_top, r.floor))) AND (ROW(e.xid, e."position") <= ROW(x.x, r.after_position)) AND (NOT pg_visible_in_snapshot(x.x, r.until)))
          OFFSET 0) unseen)
   WHERE (r.until IS NOT NULL)
 UNION ALL
@@ -2513,6 +2570,9 @@ ALTER TABLE ONLY taskledger.event
 
 ALTER TABLE ONLY taskledger.event
     ADD CONSTRAINT event_position_key UNIQUE ("position");
+
+ALTER TABLE ONLY taskledger.floor
+    ADD CONSTRAINT floor_pkey PRIMARY KEY (one);
 
 ALTER TABLE ONLY taskledger.illegal_event
     ADD CONSTRAINT illegal_event_pkey PRIMARY KEY (kind, biz_id, version);

@@ -26,6 +26,7 @@ var tables = map[string]string{
 	"event":              "ledger",
 	"event_position_seq": "ledger",
 	"asleep_until":       "ledger/feed",
+	"floor":              "ledger/feed",
 	"kind_limit":         "ledger",
 	"login":              "ledger",
 	"login_id_seq":       "ledger",
@@ -62,10 +63,6 @@ var foreigners = []foreign{
 	{
 		table: "event_position_seq", path: "ledger/feed/sql/window.sql",
 		reason: "a window ends at the last position that was drawn",
-	},
-	{
-		table: "event", path: "ledger/feed/sql/rebase_events.sql",
-		reason: "the feed gives transaction ids of another database a meaning",
 	},
 	{
 		table: "event_position_seq", path: "ledger/feed/sql/rebase_sequences.sql",

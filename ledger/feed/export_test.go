@@ -45,6 +45,3 @@ func (p Page) AppendArgs() []any {
 
 // Incarnation returns the incarnation of the database in which the feed was opened.
 func (f *Feed) Incarnation() string { return f.database.incarnation }
-
-// SetPageSize sets the number of events that a transaction of a rebase reads.
-func (o *RebaseOptions) SetPageSize(n int) { o.pageSize = n }

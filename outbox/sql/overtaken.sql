@@ -17,6 +17,5 @@ select null::bigint, w.position, w.version, w.attempt, w.shard, w.type::text,
     where f.kind = $1::text and f.biz_id = o.biz_id and f.version = 1
     limit 1) first
  where w.type in ('enqueued', 'released', 'interrupted')
-   and not pg_visible_in_snapshot(w.xid, $4::text::pg_snapshot)
-   and not coalesce(
-         w.position <= $6::bigint and pg_visible_in_snapshot(w.xid, nullif($5::text, '')::pg_snapshot), false)
+   and not taskledger.feed_passed(w.xid, w.position, (select taskledger.feed_floor()), $4::text::pg_snapshot,
+                                  nullif($5::text, '')::pg_snapshot, $6::bigint)
