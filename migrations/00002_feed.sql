@@ -25,6 +25,23 @@ $$;
 comment on function taskledger.origin() is
   'Internal: returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
 
+-- A promoted standby begins a new timeline.
+-- +goose StatementBegin
+create function taskledger.timeline() returns bigint
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  if pg_is_in_recovery() then
+    return null;
+  end if;
+  return ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.timeline() is
+  'Internal: returns the timeline of the database, which changes when a standby is promoted or an archive is restored; '
+  'null on a standby.';
+
 -- A crash may forget the newest transaction ids and positions and assign them again. A feed that has
 -- them in memory would skip the events that get them. So the feed compares this id, and goes on from
 -- its cursor row: PostgreSQL keeps that row only together with the events that it covers.
@@ -71,6 +88,7 @@ create table taskledger.cursor (
   unaudited      bigint not null default 0,  -- the number of those events
   unaudited_xor  bigint not null default 0,  -- the exclusive or of their positions
   origin         text not null,   -- taskledger.origin() of the database whose transaction ids these are
+  timeline       bigint not null default taskledger.timeline(),
   xid            xid8 not null default pg_current_xact_id(),  -- equals xmin in every physical copy of this row
   mark           json,            -- the reader's own data, for example the stream sequence it published up to
   recorded_at    timestamptz not null default clock_timestamp(),
@@ -84,7 +102,7 @@ comment on table taskledger.cursor is
 -- from a dump into this database has another one.
 create view taskledger.cursors as
 select c.reader, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound, c.after_position, c.mark,
-       c.recorded_at,
+       c.recorded_at, c.timeline,
        c.origin = taskledger.origin() or c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint as is_local
   from taskledger.cursor c;
 

@@ -30,7 +30,7 @@ comment on view taskledger.parked_events is 'The events that the relay could not
 
 -- The only SQL that names the fields of the relay's mark, which outbox/mark.go defines.
 create view taskledger.relay_mark as
-select c.n, c.seen, c.recorded_at, greatest(c.seen_top, c.after_position) as top,
+select c.n, c.seen, c.recorded_at, c.timeline, greatest(c.seen_top, c.after_position) as top,
        (c.mark->>'generation')::bigint as generation, c.mark->>'stream_created' as stream_created,
        (c.mark->>'stream_seq')::bigint as stream_seq, c.mark->'owed' is not null as is_repairing,
        coalesce(c.mark->'withheld', '{}') as withheld

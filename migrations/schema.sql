@@ -1018,6 +1018,20 @@ $$;
 
 COMMENT ON FUNCTION taskledger.origin() IS 'Internal: returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
 
+CREATE FUNCTION taskledger.timeline() RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if pg_is_in_recovery() then
+    return null;
+  end if;
+  return ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.timeline() IS 'Internal: returns the timeline of the database, which changes when a standby is promoted or an archive is restored; null on a standby.';
+
 CREATE TABLE taskledger.cursor (
     reader text NOT NULL COLLATE pg_catalog."C",
     n bigint NOT NULL,
@@ -1032,6 +1046,7 @@ CREATE TABLE taskledger.cursor (
     unaudited bigint DEFAULT 0 NOT NULL,
     unaudited_xor bigint DEFAULT 0 NOT NULL,
     origin text NOT NULL,
+    timeline bigint DEFAULT taskledger.timeline() NOT NULL,
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     mark json,
     recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
@@ -1052,6 +1067,7 @@ CREATE VIEW taskledger.cursors AS
     c.after_position,
     c.mark,
     c.recorded_at,
+    c.timeline,
     ((c.origin = taskledger.origin()) OR (((c.xmin)::text)::bigint = ((((c.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint)) AS is_local
    FROM taskledger.cursor c;
 
@@ -1079,6 +1095,7 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
                      n.after_position,
                      n.mark,
                      n.recorded_at,
+                     n.timeline,
                      n.is_local
                     FROM taskledger.cursors n
                    WHERE (n.reader = feed_pending.reader)
@@ -2377,6 +2394,7 @@ CREATE VIEW taskledger.relay_mark AS
  SELECT c.n,
     c.seen,
     c.recorded_at,
+    c.timeline,
     GREATEST(c.seen_top, c.after_position) AS top,
     ((c.mark ->> 'generation'::text))::bigint AS generation,
     (c.mark ->> 'stream_created'::text) AS stream_created,

@@ -69,9 +69,10 @@
 // move the cursor. Its messages are repetitions, or first appearances that its successor repeats.
 //
 // The relay must be the only writer of the stream. A foreign message means that another program publishes
-// there, or that the database was restored, or failed over with losses. Then [Relay.Run] returns a
-// [*ForeignWriterError], which names the cure. A crash of PostgreSQL may undo events that the relay has
-// published, if their producers set synchronous_commit to off. The relay counts and logs their messages.
+// there, or that a copy of the database is in use. Then [Relay.Run] returns a [*ForeignWriterError], which names the
+// cure. A crash of PostgreSQL may undo events that the relay has published, if their producers set synchronous_commit
+// to off, and the promotion of an asynchronous standby, or a recovery to a point in time, may lose them. The relay
+// counts and logs their messages.
 //
 // # Backpressure
 //

@@ -48,6 +48,7 @@ type Cursor struct {
 type database struct {
 	origin      string // of the cluster and the database: taskledger.origin
 	incarnation string // changes with each crash: taskledger.incarnation
+	timeline    int64  // changes with each promotion: taskledger.timeline
 }
 
 // Place returns the place of the reader.
@@ -89,7 +90,8 @@ func readCursor(ctx context.Context, db ledger.DB, reader string) (c Cursor, fou
 	var origin string
 	var physical bool
 	found, err = pgquery.Row(ctx, db, cursorNewestSQL, []any{reader},
-		append(c.columns(&mark), &origin, &c.database.origin, &physical, &c.database.incarnation)...)
+		append(c.columns(&mark), &origin, &c.database.origin, &physical, &c.database.incarnation,
+			&c.database.timeline)...)
 	switch {
 	case err != nil:
 		return Cursor{}, false, pgerr.Explain("read cursor "+reader, err)
@@ -137,7 +139,7 @@ func appendCursor(ctx context.Context, db ledger.DB, reader string, n int64, p p
 	found, err := pgquery.Row(ctx, db, cursorAppendSQL, []any{
 		reader, n, p.Seen.Snapshot, int64(p.Seen.Top), p.Seen.Bound,
 		p.Until.Snapshot, int64(p.Until.Top), p.Until.Bound, int64(p.After), pgquery.JSON(mark), in.incarnation,
-		p.unaudited.since, p.unaudited.read.events, p.unaudited.read.positions, in.origin, relaxed,
+		p.unaudited.since, p.unaudited.read.events, p.unaudited.read.positions, in.origin, relaxed, in.timeline,
 	}, &added)
 	if err == nil && !found {
 		if err = crashed(ctx, db, in.incarnation); err == nil {
