@@ -2188,6 +2188,48 @@ CREATE TABLE taskledger.kind_limit (
 
 COMMENT ON TABLE taskledger.kind_limit IS 'How many tasks of a kind may wait, set by an operator. A kind without a row has no limit.';
 
+CREATE VIEW taskledger.lingering_place AS
+ SELECT (c.mark -> 'listed'::text) AS place
+   FROM ( SELECT n.mark,
+            n.is_local
+           FROM taskledger.cursors n
+          WHERE (n.reader = 'projector'::text)
+          ORDER BY n.n DESC
+         LIMIT 1) c
+  WHERE c.is_local;
+
+COMMENT ON VIEW taskledger.lingering_place IS 'Internal: the place of the feed up to which lingering_tasks has all unfinished tasks (JSON); no row or null: none.';
+
+CREATE TABLE taskledger.task (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    shard smallint NOT NULL,
+    state taskledger.task_state NOT NULL,
+    aside boolean NOT NULL,
+    version integer NOT NULL,
+    attempt integer NOT NULL,
+    failures integer NOT NULL,
+    enqueued_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    error text,
+    fingerprint text COLLATE pg_catalog."C",
+    due_at timestamp with time zone,
+    cause text COLLATE pg_catalog."C",
+    lingering boolean DEFAULT false NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE taskledger.task IS 'The current state of each task, derived from the events by the projector, which may lag behind.';
+
+CREATE VIEW taskledger.lingering_tasks AS
+ SELECT t.enqueued_at,
+    t.kind,
+    t.biz_id
+   FROM taskledger.task t
+  WHERE t.lingering;
+
+COMMENT ON VIEW taskledger.lingering_tasks IS 'Internal: the tasks that are available or running, of those that became available up to lingering_place, in the order of the index (enqueued_at, kind, biz_id).';
+
 CREATE TABLE taskledger.login (
     id integer NOT NULL,
     name text NOT NULL COLLATE pg_catalog."C",
@@ -2464,26 +2506,6 @@ WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_
 
 COMMENT ON TABLE taskledger.shard_owner IS 'Which worker has which group of shards of a kind, where workers divide the shards among themselves.';
 
-CREATE TABLE taskledger.task (
-    kind text NOT NULL COLLATE pg_catalog."C",
-    biz_id text NOT NULL COLLATE pg_catalog."C",
-    shard smallint NOT NULL,
-    state taskledger.task_state NOT NULL,
-    aside boolean NOT NULL,
-    version integer NOT NULL,
-    attempt integer NOT NULL,
-    failures integer NOT NULL,
-    enqueued_at timestamp with time zone NOT NULL,
-    updated_at timestamp with time zone NOT NULL,
-    error text,
-    fingerprint text COLLATE pg_catalog."C",
-    due_at timestamp with time zone,
-    cause text COLLATE pg_catalog."C"
-)
-WITH (fillfactor='50');
-
-COMMENT ON TABLE taskledger.task IS 'The current state of each task, derived from the events by the projector, which may lag behind.';
-
 CREATE VIEW taskledger.task_counts AS
  WITH RECURSIVE newest AS (
         ( SELECT c.kind,
@@ -2643,6 +2665,8 @@ CREATE INDEX task_aside ON taskledger.task USING btree (kind, biz_id) WHERE asid
 CREATE INDEX task_cause ON taskledger.task USING btree (cause, kind, biz_id) WHERE (cause IS NOT NULL);
 
 CREATE INDEX task_dead ON taskledger.task USING btree (fingerprint, kind, biz_id) WHERE (fingerprint IS NOT NULL);
+
+CREATE INDEX task_lingering ON taskledger.task USING btree (enqueued_at, kind, biz_id) WHERE lingering;
 
 CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger.refuse_change();
 
