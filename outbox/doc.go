@@ -51,10 +51,12 @@
 // acknowledgement.
 //
 // Messages are lost if the stream was created anew, ends too early, begins too late, has holes, or drops
-// duplicates of messages that it does not hold. The relay then returns to the newest cursor row before
-// which all messages are still there. It publishes again from that row, under a new generation in the
-// message ids, which keeps the stream from dropping them as duplicates. For tasks before that row it
-// publishes the work message of each one that is available or running.
+// duplicates of messages that it does not hold. The relay then publishes them again under a new generation in the
+// message ids, which keeps the stream from dropping them as duplicates. New events come first, and go on meanwhile.
+// Then the work messages of tasks that are available or running follow: those that the projector lists as lingering,
+// and those among the events that it has not listed yet. So the time grows with what is unfinished, and with history
+// only if no projector runs. At last all lost events follow, for subscribers, as far as a quarter of the stream holds
+// them. The owed events of a task are published before each new one, so those of each task appear in their order.
 //
 // Messages that reached their maximum age are not a loss, nor are messages that the relay removed.
 //
