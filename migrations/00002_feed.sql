@@ -322,7 +322,7 @@ begin
     return query
     select e.*
       from taskledger.event e
-     where (e.xid, e.position) > (late[1], feed_page.after_position)
+     where (e.xid, e.position) > (late[1], late_after)
        and (e.xid, e.position) <= (late[1], feed_page.seen_top)
      order by e.xid, e.position
      limit feed_page.how_many;
