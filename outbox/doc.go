@@ -36,10 +36,8 @@
 //     other event. [RetryParked] publishes it later.
 //   - An open transaction delays no event of another transaction, see package ledger/feed.
 //
-// The order of first appearance has three exceptions. A parked event that an operator publishes again may follow later
-// events of its task. A replicated stream that changes its leader within a
-// page may store a later message and refuse an earlier one. The relay then publishes the page again, so no
-// message is lost. An event that the feed's audit found missing, which is a defect of this module, is
+// The order of first appearance has two exceptions. A parked event that an operator publishes again may follow later
+// events of its task. An event that the feed's audit found missing, which is a defect of this module, is
 // published when it is found. If there are several, the relay publishes everything read since the last
 // audit again. [Hook].EventsMissed reports them.
 //

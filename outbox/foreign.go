@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
@@ -52,7 +53,7 @@ func (i *inspector) inspect(ctx context.Context, g gap, first uint64) error {
 	from := max(g.from, first)
 	messages := make(map[uint64]stream.Message)
 	for seq := from; seq <= min(g.to, from+maxInspected-1); seq++ {
-		raw, err := i.stream.GetMsg(ctx, seq)
+		raw, err := i.message(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}
@@ -75,6 +76,23 @@ func (i *inspector) inspect(ctx context.Context, g gap, first uint64) error {
 		}
 	}
 	return i.checkEvents(ctx, messages)
+}
+
+// messagePatience bounds how long a message is requested again, because a leader that changes does not answer.
+const messagePatience = 5 * time.Second
+
+// message returns a message of the stream. A gap has many, so it does not give up at the first error.
+func (i *inspector) message(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	backoff := loop.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}
+	for begin := time.Now(); ; {
+		raw, err := i.stream.GetMsg(ctx, seq)
+		if err == nil || errors.Is(err, jetstream.ErrMsgNotFound) || time.Since(begin) > messagePatience {
+			return raw, err
+		}
+		if sleepErr := loop.Sleep(ctx, backoff.Next()); sleepErr != nil {
+			return nil, err
+		}
+	}
 }
 
 // checkEvents returns a [*ForeignWriterError] if a message is about an event that is not in this ledger, and
