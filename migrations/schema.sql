@@ -902,6 +902,17 @@ END;
 
 COMMENT ON FUNCTION taskledger.failures_of(kind text, biz_id text) IS 'Internal: returns the failed attempts of a task since it was last released from a finished state, oldest first.';
 
+CREATE FUNCTION taskledger.feed_floor() RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return (select f.position from taskledger.floor f where f.one);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.feed_floor() IS 'Internal: returns the last position whose transaction id is of another database and has no meaning; 0: none.';
+
 CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) RETURNS SETOF taskledger.event
     LANGUAGE plpgsql STABLE STRICT
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -913,9 +924,11 @@ CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bou
 declare
   late xid8[];
   late_rows integer := 0;
+  floor bigint := (select f.position from taskledger.floor f where f.one);
+  late_after bigint := greatest(feed_page.after_position, floor);
 begin
   -- The transactions of late_xids, by its definition: a call of it would cost as much as the rest of a short page.
-  if feed_page.after_position < feed_page.seen_top and pg_snapshot_xmin(feed_page.seen) < feed_page.seen_bound then
+  if late_after < feed_page.seen_top and pg_snapshot_xmin(feed_page.seen) < feed_page.seen_bound then
     late := array(
       select x from pg_snapshot_xip(feed_page.seen) x where pg_visible_in_snapshot(x, feed_page.until)
        union all
@@ -927,7 +940,7 @@ begin
     return query
     select e.*
       from taskledger.event e
-     where (e.xid, e.position) > (late[1], feed_page.after_position)
+     where (e.xid, e.position) > (late[1], late_after)
        and (e.xid, e.position) <= (late[1], feed_page.seen_top)
      order by e.xid, e.position
      limit feed_page.how_many;
@@ -935,11 +948,11 @@ begin
   elsif cardinality(late) > 1 then
     return query
     select l.*
-      from taskledger.late_shares(late, feed_page.after_position, feed_page.seen_top, feed_page.how_many) s
+      from taskledger.late_shares(late, late_after, feed_page.seen_top, feed_page.how_many) s
      cross join lateral (
        select e.*
          from taskledger.event e
-        where (e.xid, e.position) > (s.xid, feed_page.after_position)
+        where (e.xid, e.position) > (s.xid, late_after)
           and (e.xid, e.position) <= (s.xid, feed_page.seen_top)
         order by e.xid, e.position
         limit s.events) l
@@ -951,7 +964,7 @@ begin
   select e.*
     from taskledger.event e
    where e.position > greatest(feed_page.after_position, feed_page.seen_top) and e.position <= feed_page.top
-     and pg_visible_in_snapshot(e.xid, feed_page.until)
+     and (e.position <= floor or pg_visible_in_snapshot(e.xid, feed_page.until))
    order by e.position
    limit feed_page.how_many - late_rows;
 end
@@ -959,11 +972,11 @@ $$;
 
 COMMENT ON FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) IS 'Internal: returns the next how_many events of a window after a position, in the order of the feed; none of null.';
 
-CREATE FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) RETURNS boolean
+CREATE FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN COALESCE((pg_visible_in_snapshot(xid, seen) OR (("position" <= after_position) AND pg_visible_in_snapshot(xid, until))), false);
+    RETURN COALESCE((pg_visible_in_snapshot(CASE WHEN ("position" <= floor) THEN '3'::xid8 ELSE xid END, seen) OR (("position" <= after_position) AND pg_visible_in_snapshot(CASE WHEN ("position" <= floor) THEN '3'::xid8 ELSE xid END, until))), false);
 
-COMMENT ON FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) IS 'Internal: reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and position). Null for the event means false, null for until no open window.';
+COMMENT ON FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) IS 'Internal: reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and position), with floor as feed_floor() returns it. Null for the event means false, null for until no open window.';
 
 CREATE FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) RETURNS SETOF xid8
     LANGUAGE plpgsql IMMUTABLE ROWS 20 PARALLEL SAFE
@@ -992,6 +1005,20 @@ $$;
 
 COMMENT ON FUNCTION taskledger.origin() IS 'Internal: returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
 
+CREATE FUNCTION taskledger.timeline() RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if pg_is_in_recovery() then
+    return null;
+  end if;
+  return ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.timeline() IS 'Internal: returns the timeline of the database, which changes when a standby is promoted or an archive is restored; null on a standby.';
+
 CREATE TABLE taskledger.cursor (
     reader text NOT NULL COLLATE pg_catalog."C",
     n bigint NOT NULL,
@@ -1006,6 +1033,7 @@ CREATE TABLE taskledger.cursor (
     unaudited bigint DEFAULT 0 NOT NULL,
     unaudited_xor bigint DEFAULT 0 NOT NULL,
     origin text NOT NULL,
+    timeline bigint DEFAULT taskledger.timeline() NOT NULL,
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     mark json,
     recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
@@ -1026,6 +1054,7 @@ CREATE VIEW taskledger.cursors AS
     c.after_position,
     c.mark,
     c.recorded_at,
+    c.timeline,
     ((c.origin = taskledger.origin()) OR (((c.xmin)::text)::bigint = ((((c.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint)) AS is_local
    FROM taskledger.cursor c;
 
@@ -1040,7 +1069,8 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
              c.seen_bound,
              c.until,
              c.bound,
-             c.after_position
+             c.after_position,
+             taskledger.feed_floor() AS floor
             FROM ( SELECT n.reader,
                      n.n,
                      n.seen,
@@ -1052,6 +1082,7 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
                      n.after_position,
                      n.mark,
                      n.recorded_at,
+                     n.timeline,
                      n.is_local
                     FROM taskledger.cursors n
                    WHERE (n.reader = feed_pending.reader)
@@ -1066,7 +1097,7 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
       CROSS JOIN LATERAL ( SELECT e."position",
              e.recorded_at
             FROM taskledger.event e
-           WHERE ((ROW(e.xid, e."position") > ROW(x.x, 0)) AND (ROW(e.xid, e."position") <= ROW(x.x, c.seen_top)) AND ((c.until IS NULL) OR (e."position" > c.after_position) OR (NOT pg_visible_in_snapshot(x.x, c.until))))
+           WHERE ((ROW(e.xid, e."position") > ROW(x.x, c.floor)) AND (ROW(e.xid, e."position") <= ROW(x.x, c.seen_top)) AND ((c.until IS NULL) OR (e."position" > c.after_position) OR (NOT pg_visible_in_snapshot(x.x, c.until))))
            ORDER BY e.xid, e."position"
           LIMIT feed_pending.how_many) late)
   LIMIT feed_pending.how_many)
@@ -1078,7 +1109,7 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
       CROSS JOIN LATERAL ( SELECT e."position",
              e.recorded_at
             FROM taskledger.event e
-           WHERE ((ROW(e.xid, e."position") > ROW(x.x, c.seen_top)) AND (ROW(e.xid, e."position") <= ROW(x.x, c.after_position)) AND (NOT pg_visible_in_snapshot(x.x, c.until)))
+           WHERE ((ROW(e.xid, e."position") > ROW(x.x, GREATEST(c.seen_top, c.floor))) AND (ROW(e.xid, e."position") <= ROW(x.x, c.after_position)) AND (NOT pg_visible_in_snapshot(x.x, c.until)))
            ORDER BY e.xid, e."position"
           LIMIT feed_pending.how_many) unseen)
    WHERE (c.until IS NOT NULL)
@@ -1106,6 +1137,7 @@ CREATE FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_
 declare
   lower xid8 := greatest(feed_tally.xid, pg_snapshot_xmax(since));
   lower_position bigint := case when feed_tally.xid < lower then 0 else feed_tally.position end;
+  floor bigint := taskledger.feed_floor();
   x xid8;
   part record;
 begin
@@ -1118,7 +1150,8 @@ begin
       from (
         select e.position
           from taskledger.event e
-         where (e.xid, e.position) > (x, case when x = feed_tally.xid then feed_tally.position else 0 end)
+         where (e.xid, e.position) > (x, case when x = feed_tally.xid then greatest(feed_tally.position, floor)
+                                              else floor end)
            and (e.xid, e.position) <= (x, 9223372036854775807)
          order by e.xid, e.position
          limit how_many - feed_tally.entries) e;
@@ -1135,7 +1168,7 @@ begin
          coalesce((array_agg(s.position))[count(*)], feed_tally.position) as "position"
     into part
     from (
-      select e.xid, e.position, pg_visible_in_snapshot(e.xid, until) as seen
+      select e.xid, e.position, e.position > floor and pg_visible_in_snapshot(e.xid, until) as seen
         from taskledger.event e
        where (e.xid, e.position) > (lower, lower_position) and e.xid < pg_snapshot_xmax(until)
        order by e.xid, e.position
@@ -1299,6 +1332,36 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) IS 'Internal: returns the type of the event that an event follows; null if it may not follow that one, or if its attempt or shard is another than the ledger''s.';
+
+CREATE FUNCTION taskledger.foreign_position() RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+  floor bigint := (
+    select f.position
+      from taskledger.floor f
+     where f.one
+       and (f.origin = taskledger.origin() or f.xmin::text::bigint = (f.xid::text::numeric % 4294967296)::bigint));
+begin
+  if floor is null then
+    return 0;
+  end if;
+  return (
+    select e.position
+      from ((select n.xid, n.position from taskledger.event n order by n.xid desc, n.position desc limit 1)
+            union all
+            (select f.xid, f.position from taskledger.event f where f.position > floor order by f.position limit 1)
+            union all
+            (select l.xid, l.position from taskledger.event l order by l.position desc limit 1)) e
+     where e.position > floor and e.xid >= pg_snapshot_xmax(pg_current_snapshot())
+     limit 1);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.foreign_position() IS 'Internal: returns the position of an event above the floor whose transaction id this database has not reached, so that it is of another one; 0 if the floor itself is of another one; null if there is none.';
 
 CREATE FUNCTION taskledger.has_lease(worker text) RETURNS boolean
     LANGUAGE plpgsql
@@ -2116,6 +2179,16 @@ ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDE
     CACHE 1
 );
 
+CREATE TABLE taskledger.floor (
+    "position" bigint NOT NULL,
+    origin text DEFAULT taskledger.origin() NOT NULL,
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    one boolean DEFAULT true NOT NULL,
+    CONSTRAINT floor_one_check CHECK (one)
+);
+
+COMMENT ON TABLE taskledger.floor IS 'Internal: one row with the last position whose transaction id is of another database; 0: none. `taskledger rebase` writes it.';
+
 CREATE TABLE taskledger.illegal_event (
     kind text NOT NULL COLLATE pg_catalog."C",
     biz_id text NOT NULL COLLATE pg_catalog."C",
@@ -2148,6 +2221,48 @@ CREATE TABLE taskledger.kind_limit (
 );
 
 COMMENT ON TABLE taskledger.kind_limit IS 'How many tasks of a kind may wait, set by an operator. A kind without a row has no limit.';
+
+CREATE VIEW taskledger.lingering_place AS
+ SELECT (c.mark -> 'listed'::text) AS place
+   FROM ( SELECT n.mark,
+            n.is_local
+           FROM taskledger.cursors n
+          WHERE (n.reader = 'projector'::text)
+          ORDER BY n.n DESC
+         LIMIT 1) c
+  WHERE c.is_local;
+
+COMMENT ON VIEW taskledger.lingering_place IS 'Internal: the place of the feed up to which lingering_tasks has all unfinished tasks (JSON); no row or null: none.';
+
+CREATE TABLE taskledger.task (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    shard smallint NOT NULL,
+    state taskledger.task_state NOT NULL,
+    aside boolean NOT NULL,
+    version integer NOT NULL,
+    attempt integer NOT NULL,
+    failures integer NOT NULL,
+    enqueued_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    error text,
+    fingerprint text COLLATE pg_catalog."C",
+    due_at timestamp with time zone,
+    cause text COLLATE pg_catalog."C",
+    lingering boolean DEFAULT false NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE taskledger.task IS 'The current state of each task, derived from the events by the projector, which may lag behind.';
+
+CREATE VIEW taskledger.lingering_tasks AS
+ SELECT t.enqueued_at,
+    t.kind,
+    t.biz_id
+   FROM taskledger.task t
+  WHERE t.lingering;
+
+COMMENT ON VIEW taskledger.lingering_tasks IS 'Internal: the tasks that are available or running, of those that became available up to lingering_place, in the order of the index (enqueued_at, kind, biz_id).';
 
 CREATE TABLE taskledger.login (
     id integer NOT NULL,
@@ -2187,7 +2302,8 @@ CREATE VIEW taskledger.outbox AS
             c.seen_bound,
             c.until,
             c.bound,
-            c.after_position
+            c.after_position,
+            taskledger.feed_floor() AS floor
            FROM taskledger.cursors c
           WHERE (c.reader = 'relay'::text)
           ORDER BY c.n DESC
@@ -2208,7 +2324,7 @@ CREATE VIEW taskledger.outbox AS
             e.type,
             e.recorded_at
            FROM taskledger.event e
-          WHERE ((ROW(e.xid, e."position") > ROW(x.x, 0)) AND (ROW(e.xid, e."position") <= ROW(x.x, r.seen_top)) AND ((r.until IS NULL) OR (e."position" > r.after_position) OR (NOT pg_visible_in_snapshot(x.x, r.until))))
+          WHERE ((ROW(e.xid, e."position") > ROW(x.x, r.floor)) AND (ROW(e.xid, e."position") <= ROW(x.x, r.seen_top)) AND ((r.until IS NULL) OR (e."position" > r.after_position) OR (NOT pg_visible_in_snapshot(x.x, r.until))))
          OFFSET 0) late)
 UNION ALL
  SELECT unseen."position",
@@ -2226,7 +2342,7 @@ UNION ALL
             e.type,
             e.recorded_at
            FROM taskledger.event e
-          WHERE ((ROW(e.xid, e."position") > ROW(x.x, r.seen_top)) AND (ROW(e.xid, e."position") <= ROW(x.x, r.after_position)) AND (NOT pg_visible_in_snapshot(x.x, r.until)))
+          WHERE ((ROW(e.xid, e."position") > ROW(x.x, GREATEST(r.seen_top, r.floor))) AND (ROW(e.xid, e."position") <= ROW(x.x, r.after_position)) AND (NOT pg_visible_in_snapshot(x.x, r.until)))
          OFFSET 0) unseen)
   WHERE (r.until IS NOT NULL)
 UNION ALL
@@ -2351,6 +2467,7 @@ CREATE VIEW taskledger.relay_mark AS
  SELECT c.n,
     c.seen,
     c.recorded_at,
+    c.timeline,
     GREATEST(c.seen_top, c.after_position) AS top,
     ((c.mark ->> 'generation'::text))::bigint AS generation,
     (c.mark ->> 'stream_created'::text) AS stream_created,
@@ -2429,26 +2546,6 @@ CREATE TABLE taskledger.shard_owner (
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
 COMMENT ON TABLE taskledger.shard_owner IS 'Which worker has which group of shards of a kind, where workers divide the shards among themselves.';
-
-CREATE TABLE taskledger.task (
-    kind text NOT NULL COLLATE pg_catalog."C",
-    biz_id text NOT NULL COLLATE pg_catalog."C",
-    shard smallint NOT NULL,
-    state taskledger.task_state NOT NULL,
-    aside boolean NOT NULL,
-    version integer NOT NULL,
-    attempt integer NOT NULL,
-    failures integer NOT NULL,
-    enqueued_at timestamp with time zone NOT NULL,
-    updated_at timestamp with time zone NOT NULL,
-    error text,
-    fingerprint text COLLATE pg_catalog."C",
-    due_at timestamp with time zone,
-    cause text COLLATE pg_catalog."C"
-)
-WITH (fillfactor='50');
-
-COMMENT ON TABLE taskledger.task IS 'The current state of each task, derived from the events by the projector, which may lag behind.';
 
 CREATE VIEW taskledger.task_counts AS
  WITH RECURSIVE newest AS (
@@ -2551,6 +2648,9 @@ ALTER TABLE ONLY taskledger.event
 ALTER TABLE ONLY taskledger.event
     ADD CONSTRAINT event_position_key UNIQUE ("position");
 
+ALTER TABLE ONLY taskledger.floor
+    ADD CONSTRAINT floor_pkey PRIMARY KEY (one);
+
 ALTER TABLE ONLY taskledger.illegal_event
     ADD CONSTRAINT illegal_event_pkey PRIMARY KEY (kind, biz_id, version);
 
@@ -2606,6 +2706,8 @@ CREATE INDEX task_aside ON taskledger.task USING btree (kind, biz_id) WHERE asid
 CREATE INDEX task_cause ON taskledger.task USING btree (cause, kind, biz_id) WHERE (cause IS NOT NULL);
 
 CREATE INDEX task_dead ON taskledger.task USING btree (fingerprint, kind, biz_id) WHERE (fingerprint IS NOT NULL);
+
+CREATE INDEX task_lingering ON taskledger.task USING btree (enqueued_at, kind, biz_id) WHERE lingering;
 
 CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger.refuse_change();
 
