@@ -903,7 +903,7 @@ END;
 COMMENT ON FUNCTION taskledger.failures_of(kind text, biz_id text) IS 'Internal: returns the failed attempts of a task since it was last released from a finished state, oldest first.';
 
 CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) RETURNS SETOF taskledger.event
-    LANGUAGE plpgsql STABLE
+    LANGUAGE plpgsql STABLE STRICT
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
     SET enable_seqscan TO 'off'
@@ -957,7 +957,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) IS 'Internal: returns the next how_many events of a window after a position, in the order of the feed.';
+COMMENT ON FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) IS 'Internal: returns the next how_many events of a window after a position, in the order of the feed; none of null.';
 
 CREATE FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
