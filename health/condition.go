@@ -128,7 +128,7 @@ var definitions = []Definition{
 	{
 		Name:    EventsIllegal,
 		Meaning: "Events cannot follow those before them. Their tasks are listed as before these events.",
-		Cure: "take INSERT on the table event from the role that wrote them, " +
+		Cure: "take INSERT on the table event, or membership in its owner, from the role that wrote them, " +
 			"then: taskledger illegal dismiss KIND BIZ_ID",
 	},
 	{
@@ -154,7 +154,7 @@ var definitions = []Definition{
 	{
 		Name:      KindUnhandled,
 		Threshold: DefaultThreshold,
-		Meaning: "Tasks of a kind have been available for longer than the threshold, " +
+		Meaning: "Tasks of a kind have been available or running for longer than the threshold, " +
 			"and no live worker handles the kind.",
 		Cure: "start the program that registers the kind, or: taskledger task cancel --kind KIND",
 	},

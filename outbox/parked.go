@@ -35,8 +35,8 @@ var ErrNotParked = errors.New("the event is not parked")
 const MaxParked = 1000
 
 // ParkedCure is what an operator does about parked events.
-const ParkedCure = "too large: raise max_payload of the NATS server or max bytes of the stream, then: " +
-	"taskledger parked retry --all; otherwise, also for an invalid kind, biz_id or data: " +
+const ParkedCure = "too large: raise max_payload of the NATS server and restart it, or raise max bytes of the " +
+	"stream, then: taskledger parked retry --all; otherwise, also for an invalid kind, biz_id or data: " +
 	"taskledger task cancel KIND BIZ_ID, then: taskledger parked discard POSITION"
 
 // Parked is an event that the relay could not publish.

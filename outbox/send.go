@@ -81,13 +81,32 @@ var errNoAck = fmt.Errorf("publish: %w", stream.ErrNoAck)
 var errTooManyMessages = fmt.Errorf("the stream has a limit of messages, and has reached it: "+
 	"nats stream edit %s --max-msgs=-1", stream.Name)
 
+// withRefusal adds to the error of messages without acknowledgements that the server refuses the relay's user, if it
+// does: the server drops such messages.
+func (s *session) withRefusal(err error) error {
+	last := s.relay.config.NATS.LastError()
+	if !errors.Is(err, stream.ErrNoAck) || !errors.Is(last, nats.ErrPermissionViolation) {
+		return err
+	}
+	return &refusedUserError{err: last}
+}
+
+// refusedUserError is the error of a relay whose user may not publish.
+type refusedUserError struct{ err error }
+
+func (e *refusedUserError) Error() string {
+	return fmt.Sprintf("publish: %v: connect with the key of the user relay of taskledger nats-config", e.err)
+}
+
+func (e *refusedUserError) Unwrap() error { return e.err }
+
 // sendFitting publishes messages that fit into the stream.
 func (s *session) sendFitting(ctx context.Context, messages []message) error {
 	msgs := make([]*nats.Msg, len(messages))
 	for i := range messages {
 		msgs[i] = messages[i].msg
 	}
-	slow := time.AfterFunc(noteAfter, func() { s.relay.lease.setError(errNoAck) })
+	slow := time.AfterFunc(noteAfter, func() { s.relay.lease.setError(s.withRefusal(errNoAck)) })
 	defer slow.Stop()
 	// The page is finished also when ctx ends; AckTimeout bounds it.
 	results := s.publisher.Publish(context.WithoutCancel(ctx), msgs, s.relay.config.AckTimeout)
@@ -118,7 +137,7 @@ func (s *session) sendFitting(ctx context.Context, messages []message) error {
 		return s.waitForRoom(ctx, refused, purgeEvery)
 	}
 	if sum.failure != nil {
-		return fmt.Errorf("publish: %w", sum.failure)
+		return s.withRefusal(fmt.Errorf("publish: %w", sum.failure))
 	}
 	if sum.duplicates > 0 {
 		return s.checkDuplicates(ctx, sum.oldest, sum.newest)

@@ -188,6 +188,23 @@ func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config 
 	}
 	status := newStreamStatus(found.CachedInfo(), config, installation)
 	s.Stream = &status
+	if len(s.Missed) > 0 {
+		s.forgetMissed(ctx, found)
+	}
+}
+
+// forgetMissed leaves out consumers that do not exist any more. The relay forgets them when it makes room.
+func (s *Status) forgetMissed(ctx context.Context, from jetstream.Stream) {
+	created := make(map[string]time.Time)
+	consumers := from.ListConsumers(ctx)
+	for c := range consumers.Info() {
+		created[c.Name] = c.Created
+	}
+	if err := consumers.Err(); err != nil {
+		s.StreamError = err.Error()
+		return
+	}
+	maps.DeleteFunc(s.Missed, func(name string, m Missed) bool { return !created[name].Equal(m.Created) })
 }
 
 func newStreamStatus(info *jetstream.StreamInfo, config StreamConfig, installation string) StreamStatus {

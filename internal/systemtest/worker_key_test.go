@@ -1,6 +1,7 @@
 package systemtest_test
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
 )
 
 // A worker with the key of another user logs why the server refuses it, and the cure.
@@ -36,6 +39,49 @@ func TestWorkerWithAWrongKeyLogsTheCure(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A relay with the key of another user reports why the server refuses it, and the cure.
+func TestRelayWithAWrongKeyReportsTheCure(t *testing.T) {
+	g := newGuarded(t)
+	run := func(user string) (stop func()) {
+		r, err := newGuardedRelay(g.pool("relay"), g.connect(user), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := startRun(ctx, r)
+		return func() {
+			cancel()
+			<-done
+		}
+	}
+	db := g.pool("operator")
+	await := func(what string, holds func(outbox.Status) bool) {
+		for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+			status, err := outbox.ReadStatus(t.Context(), db, nil, outbox.StreamConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if holds(status) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: still not, relay %+v", what, status.Relay)
+			}
+		}
+	}
+	stop := run("relay") // creates the stream
+	ledgertest.Enqueue(t, g.pool("producer"), ledgertest.Key(t, "coupon.send/1"), "")
+	await("published", func(s outbox.Status) bool { return s.Relay != nil && s.Waiting == 0 && s.Generation > 0 })
+	stop()
+	stop = run("worker")
+	defer stop()
+	ledgertest.Enqueue(t, g.pool("producer"), ledgertest.Key(t, "coupon.send/2"), "")
+	await("the cure in the status", func(s outbox.Status) bool {
+		return s.Relay != nil && !s.Relay.IsStoreFailure &&
+			strings.Contains(s.Relay.Note, "key of the user relay of taskledger nats-config")
+	})
 }
 
 // warnings receives the lines of a logger.

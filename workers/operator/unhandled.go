@@ -20,7 +20,7 @@ const maxTasksForAge = 1000
 // UnhandledKind is a kind with waiting tasks and no live worker.
 type UnhandledKind struct {
 	Kind    ledger.Kind `json:"kind"`
-	Waiting int64       `json:"waiting"` // available tasks
+	Waiting int64       `json:"waiting"` // tasks that are available, or running at a lost worker
 	// OldestMS is how many milliseconds the oldest of them has waited. It is nil for kinds with more than
 	// 1000 tasks in all, where finding it would cost too much.
 	OldestMS *int64 `json:"oldest_waiting_ms"`
@@ -31,7 +31,7 @@ func (u UnhandledKind) Late(limit time.Duration) bool {
 	return u.OldestMS == nil || time.Duration(*u.OldestMS)*time.Millisecond > limit
 }
 
-// ReadUnhandled returns the kinds, by name, that have available tasks and no live worker. It reads the
+// ReadUnhandled returns the kinds, by name, that have available or running tasks and no live worker. It reads the
 // projection. Its cost grows with the number of kinds, not with the number of tasks. It never commits.
 // Errors: [ledger.ErrNotMigrated].
 func ReadUnhandled(ctx context.Context, db ledger.DB) ([]UnhandledKind, error) {

@@ -54,6 +54,8 @@ func TestUnhandled(t *testing.T) {
 	servicetest.Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
 	b.Enqueue("o-1")
 	b.AwaitSucceeded(1)
+	begun := ledger.AppendRequest{Key: few.Key("f-0"), Expected: 1, Type: ledger.EventStarted, Actor: "lost worker"}
+	servicetest.Try(ledger.Append(b.Context(), b.DB, begun))(t)
 	b.AwaitProjected()
 	want := []found{{kind: few.Name(), waiting: 3, aged: true}, {kind: many.Name(), waiting: 1001}}
 	if diff := cmp.Diff(want, unhandled(), cmp.AllowUnexported(found{})); diff != "" {

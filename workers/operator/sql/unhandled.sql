@@ -1,6 +1,6 @@
--- Selects the kinds with available tasks in the projection and no live worker; by name.
+-- Selects the kinds with tasks in the projection that are available or running, and no live worker; by name.
 -- $1 maximum number of tasks, in any state, of a kind whose oldest task is read.
--- Returns kind, number of available tasks, and how many milliseconds the oldest has been available; -1: not read.
+-- Returns kind, number of these tasks, and how many milliseconds the oldest has been so; -1: not read.
 -- Locks nothing. Indexes: primary keys; of task_count a loose scan that goes backwards, so that it lands on the
 -- newest row of each total; of task $1 rows per kind.
 with recursive kinds as (
@@ -14,8 +14,9 @@ with recursive kinds as (
 )
 select k.kind, waiting.tasks,
        coalesce((select case when count(*) > $1::integer then null
-                             else floor(extract(epoch from clock_timestamp() - min(t.updated_at)
-                                                              filter (where t.state = 'available')) * 1000)::bigint end
+                             else floor(extract(epoch from
+                    clock_timestamp() - min(t.updated_at) filter (where t.state in ('available', 'running')))
+                  * 1000)::bigint end
                    from (select o.state, o.updated_at
                            from taskledger.tasks o
                           where o.kind = k.kind
@@ -23,10 +24,13 @@ select k.kind, waiting.tasks,
                           limit $1::integer + 1) t), -1)
   from kinds k
  cross join lateral (
-   select c.tasks
-     from taskledger.task_totals c
-    where c.kind = k.kind and c.state = 'available'
-    order by c.n desc
-    limit 1) waiting
+   select sum(newest.tasks)::bigint as tasks
+     from (values ('available'::taskledger.task_state), ('running')) s(state)
+    cross join lateral (
+      select c.tasks
+        from taskledger.task_totals c
+       where c.kind = k.kind and c.state = s.state
+       order by c.n desc
+       limit 1) newest) waiting
  where waiting.tasks > 0 and not exists (select from handled h where h.kind = k.kind)
  order by k.kind
