@@ -2,7 +2,6 @@ package health
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -29,10 +28,9 @@ func checkProjection(ctx context.Context, c Config, r *Report) error {
 		Waiting: lag.Events, WaitingCapped: lag.Events == projector.MaxLag,
 		OldestAt: lag.Oldest, OldestWaitingMS: lag.Age.Milliseconds(),
 	}
-	var origin *feed.OriginError
 	switch err := feed.CheckOrigin(ctx, c.DB, projector.Reader); {
-	case errors.As(err, &origin):
-		r.add(Condition{Name: ProjectorRefused, Text: "the projector refuses to continue: " + origin.Error()})
+	case feed.IsRefusal(err):
+		r.add(Condition{Name: ProjectorRefused, Text: "the projector refuses to continue: " + err.Error()})
 	case err != nil:
 		return err
 	}

@@ -3,7 +3,7 @@
 --
 --   parked  written and read by outbox
 --
--- Other packages read the views parked_events and relay_mark. The view outbox is for operators.
+-- Other packages read the views parked_events, unpublishable_events and relay_mark. The view outbox is for operators.
 
 -- +goose Up
 
@@ -27,6 +27,12 @@ select p.position, p.kind, p.biz_id, p.version, p.reason, p.parked_at
  where not p.discarded;
 
 comment on view taskledger.parked_events is 'The events that the relay could not publish, except discarded ones.';
+
+create view taskledger.unpublishable_events as
+select p.position, p.kind, p.biz_id, p.version from taskledger.parked p;
+
+comment on view taskledger.unpublishable_events is
+  'Internal: the events that the relay could not publish, also those that an operator has discarded.';
 
 -- The only SQL that names the fields of the relay's mark, which outbox/mark.go defines.
 create view taskledger.relay_mark as

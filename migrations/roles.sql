@@ -38,8 +38,9 @@ grant select on taskledger.cursor, taskledger.cursors, taskledger.floor, taskled
    taskledger.relay_mark, taskledger.outbox to relay, operator, reader, archiver;
 grant select on taskledger.task, taskledger.tasks, taskledger.task_count, taskledger.task_totals,
    taskledger.task_counts, taskledger.lingering_tasks, taskledger.lingering_place to relay, operator, reader, archiver;
-grant select on taskledger.parked, taskledger.parked_events, taskledger.relay_lease, taskledger.schedule,
-   taskledger.pause, taskledger.illegal_event, taskledger.repeated_releases to relay, operator, reader, archiver;
+grant select on taskledger.parked, taskledger.parked_events, taskledger.unpublishable_events,
+   taskledger.relay_lease, taskledger.schedule, taskledger.pause, taskledger.illegal_event,
+   taskledger.repeated_releases to relay, operator, reader, archiver;
 grant select on taskledger.migration to relay, operator, reader, archiver;
 
 -- Each role writes this beside events. LOCK TABLE in a mode that stops others needs UPDATE, DELETE or TRUNCATE on the

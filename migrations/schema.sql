@@ -2673,6 +2673,15 @@ CREATE VIEW taskledger.timers AS
 
 COMMENT ON VIEW taskledger.timers IS 'The timers of all tasks: when each is due, and why: due, retry, start_by or finish_by.';
 
+CREATE VIEW taskledger.unpublishable_events AS
+ SELECT p."position",
+    p.kind,
+    p.biz_id,
+    p.version
+   FROM taskledger.parked p;
+
+COMMENT ON VIEW taskledger.unpublishable_events IS 'Internal: the events that the relay could not publish, also those that an operator has discarded.';
+
 CREATE VIEW taskledger.worker_kinds AS
  SELECT l.holder AS worker,
     k.kind

@@ -53,9 +53,8 @@ func (e *StoreError) Unwrap() error { return e.Err }
 
 // isRefusal reports whether a relay must not continue after an error before an operator has acted.
 func isRefusal(err error) bool {
-	var origin *feed.OriginError
 	var writer *ForeignWriterError
 	var owner *ForeignStreamError
-	return errors.As(err, &origin) || errors.As(err, &writer) || errors.As(err, &owner) ||
+	return feed.IsRefusal(err) || errors.As(err, &writer) || errors.As(err, &owner) ||
 		errors.Is(err, ledger.ErrNotMigrated)
 }

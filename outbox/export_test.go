@@ -16,6 +16,9 @@ var (
 	WaitingSQL   = waitingSQL
 	FollowedSQL  = followedSQL
 	OvertakenSQL = overtakenSQL
+
+	EventsAtSQL   = eventsAtSQL
+	UnfinishedSQL = unfinishedSQL
 )
 
 // SumUp sums up results of messages after the last known sequence. It returns the gaps as pairs, the number

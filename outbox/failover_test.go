@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -182,6 +183,25 @@ func TestFailOverOfASynchronousStandby(t *testing.T) {
 		}
 		if !onStream[e.ID()] {
 			t.Errorf("%s is not on the stream", e.ID())
+		}
+	}
+}
+
+// Statements whose answer depends on a missing event are not answered by a standby, which may lag: it would take what
+// the relay has published for foreign.
+func TestMissingEventsAreNotReadOnAStandby(t *testing.T) {
+	t.Parallel()
+	_, there := startStandby(t, ledgertest.Cluster(t, nil))
+	for name, sql := range map[string]string{"events_at": outbox.EventsAtSQL, "unfinished": outbox.UnfinishedSQL} {
+		rows, err := there.Query(t.Context(), sql, "{1,2}")
+		if err == nil {
+			for rows.Next() {
+				t.Errorf("%s returned a row", name)
+			}
+			err = rows.Err()
+		}
+		if !pgerr.Is(err, pgerr.ReadOnlySQLTransaction) {
+			t.Errorf("%s: error %v, want that of a standby", name, err)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func New(c Config) (*Relay, error) {
 // publishing, releases the lease and returns nil.
 //
 // Run retries forever while PostgreSQL or NATS is unavailable; [Hook].RelayFailed and [ReadStatus] report it.
-// It returns an error if it must not or cannot continue: a [*feed.OriginError], a [*ForeignWriterError], a
+// It returns an error if it must not or cannot continue: a [feed.IsRefusal], a [*ForeignWriterError], a
 // [*ForeignStreamError], or one that wraps [ledger.ErrNotMigrated]. If the connection to NATS is closed, for
 // example because of wrong credentials, the error wraps [nats.ErrConnectionClosed] and the reason. Run writes
 // the error into the lease, where [ReadStatus] reads it. A new relay may run after the cause is gone.

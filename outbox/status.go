@@ -132,10 +132,9 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 	if err := s.readLease(ctx, db); err != nil {
 		return err
 	}
-	var origin *feed.OriginError
 	switch err := feed.CheckOrigin(ctx, db, reader); {
-	case errors.As(err, &origin):
-		s.CursorError = origin.Error()
+	case feed.IsRefusal(err):
+		s.CursorError = err.Error()
 	case err != nil:
 		return err
 	}

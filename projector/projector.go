@@ -73,7 +73,7 @@ func New(c Config) (*Projector, error) {
 
 // Run applies events until ctx is done, and then returns nil. It retries while the database is unavailable
 // and stands by while another projector of the same name runs. It returns an error only if it must not
-// continue: [*feed.OriginError] or [ledger.ErrNotMigrated].
+// continue: [feed.IsRefusal] or [ledger.ErrNotMigrated].
 func (p *Projector) Run(ctx context.Context) error {
 	log := p.config.Logger.With("projection", p.projection.Name())
 	var backoff loop.Backoff
@@ -99,8 +99,7 @@ func (p *Projector) Run(ctx context.Context) error {
 
 // stop returns err if continuing after it would do harm, and nil otherwise.
 func (*Projector) stop(err error) error {
-	var origin *feed.OriginError
-	if errors.As(err, &origin) {
+	if feed.IsRefusal(err) {
 		return err
 	}
 	return pgerr.NotMigrated(err)

@@ -148,11 +148,10 @@ func violatesIntegrity(err error) bool {
 	var (
 		illegal *ledger.IllegalError
 		corrupt *ledger.CorruptError
-		origin  *feed.OriginError
 		stream  *outbox.ForeignStreamError
 		writer  *outbox.ForeignWriterError
 	)
-	return errors.As(err, &illegal) || errors.As(err, &corrupt) || errors.As(err, &origin) ||
+	return errors.As(err, &illegal) || errors.As(err, &corrupt) || feed.IsRefusal(err) ||
 		errors.As(err, &stream) || errors.As(err, &writer)
 }
 

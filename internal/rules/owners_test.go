@@ -65,6 +65,14 @@ var foreigners = []foreign{
 		reason: "a window ends at the last position that was drawn",
 	},
 	{
+		table: "event_position_seq", path: "ledger/feed/sql/floor.sql",
+		reason: "a feed refuses a sequence that draws positions in advance",
+	},
+	{
+		table: "event_position_seq", path: "ledger/feed/errors.go",
+		reason: "the cure that an error names",
+	},
+	{
 		table: "event_position_seq", path: "ledger/feed/sql/rebase_sequences.sql",
 		reason: "logical replication copies no sequences",
 	},

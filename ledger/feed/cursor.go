@@ -103,8 +103,8 @@ func readCursor(ctx context.Context, db ledger.DB, reader string) (c Cursor, fou
 }
 
 // CheckOrigin returns an [*OriginError] if the cursor of reader was written in another database, or if events came from
-// one: transaction ids of another database have no meaning in this one, and [Open] returns the same error. A reader
-// without a cursor is valid. CheckOrigin changes nothing.
+// one: transaction ids of another database have no meaning in this one. A reader without a cursor is valid. [Open]
+// returns the same error, and so do both for a [*SequenceError]. CheckOrigin changes nothing.
 func CheckOrigin(ctx context.Context, db ledger.DB, reader string) error {
 	if _, _, err := readCursor(ctx, db, reader); err != nil {
 		return err
@@ -114,16 +114,19 @@ func CheckOrigin(ctx context.Context, db ledger.DB, reader string) error {
 }
 
 // readFloor returns the last position of an event that was restored from another database; 0: none. It returns an
-// [*OriginError] if there are others, above it.
+// [*OriginError] if there are others, above it, and a [*SequenceError].
 func readFloor(ctx context.Context, db ledger.DB, reader string) (floor ledger.Position, err error) {
 	var foreign *int64
 	var origin string
-	_, err = pgquery.Row(ctx, db, floorSQL, nil, (*int64)(&floor), &foreign, &origin)
+	var cache int64
+	_, err = pgquery.Row(ctx, db, floorSQL, nil, (*int64)(&floor), &foreign, &origin, &cache)
 	switch {
 	case err != nil:
 		return 0, pgerr.Explain("look for events of another database", err)
 	case foreign != nil:
 		return 0, &OriginError{Reader: reader, Position: ledger.Position(*foreign), Want: origin}
+	case cache != 1:
+		return 0, &SequenceError{Cache: cache}
 	}
 	return floor, nil
 }

@@ -31,6 +31,23 @@ type OriginError struct {
 	Position ledger.Position
 }
 
+// IsRefusal reports whether an error means that a reader must not continue before an operator has acted: an
+// [*OriginError] or a [*SequenceError].
+func IsRefusal(err error) bool {
+	var origin *OriginError
+	var sequence *SequenceError
+	return errors.As(err, &origin) || errors.As(err, &sequence)
+}
+
+// SequenceError reports that sessions draw several positions at once. The feed would deliver events late that get a
+// position which was drawn before their transaction began.
+type SequenceError struct{ Cache int64 }
+
+func (e *SequenceError) Error() string {
+	return fmt.Sprintf("the sequence taskledger.event_position_seq has cache %d, and must have 1: "+
+		"alter sequence taskledger.event_position_seq cache 1; then end the sessions that have inserted", e.Cache)
+}
+
 func (e *OriginError) Error() string {
 	if e.Found == "" {
 		return fmt.Sprintf("cursor %q cannot pass events that come from another database (the first found is at "+

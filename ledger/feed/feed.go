@@ -107,7 +107,7 @@ const minGather = time.Millisecond
 // be a pool or an idle connection to the primary, since each statement is a transaction of its own.
 //
 // Errors: [*OriginError] if the cursor was written in another database or events came from one,
-// [ledger.ErrNotMigrated].
+// [*SequenceError], [ledger.ErrNotMigrated].
 func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, error) {
 	if reader == "" {
 		return nil, &ledger.InvalidError{Field: "reader", Rule: "must not be empty"}

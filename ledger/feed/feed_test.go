@@ -448,3 +448,33 @@ func TestFeedThinsCursors(t *testing.T) {
 		t.Errorf("kept %d rows up to n %d, want one for each of 5 seconds and the newest, 41", kept, newest)
 	}
 }
+
+// A sequence that draws positions in advance is refused: such a position may be older than the transaction that uses
+// it, and its event would be in no window.
+func TestSequenceCacheIsRefused(t *testing.T) {
+	f := newFeedFixture(t)
+	f.exec(f.owner, "alter sequence taskledger.event_position_seq cache 20")
+	var cached *feed.SequenceError
+	if _, err := feed.Open(f.ctx, f.pool, "test", nil); !errors.As(err, &cached) || cached.Cache != 20 {
+		t.Errorf("error %v, want *SequenceError", err)
+	}
+	f.exec(f.owner, "alter sequence taskledger.event_position_seq cache 1")
+	f.open(f.pool, nil)
+}
+
+// The clock jumps forward by more than cursor rows are kept. The newest rows stay, so that a loss of the stream is
+// still published again from where it began.
+func TestClockJumpKeepsTheNewestCursorRows(t *testing.T) {
+	f := newFeedFixture(t)
+	for i := range 150 {
+		f.enqueue(f.pool, fmt.Sprint(i))
+		f.drain(f.open(f.pool, nil))
+	}
+	// A jump of the clock makes the rows old. Each is the only one of its minute.
+	f.exec(f.owner, `update taskledger.cursor
+	                    set recorded_at = recorded_at - interval '80 hours' + n * interval '1 minute'`)
+	f.drain(f.open(f.pool, nil)) // thins
+	if n := f.count("select count(*) from taskledger.cursor"); n < 100 || n > 110 {
+		t.Errorf("%d rows are kept, want about 100", n)
+	}
+}

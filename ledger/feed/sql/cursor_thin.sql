@@ -1,6 +1,7 @@
 -- Thins the cursor rows of a reader. Of rows older than 5 minutes it keeps the last of each second, of those
 -- older than an hour the last of each minute, and of those older than $3 hours none. The newest row always
--- stays. Returns the n above which to begin the next time.
+-- stays, and 100 before it whatever their age, since the clock may have jumped.
+-- Returns the n above which to begin the next time.
 -- $1 reader, $2 n above which to begin (lower rows are thinned already), $3 hours.
 -- Deletes rows that no other transaction locks; index: primary key, from $2 on.
 with old as materialized (
@@ -15,6 +16,7 @@ with old as materialized (
    where c.reader = $1::text and c.n = o.n
      and o.next_at is not null
      and (o.recorded_at < clock_timestamp() - make_interval(hours => $3::integer)
+          and c.n < (select max(m.n) from taskledger.cursor m where m.reader = $1::text) - 100
        or date_trunc('second', o.recorded_at) = date_trunc('second', o.next_at)
        or o.recorded_at < clock_timestamp() - interval '1 hour'
           and date_trunc('minute', o.recorded_at) = date_trunc('minute', o.next_at))

@@ -57,5 +57,5 @@ select reached.biz_id, lost.biz_id, lost.version, lost.running, lost.releases, l
        and not (head.running and exists (
          select from taskledger.worker_alive_ms(head.actor) w where w.alive_ms > 0))
        and not exists (
-         select from taskledger.parked_events k
+         select from taskledger.unpublishable_events k
           where k.kind = $1::text and k.biz_id = p.biz_id and k.version = waking.version)) lost on true
