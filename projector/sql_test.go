@@ -32,7 +32,8 @@ func TestStatementsPrepare(t *testing.T) {
 	relay := ledgertest.URL(t, "relay")
 	operator := ledgertest.URLAs(t, relay, "operator")
 	plantest.PrepareAs(t, func(file string) string {
-		if file == "sql/illegal_dismiss.sql" {
+		switch file {
+		case "sql/illegal_dismiss.sql", "sql/parked_retry.sql", "sql/parked_skip.sql", "sql/work_want.sql":
 			return operator
 		}
 		return relay
