@@ -162,10 +162,6 @@ declare
   found bigint[];
   i integer;
 begin
-  if cardinality(late) = 1 then
-    return query select late[1], how_many;
-    return;
-  end if;
   with run as materialized (
     select t.n, array(
              select e.position
@@ -237,7 +233,16 @@ begin
         from generate_series(pg_snapshot_xmax(feed_page.seen)::text::bigint, feed_page.seen_bound::text::bigint - 1) x
        where pg_visible_in_snapshot(x::text::xid8, feed_page.until));
   end if;
-  if cardinality(late) > 0 then
+  if cardinality(late) = 1 then
+    return query
+    select e.*
+      from taskledger.event e
+     where (e.xid, e.position) > (late[1], feed_page.after_position)
+       and (e.xid, e.position) <= (late[1], feed_page.seen_top)
+     order by e.xid, e.position
+     limit feed_page.how_many;
+    get diagnostics late_rows = row_count;
+  elsif cardinality(late) > 1 then
     return query
     select l.*
       from taskledger.late_shares(late, feed_page.after_position, feed_page.seen_top, feed_page.how_many) s

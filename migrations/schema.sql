@@ -422,7 +422,7 @@ begin
   if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed') then
     return;
   end if;
-  if head.type in ('started', 'progressed') and not (resume and head.type = 'started' and head.actor = claim.worker)
+  if head.type in ('started', 'progressed') and not (resume and head.actor = claim.worker)
       and exists (select from taskledger.worker_alive_ms(head.actor) w where w.alive_ms > 0) then
     return;
   end if;
@@ -437,10 +437,6 @@ begin
     end if;
     return;
   end if;
-  if head.type = 'started' and head.actor = claim.worker then
-    return query select head.version, head.attempt, first.data, first.meta, deadline;
-    return;
-  end if;
   if head.type in ('started', 'progressed')
       and not taskledger.take_over(claim.kind, claim.biz_id, head.version, claim.worker) then
     return;
@@ -452,7 +448,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not available. With resume, it returns an attempt that this worker has begun and lost. The worker needs a lease: see taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
+COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not available. With resume, an attempt that this worker has begun counts as lost, and the next one begins. The worker needs a lease: see taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
 
 CREATE FUNCTION taskledger.claim_next(kind text, worker text, how_many integer DEFAULT 1) RETURNS TABLE(biz_id text, version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
     LANGUAGE plpgsql

@@ -214,7 +214,8 @@ func (s backlog) refillAll(ctx context.Context) (next time.Duration, err error) 
 			continue
 		}
 		n = min(n, stream.MaxPage, max(s.state.limit()/growthShare/s.state.messageSize(), 1))
-		if err := s.refill(ctx, name, int(n)); err != nil {
+		choice := feed.Choice{Limit: int(n), Read: min(int(n)*(1+len(d.kinds)), stream.MaxPage)}
+		if err := s.refill(ctx, name, choice); err != nil {
 			return 0, err
 		}
 		refilled = true
@@ -241,15 +242,15 @@ func (k *kindDemand) missing(allowance int64) int64 {
 	return max(target-k.waiting, 1)
 }
 
-// refill publishes the withheld messages of a kind among the next events of pages that were published otherwise. The
+// refill publishes withheld messages of a kind, chosen among the events of pages that were published otherwise. The
 // kind is not withheld any more if these were the last ones.
-func (s backlog) refill(ctx context.Context, kind ledger.Kind, limit int) error {
+func (s backlog) refill(ctx context.Context, kind ledger.Kind, choice feed.Choice) error {
 	db := s.relay.config.DB
-	next, at, err := feed.Between(ctx, db, s.mark.Withheld[kind], s.published, limit)
+	choice.Wants = func(e ledger.Event) bool { return e.Kind == kind && e.Type.WakesWorkers() }
+	next, at, err := feed.Between(ctx, db, s.mark.Withheld[kind], s.published, choice)
 	if err != nil {
 		return pgerr.Explain("find withheld events", err)
 	}
-	next = slices.DeleteFunc(next, func(e ledger.Event) bool { return e.Kind != kind || !e.Type.WakesWorkers() })
 	if next, err = s.withoutFollowed(ctx, next); err != nil {
 		return err
 	}
