@@ -68,9 +68,12 @@ func (v *ownVerifier) verify(ctx context.Context) error {
 	if err := feed.CheckOrigin(ctx, v.tx, reader(v.Name)); err != nil {
 		return err
 	}
-	to, _, err := feed.PlaceOf(ctx, v.tx, reader(v.Name))
+	to, found, err := feed.PlaceOf(ctx, v.tx, reader(v.Name))
 	if err != nil {
 		return err
+	}
+	if !found { // it has applied nothing
+		to = feed.Place{Window: feed.Window{Seen: feed.Beginning()}}
 	}
 	f, err := v.begin(ctx)
 	if err != nil {
@@ -95,7 +98,9 @@ func (v *ownVerifier) begin(ctx context.Context) (*feed.Feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return feed.Open(ctx, v.db, v.reader, &feed.Options{AuditEvery: -1})
+	return feed.Open(ctx, v.db, v.reader, &feed.Options{
+		PageSize: v.options.PageSize, PageBytes: v.options.PageBytes, AuditEvery: -1,
+	})
 }
 
 func (v *ownVerifier) drop(ctx context.Context, tx pgx.Tx) error {
@@ -118,30 +123,22 @@ func (v *ownVerifier) end(ctx context.Context) {
 // apply applies the events that the tables in use have. The cursor row of each page fences off other calls.
 func (v *ownVerifier) apply(ctx context.Context, f *feed.Feed, to feed.Place) error {
 	t := &ownTables{Projection: v.Projection, schema: v.schema, parkedAs: v.Name + "+verify"}
-	size := v.options.PageSize
-	if size <= 0 {
-		size = 1000
-	}
 	var total int64
 	if _, err := pgquery.Row(ctx, v.tx, lastPositionSQL, nil, &total); err != nil {
 		return err
 	}
-	for at := (feed.Place{Window: feed.Window{Seen: feed.Beginning()}}); at != to; {
-		events, next, err := feed.Between(ctx, v.db, at, to, size)
-		if err != nil {
+	for {
+		page, ok, err := f.PollTo(ctx, to)
+		if err != nil || !ok {
 			return err
 		}
-		if len(events) > 0 {
-			err = transact(ctx, v.db, t, func(tx pgx.Tx) error { return f.Mark(ctx, tx, nil) }, events)
-			if err != nil {
-				return err
-			}
+		advance := func(tx pgx.Tx) error { return page.Advance(ctx, tx, nil) }
+		if err := transact(ctx, v.db, t, advance, page.Events); err != nil {
+			return err
 		}
-		at = next
-		v.report.Events += int64(len(events))
+		v.report.Events += int64(len(page.Events))
 		v.options.Progress(min(v.report.Events, total), total)
 	}
-	return nil
 }
 
 func (v *ownVerifier) compareTables(ctx context.Context, tables []string) error {

@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -45,4 +46,52 @@ func (f *Feed) Pass(ctx context.Context, db ledger.DB, mark json.RawMessage) err
 	}
 	f.place.unaudited = stretch{since: f.place.Seen.Snapshot}
 	return f.Mark(ctx, db, mark)
+}
+
+// PollTo is [Feed.Poll] up to a place of another reader, which must not be before that of the feed. It reports false if
+// the feed is there. Its pages are not audited.
+func (f *Feed) PollTo(ctx context.Context, to Place) (Page, bool, error) {
+	for f.place.Place != to {
+		inWindowOf := f.place.Seen == to.Seen // to is in the window that begins here
+		switch {
+		case f.place.isOpen():
+		case inWindowOf:
+			f.place.Until = to.Until
+		default:
+			f.place.Until = to.Seen
+		}
+		read, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options, f.pageLen)
+		if err == nil {
+			err = f.logins.fill(ctx, f.db, read.events, read.logins)
+		}
+		if err != nil {
+			return Page{}, false, fmt.Errorf("feed %s: %w", f.reader, err)
+		}
+		events := read.events
+		f.pageLen = len(events)
+		if inWindowOf {
+			events = upTo(events, to.After)
+		}
+		switch {
+		case inWindowOf && (!read.more || len(events) < len(read.events) || events[len(events)-1].Position == to.After):
+			f.place.Place = to
+		case read.more:
+			f.place.After = events[len(events)-1].Position
+		default:
+			f.place = f.place.finished()
+		}
+		if len(events) > 0 {
+			return f.newPage(events), true, nil
+		}
+	}
+	return Page{}, false, nil
+}
+
+// upTo returns the events up to a position.
+func upTo(events []ledger.Event, last ledger.Position) []ledger.Event {
+	n := len(events)
+	for n > 0 && events[n-1].Position > last {
+		n--
+	}
+	return events[:n]
 }
