@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
@@ -29,6 +30,15 @@ var (
 	//go:embed sql/build_analyze.sql
 	buildAnalyzeSQL string
 )
+
+// RebuildTasksAs is [RebuildTasks] with a record of its beginning and its end.
+func RebuildTasksAs(ctx context.Context, db *pgxpool.Pool, a Act, o *RebuildOptions) error {
+	act := operation.Operation{
+		Action: operation.RebuildProjection, Actor: a.Actor, Reason: a.Reason,
+		Detail: map[string]string{"projection": TasksName},
+	}
+	return operation.Around(ctx, db, act, func(ctx context.Context) error { return RebuildTasks(ctx, db, o) })
+}
 
 // RebuildTasks is [Rebuild] of the built-in projection. It needs the owner of the ledger's tables. It folds the events
 // of one snapshot, a task after the other, and applies the later ones as a [Runner] does.

@@ -166,12 +166,12 @@ func ReadProjectionParked(ctx context.Context, db ledger.DB, name string, limit 
 }
 
 func mustExist(ctx context.Context, db ledger.DB, name string) error {
-	_, found, err := readRegistered(ctx, db, name)
-	if err == nil && !found {
-		err = fmt.Errorf("projection %q: %w", name, ErrUnknownProjection)
-	}
+	_, err := ReadProjection(ctx, db, name)
 	return err
 }
+
+// DB is a pgxpool.Pool or pgx.Conn, or a pgx.Tx, whose transactions are savepoints.
+type DB = operation.DB
 
 // Act is the author and the reason of an act of an operator.
 type Act struct {
@@ -183,7 +183,7 @@ type Act struct {
 // number. If one fails, they stay parked. The act is recorded. It commits.
 //
 // Errors: [ErrUnknownProjection], [ErrNotParked], [*ledger.InvalidError], [ledger.ErrNotMigrated].
-func RetryParkedTask(ctx context.Context, db operation.DB, name string, k ledger.Key, a Act) (int, error) {
+func RetryParkedTask(ctx context.Context, db DB, name string, k ledger.Key, a Act) (int, error) {
 	return actOnParked(ctx, db, name, k, a, operation.RetryProjection, parkedRetrySQL)
 }
 
@@ -192,11 +192,11 @@ func RetryParkedTask(ctx context.Context, db operation.DB, name string, k ledger
 // skips it as well. The act is recorded. It commits.
 //
 // Errors: [ErrUnknownProjection], [ErrNotParked], [*ledger.InvalidError], [ledger.ErrNotMigrated].
-func SkipParkedTask(ctx context.Context, db operation.DB, name string, k ledger.Key, a Act) (int, error) {
+func SkipParkedTask(ctx context.Context, db DB, name string, k ledger.Key, a Act) (int, error) {
 	return actOnParked(ctx, db, name, k, a, operation.SkipProjection, parkedSkipSQL)
 }
 
-func actOnParked(ctx context.Context, db operation.DB, name string, k ledger.Key, a Act, action, sql string,
+func actOnParked(ctx context.Context, db DB, name string, k ledger.Key, a Act, action, sql string,
 ) (int, error) {
 	o := operation.Operation{
 		Action: action, Actor: a.Actor, Reason: a.Reason, Detail: map[string]string{"projection": name},

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -72,6 +73,17 @@ const MaxListed = 10_000
 // ReadProjections returns the registered projections by name. It never commits. Errors: [ledger.ErrNotMigrated].
 func ReadProjections(ctx context.Context, db ledger.DB) ([]Registered, error) {
 	return listRegistered(ctx, db, "")
+}
+
+// ReadProjection returns the projection that is registered under a name. It never commits.
+//
+// Errors: [ErrUnknownProjection], [ledger.ErrNotMigrated].
+func ReadProjection(ctx context.Context, db ledger.DB, name string) (Registered, error) {
+	r, found, err := readRegistered(ctx, db, name)
+	if err == nil && !found {
+		err = fmt.Errorf("projection %q: %w", name, ErrUnknownProjection)
+	}
+	return r, err
 }
 
 func readRegistered(ctx context.Context, db ledger.DB, name string) (r registered, found bool, err error) {

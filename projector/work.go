@@ -34,7 +34,7 @@ const (
 // commits.
 //
 // Errors: [ErrUnknownProjection], [*ledger.InvalidError], [ledger.ErrNotMigrated].
-func Ask(ctx context.Context, db operation.DB, name, work string, a Act) error {
+func Ask(ctx context.Context, db DB, name, work string, a Act) error {
 	if work != WorkRebuild && work != WorkVerify {
 		return &ledger.InvalidError{Field: "work", Value: work, Rule: "must be rebuild or verify"}
 	}
@@ -56,6 +56,19 @@ func Ask(ctx context.Context, db operation.DB, name, work string, a Act) error {
 		})
 	})
 	return pgerr.Explain("ask for "+work+" of "+name, err)
+}
+
+// Failure returns the error with which work has ended, "" if it has succeeded or not ended.
+func (w Work) Failure() string {
+	var failure workError
+	_ = json.Unmarshal(w.Result, &failure) // a report has no such member
+	return failure.Error
+}
+
+// Report returns the outcome of a verification that has succeeded.
+func (w Work) Report() (r Report, err error) {
+	err = json.Unmarshal(w.Result, &r)
+	return r, err
 }
 
 func recordProgress(ctx context.Context, db ledger.DB, name, work string, done, total int64) error {
