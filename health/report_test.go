@@ -119,7 +119,7 @@ var conditionTests = map[health.Name]conditionTest{
 				values ('coupons', 1, '', '{}', false, 17, 'coupon.send', 'A-1', 2, 12, clock_timestamp(),
 				        e'no\nstack')`)
 		},
-		text: "projection coupons cannot apply position 17, coupon.send/A-1/2, and has tried 12 times: no",
+		text:  "projection coupons cannot apply position 17, coupon.send/A-1/2, and has tried 12 times: no",
 		about: "coupons", isSince: true,
 	},
 	health.ProjectionParked: {
