@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
 func replaced(old, with string) func(ledger.Event) (json.RawMessage, error) {
@@ -74,5 +75,28 @@ func TestUpcasts(t *testing.T) {
 		if invalid.Validate() == nil {
 			t.Errorf("%v is valid", invalid)
 		}
+	}
+}
+
+// Whatever reads events applies the upcasts of this package.
+func TestReadingUpcasts(t *testing.T) {
+	pool := ledgertest.Pool(t)
+	key := ledger.Key{Kind: "a", BizID: "1"}
+	if _, err := ledger.Enqueue(t.Context(), pool, key, json.RawMessage(`{"price":1}`), nil); err != nil {
+		t.Fatal(err)
+	}
+	defer ledger.SetUpcasts(ledger.Upcasts{
+		{Type: ledger.EventEnqueued, Version: 1}: replaced("price", "cents"),
+	})()
+	task, err := ledger.Load(t.Context(), pool, key)
+	if err != nil || string(task.Args) != `{"cents":1}` {
+		t.Errorf("args %s, %v", task.Args, err)
+	}
+	defer ledger.SetUpcasts(ledger.Upcasts{
+		{Type: ledger.EventEnqueued, Version: 1}: func(ledger.Event) (json.RawMessage, error) { panic("bug") },
+	})()
+	var upcast *ledger.UpcastError
+	if _, err := ledger.History(t.Context(), pool, key); !errors.As(err, &upcast) {
+		t.Errorf("a function that panics: %v", err)
 	}
 }

@@ -268,13 +268,18 @@ func collectFoldEvents(rows pgx.Rows, about int) ([]ledger.Event, error) {
 	events := make([]ledger.Event, 0, about)
 	var e ledger.Event
 	columns := []any{(*string)(&e.Kind), (*string)(&e.BizID), (*int32)(&e.Version), (*int32)(&e.Attempt),
-		(*int)(&e.Shard), (*string)(&e.Type), pgquery.Micros(&e.RecordedAt), (*[]byte)(&e.Data), (*[]byte)(&e.Meta)}
+		(*int)(&e.Shard), (*string)(&e.Type), pgquery.Micros(&e.RecordedAt), (*[]byte)(&e.Data), (*[]byte)(&e.Meta),
+		&e.DataVersion}
 	for rows.Next() {
 		e.Data, e.Meta = nil, nil // the previous event owns the bytes that were scanned into them
 		if err := rows.Scan(columns...); err != nil {
 			return nil, err
 		}
-		events = append(events, e)
+		current, err := ledger.Upcast(e)
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, current)
 	}
 	return events, rows.Err()
 }
