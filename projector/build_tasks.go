@@ -179,7 +179,7 @@ func (p *tasks) insert(ctx context.Context, tx pgx.Tx, events []ledger.Event) er
 		}
 	}
 	changes = folded(changes)
-	if err := p.write(ctx, tx, changes); err != nil {
+	if err := p.copyTasks(ctx, tx, changes); err != nil {
 		return err
 	}
 	return p.addStats(ctx, tx, stats)

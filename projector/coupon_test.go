@@ -48,16 +48,18 @@ func applyCoupons(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
 			if err := json.Unmarshal(e.Data, &args); err != nil {
 				return err
 			}
-			_, err = tx.Exec(ctx, `insert into coupon values ($1, $2, $3)`, e.BizID, args.Campaign, e.Version)
+			_, err = tx.Exec(ctx, `insert into coupon values ($1, $2, $3)`, string(e.BizID), args.Campaign,
+				int64(e.Version))
 			if err == nil {
 				_, err = tx.Exec(ctx, `insert into campaign values ($1, 1, 0)
 					on conflict (name) do update set enqueued = campaign.enqueued + 1`, args.Campaign)
 			}
 		case ledger.EventSucceeded:
 			_, err = tx.Exec(ctx, `update campaign set sent = sent + 1
-				where name = (select campaign from coupon where id = $1)`, e.BizID)
+				where name = (select campaign from coupon where id = $1)`, string(e.BizID))
 			if err == nil {
-				_, err = tx.Exec(ctx, `update coupon set last = $2 where id = $1 and last = $2 - 1`, e.BizID, e.Version)
+				_, err = tx.Exec(ctx, `update coupon set last = $2::bigint where id = $1 and last = $2::bigint - 1`,
+					string(e.BizID), int64(e.Version))
 			}
 		default:
 		}
