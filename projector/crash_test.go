@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -123,8 +125,16 @@ func TestRebuildOfCouponsKilled(t *testing.T) {
 				t.Errorf("campaigns after the kill: %s, want %s", have, want)
 			}
 			enqueueCoupons(t, pool, "spring", 100, 20)
-			if err := projector.Rebuild(t.Context(), pool, coupons(), nil); err != nil {
+			counted, applied := coupons(), 0
+			counted.Apply = func(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
+				applied += len(events)
+				return applyCoupons(ctx, tx, events)
+			}
+			if err := projector.Rebuild(t.Context(), pool, counted, nil); err != nil {
 				t.Fatal(err)
+			}
+			if point == projector.FaultBuildBatch+":3" && applied != 160-3*20 {
+				t.Errorf("%d events were applied after three pages of 20 were", applied)
 			}
 			if have := campaigns(t, pool); have != "spring 80 80" {
 				t.Errorf("campaigns after the rebuild: %s", have)

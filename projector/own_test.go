@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -358,5 +359,36 @@ func TestInvalidConfig(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q in: %v", want, err)
 		}
+	}
+}
+
+// An outage of the database in Apply is no failure of an event.
+func TestOutageParksNothing(t *testing.T) {
+	t.Parallel()
+	pool := ownPool(t)
+	p := coupons()
+	p.OnFailure = projector.Park
+	outages := 0
+	p.Apply = func(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
+		switch {
+		case len(events) > 1:
+			return errPoison // so that one event is applied after the other
+		case outages < 3:
+			outages++
+			return &pgconn.PgError{Code: "40P01", Message: "deadlock detected"}
+		}
+		return applyCoupons(ctx, tx, events)
+	}
+	enqueueCoupons(t, pool, "spring", 0, 10)
+	stop := start(t, quick(pool, p))
+	defer stop()
+	await(t, "the projection is registered", func() bool { return registered(t, pool).Version == 1 })
+	awaitApplied(t, pool)
+	stop()
+	if r := registered(t, pool); r.Parked != 0 || r.Failing != nil || outages != 3 {
+		t.Errorf("%d outages: %+v", outages, r)
+	}
+	if have := campaigns(t, pool); have != "spring 10 10" {
+		t.Errorf("campaigns: %s", have)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// The statistics of three tasks, whose events have given times.
+// The statistics of a few tasks, whose events have given times.
 func TestKindStats(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
@@ -32,6 +32,9 @@ func TestKindStats(t *testing.T) {
 		    (5, 1, 'released',  'slow',  interval '70 s',   null),
 		    (6, 2, 'failed',    'slow',  interval '80 s',   '{"duration_ms":4000}'),
 		    (7, 2, 'buried',    'slow',  interval '80 s',   '{"duration_ms":4000}'),
+		    (1, 0, 'enqueued',  'lost',  interval '10 s',   null),
+		    (2, 1, 'started',   'lost',  interval '14 s',   null),
+		    (3, 2, 'started',   'lost',  interval '55 s',   null),
 		    (1, 0, 'scheduled', 'none',  interval '3 s',    null),
 		    (2, 0, 'cancelled', 'none',  interval '3 s',    null)) e(version, attempt, type, biz_id, at, data)`)
 	project(t, pool)
@@ -41,8 +44,9 @@ func TestKindStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []projector.KindStats{
-		{Kind: "a", Minute: from, Enqueued: 3, Started: 2, Succeeded: 1, Cancelled: 1,
-			Waiting: histogram(200*time.Millisecond, 10*time.Second), Running: histogram(300 * time.Millisecond)},
+		{Kind: "a", Minute: from, Enqueued: 4, Started: 4, Succeeded: 1, Cancelled: 1,
+			Waiting: histogram(200*time.Millisecond, 10*time.Second, 4*time.Second),
+			Running: histogram(300 * time.Millisecond)},
 		{Kind: "a", Minute: from.Add(time.Minute), Started: 1, Failed: 2, Dead: 1,
 			Waiting: histogram(6 * time.Second), Running: histogram(4 * time.Second)},
 	}

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -284,4 +286,41 @@ func TestRebaseBuildsAnew(t *testing.T) {
 		t.Errorf("campaigns: %s", have)
 	}
 	verifyCoupons(t, pool, coupons())
+}
+
+// The event that a reader has waited for stays applied when the tables are replaced.
+func TestSwapTakesNothingBack(t *testing.T) {
+	pool := ownPool(t)
+	enqueueCoupons(t, pool, "spring", 0, 20)
+	stop := start(t, quick(pool, coupons()))
+	defer stop()
+	await(t, "the projection is registered", func() bool { return registered(t, pool).Version == 1 })
+	awaitApplied(t, pool)
+	var last ledger.Position
+	var wasApplied bool
+	defer fault.Set(projector.FaultSwapHeld, func() {
+		enqueueCoupons(t, pool, "summer", 100, 1)
+		if err := pool.QueryRow(t.Context(), `select max(position) from taskledger.event`).Scan(&last); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		wasApplied = projector.WaitFor(ctx, pool, "coupons", last) == nil
+	})()
+	defer fault.Set(projector.FaultSwapped, func() {
+		if have := campaigns(t, pool); wasApplied && have != "spring 20 20, summer 1 1" {
+			t.Errorf("after the event was applied: %s", have)
+		}
+	})()
+	if err := projector.Rebuild(t.Context(), pool, coupons(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if last == 0 {
+		t.Error("nothing was enqueued before the swap")
+	}
+	awaitApplied(t, pool)
+	stop()
+	if have := campaigns(t, pool); have != "spring 20 20, summer 1 1" {
+		t.Errorf("campaigns: %s", have)
+	}
 }
