@@ -163,7 +163,7 @@ var definitions = []Definition{
 		Threshold: DefaultThreshold,
 		Meaning:   "A firing of a schedule has been due for longer than the threshold.",
 		Cure: "is a runner of schedules running? start: taskledger serve; " +
-			"if one is, its log has the schedule's error",
+			"if one is, its log has the schedule's error, or the task that an open transaction has enqueued",
 	},
 	{
 		Name:      KindUnhandled,

@@ -217,7 +217,7 @@ comment on function taskledger.late_shares(xid8[], bigint, bigint, integer) is
 create function taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint,
                                      after_position bigint, how_many integer)
 returns setof taskledger.event
-language plpgsql stable
+language plpgsql stable strict
 set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off
 set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
@@ -269,7 +269,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.feed_page(pg_snapshot, bigint, xid8, pg_snapshot, bigint, bigint, integer) is
-  'Internal: returns the next how_many events of a window after a position, in the order of the feed.';
+  'Internal: returns the next how_many events of a window after a position, in the order of the feed; none of null.';
 
 -- Reads at most how_many entries of the index (xid, position), in its order, after the one given.
 -- Returns the number of entries read, the last of them, the number of events that until sees and since does

@@ -11,7 +11,8 @@ create table taskledger.pause (
   kind   text collate "C" primary key,
   since  timestamptz not null default clock_timestamp(),
   actor  text not null,
-  reason text not null);
+  reason text not null,
+  check (since between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'));
 
 comment on table taskledger.pause is 'The kinds that an operator has paused: no worker starts their tasks.';
 

@@ -330,6 +330,12 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_column
 begin
+  if taskledger.refused_kind(array[waiting_tasks.kind], session_user, 'member') is not null
+      and not exists (select from pg_roles r, pg_class c
+                       where r.rolname = session_user and c.oid = 'taskledger.event'::regclass
+                         and (r.rolbypassrls or pg_has_role(r.oid, c.relowner, 'member'))) then
+    perform taskledger.raise_refused(waiting_tasks.kind);
+  end if;
   if not exists (
       select from (values ('available'::taskledger.task_state), ('running')) s(state)
        cross join lateral (

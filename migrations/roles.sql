@@ -109,17 +109,18 @@ grant execute on function taskledger.is_primary to worker, relay, operator;
 grant execute on function taskledger.is_hidden to worker;
 grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive, taskledger.lease_kinds to worker,
    relay, operator, reader, archiver;
-grant execute on function taskledger.is_lease, taskledger.check_kinds to worker, relay;
-grant execute on function taskledger.fits to producer;
+grant execute on function taskledger.is_lease, taskledger.check_kinds, taskledger.refused_kind,
+   taskledger.raise_refused to worker, relay;
+grant execute on function taskledger.fits to producer, worker, relay, operator;
 grant execute on function taskledger.enqueue, taskledger.enqueue_many to producer;
 grant execute on function taskledger.fire_timers to relay;
 
 -- Workers in SQL, with the functions that they call with the rights of their caller.
 grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.claim_next, taskledger.finish,
    taskledger.fail, taskledger.snooze to worker;
-grant execute on function taskledger.is_anothers_worker, taskledger.has_lease, taskledger.poll_place,
-   taskledger.set_poll_place, taskledger.waiting_tasks, taskledger.take_over, taskledger.attempt_of,
-   taskledger.raise_fenced to worker;
+grant execute on function taskledger.is_anothers_worker, taskledger.is_anothers_member, taskledger.has_lease,
+   taskledger.poll_place, taskledger.set_poll_place, taskledger.waiting_tasks, taskledger.take_over,
+   taskledger.attempt_of, taskledger.raise_fenced to worker;
 grant execute on function taskledger.append_event, taskledger.may_follow, taskledger.begins_attempt,
    taskledger.failures_of, taskledger.policy_of, taskledger.retry_delay, taskledger.retry_limit,
    taskledger.deadline_of to worker;
@@ -134,10 +135,9 @@ create policy producer_reads on taskledger.event for select to producer using (
 -- A producer begins tasks. If too many tasks of the kind wait, it discards its own one in the same transaction.
 create policy producer on taskledger.event for insert to producer with check (
   taskledger.is_first(version, attempt, shard, type, kind, biz_id)
-  and not taskledger.is_reserved(kind) and not starts_with(actor, 'schedule/') and octet_length(actor) <= 255
-  and (coalesce(octet_length(data::text), 0) <= 4096 and coalesce(octet_length(meta::text), 0) <= 4096
-       or taskledger.fits(octet_length(data::text), octet_length(meta::text)))
-  or type = 'discarded' and version = 2 and taskledger.appended_here(kind, biz_id, 1) = 'enqueued'
+  and not taskledger.is_reserved(kind) and not starts_with(actor, 'schedule/')
+  or type = 'discarded' and version = 2 and not starts_with(actor, 'schedule/')
+  and taskledger.appended_here(kind, biz_id, 1) = 'enqueued'
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) = 'enqueued');
 
 -- A worker appends the events of attempts, and ends tasks that wait or run. It releases nothing that is finished.
@@ -187,4 +187,5 @@ create policy worker on taskledger.lease for all to worker using (
 
 create policy relay on taskledger.lease for all to relay using (name = 'relay' or name like 'released/%');
 
-create policy worker on taskledger.shard_owner for all to worker using (true);
+-- A worker takes shards that no live worker of another login has, and gives none to such a worker.
+create policy worker on taskledger.shard_owner for all to worker using (not taskledger.is_anothers_member(worker));

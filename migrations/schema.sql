@@ -201,37 +201,19 @@ COMMENT ON FUNCTION taskledger.check_key(kind text, biz_id text) IS 'Internal: r
 CREATE FUNCTION taskledger.check_kinds(kinds text[]) RETURNS boolean
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $_$
+    AS $$
 declare
   refused text;
 begin
-  if not row_security_active('taskledger.event') then
-    return true;
+  if row_security_active('taskledger.event') then
+    refused := taskledger.refused_kind(kinds, current_user, 'usage');
   end if;
-  select k.kind into refused
-    from unnest(kinds) k(kind)
-   where not exists (
-     select from (
-       select p.polname::text as name, obj_description(p.oid, 'pg_policy') as mark
-         from pg_policy p
-        where p.polrelid = 'taskledger.event'::regclass and p.polcmd in ('a', '*') and p.polpermissive
-          and exists (select from unnest(p.polroles) r(id)
-                       where case when r.id = 0 then true else pg_has_role(r.id, 'usage') end)) a
-      where case
-        when coalesce(a.mark, '') !~ '^taskledger migrate roles ' then true
-        when a.mark !~ '=' then a.name ~ '_worker$'
-        else exists (select from unnest(string_to_array(substring(a.mark from '=(.*)$'), ',')) l(kind)
-                      where l.kind = k.kind or right(l.kind, 2) = '.*' and starts_with(k.kind, left(l.kind, -1)))
-      end)
-   limit 1;
   if refused is not null then
-    raise exception 'taskledger: login % may not work on kind %', session_user, refused
-      using errcode = 'insufficient_privilege',
-            hint = 'grant it the role worker, or one for this kind: taskledger migrate roles --worker NAME=' || refused;
+    perform taskledger.raise_refused(refused);
   end if;
   return true;
 end
-$_$;
+$$;
 
 COMMENT ON FUNCTION taskledger.check_kinds(kinds text[]) IS 'Internal: returns true if the role may work on all these kinds, and raises an error that names the first other one.';
 
@@ -921,7 +903,7 @@ END;
 COMMENT ON FUNCTION taskledger.failures_of(kind text, biz_id text) IS 'Internal: returns the failed attempts of a task since it was last released from a finished state, oldest first.';
 
 CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) RETURNS SETOF taskledger.event
-    LANGUAGE plpgsql STABLE
+    LANGUAGE plpgsql STABLE STRICT
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
     SET enable_seqscan TO 'off'
@@ -941,7 +923,16 @@ begin
         from generate_series(pg_snapshot_xmax(feed_page.seen)::text::bigint, feed_page.seen_bound::text::bigint - 1) x
        where pg_visible_in_snapshot(x::text::xid8, feed_page.until));
   end if;
-  if cardinality(late) > 0 then
+  if cardinality(late) = 1 then
+    return query
+    select e.*
+      from taskledger.event e
+     where (e.xid, e.position) > (late[1], feed_page.after_position)
+       and (e.xid, e.position) <= (late[1], feed_page.seen_top)
+     order by e.xid, e.position
+     limit feed_page.how_many;
+    get diagnostics late_rows = row_count;
+  elsif cardinality(late) > 1 then
     return query
     select l.*
       from taskledger.late_shares(late, feed_page.after_position, feed_page.seen_top, feed_page.how_many) s
@@ -966,7 +957,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) IS 'Internal: returns the next how_many events of a window after a position, in the order of the feed.';
+COMMENT ON FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) IS 'Internal: returns the next how_many events of a window after a position, in the order of the feed; none of null.';
 
 CREATE FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1402,12 +1393,12 @@ CREATE FUNCTION taskledger.is_anothers_member(worker text) RETURNS boolean
 begin
   return exists (
     select from taskledger.lease l
-     where l.name in ('worker/' || is_anothers_member.worker, 'shards/' || is_anothers_member.worker)
-       and l.login <> session_user and l.alive_until > clock_timestamp());
+     where l.name = 'shards/' || is_anothers_member.worker and l.login <> session_user
+       and l.alive_until > clock_timestamp());
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.is_anothers_member(worker text) IS 'Internal: returns whether a worker of another login is alive, or divides shards, by this id.';
+COMMENT ON FUNCTION taskledger.is_anothers_member(worker text) IS 'Internal: returns whether a worker of another login by this id is a live member of a division of shards.';
 
 CREATE FUNCTION taskledger.is_anothers_worker(worker text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1516,10 +1507,6 @@ declare
   found bigint[];
   i integer;
 begin
-  if cardinality(late) = 1 then
-    return query select late[1], how_many;
-    return;
-  end if;
   with run as materialized (
     select t.n, array(
              select e.position
@@ -1758,6 +1745,19 @@ $$;
 
 COMMENT ON FUNCTION taskledger.raise_fenced(kind text, biz_id text, version integer) IS 'Internal: raises the error of a worker that no longer has its task.';
 
+CREATE FUNCTION taskledger.raise_refused(kind text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  raise exception 'taskledger: login % may not work on kind %', session_user, kind
+    using errcode = 'insufficient_privilege',
+          hint = 'grant it the role worker, or one for this kind: taskledger migrate roles --worker NAME=' || kind;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.raise_refused(kind text) IS 'Internal: raises the error of a login that may not work on a kind.';
+
 CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1770,6 +1770,33 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.refuse_change() IS 'Internal: the trigger that keeps the table event append-only.';
+
+CREATE FUNCTION taskledger.refused_kind(kinds text[], worker name, how text) RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+begin
+  return (
+    select k.kind
+      from unnest(kinds) k(kind)
+     where not exists (
+       select from (
+         select p.polname::text as name, obj_description(p.oid, 'pg_policy') as mark
+           from pg_policy p
+          where p.polrelid = 'taskledger.event'::regclass and p.polcmd in ('a', '*') and p.polpermissive
+            and exists (select from unnest(p.polroles) r(id)
+                         where case when r.id = 0 then true else pg_has_role(worker, r.id, how) end)) a
+        where case
+          when coalesce(a.mark, '') !~ '^taskledger migrate roles ' then true
+          when a.mark !~ '=' then a.name ~ '_worker$'
+          else exists (select from unnest(string_to_array(substring(a.mark from '=(.*)$'), ',')) l(kind)
+                        where l.kind = k.kind or right(l.kind, 2) = '.*' and starts_with(k.kind, left(l.kind, -1)))
+        end)
+     limit 1);
+end
+$_$;
+
+COMMENT ON FUNCTION taskledger.refused_kind(kinds text[], worker name, how text) IS 'Internal: returns the first of some kinds on which a role may not work, as usage or member of roles; null if none.';
 
 CREATE FUNCTION taskledger.release_relay(holder text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2091,6 +2118,12 @@ CREATE FUNCTION taskledger.waiting_tasks(kind text, after text) RETURNS TABLE(bi
     AS $$
 #variable_conflict use_column
 begin
+  if taskledger.refused_kind(array[waiting_tasks.kind], session_user, 'member') is not null
+      and not exists (select from pg_roles r, pg_class c
+                       where r.rolname = session_user and c.oid = 'taskledger.event'::regclass
+                         and (r.rolbypassrls or pg_has_role(r.oid, c.relowner, 'member'))) then
+    perform taskledger.raise_refused(waiting_tasks.kind);
+  end if;
   if not exists (
       select from (values ('available'::taskledger.task_state), ('running')) s(state)
        cross join lateral (
@@ -2204,7 +2237,8 @@ CREATE TABLE taskledger.kind_limit (
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT kind_limit_max_waiting_check CHECK ((max_waiting >= 0)),
     CONSTRAINT kind_limit_policy_check CHECK ((policy = ANY (ARRAY['reject'::text, 'discard'::text, 'discard_oldest'::text, 'caller_runs'::text]))),
-    CONSTRAINT kind_limit_retry_after_ms_check CHECK ((retry_after_ms >= 0))
+    CONSTRAINT kind_limit_retry_after_ms_check CHECK ((retry_after_ms >= 0)),
+    CONSTRAINT kind_limit_updated_at_check CHECK (((updated_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
 );
 
 COMMENT ON TABLE taskledger.kind_limit IS 'How many tasks of a kind may wait, set by an operator. A kind without a row has no limit.';
@@ -2384,7 +2418,8 @@ CREATE TABLE taskledger.pause (
     kind text NOT NULL COLLATE pg_catalog."C",
     since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     actor text NOT NULL,
-    reason text NOT NULL
+    reason text NOT NULL,
+    CONSTRAINT pause_since_check CHECK (((since >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (since <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
 );
 
 COMMENT ON TABLE taskledger.pause IS 'The kinds that an operator has paused: no worker starts their tasks.';
@@ -2509,11 +2544,16 @@ CREATE TABLE taskledger.schedule (
     passed bigint DEFAULT 0 NOT NULL,
     passed_at timestamp with time zone,
     CONSTRAINT schedule_after_ms_check CHECK ((after_ms >= 1000)),
+    CONSTRAINT schedule_anchor_check CHECK (((anchor >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (anchor <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT schedule_check CHECK ((num_nonnulls(cron, every_ms, after_ms) = 1)),
     CONSTRAINT schedule_check1 CHECK (((cron IS NULL) = (zone IS NULL))),
     CONSTRAINT schedule_check2 CHECK (((every_ms IS NULL) = (anchor IS NULL))),
     CONSTRAINT schedule_every_ms_check CHECK ((every_ms >= 1000)),
-    CONSTRAINT schedule_name_check CHECK (((name ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'::text) AND (octet_length(name) <= 128)))
+    CONSTRAINT schedule_last_at_check CHECK (((last_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (last_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT schedule_name_check CHECK (((name ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'::text) AND (octet_length(name) <= 128))),
+    CONSTRAINT schedule_next_at_check CHECK (((next_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (next_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT schedule_passed_at_check CHECK (((passed_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (passed_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT schedule_updated_at_check CHECK (((updated_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
@@ -2532,7 +2572,8 @@ CREATE TABLE taskledger.shard_owner (
     kind text NOT NULL COLLATE pg_catalog."C",
     shards text NOT NULL COLLATE pg_catalog."C",
     worker text NOT NULL,
-    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT shard_owner_since_check CHECK (((since >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (since <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
@@ -2742,5 +2783,13 @@ CREATE POLICY readable ON taskledger.shard_owner FOR SELECT USING (true);
 CREATE POLICY readable ON taskledger.timer FOR SELECT USING (true);
 
 ALTER TABLE taskledger.shard_owner ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY size ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK (((COALESCE(octet_length(actor), 0) <= 255) AND
+CASE
+    WHEN ((COALESCE(octet_length((data)::text), 0) <= 4096) AND (COALESCE(octet_length((meta)::text), 0) <= 4096)) THEN true
+    WHEN (version IS NULL) THEN true
+    WHEN (version > 1) THEN ((COALESCE(octet_length((data)::text), 0) <= 524288) AND (COALESCE(octet_length((meta)::text), 0) <= 65536))
+    ELSE taskledger.fits(octet_length((data)::text), octet_length((meta)::text))
+END));
 
 ALTER TABLE taskledger.timer ENABLE ROW LEVEL SECURITY;

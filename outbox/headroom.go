@@ -55,6 +55,11 @@ func (s *streamState) messageSize() int64 {
 	return int64(s.info.State.Bytes/s.info.State.Msgs) + 1
 }
 
+// overflows reports whether a message fits into the stream, but not now.
+func (s *streamState) overflows(size int64) bool {
+	return s.limit() > 0 && size <= s.limit() && s.bytes+size > s.limit()
+}
+
 // isNearlyFull reports whether a number of bytes exceeds nearlyFullPercent of a limit; a limit below 1 is no limit.
 func isNearlyFull(bytes, limit int64) bool {
 	return limit > 0 && bytes > limit/100*nearlyFullPercent
@@ -78,17 +83,8 @@ func (s *session) countFitting(ctx context.Context, messages []message) (int, er
 	if len(messages) == 0 {
 		return 0, nil
 	}
-	if !s.state.isNearlyFull(total) {
-		return len(messages), nil
-	}
-	if time.Since(s.state.readAt) > s.relay.purgePause {
-		if err := s.check(ctx); err != nil {
-			return 0, err
-		}
-	}
-	if s.state.isNearlyFull(total) && time.Since(s.relay.purgedAt) > s.relay.purgePause {
-		s.relay.wantsRoom = total
-		return 0, errAgain
+	if has, err := s.hasRoom(ctx, messages); has || err != nil {
+		return len(messages), err
 	}
 	fits := 0
 	for after := s.state.bytes; fits < len(messages); fits++ {
@@ -100,6 +96,25 @@ func (s *session) countFitting(ctx context.Context, messages []message) (int, er
 		return 0, s.waitForRoom(ctx, errFull, max(s.relay.purgePause, minPurgeEvery))
 	}
 	return fits, nil
+}
+
+// hasRoom reports whether the stream is not nearly full with more messages. It ends the session if the next one may
+// make room.
+func (s *session) hasRoom(ctx context.Context, messages []message) (bool, error) {
+	var total int64
+	for i := range messages {
+		total += messages[i].size
+	}
+	if s.state.isNearlyFull(total) && time.Since(s.state.readAt) > s.relay.purgePause {
+		if err := s.check(ctx); err != nil {
+			return false, err
+		}
+	}
+	if s.state.isNearlyFull(total) && time.Since(s.relay.purgedAt) > s.relay.purgePause {
+		s.relay.wantsRoom = total
+		return false, errAgain
+	}
+	return !s.state.isNearlyFull(total), nil
 }
 
 // waitForRoom waits and ends the session.
@@ -124,7 +139,7 @@ func (s room) makeRoom(ctx context.Context) error {
 		return nil
 	}
 	r.wantsRoom, r.purgedAt, r.purgePause = 0, time.Now(), purgeEvery
-	d, err := readDemand(ctx, s.stream, s.state.info.State)
+	d, err := backlog(s).readDemand(ctx, nil)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ type Relay struct {
 
 	// The state that one session leaves to the next. It is of the goroutine that publishes.
 	wantsRoom   int64         // bytes for which the next session makes room
+	sizes       sizes         // of messages
 	purgedAt    time.Time     // the last attempt to purge
 	purgePause  time.Duration // until the next one
 	pendingLoss *loss         // found while publishing; the next session repairs it
@@ -61,6 +62,7 @@ func New(c Config) (*Relay, error) {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
 	return &Relay{
+		sizes:  make(sizes),
 		config: c, hooks: c.Hooks, js: js, lease: newLease(c.DB, c.Name, c.LeaseTTL),
 		delay: loop.Backoff{Min: minDelay, Max: maxDelay, Exact: true},
 	}, nil

@@ -50,6 +50,10 @@ const noteAfter = time.Second
 // errNoAck has the text of the error after AckTimeout, so that the note keeps its time.
 var errNoAck = fmt.Errorf("publish: %w", stream.ErrNoAck)
 
+// errTooManyMessages is the reason of a relay that cannot publish: nothing makes room for messages by their number.
+var errTooManyMessages = fmt.Errorf("the stream has a limit of messages, and has reached it: "+
+	"nats stream edit %s --max-msgs=-1", stream.Name)
+
 // sendFitting publishes messages that fit into the stream.
 func (s *session) sendFitting(ctx context.Context, messages []message) error {
 	msgs := make([]*nats.Msg, len(messages))
@@ -81,6 +85,9 @@ func (s *session) sendFitting(ctx context.Context, messages []message) error {
 		}
 	}
 	if refused := (*stream.RefusedError)(nil); errors.As(sum.failure, &refused) && refused.Full() {
+		if refused.TooManyMessages() {
+			return s.waitForRoom(ctx, errTooManyMessages, purgeEvery)
+		}
 		return s.waitForRoom(ctx, refused, purgeEvery)
 	}
 	if sum.failure != nil {

@@ -51,6 +51,7 @@ type session struct {
 	published feed.Place      // up to where events are on the stream, parked or withheld
 	discarded ledger.Position // the last one of an event that is never to be published, when the session began
 	assessAt  int64           // size of the stream from which the demand is to be assessed
+	withheld  int             // number of withheld kinds in the last cursor row
 
 	refillTimer *time.Timer  // when refillAll is due
 	refillDelay loop.Backoff // between calls of refillAll that find nothing to do
@@ -122,8 +123,15 @@ func (s *session) open(ctx context.Context) (err error) {
 	at := s.feed.Cursor()
 	s.published = at.Place()
 	if p := s.relay.reached; p.generation == s.mark.Generation && p.published == s.published {
+		isWritten := len(s.mark.Withheld) <= len(p.withheld)
 		s.mark.Withheld = p.withheld // newer than that of the cursor row
+		if !isWritten {
+			if err := s.writeMark(ctx); err != nil {
+				return err
+			}
+		}
 	}
+	s.withheld = len(s.mark.Withheld)
 	if err := (room{s}).makeRoom(ctx); err != nil {
 		return err
 	}
@@ -220,7 +228,7 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 		var err error
 		select {
 		case <-tick.C:
-			err = s.check(ctx)
+			err = s.tidy(ctx)
 		case <-s.reconnect:
 			err = s.check(ctx)
 		case <-s.refillTimer.C:
@@ -234,13 +242,14 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:
-			err = s.check(ctx)
+			err = s.tidy(ctx)
 		case <-s.reconnect:
 			err = s.check(ctx)
 		case <-s.refillTimer.C:
 			err = backlog{s}.refillNow(ctx)
 		case b := <-prepared:
 			if err = s.publishPage(ctx, b); err == nil {
+				s.withheld = len(s.mark.Withheld)
 				deliver(publishedPage{page: b.page, mark: s.mark.encode()})
 			}
 		}
@@ -250,6 +259,19 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 	}
 }
 
+// tidy checks the stream. It ends a session that has no page to publish but leaves something to the next one: messages
+// on a nearly full stream, or a cursor row with kinds that are not withheld any more.
+func (s *session) tidy(ctx context.Context) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
+	canPurge := s.state.isNearlyFull(0) && time.Since(s.relay.purgedAt) > s.relay.purgePause
+	if canPurge || len(s.mark.Withheld) < s.withheld {
+		return errAgain
+	}
+	return nil
+}
+
 // publishPage publishes one page, to its end also when ctx is done.
 func (s *session) publishPage(ctx context.Context, b batch) error {
 	fault.Point(FaultPage)
@@ -257,6 +279,7 @@ func (s *session) publishPage(ctx context.Context, b batch) error {
 	if err != nil {
 		return err
 	}
+	s.relay.sizes.note(b.messages, s.state.limit())
 	if err := (backlog{s}).assess(ctx, b.messages); err != nil {
 		return err
 	}

@@ -42,8 +42,6 @@ select o.is_standby, o.has_xid, o.top,
              coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0) as top
       offset 0) d
    offset 0) o
-  left join lateral (
-    select p.*
-      from (select where o.bound is not null) changed
-     cross join lateral taskledger.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8, o.until, o.top, 0,
-                                             $4::integer) with ordinality p) e on true
+  left join lateral taskledger.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8,
+                                         case when o.bound is not null then o.until end, o.top, 0, $4::integer)
+       with ordinality e on true
