@@ -175,9 +175,10 @@ var definitions = []Definition{
 	{
 		Name:      TasksUnbegun,
 		Threshold: DefaultThreshold,
-		Meaning: "A task has been available for longer than the threshold, and the workers of its kind, " +
-			"which is not paused, have not received it.",
-		Cure: "give the kind more slots or more workers; if its slots are free, read the workers' log",
+		Meaning: "A task has been available for longer than the threshold, and the live workers of its kind, " +
+			"which is not paused, have not begun it.",
+		Cure: "give the kind more slots or more workers; if its slots are free, read the workers' log; " +
+			"restart a worker whose lease is renewed and that begins nothing",
 	},
 	{
 		Name: AttemptsRepeated,

@@ -34,10 +34,10 @@ grant select on taskledger.shard_owner, taskledger.worker_shards, taskledger.pau
    operator, reader, archiver;
 grant select on taskledger.timer, taskledger.timers, taskledger.rejected, taskledger.event_position_seq to
    relay, operator, reader, archiver;
-grant select on taskledger.cursor, taskledger.cursors, taskledger.incarnation, taskledger.relay_mark,
-   taskledger.outbox to relay, operator, reader, archiver;
+grant select on taskledger.cursor, taskledger.cursors, taskledger.floor, taskledger.incarnation,
+   taskledger.relay_mark, taskledger.outbox to relay, operator, reader, archiver;
 grant select on taskledger.task, taskledger.tasks, taskledger.task_count, taskledger.task_totals,
-   taskledger.task_counts to relay, operator, reader, archiver;
+   taskledger.task_counts, taskledger.lingering_tasks, taskledger.lingering_place to relay, operator, reader, archiver;
 grant select on taskledger.parked, taskledger.parked_events, taskledger.relay_lease, taskledger.schedule,
    taskledger.pause, taskledger.illegal_event, taskledger.repeated_releases to relay, operator, reader, archiver;
 grant select on taskledger.kind_stats, taskledger.kind_minutes, taskledger.projection,
@@ -60,8 +60,8 @@ grant insert, delete on taskledger.cursor to relay;
 grant update (recorded_at) on taskledger.cursor to relay;
 grant insert on taskledger.incarnation, taskledger.parked, taskledger.illegal_event to relay;
 grant insert on taskledger.task to relay;
-grant update (state, aside, version, attempt, failures, updated_at, error, fingerprint, due_at) on taskledger.task
-   to relay;
+grant update (state, aside, version, attempt, failures, updated_at, error, fingerprint, due_at, lingering) on
+   taskledger.task to relay;
 grant insert, delete on taskledger.task_count to relay;
 grant insert on taskledger.kind_stats to relay;
 grant execute on function taskledger.merge_kind_stats, taskledger.remove_projection_parked to relay;
@@ -71,9 +71,10 @@ grant update (version, shape, tables, parks, since, failed_position, failed_kind
    failures, failing_since, failed_at, failure, wanted, work, work_at, work_done, work_total, work_result)
    on taskledger.projection to relay;
 grant update (projection, state, reason, failures) on taskledger.projection_parked to relay;
-grant insert on taskledger.projection_parked to operator;
+grant insert (projection, kind, biz_id, version, position, state, reason, failures) on taskledger.projection_parked
+   to operator;
 grant update (state) on taskledger.projection_parked to operator;
-grant update (wanted, wanted_at) on taskledger.projection to operator;
+grant update (wanted) on taskledger.projection to operator;
 grant update (next_at, last_at, last_kind, last_biz_id, passed, passed_at) on taskledger.schedule to relay, operator;
 grant update (kind, args, cron, zone, every_ms, anchor, after_ms, missed, missed_limit, overlap, paused, revision,
    actor, updated_at) on taskledger.schedule to operator;
@@ -101,10 +102,11 @@ grant execute on function taskledger.follows, taskledger.appended_here, taskledg
    worker, relay, operator;
 grant execute on function taskledger.with_times, taskledger.admits, taskledger.existing_tasks,
    taskledger.count_rejection to producer, relay, operator;
-grant execute on function taskledger.origin, taskledger.incarnation, taskledger.late_xids,
-   taskledger.late_shares to relay, operator, reader, archiver;
+grant execute on function taskledger.origin, taskledger.timeline, taskledger.incarnation, taskledger.feed_floor,
+   taskledger.foreign_position, taskledger.late_xids, taskledger.late_shares to relay, operator, reader, archiver;
 grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledger.feed_passed,
    taskledger.feed_pending to relay, operator, reader, archiver;
+grant execute on function taskledger.unbegun_kinds to relay, operator, reader, archiver;
 grant execute on function taskledger.is_primary to worker, relay, operator;
 grant execute on function taskledger.is_hidden to worker;
 grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive, taskledger.lease_kinds to worker,

@@ -14,7 +14,14 @@ import (
 
 // ApplyPage applies one page of the built-in projection, as Run does.
 func ApplyPage(ctx context.Context, r *Runner, page feed.Page) error {
-	return newTasksFollower(r.config).apply(ctx, page)
+	return newUnlistedFollower(r).apply(ctx, page)
+}
+
+// newUnlistedFollower returns a follower of the built-in projection that lists no lingering tasks.
+func newUnlistedFollower(r *Runner) *follower {
+	f := newTasksFollower(r.config)
+	f.lingering = &lingering{due: time.Now().Add(time.Hour)}
+	return f
 }
 
 // PageSize returns the maximum number of events in a page of r.
@@ -58,7 +65,7 @@ func HistogramOf(d time.Duration) Histogram { return Histogram(nil).add(d) }
 // ApplyAll applies every committed event of the built-in projection by one follower, page by page.
 func ApplyAll(tb testing.TB, r *Runner, db *pgxpool.Pool) {
 	tb.Helper()
-	f := newTasksFollower(r.config)
+	f := newUnlistedFollower(r)
 	reader, err := feed.Open(tb.Context(), db, Reader, &feed.Options{PageSize: r.config.PageSize})
 	for err == nil {
 		var page feed.Page
@@ -71,4 +78,11 @@ func ApplyAll(tb testing.TB, r *Runner, db *pgxpool.Pool) {
 		}
 	}
 	tb.Fatal(err)
+}
+
+// SetLingerPage makes the list of lingering tasks due at once, and its pages short.
+func SetLingerPage(n int) (restore func()) {
+	oldAfter, oldPage := lingerAfter, lingerPage
+	lingerAfter, lingerPage = 0, n
+	return func() { lingerAfter, lingerPage = oldAfter, oldPage }
 }

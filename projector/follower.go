@@ -28,6 +28,9 @@ type follower struct {
 	begin, check, watch func(context.Context) error
 	// resume applies what is not in the feed, in the order of the cursor. Nil: nothing.
 	resume func(context.Context, *feed.Feed) error
+	// lists reports whether the follower lists lingering tasks, by the list that it reads from the cursor.
+	lists     bool
+	lingering *lingering
 	// stop returns err if the follower must not continue.
 	stop func(error) error
 	// wait returns how long to wait after an error; false: by the backoff.
@@ -37,7 +40,7 @@ type follower struct {
 func newTasksFollower(c Config) *follower {
 	log := c.Logger.With("projection", TasksName)
 	return &follower{
-		config: c, reader: Reader, log: log, target: newTasks(inUse, log), stop: mustStop,
+		config: c, reader: Reader, log: log, target: newTasks(inUse, log), lists: true, stop: mustStop,
 		wait: func(error) (time.Duration, bool) { return 0, false },
 	}
 }
@@ -96,6 +99,11 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if f.lists {
+		if f.lingering, err = newLingering(reader.Cursor()); err != nil {
+			return false, err
+		}
+	}
 	pages := make(chan feed.Page)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -134,7 +142,29 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 // apply advances the cursor and the tables by a page, or neither. The cursor comes first: a process that
 // has lost the page to another one fails there and writes nothing more.
 func (f *follower) apply(ctx context.Context, page feed.Page) error {
+	if f.lingering != nil {
+		return f.applyAndList(ctx, page)
+	}
 	return transact(ctx, f.config.DB, f.target, func(tx pgx.Tx) error {
 		return page.Advance(ctx, tx, nil)
 	}, page.Events)
+}
+
+// applyAndList is apply with the next page of the list of lingering tasks.
+func (f *follower) applyAndList(ctx context.Context, page feed.Page) error {
+	list, err := f.lingering.next(ctx, f.config.DB)
+	if err != nil {
+		return err
+	}
+	advance := func(tx pgx.Tx) error { return page.Advance(ctx, tx, list.mark()) }
+	err = inTransaction(ctx, f.config.DB, f.target, advance, func(tx pgx.Tx) error {
+		if err := f.target.apply(ctx, tx, page.Events); err != nil {
+			return err
+		}
+		return list.write(ctx, tx)
+	})
+	if err == nil {
+		f.lingering.place, f.lingering.applied = list.place, page.Place().Seen
+	}
+	return err
 }
