@@ -24,6 +24,8 @@ const (
 	EventsMissed      Name = "events_missed"
 	ProjectionLag     Name = "projection_lag"
 	ProjectorRefused  Name = "projector_refused"
+	ProjectionFailed  Name = "projection_failed"
+	ProjectionParked  Name = "projection_parked"
 	EventsIllegal     Name = "events_illegal"
 	TimersLate        Name = "timers_late"
 	ScheduleLate      Name = "schedule_late"
@@ -124,6 +126,18 @@ var definitions = []Definition{
 		Name:    ProjectorRefused,
 		Meaning: "The projector must not continue before an operator has acted, for the reason in the text.",
 		Cure:    "taskledger rebase; the projector then continues by itself",
+	},
+	{
+		Name:    ProjectionFailed,
+		Meaning: "A projection cannot apply the event in the text, which it tries again. Its tables are late.",
+		Cure: "correct the program that runs it, and give it a higher Version if its tables are wrong; or: " +
+			"taskledger projection skip NAME KIND BIZ_ID",
+	},
+	{
+		Name:    ProjectionParked,
+		Meaning: "A projection has parked events that it cannot apply, and later ones of their tasks.",
+		Cure: "taskledger projection parked NAME; correct the program, " +
+			"then: taskledger projection retry NAME KIND BIZ_ID; or: taskledger projection skip NAME KIND BIZ_ID",
 	},
 	{
 		Name:    EventsIllegal,

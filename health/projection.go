@@ -3,6 +3,8 @@ package health
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/printable"
@@ -40,6 +42,63 @@ func checkProjection(ctx context.Context, c Config, r *Report) error {
 			Text: lagText("projected", lag.Age, c.Thresholds.ProjectionLag), Cure: lagCure(r, ProjectorRefused),
 		})
 	}
+	return nil
+}
+
+// checkProjections examines the registered projections.
+func checkProjections(ctx context.Context, c Config, r *Report) (err error) {
+	if r.Projections, err = projector.ReadProjections(ctx, c.DB); err != nil {
+		return err
+	}
+	for _, p := range r.Projections {
+		switch f := p.Failing; {
+		case f != nil:
+			task := f.Key.String() + "/" + strconv.Itoa(int(f.Version))
+			reason, _, _ := strings.Cut(f.Error, "\n") // a stack may follow
+			r.add(Condition{
+				Name: ProjectionFailed, About: p.Name, Since: f.Since,
+				Text: fmt.Sprintf("projection %s cannot apply position %d, %s, and has tried %s: %s", p.Name,
+					f.Position, printable.Short(task, maxTask), times(f.Failures), printable.Short(reason, maxReason)),
+			})
+		case p.Name != projector.TasksName:
+			if err := checkLagOf(ctx, c, r, p.Name); err != nil {
+				return err
+			}
+		}
+		if p.Parked > 0 {
+			r.add(Condition{
+				Name: ProjectionParked, About: p.Name,
+				Text: fmt.Sprintf("projection %s: parked events: %s", p.Name, printable.Count(int64(p.Parked))),
+			})
+		}
+	}
+	return nil
+}
+
+// The length of a task's key and of an error in a condition, in bytes.
+const (
+	maxTask   = 200
+	maxReason = 500
+)
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return printable.Count(int64(n)) + " times"
+}
+
+// checkLagOf examines the lag of a projection of users.
+func checkLagOf(ctx context.Context, c Config, r *Report, name string) error {
+	lag, err := projector.ReadLagOf(ctx, c.DB, name)
+	if err != nil || !isExceeded(lag.Age, c.Thresholds.ProjectionLag) {
+		return err
+	}
+	r.add(Condition{
+		Name: ProjectionLag, About: name, Since: lag.Oldest, Threshold: c.Thresholds.ProjectionLag,
+		Text: "projection " + name + ": " + lagText("projected", lag.Age, c.Thresholds.ProjectionLag),
+		Cure: "is a program running that has this projection?",
+	})
 	return nil
 }
 

@@ -22,18 +22,21 @@ var nowSQL string
 // Report is the state of the ledger's services: the conditions that hold, and the numbers from which [Read] derived
 // them. Numbers that were not read are zero, see [Config].Only.
 type Report struct {
-	At         time.Time                `json:"at"` // by the database's clock
-	Outbox     outbox.Status            `json:"outbox"`
-	Projection Projection               `json:"projection"`
-	Timers     scheduler.TimerStatus    `json:"timers"`
-	Schedules  []periodic.Status        `json:"-"` // by name
-	Tasks      []projector.Count        `json:"tasks"`
-	Rejected   int64                    `json:"rejected"`  // calls that were rejected because too many tasks waited
-	Unhandled  []operator.UnhandledKind `json:"unhandled"` // kinds with available tasks and no live worker
-	Unbegun    []operator.UnbegunKind   `json:"unbegun"`   // kinds whose live workers do not begin their oldest tasks
-	Paused     []operator.PausedKind    `json:"paused"`
-	Alarms     []UndeliveredAlarm       `json:"undelivered_alarms"`
-	Degraded   []Condition              `json:"degraded"` // the conditions that hold; empty: healthy
+	At         time.Time     `json:"at"` // by the database's clock
+	Outbox     outbox.Status `json:"outbox"`
+	Projection Projection    `json:"projection"`
+	// Projections are those that are registered, by name.
+	Projections []projector.Registered `json:"projections"`
+
+	Timers    scheduler.TimerStatus    `json:"timers"`
+	Schedules []periodic.Status        `json:"-"` // by name
+	Tasks     []projector.Count        `json:"tasks"`
+	Rejected  int64                    `json:"rejected"`  // calls that were rejected because too many tasks waited
+	Unhandled []operator.UnhandledKind `json:"unhandled"` // kinds with available tasks and no live worker
+	Unbegun   []operator.UnbegunKind   `json:"unbegun"`   // kinds whose live workers do not begin their oldest tasks
+	Paused    []operator.PausedKind    `json:"paused"`
+	Alarms    []UndeliveredAlarm       `json:"undelivered_alarms"`
+	Degraded  []Condition              `json:"degraded"` // the conditions that hold; empty: healthy
 }
 
 // check reads the numbers of some conditions into a report, and adds the conditions that hold.
@@ -48,6 +51,7 @@ var checks = []check{
 		StreamUnavailable, StreamDrift, StreamNearlyFull, EventsMissed,
 	}, checkOutbox},
 	{[]Name{ProjectorRefused, ProjectionLag}, checkProjection},
+	{[]Name{ProjectionFailed, ProjectionParked, ProjectionLag}, checkProjections},
 	{[]Name{EventsIllegal}, checkIllegal},
 	{[]Name{TimersLate}, checkTimers},
 	{[]Name{ScheduleLate}, checkSchedules},
@@ -70,7 +74,7 @@ func Read(ctx context.Context, c Config) (Report, error) {
 	r := Report{
 		Tasks: []projector.Count{}, Unhandled: []operator.UnhandledKind{}, Unbegun: []operator.UnbegunKind{},
 		Paused: []operator.PausedKind{},
-		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{},
+		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{}, Projections: []projector.Registered{},
 	}
 	if _, err := pgquery.Row(ctx, c.DB, nowSQL, nil, pgquery.Micros(&r.At)); err != nil {
 		return Report{}, pgerr.Explain("read the time", err)

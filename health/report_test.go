@@ -111,6 +111,27 @@ var conditionTests = map[health.Name]conditionTest{
 		},
 		text: "the projector refuses to continue: cursor",
 	},
+	health.ProjectionFailed: {
+		arrange: func(b *bundle, _ *health.Config) {
+			ledgertest.ExecAsOwner(b.t, b.db, `
+				insert into taskledger.projection (name, version, shape, tables, parks, failed_position, failed_kind,
+				                                   failed_biz_id, failed_version, failures, failing_since, failure)
+				values ('coupons', 1, '', '{}', false, 17, 'coupon.send', 'A-1', 2, 12, clock_timestamp(),
+				        e'no\nstack')`)
+		},
+		text:  "projection coupons cannot apply position 17, coupon.send/A-1/2, and has tried 12 times: no",
+		about: "coupons", isSince: true,
+	},
+	health.ProjectionParked: {
+		arrange: func(b *bundle, _ *health.Config) {
+			ledgertest.ExecAsOwner(b.t, b.db, `
+				insert into taskledger.projection (name, version, shape, tables, parks)
+				values ('coupons', 1, '', '{}', true);
+				insert into taskledger.projection_parked (projection, kind, biz_id, version, position, reason, failures)
+				select 'coupons', 'a', 'b', v, v, '', 0 from generate_series(1, 3) v`)
+		},
+		text: "projection coupons: parked events: 3", about: "coupons",
+	},
 	health.ProjectionLag: {
 		arrange: func(b *bundle, c *health.Config) {
 			ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")

@@ -30,7 +30,12 @@ func ScanEvents(rows pgx.Rows, before ...any) iter.Seq2[Event, error] {
 				yield(Event{}, err)
 				return
 			}
-			if !yield(e, nil) {
+			current, err := Upcast(e)
+			if err != nil {
+				yield(Event{}, err)
+				return
+			}
+			if !yield(current, nil) {
 				return
 			}
 		}

@@ -1,12 +1,17 @@
 -- The projections: what the tasks are now, derived from the events. They can be dropped and rebuilt.
 -- Owner: package projector.
 --
---   task        written and read by projector
---   task_count  written and read by projector
---   illegal_event  written and read by projector
+--   task               written and read by projector
+--   task_count         written and read by projector
+--   kind_stats         written and read by projector
+--   illegal_event      written and read by projector
+--   projection         written and read by projector
+--   projection_parked  written and read by projector
 --
--- Other packages and programs read the views tasks and task_counts. The view task_totals is for statements
--- that need the total of one kind and state, and lingering_tasks is for those that need the unfinished tasks.
+-- Other packages and programs read the views tasks, task_counts and kind_minutes. The view task_totals is for
+-- statements that need the total of one kind and state, and lingering_tasks for those that need the unfinished tasks.
+-- A rebuild replaces the tables by new ones: it copies their columns, indexes, settings and rights from the catalogue,
+-- and defines the views again that depend on them.
 
 -- +goose Up
 
@@ -57,6 +62,27 @@ create table taskledger.task_count (
 comment on table taskledger.task_count is
   'The number of tasks of each kind and state. Append-only: of each kind and state the row with the highest n counts.';
 
+-- Each page of the projector appends the changes of its minutes; rows of a minute that has passed are merged. So no row
+-- is updated, and the sum of all rows of a minute counts.
+create table taskledger.kind_stats (
+  minute    timestamptz not null,
+  enqueued  bigint not null,
+  started   bigint not null,
+  succeeded bigint not null,
+  failed    bigint not null,
+  dead      bigint not null,
+  cancelled bigint not null,
+  kind      text collate "C" not null,
+  waiting   bigint[],     -- histogram: see projector.Histogram; null: no attempt has begun
+  running   bigint[])     -- histogram; null: no attempt has ended
+  with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+create index kind_stats_minute on taskledger.kind_stats (minute, kind);
+
+comment on table taskledger.kind_stats is
+  'Events of each kind and minute, and histograms of waiting and running times. Append-only: all rows of a kind and '
+  'minute are added.';
+
 create table taskledger.illegal_event (
   kind     text collate "C" not null,
   biz_id   text collate "C" not null,
@@ -68,6 +94,51 @@ create table taskledger.illegal_event (
 comment on table taskledger.illegal_event is
   'Events that cannot follow those before them: a role with INSERT on event wrote them. Their tasks are projected as '
   'before the event. `taskledger illegal dismiss` removes rows when their cause is removed.';
+
+-- Rows are updated seldom: when a projection is registered, fails, or is rebuilt.
+create table taskledger.projection (
+  name            text collate "C" primary key,
+  version         integer not null,      -- of the tables; 0: a rebase has made them invalid
+  shape           text not null,         -- digest of the DDL
+  tables          text[] not null,       -- in the schema that has the name of the projection
+  parks           boolean not null,      -- an event that fails is parked; else it stops the projection
+  since           timestamptz not null default clock_timestamp(),  -- when the tables came into use
+  failed_position bigint,                -- of the event that stops the projection; null: none
+  failed_kind     text collate "C",
+  failed_biz_id   text collate "C",
+  failed_version  integer,
+  failures        integer not null default 0,  -- in a row, of that event
+  failing_since   timestamptz,
+  failed_at       timestamptz,
+  failure         text,
+  wanted          text,                  -- what an operator has asked for: rebuild or verify; null: nothing
+  work            text,                  -- what is being done, or was done last: rebuild or verify
+  work_at         timestamptz,           -- of its last progress
+  work_done       bigint,                -- events
+  work_total      bigint,
+  work_result     json);                 -- its report or error; null: it has not ended
+
+comment on table taskledger.projection is
+  'The projections: what their tables are, the event that stops one, and the rebuild or verification of it.';
+
+insert into taskledger.projection (name, version, shape, tables, parks) values
+  ('tasks', 1, '', '{task,task_count,kind_stats,illegal_event}', true);
+
+create table taskledger.projection_parked (
+  projection text collate "C" not null,
+  kind       text collate "C" not null,
+  biz_id     text collate "C" not null,
+  version    integer not null,
+  position   bigint not null,
+  state      text collate "C" not null default 'parked',  -- parked, retry, skipped
+  reason     text not null,             -- of an event that has failed; '': an earlier event of its task is parked
+  failures   integer not null,
+  parked_at  timestamptz not null default clock_timestamp(),
+  primary key (projection, kind, biz_id, version));
+
+comment on table taskledger.projection_parked is
+  'Events that projections have not applied: parked because they fail, or an earlier one of their task does, or '
+  'skipped by an operator.';
 
 create view taskledger.tasks as
 select t.kind, t.biz_id, t.shard, t.state, t.aside as exceptional, t.version, t.attempt, t.failures,
@@ -128,6 +199,14 @@ comment on view taskledger.task_counts is
   'The number of tasks of each kind and state, without zeros, as the projector has counted them. '
   'Its cost grows with the number of kinds, not of tasks.';
 
+create view taskledger.kind_minutes as
+select s.kind, s.minute, s.enqueued, s.started, s.succeeded, s.failed, s.dead, s.cancelled, s.waiting, s.running
+  from taskledger.kind_stats s;
+
+comment on view taskledger.kind_minutes is
+  'Events of each kind and minute: sum the rows. waiting and running are histograms: the first bucket counts times '
+  'below 1 ms, bucket i those from 2^((i-2)/4) to 2^((i-1)/4) ms.';
+
 -- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin
 create function taskledger.remove_illegal_events(kind text, biz_id text) returns setof integer
@@ -144,3 +223,69 @@ $$;
 
 comment on function taskledger.remove_illegal_events(text, text) is
   'Internal: removes the events of a task that do not fold from the record, and returns their versions.';
+
+-- With its owner's rights, as above. Locks the rows that it merges, which no other transaction writes: its caller has
+-- appended the projector's cursor row. Index: kind_stats_minute.
+-- +goose StatementBegin
+create function taskledger.merge_kind_stats(since timestamptz, before timestamptz) returns void
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  with gone as (
+    delete from taskledger.kind_stats s
+     using (
+       select m.minute, m.kind
+         from taskledger.kind_stats m
+        where m.minute >= since and m.minute < before
+        group by m.minute, m.kind
+       having count(*) > 1) many
+     where s.minute = many.minute and s.kind = many.kind
+    returning s.*
+  )
+  insert into taskledger.kind_stats
+         (minute, kind, enqueued, started, succeeded, failed, dead, cancelled, waiting, running)
+  select t.minute, t.kind, t.enqueued, t.started, t.succeeded, t.failed, t.dead, t.cancelled,
+         (select array_agg(b.n order by b.i)
+            from (
+             select u.i, sum(u.n)::bigint as n
+               from gone g
+              cross join lateral unnest(g.waiting) with ordinality u(n, i)
+              where g.minute = t.minute and g.kind = t.kind
+              group by u.i) b),
+         (select array_agg(b.n order by b.i)
+            from (
+             select u.i, sum(u.n)::bigint as n
+               from gone g
+              cross join lateral unnest(g.running) with ordinality u(n, i)
+              where g.minute = t.minute and g.kind = t.kind
+              group by u.i) b)
+    from (
+     select g.minute, g.kind, sum(g.enqueued) as enqueued, sum(g.started) as started, sum(g.succeeded) as succeeded,
+            sum(g.failed) as failed, sum(g.dead) as dead, sum(g.cancelled) as cancelled
+       from gone g
+      group by g.minute, g.kind) t;
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.merge_kind_stats(timestamptz, timestamptz) is
+  'Internal: merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
+
+-- With its owner's rights, as above. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.remove_projection_parked(projection text, kind text, biz_id text) returns setof integer
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.projection_parked p
+   where p.projection = remove_projection_parked.projection
+     and (remove_projection_parked.kind is null
+          or p.kind = remove_projection_parked.kind and p.biz_id = remove_projection_parked.biz_id
+             and p.state <> 'skipped')
+  returning p.version;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.remove_projection_parked(text, text, text) is
+  'Internal: removes the parked events of a task from the list of a projection, or with null all of its list, and '
+  'returns their versions.';

@@ -41,6 +41,8 @@ grant select on taskledger.task, taskledger.tasks, taskledger.task_count, taskle
 grant select on taskledger.parked, taskledger.parked_events, taskledger.unpublishable_events,
    taskledger.relay_lease, taskledger.schedule, taskledger.pause, taskledger.illegal_event,
    taskledger.repeated_releases to relay, operator, reader, archiver;
+grant select on taskledger.kind_stats, taskledger.kind_minutes, taskledger.projection,
+   taskledger.projection_parked to relay, operator, reader, archiver;
 grant select on taskledger.migration to relay, operator, reader, archiver;
 
 -- Each role writes this beside events. LOCK TABLE in a mode that stops others needs UPDATE, DELETE or TRUNCATE on the
@@ -62,6 +64,18 @@ grant insert on taskledger.task to relay;
 grant update (state, aside, version, attempt, failures, updated_at, error, fingerprint, due_at, lingering) on
    taskledger.task to relay;
 grant insert, delete on taskledger.task_count to relay;
+grant insert on taskledger.kind_stats to relay;
+grant execute on function taskledger.merge_kind_stats, taskledger.remove_projection_parked to relay;
+-- Registering, rebuilding and failing projections is the work of the program that runs them.
+grant insert on taskledger.projection, taskledger.projection_parked to relay;
+grant update (version, shape, tables, parks, since, failed_position, failed_kind, failed_biz_id, failed_version,
+   failures, failing_since, failed_at, failure, wanted, work, work_at, work_done, work_total, work_result)
+   on taskledger.projection to relay;
+grant update (projection, state, reason, failures) on taskledger.projection_parked to relay;
+grant insert (projection, kind, biz_id, version, position, state, reason, failures) on taskledger.projection_parked
+   to operator;
+grant update (state) on taskledger.projection_parked to operator;
+grant update (wanted) on taskledger.projection to operator;
 grant update (next_at, last_at, last_kind, last_biz_id, passed, passed_at) on taskledger.schedule to relay, operator;
 grant update (kind, args, cron, zone, every_ms, anchor, after_ms, missed, missed_limit, overlap, paused, revision,
    actor, updated_at) on taskledger.schedule to operator;

@@ -1686,6 +1686,82 @@ CREATE FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledge
 
 COMMENT ON FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) IS 'Returns whether an event of type may follow one of type last.';
 
+CREATE TABLE taskledger.kind_stats (
+    minute timestamp with time zone NOT NULL,
+    enqueued bigint NOT NULL,
+    started bigint NOT NULL,
+    succeeded bigint NOT NULL,
+    failed bigint NOT NULL,
+    dead bigint NOT NULL,
+    cancelled bigint NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    waiting bigint[],
+    running bigint[]
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE taskledger.kind_stats IS 'Events of each kind and minute, and histograms of waiting and running times. Append-only: all rows of a kind and minute are added.';
+
+CREATE FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ WITH gone AS (
+          DELETE FROM taskledger.kind_stats s
+            USING ( SELECT m.minute,
+                     m.kind
+                    FROM taskledger.kind_stats m
+                   WHERE ((m.minute >= merge_kind_stats.since) AND (m.minute < merge_kind_stats.before))
+                   GROUP BY m.minute, m.kind
+                  HAVING (count(*) > 1)) many
+           WHERE ((s.minute = many.minute) AND (s.kind = many.kind))
+           RETURNING s.minute,
+             s.enqueued,
+             s.started,
+             s.succeeded,
+             s.failed,
+             s.dead,
+             s.cancelled,
+             s.kind,
+             s.waiting,
+             s.running
+         )
+  INSERT INTO taskledger.kind_stats (minute, kind, enqueued, started, succeeded, failed, dead, cancelled, waiting, running)  SELECT t.minute,
+             t.kind,
+             t.enqueued,
+             t.started,
+             t.succeeded,
+             t.failed,
+             t.dead,
+             t.cancelled,
+             ( SELECT array_agg(b.n ORDER BY b.i) AS array_agg
+                    FROM ( SELECT u.i,
+                             (sum(u.n))::bigint AS n
+                            FROM (gone g
+                              CROSS JOIN LATERAL unnest(g.waiting) WITH ORDINALITY u(n, i))
+                           WHERE ((g.minute = t.minute) AND (g.kind = t.kind))
+                           GROUP BY u.i) b) AS array_agg,
+             ( SELECT array_agg(b.n ORDER BY b.i) AS array_agg
+                    FROM ( SELECT u.i,
+                             (sum(u.n))::bigint AS n
+                            FROM (gone g
+                              CROSS JOIN LATERAL unnest(g.running) WITH ORDINALITY u(n, i))
+                           WHERE ((g.minute = t.minute) AND (g.kind = t.kind))
+                           GROUP BY u.i) b) AS array_agg
+            FROM ( SELECT g.minute,
+                     g.kind,
+                     sum(g.enqueued) AS enqueued,
+                     sum(g.started) AS started,
+                     sum(g.succeeded) AS succeeded,
+                     sum(g.failed) AS failed,
+                     sum(g.dead) AS dead,
+                     sum(g.cancelled) AS cancelled
+                    FROM gone g
+                   GROUP BY g.minute, g.kind) t;
+END;
+
+COMMENT ON FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) IS 'Internal: merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
+
 CREATE FUNCTION taskledger.policy_of(kind text, biz_id text, otherwise json) RETURNS json
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1864,6 +1940,24 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.remove_pause(kind text) IS 'Internal: ends the pause of a kind, and returns the kind if it was paused.';
+
+CREATE FUNCTION taskledger.remove_projection_parked(projection text, kind text, biz_id text) RETURNS SETOF integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.projection_parked p
+   where p.projection = remove_projection_parked.projection
+     and (remove_projection_parked.kind is null
+          or p.kind = remove_projection_parked.kind and p.biz_id = remove_projection_parked.biz_id
+             and p.state <> 'skipped')
+  returning p.version;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.remove_projection_parked(projection text, kind text, biz_id text) IS 'Internal: removes the parked events of a task from the list of a projection, or with null all of its list, and returns their versions.';
 
 CREATE FUNCTION taskledger.remove_schedule(name text) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2290,6 +2384,21 @@ CREATE TABLE taskledger.kind_limit (
 
 COMMENT ON TABLE taskledger.kind_limit IS 'How many tasks of a kind may wait, set by an operator. A kind without a row has no limit.';
 
+CREATE VIEW taskledger.kind_minutes AS
+ SELECT s.kind,
+    s.minute,
+    s.enqueued,
+    s.started,
+    s.succeeded,
+    s.failed,
+    s.dead,
+    s.cancelled,
+    s.waiting,
+    s.running
+   FROM taskledger.kind_stats s;
+
+COMMENT ON VIEW taskledger.kind_minutes IS 'Events of each kind and minute: sum the rows. waiting and running are histograms: the first bucket counts times below 1 ms, bucket i those from 2^((i-2)/4) to 2^((i-1)/4) ms.';
+
 CREATE VIEW taskledger.lingering_place AS
  SELECT (c.mark -> 'listed'::text) AS place
    FROM ( SELECT n.mark,
@@ -2507,6 +2616,45 @@ CREATE VIEW taskledger.paused_kinds AS
    FROM taskledger.pause p;
 
 COMMENT ON VIEW taskledger.paused_kinds IS 'The kinds of which no worker starts tasks, since when, by whom and why.';
+
+CREATE TABLE taskledger.projection (
+    name text NOT NULL COLLATE pg_catalog."C",
+    version integer NOT NULL,
+    shape text NOT NULL,
+    tables text[] NOT NULL,
+    parks boolean NOT NULL,
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    failed_position bigint,
+    failed_kind text COLLATE pg_catalog."C",
+    failed_biz_id text COLLATE pg_catalog."C",
+    failed_version integer,
+    failures integer DEFAULT 0 NOT NULL,
+    failing_since timestamp with time zone,
+    failed_at timestamp with time zone,
+    failure text,
+    wanted text,
+    work text,
+    work_at timestamp with time zone,
+    work_done bigint,
+    work_total bigint,
+    work_result json
+);
+
+COMMENT ON TABLE taskledger.projection IS 'The projections: what their tables are, the event that stops one, and the rebuild or verification of it.';
+
+CREATE TABLE taskledger.projection_parked (
+    projection text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    version integer NOT NULL,
+    "position" bigint NOT NULL,
+    state text DEFAULT 'parked'::text NOT NULL COLLATE pg_catalog."C",
+    reason text NOT NULL,
+    failures integer NOT NULL,
+    parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE taskledger.projection_parked IS 'Events that projections have not applied: parked because they fail, or an earlier one of their task does, or skipped by an operator.';
 
 CREATE SEQUENCE taskledger.rejected
     START WITH 1
@@ -2752,6 +2900,12 @@ ALTER TABLE ONLY taskledger.parked
 ALTER TABLE ONLY taskledger.pause
     ADD CONSTRAINT pause_pkey PRIMARY KEY (kind);
 
+ALTER TABLE ONLY taskledger.projection_parked
+    ADD CONSTRAINT projection_parked_pkey PRIMARY KEY (projection, kind, biz_id, version);
+
+ALTER TABLE ONLY taskledger.projection
+    ADD CONSTRAINT projection_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY taskledger.schedule
     ADD CONSTRAINT schedule_pkey PRIMARY KEY (name);
 
@@ -2771,6 +2925,8 @@ ALTER TABLE ONLY taskledger.timer
     ADD CONSTRAINT timer_pkey PRIMARY KEY (due_at, kind, biz_id, version, reason);
 
 CREATE INDEX event_xid_position ON taskledger.event USING btree (xid, "position");
+
+CREATE INDEX kind_stats_minute ON taskledger.kind_stats USING btree (minute, kind);
 
 CREATE INDEX login_name ON taskledger.login USING btree (name, id);
 

@@ -53,7 +53,7 @@ type total struct {
 }
 
 // addCounts adds the effect of the changes to the running totals.
-func addCounts(ctx context.Context, tx pgx.Tx, changes []*change) error {
+func (p *tasks) addCounts(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	deltas := make(map[total]int64)
 	for _, c := range changes {
 		if !c.new() {
@@ -72,7 +72,7 @@ func addCounts(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	if kinds.IsEmpty() {
 		return nil
 	}
-	rows, err := tx.Query(ctx, countsAddSQL, kinds.String(), states.String(), values.String())
+	rows, err := tx.Query(ctx, p.sql.countsAdd, kinds.String(), states.String(), values.String())
 	if err != nil {
 		return pgerr.Explain("add counts", err)
 	}
@@ -83,7 +83,7 @@ func addCounts(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	if err != nil {
 		return pgerr.Explain("add counts", err)
 	}
-	return prune(ctx, tx, added)
+	return p.prune(ctx, tx, added)
 }
 
 // totalRow is one row of a running total.
@@ -95,13 +95,13 @@ type totalRow struct {
 // prune removes rows of running totals. A row whose number is a multiple of keep removes those before it. So
 // each old row is removed exactly once, by the transaction that made it old enough, and no scan begins where
 // removed rows lie.
-func prune(ctx context.Context, tx pgx.Tx, added []totalRow) error {
+func (p *tasks) prune(ctx context.Context, tx pgx.Tx, added []totalRow) error {
 	const keep = 256 // as in counts_prune.sql
 	for _, r := range added {
 		if r.n%keep != 0 {
 			continue
 		}
-		if _, err := tx.Exec(ctx, countsPruneSQL, string(r.kind), string(r.state), r.n); err != nil {
+		if _, err := tx.Exec(ctx, p.sql.countsPrune, string(r.kind), string(r.state), r.n); err != nil {
 			return pgerr.Explain("prune counts", err)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // A projector runs in any process, beside others, until its context is done.
-func ExampleProjector_Run() {
+func ExampleRunner_Run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	pool, done := ledgertest.Example(ledgertest.App, "relay", "operator")
 	defer done()

@@ -3,20 +3,29 @@ package projector
 import (
 	"context"
 	"embed"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-// ApplyPage applies one page, as Run does.
-func ApplyPage(ctx context.Context, p *Projector, page feed.Page) error {
-	return p.apply(ctx, page, &lingering{due: time.Now().Add(time.Hour)})
+// ApplyPage applies one page of the built-in projection, as Run does.
+func ApplyPage(ctx context.Context, r *Runner, page feed.Page) error {
+	return newUnlistedFollower(r).apply(ctx, page)
 }
 
-// PageSize returns the maximum number of events in a page of p.
-func PageSize(p *Projector) int { return p.config.PageSize }
+// newUnlistedFollower returns a follower of the built-in projection that lists no lingering tasks.
+func newUnlistedFollower(r *Runner) *follower {
+	f := newTasksFollower(r.config)
+	f.lingering = &lingering{due: time.Now().Add(time.Hour)}
+	return f
+}
+
+// PageSize returns the maximum number of events in a page of r.
+func PageSize(r *Runner) int { return r.config.PageSize }
 
 // Begin is the statement that begins the transaction of a page.
 const Begin = begin
@@ -41,6 +50,34 @@ func SetMaxWalk(n int) (restore func()) {
 	old := maxWalk
 	maxWalk = n
 	return func() { maxWalk = old }
+}
+
+// SetLoadBatch sets the number of events that a rebuild of the built-in projection reads at a time.
+func SetLoadBatch(n int) (restore func()) {
+	old := loadBatch
+	loadBatch = n
+	return func() { loadBatch = old }
+}
+
+// HistogramOf returns the histogram of one duration.
+func HistogramOf(d time.Duration) Histogram { return Histogram(nil).add(d) }
+
+// ApplyAll applies every committed event of the built-in projection by one follower, page by page.
+func ApplyAll(tb testing.TB, r *Runner, db *pgxpool.Pool) {
+	tb.Helper()
+	f := newUnlistedFollower(r)
+	reader, err := feed.Open(tb.Context(), db, Reader, &feed.Options{PageSize: r.config.PageSize})
+	for err == nil {
+		var page feed.Page
+		var ok bool
+		if page, ok, err = reader.Poll(tb.Context()); err == nil && !ok {
+			return
+		}
+		if err == nil {
+			err = f.apply(tb.Context(), page)
+		}
+	}
+	tb.Fatal(err)
 }
 
 // SetLingerPage makes the list of lingering tasks due at once, and its pages short.

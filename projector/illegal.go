@@ -54,14 +54,14 @@ func ReadIllegal(ctx context.Context, db ledger.DB) (i Illegal, err error) {
 	return i, pgerr.Explain("read illegal events", err)
 }
 
-// addIllegal records an error of [ledger.Fold] in the transaction of a page.
-func addIllegal(ctx context.Context, tx pgx.Tx, k ledger.Key, err error) error {
+// addIllegal records an error of [ledger.Fold] in the transaction of a page, by illegal_add.sql for its tables.
+func addIllegal(ctx context.Context, tx pgx.Tx, sql string, k ledger.Key, err error) error {
 	var version ledger.Version
 	var illegal *ledger.IllegalError
 	if errors.As(err, &illegal) {
 		version = illegal.Event.Version
 	}
-	_, err = tx.Exec(ctx, illegalAddSQL, string(k.Kind), string(k.BizID), int64(version), err.Error())
+	_, err = tx.Exec(ctx, sql, string(k.Kind), string(k.BizID), int64(version), err.Error())
 	return pgerr.Explain("record an illegal event", err)
 }
 

@@ -9,12 +9,21 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
-//go:embed sql/reset.sql
-var resetSQL string
+var (
+	//go:embed sql/reset.sql
+	resetSQL string
+	//go:embed sql/reset_own.sql
+	resetOwnSQL string
+)
 
-// Reset empties the projections of tasks and counts, and the record of illegal events, before the projector begins
-// again at the first event. The caller moves the cursor in the same transaction. It needs the owner of the tables.
+// Reset empties the tables of the built-in projection, before a runner begins again at the first event, and has the
+// projections of users built anew, whose old tables can be read until then. The caller moves the cursors in the same
+// transaction. It needs the owner of the tables.
 func Reset(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, resetSQL)
-	return pgerr.Explain("empty the projections", err)
+	for _, sql := range []string{resetSQL, resetOwnSQL} {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return pgerr.Explain("empty the projections", err)
+		}
+	}
+	return nil
 }

@@ -6,12 +6,14 @@ import (
 	_ "embed"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -27,39 +29,79 @@ var (
 // Reader is the name under which the cursor of the built-in projection is kept.
 const Reader = "projector"
 
-// Tasks returns the built-in projection: the tables task and task_count. It is one projection and not two: a
-// count changes by a task's state before and after a page, and the states before are read when the tasks are
-// written. Nil log: disabled.
-func Tasks(log *slog.Logger) Projection {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	return &tasks{log}
+// tasks is the built-in projection, in a schema. It is one projection and not several: counts and statistics change by
+// a task's state before and after a page, and the states before are read when the tasks are written.
+type tasks struct {
+	log    *slog.Logger
+	schema string
+	sql    statements
+	stats  statsMerger
 }
 
-type tasks struct{ log *slog.Logger }
+// inUse is the schema of the tables that are in use.
+const inUse = "taskledger"
 
-func (*tasks) Name() string { return Reader }
-func (*tasks) Version() int { return 1 }
+func newTasks(schema string, log *slog.Logger) *tasks {
+	return &tasks{log: logger(log), schema: schema, sql: statementsIn(schema)}
+}
 
-// Apply folds the events onto the rows of their tasks. It takes four statements, however many events there
+// statements are those that write the tables.
+type statements struct {
+	before, insert, update, countsAdd, countsPrune, statsAdd, statsMerge, illegalAdd string
+}
+
+// ownTable matches the tables of the projection in a statement.
+var ownTable = regexp.MustCompile(`\btaskledger\.(task|task_count|kind_stats|illegal_event)\b`)
+
+// statementsIn returns the statements for the tables in a schema, whose name needs no quotes.
+func statementsIn(schema string) statements {
+	in := func(sql string) string { return ownTable.ReplaceAllString(sql, schema+".$1") }
+	return statements{
+		before: in(tasksBeforeSQL), insert: in(tasksInsertSQL), update: in(tasksUpdateSQL),
+		countsAdd: in(countsAddSQL), countsPrune: in(countsPruneSQL),
+		statsAdd: in(statsAddSQL), statsMerge: statsMergeSQL, illegalAdd: in(illegalAddSQL),
+	}
+}
+
+func (p *tasks) begin() string { return begin }
+func (*tasks) name() string    { return TasksName }
+
+// park reports that no event stops this projection for good: those that do not fold are recorded.
+func (*tasks) park(context.Context, pgx.Tx, ledger.Event, error) (bool, error) { return false, nil }
+
+// begin starts the transaction of a page. Its commit does not wait for the disk: a crash undoes tables and
+// cursor together. The transaction reads rows by key or address, so sequential scans are off: a plan made
+// while a table was small must not scan it when it is large. This raises estimated costs, so JIT compilation
+// is off. One generic plan is enough, since no plan depends on the parameters.
+const begin = "begin isolation level read committed; set local synchronous_commit to off; " +
+	"set local enable_seqscan to off; set local jit to off; set local plan_cache_mode to force_generic_plan"
+
+// apply folds the events onto the rows of their tasks. It takes five statements, however many events there
 // are.
-func (p *tasks) Apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
+func (p *tasks) apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
 	changes := byTask(events)
-	if err := readBefore(ctx, tx, changes); err != nil {
+	if err := p.readBefore(ctx, tx, changes); err != nil {
 		return err
 	}
+	stats := newStats()
 	for _, c := range changes {
-		if err := p.fold(ctx, tx, c); err != nil {
+		if err := p.fold(ctx, tx, c, stats); err != nil {
 			return err
 		}
 	}
-	// not even the first event folds
-	changes = slices.DeleteFunc(changes, func(c *change) bool { return c.task.Version == 0 })
-	if err := write(ctx, tx, changes); err != nil {
+	changes = folded(changes)
+	if err := p.write(ctx, tx, changes); err != nil {
 		return err
 	}
-	return addCounts(ctx, tx, changes)
+	if err := p.addStats(ctx, tx, stats); err != nil {
+		return err
+	}
+	return p.addCounts(ctx, tx, changes)
+}
+
+// folded returns the changes without those of which not even the first event folds.
+func folded(changes []*change) []*change {
+	return slices.DeleteFunc(changes, func(c *change) bool { return c.task.Version == 0 })
 }
 
 // change is the effect of a page on one task.
@@ -101,13 +143,13 @@ func byTask(events []ledger.Event) []*change {
 }
 
 // readBefore reads the rows of the tasks to which events are applied.
-func readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
+func (p *tasks) readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	var kinds, ids pgarray.Builder
 	for _, c := range changes {
 		kinds.Add(string(c.key.Kind))
 		ids.Add(string(c.key.BizID))
 	}
-	rows, err := tx.Query(ctx, tasksBeforeSQL, kinds.String(), ids.String())
+	rows, err := tx.Query(ctx, p.sql.before, kinds.String(), ids.String())
 	if err != nil {
 		return pgerr.Explain("read tasks", err)
 	}
@@ -116,7 +158,7 @@ func readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	var address string
 	var t ledger.Task
 	columns := []any{&i, &address, (*string)(&t.State), (*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures,
-		&t.Error}
+		&t.Error, pgquery.Micros(&t.UpdatedAt)}
 	for rows.Next() {
 		t = ledger.Task{}
 		if err := rows.Scan(columns...); err != nil {
@@ -131,29 +173,41 @@ func readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
 
 // fold applies the events of a change. If they do not continue the row, fold reads the whole history. A
 // history that does not fold is projected up to the last event that does, and logged.
-func (p *tasks) fold(ctx context.Context, tx pgx.Tx, c *change) error {
+func (p *tasks) fold(ctx context.Context, tx pgx.Tx, c *change, stats *stats) error {
 	for _, e := range c.events {
+		data := e.Data
 		if e.Type == ledger.EventSucceeded {
 			e.Data = nil // the result, which is not projected and need not be decoded
 		}
 		next, err := c.task.Apply(e)
 		if err != nil {
-			return p.foldHistory(ctx, tx, c)
+			return p.foldHistory(ctx, tx, c, stats)
 		}
+		stats.add(c.task, e, next, data)
 		c.task = next
 	}
 	return nil
 }
 
-func (p *tasks) foldHistory(ctx context.Context, tx pgx.Tx, c *change) error {
+// foldHistory folds the task from its first event on, and counts the events that follow the row in the statistics.
+func (p *tasks) foldHistory(ctx context.Context, tx pgx.Tx, c *change, stats *stats) error {
 	history, err := ledger.History(ctx, tx, c.key)
 	if err != nil {
 		return err
 	}
-	if c.task, err = ledger.Fold(history); err != nil {
-		p.log.ErrorContext(ctx, "task does not fold; it is kept as it was before the illegal event",
-			"task", c.key.String(), "error", err)
-		return addIllegal(ctx, tx, c.key, err)
+	counted := c.task.Version
+	c.task = ledger.Task{}
+	for _, e := range history {
+		next, err := c.task.Apply(e)
+		if err != nil {
+			p.log.ErrorContext(ctx, "task does not fold; it is kept as it was before the illegal event",
+				"task", c.key.String(), "error", err)
+			return addIllegal(ctx, tx, p.sql.illegalAdd, c.key, err)
+		}
+		if e.Version > counted {
+			stats.add(c.task, e, next, e.Data)
+		}
+		c.task = next
 	}
 	return nil
 }
@@ -191,7 +245,7 @@ func (c *columns) args(naming ...*pgarray.Builder) []any {
 	return args
 }
 
-func write(ctx context.Context, tx pgx.Tx, changes []*change) error {
+func (p *tasks) write(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	var kinds, ids, shards, enqueued, causes, addresses pgarray.Builder
 	var added, updated columns
 	for _, c := range changes {
@@ -208,13 +262,13 @@ func write(ctx context.Context, tx pgx.Tx, changes []*change) error {
 		}
 	}
 	if added.rows > 0 {
-		if _, err := tx.Exec(ctx, tasksInsertSQL,
+		if _, err := tx.Exec(ctx, p.sql.insert,
 			append(added.args(&kinds, &ids, &shards, &enqueued), causes.String())...); err != nil {
 			return pgerr.Explain("insert tasks", err)
 		}
 	}
 	if updated.rows > 0 {
-		tag, err := tx.Exec(ctx, tasksUpdateSQL, updated.args(&addresses)...)
+		tag, err := tx.Exec(ctx, p.sql.update, updated.args(&addresses)...)
 		if err != nil {
 			return pgerr.Explain("update tasks", err)
 		}

@@ -21,12 +21,13 @@ var (
 	verifyTasksSQL string
 )
 
-// Report is the outcome of [Verify].
+// Report is the outcome of [Verify] and [VerifyProjection].
 type Report struct {
-	Events      int64        // applied by the projection, and folded here
-	Tasks       int64        // of these events
-	Different   int64        // the number of differences
-	Differences []Difference // the first 100
+	Events      int64        `json:"events"`         // applied by the projection, and folded here
+	Tasks       int64        `json:"tasks"`          // of these events; 0 from VerifyProjection
+	Rows        int64        `json:"rows,omitempty"` // of VerifyProjection: rows that were compared
+	Different   int64        `json:"different"`      // the number of differences
+	Differences []Difference `json:"differences"`    // the first 100
 }
 
 // Equal reports whether the projection equals the fold of its events.
@@ -34,9 +35,11 @@ func (r Report) Equal() bool { return r.Different == 0 }
 
 // Difference is one place where the projection and the fold of its events differ.
 type Difference struct {
-	Subject string // a task's key and column, or "count of <kind> <state>"
-	Table   string // the value in the projection; empty: no such row
-	Events  string // the value by the events
+	// Subject is a task's key and column, "count of <kind> <state>", "statistics of <kind> <minute>", or of a
+	// projection of users a table and the primary key of a row as JSON.
+	Subject string `json:"subject"`
+	Table   string `json:"table"`  // the value in the projection; empty: no such row
+	Events  string `json:"events"` // the value by the events
 }
 
 func (d Difference) String() string {
@@ -55,8 +58,9 @@ func (r *Report) compare(subject, table, events string) {
 }
 
 // Verify folds all events that the built-in projection has applied and compares the result with the tables
-// task and task_count. It reads everything in one snapshot, so it is exact while writers and the projector
-// run. Its memory does not grow with the ledger. It changes nothing.
+// task, task_count and kind_stats. It reads everything in one snapshot, so it is exact while writers and the
+// projector run. Its memory grows with the number of kinds and minutes that have events, and not with the
+// number of events. It changes nothing.
 //
 // Events that do not fold are a difference and not an error. A task that was folded again from its whole
 // history is also a difference until the cursor has passed its events; see the package comment.
@@ -73,11 +77,14 @@ func Verify(ctx context.Context, db interface {
 }
 
 func verify(ctx context.Context, tx pgx.Tx) (Report, error) {
-	v := verifier{tx: tx, counts: make(map[total]int64)}
+	v := verifier{tx: tx, counts: make(map[total]int64), stats: newStats()}
 	if err := v.tasks(ctx); err != nil {
 		return Report{}, err
 	}
-	err := v.totals(ctx)
+	if err := v.totals(ctx); err != nil {
+		return Report{}, err
+	}
+	err := v.statistics(ctx)
 	return v.report, err
 }
 
@@ -86,6 +93,7 @@ type verifier struct {
 	tx     pgx.Tx
 	report Report
 	counts map[total]int64 // the counts by the events
+	stats  *stats          // the statistics by the events
 }
 
 // verifyBatch is the number of events in memory at a time, unless one task has more.
@@ -133,7 +141,7 @@ func (v *verifier) batch(ctx context.Context, events []ledger.Event, after, end 
 	v.report.Events += int64(len(events))
 	for _, c := range byTask(events) {
 		v.report.Tasks++
-		want, err := ledger.Fold(c.events)
+		want, err := v.fold(c.events)
 		if err != nil {
 			v.report.compare(c.key.String()+" events", "", err.Error())
 		}
@@ -153,6 +161,19 @@ func (v *verifier) batch(ctx context.Context, events []ledger.Event, after, end 
 		v.report.compare(t.Key.String(), string(t.State), "")
 	}
 	return nil
+}
+
+// fold is [ledger.Fold] that counts the events in the statistics.
+func (v *verifier) fold(events []ledger.Event) (t ledger.Task, err error) {
+	for _, e := range events {
+		next, err := t.Apply(e)
+		if err != nil {
+			return t, err
+		}
+		v.stats.add(t, e, next, e.Data)
+		t = next
+	}
+	return t, nil
 }
 
 // row is a row of the table task.
@@ -203,23 +224,64 @@ func (v *verifier) totals(ctx context.Context) error {
 	return nil
 }
 
+// statistics compares the statistics of each kind and minute.
+func (v *verifier) statistics(ctx context.Context) error {
+	table, err := ReadKindStats(ctx, v.tx, "", time.Time{}, endOfTime)
+	if err != nil {
+		return err
+	}
+	compare := func(kind ledger.Kind, minute time.Time, have, want KindStats) {
+		have.Kind, have.Minute, want.Kind, want.Minute = "", time.Time{}, "", time.Time{}
+		v.report.compare(fmt.Sprintf("statistics of %s %s", kind, minute.UTC().Format(time.RFC3339)),
+			have.numbers(), want.numbers())
+	}
+	for _, have := range table {
+		key := statsKey{have.Kind, have.Minute.UnixMicro() / microsPerMinute}
+		var want KindStats
+		if found := v.stats.rows[key]; found != nil {
+			want = *found
+		}
+		compare(have.Kind, have.Minute, have, want)
+		delete(v.stats.rows, key)
+	}
+	for key, want := range v.stats.rows {
+		compare(key.kind, time.UnixMicro(key.minute*microsPerMinute), KindStats{}, *want)
+	}
+	return nil
+}
+
+// endOfTime is after all events.
+var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
 func (v *verifier) events(ctx context.Context, after ledger.Key, limit int) ([]ledger.Event, error) {
 	rows, err := v.tx.Query(ctx, verifyEventsSQL, Reader, string(after.Kind), string(after.BizID), int64(limit))
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (e ledger.Event, err error) {
-		var data, meta *string
-		err = r.Scan((*string)(&e.Kind), (*string)(&e.BizID), (*int32)(&e.Version), (*int32)(&e.Attempt),
-			(*int)(&e.Shard), (*string)(&e.Type), pgquery.Micros(&e.RecordedAt), &data, &meta)
-		if data != nil {
-			e.Data = []byte(*data)
+	return collectFoldEvents(rows, limit)
+}
+
+// collectFoldEvents returns the events of a query for the columns that the fold of a projected task needs, of which
+// there are about a given number.
+func collectFoldEvents(rows pgx.Rows, about int) ([]ledger.Event, error) {
+	defer rows.Close()
+	events := make([]ledger.Event, 0, about)
+	var e ledger.Event
+	columns := []any{(*string)(&e.Kind), (*string)(&e.BizID), (*int32)(&e.Version), (*int32)(&e.Attempt),
+		(*int)(&e.Shard), (*string)(&e.Type), pgquery.Micros(&e.RecordedAt), (*[]byte)(&e.Data), (*[]byte)(&e.Meta),
+		&e.DataVersion}
+	for rows.Next() {
+		e.Data, e.Meta = nil, nil // the previous event owns the bytes that were scanned into them
+		if err := rows.Scan(columns...); err != nil {
+			return nil, err
 		}
-		if meta != nil {
-			e.Meta = []byte(*meta)
+		current, err := ledger.Upcast(e)
+		if err != nil {
+			return nil, err
 		}
-		return e, err
-	})
+		events = append(events, current)
+	}
+	return events, rows.Err()
 }
 
 func (v *verifier) table(ctx context.Context, after, end ledger.Key) ([]row, error) {

@@ -35,6 +35,10 @@ func TestVerifyFindsEveryKindOfDamage(t *testing.T) {
 		{"update taskledger.task_count set value = value + 1", "count of coupon.send succeeded"},
 		{"insert into taskledger.task_count values ('a', 'dead', 1, 1)", "count of a dead"},
 		{"delete from taskledger.task_count", "count of coupon.send succeeded"},
+		{"update taskledger.kind_stats set started = 7", "statistics of coupon.send"},
+		{"update taskledger.kind_stats set waiting = '{1}'", "statistics of coupon.send"},
+		{"delete from taskledger.kind_stats", "statistics of coupon.send"},
+		{"update taskledger.kind_stats set kind = 'b'", "statistics of b"},
 	} {
 		tx, err := owner.Begin(t.Context())
 		if err != nil {

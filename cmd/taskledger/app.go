@@ -107,6 +107,7 @@ Addresses come from flags, else the environment, else from the servers that
 		newLimitCommand(a),
 		newParkedCommand(a),
 		newIllegalCommand(a),
+		newProjectionCommand(a),
 		newStreamCommand(a),
 		newRebaseCommand(a),
 		newStatusCommand(a),

@@ -117,8 +117,14 @@ func describe(err error) *failure {
 		f.exit = exitUsage
 	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule),
 		errors.Is(err, workers.ErrUnknownConsumer), errors.Is(err, outbox.ErrNotParked),
-		errors.Is(err, projector.ErrNotIllegal):
+		errors.Is(err, projector.ErrNotIllegal), errors.Is(err, projector.ErrNotParked):
 		f.exit = exitNotFound
+	case errors.Is(err, projector.ErrUnknownProjection):
+		f.exit = exitNotFound
+		f.hint = "list projections with: taskledger projection list; a program registers its own when it first runs"
+	case errors.Is(err, feed.ErrSuperseded):
+		f.exit = exitConflict
+		f.hint = "another process is doing the same; wait for it"
 	case errors.As(err, &overload):
 		f.exit, f.retryAfter = exitConflict, &overload.RetryAfter
 	case errors.As(err, &conflict), errors.As(err, &transition), errors.As(err, &inUse),

@@ -33,6 +33,10 @@ const (
 	DismissIllegal = "illegal.dismiss"
 	RebuildStream  = "stream.rebuild"
 	Rebase         = "rebase"
+
+	RetryProjection   = "projection.retry"
+	SkipProjection    = "projection.skip"
+	RebuildProjection = "projection.rebuild"
 )
 
 // MaxReasonBytes is the maximum length of a reason.

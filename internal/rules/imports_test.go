@@ -177,7 +177,7 @@ var rules = []rule{
 	{
 		pkg: "/projector",
 		may: []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr",
-			"/internal/operation", "/internal/pgquery", "/internal/fault", pgx, xSync},
+			"/internal/operation", "/internal/pgquery", "/internal/printable", "/internal/fault", pgx, xSync},
 		reason: "projections read the ledger, and work without a broker",
 	},
 	{

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
@@ -49,6 +50,7 @@ func TestBetweenIsWhatTheReaderWasGiven(t *testing.T) {
 			}
 		}
 	}
+	checkPollTo(f, places, ids, reached)
 	if len(ids) != 33 || len(places) < 10 {
 		t.Fatalf("%d events in %d pages", len(ids), len(places)-1)
 	}
@@ -81,6 +83,46 @@ func TestBetweenIsWhatTheReaderWasGiven(t *testing.T) {
 				if diff := cmp.Diff(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(got))); diff != "" {
 					t.Fatalf("from place %d to %d, %d of %d: %s", i, i+k, choice.Limit, choice.Read, diff)
 				}
+			}
+		}
+	}
+}
+
+// checkPollTo reads to each place of another reader in pages of several sizes.
+func checkPollTo(f *feedFixture, places []feed.Place, ids []string, reached []int) {
+	f.t.Helper()
+	for i, to := range places {
+		for _, size := range []int{1, 3, 100} {
+			name := fmt.Sprintf("to-%d-%d", i, size)
+			opened, err := feed.Open(f.ctx, f.pool, name, &feed.Options{PageSize: size, AuditEvery: -1})
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			got := []string{}
+			for {
+				page, ok, err := opened.PollTo(f.ctx, to)
+				if err != nil {
+					f.t.Fatal(err)
+				}
+				if !ok {
+					break
+				}
+				for _, e := range page.Events {
+					if e.Login == "" {
+						f.t.Errorf("position %d has no login", e.Position)
+					}
+					got = append(got, string(e.BizID))
+				}
+				if err := page.Advance(f.ctx, nil, nil); err != nil {
+					f.t.Fatal(err)
+				}
+			}
+			want := slices.Sorted(slices.Values(ids[:reached[i]]))
+			if diff := cmp.Diff(want, slices.Sorted(slices.Values(got)), cmpopts.EquateEmpty()); diff != "" {
+				f.t.Fatalf("to place %d, %d at a time: %s", i, size, diff)
+			}
+			if at, _, err := feed.PlaceOf(f.ctx, f.pool, name); err != nil || i > 0 && at != to {
+				f.t.Errorf("to place %d: the cursor is at %+v, want %+v; %v", i, at, to, err)
 			}
 		}
 	}

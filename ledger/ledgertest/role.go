@@ -207,3 +207,11 @@ func HoldAdvisoryLocks(t testing.TB, like *pgxpool.Pool, texts ...string) {
 		t.Fatalf("ledgertest: %v", err)
 	}
 }
+
+// AllowSchemas grants the login of a pool CREATE on its database. A program needs it that has projections of its own.
+func AllowSchemas(t testing.TB, db *pgxpool.Pool) {
+	t.Helper()
+	user := pgx.Identifier{db.Config().ConnConfig.User}.Sanitize()
+	database := pgx.Identifier{db.Config().ConnConfig.Database}.Sanitize()
+	ExecAsOwner(t, db, "grant create on database "+database+" to "+user)
+}

@@ -1,2 +1,2 @@
--- Empties the projections. Locks the tables until the end of the transaction.
-truncate taskledger.task, taskledger.task_count, taskledger.illegal_event
+-- Empties the built-in projection. Locks the tables until the end of the transaction.
+truncate taskledger.task, taskledger.task_count, taskledger.kind_stats, taskledger.illegal_event

@@ -1,0 +1,379 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/projector"
+)
+
+func newProjectionCommand(a *app) *cobra.Command {
+	return group(
+		&cobra.Command{Use: "projection", Short: "List, rebuild and verify projections, and handle failing events"},
+		newProjectionListCommand(a),
+		newProjectionRebuildCommand(a),
+		newProjectionVerifyCommand(a),
+		newProjectionParkedCommand(a),
+		newProjectionRetryCommand(a),
+		newProjectionSkipCommand(a),
+	)
+}
+
+// listedProjection is a projection with its lag, as JSON.
+type listedProjection struct {
+	projector.Registered
+
+	Waiting         int   `json:"waiting"` // events that are not applied yet; at most projector.MaxLag
+	OldestWaitingMS int64 `json:"oldest_waiting_ms"`
+}
+
+func newProjectionListCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Short:   "List the projections, how far they are, and the events that stop them",
+		Example: "  taskledger projection list\n  taskledger projection list -o json",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return listProjections(ctx, a, pool)
+			})
+		},
+	}
+}
+
+func listProjections(ctx context.Context, a *app, pool *pgxpool.Pool) error {
+	registered, err := projector.ReadProjections(ctx, pool)
+	if err != nil {
+		return err
+	}
+	all := make([]listedProjection, len(registered))
+	for i, r := range registered {
+		lag, err := projector.ReadLagOf(ctx, pool, r.Name)
+		if err != nil {
+			return err
+		}
+		all[i] = listedProjection{r, lag.Events, lag.Age.Milliseconds()}
+	}
+	list := struct {
+		Projections []listedProjection `json:"projections"`
+	}{all}
+	return printList(a, list, all, func(w io.Writer) {
+		t := newTable([]any{"projection", "version", "to apply", "parked", "skipped", "state"}, 2, 3, 4, 5)
+		for _, p := range all {
+			waiting := count(int64(p.Waiting))
+			if p.Waiting == projector.MaxLag {
+				waiting += "+"
+			}
+			t.AppendRow(table.Row{
+				plain(p.Name), p.Version, waiting, count(int64(p.Parked)), count(int64(p.Skipped)),
+				projectionState(p.Registered),
+			})
+		}
+		renderTable(w, t)
+	})
+}
+
+// projectionState returns the state of a projection in one line.
+func projectionState(r projector.Registered) string {
+	switch f, w := r.Failing, r.Work; {
+	case f != nil:
+		return shorten(fmt.Sprintf("stopped at position %d, %s version %d, failed %s times since %s: %s",
+			f.Position, f.Key, f.Version, count(int64(f.Failures)), ago(f.Since), f.Error), maxState)
+	case w != nil && w.Result == nil:
+		return fmt.Sprintf("%s: %s of %s events", w.Name, count(w.Done), count(w.Total))
+	case r.Wanted != "":
+		return r.Wanted + " asked for"
+	}
+	return "in use since " + ago(r.Since)
+}
+
+// maxState is the length of the state of a projection in a list.
+const maxState = 160
+
+func newProjectionRebuildCommand(a *app) *cobra.Command {
+	var act projector.Act
+	cmd := &cobra.Command{
+		Use:   "rebuild NAME",
+		Short: "Make the tables of a projection anew from all events, beside those in use, and replace these",
+		Long: `Make the tables of a projection anew from all events, and replace those in use when the new ones have
+caught up. Readers read the old tables until then, and wait for less than a second while they are replaced.
+If the command is interrupted or killed, run it again: it continues.
+
+The built-in projection is ` + projector.TasksName + `: this command rebuilds it, as the owner of the schema taskledger.
+Another one is rebuilt by the program that runs it, also if this command ends early.`,
+		Example: "  taskledger projection rebuild tasks --reason 'table changed by hand'\n" +
+			"  taskledger projection rebuild coupons",
+		Args: exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				act.Actor = actorOr(act.Actor)
+				return rebuildProjection(ctx, a, pool, args[0], act)
+			})
+		},
+	}
+	addActFlags(cmd, &act)
+	return cmd
+}
+
+// addActFlags adds the author and the reason of a change.
+func addActFlags(cmd *cobra.Command, act *projector.Act) {
+	addActorFlag(cmd, &act.Actor)
+	cmd.Flags().StringVar(&act.Reason, "reason", "", "reason, for the record")
+}
+
+func rebuildProjection(ctx context.Context, a *app, pool *pgxpool.Pool, name string, act projector.Act) error {
+	began := time.Now()
+	events, err := withProgress(a, "rebuilt", func(show func(done, total int64)) error {
+		if name == projector.TasksName {
+			return projector.RebuildTasksAs(ctx, pool, act, &projector.RebuildOptions{Progress: show, Logger: a.log})
+		}
+		work, err := askAndWait(ctx, a, pool, name, projector.WorkRebuild, act, show)
+		if err == nil {
+			show(work.Done, work.Total)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	answer := struct {
+		Projection string `json:"projection"`
+		Events     int64  `json:"events"`
+		TookMS     int64  `json:"took_ms"`
+	}{name, events, took.Milliseconds()}
+	return a.print(answer, func(w io.Writer) {
+		fmt.Fprintf(w, "rebuilt: %s from %s events in %s\n", plain(name), count(events), age(took))
+	})
+}
+
+// withProgress calls f with a function that shows the progress of events, with their rate and the time left. It returns
+// the number of events at the end.
+func withProgress(a *app, done string, f func(show func(done, total int64)) error) (events int64, err error) {
+	var show func(int64)
+	stop := func() {}
+	err = f(func(n, total int64) {
+		if show == nil {
+			show, stop = a.progress(done, total)
+		}
+		events = n
+		show(n)
+	})
+	stop()
+	return events, err
+}
+
+// askAndWait asks the program that runs a projection for work, and waits for its result.
+func askAndWait(
+	ctx context.Context, a *app, pool *pgxpool.Pool, name, work string, act projector.Act, show func(done, total int64),
+) (projector.Work, error) {
+	if err := projector.Ask(ctx, pool, name, work, act); err != nil {
+		return projector.Work{}, err
+	}
+	asked, isNoted := time.Now(), false
+	for ticker := time.NewTicker(askEvery); ; {
+		r, err := projector.ReadProjection(ctx, pool, name)
+		if err != nil {
+			return projector.Work{}, err
+		}
+		isOurs := r.Work != nil && r.Work.Name == work
+		switch {
+		case r.Wanted != work && isOurs && r.Work.Result != nil:
+			return *r.Work, workFailure(name, *r.Work)
+		case isOurs && r.Work.Result == nil:
+			show(r.Work.Done, r.Work.Total)
+		case !isNoted && time.Since(asked) > notedAfter:
+			isNoted = true
+			fmt.Fprintf(a.stderr, "waiting for a program that runs projection %s\n", plain(name))
+		}
+		select {
+		case <-ctx.Done():
+			return projector.Work{}, ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+const (
+	askEvery   = 200 * time.Millisecond
+	notedAfter = 5 * time.Second
+)
+
+// workFailure returns the error of work that has failed.
+func workFailure(name string, w projector.Work) error {
+	if text := w.Failure(); text != "" {
+		first, _, _ := strings.Cut(text, "\n")
+		return failf(exitFailed, "%s of projection %s: %s", w.Name, name, first).
+			hinted("the program tries a rebuild again; see: taskledger projection list")
+	}
+	return nil
+}
+
+func newProjectionVerifyCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify NAME",
+		Short: "Compare the tables of a projection with the events",
+		Long: `Compare the tables of a projection with the events, without stopping anything. The exit code is 7 if they
+differ; the output has the rows. To correct them: taskledger projection rebuild NAME.
+
+The built-in projection is ` + projector.TasksName + `. Another one is verified by the program that runs it: it makes
+the tables again from the events that those in use have, and compares both.`,
+		Example: "  taskledger projection verify tasks\n  taskledger projection verify coupons -o json",
+		Args:    exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return verifyProjection(ctx, a, pool, args[0])
+			})
+		},
+	}
+}
+
+func verifyProjection(ctx context.Context, a *app, pool *pgxpool.Pool, name string) error {
+	report, err := readReport(ctx, a, pool, name)
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Projection string `json:"projection"`
+		Equal      bool   `json:"equal"`
+		projector.Report
+	}{name, report.Equal(), report}
+	if answer.Differences == nil {
+		answer.Differences = []projector.Difference{}
+	}
+	if err := a.print(answer, func(w io.Writer) { renderReport(w, name, report) }); err != nil || report.Equal() {
+		return err
+	}
+	return failf(exitIntegrity, "projection %s: %s differences", name, count(report.Different)).
+		hinted("taskledger projection rebuild %s", name)
+}
+
+func readReport(ctx context.Context, a *app, pool *pgxpool.Pool, name string) (report projector.Report, err error) {
+	if name == projector.TasksName {
+		return projector.Verify(ctx, pool)
+	}
+	_, err = withProgress(a, "verified", func(show func(done, total int64)) error {
+		work, err := askAndWait(ctx, a, pool, name, projector.WorkVerify, projector.Act{}, show)
+		if err != nil {
+			return err
+		}
+		report, err = work.Report()
+		return err
+	})
+	return report, err
+}
+
+func renderReport(w io.Writer, name string, r projector.Report) {
+	for _, d := range r.Differences {
+		fmt.Fprintln(w, plain(d.String()))
+	}
+	if more := r.Different - int64(len(r.Differences)); more > 0 {
+		fmt.Fprintf(w, "and %s more\n", count(more))
+	}
+	if r.Equal() {
+		fmt.Fprintf(w, "equal: %s, %s events\n", plain(name), count(r.Events))
+	}
+}
+
+func newProjectionParkedCommand(a *app) *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:     "parked NAME",
+		Short:   "List the events that a projection has parked or skips",
+		Example: "  taskledger projection parked coupons",
+		Args:    exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit < 1 || limit > projector.MaxListed {
+				return usagef("--limit must be between 1 and %d, got %d", projector.MaxListed, limit)
+			}
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return listProjectionParked(ctx, a, pool, args[0], limit)
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of events")
+	return cmd
+}
+
+func listProjectionParked(ctx context.Context, a *app, pool *pgxpool.Pool, name string, limit int) error {
+	all, err := projector.ReadProjectionParked(ctx, pool, name, limit)
+	if err != nil {
+		return err
+	}
+	list := struct {
+		Parked []projector.ParkedEvent `json:"parked"`
+	}{append([]projector.ParkedEvent{}, all...)}
+	if len(all) == 0 {
+		fmt.Fprintln(a.stderr, "no parked events")
+	}
+	return printList(a, list, all, func(w io.Writer) {
+		if len(all) == 0 {
+			return
+		}
+		t := newTable([]any{"position", "task", "version", "state", "failures", "parked", "reason"}, 1, 3, 5)
+		for _, p := range all {
+			reason := p.Reason
+			if reason == "" {
+				reason = "an earlier event of the task is parked"
+			}
+			t.AppendRow(table.Row{
+				p.Position, plain(p.Key.String()), p.Version, p.State, p.Failures, ago(p.ParkedAt),
+				shorten(reason, 100),
+			})
+		}
+		renderTable(w, t)
+	})
+}
+
+func newProjectionRetryCommand(a *app) *cobra.Command {
+	return newProjectionActCommand(a, &cobra.Command{
+		Use:   "retry NAME KIND BIZ_ID",
+		Short: "Have a projection apply the parked events of a task again",
+		Long: `Have the program that runs a projection apply the parked events of a task again, in their order. If one
+fails, they stay parked. An event that stops a projection is tried again without this command.`,
+		Example: "  taskledger projection retry coupons coupon.send order-17 --reason 'fixed in 1.4.2'",
+	}, "to be retried", projector.RetryParkedTask)
+}
+
+func newProjectionSkipCommand(a *app) *cobra.Command {
+	return newProjectionActCommand(a, &cobra.Command{
+		Use:   "skip NAME KIND BIZ_ID",
+		Short: "Have a projection never apply the event of a task that fails",
+		Long: `Have a projection never apply the event of a task that fails, parked or as that which stops the
+projection. Later events of the task are applied. A rebuild skips the event as well.`,
+		Example: "  taskledger projection skip coupons coupon.send order-17 --reason 'test data'",
+	}, "skipped", projector.SkipParkedTask)
+}
+
+// newProjectionActCommand completes a command about the events of a task that a projection has not applied.
+func newProjectionActCommand(a *app, cmd *cobra.Command, done string, do func(
+	context.Context, projector.DB, string, ledger.Key, projector.Act) (int, error)) *cobra.Command {
+	var act projector.Act
+	cmd.Args = exactArgs(3)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		key := ledger.Key{Kind: ledger.Kind(args[1]), BizID: ledger.BizID(args[2])}
+		return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+			act.Actor = actorOr(act.Actor)
+			n, err := do(ctx, pool, args[0], key, act)
+			if err != nil {
+				return err
+			}
+			answer := struct {
+				Done   string `json:"done"`
+				Events int    `json:"events"`
+			}{done, n}
+			return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "%s: %s events\n", done, strconv.Itoa(n)) })
+		})
+	}
+	addActFlags(cmd, &act)
+	return cmd
+}

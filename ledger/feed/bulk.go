@@ -1,0 +1,97 @@
+package feed
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Bulk returns the window in which the feed is, and opens the next one if it is in none. Its reader selects the events
+// by the window's snapshot, in an order of its own, and records its progress by [Feed.Mark]. It reports false if there
+// is no event to read now. Pages are not read before [Feed.Pass].
+//
+// Errors: as of [Feed.Next].
+func (f *Feed) Bulk(ctx context.Context) (Window, bool, error) {
+	if f.place.isOpen() {
+		return f.place.Window, true, nil
+	}
+	options := f.options
+	options.PageSize = 0 // the events are not needed
+	w, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.database.incarnation, options, 0, 0)
+	if err != nil || !w.isOpen {
+		return Window{}, false, err
+	}
+	f.place.Until, f.place.After, f.opened = w.until, 0, f.now()
+	return f.place.Window, true, nil
+}
+
+// Mark appends a cursor row at the place of the feed, with another mark. db is a transaction; if it does not commit,
+// open the feed again. No page may have been read and not advanced.
+//
+// Errors: as of [Page.Advance].
+func (f *Feed) Mark(ctx context.Context, db ledger.DB, mark json.RawMessage) error {
+	if err := appendCursor(ctx, db, f.reader, f.n, f.place, mark, f.database, false); err != nil {
+		return err
+	}
+	f.n++
+	return nil
+}
+
+// Pass is [Feed.Mark] after the open window: the reader has processed all of its events. They are not audited.
+func (f *Feed) Pass(ctx context.Context, db ledger.DB, mark json.RawMessage) error {
+	if f.place.isOpen() {
+		f.place = f.place.finished()
+	}
+	f.place.unaudited = stretch{since: f.place.Seen.Snapshot}
+	return f.Mark(ctx, db, mark)
+}
+
+// PollTo is [Feed.Poll] up to a place of another reader, which must not be before that of the feed. It reports false if
+// the feed is there. Its pages are not audited.
+func (f *Feed) PollTo(ctx context.Context, to Place) (Page, bool, error) {
+	for f.place.Place != to {
+		inWindowOf := f.place.Seen == to.Seen // to is in the window that begins here
+		switch {
+		case f.place.isOpen():
+		case inWindowOf:
+			f.place.Until = to.Until
+		default:
+			f.place.Until = to.Seen
+		}
+		read, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options, f.pageLen)
+		if err == nil {
+			err = f.logins.fill(ctx, f.db, read.events, read.logins)
+		}
+		if err != nil {
+			return Page{}, false, fmt.Errorf("feed %s: %w", f.reader, err)
+		}
+		events := read.events
+		f.pageLen = len(events)
+		if inWindowOf {
+			events = upTo(events, to.After)
+		}
+		switch {
+		case inWindowOf && (!read.more || len(events) < len(read.events) || events[len(events)-1].Position == to.After):
+			f.place.Place = to
+		case read.more:
+			f.place.After = events[len(events)-1].Position
+		default:
+			f.place = f.place.finished()
+		}
+		if len(events) > 0 {
+			return f.newPage(events), true, nil
+		}
+	}
+	return Page{}, false, nil
+}
+
+// upTo returns the events up to a position.
+func upTo(events []ledger.Event, last ledger.Position) []ledger.Event {
+	n := len(events)
+	for n > 0 && events[n-1].Position > last {
+		n--
+	}
+	return events[:n]
+}

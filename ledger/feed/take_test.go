@@ -1,0 +1,149 @@
+package feed_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+// A reader that processes a window in bulk is given only later events afterwards, also those that commit late, and an
+// audit misses nothing. A process that opens the feed in between has the same window and mark.
+func TestBulk(t *testing.T) {
+	f := newFeedFixture(t)
+	late := f.begin()
+	f.enqueue(late, "late")
+	f.enqueue(f.pool, "a", "b", "c")
+	options := &feed.Options{AuditEvery: time.Nanosecond}
+	opened := f.open(f.pool, options)
+	window, ok, err := opened.Bulk(f.ctx)
+	if err != nil || !ok {
+		t.Fatalf("%v, %v", ok, err)
+	}
+	f.enqueue(f.pool, "d")
+	mark := json.RawMessage(`{"done": 2}`)
+	if err := opened.Mark(f.ctx, f.pool, mark); err != nil {
+		t.Fatal(err)
+	}
+	again := f.open(f.pool, options)
+	cursor := again.Cursor()
+	if same, ok, err := again.Bulk(f.ctx); err != nil || !ok || same != window || string(cursor.Mark) != string(mark) {
+		t.Errorf("opened again: %+v and mark %s, want %+v; %v", same, cursor.Mark, window, err)
+	}
+	if err := again.Pass(f.ctx, f.pool, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := opened.Mark(f.ctx, f.pool, nil); !errors.Is(err, feed.ErrSuperseded) {
+		t.Errorf("the other reader: %v", err)
+	}
+	if diff := cmp.Diff([]string{"d"}, f.drain(again)); diff != "" {
+		t.Error(diff)
+	}
+	f.commit(late)
+	if diff := cmp.Diff([]string{"late"}, f.drain(again)); diff != "" {
+		t.Error(diff)
+	}
+	empty, ok, err := f.open(f.pool, options).Bulk(f.ctx)
+	if err != nil || ok {
+		t.Errorf("a window without events: %+v, %v, %v", empty, ok, err)
+	}
+}
+
+// A reader whose cursor is held waits with its next page, and is superseded when the cursor has moved. A window that is
+// opened while it is held has all events that the reader has passed.
+func TestTake(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, "a")
+	follower := f.open(f.pool, nil)
+	f.drain(follower)
+	f.enqueue(f.pool, "b")
+	page, ok, err := follower.Poll(f.ctx)
+	if err != nil || !ok {
+		t.Fatalf("%v, %v", ok, err)
+	}
+	advanced := make(chan error, 1)
+	err = pgx.BeginFunc(f.ctx, f.pool, func(tx pgx.Tx) error {
+		if err := feed.Hold(f.ctx, tx, "test"); err != nil {
+			return err
+		}
+		go func() { advanced <- page.Advance(context.WithoutCancel(f.ctx), f.pool, nil) }()
+		select {
+		case err := <-advanced:
+			t.Errorf("the reader has advanced: %v", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+		build, err := feed.Open(f.ctx, f.pool, "build", nil)
+		if err != nil {
+			return err
+		}
+		var ids []string
+		for {
+			page, ok, err := build.Poll(f.ctx)
+			if err != nil || !ok {
+				if err != nil {
+					return err
+				}
+				break
+			}
+			for _, e := range page.Events {
+				ids = append(ids, string(e.BizID))
+			}
+			if err := page.Advance(f.ctx, tx, nil); err != nil {
+				return err
+			}
+		}
+		if diff := cmp.Diff([]string{"a", "b"}, ids); diff != "" {
+			t.Error(diff)
+		}
+		if err := feed.Take(f.ctx, tx, "test", "build"); err != nil {
+			return err
+		}
+		return feed.Forget(f.ctx, tx, "build")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-advanced; !errors.Is(err, feed.ErrSuperseded) {
+		t.Errorf("the reader that waited: %v", err)
+	}
+	f.enqueue(f.pool, "c")
+	if diff := cmp.Diff([]string{"c"}, f.drain(f.open(f.pool, nil))); diff != "" {
+		t.Error(diff)
+	}
+	if _, found, err := feed.PlaceOf(f.ctx, f.pool, "build"); err != nil || found {
+		t.Errorf("the cursor of the build: %v, %v", found, err)
+	}
+}
+
+func TestPassed(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, "a")
+	events := func() int64 {
+		t.Helper()
+		var last int64
+		if err := f.pool.QueryRow(f.ctx, `select max(position) from taskledger.event`).Scan(&last); err != nil {
+			t.Fatal(err)
+		}
+		return last
+	}
+	check := func(position int64, wantPassed, wantFound bool) {
+		t.Helper()
+		passed, found, err := feed.Passed(f.ctx, f.pool, "test", ledger.Position(position))
+		if err != nil || passed != wantPassed || found != wantFound {
+			t.Errorf("position %d: passed %v, found %v, %v", position, passed, found, err)
+		}
+	}
+	check(events(), false, true)
+	f.drain(f.open(f.pool, nil))
+	check(events(), true, true)
+	f.enqueue(f.pool, "b")
+	check(events(), false, true)
+	check(1<<40, false, false)
+}

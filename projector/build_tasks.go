@@ -1,0 +1,216 @@
+package projector
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/operation"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+var (
+	//go:embed sql/build_tables.sql
+	buildTablesSQL string
+	//go:embed sql/build_indexes.sql
+	buildIndexesSQL string
+	//go:embed sql/build_events.sql
+	buildEventsSQL string
+	//go:embed sql/build_counts.sql
+	buildCountsSQL string
+	//go:embed sql/build_stats.sql
+	buildStatsSQL string
+	//go:embed sql/build_analyze.sql
+	buildAnalyzeSQL string
+)
+
+// RebuildTasksAs is [RebuildTasks] with a record of its beginning and its end.
+func RebuildTasksAs(ctx context.Context, db *pgxpool.Pool, a Act, o *RebuildOptions) error {
+	act := operation.Operation{
+		Action: operation.RebuildProjection, Actor: a.Actor, Reason: a.Reason,
+		Detail: map[string]string{"projection": TasksName},
+	}
+	return operation.Around(ctx, db, act, func(ctx context.Context) error { return RebuildTasks(ctx, db, o) })
+}
+
+// RebuildTasks is [Rebuild] of the built-in projection. It needs the owner of the ledger's tables. It folds the events
+// of one snapshot, a task after the other, and applies the later ones as a [Runner] does.
+//
+// Of several calls at a time, one works and the others return [feed.ErrSuperseded]. Other errors: [*TablesError],
+// [ledger.ErrNotMigrated].
+func RebuildTasks(ctx context.Context, db *pgxpool.Pool, o *RebuildOptions) error {
+	options := o.withDefaults()
+	schema := buildSchema(TasksName)
+	tables := newTasks(schema, options.Logger)
+	b := &build{
+		db: db, options: options, name: TasksName, schema: schema, inUse: inUse, parks: true,
+		mark: buildMark{Version: 1}, target: tables,
+		make: func(ctx context.Context, tx pgx.Tx) error {
+			err := execAll(ctx, tx, buildTablesSQL, schema)
+			if pgerr.Is(err, pgerr.UndefinedTable) {
+				return &TablesError{
+					Projection: TasksName, Tables: []string{"a table of the ledger"}, Reason: err.Error(),
+					Cure: "make it by its statement in taskledger migrate sql, then: taskledger migrate roles",
+				}
+			}
+			return pgerr.Explain("rebuild tasks", err)
+		},
+	}
+	l := loader{build: b, tasks: tables}
+	b.load = l.load
+	return b.run(ctx)
+}
+
+// loader fills the tables of the built-in projection with the events of one window, in the order of the keys. The
+// window never changes, so a later process continues where another one has stopped.
+type loader struct {
+	build *build
+	tasks *tasks
+}
+
+// loadBatch is the number of events in a batch, unless one task has more. Two batches are in memory: one is read while
+// another is written.
+var loadBatch = 20_000
+
+func (l *loader) load(ctx context.Context, f *feed.Feed) error {
+	window, ok, err := f.Bulk(ctx)
+	if err != nil {
+		return err
+	}
+	if ok {
+		if err := l.fold(ctx, f, window); err != nil {
+			return err
+		}
+	}
+	return l.index(ctx, f)
+}
+
+// fold reads batches and writes them, both at a time.
+func (l *loader) fold(ctx context.Context, f *feed.Feed, w feed.Window) error {
+	batches := make(chan []ledger.Event)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		defer close(batches)
+		return l.read(ctx, w, batches)
+	})
+	group.Go(func() error {
+		for events := range batches {
+			if err := l.write(ctx, f, events); err != nil {
+				return err
+			}
+			fault.Point(FaultBuildBatch)
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+// read sends the events after those that are written.
+func (l *loader) read(ctx context.Context, w feed.Window, batches chan<- []ledger.Event) error {
+	after := l.build.mark.After
+	for limit := loadBatch; ; {
+		events, err := l.readBatch(ctx, w, after, limit)
+		if err != nil {
+			return pgerr.Explain("rebuild tasks", err)
+		}
+		isLast := len(events) < limit
+		if !isLast {
+			if events = events[:wholeTasks(events)]; len(events) == 0 { // one task fills the batch
+				limit *= 2
+				continue
+			}
+		}
+		if len(events) > 0 {
+			select {
+			case batches <- events:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			after, limit = events[len(events)-1].Key, loadBatch
+		}
+		if isLast {
+			return nil
+		}
+	}
+}
+
+func (l *loader) readBatch(ctx context.Context, w feed.Window, after ledger.Key, limit int) ([]ledger.Event, error) {
+	rows, err := l.build.db.Query(ctx, buildEventsSQL, w.Until.Snapshot, string(after.Kind), string(after.BizID),
+		int64(limit))
+	if err != nil {
+		return nil, err
+	}
+	return collectFoldEvents(rows, limit)
+}
+
+// write folds the tasks of a batch into the new tables, and records how far the build is.
+func (l *loader) write(ctx context.Context, f *feed.Feed, events []ledger.Event) error {
+	mark := l.build.mark
+	mark.Done += int64(len(events))
+	mark.After = events[len(events)-1].Key
+	err := pgx.BeginTxFunc(ctx, l.build.db, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
+		if err := f.Mark(ctx, tx, mark.text()); err != nil {
+			return err
+		}
+		return l.tasks.insert(ctx, tx, events)
+	})
+	if err != nil {
+		return pgerr.Explain("rebuild tasks", err)
+	}
+	l.build.mark = mark
+	l.build.options.Progress(min(mark.Done, l.build.total), l.build.total)
+	return nil
+}
+
+// insert folds events of tasks that the tables do not have.
+func (p *tasks) insert(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
+	changes := byTask(events)
+	stats := newStats()
+	for _, c := range changes {
+		if err := p.fold(ctx, tx, c, stats); err != nil {
+			return err
+		}
+	}
+	changes = folded(changes)
+	if err := p.copyTasks(ctx, tx, changes); err != nil {
+		return err
+	}
+	return p.addStats(ctx, tx, stats)
+}
+
+// index makes the indexes, counts the tasks, and passes the window, in one transaction.
+func (l *loader) index(ctx context.Context, f *feed.Feed) error {
+	b := l.build
+	mark := b.mark
+	mark.Loaded, mark.After = true, ledger.Key{}
+	err := pgx.BeginTxFunc(ctx, b.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		for _, sql := range []string{buildCountsSQL, buildStatsSQL, buildIndexesSQL} {
+			if err := execAll(ctx, tx, sql, b.schema); err != nil {
+				return err
+			}
+		}
+		fault.Point(FaultBuildIndex)
+		return f.Pass(ctx, tx, mark.text())
+	})
+	if err != nil {
+		return pgerr.Explain("rebuild tasks", err)
+	}
+	b.mark = mark
+	statements, err := texts(ctx, b.db, buildAnalyzeSQL, b.schema)
+	if err != nil {
+		return pgerr.Explain("rebuild tasks", err)
+	}
+	for _, statement := range statements { // outside of a transaction
+		if _, err := b.db.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("rebuild tasks: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package projector
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+// gather is the time that events may wait for others: each page costs a transaction, however small it is.
+const gather = 20 * time.Millisecond
+
+// follower applies the feed to the tables of one projection that are in use.
+type follower struct {
+	config Config
+	reader string
+	log    *slog.Logger
+	target target
+	// begin prepares the tables before the feed is opened, and check examines them after that: a process that replaces
+	// them in between moves the cursor. watch returns when follow must begin again. Nil: not needed.
+	begin, check, watch func(context.Context) error
+	// resume applies what is not in the feed, in the order of the cursor. Nil: nothing.
+	resume func(context.Context, *feed.Feed) error
+	// lists reports whether the follower lists lingering tasks, by the list that it reads from the cursor.
+	lists     bool
+	lingering *lingering
+	// stop returns err if the follower must not continue.
+	stop func(error) error
+	// wait returns how long to wait after an error; false: by the backoff.
+	wait func(error) (time.Duration, bool)
+}
+
+func newTasksFollower(c Config) *follower {
+	log := c.Logger.With("projection", TasksName)
+	return &follower{
+		config: c, reader: Reader, log: log, target: newTasks(inUse, log), lists: true, stop: mustStop,
+		wait: func(error) (time.Duration, bool) { return 0, false },
+	}
+}
+
+// mustStop returns err if continuing after it would do harm, and nil otherwise.
+func mustStop(err error) error {
+	if feed.IsRefusal(err) {
+		return err
+	}
+	return pgerr.NotMigrated(err)
+}
+
+func (f *follower) run(ctx context.Context) error {
+	var backoff loop.Backoff
+	return loop.Steps{
+		Step: func(ctx context.Context) (time.Duration, error) {
+			applied, err := f.follow(ctx)
+			wait, ok := f.wait(err)
+			switch {
+			case errors.Is(err, feed.ErrSuperseded):
+				f.log.DebugContext(ctx, "another process runs the projection; standing by")
+				return loop.Jitter(f.config.Standby), nil
+			case ok:
+				return wait, nil
+			case applied:
+				backoff.Reset()
+			}
+			wait = backoff.Next()
+			if f.stop(err) == nil && ctx.Err() == nil {
+				f.log.WarnContext(ctx, "projector interrupted; trying again", "error", err, "in", wait)
+			}
+			return wait, f.stop(err)
+		},
+		Stop: f.stop,
+	}.Run(ctx)
+}
+
+// follow opens the feed and applies its pages until an error, reading one page ahead. It reports whether it
+// applied a page.
+func (f *follower) follow(ctx context.Context) (applied bool, err error) {
+	if f.begin != nil {
+		if err := f.begin(ctx); err != nil {
+			return false, err
+		}
+	}
+	reader, err := feed.Open(ctx, f.config.DB, f.reader, &feed.Options{
+		Gather: gather, PageSize: f.config.PageSize, PageBytes: f.config.PageBytes, Logger: f.config.Logger,
+	})
+	if err == nil && f.check != nil {
+		err = f.check(ctx)
+	}
+	if err == nil && f.resume != nil {
+		err = f.resume(ctx, reader)
+	}
+	if err != nil {
+		return false, err
+	}
+	if f.lists {
+		if f.lingering, err = newLingering(reader.Cursor()); err != nil {
+			return false, err
+		}
+	}
+	pages := make(chan feed.Page)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		for {
+			page, err := reader.Next(ctx)
+			if err != nil {
+				return err
+			}
+			select {
+			case pages <- page:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	})
+	group.Go(func() error {
+		for {
+			select {
+			case page := <-pages:
+				if err := f.apply(ctx, page); err != nil {
+					return err
+				}
+				applied = true
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	})
+	if f.watch != nil {
+		group.Go(func() error { return f.watch(ctx) })
+	}
+	err = group.Wait()
+	return applied, err
+}
+
+// apply advances the cursor and the tables by a page, or neither. The cursor comes first: a process that
+// has lost the page to another one fails there and writes nothing more.
+func (f *follower) apply(ctx context.Context, page feed.Page) error {
+	if f.lingering != nil {
+		return f.applyAndList(ctx, page)
+	}
+	return transact(ctx, f.config.DB, f.target, func(tx pgx.Tx) error {
+		return page.Advance(ctx, tx, nil)
+	}, page.Events)
+}
+
+// applyAndList is apply with the next page of the list of lingering tasks.
+func (f *follower) applyAndList(ctx context.Context, page feed.Page) error {
+	list, err := f.lingering.next(ctx, f.config.DB)
+	if err != nil {
+		return err
+	}
+	advance := func(tx pgx.Tx) error { return page.Advance(ctx, tx, list.mark()) }
+	err = inTransaction(ctx, f.config.DB, f.target, advance, func(tx pgx.Tx) error {
+		if err := f.target.apply(ctx, tx, page.Events); err != nil {
+			return err
+		}
+		return list.write(ctx, tx)
+	})
+	if err == nil {
+		f.lingering.place, f.lingering.applied = list.place, page.Place().Seen
+	}
+	return err
+}

@@ -1,0 +1,305 @@
+package projector
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+var (
+	//go:embed sql/use_schema.sql
+	useSchemaSQL string
+	//go:embed sql/create_schema.sql
+	createSchemaSQL string
+	//go:embed sql/schema_content.sql
+	schemaContentSQL string
+	//go:embed sql/missing_tables.sql
+	missingTablesSQL string
+)
+
+// own is a [Projection] that this process may run.
+type own struct {
+	follower
+
+	Projection
+
+	db      beginDB
+	failing bool // the registry has an event that stopped the projection
+}
+
+func newOwn(c Config, p Projection) *own {
+	o := &own{Projection: p, db: c.DB}
+	o.follower = follower{
+		config: c, reader: reader(p.Name), log: c.Logger.With("projection", p.Name),
+		target: &recovering{ownTables{Projection: p, schema: p.Name, parkedAs: p.Name}, o},
+		begin:  o.prepare, check: o.checkTables, watch: o.watchRequests, resume: o.retryParked,
+		stop: stopOwn, wait: o.waitAfter,
+	}
+	return o
+}
+
+// stopOwn is [mustStop] for a projection of users: only the ledger itself ends the runner.
+func stopOwn(err error) error {
+	var apply *ApplyError
+	var tables *TablesError
+	if errors.As(err, &apply) || errors.As(err, &tables) {
+		return nil
+	}
+	return mustStop(err)
+}
+
+// recovering clears the failure in the registry with the first page that is applied after it.
+type recovering struct {
+	ownTables
+
+	own *own
+}
+
+func (r *recovering) apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
+	if err := r.ownTables.apply(ctx, tx, events); err != nil || !r.own.failing {
+		return err
+	}
+	return clearFailure(ctx, tx, r.Name)
+}
+
+var (
+	errAttention = errors.New("an operator has asked for something")
+	errBuilding  = errors.New("the tables are of another version and are being built")
+)
+
+// waitAfter records an event that stops the projection, and returns how long to wait.
+func (o *own) waitAfter(err error) (time.Duration, bool) {
+	var failure *ApplyError
+	var version *VersionError
+	switch {
+	case errors.Is(err, errAttention):
+		return 0, true
+	case errors.Is(err, errBuilding):
+		return requestsEvery, true
+	case errors.As(err, &version):
+		o.log.Error("the projection is not run by this program", "error", err)
+		return o.config.Standby, true
+	case errors.As(err, &failure):
+		o.failing = true
+		o.log.Error("an event stops the projection; it is tried again", "error", err, "in", o.config.RetryFailed)
+		ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
+		defer cancel()
+		if err := recordFailure(ctx, o.db, failure); err != nil {
+			o.log.Warn("the failure is not recorded", "error", err)
+		}
+		return o.config.RetryFailed, true
+	}
+	return 0, false
+}
+
+const (
+	recordTimeout = 10 * time.Second
+	// requestsEvery is the interval at which a runner looks for what operators have asked for.
+	requestsEvery = time.Second
+)
+
+// prepare makes the tables of a projection that is new, and returns an error if those that exist are of another
+// version.
+func (o *own) prepare(ctx context.Context) error {
+	have, found, err := readRegistered(ctx, o.db, o.Name)
+	if err != nil {
+		return err
+	}
+	if !found {
+		if err := o.create(ctx); err != nil {
+			return err
+		}
+		have, _, err = readRegistered(ctx, o.db, o.Name)
+		if err != nil {
+			return err
+		}
+	}
+	o.failing = have.Failing != nil
+	return o.compare(have)
+}
+
+// compare returns nil if the registered tables are those of this program.
+func (o *own) compare(have registered) error {
+	switch {
+	case have.Version < o.Version:
+		return errBuilding
+	case have.Version > o.Version, have.shape != o.shape():
+		return &VersionError{Projection: o.Name, Tables: have.Version, Program: o.Version}
+	}
+	return nil
+}
+
+// checkTables reads the registry after the feed was opened: another process that replaces the tables later moves the
+// cursor.
+func (o *own) checkTables(ctx context.Context) error {
+	have, found, err := readRegistered(ctx, o.db, o.Name)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return errBuilding
+	}
+	if err := o.compare(have); err != nil {
+		return err
+	}
+	missing, err := texts(ctx, o.db, missingTablesSQL, o.Name)
+	if err != nil {
+		return pgerr.Explain("read the tables of "+o.Name, err)
+	}
+	if len(missing) > 0 {
+		return &TablesError{
+			Projection: o.Name, Tables: missing, Reason: "missing", Cure: "taskledger projection rebuild " + o.Name,
+		}
+	}
+	return nil
+}
+
+// create registers the projection and makes its tables, in one transaction.
+func (o *own) create(ctx context.Context) error {
+	return pgx.BeginTxFunc(ctx, o.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		isNew, err := register(ctx, tx, o.Projection)
+		if err != nil || !isNew {
+			return err
+		}
+		tables, err := makeTables(ctx, tx, o.Projection, o.Name)
+		if err != nil {
+			return err
+		}
+		return setTables(ctx, tx, o.Name, tables)
+	})
+}
+
+// makeTables makes a schema with the tables of a projection, and returns their names.
+func makeTables(ctx context.Context, tx pgx.Tx, p Projection, schema string) ([]string, error) {
+	fail := func(tables []string, reason, cure string) error {
+		return &TablesError{Projection: p.Name, Tables: tables, Reason: reason, Cure: cure}
+	}
+	var sql string
+	if _, err := pgquery.Row(ctx, tx, createSchemaSQL, []any{schema}, &sql); err != nil {
+		return nil, pgerr.Explain("make schema "+schema, err)
+	}
+	if _, err := tx.Exec(ctx, sql); err != nil {
+		cure := "drop or rename the schema, or give the projection another Name"
+		if pgerr.Is(err, pgerr.InsufficientPrivilege) {
+			cure = "grant the login of this program CREATE on the database"
+		}
+		return nil, fail([]string{"schema " + schema}, err.Error(), cure)
+	}
+	if err := useSchema(ctx, tx, schema); err != nil {
+		return nil, err
+	}
+	if _, err := tx.Exec(ctx, p.DDL); err != nil {
+		if isOutage(err) {
+			return nil, pgerr.Explain("make the tables of "+p.Name, err)
+		}
+		return nil, fail([]string{"DDL"}, err.Error(), "correct the DDL")
+	}
+	rows, err := tx.Query(ctx, schemaContentSQL, schema)
+	if err != nil {
+		return nil, pgerr.Explain("read schema "+schema, err)
+	}
+	var tables, others []string
+	var name string
+	var isTable bool
+	if _, err := pgx.ForEachRow(rows, []any{&name, &isTable}, func() error {
+		if isTable {
+			tables = append(tables, name)
+		} else {
+			others = append(others, name)
+		}
+		return nil
+	}); err != nil {
+		return nil, pgerr.Explain("read schema "+schema, err)
+	}
+	if len(others) > 0 {
+		return nil, fail(others, "not a table", "let the DDL make tables and their indexes only")
+	}
+	if len(tables) == 0 {
+		return nil, fail([]string{"DDL"}, "it makes no table in the schema",
+			"name tables without a schema in the DDL")
+	}
+	return tables, nil
+}
+
+// watchRequests returns errAttention when the follower must begin again: an operator has asked for a retry.
+func (o *own) watchRequests(ctx context.Context) error {
+	for {
+		if err := loop.Sleep(ctx, loop.Jitter(requestsEvery)); err != nil {
+			return err
+		}
+		asked, err := hasRetries(ctx, o.db, o.Name)
+		if err != nil {
+			return err
+		}
+		if asked {
+			return errAttention
+		}
+	}
+}
+
+// retryParked applies the parked events that an operator wants to be tried again, a task at a time.
+func (o *own) retryParked(ctx context.Context, f *feed.Feed) error {
+	for {
+		events, err := readRetries(ctx, o.db, o.Name)
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		if err := o.retryTask(ctx, f, events); err != nil {
+			return err
+		}
+	}
+}
+
+// retryTask applies the parked events of a task, or parks them again.
+func (o *own) retryTask(ctx context.Context, f *feed.Feed, events []ledger.Event) error {
+	key := events[0].Key
+	live := ownTables{Projection: o.Projection, schema: o.Name, parkedAs: o.Name}
+	advance := func(tx pgx.Tx) error { return f.Mark(ctx, tx, nil) }
+	return inTransaction(ctx, o.db, &live, advance, func(tx pgx.Tx) error {
+		failed := events[0]
+		failure := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
+			for _, e := range events {
+				failed = e
+				if err := live.call(ctx, savepoint, []ledger.Event{e}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		switch {
+		case failure == nil:
+			return removeParked(ctx, tx, o.Name, &key)
+		case ctx.Err() != nil || isOutage(failure):
+			return failure
+		}
+		o.log.WarnContext(ctx, "a parked event fails again", "event", failed.ID(), "error", failure)
+		return parkAgain(ctx, tx, o.Name, failed, describeFailure(failure))
+	})
+}
+
+// logger returns a logger that is not nil.
+func logger(log *slog.Logger) *slog.Logger {
+	if log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return log
+}
+
+// texts returns the column of texts that a statement selects.
+func texts(ctx context.Context, db ledger.DB, sql string, args ...any) ([]string, error) {
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}

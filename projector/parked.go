@@ -1,0 +1,230 @@
+package projector
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/operation"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/parked_add.sql
+	parkedAddSQL string
+	//go:embed sql/parked_among.sql
+	parkedAmongSQL string
+	//go:embed sql/parked_list.sql
+	parkedListSQL string
+	//go:embed sql/parked_has_retries.sql
+	parkedHasRetriesSQL string
+	//go:embed sql/parked_retries.sql
+	parkedRetriesSQL string
+	//go:embed sql/parked_again.sql
+	parkedAgainSQL string
+	//go:embed sql/parked_remove.sql
+	parkedRemoveSQL string
+	//go:embed sql/parked_retry.sql
+	parkedRetrySQL string
+	//go:embed sql/parked_skip.sql
+	parkedSkipSQL string
+)
+
+// ParkedEvent is an event that a projection has not applied.
+type ParkedEvent struct {
+	Position ledger.Position `json:"position"`
+	Key      ledger.Key      `json:"key"`
+	Version  ledger.Version  `json:"version"`
+	State    string          `json:"state"`    // parked; retry: an operator wants it to be tried again; skipped
+	Reason   string          `json:"reason"`   // the error; "": an earlier event of the task is parked
+	Failures int             `json:"failures"` // of this event
+	ParkedAt time.Time       `json:"parked_at"`
+}
+
+// parkedEvent names an event.
+type parkedEvent struct {
+	ledger.Key
+
+	version ledger.Version
+}
+
+// parkedSet is what a page must not apply.
+type parkedSet struct {
+	keys    map[ledger.Key]bool  // of tasks with a parked event
+	skipped map[parkedEvent]bool // events
+}
+
+func (s parkedSet) isEmpty() bool { return len(s.keys) == 0 && len(s.skipped) == 0 }
+
+// readParkedAmong returns the tasks among events that have an event parked as one name, and the events that are
+// skipped as that or another.
+func readParkedAmong(ctx context.Context, tx pgx.Tx, name, skippedAs string, events []ledger.Event) (parkedSet, error) {
+	var kinds, ids pgarray.Builder
+	for _, e := range events {
+		kinds.Add(string(e.Kind))
+		ids.Add(string(e.BizID))
+	}
+	rows, err := tx.Query(ctx, parkedAmongSQL, name, skippedAs, kinds.String(), ids.String())
+	if err != nil {
+		return parkedSet{}, pgerr.Explain("read parked events", err)
+	}
+	var p parkedEvent
+	var isSkipped bool
+	set := parkedSet{keys: map[ledger.Key]bool{}, skipped: map[parkedEvent]bool{}}
+	_, err = pgx.ForEachRow(rows, []any{(*string)(&p.Kind), (*string)(&p.BizID), (*int32)(&p.version), &isSkipped},
+		func() error {
+			if isSkipped {
+				set.skipped[p] = true
+			} else {
+				set.keys[p.Key] = true
+			}
+			return nil
+		})
+	return set, pgerr.Explain("read parked events", err)
+}
+
+// addParked parks events, the first of which has failed if reason is not "".
+func addParked(ctx context.Context, tx pgx.Tx, name string, events []ledger.Event, reason string) error {
+	if len(events) == 0 {
+		return nil
+	}
+	var kinds, ids, versions, positions pgarray.Builder
+	for _, e := range events {
+		kinds.Add(string(e.Kind))
+		ids.Add(string(e.BizID))
+		versions.AddInt(int64(e.Version))
+		positions.AddInt(int64(e.Position))
+	}
+	_, err := tx.Exec(ctx, parkedAddSQL, name, kinds.String(), ids.String(), versions.String(), positions.String(),
+		reason)
+	return pgerr.Explain("park events", err)
+}
+
+// hasRetries reports whether an operator wants parked events to be tried again.
+func hasRetries(ctx context.Context, db ledger.DB, name string) (has bool, err error) {
+	_, err = pgquery.Row(ctx, db, parkedHasRetriesSQL, []any{name}, &has)
+	return has, pgerr.Explain("read parked events", err)
+}
+
+// readRetries returns the parked events of one task that an operator wants to be tried again.
+func readRetries(ctx context.Context, db ledger.DB, name string) ([]ledger.Event, error) {
+	rows, err := db.Query(ctx, parkedRetriesSQL, name)
+	if err != nil {
+		return nil, pgerr.Explain("read parked events", err)
+	}
+	var events []ledger.Event
+	for e, err := range ledger.ScanEvents(rows) {
+		if err != nil {
+			return nil, pgerr.Explain("read parked events", err)
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+// removeParked removes the parked events of a task, which have been applied, or with nil all events of a name.
+func removeParked(ctx context.Context, tx pgx.Tx, name string, k *ledger.Key) error {
+	var kind, id *string
+	if k != nil {
+		kind, id = (*string)(&k.Kind), (*string)(&k.BizID)
+	}
+	_, err := texts(ctx, tx, parkedRemoveSQL, name, kind, id)
+	return pgerr.Explain("remove parked events", err)
+}
+
+// parkAgain records that a parked event has failed again.
+func parkAgain(ctx context.Context, tx pgx.Tx, name string, e ledger.Event, reason string) error {
+	_, err := tx.Exec(ctx, parkedAgainSQL, name, string(e.Kind), string(e.BizID), int64(e.Version), reason)
+	return pgerr.Explain("park events", err)
+}
+
+// ReadProjectionParked returns the events that a projection has not applied, by key and version: at most limit and
+// [MaxListed]. It never commits.
+//
+// Errors: [ErrUnknownProjection], [ledger.ErrNotMigrated].
+func ReadProjectionParked(ctx context.Context, db ledger.DB, name string, limit int) ([]ParkedEvent, error) {
+	if err := mustExist(ctx, db, name); err != nil {
+		return nil, err
+	}
+	rows, err := db.Query(ctx, parkedListSQL, name, int64(min(limit, MaxListed)))
+	if err != nil {
+		return nil, pgerr.Explain("list parked events", err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p ParkedEvent, err error) {
+		err = row.Scan((*int64)(&p.Position), (*string)(&p.Key.Kind), (*string)(&p.Key.BizID), (*int32)(&p.Version),
+			&p.State, &p.Reason, &p.Failures, pgquery.Micros(&p.ParkedAt))
+		return p, err
+	})
+	return all, pgerr.Explain("list parked events", err)
+}
+
+func mustExist(ctx context.Context, db ledger.DB, name string) error {
+	_, err := ReadProjection(ctx, db, name)
+	return err
+}
+
+// DB is a pgxpool.Pool or pgx.Conn, or a pgx.Tx, whose transactions are savepoints.
+type DB = operation.DB
+
+// Act is the author and the reason of an act of an operator.
+type Act struct {
+	Actor  string // Default: the database's session_user.
+	Reason string // Default: none.
+}
+
+// RetryParkedTask has the program that runs a projection apply the parked events of a task again, and returns their
+// number. If one fails, they stay parked. The act is recorded. It commits.
+//
+// Errors: [ErrUnknownProjection], [ErrNotParked], [*ledger.InvalidError], [ledger.ErrNotMigrated].
+func RetryParkedTask(ctx context.Context, db DB, name string, k ledger.Key, a Act) (int, error) {
+	return actOnParked(ctx, db, name, k, a, operation.RetryProjection, parkedRetrySQL)
+}
+
+// SkipParkedTask has a projection never apply the event of a task that has failed, parked or as that which stops the
+// projection, and returns the number of such events. Those that wait for it, and later ones, are applied. A rebuild
+// skips it as well. The act is recorded. It commits.
+//
+// Errors: [ErrUnknownProjection], [ErrNotParked], [*ledger.InvalidError], [ledger.ErrNotMigrated].
+func SkipParkedTask(ctx context.Context, db DB, name string, k ledger.Key, a Act) (int, error) {
+	return actOnParked(ctx, db, name, k, a, operation.SkipProjection, parkedSkipSQL)
+}
+
+func actOnParked(ctx context.Context, db DB, name string, k ledger.Key, a Act, action, sql string,
+) (int, error) {
+	o := operation.Operation{
+		Action: action, Actor: a.Actor, Reason: a.Reason, Detail: map[string]string{"projection": name},
+	}
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return 0, pgerr.Explain(action, err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	if err := mustExist(ctx, tx, name); err != nil {
+		return 0, err
+	}
+	versions, err := texts(ctx, tx, sql, name, string(k.Kind), string(k.BizID))
+	if err != nil {
+		return 0, pgerr.Explain(action, err)
+	}
+	if len(versions) == 0 {
+		return 0, fmt.Errorf("projection %s: %s: %w", name, k, ErrNotParked)
+	}
+	for _, v := range versions[:min(len(versions), maxRecorded)] {
+		o.Events = append(o.Events, k.String()+"/"+v)
+	}
+	o.Detail["events"] = strconv.Itoa(len(versions))
+	if err := operation.Record(ctx, tx, o); err != nil {
+		return 0, err
+	}
+	return len(versions), pgerr.Explain(action, tx.Commit(ctx))
+}
+
+// maxRecorded is the number of events that the record of an act names.
+const maxRecorded = 100

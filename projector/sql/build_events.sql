@@ -1,0 +1,15 @@
+-- The events that are visible in a snapshot, in the order of their keys, a batch at a time.
+-- $1 snapshot; $2 kind and $3 biz_id of the task to continue after; $4 maximum number of events.
+-- Returns the columns that the fold of a projected task and its statistics need.
+-- Locks nothing. Index: primary key. The time is exact until the year 2255, and costs less than extract.
+select e.kind, e.biz_id, e.version, e.attempt, e.shard::integer, e.type::text,
+       (date_part('epoch', e.recorded_at) * 1e6)::bigint,
+       case when e.type in ('succeeded', 'failed', 'buried', 'snoozed', 'interrupted')
+                 or e.type = 'scheduled' and e.version > 1
+            then e.data::text end,
+       case when e.version = 1 then e.meta::text end, e.data_version
+  from taskledger.event e
+ where (e.kind, e.biz_id) > ($2::text, $3::text)
+   and (e.position <= (select taskledger.feed_floor()) or pg_visible_in_snapshot(e.xid, $1::text::pg_snapshot))
+ order by e.kind, e.biz_id, e.version
+ limit $4::integer

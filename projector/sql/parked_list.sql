@@ -1,0 +1,8 @@
+-- Selects the events that a projection has not applied, by key and version.
+-- $1 projection, $2 maximum number. Locks nothing. Index: primary key.
+select p.position, p.kind, p.biz_id, p.version, p.state, p.reason, p.failures,
+       (extract(epoch from p.parked_at) * 1e6)::bigint
+  from taskledger.projection_parked p
+ where p.projection = $1::text
+ order by p.kind, p.biz_id, p.version
+ limit $2::integer

@@ -1,0 +1,3 @@
+-- Makes a schema the only one in which names without a schema are found, until the end of the transaction.
+-- $1 schema. Locks nothing.
+select set_config('search_path', quote_ident($1::text), true)

@@ -1,0 +1,259 @@
+package projector
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/stats_add.sql
+	statsAddSQL string
+	//go:embed sql/stats_merge.sql
+	statsMergeSQL string
+	//go:embed sql/stats_list.sql
+	statsListSQL string
+)
+
+// KindStats is what happened to the tasks of a kind in a minute.
+type KindStats struct {
+	Kind      ledger.Kind `json:"kind"`
+	Minute    time.Time   `json:"minute"` // its beginning, by the database's clock
+	Enqueued  int64       `json:"enqueued"`
+	Started   int64       `json:"started"` // attempts that have begun; a quick one counts when it ends
+	Succeeded int64       `json:"succeeded"`
+	Failed    int64       `json:"failed"` // attempts
+	Dead      int64       `json:"dead"`
+	Cancelled int64       `json:"cancelled"`
+	// Waiting is the time from when tasks became available to the beginning of their attempts, and Running is that of
+	// attempts which have ended in this minute.
+	Waiting Histogram `json:"waiting"`
+	Running Histogram `json:"running"`
+}
+
+// add adds the numbers of o, which may be of another kind and minute.
+func (s *KindStats) add(o KindStats) {
+	s.Enqueued += o.Enqueued
+	s.Started += o.Started
+	s.Succeeded += o.Succeeded
+	s.Failed += o.Failed
+	s.Dead += o.Dead
+	s.Cancelled += o.Cancelled
+	s.Waiting, s.Running = s.Waiting.Merge(o.Waiting), s.Running.Merge(o.Running)
+}
+
+// numbers returns the numbers of s as a text, "" if they are all 0.
+func (s KindStats) numbers() string {
+	waiting, running := s.Waiting.trimmed(), s.Running.trimmed()
+	if s.Enqueued+s.Started+s.Succeeded+s.Failed+s.Dead+s.Cancelled == 0 && len(waiting)+len(running) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(
+		"enqueued %d, started %d, succeeded %d, failed %d, dead %d, cancelled %d, waiting %v, running %v",
+		s.Enqueued, s.Started, s.Succeeded, s.Failed, s.Dead, s.Cancelled, waiting, running)
+}
+
+// ReadKindStats returns the statistics of a kind ("" for all kinds) for each minute from one time to another, sorted by
+// minute and kind. Minutes without events are left out. They lag behind the ledger, see [ReadLag]. The cost does not
+// grow with the ledger. It never commits.
+func ReadKindStats(ctx context.Context, db ledger.DB, k ledger.Kind, from, to time.Time) ([]KindStats, error) {
+	rows, err := db.Query(ctx, statsListSQL, string(k), pgquery.Time(from), pgquery.Time(to))
+	if err != nil {
+		return nil, pgerr.Explain("read statistics", err)
+	}
+	all := []KindStats{}
+	for rows.Next() {
+		s, err := scanStats(rows)
+		if err != nil {
+			rows.Close()
+			return nil, pgerr.Explain("read statistics", err)
+		}
+		if n := len(all); n > 0 && all[n-1].Kind == s.Kind && all[n-1].Minute.Equal(s.Minute) {
+			all[n-1].add(s)
+		} else {
+			all = append(all, s)
+		}
+	}
+	return all, pgerr.Explain("read statistics", rows.Err())
+}
+
+func scanStats(rows pgx.Rows) (s KindStats, err error) {
+	var waiting, running string
+	err = rows.Scan((*string)(&s.Kind), pgquery.Micros(&s.Minute), &s.Enqueued, &s.Started, &s.Succeeded, &s.Failed,
+		&s.Dead, &s.Cancelled, &waiting, &running)
+	if err == nil {
+		err = json.Unmarshal([]byte(waiting), &s.Waiting)
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(running), &s.Running)
+	}
+	return s, err
+}
+
+// statsKey names a kind and a minute, counted since 1970.
+type statsKey struct {
+	kind   ledger.Kind
+	minute int64
+}
+
+const microsPerMinute = 60_000_000
+
+// stats collects the statistics of events.
+type stats struct {
+	rows   map[statsKey]*KindStats
+	last   *KindStats // most events of a page are of one kind and minute
+	lastOf statsKey
+	newest int64 // minute
+}
+
+func newStats() *stats { return &stats{rows: make(map[statsKey]*KindStats)} }
+
+func (s *stats) row(e ledger.Event) *KindStats {
+	micros := e.RecordedAt.UnixMicro()
+	key := statsKey{e.Kind, micros / microsPerMinute}
+	if s.last != nil && s.lastOf == key {
+		return s.last
+	}
+	row := s.rows[key]
+	if row == nil {
+		row = &KindStats{}
+		s.rows[key] = row
+		s.newest = max(s.newest, key.minute)
+	}
+	s.last, s.lastOf = row, key
+	return row
+}
+
+// add counts an event that leads from one state of a task to the next. data is that of the event.
+func (s *stats) add(before ledger.Task, e ledger.Event, after ledger.Task, data json.RawMessage) {
+	row := s.row(e)
+	switch e.Type {
+	case ledger.EventSucceeded:
+		row.Succeeded++
+	case ledger.EventFailed:
+		row.Failed++
+	case ledger.EventBuried:
+		row.Dead++
+	case ledger.EventCancelled:
+		row.Cancelled++
+	case ledger.EventEnqueued, ledger.EventScheduled, ledger.EventReleased, ledger.EventStarted,
+		ledger.EventProgressed, ledger.EventInterrupted, ledger.EventSnoozed, ledger.EventExpired,
+		ledger.EventDiscarded: // no column has them, but that of the first event
+	}
+	if e.Version == 1 {
+		row.Enqueued++
+		return
+	}
+	ran, ended := ranFor(e.Type, data)
+	if ended {
+		row.Running = row.Running.add(ran)
+	}
+	if after.Attempt > before.Attempt {
+		row.Started++
+		if before.State == ledger.StateAvailable {
+			row.Waiting = row.Waiting.add(e.RecordedAt.Add(-ran).Sub(before.UpdatedAt))
+		}
+	}
+}
+
+var durationMember = []byte(`"duration_ms":`)
+
+// ranFor returns how long the attempt has run that an event ends. It does not decode the data, which may be large: the
+// duration stands before everything that a handler has chosen.
+func ranFor(t ledger.EventType, data json.RawMessage) (time.Duration, bool) {
+	switch t {
+	case ledger.EventSucceeded, ledger.EventFailed, ledger.EventInterrupted, ledger.EventSnoozed:
+	case ledger.EventEnqueued, ledger.EventScheduled, ledger.EventReleased, ledger.EventStarted,
+		ledger.EventProgressed, ledger.EventBuried, ledger.EventCancelled, ledger.EventExpired, ledger.EventDiscarded:
+		return 0, false
+	}
+	i := bytes.Index(data, durationMember)
+	if i < 0 {
+		return 0, false
+	}
+	text := bytes.TrimLeft(data[i+len(durationMember):], " ")
+	end := bytes.IndexFunc(text, func(r rune) bool { return (r < '0' || r > '9') && r != '.' })
+	ms, err := strconv.ParseFloat(string(text[:max(0, end)]), 64)
+	if err != nil || ms > float64(maxRan/time.Millisecond) {
+		return 0, false
+	}
+	return time.Duration(ms * float64(time.Millisecond)), true
+}
+
+// maxRan is the longest time of an attempt that counts.
+const maxRan = 10 * 365 * 24 * time.Hour
+
+// addStats appends the statistics of a page, and merges the rows of minutes that have passed.
+func (p *tasks) addStats(ctx context.Context, tx pgx.Tx, s *stats) error {
+	if len(s.rows) == 0 {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, p.sql.statsAdd, s.args()...); err != nil {
+		return pgerr.Explain("add statistics", err)
+	}
+	if p.schema != inUse {
+		return nil // a build merges all rows at its end
+	}
+	since, before, due := p.stats.next(s.newest)
+	if !due {
+		return nil
+	}
+	_, err := tx.Exec(ctx, p.sql.statsMerge, since*microsPerMinute, before*microsPerMinute)
+	return pgerr.Explain("merge statistics", err)
+}
+
+func (s *stats) args() []any {
+	var kinds, minutes, enqueued, started, succeeded, failed, dead, cancelled, waiting, running pgarray.Builder
+	for key, row := range s.rows {
+		kinds.Add(string(key.kind))
+		minutes.AddInt(key.minute * microsPerMinute)
+		enqueued.AddInt(row.Enqueued)
+		started.AddInt(row.Started)
+		succeeded.AddInt(row.Succeeded)
+		failed.AddInt(row.Failed)
+		dead.AddInt(row.Dead)
+		cancelled.AddInt(row.Cancelled)
+		waiting.AddOptional(row.Waiting.literal())
+		running.AddOptional(row.Running.literal())
+	}
+	return []any{
+		kinds.String(), minutes.String(), enqueued.String(), started.String(), succeeded.String(), failed.String(),
+		dead.String(), cancelled.String(), waiting.String(), running.String(),
+	}
+}
+
+// literal returns h as an array literal, "" if it is empty.
+func (h Histogram) literal() string {
+	if len(h) == 0 {
+		return ""
+	}
+	return pgarray.OfInts(h...)
+}
+
+// statsMerger decides when the rows of passed minutes are merged. A crash leaves rows unmerged, which costs room only.
+type statsMerger struct{ mergedTo int64 }
+
+// mergeBack is how many minutes before the newest one are merged first: by a runner that was away.
+const mergeBack = 24 * 60
+
+// next returns the minutes to merge, when events of a new minute have come.
+func (m *statsMerger) next(newest int64) (since, before int64, due bool) {
+	before = newest - 1 // the events of the minute before may still come
+	since = max(m.mergedTo-1, newest-mergeBack)
+	if before <= m.mergedTo {
+		return 0, 0, false
+	}
+	m.mergedTo = before
+	return since, before, true
+}

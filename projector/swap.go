@@ -1,0 +1,183 @@
+package projector
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+var (
+	//go:embed sql/swap_patience.sql
+	swapPatienceSQL string
+	//go:embed sql/swap_tables.sql
+	swapTablesSQL string
+	//go:embed sql/swap_lock.sql
+	swapLockSQL string
+	//go:embed sql/swap_rights.sql
+	swapRightsSQL string
+	//go:embed sql/swap_dependents.sql
+	swapDependentsSQL string
+	//go:embed sql/swap_move.sql
+	swapMoveSQL string
+	//go:embed sql/swap_drop.sql
+	swapDropSQL string
+	//go:embed sql/swap_registry.sql
+	swapRegistrySQL string
+	//go:embed sql/swap_retire_parked.sql
+	swapRetireParkedSQL string
+	//go:embed sql/swap_parked.sql
+	swapParkedSQL string
+)
+
+// Patience of the swap, in milliseconds. While it waits for a table, readers of the table wait behind it.
+const (
+	holdPatience = 30_000
+	lockPatience = 400
+)
+
+// swap replaces the tables in use by the new ones, in one transaction. Runners wait meanwhile; readers wait while the
+// tables are moved, for less than a second. If others have locked the tables for longer, it returns an error
+// (lock_not_available) and has changed nothing.
+func (b *build) swap(ctx context.Context, f *feed.Feed) error {
+	tx, err := b.db.BeginTx(ctx, pgx.TxOptions{BeginQuery: b.target.begin()})
+	if err != nil {
+		return pgerr.Explain("replace the tables", err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) // no effect after the commit
+	if err := b.hold(ctx, tx, f); err != nil {
+		return err
+	}
+	fault.Point(FaultSwapHeld)
+	if err := b.replace(ctx, tx); err != nil {
+		return b.explain(err)
+	}
+	fault.Point(FaultSwapMoved)
+	return pgerr.Explain("replace the tables", tx.Commit(ctx))
+}
+
+// hold stops the runners of the projection, and applies the last events.
+func (b *build) hold(ctx context.Context, tx pgx.Tx, f *feed.Feed) error {
+	if _, err := tx.Exec(ctx, swapPatienceSQL, fmt.Sprint(holdPatience)); err != nil {
+		return pgerr.Explain("replace the tables", err)
+	}
+	if err := feed.Hold(ctx, tx, reader(b.name)); err != nil {
+		return err
+	}
+	// A window that ends now has every event that the tables in use have.
+	for {
+		page, ok, err := f.Poll(ctx)
+		if err != nil || !ok {
+			return err
+		}
+		b.mark.Done += int64(len(page.Events))
+		if err := page.Advance(ctx, tx, b.mark.text()); err != nil {
+			return err
+		}
+		if err := b.target.apply(ctx, tx, page.Events); err != nil {
+			return fmt.Errorf("replace the tables: %w", err)
+		}
+		if page.Last() {
+			return nil
+		}
+	}
+}
+
+// replace moves the new tables to the place of the old ones, with everything that depends on these.
+func (b *build) replace(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, swapPatienceSQL, fmt.Sprint(lockPatience)); err != nil {
+		return err
+	}
+	added, err := texts(ctx, tx, swapTablesSQL, b.schema)
+	if err != nil {
+		return err
+	}
+	have, _, err := readRegistered(ctx, tx, b.name)
+	if err != nil {
+		return err
+	}
+	old, names := pgarray.Of(have.Tables...), pgarray.Of(added...)
+	if err := execAll(ctx, tx, swapLockSQL, b.inUse, old); err != nil {
+		return err
+	}
+	// The definitions are read before the tables move, and have the names of the tables in use.
+	rights, err := texts(ctx, tx, swapRightsSQL, b.inUse, old, b.schema)
+	if err != nil {
+		return err
+	}
+	dependents, err := texts(ctx, tx, swapDependentsSQL, b.inUse, old)
+	if err != nil {
+		return err
+	}
+	if err := execAll(ctx, tx, swapMoveSQL, b.inUse, old, b.schema, names); err != nil {
+		return err
+	}
+	for _, statement := range append(rights, dependents...) {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	if err := execAll(ctx, tx, swapDropSQL, b.schema, old); err != nil {
+		return err
+	}
+	return b.register(ctx, tx, names)
+}
+
+// register records that the new tables are in use, at the place of the build.
+func (b *build) register(ctx context.Context, tx pgx.Tx, tables string) error {
+	_, err := tx.Exec(ctx, swapRegistrySQL, b.name, int64(b.mark.Version), b.mark.Shape, tables, number(b.parks),
+		b.mark.Done)
+	if err != nil {
+		return err
+	}
+	if b.name != TasksName {
+		retired := b.name + "+retired"
+		if _, err := tx.Exec(ctx, swapRetireParkedSQL, b.name, retired); err != nil {
+			return err
+		}
+		if err := removeParked(ctx, tx, retired, nil); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, swapParkedSQL, buildOf(b.name), b.name); err != nil {
+			return err
+		}
+	}
+	if err := feed.Take(ctx, tx, reader(b.name), reader(buildOf(b.name))); err != nil {
+		return err
+	}
+	return feed.Forget(ctx, tx, reader(buildOf(b.name)))
+}
+
+// explain returns an error of the replacement with its cure.
+func (b *build) explain(err error) error {
+	const dependentObjects = "2BP01"
+	const invalidTableDefinition, invalidObject = "42P16", "42P17"
+	var pg *pgconn.PgError
+	switch {
+	case !errors.As(err, &pg):
+	case pg.Code == dependentObjects:
+		return &TablesError{
+			Projection: b.name, Tables: []string{"tables in use"}, Reason: pg.Message + ": " + pg.Detail,
+			Cure: "drop what depends on them, and make it again after the rebuild",
+		}
+	case pg.Code == invalidTableDefinition, pg.Code == invalidObject, pgerr.IsNotMigrated(err):
+		return &TablesError{
+			Projection: b.name, Tables: []string{"a view or function of the tables in use"}, Reason: err.Error(),
+			Cure: "drop it, and make it again after the rebuild",
+		}
+	case pgerr.Is(err, pgerr.InsufficientPrivilege):
+		return &TablesError{
+			Projection: b.name, Tables: []string{"tables in use"}, Reason: err.Error(),
+			Cure: "rebuild as the owner of the tables and of the views that use them",
+		}
+	}
+	return pgerr.Explain("replace the tables", err)
+}

@@ -1,0 +1,202 @@
+package projector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// target is the tables of a projection, in use or being built.
+type target interface {
+	// begin returns the statement with which the transaction of a page begins.
+	begin() string
+	// apply applies events to the tables. It does not commit.
+	apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error
+	// park parks an event that cannot be applied. It reports false if the projection stops instead.
+	park(ctx context.Context, tx pgx.Tx, e ledger.Event, reason error) (bool, error)
+	// name is the name of the projection.
+	name() string
+}
+
+// beginDB is a pgxpool.Pool or pgx.Conn.
+type beginDB interface {
+	ledger.DB
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+}
+
+// transact applies events in a transaction whose first step is advance. If they cannot be applied together, it applies
+// one after the other, so that the one that fails is found: an [*ApplyError], or it is parked.
+func transact(
+	ctx context.Context, db beginDB, t target, advance func(pgx.Tx) error, events []ledger.Event,
+) error {
+	err := inTransaction(ctx, db, t, advance, func(tx pgx.Tx) error {
+		if err := t.apply(ctx, tx, events); err != nil {
+			return &ApplyError{Projection: t.name(), Err: err}
+		}
+		return nil
+	})
+	var failure *ApplyError
+	if !errors.As(err, &failure) {
+		return err
+	}
+	if t.name() == TasksName || ctx.Err() != nil || isOutage(failure.Err) {
+		return failure.Err
+	}
+	return inTransaction(ctx, db, t, advance, func(tx pgx.Tx) error { return applyEach(ctx, tx, t, events) })
+}
+
+func inTransaction(
+	ctx context.Context, db beginDB, t target, advance func(pgx.Tx) error, apply func(pgx.Tx) error,
+) error {
+	tx, err := db.BeginTx(ctx, pgx.TxOptions{BeginQuery: t.begin()})
+	if err != nil {
+		return pgerr.Explain("begin", err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) // no effect after the commit
+	if err := advance(tx); err != nil {
+		return err
+	}
+	if err := apply(tx); err != nil {
+		return err
+	}
+	fault.Point("projector.applied")
+	return pgerr.Explain("commit", tx.Commit(ctx))
+}
+
+// applyEach applies events one after the other.
+func applyEach(ctx context.Context, tx pgx.Tx, t target, events []ledger.Event) error {
+	for _, e := range events {
+		failure := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
+			return t.apply(ctx, savepoint, []ledger.Event{e})
+		})
+		if failure == nil {
+			continue
+		}
+		if ctx.Err() != nil || isOutage(failure) {
+			return failure
+		}
+		parked, err := t.park(ctx, tx, e, failure)
+		if err != nil {
+			return err
+		}
+		if !parked {
+			return &ApplyError{Projection: t.name(), Event: e, Err: failure}
+		}
+	}
+	return nil
+}
+
+// ownTables are the tables of a [Projection] in a schema.
+type ownTables struct {
+	Projection
+
+	schema   string
+	parkedAs string // the name under which events are parked
+}
+
+// beginOwn starts the transaction of a page of a projection of users. Its commit does not wait for the disk: a crash
+// undoes tables and cursor together.
+const beginOwn = "begin isolation level read committed; set local synchronous_commit to off"
+
+func (t *ownTables) begin() string { return beginOwn }
+func (t *ownTables) name() string  { return t.Name }
+
+func (t *ownTables) apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
+	events, followers, err := t.divide(ctx, tx, events)
+	if err != nil {
+		return err
+	}
+	if len(events) > 0 {
+		if err := t.call(ctx, tx, events); err != nil {
+			return err
+		}
+	}
+	return addParked(ctx, tx, t.parkedAs, followers, "")
+}
+
+// divide returns the events to apply, and those that wait for an earlier event of their task that is parked.
+func (t *ownTables) divide(
+	ctx context.Context, tx pgx.Tx, events []ledger.Event,
+) (apply, followers []ledger.Event, err error) {
+	set, err := readParkedAmong(ctx, tx, t.parkedAs, t.Name, events)
+	if err != nil || set.isEmpty() {
+		return events, nil, err
+	}
+	for _, e := range events {
+		switch {
+		case set.skipped[parkedEvent{e.Key, e.Version}]:
+		case set.keys[e.Key]:
+			followers = append(followers, e)
+		default:
+			apply = append(apply, e)
+		}
+	}
+	return apply, followers, nil
+}
+
+// call calls Apply in the schema of the tables.
+func (t *ownTables) call(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
+	upcast, err := t.Upcasts.All(events)
+	if err != nil {
+		return err
+	}
+	if err := useSchema(ctx, tx, t.schema); err != nil {
+		return err
+	}
+	return guard(func() error { return t.Apply(ctx, ownTx{tx}, upcast) })
+}
+
+func (t *ownTables) park(ctx context.Context, tx pgx.Tx, e ledger.Event, reason error) (bool, error) {
+	if t.OnFailure != Park {
+		return false, nil
+	}
+	return true, addParked(ctx, tx, t.parkedAs, []ledger.Event{e}, describeFailure(reason))
+}
+
+// maxFailure is the length of the text of an error that is stored, in bytes.
+const maxFailure = 4 << 10
+
+func describeFailure(err error) string { return printable.Storable(err.Error(), maxFailure) }
+
+// panicError is a panic of a user's function.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.value, e.stack) }
+
+// guard returns the error of f, or its panic as an error.
+func guard(f func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &panicError{value, debug.Stack()}
+		}
+	}()
+	return f()
+}
+
+var errOwnTx = errors.New("Apply must not commit or roll back: the runner commits tables and cursor together")
+
+// ownTx is the transaction of a page, which Apply may use and not end.
+type ownTx struct{ pgx.Tx }
+
+// Commit returns an error.
+func (ownTx) Commit(context.Context) error { return errOwnTx }
+
+// Rollback returns an error.
+func (ownTx) Rollback(context.Context) error { return errOwnTx }
+
+// useSchema makes a schema the only one in which tables without one are found, until the end of the transaction.
+func useSchema(ctx context.Context, tx pgx.Tx, schema string) error {
+	_, err := tx.Exec(ctx, useSchemaSQL, schema)
+	return pgerr.Explain("use schema "+schema, err)
+}

@@ -1,0 +1,231 @@
+package projector
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+var (
+	//go:embed sql/verify_query.sql
+	verifyQuerySQL string
+)
+
+// VerifyProjection makes the tables of a projection anew, beside those in use, from the events that those have, and
+// compares both. It is exact while writers and runners work, and stops nothing. Its memory does not grow with the
+// ledger. The transaction in which it reads the tables in use is open until the end. Of several calls at a time, the
+// last one works and the others return [feed.ErrSuperseded].
+//
+// Other errors: [*ApplyError], [*VersionError], [*TablesError], [ErrUnknownProjection], [ledger.ErrNotMigrated].
+func VerifyProjection(ctx context.Context, db *pgxpool.Pool, p Projection, o *RebuildOptions) (Report, error) {
+	if err := p.Validate(); err != nil {
+		return Report{}, err
+	}
+	var report Report
+	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	err := pgx.BeginTxFunc(ctx, db, options, func(tx pgx.Tx) (err error) {
+		v := ownVerifier{
+			Projection: p, db: db, tx: tx, options: o.withDefaults(), schema: "taskledger_verify_" + p.Name,
+			reader: reader(p.Name + "+verify"),
+		}
+		err = v.verify(ctx)
+		report = v.report
+		return err
+	})
+	return report, pgerr.Explain("verify projection "+p.Name, err)
+}
+
+// ownVerifier is one call of [VerifyProjection].
+type ownVerifier struct {
+	Projection
+
+	db      *pgxpool.Pool
+	tx      pgx.Tx // sees the tables in use, and their place
+	options RebuildOptions
+	schema  string // of the other tables
+	reader  string
+	report  Report
+}
+
+func (v *ownVerifier) verify(ctx context.Context) error {
+	have, found, err := readRegistered(ctx, v.tx, v.Name)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return fmt.Errorf("projection %q: %w", v.Name, ErrUnknownProjection)
+	case have.Version != v.Version || have.shape != v.shape():
+		return &VersionError{Projection: v.Name, Tables: have.Version, Program: v.Version}
+	}
+	if err := feed.CheckOrigin(ctx, v.tx, reader(v.Name)); err != nil {
+		return err
+	}
+	to, found, err := feed.PlaceOf(ctx, v.tx, reader(v.Name))
+	if err != nil {
+		return err
+	}
+	if !found { // it has applied nothing
+		to = feed.Place{Window: feed.Window{Seen: feed.Beginning()}}
+	}
+	f, err := v.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer v.end(context.WithoutCancel(ctx))
+	if err := v.apply(ctx, f, to); err != nil {
+		return err
+	}
+	return v.compareTables(ctx, have.Tables)
+}
+
+// begin makes the other tables.
+func (v *ownVerifier) begin(ctx context.Context) (*feed.Feed, error) {
+	err := pgx.BeginTxFunc(ctx, v.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if err := v.drop(ctx, tx); err != nil {
+			return err
+		}
+		_, err := makeTables(ctx, tx, v.Projection, v.schema)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return feed.Open(ctx, v.db, v.reader, &feed.Options{
+		PageSize: v.options.PageSize, PageBytes: v.options.PageBytes, AuditEvery: -1,
+	})
+}
+
+func (v *ownVerifier) drop(ctx context.Context, tx pgx.Tx) error {
+	if err := execAll(ctx, tx, buildDropSQL, v.schema); err != nil {
+		return err
+	}
+	if err := removeParked(ctx, tx, v.Name+"+verify", nil); err != nil {
+		return err
+	}
+	return feed.Forget(ctx, tx, v.reader)
+}
+
+func (v *ownVerifier) end(ctx context.Context) {
+	err := pgx.BeginFunc(ctx, v.db, func(tx pgx.Tx) error { return v.drop(ctx, tx) })
+	if err != nil {
+		v.options.Logger.WarnContext(ctx, "the tables of a verification stay; the next one drops them", "error", err)
+	}
+}
+
+// apply applies the events that the tables in use have. The cursor row of each page fences off other calls.
+func (v *ownVerifier) apply(ctx context.Context, f *feed.Feed, to feed.Place) error {
+	t := &ownTables{Projection: v.Projection, schema: v.schema, parkedAs: v.Name + "+verify"}
+	var total int64
+	if _, err := pgquery.Row(ctx, v.tx, lastPositionSQL, nil, &total); err != nil {
+		return err
+	}
+	for {
+		page, ok, err := f.PollTo(ctx, to)
+		if err != nil || !ok {
+			return err
+		}
+		advance := func(tx pgx.Tx) error { return page.Advance(ctx, tx, nil) }
+		if err := transact(ctx, v.db, t, advance, page.Events); err != nil {
+			return err
+		}
+		v.report.Events += int64(len(page.Events))
+		v.options.Progress(min(v.report.Events, total), total)
+	}
+}
+
+func (v *ownVerifier) compareTables(ctx context.Context, tables []string) error {
+	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	return pgx.BeginTxFunc(ctx, v.db, options, func(other pgx.Tx) error {
+		for _, table := range tables {
+			if err := v.compareTable(ctx, other, table); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// compareTable compares the rows of a table in use with those of the other one, side by side in the order of keys.
+func (v *ownVerifier) compareTable(ctx context.Context, other pgx.Tx, table string) error {
+	have, err := openRows(ctx, v.tx, v.Name, table)
+	if errors.Is(err, errNoTable) {
+		v.report.compare("table "+table, "missing", "exists")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer have.rows.Close()
+	want, err := openRows(ctx, other, v.schema, table)
+	if err != nil {
+		return err
+	}
+	defer want.rows.Close()
+	subject := func(key string) string { return table + " " + key }
+	for {
+		hasHave, hasWant := have.next(), want.next()
+		if have.err != nil || want.err != nil || !hasHave && !hasWant {
+			return errors.Join(have.err, want.err)
+		}
+		v.report.Rows++
+		switch {
+		case !hasWant || hasHave && have.key < want.key:
+			v.report.compare(subject(have.key), have.row, "")
+			have.taken = true
+		case !hasHave || want.key < have.key:
+			v.report.compare(subject(want.key), "", want.row)
+			want.taken = true
+		default:
+			v.report.compare(subject(have.key), have.row, want.row)
+			have.taken, want.taken = true, true
+		}
+	}
+}
+
+var errNoTable = errors.New("the table does not exist")
+
+// rowReader reads the rows of a table in the order of their keys.
+type rowReader struct {
+	rows         pgx.Rows
+	key, row     string
+	taken, ended bool
+	err          error
+}
+
+// openRows reads a table. A row is its JSON, and its key the JSON of the primary key, or else the row.
+func openRows(ctx context.Context, tx pgx.Tx, schema, table string) (*rowReader, error) {
+	var sql string
+	found, err := pgquery.Row(ctx, tx, verifyQuerySQL, []any{schema, table}, &sql)
+	if err == nil && !found {
+		err = errNoTable
+	}
+	if err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, sql)
+	if err != nil {
+		return nil, err
+	}
+	return &rowReader{rows: rows, taken: true}, nil
+}
+
+// next reads the next row if the last one is taken, and reports whether there is one.
+func (r *rowReader) next() bool {
+	if r.taken && !r.ended {
+		r.taken = false
+		if r.ended = !r.rows.Next(); r.ended {
+			r.err = r.rows.Err()
+		} else if r.err = r.rows.Scan(&r.key, &r.row); r.err != nil {
+			r.ended = true
+		}
+	}
+	return !r.ended
+}

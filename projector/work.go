@@ -1,0 +1,87 @@
+package projector
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/operation"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/work_want.sql
+	workWantSQL string
+	//go:embed sql/work_progress.sql
+	workProgressSQL string
+	//go:embed sql/work_end.sql
+	workEndSQL string
+)
+
+// The work that an operator may ask the program for that runs a projection.
+const (
+	WorkRebuild = "rebuild"
+	WorkVerify  = "verify"
+)
+
+// Ask asks the program that runs a projection for [WorkRebuild] or [WorkVerify]. The program begins within seconds.
+// Once it has ended, [Registered].Wanted is "" again, and [Registered].Work has its result. A rebuild is recorded. It
+// commits.
+//
+// Errors: [ErrUnknownProjection], [*ledger.InvalidError], [ledger.ErrNotMigrated].
+func Ask(ctx context.Context, db DB, name, work string, a Act) error {
+	if work != WorkRebuild && work != WorkVerify {
+		return &ledger.InvalidError{Field: "work", Value: work, Rule: "must be rebuild or verify"}
+	}
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		var version int
+		found, err := pgquery.Row(ctx, tx, workWantSQL, []any{name, work}, &version)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return fmt.Errorf("projection %q: %w", name, ErrUnknownProjection)
+		}
+		if work == WorkVerify {
+			return nil
+		}
+		return operation.Record(ctx, tx, operation.Operation{
+			Action: operation.RebuildProjection, Actor: a.Actor, Reason: a.Reason,
+			Detail: map[string]string{"projection": name, "version": fmt.Sprint(version)},
+		})
+	})
+	return pgerr.Explain("ask for "+work+" of "+name, err)
+}
+
+// Failure returns the error with which work has ended, "" if it has succeeded or not ended.
+func (w Work) Failure() string {
+	var failure workError
+	_ = json.Unmarshal(w.Result, &failure) // a report has no such member
+	return failure.Error
+}
+
+// Report returns the outcome of a verification that has succeeded.
+func (w Work) Report() (r Report, err error) {
+	err = json.Unmarshal(w.Result, &r)
+	return r, err
+}
+
+func recordProgress(ctx context.Context, db ledger.DB, name, work string, done, total int64) error {
+	_, err := db.Exec(ctx, workProgressSQL, name, work, done, total)
+	return pgerr.Explain("record the progress of "+name, err)
+}
+
+// recordWorkEnd records the result of work, and that it is no longer asked for.
+func recordWorkEnd(ctx context.Context, db ledger.DB, name, work string, result any) error {
+	text, err := json.Marshal(result)
+	if err != nil {
+		return err
+	}
+	_, err = db.Exec(ctx, workEndSQL, name, work, string(text))
+	return pgerr.Explain("record the result of "+name, err)
+}
