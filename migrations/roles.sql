@@ -34,6 +34,7 @@ grant select on taskledger.shard_owner, taskledger.worker_shards, taskledger.pau
    operator, reader, archiver;
 grant select on taskledger.timer, taskledger.timers, taskledger.rejected, taskledger.event_position_seq to
    relay, operator, reader, archiver;
+grant select on taskledger.moment, taskledger.moments to relay, operator, reader, archiver;
 grant select on taskledger.cursor, taskledger.cursors, taskledger.incarnation, taskledger.relay_mark,
    taskledger.outbox to relay, operator, reader, archiver;
 grant select on taskledger.task, taskledger.tasks, taskledger.task_count, taskledger.task_totals,
@@ -54,6 +55,7 @@ grant execute on function taskledger.remove_lease, taskledger.sweep_leases, task
 grant insert on taskledger.shard_owner to worker;
 grant update (worker, since) on taskledger.shard_owner to worker;
 grant insert, delete on taskledger.cursor to relay;
+grant insert (at, snapshot, top, bound), delete on taskledger.moment to relay;
 -- To lock the newest row, in ledger/feed/sql/cursor_append.sql.
 grant update (recorded_at) on taskledger.cursor to relay;
 grant insert on taskledger.incarnation, taskledger.parked, taskledger.illegal_event to relay;
@@ -92,6 +94,7 @@ grant execute on function taskledger.origin, taskledger.incarnation, taskledger.
    taskledger.late_shares to relay, operator, reader, archiver;
 grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledger.feed_passed,
    taskledger.feed_pending to relay, operator, reader, archiver;
+grant execute on function taskledger.place_at, taskledger.place_of to relay, operator, reader, archiver;
 grant execute on function taskledger.is_primary to worker, relay, operator;
 grant execute on function taskledger.is_hidden to worker;
 grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive, taskledger.lease_kinds to worker,

@@ -1640,6 +1640,90 @@ CREATE FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledge
 
 COMMENT ON FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) IS 'Returns whether an event of type may follow one of type last.';
 
+CREATE FUNCTION taskledger.place_at(at timestamp with time zone) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+  low record;
+  high record;
+  probe record;
+  past bigint;   -- the lowest position known to be recorded after the time
+  middle bigint;
+begin
+  select m.snapshot, m.top, m.bound into low
+    from taskledger.moments m where m.at <= place_at.at order by m.at desc limit 1;
+  select m.snapshot, m.top into high
+    from taskledger.moments m where m.at > place_at.at order by m.at limit 1;
+  if high.snapshot is null and pg_is_in_recovery() then
+    raise exception 'taskledger: the database is a standby' using errcode = 'read_only_sql_transaction';
+  end if;
+  seen := coalesce(low.snapshot, '3:3:'); seen_top := coalesce(low.top, 0); seen_bound := coalesce(low.bound, '3');
+  until := coalesce(high.snapshot, pg_current_snapshot());
+  top := coalesce(high.top, (select e.position from taskledger.event e order by e.position desc limit 1), 0);
+  after_position := seen_top;
+  past := greatest(top, seen_top) + 1;
+  while past - after_position > 1 loop
+    middle := after_position + (past - after_position) / 2;
+    select e.position, e.recorded_at into probe
+      from taskledger.event e
+     where e.position >= middle and e.position < past
+     order by e.position
+     limit 1;
+    if probe.position is null or probe.recorded_at > place_at.at then
+      past := middle;
+    else
+      after_position := probe.position;
+    end if;
+  end loop;
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.place_at(at timestamp with time zone) IS 'Internal: returns the place of a time in the order of commits: the columns of a cursor.';
+
+CREATE FUNCTION taskledger.place_of("position" bigint) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+  low record;
+  high record;
+  found record;
+begin
+  select e.xid, e.recorded_at into found from taskledger.event e where e.position = place_of.position;
+  if found.xid is null then
+    return;
+  end if;
+  select m.at, m.snapshot, m.top into high
+    from taskledger.moments m
+   where m.at >= found.recorded_at and pg_visible_in_snapshot(found.xid, m.snapshot)
+   order by m.at
+   limit 1;
+  if high.snapshot is null and pg_is_in_recovery() then
+    raise exception 'taskledger: the database is a standby' using errcode = 'read_only_sql_transaction';
+  end if;
+  select m.snapshot, m.top, m.bound into low
+    from taskledger.moments m
+   where m.at < coalesce(high.at, 'infinity')
+   order by m.at desc
+   limit 1;
+  seen := coalesce(low.snapshot, '3:3:'); seen_top := coalesce(low.top, 0); seen_bound := coalesce(low.bound, '3');
+  until := coalesce(high.snapshot, pg_current_snapshot());
+  top := coalesce(high.top, (select e.position from taskledger.event e order by e.position desc limit 1), 0);
+  after_position := place_of.position;
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.place_of("position" bigint) IS 'Internal: returns the place of an event, by its position, in the order of commits; no row without such an event.';
+
 CREATE FUNCTION taskledger.policy_of(kind text, biz_id text, otherwise json) RETURNS json
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2144,6 +2228,26 @@ CREATE VIEW taskledger.logins AS
 
 COMMENT ON VIEW taskledger.logins IS 'The database logins (session_user) that wrote events, since when, by the id in event.login_id. A name may have several ids.';
 
+CREATE TABLE taskledger.moment (
+    at timestamp with time zone NOT NULL,
+    snapshot pg_snapshot NOT NULL,
+    top bigint NOT NULL,
+    bound xid8 NOT NULL,
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL
+);
+
+COMMENT ON TABLE taskledger.moment IS 'What was visible at a time, by which the past is read in the order of commits. Append-only; old rows are thinned.';
+
+CREATE VIEW taskledger.moments AS
+ SELECT m.at,
+    m.snapshot,
+    m.top,
+    m.bound
+   FROM taskledger.moment m
+  WHERE (((m.xmin)::text)::bigint = ((((m.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint);
+
+COMMENT ON VIEW taskledger.moments IS 'The rows of the table moment whose transaction IDs have a meaning in this database.';
+
 CREATE TABLE taskledger.mutex (
     name text NOT NULL COLLATE pg_catalog."C"
 );
@@ -2528,6 +2632,9 @@ ALTER TABLE ONLY taskledger.lease
 
 ALTER TABLE ONLY taskledger.login
     ADD CONSTRAINT login_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY taskledger.moment
+    ADD CONSTRAINT moment_pkey PRIMARY KEY (at);
 
 ALTER TABLE ONLY taskledger.mutex
     ADD CONSTRAINT mutex_pkey PRIMARY KEY (name);

@@ -34,6 +34,7 @@ var tables = map[string]string{
 	"timer":              "ledger",
 	"cursor":             "ledger/feed",
 	"incarnation":        "ledger/feed",
+	"moment":             "ledger/feed",
 	"task":               "projector",
 	"task_count":         "projector",
 	"illegal_event":      "projector",

@@ -96,6 +96,7 @@ type Feed struct {
 	pageLen   int       // of the last page
 	thin      thinner
 	audit     auditor
+	moments   moments
 }
 
 // minGather is the least time between two windows by default.
@@ -195,7 +196,7 @@ func (f *Feed) Poll(ctx context.Context) (Page, bool, error) {
 // poll reads the next page. Without events, it has the feed notified for so long.
 func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, error) {
 	if !f.place.isOpen() {
-		if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil {
+		if err := f.thinRows(ctx); err != nil {
 			return Page{}, false, err
 		}
 		missed, err := f.auditNow(ctx)
@@ -207,6 +208,14 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 		}
 		w, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.database.incarnation, f.options, f.pageLen,
 			notified)
+		if err != nil {
+			return Page{}, false, err
+		}
+		seen := f.place.Seen
+		if w.isOpen {
+			seen = w.until
+		}
+		err = f.moments.note(ctx, f.db, w.at, seen, len(w.first.events) > 0, f.now())
 		if err != nil || !w.isOpen {
 			return Page{}, false, err
 		}
@@ -219,6 +228,15 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 		return Page{}, false, err
 	}
 	return f.deliver(ctx, read)
+}
+
+// thinRows removes old rows of cursor and moment.
+func (f *Feed) thinRows(ctx context.Context) error {
+	isDue := !f.now().Before(f.thin.due)
+	if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil || !isDue {
+		return err
+	}
+	return f.moments.thin(ctx, f.db)
 }
 
 // deliver moves the feed over a page of the open window.

@@ -31,6 +31,8 @@ var (
 	rebaseEventsSQL string
 	//go:embed sql/rebase_cursors.sql
 	rebaseCursorsSQL string
+	//go:embed sql/rebase_moments.sql
+	rebaseMomentsSQL string
 )
 
 // Crash points of package internal/fault.
@@ -225,6 +227,9 @@ func (r *rebase) finish(ctx context.Context, tx pgx.Tx) error {
 	}
 	begin := Beginning()
 	if _, err := tx.Exec(ctx, rebaseCursorsSQL, begin.Snapshot, int64(begin.Top), begin.Bound); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, rebaseMomentsSQL); err != nil {
 		return err
 	}
 	if err := r.options.Finish(ctx, tx, r.changed); err != nil {
