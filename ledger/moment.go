@@ -26,8 +26,8 @@ var (
 //
 // The services of taskledger record about every second what is visible (package ledger/feed). Between two of these
 // records, or while no service runs, events count in the order of their positions and as of their RecordedAt, which is
-// the time of the insert and not of the commit. In a database that was restored from a dump this is so for all events
-// before the restore.
+// the time of the insert and not of the commit. So a time of the last second may gain events until the next record. In
+// a database that was restored from a dump, the same holds for all events before the restore.
 type Moment struct {
 	at       time.Time // as requested, or zero
 	position Position  // of the event, or 0
