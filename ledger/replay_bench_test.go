@@ -44,7 +44,8 @@ func BenchmarkReplay(b *testing.B) {
 				var from, to runtime.MemStats
 				runtime.ReadMemStats(&from)
 				begin, n := time.Now(), 0
-				if err := ledger.Replay(b.Context(), pool, r, func(ledger.Event) error { n++; return nil }); err != nil {
+				count := func(ledger.Event) error { n++; return nil }
+				if err := ledger.Replay(b.Context(), pool, r, count); err != nil {
 					b.Fatal(err)
 				}
 				runtime.ReadMemStats(&to)

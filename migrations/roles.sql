@@ -55,7 +55,8 @@ grant execute on function taskledger.remove_lease, taskledger.sweep_leases, task
 grant insert on taskledger.shard_owner to worker;
 grant update (worker, since) on taskledger.shard_owner to worker;
 grant insert, delete on taskledger.cursor to relay;
-grant insert (at, snapshot, top, bound), delete on taskledger.moment to relay;
+grant execute on function taskledger.thin_moments to relay;
+grant insert (at, snapshot, top, bound) on taskledger.moment to relay;
 -- To lock the newest row, in ledger/feed/sql/cursor_append.sql.
 grant update (recorded_at) on taskledger.cursor to relay;
 grant insert on taskledger.incarnation, taskledger.parked, taskledger.illegal_event to relay;

@@ -2053,6 +2053,31 @@ $$;
 
 COMMENT ON FUNCTION taskledger.take_over(kind text, biz_id text, version integer, worker text) IS 'Internal: returns whether a task whose worker is lost may run again; buries it if not.';
 
+CREATE FUNCTION taskledger.thin_moments(since timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  next_since timestamptz;
+begin
+  with old as materialized (
+    select m.at, date_trunc('minute', m.at) as minute,
+           date_trunc('minute', lag(m.at) over (order by m.at)) as minute_before,
+           date_trunc('minute', lead(m.at) over (order by m.at)) as minute_after
+      from taskledger.moment m
+     where m.at >= since and m.at < date_trunc('minute', clock_timestamp() - interval '1 hour')
+  ), gone as (
+    delete from taskledger.moment m
+     using old o
+     where m.at = o.at and o.minute = o.minute_before and o.minute = o.minute_after
+  )
+  select max(o.minute) into next_since from old o;
+  return coalesce(next_since, since);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.thin_moments(since timestamp with time zone) IS 'Internal: removes moments since a time that are older than an hour, and returns the time to continue at.';
+
 CREATE FUNCTION taskledger.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
