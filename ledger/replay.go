@@ -122,16 +122,20 @@ type replay struct {
 }
 
 func newReplay(ctx context.Context, db DB, r Range) (*replay, error) {
+	r, err := r.withMoments(ctx, db)
+	return &replay{db: db, r: r, logins: make(map[int32]string), limit: replayPage}, err
+}
+
+// withMoments returns r with the places that its zero moments stand for.
+func (r Range) withMoments(ctx context.Context, db DB) (Range, error) {
 	if r.From.IsZero() {
 		r.From = Moment{seen: "3:3:", seenBound: "3"}
 	}
+	var err error
 	if r.To.IsZero() {
-		var err error
-		if r.To, err = present(ctx, db); err != nil {
-			return nil, err
-		}
+		r.To, err = present(ctx, db)
 	}
-	return &replay{db: db, r: r, logins: make(map[int32]string), limit: replayPage}, nil
+	return r, err
 }
 
 // present returns the place of everything that is visible now.
@@ -152,17 +156,22 @@ var errStandby = fmt.Errorf("%w: the database is a standby: connect to the prima
 	ErrUnavailable)
 
 func (r *replay) args() []any {
+	from, to := r.r.From, r.r.To
+	args := []any{from.seen, int64(from.seenTop), from.seenBound, pgquery.Optional(from.until), int64(from.after),
+		to.seen, to.until, int64(to.top), int64(to.after), int64(r.r.After), int64(r.limit)}
+	return append(args, r.r.filterArgs()...)
+}
+
+// filterArgs returns the arguments of statements that filter events: kinds and types as array literals, actor, prefix.
+func (r Range) filterArgs() []any {
 	var kinds, types pgarray.Builder
-	for _, k := range r.r.Kinds {
+	for _, k := range r.Kinds {
 		kinds.Add(string(k))
 	}
-	for _, t := range r.r.Types {
+	for _, t := range r.Types {
 		types.Add(string(t))
 	}
-	from, to := r.r.From, r.r.To
-	return []any{from.seen, int64(from.seenTop), from.seenBound, pgquery.Optional(from.until), int64(from.after),
-		to.seen, to.until, int64(to.top), int64(to.after), int64(r.r.After), int64(r.limit),
-		kinds.String(), types.String(), r.r.Actor, r.r.Prefix}
+	return []any{kinds.String(), types.String(), r.Actor, r.Prefix}
 }
 
 // read reads the next page.

@@ -17,8 +17,8 @@ func history(tb testing.TB, pool *pgxpool.Pool, tasks int) {
 	const statement = `
 		with tx as materialized (select pg_current_xact_id() as xid)
 		insert into taskledger.event (xid, version, attempt, shard, type, kind, biz_id, actor, data)
-		select tx.xid, v, least(v - 1, 1), 0, ('{enqueued,started,succeeded}'::taskledger.event_type[])[v], 'bench.task',
-		       'task-' || md5(n::text), 'worker-4711-abcdefgh', '{"customer":17,"percent":10}'
+		select tx.xid, v, least(v - 1, 1), 0, ('{enqueued,started,succeeded}'::taskledger.event_type[])[v],
+		       'bench.task', 'task-' || md5(n::text), 'worker-4711-abcdefgh', '{"customer":17,"percent":10}'
 		  from tx, generate_series($1::integer, $2::integer) n, generate_series(1, 3) v
 		 order by n / 1000, v, n`
 	for from := 1; from <= tasks; from += 100_000 {

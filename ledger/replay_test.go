@@ -132,6 +132,23 @@ func TestReplayFilters(t *testing.T) {
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+		newest, err := ledger.Newest(t.Context(), pool, test.r, 3)
+		if err != nil || len(newest) != min(3, len(got)) {
+			t.Errorf("%s: %d of the newest events, %v", name, len(newest), err)
+		}
+		for i, e := range newest {
+			if e.Position != got[len(got)-len(newest)+i] || !test.r.Matches(e) {
+				t.Errorf("%s: %s at position %d is one of the newest events %v", name, e, e.Position, got)
+			}
+		}
+		stats, err := ledger.Stats(t.Context(), pool, test.r)
+		counted := int64(0)
+		for _, s := range stats {
+			counted += s.Events
+		}
+		if err != nil || counted != int64(len(got)) {
+			t.Errorf("%s: stats %v, %v", name, stats, err)
+		}
 		for i, p := range got {
 			test.r.After = p
 			if diff := cmp.Diff(got[i+1:], replayed(t, pool, test.r), cmpNil); diff != "" {

@@ -100,6 +100,7 @@ Addresses come from flags, else the environment, else from the servers that
 		newEnqueueCommand(a),
 		newImportCommand(a),
 		newTaskCommand(a),
+		newEventsCommand(a),
 		newKindCommand(a),
 		newScheduleCommand(a),
 		newAlarmCommand(a),

@@ -82,6 +82,7 @@ type Feed struct {
 	options Options
 	now     func() time.Time
 
+	isTail             bool   // it has no cursor
 	windowSQL, pageSQL string // replaced by mutants in tests
 
 	database database // in which place was reached
@@ -215,7 +216,9 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 		if w.isOpen {
 			seen = w.until
 		}
-		err = f.moments.note(ctx, f.db, w.at, seen, len(w.first.events) > 0, f.now())
+		if !f.isTail {
+			err = f.moments.note(ctx, f.db, w.at, seen, len(w.first.events) > 0, f.now())
+		}
 		if err != nil || !w.isOpen {
 			return Page{}, false, err
 		}
@@ -233,6 +236,9 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 // thinRows removes old rows of cursor and moment.
 func (f *Feed) thinRows(ctx context.Context) error {
 	isDue := !f.now().Before(f.thin.due)
+	if f.isTail {
+		return nil
+	}
 	if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil || !isDue {
 		return err
 	}
