@@ -20,7 +20,7 @@ func history(tb testing.TB, pool *pgxpool.Pool, tasks int) {
 		select tx.xid, v, least(v - 1, 1), 0, ('{enqueued,started,succeeded}'::taskledger.event_type[])[v],
 		       'bench.task', 'task-' || md5(n::text), 'worker-4711-abcdefgh', '{"customer":17,"percent":10}'
 		  from tx, generate_series($1::integer, $2::integer) n, generate_series(1, 3) v
-		 order by n / 1000, v, n`
+		 order by (n - 1) / 1000, v, n`
 	for from := 1; from <= tasks; from += 100_000 {
 		if _, err := pool.Exec(tb.Context(), statement, from, min(from+99_999, tasks)); err != nil {
 			tb.Fatal(err)

@@ -5,8 +5,8 @@
 --   cursor       written and read by feed, for the readers relay and projector
 --   moment       written by feed: what was visible when, so that the past can be read in the order of commits
 --
--- Other packages read the view cursors, and call incarnation, late_xids, feed_page, feed_passed, feed_pending, place_at
--- and place_of.
+-- Other packages read the view cursors, and call incarnation, late_xids, feed_page, feed_passed, feed_pending, place_at,
+-- place_of and heads_page.
 
 -- +goose Up
 
@@ -529,3 +529,36 @@ $$;
 
 comment on function taskledger.thin_moments(timestamptz) is
   'Internal: removes moments since a time that are older than an hour, and returns the time to continue at.';
+
+-- One scan of the primary key from the key on, which ends after how_many tasks: no sort and no hash of all of them.
+-- Planned as feed_page is.
+-- +goose StatementBegin
+create function taskledger.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint,
+                                      kind text, biz_id text, last_kind text, how_many integer)
+returns setof taskledger.event
+language plpgsql stable
+set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off set enable_hashagg = off
+set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set plan_cache_mode = force_generic_plan
+set jit = off as $$
+begin
+  return query
+  with heads as materialized (
+    select e.kind, e.biz_id, max(e.version) as version
+      from taskledger.event e
+     where (e.kind, e.biz_id) > (heads_page.kind, heads_page.biz_id) and e.kind <= heads_page.last_kind
+       and e.position <= heads_page.top
+       and taskledger.feed_passed(e.xid, e.position, heads_page.seen, heads_page.until, heads_page.after_position)
+     group by e.kind, e.biz_id
+     order by e.kind, e.biz_id
+     limit heads_page.how_many
+  )
+  select e.*
+    from heads h
+    join taskledger.event e on e.kind = h.kind and e.biz_id = h.biz_id and e.version = h.version;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function
+  taskledger.heads_page(pg_snapshot, pg_snapshot, bigint, bigint, text, text, text, integer) is
+  'Internal: returns the last events of the next how_many tasks after a key, as of a place, in key order.';

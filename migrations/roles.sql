@@ -95,7 +95,8 @@ grant execute on function taskledger.origin, taskledger.incarnation, taskledger.
    taskledger.late_shares to relay, operator, reader, archiver;
 grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledger.feed_passed,
    taskledger.feed_pending to relay, operator, reader, archiver;
-grant execute on function taskledger.place_at, taskledger.place_of to relay, operator, reader, archiver;
+grant execute on function taskledger.place_at, taskledger.place_of, taskledger.heads_page to relay, operator, reader,
+   archiver;
 grant execute on function taskledger.is_primary to worker, relay, operator;
 grant execute on function taskledger.is_hidden to worker;
 grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive, taskledger.lease_kinds to worker,

@@ -1326,6 +1326,38 @@ $$;
 
 COMMENT ON FUNCTION taskledger.has_lease(worker text) IS 'Internal: returns whether a worker of the session''s login is alive.';
 
+CREATE FUNCTION taskledger.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint, kind text, biz_id text, last_kind text, how_many integer) RETURNS SETOF taskledger.event
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashagg TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_sort TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+begin
+  return query
+  with heads as materialized (
+    select e.kind, e.biz_id, max(e.version) as version
+      from taskledger.event e
+     where (e.kind, e.biz_id) > (heads_page.kind, heads_page.biz_id) and e.kind <= heads_page.last_kind
+       and e.position <= heads_page.top
+       and taskledger.feed_passed(e.xid, e.position, heads_page.seen, heads_page.until, heads_page.after_position)
+     group by e.kind, e.biz_id
+     order by e.kind, e.biz_id
+     limit heads_page.how_many
+  )
+  select e.*
+    from heads h
+    join taskledger.event e on e.kind = h.kind and e.biz_id = h.biz_id and e.version = h.version;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint, kind text, biz_id text, last_kind text, how_many integer) IS 'Internal: returns the last events of the next how_many tasks after a key, as of a place, in key order.';
+
 CREATE FUNCTION taskledger.heartbeat(worker text, kinds text[], lease_for interval DEFAULT '00:00:30'::interval, guarantee text DEFAULT 'exactly once'::text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'

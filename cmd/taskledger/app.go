@@ -101,6 +101,7 @@ Addresses come from flags, else the environment, else from the servers that
 		newImportCommand(a),
 		newTaskCommand(a),
 		newEventsCommand(a),
+		newStateCommand(a),
 		newKindCommand(a),
 		newScheduleCommand(a),
 		newAlarmCommand(a),

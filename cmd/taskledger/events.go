@@ -18,6 +18,7 @@ func newEventsCommand(a *app) *cobra.Command {
 		newEventsListCommand(a),
 		newEventsTailCommand(a),
 		newEventsStatsCommand(a),
+		newEventsReplayCommand(a),
 	)
 }
 
@@ -30,9 +31,14 @@ type eventFilter struct {
 
 // addFilters adds the options for kind, type, actor and key.
 func (f *eventFilter) addFilters(cmd *cobra.Command) {
+	f.addTaskFilters(cmd)
+	cmd.Flags().StringVar(&f.actor, "actor", "", "only events of this actor")
+}
+
+// addTaskFilters adds the options for kind, type and key.
+func (f *eventFilter) addTaskFilters(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVar(&f.kinds, "kind", nil, "only events of tasks of this kind; may be repeated")
 	cmd.Flags().StringArrayVar(&f.types, "type", nil, "only events of this type, such as failed; may be repeated")
-	cmd.Flags().StringVar(&f.actor, "actor", "", "only events of this actor")
 	cmd.Flags().StringVar(&f.key, "key", "", "only events of tasks whose KIND/BIZ_ID begins with this `prefix`")
 }
 

@@ -24,6 +24,8 @@ var roleOf = map[string]string{
 	"taskledger events list":      "reader",
 	"taskledger events tail":      "reader",
 	"taskledger events stats":     "reader",
+	"taskledger events replay":    "operator",
+	"taskledger state as-of":      "reader",
 	"taskledger task cancel":      "operator",
 	"taskledger task release":     "operator",
 	"taskledger task reschedule":  "operator",

@@ -33,6 +33,7 @@ const (
 	DismissIllegal = "illegal.dismiss"
 	RebuildStream  = "stream.rebuild"
 	Rebase         = "rebase"
+	ReplayEvents   = "events.replay"
 )
 
 // MaxReasonBytes is the maximum length of a reason.
