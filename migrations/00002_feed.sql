@@ -5,8 +5,8 @@
 --   cursor       written and read by feed, for the readers relay and projector
 --   moment       written by feed: what was visible when, so that the past can be read in the order of commits
 --
--- Other packages read the view cursors, and call incarnation, late_xids, feed_page, feed_passed, feed_pending, place_at,
--- place_of and heads_page.
+-- Other packages read the view cursors, and call incarnation, late_xids, feed_page, feed_passed, feed_pending,
+-- place_at, place_of and heads_page.
 
 -- +goose Up
 

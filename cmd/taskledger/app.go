@@ -102,6 +102,7 @@ Addresses come from flags, else the environment, else from the servers that
 		newTaskCommand(a),
 		newEventsCommand(a),
 		newStateCommand(a),
+		newReplayCommand(a),
 		newKindCommand(a),
 		newScheduleCommand(a),
 		newAlarmCommand(a),

@@ -26,6 +26,7 @@ var roleOf = map[string]string{
 	"taskledger events stats":     "reader",
 	"taskledger events replay":    "operator",
 	"taskledger state as-of":      "reader",
+	"taskledger replay what-if":   "reader",
 	"taskledger task cancel":      "operator",
 	"taskledger task release":     "operator",
 	"taskledger task reschedule":  "operator",
