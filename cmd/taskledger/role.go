@@ -31,6 +31,7 @@ var roleOf = map[string]string{
 	"taskledger task release":     "operator",
 	"taskledger task reschedule":  "operator",
 	"taskledger task bury":        "operator",
+	"taskledger task clone":       "operator",
 	"taskledger schedule list":    "reader",
 	"taskledger schedule show":    "reader",
 	"taskledger schedule apply":   "operator",
