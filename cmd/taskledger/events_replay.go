@@ -19,10 +19,10 @@ func newEventsReplayCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay",
 		Short: "Publish past events again, on a subject of their own",
-		Long: `Publish the events of a part of the ledger again, in the order of their positions, for a program that was not
-there. The messages are those of the relay, with the header ` + outbox.HeaderReplay + `; a message with the header
-` + outbox.HeaderReplayEnd + ` follows the last one. Workers do not receive them: the subject belongs to a stream of
-its own, in which no other program may publish.
+		Long: `Publish the events of a part of the ledger again, in the order of their positions, for a program that
+missed them. The messages are those of the relay, with the header ` + outbox.HeaderReplay + `. A message with the
+header ` + outbox.HeaderReplayEnd + ` follows the last one. Workers do not receive them: the subject belongs to a
+stream of its own, and no other program may publish on it.
 
 If the command is interrupted or killed, run it again: it continues after the last message on the subject. A
 replay that has ended publishes nothing more.`,
@@ -72,8 +72,8 @@ func replayEvents(ctx context.Context, a *app, c outbox.ReplayConfig) error {
 	case errors.As(err, &subject):
 		return failf(exitConflict, "%s", err)
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		return failf(exitFailed, "interrupted: %s events replayed, up to position %d", count(done.Events), done.Position).
-			hinted("run it again for the rest")
+		return failf(exitFailed, "interrupted: %s events replayed, up to position %d", count(done.Events),
+			done.Position).hinted("run it again for the rest")
 	case err != nil:
 		return err
 	}

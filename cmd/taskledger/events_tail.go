@@ -25,8 +25,8 @@ func newEventsTailCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail",
 		Short: "Show the newest events, and with --follow those that come",
-		Long: `Show the newest events, oldest first. With --follow, go on with each event that is committed, in the order
-of commits, until it is interrupted; -o json is then one value a line too.`,
+		Long: `Show the newest events, oldest first. With --follow, go on with each event that is committed, in the
+order of commits, until it is interrupted; -o json is then one value a line too.`,
 		Example: "  taskledger events tail\n  taskledger events tail --follow --type failed --type buried",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {

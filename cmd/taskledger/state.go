@@ -36,8 +36,8 @@ func newStateAsOfCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "as-of TIME|POSITION",
 		Short: "Count or list tasks as they were at a moment in the past",
-		Long: `Count the tasks of each kind by their states as they were at a time, or after the event at a position. With
---list, list the tasks in the order of their keys; with -o jsonl it streams all of them, one a line.
+		Long: `Count the tasks of each kind by their states as they were at a time, or after the event at a position.
+With --list, list the tasks in the order of their keys; with -o jsonl it streams all of them, one a line.
 
 The events decide, in the order in which they were committed; no projector is needed. The command reads all
 events up to the moment: a million tasks take some seconds.`,

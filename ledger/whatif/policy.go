@@ -94,7 +94,8 @@ func (p Policy) Validate() error {
 	}
 	for _, row := range p.Transitions {
 		if row.Type.State() == ledger.StateNone {
-			return &ledger.InvalidError{Field: "transitions: type", Value: string(row.Type), Rule: "must be an event type"}
+			const rule = "must be an event type"
+			return &ledger.InvalidError{Field: "transitions: type", Value: string(row.Type), Rule: rule}
 		}
 		for _, s := range append(slices.Clone(row.From), row.To) {
 			if !isState(s) {

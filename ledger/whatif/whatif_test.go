@@ -15,8 +15,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/whatif"
 )
 
-// insertHistory inserts the history of a task as the owner: words such as "failed@60", with the seconds after its first event.
-// Each attempt takes 10 s.
+// insertHistory inserts the history of a task as the owner: words such as "failed@60", with the seconds after its first
+// event. Each attempt takes 10 s.
 func insertHistory(t *testing.T, pool *pgxpool.Pool, id, history string) {
 	t.Helper()
 	const insert = `
@@ -144,8 +144,10 @@ func TestRangeOfFailures(t *testing.T) {
 	for _, test := range []struct {
 		from, to ledger.Position
 		want     int64
-	}{{to: 11, want: 2}, {to: 6, want: 1}, {from: 2, to: 4, want: 1}, {from: 3, to: 3, want: 0}, {from: 4, to: 11, want: 2},
-		{from: 8, to: 9, want: 1}, {from: 10, to: 11, want: 0}} {
+	}{
+		{to: 11, want: 2}, {to: 6, want: 1}, {from: 2, to: 4, want: 1}, {from: 3, to: 3, want: 0},
+		{from: 4, to: 11, want: 2}, {from: 8, to: 9, want: 1}, {from: 10, to: 11, want: 0},
+	} {
 		r := ledger.Range{}
 		var err error
 		if test.from > 0 {

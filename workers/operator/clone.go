@@ -17,9 +17,8 @@ const metaReason = "reason"
 const defaultCloneReason = "cloned by an operator"
 
 // Clone enqueues a task of the same kind with the args, the tags, the retry policy and the other meta of an existing
-// one, due now and without its deadlines. The meta has the existing task's first event as causation, and the reason. The
-// state of the existing task does not matter, and does not change. The limit of the kind
-// applies.
+// one, due now and without its deadlines. The meta has the existing task's first event as causation, and the reason.
+// The state of the existing task does not matter, and does not change. The limit of the kind applies.
 //
 // If a task with the new key exists, nothing is written: the result has its state, and whether it has the same args.
 // Errors: [ledger.ErrUnknownTask], [*ledger.InvalidError], [*ledger.OverloadError], [*ledger.CorruptError] for args or

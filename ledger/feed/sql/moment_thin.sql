@@ -1,4 +1,5 @@
--- Thins old moments, see taskledger.thin_moments. Returns the time, in microseconds since 1970, to begin at the next time.
+-- Thins old moments, see taskledger.thin_moments. Returns the time, in microseconds since 1970, to begin at the next
+-- time.
 -- $1 time in microseconds since 1970 at which to begin; 0: a day ago.
 -- Deletes rows that no other transaction locks. Index: primary key of moment, from $1 on.
 select (extract(epoch from taskledger.thin_moments(

@@ -1,9 +1,9 @@
 -- Opens a window: the events visible now and not in $1. It reads three values, in this order: until, the
 -- snapshot; top, the last position drawn; bound, an xid newer than both. It also returns the incarnation of
--- the database: in another one the arguments have no meaning; and the time, in microseconds. Bound is
--- null if no further event can have become visible, so that an idle poll draws no xid. Otherwise the window's first page follows, as page.sql
--- returns it: the snapshot of this statement is until. The texts of the edge are in its first row alone; without
--- events there is one row, whose position is 0.
+-- the database: in another one the arguments have no meaning; and the time, in microseconds. Bound is null if
+-- no further event can have become visible, so that an idle poll draws no xid. Otherwise the window's first
+-- page follows, as page.sql returns it: the snapshot of this statement is until. The texts of the edge are in
+-- its first row alone; without events there is one row, whose position is 0.
 -- $1 seen (pg_snapshot), $2 seen_top, $3 seen_bound (xid8) of the window before; $4 maximum number of rows; $5
 -- microseconds for which the reader may sleep if the window is empty, unless it is notified (see taskledger.wake); 0
 -- for a reader that is not.
