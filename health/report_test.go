@@ -373,7 +373,7 @@ func TestLagOfARefusedService(t *testing.T) {
 	b.exec(`
 		insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, mark)
 		values ('relay', 1, '3:3:', 0, '3', taskledger.origin(), '{"generation":1}')`)
-	b.exec("update taskledger.cursor set origin = '1/1'")
+	ledgertest.ExecAsOwner(t, b.db, "update taskledger.cursor set origin = '1/1'")
 	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "coupon.send/2"), "")
 	time.Sleep(2 * time.Millisecond)
 	var c health.Config

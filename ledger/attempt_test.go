@@ -121,11 +121,10 @@ func attemptsInSQL(t *testing.T, app, db *pgxpool.Pool) {
 	if again, ok := claim(t, db, k); ok {
 		t.Errorf("claimed twice: %+v", again)
 	}
-	const resumeSQL = "select c.version = 2 and c.attempt = 1 from taskledger.claim($1, $2, 'w-1', resume => true) c"
-	var isSame bool
-	err := db.QueryRow(t.Context(), resumeSQL, string(k.Kind), string(k.BizID)).Scan(&isSame)
-	if err != nil || !isSame {
-		t.Errorf("resumed another attempt: %v", err)
+	const resumeSQL = "select c.version, c.attempt from taskledger.claim($1, $2, 'w-1', resume => true) c"
+	err := db.QueryRow(t.Context(), resumeSQL, string(k.Kind), string(k.BizID)).Scan(&a.version, &a.number)
+	if err != nil || a.version != 3 || a.number != 2 {
+		t.Errorf("resumed with version %d and attempt %d, %v, want 3 and 2", a.version, a.number, err)
 	}
 	call(t, db, "select taskledger.fail("+key+", 'no\nluck', 'smtp', retry_in => '1 hour')", args(a)...)
 	ledgertest.Append(t, relay, k, ledger.EventReleased)
@@ -143,10 +142,10 @@ func attemptsInSQL(t *testing.T, app, db *pgxpool.Pool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if task.State != ledger.StateSucceeded || task.Attempt != 3 || string(task.Result) != `{"id": 7}` {
+	if task.State != ledger.StateSucceeded || task.Attempt != 4 || string(task.Result) != `{"id": 7}` {
 		t.Errorf("it is %v with result %s", task, task.Result)
 	}
-	failed, snoozed := history[2], history[5]
+	failed, snoozed := history[3], history[6]
 	if failed.Type != ledger.EventFailed || failed.ErrorText() != "no\nluck" || failed.Actor != "w-1" {
 		t.Errorf("failed: %v %q by %s", failed.Type, failed.ErrorText(), failed.Actor)
 	}
@@ -328,6 +327,31 @@ func TestTakeOverInSQL(t *testing.T) {
 		if ok && task.LostInARow != test.lost {
 			t.Errorf("%+v: %d workers are counted as lost", test, task.LostInARow)
 		}
+	}
+}
+
+// A worker with a constant id that dies at each attempt, and comes back before its lease has ended, counts as lost.
+func TestResumedAttemptsAreCounted(t *testing.T) {
+	t.Parallel()
+	app := ledgertest.Pool(t)
+	db := sqlWorker(t, app)
+	k := ledgertest.Key(t, "mail/1")
+	ledgertest.Enqueue(t, app, k, "")
+	if _, ok := claim(t, db, k); !ok {
+		t.Fatal("the task is not available")
+	}
+	const resumeSQL = "select count(*) from taskledger.claim('mail', '1', 'w-1', resume => true)"
+	for begun := 1; ; begun++ {
+		if count(t, db, resumeSQL) == 0 || begun > 9 {
+			if begun != 5 {
+				t.Errorf("it began %d times, want 5", begun)
+			}
+			break
+		}
+	}
+	events, _ := ledger.History(t.Context(), app, k)
+	if task, err := ledger.Fold(events); err != nil || task.State != ledger.StateDead {
+		t.Errorf("%v, %v, want it dead", task, err)
 	}
 }
 

@@ -140,15 +140,19 @@ func parseDeadlines(meta json.RawMessage) (startBy, finishBy time.Time) {
 	return timeMember(meta, memberStartBy), timeMember(meta, memberFinishBy)
 }
 
-// timeMember returns the time in a member of a JSON object. It returns the zero time if the member is missing or
-// not a time.
+// timeMember returns the time in a member of a JSON object. It returns the zero time if the member is missing, or not
+// a time that PostgreSQL and JSON can have.
 func timeMember(object json.RawMessage, member string) time.Time {
 	var members map[string]json.RawMessage
 	var t time.Time
 	if json.Unmarshal(object, &members) != nil || json.Unmarshal(members[member], &t) != nil {
 		return time.Time{}
 	}
-	return t.UTC().Truncate(time.Microsecond) // the precision of the database
+	t = t.UTC().Truncate(time.Microsecond) // the precision of the database
+	if t.Year() < 1 || t.Year() > endYear {
+		return time.Time{}
+	}
+	return t
 }
 
 // isFirstOnly reports whether an event of type t is always the first of its task.

@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -92,6 +93,7 @@ func TestLimitedWorker(t *testing.T) {
 			"select taskledger.heartbeat('w-1', '{coupon.send," + kind + "}')",
 			"select * from taskledger.claim('" + kind + "', '" + id + "', 'w-1')",
 			"select * from taskledger.claim_next('" + kind + "', 'w-1')",
+			"select * from taskledger.waiting_tasks('" + kind + "', '')",
 		} {
 			want := "login " + name + " may not work on kind " + kind + " "
 			if err := execute(t, db, statement); !pgerr.Is(err, pgerr.InsufficientPrivilege) ||
@@ -111,6 +113,32 @@ func TestLimitedWorker(t *testing.T) {
 	refused(t, db, `update taskledger.lease set detail = '{"kinds": ["pay"]}' where name = 'worker/w-1'`)
 	if err := execute(t, db, "insert into taskledger.shard_owner (kind, shards, worker) values ('mail.a', '1', 'w-1')",
 		"select taskledger.leave_shards('w-1', '', '')"); err != nil {
+		t.Error(err)
+	}
+}
+
+// No event is so large that readers of pages fail.
+func TestEventsAreLimited(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	producer, worker := ledgertest.As(t, owner, "producer"), ledgertest.As(t, owner, "worker")
+	ledgertest.Enqueue(t, owner, ledgertest.Key(t, "pay/1"), "")
+	const shard = "taskledger.shard_of('1')"
+	text := func(bytes int) string { return fmt.Sprintf(`('"' || repeat('x', %d) || '"')::json`, bytes) }
+	for _, values := range []string{
+		`'w-1', ` + text(600_000) + `, null`,
+		`'w-1', null, ` + text(70_000),
+		`repeat('w', 256), null, null`,
+	} {
+		refused(t, worker, insert(`'pay', '1', 2, 1, `+shard+`, 'started', `+values))
+		refused(t, producer, insert(`'pay', '2', 1, 0, 5, 'enqueued', 'p', null, null),
+			('pay', '2', 2, 0, 5, 'discarded', `+values))
+	}
+	for _, values := range []string{text(300_000) + ", null", "null, " + text(20_000)} {
+		refused(t, producer, insert(`'pay', '2', 1, 0, `+shard+`, 'enqueued', 'p', `+values))
+	}
+	if err := execute(t, worker, insert(`'pay', '1', 2, 1, `+shard+`, 'started', 'w-1', null, null`),
+		insert(`'pay', '1', 3, 1, `+shard+`, 'succeeded', 'w-1', `+text(400_000)+`, null`)); err != nil {
 		t.Error(err)
 	}
 }

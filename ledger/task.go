@@ -3,6 +3,7 @@ package ledger
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -130,8 +131,9 @@ func (e Event) ErrorText() string {
 	if json.Unmarshal(e.Data, &data) != nil {
 		return ""
 	}
-	if data.Error.Message != "" {
-		return data.Error.Message
+	text := data.Error.Message
+	if text == "" {
+		text = data.Reason
 	}
-	return data.Reason
+	return strings.ReplaceAll(text, "\x00", "\uFFFD") // PostgreSQL cannot store it as text
 }

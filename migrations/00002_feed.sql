@@ -164,10 +164,6 @@ declare
   found bigint[];
   i integer;
 begin
-  if cardinality(late) = 1 then
-    return query select late[1], how_many;
-    return;
-  end if;
   with run as materialized (
     select t.n, array(
              select e.position
@@ -223,7 +219,7 @@ comment on function taskledger.late_shares(xid8[], bigint, bigint, integer) is
 create function taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint,
                                      after_position bigint, how_many integer)
 returns setof taskledger.event
-language plpgsql stable
+language plpgsql stable strict
 set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off
 set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
@@ -239,7 +235,16 @@ begin
         from generate_series(pg_snapshot_xmax(feed_page.seen)::text::bigint, feed_page.seen_bound::text::bigint - 1) x
        where pg_visible_in_snapshot(x::text::xid8, feed_page.until));
   end if;
-  if cardinality(late) > 0 then
+  if cardinality(late) = 1 then
+    return query
+    select e.*
+      from taskledger.event e
+     where (e.xid, e.position) > (late[1], feed_page.after_position)
+       and (e.xid, e.position) <= (late[1], feed_page.seen_top)
+     order by e.xid, e.position
+     limit feed_page.how_many;
+    get diagnostics late_rows = row_count;
+  elsif cardinality(late) > 1 then
     return query
     select l.*
       from taskledger.late_shares(late, feed_page.after_position, feed_page.seen_top, feed_page.how_many) s
@@ -266,7 +271,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.feed_page(pg_snapshot, bigint, xid8, pg_snapshot, bigint, bigint, integer) is
-  'Internal: returns the next how_many events of a window after a position, in the order of the feed.';
+  'Internal: returns the next how_many events of a window after a position, in the order of the feed; none of null.';
 
 -- Reads at most how_many entries of the index (xid, position), in its order, after the one given.
 -- Returns the number of entries read, the last of them, the number of events that until sees and since does

@@ -81,8 +81,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.is_lease(text, text, timestamptz, timestamptz, json) is
-  'Internal: reports whether a lease is well-formed: that of a worker lasts at most a day, and its detail has kinds that '
-  'the role may work on.';
+  'Internal: reports whether a lease is well-formed: that of a worker lasts at most a day, and its detail has kinds '
+  'that the role may work on.';
 
 create view taskledger.workers as
 select l.holder as worker, l.since, l.alive_until,

@@ -134,6 +134,18 @@ comment on function taskledger.is_own_login(integer) is
 create policy login on taskledger.event as restrictive for insert
   with check (taskledger.is_own_login(login_id));
 
+-- Feeds read whole pages of events. A result has at most workers.MaxResultBytes.
+create policy size on taskledger.event as restrictive for insert
+  with check (
+    coalesce(octet_length(actor), 0) <= 255
+    and case
+          when coalesce(octet_length(data::text), 0) <= 4096 and coalesce(octet_length(meta::text), 0) <= 4096 then true
+          when version is null then true -- see is_first
+          when version > 1 then coalesce(octet_length(data::text), 0) <= 524288
+                            and coalesce(octet_length(meta::text), 0) <= 65536
+          else taskledger.fits(octet_length(data::text), octet_length(meta::text))
+        end);
+
 -- As follows.
 -- +goose StatementBegin
 create function taskledger.appended_here(kind text, biz_id text, version integer) returns taskledger.event_type
@@ -167,34 +179,58 @@ comment on function taskledger.is_timer_of(text, taskledger.event_type) is
 -- The catalogue has the kinds of each policy, also while no task of a kind exists. A policy that `taskledger migrate
 -- roles` has not made counts as one for all kinds. Index: pg_policy by table.
 -- +goose StatementBegin
+create function taskledger.refused_kind(kinds text[], worker name, how text) returns text
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  return (
+    select k.kind
+      from unnest(kinds) k(kind)
+     where not exists (
+       select from (
+         select p.polname::text as name, obj_description(p.oid, 'pg_policy') as mark
+           from pg_policy p
+          where p.polrelid = 'taskledger.event'::regclass and p.polcmd in ('a', '*') and p.polpermissive
+            and exists (select from unnest(p.polroles) r(id)
+                         where case when r.id = 0 then true else pg_has_role(worker, r.id, how) end)) a
+        where case
+          when coalesce(a.mark, '') !~ '^taskledger migrate roles ' then true
+          when a.mark !~ '=' then a.name ~ '_worker$'
+          else exists (select from unnest(string_to_array(substring(a.mark from '=(.*)$'), ',')) l(kind)
+                        where l.kind = k.kind or right(l.kind, 2) = '.*' and starts_with(k.kind, left(l.kind, -1)))
+        end)
+     limit 1);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.refused_kind(text[], name, text) is
+  'Internal: returns the first of some kinds on which a role may not work, as usage or member of roles; null if none.';
+
+-- +goose StatementBegin
+create function taskledger.raise_refused(kind text) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  raise exception 'taskledger: login % may not work on kind %', session_user, kind
+    using errcode = 'insufficient_privilege',
+          hint = 'grant it the role worker, or one for this kind: taskledger migrate roles --worker NAME=' || kind;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.raise_refused(text) is
+  'Internal: raises the error of a login that may not work on a kind.';
+
+-- +goose StatementBegin
 create function taskledger.check_kinds(kinds text[]) returns boolean
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
   refused text;
 begin
-  if not row_security_active('taskledger.event') then
-    return true;
+  if row_security_active('taskledger.event') then
+    refused := taskledger.refused_kind(kinds, current_user, 'usage');
   end if;
-  select k.kind into refused
-    from unnest(kinds) k(kind)
-   where not exists (
-     select from (
-       select p.polname::text as name, obj_description(p.oid, 'pg_policy') as mark
-         from pg_policy p
-        where p.polrelid = 'taskledger.event'::regclass and p.polcmd in ('a', '*') and p.polpermissive
-          and exists (select from unnest(p.polroles) r(id)
-                       where case when r.id = 0 then true else pg_has_role(r.id, 'usage') end)) a
-      where case
-        when coalesce(a.mark, '') !~ '^taskledger migrate roles ' then true
-        when a.mark !~ '=' then a.name ~ '_worker$'
-        else exists (select from unnest(string_to_array(substring(a.mark from '=(.*)$'), ',')) l(kind)
-                      where l.kind = k.kind or right(l.kind, 2) = '.*' and starts_with(k.kind, left(l.kind, -1)))
-      end)
-   limit 1;
   if refused is not null then
-    raise exception 'taskledger: login % may not work on kind %', session_user, refused
-      using errcode = 'insufficient_privilege',
-            hint = 'grant it the role worker, or one for this kind: taskledger migrate roles --worker NAME=' || refused;
+    perform taskledger.raise_refused(refused);
   end if;
   return true;
 end

@@ -287,7 +287,7 @@ begin
   if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed') then
     return;
   end if;
-  if head.type in ('started', 'progressed') and not (resume and head.type = 'started' and head.actor = claim.worker)
+  if head.type in ('started', 'progressed') and not (resume and head.actor = claim.worker)
       and exists (select from taskledger.worker_alive_ms(head.actor) w where w.alive_ms > 0) then
     return;
   end if;
@@ -300,10 +300,6 @@ begin
       perform taskledger.append_event(claim.kind, claim.biz_id, head.version, 'interrupted', claim.worker,
                                       '{"reason":"finish_by"}');
     end if;
-    return;
-  end if;
-  if head.type = 'started' and head.actor = claim.worker then
-    return query select head.version, head.attempt, first.data, first.meta, deadline;
     return;
   end if;
   if head.type in ('started', 'progressed')
@@ -321,7 +317,8 @@ $$;
 comment on function taskledger.claim(text, text, text, boolean) is
   'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the '
   'number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not '
-  'available. With resume, it returns an attempt that this worker has begun and lost. The worker needs a lease: see '
+  'available. With resume, an attempt that this worker has begun counts as lost, and the next one begins. The worker '
+  'needs a lease: see '
   'taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
 
 -- Pages of the projection are read by its primary key. With its owner's rights, because a worker may not read the
@@ -333,6 +330,12 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_column
 begin
+  if taskledger.refused_kind(array[waiting_tasks.kind], session_user, 'member') is not null
+      and not exists (select from pg_roles r, pg_class c
+                       where r.rolname = session_user and c.oid = 'taskledger.event'::regclass
+                         and (r.rolbypassrls or pg_has_role(r.oid, c.relowner, 'member'))) then
+    perform taskledger.raise_refused(waiting_tasks.kind);
+  end if;
   if not exists (
       select from (values ('available'::taskledger.task_state), ('running')) s(state)
        cross join lateral (

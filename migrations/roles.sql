@@ -101,8 +101,9 @@ grant execute on function taskledger.is_primary to worker, relay, operator;
 grant execute on function taskledger.is_hidden to worker;
 grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive, taskledger.lease_kinds to worker,
    relay, operator, reader, archiver;
-grant execute on function taskledger.is_lease, taskledger.check_kinds to worker, relay;
-grant execute on function taskledger.fits to producer;
+grant execute on function taskledger.is_lease, taskledger.check_kinds, taskledger.refused_kind,
+   taskledger.raise_refused to worker, relay;
+grant execute on function taskledger.fits to producer, worker, relay, operator;
 grant execute on function taskledger.enqueue, taskledger.enqueue_many to producer;
 grant execute on function taskledger.fire_timers to relay;
 
@@ -126,10 +127,9 @@ create policy producer_reads on taskledger.event for select to producer using (
 -- A producer begins tasks. If too many tasks of the kind wait, it discards its own one in the same transaction.
 create policy producer on taskledger.event for insert to producer with check (
   taskledger.is_first(version, attempt, shard, type, kind, biz_id)
-  and not taskledger.is_reserved(kind) and not starts_with(actor, 'schedule/') and octet_length(actor) <= 255
-  and (coalesce(octet_length(data::text), 0) <= 4096 and coalesce(octet_length(meta::text), 0) <= 4096
-       or taskledger.fits(octet_length(data::text), octet_length(meta::text)))
-  or type = 'discarded' and version = 2 and taskledger.appended_here(kind, biz_id, 1) = 'enqueued'
+  and not taskledger.is_reserved(kind) and not starts_with(actor, 'schedule/')
+  or type = 'discarded' and version = 2 and not starts_with(actor, 'schedule/')
+  and taskledger.appended_here(kind, biz_id, 1) = 'enqueued'
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) = 'enqueued');
 
 -- A worker appends the events of attempts, and ends tasks that wait or run. It releases nothing that is finished.

@@ -201,37 +201,19 @@ COMMENT ON FUNCTION taskledger.check_key(kind text, biz_id text) IS 'Internal: r
 CREATE FUNCTION taskledger.check_kinds(kinds text[]) RETURNS boolean
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $_$
+    AS $$
 declare
   refused text;
 begin
-  if not row_security_active('taskledger.event') then
-    return true;
+  if row_security_active('taskledger.event') then
+    refused := taskledger.refused_kind(kinds, current_user, 'usage');
   end if;
-  select k.kind into refused
-    from unnest(kinds) k(kind)
-   where not exists (
-     select from (
-       select p.polname::text as name, obj_description(p.oid, 'pg_policy') as mark
-         from pg_policy p
-        where p.polrelid = 'taskledger.event'::regclass and p.polcmd in ('a', '*') and p.polpermissive
-          and exists (select from unnest(p.polroles) r(id)
-                       where case when r.id = 0 then true else pg_has_role(r.id, 'usage') end)) a
-      where case
-        when coalesce(a.mark, '') !~ '^taskledger migrate roles ' then true
-        when a.mark !~ '=' then a.name ~ '_worker$'
-        else exists (select from unnest(string_to_array(substring(a.mark from '=(.*)$'), ',')) l(kind)
-                      where l.kind = k.kind or right(l.kind, 2) = '.*' and starts_with(k.kind, left(l.kind, -1)))
-      end)
-   limit 1;
   if refused is not null then
-    raise exception 'taskledger: login % may not work on kind %', session_user, refused
-      using errcode = 'insufficient_privilege',
-            hint = 'grant it the role worker, or one for this kind: taskledger migrate roles --worker NAME=' || refused;
+    perform taskledger.raise_refused(refused);
   end if;
   return true;
 end
-$_$;
+$$;
 
 COMMENT ON FUNCTION taskledger.check_kinds(kinds text[]) IS 'Internal: returns true if the role may work on all these kinds, and raises an error that names the first other one.';
 
@@ -422,7 +404,7 @@ begin
   if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed') then
     return;
   end if;
-  if head.type in ('started', 'progressed') and not (resume and head.type = 'started' and head.actor = claim.worker)
+  if head.type in ('started', 'progressed') and not (resume and head.actor = claim.worker)
       and exists (select from taskledger.worker_alive_ms(head.actor) w where w.alive_ms > 0) then
     return;
   end if;
@@ -437,10 +419,6 @@ begin
     end if;
     return;
   end if;
-  if head.type = 'started' and head.actor = claim.worker then
-    return query select head.version, head.attempt, first.data, first.meta, deadline;
-    return;
-  end if;
   if head.type in ('started', 'progressed')
       and not taskledger.take_over(claim.kind, claim.biz_id, head.version, claim.worker) then
     return;
@@ -452,7 +430,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not available. With resume, it returns an attempt that this worker has begun and lost. The worker needs a lease: see taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
+COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not available. With resume, an attempt that this worker has begun counts as lost, and the next one begins. The worker needs a lease: see taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
 
 CREATE FUNCTION taskledger.claim_next(kind text, worker text, how_many integer DEFAULT 1) RETURNS TABLE(biz_id text, version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
     LANGUAGE plpgsql
@@ -925,7 +903,7 @@ END;
 COMMENT ON FUNCTION taskledger.failures_of(kind text, biz_id text) IS 'Internal: returns the failed attempts of a task since it was last released from a finished state, oldest first.';
 
 CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) RETURNS SETOF taskledger.event
-    LANGUAGE plpgsql STABLE
+    LANGUAGE plpgsql STABLE STRICT
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
     SET enable_seqscan TO 'off'
@@ -945,7 +923,16 @@ begin
         from generate_series(pg_snapshot_xmax(feed_page.seen)::text::bigint, feed_page.seen_bound::text::bigint - 1) x
        where pg_visible_in_snapshot(x::text::xid8, feed_page.until));
   end if;
-  if cardinality(late) > 0 then
+  if cardinality(late) = 1 then
+    return query
+    select e.*
+      from taskledger.event e
+     where (e.xid, e.position) > (late[1], feed_page.after_position)
+       and (e.xid, e.position) <= (late[1], feed_page.seen_top)
+     order by e.xid, e.position
+     limit feed_page.how_many;
+    get diagnostics late_rows = row_count;
+  elsif cardinality(late) > 1 then
     return query
     select l.*
       from taskledger.late_shares(late, feed_page.after_position, feed_page.seen_top, feed_page.how_many) s
@@ -970,7 +957,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) IS 'Internal: returns the next how_many events of a window after a position, in the order of the feed.';
+COMMENT ON FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) IS 'Internal: returns the next how_many events of a window after a position, in the order of the feed; none of null.';
 
 CREATE FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1552,10 +1539,6 @@ declare
   found bigint[];
   i integer;
 begin
-  if cardinality(late) = 1 then
-    return query select late[1], how_many;
-    return;
-  end if;
   with run as materialized (
     select t.n, array(
              select e.position
@@ -1802,6 +1785,19 @@ $$;
 
 COMMENT ON FUNCTION taskledger.raise_fenced(kind text, biz_id text, version integer) IS 'Internal: raises the error of a worker that no longer has its task.';
 
+CREATE FUNCTION taskledger.raise_refused(kind text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  raise exception 'taskledger: login % may not work on kind %', session_user, kind
+    using errcode = 'insufficient_privilege',
+          hint = 'grant it the role worker, or one for this kind: taskledger migrate roles --worker NAME=' || kind;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.raise_refused(kind text) IS 'Internal: raises the error of a login that may not work on a kind.';
+
 CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1814,6 +1810,33 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.refuse_change() IS 'Internal: the trigger that keeps the table event append-only.';
+
+CREATE FUNCTION taskledger.refused_kind(kinds text[], worker name, how text) RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+begin
+  return (
+    select k.kind
+      from unnest(kinds) k(kind)
+     where not exists (
+       select from (
+         select p.polname::text as name, obj_description(p.oid, 'pg_policy') as mark
+           from pg_policy p
+          where p.polrelid = 'taskledger.event'::regclass and p.polcmd in ('a', '*') and p.polpermissive
+            and exists (select from unnest(p.polroles) r(id)
+                         where case when r.id = 0 then true else pg_has_role(worker, r.id, how) end)) a
+        where case
+          when coalesce(a.mark, '') !~ '^taskledger migrate roles ' then true
+          when a.mark !~ '=' then a.name ~ '_worker$'
+          else exists (select from unnest(string_to_array(substring(a.mark from '=(.*)$'), ',')) l(kind)
+                        where l.kind = k.kind or right(l.kind, 2) = '.*' and starts_with(k.kind, left(l.kind, -1)))
+        end)
+     limit 1);
+end
+$_$;
+
+COMMENT ON FUNCTION taskledger.refused_kind(kinds text[], worker name, how text) IS 'Internal: returns the first of some kinds on which a role may not work, as usage or member of roles; null if none.';
 
 CREATE FUNCTION taskledger.release_relay(holder text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2142,6 +2165,12 @@ CREATE FUNCTION taskledger.waiting_tasks(kind text, after text) RETURNS TABLE(bi
     AS $$
 #variable_conflict use_column
 begin
+  if taskledger.refused_kind(array[waiting_tasks.kind], session_user, 'member') is not null
+      and not exists (select from pg_roles r, pg_class c
+                       where r.rolname = session_user and c.oid = 'taskledger.event'::regclass
+                         and (r.rolbypassrls or pg_has_role(r.oid, c.relowner, 'member'))) then
+    perform taskledger.raise_refused(waiting_tasks.kind);
+  end if;
   if not exists (
       select from (values ('available'::taskledger.task_state), ('running')) s(state)
        cross join lateral (
@@ -2753,5 +2782,13 @@ CREATE POLICY readable ON taskledger.shard_owner FOR SELECT USING (true);
 CREATE POLICY readable ON taskledger.timer FOR SELECT USING (true);
 
 ALTER TABLE taskledger.shard_owner ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY size ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK (((COALESCE(octet_length(actor), 0) <= 255) AND
+CASE
+    WHEN ((COALESCE(octet_length((data)::text), 0) <= 4096) AND (COALESCE(octet_length((meta)::text), 0) <= 4096)) THEN true
+    WHEN (version IS NULL) THEN true
+    WHEN (version > 1) THEN ((COALESCE(octet_length((data)::text), 0) <= 524288) AND (COALESCE(octet_length((meta)::text), 0) <= 65536))
+    ELSE taskledger.fits(octet_length((data)::text), octet_length((meta)::text))
+END));
 
 ALTER TABLE taskledger.timer ENABLE ROW LEVEL SECURITY;

@@ -144,11 +144,19 @@ func (b *bundle) enqueue(kind ledger.Kind, prefix string, n int) {
 
 func (b *bundle) enqueueBatches(kind ledger.Kind, prefix string, n, batch int) {
 	b.t.Helper()
+	b.enqueueSized(kind, prefix, n, batch, 0)
+}
+
+// enqueueSized enqueues tasks with so many more bytes of args.
+func (b *bundle) enqueueSized(kind ledger.Kind, prefix string, n, batch, bytes int) {
+	b.t.Helper()
+	more := strings.Repeat("x", bytes)
 	for from := 0; from < n; from += batch {
 		var entries []ledger.Entry
 		for i := from; i < min(n, from+batch); i++ {
 			key := ledger.Key{Kind: kind, BizID: ledger.BizID(fmt.Sprintf("%s%d", prefix, i))}
-			entries = append(entries, ledger.Entry{Key: key, Args: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i))})
+			args := fmt.Sprintf(`{"n":%d,"x":"%s"}`, i, more)
+			entries = append(entries, ledger.Entry{Key: key, Args: json.RawMessage(args)})
 		}
 		if _, err := ledger.EnqueueMany(b.ctx(), b.pool, entries); err != nil {
 			b.t.Fatal(err)

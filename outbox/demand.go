@@ -27,9 +27,27 @@ type kindDemand struct {
 	served    ledger.ShardSet // shards with consumers
 	waiting   int64           // messages that its consumers have not acknowledged
 	unserved  int64           // messages of shards without consumers
+	size      int64           // of a message, in bytes: see backlog.measure
 }
 
-func (k *kindDemand) all() int64 { return k.waiting + k.unserved }
+func (k *kindDemand) all() int64   { return k.waiting + k.unserved }
+func (k *kindDemand) bytes() int64 { return k.all() * k.size }
+
+// missing returns how many messages to publish of a withheld kind, 0 while its workers have enough to do. allowance is
+// how many bytes of them may wait.
+func (k *kindDemand) missing(allowance int64) int64 {
+	target := min(allowance/k.size, maxRefill)
+	switch {
+	case k.served != 0:
+		target = max(target, minRefill)
+	case target == 0:
+		return 0
+	}
+	if k.waiting > target/2 || k.unserved*k.size > allowance {
+		return 0
+	}
+	return max(target-k.waiting, 1)
+}
 
 // kind returns the demand of a kind, at first without consumers. last is the last message of the stream.
 func (d *demand) kind(name ledger.Kind, last uint64) *kindDemand {

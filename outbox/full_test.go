@@ -19,6 +19,9 @@ import (
 // smallStream holds some 300 messages.
 func smallStream(c *outbox.Config) { c.Stream.MaxBytes = 200 << 10 }
 
+// largerStream holds some 15,000 messages.
+func largerStream(c *outbox.Config) { c.Stream.MaxBytes = 10 << 20 }
+
 // workers creates the consumer of a kind.
 func (b *bundle) workers(kind ledger.Kind) jetstream.Consumer {
 	return b.workersOf(kind, ledger.AllShards)
@@ -204,6 +207,31 @@ func TestManyUnservedKindsStopNothing(t *testing.T) {
 		want := b.idsOf(unserved(i))
 		if diff := cmp.Diff(want, b.take(b.workers(unserved(i)), len(want))); diff != "" {
 			t.Errorf("the delivered messages of %s differ from the ledger: %s", unserved(i), diff)
+		}
+	}
+}
+
+// Few large messages and many small ones, both without workers, leave room for those of others.
+func TestMixedSizesStopNothing(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay(largerStream)
+	served := b.awaitWorkers("coupon.send")
+	b.enqueue("mail.small", "order-", 8000)
+	b.awaitPublished()
+	b.enqueueSized("mail.large", "order-", 100, 1, 200_000)
+	for i := range 6 {
+		b.enqueue("coupon.send", fmt.Sprintf("round-%d-", i), 100)
+		b.take(served, 100)
+		if i == 2 { // the next relay must find the sizes by itself
+			r.end()
+			r = b.relay(largerStream)
+		}
+	}
+	for _, kind := range []ledger.Kind{"mail.large", "mail.small"} {
+		want := b.idsOf(kind)
+		if diff := cmp.Diff(want, b.take(b.workers(kind), len(want))); diff != "" {
+			t.Errorf("the delivered messages of %s differ from the ledger: %s", kind, diff)
 		}
 	}
 }

@@ -17,8 +17,11 @@ import (
 var errFull = errors.New("the stream is full of messages that wait for workers")
 
 const (
-	// purgeEvery is the least time between two purges, and between two checks of a nearly full stream.
-	purgeEvery = time.Second
+	// purgeEvery is the least time between two checks of a nearly full stream, and between two purges unless they
+	// are quick: they take at most one part in purgeShare of the time.
+	purgeEvery    = time.Second
+	minPurgeEvery = 100 * time.Millisecond
+	purgeShare    = 20
 	// nearlyFullPercent of the limit is where the relay begins to purge.
 	nearlyFullPercent = 80
 	// clearStep is how many messages one purge removes that are not the oldest ones. A message takes the server
@@ -52,6 +55,11 @@ func (s *streamState) messageSize() int64 {
 	return int64(s.info.State.Bytes/s.info.State.Msgs) + 1
 }
 
+// overflows reports whether a message fits into the stream, but not now.
+func (s *streamState) overflows(size int64) bool {
+	return s.limit() > 0 && size <= s.limit() && s.bytes+size > s.limit()
+}
+
 // isNearlyFull reports whether a number of bytes exceeds nearlyFullPercent of a limit; a limit below 1 is no limit.
 func isNearlyFull(bytes, limit int64) bool {
 	return limit > 0 && bytes > limit/100*nearlyFullPercent
@@ -75,17 +83,8 @@ func (s *session) countFitting(ctx context.Context, messages []message) (int, er
 	if len(messages) == 0 {
 		return 0, nil
 	}
-	if !s.state.isNearlyFull(total) {
-		return len(messages), nil
-	}
-	if time.Since(s.state.readAt) > purgeEvery {
-		if err := s.check(ctx); err != nil {
-			return 0, err
-		}
-	}
-	if s.state.isNearlyFull(total) && time.Since(s.relay.purgedAt) > purgeEvery {
-		s.relay.wantsRoom = total
-		return 0, errAgain
+	if has, err := s.hasRoom(ctx, messages); has || err != nil {
+		return len(messages), err
 	}
 	fits := 0
 	for after := s.state.bytes; fits < len(messages); fits++ {
@@ -94,16 +93,35 @@ func (s *session) countFitting(ctx context.Context, messages []message) (int, er
 		}
 	}
 	if fits == 0 || fits < len(messages) && total < s.state.limit()/4 {
-		return 0, s.waitForRoom(ctx, errFull)
+		return 0, s.waitForRoom(ctx, errFull, max(s.relay.purgePause, minPurgeEvery))
 	}
 	return fits, nil
 }
 
-// waitForRoom waits a while and ends the session.
-func (s *session) waitForRoom(ctx context.Context, why error) error {
+// hasRoom reports whether the stream is not nearly full with more messages. It ends the session if the next one may
+// make room.
+func (s *session) hasRoom(ctx context.Context, messages []message) (bool, error) {
+	var total int64
+	for i := range messages {
+		total += messages[i].size
+	}
+	if s.state.isNearlyFull(total) && time.Since(s.state.readAt) > s.relay.purgePause {
+		if err := s.check(ctx); err != nil {
+			return false, err
+		}
+	}
+	if s.state.isNearlyFull(total) && time.Since(s.relay.purgedAt) > s.relay.purgePause {
+		s.relay.wantsRoom = total
+		return false, errAgain
+	}
+	return !s.state.isNearlyFull(total), nil
+}
+
+// waitForRoom waits and ends the session.
+func (s *session) waitForRoom(ctx context.Context, why error, pause time.Duration) error {
 	s.relay.lease.setNote(why.Error())
 	s.relay.hooks.each(func(h Hook) { h.RelayFailed(ctx, why) })
-	if err := loop.Sleep(ctx, purgeEvery); err != nil {
+	if err := loop.Sleep(ctx, pause); err != nil {
 		return err
 	}
 	return errAgain
@@ -120,8 +138,8 @@ func (s room) makeRoom(ctx context.Context) error {
 	if !s.state.isNearlyFull(wanted) {
 		return nil
 	}
-	r.wantsRoom, r.purgedAt = 0, time.Now()
-	d, err := readDemand(ctx, s.stream, s.state.info.State)
+	r.wantsRoom, r.purgedAt, r.purgePause = 0, time.Now(), purgeEvery
+	d, err := backlog(s).readDemand(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -141,6 +159,7 @@ func (s room) makeRoom(ctx context.Context) error {
 			"bytes", s.state.bytes, "limit", s.state.limit())
 		return nil
 	}
+	r.purgePause = min(max(purgeShare*time.Since(r.purgedAt), minPurgeEvery), purgeEvery)
 	r.hooks.each(func(h Hook) { h.StreamPurged(ctx, s.mark.Purged) })
 	r.config.Logger.InfoContext(ctx, "stream was nearly full; removed messages that no worker needs",
 		"messages", removed, "bytes", s.state.bytes, "limit", s.state.limit())

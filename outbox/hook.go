@@ -20,7 +20,7 @@ type Hook interface {
 	// DuplicatesDropped is called with the number of messages that the stream dropped, because it had stored
 	// them before.
 	DuplicatesDropped(ctx context.Context, messages int)
-	// PageAdvanced is called after each page, when its cursor row is committed.
+	// PageAdvanced is called when a cursor row is committed: all events up to it are on the stream, or withheld.
 	PageAdvanced(ctx context.Context)
 	// EventParked is called for each event that cannot be published, with the reason.
 	EventParked(ctx context.Context, reason string)

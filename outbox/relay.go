@@ -24,11 +24,13 @@ type Relay struct {
 	lease  *lease
 
 	// The state that one session leaves to the next. It is of the goroutine that publishes.
-	wantsRoom   int64     // bytes for which the next session makes room
-	purgedAt    time.Time // the last attempt to purge
-	pendingLoss *loss     // found while publishing; the next session repairs it
-	repairedAt  time.Time // the last repair
-	reached     reached   // at the end of the session
+	wantsRoom   int64         // bytes for which the next session makes room
+	sizes       sizes         // of messages
+	purgedAt    time.Time     // the last attempt to purge
+	purgePause  time.Duration // until the next one
+	pendingLoss *loss         // found while publishing; the next session repairs it
+	repairedAt  time.Time     // the last repair
+	reached     reached       // at the end of the session
 
 	delay         loop.Backoff // of Run and then of work
 	hasProgressed atomic.Bool  // since the last failure
@@ -60,6 +62,7 @@ func New(c Config) (*Relay, error) {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
 	return &Relay{
+		sizes:  make(sizes),
 		config: c, hooks: c.Hooks, js: js, lease: newLease(c.DB, c.Name, c.LeaseTTL),
 		delay: loop.Backoff{Min: minDelay, Max: maxDelay, Exact: true},
 	}, nil

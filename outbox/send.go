@@ -81,7 +81,7 @@ func (s *session) sendFitting(ctx context.Context, messages []message) error {
 		}
 	}
 	if refused := (*stream.RefusedError)(nil); errors.As(sum.failure, &refused) && refused.Full() {
-		return s.waitForRoom(ctx, refused)
+		return s.waitForRoom(ctx, refused, purgeEvery)
 	}
 	if sum.failure != nil {
 		return fmt.Errorf("publish: %w", sum.failure)

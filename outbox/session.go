@@ -257,6 +257,7 @@ func (s *session) publishPage(ctx context.Context, b batch) error {
 	if err != nil {
 		return err
 	}
+	s.relay.sizes.note(b.messages, s.state.limit())
 	if err := (backlog{s}).assess(ctx, b.messages); err != nil {
 		return err
 	}
@@ -281,17 +282,42 @@ func (s *session) publishBatch(ctx context.Context, messages []message, rejects 
 	return s.send(ctx, messages)
 }
 
-// advancePages writes the cursor rows of published pages, also of those published before ctx was done.
+// cursorEvery is the least time between two cursor rows of a session. After a crash, the pages of this time are
+// published again, and the stream drops what it has stored.
+const cursorEvery = 20 * time.Millisecond
+
+// advancePages writes cursor rows of published pages, also of those published before ctx was done.
 func (s *session) advancePages(ctx context.Context, published <-chan publishedPage) error {
+	var due time.Time
 	for p := range published {
 		fault.Point(FaultPublished)
+		p = newestUntil(due, p, published)
 		if err := s.advance(ctx, p); err != nil {
 			return err
 		}
+		due = time.Now().Add(cursorEvery)
 		s.relay.progress()
 		s.relay.hooks.each(func(h Hook) { h.PageAdvanced(ctx) })
 	}
 	return nil
+}
+
+// newestUntil returns the last page that is published before a moment, else p.
+func newestUntil(moment time.Time, p publishedPage, published <-chan publishedPage) publishedPage {
+	timer := time.NewTimer(time.Until(moment))
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return p
+		case next, isOpen := <-published:
+			if !isOpen {
+				return p
+			}
+			fault.Point(FaultPublished)
+			p = next
+		}
+	}
 }
 
 func (s *session) advance(ctx context.Context, p publishedPage) error {

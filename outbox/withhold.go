@@ -58,7 +58,7 @@ func (s backlog) withholdLargest(ctx context.Context, d *demand) {
 		at = feed.Place{Window: feed.Window{Seen: feed.Beginning(), Until: at.Seen}, After: s.mark.Owed.After}
 	}
 	for name, k := range d.kinds {
-		if _, already := s.mark.Withheld[name]; already || k.all() <= s.allowance(d) {
+		if _, already := s.mark.Withheld[name]; already || k.bytes() <= s.allowance(d) {
 			continue
 		}
 		if s.mark.Withheld == nil {
@@ -71,14 +71,14 @@ func (s backlog) withholdLargest(ctx context.Context, d *demand) {
 	}
 }
 
-// allowance returns how many messages of a kind may wait.
+// allowance returns how many bytes of messages of a kind may wait.
 func (s backlog) allowance(d *demand) int64 {
-	limit, size := s.state.limit(), s.state.messageSize()
+	limit := s.state.limit()
 	free := limit / waitingShare
 	for _, k := range d.kinds {
-		free -= k.all() * size
+		free -= k.bytes()
 	}
-	return max(free, smallestShare(limit, len(d.kinds))) / size
+	return max(free, smallestShare(limit, len(d.kinds)))
 }
 
 // smallestShare returns how many bytes of a stream one more kind may use in any case, beside some others: one part in
@@ -174,14 +174,9 @@ func (s backlog) assess(ctx context.Context, page []message) error {
 	if err := s.check(ctx); err != nil {
 		return err
 	}
-	d, err := readDemand(ctx, s.stream, s.state.info.State)
+	d, err := s.readDemand(ctx, page)
 	if err != nil {
 		return err
-	}
-	for _, m := range page {
-		if m.event.Type.WakesWorkers() && !isBuiltIn(m.event.Kind) && !s.isOfWithheldKind(m) {
-			d.kind(m.event.Kind, s.state.info.State.LastSeq).waiting++
-		}
 	}
 	s.withholdLargest(ctx, d)
 	s.assessAt = size + limit/growthShare
@@ -203,21 +198,24 @@ func (s backlog) refillAll(ctx context.Context) (next time.Duration, err error) 
 	if err := s.check(ctx); err != nil {
 		return 0, err
 	}
-	d, err := readDemand(ctx, s.stream, s.state.info.State)
+	d, err := s.readDemand(ctx, nil)
 	if err != nil {
 		return 0, err
 	}
 	refilled := false
 	for name := range s.mark.Withheld {
-		n := d.kind(name, 0).missing(s.allowance(d))
+		k := d.kinds[name]
+		n := k.missing(s.allowance(d))
 		if n == 0 {
 			continue
 		}
-		n = min(n, stream.MaxPage, max(s.state.limit()/growthShare/s.state.messageSize(), 1))
-		if err := s.refill(ctx, name, int(n)); err != nil {
+		n = min(n, stream.MaxPage, max(s.state.limit()/growthShare/k.size, 1))
+		choice := feed.Choice{Limit: int(n), Read: min(int(n)*(1+len(d.kinds)), stream.MaxPage)}
+		hasRoom, err := s.refill(ctx, name, choice)
+		if err != nil {
 			return 0, err
 		}
-		refilled = true
+		refilled = refilled || hasRoom
 	}
 	if refilled {
 		s.refillDelay.Reset()
@@ -226,40 +224,34 @@ func (s backlog) refillAll(ctx context.Context) (next time.Duration, err error) 
 	return s.refillDelay.Next(), nil
 }
 
-// missing returns how many messages to publish of a withheld kind, 0 while its workers have enough to do.
-func (k *kindDemand) missing(allowance int64) int64 {
-	target := min(allowance, maxRefill)
-	switch {
-	case k.served != 0:
-		target = max(target, minRefill)
-	case target == 0:
-		return 0
-	}
-	if k.waiting > target/2 || k.unserved > allowance {
-		return 0
-	}
-	return max(target-k.waiting, 1)
-}
-
-// refill publishes the withheld messages of a kind among the next events of pages that were published otherwise. The
-// kind is not withheld any more if these were the last ones.
-func (s backlog) refill(ctx context.Context, kind ledger.Kind, limit int) error {
-	db := s.relay.config.DB
-	next, at, err := feed.Between(ctx, db, s.mark.Withheld[kind], s.published, limit)
+// refill publishes withheld messages of a kind, chosen among the events of pages that were published otherwise. The
+// kind is not withheld any more if these were the last ones. Without room for one message it returns false.
+func (s backlog) refill(ctx context.Context, kind ledger.Kind, choice feed.Choice) (hasRoom bool, err error) {
+	choice.Wants = func(e ledger.Event) bool { return e.Kind == kind && e.Type.WakesWorkers() }
+	next, at, err := feed.Between(ctx, s.relay.config.DB, s.mark.Withheld[kind], s.published, choice)
 	if err != nil {
-		return pgerr.Explain("find withheld events", err)
+		return false, pgerr.Explain("find withheld events", err)
 	}
-	next = slices.DeleteFunc(next, func(e ledger.Event) bool { return e.Kind != kind || !e.Type.WakesWorkers() })
 	if next, err = s.withoutFollowed(ctx, next); err != nil {
-		return err
+		return false, err
 	}
 	b, err := s.encoder.prepare(ctx, feed.Page{Events: next})
 	if err != nil {
-		return err
+		return false, err
+	}
+	s.relay.sizes.note(b.messages, s.state.limit())
+	switch has, err := s.hasRoom(ctx, b.messages); {
+	case err != nil:
+		return false, err
+	case !has && len(b.messages) > 1:
+		choice.Limit = len(b.messages) / 2
+		return s.refill(ctx, kind, choice)
+	case !has && (s.state.isNearlyFull(0) || s.state.overflows(b.messages[0].size)):
+		return false, nil
 	}
 	fault.Point(FaultRefill)
 	if err := s.publishBatch(ctx, b.messages, b.rejects); err != nil {
-		return err
+		return false, err
 	}
 	fault.Point(FaultRefilled)
 	s.mark.Withheld[kind] = at
@@ -267,7 +259,7 @@ func (s backlog) refill(ctx context.Context, kind ledger.Kind, limit int) error 
 		delete(s.mark.Withheld, kind)
 		s.relay.config.Logger.InfoContext(ctx, "all waiting tasks are on the stream", "kind", string(kind))
 	}
-	return nil
+	return true, nil
 }
 
 // withoutFollowed returns the events whose next event was not delivered. The others were published before it.

@@ -15,8 +15,20 @@ type Builder struct {
 	nulls int // at the end, not written yet
 }
 
-// escaped are the bytes that are escaped in an element.
-const escaped = `"\`
+// special are the bytes that an element has in another form: escaped, and for NUL, which PostgreSQL cannot store,
+// the replacement character U+FFFD.
+const special = "\"\\\x00"
+
+// form returns the form of a special byte.
+func form(c byte) string {
+	switch c {
+	case 0:
+		return "\uFFFD"
+	case '"':
+		return `\"`
+	}
+	return `\\`
+}
 
 // Grow reserves room for n elements with a total of so many bytes.
 func (b *Builder) Grow(n, bytes int) { b.text.Grow(bytes + 4*n + 2) }
@@ -39,10 +51,9 @@ func (b *Builder) next() {
 func (b *Builder) Add(s string) {
 	b.next()
 	b.text.WriteByte('"')
-	for i := strings.IndexAny(s, escaped); i >= 0; i = strings.IndexAny(s, escaped) {
+	for i := strings.IndexAny(s, special); i >= 0; i = strings.IndexAny(s, special) {
 		b.text.WriteString(s[:i])
-		b.text.WriteByte('\\')
-		b.text.WriteByte(s[i])
+		b.text.WriteString(form(s[i]))
 		s = s[i+1:]
 	}
 	b.text.WriteString(s)
@@ -74,10 +85,9 @@ func (b *Builder) AddOptionalBytes(s []byte) {
 	}
 	b.next()
 	b.text.WriteByte('"')
-	for i := bytes.IndexAny(s, escaped); i >= 0; i = bytes.IndexAny(s, escaped) {
+	for i := bytes.IndexAny(s, special); i >= 0; i = bytes.IndexAny(s, special) {
 		b.text.Write(s[:i])
-		b.text.WriteByte('\\')
-		b.text.WriteByte(s[i])
+		b.text.WriteString(form(s[i]))
 		s = s[i+1:]
 	}
 	b.text.Write(s)

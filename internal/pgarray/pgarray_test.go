@@ -23,6 +23,10 @@ func TestBuilder(t *testing.T) {
 	}{
 		{name: "empty", add: func(*pgarray.Builder) {}, want: `{}`},
 		{name: "texts", add: func(b *pgarray.Builder) { b.Add("a"); b.Add(`"\`); b.Add("") }, want: `{"a","\"\\",""}`},
+		{name: "NUL", add: func(b *pgarray.Builder) {
+			b.Add("a\x00")
+			b.AddOptionalBytes([]byte("\x00b"))
+		}, want: `{"a�","�b"}`},
 		{name: "numbers", add: func(b *pgarray.Builder) { b.AddInt(1); b.AddInt(-2) }, want: `{1,-2}`},
 		{name: "null between", add: func(b *pgarray.Builder) {
 			b.AddOptional("")

@@ -75,7 +75,7 @@ func TestFeedAuditDeliversWhatWasMissed(t *testing.T) {
 		f.reset()
 		missed := 0
 		opened := f.open(f.pool, auditing(&missed))
-		opened.Mutate("", f.mutantPage("cardinality(late) > 0", "false"))
+		opened.Mutate("", f.mutantPage("pg_snapshot_xmin(feed_page.seen) < feed_page.seen_bound", "false"))
 		slow := f.begin()
 		f.enqueue(slow, "slow")
 		f.enqueue(f.pool, "quick")

@@ -3,10 +3,12 @@ package feed_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
@@ -50,23 +52,34 @@ func TestBetweenIsWhatTheReaderWasGiven(t *testing.T) {
 	if len(ids) != 33 || len(places) < 10 {
 		t.Fatalf("%d events in %d pages", len(ids), len(places)-1)
 	}
+	endsIn1 := func(e ledger.Event) bool { return strings.HasSuffix(string(e.BizID), "1") }
+	choices := []feed.Choice{
+		{Read: 1, Limit: 1}, {Read: 3, Limit: 3}, {Read: 100, Limit: 100}, {Read: 100, Limit: 3},
+		{Read: 5, Limit: 1, Wants: endsIn1}, {Read: 100, Limit: 1, Wants: endsIn1},
+		{Read: 100, Limit: 100, Wants: endsIn1},
+	}
 	for i, from := range places {
 		for k, to := range places[i:] {
-			for _, limit := range []int{1, 3, 100} {
+			for _, choice := range choices {
 				var got []string
 				for at := from; at != to; {
-					events, next, err := feed.Between(f.ctx, f.pool, at, to, limit)
+					events, next, err := feed.Between(f.ctx, f.pool, at, to, choice)
 					if err != nil {
 						t.Fatal(err)
+					}
+					if len(events) > choice.Limit {
+						t.Fatalf("%d events, want at most %d", len(events), choice.Limit)
 					}
 					for _, e := range events {
 						got = append(got, string(e.BizID))
 					}
 					at = next
 				}
-				want := append([]string(nil), ids[reached[i]:reached[i+k]]...)
+				want := slices.DeleteFunc(slices.Clone(ids[reached[i]:reached[i+k]]), func(id string) bool {
+					return choice.Wants != nil && !choice.Wants(ledger.Event{Key: ledger.Key{BizID: ledger.BizID(id)}})
+				})
 				if diff := cmp.Diff(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(got))); diff != "" {
-					t.Fatalf("from place %d to %d, %d at a time: %s", i, i+k, limit, diff)
+					t.Fatalf("from place %d to %d, %d of %d: %s", i, i+k, choice.Limit, choice.Read, diff)
 				}
 			}
 		}

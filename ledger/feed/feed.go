@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -29,8 +28,9 @@ type Options struct {
 	// Wake ends the feed's sleep when events may have been committed. Without one, an idle feed polls every 10 ms, or
 	// every five times Gather if that is longer. Default: disabled.
 	Wake *Wake
-	// Relaxed commits the cursor rows of pages that are advanced without a transaction before they are on the disk: a
-	// crash of PostgreSQL may undo the last ones, and their pages are read again. Default: disabled.
+	// Relaxed is for a reader that may be given pages again. A cursor row is committed before it is on the disk: a
+	// crash of PostgreSQL may undo the last ones. Pages cannot be advanced in a transaction of the reader, but need
+	// not be advanced each. Default: disabled.
 	Relaxed bool
 	// KeepCursors is the age up to which cursor rows are kept; older rows are thinned more. Default: 72
 	// hours.
@@ -88,8 +88,9 @@ type Feed struct {
 	database database // in which place was reached
 	logins   loginNames
 
-	place     place // the place after the last page returned
-	n         int64 // cursor row that the next page's Advance expects to be the newest
+	place     place  // the place after the last page returned
+	n         int64  // cursor row that the next page's Advance expects to be the newest
+	chain     *chain // instead, if the feed is relaxed
 	newest    Cursor
 	rest      rest
 	opened    time.Time // when the last window was opened
@@ -130,6 +131,10 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 
 func (f *Feed) goTo(c Cursor) {
 	f.newest, f.n, f.place = c, c.N, c.place
+	if f.options.Relaxed {
+		f.chain = new(chain) // pages that were read before have the old one, and fail
+		f.chain.n.Store(c.N)
+	}
 	f.audit.walk = nil // the cursor row has its result as well
 }
 
@@ -153,21 +158,18 @@ func (f *Feed) Cursors(ctx context.Context, before int64, limit int) ([]Cursor, 
 func (f *Feed) Next(ctx context.Context) (Page, error) {
 	for {
 		if !f.place.isOpen() {
-			if err := loop.Sleep(ctx, f.gather()); err != nil {
+			if err := f.rest.sleep(ctx, f.gather()); err != nil {
 				return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 			}
 		}
-		sleep, notified := f.rest.length(time.Now())
-		page, ok, err := f.poll(ctx, notified)
+		page, ok, err := f.poll(ctx, f.rest.ask(f.windowLen))
 		if err != nil {
 			return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 		}
+		f.rest.isIdle = !ok
 		if ok {
 			f.rest.since = time.Now()
 			return page, nil
-		}
-		if err := f.rest.sleep(ctx, sleep); err != nil {
-			return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 		}
 	}
 }
@@ -182,7 +184,7 @@ const (
 // gather returns the delay before the next window is opened.
 func (f *Feed) gather() time.Duration {
 	busy := min(time.Duration(f.windowLen)*gatherPerEvent, maxGather)
-	return max(f.options.Gather, busy) - f.now().Sub(f.opened)
+	return max(max(f.options.Gather, busy)-f.now().Sub(f.opened), 0)
 }
 
 // Poll is Next without waiting: it reports false if there is no event to read now.
@@ -194,7 +196,7 @@ func (f *Feed) Poll(ctx context.Context) (Page, bool, error) {
 	return page, ok, nil
 }
 
-// poll reads the next page. Without events, it has the feed notified for so long.
+// poll reads the next page. If it opens a window, that asks for notifications for so long: see rest.ask.
 func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, error) {
 	if !f.place.isOpen() {
 		if err := f.thinRows(ctx); err != nil {
@@ -268,7 +270,7 @@ func (f *Feed) deliver(ctx context.Context, read page) (Page, bool, error) {
 // newPage returns a page of events, whose Advance moves the cursor to the feed's place.
 func (f *Feed) newPage(events []ledger.Event) Page {
 	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, place: f.place, database: f.database,
-		isRelaxed: f.options.Relaxed}
+		chain: f.chain}
 	f.n++
 	return page
 }

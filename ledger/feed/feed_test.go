@@ -37,7 +37,7 @@ func TestFeedInterleavings(t *testing.T) {
 				opened.Mutate(replace(t, feed.WindowSQL,
 					"coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0)",
 					"(select coalesce(max(e.position), 0) from taskledger.event e)"),
-					f.mutantPage("cardinality(late) > 0", "false"))
+					f.mutantPage("pg_snapshot_xmin(feed_page.seen) < feed_page.seen_bound", "false"))
 			},
 			play: func(opened *feed.Feed) []string {
 				slow := f.begin()

@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"encoding/json"
+	"sync/atomic"
 
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -16,25 +17,37 @@ type Page struct {
 	n      int64
 	place  place
 
-	database  database // when the page was read
-	isRelaxed bool     // see Options.Relaxed
+	database database // when the page was read
+	chain    *chain   // of a relaxed feed, else nil
 }
+
+// chain is the newest cursor row of a relaxed feed, for its pages.
+type chain struct{ n atomic.Int64 }
 
 // Advance records that this page was processed: it appends the cursor row after the page. mark is the
 // reader's own note; nil is no note. For a projection, db is the transaction that wrote its tables, so that
 // both are committed or neither; if db is nil, the cursor row is committed at once.
 //
 // Pages are advanced in the order in which they were read. The pages of one reader form a chain: after a page
-// that was left out, the next one fails.
+// that was left out, the next one fails. With [Options.Relaxed], a page may be left out: the next one covers it.
 //
 // It returns [ErrSuperseded] if another reader of this name has advanced the cursor: roll back, stop, and
 // change nothing. It returns [ErrCrashed] if the database crashed after the page was read.
 func (p Page) Advance(ctx context.Context, db ledger.DB, mark json.RawMessage) error {
-	isRelaxed := p.isRelaxed && db == nil
+	switch {
+	case p.chain != nil && db != nil:
+		return &ledger.InvalidError{Field: "db", Rule: "must be nil for a page of a relaxed feed"}
+	case p.chain != nil:
+		p.n = p.chain.n.Load()
+	}
 	if db == nil {
 		db = p.db
 	}
-	return appendCursor(ctx, db, p.reader, p.n, p.place, mark, p.database, isRelaxed)
+	err := appendCursor(ctx, db, p.reader, p.n, p.place, mark, p.database, p.chain != nil)
+	if err == nil && p.chain != nil {
+		p.chain.n.Store(p.n + 1)
+	}
+	return err
 }
 
 // Place returns the place of a reader that has processed this page.

@@ -39,42 +39,67 @@ func (w *Wake) Signal() {
 const (
 	// A feed without a Wake polls at least this often, unless its Gather is long.
 	maxIdle = 10 * time.Millisecond
-	// A feed with one sleeps at least and at most so long. A transaction that inserted before the sleep, and commits
-	// within it, does not notify. Its events wait for a part of the time that they had waited for their commit.
+	// A feed with one sleeps at least and at most so long. A transaction that inserted before the feed asked for
+	// notifications, and commits afterwards, does not notify. Its events wait for a part of the time that they had
+	// waited for their commit.
 	minAsleep = 4 * time.Millisecond
 	maxAsleep = 250 * time.Millisecond
+	// Only enqueues notify. After a page, the events that follow it, such as outcomes, wait at most so long.
+	followUp = 20 * time.Millisecond
 	// idleShare: the sleep is one part in idleShare of the time without events.
 	idleShare = 4
-	// sleepMargin is how much longer than its sleep a feed is notified: it may be late.
-	sleepMargin = time.Second
+	// notifiedFor is how long notifications are asked for: longer than the feed sleeps, because it may be late.
+	notifiedFor = maxAsleep + time.Second
+	// busyWindow is how many events a window has of a feed that polls instead: so many notifications would cost
+	// producers more than the polls cost.
+	busyWindow = 5
 )
 
-// rest is the sleep of a feed between two polls without events.
+// rest is the sleep of a feed between two windows.
 type rest struct {
-	wake  *Wake // or nil
-	least time.Duration
-	since time.Time // of the last events
+	wake   *Wake // or nil
+	least  time.Duration
+	since  time.Time // of the last events
+	asked  time.Time // since when each window has asked for notifications; zero if the last one has not
+	isIdle bool      // the last window was empty
 }
 
-// length returns how long to sleep after a poll without events, and how long notifications are asked for: 0 for none.
-func (r *rest) length(now time.Time) (sleep, notified time.Duration) {
-	least, most := r.least, max(maxIdle, 5*r.least)
-	isListening := r.wake != nil && r.wake.isListening.Load()
-	if isListening {
-		least, most = max(least, minAsleep), maxAsleep
+// ask returns for how long the next window asks for notifications, after one of so many events. Below 0, the window
+// ends what an earlier one has asked for.
+func (r *rest) ask(events int) time.Duration {
+	switch {
+	case r.wake == nil:
+		return 0
+	case !r.wake.isListening.Load() || !r.isIdle && events >= busyWindow:
+		r.asked = time.Time{}
+		return -notifiedFor
 	}
-	sleep = min(max(now.Sub(r.since)/idleShare, least), most)
-	if isListening {
-		notified = sleep + sleepMargin
+	if r.asked.IsZero() {
+		r.asked = time.Now()
 	}
-	return sleep, notified
+	return notifiedFor
 }
 
-// sleep waits for d, for a notification, or until ctx is done.
-func (r *rest) sleep(ctx context.Context, d time.Duration) error {
+// length returns how long to sleep before the next window, if no notification ends the sleep.
+func (r *rest) length(now time.Time) time.Duration {
+	idle := now.Sub(r.since) / idleShare
+	switch {
+	case !r.asked.IsZero():
+		known := now.Sub(r.asked) / idleShare
+		return min(max(min(max(idle, followUp), known), r.least, minAsleep), maxAsleep)
+	case r.isIdle:
+		return min(max(idle, r.least), max(maxIdle, 5*r.least))
+	}
+	return 0
+}
+
+// sleep waits until the next window is due, which is in gather at the earliest, or until ctx is done.
+func (r *rest) sleep(ctx context.Context, gather time.Duration) error {
+	d := r.length(time.Now())
 	if r.wake == nil {
-		return loop.Sleep(ctx, d)
+		return loop.Sleep(ctx, max(d, gather))
 	}
+	begin := time.Now()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -82,6 +107,13 @@ func (r *rest) sleep(ctx context.Context, d time.Duration) error {
 	case <-r.wake.signal:
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+	if err := loop.Sleep(ctx, gather-time.Since(begin)); err != nil {
+		return err
+	}
+	select {
+	case <-r.wake.signal: // the window sees its events
+	default:
 	}
 	return nil
 }

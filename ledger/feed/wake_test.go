@@ -3,15 +3,17 @@ package feed_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// A feed that sleeps is notified by what enqueues, in Go and in SQL. A feed that reads asks for no notifications, and
-// a feed whose process has ended is not notified for longer than its sleep.
+// A feed is notified by what enqueues, in Go and in SQL. A feed that reads much asks for no notifications, and a feed
+// whose process has ended is not notified for longer than its sleep.
 func TestSleepingFeedIsNotified(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
@@ -48,10 +50,25 @@ func TestSleepingFeedIsNotified(t *testing.T) {
 			if id := <-got; id != name {
 				t.Errorf("the feed delivered %q, want %q", id, name)
 			}
-			if f.isAsleep() {
-				t.Error("a feed that reads asks for notifications")
-			}
 		})
+	}
+	var entries []ledger.Entry
+	for i := range 100 {
+		id := ledger.BizID(fmt.Sprintf("burst-%d", i))
+		entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "k", BizID: id}})
+	}
+	if _, err := ledger.EnqueueMany(f.ctx, f.pool, entries); err != nil {
+		t.Fatal(err)
+	}
+	if page, err := opened.Next(f.ctx); err != nil || len(page.Events) != len(entries) {
+		t.Fatalf("a page of %d events: %v", len(page.Events), err)
+	}
+	f.enqueue(f.pool, "after the burst")
+	if _, err := opened.Next(f.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if f.isAsleep() {
+		t.Error("a feed that reads much asks for notifications")
 	}
 
 	ctx, cancel := context.WithCancel(f.ctx)

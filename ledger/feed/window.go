@@ -34,11 +34,11 @@ type page struct {
 }
 
 // openWindow opens the window that follows seen, which was taken in the given incarnation of the database, and reads
-// its first page. If the window is empty, taskledger.wake notifies within the time that the reader may sleep.
+// its first page. It has taskledger.wake notify the reader for some time from now on; if that is negative, no more.
 func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarnation string, o Options,
-	expected int, sleep time.Duration) (w window, err error) {
+	expected int, notified time.Duration) (w window, err error) {
 	rows, err := db.Query(ctx, sql, seen.Snapshot, int64(seen.Top), seen.Bound, int64(o.PageSize+1),
-		sleep.Microseconds())
+		notified.Microseconds())
 	if err != nil {
 		return window{}, err
 	}

@@ -4,9 +4,8 @@
 -- no further event can have become visible, so that an idle poll draws no xid. Otherwise the window's first
 -- page follows, as page.sql returns it: the snapshot of this statement is until. The texts of the edge are in
 -- its first row alone; without events there is one row, whose position is 0.
--- $1 seen (pg_snapshot), $2 seen_top, $3 seen_bound (xid8) of the window before; $4 maximum number of rows; $5
--- microseconds for which the reader may sleep if the window is empty, unless it is notified (see taskledger.wake); 0
--- for a reader that is not.
+-- $1 seen (pg_snapshot), $2 seen_top, $3 seen_bound (xid8) of the window before; $4 maximum number of rows; $5 for how
+-- many microseconds from now on taskledger.wake notifies the reader; below 0, not any more; 0 for another reader.
 -- The caller fails if is_standby (its snapshot lists no running transactions) or has_xid (bound would be
 -- older than top). top comes from the sequence and not from the rows, so that rows not yet visible are
 -- stepped over once and not at every poll.
@@ -17,7 +16,7 @@ select o.is_standby, o.has_xid, o.top,
        case when coalesce(e.ordinality, 1) = 1 then o.bound::text end,
        case
          when $5::bigint = 0 or coalesce(e.ordinality, 1) > 1 or o.is_standby then null
-         when e.position is null -- an enqueue that is not committed yet may have drawn its position
+         when $5::bigint > 0
          then setval('taskledger.asleep_until', (date_part('epoch', clock_timestamp()) * 1e6)::bigint + $5::bigint)
          when pg_sequence_last_value('taskledger.asleep_until'::regclass) > date_part('epoch', clock_timestamp()) * 1e6
          then setval('taskledger.asleep_until', 1)
@@ -44,8 +43,6 @@ select o.is_standby, o.has_xid, o.top,
              coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0) as top
       offset 0) d
    offset 0) o
-  left join lateral (
-    select p.*
-      from (select where o.bound is not null) changed
-     cross join lateral taskledger.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8, o.until, o.top, 0,
-                                             $4::integer) with ordinality p) e on true
+  left join lateral taskledger.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8,
+                                         case when o.bound is not null then o.until end, o.top, 0, $4::integer)
+       with ordinality e on true

@@ -1,0 +1,93 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// sizes has the moving average of the sizes of work messages, by kind, in bytes.
+type sizes map[ledger.Kind]int64
+
+// smoothing: a message changes the average by one part in smoothing of the difference.
+const smoothing = 8
+
+// note adds messages that are to be published.
+func (s sizes) note(messages []message, limit int64) {
+	for i := range messages {
+		m := &messages[i]
+		if !m.waits(limit) {
+			continue
+		}
+		if average, ok := s[m.event.Kind]; ok {
+			s[m.event.Kind] = average + (m.size-average)/smoothing
+		} else {
+			s[m.event.Kind] = m.size
+		}
+	}
+}
+
+// waits reports whether a message waits for workers in a stream with a limit.
+func (m *message) waits(limit int64) bool {
+	return m.event.Type.WakesWorkers() && !isBuiltIn(m.event.Kind) && (limit == 0 || m.size <= limit)
+}
+
+// readDemand reads the demand, with the sizes of the messages and with the withheld kinds. It adds the messages of a
+// page that is to be published.
+func (s backlog) readDemand(ctx context.Context, page []message) (*demand, error) {
+	d, err := readDemand(ctx, s.stream, s.state.info.State)
+	if err != nil {
+		return nil, err
+	}
+	for kind := range s.mark.Withheld {
+		d.kind(kind, 0)
+	}
+	for _, m := range page {
+		if m.waits(s.state.limit()) && !s.isOfWithheldKind(m) {
+			d.kind(m.event.Kind, s.state.info.State.LastSeq).waiting++
+		}
+	}
+	return d, s.measure(ctx, d)
+}
+
+// measure sets the size of a message of each kind, and forgets other kinds. The first relay after a start has published
+// nothing yet, and reads the first message of each kind.
+func (s backlog) measure(ctx context.Context, d *demand) error {
+	known := s.relay.sizes
+	maps.DeleteFunc(known, func(kind ledger.Kind, _ int64) bool { return d.kinds[kind] == nil })
+	for kind, k := range d.kinds {
+		if _, ok := known[kind]; !ok && k.all() > 0 {
+			size, err := s.firstSize(ctx, kind)
+			if err != nil {
+				return err
+			}
+			known[kind] = size
+		}
+		k.size = known[kind]
+		if k.size == 0 {
+			k.size = s.state.messageSize()
+		}
+	}
+	return nil
+}
+
+// firstSize returns the size of the first work message of a kind, or the average size of all messages.
+func (s backlog) firstSize(ctx context.Context, kind ledger.Kind) (int64, error) {
+	for _, subject := range stream.WorkSubjects(kind, ledger.AllShards) {
+		m, err := s.stream.GetMsg(ctx, s.state.info.State.FirstSeq, jetstream.WithGetMsgSubject(subject))
+		switch {
+		case err == nil:
+			return stream.Size(&nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}), nil
+		case !errors.Is(err, jetstream.ErrMsgNotFound):
+			return 0, fmt.Errorf("read the first message on %s: %w", subject, err)
+		}
+	}
+	return s.state.messageSize(), nil
+}
