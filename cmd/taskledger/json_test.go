@@ -20,6 +20,9 @@ var examples = map[string]string{
 	"taskledger alarm list":      "alarm list",
 	"taskledger alarm test":      "alarm test --alarms testdata/alarms.json",
 	"taskledger enqueue":         "enqueue coupon.send order-17",
+	"taskledger events list":     "events list",
+	"taskledger events stats":    "events stats",
+	"taskledger events tail":     "events tail",
 	"taskledger illegal list":    "illegal list",
 	"taskledger kind list":       "kind list",
 	"taskledger kind pause":      "kind pause nothing-OUTPUT",
@@ -36,6 +39,8 @@ var examples = map[string]string{
 	"taskledger parked retry":    "parked retry --all",
 	"taskledger parked discard":  "parked discard --all",
 	"taskledger rebase":          "rebase",
+	"taskledger replay what-if":  "replay what-if --policy testdata/policy.json",
+	"taskledger state as-of":     "state as-of 1",
 	"taskledger stream show":     "stream show",
 	"taskledger stream rebuild":  "stream rebuild",
 	"taskledger schedule apply":  "schedule apply -f testdata/schedules.json",
@@ -49,6 +54,7 @@ var examples = map[string]string{
 	"taskledger status":          "status",
 	"taskledger task bury":       "task bury --kind nothing",
 	"taskledger task cancel":     "task cancel --kind nothing",
+	"taskledger task clone":      "task clone coupon.send order-17 --as order-17-OUTPUT",
 	"taskledger task dead":       "task dead",
 	"taskledger task release":    "task release --kind nothing",
 	"taskledger task reschedule": "task reschedule --kind nothing --in 1h",
@@ -72,6 +78,7 @@ var exempt = map[string]string{
 	"taskledger parked show":     "needs a parked event: the script parked has one",
 	"taskledger illegal dismiss": "needs an illegal event: the script parked has one",
 
+	"taskledger events replay":    "needs a stream: the script replay has one",
 	"taskledger import watermill": "needs an outbox: the script import has one",
 }
 

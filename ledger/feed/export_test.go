@@ -1,6 +1,9 @@
 package feed
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // The statements of the feed, from which tests make mutants.
 var (
@@ -48,3 +51,6 @@ func (f *Feed) Incarnation() string { return f.database.incarnation }
 
 // SetPageSize sets the number of events that a transaction of a rebase reads.
 func (o *RebaseOptions) SetPageSize(n int) { o.pageSize = n }
+
+// ThinMoments has the next poll thin the moments.
+func ThinMoments(f *Feed) { f.moments.due = time.Time{} }

@@ -116,9 +116,10 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 	f := &Feed{
 		db: db, reader: reader, options: options, now: time.Now,
 		windowSQL: windowSQL, pageSQL: pageSQL, logins: loginNames{},
-		thin:  thinner{keep: options.KeepCursors},
-		audit: auditor{every: options.AuditEvery},
-		rest:  rest{wake: options.Wake, least: options.Gather, since: time.Now()},
+		thin:    thinner{keep: options.KeepCursors},
+		audit:   auditor{every: options.AuditEvery},
+		moments: newMoments(time.Now()),
+		rest:    rest{wake: options.Wake, least: options.Gather, since: time.Now()},
 	}
 	newest, err := newestCursor(ctx, db, reader)
 	if err != nil {
@@ -237,14 +238,13 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 
 // thinRows removes old rows of cursor and moment.
 func (f *Feed) thinRows(ctx context.Context) error {
-	isDue := !f.now().Before(f.thin.due)
 	if f.isTail {
 		return nil
 	}
-	if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil || !isDue {
+	if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil {
 		return err
 	}
-	return f.moments.thin(ctx, f.db)
+	return f.moments.thin(ctx, f.db, f.now())
 }
 
 // deliver moves the feed over a page of the open window.

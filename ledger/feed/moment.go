@@ -27,8 +27,13 @@ type moments struct {
 	isOwed bool      // events became visible that no moment has
 	tried  time.Time // when a moment was last added
 	quiet  moment    // the last time at which a poll found that nothing had become visible
+	due    time.Time // of the next thinning
 	from   int64     // see sql/moment_thin.sql
 }
+
+// newMoments returns the moments of a feed that is opened now. It adds and thins none at once, so that a feed whose
+// connections are killed again and again begins as soon as possible.
+func newMoments(now time.Time) moments { return moments{tried: now, due: now.Add(thinEvery)} }
 
 // moment is a time of the database, in microseconds since 1970, and what was visible then.
 type moment struct {
@@ -62,8 +67,12 @@ func (s *moments) note(ctx context.Context, db ledger.DB, at int64, edge Edge, h
 	return pgerr.Explain("add moment", err)
 }
 
-// thin thins old moments.
-func (s *moments) thin(ctx context.Context, db ledger.DB) error {
+// thin thins old moments if that is due.
+func (s *moments) thin(ctx context.Context, db ledger.DB, now time.Time) error {
+	if now.Before(s.due) {
+		return nil
+	}
+	s.due = now.Add(thinEvery)
 	_, err := pgquery.Row(ctx, db, momentThinSQL, []any{s.from}, &s.from)
 	return pgerr.Explain("thin moments", err)
 }

@@ -22,6 +22,7 @@ func TestMomentsAreThinned(t *testing.T) {
 		  from (values (180, 5), (180, 10), (180, 15), (180, 20), (120, 59), (119, 0), (119, 1), (119, 2), (70, 30),
 		               (10, 1), (10, 2), (10, 3)) a(minute, second)`)
 	opened := f.open(f.pool, nil)
+	feed.ThinMoments(opened)
 	if _, _, err := opened.Poll(f.ctx); err != nil {
 		t.Fatal(err)
 	}
