@@ -12,7 +12,6 @@ import (
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/stream"
-	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
@@ -118,28 +117,6 @@ func (b *bundle) createStream(js jetstream.JetStream, c outbox.StreamConfig) {
 		b.t.Fatal(err)
 	}
 	if _, err := stream.Ensure(b.t.Context(), js, c, installation); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-// waitingMessage publishes the message of a new task whose kind has consumers and no worker that receives it.
-func (b *bundle) waitingMessage(js jetstream.JetStream) {
-	b.t.Helper()
-	key := ledgertest.Key(b.t, "coupon.send/1")
-	ledgertest.Enqueue(b.t, b.db, key, "")
-	history, err := ledger.History(b.t.Context(), b.db, key)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	for _, c := range stream.Consumers(key.Kind, ledger.AllShards) {
-		_, err := js.CreateConsumer(b.t.Context(), stream.Name, jetstream.ConsumerConfig{
-			Durable: c.Durable, FilterSubjects: c.Filters, AckPolicy: jetstream.AckExplicitPolicy,
-		})
-		if err != nil {
-			b.t.Fatal(err)
-		}
-	}
-	if _, err := js.PublishMsg(b.t.Context(), stream.Encode(history[0], nil, "test", 1)); err != nil {
 		b.t.Fatal(err)
 	}
 }

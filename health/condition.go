@@ -149,7 +149,7 @@ var definitions = []Definition{
 		Threshold: DefaultThreshold,
 		Meaning:   "A firing of a schedule has been due for longer than the threshold.",
 		Cure: "is a runner of schedules running? start: taskledger serve; " +
-			"if one is, its log has the schedule's error",
+			"if one is, its log has the schedule's error, or the task that an open transaction has enqueued",
 	},
 	{
 		Name:      KindUnhandled,
@@ -161,9 +161,10 @@ var definitions = []Definition{
 	{
 		Name:      TasksUnbegun,
 		Threshold: DefaultThreshold,
-		Meaning: "A task has been available for longer than the threshold, and the workers of its kind, " +
-			"which is not paused, have not received it.",
-		Cure: "give the kind more slots or more workers; if its slots are free, read the workers' log",
+		Meaning: "A task has been available for longer than the threshold, and the live workers of its kind, " +
+			"which is not paused, have not begun it.",
+		Cure: "give the kind more slots or more workers; if its slots are free, read the workers' log; " +
+			"restart a worker whose lease is renewed and that begins nothing",
 	},
 	{
 		Name: AttemptsRepeated,

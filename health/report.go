@@ -30,6 +30,7 @@ type Report struct {
 	Tasks      []projector.Count        `json:"tasks"`
 	Rejected   int64                    `json:"rejected"`  // calls that were rejected because too many tasks waited
 	Unhandled  []operator.UnhandledKind `json:"unhandled"` // kinds with available tasks and no live worker
+	Unbegun    []operator.UnbegunKind   `json:"unbegun"`   // kinds whose live workers do not begin their oldest tasks
 	Paused     []operator.PausedKind    `json:"paused"`
 	Alarms     []UndeliveredAlarm       `json:"undelivered_alarms"`
 	Degraded   []Condition              `json:"degraded"` // the conditions that hold; empty: healthy
@@ -67,7 +68,8 @@ func Read(ctx context.Context, c Config) (Report, error) {
 	}
 	c.Thresholds = c.Thresholds.withDefaults()
 	r := Report{
-		Tasks: []projector.Count{}, Unhandled: []operator.UnhandledKind{}, Paused: []operator.PausedKind{},
+		Tasks: []projector.Count{}, Unhandled: []operator.UnhandledKind{}, Unbegun: []operator.UnbegunKind{},
+		Paused: []operator.PausedKind{},
 		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{},
 	}
 	if _, err := pgquery.Row(ctx, c.DB, nowSQL, nil, pgquery.Micros(&r.At)); err != nil {

@@ -159,13 +159,16 @@ var conditionTests = map[health.Name]conditionTest{
 	},
 	health.TasksUnbegun: {
 		arrange: func(b *bundle, c *health.Config) {
-			c.JetStream = b.jetStream()
-			b.createStream(c.JetStream, c.Stream)
-			b.waitingMessage(c.JetStream)
+			b.exec("select taskledger.heartbeat('sql-1', '{coupon.send,mail.send}')")
+			for _, key := range []string{"coupon.send/1", "coupon.send/2", "mail.send/1"} {
+				ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, key), "")
+			}
+			ledgertest.Append(b.t, b.db, ledgertest.Key(b.t, "mail.send/1"), ledger.EventStarted)
+			b.project()
 			time.Sleep(2 * time.Millisecond)
 			c.Thresholds.TasksUnbegun = time.Millisecond
 		},
-		text: "for a worker to begin it; kinds: coupon.send", isSince: true,
+		text: "or longer for a worker to begin it; kinds: coupon.send", isSince: true,
 	},
 	health.AttemptsRepeated: {
 		arrange: func(b *bundle, _ *health.Config) {
@@ -334,7 +337,7 @@ func TestJSON(t *testing.T) {
 	b.takeLease()
 	for _, want := range []string{
 		`"projection":{"waiting":0,"waiting_capped":false,"oldest_waiting_ms":0}`, `"tasks":[]`, `"rejected":0`,
-		`"unhandled":[]`, `"paused":[]`, `"undelivered_alarms":[]`, `"degraded":[]`, `"at":"20`,
+		`"unhandled":[]`, `"unbegun":[]`, `"paused":[]`, `"undelivered_alarms":[]`, `"degraded":[]`, `"at":"20`,
 	} {
 		if text := toJSON(t, b.read(health.Config{})); !strings.Contains(text, want) {
 			t.Errorf("%s\nhas no %s", text, want)

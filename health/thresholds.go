@@ -19,7 +19,7 @@ type Thresholds struct {
 	TimersLate    time.Duration // how long a timer has been due
 	ScheduleLate  time.Duration // how long a firing has been due
 	KindUnhandled time.Duration // how long a task has been available for which no live worker exists
-	TasksUnbegun  time.Duration // how long a task has been available that no worker has received
+	TasksUnbegun  time.Duration // how long a task has been available that no live worker of its kind has begun
 }
 
 func (t Thresholds) withDefaults() Thresholds {

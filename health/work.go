@@ -7,56 +7,32 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/printable"
-	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-// checkUnbegun needs the stream, which checkOutbox has read unless [Config].Only excludes its conditions.
 func checkUnbegun(ctx context.Context, c Config, r *Report) error {
-	if c.JetStream == nil || c.Thresholds.TasksUnbegun < 0 {
+	limit := c.Thresholds.TasksUnbegun
+	if limit < 0 {
 		return nil
 	}
-	unbegun := r.Outbox.Unbegun
-	if r.Outbox.Stream == nil && r.Outbox.StreamError == "" {
-		s, err := outbox.ReadStatus(ctx, c.DB, c.JetStream, c.Stream)
-		if err != nil {
-			return err
-		}
-		unbegun = s.Unbegun
-	}
-	paused, err := operator.ReadPaused(ctx, c.DB)
-	if err != nil {
+	unbegun, err := operator.ReadUnbegun(ctx, c.DB, limit)
+	if err != nil || len(unbegun) == 0 {
 		return err
 	}
-	unhandled := r.Unhandled
-	if c.Only != nil {
-		if unhandled, err = operator.ReadUnhandled(ctx, c.DB); err != nil {
-			return err
-		}
-	}
-	isExempt := func(kind ledger.Kind) bool { // paused, or reported by KindUnhandled
-		return slices.ContainsFunc(paused, func(p operator.PausedKind) bool { return p.Kind == kind }) ||
-			slices.ContainsFunc(unhandled, func(u operator.UnhandledKind) bool { return u.Kind == kind })
-	}
-	var late []string
-	var since time.Time
+	r.Unbegun = append(r.Unbegun, unbegun...)
+	since := r.At.Add(-limit) // or earlier
+	var names []string
 	for _, u := range unbegun {
-		if isExempt(u.Kind) || !isExceeded(r.At.Sub(u.OldestAt), c.Thresholds.TasksUnbegun) {
-			continue
-		}
-		late = append(late, string(u.Kind))
-		if since.IsZero() || u.OldestAt.Before(since) {
+		names = append(names, string(u.Kind))
+		if !u.OldestAt.IsZero() && u.OldestAt.Before(since) {
 			since = u.OldestAt
 		}
 	}
-	if len(late) > 0 {
-		r.add(Condition{
-			Name: TasksUnbegun, Since: since, Threshold: c.Thresholds.TasksUnbegun,
-			Text: fmt.Sprintf("a task has waited %s for a worker to begin it; kinds: %s",
-				printable.Age(r.At.Sub(since)), printable.Names(late, maxNamed)),
-		})
-	}
+	r.add(Condition{
+		Name: TasksUnbegun, Since: since, Threshold: limit,
+		Text: fmt.Sprintf("a task has waited %s or longer for a worker to begin it; kinds: %s",
+			printable.Age(r.At.Sub(since)), printable.Names(names, maxNamed)),
+	})
 	return nil
 }
 

@@ -3,10 +3,11 @@
 --
 --   incarnation  written and read by feed
 --   cursor       written and read by feed, for the readers relay and projector
+--   floor        written and read by feed
 --   moment       written by feed: what was visible when, so that the past can be read in the order of commits
 --
--- Other packages read the view cursors, and call incarnation, late_xids, feed_page, feed_passed, feed_pending,
--- place_at, place_of and heads_page.
+-- Other packages read the view cursors, and call incarnation, late_xids, feed_page, feed_floor, feed_passed,
+-- feed_pending, place_at, place_of and heads_page.
 
 -- +goose Up
 
@@ -24,6 +25,23 @@ $$;
 
 comment on function taskledger.origin() is
   'Internal: returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
+
+-- A promoted standby begins a new timeline.
+-- +goose StatementBegin
+create function taskledger.timeline() returns bigint
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  if pg_is_in_recovery() then
+    return null;
+  end if;
+  return ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.timeline() is
+  'Internal: returns the timeline of the database, which changes when a standby is promoted or an archive is restored; '
+  'null on a standby.';
 
 -- A crash may forget the newest transaction ids and positions and assign them again. A feed that has
 -- them in memory would skip the events that get them. So the feed compares this id, and goes on from
@@ -71,6 +89,7 @@ create table taskledger.cursor (
   unaudited      bigint not null default 0,  -- the number of those events
   unaudited_xor  bigint not null default 0,  -- the exclusive or of their positions
   origin         text not null,   -- taskledger.origin() of the database whose transaction ids these are
+  timeline       bigint not null default taskledger.timeline(),
   xid            xid8 not null default pg_current_xact_id(),  -- equals xmin in every physical copy of this row
   mark           json,            -- the reader's own data, for example the stream sequence it published up to
   recorded_at    timestamptz not null default clock_timestamp(),
@@ -84,13 +103,75 @@ comment on table taskledger.cursor is
 -- from a dump into this database has another one.
 create view taskledger.cursors as
 select c.reader, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound, c.after_position, c.mark,
-       c.recorded_at,
+       c.recorded_at, c.timeline,
        c.origin = taskledger.origin() or c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint as is_local
   from taskledger.cursor c;
 
 comment on view taskledger.cursors is
   'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. '
   'If is_local is false, the row is of another database, and its transaction IDs have no meaning in this one.';
+
+-- Up to the floor, events are of another database: they were restored, and their transaction ids have no meaning. Every
+-- snapshot but that of the beginning sees them, as if their transaction id were 3, the first one there is. A rebase
+-- raises the floor while no transaction writes events, so all events up to it are committed. origin and xid are those
+-- of the database that the floor holds for, as in a cursor row.
+create table taskledger.floor (
+  position bigint not null,
+  origin   text not null default taskledger.origin(),
+  xid      xid8 not null default pg_current_xact_id(),
+  one      boolean primary key default true check (one));
+
+insert into taskledger.floor (position) values (0);
+
+comment on table taskledger.floor is
+  'Internal: one row with the last position whose transaction id is of another database; 0: none. '
+  '`taskledger rebase` writes it.';
+
+-- plpgsql: each session plans it once. Statements call it in a subquery without columns, so once.
+-- +goose StatementBegin
+create function taskledger.feed_floor() returns bigint
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  return (select f.position from taskledger.floor f where f.one);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.feed_floor() is
+  'Internal: returns the last position whose transaction id is of another database and has no meaning; 0: none.';
+
+-- A database that was restored as a whole has the floor of another one. Otherwise events may have come without it, by a
+-- dump of some tables or by logical replication. Their ids are then ahead of this database, or harmless: an id that it
+-- has passed is visible in every window. Three probes of one row each find them, whatever was written since.
+-- +goose StatementBegin
+create function taskledger.foreign_position() returns bigint
+language plpgsql stable set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+  floor bigint := (
+    select f.position
+      from taskledger.floor f
+     where f.one
+       and (f.origin = taskledger.origin() or f.xmin::text::bigint = (f.xid::text::numeric % 4294967296)::bigint));
+begin
+  if floor is null then
+    return 0;
+  end if;
+  return (
+    select e.position
+      from ((select n.xid, n.position from taskledger.event n order by n.xid desc, n.position desc limit 1)
+            union all
+            (select f.xid, f.position from taskledger.event f where f.position > floor order by f.position limit 1)
+            union all
+            (select l.xid, l.position from taskledger.event l order by l.position desc limit 1)) e
+     where e.position > floor and e.xid >= pg_snapshot_xmax(pg_current_snapshot())
+     limit 1);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.foreign_position() is
+  'Internal: returns the position of an event above the floor whose transaction id this database has not reached, so '
+  'that it is of another one; 0 if the floor itself is of another one; null if there is none.';
 
 -- The end of the relay's sleep, in microseconds since 1970 of the database's clock; in the past while it is awake. It
 -- is a sequence because writing and reading it are of no transaction, and unlogged because a crash ends the sleep.
@@ -208,8 +289,9 @@ comment on function taskledger.late_shares(xid8[], bigint, bigint, integer) is
 -- Late: positions up to seen_top of transactions that were unfinished in seen. Their xid is among
 --   late_xids: each insert draws its xid before its position, so a position <= seen_top has an
 --   xid < seen_bound. The row comparison leaves the planner no index but (xid, position).
+--   No event up to the floor is late, because all were committed when it was raised.
 --   Of several transactions, only the events of this page are read, which late_shares counts.
--- Tail: positions above seen_top, up to top.
+-- Tail: positions above seen_top, up to top. Up to the floor, transaction ids have no meaning.
 --
 -- A page must cost the same anywhere in a window of any size, so the planner must not collect and sort
 -- a whole range: without bitmap and sequential scans, only the two index scans in order remain.
@@ -225,9 +307,11 @@ set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
   late xid8[];
   late_rows integer := 0;
+  floor bigint := (select f.position from taskledger.floor f where f.one);
+  late_after bigint := greatest(feed_page.after_position, floor);
 begin
   -- The transactions of late_xids, by its definition: a call of it would cost as much as the rest of a short page.
-  if feed_page.after_position < feed_page.seen_top and pg_snapshot_xmin(feed_page.seen) < feed_page.seen_bound then
+  if late_after < feed_page.seen_top and pg_snapshot_xmin(feed_page.seen) < feed_page.seen_bound then
     late := array(
       select x from pg_snapshot_xip(feed_page.seen) x where pg_visible_in_snapshot(x, feed_page.until)
        union all
@@ -239,7 +323,7 @@ begin
     return query
     select e.*
       from taskledger.event e
-     where (e.xid, e.position) > (late[1], feed_page.after_position)
+     where (e.xid, e.position) > (late[1], late_after)
        and (e.xid, e.position) <= (late[1], feed_page.seen_top)
      order by e.xid, e.position
      limit feed_page.how_many;
@@ -247,11 +331,11 @@ begin
   elsif cardinality(late) > 1 then
     return query
     select l.*
-      from taskledger.late_shares(late, feed_page.after_position, feed_page.seen_top, feed_page.how_many) s
+      from taskledger.late_shares(late, late_after, feed_page.seen_top, feed_page.how_many) s
      cross join lateral (
        select e.*
          from taskledger.event e
-        where (e.xid, e.position) > (s.xid, feed_page.after_position)
+        where (e.xid, e.position) > (s.xid, late_after)
           and (e.xid, e.position) <= (s.xid, feed_page.seen_top)
         order by e.xid, e.position
         limit s.events) l
@@ -263,7 +347,7 @@ begin
   select e.*
     from taskledger.event e
    where e.position > greatest(feed_page.after_position, feed_page.seen_top) and e.position <= feed_page.top
-     and pg_visible_in_snapshot(e.xid, feed_page.until)
+     and (e.position <= floor or pg_visible_in_snapshot(e.xid, feed_page.until))
    order by e.position
    limit feed_page.how_many - late_rows;
 end
@@ -276,7 +360,7 @@ comment on function taskledger.feed_page(pg_snapshot, bigint, xid8, pg_snapshot,
 -- Reads at most how_many entries of the index (xid, position), in its order, after the one given.
 -- Returns the number of entries read, the last of them, the number of events that until sees and since does
 -- not, and the exclusive or of their positions. Entries of transactions that are unfinished in both
--- snapshots are not read.
+-- snapshots are not read, and those up to the floor are not counted.
 -- It returns aggregates, since returning the rows took three times as long. Planned as feed_page is.
 -- +goose StatementBegin
 create function taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer,
@@ -288,6 +372,7 @@ set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
   lower xid8 := greatest(feed_tally.xid, pg_snapshot_xmax(since));
   lower_position bigint := case when feed_tally.xid < lower then 0 else feed_tally.position end;
+  floor bigint := taskledger.feed_floor();
   x xid8;
   part record;
 begin
@@ -300,7 +385,8 @@ begin
       from (
         select e.position
           from taskledger.event e
-         where (e.xid, e.position) > (x, case when x = feed_tally.xid then feed_tally.position else 0 end)
+         where (e.xid, e.position) > (x, case when x = feed_tally.xid then greatest(feed_tally.position, floor)
+                                              else floor end)
            and (e.xid, e.position) <= (x, 9223372036854775807)
          order by e.xid, e.position
          limit how_many - feed_tally.entries) e;
@@ -317,7 +403,7 @@ begin
          coalesce((array_agg(s.position))[count(*)], feed_tally.position) as "position"
     into part
     from (
-      select e.xid, e.position, pg_visible_in_snapshot(e.xid, until) as seen
+      select e.xid, e.position, e.position > floor and pg_visible_in_snapshot(e.xid, until) as seen
         from taskledger.event e
        where (e.xid, e.position) > (lower, lower_position) and e.xid < pg_snapshot_xmax(until)
        order by e.xid, e.position
@@ -334,17 +420,21 @@ comment on function taskledger.feed_tally(pg_snapshot, pg_snapshot, integer, xid
   'Internal: counts the events between two snapshots by the definition of a snapshot, to audit what a feed delivered.';
 
 -- +goose StatementBegin
-create function taskledger.feed_passed(xid xid8, "position" bigint, seen pg_snapshot, until pg_snapshot,
+create function taskledger.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot,
                                        after_position bigint) returns boolean
 language sql immutable parallel safe
-return coalesce(pg_visible_in_snapshot(feed_passed.xid, feed_passed.seen)
-                or feed_passed.position <= feed_passed.after_position
-                   and pg_visible_in_snapshot(feed_passed.xid, feed_passed.until), false);
+return coalesce(
+  pg_visible_in_snapshot(case when feed_passed.position <= feed_passed.floor then '3'::xid8 else feed_passed.xid end,
+                         feed_passed.seen)
+  or feed_passed.position <= feed_passed.after_position
+     and pg_visible_in_snapshot(
+           case when feed_passed.position <= feed_passed.floor then '3'::xid8 else feed_passed.xid end,
+           feed_passed.until), false);
 -- +goose StatementEnd
 
-comment on function taskledger.feed_passed(xid8, bigint, pg_snapshot, pg_snapshot, bigint) is
+comment on function taskledger.feed_passed(xid8, bigint, bigint, pg_snapshot, pg_snapshot, bigint) is
   'Internal: reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and '
-  'position). Null for the event means false, null for until no open window.';
+  'position), with floor as feed_floor() returns it. Null for the event means false, null for until no open window.';
 
 -- Three arms, where the feed has two: late events below the window, events within the passed part of the window
 -- that are not visible in it, and events above. The cost is that of the events it returns, whatever the size of
@@ -356,7 +446,7 @@ returns table ("position" bigint, recorded_at timestamptz)
 language sql stable
 begin atomic
   with newest as materialized (
-    select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position
+    select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position, taskledger.feed_floor() as floor
       from (select n.* from taskledger.cursors n where n.reader = feed_pending.reader order by n.n desc limit 1) c
      where c.is_local)
   (select late.position, late.recorded_at
@@ -365,7 +455,7 @@ begin atomic
     cross join lateral (
       select e.position, e.recorded_at
         from taskledger.event e
-       where (e.xid, e.position) > (x, 0) and (e.xid, e.position) <= (x, c.seen_top)
+       where (e.xid, e.position) > (x, c.floor) and (e.xid, e.position) <= (x, c.seen_top)
          and (c.until is null or e.position > c.after_position or not pg_visible_in_snapshot(x, c.until))
        order by e.xid, e.position
        limit feed_pending.how_many) late
@@ -377,7 +467,7 @@ begin atomic
     cross join lateral (
       select e.position, e.recorded_at
         from taskledger.event e
-       where (e.xid, e.position) > (x, c.seen_top) and (e.xid, e.position) <= (x, c.after_position)
+       where (e.xid, e.position) > (x, greatest(c.seen_top, c.floor)) and (e.xid, e.position) <= (x, c.after_position)
          and not pg_visible_in_snapshot(x, c.until)
        order by e.xid, e.position
        limit feed_pending.how_many) unseen
@@ -477,7 +567,10 @@ declare
   high record;
   found record;
 begin
-  select e.xid, e.recorded_at into found from taskledger.event e where e.position = place_of.position;
+  select case when e.position <= taskledger.feed_floor() then '3'::xid8 else e.xid end as xid, e.recorded_at
+    into found
+    from taskledger.event e
+   where e.position = place_of.position;
   if found.xid is null then
     return;
   end if;
@@ -545,6 +638,8 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off set enable_hashagg = off
 set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set plan_cache_mode = force_generic_plan
 set jit = off as $$
+declare
+  floor bigint := taskledger.feed_floor();
 begin
   return query
   with heads as materialized (
@@ -552,7 +647,8 @@ begin
       from taskledger.event e
      where (e.kind, e.biz_id) > (heads_page.kind, heads_page.biz_id) and e.kind <= heads_page.last_kind
        and e.position <= heads_page.top
-       and taskledger.feed_passed(e.xid, e.position, heads_page.seen, heads_page.until, heads_page.after_position)
+       and taskledger.feed_passed(e.xid, e.position, floor, heads_page.seen, heads_page.until,
+                                  heads_page.after_position)
      group by e.kind, e.biz_id
      order by e.kind, e.biz_id
      limit heads_page.how_many

@@ -6,7 +6,7 @@
 --   illegal_event  written and read by projector
 --
 -- Other packages and programs read the views tasks and task_counts. The view task_totals is for statements
--- that need the total of one kind and state.
+-- that need the total of one kind and state, and lingering_tasks is for those that need the unfinished tasks.
 
 -- +goose Up
 
@@ -29,6 +29,7 @@ create table taskledger.task (
   fingerprint text collate "C",       -- of the error of a dead task, else null
   due_at      timestamptz,            -- when a scheduled or retrying task is released, else null
   cause       text collate "C",       -- kind/biz_id of the task whose event led to this one, else null; never updated
+  lingering   boolean not null default false, -- available or running for longer than a few seconds
   primary key (kind, biz_id))
   with (fillfactor = 50);
 
@@ -41,6 +42,9 @@ create index task_aside on taskledger.task (kind, biz_id) where aside;
 create index task_dead on taskledger.task (fingerprint, kind, biz_id) where fingerprint is not null;
 
 create index task_cause on taskledger.task (cause, kind, biz_id) where cause is not null;
+
+-- A task that finishes soon is never in it, so its updates stay HOT.
+create index task_lingering on taskledger.task (enqueued_at, kind, biz_id) where lingering;
 
 create table taskledger.task_count (
   kind  text collate "C" not null,
@@ -74,6 +78,25 @@ comment on view taskledger.tasks is
   'The current state of each task, as the projector has it, which may lag behind the events. '
   'exceptional: the state is neither available, running nor succeeded. fingerprint: of the error of a dead task. '
   'due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this one.';
+
+create view taskledger.lingering_tasks as
+select t.enqueued_at, t.kind, t.biz_id from taskledger.task t where t.lingering;
+
+comment on view taskledger.lingering_tasks is
+  'Internal: the tasks that are available or running, of those that became available up to lingering_place, '
+  'in the order of the index (enqueued_at, kind, biz_id).';
+
+create view taskledger.lingering_place as
+select c.mark->'listed' as place
+  from (select n.mark, n.is_local
+          from taskledger.cursors n
+         where n.reader = 'projector'
+         order by n.n desc
+         limit 1) c
+ where c.is_local;
+
+comment on view taskledger.lingering_place is
+  'Internal: the place of the feed up to which lingering_tasks has all unfinished tasks (JSON); no row or null: none.';
 
 create view taskledger.task_totals as
 select c.kind, c.state, c.n, c.value as tasks from taskledger.task_count c;

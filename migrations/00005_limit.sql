@@ -14,7 +14,8 @@ create table taskledger.kind_limit (
   policy         text not null check (policy in ('reject', 'discard', 'discard_oldest', 'caller_runs')),
   retry_after_ms bigint not null check (retry_after_ms >= 0),  -- hint for a rejected producer
   actor          text not null,
-  updated_at     timestamptz not null default clock_timestamp());
+  updated_at     timestamptz not null default clock_timestamp(),
+  check (updated_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'));
 
 comment on table taskledger.kind_limit is
   'How many tasks of a kind may wait, set by an operator. A kind without a row has no limit.';

@@ -179,7 +179,7 @@ $$;
 comment on function taskledger.is_anothers_worker(text) is
   'Internal: returns whether a worker of another login is alive, so that the session''s login must not act as it.';
 
--- Index: primary key.
+-- As shards_alive: shards of a worker that has no such lease are free, whatever other lease it has. Index: primary key.
 -- +goose StatementBegin
 create function taskledger.is_anothers_member(worker text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -187,14 +187,14 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 begin
   return exists (
     select from taskledger.lease l
-     where l.name in ('worker/' || is_anothers_member.worker, 'shards/' || is_anothers_member.worker)
-       and l.login <> session_user and l.alive_until > clock_timestamp());
+     where l.name = 'shards/' || is_anothers_member.worker and l.login <> session_user
+       and l.alive_until > clock_timestamp());
 end
 $$;
 -- +goose StatementEnd
 
 comment on function taskledger.is_anothers_member(text) is
-  'Internal: returns whether a worker of another login is alive, or divides shards, by this id.';
+  'Internal: returns whether a worker of another login by this id is a live member of a division of shards.';
 
 -- With its owner's rights: a role with the privilege DELETE may lock the whole table, which stops every worker.
 -- Locks the row. Index: primary key.

@@ -30,7 +30,7 @@ comment on view taskledger.parked_events is 'The events that the relay could not
 
 -- The only SQL that names the fields of the relay's mark, which outbox/mark.go defines.
 create view taskledger.relay_mark as
-select c.n, c.seen, c.recorded_at, greatest(c.seen_top, c.after_position) as top,
+select c.n, c.seen, c.recorded_at, c.timeline, greatest(c.seen_top, c.after_position) as top,
        (c.mark->>'generation')::bigint as generation, c.mark->>'stream_created' as stream_created,
        (c.mark->>'stream_seq')::bigint as stream_seq, c.mark->'owed' is not null as is_repairing,
        coalesce(c.mark->'withheld', '{}') as withheld
@@ -48,7 +48,7 @@ comment on view taskledger.relay_mark is
 -- the window that are not visible in it, and events above. Its cost is that of the events it returns.
 create view taskledger.outbox as
 with relay as materialized (
-  select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position
+  select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position, taskledger.feed_floor() as floor
     from taskledger.cursors c
    where c.reader = 'relay'
    order by c.n desc
@@ -59,7 +59,7 @@ select late.position, late.kind, late.biz_id, late.version, late.type, late.reco
  cross join lateral (
    select e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
      from taskledger.event e
-    where (e.xid, e.position) > (x, 0) and (e.xid, e.position) <= (x, r.seen_top)
+    where (e.xid, e.position) > (x, r.floor) and (e.xid, e.position) <= (x, r.seen_top)
       and (r.until is null or e.position > r.after_position or not pg_visible_in_snapshot(x, r.until))
    offset 0) late
 union all
@@ -69,7 +69,7 @@ select unseen.position, unseen.kind, unseen.biz_id, unseen.version, unseen.type,
  cross join lateral (
    select e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
      from taskledger.event e
-    where (e.xid, e.position) > (x, r.seen_top) and (e.xid, e.position) <= (x, r.after_position)
+    where (e.xid, e.position) > (x, greatest(r.seen_top, r.floor)) and (e.xid, e.position) <= (x, r.after_position)
       and not pg_visible_in_snapshot(x, r.until)
    offset 0) unseen
  where r.until is not null

@@ -14,7 +14,8 @@ create table taskledger.shard_owner (
   shards text collate "C" not null,  -- as ledger.ShardSet writes them: 0-15
   worker text not null,
   since  timestamptz not null default clock_timestamp(),
-  primary key (kind, shards))
+  primary key (kind, shards),
+  check (since between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'))
   with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 comment on table taskledger.shard_owner is

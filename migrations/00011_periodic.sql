@@ -6,6 +6,7 @@
 -- +goose Up
 
 -- The runner writes the position in the transaction that enqueues a firing's task.
+-- No time is one that readers cannot read: infinity, or a year after 9998.
 -- There are few rows; they change a few times a minute at most and are read as a whole: no index but the
 -- key, so that updates are HOT.
 create table taskledger.schedule (
@@ -35,7 +36,12 @@ create table taskledger.schedule (
   check (every_ms >= 1000),
   check (after_ms >= 1000),
   check ((cron is null) = (zone is null)),
-  check ((every_ms is null) = (anchor is null)))
+  check ((every_ms is null) = (anchor is null)),
+  check (anchor between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'),
+  check (updated_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'),
+  check (next_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'),
+  check (last_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'),
+  check (passed_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'))
   with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 comment on table taskledger.schedule is 'The schedules of periodic tasks, and the next firing of each.';

@@ -11,7 +11,8 @@ create table taskledger.pause (
   kind   text collate "C" primary key,
   since  timestamptz not null default clock_timestamp(),
   actor  text not null,
-  reason text not null);
+  reason text not null,
+  check (since between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'));
 
 comment on table taskledger.pause is 'The kinds that an operator has paused: no worker starts their tasks.';
 
@@ -34,3 +35,79 @@ $$;
 
 comment on function taskledger.remove_pause(text) is
   'Internal: ends the pause of a kind, and returns the kind if it was paused.';
+
+-- A task is late if it became available before older_than ago: the projection has more available tasks of the kind than
+-- the newer events account for. So no task is looked for: the events are read from the newest one back until each
+-- available task is met, which are few events while workers keep up, and never older ones than older_than. All
+-- statements of a stable function have one snapshot.
+-- Locks nothing. Indexes: (position), backwards; the primary key of task for each event that made a task available of a
+-- kind of which some are missing; of task_count a row of each kind. Without jit: see feed_page.
+-- +goose StatementBegin
+create function taskledger.unbegun_kinds(older_than interval, max_aged bigint)
+returns table (kind text, waiting bigint, late bigint, oldest_at timestamptz)
+language plpgsql stable set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+  page_size constant integer := 1000;
+  cutoff constant timestamptz := clock_timestamp() - older_than;
+  kinds text[];
+  totals bigint[];
+  missing bigint[];
+  before bigint := 9223372036854775807;
+  events bigint;
+  is_over boolean;
+begin
+  select array_agg(k.kind order by k.kind), array_agg(c.tasks order by k.kind)
+    into kinds, totals
+    from (select distinct w.kind from taskledger.worker_kinds w) k
+   cross join lateral (
+     select t.tasks from taskledger.task_totals t
+      where t.kind = k.kind and t.state = 'available'
+      order by t.n desc
+      limit 1) c
+   where c.tasks > 0 and not exists (select from taskledger.paused_kinds p where p.kind = k.kind);
+  missing := totals;
+  while exists (select from unnest(missing) m(n) where m.n > 0) loop
+    with page as materialized (
+      select e.position, e.recorded_at, e.kind, e.biz_id, e.version, e.type
+        from taskledger.event e
+       where e.position < before
+       order by e.position desc
+       limit page_size
+    ), met as (
+      select p.kind, count(*) as n
+        from page p
+       cross join lateral (
+         select t.state, t.version from taskledger.tasks t where t.kind = p.kind and t.biz_id = p.biz_id limit 1) t
+       where p.type in ('enqueued', 'released', 'interrupted') and p.recorded_at >= cutoff
+         and p.kind in (select m.kind from unnest(kinds, missing) m(kind, n) where m.n > 0)
+         and t.state = 'available' and t.version = p.version
+       group by p.kind
+    )
+    select count(*), min(p.position), coalesce(bool_or(p.recorded_at < cutoff), true),
+           (select array_agg(m.n - coalesce(f.n, 0) order by m.i)
+              from unnest(kinds, missing) with ordinality m(kind, n, i)
+              left join met f on f.kind = m.kind)
+      into events, before, is_over, missing
+      from page p;
+    exit when is_over or events < page_size;
+  end loop;
+  return query
+  select m.kind, m.total, m.n,
+         (select case when count(*) <= max_aged then min(t.updated_at) filter (where t.state = 'available') end
+            from (select s.state, s.updated_at
+                    from taskledger.tasks s
+                   where s.kind = m.kind
+                   order by s.biz_id
+                   limit max_aged + 1) t)
+    from unnest(kinds, totals, missing) m(kind, total, n)
+   where m.n > 0;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.unbegun_kinds(interval, bigint) is
+  'Internal: returns the kinds with live workers that are not paused and have tasks that became available before '
+  'older_than ago: the available tasks as the projector has counted them, how many of these are so old, and when the '
+  'oldest became available, null for a kind with more than max_aged tasks in all.';

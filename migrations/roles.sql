@@ -35,10 +35,10 @@ grant select on taskledger.shard_owner, taskledger.worker_shards, taskledger.pau
 grant select on taskledger.timer, taskledger.timers, taskledger.rejected, taskledger.event_position_seq to
    relay, operator, reader, archiver;
 grant select on taskledger.moment, taskledger.moments to relay, operator, reader, archiver;
-grant select on taskledger.cursor, taskledger.cursors, taskledger.incarnation, taskledger.relay_mark,
-   taskledger.outbox to relay, operator, reader, archiver;
+grant select on taskledger.cursor, taskledger.cursors, taskledger.floor, taskledger.incarnation,
+   taskledger.relay_mark, taskledger.outbox to relay, operator, reader, archiver;
 grant select on taskledger.task, taskledger.tasks, taskledger.task_count, taskledger.task_totals,
-   taskledger.task_counts to relay, operator, reader, archiver;
+   taskledger.task_counts, taskledger.lingering_tasks, taskledger.lingering_place to relay, operator, reader, archiver;
 grant select on taskledger.parked, taskledger.parked_events, taskledger.relay_lease, taskledger.schedule,
    taskledger.pause, taskledger.illegal_event, taskledger.repeated_releases to relay, operator, reader, archiver;
 grant select on taskledger.migration to relay, operator, reader, archiver;
@@ -61,8 +61,8 @@ grant insert (at, snapshot, top, bound) on taskledger.moment to relay;
 grant update (recorded_at) on taskledger.cursor to relay;
 grant insert on taskledger.incarnation, taskledger.parked, taskledger.illegal_event to relay;
 grant insert on taskledger.task to relay;
-grant update (state, aside, version, attempt, failures, updated_at, error, fingerprint, due_at) on taskledger.task
-   to relay;
+grant update (state, aside, version, attempt, failures, updated_at, error, fingerprint, due_at, lingering) on
+   taskledger.task to relay;
 grant insert, delete on taskledger.task_count to relay;
 grant update (next_at, last_at, last_kind, last_biz_id, passed, passed_at) on taskledger.schedule to relay, operator;
 grant update (kind, args, cron, zone, every_ms, anchor, after_ms, missed, missed_limit, overlap, paused, revision,
@@ -91,12 +91,13 @@ grant execute on function taskledger.follows, taskledger.appended_here, taskledg
    worker, relay, operator;
 grant execute on function taskledger.with_times, taskledger.admits, taskledger.existing_tasks,
    taskledger.count_rejection to producer, relay, operator;
-grant execute on function taskledger.origin, taskledger.incarnation, taskledger.late_xids,
-   taskledger.late_shares to relay, operator, reader, archiver;
+grant execute on function taskledger.origin, taskledger.timeline, taskledger.incarnation, taskledger.feed_floor,
+   taskledger.foreign_position, taskledger.late_xids, taskledger.late_shares to relay, operator, reader, archiver;
 grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledger.feed_passed,
    taskledger.feed_pending to relay, operator, reader, archiver;
 grant execute on function taskledger.place_at, taskledger.place_of, taskledger.heads_page to relay, operator, reader,
    archiver;
+grant execute on function taskledger.unbegun_kinds to relay, operator, reader, archiver;
 grant execute on function taskledger.is_primary to worker, relay, operator;
 grant execute on function taskledger.is_hidden to worker;
 grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive, taskledger.lease_kinds to worker,
@@ -110,9 +111,9 @@ grant execute on function taskledger.fire_timers to relay;
 -- Workers in SQL, with the functions that they call with the rights of their caller.
 grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.claim_next, taskledger.finish,
    taskledger.fail, taskledger.snooze to worker;
-grant execute on function taskledger.is_anothers_worker, taskledger.has_lease, taskledger.poll_place,
-   taskledger.set_poll_place, taskledger.waiting_tasks, taskledger.take_over, taskledger.attempt_of,
-   taskledger.raise_fenced to worker;
+grant execute on function taskledger.is_anothers_worker, taskledger.is_anothers_member, taskledger.has_lease,
+   taskledger.poll_place, taskledger.set_poll_place, taskledger.waiting_tasks, taskledger.take_over,
+   taskledger.attempt_of, taskledger.raise_fenced to worker;
 grant execute on function taskledger.append_event, taskledger.may_follow, taskledger.begins_attempt,
    taskledger.failures_of, taskledger.policy_of, taskledger.retry_delay, taskledger.retry_limit,
    taskledger.deadline_of to worker;
@@ -179,4 +180,5 @@ create policy worker on taskledger.lease for all to worker using (
 
 create policy relay on taskledger.lease for all to relay using (name = 'relay' or name like 'released/%');
 
-create policy worker on taskledger.shard_owner for all to worker using (true);
+-- A worker takes shards that no live worker of another login has, and gives none to such a worker.
+create policy worker on taskledger.shard_owner for all to worker using (not taskledger.is_anothers_member(worker));

@@ -902,6 +902,17 @@ END;
 
 COMMENT ON FUNCTION taskledger.failures_of(kind text, biz_id text) IS 'Internal: returns the failed attempts of a task since it was last released from a finished state, oldest first.';
 
+CREATE FUNCTION taskledger.feed_floor() RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return (select f.position from taskledger.floor f where f.one);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.feed_floor() IS 'Internal: returns the last position whose transaction id is of another database and has no meaning; 0: none.';
+
 CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) RETURNS SETOF taskledger.event
     LANGUAGE plpgsql STABLE STRICT
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -913,9 +924,11 @@ CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bou
 declare
   late xid8[];
   late_rows integer := 0;
+  floor bigint := (select f.position from taskledger.floor f where f.one);
+  late_after bigint := greatest(feed_page.after_position, floor);
 begin
   -- The transactions of late_xids, by its definition: a call of it would cost as much as the rest of a short page.
-  if feed_page.after_position < feed_page.seen_top and pg_snapshot_xmin(feed_page.seen) < feed_page.seen_bound then
+  if late_after < feed_page.seen_top and pg_snapshot_xmin(feed_page.seen) < feed_page.seen_bound then
     late := array(
       select x from pg_snapshot_xip(feed_page.seen) x where pg_visible_in_snapshot(x, feed_page.until)
        union all
@@ -927,7 +940,7 @@ begin
     return query
     select e.*
       from taskledger.event e
-     where (e.xid, e.position) > (late[1], feed_page.after_position)
+     where (e.xid, e.position) > (late[1], late_after)
        and (e.xid, e.position) <= (late[1], feed_page.seen_top)
      order by e.xid, e.position
      limit feed_page.how_many;
@@ -935,11 +948,11 @@ begin
   elsif cardinality(late) > 1 then
     return query
     select l.*
-      from taskledger.late_shares(late, feed_page.after_position, feed_page.seen_top, feed_page.how_many) s
+      from taskledger.late_shares(late, late_after, feed_page.seen_top, feed_page.how_many) s
      cross join lateral (
        select e.*
          from taskledger.event e
-        where (e.xid, e.position) > (s.xid, feed_page.after_position)
+        where (e.xid, e.position) > (s.xid, late_after)
           and (e.xid, e.position) <= (s.xid, feed_page.seen_top)
         order by e.xid, e.position
         limit s.events) l
@@ -951,7 +964,7 @@ begin
   select e.*
     from taskledger.event e
    where e.position > greatest(feed_page.after_position, feed_page.seen_top) and e.position <= feed_page.top
-     and pg_visible_in_snapshot(e.xid, feed_page.until)
+     and (e.position <= floor or pg_visible_in_snapshot(e.xid, feed_page.until))
    order by e.position
    limit feed_page.how_many - late_rows;
 end
@@ -959,11 +972,11 @@ $$;
 
 COMMENT ON FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) IS 'Internal: returns the next how_many events of a window after a position, in the order of the feed; none of null.';
 
-CREATE FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) RETURNS boolean
+CREATE FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN COALESCE((pg_visible_in_snapshot(xid, seen) OR (("position" <= after_position) AND pg_visible_in_snapshot(xid, until))), false);
+    RETURN COALESCE((pg_visible_in_snapshot(CASE WHEN ("position" <= floor) THEN '3'::xid8 ELSE xid END, seen) OR (("position" <= after_position) AND pg_visible_in_snapshot(CASE WHEN ("position" <= floor) THEN '3'::xid8 ELSE xid END, until))), false);
 
-COMMENT ON FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) IS 'Internal: reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and position). Null for the event means false, null for until no open window.';
+COMMENT ON FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) IS 'Internal: reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and position), with floor as feed_floor() returns it. Null for the event means false, null for until no open window.';
 
 CREATE FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) RETURNS SETOF xid8
     LANGUAGE plpgsql IMMUTABLE ROWS 20 PARALLEL SAFE
@@ -992,6 +1005,20 @@ $$;
 
 COMMENT ON FUNCTION taskledger.origin() IS 'Internal: returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
 
+CREATE FUNCTION taskledger.timeline() RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if pg_is_in_recovery() then
+    return null;
+  end if;
+  return ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.timeline() IS 'Internal: returns the timeline of the database, which changes when a standby is promoted or an archive is restored; null on a standby.';
+
 CREATE TABLE taskledger.cursor (
     reader text NOT NULL COLLATE pg_catalog."C",
     n bigint NOT NULL,
@@ -1006,6 +1033,7 @@ CREATE TABLE taskledger.cursor (
     unaudited bigint DEFAULT 0 NOT NULL,
     unaudited_xor bigint DEFAULT 0 NOT NULL,
     origin text NOT NULL,
+    timeline bigint DEFAULT taskledger.timeline() NOT NULL,
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     mark json,
     recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
@@ -1026,6 +1054,7 @@ CREATE VIEW taskledger.cursors AS
     c.after_position,
     c.mark,
     c.recorded_at,
+    c.timeline,
     ((c.origin = taskledger.origin()) OR (((c.xmin)::text)::bigint = ((((c.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint)) AS is_local
    FROM taskledger.cursor c;
 
@@ -1040,7 +1069,8 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
              c.seen_bound,
              c.until,
              c.bound,
-             c.after_position
+             c.after_position,
+             taskledger.feed_floor() AS floor
             FROM ( SELECT n.reader,
                      n.n,
                      n.seen,
@@ -1052,6 +1082,7 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
                      n.after_position,
                      n.mark,
                      n.recorded_at,
+                     n.timeline,
                      n.is_local
                     FROM taskledger.cursors n
                    WHERE (n.reader = feed_pending.reader)
@@ -1066,7 +1097,7 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
       CROSS JOIN LATERAL ( SELECT e."position",
              e.recorded_at
             FROM taskledger.event e
-           WHERE ((ROW(e.xid, e."position") > ROW(x.x, 0)) AND (ROW(e.xid, e."position") <= ROW(x.x, c.seen_top)) AND ((c.until IS NULL) OR (e."position" > c.after_position) OR (NOT pg_visible_in_snapshot(x.x, c.until))))
+           WHERE ((ROW(e.xid, e."position") > ROW(x.x, c.floor)) AND (ROW(e.xid, e."position") <= ROW(x.x, c.seen_top)) AND ((c.until IS NULL) OR (e."position" > c.after_position) OR (NOT pg_visible_in_snapshot(x.x, c.until))))
            ORDER BY e.xid, e."position"
           LIMIT feed_pending.how_many) late)
   LIMIT feed_pending.how_many)
@@ -1078,7 +1109,7 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
       CROSS JOIN LATERAL ( SELECT e."position",
              e.recorded_at
             FROM taskledger.event e
-           WHERE ((ROW(e.xid, e."position") > ROW(x.x, c.seen_top)) AND (ROW(e.xid, e."position") <= ROW(x.x, c.after_position)) AND (NOT pg_visible_in_snapshot(x.x, c.until)))
+           WHERE ((ROW(e.xid, e."position") > ROW(x.x, GREATEST(c.seen_top, c.floor))) AND (ROW(e.xid, e."position") <= ROW(x.x, c.after_position)) AND (NOT pg_visible_in_snapshot(x.x, c.until)))
            ORDER BY e.xid, e."position"
           LIMIT feed_pending.how_many) unseen)
    WHERE (c.until IS NOT NULL)
@@ -1106,6 +1137,7 @@ CREATE FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_
 declare
   lower xid8 := greatest(feed_tally.xid, pg_snapshot_xmax(since));
   lower_position bigint := case when feed_tally.xid < lower then 0 else feed_tally.position end;
+  floor bigint := taskledger.feed_floor();
   x xid8;
   part record;
 begin
@@ -1118,7 +1150,8 @@ begin
       from (
         select e.position
           from taskledger.event e
-         where (e.xid, e.position) > (x, case when x = feed_tally.xid then feed_tally.position else 0 end)
+         where (e.xid, e.position) > (x, case when x = feed_tally.xid then greatest(feed_tally.position, floor)
+                                              else floor end)
            and (e.xid, e.position) <= (x, 9223372036854775807)
          order by e.xid, e.position
          limit how_many - feed_tally.entries) e;
@@ -1135,7 +1168,7 @@ begin
          coalesce((array_agg(s.position))[count(*)], feed_tally.position) as "position"
     into part
     from (
-      select e.xid, e.position, pg_visible_in_snapshot(e.xid, until) as seen
+      select e.xid, e.position, e.position > floor and pg_visible_in_snapshot(e.xid, until) as seen
         from taskledger.event e
        where (e.xid, e.position) > (lower, lower_position) and e.xid < pg_snapshot_xmax(until)
        order by e.xid, e.position
@@ -1300,6 +1333,36 @@ $$;
 
 COMMENT ON FUNCTION taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) IS 'Internal: returns the type of the event that an event follows; null if it may not follow that one, or if its attempt or shard is another than the ledger''s.';
 
+CREATE FUNCTION taskledger.foreign_position() RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+  floor bigint := (
+    select f.position
+      from taskledger.floor f
+     where f.one
+       and (f.origin = taskledger.origin() or f.xmin::text::bigint = (f.xid::text::numeric % 4294967296)::bigint));
+begin
+  if floor is null then
+    return 0;
+  end if;
+  return (
+    select e.position
+      from ((select n.xid, n.position from taskledger.event n order by n.xid desc, n.position desc limit 1)
+            union all
+            (select f.xid, f.position from taskledger.event f where f.position > floor order by f.position limit 1)
+            union all
+            (select l.xid, l.position from taskledger.event l order by l.position desc limit 1)) e
+     where e.position > floor and e.xid >= pg_snapshot_xmax(pg_current_snapshot())
+     limit 1);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.foreign_position() IS 'Internal: returns the position of an event above the floor whose transaction id this database has not reached, so that it is of another one; 0 if the floor itself is of another one; null if there is none.';
+
 CREATE FUNCTION taskledger.has_lease(worker text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1325,6 +1388,8 @@ CREATE FUNCTION taskledger.heads_page(seen pg_snapshot, until pg_snapshot, after
     SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
     AS $$
+declare
+  floor bigint := taskledger.feed_floor();
 begin
   return query
   with heads as materialized (
@@ -1332,7 +1397,8 @@ begin
       from taskledger.event e
      where (e.kind, e.biz_id) > (heads_page.kind, heads_page.biz_id) and e.kind <= heads_page.last_kind
        and e.position <= heads_page.top
-       and taskledger.feed_passed(e.xid, e.position, heads_page.seen, heads_page.until, heads_page.after_position)
+       and taskledger.feed_passed(e.xid, e.position, floor, heads_page.seen, heads_page.until,
+                                  heads_page.after_position)
      group by e.kind, e.biz_id
      order by e.kind, e.biz_id
      limit heads_page.how_many
@@ -1425,12 +1491,12 @@ CREATE FUNCTION taskledger.is_anothers_member(worker text) RETURNS boolean
 begin
   return exists (
     select from taskledger.lease l
-     where l.name in ('worker/' || is_anothers_member.worker, 'shards/' || is_anothers_member.worker)
-       and l.login <> session_user and l.alive_until > clock_timestamp());
+     where l.name = 'shards/' || is_anothers_member.worker and l.login <> session_user
+       and l.alive_until > clock_timestamp());
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.is_anothers_member(worker text) IS 'Internal: returns whether a worker of another login is alive, or divides shards, by this id.';
+COMMENT ON FUNCTION taskledger.is_anothers_member(worker text) IS 'Internal: returns whether a worker of another login by this id is a live member of a division of shards.';
 
 CREATE FUNCTION taskledger.is_anothers_worker(worker text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1712,7 +1778,10 @@ declare
   high record;
   found record;
 begin
-  select e.xid, e.recorded_at into found from taskledger.event e where e.position = place_of.position;
+  select case when e.position <= taskledger.feed_floor() then '3'::xid8 else e.xid end as xid, e.recorded_at
+    into found
+    from taskledger.event e
+   where e.position = place_of.position;
   if found.xid is null then
     return;
   end if;
@@ -2155,6 +2224,74 @@ $$;
 
 COMMENT ON FUNCTION taskledger.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) IS 'Internal: returns the times of an entry of taskledger.enqueue_many; raises an error for an invalid one, by name.';
 
+CREATE FUNCTION taskledger.unbegun_kinds(older_than interval, max_aged bigint) RETURNS TABLE(kind text, waiting bigint, late bigint, oldest_at timestamp with time zone)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  page_size constant integer := 1000;
+  cutoff constant timestamptz := clock_timestamp() - older_than;
+  kinds text[];
+  totals bigint[];
+  missing bigint[];
+  before bigint := 9223372036854775807;
+  events bigint;
+  is_over boolean;
+begin
+  select array_agg(k.kind order by k.kind), array_agg(c.tasks order by k.kind)
+    into kinds, totals
+    from (select distinct w.kind from taskledger.worker_kinds w) k
+   cross join lateral (
+     select t.tasks from taskledger.task_totals t
+      where t.kind = k.kind and t.state = 'available'
+      order by t.n desc
+      limit 1) c
+   where c.tasks > 0 and not exists (select from taskledger.paused_kinds p where p.kind = k.kind);
+  missing := totals;
+  while exists (select from unnest(missing) m(n) where m.n > 0) loop
+    with page as materialized (
+      select e.position, e.recorded_at, e.kind, e.biz_id, e.version, e.type
+        from taskledger.event e
+       where e.position < before
+       order by e.position desc
+       limit page_size
+    ), met as (
+      select p.kind, count(*) as n
+        from page p
+       cross join lateral (
+         select t.state, t.version from taskledger.tasks t where t.kind = p.kind and t.biz_id = p.biz_id limit 1) t
+       where p.type in ('enqueued', 'released', 'interrupted') and p.recorded_at >= cutoff
+         and p.kind in (select m.kind from unnest(kinds, missing) m(kind, n) where m.n > 0)
+         and t.state = 'available' and t.version = p.version
+       group by p.kind
+    )
+    select count(*), min(p.position), coalesce(bool_or(p.recorded_at < cutoff), true),
+           (select array_agg(m.n - coalesce(f.n, 0) order by m.i)
+              from unnest(kinds, missing) with ordinality m(kind, n, i)
+              left join met f on f.kind = m.kind)
+      into events, before, is_over, missing
+      from page p;
+    exit when is_over or events < page_size;
+  end loop;
+  return query
+  select m.kind, m.total, m.n,
+         (select case when count(*) <= max_aged then min(t.updated_at) filter (where t.state = 'available') end
+            from (select s.state, s.updated_at
+                    from taskledger.tasks s
+                   where s.kind = m.kind
+                   order by s.biz_id
+                   limit max_aged + 1) t)
+    from unnest(kinds, totals, missing) m(kind, total, n)
+   where m.n > 0;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.unbegun_kinds(older_than interval, max_aged bigint) IS 'Internal: returns the kinds with live workers that are not paused and have tasks that became available before older_than ago: the available tasks as the projector has counted them, how many of these are so old, and when the oldest became available, null for a kind with more than max_aged tasks in all.';
+
 CREATE FUNCTION taskledger.waiting_tasks(kind text, after text) RETURNS TABLE(biz_id text, may_run boolean, is_page_end boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2257,6 +2394,16 @@ ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDE
     CACHE 1
 );
 
+CREATE TABLE taskledger.floor (
+    "position" bigint NOT NULL,
+    origin text DEFAULT taskledger.origin() NOT NULL,
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    one boolean DEFAULT true NOT NULL,
+    CONSTRAINT floor_one_check CHECK (one)
+);
+
+COMMENT ON TABLE taskledger.floor IS 'Internal: one row with the last position whose transaction id is of another database; 0: none. `taskledger rebase` writes it.';
+
 CREATE TABLE taskledger.illegal_event (
     kind text NOT NULL COLLATE pg_catalog."C",
     biz_id text NOT NULL COLLATE pg_catalog."C",
@@ -2284,10 +2431,53 @@ CREATE TABLE taskledger.kind_limit (
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT kind_limit_max_waiting_check CHECK ((max_waiting >= 0)),
     CONSTRAINT kind_limit_policy_check CHECK ((policy = ANY (ARRAY['reject'::text, 'discard'::text, 'discard_oldest'::text, 'caller_runs'::text]))),
-    CONSTRAINT kind_limit_retry_after_ms_check CHECK ((retry_after_ms >= 0))
+    CONSTRAINT kind_limit_retry_after_ms_check CHECK ((retry_after_ms >= 0)),
+    CONSTRAINT kind_limit_updated_at_check CHECK (((updated_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
 );
 
 COMMENT ON TABLE taskledger.kind_limit IS 'How many tasks of a kind may wait, set by an operator. A kind without a row has no limit.';
+
+CREATE VIEW taskledger.lingering_place AS
+ SELECT (c.mark -> 'listed'::text) AS place
+   FROM ( SELECT n.mark,
+            n.is_local
+           FROM taskledger.cursors n
+          WHERE (n.reader = 'projector'::text)
+          ORDER BY n.n DESC
+         LIMIT 1) c
+  WHERE c.is_local;
+
+COMMENT ON VIEW taskledger.lingering_place IS 'Internal: the place of the feed up to which lingering_tasks has all unfinished tasks (JSON); no row or null: none.';
+
+CREATE TABLE taskledger.task (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    shard smallint NOT NULL,
+    state taskledger.task_state NOT NULL,
+    aside boolean NOT NULL,
+    version integer NOT NULL,
+    attempt integer NOT NULL,
+    failures integer NOT NULL,
+    enqueued_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    error text,
+    fingerprint text COLLATE pg_catalog."C",
+    due_at timestamp with time zone,
+    cause text COLLATE pg_catalog."C",
+    lingering boolean DEFAULT false NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE taskledger.task IS 'The current state of each task, derived from the events by the projector, which may lag behind.';
+
+CREATE VIEW taskledger.lingering_tasks AS
+ SELECT t.enqueued_at,
+    t.kind,
+    t.biz_id
+   FROM taskledger.task t
+  WHERE t.lingering;
+
+COMMENT ON VIEW taskledger.lingering_tasks IS 'Internal: the tasks that are available or running, of those that became available up to lingering_place, in the order of the index (enqueued_at, kind, biz_id).';
 
 CREATE TABLE taskledger.login (
     id integer NOT NULL,
@@ -2347,7 +2537,8 @@ CREATE VIEW taskledger.outbox AS
             c.seen_bound,
             c.until,
             c.bound,
-            c.after_position
+            c.after_position,
+            taskledger.feed_floor() AS floor
            FROM taskledger.cursors c
           WHERE (c.reader = 'relay'::text)
           ORDER BY c.n DESC
@@ -2368,7 +2559,7 @@ CREATE VIEW taskledger.outbox AS
             e.type,
             e.recorded_at
            FROM taskledger.event e
-          WHERE ((ROW(e.xid, e."position") > ROW(x.x, 0)) AND (ROW(e.xid, e."position") <= ROW(x.x, r.seen_top)) AND ((r.until IS NULL) OR (e."position" > r.after_position) OR (NOT pg_visible_in_snapshot(x.x, r.until))))
+          WHERE ((ROW(e.xid, e."position") > ROW(x.x, r.floor)) AND (ROW(e.xid, e."position") <= ROW(x.x, r.seen_top)) AND ((r.until IS NULL) OR (e."position" > r.after_position) OR (NOT pg_visible_in_snapshot(x.x, r.until))))
          OFFSET 0) late)
 UNION ALL
  SELECT unseen."position",
@@ -2386,7 +2577,7 @@ UNION ALL
             e.type,
             e.recorded_at
            FROM taskledger.event e
-          WHERE ((ROW(e.xid, e."position") > ROW(x.x, r.seen_top)) AND (ROW(e.xid, e."position") <= ROW(x.x, r.after_position)) AND (NOT pg_visible_in_snapshot(x.x, r.until)))
+          WHERE ((ROW(e.xid, e."position") > ROW(x.x, GREATEST(r.seen_top, r.floor))) AND (ROW(e.xid, e."position") <= ROW(x.x, r.after_position)) AND (NOT pg_visible_in_snapshot(x.x, r.until)))
          OFFSET 0) unseen)
   WHERE (r.until IS NOT NULL)
 UNION ALL
@@ -2469,7 +2660,8 @@ CREATE TABLE taskledger.pause (
     kind text NOT NULL COLLATE pg_catalog."C",
     since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     actor text NOT NULL,
-    reason text NOT NULL
+    reason text NOT NULL,
+    CONSTRAINT pause_since_check CHECK (((since >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (since <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
 );
 
 COMMENT ON TABLE taskledger.pause IS 'The kinds that an operator has paused: no worker starts their tasks.';
@@ -2510,6 +2702,7 @@ CREATE VIEW taskledger.relay_mark AS
  SELECT c.n,
     c.seen,
     c.recorded_at,
+    c.timeline,
     GREATEST(c.seen_top, c.after_position) AS top,
     ((c.mark ->> 'generation'::text))::bigint AS generation,
     (c.mark ->> 'stream_created'::text) AS stream_created,
@@ -2554,11 +2747,16 @@ CREATE TABLE taskledger.schedule (
     passed bigint DEFAULT 0 NOT NULL,
     passed_at timestamp with time zone,
     CONSTRAINT schedule_after_ms_check CHECK ((after_ms >= 1000)),
+    CONSTRAINT schedule_anchor_check CHECK (((anchor >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (anchor <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT schedule_check CHECK ((num_nonnulls(cron, every_ms, after_ms) = 1)),
     CONSTRAINT schedule_check1 CHECK (((cron IS NULL) = (zone IS NULL))),
     CONSTRAINT schedule_check2 CHECK (((every_ms IS NULL) = (anchor IS NULL))),
     CONSTRAINT schedule_every_ms_check CHECK ((every_ms >= 1000)),
-    CONSTRAINT schedule_name_check CHECK (((name ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'::text) AND (octet_length(name) <= 128)))
+    CONSTRAINT schedule_last_at_check CHECK (((last_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (last_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT schedule_name_check CHECK (((name ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'::text) AND (octet_length(name) <= 128))),
+    CONSTRAINT schedule_next_at_check CHECK (((next_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (next_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT schedule_passed_at_check CHECK (((passed_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (passed_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT schedule_updated_at_check CHECK (((updated_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
@@ -2577,31 +2775,12 @@ CREATE TABLE taskledger.shard_owner (
     kind text NOT NULL COLLATE pg_catalog."C",
     shards text NOT NULL COLLATE pg_catalog."C",
     worker text NOT NULL,
-    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT shard_owner_since_check CHECK (((since >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (since <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
 COMMENT ON TABLE taskledger.shard_owner IS 'Which worker has which group of shards of a kind, where workers divide the shards among themselves.';
-
-CREATE TABLE taskledger.task (
-    kind text NOT NULL COLLATE pg_catalog."C",
-    biz_id text NOT NULL COLLATE pg_catalog."C",
-    shard smallint NOT NULL,
-    state taskledger.task_state NOT NULL,
-    aside boolean NOT NULL,
-    version integer NOT NULL,
-    attempt integer NOT NULL,
-    failures integer NOT NULL,
-    enqueued_at timestamp with time zone NOT NULL,
-    updated_at timestamp with time zone NOT NULL,
-    error text,
-    fingerprint text COLLATE pg_catalog."C",
-    due_at timestamp with time zone,
-    cause text COLLATE pg_catalog."C"
-)
-WITH (fillfactor='50');
-
-COMMENT ON TABLE taskledger.task IS 'The current state of each task, derived from the events by the projector, which may lag behind.';
 
 CREATE VIEW taskledger.task_counts AS
  WITH RECURSIVE newest AS (
@@ -2704,6 +2883,9 @@ ALTER TABLE ONLY taskledger.event
 ALTER TABLE ONLY taskledger.event
     ADD CONSTRAINT event_position_key UNIQUE ("position");
 
+ALTER TABLE ONLY taskledger.floor
+    ADD CONSTRAINT floor_pkey PRIMARY KEY (one);
+
 ALTER TABLE ONLY taskledger.illegal_event
     ADD CONSTRAINT illegal_event_pkey PRIMARY KEY (kind, biz_id, version);
 
@@ -2762,6 +2944,8 @@ CREATE INDEX task_aside ON taskledger.task USING btree (kind, biz_id) WHERE asid
 CREATE INDEX task_cause ON taskledger.task USING btree (cause, kind, biz_id) WHERE (cause IS NOT NULL);
 
 CREATE INDEX task_dead ON taskledger.task USING btree (fingerprint, kind, biz_id) WHERE (fingerprint IS NOT NULL);
+
+CREATE INDEX task_lingering ON taskledger.task USING btree (enqueued_at, kind, biz_id) WHERE lingering;
 
 CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger.refuse_change();
 

@@ -175,12 +175,16 @@ func (b *bundle) append(key ledger.Key, expected ledger.Version, typ ledger.Even
 	return e
 }
 
-// awaitPublished waits until every committed event has been published.
+// awaitPublished waits until every committed event has been published, also again after a loss.
 func (b *bundle) awaitPublished() {
 	b.t.Helper()
 	b.await("the outbox is empty", func() bool {
 		var waiting bool
-		if err := b.pool.QueryRow(b.ctx(), `select exists (select from taskledger.outbox)`).Scan(&waiting); err != nil {
+		err := b.pool.QueryRow(b.ctx(), `
+			select exists (select from taskledger.outbox)
+			    or coalesce((select is_repairing from taskledger.relay_mark order by n desc limit 1),
+			                false)`).Scan(&waiting)
+		if err != nil {
 			b.t.Fatal(err)
 		}
 		return !waiting

@@ -36,10 +36,8 @@
 //     other event. [RetryParked] publishes it later.
 //   - An open transaction delays no event of another transaction, see package ledger/feed.
 //
-// The order of first appearance has three exceptions. A parked event that an operator publishes again may follow later
-// events of its task. A replicated stream that changes its leader within a
-// page may store a later message and refuse an earlier one. The relay then publishes the page again, so no
-// message is lost. An event that the feed's audit found missing, which is a defect of this module, is
+// The order of first appearance has two exceptions. A parked event that an operator publishes again may follow later
+// events of its task. An event that the feed's audit found missing, which is a defect of this module, is
 // published when it is found. If there are several, the relay publishes everything read since the last
 // audit again. [Hook].EventsMissed reports them.
 //
@@ -51,10 +49,12 @@
 // acknowledgement.
 //
 // Messages are lost if the stream was created anew, ends too early, begins too late, has holes, or drops
-// duplicates of messages that it does not hold. The relay then returns to the newest cursor row before
-// which all messages are still there. It publishes again from that row, under a new generation in the
-// message ids, which keeps the stream from dropping them as duplicates. For tasks before that row it
-// publishes the work message of each one that is available or running.
+// duplicates of messages that it does not hold. The relay then publishes them again under a new generation in the
+// message ids, which keeps the stream from dropping them as duplicates. New events come first, and go on meanwhile.
+// Then the work messages of tasks that are available or running follow: those that the projector lists as lingering,
+// and those among the events that it has not listed yet. So the time grows with what is unfinished, and with history
+// only if no projector runs. At last all lost events follow, for subscribers, as far as a quarter of the stream holds
+// them. The owed events of a task are published before each new one, so those of each task appear in their order.
 //
 // Messages that reached their maximum age are not a loss, nor are messages that the relay removed.
 //
@@ -69,9 +69,10 @@
 // move the cursor. Its messages are repetitions, or first appearances that its successor repeats.
 //
 // The relay must be the only writer of the stream. A foreign message means that another program publishes
-// there, or that the database was restored, or failed over with losses. Then [Relay.Run] returns a
-// [*ForeignWriterError], which names the cure. A crash of PostgreSQL may undo events that the relay has
-// published, if their producers set synchronous_commit to off. The relay counts and logs their messages.
+// there, or that a copy of the database is in use. Then [Relay.Run] returns a [*ForeignWriterError], which names the
+// cure. A crash of PostgreSQL may undo events that the relay has published, if their producers set synchronous_commit
+// to off, and the promotion of an asynchronous standby, or a recovery to a point in time, may lose them. The relay
+// counts and logs their messages.
 //
 // # Backpressure
 //

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
@@ -23,6 +24,8 @@ var (
 	eventsAtSQL string
 	//go:embed sql/server_start.sql
 	serverStartSQL string
+	//go:embed sql/switched.sql
+	switchedSQL string
 )
 
 // inspector distinguishes our own messages on the stream from foreign ones. It belongs to the goroutine of its session
@@ -33,7 +36,7 @@ type inspector struct {
 	stream jetstream.Stream
 	source string // of this ledger's messages
 
-	undone      int       // messages on the stream whose events a crash has undone
+	undone      int       // messages on the stream whose events a crash, not a fail-over, has undone
 	firstUndone time.Time // when the event of the first of them was recorded
 }
 
@@ -50,7 +53,7 @@ func (i *inspector) inspect(ctx context.Context, g gap, first uint64) error {
 	from := max(g.from, first)
 	messages := make(map[uint64]stream.Message)
 	for seq := from; seq <= min(g.to, from+maxInspected-1); seq++ {
-		raw, err := i.stream.GetMsg(ctx, seq)
+		raw, err := i.message(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}
@@ -75,8 +78,25 @@ func (i *inspector) inspect(ctx context.Context, g gap, first uint64) error {
 	return i.checkEvents(ctx, messages)
 }
 
+// messagePatience bounds how long a message is requested again, because a leader that changes does not answer.
+const messagePatience = 5 * time.Second
+
+// message returns a message of the stream. A gap has many, so it does not give up at the first error.
+func (i *inspector) message(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	backoff := loop.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}
+	for begin := time.Now(); ; {
+		raw, err := i.stream.GetMsg(ctx, seq)
+		if err == nil || errors.Is(err, jetstream.ErrMsgNotFound) || time.Since(begin) > messagePatience {
+			return raw, err
+		}
+		if sleepErr := loop.Sleep(ctx, backoff.Next()); sleepErr != nil {
+			return nil, err
+		}
+	}
+}
+
 // checkEvents returns a [*ForeignWriterError] if a message is about an event that is not in this ledger, and
-// that no crash of the database has undone. It removes messages from its argument.
+// that no crash or fail-over of the database has undone. It removes messages from its argument.
 func (i *inspector) checkEvents(ctx context.Context, messages map[uint64]stream.Message) error {
 	if len(messages) == 0 {
 		return nil
@@ -89,6 +109,9 @@ func (i *inspector) checkEvents(ctx context.Context, messages map[uint64]stream.
 		if ids[m.Position] == m.ID() {
 			delete(messages, seq)
 		}
+	}
+	if err := i.explainFailOver(ctx, messages); err != nil {
+		return err
 	}
 	return i.checkUndone(ctx, messages)
 }
@@ -120,6 +143,38 @@ func (i *inspector) eventIDs(
 		ids[ledger.Position(position)] = e.ID()
 	}
 	return ids, pgerr.Explain("find events", rows.Err())
+}
+
+// maxClockDifference is the greatest difference between the clocks of a primary and its standby.
+const maxClockDifference = 30 * time.Second
+
+// explainFailOver removes the messages of events that a fail-over has lost.
+//
+// A standby that is promoted may lack the last commits of its primary, also published ones. It begins a new timeline
+// and has cursor rows of the one before, from the primary. So unknown events that were recorded before the
+// switch are explained. Messages of later ones come from a primary that still works, and are foreign.
+func (i *inspector) explainFailOver(ctx context.Context, messages map[uint64]stream.Message) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	var micros *int64
+	if err := i.config.DB.QueryRow(ctx, switchedSQL).Scan(&micros); err != nil {
+		return pgerr.Explain("read when the database failed over", err)
+	}
+	if micros == nil {
+		return nil
+	}
+	switched := time.UnixMicro(*micros)
+	before := len(messages)
+	maps.DeleteFunc(messages, func(_ uint64, m stream.Message) bool {
+		return m.RecordedAt.Before(switched.Add(maxClockDifference))
+	})
+	if lost := before - len(messages); lost > 0 {
+		i.hooks.each(func(h Hook) { h.MessagesUndone(ctx, lost) })
+		i.config.Logger.WarnContext(ctx, "a fail-over of the database has lost published events", "messages", lost,
+			"switched", switched)
+	}
+	return nil
 }
 
 // maxUndone is the longest time between a commit and a crash that undoes it: with synchronous_commit off that

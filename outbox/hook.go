@@ -26,8 +26,8 @@ type Hook interface {
 	EventParked(ctx context.Context, reason string)
 	// MessagesLost is called when the stream has lost messages, before they are published again.
 	MessagesLost(ctx context.Context, reason string)
-	// MessagesUndone is called with the number of messages on the stream whose events a crash of the
-	// database has undone.
+	// MessagesUndone is called with the number of messages on the stream whose events a crash or a
+	// fail-over of the database has undone.
 	MessagesUndone(ctx context.Context, messages int)
 	// StreamPurged is called when all messages below a sequence are removed, because no consumer
 	// needs them.

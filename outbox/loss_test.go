@@ -324,3 +324,34 @@ func TestDuplicatesOfPurgedMessages(t *testing.T) {
 	b.awaitPublished()
 	b.check()
 }
+
+// New events are published before the history that a wiped stream has lost, and yet the events of each task appear in
+// their order: those of a task with a new event come before it.
+func TestNewEventsBeforeLostHistory(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay()
+	const tasks, started = 10_000, 300
+	b.enqueue("coupon.send", "order-", tasks)
+	for i := tasks - started; i < tasks; i++ {
+		b.append(orderKey(i), 1, ledger.EventStarted)
+	}
+	b.awaitPublished()
+	r.end()
+	if err := b.js.DeleteStream(b.ctx(), stream.Name); err != nil {
+		t.Fatal(err)
+	}
+	for i := tasks - started; i < tasks; i++ {
+		b.append(orderKey(i), 2, ledger.EventSucceeded)
+	}
+	b.enqueue("coupon.send", "after-", 10)
+	b.relay()
+	b.await("the generation is 2", func() bool { return b.generation() == 2 })
+	b.awaitPublished()
+	all := b.check()
+	for i, d := range all {
+		if d.BizID == "after-9" && i > tasks/2 {
+			t.Errorf("%d of %d messages are before the new ones", i, len(all))
+		}
+	}
+}

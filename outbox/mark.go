@@ -20,17 +20,17 @@ const reader = Reader
 // row were on it, so that a later session can detect a loss. The view taskledger.relay_mark is the only SQL that
 // names its fields (TestViewOfTheMark).
 type mark struct {
-	Generation int        `json:"generation"`          // number of losses plus 1; part of message ids
-	Created    string     `json:"stream_created"`      // of the stream, as createdAt
-	Seq        uint64     `json:"stream_seq"`          // last known message; all later ones are of this relay
-	LastID     string     `json:"stream_id,omitempty"` // message id at Seq
-	First      uint64     `json:"stream_first"`        // messages below may be missing: purged, or published again
-	Purged     uint64     `json:"purged,omitempty"`    // messages below were purged, because they were acknowledged
-	Deleted    int        `json:"deleted,omitempty"`   // holes in the stream that are accounted for
-	Lost       int        `json:"lost,omitempty"`      // messages that the server reports as lost, accounted for
-	Cleared    uint64     `json:"cleared,omitempty"`   // messages up to here were removed unless they wait for workers
-	IsClearing bool       `json:"clearing,omitempty"`  // some of them still exist
-	Owed       *owedRange `json:"owed,omitempty"`      // work messages to be published again after a loss
+	Generation int    `json:"generation"`          // number of losses plus 1; part of message ids
+	Created    string `json:"stream_created"`      // of the stream, as createdAt
+	Seq        uint64 `json:"stream_seq"`          // last known message; all later ones are of this relay
+	LastID     string `json:"stream_id,omitempty"` // message id at Seq
+	First      uint64 `json:"stream_first"`        // messages below may be missing: purged, or published again
+	Purged     uint64 `json:"purged,omitempty"`    // messages below were purged, because they were acknowledged
+	Deleted    int    `json:"deleted,omitempty"`   // holes in the stream that are accounted for
+	Lost       int    `json:"lost,omitempty"`      // messages that the server reports as lost, accounted for
+	Cleared    uint64 `json:"cleared,omitempty"`   // messages up to here were removed unless they wait for workers
+	IsClearing bool   `json:"clearing,omitempty"`  // some of them still exist
+	Owed       *owed  `json:"owed,omitempty"`      // messages to be published again after a loss
 
 	// Withheld has the kinds whose work messages are published up to a place only, because too many wait.
 	Withheld map[ledger.Kind]feed.Place `json:"withheld,omitempty"`
@@ -42,13 +42,6 @@ type mark struct {
 type Missed struct {
 	From    ledger.Position `json:"from_position"`
 	Created time.Time       `json:"consumer_created"` // another consumer with this name has missed nothing
-}
-
-// owedRange is the rest of a repair: the work message of each unfinished task whose waking event lies after
-// After, up to To.
-type owedRange struct {
-	After ledger.Position `json:"after"`
-	To    ledger.Position `json:"to"`
 }
 
 func createdAt(info *jetstream.StreamInfo) string {

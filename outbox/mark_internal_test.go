@@ -18,7 +18,7 @@ func TestViewOfTheMark(t *testing.T) {
 	made := firstMark(&jetstream.StreamInfo{Created: created})
 	made.Generation, made.Seq = 7, 42
 	repairing := made
-	repairing.Owed = &owedRange{After: 1, To: 2}
+	repairing.Owed = &owed{To: beginning()}
 	for _, test := range []struct {
 		name        string
 		mark        *mark

@@ -3,82 +3,277 @@ package outbox
 import (
 	"context"
 	_ "embed"
-	"slices"
+	"encoding/json"
+	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-//go:embed sql/unfinished.sql
-var unfinishedSQL string
+var (
+	//go:embed sql/unfinished.sql
+	unfinishedSQL string
+	//go:embed sql/lingering.sql
+	lingeringSQL string
+	//go:embed sql/lingering_place.sql
+	lingeringPlaceSQL string
+	//go:embed sql/passed.sql
+	passedSQL string
+)
 
-// publishOwed publishes the work messages that a repair still owes. It writes its progress into the mark, so
-// that the next relay continues after a crash.
-func (s *session) publishOwed(ctx context.Context) error {
-	for s.mark.Owed != nil {
-		messages, reached, err := s.unfinished(ctx, *s.mark.Owed)
-		if err != nil {
-			return err
-		}
-		messages = slices.DeleteFunc(messages, backlog{s}.isOfWithheldKind)
-		fault.Point(FaultPage)
-		if err := s.send(ctx, messages); err != nil {
-			return err
-		}
-		fault.Point(FaultPublished)
-		if reached == 0 || reached >= s.mark.Owed.To {
-			s.mark.Owed = nil
-		} else {
-			s.mark.Owed = &owedRange{After: reached, To: s.mark.Owed.To}
-		}
-		if s.mark.Owed != nil && len(messages) == 0 {
-			continue // reading on costs less than a cursor row
-		}
-		if err := s.writeMark(ctx); err != nil {
-			return err
-		}
+// owed is what a session must publish again after a loss, beside new events. Work messages of unfinished tasks come
+// first: those that the projector lists as lingering, then those of events that it has not listed yet. Then all events
+// follow, for subscribers. It is part of the mark, so that the next relay continues after a crash.
+type owed struct {
+	Listed *listed    `json:"listed,omitempty"` // lingering tasks are done up to here; nil: all
+	Work   feed.Place `json:"work"`             // work messages are done up to here
+	Events feed.Place `json:"events"`           // all messages are done up to here
+	To     feed.Place `json:"to"`               // where both end: new pages begin there
+}
+
+// listed is a task in the list of lingering tasks.
+type listed struct {
+	EnqueuedAt int64        `json:"enqueued_at"` // microseconds since 1970
+	Kind       ledger.Kind  `json:"kind"`
+	BizID      ledger.BizID `json:"biz_id"`
+}
+
+// next returns the place after which all work messages are owed: a kind that is withheld begins there.
+func (o *owed) next() feed.Place {
+	if o.Listed != nil {
+		return beginning()
 	}
+	return o.Work
+}
+
+func beginning() feed.Place { return feed.Place{Window: feed.Window{Seen: feed.Beginning()}} }
+
+// lingeringPlace returns the place up to which the projector lists all unfinished tasks; without a list it is the
+// beginning.
+func lingeringPlace(ctx context.Context, db *pgxpool.Pool) (place feed.Place, isListed bool, err error) {
+	var text *string
+	err = db.QueryRow(ctx, lingeringPlaceSQL).Scan(&text)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && text == nil {
+		return beginning(), false, nil
+	}
+	if err != nil {
+		return place, false, pgerr.Explain("read the list of lingering tasks", err)
+	}
+	if err := json.Unmarshal([]byte(*text), &place); err != nil {
+		return place, false, &ledger.CorruptError{What: "mark of the projector's cursor", Err: err}
+	}
+	return place, true, nil
+}
+
+const (
+	// owedRead is how many events a step reads. New pages wait for at most one step.
+	owedRead = 2 * stream.MaxPage
+	// owedMarkEvery is the time after which the mark is written, unless a page has done so. It takes a new session.
+	owedMarkEvery = 5 * time.Second
+)
+
+// recovery is the part of a session that publishes what is owed.
+type recovery struct{ *session }
+
+// next publishes the next owed messages and sets the timer for others. It ends the session when nothing is owed any
+// more, so that the mark is written.
+func (s recovery) next(ctx context.Context) error {
+	o := *s.mark.Owed
+	messages, err := s.read(ctx, &o)
+	if err != nil {
+		return err
+	}
+	if messages, err = s.withoutWithheld(ctx, messages); err != nil {
+		return err
+	}
+	if err := backlog(s).assess(ctx, messages); err != nil {
+		return err
+	}
+	if messages, err = s.withoutWithheld(ctx, messages); err != nil {
+		return err
+	}
+	isReplay := s.mark.Owed.Listed == nil && s.mark.Owed.Work == s.mark.Owed.To
+	if wait, err := s.awaitRoom(ctx, messages, isReplay); err != nil || wait > 0 {
+		s.owedTimer.Reset(wait)
+		return err
+	}
+	fault.Point(FaultPage)
+	if isReplay {
+		err = s.send(ctx, messages)
+	} else {
+		err = s.publishBatch(ctx, messages, nil)
+	}
+	if err != nil {
+		return err
+	}
+	fault.Point(FaultPublished)
+	s.mark.Owed = &o
+	if o.Listed == nil && o.Work == o.To && o.Events == o.To {
+		s.mark.Owed = nil
+		s.relay.config.Logger.InfoContext(ctx, "what the stream had lost is published again")
+		return errAgain
+	}
+	if time.Since(s.openedAt) > owedMarkEvery {
+		return errAgain
+	}
+	s.owedTimer.Reset(0)
 	return nil
 }
 
-// unfinished returns the next work messages of a range, and the position up to which they were searched, 0 at
-// the end of the range.
-func (s *session) unfinished(
-	ctx context.Context, o owedRange,
-) (messages []message, reached ledger.Position, err error) {
-	rows, err := s.relay.config.DB.Query(ctx, unfinishedSQL, int64(o.After), int64(o.To))
+// read reads the next owed messages and moves o behind them.
+func (s recovery) read(ctx context.Context, o *owed) ([]message, error) {
+	switch {
+	case o.Listed != nil:
+		return s.readListed(ctx, o)
+	case o.Work != o.To:
+		return s.readWork(ctx, o)
+	}
+	choice := feed.Choice{Read: stream.MaxPage, Limit: stream.MaxPage}
+	events, at, err := feed.Between(ctx, s.relay.config.DB, o.Events, o.To, choice)
 	if err != nil {
-		return nil, 0, pgerr.Explain("find unfinished tasks", err)
+		return nil, pgerr.Explain("read events again", err)
 	}
-	messages, reached, err = s.scanWork(ctx, rows)
-	return messages, reached, pgerr.Explain("find unfinished tasks", err)
-}
-
-// scanWork makes messages of the rows of unfinished.sql or overtaken.sql, and parks events that have none.
-func (s *session) scanWork(ctx context.Context, rows pgx.Rows) (_ []message, reached ledger.Position, err error) {
-	defer rows.Close()
-	var b batch
-	for rows.Next() {
-		e, walked, body, err := scanUnfinished(rows)
-		if err != nil {
-			return nil, 0, err
-		}
-		reached = walked
-		if e.Version > 0 {
-			b.add(s.encoder.encode(e, body))
-		}
+	b, err := s.encoder.prepare(ctx, feed.Page{Events: events})
+	if err != nil {
+		return nil, err
 	}
-	if err := rows.Err(); err != nil {
-		return nil, 0, err
-	}
-	rows.Close()
 	for _, r := range b.rejects {
 		if err := s.park(ctx, r.event, r.reason); err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 	}
-	return b.messages, reached, nil
+	o.Events = at
+	return b.messages, nil
+}
+
+// readListed reads the work messages of the next lingering tasks. If the list has gone, o becomes a walk of the ledger.
+func (s recovery) readListed(ctx context.Context, o *owed) ([]message, error) {
+	db := s.relay.config.DB
+	if _, isListed, err := lingeringPlace(ctx, db); err != nil || !isListed {
+		o.Listed, o.Work = nil, beginning()
+		return nil, err
+	}
+	var last listed
+	rows, err := db.Query(ctx, lingeringSQL, o.Listed.EnqueuedAt, string(o.Listed.Kind), string(o.Listed.BizID),
+		int64(stream.MaxPage))
+	if err != nil {
+		return nil, pgerr.Explain("read lingering tasks", err)
+	}
+	messages, err := s.scanWork(ctx, rows, &last.EnqueuedAt, (*string)(&last.Kind), (*string)(&last.BizID))
+	if o.Listed = &last; last == (listed{}) {
+		o.Listed = nil
+	}
+	return messages, pgerr.Explain("read lingering tasks", err)
+}
+
+// readWork reads the work messages of unfinished tasks among the next events.
+func (s recovery) readWork(ctx context.Context, o *owed) ([]message, error) {
+	db := s.relay.config.DB
+	choice := feed.Choice{Read: owedRead, Limit: stream.MaxPage}
+	choice.Wants = func(e ledger.Event) bool { return e.Type.WakesWorkers() }
+	events, at, err := feed.Between(ctx, db, o.Work, o.To, choice)
+	if err != nil {
+		return nil, pgerr.Explain("find unfinished tasks", err)
+	}
+	o.Work = at
+	if len(events) == 0 {
+		return nil, nil
+	}
+	var positions pgarray.Builder
+	for _, e := range events {
+		positions.AddInt(int64(e.Position))
+	}
+	rows, err := db.Query(ctx, unfinishedSQL, positions.String())
+	if err != nil {
+		return nil, pgerr.Explain("find unfinished tasks", err)
+	}
+	messages, err := s.scanWork(ctx, rows)
+	return messages, pgerr.Explain("find unfinished tasks", err)
+}
+
+// withoutWithheld returns the messages without those that a withheld kind publishes later: its waking events after its
+// place, unless they were published before the next event of their task.
+func (s recovery) withoutWithheld(ctx context.Context, messages []message) ([]message, error) {
+	if len(s.mark.Withheld) == 0 {
+		return messages, nil
+	}
+	positions := make(map[ledger.Kind]*pgarray.Builder)
+	for _, m := range messages {
+		if backlog(s).isOfWithheldKind(m) && m.event.Type.WakesWorkers() {
+			if positions[m.event.Kind] == nil {
+				positions[m.event.Kind] = new(pgarray.Builder)
+			}
+			positions[m.event.Kind].AddInt(int64(m.event.Position))
+		}
+	}
+	isPublished := make(map[ledger.Position]bool)
+	for kind, list := range positions {
+		args := append([]any{list.String()}, s.mark.Withheld[kind].DeliveredArgs()...)
+		rows, err := s.relay.config.DB.Query(ctx, passedSQL, args...)
+		if err != nil {
+			return nil, pgerr.Explain("find withheld events", err)
+		}
+		passed, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+		if err != nil {
+			return nil, pgerr.Explain("find withheld events", err)
+		}
+		for _, p := range passed {
+			isPublished[ledger.Position(p)] = true
+		}
+	}
+	var later []ledger.Event
+	for _, m := range messages {
+		if positions[m.event.Kind] != nil && m.event.Type.WakesWorkers() && !isPublished[m.event.Position] {
+			later = append(later, m.event)
+		}
+	}
+	later, err := backlog(s).withoutFollowed(ctx, later)
+	if err != nil {
+		return nil, err
+	}
+	isWithheld := make(map[ledger.Position]bool, len(later))
+	for _, e := range later {
+		isWithheld[e.Position] = true
+	}
+	kept := messages[:0:0]
+	for _, m := range messages {
+		if !isWithheld[m.event.Position] {
+			kept = append(kept, m)
+		}
+	}
+	return kept, nil
+}
+
+// awaitRoom returns how long owed messages wait for room in the stream, without delaying new pages. The stream then has
+// as much as it can hold: if a purge made no room for events that are only for subscribers, they are given up.
+func (s recovery) awaitRoom(ctx context.Context, messages []message, isReplay bool) (time.Duration, error) {
+	var total int64
+	for _, m := range messages {
+		total += m.size
+	}
+	if !s.state.isNearlyFull(total) {
+		return 0, nil
+	}
+	r := s.relay
+	if time.Since(r.purgedAt) > r.purgePause {
+		r.wantsRoom = total
+		return 0, errAgain
+	}
+	if isReplay {
+		from := s.mark.Owed.Events
+		r.config.Logger.WarnContext(ctx, "the stream is full: older events are not published again for subscribers",
+			"from_position", int64(max(from.Seen.Top, from.After)))
+		s.mark.Owed.Events = s.mark.Owed.To
+		s.mark.Owed = nil
+		return 0, errAgain
+	}
+	return max(r.purgePause, minPurgeEvery), nil
 }

@@ -230,7 +230,7 @@ func readRebuilt(ctx context.Context, db ledger.DB, js jetstream.JetStream) (r r
 	r.isOnStream = m.Created == createdAt(found.CachedInfo())
 	r.isReady, r.reached = r.isOnStream && m.Owed == nil, ledger.Position(*top)
 	if m.Owed != nil {
-		r.reached = m.Owed.After
+		r.reached = max(m.Owed.Events.Seen.Top, m.Owed.Events.After)
 	}
 	return r, nil
 }

@@ -8,26 +8,29 @@ import (
 
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
-	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-//go:embed sql/covered.sql
-var coveredSQL string
+var (
+	//go:embed sql/covered.sql
+	coveredSQL string
+	//go:embed sql/replayed.sql
+	replayedSQL string
+)
 
 // repairEvery is the least time between two repairs, for a stream that loses messages repeatedly.
 const repairEvery = time.Second
 
-// repair moves the cursor back to the newest row before which all messages are still on the stream, in a new
-// generation, so that the stream does not drop the messages that follow as duplicates. For the events before
-// that row it owes the work messages of unfinished tasks.
+// repair begins a new generation, so that the stream does not drop what is published again as duplicates, and notes
+// what is owed. The cursor stays: new events are published at once, and what is owed beside them.
 func (s *session) repair(ctx context.Context, lost *loss) error {
 	c := s.relay.config
 	if err := loop.Sleep(ctx, repairEvery-time.Since(s.relay.repairedAt)); err != nil {
 		return err
 	}
 	s.relay.repairedAt = time.Now()
-	row, bound, err := s.coveredRow(ctx, lost)
+	at := s.feed.Cursor()
+	o, err := s.assessLoss(ctx, lost, at)
 	if err != nil {
 		return err
 	}
@@ -44,35 +47,81 @@ func (s *session) repair(ctx context.Context, lost *loss) error {
 		Generation: s.mark.Generation + 1, Created: createdAt(s.state.info), Seq: last, LastID: id,
 		First: max(s.state.info.State.FirstSeq, 1), Purged: purged,
 		Deleted: s.state.info.State.NumDeleted, Lost: lostMessages(s.state.info),
+		Withheld: s.mark.Withheld, Owed: o,
 	}
-	if bound > 0 {
-		s.mark.Owed = &owedRange{To: bound}
-	}
-	if err := s.rewind(ctx, row); err != nil {
+	if err := s.writeMark(ctx); err != nil {
 		return err
 	}
 	s.first = 0
 	s.relay.hooks.each(func(h Hook) { h.MessagesLost(ctx, lost.reason) })
 	c.Logger.ErrorContext(ctx, "stream has lost messages; publishing them again", "reason", lost.reason,
-		"generation", s.mark.Generation, "from_cursor", row.N, "work_messages_up_to", int64(bound))
+		"generation", s.mark.Generation, "work_from", int64(o.next().Seen.Top), "events_from", int64(o.Events.Seen.Top))
 	return nil
 }
 
-// coveredRow returns the cursor row before which all messages are still on the stream, or the oldest row, and
-// the position up to which the row may have published an event.
-func (s *session) coveredRow(ctx context.Context, lost *loss) (feed.Cursor, ledger.Position, error) {
-	var n, bound int64
-	err := s.relay.config.DB.QueryRow(ctx, coveredSQL, int64(s.mark.Generation), createdAt(s.state.info),
-		int64(lost.first), s.state.info.Config.MaxAge.Milliseconds()).Scan(&n, &bound)
+// replayShare of the stream's limit is for events that are published again for subscribers.
+const replayShare = 4
+
+// assessLoss returns what is owed after a loss. at is the cursor.
+func (s *session) assessLoss(ctx context.Context, lost *loss, at feed.Cursor) (*owed, error) {
+	db := s.relay.config.DB
+	row, isCovered, err := s.coveredRow(ctx, lost)
 	if err != nil {
-		return feed.Cursor{}, 0, pgerr.Explain("find the cursor row before the loss", err)
+		return nil, err
 	}
+	o := &owed{Work: row.Place(), Events: row.Place(), To: at.Place()}
+	if isCovered {
+		m, _, err := parseMark(row.Mark)
+		if err != nil {
+			return nil, err
+		}
+		if m.Owed != nil { // it has not published all of an earlier loss
+			o.Listed, o.Work, o.Events = m.Owed.Listed, m.Owed.Work, m.Owed.Events
+		}
+		return o, nil
+	}
+	place, isListed, err := lingeringPlace(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	if o.Work = place; isListed {
+		o.Listed = &listed{}
+	}
+	if limit := s.state.limit(); limit > 0 { // older events would be removed before a subscriber reads them
+		var n int64
+		err := db.QueryRow(ctx, replayedSQL, row.N, limit/replayShare/s.state.messageSize()).Scan(&n)
+		if err != nil {
+			return nil, pgerr.Explain("find the cursor row from which to publish again", err)
+		}
+		if row, err = s.cursorRow(ctx, n); err != nil {
+			return nil, err
+		}
+		o.Events = row.Place()
+	}
+	return o, nil
+}
+
+// coveredRow returns the cursor row before which all messages are still on the stream or too old for it, or else the
+// oldest row. It reports whether all of them are still there.
+func (s *session) coveredRow(ctx context.Context, lost *loss) (row feed.Cursor, isCovered bool, err error) {
+	var n int64
+	err = s.relay.config.DB.QueryRow(ctx, coveredSQL, int64(s.mark.Generation), createdAt(s.state.info),
+		int64(lost.first), s.state.info.Config.MaxAge.Milliseconds()).Scan(&n, &isCovered)
+	if err != nil {
+		return row, false, pgerr.Explain("find the cursor row before the loss", err)
+	}
+	row, err = s.cursorRow(ctx, n)
+	return row, isCovered, err
+}
+
+// cursorRow returns row n of the cursor.
+func (s *session) cursorRow(ctx context.Context, n int64) (feed.Cursor, error) {
 	rows, err := s.feed.Cursors(ctx, n+1, 1)
 	if err != nil {
-		return feed.Cursor{}, 0, err
+		return feed.Cursor{}, err
 	}
 	if len(rows) == 0 || rows[0].N != n {
-		return feed.Cursor{}, 0, fmt.Errorf("find the cursor row before the loss: row %d does not exist any more", n)
+		return feed.Cursor{}, fmt.Errorf("find the cursor row before the loss: row %d does not exist any more", n)
 	}
-	return rows[0], ledger.Position(bound), nil
+	return rows[0], nil
 }

@@ -40,6 +40,6 @@ func (s *session) retried(ctx context.Context, page []ledger.Event) ([]message, 
 	if err != nil {
 		return nil, pgerr.Explain("read parked events", err)
 	}
-	messages, _, err := s.scanWork(ctx, rows)
+	messages, err := s.scanWork(ctx, rows)
 	return messages, pgerr.Explain("read parked events", err)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // send publishes messages in order and returns when all are on the stream, parked or discarded. After an error, any of
@@ -33,8 +34,10 @@ func (s *session) send(ctx context.Context, messages []message) error {
 			messages = messages[1:]
 			continue
 		}
-		if err := s.sendFitting(ctx, messages[:n]); err != nil {
-			return err
+		for _, wave := range s.waves(messages[:n]) {
+			if err := s.sendFitting(ctx, wave); err != nil {
+				return err
+			}
 		}
 		for _, m := range messages[:n] {
 			stream.Recycle(m.msg)
@@ -44,11 +47,39 @@ func (s *session) send(ctx context.Context, messages []message) error {
 	return nil
 }
 
+// waves divides messages into parts that are published one after the other. A replicated stream whose leader changes
+// may drop a message and store a later one. So each part has at most one event of a task: the next event of a task is
+// sent when the one before is acknowledged. One server stores messages in the order in which it receives them.
+func (s *session) waves(messages []message) [][]message {
+	if s.state.info.Config.Replicas < 2 {
+		return [][]message{messages}
+	}
+	return divide(messages)
+}
+
+// divide puts the n-th event of each task into part n, in the order of the messages.
+func divide(messages []message) (parts [][]message) {
+	events := make(map[ledger.Key]int, len(messages))
+	for _, m := range messages {
+		n := events[m.event.Key]
+		events[m.event.Key]++
+		if n == len(parts) {
+			parts = append(parts, nil)
+		}
+		parts[n] = append(parts[n], m)
+	}
+	return parts
+}
+
 // noteAfter is how long a page may wait for acknowledgements until the lease has a note.
 const noteAfter = time.Second
 
 // errNoAck has the text of the error after AckTimeout, so that the note keeps its time.
 var errNoAck = fmt.Errorf("publish: %w", stream.ErrNoAck)
+
+// errTooManyMessages is the reason of a relay that cannot publish: nothing makes room for messages by their number.
+var errTooManyMessages = fmt.Errorf("the stream has a limit of messages, and has reached it: "+
+	"nats stream edit %s --max-msgs=-1", stream.Name)
 
 // sendFitting publishes messages that fit into the stream.
 func (s *session) sendFitting(ctx context.Context, messages []message) error {
@@ -81,6 +112,9 @@ func (s *session) sendFitting(ctx context.Context, messages []message) error {
 		}
 	}
 	if refused := (*stream.RefusedError)(nil); errors.As(sum.failure, &refused) && refused.Full() {
+		if refused.TooManyMessages() {
+			return s.waitForRoom(ctx, errTooManyMessages, purgeEvery)
+		}
 		return s.waitForRoom(ctx, refused, purgeEvery)
 	}
 	if sum.failure != nil {

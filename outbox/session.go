@@ -51,6 +51,12 @@ type session struct {
 	published feed.Place      // up to where events are on the stream, parked or withheld
 	discarded ledger.Position // the last one of an event that is never to be published, when the session began
 	assessAt  int64           // size of the stream from which the demand is to be assessed
+	withheld  int             // number of withheld kinds in the last cursor row
+
+	openedAt  time.Time
+	hasPolled chan struct{}       // closed when the first new page, if any waits, is prepared
+	owedTimer *time.Timer         // when the next owed messages are due
+	preceded  map[ledger.Key]bool // tasks whose owed events this session has published
 
 	refillTimer *time.Timer  // when refillAll is due
 	refillDelay loop.Backoff // between calls of refillAll that find nothing to do
@@ -58,7 +64,8 @@ type session struct {
 
 // runSession opens a session and runs it to its end.
 func (r *Relay) runSession(ctx context.Context, publisher *stream.Publisher) error {
-	s := &session{relay: r, publisher: publisher, refillTimer: time.NewTimer(never)}
+	s := &session{relay: r, publisher: publisher, refillTimer: time.NewTimer(never), openedAt: time.Now(),
+		owedTimer: time.NewTimer(never), hasPolled: make(chan struct{})}
 	s.refillDelay = loop.Backoff{Min: minRefillDelay, Max: maxRefillDelay, Exact: true}
 	s.reconnect = r.config.NATS.StatusChanged(nats.CONNECTED)
 	defer r.config.NATS.RemoveStatusListener(s.reconnect)
@@ -66,7 +73,8 @@ func (r *Relay) runSession(ctx context.Context, publisher *stream.Publisher) err
 		return s.postpone(err)
 	}
 	err := s.run(ctx)
-	r.reached = reached{generation: s.mark.Generation, published: s.published, withheld: s.mark.Withheld}
+	r.reached = reached{generation: s.mark.Generation, published: s.published, withheld: s.mark.Withheld,
+		owed: s.mark.Owed}
 	return s.postpone(err)
 }
 
@@ -112,6 +120,10 @@ func (s *session) open(ctx context.Context) (err error) {
 		m = firstMark(s.state.info)
 	}
 	s.mark = m
+	wasOwed, withheld := m.Owed != nil, len(m.Withheld)
+	at := s.feed.Cursor()
+	s.published = at.Place()
+	s.adoptReached()
 	if err := s.verify(ctx); err != nil {
 		return err
 	}
@@ -119,15 +131,21 @@ func (s *session) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.encoder = encoder{db: c.DB, source: source, generation: s.mark.Generation}
-	at := s.feed.Cursor()
-	s.published = at.Place()
-	if p := s.relay.reached; p.generation == s.mark.Generation && p.published == s.published {
-		s.mark.Withheld = p.withheld // newer than that of the cursor row
-	}
 	if err := (room{s}).makeRoom(ctx); err != nil {
 		return err
 	}
-	return s.publishOwed(ctx)
+	s.withheld = len(s.mark.Withheld)
+	if wasOwed || s.withheld < withheld {
+		return s.writeMark(ctx)
+	}
+	return nil
+}
+
+// adoptReached adopts what the session before has published after the cursor row.
+func (s *session) adoptReached() {
+	if p := s.relay.reached; p.generation == s.mark.Generation && p.published == s.published {
+		s.mark.Withheld, s.mark.Owed = p.withheld, p.owed
+	}
 }
 
 // refresh reads the state of the stream.
@@ -189,8 +207,9 @@ func (s *session) readPages(ctx context.Context, prepared chan<- batch) error {
 	page, ok, err := s.feed.Poll(ctx)
 	if err == nil && !ok {
 		s.relay.progress() // nothing waits
+		close(s.hasPolled)
 	}
-	for {
+	for isFirst := ok; ; isFirst = false {
 		if err == nil && !ok {
 			page, err = s.feed.Next(ctx)
 		}
@@ -204,6 +223,9 @@ func (s *session) readPages(ctx context.Context, prepared chan<- batch) error {
 		}
 		select {
 		case prepared <- b:
+			if isFirst {
+				close(s.hasPolled)
+			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -215,12 +237,14 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 	defer tick.Stop()
 	s.refillTimer.Reset(0)
 	defer s.refillTimer.Stop()
+	defer s.owedTimer.Stop()
+	polled := s.hasPolled
 	for {
 		// A due check comes before the next page, also while there is a backlog.
 		var err error
 		select {
 		case <-tick.C:
-			err = s.check(ctx)
+			err = s.tidy(ctx)
 		case <-s.reconnect:
 			err = s.check(ctx)
 		case <-s.refillTimer.C:
@@ -234,13 +258,20 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:
-			err = s.check(ctx)
+			err = s.tidy(ctx)
 		case <-s.reconnect:
 			err = s.check(ctx)
 		case <-s.refillTimer.C:
 			err = backlog{s}.refillNow(ctx)
+		case <-polled:
+			if polled = nil; s.mark.Owed != nil {
+				s.owedTimer.Reset(0)
+			}
+		case <-s.owedTimer.C: // no new page waits for more than one step
+			err = recovery{s}.next(ctx)
 		case b := <-prepared:
 			if err = s.publishPage(ctx, b); err == nil {
+				s.withheld = len(s.mark.Withheld)
 				deliver(publishedPage{page: b.page, mark: s.mark.encode()})
 			}
 		}
@@ -248,6 +279,19 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 			return err
 		}
 	}
+}
+
+// tidy checks the stream. It ends a session that has no page to publish but leaves something to the next one: messages
+// on a nearly full stream, or a cursor row with kinds that are not withheld any more.
+func (s *session) tidy(ctx context.Context) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
+	canPurge := s.state.isNearlyFull(0) && time.Since(s.relay.purgedAt) > s.relay.purgePause
+	if canPurge || len(s.mark.Withheld) < s.withheld {
+		return errAgain
+	}
+	return nil
 }
 
 // publishPage publishes one page, to its end also when ctx is done.
@@ -272,14 +316,18 @@ func (s *session) publishPage(ctx context.Context, b batch) error {
 	return nil
 }
 
-// publishBatch parks the rejected events and publishes the messages of the others.
+// publishBatch parks the rejected events and publishes the messages of the others, behind owed ones of their tasks.
 func (s *session) publishBatch(ctx context.Context, messages []message, rejects []reject) error {
 	for _, r := range rejects {
 		if err := s.park(ctx, r.event, r.reason); err != nil {
 			return err
 		}
 	}
-	return s.send(ctx, messages)
+	before, err := recovery{s}.preceding(ctx, messages)
+	if err != nil {
+		return err
+	}
+	return s.send(ctx, append(before, messages...))
 }
 
 // cursorEvery is the least time between two cursor rows of a session. After a crash, the pages of this time are

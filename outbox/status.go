@@ -53,7 +53,6 @@ type Status struct {
 	Stream      *StreamStatus `json:"stream"`                 // nil: not read, see StreamError
 	StreamError string        `json:"stream_error,omitempty"` // why the stream cannot be read
 	Oldest      *Transaction  `json:"oldest_transaction"`     // the oldest open one of the cluster; nil: none
-	Unbegun     []UnbegunKind `json:"unbegun"`                // kinds with messages that no worker has
 }
 
 // LeaseStatus is the state of the relay's lease.
@@ -101,7 +100,7 @@ const maxWaiting = 10_000
 // ReadStatus reads the status. config is the wanted configuration of the stream. If js is nil, ReadStatus
 // reads the database only. An unavailable stream is part of the status (StreamError), not an error.
 func ReadStatus(ctx context.Context, db ledger.DB, js jetstream.JetStream, config StreamConfig) (Status, error) {
-	s := Status{Unbegun: []UnbegunKind{}}
+	var s Status
 	if err := s.readDatabase(ctx, db); err != nil {
 		return Status{}, err
 	}
@@ -189,9 +188,6 @@ func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config 
 	}
 	status := newStreamStatus(found.CachedInfo(), config, installation)
 	s.Stream = &status
-	if s.Unbegun, err = readUnbegun(ctx, found); err != nil {
-		s.StreamError = "read its consumers: " + err.Error()
-	}
 }
 
 func newStreamStatus(info *jetstream.StreamInfo, config StreamConfig, installation string) StreamStatus {

@@ -54,8 +54,8 @@ func (s backlog) withholdLargest(ctx context.Context, d *demand) {
 		return
 	}
 	at := s.published
-	if s.mark.Owed != nil { // work messages of all kinds are published again first, in the order of their positions
-		at = feed.Place{Window: feed.Window{Seen: feed.Beginning(), Until: at.Seen}, After: s.mark.Owed.After}
+	if s.mark.Owed != nil && s.mark.Owed.next() != s.mark.Owed.To {
+		at = s.mark.Owed.next()
 	}
 	for name, k := range d.kinds {
 		if _, already := s.mark.Withheld[name]; already || k.bytes() <= s.allowance(d) {
@@ -131,6 +131,7 @@ type reached struct {
 	generation int
 	published  feed.Place
 	withheld   map[ledger.Kind]feed.Place
+	owed       *owed
 }
 
 // isOfWithheldKind reports whether the event of a message is of a withheld kind.
@@ -157,7 +158,7 @@ func (s backlog) overtaken(ctx context.Context, kind ledger.Kind, events []ledge
 	if err != nil {
 		return nil, pgerr.Explain("find overtaken events", err)
 	}
-	messages, _, err := s.scanWork(ctx, rows)
+	messages, err := s.scanWork(ctx, rows)
 	return messages, pgerr.Explain("find overtaken events", err)
 }
 

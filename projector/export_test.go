@@ -3,6 +3,7 @@ package projector
 import (
 	"context"
 	"embed"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -10,7 +11,9 @@ import (
 )
 
 // ApplyPage applies one page, as Run does.
-func ApplyPage(ctx context.Context, p *Projector, page feed.Page) error { return p.apply(ctx, page) }
+func ApplyPage(ctx context.Context, p *Projector, page feed.Page) error {
+	return p.apply(ctx, page, &lingering{due: time.Now().Add(time.Hour)})
+}
 
 // PageSize returns the maximum number of events in a page of p.
 func PageSize(p *Projector) int { return p.config.PageSize }
@@ -38,4 +41,11 @@ func SetMaxWalk(n int) (restore func()) {
 	old := maxWalk
 	maxWalk = n
 	return func() { maxWalk = old }
+}
+
+// SetLingerPage makes the list of lingering tasks due at once, and its pages short.
+func SetLingerPage(n int) (restore func()) {
+	oldAfter, oldPage := lingerAfter, lingerPage
+	lingerAfter, lingerPage = 0, n
+	return func() { lingerAfter, lingerPage = oldAfter, oldPage }
 }

@@ -114,6 +114,10 @@ func (p *Projector) follow(ctx context.Context) (applied bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	l, err := newLingering(reader.Cursor())
+	if err != nil {
+		return false, err
+	}
 	pages := make(chan feed.Page)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -133,7 +137,7 @@ func (p *Projector) follow(ctx context.Context) (applied bool, err error) {
 		for {
 			select {
 			case page := <-pages:
-				if err := p.apply(ctx, page); err != nil {
+				if err := p.apply(ctx, page, l); err != nil {
 					return err
 				}
 				applied = true
@@ -155,18 +159,29 @@ const begin = "begin isolation level read committed; set local synchronous_commi
 
 // apply advances the cursor and the tables by a page, or neither. The cursor comes first: a projector that
 // has lost the page to another one fails there and writes nothing more.
-func (p *Projector) apply(ctx context.Context, page feed.Page) error {
+func (p *Projector) apply(ctx context.Context, page feed.Page, l *lingering) error {
+	list, err := l.next(ctx, p.config.DB)
+	if err != nil {
+		return err
+	}
 	tx, err := p.config.DB.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		return pgerr.Explain("begin", err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) // no effect after the commit
-	if err := page.Advance(ctx, tx, nil); err != nil {
+	if err := page.Advance(ctx, tx, list.mark()); err != nil {
 		return err
 	}
 	if err := p.projection.Apply(ctx, tx, page.Events); err != nil {
 		return err
 	}
+	if err := list.write(ctx, tx); err != nil {
+		return err
+	}
 	fault.Point("projector.applied")
-	return pgerr.Explain("commit", tx.Commit(ctx))
+	if err := tx.Commit(ctx); err != nil {
+		return pgerr.Explain("commit", err)
+	}
+	l.place, l.applied = list.place, page.Place().Seen
+	return nil
 }

@@ -31,12 +31,13 @@ func newRebaseCommand(a *app) *cobra.Command {
 		Use:   "rebase",
 		Short: "Make a database valid that came from a dump or by logical replication",
 		Long: `Make a database valid that came from a dump or by logical replication. Its transaction ids are those of
-another database, so relay and projector refuse to work. The command replaces them, and all events are
-published and projected again. Without --yes it shows what it would do and changes nothing.
+another database, so relay and projector refuse to work. The command records up to which event they have no
+meaning, and all events are published and projected again. Without --yes it shows what it would do and
+changes nothing.
 
-Services, producers and workers may run meanwhile: relay and projector begin when it ends. A subscription
-that still writes events is refused (exit code 4). If the command is interrupted or killed, run it again:
-it does the rest. In a database that needs no rebase it changes nothing.
+Services, producers and workers may run meanwhile: they wait for moments. A subscription that still writes
+events is refused (exit code 4). If the command is interrupted or killed, nothing has changed: run it again.
+In a database that needs no rebase it changes nothing.
 
 A copy that runs beside the original needs a NATS account of its own, and --new-installation, before its
 services start. Otherwise run taskledger stream rebuild --yes next, since the stream may have events that
@@ -64,39 +65,21 @@ type rebased struct {
 }
 
 func rebase(ctx context.Context, a *app, pool *pgxpool.Pool, f rebaseFlags) error {
-	plan, err := showRebase(a, "read", func(o *feed.RebaseOptions) (feed.RebasePlan, error) {
-		return feed.PlanRebase(ctx, pool, o)
-	})
+	plan, err := feed.PlanRebase(ctx, pool)
 	if err != nil {
 		return err
 	}
 	answer := rebased{RebasePlan: plan, DryRun: !f.yes}
 	if f.yes {
-		if answer.Installation, err = doRebase(ctx, a, pool, f, plan.Needed); err != nil {
+		if answer.Installation, err = doRebase(ctx, a, pool, f, plan); err != nil {
 			return err
 		}
 	}
 	return a.print(answer, func(w io.Writer) { renderRebase(w, answer, f) })
 }
 
-// showRebase calls f with options that show the progress.
-func showRebase[T any](a *app, done string, f func(*feed.RebaseOptions) (T, error)) (T, error) {
-	var show func(int64)
-	stop := func() {}
-	defer func() { stop() }()
-	return f(&feed.RebaseOptions{
-		Readers: []string{outbox.Reader, projector.Reader},
-		Progress: func(at, last ledger.Position) {
-			if show == nil {
-				show, stop = a.progress(done, int64(last))
-			}
-			show(int64(at))
-		},
-	})
-}
-
 // doRebase returns the new installation, "" for the old one.
-func doRebase(ctx context.Context, a *app, pool *pgxpool.Pool, f rebaseFlags, needed bool) (string, error) {
+func doRebase(ctx context.Context, a *app, pool *pgxpool.Pool, f rebaseFlags, plan feed.RebasePlan) (string, error) {
 	if f.newInstallation {
 		s, err := outbox.ReadStatus(ctx, pool, nil, outbox.StreamConfig{})
 		if err != nil {
@@ -108,9 +91,9 @@ func doRebase(ctx context.Context, a *app, pool *pgxpool.Pool, f rebaseFlags, ne
 		}
 	}
 	var installation string
-	finish := func(ctx context.Context, tx pgx.Tx, changed int64) (err error) {
+	finish := func(ctx context.Context, tx pgx.Tx) (err error) {
 		installation = ""
-		if needed {
+		if plan.Needed {
 			err = errors.Join(projector.Reset(ctx, tx), outbox.ForgetParked(ctx, tx))
 		}
 		if err == nil && f.newInstallation {
@@ -121,23 +104,16 @@ func doRebase(ctx context.Context, a *app, pool *pgxpool.Pool, f rebaseFlags, ne
 		}
 		return record.Record(ctx, tx, record.Operation{
 			Action: record.Rebase, Actor: actorOr(f.actor), Reason: f.reason,
-			Detail: map[string]string{"events": fmt.Sprint(changed), "installation": installation},
+			Detail: map[string]string{"last_position": fmt.Sprint(plan.Last), "installation": installation},
 		})
 	}
-	if !needed {
+	if !plan.Needed {
 		if !f.newInstallation {
 			return "", nil
 		}
-		return installation, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return finish(ctx, tx, 0) })
+		return installation, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return finish(ctx, tx) })
 	}
-	_, err := showRebase(a, "rebased", func(o *feed.RebaseOptions) (bool, error) {
-		o.Finish = finish
-		return feed.Rebase(ctx, pool, o)
-	})
-	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		return "", failf(exitFailed, "interrupted: relay and projector refuse to work").
-			hinted("run it again for the rest: taskledger rebase --yes")
-	}
+	_, err := feed.Rebase(ctx, pool, &feed.RebaseOptions{Finish: finish})
 	return installation, err
 }
 
@@ -151,13 +127,13 @@ func renderRebase(w io.Writer, r rebased, f rebaseFlags) {
 			readers[i] = plain(name)
 		}
 		renderFields(w,
-			[2]string{"events of another database", count(r.Events)},
 			[2]string{"cursors of another database", strings.Join(readers, ", ")},
 			[2]string{"last position", count(int64(r.Last))},
 		)
 		fmt.Fprintln(w, "all events would be published and projected again; to do so: taskledger rebase --yes")
 	default:
-		fmt.Fprintf(w, "rebased: %s events; relay and projector begin again at the first event\n", count(r.Events))
+		fmt.Fprintf(w, "rebased up to position %s; relay and projector begin again at the first event\n",
+			count(int64(r.Last)))
 	}
 	switch {
 	case r.Installation != "":

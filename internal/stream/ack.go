@@ -35,13 +35,21 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("refused: %s (%d)", e.Text, e.Code) }
 
-// errMaximumBytes is the text of code 10077 if the stream is full; the code also covers disk errors.
-const errMaximumBytes = "maximum bytes exceeded"
+// The texts of code 10077 if the stream is full; the code also covers disk errors.
+const (
+	errMaximumBytes    = "maximum bytes exceeded"
+	errMaximumMessages = "maximum messages exceeded"
+)
 
 // Full reports whether the stream or its server has no room left.
 func (e *RefusedError) Full() bool {
 	return e.Code == codeStoreFailed && e.Text == errMaximumBytes || e.Code == codeInsufficientResources ||
-		e.Code == codeStorageExceeded
+		e.Code == codeStorageExceeded || e.TooManyMessages()
+}
+
+// TooManyMessages reports whether the stream has a limit of messages, which it has reached.
+func (e *RefusedError) TooManyMessages() bool {
+	return e.Code == codeStoreFailed && e.Text == errMaximumMessages
 }
 
 // Codes of refusals that are about the message: the stream refuses the same message each time.

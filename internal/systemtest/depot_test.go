@@ -142,10 +142,12 @@ func startRun(ctx context.Context, r runner) <-chan error {
 // startServing starts a relay and a projector.
 func (d *depot) startServing() {
 	d.t.Helper()
-	d.start("relay", func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-		return outbox.New(outbox.Config{DB: db, NATS: nc, Logger: log, LeaseTTL: time.Second, CheckEvery: time.Second})
-	})
+	d.start("relay", newRelay)
 	d.start("projector", newProjector)
+}
+
+func newRelay(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
+	return outbox.New(outbox.Config{DB: db, NATS: nc, Logger: log, LeaseTTL: time.Second, CheckEvery: time.Second})
 }
 
 func newProjector(db *pgxpool.Pool, _ *nats.Conn, log *slog.Logger) (runner, error) {

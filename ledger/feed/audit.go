@@ -45,12 +45,15 @@ type stretch struct {
 	read  tally
 }
 
-func (s *stretch) note(seen Edge, events []ledger.Event) {
+// note adds events that were delivered. Those up to the floor have no transaction ids by which to audit them.
+func (s *stretch) note(seen Edge, events []ledger.Event, floor ledger.Position) {
 	if s.since == "" {
 		s.since = seen.Snapshot
 	}
 	for _, e := range events {
-		s.read.add(tally{1, int64(e.Position)})
+		if e.Position > floor {
+			s.read.add(tally{1, int64(e.Position)})
+		}
 	}
 }
 
@@ -110,7 +113,6 @@ func (w *walk) count(ctx context.Context, db ledger.DB) (done bool, err error) {
 	return entries < auditedAtOnce, nil
 }
 
-// next returns the next events of the stretch and reports whether they are the last. They are in
 // next returns the next events of the stretch and reports whether they are the last. They are in position
 // order, and bounded as a page is.
 func (w *walk) next(ctx context.Context, db ledger.DB, o Options) (events []ledger.Event, done bool, err error) {

@@ -29,6 +29,8 @@ var (
 	incarnationSQL string
 	//go:embed sql/crashed.sql
 	crashedSQL string
+	//go:embed sql/floor.sql
+	floorSQL string
 )
 
 // Cursor is one row of taskledger.cursor: the place of a reader at some time. Rows are only appended; the one
@@ -46,6 +48,7 @@ type Cursor struct {
 type database struct {
 	origin      string // of the cluster and the database: taskledger.origin
 	incarnation string // changes with each crash: taskledger.incarnation
+	timeline    int64  // changes with each promotion: taskledger.timeline
 }
 
 // Place returns the place of the reader.
@@ -87,7 +90,8 @@ func readCursor(ctx context.Context, db ledger.DB, reader string) (c Cursor, fou
 	var origin string
 	var physical bool
 	found, err = pgquery.Row(ctx, db, cursorNewestSQL, []any{reader},
-		append(c.columns(&mark), &origin, &c.database.origin, &physical, &c.database.incarnation)...)
+		append(c.columns(&mark), &origin, &c.database.origin, &physical, &c.database.incarnation,
+			&c.database.timeline)...)
 	switch {
 	case err != nil:
 		return Cursor{}, false, pgerr.Explain("read cursor "+reader, err)
@@ -98,12 +102,30 @@ func readCursor(ctx context.Context, db ledger.DB, reader string) (c Cursor, fou
 	return c, found, nil
 }
 
-// CheckOrigin returns an [*OriginError] if the cursor of reader was written in another database. The place of
-// such a cursor has no meaning in this one, and [Open] returns the same error. A reader without a cursor is
-// valid. CheckOrigin changes nothing.
+// CheckOrigin returns an [*OriginError] if the cursor of reader was written in another database, or if events came from
+// one: transaction ids of another database have no meaning in this one, and [Open] returns the same error. A reader
+// without a cursor is valid. CheckOrigin changes nothing.
 func CheckOrigin(ctx context.Context, db ledger.DB, reader string) error {
-	_, _, err := readCursor(ctx, db, reader)
+	if _, _, err := readCursor(ctx, db, reader); err != nil {
+		return err
+	}
+	_, err := readFloor(ctx, db, reader)
 	return err
+}
+
+// readFloor returns the last position of an event that was restored from another database; 0: none. It returns an
+// [*OriginError] if there are others, above it.
+func readFloor(ctx context.Context, db ledger.DB, reader string) (floor ledger.Position, err error) {
+	var foreign *int64
+	var origin string
+	_, err = pgquery.Row(ctx, db, floorSQL, nil, (*int64)(&floor), &foreign, &origin)
+	switch {
+	case err != nil:
+		return 0, pgerr.Explain("look for events of another database", err)
+	case foreign != nil:
+		return 0, &OriginError{Reader: reader, Position: ledger.Position(*foreign), Want: origin}
+	}
+	return floor, nil
 }
 
 // appendCursor appends row n+1. It returns [ErrSuperseded] if n is not the newest row, and [ErrCrashed] if
@@ -117,7 +139,7 @@ func appendCursor(ctx context.Context, db ledger.DB, reader string, n int64, p p
 	found, err := pgquery.Row(ctx, db, cursorAppendSQL, []any{
 		reader, n, p.Seen.Snapshot, int64(p.Seen.Top), p.Seen.Bound,
 		p.Until.Snapshot, int64(p.Until.Top), p.Until.Bound, int64(p.After), pgquery.JSON(mark), in.incarnation,
-		p.unaudited.since, p.unaudited.read.events, p.unaudited.read.positions, in.origin, relaxed,
+		p.unaudited.since, p.unaudited.read.events, p.unaudited.read.positions, in.origin, relaxed, in.timeline,
 	}, &added)
 	if err == nil && !found {
 		if err = crashed(ctx, db, in.incarnation); err == nil {

@@ -59,8 +59,11 @@
 //
 // A crash of PostgreSQL can take back commits that did not wait for the disk, and assign their transaction
 // ids and positions again. Such a crash also removes a row of table taskledger.incarnation, so the feed detects it
-// and returns [ErrCrashed]: open it again. For a cursor of another cluster, whose transaction ids differ, the feed
-// returns an [*OriginError]. On a standby it returns [ErrNotPrimary].
+// and returns [ErrCrashed]: open it again. On a standby it returns [ErrNotPrimary].
+//
+// Transaction ids of another cluster have no meaning in this one. For a cursor or for events that were restored from
+// one, [Open] returns an [*OriginError], until [Rebase] has raised the floor: the position up to which events count as
+// visible, whatever their ids are.
 //
 // # Self-check
 //

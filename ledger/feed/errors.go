@@ -3,6 +3,8 @@ package feed
 import (
 	"errors"
 	"fmt"
+
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // Errors that end a feed; compare with errors.Is.
@@ -19,14 +21,21 @@ var (
 	ErrNotPrimary = errors.New("the database is a standby: connect to the primary")
 )
 
-// OriginError reports a cursor that was written in another cluster or database. The transaction ids
-// in it have no meaning in this one. The cause is a restored dump or a copied table.
+// OriginError reports a cursor or an event that was written in another cluster or database. The transaction ids
+// in it have no meaning in this one. The cause is a restored dump, a copied table or logical replication.
 type OriginError struct {
 	Reader      string
-	Found, Want string // the origin of the cursor row, and of this database
+	Found, Want string // the origin of the cursor row, "" if it is an event, and of this database
+
+	// Position is that of such an event, 0 if it is not known. The cursor is valid or missing.
+	Position ledger.Position
 }
 
 func (e *OriginError) Error() string {
+	if e.Found == "" {
+		return fmt.Sprintf("cursor %q cannot pass events that come from another database (the first found is at "+
+			"position %d, this is %s); after a restore: taskledger rebase", e.Reader, e.Position, e.Want)
+	}
 	return fmt.Sprintf("cursor %q comes from another database (origin %s, this is %s); after a restore: "+
 		"taskledger rebase",
 		e.Reader, e.Found, e.Want)

@@ -43,14 +43,12 @@ func (p Page) AppendArgs() []any {
 	return []any{p.reader, p.n, p.place.Seen.Snapshot, int64(p.place.Seen.Top), p.place.Seen.Bound,
 		p.place.Until.Snapshot, int64(p.place.Until.Top), p.place.Until.Bound, int64(p.place.After), nil,
 		p.database.incarnation,
-		p.place.unaudited.since, p.place.unaudited.read.events, p.place.unaudited.read.positions, p.database.origin, 0}
+		p.place.unaudited.since, p.place.unaudited.read.events, p.place.unaudited.read.positions, p.database.origin, 0,
+		p.database.timeline}
 }
 
 // Incarnation returns the incarnation of the database in which the feed was opened.
 func (f *Feed) Incarnation() string { return f.database.incarnation }
-
-// SetPageSize sets the number of events that a transaction of a rebase reads.
-func (o *RebaseOptions) SetPageSize(n int) { o.pageSize = n }
 
 // ThinMoments has the next poll thin the moments.
 func ThinMoments(f *Feed) { f.moments.due = time.Time{} }

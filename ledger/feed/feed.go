@@ -86,6 +86,7 @@ type Feed struct {
 	windowSQL, pageSQL string // replaced by mutants in tests
 
 	database database // in which place was reached
+	floor    ledger.Position
 	logins   loginNames
 
 	place     place  // the place after the last page returned
@@ -107,7 +108,8 @@ const minGather = time.Millisecond
 // Open returns the feed of reader at its cursor; a reader without a cursor begins at the first event. db must
 // be a pool or an idle connection to the primary, since each statement is a transaction of its own.
 //
-// Errors: [*OriginError] if the cursor was written in another database, [ledger.ErrNotMigrated].
+// Errors: [*OriginError] if the cursor was written in another database or events came from one,
+// [ledger.ErrNotMigrated].
 func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, error) {
 	if reader == "" {
 		return nil, &ledger.InvalidError{Field: "reader", Rule: "must not be empty"}
@@ -123,6 +125,9 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 	}
 	newest, err := newestCursor(ctx, db, reader)
 	if err != nil {
+		return nil, err
+	}
+	if f.floor, err = readFloor(ctx, db, reader); err != nil {
 		return nil, err
 	}
 	f.database = newest.database
@@ -254,7 +259,7 @@ func (f *Feed) deliver(ctx context.Context, read page) (Page, bool, error) {
 	}
 	events := read.events
 	f.pageLen = len(events)
-	f.place.unaudited.note(f.place.Seen, events)
+	f.place.unaudited.note(f.place.Seen, events, f.floor)
 	f.windowLen += len(events)
 	if read.more {
 		f.place.After = events[len(events)-1].Position

@@ -270,7 +270,7 @@ func TestFeedFencesAZombieAfterThinning(t *testing.T) {
 				        nullif($6::text, '')::pg_snapshot, $7::bigint,
 				        nullif($8::text, '')::xid8, $9::bigint, taskledger.origin(), $10::text::json
 				 where $11::text <> '' and $12::text is not null and $13::bigint >= 0 and $14::bigint is not null
-				   and $15::text <> '' and $16::integer = 0
+				   and $15::text <> '' and $16::integer = 0 and $17::bigint > 0
 				on conflict do nothing`, asleep.AppendArgs()...)
 			if err != nil || tag.RowsAffected() != 1 {
 				t.Errorf("the mutant inserted %d rows (%v): this interleaving proves nothing", tag.RowsAffected(), err)

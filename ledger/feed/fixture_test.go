@@ -64,6 +64,14 @@ func (f *feedFixture) exec(db ledger.DB, sql string, args ...any) {
 	}
 }
 
+func (f *feedFixture) count(sql string, args ...any) (n int) {
+	f.t.Helper()
+	if err := f.owner.QueryRow(f.ctx, sql, args...).Scan(&n); err != nil {
+		f.t.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}
+
 func (f *feedFixture) begin() pgx.Tx {
 	f.t.Helper()
 	return f.beginOn(f.pool)

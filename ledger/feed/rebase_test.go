@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
@@ -35,19 +36,13 @@ func TestMain(m *testing.M) {
 	}
 	pool, err := pgxpool.New(context.Background(), url)
 	if err == nil {
-		_, err = feed.Rebase(context.Background(), pool, rebaseOptions())
+		_, err = feed.Rebase(context.Background(), pool, nil)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
-}
-
-func rebaseOptions() *feed.RebaseOptions {
-	o := &feed.RebaseOptions{Readers: []string{"test", "new"}}
-	o.SetPageSize(10)
-	return o
 }
 
 // transplant makes the events and cursors look as if they came from a dump of a cluster far ahead of this one.
@@ -72,7 +67,7 @@ func numbers(from, to int) (ids []string) {
 
 func (f *feedFixture) rebase() bool {
 	f.t.Helper()
-	needed, err := feed.Rebase(f.ctx, f.owner, rebaseOptions())
+	needed, err := feed.Rebase(f.ctx, f.owner, nil)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -81,7 +76,7 @@ func (f *feedFixture) rebase() bool {
 
 func (f *feedFixture) plan() feed.RebasePlan {
 	f.t.Helper()
-	plan, err := feed.PlanRebase(f.ctx, f.owner, rebaseOptions())
+	plan, err := feed.PlanRebase(f.ctx, f.owner)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -101,14 +96,6 @@ func (f *feedFixture) rebaseKilled(point string, n int) {
 	}
 }
 
-// expectRefusal checks that the readers of rebaseOptions refuse to work.
-func (f *feedFixture) expectRefusal(why string) {
-	f.t.Helper()
-	f.t.Log(why)
-	f.expectRefusalOf("test")
-	f.expectRefusalOf("new")
-}
-
 func (f *feedFixture) expectRefusalOf(reader string) {
 	f.t.Helper()
 	var origin *feed.OriginError
@@ -117,8 +104,8 @@ func (f *feedFixture) expectRefusalOf(reader string) {
 	}
 }
 
-// A database that was restored is rebased, although the command is killed in each phase and a producer goes on. Then
-// readers get each event once. A second call changes nothing.
+// A database that was restored is rebased, although the command is killed before its commit and a producer goes on.
+// Then readers get each event once, and no event was changed. A second call changes nothing.
 func TestRebase(t *testing.T) {
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, numbers(0, 55)...)
@@ -128,22 +115,15 @@ func TestRebase(t *testing.T) {
 	}
 	f.transplant()
 	f.enqueue(f.pool, numbers(55, 60)...) // by a program that did not wait
-	want := feed.RebasePlan{Needed: true, Readers: []string{"test"}, Events: 55, Last: 60}
+	want := feed.RebasePlan{Needed: true, Readers: []string{"test"}, Last: 60}
 	if diff := cmp.Diff(want, f.plan()); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)
 	}
-	f.rebaseKilled(feed.FaultRebasePage, 1)
-	f.expectRefusal("killed after a page")
-	f.enqueue(f.pool, numbers(60, 65)...)
-	if got := f.plan().Events; got != 45 {
-		t.Errorf("%d events are left after a page of 10, want 45", got)
-	}
-	f.rebaseKilled(feed.FaultRebasePage, 3)
+	f.expectRefusalOf("test")
 	f.rebaseKilled(feed.FaultRebaseEnd, 1)
-	f.expectRefusal("killed before the last commit")
-	if plan := f.plan(); !plan.Needed || plan.Events != 0 {
-		t.Errorf("before the last commit: %+v", plan)
-	}
+	f.expectRefusalOf("test")
+	f.expectRefusalOf("new")
+	f.enqueue(f.pool, numbers(60, 65)...)
 	f.exec(f.owner, "insert into taskledger.moment (at, snapshot, top, bound) values (now(), '3:9000000000:', 60, '9')")
 	if !f.rebase() {
 		t.Error("the rebase was not needed")
@@ -163,21 +143,110 @@ func TestRebase(t *testing.T) {
 	if got := f.drain(f.open(f.pool, nil)); len(got) > 0 {
 		t.Errorf("after the second rebase the feed delivered %v", got)
 	}
-	if _, err := f.owner.Exec(f.ctx, "update taskledger.event set xid = '4'"); err == nil {
-		t.Error("events can be changed")
+	if got := f.count("select count(*) from taskledger.event where xid = '9000000000'"); got != 55 {
+		t.Errorf("%d events have the transaction id that they were restored with, want 55", got)
 	}
 }
 
-// The cursor is valid, and events came from another database. A reader that works meanwhile is superseded, and
-// nothing that it has passed is left out.
+// Events up to the floor are neither late nor audited, although this database assigns their transaction ids itself:
+// each one is delivered once.
+func TestRestoredTransactionIDsMeanNothing(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, numbers(0, 50)...)
+	f.drain(f.open(f.pool, nil))
+	f.transplant()
+	// The ids that the next transactions get, one after the other.
+	f.exec(f.owner, "alter table taskledger.event disable trigger event_append_only")
+	f.exec(f.owner, `update taskledger.event
+	                    set xid = (pg_snapshot_xmax(pg_current_snapshot())::text::bigint + position)::text::xid8`)
+	f.exec(f.owner, "alter table taskledger.event enable trigger event_append_only")
+	f.rebase()
+	want := numbers(0, 50)
+	var logs bytes.Buffer
+	reader := f.open(f.pool, &feed.Options{AuditEvery: 1, Logger: slog.New(slog.NewTextHandler(&logs, nil))})
+	got := f.drain(reader)
+	for i := 50; i < 150; i++ {
+		open := f.begin()
+		f.enqueue(open, fmt.Sprint("open", i))
+		f.enqueue(f.pool, fmt.Sprint(i))
+		got = append(got, f.drain(reader)...)
+		f.commit(open)
+		got = append(got, f.drain(reader)...)
+		want = append(want, fmt.Sprint(i), fmt.Sprint("open", i))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the feed delivered (-want +got):\n%s", diff)
+	}
+	if text := logs.String(); text != "" {
+		t.Errorf("the feed logged: %s", text)
+	}
+	pending := f.count("select count(*) from taskledger.feed_pending('test', 1000)")
+	passed := f.count(`
+		select count(*) from taskledger.event e
+		 cross join (select * from taskledger.cursors where reader = 'test' order by n desc limit 1) c
+		 where taskledger.feed_passed(e.xid, e.position, taskledger.feed_floor(), c.seen, c.until, c.after_position)`)
+	if pending != 0 || passed != 250 {
+		t.Errorf("%d events are pending and %d passed, want 0 and 250", pending, passed)
+	}
+}
+
+// Events were restored without the cursor rows, in a cluster with lower transaction ids: whatever was written
+// since, each reader refuses to pass them. Nothing but a rebase helps.
+func TestEventsWithoutCursors(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		prepare func(*feedFixture)
+	}{
+		{name: "their cursors were not in the dump", prepare: func(*feedFixture) {}},
+		{
+			name:    "producers have worked before the relay",
+			prepare: func(f *feedFixture) { f.enqueue(f.pool, "local") },
+		},
+		{
+			name: "they were restored after an earlier rebase",
+			prepare: func(f *feedFixture) {
+				f.rebase()
+				f.enqueue(f.pool, "local")
+				f.transplant()
+				f.exec(f.owner, "truncate taskledger.cursor")
+			},
+		},
+		{
+			name: "the whole database was, with lower transaction ids",
+			prepare: func(f *feedFixture) {
+				f.exec(f.owner, "alter table taskledger.event disable trigger event_append_only")
+				f.exec(f.owner, "update taskledger.event set xid = '700'")
+				f.exec(f.owner, "update taskledger.floor set origin = '1/1', xid = '9000000000'")
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := newFeedFixture(t)
+			f.enqueue(f.pool, numbers(0, 30)...)
+			f.transplant()
+			f.exec(f.owner, "truncate taskledger.cursor")
+			test.prepare(f)
+			f.expectRefusalOf("test")
+			f.expectRefusalOf("new")
+			var origin *feed.OriginError
+			if err := feed.CheckOrigin(f.ctx, f.pool, "other"); !errors.As(err, &origin) {
+				t.Errorf("CheckOrigin returned %v, want *OriginError", err)
+			}
+			want := f.count("select count(*) from taskledger.event")
+			f.rebase()
+			if got := f.drain(f.open(f.pool, nil)); len(got) != want {
+				t.Errorf("after the rebase the feed delivered %d events, want %d", len(got), want)
+			}
+		})
+	}
+}
+
+// A reader that worked before a rebase is superseded, and nothing that it has passed is left out.
 func TestRebaseSupersedesReaders(t *testing.T) {
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, numbers(0, 30)...)
-	f.transplant()
-	f.exec(f.owner, "truncate taskledger.cursor")
 	opened := f.open(f.pool, nil)
-	f.enqueue(f.pool, "local")
-	if diff := cmp.Diff([]string{"local"}, f.drain(opened)); diff != "" {
+	if diff := cmp.Diff(numbers(0, 30), f.drain(opened)); diff != "" {
 		t.Fatalf("before the rebase (-want +got):\n%s", diff)
 	}
 	f.enqueue(f.pool, "later")
@@ -185,16 +254,13 @@ func TestRebaseSupersedesReaders(t *testing.T) {
 	if err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	f.rebaseKilled(feed.FaultRebasePage, 4) // all events are done, and the cursors are not
-	if err := page.Advance(f.ctx, nil, nil); !errors.Is(err, feed.ErrSuperseded) {
-		t.Errorf("the reader advanced: %v, want ErrSuperseded", err)
-	}
-	f.expectRefusal("killed")
+	f.transplant()
+	f.exec(f.owner, "update taskledger.cursor set origin = taskledger.origin()")
 	f.rebase()
 	if err := page.Advance(f.ctx, nil, nil); !errors.Is(err, feed.ErrSuperseded) {
 		t.Errorf("the reader advanced: %v, want ErrSuperseded", err)
 	}
-	if diff := cmp.Diff(append(numbers(0, 30), "local", "later"), f.drain(f.open(f.pool, nil))); diff != "" {
+	if diff := cmp.Diff(append(numbers(0, 30), "later"), f.drain(f.open(f.pool, nil))); diff != "" {
 		t.Errorf("after the rebase (-want +got):\n%s", diff)
 	}
 }
@@ -227,7 +293,7 @@ func TestRebaseBesideAnOpenTransaction(t *testing.T) {
 	f.enqueue(tx, "open")
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if _, err := feed.Rebase(f.ctx, f.owner, rebaseOptions()); err != nil {
+		if _, err := feed.Rebase(f.ctx, f.owner, nil); err != nil {
 			t.Error(err)
 		}
 	})
@@ -300,10 +366,10 @@ func TestRebaseInEveryQueryMode(t *testing.T) {
 		f.enqueue(f.pool, numbers(10*i, 10*i+10)...)
 		f.drain(f.open(f.pool, nil))
 		f.transplant()
-		if plan, err := feed.PlanRebase(f.ctx, pool, rebaseOptions()); err != nil || plan.Events != int64(10*i+10) {
+		if plan, err := feed.PlanRebase(f.ctx, pool); err != nil || !plan.Needed {
 			t.Errorf("%s: %+v, %v", mode, plan, err)
 		}
-		if needed, err := feed.Rebase(f.ctx, pool, rebaseOptions()); err != nil || !needed {
+		if needed, err := feed.Rebase(f.ctx, pool, nil); err != nil || !needed {
 			t.Errorf("%s: needed %v, %v", mode, needed, err)
 		}
 		if diff := cmp.Diff(numbers(0, 10*i+10), f.drain(f.open(f.pool, nil))); diff != "" {
@@ -312,13 +378,13 @@ func TestRebaseInEveryQueryMode(t *testing.T) {
 	}
 }
 
-// A dump is restored in another cluster, as pg_dump and pg_restore do it.
+// Tables are restored in a younger cluster, as pg_dump and pg_restore do it. The cursors are not among them.
 func TestRebaseOfADump(t *testing.T) {
 	original, restored := newFeedFixture(t), newFeedFixture(t)
 	original.enqueue(original.pool, numbers(0, 40)...)
 	original.drain(original.open(original.pool, nil))
 	original.enqueue(original.pool, numbers(40, 50)...)
-	for _, table := range []string{"login", "event", "cursor"} {
+	for _, table := range []string{"login", "event"} {
 		dump := original.copyOut(table)
 		restored.exec(restored.owner, "alter table taskledger."+table+" disable trigger user")
 		restored.copyIn(table, dump)

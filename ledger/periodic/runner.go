@@ -32,7 +32,8 @@ var (
 type Config struct {
 	// DB is the primary database. One of its connections is in use at a time. Required.
 	DB *pgxpool.Pool
-	// Logger receives outages, firings that were passed over, and schedules that cannot fire. Default: discard.
+	// Logger receives outages, firings that were passed over or whose key an open transaction holds, and schedules
+	// that cannot fire. Default: discard.
 	Logger *slog.Logger
 }
 
@@ -57,16 +58,18 @@ const (
 )
 
 // begin begins a transaction that the server ends if the runner is frozen, which would block the schedule for
-// all other runners.
-const begin = "begin isolation level read committed; set local idle_in_transaction_session_timeout to '5s'"
+// all other runners. Its statements do not wait long for a transaction that has enqueued the key of a firing.
+const begin = "begin isolation level read committed; set local idle_in_transaction_session_timeout to '5s'; " +
+	"set local lock_timeout to '20ms'"
 
 // Runner fires all schedules when they are due. Any number of runners may run. Run is for one goroutine.
 type Runner struct {
 	config      Config
 	finishing   string               // event types that finish a task, as array literal
 	failed      map[string]time.Time // when to retry schedules that failed, by this machine's monotonic clock
-	lockedSleep time.Duration        // the next sleep while every schedule that is due is locked
-	clock       time.Duration        // added to the database's clock; set by tests
+	locked      map[string]*lockedFiring
+	lockedSleep time.Duration // the next sleep while every schedule that is due is locked
+	clock       time.Duration // added to the database's clock; set by tests
 }
 
 // New returns a runner. It does not use the database. It returns the error of [Config.Validate].
@@ -84,7 +87,8 @@ func New(c Config) (*Runner, error) {
 		}
 	}
 	return &Runner{
-		config: c, finishing: pgarray.Of(finishing...), failed: make(map[string]time.Time), lockedSleep: minLockedSleep,
+		config: c, finishing: pgarray.Of(finishing...), failed: make(map[string]time.Time),
+		locked: make(map[string]*lockedFiring), lockedSleep: minLockedSleep,
 	}, nil
 }
 
@@ -106,6 +110,7 @@ func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
 		return 0, pgerr.Explain("find finished tasks", err)
 	}
 	for {
+		begun := time.Now()
 		name, err := r.fireOne(ctx)
 		switch {
 		case name == "" && err != nil:
@@ -114,6 +119,9 @@ func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
 			return r.sleep(ctx)
 		case err == nil:
 			r.lockedSleep = minLockedSleep
+			r.unlock(name)
+		case pgerr.Is(err, pgerr.LockNotAvailable):
+			r.deferLocked(ctx, name, time.Since(begun), err)
 		case ctx.Err() != nil || isOutage(err):
 			return 0, err
 		default:
@@ -171,9 +179,9 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 	return name, nil
 }
 
-// leaveOut returns the schedules that failed and are not to be retried yet, as array literal.
+// leaveOut returns the schedules that failed or were locked and are not to be retried yet, as array literal.
 func (r *Runner) leaveOut() string {
-	var names []string
+	names := r.waiting()
 	for name, until := range r.failed {
 		if time.Now().After(until) {
 			delete(r.failed, name)

@@ -11,8 +11,10 @@ select p.ordinality = $11::bigint, m.matches, p.login_id, p.position, p.version,
   from taskledger.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8, $7::text::pg_snapshot, $8::bigint,
                             $10::bigint, $11::integer) with ordinality p
  cross join lateral (
-   select not taskledger.feed_passed(p.xid, p.position, $1::text::pg_snapshot, $4::text::pg_snapshot, $5::bigint)
-      and taskledger.feed_passed(p.xid, p.position, $6::text::pg_snapshot, $7::text::pg_snapshot, $9::bigint)
+   select not taskledger.feed_passed(p.xid, p.position, (select taskledger.feed_floor()),
+                                     $1::text::pg_snapshot, $4::text::pg_snapshot, $5::bigint)
+      and taskledger.feed_passed(p.xid, p.position, (select taskledger.feed_floor()),
+                                 $6::text::pg_snapshot, $7::text::pg_snapshot, $9::bigint)
       and ($12::text = '{}' or p.kind = any($12::text::text[]))
       and ($13::text = '{}' or p.type = any($13::text::taskledger.event_type[]))
       and ($14::text = '' or p.actor = $14::text)

@@ -2,11 +2,11 @@
 -- are still on the stream, or reached their maximum age. Without such a row, the oldest one.
 -- $1 generation, $2 time of creation of the stream, $3 first sequence that may be missing,
 -- $4 maximum age of messages in milliseconds, 0 for none.
--- Returns n, and the position up to which the row may have published an event. Locks nothing.
+-- Returns n, and whether all messages before the row are still on the stream. Locks nothing.
 -- Index: primary key.
-select r.n, r.top
+select r.n, r.is_covered
   from (
-   (select m.n, m.top, 1 as preference
+   (select m.n, 1 as preference, m.stream_created = $2::text and m.stream_seq < $3::bigint as is_covered
       from taskledger.relay_mark m
      where m.generation = $1::integer
        and (m.stream_created = $2::text and m.stream_seq < $3::bigint
@@ -14,7 +14,7 @@ select r.n, r.top
      order by m.n desc
      limit 1)
     union all
-   (select m.n, m.top, 2
+   (select m.n, 2, false
       from taskledger.relay_mark m
      order by m.n
      limit 1)) r

@@ -9,5 +9,5 @@ select o.i::integer
      from taskledger.event e
     where e.kind = o.kind and e.biz_id = o.biz_id and e.version = o.version + 1
     limit 1) l
- where pg_visible_in_snapshot(l.xid, $4::text::pg_snapshot)
-    or l.position <= $6::bigint and pg_visible_in_snapshot(l.xid, nullif($5::text, '')::pg_snapshot)
+ where taskledger.feed_passed(l.xid, l.position, (select taskledger.feed_floor()), $4::text::pg_snapshot,
+                              nullif($5::text, '')::pg_snapshot, $6::bigint)

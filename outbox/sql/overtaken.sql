@@ -2,7 +2,7 @@
 -- $1 kind, $2 biz_ids, $3 versions (text array literals). Of the kind, events are withheld unless they are visible in
 -- snapshot $4, or in $5 with a position up to $6 ('' for no snapshot).
 -- Returns rows like unfinished.sql. Locks nothing. Index: primary key, twice for each.
-select null::bigint, w.position, w.version, w.attempt, w.shard, w.type::text,
+select w.position, w.version, w.attempt, w.shard, w.type::text,
        (extract(epoch from w.recorded_at) * 1e6)::bigint, w.kind, w.biz_id, w.meta::text,
        first.data::text, first.meta::text
   from unnest($2::text::text[], $3::text::integer[]) as o(biz_id, version)
@@ -17,6 +17,5 @@ select null::bigint, w.position, w.version, w.attempt, w.shard, w.type::text,
     where f.kind = $1::text and f.biz_id = o.biz_id and f.version = 1
     limit 1) first
  where w.type in ('enqueued', 'released', 'interrupted')
-   and not pg_visible_in_snapshot(w.xid, $4::text::pg_snapshot)
-   and not coalesce(
-         w.position <= $6::bigint and pg_visible_in_snapshot(w.xid, nullif($5::text, '')::pg_snapshot), false)
+   and not taskledger.feed_passed(w.xid, w.position, (select taskledger.feed_floor()), $4::text::pg_snapshot,
+                                  nullif($5::text, '')::pg_snapshot, $6::bigint)

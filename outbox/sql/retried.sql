@@ -1,7 +1,7 @@
 -- Selects events, with the content of their messages, that are published again because an operator wants it.
 -- $1 positions (array literal). Returns rows like unfinished.sql, in position order. Events that make a task available
 -- have the args of version 1. Locks nothing. Indexes: (position), then the primary key.
-select null::bigint, e.position, e.version, e.attempt, e.shard, e.type::text,
+select e.position, e.version, e.attempt, e.shard, e.type::text,
        (extract(epoch from e.recorded_at) * 1e6)::bigint, e.kind, e.biz_id, e.meta::text,
        content.data::text, content.meta::text
   from unnest($1::text::bigint[]) p(position)

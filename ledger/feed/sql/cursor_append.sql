@@ -3,14 +3,15 @@
 -- $1 reader, $2 n, $3 seen, $4 seen_top, $5 seen_bound, $6 until or '', $7 top, $8 bound, $9 after_position,
 -- $10 mark (JSON text or null), $11 the incarnation in which the page was read: after a crash, an earlier
 -- page advances nothing. $12 audited or '', $13 unaudited, $14 unaudited_xor; $15 origin of the database in that
--- incarnation. $16 is 1 if the commit does not wait for the disk, so that a crash may undo it, else 0.
+-- incarnation. $16 is 1 if the commit does not wait for the disk, so that a crash may undo it, else 0. $17
+-- timeline of the database in that incarnation.
 -- Locks row $2 against deletion; waits for a concurrent insert of the same n.
 insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, origin, mark,
-                               audited, unaudited, unaudited_xor)
+                               audited, unaudited, unaudited_xor, timeline)
 select newest.reader, newest.n + 1, $3::text::pg_snapshot, $4::bigint, $5::text::xid8,
        nullif($6::text, '')::pg_snapshot, case when $6::text <> '' then $7::bigint end,
        case when $6::text <> '' then $8::text::xid8 end, $9::bigint, $15::text, $10::text::json,
-       nullif($12::text, '')::pg_snapshot, $13::bigint, $14::bigint
+       nullif($12::text, '')::pg_snapshot, $13::bigint, $14::bigint, $17::bigint
   from (
    select c.reader, c.n from taskledger.cursor c
     where c.reader = $1::text

@@ -35,7 +35,7 @@ select reached.biz_id, lost.biz_id, lost.version, lost.running, lost.releases, l
         order by h.version desc
         limit 1) head
      cross join lateral (
-       select w.xid, w.version, w.type, w.recorded_at
+       select w.xid, w.position, w.version, w.type, w.recorded_at
          from taskledger.event w
         where w.kind = $1::text and w.biz_id = p.biz_id and w.type in ('enqueued', 'released', 'interrupted')
         order by w.version desc
@@ -47,9 +47,11 @@ select reached.biz_id, lost.biz_id, lost.version, lost.running, lost.releases, l
        and (head.version = waking.version or head.running)
        and case when waking.type = 'enqueued'
                 then waking.recorded_at <= $5::text::timestamptz
-                     and pg_visible_in_snapshot(waking.xid, nullif($4::text, '')::pg_snapshot)
+                     and taskledger.feed_passed(waking.xid, waking.position, (select taskledger.feed_floor()),
+                                                nullif($4::text, '')::pg_snapshot, null, 0)
                 else waking.recorded_at <= $7::text::timestamptz
-                     and pg_visible_in_snapshot(waking.xid, nullif($6::text, '')::pg_snapshot)
+                     and taskledger.feed_passed(waking.xid, waking.position, (select taskledger.feed_floor()),
+                                                nullif($6::text, '')::pg_snapshot, null, 0)
            end
        and (head.running or waking.recorded_at < clock_timestamp() - $8::bigint * interval '1 millisecond')
        and not (head.running and exists (

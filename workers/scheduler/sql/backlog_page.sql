@@ -30,7 +30,7 @@ select reached.same, reached.events, reached.position,
          where n.kind = p.kind and n.biz_id = p.biz_id and n.version = p.version + 1
          limit 1) next on true
      where p.kind = $1::text and p.type in ('enqueued', 'released', 'interrupted')
-       and not taskledger.feed_passed(next.xid, next.position, $10::text::pg_snapshot,
+       and not taskledger.feed_passed(next.xid, next.position, (select taskledger.feed_floor()), $10::text::pg_snapshot,
                                       nullif($11::text, '')::pg_snapshot, $12::bigint)
      order by p.position
      limit $9::integer) waiting on true

@@ -1,0 +1,217 @@
+package outbox_test
+
+import (
+	"flag"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/reserve"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+var leaderChanges = flag.Int("leader-changes", 10, "changes of the leader in TestLeaderChanges")
+
+// startCluster starts three NATS servers with JetStream that form a cluster, and returns their URLs.
+func startCluster(t *testing.T) (urls []string) {
+	t.Helper()
+	const nodes = 3
+	var routes []*url.URL
+	var ports [2][nodes]int // of clients and of routes
+	for i := range nodes {
+		for kind := range ports {
+			port, err := reserve.Port()
+			if err != nil {
+				t.Fatal(err)
+			}
+			ports[kind][i] = port
+		}
+		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", ports[1][i])})
+	}
+	var servers []*server.Server
+	for i := range nodes {
+		s, err := server.NewServer(&server.Options{
+			ServerName: fmt.Sprintf("node-%d", i), Host: "127.0.0.1", Port: ports[0][i], NoSigs: true,
+			JetStream: true, DisableJetStreamBanner: true, StoreDir: t.TempDir(),
+			Cluster: server.ClusterOpts{Name: "three", Host: "127.0.0.1", Port: ports[1][i]}, Routes: routes,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		t.Cleanup(s.Shutdown)
+		servers = append(servers, s)
+		urls = append(urls, s.ClientURL())
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		current := 0
+		for _, s := range servers {
+			if s.JetStreamIsCurrent() {
+				current++
+			}
+		}
+		if current == nodes {
+			return urls
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the cluster did not form")
+		}
+	}
+}
+
+// The stream has three replicas, and its leader changes while events are published, many of them of the same tasks.
+// Every event appears, and those of each task in their order: none is sent before the one before it is stored.
+func TestLeaderChanges(t *testing.T) {
+	t.Parallel()
+	urls := startCluster(t)
+	b := &bundle{t: t, pool: ledgertest.Pool(t, ledgertest.App, "relay", "operator")}
+	connect := func(url string) (*nats.Conn, jetstream.JetStream) {
+		nc, err := outbox.Connect(url, nats.ReconnectWait(20*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return nc, js
+	}
+	b.nc, b.js = connect(urls[0])
+	admin, _ := connect(urls[1])
+	observed := observe(t, b.nc.ConnectedUrl())
+	b.relay(func(c *outbox.Config) { c.Stream.Replicas = 3; c.AckTimeout = 500 * time.Millisecond })
+	b.await("the stream exists", func() bool { _, err := b.js.Stream(b.ctx(), stream.Name); return err == nil })
+	stop := make(chan struct{})
+	ended := make(chan struct{})
+	var changes atomic.Int64
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Duration(100+changes.Load()%3*80) * time.Millisecond):
+			}
+			answer, err := admin.Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream.Name, nil, time.Second)
+			if err == nil && strings.Contains(string(answer.Data), `"success":true`) {
+				changes.Add(1)
+			}
+		}
+	}()
+	for i := 0; changes.Load() < int64(*leaderChanges); i++ {
+		b.enqueueAndStart(fmt.Sprintf("page-%d-", i), 250)
+	}
+	close(stop)
+	<-ended
+	b.awaitPublished()
+	b.check()
+	observed.check()
+	t.Logf("%d changes of the leader, generation %d", changes.Load(), b.generation())
+}
+
+// observer sees what a relay publishes and the acknowledgements, in the order in which its server has them.
+type observer struct {
+	t    *testing.T
+	nc   *nats.Conn
+	mu   sync.Mutex
+	sent map[string]eventVersion // by reply subject
+	done map[eventVersion]bool
+	seen int // versions above 1
+	fail []string
+}
+
+type eventVersion struct {
+	key     ledger.Key
+	version ledger.Version
+}
+
+func observe(t *testing.T, url string) *observer {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	o := &observer{t: t, nc: nc, sent: make(map[string]eventVersion), done: make(map[eventVersion]bool)}
+	if _, err := nc.Subscribe(">", o.receive); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func (o *observer) receive(msg *nats.Msg) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e, ok := o.sent[msg.Subject]; ok && strings.Contains(string(msg.Data), `"seq":`) {
+		o.done[e] = true
+		return
+	}
+	m, err := stream.Decode(msg.Subject, msg.Header, nil)
+	if err != nil || msg.Reply == "" {
+		return // not of the relay
+	}
+	o.sent[msg.Reply] = eventVersion{m.Key, m.Version}
+	if m.Version == 1 {
+		return
+	}
+	if o.seen++; !o.done[eventVersion{m.Key, m.Version - 1}] {
+		o.fail = append(o.fail, m.ID())
+	}
+}
+
+// check checks that no event was sent before the one before it was acknowledged.
+func (o *observer) check() {
+	o.t.Helper()
+	if err := o.nc.Flush(); err != nil {
+		o.t.Fatal(err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.seen == 0 || len(o.fail) > 0 {
+		o.t.Errorf("%d of %d events were sent before the event before was acknowledged: %q", len(o.fail), o.seen,
+			o.fail[:min(3, len(o.fail))])
+	}
+}
+
+// enqueueAndStart writes two events of each of n tasks in one transaction, so that a page has both.
+func (b *bundle) enqueueAndStart(prefix string, n int) {
+	b.t.Helper()
+	err := pgx.BeginFunc(b.ctx(), b.pool, func(tx pgx.Tx) error {
+		var entries []ledger.Entry
+		var requests []ledger.AppendRequest
+		for i := range n {
+			key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprint(prefix, i))}
+			entries = append(entries, ledger.Entry{Key: key})
+			requests = append(requests, ledger.AppendRequest{
+				Key: key, Expected: 1, Type: ledger.EventStarted, Actor: "test"})
+		}
+		if _, err := ledger.EnqueueMany(b.ctx(), tx, entries); err != nil {
+			return err
+		}
+		for _, r := range ledger.AppendEach(b.ctx(), tx, requests) {
+			if r.Err != nil {
+				return r.Err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}

@@ -1,0 +1,60 @@
+package outbox
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/preceding.sql
+var precedingSQL string
+
+// maxPreceded bounds the memory for tasks whose earlier events are published again.
+const maxPreceded = 100_000
+
+// preceding returns the messages of events that are owed and precede the given ones in their tasks. So the events of
+// each task appear on the stream in their order, although new ones are published before old ones of other tasks.
+func (s recovery) preceding(ctx context.Context, messages []message) ([]message, error) {
+	o := s.mark.Owed
+	if o == nil || o.Events == o.To {
+		return nil, nil
+	}
+	first := make(map[ledger.Key]ledger.Version)
+	for _, m := range messages {
+		if v, ok := first[m.event.Key]; !ok || m.event.Version < v {
+			first[m.event.Key] = m.event.Version
+		}
+	}
+	if len(s.preceded) > maxPreceded || s.preceded == nil {
+		s.preceded = make(map[ledger.Key]bool)
+	}
+	var kinds, ids, versions pgarray.Builder
+	for key, v := range first {
+		if v == 1 || s.preceded[key] {
+			continue
+		}
+		kinds.Add(string(key.Kind))
+		ids.Add(string(key.BizID))
+		versions.AddInt(int64(v))
+	}
+	if kinds.IsEmpty() {
+		return nil, nil
+	}
+	args := []any{kinds.String(), ids.String(), versions.String()}
+	args = append(append(args, o.Events.DeliveredArgs()...), o.To.DeliveredArgs()...)
+	rows, err := s.relay.config.DB.Query(ctx, precedingSQL, args...)
+	if err != nil {
+		return nil, pgerr.Explain("find preceding events", err)
+	}
+	before, err := s.scanWork(ctx, rows)
+	if err != nil {
+		return nil, pgerr.Explain("find preceding events", err)
+	}
+	for key := range first {
+		s.preceded[key] = true
+	}
+	return before, nil
+}

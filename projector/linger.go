@@ -1,0 +1,119 @@
+package projector
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+var (
+	//go:embed sql/linger_next.sql
+	lingerNextSQL string
+	//go:embed sql/linger_set.sql
+	lingerSetSQL string
+)
+
+var ( // tests change them
+	// lingerAfter is how long a task may be unfinished at least until it is listed. Most tasks finish before, and cost
+	// nothing.
+	lingerAfter = 5 * time.Second
+	// lingerPage is how many events a step reads.
+	lingerPage = 5_000
+)
+
+// lingering lists the tasks that do not finish soon, so that they are found without a walk of history. The list is
+// exact at a place of the feed that follows the projector's: every task that became available up to there is listed if
+// it is available or running. The place is in the mark of the projector's cursor rows, so a crash undoes both.
+type lingering struct {
+	place   feed.Place
+	applied feed.Edge // the projector has applied everything up to here
+	upTo    feed.Edge // it had, when the list was last due
+	due     time.Time
+}
+
+// lingeringMark is the mark of the projector's cursor rows. The view taskledger.lingering_place names its field.
+type lingeringMark struct {
+	Listed feed.Place `json:"listed"`
+}
+
+func newLingering(at feed.Cursor) (*lingering, error) {
+	l := &lingering{
+		place: feed.Place{Window: feed.Window{Seen: feed.Beginning()}}, applied: at.Place().Seen,
+	}
+	if len(at.Mark) == 0 {
+		return l, nil
+	}
+	var m lingeringMark
+	if err := json.Unmarshal(at.Mark, &m); err != nil {
+		return nil, &ledger.CorruptError{What: "mark of the projector's cursor", Err: err}
+	}
+	l.place = m.Listed
+	return l, nil
+}
+
+// step is a page of the list: the tasks to be listed, and the place after them.
+type step struct {
+	kinds, ids pgarray.Builder
+	place      feed.Place
+}
+
+func (s *step) mark() json.RawMessage {
+	text, err := json.Marshal(lingeringMark{Listed: s.place})
+	if err != nil {
+		panic(err) // numbers and strings always encode
+	}
+	return text
+}
+
+// next returns the next page of the list, which is empty most of the time.
+func (l *lingering) next(ctx context.Context, db ledger.DB) (*step, error) {
+	next := &step{place: l.place}
+	if l.place.Until == (feed.Edge{}) {
+		if time.Now().Before(l.due) {
+			return next, nil
+		}
+		l.due = time.Now().Add(lingerAfter)
+		until := l.upTo
+		if l.upTo = l.applied; until == (feed.Edge{}) || until == l.place.Seen {
+			return next, nil
+		}
+		next.place.Until, next.place.After = until, 0
+	}
+	rows, err := db.Query(ctx, lingerNextSQL, next.place.PageArgs(next.place.After, lingerPage)...)
+	if err != nil {
+		return next, pgerr.Explain("find lingering tasks", err)
+	}
+	defer rows.Close()
+	var events, position int64
+	for rows.Next() {
+		var kind, id *string
+		if err := rows.Scan(&events, &position, &kind, &id); err != nil {
+			return next, pgerr.Explain("find lingering tasks", err)
+		}
+		if kind != nil {
+			next.kinds.Add(*kind)
+			next.ids.Add(*id)
+		}
+	}
+	if next.place.After = ledger.Position(position); events < int64(lingerPage) {
+		next.place = feed.Place{Window: feed.Window{Seen: next.place.Until}}
+	}
+	return next, pgerr.Explain("find lingering tasks", rows.Err())
+}
+
+// write lists the tasks of a page in the transaction that advances the cursor with its mark.
+func (s *step) write(ctx context.Context, tx pgx.Tx) error {
+	if s.kinds.IsEmpty() {
+		return nil
+	}
+	_, err := tx.Exec(ctx, lingerSetSQL, s.kinds.String(), s.ids.String())
+	return pgerr.Explain("list lingering tasks", err)
+}
