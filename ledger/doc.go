@@ -73,6 +73,13 @@
 // sees version n. Events of different tasks have no order. A position is not a cursor: transactions commit
 // out of position order. Package ledger/feed reads every committed event once, each task in its order.
 //
+// # The past
+//
+// A [Moment] is a place in the order of commits, of a time ([MomentAt]) or of an event ([MomentOf]). [LoadAsOf] returns
+// a task as it was then, [CountAsOf] and [ListAsOf] return all tasks of a kind, and [Replay] reads the events between
+// two moments, in the same order each time. An event counts from the commit of its transaction on, not from its
+// recorded_at.
+//
 // # Times
 //
 // A task that is due later, a retry and a deadline are rows of taskledger.timer, inserted by the statement

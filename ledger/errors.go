@@ -14,6 +14,8 @@ import (
 var (
 	// ErrUnknownTask means that no task has this key.
 	ErrUnknownTask = errors.New("unknown task")
+	// ErrUnknownPosition means that no event has this position.
+	ErrUnknownPosition = errors.New("no event has this position")
 	// ErrNotMigrated means that schema taskledger is missing or older than this program.
 	ErrNotMigrated = pgerr.ErrNotMigrated
 	// ErrUnavailable means that no connection could be made, so nothing was sent.

@@ -13,6 +13,8 @@ import (
 var (
 	//go:embed sql/history.sql
 	historySQL string
+	//go:embed sql/history_as_of.sql
+	historyAsOfSQL string
 	//go:embed sql/read.sql
 	readSQL string
 )
@@ -35,10 +37,33 @@ func Load(ctx context.Context, db DB, k Key) (Task, error) {
 // History returns all events of a task in db's snapshot, version 1 first. It returns [ErrUnknownTask] if the
 // task does not exist, and the [*InvalidError] of [Key.ValidateStored].
 func History(ctx context.Context, db DB, k Key) ([]Event, error) {
+	return HistoryAsOf(ctx, db, k, Moment{})
+}
+
+// LoadAsOf is [Load] for a moment in the past: it returns the task as a reader would have loaded it then. It returns
+// [ErrUnknownTask] if the task did not exist.
+func LoadAsOf(ctx context.Context, db DB, k Key, m Moment) (Task, error) {
+	events, err := HistoryAsOf(ctx, db, k, m)
+	if err != nil {
+		return Task{}, err
+	}
+	t, err := Fold(events)
+	if err != nil {
+		return Task{}, fmt.Errorf("load %s as of %s: %w", k, m, err)
+	}
+	return t, nil
+}
+
+// HistoryAsOf is [History] for a moment in the past: it returns the events that were committed before it.
+func HistoryAsOf(ctx context.Context, db DB, k Key, m Moment) ([]Event, error) {
 	if err := k.ValidateStored(); err != nil {
 		return nil, fmt.Errorf("history of %s: %w", k, err)
 	}
-	rows, err := db.Query(ctx, historySQL, string(k.Kind), string(k.BizID))
+	statement, args := historySQL, []any{string(k.Kind), string(k.BizID)}
+	if !m.IsZero() {
+		statement, args = historyAsOfSQL, append(args, m.passedArgs()...)
+	}
+	rows, err := db.Query(ctx, statement, args...)
 	if err != nil {
 		return nil, pgerr.Explain("history of "+k.String(), err)
 	}

@@ -116,6 +116,7 @@ func everyVerb(t *testing.T, db ledger.DB) {
 		}
 	}
 	wantErrorAs[*ledger.ConflictError](t, errorOf(ledger.Append(ctx, db, started)))
+	everyMoment(t, db, k)
 	group := ledger.AppendEach(ctx, db, []ledger.AppendRequest{
 		{
 			Key: k, Expected: 2, Type: ledger.EventSucceeded, Actor: "o'worker",
@@ -195,4 +196,29 @@ func TestStatementsPrepare(t *testing.T) {
 		}
 		return app
 	}, "ledgertest/check.sql")
+}
+
+// everyMoment calls each function of moments on db.
+func everyMoment(t *testing.T, db ledger.DB, k ledger.Key) {
+	t.Helper()
+	events, err := ledger.History(t.Context(), db, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := events[len(events)-1]
+	for _, find := range []func() (ledger.Moment, error){
+		func() (ledger.Moment, error) { return ledger.MomentAt(t.Context(), db, last.RecordedAt) },
+		func() (ledger.Moment, error) { return ledger.MomentOf(t.Context(), db, last.Position) },
+	} {
+		m, err := find()
+		if err != nil {
+			t.Fatal(err)
+		}
+		task, err := ledger.LoadAsOf(t.Context(), db, k, m)
+		if err != nil || task.Version != last.Version {
+			t.Errorf("as of %s: %v, %v", m, task, err)
+		}
+	}
+	_, err = ledger.MomentOf(t.Context(), db, 1<<40)
+	wantText(t, err, "no event has this position")
 }

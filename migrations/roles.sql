@@ -34,6 +34,7 @@ grant select on taskledger.shard_owner, taskledger.worker_shards, taskledger.pau
    operator, reader, archiver;
 grant select on taskledger.timer, taskledger.timers, taskledger.rejected, taskledger.event_position_seq to
    relay, operator, reader, archiver;
+grant select on taskledger.moment, taskledger.moments to relay, operator, reader, archiver;
 grant select on taskledger.cursor, taskledger.cursors, taskledger.floor, taskledger.incarnation,
    taskledger.relay_mark, taskledger.outbox to relay, operator, reader, archiver;
 grant select on taskledger.task, taskledger.tasks, taskledger.task_count, taskledger.task_totals,
@@ -57,6 +58,8 @@ grant execute on function taskledger.remove_lease, taskledger.sweep_leases, task
 grant insert on taskledger.shard_owner to worker;
 grant update (worker, since) on taskledger.shard_owner to worker;
 grant insert, delete on taskledger.cursor to relay;
+grant execute on function taskledger.thin_moments to relay;
+grant insert (at, snapshot, top, bound) on taskledger.moment to relay;
 -- To lock the newest row, in ledger/feed/sql/cursor_append.sql.
 grant update (recorded_at) on taskledger.cursor to relay;
 grant insert on taskledger.incarnation, taskledger.parked, taskledger.illegal_event to relay;
@@ -107,6 +110,8 @@ grant execute on function taskledger.origin, taskledger.timeline, taskledger.inc
    taskledger.foreign_position, taskledger.late_xids, taskledger.late_shares to relay, operator, reader, archiver;
 grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledger.feed_passed,
    taskledger.feed_pending to relay, operator, reader, archiver;
+grant execute on function taskledger.place_at, taskledger.place_of, taskledger.heads_page to relay, operator, reader,
+   archiver;
 grant execute on function taskledger.unbegun_kinds to relay, operator, reader, archiver;
 grant execute on function taskledger.is_primary to worker, relay, operator;
 grant execute on function taskledger.is_hidden to worker;

@@ -1376,6 +1376,41 @@ $$;
 
 COMMENT ON FUNCTION taskledger.has_lease(worker text) IS 'Internal: returns whether a worker of the session''s login is alive.';
 
+CREATE FUNCTION taskledger.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint, kind text, biz_id text, last_kind text, how_many integer) RETURNS SETOF taskledger.event
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashagg TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_sort TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  floor bigint := taskledger.feed_floor();
+begin
+  return query
+  with heads as materialized (
+    select e.kind, e.biz_id, max(e.version) as version
+      from taskledger.event e
+     where (e.kind, e.biz_id) > (heads_page.kind, heads_page.biz_id) and e.kind <= heads_page.last_kind
+       and e.position <= heads_page.top
+       and taskledger.feed_passed(e.xid, e.position, floor, heads_page.seen, heads_page.until,
+                                  heads_page.after_position)
+     group by e.kind, e.biz_id
+     order by e.kind, e.biz_id
+     limit heads_page.how_many
+  )
+  select e.*
+    from heads h
+    join taskledger.event e on e.kind = h.kind and e.biz_id = h.biz_id and e.version = h.version;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint, kind text, biz_id text, last_kind text, how_many integer) IS 'Internal: returns the last events of the next how_many tasks after a key, as of a place, in key order.';
+
 CREATE FUNCTION taskledger.heartbeat(worker text, kinds text[], lease_for interval DEFAULT '00:00:30'::interval, guarantee text DEFAULT 'exactly once'::text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1761,6 +1796,93 @@ CREATE FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, befo
 END;
 
 COMMENT ON FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) IS 'Internal: merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
+
+CREATE FUNCTION taskledger.place_at(at timestamp with time zone) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+  low record;
+  high record;
+  probe record;
+  past bigint;   -- the lowest position known to be recorded after the time
+  middle bigint;
+begin
+  select m.snapshot, m.top, m.bound into low
+    from taskledger.moments m where m.at <= place_at.at order by m.at desc limit 1;
+  select m.snapshot, m.top into high
+    from taskledger.moments m where m.at > place_at.at order by m.at limit 1;
+  if high.snapshot is null and pg_is_in_recovery() then
+    raise exception 'taskledger: the database is a standby' using errcode = 'read_only_sql_transaction';
+  end if;
+  seen := coalesce(low.snapshot, '3:3:'); seen_top := coalesce(low.top, 0); seen_bound := coalesce(low.bound, '3');
+  until := coalesce(high.snapshot, pg_current_snapshot());
+  top := coalesce(high.top, (select e.position from taskledger.event e order by e.position desc limit 1), 0);
+  after_position := seen_top;
+  past := greatest(top, seen_top) + 1;
+  while past - after_position > 1 loop
+    middle := after_position + (past - after_position) / 2;
+    select e.position, e.recorded_at into probe
+      from taskledger.event e
+     where e.position >= middle and e.position < past
+     order by e.position
+     limit 1;
+    if probe.position is null or probe.recorded_at > place_at.at then
+      past := middle;
+    else
+      after_position := probe.position;
+    end if;
+  end loop;
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.place_at(at timestamp with time zone) IS 'Internal: returns the place of a time in the order of commits: the columns of a cursor.';
+
+CREATE FUNCTION taskledger.place_of("position" bigint) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+  low record;
+  high record;
+  found record;
+begin
+  select case when e.position <= taskledger.feed_floor() then '3'::xid8 else e.xid end as xid, e.recorded_at
+    into found
+    from taskledger.event e
+   where e.position = place_of.position;
+  if found.xid is null then
+    return;
+  end if;
+  select m.at, m.snapshot, m.top into high
+    from taskledger.moments m
+   where m.at >= found.recorded_at and pg_visible_in_snapshot(found.xid, m.snapshot)
+   order by m.at
+   limit 1;
+  if high.snapshot is null and pg_is_in_recovery() then
+    raise exception 'taskledger: the database is a standby' using errcode = 'read_only_sql_transaction';
+  end if;
+  select m.snapshot, m.top, m.bound into low
+    from taskledger.moments m
+   where m.at < coalesce(high.at, 'infinity')
+   order by m.at desc
+   limit 1;
+  seen := coalesce(low.snapshot, '3:3:'); seen_top := coalesce(low.top, 0); seen_bound := coalesce(low.bound, '3');
+  until := coalesce(high.snapshot, pg_current_snapshot());
+  top := coalesce(high.top, (select e.position from taskledger.event e order by e.position desc limit 1), 0);
+  after_position := place_of.position;
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.place_of("position" bigint) IS 'Internal: returns the place of an event, by its position, in the order of commits; no row without such an event.';
 
 CREATE FUNCTION taskledger.policy_of(kind text, biz_id text, otherwise json) RETURNS json
     LANGUAGE plpgsql STABLE
@@ -2149,6 +2271,31 @@ $$;
 
 COMMENT ON FUNCTION taskledger.take_over(kind text, biz_id text, version integer, worker text) IS 'Internal: returns whether a task whose worker is lost may run again; buries it if not.';
 
+CREATE FUNCTION taskledger.thin_moments(since timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  next_since timestamptz;
+begin
+  with old as materialized (
+    select m.at, date_trunc('minute', m.at) as minute,
+           date_trunc('minute', lag(m.at) over (order by m.at)) as minute_before,
+           date_trunc('minute', lead(m.at) over (order by m.at)) as minute_after
+      from taskledger.moment m
+     where m.at >= since and m.at < date_trunc('minute', clock_timestamp() - interval '1 hour')
+  ), gone as (
+    delete from taskledger.moment m
+     using old o
+     where m.at = o.at and o.minute = o.minute_before and o.minute = o.minute_after
+  )
+  select max(o.minute) into next_since from old o;
+  return coalesce(next_since, since);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.thin_moments(since timestamp with time zone) IS 'Internal: removes moments since a time that are older than an hour, and returns the time to continue at.';
+
 CREATE FUNCTION taskledger.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2465,6 +2612,26 @@ CREATE VIEW taskledger.logins AS
    FROM taskledger.login l;
 
 COMMENT ON VIEW taskledger.logins IS 'The database logins (session_user) that wrote events, since when, by the id in event.login_id. A name may have several ids.';
+
+CREATE TABLE taskledger.moment (
+    at timestamp with time zone NOT NULL,
+    snapshot pg_snapshot NOT NULL,
+    top bigint NOT NULL,
+    bound xid8 NOT NULL,
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL
+);
+
+COMMENT ON TABLE taskledger.moment IS 'What was visible at a time, by which the past is read in the order of commits. Append-only; old rows are thinned.';
+
+CREATE VIEW taskledger.moments AS
+ SELECT m.at,
+    m.snapshot,
+    m.top,
+    m.bound
+   FROM taskledger.moment m
+  WHERE (((m.xmin)::text)::bigint = ((((m.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint);
+
+COMMENT ON VIEW taskledger.moments IS 'The rows of the table moment whose transaction IDs have a meaning in this database.';
 
 CREATE TABLE taskledger.mutex (
     name text NOT NULL COLLATE pg_catalog."C"
@@ -2890,6 +3057,9 @@ ALTER TABLE ONLY taskledger.lease
 
 ALTER TABLE ONLY taskledger.login
     ADD CONSTRAINT login_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY taskledger.moment
+    ADD CONSTRAINT moment_pkey PRIMARY KEY (at);
 
 ALTER TABLE ONLY taskledger.mutex
     ADD CONSTRAINT mutex_pkey PRIMARY KEY (name);

@@ -24,11 +24,16 @@ const (
 	relayDatabase = "OUTBOX_TEST_DATABASE"
 	relayNATS     = "OUTBOX_TEST_NATS"
 	relayTTL      = "OUTBOX_TEST_LEASE_TTL"
+	replaySubject = "OUTBOX_TEST_REPLAY" // then it is a process of a replay
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(relayDatabase) != "" {
-		if err := relayProcess(); err != nil {
+		process := relayProcess
+		if os.Getenv(replaySubject) != "" {
+			process = replayProcess
+		}
+		if err := process(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -59,13 +64,14 @@ func relayProcess() error {
 }
 
 // runKilled runs a relay process that is killed when it passes a crash point for the n-th time.
-func (b *bundle) runKilled(point string, n int) {
+func (b *bundle) runKilled(point string, n int, environment ...string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), relayDatabase+"="+b.pool.Config().ConnString(), relayNATS+"="+b.server.URL(),
 		fmt.Sprintf("%s=%s:%d", fault.Variable, point, n))
+	cmd.Env = append(cmd.Env, environment...)
 	output, err := cmd.CombinedOutput()
 	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL || ctx.Err() != nil {

@@ -60,6 +60,13 @@ var roleOf = map[string]string{
 	"taskledger migrate up":         owner,
 	"taskledger migrate roles":      owner,
 	"taskledger rebase":             owner,
+	"taskledger events list":        "reader",
+	"taskledger events tail":        "reader",
+	"taskledger events stats":       "reader",
+	"taskledger events replay":      "operator",
+	"taskledger state as-of":        "reader",
+	"taskledger replay what-if":     "reader",
+	"taskledger task clone":         "operator",
 }
 
 // roleHint returns the cure of a right that the login lacks.

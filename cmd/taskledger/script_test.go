@@ -113,7 +113,8 @@ func cmdAnnounce(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 }
 
-// cmdStream publish SUBJECT TEXT publishes a message, cmdStream subscribe NAME makes a durable consumer, and cmdStream
+// cmdStream publish SUBJECT TEXT publishes a message, cmdStream subscribe NAME makes a durable consumer, cmdStream make
+// NAME SUBJECTS… makes a stream, and cmdStream
 // delete deletes the stream, as another program.
 func cmdStream(ts *testscript.TestScript, _ bool, args []string) {
 	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
@@ -126,6 +127,8 @@ func cmdStream(ts *testscript.TestScript, _ bool, args []string) {
 		_, err = js.Publish(context.Background(), args[1], []byte(args[2]))
 	case "subscribe":
 		_, err = js.CreateConsumer(context.Background(), "LEDGER", jetstream.ConsumerConfig{Durable: args[1]})
+	case "make":
+		_, err = js.CreateStream(context.Background(), jetstream.StreamConfig{Name: args[1], Subjects: args[2:]})
 	case "delete":
 		err = js.DeleteStream(context.Background(), "LEDGER")
 	}

@@ -20,6 +20,7 @@ func newTaskCommand(a *app) *cobra.Command {
 		newTaskBuryCommand(a),
 		newTaskCancelCommand(a),
 		newTaskRescheduleCommand(a),
+		newTaskCloneCommand(a),
 	)
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 
@@ -11,47 +12,120 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
+// historyFlags are the options of task history.
+type historyFlags struct {
+	asOf      when
+	utc, data bool
+}
+
 func newTaskHistoryCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var f historyFlags
+	cmd := &cobra.Command{
 		Use:   "history KIND BIZ_ID",
 		Short: "Show all events of a task, oldest first",
+		Long: `Show all events of a task, oldest first, with their actor, the login that the database recorded, and the
+whole reason or error. With --as-of, show the task as it was: its state, its attempt and the events that were
+committed by that time, or up to the event at that position.`,
 		Example: "  taskledger task history coupon.send order-17\n" +
-			"  taskledger task history coupon.send/order-17 -o jsonl",
+			"  taskledger task history coupon.send order-17 --as-of 2026-11-17T09:00:00Z --utc\n" +
+			"  taskledger task history coupon.send/order-17 --data -o jsonl",
 		Args: keyArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := parseKey(args)
 			if err != nil {
 				return err
 			}
-			return showHistory(cmd.Context(), a, key)
+			return showHistory(cmd.Context(), a, key, f)
 		},
 	}
+	cmd.Flags().Var(&f.asOf, "as-of", "the task as it was then (default: now)")
+	addUTCFlag(cmd, &f.utc)
+	cmd.Flags().BoolVar(&f.data, "data", false, "show args, results and all other data of the events too")
+	return cmd
 }
 
-func showHistory(ctx context.Context, a *app, key ledger.Key) error {
+// history is the result as JSON.
+type history struct {
+	AsOf    *ledger.Moment `json:"as_of,omitempty"` // nil: now
+	State   ledger.State   `json:"state"`
+	Attempt ledger.Attempt `json:"attempt"`
+	Events  []ledger.Event `json:"events"`
+}
+
+func showHistory(ctx context.Context, a *app, key ledger.Key, f historyFlags) error {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	events, err := ledger.History(ctx, pool, key)
+	moment, err := f.asOf.moment(ctx, pool)
 	if err != nil {
+		return err
+	}
+	events, err := ledger.HistoryAsOf(ctx, pool, key, moment)
+	if err != nil {
+		return unknownTaskAsOf(ctx, pool, err, key, moment)
+	}
+	last := events[len(events)-1] // the head decides, also if the events before it do not fold
+	h := history{State: last.Type.State(), Attempt: last.Attempt, Events: events}
+	if !moment.IsZero() {
+		h.AsOf = &moment
+	}
+	return printList(a, h, events, func(w io.Writer) {
+		asOf := ""
+		if h.AsOf != nil {
+			asOf = " as of " + f.asOf.text
+		}
+		fmt.Fprintf(w, "%s%s: %s, attempt %d\n", plain(key.String()), asOf, h.State, h.Attempt)
+		renderHistory(w, events, f)
+	})
+}
+
+func renderHistory(w io.Writer, events []ledger.Event, f historyFlags) {
+	header := []any{"version", "position", "event", "attempt", "time", "after", "actor", "login", "worker", "detail"}
+	if f.data {
+		header = append(header, "data", "meta")
+	}
+	t := newTable(header, 1, 2, 4, 6)
+	for i, e := range events {
+		after := ""
+		if i > 0 {
+			after = age(e.RecordedAt.Sub(events[i-1].RecordedAt))
+		}
+		row := table.Row{e.Version, e.Position, e.Type, e.Attempt, clock(e.RecordedAt, f.utc), after, plain(e.Actor),
+			plain(e.Login), plain(workerOf(e)), plain(e.ErrorText())}
+		if f.data {
+			row = append(row, plain(string(e.Data)), plain(string(e.Meta)))
+		}
+		t.AppendRow(row)
+	}
+	renderTable(w, t)
+}
+
+// workerOf returns the worker of an attempt that an event records, or "".
+func workerOf(e ledger.Event) string {
+	var data struct {
+		Worker string `json:"worker"`
+	}
+	if e.Version > 1 { // the args of the task are the user's
+		_ = json.Unmarshal(e.Data, &data) // data of another shape have no worker
+	}
+	if data.Worker == "" && (e.Type == ledger.EventStarted || e.Type == ledger.EventProgressed) {
+		return e.Actor
+	}
+	return data.Worker
+}
+
+// unknownTaskAsOf is [unknownTask] for a task that may have been enqueued after a moment.
+func unknownTaskAsOf(ctx context.Context, db ledger.DB, err error, key ledger.Key, moment ledger.Moment) error {
+	if moment.IsZero() || describe(err).exit != exitNotFound {
 		return unknownTask(err, key)
 	}
-	list := struct {
-		Events []ledger.Event `json:"events"`
-	}{events}
-	return printList(a, list, events, func(w io.Writer) {
-		fmt.Fprintln(w, plain(key.String()))
-		t := newTable([]any{"version", "event", "attempt", "when", "after", "actor", "login", "data"}, 1, 3, 4, 5)
-		for i, e := range events {
-			after := ""
-			if i > 0 {
-				after = age(e.RecordedAt.Sub(events[i-1].RecordedAt))
-			}
-			t.AppendRow(table.Row{e.Version, e.Type, e.Attempt, ago(e.RecordedAt), after, plain(e.Actor),
-				plain(e.Login), shorten(string(e.Data), 60)})
-		}
-		renderTable(w, t)
-	})
+	events, now := ledger.History(ctx, db, key)
+	if now != nil {
+		return unknownTask(now, key)
+	}
+	return failf(exitNotFound, "task %s did not exist as of %s", key, moment).
+		hinted("its first event is at position %d, recorded at %s", events[0].Position,
+			clock(events[0].RecordedAt, true))
 }

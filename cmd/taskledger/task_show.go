@@ -12,31 +12,39 @@ import (
 )
 
 func newTaskShowCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "show KIND BIZ_ID",
-		Short:   "Show the current state of a task",
-		Long:    "Show the current state of a task, from its events. It does not need a projector.",
-		Example: "  taskledger task show coupon.send order-17\n  taskledger task show coupon.send/order-17 -o json",
-		Args:    keyArgs,
+	var asOf when
+	cmd := &cobra.Command{
+		Use:   "show KIND BIZ_ID",
+		Short: "Show the current state of a task",
+		Long:  "Show the state of a task, now or in the past, from its events. It does not need a projector.",
+		Example: "  taskledger task show coupon.send order-17\n  taskledger task show coupon.send/order-17 -o json\n" +
+			"  taskledger task show coupon.send order-17 --as-of 2026-11-17T09:00:00Z",
+		Args: keyArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := parseKey(args)
 			if err != nil {
 				return err
 			}
-			return showTask(cmd.Context(), a, key)
+			return showTask(cmd.Context(), a, key, asOf)
 		},
 	}
+	cmd.Flags().Var(&asOf, "as-of", "the task as it was then (default: now)")
+	return cmd
 }
 
-func showTask(ctx context.Context, a *app, key ledger.Key) error {
+func showTask(ctx context.Context, a *app, key ledger.Key, asOf when) error {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	task, err := ledger.Load(ctx, pool, key)
+	moment, err := asOf.moment(ctx, pool)
 	if err != nil {
-		return unknownTask(err, key)
+		return err
+	}
+	task, err := ledger.LoadAsOf(ctx, pool, key, moment)
+	if err != nil {
+		return unknownTaskAsOf(ctx, pool, err, key, moment)
 	}
 	return a.print(task, func(w io.Writer) {
 		cause := ""

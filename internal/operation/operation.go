@@ -37,6 +37,7 @@ const (
 	RetryProjection   = "projection.retry"
 	SkipProjection    = "projection.skip"
 	RebuildProjection = "projection.rebuild"
+	ReplayEvents      = "events.replay"
 )
 
 // MaxReasonBytes is the maximum length of a reason.

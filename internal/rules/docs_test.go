@@ -31,7 +31,8 @@ var packageAliases = map[string]string{"outboxwm": "outbox/watermill", "workersw
 
 // documented are the packages whose names documents use.
 var documented = []string{
-	"ledger", "ledger/feed", "ledger/stdsql", "ledger/periodic", "ledger/ledgertest", "outbox", "outbox/watermill",
+	"ledger", "ledger/feed", "ledger/stdsql", "ledger/periodic", "ledger/whatif",
+	"ledger/ledgertest", "outbox", "outbox/watermill",
 	"workers", "workers/scheduler", "workers/reconciler", "workers/operator", "workers/watermill",
 	"workers/workertest", "projector", "health", "health/alarm", "migrations",
 }

@@ -57,6 +57,7 @@ var rules = []rule{
 			"/internal/loop", pgx},
 		reason: "following the ledger takes PostgreSQL and nothing else",
 	},
+	{pkg: "/ledger/whatif", may: []string{"/ledger"}, reason: "a simulation of what the ledger holds"},
 	{pkg: "/ledger/stdsql", may: []string{"/ledger", pgx}, reason: "an adapter, and no more"},
 	{
 		pkg:    "/ledger/ledgertest",

@@ -35,6 +35,7 @@ var tables = map[string]string{
 	"timer":              "ledger",
 	"cursor":             "ledger/feed",
 	"incarnation":        "ledger/feed",
+	"moment":             "ledger/feed",
 	"task":               "projector",
 	"task_count":         "projector",
 	"kind_stats":         "projector",

@@ -49,6 +49,12 @@
 // select of row n. So of two readers with one name, one gets [ErrSuperseded] and has changed nothing. A row contains
 // both edges, the position reached within the window, and a mark of the reader.
 //
+// # Moments
+//
+// About every second in which events become visible, a feed records in table taskledger.moment what is visible, and
+// the end of a longer time without events. Package ledger reads the past by these rows, see ledger.Moment. Feeds share
+// them, and thin old ones.
+//
 // # Crashes, copies, standbys
 //
 // A crash of PostgreSQL can take back commits that did not wait for the disk, and assign their transaction

@@ -1,6 +1,9 @@
 package feed
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // The statements of the feed, from which tests make mutants.
 var (
@@ -46,3 +49,6 @@ func (p Page) AppendArgs() []any {
 
 // Incarnation returns the incarnation of the database in which the feed was opened.
 func (f *Feed) Incarnation() string { return f.database.incarnation }
+
+// ThinMoments has the next poll thin the moments.
+func ThinMoments(f *Feed) { f.moments.due = time.Time{} }

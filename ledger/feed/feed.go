@@ -82,6 +82,7 @@ type Feed struct {
 	options Options
 	now     func() time.Time
 
+	isTail             bool   // it has no cursor
 	windowSQL, pageSQL string // replaced by mutants in tests
 
 	database database // in which place was reached
@@ -98,6 +99,7 @@ type Feed struct {
 	pageLen   int       // of the last page
 	thin      thinner
 	audit     auditor
+	moments   moments
 }
 
 // minGather is the least time between two windows by default.
@@ -116,9 +118,10 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 	f := &Feed{
 		db: db, reader: reader, options: options, now: time.Now,
 		windowSQL: windowSQL, pageSQL: pageSQL, logins: loginNames{},
-		thin:  thinner{keep: options.KeepCursors},
-		audit: auditor{every: options.AuditEvery},
-		rest:  rest{wake: options.Wake, least: options.Gather, since: time.Now()},
+		thin:    thinner{keep: options.KeepCursors},
+		audit:   auditor{every: options.AuditEvery},
+		moments: newMoments(time.Now()),
+		rest:    rest{wake: options.Wake, least: options.Gather, since: time.Now()},
 	}
 	newest, err := newestCursor(ctx, db, reader)
 	if err != nil {
@@ -202,7 +205,7 @@ func (f *Feed) Poll(ctx context.Context) (Page, bool, error) {
 // poll reads the next page. If it opens a window, that asks for notifications for so long: see rest.ask.
 func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, error) {
 	if !f.place.isOpen() {
-		if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil {
+		if err := f.thinRows(ctx); err != nil {
 			return Page{}, false, err
 		}
 		missed, err := f.auditNow(ctx)
@@ -214,6 +217,16 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 		}
 		w, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.database.incarnation, f.options, f.pageLen,
 			notified)
+		if err != nil {
+			return Page{}, false, err
+		}
+		seen := f.place.Seen
+		if w.isOpen {
+			seen = w.until
+		}
+		if !f.isTail {
+			err = f.moments.note(ctx, f.db, w.at, seen, len(w.first.events) > 0, f.now())
+		}
 		if err != nil || !w.isOpen {
 			return Page{}, false, err
 		}
@@ -226,6 +239,17 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 		return Page{}, false, err
 	}
 	return f.deliver(ctx, read)
+}
+
+// thinRows removes old rows of cursor and moment.
+func (f *Feed) thinRows(ctx context.Context) error {
+	if f.isTail {
+		return nil
+	}
+	if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil {
+		return err
+	}
+	return f.moments.thin(ctx, f.db, f.now())
 }
 
 // deliver moves the feed over a page of the open window.

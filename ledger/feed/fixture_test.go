@@ -50,7 +50,7 @@ func (f *feedFixture) reset() {
 	f.t.Helper()
 	for _, sql := range []string{
 		"alter table taskledger.event disable trigger event_append_only",
-		"truncate taskledger.event, taskledger.cursor restart identity",
+		"truncate taskledger.event, taskledger.cursor, taskledger.moment restart identity",
 		"alter table taskledger.event enable trigger event_append_only",
 	} {
 		f.exec(f.owner, sql)

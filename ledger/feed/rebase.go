@@ -31,6 +31,8 @@ var (
 	rebaseFloorSQL string
 	//go:embed sql/rebase_cursors.sql
 	rebaseCursorsSQL string
+	//go:embed sql/rebase_moments.sql
+	rebaseMomentsSQL string
 )
 
 // FaultRebaseEnd is a crash point of package internal/fault: before the commit.
@@ -123,6 +125,9 @@ func tryRebase(ctx context.Context, db RebaseDB, o *RebaseOptions) (needed bool,
 	}
 	begin := Beginning()
 	if _, err := tx.Exec(ctx, rebaseCursorsSQL, begin.Snapshot, int64(begin.Top), begin.Bound); err != nil {
+		return false, err
+	}
+	if _, err := tx.Exec(ctx, rebaseMomentsSQL); err != nil {
 		return false, err
 	}
 	if o.Finish != nil {

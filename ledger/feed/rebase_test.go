@@ -124,8 +124,14 @@ func TestRebase(t *testing.T) {
 	f.expectRefusalOf("test")
 	f.expectRefusalOf("new")
 	f.enqueue(f.pool, numbers(60, 65)...)
+	f.exec(f.owner, "insert into taskledger.moment (at, snapshot, top, bound) values (now(), '3:9000000000:', 60, '9')")
 	if !f.rebase() {
 		t.Error("the rebase was not needed")
+	}
+	var moments int
+	const left = "select count(*) from taskledger.moment where top = 60"
+	if err := f.pool.QueryRow(f.ctx, left).Scan(&moments); err != nil || moments > 0 {
+		t.Errorf("%d moments of another database are left, %v", moments, err)
 	}
 	f.enqueue(f.pool, numbers(65, 70)...)
 	if diff := cmp.Diff(numbers(0, 70), f.drain(f.open(f.pool, nil))); diff != "" {

@@ -20,6 +20,7 @@ var errHasXID = errors.New("a window cannot be opened in a transaction that has 
 
 // window is what one statement reads: an edge, and the first page of the window that ends there.
 type window struct {
+	at     int64 // when it was read, in microseconds since 1970 of the database's clock
 	until  Edge
 	first  page
 	isOpen bool // false: no event can have become visible since the edge before
@@ -46,10 +47,11 @@ func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarn
 	var top int64
 	var now, snapshot, bound *string // null after the first row
 	var asleepUntil any
+	var at *int64 // null after the first row
 	var login int32
 	read := pageReader{options: o, expected: expected}
 	for e, err := range ledger.ScanEvents(rows, &isStandby, &hasXID, &top, &now, &snapshot, &bound, &asleepUntil,
-		&login) {
+		&at, &login) {
 		switch {
 		case err != nil:
 			return window{}, err
@@ -59,6 +61,9 @@ func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarn
 			return window{}, ErrCrashed
 		case hasXID:
 			return window{}, errHasXID
+		}
+		if at != nil {
+			w.at = *at
 		}
 		if bound != nil {
 			w.until, w.isOpen = Edge{Snapshot: *snapshot, Top: ledger.Position(top), Bound: *bound}, true

@@ -1,9 +1,9 @@
 -- Opens a window: the events visible now and not in $1. It reads three values, in this order: until, the
 -- snapshot; top, the last position drawn; bound, an xid newer than both. It also returns the incarnation of
--- the database: in another one the arguments have no meaning. Bound is null if no further event can have
--- become visible, so that an idle poll draws no xid. Otherwise the window's first page follows, as page.sql
--- returns it: the snapshot of this statement is until. The texts of the edge are in its first row alone; without
--- events there is one row, whose position is 0.
+-- the database: in another one the arguments have no meaning; and the time, in microseconds. Bound is null if
+-- no further event can have become visible, so that an idle poll draws no xid. Otherwise the window's first
+-- page follows, as page.sql returns it: the snapshot of this statement is until. The texts of the edge are in
+-- its first row alone; without events there is one row, whose position is 0.
 -- $1 seen (pg_snapshot), $2 seen_top, $3 seen_bound (xid8) of the window before; $4 maximum number of rows; $5 for how
 -- many microseconds from now on taskledger.wake notifies the reader; below 0, not any more; 0 for another reader.
 -- The caller fails if is_standby (its snapshot lists no running transactions) or has_xid (bound would be
@@ -21,6 +21,7 @@ select o.is_standby, o.has_xid, o.top,
          when pg_sequence_last_value('taskledger.asleep_until'::regclass) > date_part('epoch', clock_timestamp()) * 1e6
          then setval('taskledger.asleep_until', 1)
        end,
+       case when coalesce(e.ordinality, 1) = 1 then (extract(epoch from statement_timestamp()) * 1e6)::bigint end,
        coalesce(e.login_id, 0), coalesce(e.position, 0), coalesce(e.version, 0), coalesce(e.attempt, 0),
        coalesce(e.shard, 0), coalesce(e.type::text, ''), (extract(epoch from e.recorded_at) * 1e6)::bigint,
        coalesce(e.kind, ''), coalesce(e.biz_id, ''), coalesce(e.actor, ''), '', coalesce(e.data_version, 0),

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+func newEventsCommand(a *app) *cobra.Command {
+	return group(
+		&cobra.Command{Use: "events", Short: "Show the events of the whole ledger, and replay them"},
+		newEventsListCommand(a),
+		newEventsTailCommand(a),
+		newEventsStatsCommand(a),
+		newEventsReplayCommand(a),
+	)
+}
+
+// eventFilter are the options that select events.
+type eventFilter struct {
+	from, to     when
+	kinds, types []string
+	actor, key   string
+}
+
+// addFilters adds the options for kind, type, actor and key.
+func (f *eventFilter) addFilters(cmd *cobra.Command) {
+	f.addTaskFilters(cmd)
+	cmd.Flags().StringVar(&f.actor, "actor", "", "only events of this actor")
+}
+
+// addTaskFilters adds the options for kind, type and key.
+func (f *eventFilter) addTaskFilters(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&f.kinds, "kind", nil, "only events of tasks of this kind; may be repeated")
+	cmd.Flags().StringArrayVar(&f.types, "type", nil, "only events of this type, such as failed; may be repeated")
+	cmd.Flags().StringVar(&f.key, "key", "", "only events of tasks whose KIND/BIZ_ID begins with this `prefix`")
+}
+
+// addRange adds the options for a part of the ledger.
+func (f *eventFilter) addRange(cmd *cobra.Command) {
+	cmd.Flags().Var(&f.from, "from", "only events committed after this time, or from this event on")
+	cmd.Flags().Var(&f.to, "to", "only events committed by this time, or up to this event")
+}
+
+// selected returns the range with the filters alone.
+func (f *eventFilter) selected() ledger.Range {
+	r := ledger.Range{Actor: f.actor, Prefix: f.key}
+	for _, k := range f.kinds {
+		r.Kinds = append(r.Kinds, ledger.Kind(k))
+	}
+	for _, t := range f.types {
+		r.Types = append(r.Types, ledger.EventType(t))
+	}
+	return r
+}
+
+// events returns the whole range.
+func (f *eventFilter) events(ctx context.Context, db ledger.DB) (r ledger.Range, err error) {
+	r = f.selected()
+	if err = r.Validate(); err != nil { // before a query
+		return r, err
+	}
+	if r.From, err = f.from.beginning(ctx, db); err == nil {
+		r.To, err = f.to.moment(ctx, db)
+	}
+	return r, err
+}
+
+// eventsFlags are the options of events list.
+type eventsFlags struct {
+	eventFilter
+	after     int64
+	limit     int
+	utc, data bool
+}
+
+// defaultEvents is the number of events that events list shows unless it streams.
+const defaultEvents = 50
+
+func newEventsListCommand(a *app) *cobra.Command {
+	var f eventsFlags
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List events in the order of their positions",
+		Long: `List events in the order of their positions. The output ends with the position at which to continue; in
+JSON that is "next". With -o jsonl it streams all events, one a line.`,
+		Example: "  taskledger events list --type buried --from 2026-11-17T00:00:00Z --to 2026-11-18T00:00:00Z\n" +
+			"  taskledger events list --key coupon.send/order-1 --limit 10\n" +
+			"  taskledger events list --actor alice -o jsonl",
+		Args: exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch isSet := cmd.Flags().Changed("limit"); {
+			case isSet && f.limit < 1:
+				return usagef("--limit must be at least 1, got %d", f.limit)
+			case !isSet && a.config.output == formatJSONL:
+				f.limit = 0 // all
+			}
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return listEvents(ctx, a, pool, f)
+			})
+		},
+	}
+	f.addRange(cmd)
+	f.addFilters(cmd)
+	cmd.Flags().Int64Var(&f.after, "after", 0, "`position` at which to continue: \"next\" of the previous call")
+	cmd.Flags().IntVar(&f.limit, "limit", defaultEvents, "maximum number of events (with -o jsonl: all)")
+	addEventFlags(cmd, &f.utc, &f.data)
+	return cmd
+}
+
+// addEventFlags adds the options of how events are shown.
+func addEventFlags(cmd *cobra.Command, utc, data *bool) {
+	addUTCFlag(cmd, utc)
+	cmd.Flags().BoolVar(data, "data", false, "show args, results and all other data of the events too")
+}
+
+// listedEvents is the result as JSON.
+type listedEvents struct {
+	Events []ledger.Event  `json:"events"`
+	Next   ledger.Position `json:"next,omitempty"`
+}
+
+func listEvents(ctx context.Context, a *app, db ledger.DB, f eventsFlags) error {
+	r, err := f.events(ctx, db)
+	if err != nil {
+		return err
+	}
+	r.After = ledger.Position(f.after)
+	list := listedEvents{Events: []ledger.Event{}}
+	shown := 0
+	err = ledger.Replay(ctx, db, r, func(e ledger.Event) error {
+		if f.limit > 0 && shown == f.limit {
+			list.Next = r.After
+			return ledger.ErrStop
+		}
+		shown++
+		r.After = e.Position
+		if a.config.output == formatJSONL {
+			return a.printJSON(e, "")
+		}
+		list.Events = append(list.Events, e)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if a.config.output != formatJSONL {
+		err = a.print(list, func(w io.Writer) { renderEvents(w, list.Events, f.utc, f.data) })
+	}
+	switch {
+	case list.Next != 0 && a.config.output != formatJSON:
+		fmt.Fprintf(a.stderr, "there are more: continue with --after %d\n", list.Next)
+	case shown == 0:
+		fmt.Fprintln(a.stderr, "no such events")
+	}
+	return err
+}
+
+func renderEvents(w io.Writer, events []ledger.Event, utc, data bool) {
+	header := []any{"position", "time", "task", "version", "event", "attempt", "actor", "login", "detail"}
+	if data {
+		header = append(header, "data", "meta")
+	}
+	t := newTable(header, 1, 4, 6)
+	for _, e := range events {
+		row := table.Row{e.Position, clock(e.RecordedAt, utc), plain(e.Key.String()), e.Version, e.Type, e.Attempt,
+			plain(e.Actor), plain(e.Login), shorten(e.ErrorText(), 60)}
+		if data {
+			row = append(row, plain(string(e.Data)), plain(string(e.Meta)))
+		}
+		t.AppendRow(row)
+	}
+	renderTable(w, t)
+}
+
+// eventStats is the result as JSON.
+type eventStats struct {
+	Events int64              `json:"events"`
+	Bytes  int64              `json:"bytes"`
+	Stats  []ledger.EventStat `json:"stats"`
+}
+
+func newEventsStatsCommand(a *app) *cobra.Command {
+	var f eventFilter
+	var utc bool
+	cmd := &cobra.Command{
+		Use:   "stats",
+		Short: "Count events by kind and type",
+		Long: `Count events by kind and type, with the bytes of their data, and the times of the first and the last one.
+It reads all events up to --to.`,
+		Example: "  taskledger events stats\n" +
+			"  taskledger events stats --kind coupon.send --from 2026-11-17T00:00:00Z",
+		Args: exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				r, err := f.events(ctx, pool)
+				if err != nil {
+					return err
+				}
+				result := eventStats{Stats: []ledger.EventStat{}}
+				stats, err := ledger.Stats(ctx, pool, r)
+				if err != nil {
+					return err
+				}
+				for _, s := range stats {
+					result.Stats = append(result.Stats, s)
+					result.Events, result.Bytes = result.Events+s.Events, result.Bytes+s.Bytes
+				}
+				return printList(a, result, result.Stats, func(w io.Writer) { renderStats(w, result, utc) })
+			})
+		},
+	}
+	f.addRange(cmd)
+	f.addFilters(cmd)
+	addUTCFlag(cmd, &utc)
+	return cmd
+}
+
+func renderStats(w io.Writer, result eventStats, utc bool) {
+	t := newTable([]any{"kind", "event", "events", "bytes", "first", "last"}, 3, 4)
+	for _, s := range result.Stats {
+		t.AppendRow(table.Row{plain(string(s.Kind)), s.Type, count(s.Events), count(s.Bytes), clock(s.First, utc),
+			clock(s.Last, utc)})
+	}
+	t.AppendRow(table.Row{"all", "", count(result.Events), count(result.Bytes), "", ""})
+	renderTable(w, t)
+}

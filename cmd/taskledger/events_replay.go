@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+func newEventsReplayCommand(a *app) *cobra.Command {
+	var f eventFilter
+	var c outbox.ReplayConfig
+	cmd := &cobra.Command{
+		Use:   "replay",
+		Short: "Publish past events again, on a subject of their own",
+		Long: `Publish the events of a part of the ledger again, in the order of their positions, for a program that
+missed them. The messages are those of the relay, with the header ` + outbox.HeaderReplay + `. A message with the
+header ` + outbox.HeaderReplayEnd + ` follows the last one. Workers do not receive them: the subject belongs to a
+stream of its own, and no other program may publish on it.
+
+If the command is interrupted or killed, run it again: it continues after the last message on the subject. A
+replay that has ended publishes nothing more.`,
+		Example: "  nats stream add REPLAY --subjects 'replay.>' --defaults\n" +
+			"  taskledger events replay --from 2026-11-17T00:00:00Z --to 2026-11-18T00:00:00Z \\\n" +
+			"    --kind coupon.send --type succeeded --to-subject replay.coupons --reason 'the new data warehouse'",
+		Args: exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !f.to.isSet() || c.Subject == "" {
+				return usagef("events replay needs --to and --to-subject").hinted("run: %s --help", cmd.CommandPath())
+			}
+			c.Actor = actorOr(c.Actor)
+			return a.withStream(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool, js streams) error {
+				var err error
+				if c.Range, err = f.events(ctx, pool); err != nil {
+					return err
+				}
+				c.DB, c.JetStream = pool, js
+				return replayEvents(ctx, a, c)
+			})
+		},
+	}
+	f.addRange(cmd)
+	f.addTaskFilters(cmd)
+	cmd.Flags().StringVar(&c.Subject, "to-subject", "", "`subject` to publish on")
+	cmd.Flags().IntVar(&c.Rate, "rate", 0, "maximum number of events per second (default: 1000)")
+	addActorFlag(cmd, &c.Actor)
+	cmd.Flags().StringVar(&c.Reason, "reason", "", "reason, for the record")
+	return cmd
+}
+
+func replayEvents(ctx context.Context, a *app, c outbox.ReplayConfig) error {
+	stats, err := ledger.Stats(ctx, c.DB, c.Range)
+	if err != nil {
+		return err
+	}
+	total := int64(0)
+	for _, s := range stats {
+		total += s.Events
+	}
+	show, stop := a.progress("replayed", total)
+	c.Progress = func(r outbox.Replayed) { show(r.Events) }
+	done, err := outbox.Replay(ctx, c)
+	stop()
+	var subject *outbox.ReplaySubjectError
+	switch {
+	case errors.As(err, &subject):
+		return failf(exitConflict, "%s", err)
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return failf(exitFailed, "interrupted: %s events replayed, up to position %d", count(done.Events),
+			done.Position).hinted("run it again for the rest")
+	case err != nil:
+		return err
+	}
+	return a.print(done, func(w io.Writer) {
+		fmt.Fprintf(w, "replayed: %s", count(done.Events))
+		if done.Earlier > 0 {
+			fmt.Fprintf(w, ", of these earlier: %s", count(done.Earlier))
+		}
+		if n := len(done.Invalid); n > 0 {
+			fmt.Fprintf(w, "; left out, since no message can carry them: %s, from position %d on", count(int64(n)),
+				done.Invalid[0])
+		}
+		fmt.Fprintln(w)
+	})
+}

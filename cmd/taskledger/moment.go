@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// when is a moment as a flag names it: a time, or the position of an event. It is a flag's value.
+type when struct {
+	text     string
+	at       time.Time
+	position ledger.Position
+}
+
+func (w *when) String() string { return w.text }
+func (w *when) Type() string   { return "TIME|POSITION" }
+
+// Set implements pflag.Value.
+func (w *when) Set(text string) error {
+	*w = when{text: text}
+	position, err := strconv.ParseInt(text, 10, 64)
+	if err == nil && position > 0 {
+		w.position = ledger.Position(position)
+		return nil
+	}
+	if w.at, err = time.Parse(time.RFC3339, text); err != nil {
+		return fmt.Errorf("must be a time such as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00, "+
+			"or the position of an event, got %q", text)
+	}
+	return nil
+}
+
+func (w *when) isSet() bool { return w.text != "" }
+
+// moment returns the moment after what w names: the zero value if the flag is not set.
+func (w *when) moment(ctx context.Context, db ledger.DB) (ledger.Moment, error) {
+	switch {
+	case !w.isSet():
+		return ledger.Moment{}, nil
+	case w.position != 0:
+		return ledger.MomentOf(ctx, db, w.position)
+	}
+	return ledger.MomentAt(ctx, db, w.at)
+}
+
+// beginning returns the moment at which a range begins that w names: an event is a part of it.
+func (w *when) beginning(ctx context.Context, db ledger.DB) (ledger.Moment, error) {
+	if w.position != 0 {
+		return ledger.MomentBefore(ctx, db, w.position)
+	}
+	return w.moment(ctx, db)
+}
+
+// addUTCFlag adds --utc.
+func addUTCFlag(cmd *cobra.Command, utc *bool) {
+	cmd.Flags().BoolVar(utc, "utc", false, "show times in UTC (default: local time)")
+}
+
+// clock formats a time of an event for people.
+func clock(t time.Time, utc bool) string {
+	if utc {
+		return t.UTC().Format("2006-01-02 15:04:05.000000Z")
+	}
+	return t.Local().Format("2006-01-02 15:04:05.000000-07:00")
+}

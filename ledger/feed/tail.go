@@ -1,0 +1,43 @@
+package feed
+
+import (
+	"context"
+	_ "embed"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/database.sql
+var databaseSQL string
+
+// Tail returns a feed that begins at the present and keeps no cursor: the events that are committed after the call, for
+// as long as the process lives. It writes nothing and audits nothing, so it needs the rights to read alone. Its pages
+// cannot be advanced. db is as for [Open].
+//
+// Errors: [ErrNotPrimary], [ledger.ErrNotMigrated]. After [ErrCrashed] of the feed, events may be missing.
+func Tail(ctx context.Context, db ledger.DB, o *Options) (*Feed, error) {
+	options := o.withDefaults()
+	options.AuditEvery = -1
+	f := &Feed{
+		db: db, reader: "tail", options: options, now: time.Now, isTail: true,
+		windowSQL: windowSQL, pageSQL: pageSQL, logins: loginNames{},
+		rest: rest{wake: options.Wake, least: options.Gather, since: time.Now()},
+	}
+	_, err := pgquery.Row(ctx, db, databaseSQL, nil, &f.database.origin, &f.database.incarnation)
+	if err != nil {
+		return nil, pgerr.Explain("tail feed", err)
+	}
+	begin := Beginning()
+	begin.Top = -1 // so that the window is open although the ledger may be empty
+	first := options
+	first.PageSize = 1
+	w, err := openWindow(ctx, db, windowSQL, begin, f.database.incarnation, first, 1, 0)
+	if err != nil {
+		return nil, pgerr.Explain("tail feed", err)
+	}
+	f.place.Seen = w.until
+	return f, nil
+}

@@ -1,0 +1,152 @@
+package ledger
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+)
+
+var (
+	//go:embed sql/moment_at.sql
+	momentAtSQL string
+	//go:embed sql/moment_of.sql
+	momentOfSQL string
+)
+
+// Moment is a place in the history of the ledger, in the order of commits. It separates the events that were committed
+// before it from all others, for good: an event that a transaction recorded earlier and committed later is after it.
+// It never separates the versions of a task from the earlier ones. The zero value is the present, or where a [Range]
+// begins, the time before the first event. A Moment may be copied, and is valid for its database alone.
+//
+// The services of taskledger record about every second what is visible (package ledger/feed). Between two of these
+// records, or while no service runs, events count in the order of their positions and as of their RecordedAt, which is
+// the time of the insert and not of the commit. So a time of the last second may gain events until the next record. In
+// a database that was restored from a dump, the same holds for all events before the restore.
+type Moment struct {
+	at       time.Time // as requested, or zero
+	position Position  // of the event, or 0
+
+	// The events visible in seen, and of those visible in until all up to after: the columns of a cursor.
+	seen, seenBound, until string
+	seenTop, top, after    Position
+}
+
+// columns returns pointers to scan the columns of a place into.
+func (m *Moment) columns() []any {
+	return []any{&m.seen, (*int64)(&m.seenTop), &m.seenBound, &m.until, (*int64)(&m.top), (*int64)(&m.after)}
+}
+
+// passedArgs returns the arguments with which a statement calls taskledger.feed_passed.
+func (m Moment) passedArgs() []any { return []any{m.seen, m.until, int64(m.after)} }
+
+// IsZero reports whether m is the zero value.
+func (m Moment) IsZero() bool { return m == Moment{} }
+
+// String returns the time or the position of m, such as "2026-11-22T10:00:00Z" or "position 17". The zero value is
+// "now".
+func (m Moment) String() string {
+	switch {
+	case !m.at.IsZero():
+		return m.at.UTC().Format(time.RFC3339Nano)
+	case m.position != 0:
+		return "position " + strconv.FormatInt(int64(m.position), 10)
+	}
+	return "now"
+}
+
+// MarshalJSON returns an object with the time or the position of m, {} for the zero value.
+func (m Moment) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Time     time.Time `json:"time,omitzero"`
+		Position Position  `json:"position,omitempty"`
+	}{m.at.UTC(), m.position})
+}
+
+// MomentAt returns the moment of a time of the database's clock, with microseconds: after all events committed by
+// then. It returns an [*InvalidError] if the time is in the future, or before the first event.
+//
+// On a standby it returns an error for a time after the last record of what was visible: connect to the primary.
+func MomentAt(ctx context.Context, db DB, at time.Time) (Moment, error) {
+	op := "moment " + at.UTC().Format(time.RFC3339Nano)
+	m := Moment{at: at}
+	var isFuture bool
+	var first time.Time
+	args := []any{withinMicros(at).UnixMicro()}
+	columns := append(m.columns(), &isFuture, pgquery.Micros(&first))
+	if _, err := pgquery.Row(ctx, db, momentAtSQL, args, columns...); err != nil {
+		return Moment{}, pgerr.Explain(op, err)
+	}
+	invalid := InvalidError{Field: "time", Value: at.Format(time.RFC3339Nano)}
+	switch {
+	case isFuture:
+		invalid.Rule = "must not be in the future"
+	case first.IsZero():
+		invalid.Rule = "the ledger has no events"
+	case at.Before(first):
+		invalid.Rule = "must not be before the first event, of " + first.Format(time.RFC3339Nano)
+	default:
+		return m, nil
+	}
+	return Moment{}, &invalid
+}
+
+// withinMicros returns t, or the nearest time that PostgreSQL and [time.Time.UnixMicro] can represent.
+func withinMicros(t time.Time) time.Time {
+	first, last := time.Unix(0, 0), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+	switch {
+	case t.Before(first):
+		return first
+	case t.After(last):
+		return last
+	}
+	return t
+}
+
+// MomentOf returns the moment after an event. It returns [ErrUnknownPosition] if no event has this position.
+// For a standby see [MomentAt].
+func MomentOf(ctx context.Context, db DB, p Position) (Moment, error) {
+	m := Moment{position: p}
+	var seen, bound, until *string
+	var seenTop, top, after *int64
+	var before, next Position
+	_, err := pgquery.Row(ctx, db, momentOfSQL, []any{int64(p)}, &seen, &seenTop, &bound, &until, &top, &after,
+		(*int64)(&before), (*int64)(&next))
+	switch {
+	case err != nil:
+		return Moment{}, pgerr.Explain(fmt.Sprintf("moment of position %d", p), err)
+	case seen == nil:
+		return Moment{}, fmt.Errorf("%w: %d; the nearest events are at %s", ErrUnknownPosition, p,
+			nearest(before, next))
+	}
+	m.seen, m.seenBound, m.until = *seen, *bound, *until
+	m.seenTop, m.top, m.after = Position(*seenTop), Position(*top), Position(*after)
+	return m, nil
+}
+
+// MomentBefore returns the moment before an event. Its errors are those of [MomentOf].
+func MomentBefore(ctx context.Context, db DB, p Position) (Moment, error) {
+	m, err := MomentOf(ctx, db, p)
+	if err == nil {
+		m.after--
+	}
+	return m, err
+}
+
+// nearest lists the positions before and after one that has no event.
+func nearest(before, next Position) string {
+	switch {
+	case before == 0 && next == 0:
+		return "no position, since the ledger is empty"
+	case before == 0:
+		return fmt.Sprintf("position %d", next)
+	case next == 0:
+		return fmt.Sprintf("position %d", before)
+	}
+	return fmt.Sprintf("positions %d and %d", before, next)
+}

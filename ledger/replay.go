@@ -1,0 +1,221 @@
+package ledger
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+)
+
+var (
+	//go:embed sql/present.sql
+	presentSQL string
+	//go:embed sql/replay.sql
+	replaySQL string
+	//go:embed sql/login_name.sql
+	loginNameSQL string
+)
+
+// Range is a part of the ledger: the events committed after one moment and up to another, that match all filters. The
+// zero value is all events.
+type Range struct {
+	From Moment // Default: the time before the first event.
+	To   Moment // Default: the present when the call begins.
+
+	// After continues a read of the same range: only events with a higher position. Default: all.
+	After Position
+
+	Kinds  []Kind      // Default: all kinds.
+	Types  []EventType // Default: all types.
+	Actor  string      // Default: all actors.
+	Prefix string      // of the key as kind/biz_id, see [Key.String]. Default: all keys.
+}
+
+// Validate returns nil, or an [*InvalidError] that names the invalid filter.
+func (r Range) Validate() error {
+	for _, k := range r.Kinds {
+		if k == "" {
+			return &InvalidError{Field: "kind", Rule: "must not be empty"}
+		}
+		if err := k.ValidateStored(); err != nil {
+			return err
+		}
+	}
+	for _, t := range r.Types {
+		if t.State() == StateNone {
+			return &InvalidError{Field: "type", Value: string(t), Rule: "must be one of " + typeNames()}
+		}
+	}
+	if err := checkStorable("actor", r.Actor); err != nil {
+		return err
+	}
+	if err := checkStorable("prefix", r.Prefix); err != nil {
+		return err
+	}
+	if r.After < 0 {
+		return &InvalidError{Field: "after", Value: fmt.Sprint(r.After), Rule: "must not be negative"}
+	}
+	return nil
+}
+
+// typeNames lists the event types.
+func typeNames() string {
+	names := make([]string, 0, len(transitions))
+	for _, row := range transitions {
+		names = append(names, string(row.Type))
+	}
+	return strings.Join(names, ", ")
+}
+
+const (
+	replayPage      = 2_000
+	replayPageBytes = 8 << 20
+)
+
+// Replay calls f with each event of a range, in the order of positions: the events of each task are in their order. A
+// range that ends in the past has the same events in the same order each time. Replay stops at the first error of f and
+// returns it; at the error [ErrStop] it returns nil.
+//
+// It reads the events in pages, of which one is in memory. db must be a pool, a connection or a transaction on the
+// primary; f may use it as well. Replay writes nothing. It returns the [*InvalidError] of [Range.Validate].
+func Replay(ctx context.Context, db DB, r Range, f func(Event) error) error {
+	if err := r.Validate(); err != nil {
+		return fmt.Errorf("replay: %w", err)
+	}
+	reader, err := newReplay(ctx, db, r)
+	if err != nil {
+		return err
+	}
+	for !reader.isDone {
+		if err := reader.read(ctx); err != nil {
+			return pgerr.Explain("replay", err)
+		}
+		for _, e := range reader.events {
+			if err := f(e); errors.Is(err, ErrStop) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ErrStop ends a [Replay] early, without an error.
+var ErrStop = errors.New("stop")
+
+// replay reads a range page by page.
+type replay struct {
+	db     DB
+	r      Range
+	logins map[int32]string
+	limit  int
+
+	events []Event // of the page
+	ids    []int32 // of their logins
+	isDone bool
+}
+
+func newReplay(ctx context.Context, db DB, r Range) (*replay, error) {
+	r, err := r.withMoments(ctx, db)
+	return &replay{db: db, r: r, logins: make(map[int32]string), limit: replayPage}, err
+}
+
+// withMoments returns r with the places that its zero moments stand for.
+func (r Range) withMoments(ctx context.Context, db DB) (Range, error) {
+	if r.From.IsZero() {
+		r.From = Moment{seen: "3:3:", seenBound: "3"}
+	}
+	var err error
+	if r.To.IsZero() {
+		r.To, err = present(ctx, db)
+	}
+	return r, err
+}
+
+// present returns the place of everything that is visible now.
+func present(ctx context.Context, db DB) (Moment, error) {
+	var isStandby bool
+	m := Moment{seen: "3:3:", seenBound: "3"}
+	if _, err := pgquery.Row(ctx, db, presentSQL, nil, &isStandby, &m.until, (*int64)(&m.top)); err != nil {
+		return Moment{}, pgerr.Explain("read the present", err)
+	}
+	if isStandby {
+		return Moment{}, errStandby
+	}
+	m.after = m.top
+	return m, nil
+}
+
+var errStandby = fmt.Errorf("%w: the database is a standby: connect to the primary, or end the range in the past",
+	ErrUnavailable)
+
+func (r *replay) args() []any {
+	from, to := r.r.From, r.r.To
+	args := []any{from.seen, int64(from.seenTop), from.seenBound, pgquery.Optional(from.until), int64(from.after),
+		to.seen, to.until, int64(to.top), int64(to.after), int64(r.r.After), int64(r.limit)}
+	return append(args, r.r.filterArgs()...)
+}
+
+// filterArgs returns the arguments of statements that filter events: kinds and types as array literals, actor, prefix.
+func (r Range) filterArgs() []any {
+	var kinds, types pgarray.Builder
+	for _, k := range r.Kinds {
+		kinds.Add(string(k))
+	}
+	for _, t := range r.Types {
+		types.Add(string(t))
+	}
+	return []any{kinds.String(), types.String(), r.Actor, r.Prefix}
+}
+
+// read reads the next page.
+func (r *replay) read(ctx context.Context) error {
+	rows, err := r.db.Query(ctx, replaySQL, r.args()...)
+	if err != nil {
+		return err
+	}
+	r.events, r.ids, r.isDone = r.events[:0], r.ids[:0], true
+	var isEnd, matches bool
+	var login int32
+	size := 0
+	for e, err := range ScanEvents(rows, &isEnd, &matches, &login) {
+		if err != nil {
+			return err
+		}
+		if matches {
+			r.events, r.ids = append(r.events, e), append(r.ids, login)
+			size += len(e.Data) + len(e.Meta)
+		}
+		r.r.After = e.Position
+		if isEnd || size > replayPageBytes {
+			r.isDone = false
+			break
+		}
+	}
+	r.limit = replayPage
+	if size > replayPageBytes {
+		r.limit = max(1, len(r.events))
+	}
+	return r.nameLogins(ctx)
+}
+
+// nameLogins sets the login of each event of the page. An id has the same name for good, so each is read once.
+func (r *replay) nameLogins(ctx context.Context) error {
+	for i, id := range r.ids {
+		name, ok := r.logins[id]
+		if !ok {
+			if _, err := pgquery.Row(ctx, r.db, loginNameSQL, []any{int64(id)}, &name); err != nil {
+				return err
+			}
+			r.logins[id] = name
+		}
+		r.events[i].Login = name
+	}
+	return nil
+}

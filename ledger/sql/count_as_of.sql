@@ -1,0 +1,19 @@
+-- Counts the tasks of each kind and state as of a place, by their last events up to there.
+-- $1 seen, $2 until, $3 after_position, $4 top of the place; $5 kind, or '' for all.
+-- Locks nothing. Reads all events up to $4, or those of the kind, by the primary key. An aggregate of numbers, so that
+-- workers of a parallel plan share it, and nothing is sorted. The subqueries have the snapshots parsed once.
+select t.kind, taskledger.state_after((enum_range(null::taskledger.event_type))[t.head & 255])::text, count(*)
+  from (
+    select e.kind, e.biz_id,
+           max(e.version::bigint << 8 | case e.type
+             when 'enqueued' then 1 when 'scheduled' then 2 when 'released' then 3 when 'started' then 4
+             when 'progressed' then 5 when 'succeeded' then 6 when 'failed' then 7 when 'interrupted' then 8
+             when 'snoozed' then 9 when 'buried' then 10 when 'cancelled' then 11 when 'expired' then 12
+             when 'discarded' then 13 end) as head
+      from taskledger.event e
+     where e.position <= $4::bigint and ($5::text = '' or e.kind = $5::text)
+       and taskledger.feed_passed(e.xid, e.position, (select taskledger.feed_floor()), (select $1::text::pg_snapshot),
+                                  (select $2::text::pg_snapshot), $3::bigint)
+     group by e.kind, e.biz_id) t
+ group by 1, 2
+ order by 1, 2

@@ -1,0 +1,100 @@
+package whatif
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Outcome is how a task ended, in fact or in a simulation.
+type Outcome string
+
+// The outcomes of tasks.
+const (
+	Succeeded Outcome = "succeeded" // without a person, in a simulation
+	Rescued   Outcome = "rescued"   // in fact: it was dead or expired, was released, and then succeeded
+	Dead      Outcome = "dead"
+	Expired   Outcome = "expired"
+	Other     Outcome = "other"   // in fact: cancelled, discarded or not finished
+	Unknown   Outcome = "unknown" // in a simulation: more attempts than were recorded, see the package comment
+)
+
+// attempt is a failed attempt.
+type attempt struct {
+	began, ended time.Time
+}
+
+// past is what the events of a task show.
+type past struct {
+	enqueued   time.Time
+	firstBegan time.Time // the first attempt; zero: there was none
+	failures   []attempt
+	succeeded  attempt // zero: it never did
+	outcome    Outcome
+	endedAt    time.Time // of the outcome; of a rescued task when it succeeded
+}
+
+// readPast returns what the events of a task show, up to its first success.
+func readPast(events []ledger.Event) past {
+	p := past{outcome: Other, enqueued: events[0].RecordedAt}
+	isDead := false
+	for i, e := range events {
+		switch e.Type {
+		case ledger.EventStarted:
+			if p.firstBegan.IsZero() {
+				p.firstBegan = e.RecordedAt
+			}
+		case ledger.EventFailed, ledger.EventSucceeded:
+			a := attemptOf(e, events[:i])
+			if p.firstBegan.IsZero() {
+				p.firstBegan = a.began
+			}
+			if e.Type == ledger.EventFailed {
+				p.failures = append(p.failures, a)
+				continue
+			}
+			p.succeeded, p.endedAt, p.outcome = a, e.RecordedAt, Succeeded
+			if isDead {
+				p.outcome = Rescued
+			}
+			return p
+		case ledger.EventBuried:
+			isDead, p.outcome, p.endedAt = true, Dead, e.RecordedAt
+		case ledger.EventExpired:
+			isDead, p.outcome, p.endedAt = true, Expired, e.RecordedAt
+		case ledger.EventCancelled, ledger.EventDiscarded:
+			p.outcome, p.endedAt = Other, e.RecordedAt
+		case ledger.EventReleased:
+			if p.outcome != Other {
+				p.outcome, p.endedAt = Other, time.Time{}
+			}
+		case ledger.EventEnqueued, ledger.EventScheduled, ledger.EventProgressed, ledger.EventInterrupted,
+			ledger.EventSnoozed:
+			// They neither begin nor end anything here.
+		}
+	}
+	return p
+}
+
+// attemptOf returns the attempt that an event ended, after the events before it.
+func attemptOf(e ledger.Event, before []ledger.Event) attempt {
+	a := attempt{began: e.RecordedAt, ended: e.RecordedAt}
+	var data struct {
+		DurationMS *float64 `json:"duration_ms"`
+	}
+	if json.Unmarshal(e.Data, &data) == nil && data.DurationMS != nil && *data.DurationMS >= 0 {
+		a.began = a.ended.Add(-time.Duration(*data.DurationMS * float64(time.Millisecond)))
+		return a
+	}
+	for _, b := range slices.Backward(before) {
+		if b.Attempt != e.Attempt {
+			break
+		}
+		if b.Type == ledger.EventStarted {
+			a.began = b.RecordedAt
+		}
+	}
+	return a
+}

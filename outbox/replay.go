@@ -1,0 +1,315 @@
+package outbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/operation"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Headers of the messages of a [Replay], beside those of the events.
+const (
+	// HeaderReplay marks a message as replayed. Its value is the same in all messages of one replay.
+	HeaderReplay = "Taskledger-Replay"
+	// HeaderReplayEnd marks the message after the last event, which has no body. Its value is the number of events.
+	HeaderReplayEnd = "Taskledger-Replay-End"
+
+	headerReplayCount = "Taskledger-Replay-Count" // 1, 2, 3… of the events
+	headerPosition    = "ce-taskposition"
+)
+
+// ReplayConfig configures a [Replay].
+type ReplayConfig struct {
+	DB        *pgxpool.Pool       // the ledger's database, as the role operator. Required.
+	JetStream jetstream.JetStream // Required.
+	Range     ledger.Range        // the events. To is required, so that the replay can be continued.
+	// Subject is the subject to publish on. Required. A stream other than that of the ledger must have it, and no
+	// other program may publish on it.
+	Subject string
+	// Rate is the maximum number of events per second. Default: 1000. Each event is acknowledged before the next one
+	// is sent, so the distance to the server limits the rate too.
+	Rate int
+	// Progress is called after each event. Default: disabled.
+	Progress func(Replayed)
+
+	Actor  string // Default: the database's session_user.
+	Reason string // for the record. Default: no reason.
+}
+
+// Replayed is the result of a [Replay].
+type Replayed struct {
+	ID       string            `json:"id"`                // the value of [HeaderReplay]
+	Position ledger.Position   `json:"position"`          // of the last event, 0: none
+	Events   int64             `json:"events"`            // all that were published, by earlier calls too
+	Earlier  int64             `json:"earlier"`           // of these, by earlier calls
+	Invalid  []ledger.Position `json:"invalid,omitempty"` // events that no message can carry: they are left out
+}
+
+const defaultReplayRate = 1000
+
+// Crash points of package internal/fault.
+const (
+	FaultReplaySend      = "replay.send"      // before a message is sent
+	FaultReplayPublished = "replay.published" // after its acknowledgement
+)
+
+// Replay publishes the events of a range again, in the order of [ledger.Replay], as the messages of docs/events.md with
+// [HeaderReplay], and a message with [HeaderReplayEnd] after them. No worker receives them, because they are on a
+// subject and a stream of their own.
+//
+// A replay that was interrupted, also by SIGKILL, is continued by the same call: the last message on the subject shows
+// how far it came, and the stream refuses a message of a second process. A replay that has ended publishes nothing
+// more. The act is recorded with its actor and reason.
+//
+// Errors: an [*ledger.InvalidError] for the subject or the range; a [*ReplaySubjectError] if other messages are on the
+// subject; those of the database and of JetStream.
+func Replay(ctx context.Context, c ReplayConfig) (Replayed, error) {
+	if err := c.Validate(); err != nil {
+		return Replayed{}, err
+	}
+	r, err := c.begin(ctx)
+	if err != nil || r.isEnded {
+		return r.done, err
+	}
+	err = operation.Around(ctx, c.DB, c.record(), func(ctx context.Context) error {
+		publish := func(e ledger.Event) error { return r.publish(ctx, e) }
+		if err := ledger.Replay(ctx, c.DB, r.config.Range, publish); err != nil {
+			return err
+		}
+		return r.end(ctx)
+	})
+	return r.done, err
+}
+
+// Validate returns nil, or the fault.
+func (c ReplayConfig) Validate() error {
+	switch {
+	case c.DB == nil:
+		return errors.New("DB is required")
+	case c.JetStream == nil:
+		return errors.New("JetStream is required")
+	case c.Range.To.IsZero():
+		return &ledger.InvalidError{Field: "to", Rule: "must be set, so that the replay can be continued"}
+	case c.Rate < 0:
+		return &ledger.InvalidError{Field: "rate", Value: strconv.Itoa(c.Rate), Rule: "must not be negative"}
+	}
+	if err := c.Range.Validate(); err != nil {
+		return err
+	}
+	return validateReplaySubject(c.Subject)
+}
+
+// validateReplaySubject returns an error if messages on a subject could reach workers or servers, or if it is not a
+// subject to publish on.
+func validateReplaySubject(subject string) error {
+	fault := func(rule string) error { return &ledger.InvalidError{Field: "subject", Value: subject, Rule: rule} }
+	words := strings.Split(subject, ".")
+	for _, word := range words {
+		switch {
+		case word == "":
+			return fault("must be words joined by single dots")
+		case strings.ContainsAny(word, "*>"):
+			return fault("must not have wildcards")
+		case strings.ContainsFunc(word, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }):
+			return fault("must not contain spaces or control characters")
+		}
+	}
+	reservedWord, _, _ := strings.Cut(stream.AllSubjects, ".")
+	if words[0] == reservedWord || strings.HasPrefix(words[0], "$") || strings.HasPrefix(words[0], "_") {
+		return fault("must not begin with " + reservedWord + ", $ or _: these are the subjects of workers and of NATS")
+	}
+	return nil
+}
+
+// ReplaySubjectError reports that the newest message on the subject of a replay is not of this replay.
+type ReplaySubjectError struct {
+	Subject string
+	Replay  string // the other replay, which has not ended; "": a message of another program
+}
+
+func (e *ReplaySubjectError) Error() string {
+	if e.Replay == "" {
+		return fmt.Sprintf("messages of another program are on the subject %q: choose another subject", e.Subject)
+	}
+	return fmt.Sprintf("replay %s has not ended on the subject %q: run it again to its end, or choose another subject",
+		e.Replay, e.Subject)
+}
+
+// record returns the record of the act.
+func (c ReplayConfig) record() operation.Operation {
+	return operation.Operation{Action: operation.ReplayEvents, Actor: c.Actor, Reason: c.Reason,
+		Detail: map[string]string{"subject": c.Subject, "from": c.fromText(), "to": c.Range.To.String()}}
+}
+
+func (c ReplayConfig) fromText() string {
+	if c.Range.From.IsZero() {
+		return "the first event"
+	}
+	return c.Range.From.String()
+}
+
+// id identifies a replay: the same events of the same ledger on the same subject.
+func (c ReplayConfig) id(source string) string {
+	text := fmt.Sprintf("%q %q %q %q %q %q %q %q", source, c.Subject, c.fromText(), c.Range.To, c.Range.Kinds,
+		c.Range.Types, c.Range.Actor, c.Range.Prefix)
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:8])
+}
+
+// replaying is a replay in progress.
+type replaying struct {
+	config  ReplayConfig
+	encoder encoder
+	done    Replayed
+	last    uint64 // sequence of the newest message on the subject, 0: none
+	isEnded bool
+	every   time.Duration
+	due     time.Time // when the next event may be sent
+}
+
+// begin finds out how far the replay has come.
+func (c ReplayConfig) begin(ctx context.Context) (*replaying, error) {
+	var installation string
+	if _, err := queryRow(ctx, c.DB, installationSQL, nil, &installation); err != nil {
+		return nil, pgerr.Explain("read the installation", err)
+	}
+	if c.Rate == 0 {
+		c.Rate = defaultReplayRate
+	}
+	r := &replaying{config: c, encoder: encoder{db: c.DB, source: stream.Source(installation), generation: 1},
+		every: time.Second / time.Duration(c.Rate)}
+	r.done.ID = c.id(r.encoder.source)
+	name, err := c.JetStream.StreamNameBySubject(ctx, c.Subject)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		rule := "no stream has it: make one, such as: nats stream add REPLAY --subjects " + c.Subject + " --defaults"
+		return r, &ledger.InvalidError{Field: "subject", Value: c.Subject, Rule: rule}
+	case err != nil:
+		return r, fmt.Errorf("find the stream of subject %q: %w", c.Subject, err)
+	case name == stream.Name:
+		rule := "belongs to the stream " + stream.Name + ", from which workers receive: choose another subject"
+		return r, &ledger.InvalidError{Field: "subject", Value: c.Subject, Rule: rule}
+	}
+	of, err := c.JetStream.Stream(ctx, name)
+	if err != nil {
+		return r, fmt.Errorf("open stream %s: %w", name, err)
+	}
+	newest, err := of.GetLastMsgForSubject(ctx, c.Subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return r, nil
+	}
+	if err != nil {
+		return r, fmt.Errorf("read stream %s: %w", name, err)
+	}
+	return r, r.resume(newest)
+}
+
+// resume goes on after the newest message on the subject.
+func (r *replaying) resume(newest *jetstream.RawStreamMsg) error {
+	r.last = newest.Sequence
+	id, end := newest.Header.Get(HeaderReplay), newest.Header.Get(HeaderReplayEnd)
+	switch {
+	case id == "":
+		return &ReplaySubjectError{Subject: r.config.Subject}
+	case id != r.done.ID && end == "":
+		return &ReplaySubjectError{Subject: r.config.Subject, Replay: id}
+	case id != r.done.ID:
+		return nil // another one, which has ended
+	}
+	number := headerReplayCount
+	if end != "" {
+		number, r.isEnded = HeaderReplayEnd, true
+	}
+	count, err := strconv.ParseInt(newest.Header.Get(number), 10, 64)
+	position, positionErr := strconv.ParseInt(newest.Header.Get(headerPosition), 10, 64)
+	if err != nil || positionErr != nil {
+		return &ReplaySubjectError{Subject: r.config.Subject}
+	}
+	r.done.Events, r.done.Earlier, r.done.Position = count, count, ledger.Position(position)
+	r.config.Range.After = max(r.config.Range.After, r.done.Position)
+	return nil
+}
+
+// publish publishes an event when the rate allows it.
+func (r *replaying) publish(ctx context.Context, e ledger.Event) error {
+	source := payloadSource{e.Data, e.Meta}
+	if needsArgs(e) {
+		args, err := r.encoder.args(ctx, []ledger.Event{e})
+		if err != nil {
+			return err
+		}
+		source = args[e.Position]
+	}
+	m, err := r.encoder.encode(e, source)
+	if err != nil {
+		r.done.Invalid = append(r.done.Invalid, e.Position)
+		return nil
+	}
+	if err := r.wait(ctx); err != nil {
+		return err
+	}
+	m.msg.Header.Set(headerReplayCount, strconv.FormatInt(r.done.Events+1, 10))
+	if err := r.send(ctx, m.msg); err != nil {
+		return fmt.Errorf("replay the event at position %d: %w", e.Position, err)
+	}
+	r.done.Events, r.done.Position = r.done.Events+1, e.Position
+	if r.config.Progress != nil {
+		r.config.Progress(r.done)
+	}
+	return nil
+}
+
+// wait sleeps until the next event is due.
+func (r *replaying) wait(ctx context.Context) error {
+	now := time.Now()
+	if r.due.Before(now) {
+		r.due = now
+	}
+	pause := r.due.Sub(now)
+	r.due = r.due.Add(r.every)
+	return loop.Sleep(ctx, pause)
+}
+
+// end publishes the message after the last event.
+func (r *replaying) end(ctx context.Context) error {
+	m := nats.NewMsg(r.config.Subject)
+	m.Header.Set(HeaderReplayEnd, strconv.FormatInt(r.done.Events, 10))
+	m.Header.Set(headerPosition, strconv.FormatInt(int64(r.done.Position), 10))
+	m.Header.Set(nats.MsgIdHdr, "end")
+	return r.send(ctx, m)
+}
+
+// send publishes a message after the newest one of the replay, and waits for its acknowledgement.
+func (r *replaying) send(ctx context.Context, m *nats.Msg) error {
+	m.Subject = r.config.Subject
+	m.Header.Set(HeaderReplay, r.done.ID)
+	m.Header.Set(nats.MsgIdHdr, m.Header.Get(nats.MsgIdHdr)+"#"+r.done.ID)
+	fault.Point(FaultReplaySend)
+	ack, err := r.config.JetStream.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(r.last))
+	var refused *jetstream.APIError
+	switch {
+	case errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
+		return &ReplaySubjectError{Subject: r.config.Subject, Replay: r.done.ID}
+	case err != nil:
+		return fmt.Errorf("%w: run the same replay again to continue", err)
+	}
+	fault.Point(FaultReplayPublished)
+	r.last = ack.Sequence
+	return nil
+}

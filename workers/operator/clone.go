@@ -1,0 +1,67 @@
+package operator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// metaReason is the member of the meta of a cloned task with the reason.
+const metaReason = "reason"
+
+// defaultCloneReason is the reason of a clone whose audit has none.
+const defaultCloneReason = "cloned by an operator"
+
+// Clone enqueues a task of the same kind with the args, the tags, the retry policy and the other meta of an existing
+// one, due now and without its deadlines. The meta has the existing task's first event as causation, and the reason.
+// The state of the existing task does not matter, and does not change. The limit of the kind applies.
+//
+// If a task with the new key exists, nothing is written: the result has its state, and whether it has the same args.
+// Errors: [ledger.ErrUnknownTask], [*ledger.InvalidError], [*ledger.OverloadError], [*ledger.CorruptError] for args or
+// meta that do not decode. It commits.
+func (o *Operator) Clone(ctx context.Context, k ledger.Key, as ledger.BizID, audit Audit) (ledger.Enqueued, error) {
+	if err := audit.validate(); err != nil {
+		return ledger.Enqueued{}, err
+	}
+	events, err := ledger.History(ctx, o.config.DB, k)
+	if err != nil {
+		return ledger.Enqueued{}, err
+	}
+	first := events[0]
+	args, err := first.Payload()
+	if err != nil {
+		return ledger.Enqueued{}, fmt.Errorf("clone %s: %w", k, err)
+	}
+	options, err := cloneOptions(first, audit)
+	if err != nil {
+		return ledger.Enqueued{}, fmt.Errorf("clone %s: %w", k, err)
+	}
+	return ledger.Enqueue(ctx, o.config.DB, ledger.Key{Kind: k.Kind, BizID: as}, args, &options)
+}
+
+// cloneOptions returns the options of a task with the meta of another one's first event.
+func cloneOptions(first ledger.Event, audit Audit) (ledger.EnqueueOptions, error) {
+	old, err := ledger.ParseMeta(first.Meta)
+	if err != nil {
+		return ledger.EnqueueOptions{}, err
+	}
+	reason := audit.Reason
+	if reason == "" {
+		reason = defaultCloneReason
+	}
+	text, err := json.Marshal(printable.Storable(reason, MaxReasonBytes))
+	if err != nil {
+		return ledger.EnqueueOptions{}, err
+	}
+	extra := map[string]json.RawMessage{}
+	maps.Copy(extra, old.Extra)
+	extra[metaReason] = text
+	return ledger.EnqueueOptions{
+		Actor: audit.Actor, Binary: old.Encoding == ledger.EncodingBase64,
+		Meta: ledger.Meta{Causation: first.ID(), Tags: old.Tags, Retry: old.Retry, Extra: extra},
+	}, nil
+}
