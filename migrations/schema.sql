@@ -974,7 +974,7 @@ COMMENT ON FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen
 
 CREATE FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN COALESCE((pg_visible_in_snapshot(CASE WHEN ("position" <= floor) THEN '3'::xid8 ELSE xid END, seen) OR (("position" <= after_position) AND pg_visible_in_snapshot(CASE WHEN ("position" <= floor) THEN '3'::xid8 ELSE xid END, until))), false);
+    RETURN COALESCE(pg_visible_in_snapshot(CASE WHEN ("position" <= floor) THEN '3'::xid8 ELSE xid END, COALESCE(CASE WHEN ("position" <= after_position) THEN until ELSE NULL::pg_snapshot END, seen)), false);
 
 COMMENT ON FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) IS 'Internal: reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and position), with floor as feed_floor() returns it. Null for the event means false, null for until no open window.';
 
