@@ -355,6 +355,42 @@ func TestResumedAttemptsAreCounted(t *testing.T) {
 	}
 }
 
+// A task with many failures ends, and so does one whose meta PostgreSQL cannot read as text.
+func TestManyFailuresAndOddMetaEnd(t *testing.T) {
+	t.Parallel()
+	app := ledgertest.Pool(t)
+	db := sqlWorker(t, app)
+	many, odd := ledgertest.Key(t, "mail/many"), ledgertest.Key(t, "mail/odd")
+	ledgertest.Enqueue(t, app, many, "")
+	producer := ledgertest.As(t, app, "producer")
+	if _, err := producer.Exec(t.Context(), `
+		insert into taskledger.event (kind, biz_id, version, attempt, shard, type, actor, meta)
+		values ('mail', 'odd', 1, 0, taskledger.shard_of('odd'), 'enqueued', 'p',
+		        '{"retry":{"ladder":"\u0000"},"b":"\u0000"}')`,
+	); err != nil {
+		t.Fatal(err)
+	}
+	const failSQL = `select taskledger.fail($1, $2, $3, repeat('x', 2000), 'E', retry_in => '0',
+		retry => '{"attempts":130}')`
+	for _, key := range []ledger.Key{many, odd} {
+		for range 130 {
+			a, ok := claim(t, db, key)
+			if !ok {
+				t.Fatalf("%s is not available", key)
+			}
+			if _, err := db.Exec(t.Context(), failSQL, key.Kind, key.BizID, a.version); err != nil {
+				t.Fatal(err)
+			}
+		}
+		events, _ := ledger.History(t.Context(), app, key)
+		var data struct{ Errors []struct{ Attempt int } }
+		if err := json.Unmarshal(events[len(events)-1].Data, &data); err != nil || len(data.Errors) != 100 ||
+			data.Errors[9].Attempt != 10 || data.Errors[10].Attempt != 41 {
+			t.Errorf("%s ends with %s, %d errors, %v", key, events[len(events)-1].Type, len(data.Errors), err)
+		}
+	}
+}
+
 // policies are retry policies, valid ones and, of a producer that writes them by itself, others.
 var policies = []string{
 	`{}`, `{"unit":0.1,"max":3600}`, `{"ladder":[60,300,1200]}`, `{"ladder":[10],"attempts":25}`,

@@ -474,7 +474,8 @@ begin
       '{"reason":' || to_json(reason) || ',"error":' || described || ',"errors":'
       || (select json_agg(json_build_object('attempt', f.attempt, 'at', f.failed_at at time zone 'UTC' || 'Z',
                                             'message', f.message))
-            from taskledger.failures_of(kind, biz_id) f) || ',' || own.data || '}');
+            from taskledger.failures_of(kind, biz_id) with ordinality f
+           where f.ordinality <= 10 or f.ordinality > failures - 90) || ',' || own.data || '}');
     return 'dead';
   elsif delay_us = 0 then
     perform taskledger.append_event(kind, biz_id, appended, 'released', own.worker, '{"reason":"retry"}');
@@ -495,10 +496,12 @@ comment on function taskledger.fail(text, text, integer, text, text, interval, b
 create function taskledger.policy_of(kind text, biz_id text, otherwise json) returns json
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
-  policy constant json := (
+  policy json;
+begin
+  -- Not in a declaration: its errors are not caught. A producer can have written any JSON.
+  policy := (
     select f.meta -> 'retry' from taskledger.event f
      where f.kind = policy_of.kind and f.biz_id = policy_of.biz_id and f.version = 1);
-begin
   if json_typeof(policy) = 'object' then
     perform taskledger.check_retry(policy);
     return policy;

@@ -799,7 +799,8 @@ begin
       '{"reason":' || to_json(reason) || ',"error":' || described || ',"errors":'
       || (select json_agg(json_build_object('attempt', f.attempt, 'at', f.failed_at at time zone 'UTC' || 'Z',
                                             'message', f.message))
-            from taskledger.failures_of(kind, biz_id) f) || ',' || own.data || '}');
+            from taskledger.failures_of(kind, biz_id) with ordinality f
+           where f.ordinality <= 10 or f.ordinality > failures - 90) || ',' || own.data || '}');
     return 'dead';
   elsif delay_us = 0 then
     perform taskledger.append_event(kind, biz_id, appended, 'released', own.worker, '{"reason":"retry"}');
@@ -1889,10 +1890,12 @@ CREATE FUNCTION taskledger.policy_of(kind text, biz_id text, otherwise json) RET
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  policy constant json := (
+  policy json;
+begin
+  -- Not in a declaration: its errors are not caught. A producer can have written any JSON.
+  policy := (
     select f.meta -> 'retry' from taskledger.event f
      where f.kind = policy_of.kind and f.biz_id = policy_of.biz_id and f.version = 1);
-begin
   if json_typeof(policy) = 'object' then
     perform taskledger.check_retry(policy);
     return policy;

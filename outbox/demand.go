@@ -28,10 +28,11 @@ type kindDemand struct {
 	waiting   int64           // messages that its consumers have not acknowledged
 	unserved  int64           // messages of shards without consumers
 	size      int64           // of a message, in bytes: see backlog.measure
+	page      int64           // bytes of its messages that are to be published
 }
 
 func (k *kindDemand) all() int64   { return k.waiting + k.unserved }
-func (k *kindDemand) bytes() int64 { return k.all() * k.size }
+func (k *kindDemand) bytes() int64 { return k.all()*k.size + k.page }
 
 // missing returns how many messages to publish of a withheld kind, 0 while its workers have enough to do. allowance is
 // how many bytes of them may wait.

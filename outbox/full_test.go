@@ -236,6 +236,26 @@ func TestMixedSizesStopNothing(t *testing.T) {
 	}
 }
 
+// Large messages before small ones of the same kinds, without workers, leave room for those of others.
+func TestLargeBeforeSmallStopsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.relay(largerStream)
+	served := b.awaitWorkers("coupon.send")
+	for i := range 4 {
+		b.enqueueSized(unserved(i), "large-", 17, 17, 200_000)
+		b.enqueue(unserved(i), "small-", 80)
+	}
+	for i := range 3 {
+		b.enqueue("coupon.send", fmt.Sprintf("round-%d-", i), 100)
+		b.take(served, 100)
+	}
+	want := b.idsOf(unserved(3))
+	if diff := cmp.Diff(want, b.take(b.workers(unserved(3)), len(want))); diff != "" {
+		t.Errorf("the delivered messages differ from the ledger: %s", diff)
+	}
+}
+
 // unserved returns the i-th kind without workers.
 func unserved(i int) ledger.Kind { return ledger.Kind(fmt.Sprintf("unserved.k%d", i)) }
 

@@ -154,6 +154,10 @@ func (s room) makeRoom(ctx context.Context) error {
 		return err
 	}
 	removed += more
+	if s.state.isNearlyFull(wanted) {
+		backlog(s).correct(d)
+		backlog(s).withholdLargest(ctx, d)
+	}
 	if removed == 0 {
 		r.config.Logger.WarnContext(ctx, "stream is nearly full of messages that wait for workers",
 			"bytes", s.state.bytes, "limit", s.state.limit())

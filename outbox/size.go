@@ -13,11 +13,12 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// sizes has the moving average of the sizes of work messages, by kind, in bytes.
+// sizes has the size of a work message by kind, in bytes: the largest of the last ones, so that many small messages
+// do not hide a few large ones.
 type sizes map[ledger.Kind]int64
 
-// smoothing: a message changes the average by one part in smoothing of the difference.
-const smoothing = 8
+// decay: each smaller message lowers the size by one part in decay of the difference.
+const decay = 64
 
 // note adds messages that are to be published.
 func (s sizes) note(messages []message, limit int64) {
@@ -26,11 +27,8 @@ func (s sizes) note(messages []message, limit int64) {
 		if !m.waits(limit) {
 			continue
 		}
-		if average, ok := s[m.event.Kind]; ok {
-			s[m.event.Kind] = average + (m.size-average)/smoothing
-		} else {
-			s[m.event.Kind] = m.size
-		}
+		size := s[m.event.Kind]
+		s[m.event.Kind] = max(m.size, size-(size-m.size)/decay)
 	}
 }
 
@@ -51,7 +49,7 @@ func (s backlog) readDemand(ctx context.Context, page []message) (*demand, error
 	}
 	for _, m := range page {
 		if m.waits(s.state.limit()) && !s.isOfWithheldKind(m) {
-			d.kind(m.event.Kind, s.state.info.State.LastSeq).waiting++
+			d.kind(m.event.Kind, s.state.info.State.LastSeq).page += m.size
 		}
 	}
 	return d, s.measure(ctx, d)
@@ -76,6 +74,21 @@ func (s backlog) measure(ctx context.Context, d *demand) error {
 		}
 	}
 	return nil
+}
+
+// correct raises the sizes of messages in a stream where all messages wait for workers, if they take more room.
+func (s backlog) correct(d *demand) {
+	var estimate int64
+	for _, k := range d.kinds {
+		estimate += k.bytes()
+	}
+	if estimate == 0 || estimate >= s.state.bytes {
+		return
+	}
+	for kind, k := range d.kinds {
+		k.size = k.size*s.state.bytes/estimate + 1
+		s.relay.sizes[kind] = k.size
+	}
 }
 
 // firstSize returns the size of the first work message of a kind, or the average size of all messages.

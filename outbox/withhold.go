@@ -67,7 +67,7 @@ func (s backlog) withholdLargest(ctx context.Context, d *demand) {
 		s.mark.Withheld[name] = at
 		s.refillTimer.Reset(0)
 		s.relay.config.Logger.WarnContext(ctx, "too many tasks wait for workers; more follow when these have begun",
-			"kind", string(name), "waiting", k.all())
+			"kind", string(name), "waiting", k.all(), "bytes", k.bytes())
 	}
 }
 

@@ -97,6 +97,7 @@ type Feed struct {
 	opened    time.Time // when the last window was opened
 	windowLen int       // number of events read of it
 	pageLen   int       // of the last page
+	rows      int       // bound of the next page after one of large events, else 0
 	thin      thinner
 	audit     auditor
 	moments   moments
@@ -215,7 +216,7 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 		if len(missed) > 0 {
 			return f.newPage(missed), true, nil
 		}
-		w, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.database.incarnation, f.options, f.pageLen,
+		w, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.database.incarnation, f.bounded(), f.pageLen,
 			notified)
 		if err != nil {
 			return Page{}, false, err
@@ -234,7 +235,7 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 		f.windowLen = 0
 		return f.deliver(ctx, w.first)
 	}
-	read, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options, f.pageLen)
+	read, err := readPage(ctx, f.db, f.pageSQL, f.place, f.bounded(), f.pageLen)
 	if err != nil {
 		return Page{}, false, err
 	}
@@ -252,6 +253,19 @@ func (f *Feed) thinRows(ctx context.Context) error {
 	return f.moments.thin(ctx, f.db, f.now())
 }
 
+// minRows is the least number of events that a page may have because of their size.
+const minRows = 16
+
+// bounded returns the options with the size of the next page. The server sends all rows of a page, also those after the
+// one that exceeds PageBytes: after such a page the next one asks for twice its events only.
+func (f *Feed) bounded() Options {
+	o := f.options
+	if f.rows > 0 {
+		o.PageSize = min(o.PageSize, f.rows)
+	}
+	return o
+}
+
 // deliver moves the feed over a page of the open window.
 func (f *Feed) deliver(ctx context.Context, read page) (Page, bool, error) {
 	if err := f.logins.fill(ctx, f.db, read.events, read.logins); err != nil {
@@ -259,6 +273,12 @@ func (f *Feed) deliver(ctx context.Context, read page) (Page, bool, error) {
 	}
 	events := read.events
 	f.pageLen = len(events)
+	switch {
+	case read.isLarge:
+		f.rows = max(2*len(events), minRows)
+	case f.rows > 0:
+		f.rows = min(2*f.rows, f.options.PageSize)
+	}
 	f.place.unaudited.note(f.place.Seen, events, f.floor)
 	f.windowLen += len(events)
 	if read.more {

@@ -31,6 +31,8 @@ type page struct {
 	events []ledger.Event
 	logins []int32 // ids of the events' logins
 	more   bool    // whether others follow
+
+	isLarge bool // it ended because of its bytes
 }
 
 // openWindow opens the window that follows seen, which was taken in the given incarnation of the database, and reads
@@ -93,7 +95,7 @@ type pageReader struct {
 func (r *pageReader) add(e ledger.Event, login int32) (full bool, err error) {
 	n := len(r.events)
 	if n == r.options.PageSize || r.bytes > r.options.PageBytes {
-		r.more = true
+		r.more, r.isLarge = true, n < r.options.PageSize
 		return true, nil
 	}
 	if n > 0 && e.Position <= r.events[n-1].Position {

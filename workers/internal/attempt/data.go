@@ -2,6 +2,7 @@ package attempt
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 
@@ -64,7 +65,7 @@ func marshalReason(reason string, o outcomeData) json.RawMessage {
 type burial struct {
 	Reason string
 	Err    error     // may be nil
-	Errors []Failure // of all attempts since the task was last released from a finished state
+	Errors []Failure // of the attempts since the task was last released from a finished state
 	Lost   int       // workers in a row, if that is the reason
 }
 
@@ -79,8 +80,19 @@ func marshalBuried(b burial, e *errorData, o outcomeData) json.RawMessage {
 		Errors []Failure  `json:"errors,omitempty"`
 		Lost   int        `json:"lost,omitempty"`
 		outcomeData
-	}{Reason: b.Reason, Error: e, Errors: b.Errors, Lost: b.Lost, outcomeData: o})
+	}{Reason: b.Reason, Error: e, Errors: firstAndLast(b.Errors), Lost: b.Lost, outcomeData: o})
 	return text
+}
+
+// Of many failures, a buried event has the first and the last ones: its size is limited. The same numbers are in
+// taskledger.fail.
+const firstErrors, lastErrors = 10, 90
+
+func firstAndLast(all []Failure) []Failure {
+	if len(all) <= firstErrors+lastErrors {
+		return all
+	}
+	return slices.Concat(all[:firstErrors], all[len(all)-lastErrors:])
 }
 
 // errorData is an error in the data of an event.
