@@ -419,8 +419,8 @@ $$;
 comment on function taskledger.feed_tally(pg_snapshot, pg_snapshot, integer, xid8, bigint) is
   'Internal: counts the events between two snapshots by the definition of a snapshot, to audit what a feed delivered.';
 
--- An event that is visible in seen is visible in until. Each argument but position stands here once: otherwise the function would not be
--- inlined where an argument is a subquery, and a call costs twenty times as much.
+-- An event that is visible in seen is visible in until. Each argument but position stands here once: otherwise the
+-- function would not be inlined where an argument is a subquery, and a call costs twenty times as much.
 -- +goose StatementBegin
 create function taskledger.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot,
                                        after_position bigint) returns boolean
