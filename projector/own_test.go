@@ -294,9 +294,13 @@ func TestPagesAreBounded(t *testing.T) {
 	pool := ownPool(t)
 	enqueueCoupons(t, pool, strings.Repeat("x", 1000), 0, 60)
 	p := coupons()
-	most, apply := 0, p.Apply
+	most, largest, apply := 0, 0, p.Apply
 	p.Apply = func(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
-		most = max(most, len(events))
+		bytes := 0
+		for _, e := range events {
+			bytes += len(e.Data) + len(e.Meta)
+		}
+		most, largest = max(most, len(events)), max(largest, bytes)
 		return apply(ctx, tx, events)
 	}
 	c := quick(pool, p)
@@ -305,8 +309,8 @@ func TestPagesAreBounded(t *testing.T) {
 	await(t, "the projection is registered", func() bool { return registered(t, pool).Version == 1 })
 	awaitApplied(t, pool)
 	stop()
-	if most < 10 || most > 12 && most != 50 { // succeeded events have no data
-		t.Errorf("a page had %d events", most)
+	if most < 10 || most > 50 || largest < 9_000 || largest > 12_000 {
+		t.Errorf("a page had %d events, and one %d bytes", most, largest)
 	}
 }
 
