@@ -170,10 +170,13 @@ func awaitCount(ctx context.Context, n int, children ...*child) error {
 	})
 }
 
-// awaitRelayed waits until the relay has delivered every event.
+// awaitRelayed waits until the relay has delivered every event. It fails with the reason of a relay that cannot.
 func (c *pipeline) awaitRelayed(ctx context.Context) error {
 	return await(ctx, func() (empty bool, err error) {
-		err = c.t.db.QueryRow(ctx, statement("relayed")).Scan(&empty)
+		var note string
+		if err = c.t.db.QueryRow(ctx, statement("relayed")).Scan(&empty, &note); err == nil && note != "" {
+			err = fmt.Errorf("the relay is blocked: %s", note)
+		}
 		return empty, err
 	})
 }

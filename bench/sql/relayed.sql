@@ -1,3 +1,5 @@
--- Returns whether a relay has started and has relayed every event. No parameters. Takes no locks.
+-- Returns whether a relay has started and has relayed every event, and why it has not been able to for ten seconds.
+-- No parameters. Takes no locks.
 select exists (select from taskledger.cursors where reader = 'relay')
-   and not exists (select from taskledger.outbox)
+   and not exists (select from taskledger.outbox),
+       coalesce((select l.note from taskledger.relay_lease l where l.note_since < now() - interval '10 seconds'), '')
