@@ -48,9 +48,11 @@ func runBroker(ctx context.Context, settings json.RawMessage, ready func(any)) e
 // runAccounts runs a NATS server with several accounts: a stream belongs to one ledger.
 func runAccounts(ctx context.Context, s brokerSettings, ready func(any)) error {
 	var config strings.Builder
-	// Streams reserve their limit, more than they use: without max_file_store, at most three quarters of the free disk.
+	// Streams reserve their limit, more than they use. Without max_file_store they get three quarters of the
+	// free disk.
 	fmt.Fprintf(&config, "host: 127.0.0.1\nport: -1\n"+
-		"jetstream { store_dir: %q, sync_interval: 1s, max_file_store: 1TB }\naccounts {\n", filepath.Join(s.Dir, "store"))
+		"jetstream { store_dir: %q, sync_interval: 1s, max_file_store: 1TB }\naccounts {\n",
+		filepath.Join(s.Dir, "store"))
 	for i := range s.Accounts {
 		fmt.Fprintf(&config, "  ledger%d { jetstream: enabled, users: [ { user: ledger%d, password: %q } ] }\n", i, i,
 			s.Dir)

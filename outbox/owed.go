@@ -271,7 +271,6 @@ func (s recovery) awaitRoom(ctx context.Context, messages []message, isReplay bo
 		from := s.mark.Owed.Events
 		r.config.Logger.WarnContext(ctx, "the stream is full: older events are not published again for subscribers",
 			"from_position", int64(max(from.Seen.Top, from.After)))
-		s.mark.Owed.Events = s.mark.Owed.To
 		s.mark.Owed = nil
 		return 0, errAgain
 	}

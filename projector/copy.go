@@ -53,10 +53,14 @@ func (c *copyText) separate() {
 	c.inRow = true
 }
 
+// text adds a text. PostgreSQL stores no NUL, which the JSON of an event may have: it becomes the replacement
+// character, as in pgarray.
 func (c *copyText) text(s string) {
 	c.separate()
 	for i := range len(s) {
 		switch b := s[i]; b {
+		case 0:
+			c.buffer.WriteString("\uFFFD")
 		case '\\':
 			c.buffer.WriteString(`\\`)
 		case '\t':

@@ -60,6 +60,8 @@ func TestHostileEventsStopNoProjector(t *testing.T) {
 	}
 	project(t, pool)
 	check(t, pool)
+	rebuildTasks(t, pool)
+	check(t, pool)
 	if appended != len(hostileValues)*7 {
 		t.Errorf("%d events were appended", appended)
 	}

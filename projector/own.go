@@ -129,7 +129,7 @@ func (o *own) prepare(ctx context.Context) error {
 }
 
 // compare returns nil if the registered tables are those of this program.
-func (o *own) compare(have registered) error {
+func (o *own) compare(have Registered) error {
 	switch {
 	case have.Version < o.Version:
 		return errBuilding

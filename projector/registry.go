@@ -44,9 +44,6 @@ type Registered struct {
 	shape string
 }
 
-// registered is the same, for the runner.
-type registered = Registered
-
 // Failing is an event that stops a projection.
 type Failing struct {
 	Position ledger.Position `json:"position"`
@@ -86,20 +83,20 @@ func ReadProjection(ctx context.Context, db ledger.DB, name string) (Registered,
 	return r, err
 }
 
-func readRegistered(ctx context.Context, db ledger.DB, name string) (r registered, found bool, err error) {
+func readRegistered(ctx context.Context, db ledger.DB, name string) (r Registered, found bool, err error) {
 	all, err := listRegistered(ctx, db, name)
 	if err != nil || len(all) == 0 {
-		return registered{}, false, err
+		return Registered{}, false, err
 	}
 	return all[0], true, nil
 }
 
-func listRegistered(ctx context.Context, db ledger.DB, name string) ([]registered, error) {
+func listRegistered(ctx context.Context, db ledger.DB, name string) ([]Registered, error) {
 	rows, err := db.Query(ctx, projectionsSQL, name, int64(MaxListed))
 	if err != nil {
 		return nil, pgerr.Explain("read projections", err)
 	}
-	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r registered, err error) {
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Registered, err error) {
 		var f Failing
 		var w Work
 		var tables, result string
