@@ -1,0 +1,188 @@
+-- The past in the order of the feed: what was visible when, and what a place in that order had.
+-- Owner: package ledger/feed.
+--
+--   moment  written and read by feed
+--
+-- Other packages call place_at, place_of and heads_page.
+
+-- +goose Up
+
+-- No row is exact about the time between it and the next one. Feeds add a row about every second in which something is
+-- committed, and one for the end of a longer time without commits.
+create table taskledger.moment (
+  at       timestamptz primary key,
+  snapshot pg_snapshot not null,
+  top      bigint not null,  -- the last position that was drawn
+  bound    xid8 not null,    -- newer than both
+  xid      xid8 not null default pg_current_xact_id()); -- equals xmin in every physical copy of this row
+
+comment on table taskledger.moment is
+  'What was visible at a time, by which the past is read in the order of commits. Append-only; old rows are thinned.';
+
+-- A row that was restored from a dump has the transaction IDs of another database.
+create view taskledger.moments as
+select m.at, m.snapshot, m.top, m.bound
+  from taskledger.moment m
+ where m.xmin::text::bigint = (m.xid::text::numeric % 4294967296)::bigint;
+
+comment on view taskledger.moments is
+  'The rows of the table moment whose transaction IDs have a meaning in this database.';
+
+-- A place in the order of the feed: the events visible in seen, and of those visible in until all up to after_position.
+-- Between two moments the position decides, which is drawn at the insert: the place is before the first event that was
+-- recorded after the time. So it never has a version of a task without the earlier ones, whatever the clocks did.
+-- The search takes as many descents of an index as the number of positions between the moments has bits.
+-- +goose StatementBegin
+create function taskledger.place_at(at timestamptz)
+returns table (seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off set jit = off as $$
+declare
+  low record;
+  high record;
+  probe record;
+  past bigint;   -- the lowest position known to be recorded after the time
+  middle bigint;
+begin
+  select m.snapshot, m.top, m.bound into low
+    from taskledger.moments m where m.at <= place_at.at order by m.at desc limit 1;
+  select m.snapshot, m.top into high
+    from taskledger.moments m where m.at > place_at.at order by m.at limit 1;
+  if high.snapshot is null and pg_is_in_recovery() then
+    raise exception 'taskledger: the database is a standby' using errcode = 'read_only_sql_transaction';
+  end if;
+  seen := coalesce(low.snapshot, '3:3:'); seen_top := coalesce(low.top, 0); seen_bound := coalesce(low.bound, '3');
+  until := coalesce(high.snapshot, pg_current_snapshot());
+  top := coalesce(high.top, (select e.position from taskledger.event e order by e.position desc limit 1), 0);
+  after_position := seen_top;
+  past := greatest(top, seen_top) + 1;
+  while past - after_position > 1 loop
+    middle := after_position + (past - after_position) / 2;
+    select e.position, e.recorded_at into probe
+      from taskledger.event e
+     where e.position >= middle and e.position < past
+     order by e.position
+     limit 1;
+    if probe.position is null or probe.recorded_at > place_at.at then
+      past := middle;
+    else
+      after_position := probe.position;
+    end if;
+  end loop;
+  return next;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.place_at(timestamptz) is
+  'Internal: returns the place of a time in the order of commits: the columns of a cursor.';
+
+-- The first moment at which the event was visible ends the window that the event is in.
+-- +goose StatementBegin
+create function taskledger.place_of("position" bigint)
+returns table (seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off set jit = off as $$
+declare
+  low record;
+  high record;
+  found record;
+begin
+  select case when e.position <= taskledger.feed_floor() then '3'::xid8 else e.xid end as xid, e.recorded_at
+    into found
+    from taskledger.event e
+   where e.position = place_of.position;
+  if found.xid is null then
+    return;
+  end if;
+  select m.at, m.snapshot, m.top into high
+    from taskledger.moments m
+   where m.at >= found.recorded_at and pg_visible_in_snapshot(found.xid, m.snapshot)
+   order by m.at
+   limit 1;
+  if high.snapshot is null and pg_is_in_recovery() then
+    raise exception 'taskledger: the database is a standby' using errcode = 'read_only_sql_transaction';
+  end if;
+  select m.snapshot, m.top, m.bound into low
+    from taskledger.moments m
+   where m.at < coalesce(high.at, 'infinity')
+   order by m.at desc
+   limit 1;
+  seen := coalesce(low.snapshot, '3:3:'); seen_top := coalesce(low.top, 0); seen_bound := coalesce(low.bound, '3');
+  until := coalesce(high.snapshot, pg_current_snapshot());
+  top := coalesce(high.top, (select e.position from taskledger.event e order by e.position desc limit 1), 0);
+  after_position := place_of.position;
+  return next;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.place_of(bigint) is
+  'Internal: returns the place of an event, by its position, in the order of commits; no row without such an event.';
+
+-- Of each minute that is older than an hour it keeps the first moment and the last, so that a longer time without
+-- commits keeps both its ends. With its owner's rights: a role with the privilege DELETE may lock the whole table, and
+-- could remove the record of the past. Deletes rows that no other transaction locks. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.thin_moments(since timestamptz) returns timestamptz
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  next_since timestamptz;
+begin
+  with old as materialized (
+    select m.at, date_trunc('minute', m.at) as minute,
+           date_trunc('minute', lag(m.at) over (order by m.at)) as minute_before,
+           date_trunc('minute', lead(m.at) over (order by m.at)) as minute_after
+      from taskledger.moment m
+     where m.at >= since and m.at < date_trunc('minute', clock_timestamp() - interval '1 hour')
+  ), gone as (
+    delete from taskledger.moment m
+     using old o
+     where m.at = o.at and o.minute = o.minute_before and o.minute = o.minute_after
+  )
+  select max(o.minute) into next_since from old o;
+  return coalesce(next_since, since);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.thin_moments(timestamptz) is
+  'Internal: removes moments since a time that are older than an hour, and returns the time to continue at.';
+
+-- One scan of the primary key from the key on, which ends after how_many tasks: no sort and no hash of all of them.
+-- Planned as feed_page is.
+-- +goose StatementBegin
+create function taskledger.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint,
+                                      kind text, biz_id text, last_kind text, how_many integer)
+returns setof taskledger.event
+language plpgsql stable
+set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off set enable_hashagg = off
+set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set plan_cache_mode = force_generic_plan
+set jit = off as $$
+declare
+  floor bigint := taskledger.feed_floor();
+begin
+  return query
+  with heads as materialized (
+    select e.kind, e.biz_id, max(e.version) as version
+      from taskledger.event e
+     where (e.kind, e.biz_id) > (heads_page.kind, heads_page.biz_id) and e.kind <= heads_page.last_kind
+       and e.position <= heads_page.top
+       and taskledger.feed_passed(e.xid, e.position, floor, heads_page.seen, heads_page.until,
+                                  heads_page.after_position)
+     group by e.kind, e.biz_id
+     order by e.kind, e.biz_id
+     limit heads_page.how_many
+  )
+  select e.*
+    from heads h
+    join taskledger.event e on e.kind = h.kind and e.biz_id = h.biz_id and e.version = h.version;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function
+  taskledger.heads_page(pg_snapshot, pg_snapshot, bigint, bigint, text, text, text, integer) is
+  'Internal: returns the last events of the next how_many tasks after a key, as of a place, in key order.';
+
+revoke all on all functions in schema taskledger from public;
