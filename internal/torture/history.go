@@ -47,6 +47,7 @@ const (
 	opRan        op = "ran"         // a handler had its effect outside of the database
 	opDone       op = "done"        // a worker recorded a success
 	opReceived   op = "received"    // the subscriber received a message
+	opSkipped    op = "skipped"     // the audit of a relay's feed found events that the feed had skipped
 	opEnded      op = "ended"       // a service returned an error
 )
 

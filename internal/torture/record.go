@@ -22,6 +22,7 @@ type record struct {
 	ran       map[ledger.Key][]string       // calls of handlers with effects elsewhere: the nonces
 	seen      []entry                       // messages of the stream, in its order
 	done      []time.Time                   // successes, as workers recorded them
+	skipped   []string                      // audits that found events which a feed had skipped
 	ended     []string                      // services and parts that ended by themselves
 	different []projector.Difference        // of the projection
 	deeds     []deed
@@ -63,6 +64,8 @@ func newRecord(entries []entry) *record {
 			r.done = append(r.done, e.At)
 		case opReceived:
 			r.seen = append(r.seen, e)
+		case opSkipped:
+			r.skipped = append(r.skipped, e.Part+": "+e.Err)
 		case opEnded:
 			r.ended = append(r.ended, e.Part+": "+e.Err)
 		}

@@ -26,6 +26,7 @@ var rules = []rule{
 	{name: "args", promise: "handlers get the args that were enqueued", check: wrongArgs},
 	{name: "follow", promise: "what a handler enqueued exists if its effect does", check: followed},
 	{name: "missing", promise: "every event appears at a subscriber", check: missing},
+	{name: "skipped", promise: "a feed skips no event", check: func(r *record) []string { return r.skipped }},
 	{name: "order", promise: "the events of a task appear in their order", check: disordered},
 	{name: "released", promise: "no message that waits for a worker is removed or acknowledged", check: released},
 	{name: "unexplained", promise: "every end but success has an actor and a reason", check: unexplained},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"time"
 
@@ -30,10 +31,22 @@ func relay(ctx context.Context, p *part) error {
 	p.keepRunning(ctx, "relay", func() (runner, error) {
 		return outbox.New(outbox.Config{
 			DB: db, NATS: nc, Logger: p.log, CheckEvery: time.Second,
+			Hooks:  []outbox.Hook{&audits{history: p.history}},
 			Stream: outbox.StreamConfig{Replicas: nodes, MaxBytes: streamBytes},
 		})
 	})
 	return nil
+}
+
+// audits records what audits of the feed find.
+type audits struct {
+	outbox.HookDefaults
+	history *history
+}
+
+// EventsMissed records that the feed skipped events.
+func (a *audits) EventsMissed(_ context.Context, events int) {
+	a.history.add(entry{Op: opSkipped, Err: strconv.Itoa(events) + " events"})
 }
 
 // project is the program of a projector.
