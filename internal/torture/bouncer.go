@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/reserve"
@@ -15,9 +17,15 @@ import (
 
 // bouncer is a PgBouncer in transaction mode.
 type bouncer struct {
-	address string
-	cmd     *exec.Cmd
-	ended   chan error
+	address  string
+	command  []string
+	log      *os.File
+	closing  chan struct{}
+	restarts atomic.Int64 // after an end by itself
+
+	mu      sync.Mutex
+	process *os.Process
+	ended   chan struct{} // closed when the process has ended; only supervise changes it
 }
 
 // startBouncer starts the binary before a server. It returns nil, and the reason, if there is no binary.
@@ -30,8 +38,11 @@ func startBouncer(binary, dir, server string) (*bouncer, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	b := &bouncer{address: fmt.Sprintf("127.0.0.1:%d", port), ended: make(chan error, 1)}
+	b := &bouncer{address: fmt.Sprintf("127.0.0.1:%d", port), closing: make(chan struct{})}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, "", err
+	}
+	if b.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		return nil, "", err
 	}
 	var users strings.Builder
@@ -41,8 +52,9 @@ func startBouncer(binary, dir, server string) (*bouncer, string, error) {
 	host, serverPort, _ := strings.Cut(server, ":")
 	text := fmt.Sprintf("[databases]\n%s = host=%s port=%s\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\n"+
 		"unix_socket_dir =\nauth_type = plain\nauth_file = %s\npool_mode = transaction\nmax_client_conn = 500\n"+
-		"default_pool_size = 30\nserver_login_retry = 1\nlogfile = %s\n",
-		database, host, serverPort, port, filepath.Join(dir, "users"), os.DevNull)
+		"default_pool_size = 30\nserver_login_retry = 1\n"+
+		"ignore_startup_parameters = extra_float_digits\n",
+		database, host, serverPort, port, filepath.Join(dir, "users"))
 	config := filepath.Join(dir, "pgbouncer.ini")
 	if err := os.WriteFile(filepath.Join(dir, "users"), []byte(users.String()), 0o644); err != nil {
 		return nil, "", err
@@ -50,35 +62,65 @@ func startBouncer(binary, dir, server string) (*bouncer, string, error) {
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return nil, "", err
 	}
-	args := []string{"-q", config}
+	args := []string{config}
 	if os.Geteuid() == 0 { // as which it refuses to run
 		args = append([]string{"-u", "postgres"}, args...)
 	}
-	b.cmd = exec.Command(path, args...)
-	if err := b.cmd.Start(); err != nil {
+	b.command = append([]string{path}, args...)
+	if err := b.start(); err != nil {
 		return nil, "", err
 	}
-	go func() { b.ended <- b.cmd.Wait() }()
 	select {
-	case err := <-b.ended:
-		return nil, fmt.Sprintf("%s ended: %v", path, err), nil
+	case <-b.ended:
+		return nil, path + " ended by itself", nil
 	case <-time.After(300 * time.Millisecond):
+		go b.supervise()
 		return b, "", nil
 	}
 }
 
-func (b *bouncer) close() error {
-	if err := b.cmd.Process.Kill(); err != nil {
+// start starts the process.
+func (b *bouncer) start() error {
+	cmd := exec.Command(b.command[0], b.command[1:]...)
+	cmd.Stderr = b.log
+	if err := cmd.Start(); err != nil {
 		return err
 	}
-	return ignoreSignal(<-b.ended)
+	ended := make(chan struct{})
+	b.mu.Lock()
+	b.process, b.ended = cmd.Process, ended
+	b.mu.Unlock()
+	go func() {
+		_ = cmd.Wait() // it ends by a fault of its own, or by close
+		close(ended)
+	}()
+	return nil
 }
 
-// ignoreSignal returns the error of a process, unless a signal has ended it.
-func ignoreSignal(err error) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && !exit.Exited() {
-		return nil
+// supervise starts the process again when it ends, as systemd does.
+func (b *bouncer) supervise() {
+	for {
+		<-b.ended
+		select {
+		case <-b.closing:
+			return
+		case <-time.After(time.Second):
+		}
+		b.restarts.Add(1)
+		if b.start() != nil {
+			return
+		}
 	}
-	return err
+}
+
+// close ends the process.
+func (b *bouncer) close() error {
+	close(b.closing)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	<-b.ended
+	return b.log.Close()
 }

@@ -107,6 +107,9 @@ func torture(ctx context.Context, c config) (_ *report, err error) {
 	for name := range n.skipped {
 		s.skipped = append(s.skipped, "fault "+name+" was skipped")
 	}
+	if s.pooler != nil && s.pooler.restarts.Load() > 0 {
+		s.skipped = append(s.skipped, fmt.Sprintf("PgBouncer ended by itself %d times", s.pooler.restarts.Load()))
+	}
 	r.skipped = s.skipped
 	if err != nil || ctx.Err() != nil {
 		return nil, errors.Join(err, context.Cause(ctx))
