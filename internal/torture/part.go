@@ -28,11 +28,13 @@ type partConfig struct {
 	NATS     map[string]string // addresses for each user of NATS
 	History  string            // file
 
-	Rate     int    // of a producer: tasks a second
-	Run      int    // how often the part was started
-	Overload bool   // tasks take long, of one kind
-	Seed     uint64 // of a producer
-	Node     *nodeConfig
+	Rate     int  // of a producer: tasks a second
+	Run      int  // how often the part was started
+	Overload bool // tasks take long, of one kind
+	// CallerRuns: a producer runs tasks itself, where a limit has this policy.
+	CallerRuns bool
+	Seed       uint64 // of a producer
+	Node       *nodeConfig
 }
 
 // part is a process of the stage, as it sees itself.

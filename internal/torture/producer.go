@@ -23,6 +23,7 @@ type producer struct {
 	*part
 	db       *pgxpool.Pool
 	operator *operator.Operator
+	put      enqueueFunc
 }
 
 // produce is the program of a producer.
@@ -41,7 +42,13 @@ func produce(ctx context.Context, p *part) error {
 	if err != nil {
 		return err
 	}
-	producer := &producer{p, db, o}
+	put := enqueueOnly
+	if p.CallerRuns {
+		if put, err = p.enqueueOrRun(); err != nil {
+			return err
+		}
+	}
+	producer := &producer{p, db, o, put}
 	var group sync.WaitGroup
 	for thread := range threads {
 		random := rand.New(rand.NewPCG(p.Seed, uint64(p.Run*threads+thread)))
@@ -107,9 +114,6 @@ func (p *producer) order(id ledger.BizID, random *rand.Rand) order {
 	return o
 }
 
-// overloadMillis is how long a task takes in an overload.
-const overloadMillis = 100
-
 // enqueue executes a transaction, and again until its outcome is known.
 func (p *producer) enqueue(ctx context.Context, o order) {
 	add := func(op op, err error) {
@@ -155,7 +159,7 @@ func (p *producer) transact(ctx context.Context, o order) (op, error) {
 	}
 	var invalid *ledger.InvalidError
 	var overload *ledger.OverloadError
-	_, err = o.kind.Enqueue(ctx, tx, o.id, o.args, o.options)
+	err = p.put(ctx, tx, o)
 	switch {
 	case errors.As(err, &invalid), errors.As(err, &overload):
 		return opRefused, err

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // report is the outcome of a run.
@@ -40,6 +42,11 @@ func (r *report) print(out io.Writer) {
 	}
 	line("transactions: %d committed, %d rolled back, %d refused, %d without an answer", calls[opCommitted],
 		calls[opRolledBack], calls[opRefused], calls[opBegun]+calls[opUnknown])
+	outcomes := make(map[ledger.EventType]int)
+	for _, events := range r.record.tasks {
+		outcomes[events[len(events)-1].Type]++
+	}
+	line("tasks ended: %v", outcomes)
 	line("")
 	line("fault\tcount\tlongest stall")
 	for _, f := range faults {

@@ -17,6 +17,7 @@ import (
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // cast is how many processes run each program.
@@ -217,8 +218,13 @@ func (s *stage) startParts(context.Context) error {
 	for _, c := range cast {
 		for i := range c.count {
 			p := partConfig{Name: fmt.Sprintf("%s-%d", c.program, i+1), Program: c.program,
-				Rate: s.rate, Seed: s.seed + uint64(i)*1_000_003, Overload: s.overload != ""}
-			if err := s.link(&p, c.role, c.isPooled); err != nil {
+				Rate: s.rate, Seed: s.seed + uint64(i)*1_000_003, Overload: s.overload != "",
+				CallerRuns: s.overload == string(ledger.CallerRuns)}
+			role := c.role
+			if p.CallerRuns && c.program == "producer" {
+				role = "app"
+			}
+			if err := s.link(&p, role, c.isPooled); err != nil {
 				return err
 			}
 			started, err := s.start(p)

@@ -16,6 +16,7 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 //go:embed ended.sql
@@ -48,9 +49,19 @@ func (c *config) validate() error {
 	if c.duration <= 0 || c.rate <= 0 {
 		return fmt.Errorf("-duration and -rate must be above 0, got %v and %d", c.duration, c.rate)
 	}
+	if c.overload != "" {
+		c.rate, c.faults = 3*overloadCapacity/2, "none"
+		if !slices.Contains(policies, c.overload) {
+			return fmt.Errorf("-overload must be one of %v, got %q", policies, c.overload)
+		}
+	}
 	_, err := c.chosen()
 	return err
 }
+
+// policies are those of a limit.
+var policies = []string{string(ledger.Reject), string(ledger.Discard), string(ledger.DiscardOldest),
+	string(ledger.CallerRuns)}
 
 // chosen returns the faults of the run.
 func (c *config) chosen() ([]fault, error) {
@@ -96,6 +107,11 @@ func torture(ctx context.Context, c config) (_ *report, err error) {
 	}
 	n := &nemesis{stage: s, faults: chosen, random: rand.New(rand.NewPCG(c.seed, 1)), log: c.log,
 		skipped: make(map[string]bool), busy: make(map[string]bool)}
+	if c.overload != "" {
+		if err := s.setLimit(ctx); err != nil {
+			return nil, err
+		}
+	}
 	r := &report{config: c, began: time.Now()}
 	running, cancel := context.WithTimeout(ctx, c.duration)
 	defer cancel()
@@ -120,6 +136,9 @@ func torture(ctx context.Context, c config) (_ *report, err error) {
 // finish stops the producers, waits until all tasks have ended and their events have appeared, stops the other parts
 // and checks.
 func (r *report) finish(ctx context.Context, s *stage, deeds []deed) error {
+	if s.overload != "" {
+		r.memory = s.memory(ctx)
+	}
 	late, err := s.stopParts("producer")
 	if err != nil {
 		return err
