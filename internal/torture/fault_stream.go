@@ -19,7 +19,11 @@ var streamFaults = []fault{
 	{
 		name: "wipe", what: "the stream is deleted", on: "nats", most: time.Second,
 		begin: func(ctx context.Context, s *stage, _ *rand.Rand) (act, error) {
-			return act{target: stream.Name}, s.js.DeleteStream(ctx, stream.Name)
+			err := s.js.DeleteStream(ctx, stream.Name)
+			if errors.Is(err, jetstream.ErrStreamNotFound) { // the answer to an earlier try was lost
+				err = nil
+			}
+			return act{target: stream.Name}, err
 		},
 	},
 	{
@@ -53,11 +57,14 @@ var streamFaults = []fault{
 		least: 2 * time.Second, most: 8 * time.Second, cost: losesSubscriptions,
 		begin: func(ctx context.Context, s *stage, _ *rand.Rand) (act, error) {
 			err := s.limit(ctx, func(i *jetstream.StreamInfo) int64 { return int64(i.State.Bytes)*21/20 + 50_000 })
+			if err != nil {
+				return act{}, err // it is tried again
+			}
 			return act{stream.Name, func(ctx context.Context) error {
 				return persist(ctx, func(ctx context.Context) error {
 					return s.limit(ctx, func(*jetstream.StreamInfo) int64 { return streamBytes })
 				})
-			}}, err
+			}}, nil
 		},
 	},
 	{
@@ -114,14 +121,20 @@ func forge(ctx context.Context, s *stage, _ *rand.Rand) (act, error) {
 			return act{}, err
 		}
 	}
-	from, err := s.db.lastPosition(ctx)
-	return act{"new tasks", func(ctx context.Context) error {
-		err := s.publishForged(ctx, from)
+	continued := func() (err error) {
 		for _, p := range relays {
 			err = errors.Join(err, p.signal(resume))
 		}
 		return err
-	}}, err
+	}
+	from, err := s.db.lastPosition(ctx)
+	if err != nil {
+		return act{}, errors.Join(err, continued())
+	}
+	return act{"new tasks", func(ctx context.Context) error {
+		_ = s.publishForged(ctx, from) // if another fault is in the way, there are fewer forged messages
+		return continued()
+	}}, nil
 }
 
 func (c *cluster) lastPosition(ctx context.Context) (p ledger.Position, err error) {
@@ -163,7 +176,7 @@ func (s *stage) publishForged(ctx context.Context, from ledger.Position) error {
 	defer cancel()
 	for _, m := range messages {
 		if _, err := s.js.PublishMsg(ctx, m); err != nil {
-			return nil // another fault has the stream, which only a relay makes again
+			return err // for example because the stream is gone, which only a relay makes again
 		}
 	}
 	return nil
