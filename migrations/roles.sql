@@ -188,10 +188,9 @@ create policy worker on taskledger.timer for insert to worker with check (
   due_at >= statement_timestamp() and due_at < '9999-01-01 00:00:00+00'
   and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
 
--- A worker has the leases of its own login. Any worker may remove a lease that has ended, which counts as none.
+-- A worker has the leases of its own login. A lease of a worker that has ended counts as none, and any login may take it.
 create policy worker on taskledger.lease for all to worker using (
-  (name like 'worker/%' or name like 'shards/%') and login = session_user
-  or name <> 'relay' and alive_until <= statement_timestamp());
+  (name like 'worker/%' or name like 'shards/%') and (login = session_user or alive_until <= statement_timestamp()));
 
 create policy relay on taskledger.lease for all to relay using (name = 'relay' or name like 'released/%');
 

@@ -1655,6 +1655,7 @@ begin
       select from json_to_recordset(coalesce(detail->'repeating', '[]'))
                as r(kind text, biz_id text, times integer, since timestamptz, error text)
        where num_nulls(r.kind, r.biz_id, r.times, r.since) > 0
+          or r.kind not in (select k.kind from json_array_elements_text(detail->'kinds') k(kind))
           or r.since not between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00') then
     return null;
   end if;
@@ -1901,7 +1902,7 @@ begin
     return policy;
   end if;
   return case when json_typeof(otherwise) = 'object' then otherwise else '{}' end;
-exception when invalid_parameter_value or numeric_value_out_of_range or untranslatable_character then
+exception when data_exception then
   return case when json_typeof(otherwise) = 'object' then otherwise else '{}' end;
 end
 $$;
@@ -2526,6 +2527,7 @@ CREATE TABLE taskledger.kind_limit (
     retry_after_ms bigint NOT NULL,
     actor text NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT kind_limit_kind_check CHECK ((NOT starts_with(kind, 'taskledger.'::text))),
     CONSTRAINT kind_limit_max_waiting_check CHECK ((max_waiting >= 0)),
     CONSTRAINT kind_limit_policy_check CHECK ((policy = ANY (ARRAY['reject'::text, 'discard'::text, 'discard_oldest'::text, 'caller_runs'::text]))),
     CONSTRAINT kind_limit_retry_after_ms_check CHECK ((retry_after_ms >= 0)),
@@ -2897,12 +2899,12 @@ CREATE TABLE taskledger.schedule (
     last_biz_id text COLLATE pg_catalog."C",
     passed bigint DEFAULT 0 NOT NULL,
     passed_at timestamp with time zone,
-    CONSTRAINT schedule_after_ms_check CHECK ((after_ms >= 1000)),
+    CONSTRAINT schedule_after_ms_check CHECK (((after_ms >= 1000) AND (after_ms <= '3153600000000'::bigint))),
     CONSTRAINT schedule_anchor_check CHECK (((anchor >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (anchor <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT schedule_check CHECK ((num_nonnulls(cron, every_ms, after_ms) = 1)),
     CONSTRAINT schedule_check1 CHECK (((cron IS NULL) = (zone IS NULL))),
     CONSTRAINT schedule_check2 CHECK (((every_ms IS NULL) = (anchor IS NULL))),
-    CONSTRAINT schedule_every_ms_check CHECK ((every_ms >= 1000)),
+    CONSTRAINT schedule_every_ms_check CHECK (((every_ms >= 1000) AND (every_ms <= '3153600000000'::bigint))),
     CONSTRAINT schedule_last_at_check CHECK (((last_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (last_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT schedule_name_check CHECK (((name ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'::text) AND (octet_length(name) <= 128))),
     CONSTRAINT schedule_next_at_check CHECK (((next_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (next_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
