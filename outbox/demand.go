@@ -14,11 +14,10 @@ import (
 
 // demand is what the consumers of the stream still need of it, when it was read.
 type demand struct {
-	acked       uint64 // every durable consumer has acknowledged the messages up to here
+	acked       uint64 // every durable consumer has acknowledged the messages up to here, and no kind waits for one
 	kinds       map[ledger.Kind]*kindDemand
-	missing     map[ledger.Kind]ledger.ShardSet // shards with messages and without consumers
-	types       map[ledger.EventType]bool       // of the messages on the stream
-	subscribers []*jetstream.ConsumerInfo       // durable consumers that are not of workers
+	types       map[ledger.EventType]bool // of the messages on the stream
+	subscribers []*jetstream.ConsumerInfo // durable consumers that are not of workers
 }
 
 // kindDemand is the demand of the workers of a kind.
@@ -116,7 +115,7 @@ func (d *demand) readUnserved(ctx context.Context, s jetstream.Stream, state jet
 	if err != nil {
 		return fmt.Errorf("list subjects of stream %s: %w", stream.Name, err)
 	}
-	d.missing = make(map[ledger.Kind]ledger.ShardSet)
+	shards := make(map[ledger.Kind]ledger.ShardSet) // without consumers
 	last := state.LastSeq
 	for subject, messages := range info.State.Subjects {
 		shard, t, name, err := stream.ParseSubject(subject)
@@ -130,48 +129,31 @@ func (d *demand) readUnserved(ctx context.Context, s jetstream.Stream, state jet
 		if k := d.kind(name, last); !k.served.Has(shard) {
 			k.unserved += int64(messages)
 			k.acked, k.delivered = 0, 0
-			d.missing[name] |= ledger.ShardRange(shard, shard)
+			shards[name] |= ledger.ShardRange(shard, shard)
+		}
+	}
+	for name, missing := range shards {
+		if d.kinds[name].served == 0 {
+			missing = ledger.AllShards // which takes one filter
+		}
+		if err := d.limitToUnserved(ctx, s, stream.WorkSubjects(name, missing), state.FirstSeq); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// isUnserved reports whether a message is one that waits for workers, and its kind and shard have no consumer.
-func (d *demand) isUnserved(subject string) bool {
-	shard, t, name, err := stream.ParseSubject(subject)
-	return err == nil && t.WakesWorkers() && d.missing[name].Has(shard)
-}
-
-// limitToUnserved limits what is acknowledged to the messages before the first one that is unserved. It takes a request
-// for each kind with such messages, unless the first message of the stream is one of them.
-func (d *demand) limitToUnserved(ctx context.Context, s jetstream.Stream, begin uint64) error {
-	if d.acked < begin || len(d.missing) == 0 {
-		return nil
-	}
-	first, err := s.GetMsg(ctx, begin)
-	switch {
-	case err == nil && d.isUnserved(first.Subject):
-		d.acked = begin - 1
-	case err != nil && !errors.Is(err, jetstream.ErrMsgNotFound):
-		return fmt.Errorf("read the first message of stream %s: %w", stream.Name, err)
-	}
-	for name, missing := range d.missing {
-		if d.kinds[name].served == 0 {
-			missing = ledger.AllShards // which takes one filter
+// limitToUnserved limits what is acknowledged to the messages before the first one on subjects without consumers.
+func (d *demand) limitToUnserved(ctx context.Context, s jetstream.Stream, subjects []string, begin uint64) error {
+	for _, subject := range subjects {
+		first, err := s.GetMsg(ctx, begin, jetstream.WithGetMsgSubject(subject))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
 		}
-		for _, subject := range stream.WorkSubjects(name, missing) {
-			if d.acked < begin {
-				return nil
-			}
-			first, err := s.GetMsg(ctx, begin, jetstream.WithGetMsgSubject(subject))
-			if errors.Is(err, jetstream.ErrMsgNotFound) {
-				continue
-			}
-			if err != nil {
-				return fmt.Errorf("find the first message on %s: %w", subject, err)
-			}
-			d.acked = min(d.acked, first.Sequence-1)
+		if err != nil {
+			return fmt.Errorf("find the first message on %s: %w", subject, err)
 		}
+		d.acked = min(d.acked, first.Sequence-1)
 	}
 	return nil
 }

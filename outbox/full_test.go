@@ -13,7 +13,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -210,42 +209,6 @@ func TestManyUnservedKindsStopNothing(t *testing.T) {
 			t.Errorf("the delivered messages of %s differ from the ledger: %s", unserved(i), diff)
 		}
 	}
-}
-
-// With thousands of kinds without workers on a full stream, what the relay asks of the stream does not grow with their
-// number, so that a kind with workers is not delayed.
-func TestThousandsOfKindsCostNoRequests(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	b.relay(func(c *outbox.Config) { c.Stream.MaxBytes = 512 << 10 })
-	served := b.awaitWorkers("coupon.send")
-	const kinds = 2000
-	for round := range 2 {
-		ledgertest.ExecAsOwner(t, b.pool, `
-			insert into taskledger.event (kind, biz_id, version, attempt, shard, type, actor)
-			select 'unserved.' || $1::integer || '.k' || i, 'o', 1, 0, i % 64, 'enqueued', 'test'
-			  from generate_series(1, $2::integer) i`, round, kinds/2)
-		b.enqueue("coupon.send", fmt.Sprintf("first-%d-", round), 50)
-		b.take(served, 50)
-	}
-	before := b.requests()
-	for i := range 3 {
-		b.enqueue("coupon.send", fmt.Sprintf("round-%d-", i), 50)
-		b.take(served, 50)
-	}
-	if n := b.requests() - before; n > kinds/2 {
-		t.Errorf("%d requests for 150 tasks beside %d kinds", n, kinds)
-	}
-}
-
-// requests returns how many requests about streams and consumers the server has received.
-func (b *bundle) requests() int {
-	b.t.Helper()
-	info, err := b.js.AccountInfo(b.ctx())
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return int(info.API.Total)
 }
 
 // Few large messages and many small ones, both without workers, leave room for those of others.

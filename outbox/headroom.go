@@ -172,9 +172,6 @@ func (s room) makeRoom(ctx context.Context) error {
 
 // purge removes the oldest messages, up to the first one that a durable consumer needs. It returns their number.
 func (s room) purge(ctx context.Context, d *demand) (uint64, error) {
-	if err := d.limitToUnserved(ctx, s.stream, s.state.info.State.FirstSeq); err != nil {
-		return 0, err
-	}
 	if d.acked < s.state.info.State.FirstSeq {
 		return 0, nil
 	}

@@ -20,9 +20,6 @@ type sizes map[ledger.Kind]int64
 // decay: each smaller message lowers the size by one part in decay of the difference.
 const decay = 64
 
-// maxMeasured is of how many kinds the first message is read at a time: pages wait meanwhile.
-const maxMeasured = 256
-
 // note adds messages that are to be published.
 func (s sizes) note(messages []message, limit int64) {
 	for i := range messages {
@@ -63,15 +60,13 @@ func (s backlog) readDemand(ctx context.Context, page []message) (*demand, error
 func (s backlog) measure(ctx context.Context, d *demand) error {
 	known := s.relay.sizes
 	maps.DeleteFunc(known, func(kind ledger.Kind, _ int64) bool { return d.kinds[kind] == nil })
-	read := 0
 	for kind, k := range d.kinds {
-		if _, ok := known[kind]; !ok && k.all() > 0 && read < maxMeasured {
+		if _, ok := known[kind]; !ok && k.all() > 0 {
 			size, err := s.firstSize(ctx, kind)
 			if err != nil {
 				return err
 			}
 			known[kind] = size
-			read++
 		}
 		k.size = known[kind]
 		if k.size == 0 {

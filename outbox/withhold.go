@@ -57,9 +57,8 @@ func (s backlog) withholdLargest(ctx context.Context, d *demand) {
 	if s.mark.Owed != nil && s.mark.Owed.next() != s.mark.Owed.To {
 		at = s.mark.Owed.next()
 	}
-	allowance := s.allowance(d)
 	for name, k := range d.kinds {
-		if _, already := s.mark.Withheld[name]; already || k.bytes() <= allowance {
+		if _, already := s.mark.Withheld[name]; already || k.bytes() <= s.allowance(d) {
 			continue
 		}
 		if s.mark.Withheld == nil {
@@ -204,15 +203,12 @@ func (s backlog) refillAll(ctx context.Context) (next time.Duration, err error) 
 	if err != nil {
 		return 0, err
 	}
-	refilled, allowance, begun := false, s.allowance(d), time.Now()
-	for _, name := range s.servedFirst(d) {
+	refilled := false
+	for name := range s.mark.Withheld {
 		k := d.kinds[name]
-		n := k.missing(allowance)
+		n := k.missing(s.allowance(d))
 		if n == 0 {
 			continue
-		}
-		if k.served == 0 && time.Since(begun) > minRefillDelay { // new pages wait
-			return 0, nil
 		}
 		n = min(n, stream.MaxPage, max(s.state.limit()/growthShare/k.size, 1))
 		choice := feed.Choice{Limit: int(n), Read: min(int(n)*(1+len(d.kinds)), stream.MaxPage)}
@@ -227,19 +223,6 @@ func (s backlog) refillAll(ctx context.Context) (next time.Duration, err error) 
 		return 0, nil
 	}
 	return s.refillDelay.Next(), nil
-}
-
-// servedFirst returns the withheld kinds, those with workers first, and otherwise in any order.
-func (s backlog) servedFirst(d *demand) (names []ledger.Kind) {
-	var others []ledger.Kind
-	for name := range s.mark.Withheld {
-		if d.kinds[name].served != 0 {
-			names = append(names, name)
-		} else {
-			others = append(others, name)
-		}
-	}
-	return append(names, others...)
 }
 
 // refill publishes withheld messages of a kind, chosen among the events of pages that were published otherwise. The
