@@ -1946,6 +1946,17 @@ $$;
 
 COMMENT ON FUNCTION taskledger.raise_refused(kind text) IS 'Internal: raises the error of a login that may not work on a kind.';
 
+CREATE FUNCTION taskledger.rebased_at() RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return (select f.raised_at from taskledger.floor f where f.one);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.rebased_at() IS 'Internal: returns when the last rebase raised the floor; null: never.';
+
 CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2495,6 +2506,7 @@ CREATE TABLE taskledger.floor (
     "position" bigint NOT NULL,
     origin text DEFAULT taskledger.origin() NOT NULL,
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    raised_at timestamp with time zone,
     one boolean DEFAULT true NOT NULL,
     CONSTRAINT floor_one_check CHECK (one)
 );
