@@ -151,7 +151,7 @@ const maxClockDifference = 30 * time.Second
 // explainFailOver removes the messages of events that a fail-over or a restore has lost.
 //
 // A standby that is promoted may lack the last commits of its primary, also published ones. It begins a new timeline
-// and has cursor rows of the one before, from the primary. So has a database that was recovered to a moment in the past.
+// and has cursor rows of the one before, from the primary. So has a database that was recovered to a past moment.
 // A dump lacks what was committed after it, and is rebased. So unknown events that were recorded before the switch or
 // the rebase are explained. Messages of later ones come from a database that still works, and are foreign.
 func (i *inspector) explainFailOver(ctx context.Context, messages map[uint64]stream.Message) error {

@@ -96,6 +96,12 @@ func (r *recovered) letters(n int) {
 	}
 }
 
+// published waits until all events are on the stream.
+func (r *recovered) published() {
+	r.t.Helper()
+	r.await("all events to be published", func() bool { return r.count(`select count(*) from taskledger.outbox`) == 0 })
+}
+
 // moveTo makes another server that of the depot.
 func (r *recovered) moveTo(server *pgserver.Server, err error) {
 	r.t.Helper()
@@ -174,7 +180,7 @@ func TestRecoveryToAPointInTime(t *testing.T) {
 	}
 	r.finished("until", 20)
 	r.letters(10)
-	r.await("the letters to be published", func() bool { return r.count(`select count(*) from taskledger.outbox`) == 0 })
+	r.published()
 	var target, segment string
 	if err := r.db.QueryRow(t.Context(), "select clock_timestamp()::text").Scan(&target); err != nil {
 		t.Fatal(err)
@@ -251,9 +257,7 @@ func TestDumpAndRestore(t *testing.T) {
 			r := newRecovered(t, nil)
 			r.finished("before", 20)
 			r.letters(10)
-			r.await("the letters to be published", func() bool {
-				return r.count(`select count(*) from taskledger.outbox`) == 0
-			})
+			r.published()
 			r.restored(arguments...)
 			for name, build := range map[string]newRunner{"relay": newRelay, "projector": newProjector} {
 				var origin *feed.OriginError
