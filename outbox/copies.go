@@ -20,9 +20,9 @@ var (
 	holdsLeaseSQL string
 )
 
-// A physical copy of a database is equal to its original in everything that the database stores. If both had a relay on
-// one NATS, each would refuse the messages of the other one as foreign. So relays that have a lease publish a claim, and
-// the one whose claim is younger refuses to continue.
+// A physical copy of a database is equal to its original in everything that the database stores. If both had a relay
+// on one NATS, each would refuse the messages of the other one as foreign. So relays that have a lease publish a claim,
+// and the one whose claim is younger refuses to continue.
 //
 // A copy and its original have different runs of their servers. After each start of the server, the first session
 // publishes its claim and waits for others before it touches the stream; the mark then has the run. Workers begin only

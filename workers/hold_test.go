@@ -35,7 +35,8 @@ func TestBegunTaskOutlivesItsMessage(t *testing.T) {
 		_, err := tx.Exec(ctx, `do $$ begin raise exception 'again' using errcode = 'serialization_failure'; end $$`)
 		return err
 	}
-	b.Work(workers.Config{}, servicetest.Exactly(handler, &workers.KindConfig{Slots: 1, StartedAfter: time.Millisecond}))
+	config := &workers.KindConfig{Slots: 1, StartedAfter: time.Millisecond}
+	b.Work(workers.Config{}, servicetest.Exactly(handler, config))
 	k := b.Enqueue("o-1")
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
