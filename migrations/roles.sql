@@ -108,13 +108,16 @@ grant execute on function taskledger.follows, taskledger.appended_here, taskledg
 grant execute on function taskledger.with_times, taskledger.admits, taskledger.existing_tasks,
    taskledger.count_rejection to producer, relay, operator;
 grant execute on function taskledger.origin, taskledger.timeline, taskledger.incarnation, taskledger.feed_floor,
-   taskledger.foreign_position, taskledger.late_xids, taskledger.late_shares to relay, operator, reader, archiver;
+   taskledger.rebased_at, taskledger.foreign_position, taskledger.late_xids, taskledger.late_shares to relay, operator,
+   reader, archiver;
 grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledger.feed_passed,
    taskledger.feed_pending to relay, operator, reader, archiver;
 grant execute on function taskledger.place_at, taskledger.place_of, taskledger.heads_page to relay, operator, reader,
    archiver;
 grant execute on function taskledger.unbegun_kinds to relay, operator, reader, archiver;
 grant execute on function taskledger.is_primary to worker, relay, operator;
+grant execute on function taskledger.is_relayed_here to worker;
+grant execute on function taskledger.server_run to relay, operator, reader, archiver;
 grant execute on function taskledger.is_hidden to worker;
 grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive, taskledger.lease_kinds to worker,
    relay, operator, reader, archiver;

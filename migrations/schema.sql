@@ -1576,6 +1576,21 @@ $$;
 
 COMMENT ON FUNCTION taskledger.is_primary() IS 'Internal: returns true, and raises an error on a standby.';
 
+CREATE FUNCTION taskledger.is_relayed_here() RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return coalesce((
+    select m.server is null or m.server = taskledger.server_run()
+      from taskledger.relay_mark m
+     order by m.n desc
+     limit 1), true);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.is_relayed_here() IS 'Internal: returns whether a relay has worked since the server started, or none ever has. Otherwise the database may be a copy of one whose relay works, and workers must not receive.';
+
 CREATE FUNCTION taskledger.is_reserved(kind text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN starts_with(kind, 'taskledger.'::text);
@@ -1947,6 +1962,17 @@ $$;
 
 COMMENT ON FUNCTION taskledger.raise_refused(kind text) IS 'Internal: raises the error of a login that may not work on a kind.';
 
+CREATE FUNCTION taskledger.rebased_at() RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return (select f.raised_at from taskledger.floor f where f.one);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.rebased_at() IS 'Internal: returns when the last rebase raised the floor; null: never.';
+
 CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2144,6 +2170,18 @@ CREATE FUNCTION taskledger.retry_limit(policy json) RETURNS integer
     RETURN COALESCE((((policy ->> 'attempts'::text))::double precision)::integer, CASE WHEN (json_typeof((policy -> 'ladder'::text)) = 'array'::text) THEN (NULLIF(json_array_length((policy -> 'ladder'::text)), 0) + 1) ELSE NULL::integer END, 25);
 
 COMMENT ON FUNCTION taskledger.retry_limit(policy json) IS 'Internal: returns the number of failures after which a task with this retry policy is dead.';
+
+CREATE FUNCTION taskledger.server_run() RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return floor(extract(epoch from pg_postmaster_start_time()) * 1e6)::bigint || '/'
+         || (select d.oid from pg_database d where d.datname = current_database());
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.server_run() IS 'Internal: returns what differs between this database and a physical copy of it that runs too: the start of the server, and the oid of the database.';
 
 CREATE FUNCTION taskledger.set_poll_place(worker text, kind text, place text) RETURNS void
     LANGUAGE plpgsql
@@ -2502,6 +2540,7 @@ CREATE TABLE taskledger.floor (
     "position" bigint NOT NULL,
     origin text DEFAULT taskledger.origin() NOT NULL,
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    raised_at timestamp with time zone,
     one boolean DEFAULT true NOT NULL,
     CONSTRAINT floor_one_check CHECK (one)
 );
@@ -2867,11 +2906,12 @@ CREATE VIEW taskledger.relay_mark AS
     (c.mark ->> 'stream_created'::text) AS stream_created,
     ((c.mark ->> 'stream_seq'::text))::bigint AS stream_seq,
     ((c.mark -> 'owed'::text) IS NOT NULL) AS is_repairing,
-    COALESCE((c.mark -> 'withheld'::text), '{}'::json) AS withheld
+    COALESCE((c.mark -> 'withheld'::text), '{}'::json) AS withheld,
+    (c.mark ->> 'server'::text) AS server
    FROM taskledger.cursors c
   WHERE (c.reader = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. withheld has kinds with a place: waking events of the kind that are not visible in its seen may not be published. Before the first page, generation, stream_created and stream_seq are null.';
+COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. withheld has kinds with a place: waking events of the kind that are not visible in its seen may not be published. Before the first page, generation, stream_created and stream_seq are null. server is the server_run() in which the relay has made sure that no relay of another copy works.';
 
 CREATE VIEW taskledger.repeated_releases AS
  SELECT (l.detail ->> 'kind'::text) AS kind,

@@ -3,8 +3,6 @@ package pgserver
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -14,7 +12,7 @@ import (
 // continues after restarts of s. The caller must close it. Its errors are those of [Start], and one that
 // wraps [fs.ErrNotExist] if pg_basebackup is not beside the server's binaries.
 func (s *Server) Standby(ctx context.Context) (*Server, error) {
-	if _, err := os.Stat(filepath.Join(s.binaries, "pg_basebackup")); err != nil {
+	if err := s.hasTool("pg_basebackup"); err != nil {
 		return nil, fmt.Errorf("start a standby: %w", err)
 	}
 	config := s.config

@@ -20,6 +20,10 @@ const prefix = "ledger"
 // AllSubjects is the filter that matches every event.
 const AllSubjects = prefix + ".>"
 
+// Relays is the subject on which relays that have a lease publish claims, so that those of copies of a database find
+// each other. It is not on the stream.
+const Relays = "taskledger.relays"
+
 // Subject returns the subject of an event: ledger.<shard>.<type>.<kind>.
 func Subject(shard ledger.Shard, t ledger.EventType, kind ledger.Kind) string {
 	return prefix + "." + strconv.Itoa(int(shard)) + "." + string(t) + "." + string(kind)
