@@ -150,6 +150,12 @@ var rules = []rule{
 		reason: "for tests alone: the bundle of workers and the services beside it",
 	},
 	{
+		pkg: "/internal/torture",
+		may: []string{"/ledger", "/outbox", "/workers", "/workers/scheduler", "/workers/reconciler",
+			"/workers/operator", "/projector", "/migrations", "/internal/...", pgx, nats, natsServer},
+		reason: "it runs the whole product in processes of its own",
+	},
+	{
 		pkg: "/workers/workertest",
 		may: []string{"/ledger", "/internal/pgarray", "/workers", "/internal/stream", "/internal/natsserver",
 			"/internal/fault", pgx, nats},
