@@ -347,7 +347,7 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 		{Key: ledger.Key{Kind: "timed", BizID: "later"}, Args: json.RawMessage(`[ 1 ]`),
 			Options: &ledger.EnqueueOptions{
 				RunAt: time.Date(2101, 2, 3, 4, 5, 6, 123456000, time.FixedZone("", 5400)), DataVersion: 32767,
-				Meta:  ledger.Meta{Tags: []string{"x"}}}},
+				Meta: ledger.Meta{Tags: []string{"x"}}}},
 		{Key: ledger.Key{Kind: "timed", BizID: "later"}, Options: &ledger.EnqueueOptions{
 			RunAt: time.Date(2102, 2, 3, 4, 5, 6, 0, time.UTC)}},
 		{Key: ledger.Key{Kind: "timed", BizID: "past"}, Options: &ledger.EnqueueOptions{

@@ -81,8 +81,8 @@ func (t Task) applyLater(l later) Task {
 			next.Error = e.ErrorText()
 		case EventSucceeded:
 			next.Result = e.result()
-		case EventEnqueued, EventScheduled, EventReleased, EventStarted, EventProgressed, EventInterrupted, EventSnoozed,
-			EventCancelled, EventExpired, EventDiscarded:
+		case EventEnqueued, EventScheduled, EventReleased, EventStarted, EventProgressed, EventInterrupted,
+			EventSnoozed, EventCancelled, EventExpired, EventDiscarded:
 		}
 	}
 	if head.Type == EventBuried {

@@ -60,8 +60,8 @@ func randomHistory(random *rand.Rand, k ledger.Key, n int, rare bool) []ledger.E
 		}
 		switch e.Type {
 		case ledger.EventFailed:
-			e.Data = fmt.Appendf(nil, `{"error":{"message":"failure %d"},"retry_at":"2030-01-01T00:00:%02dZ"}`, e.Version,
-				random.IntN(60))
+			e.Data = fmt.Appendf(nil, `{"error":{"message":"failure %d"},"retry_at":"2030-01-01T00:00:%02dZ"}`,
+				e.Version, random.IntN(60))
 		case ledger.EventBuried:
 			e.Data = fmt.Appendf(nil, `{"reason":"buried at %d"}`, e.Version)
 		case ledger.EventSucceeded:
@@ -137,6 +137,27 @@ func TestLoadOfALongHistory(t *testing.T) {
 	}
 	task, err := ledger.Load(t.Context(), pool, ledger.Key{Kind: "poll", BizID: "long"})
 	if err != nil || task.Version != 100_000 || task.Failures != 1 || task.State != ledger.StateScheduled {
+		t.Errorf("%v, %d failures, %v", task, task.Failures, err)
+	}
+}
+
+// The failures before the release of a dead task do not count, also if it died with the last of the first events.
+func TestLoadOfADeadTaskThatWasReleased(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, ledgertest.Owner)
+	k := ledger.Key{Kind: "dead", BizID: "1"}
+	types := []ledger.EventType{ledger.EventEnqueued}
+	for len(types) < 63 {
+		types = append(types, ledger.EventFailed, ledger.EventReleased)
+	}
+	types = append(types, ledger.EventBuried, ledger.EventReleased, ledger.EventFailed)
+	events := make([]ledger.Event, len(types))
+	for i, eventType := range types {
+		events[i] = ledger.Event{Key: k, Type: eventType, Attempt: ledger.Attempt((i + 1) / 2)}
+	}
+	events[63].Attempt, events[64].Attempt, events[65].Attempt = 31, 31, 32
+	insertHistory(t, pool, events)
+	if task, err := ledger.Load(t.Context(), pool, k); err != nil || task.Failures != 1 {
 		t.Errorf("%v, %d failures, %v", task, task.Failures, err)
 	}
 }

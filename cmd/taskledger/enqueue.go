@@ -73,7 +73,8 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 		return err
 	}
 	options := ledger.EnqueueOptions{
-		Actor: f.actor, Binary: f.binary, DataVersion: f.dataVersion, Meta: ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)},
+		Actor: f.actor, Binary: f.binary, DataVersion: f.dataVersion,
+		Meta: ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)},
 	}
 	if sharded {
 		shard := ledger.Shard(f.shard)
