@@ -125,7 +125,7 @@ func ReadLimits(ctx context.Context, db DB) ([]LimitStatus, error) {
 
 // enqueueDiscarded inserts rows as discarded tasks and returns the results of those that were inserted.
 func enqueueDiscarded(ctx context.Context, db DB, rows []firstEvent) (map[Key]Enqueued, error) {
-	var kinds, ids, shards, actors, args, metas pgarray.Builder
+	var kinds, ids, shards, actors, args, metas, versions pgarray.Builder
 	for _, row := range rows {
 		kinds.Add(string(row.key.Kind))
 		ids.Add(string(row.key.BizID))
@@ -133,9 +133,11 @@ func enqueueDiscarded(ctx context.Context, db DB, rows []firstEvent) (map[Key]En
 		actors.AddOptional(row.actor)
 		args.AddOptional(string(row.args))
 		metas.AddOptional(string(row.meta))
+		versions.Add(fmt.Sprint(row.dataVersion))
 	}
 	result, err := db.Query(ctx, enqueueDiscardedSQL,
-		kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String())
+		kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String(),
+		versions.String())
 	if err != nil {
 		return nil, pgerr.Explain("enqueue", err)
 	}

@@ -18,8 +18,8 @@ grant usage on schema taskledger to producer, worker, relay, operator, reader, a
 -- Events. No role may insert xid, position or recorded_at: see migrations/00013_rights.sql.
 grant select on taskledger.event to worker, relay, operator, reader, archiver;
 grant select (kind, biz_id, version, type, position) on taskledger.event to producer;
-grant insert (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta) on taskledger.event to
-   producer, worker, relay, operator;
+grant insert (version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data, meta)
+   on taskledger.event to producer, worker, relay, operator;
 
 -- The login of an event, which a policy of migrations/00013_rights.sql compares with the session's.
 grant select on taskledger.logins to producer, worker, relay, operator, reader, archiver;

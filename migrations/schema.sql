@@ -510,7 +510,7 @@ CREATE FUNCTION taskledger.due_at(after_us bigint, at timestamp with time zone) 
 
 COMMENT ON FUNCTION taskledger.due_at(after_us bigint, at timestamp with time zone) IS 'Internal: returns the moment at, or else the moment after_us microseconds from now, never before now, by the database''s clock.';
 
-CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
+CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -540,6 +540,10 @@ begin
   end if;
   if enqueue.shard not between 0 and 63 then
     raise exception 'taskledger: invalid shard %: must be between 0 and 63', enqueue.shard
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if enqueue.data_version not between 1 and 32767 then
+    raise exception 'taskledger: invalid data_version %: must be between 1 and 32767', enqueue.data_version
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_nesting('args', enqueue.args::text);
@@ -578,10 +582,11 @@ begin
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                     taskledger.login_id()) as login_id)
-  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data,
+                                meta)
   select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
-         tx.login_id, enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
-         enqueue.args, stored_meta
+         tx.login_id, coalesce(enqueue.data_version, 1), enqueue.kind, enqueue.biz_id,
+         coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args, stored_meta
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
@@ -618,7 +623,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args compares its args with args.';
+COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args compares its args with args.';
 
 CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -637,7 +642,8 @@ begin
     raise exception 'taskledger: invalid entries: must be a JSON array' using errcode = 'invalid_parameter_value';
   end if;
   for entry in
-    select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->>'shard' as shard
+    select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->>'shard' as shard,
+           e.v->>'data_version' as data_version
       from json_array_elements(entries) with ordinality as e(v, i)
   loop
     perform taskledger.check_key(entry.kind, entry.biz_id);
@@ -657,6 +663,11 @@ begin
           entry.i, quote_literal(left(entry.shard, 80))
         using errcode = 'invalid_parameter_value';
     end if;
+    if entry.data_version !~ '^[0-9]{1,5}$' or entry.data_version::integer not between 1 and 32767 then
+      raise exception 'taskledger: entry %: invalid data_version %: must be between 1 and 32767',
+          entry.i, quote_literal(left(entry.data_version, 80))
+        using errcode = 'invalid_parameter_value';
+    end if;
     perform taskledger.check_nesting('args', (entry.v->'args')::text);
     perform taskledger.check_nesting('meta', (entry.v->'meta')::text);
     perform taskledger.check_meta(entry.v->'meta', entry.v->'args');
@@ -664,10 +675,11 @@ begin
       if key in ('run_at', 'run_in', 'start_by', 'finish_by') then
         perform taskledger.times_of(entry.v);
         one_by_one := true;
-      elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor') then
+      elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version') then
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
-                hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by and finish_by';
+                hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by and '
+                       'data_version';
       end if;
     end loop;
   end loop;
@@ -677,7 +689,8 @@ begin
   if one_by_one then -- in the order of the keys
     for entry in
       select e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
-             (e.v->>'shard')::integer as shard, e.v->>'actor' as actor
+             (e.v->>'shard')::integer as shard, e.v->>'actor' as actor,
+             (e.v->>'data_version')::integer as data_version
         from json_array_elements(entries) with ordinality as e(v, i)
        order by e.v->>'kind' collate "C", e.v->>'biz_id' collate "C", e.i
     loop
@@ -685,7 +698,8 @@ begin
         select first.position
           from taskledger.times_of(entry.v) t
          cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
-                                               entry.meta, t.run_in, t.start_by, t.finish_by) first
+                                               entry.meta, t.run_in, t.start_by, t.finish_by,
+                                               coalesce(entry.data_version, 1)) first
          where first.is_new);
     end loop;
   else
@@ -694,15 +708,17 @@ begin
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                       taskledger.login_id()) as login_id
     ), added as (
-      insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
-      select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', tx.login_id, w.kind,
-             w.biz_id,
+      insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, kind, biz_id, actor,
+                                    data, meta)
+      select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', tx.login_id,
+             coalesce(w.data_version, 1), w.kind, w.biz_id,
              coalesce(nullif(w.actor, ''), session_user::text), w.args,
              case when json_typeof(w.meta) = 'object' then w.meta end
         from tx
        cross join (
          select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
-                (e.v->>'shard')::smallint as shard, e.v->>'actor' as actor
+                (e.v->>'shard')::smallint as shard, e.v->>'actor' as actor,
+                (e.v->>'data_version')::smallint as data_version
            from json_array_elements(entries) with ordinality as e(v, i)) w
        order by w.kind collate "C", w.biz_id collate "C", w.i
           on conflict (kind, biz_id, version) do nothing
@@ -730,7 +746,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by. Returns a row for each entry, in their order, as taskledger.enqueue does.';
+COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version. Returns a row for each entry, in their order, as taskledger.enqueue does.';
 
 CREATE FUNCTION taskledger.error_text(data json) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
@@ -877,7 +893,7 @@ COMMENT ON COLUMN taskledger.event.login_id IS 'The database login (session_user
 
 COMMENT ON COLUMN taskledger.event.run IS 'The run of the task that the event belongs to, from 1. Always 1 for now.';
 
-COMMENT ON COLUMN taskledger.event.data_version IS 'The version of the format of data, for programs that read old events. Always 1 for now.';
+COMMENT ON COLUMN taskledger.event.data_version IS 'The version of the format of data, for programs that read old events. The producer chooses that of args.';
 
 COMMENT ON COLUMN taskledger.event.priority IS 'The priority of the task, 0 if none was given. Always 0 for now.';
 
@@ -3144,6 +3160,8 @@ ALTER TABLE ONLY taskledger.task
 
 ALTER TABLE ONLY taskledger.timer
     ADD CONSTRAINT timer_pkey PRIMARY KEY (due_at, kind, biz_id, version, reason);
+
+CREATE INDEX event_long ON taskledger.event USING btree (kind, biz_id, type, version) WHERE (version > 64);
 
 CREATE INDEX event_xid_position ON taskledger.event USING btree (xid, "position");
 
