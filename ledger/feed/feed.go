@@ -225,7 +225,7 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 		if w.isOpen {
 			seen = w.until
 		}
-		if !f.isTail {
+		if f.isService() {
 			err = f.moments.note(ctx, f.db, w.at, seen, len(w.first.events) > 0, f.now())
 		}
 		if err != nil || !w.isOpen {
@@ -242,12 +242,15 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 	return f.deliver(ctx, read)
 }
 
+// isService reports whether the feed adds moments. Those of services suffice.
+func (f *Feed) isService() bool { return !f.isTail && !isSubscriber(f.reader) }
+
 // thinRows removes old rows of cursor and moment.
 func (f *Feed) thinRows(ctx context.Context) error {
 	if f.isTail {
 		return nil
 	}
-	if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil {
+	if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil || !f.isService() {
 		return err
 	}
 	return f.moments.thin(ctx, f.db, f.now())
@@ -279,7 +282,7 @@ func (f *Feed) deliver(ctx context.Context, read page) (Page, bool, error) {
 	case f.rows > 0:
 		f.rows = min(2*f.rows, f.options.PageSize)
 	}
-	f.place.unaudited.note(f.place.Seen, events, f.floor)
+	f.place.unaudited.note(f.place.Place, events, f.floor)
 	f.windowLen += len(events)
 	if read.more {
 		f.place.After = events[len(events)-1].Position
