@@ -90,6 +90,6 @@
 //
 // # Crash points
 //
-// [FaultPage], [FaultPublished], [FaultRefill] and [FaultRefilled] are the places where tests and the demo kill a
-// relay.
+// [FaultPage], [FaultPublished], [FaultRefill], [FaultRefilled] and [FaultHandled] are the places where tests and the
+// demo kill a relay or a subscriber.
 package outbox

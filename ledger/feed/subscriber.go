@@ -92,6 +92,17 @@ type Start struct {
 	at    time.Time
 }
 
+// String returns the place, such as "now", "position 17" or a time.
+func (s Start) String() string {
+	switch {
+	case s.isNow:
+		return "now"
+	case !s.at.IsZero():
+		return s.at.UTC().Format(time.RFC3339Nano)
+	}
+	return fmt.Sprintf("position %d", s.after)
+}
+
 // Now is the present: the events that are committed afterwards.
 func Now() Start { return Start{isNow: true} }
 
