@@ -29,7 +29,8 @@ const (
 	losesMessages cost = 1 << iota
 	// losesSubscriptions: messages that wait for a subscriber are gone, which reads the ledger instead.
 	losesSubscriptions
-	// losesCommits: PostgreSQL itself loses acknowledged commits.
+	// losesCommits: PostgreSQL itself loses acknowledged commits. An outcome may be one of them, whose message was
+	// acknowledged.
 	losesCommits
 )
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -33,6 +34,8 @@ type cluster struct {
 	number  int // of servers that were started
 	primary *pgserver.Server
 	standby *pgserver.Server // nil: pg_basebackup is missing
+
+	primaryDir string
 }
 
 // settings keep what a fault fills small, and notice a cut connection soon.
@@ -48,6 +51,7 @@ func startCluster(ctx context.Context, dir string, disk disk) (_ *cluster, err e
 	if c.primary, err = pgserver.Start(ctx, c.config()); err != nil {
 		return nil, err
 	}
+	c.primaryDir = c.nextDir()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.close())
@@ -160,9 +164,9 @@ func (c *cluster) promote(ctx context.Context) error {
 	if err := c.standby.Promote(ctx); err != nil {
 		return err
 	}
-	old := c.primary
-	c.primary, c.standby = c.standby, nil
-	return old.Close()
+	old, dir := c.primary, c.primaryDir
+	c.primary, c.primaryDir, c.standby = c.standby, c.nextDir(), nil // the standby was the last to start
+	return errors.Join(old.Close(), os.RemoveAll(dir))               // the disk is small
 }
 
 // address returns host and port of the primary.
