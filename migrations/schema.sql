@@ -678,8 +678,8 @@ begin
       elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version') then
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
-                hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by and '
-                       'data_version';
+                hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by '
+                       'and data_version';
       end if;
     end loop;
   end loop;
