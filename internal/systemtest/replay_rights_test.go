@@ -12,8 +12,8 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// With the rights of docs/nats.conf the operator publishes a replay on the stream of the administrator, goes on with it,
-// and may not publish on the subjects of workers, nor change the stream of the replay.
+// With the rights of docs/nats.conf the operator publishes a replay on the stream of the administrator, goes on with
+// it, and may not publish on the subjects of workers, nor change the stream of the replay.
 func TestOperatorReplaysInNATS(t *testing.T) {
 	for name, direct := range map[string]bool{"direct": true, "indirect": false} {
 		t.Run(name, func(t *testing.T) {
@@ -42,7 +42,8 @@ func TestOperatorReplaysInNATS(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := outbox.ReplayConfig{
-				DB: g.pool("operator"), JetStream: js, Range: ledger.Range{To: to}, Subject: "replay.parcels", Actor: "test",
+				DB: g.pool("operator"), JetStream: js, Range: ledger.Range{To: to},
+				Subject: "replay.parcels", Actor: "test",
 			}
 			for _, earlier := range []int64{0, 2} {
 				done, err := outbox.Replay(t.Context(), c)
