@@ -41,7 +41,8 @@ grant select on taskledger.cursor, taskledger.cursors, taskledger.subscribers, t
 grant select on taskledger.relay_mark, taskledger.outbox to relay, operator, reader, archiver;
 grant select on taskledger.setting, taskledger.event_position_seq to subscriber;
 grant select on taskledger.task, taskledger.tasks, taskledger.task_count, taskledger.task_totals,
-   taskledger.task_counts, taskledger.lingering_tasks, taskledger.lingering_place to relay, operator, reader, archiver;
+   taskledger.task_counts, taskledger.lingering_tasks, taskledger.lingering_place, taskledger.lingering_is_current
+   to relay, operator, reader, archiver;
 grant select on taskledger.parked, taskledger.parked_events, taskledger.unpublishable_events,
    taskledger.relay_lease, taskledger.schedule, taskledger.pause, taskledger.illegal_event,
    taskledger.repeated_releases to relay, operator, reader, archiver;

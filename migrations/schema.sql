@@ -2908,6 +2908,13 @@ CREATE VIEW taskledger.lingering_place AS
 
 COMMENT ON VIEW taskledger.lingering_place IS 'Internal: the place of the feed up to which lingering_tasks has all unfinished tasks (JSON); no row or null: none.';
 
+CREATE VIEW taskledger.lingering_is_current AS
+ SELECT (EXISTS ( SELECT
+           FROM taskledger.lingering_place p
+          WHERE ((((p.place -> 'seen'::text) ->> 'top'::text))::bigint > 0))) AS is_current;
+
+COMMENT ON VIEW taskledger.lingering_is_current IS 'Internal: whether lingering_tasks follows the projector by seconds: otherwise it is absent, of another database, or is being made.';
+
 CREATE TABLE taskledger.task (
     kind text NOT NULL COLLATE pg_catalog."C",
     biz_id text NOT NULL COLLATE pg_catalog."C",
@@ -2932,7 +2939,11 @@ COMMENT ON TABLE taskledger.task IS 'The current state of each task, derived fro
 CREATE VIEW taskledger.lingering_tasks AS
  SELECT t.enqueued_at,
     t.kind,
-    t.biz_id
+    t.biz_id,
+    t.shard,
+    t.state,
+    t.version,
+    t.updated_at
    FROM taskledger.task t
   WHERE t.lingering;
 
