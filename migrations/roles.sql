@@ -211,7 +211,7 @@ create policy worker on taskledger.timer for insert to worker with check (
   due_at >= statement_timestamp() and due_at < '9999-01-01 00:00:00+00'
   and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
 
--- A worker has the leases of its own login. A lease of a worker that has ended counts as none, and any login may take it.
+-- A worker has the leases of its own login. A lease of a worker that has ended counts as none: any login may take it.
 create policy worker on taskledger.lease for all to worker using (
   (name like 'worker/%' or name like 'shards/%') and (login = session_user or alive_until <= statement_timestamp()));
 
