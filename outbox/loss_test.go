@@ -77,8 +77,8 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// A task runs when the stream is lost. Its work message is on the stream again, and a new event of it is published before
-// the replay has come to its started event: that one is published first.
+// A task runs when the stream is lost. Its work message is on the stream again, and a new event of it is published
+// before the replay has come to its started event: that one is published first.
 func TestOwedEventsBetweenWorkAndNews(t *testing.T) {
 	b := newBundle(t)
 	const finished = 1500 // the replay takes several steps
@@ -95,7 +95,7 @@ func TestOwedEventsBetweenWorkAndNews(t *testing.T) {
 	running := ledgertest.Key(t, "coupon.print/running")
 	ledgertest.Enqueue(t, b.pool, running, "")
 	ledgertest.Append(t, b.pool, running, ledger.EventStarted)
-	again := ledgertest.Key(t, "coupon.print/again") // the message of its third event is published beside that of running
+	again := ledgertest.Key(t, "coupon.print/again") // its third event is published beside the message of running
 	ledgertest.Enqueue(t, b.pool, again, "")
 	ledgertest.Append(t, b.pool, again, ledger.EventStarted, ledger.EventInterrupted)
 	b.relay()
