@@ -95,8 +95,7 @@ func TestOwedEventsBetweenWorkAndNews(t *testing.T) {
 	running := ledgertest.Key(t, "coupon.print/running")
 	ledgertest.Enqueue(t, b.pool, running, "")
 	ledgertest.Append(t, b.pool, running, ledger.EventStarted)
-	// The message of the third event of another task is published beside that of running.
-	again := ledgertest.Key(t, "coupon.print/again")
+	again := ledgertest.Key(t, "coupon.print/again") // its third event is published beside the message of running
 	ledgertest.Enqueue(t, b.pool, again, "")
 	ledgertest.Append(t, b.pool, again, ledger.EventStarted, ledger.EventInterrupted)
 	b.relay()

@@ -3,8 +3,6 @@ package pgserver
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -17,7 +15,7 @@ func (s *Server) Standby(ctx context.Context) (*Server, error) { return s.Standb
 
 // StandbyIn is [Server.Standby] with a directory that stays, see [Config].
 func (s *Server) StandbyIn(ctx context.Context, dir string) (*Server, error) {
-	if _, err := os.Stat(filepath.Join(s.binaries, "pg_basebackup")); err != nil {
+	if err := s.hasTool("pg_basebackup"); err != nil {
 		return nil, fmt.Errorf("start a standby: %w", err)
 	}
 	config := s.config

@@ -67,8 +67,8 @@ var rules = []rule{
 	{
 		pkg: "/outbox",
 		may: []string{"/ledger", "/ledger/feed", "/internal/lease", "/internal/pgarray", "/internal/loop",
-			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault", pgx,
-			nats, xSync},
+			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault",
+			"/internal/reserved", pgx, nats, xSync},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
 	{
@@ -227,7 +227,7 @@ var rules = []rule{
 	},
 	{
 		pkg:    "/internal/stream",
-		may:    []string{"/ledger", "/internal/tracestate", nats},
+		may:    []string{"/ledger", "/internal/reserved", "/internal/tracestate", nats},
 		reason: "the form of messages, shared by senders and receivers",
 	},
 	{

@@ -54,8 +54,9 @@ func work(ctx context.Context, p *part) error {
 			return nil, err
 		}
 		kind := &workers.KindConfig{
-			Slots: overloadSlots, MaxLost: 50,
-			Retry: ledger.RetryPolicy{Ladder: []time.Duration{200 * time.Millisecond}, Attempts: 25},
+			Slots:   overloadSlots,
+			Retry:   ledger.RetryPolicy{Ladder: []time.Duration{200 * time.Millisecond}, Attempts: 25},
+			MaxLost: 50,
 		}
 		return pool, errors.Join(
 			workers.Register(pool, once, p.write, kind),
