@@ -51,6 +51,7 @@ func poolOf(t *testing.T, owner *pgxpool.Pool, grants ...string) (pool *pgxpool.
 // grantAll lets a login do what it likes with events, except choose their login.
 const grantAll = `
 	grant all on all tables in schema taskledger to $1;
+	grant select on all sequences in schema taskledger to $1;
 	grant execute on all functions in schema taskledger to $1;
 	create policy $1 on taskledger.event to $1 using (true) with check (true);
 	create policy $1 on taskledger.timer to $1 using (true) with check (true)`
