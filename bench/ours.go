@@ -130,10 +130,7 @@ func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*worker
 
 // awaitProjected waits until the projector has applied every event.
 func (n *node) awaitProjected(ctx context.Context) error {
-	return await(ctx, func() (bool, error) {
-		lag, err := projector.ReadLag(ctx, n.t.db)
-		return lag.Events == 0, err
-	})
+	return awaitProjected(ctx, n.t.db)
 }
 
 // fillOurs enqueues n tasks.

@@ -206,8 +206,21 @@ func (c *pipeline) awaitAudited(ctx context.Context) error {
 
 // awaitProjected waits until the projector has applied every event.
 func (c *pipeline) awaitProjected(ctx context.Context) error {
+	return awaitProjected(ctx, c.t.db)
+}
+
+// awaitProjected waits until the projector has applied every event. It begins to read the lag when the newest event is
+// applied: with a backlog, a reading costs milliseconds.
+func awaitProjected(ctx context.Context, db *pgxpool.Pool) error {
+	var newest ledger.Position
+	if err := db.QueryRow(ctx, statement("newest")).Scan(&newest); err != nil || newest == 0 {
+		return err
+	}
+	if err := projector.WaitFor(ctx, db, projector.TasksName, newest); err != nil {
+		return err
+	}
 	return await(ctx, func() (bool, error) {
-		lag, err := projector.ReadLag(ctx, c.t.db)
+		lag, err := projector.ReadLag(ctx, db)
 		return lag.Events == 0, err
 	})
 }

@@ -95,8 +95,9 @@ grant execute on function taskledger.lock_schedules to operator;
 grant execute on function taskledger.add_receiver, taskledger.lock_receiver to relay, operator;
 
 -- Whether the relay sleeps, and the notification that wakes it.
-grant select, update on taskledger.asleep_until to relay;
-grant execute on function taskledger.wake to producer, worker, relay, operator;
+grant select on taskledger.asleep_until to producer, worker, relay, operator;
+grant update on taskledger.asleep_until to relay;
+grant execute on function taskledger.relay_sleeps, taskledger.wake to producer, worker, relay, operator;
 
 -- Functions that statements, views and policies call. They read nothing that their caller could not read.
 grant execute on function taskledger.installation, taskledger.state_after, taskledger.shard_of to producer,

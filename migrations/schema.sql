@@ -2012,6 +2012,21 @@ $_$;
 
 COMMENT ON FUNCTION taskledger.refused_kind(kinds text[], worker name, how text) IS 'Internal: returns the first of some kinds on which a role may not work, as usage or member of roles; null if none.';
 
+CREATE UNLOGGED SEQUENCE taskledger.asleep_until
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+COMMENT ON SEQUENCE taskledger.asleep_until IS 'Internal: until when the relay sleeps unless it is notified, in microseconds since 1970.';
+
+CREATE FUNCTION taskledger.relay_sleeps() RETURNS boolean
+    LANGUAGE sql
+    RETURN ((pg_sequence_last_value('taskledger.asleep_until'::regclass))::double precision > (date_part('epoch'::text, clock_timestamp()) * ('1000000'::numeric)::double precision));
+
+COMMENT ON FUNCTION taskledger.relay_sleeps() IS 'Internal: returns whether the relay sleeps until it is notified; null if it never did.';
+
 CREATE FUNCTION taskledger.release_relay(holder text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2510,15 +2525,6 @@ CREATE FUNCTION taskledger.worker_alive_ms(worker text) RETURNS TABLE(alive_ms b
 END;
 
 COMMENT ON FUNCTION taskledger.worker_alive_ms(worker text) IS 'Internal: returns for how many milliseconds a worker still counts as alive, 0 if it is lost; no row if it has no lease.';
-
-CREATE UNLOGGED SEQUENCE taskledger.asleep_until
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1;
-
-COMMENT ON SEQUENCE taskledger.asleep_until IS 'Internal: until when the relay sleeps unless it is notified, in microseconds since 1970.';
 
 ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME taskledger.event_position_seq

@@ -66,3 +66,24 @@ func TestHostileEventsStopNoProjector(t *testing.T) {
 		t.Errorf("%d events were appended", appended)
 	}
 }
+
+// A row that a program inserted by hand is replaced when its task comes: the projector finds it and goes on.
+func TestForeignRowsStopNoProjector(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
+	ledgertest.ExecAsOwner(t, pool, `
+		insert into taskledger.task
+		       (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at)
+		values ('pay', '2', 0, 'available', false, 1, 0, 0, now(), now())`)
+	for _, key := range []string{"pay/1", "pay/2", "pay/3"} {
+		ledgertest.Enqueue(t, pool, ledgertest.Key(t, key), "")
+	}
+	project(t, pool)
+	var tasks int
+	if err := pool.QueryRow(t.Context(), "select count(*) from taskledger.tasks").Scan(&tasks); err != nil {
+		t.Fatal(err)
+	}
+	if tasks != 3 {
+		t.Errorf("%d tasks are projected, want 3", tasks)
+	}
+}

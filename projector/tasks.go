@@ -36,6 +36,9 @@ type tasks struct {
 	schema string
 	sql    statements
 	stats  statsMerger
+
+	// hasForeignRows is set once a row was found that no event of its task explains: a program has inserted it by hand.
+	hasForeignRows bool
 }
 
 // inUse is the schema of the tables that are in use.
@@ -142,12 +145,21 @@ func byTask(events []ledger.Event) []*change {
 	return changes
 }
 
-// readBefore reads the rows of the tasks to which events are applied.
+// readBefore reads the rows of the tasks to which events are applied. A task whose first event is among them has none:
+// the cursor, which commits with the tables, passes each event once.
 func (p *tasks) readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	var kinds, ids pgarray.Builder
+	known := make([]*change, 0, len(changes))
 	for _, c := range changes {
+		if c.events[0].Version == 1 && !p.hasForeignRows {
+			continue
+		}
 		kinds.Add(string(c.key.Kind))
 		ids.Add(string(c.key.BizID))
+		known = append(known, c)
+	}
+	if len(known) == 0 {
+		return nil
 	}
 	rows, err := tx.Query(ctx, p.sql.before, kinds.String(), ids.String())
 	if err != nil {
@@ -164,7 +176,7 @@ func (p *tasks) readBefore(ctx context.Context, tx pgx.Tx, changes []*change) er
 		if err := rows.Scan(columns...); err != nil {
 			return pgerr.Explain("read tasks", err)
 		}
-		c := changes[i]
+		c := known[i]
 		t.Key = c.key
 		c.address, c.was, c.task = address, t.State, t
 	}
@@ -264,6 +276,7 @@ func (p *tasks) write(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	if added.rows > 0 {
 		if _, err := tx.Exec(ctx, p.sql.insert,
 			append(added.args(&kinds, &ids, &shards, &enqueued), causes.String())...); err != nil {
+			p.hasForeignRows = p.hasForeignRows || pgerr.Is(err, pgerr.UniqueViolation)
 			return pgerr.Explain("insert tasks", err)
 		}
 	}

@@ -15,4 +15,4 @@ select 1, 0, $3::integer, 'enqueued',
        and not exists (select from taskledger.kind_limit l where l.kind = $1::text)
     or taskledger.admits($1::text, octet_length($5::text), octet_length($6::text))
     on conflict (kind, biz_id, version) do nothing
-returning position, taskledger.wake()
+returning position, case when taskledger.relay_sleeps() then taskledger.wake() end

@@ -16,4 +16,4 @@ select case
        $1::text, $2::text, coalesce($4::text, session_user),
        $5::text::json, $6::text::json
     on conflict (kind, biz_id, version) do nothing
-returning position, taskledger.wake()
+returning position, case when taskledger.relay_sleeps() then taskledger.wake() end
