@@ -203,6 +203,8 @@ func TestPayloadLimits(t *testing.T) {
 		{name: "brackets in a string", args: json.RawMessage(`"` + strings.Repeat(`[\"{`, 5_000) + `"`)},
 		{name: "shard 64", options: &ledger.EnqueueOptions{Shard: &outOfRange}, field: "shard"},
 		{name: "shard -1", options: &ledger.EnqueueOptions{Shard: &negative}, field: "shard"},
+		{name: "data version 32768", options: &ledger.EnqueueOptions{DataVersion: 32768}, field: "data version"},
+		{name: "data version -1", options: &ledger.EnqueueOptions{DataVersion: -1}, field: "data version"},
 		{name: "empty args", args: json.RawMessage{}, field: "args"},
 		{name: "blank args", args: json.RawMessage(" "), field: "args"},
 		{name: "no JSON", args: json.RawMessage("{coupon}"), field: "args"},
@@ -318,6 +320,8 @@ func TestSQLFunctionsRejectWhatGoRejects(t *testing.T) {
 		{name: "actor with a line", member: `"actor": "a\nb"`, argument: `actor => E'a\nb'`},
 		{name: "shard 64", member: `"shard": 64`, argument: `shard => 64`},
 		{name: "shard -1", member: `"shard": -1`, argument: `shard => -1`},
+		{name: "data version 0", member: `"data_version": 0`, argument: `data_version => 0`},
+		{name: "data version 32768", member: `"data_version": 32768`, argument: `data_version => 32768`},
 		{name: "meta that is an array", member: `"meta": [1]`, argument: `meta => '[1]'`},
 		{name: "meta that is a string", member: `"meta": "x"`, argument: `meta => '"x"'`},
 	} {

@@ -33,7 +33,7 @@
 //	actor         author of the event as it named itself, the session's user if it did not
 //	login_id      the session's user, recorded by the database: an id of the view taskledger.logins
 //	data          JSON: the args in version 1; later the result, error, reason, … of the event
-//	data_version  version of the format of data: always 1 for now
+//	data_version  version of the format of data: of a first event that of the producer, else 1 for now
 //	meta          JSON object beside the data: trace context, causation, tags, encoding, …
 //	run, priority, order_key, partition: of later versions of taskledger, for now their defaults
 //

@@ -49,6 +49,9 @@ type EnqueueOptions struct {
 	// FinishBy is the deadline of the whole task. A task that waits at that time expires, and no attempt
 	// begins later. The context of a running attempt ends at that time. Default: no deadline.
 	FinishBy time.Time
+	// DataVersion is the version of the format of args, 1 to 32767, which [Event].DataVersion has for programs that
+	// read old tasks: see [Upcasts]. Default: 1.
+	DataVersion int
 	// CanRun declares that the caller can run the task itself, in the same transaction. If the kind's
 	// limit is reached and its policy is [CallerRuns], the task is then enqueued, and [Enqueued].MustRun
 	// is set. Only [Enqueue] accepts it. The type Caller of package workers does all of this.
@@ -244,7 +247,7 @@ func enqueueRows(ctx context.Context, db DB, rows []firstEvent, order []int, ign
 func (r firstEvent) enqueueArgs() []any {
 	return []any{
 		string(r.key.Kind), string(r.key.BizID), int64(r.shard), pgquery.Optional(r.actor), pgquery.JSON(r.args),
-		pgquery.JSON(r.meta),
+		pgquery.JSON(r.meta), int64(r.dataVersion),
 	}
 }
 
@@ -258,7 +261,7 @@ func insertMany(
 	ctx context.Context, db DB, rows []firstEvent, order []int, ignoreLimits bool,
 ) (map[Key]Enqueued, error) {
 	statement := enqueueManySQL
-	var kinds, ids, shards, actors, args, metas, runAfters, runAts, startBys, finishBys pgarray.Builder
+	var kinds, ids, shards, actors, args, metas, versions, runAfters, runAts, startBys, finishBys pgarray.Builder
 	for _, i := range order {
 		row := rows[i]
 		kinds.Add(string(row.key.Kind))
@@ -267,6 +270,7 @@ func insertMany(
 		actors.AddOptional(row.actor)
 		args.AddOptional(string(row.args))
 		metas.AddOptional(string(row.meta))
+		versions.Add(strconv.Itoa(row.dataVersion))
 		runAfter, runAt := row.run.params()
 		runAfters.AddOptional(runAfter)
 		runAts.AddOptional(runAt)
@@ -282,6 +286,7 @@ func insertMany(
 	}
 	values := []any{
 		kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String(), ignore,
+		versions.String(),
 	}
 	if statement == enqueueTimedSQL {
 		values = append(values, runAfters.String(), runAts.String(), startBys.String(), finishBys.String())

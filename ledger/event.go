@@ -32,7 +32,8 @@ type Event struct {
 	// Login is the database login (session_user) of the session that wrote the event. The database records it: no
 	// caller chooses it.
 	Login string `json:"login,omitempty"`
-	// DataVersion is the version of the format of Data. It is 1 for now.
+	// DataVersion is the version of the format of Data. That of a first event is [EnqueueOptions].DataVersion. Others
+	// have the [DataVersion] of this package.
 	DataVersion int             `json:"data_version"`
 	Data        json.RawMessage `json:"data,omitempty"` // as stored, byte for byte; see [Event.Payload]
 	Meta        json.RawMessage `json:"meta,omitempty"` // as stored; see [Meta]

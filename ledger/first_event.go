@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
+	"strconv"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/reserved"
@@ -16,6 +18,8 @@ type firstEvent struct {
 	actor string
 	args  json.RawMessage
 	meta  json.RawMessage
+
+	dataVersion int // of args
 
 	canRun bool // see [EnqueueOptions].CanRun
 
@@ -60,7 +64,8 @@ func newFirstEvent(e Entry) (firstEvent, error) {
 	if o == nil {
 		o = &EnqueueOptions{}
 	}
-	row := firstEvent{key: e.Key, shard: e.Key.BizID.Shard(), actor: o.Actor, args: e.Args, canRun: o.CanRun}
+	row := firstEvent{key: e.Key, shard: e.Key.BizID.Shard(), actor: o.Actor, args: e.Args,
+		dataVersion: max(o.DataVersion, 1), canRun: o.CanRun}
 	if err := e.Key.Validate(); err != nil {
 		return row, err
 	}
@@ -72,6 +77,10 @@ func newFirstEvent(e Entry) (firstEvent, error) {
 			return row, err
 		}
 		row.shard = *o.Shard
+	}
+	if o.DataVersion < 0 || o.DataVersion > math.MaxInt16 {
+		rule := fmt.Sprintf("must be between 1 and %d", math.MaxInt16)
+		return row, &InvalidError{Field: "data version", Value: strconv.Itoa(o.DataVersion), Rule: rule}
 	}
 	if err := checkActor(o.Actor); err != nil {
 		return row, err

@@ -10,6 +10,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/reserved"
 )
 
 var (
@@ -75,6 +76,8 @@ func SetLimit(ctx context.Context, db DB, l Limit, actor string) error {
 	err := l.Kind.Validate()
 	switch {
 	case err != nil:
+	case reserved.IsKind(l.Kind): // an alarm that a limit rejects or discards is never delivered
+		err = &InvalidError{Field: "kind", Value: string(l.Kind), Rule: "must not be one of taskledger itself"}
 	case l.MaxWaiting < 0:
 		err = &InvalidError{Field: "max_waiting", Value: fmt.Sprint(l.MaxWaiting), Rule: "must not be negative"}
 	case !slices.Contains(overloadPolicies, l.Policy):
@@ -122,7 +125,7 @@ func ReadLimits(ctx context.Context, db DB) ([]LimitStatus, error) {
 
 // enqueueDiscarded inserts rows as discarded tasks and returns the results of those that were inserted.
 func enqueueDiscarded(ctx context.Context, db DB, rows []firstEvent) (map[Key]Enqueued, error) {
-	var kinds, ids, shards, actors, args, metas pgarray.Builder
+	var kinds, ids, shards, actors, args, metas, versions pgarray.Builder
 	for _, row := range rows {
 		kinds.Add(string(row.key.Kind))
 		ids.Add(string(row.key.BizID))
@@ -130,9 +133,11 @@ func enqueueDiscarded(ctx context.Context, db DB, rows []firstEvent) (map[Key]En
 		actors.AddOptional(row.actor)
 		args.AddOptional(string(row.args))
 		metas.AddOptional(string(row.meta))
+		versions.Add(fmt.Sprint(row.dataVersion))
 	}
 	result, err := db.Query(ctx, enqueueDiscardedSQL,
-		kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String())
+		kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String(),
+		versions.String())
 	if err != nil {
 		return nil, pgerr.Explain("enqueue", err)
 	}

@@ -19,21 +19,6 @@ var (
 	readSQL string
 )
 
-// Load returns the task in db's snapshot, by folding its events. It needs no projection, so the task is
-// always current. It returns [ErrUnknownTask] if the task does not exist, the [*InvalidError] of
-// [Key.ValidateStored], and an [*IllegalError] if the events do not fold.
-func Load(ctx context.Context, db DB, k Key) (Task, error) {
-	events, err := History(ctx, db, k)
-	if err != nil {
-		return Task{}, err
-	}
-	t, err := Fold(events)
-	if err != nil {
-		return Task{}, fmt.Errorf("load %s: %w", k, err)
-	}
-	return t, nil
-}
-
 // History returns all events of a task in db's snapshot, version 1 first. It returns [ErrUnknownTask] if the
 // task does not exist, and the [*InvalidError] of [Key.ValidateStored].
 func History(ctx context.Context, db DB, k Key) ([]Event, error) {
@@ -56,12 +41,17 @@ func LoadAsOf(ctx context.Context, db DB, k Key, m Moment) (Task, error) {
 
 // HistoryAsOf is [History] for a moment in the past: it returns the events that were committed before it.
 func HistoryAsOf(ctx context.Context, db DB, k Key, m Moment) ([]Event, error) {
-	if err := k.ValidateStored(); err != nil {
-		return nil, fmt.Errorf("history of %s: %w", k, err)
-	}
 	statement, args := historySQL, []any{string(k.Kind), string(k.BizID)}
 	if !m.IsZero() {
 		statement, args = historyAsOfSQL, append(args, m.passedArgs()...)
+	}
+	return readHistory(ctx, db, k, statement, args...)
+}
+
+// readHistory returns the events of a task that a statement reads.
+func readHistory(ctx context.Context, db DB, k Key, statement string, args ...any) ([]Event, error) {
+	if err := k.ValidateStored(); err != nil {
+		return nil, fmt.Errorf("history of %s: %w", k, err)
 	}
 	rows, err := db.Query(ctx, statement, args...)
 	if err != nil {

@@ -115,6 +115,7 @@ type replay struct {
 	r      Range
 	logins map[int32]string
 	limit  int
+	keys   []any // the arguments of replay_key.sql after those of replay.sql; nil: the whole range is read
 
 	events []Event // of the page
 	ids    []int32 // of their logins
@@ -123,7 +124,11 @@ type replay struct {
 
 func newReplay(ctx context.Context, db DB, r Range) (*replay, error) {
 	r, err := r.withMoments(ctx, db)
-	return &replay{db: db, r: r, logins: make(map[int32]string), limit: replayPage}, err
+	if err != nil {
+		return nil, err
+	}
+	reader := &replay{db: db, r: r, logins: make(map[int32]string), limit: replayPage}
+	return reader, pgerr.Explain("replay", reader.useKeys(ctx))
 }
 
 // withMoments returns r with the places that its zero moments stand for.
@@ -176,7 +181,11 @@ func (r Range) filterArgs() []any {
 
 // read reads the next page.
 func (r *replay) read(ctx context.Context) error {
-	rows, err := r.db.Query(ctx, replaySQL, r.args()...)
+	statement, args := replaySQL, r.args()
+	if r.keys != nil {
+		statement, args = replayKeySQL, append(args, r.keys...)
+	}
+	rows, err := r.db.Query(ctx, statement, args...)
 	if err != nil {
 		return err
 	}

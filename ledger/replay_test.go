@@ -82,6 +82,12 @@ func TestReplayIsTheSameEachTime(t *testing.T) {
 	var from ledger.Moment
 	for i, at := range times {
 		to := upTo(at)
+		byKind, byKey := to, to
+		byKind.Kinds, byKey.Prefix = []ledger.Kind{"k"}, "k/"
+		byKind.From, byKey.From = from, from
+		if diff := cmp.Diff(replayed(t, pool, byKind), replayed(t, pool, byKey)); diff != "" {
+			t.Errorf("up to time %d, by the kind and by the keys (-kind +keys):\n%s", i, diff)
+		}
 		if diff := cmp.Diff(early[i], replayed(t, pool, to)); diff != "" {
 			t.Errorf("up to time %d, at once and later (-early +late):\n%s", i, diff)
 		}

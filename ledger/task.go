@@ -94,17 +94,22 @@ func (t Task) Apply(e Event) (Task, error) {
 			next.Failures = 0 // an operator has released the task, with all attempts of its policy
 		}
 	case EventSucceeded:
-		var data struct {
-			Result json.RawMessage `json:"result"`
-		}
-		// Data of another shape must not make the task unreadable.
-		if len(e.Data) > 0 && json.Unmarshal(e.Data, &data) == nil {
-			next.Result = data.Result
-		}
+		next.Result = e.result()
 	case EventEnqueued, EventScheduled, EventInterrupted, EventSnoozed, EventCancelled, EventExpired, EventDiscarded:
 		// The members above are all that changes.
 	}
 	return next, nil
+}
+
+// result returns the result in the data of a succeeded event, or nil if the data have another shape.
+func (e Event) result() json.RawMessage {
+	var data struct {
+		Result json.RawMessage `json:"result"`
+	}
+	if len(e.Data) == 0 || json.Unmarshal(e.Data, &data) != nil {
+		return nil // and no error, which would make the task unreadable
+	}
+	return data.Result
 }
 
 // Fold returns the task after events, which are the events of one task in order, from version 1 on. For the

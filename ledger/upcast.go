@@ -19,7 +19,8 @@ type Shape struct {
 // not change.
 type Upcasts map[Shape]func(Event) (json.RawMessage, error)
 
-// DataVersion is the version of the format of data that this package and its services write. Each older one that was
+// DataVersion is the version of the format of data that this package and its services write, other than args, which
+// are the producer's. Each older one that was
 // ever written has files in testdata/shapes, and a function in ownUpcasts.
 const DataVersion = 1
 

@@ -137,7 +137,7 @@ comment on column taskledger.event.login_id is
   'The database login (session_user) of the session that wrote the event: an id of the view logins.';
 comment on column taskledger.event.run is 'The run of the task that the event belongs to, from 1. Always 1 for now.';
 comment on column taskledger.event.data_version is
-  'The version of the format of data, for programs that read old events. Always 1 for now.';
+  'The version of the format of data, for programs that read old events. The producer chooses that of args.';
 comment on column taskledger.event.priority is 'The priority of the task, 0 if none was given. Always 0 for now.';
 comment on column taskledger.event.actor is 'The author of the event, as the writer claims; login_id is not claimed.';
 comment on column taskledger.event.order_key is
@@ -146,6 +146,10 @@ comment on column taskledger.event.partition is
   'The id of the tenant that the task belongs to; null: none. Always null for now.';
 
 create index event_xid_position on taskledger.event (xid, position);
+
+-- The newest event of each type, and the failures, of a task with a long history: ledger/sql/load_long.sql. Other tasks
+-- are not in the index, so that it costs them nothing but the comparison.
+create index event_long on taskledger.event (kind, biz_id, type, version) where version > 64;
 
 -- +goose StatementBegin
 create function taskledger.refuse_change() returns trigger

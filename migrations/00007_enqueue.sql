@@ -50,7 +50,8 @@ begin
     raise exception 'taskledger: invalid entries: must be a JSON array' using errcode = 'invalid_parameter_value';
   end if;
   for entry in
-    select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->>'shard' as shard
+    select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->>'shard' as shard,
+           e.v->>'data_version' as data_version
       from json_array_elements(entries) with ordinality as e(v, i)
   loop
     perform taskledger.check_key(entry.kind, entry.biz_id);
@@ -70,6 +71,11 @@ begin
           entry.i, quote_literal(left(entry.shard, 80))
         using errcode = 'invalid_parameter_value';
     end if;
+    if entry.data_version !~ '^[0-9]{1,5}$' or entry.data_version::integer not between 1 and 32767 then
+      raise exception 'taskledger: entry %: invalid data_version %: must be between 1 and 32767',
+          entry.i, quote_literal(left(entry.data_version, 80))
+        using errcode = 'invalid_parameter_value';
+    end if;
     perform taskledger.check_nesting('args', (entry.v->'args')::text);
     perform taskledger.check_nesting('meta', (entry.v->'meta')::text);
     perform taskledger.check_meta(entry.v->'meta', entry.v->'args');
@@ -77,10 +83,11 @@ begin
       if key in ('run_at', 'run_in', 'start_by', 'finish_by') then
         perform taskledger.times_of(entry.v);
         one_by_one := true;
-      elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor') then
+      elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version') then
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
-                hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by and finish_by';
+                hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by '
+                       'and data_version';
       end if;
     end loop;
   end loop;
@@ -90,7 +97,8 @@ begin
   if one_by_one then -- in the order of the keys
     for entry in
       select e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
-             (e.v->>'shard')::integer as shard, e.v->>'actor' as actor
+             (e.v->>'shard')::integer as shard, e.v->>'actor' as actor,
+             (e.v->>'data_version')::integer as data_version
         from json_array_elements(entries) with ordinality as e(v, i)
        order by e.v->>'kind' collate "C", e.v->>'biz_id' collate "C", e.i
     loop
@@ -98,7 +106,8 @@ begin
         select first.position
           from taskledger.times_of(entry.v) t
          cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
-                                               entry.meta, t.run_in, t.start_by, t.finish_by) first
+                                               entry.meta, t.run_in, t.start_by, t.finish_by,
+                                               coalesce(entry.data_version, 1)) first
          where first.is_new);
     end loop;
   else
@@ -107,15 +116,17 @@ begin
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                       taskledger.login_id()) as login_id
     ), added as (
-      insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
-      select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', tx.login_id, w.kind,
-             w.biz_id,
+      insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, kind, biz_id, actor,
+                                    data, meta)
+      select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', tx.login_id,
+             coalesce(w.data_version, 1), w.kind, w.biz_id,
              coalesce(nullif(w.actor, ''), session_user::text), w.args,
              case when json_typeof(w.meta) = 'object' then w.meta end
         from tx
        cross join (
          select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
-                (e.v->>'shard')::smallint as shard, e.v->>'actor' as actor
+                (e.v->>'shard')::smallint as shard, e.v->>'actor' as actor,
+                (e.v->>'data_version')::smallint as data_version
            from json_array_elements(entries) with ordinality as e(v, i)) w
        order by w.kind collate "C", w.biz_id collate "C", w.i
           on conflict (kind, biz_id, version) do nothing
@@ -146,14 +157,14 @@ $$;
 
 comment on function taskledger.enqueue_many(json) is
   'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of '
-  'taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by. '
-  'Returns a row for each entry, in their order, as taskledger.enqueue does.';
+  'taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
+  'data_version. Returns a row for each entry, in their order, as taskledger.enqueue does.';
 
 -- +goose StatementBegin
 create function taskledger.enqueue(kind text, biz_id text, args json default null, run_at timestamptz default null,
                                    shard integer default null, actor text default null, meta json default null,
                                    run_in interval default null, start_by timestamptz default null,
-                                   finish_by timestamptz default null)
+                                   finish_by timestamptz default null, data_version integer default 1)
 returns table (is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -182,6 +193,10 @@ begin
   end if;
   if enqueue.shard not between 0 and 63 then
     raise exception 'taskledger: invalid shard %: must be between 0 and 63', enqueue.shard
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if enqueue.data_version not between 1 and 32767 then
+    raise exception 'taskledger: invalid data_version %: must be between 1 and 32767', enqueue.data_version
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_nesting('args', enqueue.args::text);
@@ -220,10 +235,11 @@ begin
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                     taskledger.login_id()) as login_id)
-  insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data,
+                                meta)
   select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
-         tx.login_id, enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
-         enqueue.args, stored_meta
+         tx.login_id, coalesce(enqueue.data_version, 1), enqueue.kind, enqueue.biz_id,
+         coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args, stored_meta
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
@@ -262,7 +278,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.enqueue(text, text, json, timestamptz, integer, text, json, interval, timestamptz,
-                                       timestamptz) is
+                                       timestamptz, integer) is
   'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; '
   'a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. '
+  'data_version is the version of the format of args. '
   'If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args compares its args with args.';

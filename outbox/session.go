@@ -54,9 +54,9 @@ type session struct {
 	withheld  int             // number of withheld kinds in the last cursor row
 
 	openedAt  time.Time
-	hasPolled chan struct{}       // closed when the first new page, if any waits, is prepared
-	owedTimer *time.Timer         // when the next owed messages are due
-	preceded  map[ledger.Key]bool // tasks whose owed events this session has published
+	hasPolled chan struct{}                 // closed when the first new page, if any waits, is prepared
+	owedTimer *time.Timer                   // when the next owed messages are due
+	preceded  map[ledger.Key]ledger.Version // up to which this session has published the owed events of a task
 
 	refillTimer *time.Timer  // when refillAll is due
 	refillDelay loop.Backoff // between calls of refillAll that find nothing to do

@@ -86,3 +86,11 @@ func SetLingerPage(n int) (restore func()) {
 	lingerAfter, lingerPage = 0, n
 	return func() { lingerAfter, lingerPage = oldAfter, oldPage }
 }
+
+// RetryParked applies the parked events that an operator wants to be tried again, at the place of a feed.
+func RetryParked(ctx context.Context, r *Runner, p Projection, f *feed.Feed) error {
+	return newOwn(r.config, p).retryParked(ctx, f)
+}
+
+// ReaderOf returns the name of the cursor of a projection.
+func ReaderOf(p Projection) string { return reader(p.Name) }

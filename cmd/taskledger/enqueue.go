@@ -22,6 +22,8 @@ type enqueueFlags struct {
 	tags   []string
 	retry  string
 
+	dataVersion int
+
 	runAt, startBy, finishBy string
 	runIn                    time.Duration
 }
@@ -48,6 +50,8 @@ nothing is written, and its state is shown. If it exists with other args, that i
 	cmd.Flags().StringVar(&f.args, "args", "", "input of the task as `JSON`, or @file, or - for stdin (default: none)")
 	cmd.Flags().BoolVar(&f.binary, "binary", false, "args are bytes and not JSON")
 	cmd.Flags().IntVar(&f.shard, "shard", 0, "shard, 0 to 63 (default: hash of BIZ_ID)")
+	cmd.Flags().IntVar(&f.dataVersion, "data-version", 1, "version of the format of args, for programs that read old "+
+		"tasks")
 	cmd.Flags().StringVar(&f.actor, "actor", "", "author of the event (default: the database user)")
 	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "tag in the task's meta; may be repeated")
 	cmd.Flags().StringVar(&f.retry, "retry", "", "retry policy of the task as `JSON`, delays in seconds, "+
@@ -69,11 +73,15 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 		return err
 	}
 	options := ledger.EnqueueOptions{
-		Actor: f.actor, Binary: f.binary, Meta: ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)},
+		Actor: f.actor, Binary: f.binary, DataVersion: f.dataVersion,
+		Meta: ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)},
 	}
 	if sharded {
 		shard := ledger.Shard(f.shard)
 		options.Shard = &shard
+	}
+	if f.dataVersion == 0 { // which is the default in Go
+		return usagef("--data-version must be between 1 and 32767, got 0")
 	}
 	if err := f.setTimes(&options); err != nil {
 		return err

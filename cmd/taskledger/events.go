@@ -204,7 +204,9 @@ It reads all events up to --to.`,
 					return err
 				}
 				result := eventStats{Stats: []ledger.EventStat{}}
+				stop := a.busy("counting the events")
 				stats, err := ledger.Stats(ctx, pool, r)
+				stop()
 				if err != nil {
 					return err
 				}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -58,4 +60,47 @@ func TestEventsTailFollows(t *testing.T) {
 	if code := <-exit; code != exitOK {
 		t.Errorf("exit code %d", code)
 	}
+}
+
+// An event that is committed while events tail begins is shown once, although it is one of the newest and also comes.
+func TestEventsTailShowsEachEventOnce(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, ledgertest.App, "reader")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	reader, writer := io.Pipe()
+	a := newApp()
+	a.stdout, a.stderr, a.config.output = writer, os.Stderr, formatJSONL
+	enqueue := func(id ledger.BizID) { ledgertest.Enqueue(t, pool, ledger.Key{Kind: "a", BizID: id}, "") }
+	db := &beforeNewest{DB: pool, act: func() { enqueue("meanwhile") }}
+	done := make(chan error, 1)
+	go func() { done <- tailEvents(ctx, a, db, tailFlags{limit: 10, follow: true}) }()
+	lines := bufio.NewScanner(reader)
+	for _, want := range []string{"meanwhile", "later"} {
+		if !lines.Scan() || !strings.Contains(lines.Text(), want) {
+			t.Fatalf("got %q, want %s", lines.Text(), want)
+		}
+		if want == "meanwhile" {
+			enqueue("later")
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// beforeNewest calls act once, before the newest events are read.
+type beforeNewest struct {
+	ledger.DB
+
+	act func()
+}
+
+func (d *beforeNewest) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if strings.Contains(sql, "newest events before a position") && d.act != nil {
+		d.act()
+		d.act = nil
+	}
+	return d.DB.Query(ctx, sql, args...)
 }

@@ -29,16 +29,52 @@ func (a *app) progress(done string, total int64) (show func(at int64), stop func
 			}
 		}, func() {}
 	}
-	bar := &progress.Tracker{Message: done, Total: total}
+	bar, stop := a.bar(done, total)
+	return func(at int64) { bar.SetValue(at) }, stop
+}
+
+// busy shows people that an operation of unknown length runs, and for how long: as a moving bar on a terminal, else as
+// a line at intervals.
+func (a *app) busy(doing string) (stop func()) {
+	if a.onTerminal() && a.config.output == formatTable {
+		_, stop := a.bar(doing, 0)
+		return stop
+	}
+	began := time.Now()
+	ended, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(progressEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				fmt.Fprintf(a.stderr, "%s: %s so far\n", doing, age(time.Since(began)))
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(ended)
+		<-stopped
+	}
+}
+
+// bar shows a bar on the terminal. A total of 0 is unknown: the bar moves, and shows the time so far.
+func (a *app) bar(message string, total int64) (bar *progress.Tracker, stop func()) {
+	bar = &progress.Tracker{Message: message, Total: total}
 	w := progress.NewWriter()
 	w.SetOutputWriter(a.stderr)
 	w.SetUpdateFrequency(redrawEvery)
 	w.SetTrackerLength(40)
-	w.Style().Visibility.ETA = true
-	w.Style().Visibility.Speed = true
+	w.Style().Visibility.ETA = total > 0
+	w.Style().Visibility.Speed = total > 0
+	w.Style().Visibility.Percentage = total > 0
+	w.Style().Visibility.Value = total > 0
 	w.AppendTracker(bar)
 	go w.Render()
-	return func(at int64) { bar.SetValue(at) }, func() {
+	return bar, func() {
 		w.Stop()
 		for w.IsRenderInProgress() {
 			time.Sleep(time.Millisecond)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -86,7 +87,9 @@ func showStates(ctx context.Context, a *app, db ledger.DB, f stateFlags) error {
 	if f.list {
 		return listStates(ctx, a, db, f, moment)
 	}
+	stop := a.busy("folding the events")
 	counts, err := ledger.CountAsOf(ctx, db, moment, ledger.Kind(f.kind))
+	stop()
 	if err != nil {
 		return err
 	}
@@ -125,8 +128,10 @@ func listStates(ctx context.Context, a *app, db ledger.DB, f stateFlags, moment 
 	}
 	list := listedStates{AsOf: moment, Tasks: []ledger.PastTask{}}
 	shown, last := 0, ledger.Key{}
+	stop := sync.OnceFunc(a.busy("folding the events")) // until the first task is known
+	defer stop()
 	for task, err := range ledger.ListAsOf(ctx, db, filter) {
-		if err != nil {
+		if stop(); err != nil {
 			return err
 		}
 		if f.limit > 0 && shown == f.limit {
@@ -142,6 +147,7 @@ func listStates(ctx context.Context, a *app, db ledger.DB, f stateFlags, moment 
 		}
 		list.Tasks = append(list.Tasks, task)
 	}
+	stop()
 	var err error
 	if a.config.output != formatJSONL {
 		err = a.print(list, func(w io.Writer) {

@@ -161,6 +161,7 @@ func (c Config) accounts() []account {
 		exports: []string{
 			exported("service", allAPI, "response_type: stream, ", clients...),
 			exported("service", allAcks, "", clients...),
+			exported("service", allReplays, "", operators),
 		},
 	}, {
 		name:    workers,
@@ -173,7 +174,8 @@ func (c Config) accounts() []account {
 		comment: "The commands of taskledger, and package workers/operator.",
 		users:   []user{{Operator, operatorRights()}},
 		exports: []string{exported("stream", allRecalls, "", workers)},
-		imports: append(slices.Clone(requests), imported("stream", workers, allProgress)),
+		imports: append(slices.Clone(requests), imported("service", stream, allReplays),
+			imported("stream", workers, allProgress)),
 	}}
 	for i, name := range c.Subscribers {
 		list = append(list, account{

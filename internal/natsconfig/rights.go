@@ -14,6 +14,10 @@ const (
 	allProgress = "taskledger.progress.>"
 	handovers   = "taskledger.handover.*"
 
+	// Replays: taskledger events replay. The administrator makes the stream.
+	replayStream = "REPLAY"
+	allReplays   = "replay.>"
+
 	inboxes = "_INBOX.>" // of this account alone
 )
 
@@ -48,12 +52,15 @@ func workerRights() *rights {
 }
 
 // operatorRights are for what looks at tasks and interferes with them. With STREAM.MSG.GET it reads the age of the
-// oldest task that no worker has received. It may delete the stream, which the relay makes anew from the ledger.
+// oldest task that no worker has received. It may delete the stream, which the relay makes anew from the ledger. It
+// publishes replays, and reads how far they came, on a stream of their own.
 func operatorRights() *rights {
 	return &rights{
 		publish: []string{
 			api("STREAM.INFO"), api("STREAM.MSG.GET"), api("STREAM.DELETE"), api("CONSUMER.LIST"),
 			api("CONSUMER.DELETE") + ".*", allRecalls,
+			allReplays, "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO." + replayStream,
+			"$JS.API.STREAM.MSG.GET." + replayStream, "$JS.API.DIRECT.GET." + replayStream + ".>",
 		},
 		subscribe: []string{inboxes, allProgress},
 	}

@@ -1,9 +1,9 @@
 -- enqueue.sql for the end of a transaction: an enqueue that is rejected fails, so that the commit in the same
 -- round trip is not executed. It inserts a null version (not_null_violation).
--- $1 to $6 as in enqueue.sql.
+-- $1 to $7 as in enqueue.sql.
 -- Returns one row, or none if the key exists.
 -- Waits for a concurrent transaction that inserts the same key. Locks nothing else. Index: primary key.
-insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+insert into taskledger.event (version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data, meta)
 select case
          when coalesce(octet_length($5::text), 0) <= 4096 and coalesce(octet_length($6::text), 0) <= 4096
               and not exists (select from taskledger.kind_limit l where l.kind = $1::text)
@@ -13,7 +13,7 @@ select case
        end,
        0, $3::integer, 'enqueued',
        coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1), taskledger.login_id()),
-       $1::text, $2::text, coalesce($4::text, session_user),
+       $7::integer, $1::text, $2::text, coalesce($4::text, session_user),
        $5::text::json, $6::text::json
     on conflict (kind, biz_id, version) do nothing
 returning position, case when taskledger.relay_sleeps() then taskledger.wake() end

@@ -1,6 +1,6 @@
 -- enqueue_many.sql for tasks with a due time or deadlines.
--- $1 to $7 as there; $8 microseconds after which the task is due, $9 due time, $10 deadline of the first
--- attempt, $11 deadline of the task (null if not set): text array literals of the same length.
+-- $1 to $8 as there; $9 microseconds after which the task is due, $10 due time, $11 deadline of the first
+-- attempt, $12 deadline of the task (null if not set): text array literals of the same length.
 -- Returns the tasks that were inserted, with the type of their event: scheduled if due in the future. The
 -- times are written into the metas and as timers. A deadline that has passed is a timer that is due now.
 -- Waits for concurrent transactions that insert the same keys. Locks nothing else. Index: primary key.
@@ -9,8 +9,10 @@ with entry as materialized (
   select e.*, row_number() over (partition by e.kind, e.biz_id order by e.i) as nth
     from unnest($1::text::text[], $2::text::text[], $3::text::integer[],
                 $4::text::text[], $5::text::text[], $6::text::text[],
-                $8::text::bigint[], $9::text::timestamptz[], $10::text::timestamptz[], $11::text::timestamptz[])
-         with ordinality as e(kind, biz_id, shard, actor, args, meta, run_after, run_at, start_by, finish_by, i)
+                $8::text::smallint[],
+                $9::text::bigint[], $10::text::timestamptz[], $11::text::timestamptz[], $12::text::timestamptz[])
+         with ordinality as e(kind, biz_id, shard, actor, args, meta, data_version,
+                              run_after, run_at, start_by, finish_by, i)
 ), limits as materialized (
   select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
          max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
@@ -36,9 +38,9 @@ with entry as materialized (
      and (e.run_after is not null or e.run_at > clock_timestamp()
           or not exists (select from full_kind f where f.kind = e.kind))
 ), added as (
-  insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+  insert into taskledger.event (version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data, meta)
   select 1, 0, t.shard, case when t.due_at is null then 'enqueued' else 'scheduled' end::taskledger.event_type,
-         t.login_id, t.kind, t.biz_id, coalesce(t.actor, session_user), t.args::json,
+         t.login_id, t.data_version, t.kind, t.biz_id, coalesce(t.actor, session_user), t.args::json,
          taskledger.with_times(t.meta, t.due_at, t.start_by, t.finish_by)::json
     from timed t
    order by t.i

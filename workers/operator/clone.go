@@ -61,7 +61,7 @@ func cloneOptions(first ledger.Event, audit Audit) (ledger.EnqueueOptions, error
 	maps.Copy(extra, old.Extra)
 	extra[metaReason] = text
 	return ledger.EnqueueOptions{
-		Actor: audit.Actor, Binary: old.Encoding == ledger.EncodingBase64,
+		Actor: audit.Actor, Binary: old.Encoding == ledger.EncodingBase64, DataVersion: first.DataVersion,
 		Meta: ledger.Meta{Causation: first.ID(), Tags: old.Tags, Retry: old.Retry, Extra: extra},
 	}, nil
 }

@@ -32,6 +32,7 @@ func TestClone(t *testing.T) {
 		}
 		options := &ledger.EnqueueOptions{
 			Binary: test.binary, Retry: &ledger.RetryPolicy{Attempts: 3}, FinishBy: time.Now().Add(time.Hour),
+			DataVersion: 3,
 			Meta: ledger.Meta{
 				Tags: []string{"summer"}, Extra: map[string]json.RawMessage{"order": json.RawMessage("17")},
 			},
@@ -51,6 +52,10 @@ func TestClone(t *testing.T) {
 			}
 		}
 		task, err := ledger.Load(t.Context(), pool, ledger.Key{Kind: "k", BizID: k.BizID + "-again"})
+		clone, historyErr := ledger.History(t.Context(), pool, task.Key)
+		if historyErr != nil || clone[0].DataVersion != 3 {
+			t.Errorf("%s: version of data %d, %v", name, clone[0].DataVersion, historyErr)
+		}
 		hasTimes := !task.FinishBy.IsZero() || !task.DueAt.IsZero()
 		if err != nil || task.Cause != k || task.Actor != audit.Actor || hasTimes {
 			t.Errorf("%s: %+v, %v", name, task, err)
