@@ -119,6 +119,9 @@ func readCounts(ctx context.Context, c Config, r *Report) (err error) {
 	if r.Tasks, err = projector.ReadCounts(ctx, c.DB); err != nil {
 		return err
 	}
+	if r.Subscribers, err = feed.Subscribers(ctx, c.DB, ""); err != nil {
+		return err
+	}
 	r.Rejected, err = ledger.ReadRejected(ctx, c.DB)
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
@@ -27,6 +28,9 @@ type Report struct {
 	Projection Projection    `json:"projection"`
 	// Projections are those that are registered, by name.
 	Projections []projector.Registered `json:"projections"`
+
+	// Subscribers are those of the feed, by name. Consumers of the stream are in Outbox.
+	Subscribers []feed.Subscriber `json:"subscribers"`
 
 	Timers    scheduler.TimerStatus    `json:"timers"`
 	Schedules []periodic.Status        `json:"-"` // by name
@@ -75,6 +79,7 @@ func Read(ctx context.Context, c Config) (Report, error) {
 		Tasks: []projector.Count{}, Unhandled: []operator.UnhandledKind{}, Unbegun: []operator.UnbegunKind{},
 		Paused: []operator.PausedKind{},
 		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{}, Projections: []projector.Registered{},
+		Subscribers: []feed.Subscriber{},
 	}
 	if _, err := pgquery.Row(ctx, c.DB, nowSQL, nil, pgquery.Micros(&r.At)); err != nil {
 		return Report{}, pgerr.Explain("read the time", err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -387,6 +388,33 @@ func TestManyFailuresAndOddMetaEnd(t *testing.T) {
 		if err := json.Unmarshal(events[len(events)-1].Data, &data); err != nil || len(data.Errors) != 100 ||
 			data.Errors[9].Attempt != 10 || data.Errors[10].Attempt != 41 {
 			t.Errorf("%s ends with %s, %d errors, %v", key, events[len(events)-1].Type, len(data.Errors), err)
+		}
+	}
+}
+
+// A task fails and ends whose producer wrote a meta that PostgreSQL stores and cannot decode.
+func TestUndecodableMetaEnds(t *testing.T) {
+	t.Parallel()
+	app := ledgertest.Pool(t)
+	db, producer := sqlWorker(t, app), ledgertest.As(t, app, "producer")
+	deep := strings.Repeat("[", 8000) + strings.Repeat("]", 8000)
+	for i, meta := range []string{
+		`{"x":"\ud800"}`, `{"x":"\udc00"}`, `{"retry":{"\ud800":1}}`, `{"retry":{"ladder":["\ud800"]}}`,
+		`{"retry":{"attempts":1e400}}`, `{"\u0000":1}`, `{"retry":{"x":` + deep + `}}`, `{"finish_by":` + deep + `}`,
+	} {
+		key := ledgertest.Key(t, fmt.Sprintf("mail/odd-%d", i))
+		if _, err := producer.Exec(t.Context(), `
+			insert into taskledger.event (kind, biz_id, version, attempt, shard, type, actor, meta)
+			values ($1, $2, 1, 0, taskledger.shard_of($2), 'enqueued', 'p', $3::text::json)`,
+			key.Kind, key.BizID, meta); err != nil {
+			t.Fatal(err)
+		}
+		a, ok := claim(t, db, key)
+		var state string
+		err := db.QueryRow(t.Context(), `select taskledger.fail($1, $2, $3, 'x', retry => '{"attempts":1}')::text`,
+			key.Kind, key.BizID, a.version).Scan(&state)
+		if err != nil || !ok || state != "dead" {
+			t.Errorf("%.60s: available %v, then %s, %v", meta, ok, state, err)
 		}
 	}
 }

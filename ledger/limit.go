@@ -10,6 +10,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/reserved"
 )
 
 var (
@@ -75,6 +76,8 @@ func SetLimit(ctx context.Context, db DB, l Limit, actor string) error {
 	err := l.Kind.Validate()
 	switch {
 	case err != nil:
+	case reserved.IsKind(l.Kind): // an alarm that a limit rejects or discards is never delivered
+		err = &InvalidError{Field: "kind", Value: string(l.Kind), Rule: "must not be one of taskledger itself"}
 	case l.MaxWaiting < 0:
 		err = &InvalidError{Field: "max_waiting", Value: fmt.Sprint(l.MaxWaiting), Rule: "must not be negative"}
 	case !slices.Contains(overloadPolicies, l.Policy):

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -313,7 +314,7 @@ func TestSetLimitRejectsInvalidLimits(t *testing.T) {
 	db := ledgertest.Pool(t, ledgertest.App, "operator")
 	for _, l := range []ledger.Limit{
 		{Kind: "a b", MaxWaiting: 1}, {Kind: "a", MaxWaiting: -1}, {Kind: "a", Policy: "drop"},
-		{Kind: "a", RetryAfter: -1},
+		{Kind: "a", RetryAfter: -1}, {Kind: "taskledger.alarm", Policy: ledger.DiscardOldest},
 	} {
 		var invalid *ledger.InvalidError
 		if err := ledger.SetLimit(t.Context(), db, l, ""); !errors.As(err, &invalid) {
@@ -322,5 +323,19 @@ func TestSetLimitRejectsInvalidLimits(t *testing.T) {
 	}
 	if limits, err := ledger.ReadLimits(t.Context(), db); err != nil || len(limits) != 0 {
 		t.Errorf("%v, %v", limits, err)
+	}
+}
+
+// An operator cannot silence alarms by a limit of their kind, also not by an insert of its own.
+func TestNoLimitSilencesAlarms(t *testing.T) {
+	t.Parallel()
+	operator := ledgertest.As(t, ledgertest.Pool(t), "operator")
+	for _, policy := range []string{"reject", "discard", "discard_oldest", "caller_runs"} {
+		_, err := operator.Exec(t.Context(), `
+			insert into taskledger.kind_limit (kind, max_waiting, policy, retry_after_ms, actor)
+			values ('taskledger.alarm', 0, $1, 0, 'op')`, policy)
+		if !pgerr.Is(err, "23514") {
+			t.Errorf("%s: %v, want a check violation", policy, err)
+		}
 	}
 }

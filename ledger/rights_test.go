@@ -199,6 +199,12 @@ func TestRolesCannotForge(t *testing.T) {
 		"operator": {succeeded, again, relayLease, workerLease, fire, cursor, task},
 		"reader":   reading,
 		"archiver": reading,
+		"subscriber": append(slices.Clone(reading), schedule, workerLease,
+			`insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin)
+			 values ('relay', 1000, '3:3:', 0, '3', taskledger.origin())`,
+			`select taskledger.append_cursor('relay', 0, '3:3:', 0, '3', null, null, null, 0, null)`,
+			`select taskledger.remove_subscriber('mails')`, `select taskledger.mark_feed('mails', '{}')`,
+			`select taskledger.enqueue('pay', 'x')`),
 	} {
 		t.Run(role, func(t *testing.T) {
 			t.Parallel()

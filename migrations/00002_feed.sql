@@ -115,10 +115,11 @@ comment on view taskledger.cursors is
 -- raises the floor while no transaction writes events, so all events up to it are committed. origin and xid are those
 -- of the database that the floor holds for, as in a cursor row.
 create table taskledger.floor (
-  position bigint not null,
-  origin   text not null default taskledger.origin(),
-  xid      xid8 not null default pg_current_xact_id(),
-  one      boolean primary key default true check (one));
+  position  bigint not null,
+  origin    text not null default taskledger.origin(),
+  xid       xid8 not null default pg_current_xact_id(),
+  raised_at timestamptz,  -- null: by no rebase
+  one       boolean primary key default true check (one));
 
 insert into taskledger.floor (position) values (0);
 
@@ -138,6 +139,18 @@ $$;
 
 comment on function taskledger.feed_floor() is
   'Internal: returns the last position whose transaction id is of another database and has no meaning; 0: none.';
+
+-- +goose StatementBegin
+create function taskledger.rebased_at() returns timestamptz
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  return (select f.raised_at from taskledger.floor f where f.one);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.rebased_at() is
+  'Internal: returns when the last rebase raised the floor; null: never.';
 
 -- A database that was restored as a whole has the floor of another one. Otherwise events may have come without it, by a
 -- dump of some tables or by logical replication. Their ids are then ahead of this database, or harmless: an id that it

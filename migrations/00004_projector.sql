@@ -151,7 +151,9 @@ comment on view taskledger.tasks is
   'due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this one.';
 
 create view taskledger.lingering_tasks as
-select t.enqueued_at, t.kind, t.biz_id from taskledger.task t where t.lingering;
+select t.enqueued_at, t.kind, t.biz_id, t.shard, t.state, t.version, t.updated_at
+  from taskledger.task t
+ where t.lingering;
 
 comment on view taskledger.lingering_tasks is
   'Internal: the tasks that are available or running, of those that became available up to lingering_place, '
@@ -168,6 +170,16 @@ select c.mark->'listed' as place
 
 comment on view taskledger.lingering_place is
   'Internal: the place of the feed up to which lingering_tasks has all unfinished tasks (JSON); no row or null: none.';
+
+-- A reader that may find a task some seconds late needs no events after the place of the list. A list that is being
+-- made from the first event on does not suffice.
+create view taskledger.lingering_is_current as
+select exists (
+         select from taskledger.lingering_place p where (p.place->'seen'->>'top')::bigint > 0) as is_current;
+
+comment on view taskledger.lingering_is_current is
+  'Internal: whether lingering_tasks follows the projector by seconds: otherwise it is absent, of another database, or '
+  'is being made.';
 
 create view taskledger.task_totals as
 select c.kind, c.state, c.n, c.value as tasks from taskledger.task_count c;

@@ -15,6 +15,7 @@ create table taskledger.kind_limit (
   retry_after_ms bigint not null check (retry_after_ms >= 0),  -- hint for a rejected producer
   actor          text not null,
   updated_at     timestamptz not null default clock_timestamp(),
+  check (not starts_with(kind, 'taskledger.')),
   check (updated_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'));
 
 comment on table taskledger.kind_limit is

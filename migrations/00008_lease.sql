@@ -52,6 +52,7 @@ begin
       select from json_to_recordset(coalesce(detail->'repeating', '[]'))
                as r(kind text, biz_id text, times integer, since timestamptz, error text)
        where num_nulls(r.kind, r.biz_id, r.times, r.since) > 0
+          or r.kind not in (select k.kind from json_array_elements_text(detail->'kinds') k(kind))
           or r.since not between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00') then
     return null;
   end if;

@@ -39,7 +39,7 @@ create view taskledger.relay_mark as
 select c.n, c.seen, c.recorded_at, c.timeline, greatest(c.seen_top, c.after_position) as top,
        (c.mark->>'generation')::bigint as generation, c.mark->>'stream_created' as stream_created,
        (c.mark->>'stream_seq')::bigint as stream_seq, c.mark->'owed' is not null as is_repairing,
-       coalesce(c.mark->'withheld', '{}') as withheld
+       coalesce(c.mark->'withheld', '{}') as withheld, c.mark->>'server' as server
   from taskledger.cursors c
  where c.reader = 'relay';
 
@@ -48,7 +48,41 @@ comment on view taskledger.relay_mark is
   'visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of '
   'losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. '
   'withheld has kinds with a place: waking events of the kind that are not visible in its seen may not be published. '
-  'Before the first page, generation, stream_created and stream_seq are null.';
+  'Before the first page, generation, stream_created and stream_seq are null. '
+  'server is the server_run() in which the relay has made sure that no relay of another copy works.';
+
+-- Copies of a database differ in nothing but where they run.
+-- +goose StatementBegin
+create function taskledger.server_run() returns text
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  return floor(extract(epoch from pg_postmaster_start_time()) * 1e6)::bigint || '/'
+         || (select d.oid from pg_database d where d.datname = current_database());
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.server_run() is
+  'Internal: returns what differs between this database and a physical copy of it that runs too: the start of the '
+  'server, and the oid of the database.';
+
+-- With its owner's rights: workers may not read the cursors. Index: primary key of cursor, backwards.
+-- +goose StatementBegin
+create function taskledger.is_relayed_here() returns boolean
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  return coalesce((
+    select m.server is null or m.server = taskledger.server_run()
+      from taskledger.relay_mark m
+     order by m.n desc
+     limit 1), true);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.is_relayed_here() is
+  'Internal: returns whether a relay has worked since the server started, or none ever has. Otherwise the database may '
+  'be a copy of one whose relay works, and workers must not receive.';
 
 -- Three arms, where the feed has two: late events below the window, events within the published part of
 -- the window that are not visible in it, and events above. Its cost is that of the events it returns.

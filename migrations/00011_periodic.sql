@@ -33,8 +33,8 @@ create table taskledger.schedule (
   passed_at    timestamptz,                -- when firings were last passed over
   check (name ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$' and octet_length(name) <= 128),
   check (num_nonnulls(cron, every_ms, after_ms) = 1),
-  check (every_ms >= 1000),
-  check (after_ms >= 1000),
+  check (every_ms between 1000 and 3153600000000),  -- periodic.MaxEvery
+  check (after_ms between 1000 and 3153600000000),
   check ((cron is null) = (zone is null)),
   check ((every_ms is null) = (anchor is null)),
   check (anchor between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'),

@@ -507,7 +507,7 @@ begin
     return policy;
   end if;
   return case when json_typeof(otherwise) = 'object' then otherwise else '{}' end;
-exception when invalid_parameter_value or numeric_value_out_of_range or untranslatable_character then
+exception when data_exception then
   return case when json_typeof(otherwise) = 'object' then otherwise else '{}' end;
 end
 $$;

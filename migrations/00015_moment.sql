@@ -34,7 +34,8 @@ comment on view taskledger.moments is
 -- The search takes as many descents of an index as the number of positions between the moments has bits.
 -- +goose StatementBegin
 create function taskledger.place_at(at timestamptz)
-returns table (seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint)
+returns table (seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint,
+               bound xid8)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off set jit = off as $$
 declare
@@ -46,7 +47,7 @@ declare
 begin
   select m.snapshot, m.top, m.bound into low
     from taskledger.moments m where m.at <= place_at.at order by m.at desc limit 1;
-  select m.snapshot, m.top into high
+  select m.snapshot, m.top, m.bound into high
     from taskledger.moments m where m.at > place_at.at order by m.at limit 1;
   if high.snapshot is null and pg_is_in_recovery() then
     raise exception 'taskledger: the database is a standby' using errcode = 'read_only_sql_transaction';
@@ -54,6 +55,7 @@ begin
   seen := coalesce(low.snapshot, '3:3:'); seen_top := coalesce(low.top, 0); seen_bound := coalesce(low.bound, '3');
   until := coalesce(high.snapshot, pg_current_snapshot());
   top := coalesce(high.top, (select e.position from taskledger.event e order by e.position desc limit 1), 0);
+  bound := high.bound;
   after_position := seen_top;
   past := greatest(top, seen_top) + 1;
   while past - after_position > 1 loop
@@ -75,12 +77,14 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.place_at(timestamptz) is
-  'Internal: returns the place of a time in the order of commits: the columns of a cursor.';
+  'Internal: returns the place of a time in the order of commits: the columns of a cursor. Null for bound means that '
+  'it must be drawn now.';
 
 -- The first moment at which the event was visible ends the window that the event is in.
 -- +goose StatementBegin
 create function taskledger.place_of("position" bigint)
-returns table (seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint)
+returns table (seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint,
+               bound xid8)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off set jit = off as $$
 declare
@@ -95,7 +99,7 @@ begin
   if found.xid is null then
     return;
   end if;
-  select m.at, m.snapshot, m.top into high
+  select m.at, m.snapshot, m.top, m.bound into high
     from taskledger.moments m
    where m.at >= found.recorded_at and pg_visible_in_snapshot(found.xid, m.snapshot)
    order by m.at
@@ -111,6 +115,7 @@ begin
   seen := coalesce(low.snapshot, '3:3:'); seen_top := coalesce(low.top, 0); seen_bound := coalesce(low.bound, '3');
   until := coalesce(high.snapshot, pg_current_snapshot());
   top := coalesce(high.top, (select e.position from taskledger.event e order by e.position desc limit 1), 0);
+  bound := high.bound;
   after_position := place_of.position;
   return next;
 end
@@ -118,7 +123,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.place_of(bigint) is
-  'Internal: returns the place of an event, by its position, in the order of commits; no row without such an event.';
+  'Internal: returns the place of an event, by its position, in the order of commits; no row without such an event. '
+  'Null for bound as in place_at.';
 
 -- Of each minute that is older than an hour it keeps the first moment and the last, so that a longer time without
 -- commits keeps both its ends. With its owner's rights: a role with the privilege DELETE may lock the whole table, and

@@ -7,22 +7,23 @@
 --   operator  the commands of taskledger that change something, except migrate and rebase
 --   reader    the commands that only read
 --   archiver  reads everything; it removes nothing yet
+--   subscriber  reads events by the feed, and waits for results: outbox.Subscribe, read_feed and advance_feed
 --
 -- A worker that is limited to kinds has a role of its own, with the grants of worker and a copy of each policy of
 -- worker, to which migrations/limited_worker.go adds the kinds. A policy whose name begins with worker is copied.
 --
 -- `taskledger migrate roles` grants this and takes back everything else. Run it again after an upgrade.
 
-grant usage on schema taskledger to producer, worker, relay, operator, reader, archiver;
+grant usage on schema taskledger to producer, worker, relay, operator, reader, archiver, subscriber;
 
 -- Events. No role may insert xid, position or recorded_at: see migrations/00013_rights.sql.
-grant select on taskledger.event to worker, relay, operator, reader, archiver;
+grant select on taskledger.event to worker, relay, operator, reader, archiver, subscriber;
 grant select (kind, biz_id, version, type, position) on taskledger.event to producer;
 grant insert (version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data, meta)
    on taskledger.event to producer, worker, relay, operator;
 
 -- The login of an event, which a policy of migrations/00013_rights.sql compares with the session's.
-grant select on taskledger.logins to producer, worker, relay, operator, reader, archiver;
+grant select on taskledger.logins to producer, worker, relay, operator, reader, archiver, subscriber;
 grant execute on function taskledger.login_id, taskledger.is_own_login to producer, worker, relay, operator;
 
 -- Of tables that hold what an operator or a service wrote. A worker reads args, and of the rest what its job takes.
@@ -34,17 +35,20 @@ grant select on taskledger.shard_owner, taskledger.worker_shards, taskledger.pau
    operator, reader, archiver;
 grant select on taskledger.timer, taskledger.timers, taskledger.rejected, taskledger.event_position_seq to
    relay, operator, reader, archiver;
-grant select on taskledger.moment, taskledger.moments to relay, operator, reader, archiver;
-grant select on taskledger.cursor, taskledger.cursors, taskledger.floor, taskledger.incarnation,
-   taskledger.relay_mark, taskledger.outbox to relay, operator, reader, archiver;
+grant select on taskledger.moment, taskledger.moments to relay, operator, reader, archiver, subscriber;
+grant select on taskledger.cursor, taskledger.cursors, taskledger.subscribers, taskledger.floor,
+   taskledger.incarnation to relay, operator, reader, archiver, subscriber;
+grant select on taskledger.relay_mark, taskledger.outbox to relay, operator, reader, archiver;
+grant select on taskledger.setting, taskledger.event_position_seq to subscriber;
 grant select on taskledger.task, taskledger.tasks, taskledger.task_count, taskledger.task_totals,
-   taskledger.task_counts, taskledger.lingering_tasks, taskledger.lingering_place to relay, operator, reader, archiver;
+   taskledger.task_counts, taskledger.lingering_tasks, taskledger.lingering_place, taskledger.lingering_is_current
+   to relay, operator, reader, archiver;
 grant select on taskledger.parked, taskledger.parked_events, taskledger.unpublishable_events,
    taskledger.relay_lease, taskledger.schedule, taskledger.pause, taskledger.illegal_event,
    taskledger.repeated_releases to relay, operator, reader, archiver;
 grant select on taskledger.kind_stats, taskledger.kind_minutes, taskledger.projection,
    taskledger.projection_parked to relay, operator, reader, archiver;
-grant select on taskledger.migration to relay, operator, reader, archiver;
+grant select on taskledger.migration to relay, operator, reader, archiver, subscriber;
 
 -- Each role writes this beside events. LOCK TABLE in a mode that stops others needs UPDATE, DELETE or TRUNCATE on the
 -- whole table: so UPDATE is granted by columns, and functions delete. Only the relay, the services' own role, may
@@ -62,6 +66,10 @@ grant execute on function taskledger.thin_moments to relay;
 grant insert (at, snapshot, top, bound) on taskledger.moment to relay;
 -- To lock the newest row, in ledger/feed/sql/cursor_append.sql.
 grant update (recorded_at) on taskledger.cursor to relay;
+grant update (unaudited_xor) on taskledger.cursor to operator, subscriber;
+grant insert (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, audited, unaudited,
+   unaudited_xor, origin, timeline, mark) on taskledger.cursor to operator, subscriber;
+grant insert on taskledger.incarnation to subscriber;
 grant insert on taskledger.incarnation, taskledger.parked, taskledger.illegal_event to relay;
 grant insert on taskledger.task to relay;
 grant update (state, aside, version, attempt, failures, updated_at, error, fingerprint, due_at, lingering) on
@@ -100,7 +108,7 @@ grant execute on function taskledger.relay_sleeps, taskledger.wake to producer, 
 
 -- Functions that statements, views and policies call. They read nothing that their caller could not read.
 grant execute on function taskledger.installation, taskledger.state_after, taskledger.shard_of to producer,
-   worker, relay, operator, reader, archiver;
+   worker, relay, operator, reader, archiver, subscriber;
 grant execute on function taskledger.due_at, taskledger.with_moment, taskledger.is_reserved, taskledger.is_first
    to producer, worker, relay, operator;
 grant execute on function taskledger.follows, taskledger.appended_here, taskledger.is_timer_of to producer,
@@ -108,13 +116,20 @@ grant execute on function taskledger.follows, taskledger.appended_here, taskledg
 grant execute on function taskledger.with_times, taskledger.admits, taskledger.existing_tasks,
    taskledger.count_rejection to producer, relay, operator;
 grant execute on function taskledger.origin, taskledger.timeline, taskledger.incarnation, taskledger.feed_floor,
-   taskledger.foreign_position, taskledger.late_xids, taskledger.late_shares to relay, operator, reader, archiver;
+   taskledger.rebased_at, taskledger.foreign_position, taskledger.late_xids, taskledger.late_shares to relay, operator,
+   reader, archiver, subscriber;
 grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledger.feed_passed,
-   taskledger.feed_pending to relay, operator, reader, archiver;
+   taskledger.feed_pending to relay, operator, reader, archiver, subscriber;
 grant execute on function taskledger.place_at, taskledger.place_of, taskledger.heads_page to relay, operator, reader,
-   archiver;
+   archiver, subscriber;
+grant execute on function taskledger.read_feed, taskledger.advance_feed to subscriber;
+grant execute on function taskledger.subscriber_reader, taskledger.check_window, taskledger.append_cursor,
+   taskledger.thin_cursor, taskledger.seek_feed to operator, subscriber;
+grant execute on function taskledger.mark_feed, taskledger.remove_subscriber to operator;
 grant execute on function taskledger.unbegun_kinds to relay, operator, reader, archiver;
 grant execute on function taskledger.is_primary to worker, relay, operator;
+grant execute on function taskledger.is_relayed_here to worker;
+grant execute on function taskledger.server_run to relay, operator, reader, archiver;
 grant execute on function taskledger.is_hidden to worker;
 grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive, taskledger.lease_kinds to worker,
    relay, operator, reader, archiver;
@@ -140,6 +155,13 @@ grant execute on function taskledger.shortened, taskledger.error_text, taskledge
 create policy worker_reads on taskledger.event for select to worker, relay, operator, reader, archiver using (true);
 create policy producer_reads on taskledger.event for select to producer using (
   xid = pg_current_xact_id_if_assigned());
+
+create policy subscriber on taskledger.event for select to subscriber using (true);
+
+-- The services have their cursors, and subscribers theirs. Operators move and pause subscribers.
+create policy relay on taskledger.cursor for all to relay using (true);
+create policy subscriber on taskledger.cursor for all to subscriber, operator using (
+  starts_with(reader, 'subscriber/'));
 
 -- A producer begins tasks. If too many tasks of the kind wait, it discards its own one in the same transaction.
 create policy producer on taskledger.event for insert to producer with check (
@@ -189,10 +211,9 @@ create policy worker on taskledger.timer for insert to worker with check (
   due_at >= statement_timestamp() and due_at < '9999-01-01 00:00:00+00'
   and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
 
--- A worker has the leases of its own login. Any worker may remove a lease that has ended, which counts as none.
+-- A worker has the leases of its own login. A lease of a worker that has ended counts as none: any login may take it.
 create policy worker on taskledger.lease for all to worker using (
-  (name like 'worker/%' or name like 'shards/%') and login = session_user
-  or name <> 'relay' and alive_until <= statement_timestamp());
+  (name like 'worker/%' or name like 'shards/%') and (login = session_user or alive_until <= statement_timestamp()));
 
 create policy relay on taskledger.lease for all to relay using (name = 'relay' or name like 'released/%');
 

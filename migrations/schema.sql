@@ -64,6 +64,66 @@ $$;
 
 COMMENT ON FUNCTION taskledger.admits(kind text, args_bytes integer, meta_bytes integer) IS 'Internal: reports whether a task of this kind, with args and meta of so many bytes, may be enqueued as available.';
 
+CREATE FUNCTION taskledger.advance_feed(reader text, page text, "position" bigint) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  of_cursor text := taskledger.subscriber_reader(reader);
+  c record;
+begin
+  if page is null or page !~ '^[0-9]{1,18}@.' or "position" is null then
+    raise exception 'taskledger: invalid page %: must be one that read_feed or advance_feed returned',
+      coalesce(quote_literal(left(page, 100)), 'null') using errcode = 'invalid_parameter_value';
+  end if;
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark
+    into c
+    from taskledger.cursor n
+   where n.reader = of_cursor and n.n = split_part(page, '@', 1)::bigint;
+  if c.until is not null and ("position" <= c.after_position or "position" > c.top) then
+    raise exception 'taskledger: invalid position %: must be that of an event of the page', "position"
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if c.until is null or taskledger.incarnation() is distinct from substr(page, strpos(page, '@') + 1)
+     or not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
+                                     "position", c.mark) then
+    raise exception 'taskledger: subscriber % has been moved since this page was read', reader
+      using errcode = 'TL005', hint = 'Roll back, and call read_feed again.';
+  end if;
+  return c.n + 1 || '@' || split_part(page, '@', 2);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.advance_feed(reader text, page text, "position" bigint) IS 'Passes the events of a page up to a position, in the transaction of their effect, and returns the page for the rest. SQLSTATE TL005 if another session has moved the subscriber: roll back.';
+
+CREATE FUNCTION taskledger.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, origin,
+                                 mark)
+  select append_cursor.reader, append_cursor.n + 1, append_cursor.seen, append_cursor.seen_top,
+         append_cursor.seen_bound, append_cursor.until, append_cursor.top, append_cursor.bound,
+         append_cursor.after_position, taskledger.origin(), append_cursor.mark
+    from (
+     select coalesce((select c.n
+                        from taskledger.cursor c
+                       where c.reader = append_cursor.reader
+                       order by c.n desc
+                       limit 1
+                         for key share), 0) as n) newest
+   where newest.n = append_cursor.n
+      on conflict do nothing;
+  if found and append_cursor.n % 1000 = 0 then
+    perform taskledger.thin_cursor(append_cursor.reader, append_cursor.n - 10000);
+  end if;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json) IS 'Internal: appends cursor row n + 1 of a reader if row n is its newest, and reports whether it did.';
+
 CREATE FUNCTION taskledger.append_event(kind text, biz_id text, expected integer, type taskledger.event_type, actor text, data text, after_us bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -373,6 +433,37 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: raises an error with the name of a time that package ledger rejects.';
+
+CREATE FUNCTION taskledger.check_window(op text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if pg_is_in_recovery() then
+    raise exception 'taskledger: the database is a standby' using errcode = 'read_only_sql_transaction',
+      hint = 'Connect to the primary.';
+  end if;
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+    raise exception 'taskledger: % needs a READ COMMITTED transaction', op using errcode = 'active_sql_transaction',
+      hint = 'begin isolation level read committed';
+  end if;
+  if pg_current_xact_id_if_assigned() is not null then
+    raise exception 'taskledger: % must come before anything is written in its transaction', op
+      using errcode = 'active_sql_transaction', hint = 'Commit before, or call it first in a transaction.';
+  end if;
+  if taskledger.foreign_position() is not null then
+    raise exception 'taskledger: there are events of another database' using
+      errcode = 'object_not_in_prerequisite_state', hint = 'After a restore: taskledger rebase';
+  end if;
+  if (select s.seqcache from pg_sequence s where s.seqrelid = 'taskledger.event_position_seq'::regclass) <> 1 then
+    raise exception 'taskledger: the sequence taskledger.event_position_seq has a cache' using
+      errcode = 'object_not_in_prerequisite_state',
+      hint = 'alter sequence taskledger.event_position_seq cache 1; then end the sessions that have inserted';
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.check_window(op text) IS 'Internal: raises an error if a window cannot be opened now.';
 
 CREATE FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean DEFAULT false) RETURNS TABLE(version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
     LANGUAGE plpgsql
@@ -1592,6 +1683,21 @@ $$;
 
 COMMENT ON FUNCTION taskledger.is_primary() IS 'Internal: returns true, and raises an error on a standby.';
 
+CREATE FUNCTION taskledger.is_relayed_here() RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return coalesce((
+    select m.server is null or m.server = taskledger.server_run()
+      from taskledger.relay_mark m
+     order by m.n desc
+     limit 1), true);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.is_relayed_here() IS 'Internal: returns whether a relay has worked since the server started, or none ever has. Otherwise the database may be a copy of one whose relay works, and workers must not receive.';
+
 CREATE FUNCTION taskledger.is_reserved(kind text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN starts_with(kind, 'taskledger.'::text);
@@ -1671,6 +1777,7 @@ begin
       select from json_to_recordset(coalesce(detail->'repeating', '[]'))
                as r(kind text, biz_id text, times integer, since timestamptz, error text)
        where num_nulls(r.kind, r.biz_id, r.times, r.since) > 0
+          or r.kind not in (select k.kind from json_array_elements_text(detail->'kinds') k(kind))
           or r.since not between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00') then
     return null;
   end if;
@@ -1731,6 +1838,30 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.lock_workers() IS 'Internal: locks workers that take their first lease against each other, until the transaction ends.';
+
+CREATE FUNCTION taskledger.mark_feed(reader text, mark json) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  of_cursor text := taskledger.subscriber_reader(reader);
+  c record;
+begin
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position into c
+    from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
+  if c.n is null then
+    return false;
+  end if;
+  if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
+                                  c.after_position, mark_feed.mark) then
+    raise exception 'taskledger: subscriber % is being moved by another session', reader
+      using errcode = 'serialization_failure', hint = 'Try again.';
+  end if;
+  return true;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.mark_feed(reader text, mark json) IS 'Internal: replaces the mark of a subscriber, such as {"paused":true}, leaves its place, and reports whether there is such a subscriber.';
 
 CREATE FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1814,7 +1945,7 @@ END;
 
 COMMENT ON FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) IS 'Internal: merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
 
-CREATE FUNCTION taskledger.place_at(at timestamp with time zone) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint)
+CREATE FUNCTION taskledger.place_at(at timestamp with time zone) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, bound xid8)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
@@ -1830,7 +1961,7 @@ declare
 begin
   select m.snapshot, m.top, m.bound into low
     from taskledger.moments m where m.at <= place_at.at order by m.at desc limit 1;
-  select m.snapshot, m.top into high
+  select m.snapshot, m.top, m.bound into high
     from taskledger.moments m where m.at > place_at.at order by m.at limit 1;
   if high.snapshot is null and pg_is_in_recovery() then
     raise exception 'taskledger: the database is a standby' using errcode = 'read_only_sql_transaction';
@@ -1838,6 +1969,7 @@ begin
   seen := coalesce(low.snapshot, '3:3:'); seen_top := coalesce(low.top, 0); seen_bound := coalesce(low.bound, '3');
   until := coalesce(high.snapshot, pg_current_snapshot());
   top := coalesce(high.top, (select e.position from taskledger.event e order by e.position desc limit 1), 0);
+  bound := high.bound;
   after_position := seen_top;
   past := greatest(top, seen_top) + 1;
   while past - after_position > 1 loop
@@ -1857,9 +1989,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.place_at(at timestamp with time zone) IS 'Internal: returns the place of a time in the order of commits: the columns of a cursor.';
+COMMENT ON FUNCTION taskledger.place_at(at timestamp with time zone) IS 'Internal: returns the place of a time in the order of commits: the columns of a cursor. Null for bound means that it must be drawn now.';
 
-CREATE FUNCTION taskledger.place_of("position" bigint) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint)
+CREATE FUNCTION taskledger.place_of("position" bigint) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, bound xid8)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
@@ -1878,7 +2010,7 @@ begin
   if found.xid is null then
     return;
   end if;
-  select m.at, m.snapshot, m.top into high
+  select m.at, m.snapshot, m.top, m.bound into high
     from taskledger.moments m
    where m.at >= found.recorded_at and pg_visible_in_snapshot(found.xid, m.snapshot)
    order by m.at
@@ -1894,12 +2026,13 @@ begin
   seen := coalesce(low.snapshot, '3:3:'); seen_top := coalesce(low.top, 0); seen_bound := coalesce(low.bound, '3');
   until := coalesce(high.snapshot, pg_current_snapshot());
   top := coalesce(high.top, (select e.position from taskledger.event e order by e.position desc limit 1), 0);
+  bound := high.bound;
   after_position := place_of.position;
   return next;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.place_of("position" bigint) IS 'Internal: returns the place of an event, by its position, in the order of commits; no row without such an event.';
+COMMENT ON FUNCTION taskledger.place_of("position" bigint) IS 'Internal: returns the place of an event, by its position, in the order of commits; no row without such an event. Null for bound as in place_at.';
 
 CREATE FUNCTION taskledger.policy_of(kind text, biz_id text, otherwise json) RETURNS json
     LANGUAGE plpgsql STABLE
@@ -1917,7 +2050,7 @@ begin
     return policy;
   end if;
   return case when json_typeof(otherwise) = 'object' then otherwise else '{}' end;
-exception when invalid_parameter_value or numeric_value_out_of_range or untranslatable_character then
+exception when data_exception then
   return case when json_typeof(otherwise) = 'object' then otherwise else '{}' end;
 end
 $$;
@@ -1961,6 +2094,89 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.raise_refused(kind text) IS 'Internal: raises the error of a login that may not work on a kind.';
+
+CREATE FUNCTION taskledger.read_feed(reader text, how_many integer DEFAULT 100) RETURNS TABLE(page text, "position" bigint, kind text, biz_id text, version integer, type text, attempt integer, shard smallint, recorded_at timestamp with time zone, actor text, login text, data_version smallint, data json, meta json)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  of_cursor text := taskledger.subscriber_reader(reader);
+  incarnation text := taskledger.incarnation();
+  c record;
+  snapshot pg_snapshot;
+  last bigint;
+begin
+  if how_many is null or how_many not between 1 and 10000 then
+    raise exception 'taskledger: invalid how_many %: must be between 1 and 10000', coalesce(how_many::text, 'null')
+      using errcode = 'invalid_parameter_value';
+  end if;
+  perform taskledger.check_window('read_feed');
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark, n.is_local
+    into c
+    from taskledger.cursors n
+   where n.reader = of_cursor
+   order by n.n desc
+   limit 1;
+  if c.n is null then
+    select 0::bigint as n, '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound,
+           null::pg_snapshot as until, null::bigint as top, null::xid8 as bound, 0::bigint as after_position,
+           null::json as mark, true as is_local into c;
+  elsif not c.is_local then
+    raise exception 'taskledger: the place of subscriber % is of another database', reader
+      using errcode = 'object_not_in_prerequisite_state', hint = 'After a restore: taskledger rebase';
+  elsif c.mark ->> 'paused' = 'true' then
+    return;
+  end if;
+  if c.until is not null then
+    if incarnation is null then -- after a crash
+      insert into taskledger.incarnation default values on conflict do nothing;
+      return; -- the next call can open a window
+    end if;
+    return query
+    select c.n || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
+           e.recorded_at, e.actor, l.name, e.data_version, e.data, e.meta
+      from taskledger.feed_page(c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.after_position,
+                                read_feed.how_many) e
+      left join taskledger.logins l on l.id = e.login_id;
+    if found then
+      return;
+    end if;
+    c.seen := c.until; c.seen_top := c.top; c.seen_bound := c.bound;
+  end if;
+  snapshot := pg_current_snapshot();
+  last := coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0);
+  if last <= c.seen_top and not exists (
+       select from taskledger.late_xids(c.seen, c.seen_bound) x where pg_visible_in_snapshot(x, snapshot)) then
+    return; -- an idle call writes nothing
+  end if;
+  if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, snapshot, last,
+                                  pg_current_xact_id(), 0, c.mark) then
+    return; -- another session has opened the window
+  end if;
+  if incarnation is null then
+    insert into taskledger.incarnation default values on conflict do nothing;
+    incarnation := taskledger.incarnation();
+  end if;
+  return query
+  select c.n + 1 || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
+         e.recorded_at, e.actor, l.name, e.data_version, e.data, e.meta
+    from taskledger.feed_page(c.seen, c.seen_top, c.seen_bound, snapshot, last, 0, read_feed.how_many) e
+    left join taskledger.logins l on l.id = e.login_id;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.read_feed(reader text, how_many integer) IS 'Returns the next committed events of a subscriber, in the order of the feed: none is missing, and those of a task are in order. It returns the same ones until advance_feed passes them. Call it first in a READ COMMITTED transaction, or by itself, on the primary.';
+
+CREATE FUNCTION taskledger.rebased_at() RETURNS timestamp with time zone
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return (select f.raised_at from taskledger.floor f where f.one);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.rebased_at() IS 'Internal: returns when the last rebase raised the floor; null: never.';
 
 CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
@@ -2128,6 +2344,18 @@ $$;
 
 COMMENT ON FUNCTION taskledger.remove_schedule(name text) IS 'Internal: removes a schedule, and returns its name if it existed.';
 
+CREATE FUNCTION taskledger.remove_subscriber(subscriber text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  delete from taskledger.cursor c where c.reader = taskledger.subscriber_reader(subscriber);
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.remove_subscriber(subscriber text) IS 'Removes a subscriber, and reports whether there was one.';
+
 CREATE FUNCTION taskledger.retry_delay(policy json, failures integer, random double precision) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2159,6 +2387,67 @@ CREATE FUNCTION taskledger.retry_limit(policy json) RETURNS integer
     RETURN COALESCE((((policy ->> 'attempts'::text))::double precision)::integer, CASE WHEN (json_typeof((policy -> 'ladder'::text)) = 'array'::text) THEN (NULLIF(json_array_length((policy -> 'ladder'::text)), 0) + 1) ELSE NULL::integer END, 25);
 
 COMMENT ON FUNCTION taskledger.retry_limit(policy json) IS 'Internal: returns the number of failures after which a task with this retry policy is dead.';
+
+CREATE FUNCTION taskledger.seek_feed(reader text, "position" bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  of_cursor text := taskledger.subscriber_reader(reader);
+  c record;
+  p record;
+begin
+  if "position" is not null and at is not null then
+    raise exception 'taskledger: position and at must not both be given' using errcode = 'invalid_parameter_value';
+  elsif at > clock_timestamp() then
+    raise exception 'taskledger: invalid time %: must not be in the future', at
+      using errcode = 'invalid_parameter_value';
+  end if;
+  perform taskledger.check_window('seek_feed');
+  select n.n, n.mark into c
+    from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
+  if "position" = 0 then
+    select '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound, null::pg_snapshot as until,
+           null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
+  elsif "position" is not null then
+    select * into p from taskledger.place_of(seek_feed.position);
+    if p.seen is null then
+      raise exception 'taskledger: invalid position %: no event has it', "position"
+        using errcode = 'TL006', hint = 'An event that was archived or never committed cannot be a place.';
+    end if;
+  elsif at is not null then
+    select * into p from taskledger.place_at(seek_feed.at);
+  else
+    select pg_current_snapshot() as seen, null::bigint as seen_top, null::xid8 as seen_bound,
+           null::pg_snapshot as until, null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
+    p.seen_top := coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0);
+    p.seen_bound := pg_current_xact_id();
+  end if;
+  if p.until is not null and p.bound is null then
+    p.top := greatest(p.top, coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0));
+    p.bound := pg_current_xact_id();
+  end if;
+  if not taskledger.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until, p.top,
+                                  p.bound, p.after_position, c.mark) then
+    raise exception 'taskledger: subscriber % is being moved by another session', reader
+      using errcode = 'serialization_failure', hint = 'Try again.';
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.seek_feed(reader text, "position" bigint, at timestamp with time zone) IS 'Moves a subscriber to after the event at a position (0: the beginning), to a time, or to the present, and makes it if it is missing.';
+
+CREATE FUNCTION taskledger.server_run() RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return floor(extract(epoch from pg_postmaster_start_time()) * 1e6)::bigint || '/'
+         || (select d.oid from pg_database d where d.datname = current_database());
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.server_run() IS 'Internal: returns what differs between this database and a physical copy of it that runs too: the start of the server, and the oid of the database.';
 
 CREATE FUNCTION taskledger.set_poll_place(worker text, kind text, place text) RETURNS void
     LANGUAGE plpgsql
@@ -2256,6 +2545,22 @@ CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskl
 
 COMMENT ON FUNCTION taskledger.state_after(type taskledger.event_type) IS 'Returns the state of a task whose last event has this type.';
 
+CREATE FUNCTION taskledger.subscriber_reader(subscriber text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+begin
+  if subscriber is null or subscriber !~ '^[A-Za-z0-9_-]{1,64}$' then
+    raise exception 'taskledger: invalid subscriber %: must be 1 to 64 of A-Z, a-z, 0-9, _ and -',
+      coalesce(quote_literal(left(subscriber, 100)), 'null')
+      using errcode = 'invalid_parameter_value';
+  end if;
+  return 'subscriber/' || subscriber;
+end
+$_$;
+
+COMMENT ON FUNCTION taskledger.subscriber_reader(subscriber text) IS 'Internal: returns the reader of a subscriber in the table cursor, and raises an error for an invalid name.';
+
 CREATE FUNCTION taskledger.sweep_leases() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2304,6 +2609,24 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.take_over(kind text, biz_id text, version integer, worker text) IS 'Internal: returns whether a task whose worker is lost may run again; buries it if not.';
+
+CREATE FUNCTION taskledger.thin_cursor(reader text, above bigint) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  newest bigint := (select c.n from taskledger.cursor c where c.reader = thin_cursor.reader order by c.n desc limit 1);
+begin
+  if newest is null or not starts_with(reader, 'subscriber/') then
+    return above;
+  end if;
+  delete from taskledger.cursor c
+   where c.reader = thin_cursor.reader and c.n > thin_cursor.above and c.n < newest - 100;
+  return greatest(above, newest - 101);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.thin_cursor(reader text, above bigint) IS 'Internal: removes rows of the cursor of a subscriber that it needs no more, and returns the n to continue above.';
 
 CREATE FUNCTION taskledger.thin_moments(since timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2517,6 +2840,7 @@ CREATE TABLE taskledger.floor (
     "position" bigint NOT NULL,
     origin text DEFAULT taskledger.origin() NOT NULL,
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    raised_at timestamp with time zone,
     one boolean DEFAULT true NOT NULL,
     CONSTRAINT floor_one_check CHECK (one)
 );
@@ -2548,6 +2872,7 @@ CREATE TABLE taskledger.kind_limit (
     retry_after_ms bigint NOT NULL,
     actor text NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT kind_limit_kind_check CHECK ((NOT starts_with(kind, 'taskledger.'::text))),
     CONSTRAINT kind_limit_max_waiting_check CHECK ((max_waiting >= 0)),
     CONSTRAINT kind_limit_policy_check CHECK ((policy = ANY (ARRAY['reject'::text, 'discard'::text, 'discard_oldest'::text, 'caller_runs'::text]))),
     CONSTRAINT kind_limit_retry_after_ms_check CHECK ((retry_after_ms >= 0)),
@@ -2583,6 +2908,13 @@ CREATE VIEW taskledger.lingering_place AS
 
 COMMENT ON VIEW taskledger.lingering_place IS 'Internal: the place of the feed up to which lingering_tasks has all unfinished tasks (JSON); no row or null: none.';
 
+CREATE VIEW taskledger.lingering_is_current AS
+ SELECT (EXISTS ( SELECT
+           FROM taskledger.lingering_place p
+          WHERE ((((p.place -> 'seen'::text) ->> 'top'::text))::bigint > 0))) AS is_current;
+
+COMMENT ON VIEW taskledger.lingering_is_current IS 'Internal: whether lingering_tasks follows the projector by seconds: otherwise it is absent, of another database, or is being made.';
+
 CREATE TABLE taskledger.task (
     kind text NOT NULL COLLATE pg_catalog."C",
     biz_id text NOT NULL COLLATE pg_catalog."C",
@@ -2607,7 +2939,11 @@ COMMENT ON TABLE taskledger.task IS 'The current state of each task, derived fro
 CREATE VIEW taskledger.lingering_tasks AS
  SELECT t.enqueued_at,
     t.kind,
-    t.biz_id
+    t.biz_id,
+    t.shard,
+    t.state,
+    t.version,
+    t.updated_at
    FROM taskledger.task t
   WHERE t.lingering;
 
@@ -2881,11 +3217,12 @@ CREATE VIEW taskledger.relay_mark AS
     (c.mark ->> 'stream_created'::text) AS stream_created,
     ((c.mark ->> 'stream_seq'::text))::bigint AS stream_seq,
     ((c.mark -> 'owed'::text) IS NOT NULL) AS is_repairing,
-    COALESCE((c.mark -> 'withheld'::text), '{}'::json) AS withheld
+    COALESCE((c.mark -> 'withheld'::text), '{}'::json) AS withheld,
+    (c.mark ->> 'server'::text) AS server
    FROM taskledger.cursors c
   WHERE (c.reader = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. withheld has kinds with a place: waking events of the kind that are not visible in its seen may not be published. Before the first page, generation, stream_created and stream_seq are null.';
+COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. withheld has kinds with a place: waking events of the kind that are not visible in its seen may not be published. Before the first page, generation, stream_created and stream_seq are null. server is the server_run() in which the relay has made sure that no relay of another copy works.';
 
 CREATE VIEW taskledger.repeated_releases AS
  SELECT (l.detail ->> 'kind'::text) AS kind,
@@ -2919,12 +3256,12 @@ CREATE TABLE taskledger.schedule (
     last_biz_id text COLLATE pg_catalog."C",
     passed bigint DEFAULT 0 NOT NULL,
     passed_at timestamp with time zone,
-    CONSTRAINT schedule_after_ms_check CHECK ((after_ms >= 1000)),
+    CONSTRAINT schedule_after_ms_check CHECK (((after_ms >= 1000) AND (after_ms <= '3153600000000'::bigint))),
     CONSTRAINT schedule_anchor_check CHECK (((anchor >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (anchor <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT schedule_check CHECK ((num_nonnulls(cron, every_ms, after_ms) = 1)),
     CONSTRAINT schedule_check1 CHECK (((cron IS NULL) = (zone IS NULL))),
     CONSTRAINT schedule_check2 CHECK (((every_ms IS NULL) = (anchor IS NULL))),
-    CONSTRAINT schedule_every_ms_check CHECK ((every_ms >= 1000)),
+    CONSTRAINT schedule_every_ms_check CHECK (((every_ms >= 1000) AND (every_ms <= '3153600000000'::bigint))),
     CONSTRAINT schedule_last_at_check CHECK (((last_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (last_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT schedule_name_check CHECK (((name ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'::text) AND (octet_length(name) <= 128))),
     CONSTRAINT schedule_next_at_check CHECK (((next_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (next_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
@@ -2954,6 +3291,44 @@ CREATE TABLE taskledger.shard_owner (
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
 COMMENT ON TABLE taskledger.shard_owner IS 'Which worker has which group of shards of a kind, where workers divide the shards among themselves.';
+
+CREATE VIEW taskledger.subscribers AS
+ WITH RECURSIVE name AS (
+        ( SELECT c_1.reader
+           FROM taskledger.cursor c_1
+          WHERE ((c_1.reader >= 'subscriber/'::text) AND (c_1.reader < 'subscriber0'::text))
+          ORDER BY c_1.reader
+         LIMIT 1)
+        UNION ALL
+         SELECT ( SELECT c_1.reader
+                   FROM taskledger.cursor c_1
+                  WHERE ((c_1.reader > n_1.reader) AND (c_1.reader < 'subscriber0'::text))
+                  ORDER BY c_1.reader
+                 LIMIT 1) AS reader
+           FROM name n_1
+          WHERE (n_1.reader IS NOT NULL)
+        )
+ SELECT substr(n.reader, 12) AS name,
+    c.n,
+    COALESCE(((c.mark ->> 'paused'::text) = 'true'::text), false) AS is_paused,
+    c.mark,
+    GREATEST(c.after_position, c.seen_top) AS "position",
+    c.recorded_at AS moved_at,
+    c.is_local
+   FROM (name n
+     CROSS JOIN LATERAL ( SELECT m.n,
+            m.mark,
+            m.after_position,
+            m.seen_top,
+            m.recorded_at,
+            m.is_local
+           FROM taskledger.cursors m
+          WHERE (m.reader = n.reader)
+          ORDER BY m.n DESC
+         LIMIT 1) c)
+  WHERE (n.reader IS NOT NULL);
+
+COMMENT ON VIEW taskledger.subscribers IS 'The subscribers: each continues about at a position, unless it is paused. taskledger.feed_pending has the events that it has not passed.';
 
 CREATE VIEW taskledger.task_counts AS
  WITH RECURSIVE newest AS (
@@ -3141,6 +3516,8 @@ CREATE INDEX task_lingering ON taskledger.task USING btree (enqueued_at, kind, b
 
 CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger.refuse_change();
 
+ALTER TABLE taskledger.cursor ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE taskledger.event ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY form ON taskledger.lease AS RESTRICTIVE FOR INSERT WITH CHECK (taskledger.is_lease(name, holder, since, alive_until, detail));
@@ -3150,6 +3527,8 @@ CREATE POLICY form_of_update ON taskledger.lease AS RESTRICTIVE FOR UPDATE USING
 ALTER TABLE taskledger.lease ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY login ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK (taskledger.is_own_login(login_id));
+
+CREATE POLICY readable ON taskledger.cursor FOR SELECT USING (true);
 
 CREATE POLICY readable ON taskledger.lease FOR SELECT USING (true);
 

@@ -25,6 +25,8 @@ const (
 	relayNATS     = "OUTBOX_TEST_NATS"
 	relayTTL      = "OUTBOX_TEST_LEASE_TTL"
 	replaySubject = "OUTBOX_TEST_REPLAY" // then it is a process of a replay
+
+	subscriberTest = "OUTBOX_TEST_SUBSCRIBER" // then it is a subscriber
 )
 
 func TestMain(m *testing.M) {
@@ -32,6 +34,9 @@ func TestMain(m *testing.M) {
 		process := relayProcess
 		if os.Getenv(replaySubject) != "" {
 			process = replayProcess
+		}
+		if os.Getenv(subscriberTest) != "" {
+			process = subscriberProcess
 		}
 		if err := process(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -109,7 +109,8 @@ func deliveredUpTo(c *jetstream.ConsumerInfo, last uint64) uint64 {
 	return last
 }
 
-// readUnserved adds the work messages of kinds and shards without consumers, except those of built-in kinds.
+// readUnserved adds the work messages of kinds and shards without consumers, except those of reserved kinds:
+// a service finishes their tasks from the database.
 func (d *demand) readUnserved(ctx context.Context, s jetstream.Stream, state jetstream.StreamState) error {
 	info, err := s.Info(ctx, jetstream.WithSubjectFilter(stream.AllSubjects))
 	if err != nil {
@@ -123,7 +124,7 @@ func (d *demand) readUnserved(ctx context.Context, s jetstream.Stream, state jet
 			continue
 		}
 		d.types[t] = true
-		if !t.WakesWorkers() || isBuiltIn(name) {
+		if !t.WakesWorkers() || reserved.IsKind(name) {
 			continue
 		}
 		if k := d.kind(name, last); !k.served.Has(shard) {
@@ -164,9 +165,10 @@ func (d *demand) clearable(upTo uint64) map[string]uint64 {
 	for t := range d.types {
 		if !t.WakesWorkers() {
 			filters[stream.Pattern("*", string(t), ">")] = upTo
+			filters[stream.Bookkeeping(t)] = upTo
 			continue
 		}
-		filters[stream.Pattern("*", string(t), builtIn+">")] = upTo
+		filters[stream.Bookkeeping(t)] = upTo
 		for name, k := range d.kinds {
 			if sequence := min(k.delivered, upTo); sequence > 0 {
 				filters[stream.Pattern("*", string(t), string(name))] = sequence
@@ -175,8 +177,3 @@ func (d *demand) clearable(upTo uint64) map[string]uint64 {
 	}
 	return filters
 }
-
-// builtIn begins the kinds that no pool of workers serves: a service finishes their tasks from the database.
-const builtIn = "taskledger."
-
-func isBuiltIn(kind ledger.Kind) bool { return strings.HasPrefix(string(kind), builtIn) }

@@ -7,7 +7,8 @@
 //
 // # Messages
 //
-// The subject of an event is ledger.<shard>.<type>.<kind>, where the kind keeps its dots. The message is a
+// The subject of an event is ledger.<shard>.<type>.<kind>, where the kind keeps its dots. That of a reserved kind has
+// taskledger-<type> instead, so that filters of types match the kinds of users alone. The message is a
 // CloudEvent 1.0 in the binary mode of the NATS binding: attributes are headers, percent-encoded, and the
 // body is the event's data, byte for byte. A message that makes a task available (enqueued, released,
 // interrupted) has the task's args as body.
@@ -89,6 +90,6 @@
 //
 // # Crash points
 //
-// [FaultPage], [FaultPublished], [FaultRefill] and [FaultRefilled] are the places where tests and the demo kill a
-// relay.
+// [FaultPage], [FaultPublished], [FaultRefill], [FaultRefilled] and [FaultHandled] are the places where tests and the
+// demo kill a relay or a subscriber.
 package outbox

@@ -55,6 +55,7 @@ func (e *StoreError) Unwrap() error { return e.Err }
 func isRefusal(err error) bool {
 	var writer *ForeignWriterError
 	var owner *ForeignStreamError
-	return feed.IsRefusal(err) || errors.As(err, &writer) || errors.As(err, &owner) ||
+	var original *CopyError
+	return feed.IsRefusal(err) || errors.As(err, &writer) || errors.As(err, &owner) || errors.As(err, &original) ||
 		errors.Is(err, ledger.ErrNotMigrated)
 }

@@ -123,6 +123,32 @@ func TestFailOverThatLosesPublishedEvents(t *testing.T) {
 	}
 }
 
+// After a rebase of a dump, messages of events that the dump lacks are explained, however old they are. Messages that
+// were recorded after the rebase are foreign: the database that was dumped still works.
+func TestRebaseExplainsWhatADumpLacks(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var undone atomic.Int64
+	r := b.relay(func(c *outbox.Config) {
+		c.Hooks = []outbox.Hook{&hookFuncs{undone: func(n int) { undone.Add(int64(n)) }}}
+	})
+	b.enqueue("coupon.send", "before-", 10)
+	b.awaitPublished()
+	ledgertest.ExecAsOwner(t, b.pool, "update taskledger.floor set raised_at = clock_timestamp()")
+	for i, age := range []time.Duration{24 * time.Hour, time.Hour} {
+		if _, err := b.js.PublishMsg(b.ctx(), ghostAt(b.source(), time.Now().Add(-age))); err != nil {
+			t.Fatal(err)
+		}
+		b.await("the message is explained", func() bool { return undone.Load() == int64(i+1) })
+	}
+	b.enqueue("coupon.send", "after-", 10)
+	b.awaitPublished()
+	if _, err := b.js.PublishMsg(b.ctx(), ghostAt(b.source(), time.Now().Add(time.Hour))); err != nil {
+		t.Fatal(err)
+	}
+	awaitError[*outbox.ForeignWriterError](t, r)
+}
+
 // A synchronous standby is promoted under load: nothing is lost, and the relay continues by itself.
 func TestFailOverOfASynchronousStandby(t *testing.T) {
 	t.Parallel()

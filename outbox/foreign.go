@@ -148,11 +148,12 @@ func (i *inspector) eventIDs(
 // maxClockDifference is the greatest difference between the clocks of a primary and its standby.
 const maxClockDifference = 30 * time.Second
 
-// explainFailOver removes the messages of events that a fail-over has lost.
+// explainFailOver removes the messages of events that a fail-over or a restore has lost.
 //
 // A standby that is promoted may lack the last commits of its primary, also published ones. It begins a new timeline
-// and has cursor rows of the one before, from the primary. So unknown events that were recorded before the
-// switch are explained. Messages of later ones come from a primary that still works, and are foreign.
+// and has cursor rows of the one before, from the primary. So has a database that was recovered to a past moment.
+// A dump lacks what was committed after it, and is rebased. So unknown events that were recorded before the switch or
+// the rebase are explained. Messages of later ones come from a database that still works, and are foreign.
 func (i *inspector) explainFailOver(ctx context.Context, messages map[uint64]stream.Message) error {
 	if len(messages) == 0 {
 		return nil
@@ -171,7 +172,8 @@ func (i *inspector) explainFailOver(ctx context.Context, messages map[uint64]str
 	})
 	if lost := before - len(messages); lost > 0 {
 		i.hooks.each(func(h Hook) { h.MessagesUndone(ctx, lost) })
-		i.config.Logger.WarnContext(ctx, "a fail-over of the database has lost published events", "messages", lost,
+		i.config.Logger.WarnContext(ctx, "a fail-over or a restore of the database has lost published events",
+			"messages", lost,
 			"switched", switched)
 	}
 	return nil

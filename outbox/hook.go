@@ -37,6 +37,9 @@ type Hook interface {
 	// RelayFailed is called when the relay cannot work, for example because a server is unavailable; the
 	// relay tries again.
 	RelayFailed(ctx context.Context, err error)
+	// CopyFound is called, at most once a minute, when a relay of a copy of the database works on the same NATS: see
+	// [CopyError], with which that one ends.
+	CopyFound(ctx context.Context, holder string)
 
 	embedsHookDefaults()
 }
@@ -70,6 +73,9 @@ func (HookDefaults) LeadershipChanged(context.Context, bool) {}
 
 // RelayFailed does nothing.
 func (HookDefaults) RelayFailed(context.Context, error) {}
+
+// CopyFound does nothing.
+func (HookDefaults) CopyFound(context.Context, string) {}
 
 func (HookDefaults) embedsHookDefaults() {}
 

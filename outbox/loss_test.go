@@ -4,14 +4,17 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -71,6 +74,52 @@ func TestLoss(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A task runs when the stream is lost. Its work message is on the stream again, and a new event of it is published
+// before the replay has come to its started event: that one is published first.
+func TestOwedEventsBetweenWorkAndNews(t *testing.T) {
+	b := newBundle(t)
+	const finished = 1500 // the replay takes several steps
+	b.enqueue("coupon.send", "order-", finished)
+	var requests []ledger.AppendRequest
+	for i := range finished {
+		requests = append(requests, ledger.AppendRequest{Key: orderKey(i), Expected: 1, Type: ledger.EventCancelled})
+	}
+	for _, r := range ledger.AppendEach(b.ctx(), b.pool, requests) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	running := ledgertest.Key(t, "coupon.print/running")
+	ledgertest.Enqueue(t, b.pool, running, "")
+	ledgertest.Append(t, b.pool, running, ledger.EventStarted)
+	again := ledgertest.Key(t, "coupon.print/again") // its third event is published beside the message of running
+	ledgertest.Enqueue(t, b.pool, again, "")
+	ledgertest.Append(t, b.pool, again, ledger.EventStarted, ledger.EventInterrupted)
+	b.relay()
+	b.awaitPublished()
+
+	succeed := sync.OnceFunc(func() { ledgertest.Append(t, b.pool, running, ledger.EventSucceeded) })
+	t.Cleanup(fault.Set(outbox.FaultPublished, func() {
+		s, err := b.js.Stream(b.ctx(), stream.Name)
+		if err != nil || b.generation() < 2 {
+			return
+		}
+		subject := stream.Subject(running.BizID.Shard(), ledger.EventEnqueued, running.Kind)
+		if _, err := s.GetLastMsgForSubject(b.ctx(), subject); err == nil {
+			succeed()
+		}
+	}))
+	if err := b.js.DeleteStream(b.ctx(), stream.Name); err != nil {
+		t.Fatal(err)
+	}
+	b.await("the generation is 2", func() bool { return b.generation() == 2 })
+	b.awaitPublished()
+	b.check()
+	if task, err := ledger.Load(b.ctx(), b.pool, running); err != nil || task.Version != 3 {
+		t.Errorf("version %d, %v: the task did not end during the replay", task.Version, err)
 	}
 }
 

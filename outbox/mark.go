@@ -32,6 +32,9 @@ type mark struct {
 	IsClearing bool   `json:"clearing,omitempty"`  // some of them still exist
 	Owed       *owed  `json:"owed,omitempty"`      // messages to be published again after a loss
 
+	Server      string `json:"server,omitempty"`       // the run of the server in which no relay of a copy works
+	ServerSince int64  `json:"server_since,omitempty"` // microseconds since 1970: when this was found
+
 	// Withheld has the kinds whose work messages are published up to a place only, because too many wait.
 	Withheld map[ledger.Kind]feed.Place `json:"withheld,omitempty"`
 	// Missed has the durable subscribers, by name, whose messages were removed before they received them.

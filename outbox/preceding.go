@@ -29,16 +29,19 @@ func (s recovery) preceding(ctx context.Context, messages []message) ([]message,
 		}
 	}
 	if len(s.preceded) > maxPreceded || s.preceded == nil {
-		s.preceded = make(map[ledger.Key]bool)
+		s.preceded = make(map[ledger.Key]ledger.Version)
 	}
 	var kinds, ids, versions pgarray.Builder
 	for key, v := range first {
-		if v == 1 || s.preceded[key] {
+		if v <= s.preceded[key]+1 {
 			continue
 		}
 		kinds.Add(string(key.Kind))
 		ids.Add(string(key.BizID))
 		versions.AddInt(int64(v))
+	}
+	for _, m := range messages { // if they are not stored, the session ends
+		s.preceded[m.event.Key] = max(s.preceded[m.event.Key], m.event.Version)
 	}
 	if kinds.IsEmpty() {
 		return nil, nil
@@ -50,11 +53,5 @@ func (s recovery) preceding(ctx context.Context, messages []message) ([]message,
 		return nil, pgerr.Explain("find preceding events", err)
 	}
 	before, err := s.scanWork(ctx, rows)
-	if err != nil {
-		return nil, pgerr.Explain("find preceding events", err)
-	}
-	for key := range first {
-		s.preceded[key] = true
-	}
-	return before, nil
+	return before, pgerr.Explain("find preceding events", err)
 }

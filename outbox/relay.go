@@ -22,6 +22,7 @@ type Relay struct {
 	hooks  hooks
 	js     jetstream.JetStream
 	lease  *lease
+	copies *copies
 
 	// The state that one session leaves to the next. It is of the goroutine that publishes.
 	wantsRoom   int64         // bytes for which the next session makes room
@@ -61,9 +62,10 @@ func New(c Config) (*Relay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
+	l := newLease(c.DB, c.Name, c.LeaseTTL)
 	return &Relay{
 		sizes:  make(sizes),
-		config: c, hooks: c.Hooks, js: js, lease: newLease(c.DB, c.Name, c.LeaseTTL),
+		config: c, hooks: c.Hooks, js: js, lease: l, copies: newCopies(c.NATS, l.holder),
 		delay: loop.Backoff{Min: minDelay, Max: maxDelay, Exact: true},
 	}, nil
 }
@@ -73,9 +75,9 @@ func New(c Config) (*Relay, error) {
 //
 // Run retries forever while PostgreSQL or NATS is unavailable; [Hook].RelayFailed and [ReadStatus] report it.
 // It returns an error if it must not or cannot continue: a [feed.IsRefusal], a [*ForeignWriterError], a
-// [*ForeignStreamError], or one that wraps [ledger.ErrNotMigrated]. If the connection to NATS is closed, for
-// example because of wrong credentials, the error wraps [nats.ErrConnectionClosed] and the reason. Run writes
-// the error into the lease, where [ReadStatus] reads it. A new relay may run after the cause is gone.
+// [*ForeignStreamError], a [*CopyError], or one that wraps [ledger.ErrNotMigrated]. If the connection to NATS is
+// closed, for example because of wrong credentials, the error wraps [nats.ErrConnectionClosed] and the reason. Run
+// writes the error into the lease, where [ReadStatus] reads it. A new relay may run after the cause is gone.
 func (r *Relay) Run(ctx context.Context) error {
 	publisher, err := stream.NewPublisher(r.config.NATS)
 	if err != nil {
@@ -155,6 +157,7 @@ func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
 
 	g, leading := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.lease.hold(leading) })
+	g.Go(func() error { return r.copies.watch(leading, r.config.LeaseTTL, r) })
 	g.Go(func() error { return r.work(leading, publisher) })
 	err = g.Wait()
 	if ctx.Err() == nil && isFinal(err) {

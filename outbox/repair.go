@@ -47,7 +47,7 @@ func (s *session) repair(ctx context.Context, lost *loss) error {
 		Generation: s.mark.Generation + 1, Created: createdAt(s.state.info), Seq: last, LastID: id,
 		First: max(s.state.info.State.FirstSeq, 1), Purged: purged,
 		Deleted: s.state.info.State.NumDeleted, Lost: lostMessages(s.state.info),
-		Withheld: s.mark.Withheld, Owed: o,
+		Withheld: s.mark.Withheld, Owed: o, Server: s.mark.Server, ServerSince: s.mark.ServerSince,
 	}
 	if err := s.writeMark(ctx); err != nil {
 		return err

@@ -54,9 +54,9 @@ type session struct {
 	withheld  int             // number of withheld kinds in the last cursor row
 
 	openedAt  time.Time
-	hasPolled chan struct{}       // closed when the first new page, if any waits, is prepared
-	owedTimer *time.Timer         // when the next owed messages are due
-	preceded  map[ledger.Key]bool // tasks whose owed events this session has published
+	hasPolled chan struct{}                 // closed when the first new page, if any waits, is prepared
+	owedTimer *time.Timer                   // when the next owed messages are due
+	preceded  map[ledger.Key]ledger.Version // up to which this session has published the owed events of a task
 
 	refillTimer *time.Timer  // when refillAll is due
 	refillDelay loop.Backoff // between calls of refillAll that find nothing to do
@@ -102,8 +102,9 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	var installation string
-	if err := c.DB.QueryRow(ctx, installationSQL).Scan(&installation); err != nil {
+	var installation, run string
+	var now int64
+	if err := c.DB.QueryRow(ctx, serverRunSQL).Scan(&installation, &run, &now); err != nil {
 		return pgerr.Explain("read the installation", err)
 	}
 	source := stream.Source(installation)
@@ -120,6 +121,10 @@ func (s *session) open(ctx context.Context) (err error) {
 		m = firstMark(s.state.info)
 	}
 	s.mark = m
+	isNewRun, err := s.confirm(ctx, installation, run, now, published)
+	if err != nil {
+		return err
+	}
 	wasOwed, withheld := m.Owed != nil, len(m.Withheld)
 	at := s.feed.Cursor()
 	s.published = at.Place()
@@ -135,7 +140,7 @@ func (s *session) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.withheld = len(s.mark.Withheld)
-	if wasOwed || s.withheld < withheld {
+	if wasOwed || isNewRun || s.withheld < withheld {
 		return s.writeMark(ctx)
 	}
 	return nil

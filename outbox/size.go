@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -34,7 +35,7 @@ func (s sizes) note(messages []message, limit int64) {
 
 // waits reports whether a message waits for workers in a stream with a limit.
 func (m *message) waits(limit int64) bool {
-	return m.event.Type.WakesWorkers() && !isBuiltIn(m.event.Kind) && (limit == 0 || m.size <= limit)
+	return m.event.Type.WakesWorkers() && !reserved.IsKind(m.event.Kind) && (limit == 0 || m.size <= limit)
 }
 
 // readDemand reads the demand, with the sizes of the messages and with the withheld kinds. It adds the messages of a

@@ -85,6 +85,7 @@ func TestKilledConnectionsCauseShortStalls(t *testing.T) {
 	stop := make(chan struct{})
 	produced := b.produce(stop)
 	b.await("the relay publishes", func() bool { return published.Load() > 10 })
+	usual := longestStall(&published, 3*time.Second)
 	kills := make(chan int)
 	go func() {
 		n := 0
@@ -104,12 +105,12 @@ func TestKilledConnectionsCauseShortStalls(t *testing.T) {
 	}()
 	stall := longestStall(&published, 10*time.Second)
 	close(stop)
-	t.Logf("longest stall %s, %d kills, %d terms", stall, <-kills, leading.Load())
+	t.Logf("longest stall %s, without kills %s, %d kills, %d terms", stall, usual, <-kills, leading.Load())
 	<-produced
 	b.awaitPublished()
 	b.check()
-	if stall > time.Second {
-		t.Errorf("nothing was published for %s", stall)
+	if stall > time.Second+10*usual { // the machine may be busy
+		t.Errorf("nothing was published for %s, and without kills for %s", stall, usual)
 	}
 	if leading.Load() != 1 {
 		t.Errorf("the relay had the lease %d times, want once", leading.Load())

@@ -119,8 +119,14 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 		}
 	})
 	group.Go(func() error {
+		idle := time.NewTicker(max(lingerAfter, 10*time.Millisecond))
+		defer idle.Stop()
 		for {
 			select {
+			case <-idle.C:
+				if err := f.listIdle(ctx); err != nil {
+					return err
+				}
 			case page := <-pages:
 				if err := f.apply(ctx, page); err != nil {
 					return err
@@ -166,4 +172,24 @@ func (f *follower) applyAndList(ctx context.Context, page feed.Page) error {
 		f.lingering.place, f.lingering.applied = list.place, page.Place().Seen
 	}
 	return err
+}
+
+// listIdle lists lingering tasks without a page, because an idle ledger has none. The place stays in memory until the
+// next page: more tasks than the list must have are no harm.
+func (f *follower) listIdle(ctx context.Context) error {
+	for f.lingering != nil {
+		list, err := f.lingering.next(ctx, f.config.DB)
+		if err != nil || list.place == f.lingering.place {
+			return err
+		}
+		if !list.kinds.IsEmpty() {
+			err := pgx.BeginTxFunc(ctx, f.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted},
+				func(tx pgx.Tx) error { return list.write(ctx, tx) })
+			if err != nil {
+				return err
+			}
+		}
+		f.lingering.place = list.place
+	}
+	return nil
 }

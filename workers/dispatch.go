@@ -65,7 +65,7 @@ func (k *kind) decideBatch(batch []*attempt.Task) {
 		k.Warn(k.Logger, "cannot read heads", "tasks", len(batch), "error", k.pool.withCure(err))
 		after := k.RepeatAfter(err)
 		for _, t := range batch {
-			k.Tasks.Redeliver(t, after)
+			k.Later(t, after)
 		}
 		return
 	}
@@ -73,7 +73,7 @@ func (k *kind) decideBatch(batch []*attempt.Task) {
 	for i, t := range batch {
 		if err := k.correct(ctx, t, heads[i]); err != nil {
 			k.Warn(k.Logger, "cannot read args", "biz_id", string(t.Message.BizID), "error", err)
-			k.Tasks.Redeliver(t, k.pool.config.AckWait/2)
+			k.Later(t, k.pool.config.AckWait/2)
 			continue
 		}
 		if r := k.carryOut(k.verdict(t, heads[i]), t, heads[i], now); r != nil {

@@ -12,11 +12,10 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/inflight"
 )
 
-// handOver sends a message to the worker that has begun its task. That worker may have released the task without
-// recording an outcome, for example because its database was unavailable, and no other worker may continue it while
-// that one lives. Left to chance, the server would deliver the message to that worker late, the later the more
-// workers there are. The message is delivered again unless that worker, which has it in flight from now on, sends
-// progress for it; so a handover may be lost.
+// handOver sends a message to the worker that has begun its task. That worker may have lost its connection to NATS for
+// longer than AckWait, and no other worker may continue the task while that one lives. Left to chance, the server would
+// deliver the message to that worker late, the later the more workers there are. The message is delivered again unless
+// that worker, which has it in flight from now on, sends progress for it; so a handover may be lost.
 func (k *kind) handOver(t *attempt.Task, to attempt.Head) {
 	d := k.Tasks.LastDelivery(t)
 	k.Tasks.Answer(t, stream.NakAfter(min(max(to.Alive, minPause), k.pool.config.AckWait/2)))

@@ -28,6 +28,8 @@ func TestMalformedLeases(t *testing.T) {
 		"repeating nothing":   row + `'{"kinds":["b"],"repeating":[{}]}')`,
 		"repeating for ever": row +
 			`'{"kinds":["b"],"repeating":[{"kind":"b","biz_id":"1","times":3,"since":"infinity"}]}')`,
+		"repeating a task of another kind": row +
+			`'{"kinds":["b"],"repeating":[{"kind":"c","biz_id":"1","times":3,"since":"2026-01-01T00:00:00Z"}]}')`,
 		"alive for ever":      `('worker/evil', 'evil', now(), 'infinity', '{"kinds":[],"shards":"all"}')`,
 		"alive for a century": `('worker/evil', 'evil', now(), now() + '100 years', '{"kinds":[],"shards":"all"}')`,
 		"since ever":          `('worker/evil', 'evil', '-infinity', now() + '1 hour', '{"kinds":[],"shards":"all"}')`,
@@ -67,6 +69,27 @@ func TestMalformedLeases(t *testing.T) {
 				t.Errorf("%d kinds, %v, want that of the good worker", kinds, err)
 			}
 		})
+	}
+}
+
+// A worker writes no lease but those of workers. The reconciler would extend a row of its own that a worker had written
+// before, and every status would read what it holds.
+func TestWorkersWriteNoReleases(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	db := ledgertest.As(t, owner, "worker")
+	const insert = `
+		insert into taskledger.lease (name, holder, since, alive_until, detail)
+		values ('released/pay/1', 'x', 'infinity', '-infinity', '{"kind":"pay","biz_id":"1","times":"x"}')`
+	if _, err := db.Exec(t.Context(), insert); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		t.Errorf("insert: %v, want insufficient_privilege", err)
+	}
+	if _, err := owner.Exec(t.Context(), insert); err != nil {
+		t.Fatal(err)
+	}
+	const change = "update taskledger.lease set detail = '{}' where name = 'released/pay/1'"
+	if tag, err := db.Exec(t.Context(), change); err != nil || tag.RowsAffected() != 0 {
+		t.Errorf("update: %d rows, %v, want none", tag.RowsAffected(), err)
 	}
 }
 

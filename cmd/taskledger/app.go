@@ -109,6 +109,7 @@ Addresses come from flags, else the environment, else from the servers that
 		newWorkerCommand(a),
 		newLimitCommand(a),
 		newParkedCommand(a),
+		newSubscriberCommand(a),
 		newIllegalCommand(a),
 		newProjectionCommand(a),
 		newStreamCommand(a),

@@ -117,6 +117,7 @@ func describe(err error) *failure {
 		f.exit = exitUsage
 	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule),
 		errors.Is(err, workers.ErrUnknownConsumer), errors.Is(err, outbox.ErrNotParked),
+		errors.Is(err, outbox.ErrUnknownSubscriber),
 		errors.Is(err, projector.ErrNotIllegal), errors.Is(err, projector.ErrNotParked),
 		errors.Is(err, ledger.ErrUnknownPosition):
 		f.exit = exitNotFound

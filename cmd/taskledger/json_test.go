@@ -57,6 +57,9 @@ var examples = map[string]string{
 	"taskledger schedule delete":    "schedule delete old-OUTPUT",
 	"taskledger serve":              "serve",
 	"taskledger status":             "status",
+	"taskledger subscriber list":    "subscriber list",
+	"taskledger subscriber seek":    "subscriber seek mails --beginning",
+	"taskledger subscriber show":    "subscriber show mails",
 	"taskledger task bury":          "task bury --kind nothing",
 	"taskledger task cancel":        "task cancel --kind nothing",
 	"taskledger task clone":         "task clone coupon.send order-17 --as order-17-OUTPUT",
@@ -82,6 +85,10 @@ var exempt = map[string]string{
 
 	"taskledger projection retry": "needs a parked event: the script projection has one",
 	"taskledger projection skip":  "needs a failing event: the script projection has one",
+
+	"taskledger subscriber delete": "needs a subscriber: the script subscriber has one",
+	"taskledger subscriber pause":  "needs a subscriber: the script subscriber has one",
+	"taskledger subscriber resume": "needs a subscriber: the script subscriber has one",
 
 	"taskledger parked show":     "needs a parked event: the script parked has one",
 	"taskledger illegal dismiss": "needs an illegal event: the script parked has one",

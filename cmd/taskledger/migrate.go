@@ -94,10 +94,10 @@ func newMigrateRolesCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "roles",
 		Short: "Make the roles of producers, workers, services, operators and readers, with their rights",
-		Long: `Make the roles producer, worker, relay, operator, reader and archiver, each with the rights of its job
-and no others. Roles belong to all databases of a server, so their names begin with that of the database:
-shop_producer, or taskledger_producer on the server of taskledger serve. None can log in: grant it to a role that can.
-Run the command again after each upgrade.
+		Long: `Make the roles producer, worker, relay, operator, reader, archiver and subscriber, each with the rights
+of its job and no others. Roles belong to all databases of a server, so their names begin with that of the
+database: shop_producer, or taskledger_producer on the server of taskledger serve. None can log in: grant it to a role
+that can. Run the command again after each upgrade.
 
 The flag --worker makes a role of workers that are limited to kinds: --worker mails=coupon.send,mail.* is the role
 shop_worker_mails, for the kind coupon.send and those that begin with "mail.". Later calls keep it and its kinds.

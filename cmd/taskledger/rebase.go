@@ -40,8 +40,7 @@ events is refused (exit code 4). If the command is interrupted or killed, nothin
 In a database that needs no rebase it changes nothing.
 
 A copy that runs beside the original needs a NATS account of its own, and --new-installation, before its
-services start. Otherwise run taskledger stream rebuild --yes next, since the stream may have events that
-the copy has lost. The command needs the owner of the schema taskledger.`,
+services start. The command needs the owner of the schema taskledger.`,
 		Example: "  taskledger rebase\n  taskledger rebase --yes --reason 'restored the dump of Monday'",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -140,7 +139,5 @@ func renderRebase(w io.Writer, r rebased, f rebaseFlags) {
 		fmt.Fprintln(w, "the installation is now", r.Installation)
 	case f.newInstallation:
 		fmt.Fprintln(w, "the ledger would get a new installation")
-	case r.Needed && !r.DryRun:
-		fmt.Fprintln(w, "next: taskledger stream rebuild --yes")
 	}
 }

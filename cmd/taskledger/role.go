@@ -67,6 +67,12 @@ var roleOf = map[string]string{
 	"taskledger state as-of":        "reader",
 	"taskledger replay what-if":     "reader",
 	"taskledger task clone":         "operator",
+	"taskledger subscriber list":    "reader",
+	"taskledger subscriber show":    "reader",
+	"taskledger subscriber seek":    "operator",
+	"taskledger subscriber pause":   "operator",
+	"taskledger subscriber resume":  "operator",
+	"taskledger subscriber delete":  "operator",
 }
 
 // roleHint returns the cure of a right that the login lacks.

@@ -84,6 +84,10 @@ func (s status) render(w io.Writer) {
 		}
 		renderTable(w, t)
 	}
+	if len(s.Subscribers) > 0 {
+		fmt.Fprintln(w)
+		renderReaders(w, s.Subscribers)
+	}
 	s.renderUnhandled(w)
 	s.renderDegraded(w)
 }

@@ -33,8 +33,9 @@ func relayRights() *rights {
 		publish: []string{
 			stream.AllSubjects,
 			api("STREAM.CREATE"), api("STREAM.INFO"), api("STREAM.MSG.GET"), api("STREAM.PURGE"), api("CONSUMER.LIST"),
+			stream.Relays,
 		},
-		subscribe: []string{inboxes},
+		subscribe: []string{inboxes, stream.Relays},
 	}
 }
 

@@ -38,6 +38,11 @@ const (
 	SkipProjection    = "projection.skip"
 	RebuildProjection = "projection.rebuild"
 	ReplayEvents      = "events.replay"
+
+	SeekSubscriber   = "subscriber.seek"
+	PauseSubscriber  = "subscriber.pause"
+	ResumeSubscriber = "subscriber.resume"
+	DeleteSubscriber = "subscriber.delete"
 )
 
 // MaxReasonBytes is the maximum length of a reason.

@@ -18,6 +18,7 @@ import (
 const (
 	NotNullViolation          = "23502"
 	UniqueViolation           = "23505"
+	InvalidParameterValue     = "22023"
 	ReadOnlySQLTransaction    = "25006"
 	InvalidAuthorization      = "28000"
 	InvalidPassword           = "28P01"

@@ -17,7 +17,12 @@ func initialize(ctx context.Context, s *Server) error {
 	if err := s.setPassword(rand.Text()); err != nil {
 		return err
 	}
-	return s.makeData(func(data string) error {
+	return s.makeData(s.initdb(ctx))
+}
+
+// initdb returns the function that fills a data directory with a new cluster. It has the server's password.
+func (s *Server) initdb(ctx context.Context) func(data string) error {
+	return func(data string) error {
 		args := []string{
 			"--pgdata=" + data, "--username=" + superuser, "--pwfile=" + s.path("password"),
 			"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C",
@@ -26,7 +31,7 @@ func initialize(ctx context.Context, s *Server) error {
 			args = append(args, "--no-sync")
 		}
 		return s.run(ctx, "initdb", args...)
-	})
+	}
 }
 
 // setPassword sets the password and writes it into the file that initdb reads.

@@ -3,8 +3,6 @@ package pgserver
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -13,12 +11,15 @@ import (
 // accepts read-only queries. It has the settings and the password of s and a port of its own. It
 // continues after restarts of s. The caller must close it. Its errors are those of [Start], and one that
 // wraps [fs.ErrNotExist] if pg_basebackup is not beside the server's binaries.
-func (s *Server) Standby(ctx context.Context) (*Server, error) {
-	if _, err := os.Stat(filepath.Join(s.binaries, "pg_basebackup")); err != nil {
+func (s *Server) Standby(ctx context.Context) (*Server, error) { return s.StandbyIn(ctx, "") }
+
+// StandbyIn is [Server.Standby] with a directory that stays, see [Config].
+func (s *Server) StandbyIn(ctx context.Context, dir string) (*Server, error) {
+	if err := s.hasTool("pg_basebackup"); err != nil {
 		return nil, fmt.Errorf("start a standby: %w", err)
 	}
 	config := s.config
-	config.Dir, config.Port = "", 0
+	config.Dir, config.Port = dir, 0
 	return open(ctx, config, func(ctx context.Context, standby *Server) error {
 		if err := standby.setPassword(s.password); err != nil {
 			return err

@@ -67,8 +67,8 @@ var rules = []rule{
 	{
 		pkg: "/outbox",
 		may: []string{"/ledger", "/ledger/feed", "/internal/lease", "/internal/pgarray", "/internal/loop",
-			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault", pgx,
-			nats, xSync},
+			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault",
+			"/internal/reserved", pgx, nats, xSync},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
 	{
@@ -150,6 +150,12 @@ var rules = []rule{
 		reason: "for tests alone: the bundle of workers and the services beside it",
 	},
 	{
+		pkg: "/internal/torture",
+		may: []string{"/ledger", "/outbox", "/workers", "/workers/scheduler", "/workers/reconciler",
+			"/workers/operator", "/projector", "/migrations", "/internal/...", pgx, nats, natsServer},
+		reason: "it runs the whole product in processes of its own",
+	},
+	{
 		pkg: "/workers/workertest",
 		may: []string{"/ledger", "/internal/pgarray", "/workers", "/internal/stream", "/internal/natsserver",
 			"/internal/fault", pgx, nats},
@@ -221,7 +227,7 @@ var rules = []rule{
 	},
 	{
 		pkg:    "/internal/stream",
-		may:    []string{"/ledger", "/internal/tracestate", nats},
+		may:    []string{"/ledger", "/internal/reserved", "/internal/tracestate", nats},
 		reason: "the form of messages, shared by senders and receivers",
 	},
 	{

@@ -55,7 +55,7 @@ var tables = map[string]string{
 var published = []string{"event"}
 
 // markOwners own the fields of the marks in their cursor rows.
-var markOwners = []string{"outbox", "projector"}
+var markOwners = []string{"outbox", "projector", "ledger/feed"}
 
 // foreign is SQL that may name a table of another owner.
 type foreign struct {
@@ -71,6 +71,10 @@ var foreigners = []foreign{
 	{
 		table: "event_position_seq", path: "ledger/feed/sql/floor.sql",
 		reason: "a feed refuses a sequence that draws positions in advance",
+	},
+	{
+		table: "event_position_seq", path: "migrations/00016_subscriber.sql",
+		reason: "the windows of read_feed are those of the feed",
 	},
 	{
 		table: "event_position_seq", path: "ledger/feed/errors.go",

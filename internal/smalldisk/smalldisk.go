@@ -12,14 +12,28 @@ import (
 func Mount(t *testing.T, bytes int64) string {
 	t.Helper()
 	dir := t.TempDir()
-	mount := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d,mode=0700", bytes), "tmpfs", dir)
-	if out, err := mount.CombinedOutput(); err != nil {
-		t.Skipf("SKIPPED without a small disk: mount: %v: %s", err, out)
+	unmount, err := At(dir, bytes)
+	if err != nil {
+		t.Skipf("SKIPPED without a small disk: %v", err)
 	}
 	t.Cleanup(func() {
-		if out, err := exec.Command("umount", "-l", dir).CombinedOutput(); err != nil {
-			t.Errorf("umount: %v: %s", err, out)
+		if err := unmount(); err != nil {
+			t.Error(err)
 		}
 	})
 	return dir
+}
+
+// At mounts a file system of a number of bytes in memory at a directory, until unmount is called. Other users may pass
+// through the directory. It returns an error where mounting is refused: it needs root on Linux.
+func At(dir string, bytes int64) (unmount func() error, err error) {
+	err = run("mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d,mode=0711", bytes), "tmpfs", dir)
+	return func() error { return run("umount", "-l", dir) }, err
+}
+
+func run(name string, args ...string) error {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, out)
+	}
+	return nil
 }

@@ -8,7 +8,8 @@
 //	ledger.<shard>.<type>.<kind>
 //
 // where the kind keeps its dots. Subscribers can therefore filter by shard, by type, by kind and by the first
-// words of a kind: ledger.*.succeeded.coupon.> matches every coupon task that succeeded.
+// words of a kind: ledger.*.succeeded.coupon.> matches every coupon task that succeeded. The events of reserved
+// kinds are on ledger.<shard>.taskledger-<type>.<kind>, so that such a filter matches the kinds of users alone.
 //
 // # Messages
 //

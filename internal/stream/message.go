@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/internal/tracestate"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -112,6 +113,9 @@ func Encode(e ledger.Event, payload []byte, source string, generation int) *nats
 	c.text = e.RecordedAt.UTC().AppendFormat(c.text, timeLayout)
 	at := c.cut()
 	c.text = append(append(append(c.text, prefix+"."...), strconv.Itoa(int(e.Shard))...), '.')
+	if reserved.IsKind(e.Kind) {
+		c.text = append(c.text, bookkeepingPrefix...)
+	}
 	c.text = append(append(append(c.text, e.Type...), '.'), e.Kind...)
 	channel := c.cut()
 	c.text = append(append(c.text, TypePrefix...), e.Type...)

@@ -1,13 +1,13 @@
 package stream
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -20,9 +20,18 @@ const prefix = "ledger"
 // AllSubjects is the filter that matches every event.
 const AllSubjects = prefix + ".>"
 
-// Subject returns the subject of an event: ledger.<shard>.<type>.<kind>.
+// Relays is the subject on which relays that have a lease publish claims, so that those of copies of a database find
+// each other. It is not on the stream.
+const Relays = "taskledger.relays"
+
+// bookkeepingPrefix begins the third word of the subjects of reserved kinds. Filters of types for the kinds of users,
+// such as ledger.*.succeeded.>, do not match these subjects.
+const bookkeepingPrefix = "taskledger-"
+
+// Subject returns the subject of an event: ledger.<shard>.<type>.<kind>, and ledger.<shard>.taskledger-<type>.<kind>
+// for a reserved kind.
 func Subject(shard ledger.Shard, t ledger.EventType, kind ledger.Kind) string {
-	return prefix + "." + strconv.Itoa(int(shard)) + "." + string(t) + "." + string(kind)
+	return Pattern(strconv.Itoa(int(shard)), string(t), string(kind))
 }
 
 // ParseSubject is the inverse of [Subject]. Its errors wrap [ErrMalformed].
@@ -32,9 +41,10 @@ func ParseSubject(subject string) (ledger.Shard, ledger.EventType, ledger.Kind, 
 		return 0, "", "", malformed("subject", subject)
 	}
 	n, err := strconv.Atoi(parts[1])
-	shard, t, kind := ledger.Shard(n), ledger.EventType(parts[2]), ledger.Kind(parts[3])
+	word, isBookkeeping := strings.CutPrefix(parts[2], bookkeepingPrefix)
+	shard, t, kind := ledger.Shard(n), ledger.EventType(word), ledger.Kind(parts[3])
 	if err != nil || strconv.Itoa(n) != parts[1] || shard.Validate() != nil || t.State() == ledger.StateNone ||
-		kind.Validate() != nil {
+		kind.Validate() != nil || isBookkeeping != reserved.IsKind(kind) {
 		return 0, "", "", malformed("subject", subject)
 	}
 	return shard, t, kind, nil
@@ -84,7 +94,7 @@ const againSuffix = "=again"
 // one for each.
 func Subjects(t ledger.EventType, kind ledger.Kind, shards ledger.ShardSet) []string {
 	if shards == ledger.AllShards {
-		return []string{fmt.Sprintf("%s.*.%s.%s", prefix, t, kind)}
+		return []string{Pattern("*", string(t), string(kind))}
 	}
 	var filters []string
 	for shard := range shards.Shards() {
@@ -142,9 +152,17 @@ func KindOf(durable string) ledger.Kind {
 	return ledger.Kind(strings.ReplaceAll(name, "~", "."))
 }
 
-// Pattern returns a filter for the events of shards, types and kinds. Each may be "*" for any; kinds may have
-// wildcards as [ValidatePattern] allows.
-func Pattern(shard, t, kinds string) string { return prefix + "." + shard + "." + t + "." + kinds }
+// Pattern returns a filter for the events of shards, types and kinds. Shard and type may be "*" for any; kinds may have
+// wildcards as [ValidatePattern] allows. It matches reserved kinds only if the first word of kinds is theirs.
+func Pattern(shard, t, kinds string) string {
+	if reserved.IsKind(kinds) && t != "*" {
+		t = bookkeepingPrefix + t
+	}
+	return prefix + "." + shard + "." + t + "." + kinds
+}
+
+// Bookkeeping returns a filter for the events of one type of all reserved kinds.
+func Bookkeeping(t ledger.EventType) string { return Pattern("*", string(t), reserved.KindPrefix+">") }
 
 // ValidatePattern returns a [*ledger.InvalidError] if pattern is invalid. A pattern is a kind in which a word
 // may be "*" for any word, and the last one ">" for one or more.

@@ -25,12 +25,51 @@ func TestSubject(t *testing.T) {
 	}
 }
 
+// Filters of users match no reserved kind, unless they name its first word or leave the type open.
+func TestBookkeepingSubjects(t *testing.T) {
+	t.Parallel()
+	subject := stream.Subject(7, ledger.EventSucceeded, "taskledger.operation")
+	if want := "ledger.7.taskledger-succeeded.taskledger.operation"; subject != want {
+		t.Errorf("Subject = %q, want %q", subject, want)
+	}
+	for filter, want := range map[string]bool{
+		"ledger.*.succeeded.>":                                   false,
+		"ledger.*.succeeded.taskledger.>":                        false,
+		"ledger.*.*.succeeded.>":                                 false,
+		"ledger.*.*.coupon.>":                                    false,
+		stream.Pattern("7", "succeeded", ">"):                    false,
+		stream.Pattern("7", "succeeded", "*.*"):                  false,
+		stream.Pattern("*", "succeeded", "taskledger.operation"): true,
+		stream.Bookkeeping(ledger.EventSucceeded):                true,
+		"ledger.*.*.taskledger.>":                                true,
+		stream.AllSubjects:                                       true,
+	} {
+		if got := matches(subject, []string{filter}); got != want {
+			t.Errorf("%s matches %s: %v", filter, subject, got)
+		}
+	}
+}
+
+// The message of an event is on its subject.
+func TestEncodeOnSubject(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []ledger.Kind{"coupon.send", "taskledger.alarm"} {
+		e := sampleEvent()
+		e.Kind = kind
+		m := stream.Encode(e, nil, stream.Source("i-1"), 1)
+		if want := stream.Subject(e.Shard, e.Type, kind); m.Subject != want {
+			t.Errorf("the message of %s is on %s, want %s", kind, m.Subject, want)
+		}
+	}
+}
+
 func TestParseSubjectRefuses(t *testing.T) {
 	for _, subject := range []string{
 		"", "ledger", "ledger.7.enqueued", "ledger.7.enqueued.", "other.7.enqueued.k", "ledger.64.enqueued.k",
 		"ledger.-1.enqueued.k",
 		"ledger.07.enqueued.k", "ledger.+7.enqueued.k", "ledger.7.lost.k", "ledger.7.enqueued.a..b",
 		"ledger.7.enqueued.*", "ledger.7.enqueued.>",
+		"ledger.7.enqueued.taskledger.alarm", "ledger.7.taskledger-enqueued.k", "ledger.7.taskledger-lost.taskledger.x",
 	} {
 		if _, _, _, err := stream.ParseSubject(subject); !errors.Is(err, stream.ErrMalformed) {
 			t.Errorf("ParseSubject(%q): error %v, want ErrMalformed", subject, err)
@@ -102,6 +141,7 @@ func TestWorkSubjects(t *testing.T) {
 func FuzzKindMapping(f *testing.F) {
 	f.Add("coupon.send", "coupon_send", byte(3), ^uint64(0))
 	f.Add("a.b", "a~b", byte(63), uint64(1)<<63)
+	f.Add("taskledger.alarm", "alarm", byte(0), ^uint64(0))
 	f.Add("a-b.c", "a.b-c", byte(0), uint64(0x5555_5555_5555_5555))
 	f.Fuzz(func(t *testing.T, a, b string, shard byte, bits uint64) {
 		shards := max(ledger.ShardSet(bits), 1)

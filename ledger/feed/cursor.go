@@ -25,6 +25,8 @@ var (
 	cursorListSQL string
 	//go:embed sql/cursor_thin.sql
 	cursorThinSQL string
+	//go:embed sql/subscriber_thin.sql
+	subscriberThinSQL string
 	//go:embed sql/incarnation.sql
 	incarnationSQL string
 	//go:embed sql/crashed.sql
@@ -211,6 +213,10 @@ func (t *thinner) run(ctx context.Context, db ledger.DB, reader string, now time
 	if !now.Before(t.fullDue) {
 		t.above, t.fullDue = 0, now.Add(thinFullEvery)
 	}
-	_, err := pgquery.Row(ctx, db, cursorThinSQL, []any{reader, t.above, int64(math.Ceil(t.keep.Hours()))}, &t.above)
+	sql, args := cursorThinSQL, []any{reader, t.above, int64(math.Ceil(t.keep.Hours()))}
+	if isSubscriber(reader) {
+		sql, args = subscriberThinSQL, args[:2]
+	}
+	_, err := pgquery.Row(ctx, db, sql, args, &t.above)
 	return pgerr.Explain("thin cursor "+reader, err)
 }

@@ -28,6 +28,9 @@ type Options struct {
 	// Wake ends the feed's sleep when events may have been committed. Without one, an idle feed polls every 10 ms, or
 	// every five times Gather if that is longer. Default: disabled.
 	Wake *Wake
+	// Idle is the greatest time between two windows of a feed without Wake that finds no events. Default: 10 ms, or
+	// five times Gather if that is longer.
+	Idle time.Duration
 	// Relaxed is for a reader that may be given pages again. A cursor row is committed before it is on the disk: a
 	// crash of PostgreSQL may undo the last ones. Pages cannot be advanced in a transaction of the reader, but need
 	// not be advanced each. Default: disabled.
@@ -58,6 +61,9 @@ func (o *Options) withDefaults() Options {
 	}
 	if d.Gather <= 0 {
 		d.Gather = minGather
+	}
+	if d.Idle <= 0 {
+		d.Idle = max(maxIdle, 5*d.Gather)
 	}
 	if d.KeepCursors <= 0 {
 		d.KeepCursors = 72 * time.Hour
@@ -122,7 +128,7 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 		thin:    thinner{keep: options.KeepCursors},
 		audit:   auditor{every: options.AuditEvery},
 		moments: newMoments(time.Now()),
-		rest:    rest{wake: options.Wake, least: options.Gather, since: time.Now()},
+		rest:    rest{wake: options.Wake, least: options.Gather, most: options.Idle, since: time.Now()},
 	}
 	newest, err := newestCursor(ctx, db, reader)
 	if err != nil {
@@ -225,7 +231,7 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 		if w.isOpen {
 			seen = w.until
 		}
-		if !f.isTail {
+		if f.isService() {
 			err = f.moments.note(ctx, f.db, w.at, seen, len(w.first.events) > 0, f.now())
 		}
 		if err != nil || !w.isOpen {
@@ -242,12 +248,15 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 	return f.deliver(ctx, read)
 }
 
+// isService reports whether the feed adds moments. Those of services suffice.
+func (f *Feed) isService() bool { return !f.isTail && !isSubscriber(f.reader) }
+
 // thinRows removes old rows of cursor and moment.
 func (f *Feed) thinRows(ctx context.Context) error {
 	if f.isTail {
 		return nil
 	}
-	if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil {
+	if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil || !f.isService() {
 		return err
 	}
 	return f.moments.thin(ctx, f.db, f.now())
@@ -279,7 +288,7 @@ func (f *Feed) deliver(ctx context.Context, read page) (Page, bool, error) {
 	case f.rows > 0:
 		f.rows = min(2*f.rows, f.options.PageSize)
 	}
-	f.place.unaudited.note(f.place.Seen, events, f.floor)
+	f.place.unaudited.note(f.place.Place, events, f.floor)
 	f.windowLen += len(events)
 	if read.more {
 		f.place.After = events[len(events)-1].Position

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -176,6 +177,14 @@ func TestFeedRefusesAStandby(t *testing.T) {
 	t.Cleanup(onStandby.Close)
 	if _, err := feed.Open(f.ctx, onStandby, "test", nil); !errors.Is(err, feed.ErrNotPrimary) {
 		t.Errorf("feed on a standby: %v, want ErrNotPrimary", err)
+	}
+	subscribing, err := pgxpool.New(f.ctx, ledgertest.URLAs(t, standby.URL(ledgertest.Database), "subscriber"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(subscribing.Close)
+	if _, err := readFeed(f.ctx, subscribing, "mails", 1); !pgerr.Is(err, pgerr.ReadOnlySQLTransaction) {
+		t.Errorf("read_feed on a standby: %v, want read_only_sql_transaction", err)
 	}
 
 	reading := func() *feed.Feed { return f.open(standbyReads{DB: f.pool, standby: onStandby}, nil) }

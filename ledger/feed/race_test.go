@@ -39,14 +39,14 @@ func TestFeedRace(t *testing.T) {
 	f.exec(f.owner, "begin; select pg_current_xact_id(); prepare transaction 'left over'")
 	defer f.exec(f.owner, "rollback prepared 'left over'")
 
-	const writers, tasks = 12, 20
+	const sessions, tasks = 12, 20
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	writing := make(chan struct{})
 	var committed atomic.Int64
-	var group sync.WaitGroup
-	for w := range writers {
-		group.Go(func() {
+	var writers, group sync.WaitGroup
+	for w := range sessions {
+		writers.Go(func() {
 			conn, err := pgx.Connect(f.ctx, f.pool.Config().ConnString())
 			if err != nil {
 				t.Error(err)
@@ -63,9 +63,17 @@ func TestFeedRace(t *testing.T) {
 			}
 		})
 	}
-	go func() { group.Wait(); close(writing) }()
+	go func() { writers.Wait(); close(writing) }()
 
+	var bySQL []ledger.Event
+	subscriber := f.connect(ledgertest.Database, "subscriber")
+	group.Go(func() { // it ends after the writers, like the feed
+		bySQL = raceReadSQL(f.ctx, t, subscriber, rand.New(rand.NewPCG(seed, 98)), writing,
+			func() int { return int(committed.Load()) })
+	})
 	got := raceRead(f, rand.New(rand.NewPCG(seed, 99)), writing, func() int { return int(committed.Load()) })
+
+	group.Wait()
 
 	// Foreign and prepared transactions are still open here: the feed did not wait for them.
 	want := map[ledger.Position]bool{}
@@ -75,6 +83,14 @@ func TestFeedRace(t *testing.T) {
 		}
 		want[e.Position] = true
 	}
+	for reader, got := range map[string][]ledger.Event{"feed": got, "read_feed": bySQL} {
+		t.Run(reader, func(t *testing.T) { raceCheck(t, got, want) })
+	}
+}
+
+// raceCheck checks that a reader got each committed event once, those of a task in order.
+func raceCheck(t *testing.T, got []ledger.Event, want map[ledger.Position]bool) {
+	t.Helper()
 	versions := map[ledger.Key]ledger.Version{}
 	seen := map[ledger.Position]bool{}
 	for _, e := range got {

@@ -24,7 +24,7 @@ func Tail(ctx context.Context, db ledger.DB, o *Options) (*Feed, error) {
 	f := &Feed{
 		db: db, reader: "tail", options: options, now: time.Now, isTail: true,
 		windowSQL: windowSQL, pageSQL: pageSQL, logins: loginNames{},
-		rest: rest{wake: options.Wake, least: options.Gather, since: time.Now()},
+		rest: rest{wake: options.Wake, least: options.Gather, most: options.Idle, since: time.Now()},
 	}
 	_, err := pgquery.Row(ctx, db, databaseSQL, nil, &f.database.origin, &f.database.incarnation)
 	if err != nil {

@@ -37,7 +37,7 @@ func (w *Wake) Signal() {
 }
 
 const (
-	// A feed without a Wake polls at least this often, unless its Gather is long.
+	// A feed without a Wake polls at least this often, unless its Gather or Idle is long.
 	maxIdle = 10 * time.Millisecond
 	// A feed with one sleeps at least and at most so long. A transaction that inserted before the feed asked for
 	// notifications, and commits afterwards, does not notify. Its events wait for a part of the time that they had
@@ -59,9 +59,10 @@ const (
 type rest struct {
 	wake   *Wake // or nil
 	least  time.Duration
-	since  time.Time // of the last events
-	asked  time.Time // since when each window has asked for notifications; zero if the last one has not
-	isIdle bool      // the last window was empty
+	most   time.Duration // without a Wake
+	since  time.Time     // of the last events
+	asked  time.Time     // since when each window has asked for notifications; zero if the last one has not
+	isIdle bool          // the last window was empty
 }
 
 // ask returns for how long the next window asks for notifications, after one of so many events. Below 0, the window
@@ -88,7 +89,7 @@ func (r *rest) length(now time.Time) time.Duration {
 		known := now.Sub(r.asked) / idleShare
 		return min(max(min(max(idle, followUp), known), r.least, minAsleep), maxAsleep)
 	case r.isIdle:
-		return min(max(idle, r.least), max(maxIdle, 5*r.least))
+		return min(max(idle, r.least), r.most)
 	}
 	return 0
 }

@@ -19,7 +19,10 @@ func TestLoginsHaveTheirRoles(t *testing.T) {
 		{roles: []string{"worker", "producer"}, want: []string{"producer", "worker"}},
 		{roles: []string{"relay", ledgertest.App}, want: []string{"producer", "relay", "worker"}},
 		{roles: []string{"reader"}, want: nil}, // the role itself
-		{roles: migrations.Roles(), want: []string{"archiver", "operator", "producer", "reader", "relay", "worker"}},
+		{
+			roles: migrations.Roles(),
+			want:  []string{"archiver", "operator", "producer", "reader", "relay", "subscriber", "worker"},
+		},
 	} {
 		db := ledgertest.As(t, app, test.roles...)
 		var isSuper, isOwner, canBypass bool

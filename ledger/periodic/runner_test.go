@@ -3,6 +3,7 @@ package periodic_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -336,6 +338,32 @@ func TestBrokenSchedule(t *testing.T) {
 	b.pass(b.runner(), 0) // another runner, or this one after its pause
 	if fired := b.fired("args"); len(fired) != 1 {
 		t.Errorf("after its args were allowed, it fired %v", fired)
+	}
+}
+
+// No delay of a schedule is so long that the runner cannot compute its next firing, which would block all others.
+func TestEndlessDelayBlocksNoSchedule(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(hourly("good"))
+	operator := ledgertest.As(t, b.db, "operator")
+	const insert = `
+		insert into taskledger.schedule (name, kind, after_ms, missed, missed_limit, overlap, actor, last_at)
+		values ($1, 'a', $2, '', 0, '', 'op', '9998-12-30')`
+	if _, err := operator.Exec(t.Context(), insert, "endless", int64(math.MaxInt64)); !pgerr.Is(err, "23514") {
+		t.Errorf("%v, want a check violation", err)
+	}
+	longest := periodic.MaxEvery.Milliseconds()
+	if _, err := operator.Exec(t.Context(), insert, "long", longest); err != nil {
+		t.Error(err)
+	}
+	if _, err := operator.Exec(t.Context(), insert, "longer", longest+1); !pgerr.Is(err, "23514") {
+		t.Errorf("%v, want a check violation", err)
+	}
+	b.due("good", "1 hour")
+	b.pass(b.runner(), 0)
+	if fired := b.fired("good"); len(fired) != 1 {
+		t.Errorf("the other schedule fired %v", fired)
 	}
 }
 

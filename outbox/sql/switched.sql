@@ -1,10 +1,12 @@
--- Selects since when the database has its timeline, by the relay's cursor rows: when the first one was written in it,
--- or now. Null if no row is of another timeline: the database did not fail over since the oldest row.
+-- Selects until when the database may have lost published events: the later one of a rebase, and of the moment
+-- since which it has its timeline. That is when the relay wrote its first cursor row in it, or now. Null if neither has
+-- happened: all cursor rows are of this timeline.
 -- Locks nothing. Index: primary key of cursor, which it reads for the relay.
-select case
-         when exists (select from taskledger.relay_mark m where m.timeline <> taskledger.timeline())
-         then (extract(epoch from coalesce((select min(m.recorded_at)
-                                              from taskledger.relay_mark m
-                                             where m.timeline = taskledger.timeline()),
-                                           clock_timestamp())) * 1e6)::bigint
-       end
+select (extract(epoch from greatest(
+         case
+           when exists (select from taskledger.relay_mark m where m.timeline <> taskledger.timeline())
+           then coalesce((select min(m.recorded_at)
+                            from taskledger.relay_mark m
+                           where m.timeline = taskledger.timeline()),
+                         clock_timestamp())
+         end, taskledger.rebased_at())) * 1e6)::bigint

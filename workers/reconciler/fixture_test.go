@@ -56,8 +56,14 @@ func setup(t testing.TB, c outbox.StreamConfig) *fixture {
 	return &fixture{servicetest.NewServed(t, c)}
 }
 
-// reconciler returns a reconciler.
+// reconciler returns a reconciler that reads all tasks, so that a test need not wait until they are listed.
 func (b *fixture) reconciler(db *pgxpool.Pool) *reconciler.Reconciler {
+	b.T.Helper()
+	return reconciler.Walk(b.listReconciler(db))
+}
+
+// listReconciler returns a reconciler that uses the list of lingering tasks when there is one.
+func (b *fixture) listReconciler(db *pgxpool.Pool) *reconciler.Reconciler {
 	b.T.Helper()
 	return servicetest.Try(reconciler.New(reconciler.Config{
 		DB: db, NATS: b.NC, Every: 50 * time.Millisecond, Grace: time.Millisecond, Logger: b.Logger(slog.LevelInfo),

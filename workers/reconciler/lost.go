@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/lease"
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -18,9 +19,6 @@ import (
 
 //go:embed sql/lost.sql
 var lostSQL string
-
-// tasksPerPage is how many tasks of the projection one statement reads.
-const tasksPerPage = 10_000
 
 // lostTask is a task whose message is gone.
 type lostTask struct {
@@ -49,60 +47,50 @@ func (r *Reconciler) releaseDelay(releases int) time.Duration {
 	return min(r.config.Grace<<(releases-freeReleases+1), maxReleaseDelay)
 }
 
-// reconcile makes the lost tasks of a kind available again.
-func (r *Reconciler) reconcile(ctx context.Context, k *servedKind) error {
-	if k.published[ofReleased].snapshot == "" && k.published[ofEnqueued].snapshot == "" {
+// reconcile makes the lost ones among tasks of a kind available again.
+func (r *Reconciler) reconcile(ctx context.Context, k *servedKind, ids []string) error {
+	if len(ids) == 0 || k.published[ofReleased].snapshot == "" && k.published[ofEnqueued].snapshot == "" {
 		return nil
 	}
-	for after := ""; ; {
-		lost, reached, err := r.findLost(ctx, k, after)
-		if err != nil {
-			return fmt.Errorf("find lost tasks of %s: %w", k.name, err)
-		}
-		lost = slices.DeleteFunc(lost, func(t lostTask) bool {
-			return t.releases >= freeReleases && t.waiting < r.releaseDelay(t.releases)
-		})
-		for group := range slices.Chunk(lost, ledger.AppendBatch) {
-			if err := r.release(ctx, k.name, group); err != nil {
-				return err
-			}
-		}
-		if reached == "" {
-			return nil
-		}
-		after = reached
+	lost, err := r.findLost(ctx, k, ids)
+	if err != nil {
+		return fmt.Errorf("find lost tasks of %s: %w", k.name, err)
 	}
+	lost = slices.DeleteFunc(lost, func(t lostTask) bool {
+		return t.releases >= freeReleases && t.waiting < r.releaseDelay(t.releases)
+	})
+	for group := range slices.Chunk(lost, ledger.AppendBatch) {
+		if err := r.release(ctx, k.name, group); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// findLost returns the lost tasks of the next page of a kind, and the last biz_id of the page, "" at the end.
-func (r *Reconciler) findLost(
-	ctx context.Context, k *servedKind, after string,
-) (lost []lostTask, reached string, err error) {
+// findLost returns the lost ones among tasks of a kind.
+func (r *Reconciler) findLost(ctx context.Context, k *servedKind, ids []string) (lost []lostTask, err error) {
 	first, again := k.published[ofEnqueued], k.published[ofReleased]
-	rows, err := r.config.DB.Query(ctx, lostSQL, string(k.name), after, int64(tasksPerPage),
+	rows, err := r.config.DB.Query(ctx, lostSQL, string(k.name), pgarray.Of(ids...),
 		first.snapshot, pgquery.Time(first.before), again.snapshot, pgquery.Time(again.before),
-		r.config.Grace.Milliseconds(), int64(k.shards))
+		r.config.Grace.Milliseconds())
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var id *string
-		var version *int32
-		var isRunning *bool
-		var releases *int32
-		var waiting *int64
-		if err := rows.Scan(&reached, &id, &version, &isRunning, &releases, &waiting); err != nil {
-			return nil, "", err
+		var id string
+		var version, releases int32
+		var isRunning bool
+		var waiting int64
+		if err := rows.Scan(&id, &version, &isRunning, &releases, &waiting); err != nil {
+			return nil, err
 		}
-		if id != nil {
-			lost = append(lost, lostTask{
-				id: ledger.BizID(*id), version: ledger.Version(*version), isRunning: *isRunning,
-				releases: int(*releases), waiting: time.Duration(*waiting) * time.Millisecond,
-			})
-		}
+		lost = append(lost, lostTask{
+			id: ledger.BizID(id), version: ledger.Version(version), isRunning: isRunning,
+			releases: int(releases), waiting: time.Duration(waiting) * time.Millisecond,
+		})
 	}
-	return lost, reached, rows.Err()
+	return lost, rows.Err()
 }
 
 // release makes lost tasks available again, except those that have moved on meanwhile, or that an open

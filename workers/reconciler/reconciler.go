@@ -21,6 +21,7 @@ const timeShare = 20
 type Reconciler struct {
 	config Config
 	js     jetstream.JetStream
+	walks  bool // tests set it: it does not use the list of lingering tasks
 }
 
 // New returns a reconciler. It uses neither DB nor NATS yet. It returns the error of [Config.Validate].
@@ -80,10 +81,5 @@ func (r *Reconciler) pass(ctx context.Context) error {
 	if err != nil || !isPublished {
 		return err
 	}
-	for _, k := range kinds {
-		if err := r.reconcile(ctx, k); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.reconcileAll(ctx, kinds)
 }

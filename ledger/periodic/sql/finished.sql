@@ -3,7 +3,7 @@
 -- Locks those rows, and skips rows that are locked. Reads the whole small table, and by primary key the last event
 -- of each previous task. A task that does not exist counts as finished at its firing.
 update taskledger.schedule s
-   set next_at = w.finished_at + s.after_ms * interval '1 millisecond'
+   set next_at = least(w.finished_at + s.after_ms * interval '1 millisecond', '9998-12-31 00:00:00+00')
   from (
     select p.name, p.last_kind, p.last_biz_id, coalesce(h.recorded_at, p.last_at, clock_timestamp()) as finished_at
       from taskledger.schedule p

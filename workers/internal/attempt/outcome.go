@@ -98,7 +98,7 @@ func (a *Attempt) conclude(cause, err error) {
 		}
 		k.warn("attempt will be repeated", "biz_id", string(a.task.Message.BizID), "error", err)
 		a.endWith(OutcomeRetried, nil)
-		k.Tasks.Redeliver(a.task, k.RepeatAfter(err))
+		k.later(a.task, a.claimed, k.RepeatAfter(err))
 	default:
 		a.fail(ctx, err, "")
 	}
@@ -177,7 +177,7 @@ func (rec *recorder) record(o Outcome, err error) {
 	default:
 		k.warn("cannot record an outcome", "biz_id", string(rec.task.Message.BizID), "outcome", string(o), "error", err)
 		rec.endWith(OutcomeRetried, err)
-		k.Tasks.Redeliver(rec.task, k.ackWait/2)
+		k.later(rec.task, rec.claimed && !rec.private, k.ackWait/2)
 	}
 }
 
@@ -298,8 +298,26 @@ func (rec *recorder) answerUnclaimed(err error) {
 		return
 	}
 	k.warn("cannot record a start", "biz_id", string(rec.task.Message.BizID), "error", err)
-	k.Tasks.Redeliver(rec.task, k.ackWait/2)
+	k.later(rec.task, true, k.ackWait/2) // it may be recorded
 }
+
+// later has a task decided again after a delay that grows each time, up to most. A task whose start may be recorded
+// here stays in flight: while this worker lives no other worker continues it, also if its message is lost. Others are
+// redelivered.
+func (k *Kind) later(t *Task, mayBeStarted bool, most time.Duration) {
+	if !mayBeStarted {
+		k.Tasks.Redeliver(t, most)
+		return
+	}
+	delay := k.Tasks.Hold(t, most)
+	go func() {
+		_ = loop.Sleep(k.stopping, delay) // a worker that is stopping gives it back
+		k.Again(t)
+	}()
+}
+
+// Later has a task that could not be decided be decided again, or redelivered, after a delay of at most this long.
+func (k *Kind) Later(t *Task, most time.Duration) { k.later(t, k.Tasks.IsHeld(t), most) }
 
 // fail records a failed attempt and when it is repeated, by the handler's choice or by the policy. It buries the task
 // if buryReason is not "" or its attempts are used up.

@@ -34,7 +34,7 @@ func (a *Attempt) runInTransaction() {
 	conn, err := k.acquire()
 	if err != nil {
 		k.warn("cannot acquire a connection for a transaction", "biz_id", string(a.task.Message.BizID), "error", err)
-		k.Tasks.Redeliver(a.task, k.ackWait/2)
+		k.later(a.task, a.claimed, k.ackWait/2)
 		return
 	}
 	defer conn.Release() // closes a connection that is broken or in a transaction

@@ -40,6 +40,7 @@ type Task[A any] struct {
 	others     []Arrival   // messages of other events of the task; they are read when this one is answered
 	isDone     bool        // its handler has returned
 	isRecalled bool        // its head may have moved on since it was read
+	holds      int         // how often it was held
 	hasBegun   bool        // attempt is set
 	attempt    A           // the last one that began
 	first      [1]Delivery // memory of deliveries
@@ -166,6 +167,23 @@ func (s *Set[A]) Redeliver(task *Task[A], most time.Duration) {
 }
 
 const minRedelivery = 50 * time.Millisecond
+
+// Hold keeps a task in flight that is to be decided again, and returns after which delay: it grows each time, up to
+// most.
+func (s *Set[A]) Hold(task *Task[A], most time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delay := min(minRedelivery<<min(task.holds, 10), most)
+	task.holds++
+	return delay
+}
+
+// IsHeld reports whether a task was held.
+func (s *Set[A]) IsHeld(task *Task[A]) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return task.holds > 0
+}
 
 // Wait returns when the set is empty.
 func (s *Set[A]) Wait() { s.open.Wait() }

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+func newSubscriberCommand(a *app) *cobra.Command {
+	return group(
+		&cobra.Command{Use: "subscriber", Short: "List, move, pause and delete the subscribers of the feed"},
+		newSubscriberListCommand(a),
+		newSubscriberShowCommand(a),
+		newSubscriberSeekCommand(a),
+		newSubscriberPauseCommand(a, true),
+		newSubscriberPauseCommand(a, false),
+		newSubscriberDeleteCommand(a),
+	)
+}
+
+func newSubscriberListCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the subscribers, and how far each is behind",
+		Long: `List the subscribers in Go (outbox.Subscribe) and SQL (taskledger.read_feed), and how many events each
+has not passed. Consumers of the stream are not among them: taskledger stream show.`,
+		Example: "  taskledger subscriber list\n  taskledger subscriber list -o json",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				all, err := feed.Subscribers(ctx, pool, "")
+				if err != nil {
+					return err
+				}
+				list := struct {
+					Subscribers []feed.Subscriber `json:"subscribers"`
+				}{all}
+				if len(all) == 0 {
+					fmt.Fprintln(a.stderr, "no subscribers")
+				}
+				return printList(a, list, all, func(w io.Writer) { renderReaders(w, all) })
+			})
+		},
+	}
+}
+
+func renderReaders(w io.Writer, all []feed.Subscriber) {
+	if len(all) == 0 {
+		return
+	}
+	t := newTable([]any{"subscriber", "behind", "position", "moved", "state"}, 3)
+	for _, s := range all {
+		t.AppendRow(table.Row{plain(s.Name), lagOf(s), int64(s.Position), ago(s.MovedAt), stateOf(s)})
+	}
+	renderTable(w, t)
+}
+
+func lagOf(s feed.Subscriber) string {
+	return waitingText(s.Lag, s.IsCapped, time.Duration(s.Age)*time.Millisecond)
+}
+
+func stateOf(s feed.Subscriber) string {
+	switch {
+	case !s.IsLocal:
+		return "of another database: taskledger rebase"
+	case s.IsPaused:
+		return "paused"
+	}
+	return "active"
+}
+
+// unknownSubscriber is the error for a name without a subscriber.
+func unknownSubscriber(err error) error {
+	if f := describe(err); f.exit == exitNotFound {
+		return f.hinted("list the subscribers with: taskledger subscriber list")
+	}
+	return err
+}
+
+func newSubscriberShowCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "show NAME",
+		Short:   "Show a subscriber",
+		Example: "  taskledger subscriber show mails",
+		Args:    exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return showSubscriber(ctx, a, pool, args[0])
+			})
+		},
+	}
+}
+
+// showSubscriber prints a subscriber as it is now.
+func showSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name string) error {
+	if _, err := feed.SubscriberReader(name); err != nil {
+		return err
+	}
+	found, err := feed.Subscribers(ctx, pool, name)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		return unknownSubscriber(fmt.Errorf("subscriber %s: %w", name, outbox.ErrUnknownSubscriber))
+	}
+	s := found[0]
+	return a.print(s, func(w io.Writer) {
+		renderFields(w,
+			[2]string{"subscriber", plain(s.Name)},
+			[2]string{"state", stateOf(s)},
+			[2]string{"behind", lagOf(s)},
+			[2]string{"position", strconv.FormatInt(int64(s.Position), 10)},
+			[2]string{"moved", ago(s.MovedAt)},
+		)
+	})
+}
+
+func newSubscriberSeekCommand(a *app) *cobra.Command {
+	var actor, reason, at string
+	var position int64
+	var isNow, isBeginning bool
+	cmd := &cobra.Command{
+		Use:   "seek NAME",
+		Short: "Move a subscriber; make it if it is missing",
+		Long: `Move a subscriber to after the event at a position, to a time, to the beginning of the ledger or to the
+present. It is made if it is missing. A process that works as it continues there after its next page.`,
+		Example: "  taskledger subscriber seek mails --beginning\n" +
+			"  taskledger subscriber seek mails --position 4711 --reason 'mails were lost'\n" +
+			"  taskledger subscriber seek mails --time 2026-11-22T10:00:00Z",
+		Args: exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			given := 0
+			for _, name := range []string{"position", "time", "beginning", "now"} {
+				if cmd.Flags().Changed(name) {
+					given++
+				}
+			}
+			if given != 1 {
+				return usagef("give one of --position, --time, --beginning and --now, got %d", given)
+			}
+			to := feed.After(ledger.Position(position))
+			switch {
+			case isNow:
+				to = feed.Now()
+			case at != "":
+				t, err := parseTime("--time", at)
+				if err != nil {
+					return err
+				}
+				to = feed.At(t)
+			}
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				if err := outbox.SeekSubscriber(ctx, pool, args[0], to, actorOr(actor), reason); err != nil {
+					return err
+				}
+				return showSubscriber(ctx, a, pool, args[0])
+			})
+		},
+	}
+	cmd.Flags().Int64Var(&position, "position", 0, "to after the event at this `position`")
+	cmd.Flags().StringVar(&at, "time", "", "to this `time` (RFC 3339)")
+	cmd.Flags().BoolVar(&isBeginning, "beginning", false, "to the beginning of the ledger")
+	cmd.Flags().BoolVar(&isNow, "now", false, "to the present")
+	addActorFlag(cmd, &actor)
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the record")
+	return cmd
+}
+
+func newSubscriberPauseCommand(a *app, isPaused bool) *cobra.Command {
+	var actor, reason string
+	cmd := &cobra.Command{
+		Use:     "pause NAME",
+		Short:   "Pause a subscriber: it gets no events, and misses none",
+		Example: "  taskledger subscriber pause mails --reason 'the mail server is down'",
+		Args:    exactArgs(1),
+	}
+	if !isPaused {
+		cmd.Use, cmd.Short, cmd.Example = "resume NAME", "Let a paused subscriber continue",
+			"  taskledger subscriber resume mails"
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+			if err := outbox.PauseSubscriber(ctx, pool, args[0], isPaused, actorOr(actor), reason); err != nil {
+				return unknownSubscriber(err)
+			}
+			return showSubscriber(ctx, a, pool, args[0])
+		})
+	}
+	addActorFlag(cmd, &actor)
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the record")
+	return cmd
+}
+
+func newSubscriberDeleteCommand(a *app) *cobra.Command {
+	var actor, reason string
+	cmd := &cobra.Command{
+		Use:     "delete NAME",
+		Short:   "Delete a subscriber; its place is forgotten",
+		Example: "  taskledger subscriber delete mails --reason 'replaced by mails-2'",
+		Args:    exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				if err := outbox.RemoveSubscriber(ctx, pool, args[0], actorOr(actor), reason); err != nil {
+					return unknownSubscriber(err)
+				}
+				answer := struct {
+					Deleted string `json:"deleted"`
+				}{args[0]}
+				return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "deleted subscriber %s\n", args[0]) })
+			})
+		},
+	}
+	addActorFlag(cmd, &actor)
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the record")
+	return cmd
+}

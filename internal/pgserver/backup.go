@@ -1,0 +1,112 @@
+package pgserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+)
+
+// Backup is a base backup of a server. One server can be started from it.
+type Backup struct {
+	from *Server
+	data string
+}
+
+// Backup takes a base backup of the running server. It is kept beside the data of the server, so it is removed with a
+// temporary one. Its error wraps [fs.ErrNotExist] if pg_basebackup is not beside the server's binaries.
+func (s *Server) Backup(ctx context.Context) (*Backup, error) {
+	if err := s.hasTool("pg_basebackup"); err != nil {
+		return nil, err
+	}
+	data, err := os.MkdirTemp(s.dir, "backup-")
+	if err == nil {
+		err = s.account.own(data)
+	}
+	if err == nil {
+		err = s.run(ctx, "pg_basebackup", "--pgdata="+data, "--host=127.0.0.1", fmt.Sprintf("--port=%d", s.port),
+			"--username="+superuser, "--no-password", "--wal-method=stream", "--checkpoint=fast", "--no-sync")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("back up the server: %w", err)
+	}
+	return &Backup{from: s, data: data}, nil
+}
+
+// Start starts a temporary server on the backup, with the password of the server that was backed up and these settings
+// beside its own. With restore_command it recovers archived WAL first, and is a standby until it has reached the
+// target. The caller must close it. Its errors are those of [Start].
+func (b *Backup) Start(ctx context.Context, settings map[string]string) (*Server, error) {
+	config := b.from.config
+	config.Dir, config.Port = "", 0
+	config.Settings = maps.Clone(config.Settings)
+	if config.Settings == nil {
+		config.Settings = make(map[string]string)
+	}
+	maps.Copy(config.Settings, settings)
+	return open(ctx, config, func(_ context.Context, s *Server) error {
+		if err := s.setPassword(b.from.password); err != nil {
+			return err
+		}
+		if err := os.Rename(b.data, s.path("data")); err != nil {
+			return err
+		}
+		if config.Settings["restore_command"] == "" {
+			return nil
+		}
+		file, err := create(s.path("data", "recovery.signal"))
+		if err != nil {
+			return err
+		}
+		return errors.Join(s.account.letRead(file), file.Close())
+	})
+}
+
+// Upgrade runs pg_upgrade with these binaries on the data of the server, which must be stopped, and starts a temporary
+// server on the result, with the same settings and password. The caller must close it. Its errors are those of [Start],
+// and one that wraps [fs.ErrNotExist] if pg_upgrade is not among the binaries.
+func (s *Server) Upgrade(ctx context.Context, binaries string) (*Server, error) {
+	config := s.config
+	config.Dir, config.Port, config.Binaries = "", 0, binaries
+	return open(ctx, config, func(ctx context.Context, next *Server) error {
+		if err := next.hasTool("pg_upgrade"); err != nil {
+			return err
+		}
+		if err := next.setPassword(s.password); err != nil {
+			return err
+		}
+		if err := next.makeData(next.initdb(ctx)); err != nil {
+			return err
+		}
+		work, err := os.MkdirTemp(next.dir, "upgrade-")
+		if err == nil {
+			err = next.account.own(work)
+		}
+		if err != nil {
+			return err
+		}
+		cmd := next.command(ctx, "pg_upgrade", "--old-bindir="+s.binaries, "--new-bindir="+next.binaries,
+			"--old-datadir="+s.path("data"), "--new-datadir="+next.path("data"), "--username="+superuser,
+			"--socketdir="+work, "--no-sync")
+		cmd.Dir = work
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("pg_upgrade: %w\n%s", err, out)
+		}
+		return os.RemoveAll(work)
+	})
+}
+
+// Tool returns the path of a client tool, such as pg_dump. Its error wraps [fs.ErrNotExist] if the tool is not beside
+// the server's binaries.
+func (s *Server) Tool(name string) (string, error) {
+	return filepath.Join(s.binaries, name), s.hasTool(name)
+}
+
+func (s *Server) hasTool(name string) error {
+	if _, err := os.Stat(filepath.Join(s.binaries, name)); err != nil {
+		return fmt.Errorf("PostgreSQL's binaries lack a client tool: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var streamFaults = []fault{
+	{
+		name: "wipe", what: "the stream is deleted", on: "nats", most: time.Second,
+		begin: func(ctx context.Context, s *stage, _ *rand.Rand) (act, error) {
+			err := s.js.DeleteStream(ctx, stream.Name)
+			if errors.Is(err, jetstream.ErrStreamNotFound) { // the answer to an earlier try was lost
+				err = nil
+			}
+			return act{target: stream.Name}, err
+		},
+	},
+	{
+		name: "wipe-disks", what: "all NATS servers lose their disks", on: "nats",
+		least: 100 * time.Millisecond, most: 2 * time.Second,
+		begin: func(_ context.Context, s *stage, _ *rand.Rand) (act, error) {
+			for _, p := range s.nodes {
+				if err := p.kill(); err != nil {
+					return act{}, err
+				}
+				if err := os.RemoveAll(p.config.Node.Store); err != nil {
+					return act{}, err
+				}
+			}
+			return act{"all nodes", func(ctx context.Context) error {
+				for _, p := range s.nodes {
+					if err := p.start(); err != nil {
+						return err
+					}
+				}
+				return s.awaitNATS(ctx)
+			}}, nil
+		},
+	},
+	{
+		name: "truncate", what: "the older half of the stream, or all of it, is purged by hand", on: "nats",
+		most: time.Second, cost: losesMessages | losesSubscriptions, begin: truncate,
+	},
+	{
+		name: "fill", what: "the limit of the stream is what it holds: it is full", on: "nats",
+		least: 2 * time.Second, most: 8 * time.Second, cost: losesSubscriptions,
+		begin: func(ctx context.Context, s *stage, _ *rand.Rand) (act, error) {
+			err := s.limit(ctx, func(i *jetstream.StreamInfo) int64 { return int64(i.State.Bytes)*21/20 + 50_000 })
+			if err != nil {
+				return act{}, err // it is tried again
+			}
+			return act{stream.Name, func(ctx context.Context) error {
+				return persist(ctx, func(ctx context.Context) error {
+					return s.limit(ctx, func(*jetstream.StreamInfo) int64 { return streamBytes })
+				})
+			}}, nil
+		},
+	},
+	{
+		name: "stepdown", what: "the leader of the stream steps down every 200 ms", on: "nats",
+		least: time.Second, most: 5 * time.Second,
+		begin: func(ctx context.Context, s *stage, _ *rand.Rand) (act, error) {
+			return act{stream.Name, repeat(ctx, 200*time.Millisecond, func(ctx context.Context) {
+				ctx, cancel := context.WithTimeout(ctx, time.Second)
+				defer cancel()
+				const request = "$JS.API.STREAM.LEADER.STEPDOWN." + stream.Name
+				_, _ = s.nc.RequestWithContext(ctx, request, nil) // or the next one
+			})}, nil
+		},
+	},
+	{
+		name: "forge", what: "messages with other args are on the stream before those of the relay", on: "parts",
+		least: time.Second, most: 2 * time.Second, begin: forge,
+	},
+}
+
+func truncate(ctx context.Context, s *stage, random *rand.Rand) (act, error) {
+	st, err := s.js.Stream(ctx, stream.Name)
+	if err != nil {
+		return act{}, err
+	}
+	state := st.CachedInfo().State
+	upTo := state.LastSeq + 1
+	if random.IntN(2) == 0 {
+		upTo = (state.FirstSeq + state.LastSeq) / 2
+	}
+	return act{target: stream.Name}, st.Purge(ctx, jetstream.WithPurgeSequence(max(upTo, 2)))
+}
+
+// limit changes the limit of the stream, if it exists.
+func (s *stage) limit(ctx context.Context, bytes func(*jetstream.StreamInfo) int64) error {
+	st, err := s.js.Stream(ctx, stream.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil // the relay makes it again
+	}
+	if err != nil {
+		return err
+	}
+	c := st.CachedInfo().Config
+	c.MaxBytes = bytes(st.CachedInfo())
+	_, err = s.js.UpdateStream(ctx, c)
+	return err
+}
+
+// forge pauses the relays and publishes messages of the tasks that are enqueued meanwhile, with other args.
+func forge(ctx context.Context, s *stage, _ *rand.Rand) (act, error) {
+	relays := s.of("relay")
+	for _, p := range relays {
+		if err := p.signal(pause); err != nil {
+			return act{}, err
+		}
+	}
+	continued := func() (err error) {
+		for _, p := range relays {
+			err = errors.Join(err, p.signal(resume))
+		}
+		return err
+	}
+	from, err := s.db.lastPosition(ctx)
+	if err != nil {
+		return act{}, errors.Join(err, continued())
+	}
+	return act{"new tasks", func(ctx context.Context) error {
+		_ = s.publishForged(ctx, from) // if another fault is in the way, there are fewer forged messages
+		return continued()
+	}}, nil
+}
+
+func (c *cluster) lastPosition(ctx context.Context) (p ledger.Position, err error) {
+	conn, err := c.connect(ctx, database)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return p, conn.QueryRow(ctx, "select coalesce(max(position), 0) from taskledger.event").Scan((*int64)(&p))
+}
+
+func (s *stage) publishForged(ctx context.Context, from ledger.Position) error {
+	conn, err := s.db.connect(ctx, database)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var installation string
+	if err := conn.QueryRow(ctx, "select taskledger.installation()").Scan(&installation); err != nil {
+		return err
+	}
+	var messages []*nats.Msg
+	for e, err := range ledger.Read(ctx, conn, from, 1000) {
+		if err != nil {
+			return err
+		}
+		if e.Type != ledger.EventEnqueued || e.Kind == follow.Name() {
+			continue
+		}
+		payload, err := json.Marshal(job{Nonce: "forged"})
+		if err != nil {
+			return err
+		}
+		m := stream.Encode(e, payload, stream.Source(installation), 1)
+		m.Header.Set(nats.MsgIdHdr, "forged "+e.ID())
+		messages = append(messages, m)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	for _, m := range messages {
+		if _, err := s.js.PublishMsg(ctx, m); err != nil {
+			return err // for example because the stream is gone, which only a relay makes again
+		}
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var runMutants = flag.Bool("mutants", false, "build five mutants of the product, and check that the torture finds each")
+
+// mutant is the product with a simpler algorithm, which a later change might introduce.
+type mutant struct {
+	name    string
+	file    string // from the root of the repository
+	old     string
+	mutated string
+	faults  string   // those that expose it
+	rules   []string // one of which must be violated
+}
+
+var mutants = []mutant{
+	{
+		name: "a cursor that is the highest position",
+		file: "migrations/00002_feed.sql", old: "pg_snapshot_xmin(feed_page.seen) < feed_page.seen_bound",
+		mutated: "false",
+		faults:  "writer", rules: []string{"skipped", "missing", "order", "projection", "unfinished"},
+	},
+	{
+		name: "no fence: the effect is committed although the event is not appended",
+		file: "ledger/sql/append_required.sql", old: "returning position",
+		mutated: "on conflict (kind, biz_id, version) do nothing returning position",
+		faults:  "pause-worker", rules: []string{"doubled"},
+	},
+	{
+		name: "a message is acknowledged before the commit",
+		file: "workers/internal/inflight/set.go",
+		old:  "		s.put(task)\n		return task, false\n",
+		mutated: "		s.put(task)\n		Answer(s.nc, a.Delivery, stream.AckAnswer)\n" +
+			"		return task, false\n",
+		faults: "kill-worker", rules: []string{"released", "unfinished"},
+	},
+	{
+		name: "handlers get the args of the message",
+		file: "workers/dispatch.go", old: "	if !h.IsFound || h.HasArgsOf(t.Message) {\n",
+		mutated: "	if h.IsFound || true {\n",
+		faults:  "forge", rules: []string{"args"},
+	},
+	{
+		name: "a purge of messages that are not acknowledged",
+		file: "outbox/headroom.go", old: "	return s.remove(ctx, d.acked)\n",
+		mutated: "	return s.remove(ctx, s.state.info.State.LastSeq)\n",
+		faults:  "fill,kill-worker", rules: []string{"released", "unfinished"},
+	},
+}
+
+// The torture finds each mutant. The product itself, with the same faults and seed, keeps every promise.
+func TestMutants(t *testing.T) {
+	if !*runMutants {
+		t.Skip("SKIPPED without -mutants: it takes four minutes")
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join(root, m.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Contains(text, []byte(m.old)) {
+				t.Fatalf("%s has no %q: a mutant without a change is not a mutant", m.file, m.old)
+			}
+			out := m.run(t, m.build(t, root, bytes.Replace(text, []byte(m.old), []byte(m.mutated), 1)))
+			for _, rule := range m.rules {
+				if strings.Contains(out, "VIOLATION "+rule+":") {
+					return
+				}
+			}
+			t.Errorf("no violation of %v: the mutant was not found\n%s", m.rules, out)
+		})
+	}
+}
+
+// build builds this program with one file replaced, and returns its name. The file in the repository stays as it is.
+func (m mutant) build(t *testing.T, root string, text []byte) string {
+	t.Helper()
+	dir := t.TempDir()
+	mutated, overlay := filepath.Join(dir, "mutated"), filepath.Join(dir, "overlay")
+	program := filepath.Join(dir, "program")
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, m.file): mutated}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(mutated, text, 0o600), os.WriteFile(overlay, list, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-overlay", overlay, "-o", program, "./internal/torture")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+// run runs a mutant and returns its output.
+func (m mutant) run(t *testing.T, program string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, "-seed", "1", "-duration", "25s", "-patience", "20s",
+		"-faults", m.faults)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	t.Logf("%s", out)
+	return string(out)
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// In an overload each task takes overloadMillis. So the workers do overloadCapacity tasks a second, and the producers
+// enqueue three times as many.
+const (
+	overloadMillis   = 400
+	overloadSlots    = 8 // of each worker
+	overloadCapacity = 3 * overloadSlots * 1000 / overloadMillis
+	overloadWaiting  = 500 // the limit of the kind
+)
+
+// setLimit sets the limit of the run.
+func (s *stage) setLimit(ctx context.Context) error {
+	conn, err := s.db.connect(ctx, database)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	l := ledger.Limit{Kind: once.Name(), MaxWaiting: overloadWaiting, Policy: ledger.OverloadPolicy(s.overload)}
+	return ledger.SetLimit(ctx, conn, l, "torture")
+}
+
+// enqueueFunc enqueues a task in a transaction.
+type enqueueFunc func(context.Context, pgx.Tx, order) error
+
+// enqueueOnly leaves all tasks to the workers.
+func enqueueOnly(ctx context.Context, tx pgx.Tx, o order) error {
+	_, err := o.kind.Enqueue(ctx, tx, o.id, o.args, o.options)
+	return err
+}
+
+// enqueueOrRun returns a function that runs tasks itself, where the limit of the kind has this policy.
+func (p *part) enqueueOrRun() (enqueueFunc, error) {
+	caller, err := workers.NewCaller(once, p.write, nil)
+	return func(ctx context.Context, tx pgx.Tx, o order) error {
+		_, err := caller.Enqueue(ctx, tx, o.id, o.args, o.options)
+		return err
+	}, err
+}
+
+// memory returns the greatest resident memory that each process has had, on Linux.
+func (s *stage) memory(ctx context.Context) (lines []string) {
+	for _, p := range append(append([]*process(nil), s.parts...), s.nodes...) {
+		if kib := readMemory(p.cmd.Process.Pid); kib != "" {
+			lines = append(lines, fmt.Sprintf("memory of %s: at most %s", p, kib))
+		}
+	}
+	conn, err := s.db.connect(ctx, database)
+	if err != nil {
+		return append(lines, err.Error())
+	}
+	defer conn.Close(ctx)
+	var size string
+	const sql = `select count(*) || ' sessions, ' || pg_size_pretty(pg_database_size(current_database()))
+		from pg_stat_activity`
+	if err := conn.QueryRow(ctx, sql).Scan(&size); err != nil {
+		return append(lines, err.Error())
+	}
+	return append(lines, "PostgreSQL: "+size)
+}
+
+func readMemory(pid int) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return ""
+	}
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(line)
+}

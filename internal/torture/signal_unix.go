@@ -1,0 +1,14 @@
+//go:build unix
+
+package main
+
+import "syscall"
+
+// Signals that pause a process and let it go on.
+const (
+	pause  = syscall.SIGSTOP
+	resume = syscall.SIGCONT
+)
+
+// signalPID sends a signal to a process that this one did not start.
+func signalPID(pid int, s syscall.Signal) error { return syscall.Kill(pid, s) }

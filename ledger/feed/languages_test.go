@@ -1,0 +1,104 @@
+package feed_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// documented returns the first example of a language in docs/subscribers.md.
+func documented(t *testing.T, language string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/subscribers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, found := strings.Cut(string(text), "\n```"+language+"\n")
+	code, _, isClosed := strings.Cut(code, "\n```")
+	if !found || !isClosed {
+		t.Fatalf("docs/subscribers.md has no example in %s", language)
+	}
+	return code
+}
+
+// The examples in other languages have each success once in their table, also if their transactions fail in between.
+func TestDocumentedSubscribers(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("psql"); err != nil {
+		t.Skip("psql is not installed")
+	}
+	for language, program := range map[string][]string{"python": {"python3", "-c"}, "js": {"node", "-e"}} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			interpreter, err := exec.LookPath(program[0])
+			if err != nil {
+				t.Skipf("%s is not installed", program[0])
+			}
+			f := newDocumentedFixture(t)
+			run := func() (string, error) {
+				cmd := exec.CommandContext(t.Context(), interpreter, program[1], documented(t, language))
+				cmd.Env = append(os.Environ(), "DATABASE_URL="+f.address, "ONCE=1")
+				out, err := cmd.CombinedOutput()
+				return string(out), err
+			}
+			// The second page fails with the whole transaction of its effect.
+			f.succeed(0, 150)
+			ledgertest.ExecAsOwner(t, f.pool, `alter table mail add constraint broken check (order_no <> 'order-120')`)
+			if out, err := run(); err == nil || !strings.Contains(out, "broken") {
+				t.Fatalf("the program did not fail: %v: %s", err, out)
+			}
+			ledgertest.ExecAsOwner(t, f.pool, `alter table mail drop constraint broken`)
+			f.succeed(150, 200)
+			if out, err := run(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			var sent, different int
+			if err := f.pool.QueryRow(t.Context(), `select count(*), count(distinct order_no) from mail`).
+				Scan(&sent, &different); err != nil {
+				t.Fatal(err)
+			}
+			if sent != 200 || different != 200 {
+				t.Errorf("%d mails to %d orders, want 200", sent, different)
+			}
+		})
+	}
+}
+
+type documentedFixture struct {
+	*subscriberFixture
+
+	address string // for the program
+}
+
+func newDocumentedFixture(t *testing.T) *documentedFixture {
+	t.Helper()
+	pool := ledgertest.Pool(t)
+	ledgertest.ExecAsOwner(t, pool, `
+		create table mail (order_no text not null); grant select, insert on mail to public`)
+	address := ledgertest.URLAs(t, pool.Config().ConnString(), "subscriber")
+	return &documentedFixture{subscriberFixture: &subscriberFixture{T: t, pool: pool}, address: address}
+}
+
+// succeed enqueues tasks and finishes them.
+func (f *documentedFixture) succeed(from, to int) {
+	f.Helper()
+	var entries []ledger.Entry
+	for i := from; i < to; i++ {
+		key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprintf("order-%d", i))}
+		entries = append(entries, ledger.Entry{Key: key})
+	}
+	if _, err := ledger.EnqueueMany(f.Context(), f.pool, entries); err != nil {
+		f.Fatal(err)
+	}
+	for _, e := range entries {
+		request := ledger.AppendRequest{Key: e.Key, Expected: 1, Type: ledger.EventSucceeded, Actor: "test"}
+		if _, err := ledger.Append(f.Context(), f.pool, request); err != nil {
+			f.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package feed
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/subscriber_list.sql
+	subscriberListSQL string
+	//go:embed sql/subscriber_seek.sql
+	subscriberSeekSQL string
+	//go:embed sql/subscriber_mark.sql
+	subscriberMarkSQL string
+	//go:embed sql/subscriber_remove.sql
+	subscriberRemoveSQL string
+)
+
+// subscriberPrefix begins the readers that belong to subscribers. The others are those of services.
+const subscriberPrefix = "subscriber/"
+
+func isSubscriber(reader string) bool { return strings.HasPrefix(reader, subscriberPrefix) }
+
+// SubscriberReader returns the reader of a subscriber. A login with the role subscriber may open the feeds of such
+// readers alone. The SQL functions taskledger.read_feed and taskledger.advance_feed read as the same reader.
+//
+// It returns an [*ledger.InvalidError] for a name that is not 1 to 64 of A-Z, a-z, 0-9, _ and -.
+func SubscriberReader(name string) (string, error) {
+	isValid := len(name) >= 1 && len(name) <= 64
+	for _, c := range []byte(name) {
+		isLetter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+		isValid = isValid && (isLetter || '0' <= c && c <= '9' || c == '_' || c == '-')
+	}
+	if !isValid {
+		rule := "must be 1 to 64 of A-Z, a-z, 0-9, _ and -"
+		return "", &ledger.InvalidError{Field: "subscriber", Value: name, Rule: rule}
+	}
+	return subscriberPrefix + name, nil
+}
+
+// Subscriber is where a subscriber continues.
+type Subscriber struct {
+	Name     string          `json:"name"`
+	IsPaused bool            `json:"paused"`
+	Position ledger.Position `json:"position"` // about: earlier events may follow that were committed late
+	MovedAt  time.Time       `json:"moved_at"` // when it last passed an event, or was moved
+	IsLocal  bool            `json:"is_local"` // false: its place is of another database
+	Lag      int64           `json:"lag"`      // events that it has not passed, at most 10,000
+	IsCapped bool            `json:"lag_capped"`
+	// OldestAt is when the oldest of these events was recorded. Zero: none.
+	OldestAt time.Time `json:"oldest_at,omitzero"`
+	Age      int64     `json:"age_ms"` // of that event, by the database's clock
+}
+
+// maxLag is the greatest lag that Subscribers counts.
+const maxLag = 10_000
+
+// Subscribers returns the subscribers of all languages, or the one with a name, in the order of their names. Its cost
+// does not grow with the ledger.
+func Subscribers(ctx context.Context, db ledger.DB, name string) ([]Subscriber, error) {
+	rows, err := db.Query(ctx, subscriberListSQL, name, int64(maxLag+1))
+	if err != nil {
+		return nil, pgerr.Explain("list subscribers", err)
+	}
+	defer rows.Close()
+	all := []Subscriber{}
+	for rows.Next() {
+		var s Subscriber
+		if err := rows.Scan(&s.Name, &s.IsPaused, (*int64)(&s.Position), pgquery.Micros(&s.MovedAt), &s.IsLocal, &s.Lag,
+			pgquery.Micros(&s.OldestAt), &s.Age); err != nil {
+			return nil, pgerr.Explain("list subscribers", err)
+		}
+		if s.Lag > maxLag {
+			s.Lag, s.IsCapped = maxLag, true
+		}
+		all = append(all, s)
+	}
+	return all, pgerr.Explain("list subscribers", rows.Err())
+}
+
+// Start is where a subscriber begins. The zero value is the beginning of the ledger.
+type Start struct {
+	isNow bool
+	after ledger.Position
+	at    time.Time
+}
+
+// String returns the place, such as "now", "position 17" or a time.
+func (s Start) String() string {
+	switch {
+	case s.isNow:
+		return "now"
+	case !s.at.IsZero():
+		return s.at.UTC().Format(time.RFC3339Nano)
+	}
+	return fmt.Sprintf("position %d", s.after)
+}
+
+// Now is the present: the events that are committed afterwards.
+func Now() Start { return Start{isNow: true} }
+
+// After is the place after the event at a position; 0 is the beginning.
+func After(p ledger.Position) Start { return Start{after: p} }
+
+// At is the place after the events that were committed up to a time of the database's clock, see [ledger.MomentAt].
+func At(t time.Time) Start { return Start{at: t} }
+
+// Seek moves a subscriber, and makes it if it is missing. A process that works as the subscriber gets [ErrSuperseded]
+// at its next page. db is a pool or an idle connection to the primary, or a transaction that has not written; Seek does
+// not commit.
+//
+// Errors: [*ledger.InvalidError]; [ledger.ErrUnknownPosition] for a position without an event.
+func Seek(ctx context.Context, db ledger.DB, name string, to Start) error {
+	if _, err := SubscriberReader(name); err != nil {
+		return err
+	}
+	position, at := int64(to.after), int64(0)
+	switch {
+	case to.isNow:
+		position = -1
+	case !to.at.IsZero():
+		position, at = -1, to.at.UnixMicro()
+		if at <= 0 || to.at.Year() > 9998 {
+			return &ledger.InvalidError{Field: "time", Value: to.at.String(), Rule: "must be between 1970 and now"}
+		}
+	case position < 0:
+		return &ledger.InvalidError{Field: "position", Value: fmt.Sprint(position), Rule: "must not be negative"}
+	}
+	_, err := db.Exec(ctx, subscriberSeekSQL, name, position, at)
+	switch {
+	case pgerr.Code(err) == codeUnknownPosition:
+		return fmt.Errorf("move subscriber %s: %w: %d", name, ledger.ErrUnknownPosition, position)
+	case pgerr.Is(err, pgerr.InvalidParameterValue):
+		value := to.at.Format(time.RFC3339Nano)
+		return &ledger.InvalidError{Field: "time", Value: value, Rule: "must not be in the future"}
+	}
+	return pgerr.Explain("move subscriber "+name, err)
+}
+
+// codeUnknownPosition is the SQLSTATE of taskledger.seek_feed for a position without an event.
+const codeUnknownPosition = "TL006"
+
+// Pause stops a subscriber, or lets it continue. A process that works as it gets [ErrSuperseded] at its next page. It
+// does not commit. It reports false if there is no such subscriber.
+func Pause(ctx context.Context, db ledger.DB, name string, isPaused bool) (bool, error) {
+	mark := "{}"
+	if isPaused {
+		mark = `{"paused":true}`
+	}
+	if _, err := SubscriberReader(name); err != nil {
+		return false, err
+	}
+	var found bool
+	_, err := pgquery.Row(ctx, db, subscriberMarkSQL, []any{name, mark}, &found)
+	return found, pgerr.Explain("pause subscriber "+name, err)
+}
+
+// Remove removes a subscriber and reports whether there was one. A process that works as it gets [ErrSuperseded] at its
+// next page. It does not commit.
+func Remove(ctx context.Context, db ledger.DB, name string) (bool, error) {
+	if _, err := SubscriberReader(name); err != nil {
+		return false, err
+	}
+	var found bool
+	_, err := pgquery.Row(ctx, db, subscriberRemoveSQL, []any{name}, &found)
+	return found, pgerr.Explain("remove subscriber "+name, err)
+}

@@ -1,0 +1,352 @@
+-- Subscribers: the feed for programs in any language, and where each subscriber continues.
+-- Owner: package ledger/feed. No tables: the place of the subscriber mails is the cursor of the reader
+-- subscriber/mails, and whether it is paused is in the mark of that row. Rows are only appended.
+
+-- +goose Up
+
+-- A subscriber appends cursor rows of its own prefix: see roles.sql. The services have the others.
+alter table taskledger.cursor enable row level security;
+create policy readable on taskledger.cursor for select using (true);
+
+-- +goose StatementBegin
+create function taskledger.subscriber_reader(subscriber text) returns text
+language plpgsql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
+begin
+  if subscriber is null or subscriber !~ '^[A-Za-z0-9_-]{1,64}$' then
+    raise exception 'taskledger: invalid subscriber %: must be 1 to 64 of A-Z, a-z, 0-9, _ and -',
+      coalesce(quote_literal(left(subscriber, 100)), 'null')
+      using errcode = 'invalid_parameter_value';
+  end if;
+  return 'subscriber/' || subscriber;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.subscriber_reader(text) is
+  'Internal: returns the reader of a subscriber in the table cursor, and raises an error for an invalid name.';
+
+-- A window begins with a snapshot that is newer than all that the reader has seen, on a primary, and its bound is drawn
+-- afterwards. So each statement must see what has committed, and the transaction must have no xid.
+-- +goose StatementBegin
+create function taskledger.check_window(op text) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  if pg_is_in_recovery() then
+    raise exception 'taskledger: the database is a standby' using errcode = 'read_only_sql_transaction',
+      hint = 'Connect to the primary.';
+  end if;
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+    raise exception 'taskledger: % needs a READ COMMITTED transaction', op using errcode = 'active_sql_transaction',
+      hint = 'begin isolation level read committed';
+  end if;
+  if pg_current_xact_id_if_assigned() is not null then
+    raise exception 'taskledger: % must come before anything is written in its transaction', op
+      using errcode = 'active_sql_transaction', hint = 'Commit before, or call it first in a transaction.';
+  end if;
+  if taskledger.foreign_position() is not null then
+    raise exception 'taskledger: there are events of another database' using
+      errcode = 'object_not_in_prerequisite_state', hint = 'After a restore: taskledger rebase';
+  end if;
+  if (select s.seqcache from pg_sequence s where s.seqrelid = 'taskledger.event_position_seq'::regclass) <> 1 then
+    raise exception 'taskledger: the sequence taskledger.event_position_seq has a cache' using
+      errcode = 'object_not_in_prerequisite_state',
+      hint = 'alter sequence taskledger.event_position_seq cache 1; then end the sessions that have inserted';
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.check_window(text) is
+  'Internal: raises an error if a window cannot be opened now.';
+
+-- Compare-and-set, as ledger/feed/sql/cursor_append.sql: row n + 1 is inserted if row n is the newest. 0 for n is a
+-- reader without a row. Locks row n against deletion; waits for a concurrent insert of the same n.
+-- +goose StatementBegin
+create function taskledger.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8,
+                                         until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json)
+returns boolean
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, origin,
+                                 mark)
+  select append_cursor.reader, append_cursor.n + 1, append_cursor.seen, append_cursor.seen_top,
+         append_cursor.seen_bound, append_cursor.until, append_cursor.top, append_cursor.bound,
+         append_cursor.after_position, taskledger.origin(), append_cursor.mark
+    from (
+     select coalesce((select c.n
+                        from taskledger.cursor c
+                       where c.reader = append_cursor.reader
+                       order by c.n desc
+                       limit 1
+                         for key share), 0) as n) newest
+   where newest.n = append_cursor.n
+      on conflict do nothing;
+  if found and append_cursor.n % 1000 = 0 then
+    perform taskledger.thin_cursor(append_cursor.reader, append_cursor.n - 10000);
+  end if;
+  return found;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function
+  taskledger.append_cursor(text, bigint, pg_snapshot, bigint, xid8, pg_snapshot, bigint, xid8, bigint, json) is
+  'Internal: appends cursor row n + 1 of a reader if row n is its newest, and reports whether it did.';
+
+-- A subscriber needs none of its old rows. With its owner's rights: a role with the privilege DELETE may lock the whole
+-- table. The rows of services are thinned by these (ledger/feed/sql/cursor_thin.sql). Index: primary key, from above.
+-- +goose StatementBegin
+create function taskledger.thin_cursor(reader text, above bigint) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  newest bigint := (select c.n from taskledger.cursor c where c.reader = thin_cursor.reader order by c.n desc limit 1);
+begin
+  if newest is null or not starts_with(reader, 'subscriber/') then
+    return above;
+  end if;
+  delete from taskledger.cursor c
+   where c.reader = thin_cursor.reader and c.n > thin_cursor.above and c.n < newest - 100;
+  return greatest(above, newest - 101);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.thin_cursor(text, bigint) is
+  'Internal: removes rows of the cursor of a subscriber that it needs no more, and returns the n to continue above.';
+
+-- The algorithm of ledger/feed/sql/window.sql: snapshot, top and bound, in this order. The window is kept in the
+-- cursor, so each call reads from the same window until its last event was passed, whatever happens to the caller.
+-- +goose StatementBegin
+create function taskledger.read_feed(reader text, how_many integer default 100)
+returns table (page text, "position" bigint, kind text, biz_id text, version integer, type text, attempt integer,
+               shard smallint, recorded_at timestamptz, actor text, login text, data_version smallint, data json,
+               meta json)
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  of_cursor text := taskledger.subscriber_reader(reader);
+  incarnation text := taskledger.incarnation();
+  c record;
+  snapshot pg_snapshot;
+  last bigint;
+begin
+  if how_many is null or how_many not between 1 and 10000 then
+    raise exception 'taskledger: invalid how_many %: must be between 1 and 10000', coalesce(how_many::text, 'null')
+      using errcode = 'invalid_parameter_value';
+  end if;
+  perform taskledger.check_window('read_feed');
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark, n.is_local
+    into c
+    from taskledger.cursors n
+   where n.reader = of_cursor
+   order by n.n desc
+   limit 1;
+  if c.n is null then
+    select 0::bigint as n, '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound,
+           null::pg_snapshot as until, null::bigint as top, null::xid8 as bound, 0::bigint as after_position,
+           null::json as mark, true as is_local into c;
+  elsif not c.is_local then
+    raise exception 'taskledger: the place of subscriber % is of another database', reader
+      using errcode = 'object_not_in_prerequisite_state', hint = 'After a restore: taskledger rebase';
+  elsif c.mark ->> 'paused' = 'true' then
+    return;
+  end if;
+  if c.until is not null then
+    if incarnation is null then -- after a crash
+      insert into taskledger.incarnation default values on conflict do nothing;
+      return; -- the next call can open a window
+    end if;
+    return query
+    select c.n || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
+           e.recorded_at, e.actor, l.name, e.data_version, e.data, e.meta
+      from taskledger.feed_page(c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.after_position,
+                                read_feed.how_many) e
+      left join taskledger.logins l on l.id = e.login_id;
+    if found then
+      return;
+    end if;
+    c.seen := c.until; c.seen_top := c.top; c.seen_bound := c.bound;
+  end if;
+  snapshot := pg_current_snapshot();
+  last := coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0);
+  if last <= c.seen_top and not exists (
+       select from taskledger.late_xids(c.seen, c.seen_bound) x where pg_visible_in_snapshot(x, snapshot)) then
+    return; -- an idle call writes nothing
+  end if;
+  if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, snapshot, last,
+                                  pg_current_xact_id(), 0, c.mark) then
+    return; -- another session has opened the window
+  end if;
+  if incarnation is null then
+    insert into taskledger.incarnation default values on conflict do nothing;
+    incarnation := taskledger.incarnation();
+  end if;
+  return query
+  select c.n + 1 || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
+         e.recorded_at, e.actor, l.name, e.data_version, e.data, e.meta
+    from taskledger.feed_page(c.seen, c.seen_top, c.seen_bound, snapshot, last, 0, read_feed.how_many) e
+    left join taskledger.logins l on l.id = e.login_id;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.read_feed(text, integer) is
+  'Returns the next committed events of a subscriber, in the order of the feed: none is missing, and those of a task '
+  'are in order. It returns the same ones until advance_feed passes them. Call it first in a READ COMMITTED '
+  'transaction, or by itself, on the primary.';
+
+-- The incarnation is compared because a crash, or the promotion of a standby, may undo the row and assign n again.
+-- +goose StatementBegin
+create function taskledger.advance_feed(reader text, page text, "position" bigint) returns text
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  of_cursor text := taskledger.subscriber_reader(reader);
+  c record;
+begin
+  if page is null or page !~ '^[0-9]{1,18}@.' or "position" is null then
+    raise exception 'taskledger: invalid page %: must be one that read_feed or advance_feed returned',
+      coalesce(quote_literal(left(page, 100)), 'null') using errcode = 'invalid_parameter_value';
+  end if;
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark
+    into c
+    from taskledger.cursor n
+   where n.reader = of_cursor and n.n = split_part(page, '@', 1)::bigint;
+  if c.until is not null and ("position" <= c.after_position or "position" > c.top) then
+    raise exception 'taskledger: invalid position %: must be that of an event of the page', "position"
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if c.until is null or taskledger.incarnation() is distinct from substr(page, strpos(page, '@') + 1)
+     or not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
+                                     "position", c.mark) then
+    raise exception 'taskledger: subscriber % has been moved since this page was read', reader
+      using errcode = 'TL005', hint = 'Roll back, and call read_feed again.';
+  end if;
+  return c.n + 1 || '@' || split_part(page, '@', 2);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.advance_feed(text, text, bigint) is
+  'Passes the events of a page up to a position, in the transaction of their effect, and returns the page for the '
+  'rest. SQLSTATE TL005 if another session has moved the subscriber: roll back.';
+
+-- Moves a subscriber, and makes it if it is missing. A session that works as this subscriber is superseded.
+-- +goose StatementBegin
+create function taskledger.seek_feed(reader text, "position" bigint default null, at timestamptz default null)
+returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  of_cursor text := taskledger.subscriber_reader(reader);
+  c record;
+  p record;
+begin
+  if "position" is not null and at is not null then
+    raise exception 'taskledger: position and at must not both be given' using errcode = 'invalid_parameter_value';
+  elsif at > clock_timestamp() then
+    raise exception 'taskledger: invalid time %: must not be in the future', at
+      using errcode = 'invalid_parameter_value';
+  end if;
+  perform taskledger.check_window('seek_feed');
+  select n.n, n.mark into c
+    from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
+  if "position" = 0 then
+    select '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound, null::pg_snapshot as until,
+           null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
+  elsif "position" is not null then
+    select * into p from taskledger.place_of(seek_feed.position);
+    if p.seen is null then
+      raise exception 'taskledger: invalid position %: no event has it', "position"
+        using errcode = 'TL006', hint = 'An event that was archived or never committed cannot be a place.';
+    end if;
+  elsif at is not null then
+    select * into p from taskledger.place_at(seek_feed.at);
+  else
+    select pg_current_snapshot() as seen, null::bigint as seen_top, null::xid8 as seen_bound,
+           null::pg_snapshot as until, null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
+    p.seen_top := coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0);
+    p.seen_bound := pg_current_xact_id();
+  end if;
+  if p.until is not null and p.bound is null then
+    p.top := greatest(p.top, coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0));
+    p.bound := pg_current_xact_id();
+  end if;
+  if not taskledger.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until, p.top,
+                                  p.bound, p.after_position, c.mark) then
+    raise exception 'taskledger: subscriber % is being moved by another session', reader
+      using errcode = 'serialization_failure', hint = 'Try again.';
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.seek_feed(text, bigint, timestamptz) is
+  'Moves a subscriber to after the event at a position (0: the beginning), to a time, or to the present, and makes it '
+  'if it is missing.';
+
+-- A paused subscriber gets no events. A session that works as it is superseded, and finds the mark.
+-- +goose StatementBegin
+create function taskledger.mark_feed(reader text, mark json) returns boolean
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  of_cursor text := taskledger.subscriber_reader(reader);
+  c record;
+begin
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position into c
+    from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
+  if c.n is null then
+    return false;
+  end if;
+  if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
+                                  c.after_position, mark_feed.mark) then
+    raise exception 'taskledger: subscriber % is being moved by another session', reader
+      using errcode = 'serialization_failure', hint = 'Try again.';
+  end if;
+  return true;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.mark_feed(text, json) is
+  'Internal: replaces the mark of a subscriber, such as {"paused":true}, leaves its place, and reports whether there '
+  'is such a subscriber.';
+
+-- With its owner's rights: see thin_cursor.
+-- +goose StatementBegin
+create function taskledger.remove_subscriber(subscriber text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  delete from taskledger.cursor c where c.reader = taskledger.subscriber_reader(subscriber);
+  return found;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.remove_subscriber(text) is
+  'Removes a subscriber, and reports whether there was one.';
+
+-- The newest row of each, by a step from name to name: the cost does not grow with the number of rows.
+create view taskledger.subscribers as
+with recursive name as (
+  (select c.reader from taskledger.cursor c where c.reader >= 'subscriber/' and c.reader < 'subscriber0'
+    order by c.reader limit 1)
+  union all
+  select (select c.reader from taskledger.cursor c where c.reader > n.reader and c.reader < 'subscriber0'
+           order by c.reader limit 1)
+    from name n
+   where n.reader is not null
+)
+select substr(n.reader, 12) as name, c.n, coalesce(c.mark ->> 'paused' = 'true', false) as is_paused, c.mark,
+       greatest(c.after_position, c.seen_top) as "position", c.recorded_at as moved_at, c.is_local
+  from name n
+ cross join lateral (
+   select m.n, m.mark, m.after_position, m.seen_top, m.recorded_at, m.is_local
+     from taskledger.cursors m
+    where m.reader = n.reader
+    order by m.n desc
+    limit 1) c
+ where n.reader is not null;
+
+comment on view taskledger.subscribers is
+  'The subscribers: each continues about at a position, unless it is paused. taskledger.feed_pending has the events '
+  'that it has not passed.';
+
+revoke all on all functions in schema taskledger from public;

@@ -1,0 +1,196 @@
+package outbox
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/stream"
+)
+
+var (
+	//go:embed sql/server_run.sql
+	serverRunSQL string
+	//go:embed sql/holds_lease.sql
+	holdsLeaseSQL string
+)
+
+// A physical copy of a database is equal to its original in everything that the database stores. If both had a relay
+// on one NATS, each would refuse the messages of the other one as foreign. So relays that have a lease publish a claim,
+// and the one whose claim is younger refuses to continue.
+//
+// A copy and its original have different runs of their servers. After each start of the server, the first session
+// publishes its claim and waits for others before it touches the stream; the mark then has the run. Workers begin only
+// in a run that a mark has (function is_relayed_here), so those of a copy take no messages.
+
+// claim is what a relay publishes on stream.Relays.
+type claim struct {
+	Installation string `json:"installation"`
+	Run          string `json:"run"`
+	Since        int64  `json:"since"` // microseconds since 1970: when a relay began to work in this run
+	Holder       string `json:"holder"`
+}
+
+// yieldsTo reports whether a relay with claim c must not work beside one with claim other. Of two copies that claim
+// since the same moment, one yields.
+func (c claim) yieldsTo(other claim) bool {
+	if c.Since != other.Since {
+		return other.Since < c.Since
+	}
+	return other.Run < c.Run
+}
+
+// copies observes the relays of other copies of the database, while this relay has the lease.
+type copies struct {
+	nc     *nats.Conn
+	holder string
+	mine   atomic.Pointer[claim] // nil until the first session has read the run
+	older  chan claim            // has a claim to which mine yields
+}
+
+func newCopies(nc *nats.Conn, holder string) *copies {
+	return &copies{nc: nc, holder: holder, older: make(chan claim, 1)}
+}
+
+// CopyError is the error of a relay beside that of another copy of the database, which has worked for longer.
+type CopyError struct {
+	Holder string    // of the other relay's lease
+	Since  time.Time // the other copy has had a relay since then
+}
+
+func (e *CopyError) Error() string {
+	return fmt.Sprintf("this database is a copy of another one, whose relay %s works on the same NATS since %s: "+
+		"end that one's services if this database replaces it; otherwise connect this one to another NATS account, "+
+		"then: taskledger rebase --new-installation --yes", e.Holder, e.Since.UTC().Format(time.RFC3339))
+}
+
+const (
+	// answerWait is how long a relay waits for the claims of others, once after each start of the server.
+	answerWait = 400 * time.Millisecond
+	// copyReportEvery is the least time between two reports of a copy that claims to be the original.
+	copyReportEvery = time.Minute
+)
+
+// watch publishes this relay's claim, at intervals and as the answer to a younger one, until ctx is done. It returns a
+// [*CopyError] if this one is the younger one.
+func (c *copies) watch(ctx context.Context, every time.Duration, r *Relay) error {
+	received := make(chan *nats.Msg, 64) // excess ones are dropped: claims are repeated
+	sub, err := c.nc.ChanSubscribe(stream.Relays, received)
+	if err != nil {
+		return r.explain(fmt.Errorf("subscribe to %s: %w", stream.Relays, err))
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	beat := time.NewTicker(every)
+	defer beat.Stop()
+	var reported time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-beat.C:
+			c.claim(ctx, r)
+		case m := <-received:
+			var other claim
+			mine := c.mine.Load()
+			if json.Unmarshal(m.Data, &other) != nil || mine == nil || other.Installation != mine.Installation ||
+				other.Run == mine.Run || other.Holder == c.holder {
+				continue
+			}
+			if mine.yieldsTo(other) {
+				select {
+				case c.older <- other:
+				default:
+				}
+				return &CopyError{Holder: other.Holder, Since: time.UnixMicro(other.Since)}
+			}
+			if c.claim(ctx, r) && time.Since(reported) > copyReportEvery {
+				reported = time.Now()
+				r.config.Logger.ErrorContext(ctx, "a relay works on a copy of this database, with the same NATS; "+
+					"it must refuse to continue", "holder", other.Holder)
+				r.hooks.each(func(h Hook) { h.CopyFound(ctx, other.Holder) })
+			}
+		}
+	}
+}
+
+// claim publishes this relay's claim if it still has its lease, and reports whether it has: a relay whose database is
+// gone makes no claim.
+func (c *copies) claim(ctx context.Context, r *Relay) (holds bool) {
+	mine := c.mine.Load()
+	if mine == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.config.LeaseTTL)
+	defer cancel()
+	if _, err := queryRow(ctx, r.config.DB, holdsLeaseSQL, []any{c.holder}, &holds); err != nil || !holds {
+		return false
+	}
+	_ = c.publish(*mine) // it is repeated
+	return true
+}
+
+func (c *copies) publish(mine claim) error {
+	text, err := json.Marshal(mine)
+	if err != nil {
+		return err
+	}
+	return c.nc.Publish(stream.Relays, text)
+}
+
+// confirm makes sure that no relay of another copy works, once after each start of the server, and sets the run in the
+// mark. It reports whether the mark is to be written.
+func (s *session) confirm(
+	ctx context.Context, installation, run string, now int64, hasMark bool,
+) (isNew bool, err error) {
+	c := s.relay.copies
+	mine := claim{Installation: installation, Run: run, Since: now, Holder: c.holder}
+	earlier := c.mine.Load()
+	switch isNew = s.mark.Server != run; {
+	case !isNew:
+		mine.Since = s.mark.ServerSince
+	case earlier != nil && earlier.Run == run: // the session before could not write the mark
+		mine.Since = earlier.Since
+	case hasMark:
+		if err := c.ask(ctx, mine); err != nil {
+			return false, err
+		}
+	}
+	c.mine.Store(&mine)
+	s.mark.Server, s.mark.ServerSince = run, mine.Since
+	return isNew && hasMark, nil
+}
+
+// ask publishes a claim several times, because this relay may not receive yet. It returns a [*CopyError] if there is an
+// older claim.
+func (c *copies) ask(ctx context.Context, mine claim) error {
+	const times = 4
+	select {
+	case <-c.older: // of an earlier run
+	default:
+	}
+	c.mine.Store(&mine)
+	for range times {
+		if err := c.publish(mine); err != nil {
+			return c.withdraw(err)
+		}
+		select {
+		case other := <-c.older:
+			return c.withdraw(&CopyError{Holder: other.Holder, Since: time.UnixMicro(other.Since)})
+		case <-time.After(answerWait / times):
+		case <-ctx.Done():
+			return c.withdraw(context.Cause(ctx))
+		}
+	}
+	return nil
+}
+
+// withdraw ends the claim of a run that is not confirmed.
+func (c *copies) withdraw(err error) error {
+	c.mine.Store(nil)
+	return err
+}

@@ -1,0 +1,73 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/operation"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+// SeekSubscriber moves a subscriber and records the act; it makes one that is missing. A process that works as it finds
+// that at its next page. It commits. Default of actor: the database's session_user.
+//
+// Errors: those of [feed.Seek].
+func SeekSubscriber(ctx context.Context, db DB, name string, to feed.Start, actor, reason string) error {
+	o := operation.Operation{Action: operation.SeekSubscriber, Actor: actor, Reason: reason}
+	o.Detail = map[string]string{"subscriber": name, "to": to.String()}
+	return operate(ctx, db, o, func(tx pgx.Tx) error { return feed.Seek(ctx, tx, name, to) })
+}
+
+// PauseSubscriber stops a subscriber, or lets it continue, and records the act. It commits. Default of actor: the
+// database's session_user.
+//
+// Errors: [ErrUnknownSubscriber], [*ledger.InvalidError].
+func PauseSubscriber(ctx context.Context, db DB, name string, isPaused bool, actor, reason string) error {
+	o := operation.Operation{Action: operation.PauseSubscriber, Actor: actor, Reason: reason}
+	if !isPaused {
+		o.Action = operation.ResumeSubscriber
+	}
+	o.Detail = map[string]string{"subscriber": name}
+	return operate(ctx, db, o, func(tx pgx.Tx) error {
+		found, err := feed.Pause(ctx, tx, name, isPaused)
+		return existing(name, found, err)
+	})
+}
+
+// RemoveSubscriber removes a subscriber, whose processes end with [ErrSubscriberRemoved], and records the act. It
+// commits. Default of actor and errors are those of [PauseSubscriber].
+func RemoveSubscriber(ctx context.Context, db DB, name, actor, reason string) error {
+	o := operation.Operation{Action: operation.DeleteSubscriber, Actor: actor, Reason: reason}
+	o.Detail = map[string]string{"subscriber": name}
+	return operate(ctx, db, o, func(tx pgx.Tx) error {
+		found, err := feed.Remove(ctx, tx, name)
+		return existing(name, found, err)
+	})
+}
+
+func existing(name string, found bool, err error) error {
+	if err == nil && !found {
+		err = fmt.Errorf("subscriber %s: %w", name, ErrUnknownSubscriber)
+	}
+	return err
+}
+
+// operate acts and records it in one transaction. The act comes first: the place of a subscriber is read before the
+// transaction writes.
+func operate(ctx context.Context, db DB, o operation.Operation, act func(pgx.Tx) error) error {
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return pgerr.Explain(o.Action, err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	if err := act(tx); err != nil {
+		return err
+	}
+	if err := operation.Record(ctx, tx, o); err != nil {
+		return err
+	}
+	return pgerr.Explain(o.Action, tx.Commit(ctx))
+}

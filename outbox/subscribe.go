@@ -1,0 +1,267 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/reserved"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+// Subscription configures a subscriber.
+type Subscription struct {
+	// DB is the primary database, with the role subscriber. Required. Up to two of its connections are in use.
+	DB *pgxpool.Pool
+	// Name of the subscriber: 1 to 64 of A-Z, a-z, 0-9, _ and -. It keeps its place in the database. Required.
+	Name string
+	// From is where a subscriber begins that does not exist. Default: the beginning of the ledger.
+	From feed.Start
+	// Kinds and Types are those of the events that are handled. Default: all types, and all kinds but taskledger.*.
+	Kinds []ledger.Kind
+	Types []ledger.EventType
+
+	// Handle handles events in a transaction, in which the place of the subscriber is kept. Its writes in tx are
+	// committed once for each event. It must not commit. Either Handle or Receive is required.
+	//
+	// The events are not empty, are committed, and those of a task are in order. After an error they are handled again,
+	// after a growing delay. Neither function is called concurrently.
+	Handle func(ctx context.Context, tx pgx.Tx, events []ledger.Event) error
+	// Receive handles events at least once: again after its error, and after a crash.
+	Receive func(ctx context.Context, events []ledger.Event) error
+
+	// PageSize is the maximum number of events of a call. Default: 1000.
+	PageSize int
+	// Idle is the greatest time between two polls without events. Default: 250 ms.
+	Idle time.Duration
+	// Standby is the pause of a process whose subscriber is paused, or works in another process. Default: 2 s.
+	Standby time.Duration
+	// Logger logs outages and the errors of Handle and Receive. Default: disabled.
+	Logger *slog.Logger
+}
+
+// FaultHandled is the crash point of a subscriber between the handling of a page and its commit.
+const FaultHandled = "subscriber.handled"
+
+// ErrUnknownSubscriber is returned for a name that no subscriber has.
+var ErrUnknownSubscriber = errors.New("there is no such subscriber")
+
+// ErrSubscriberRemoved is returned by [Subscribe] if the subscriber was removed while it worked.
+var ErrSubscriberRemoved = errors.New("the subscriber was removed")
+
+// Validate reports every fault at once.
+func (s Subscription) Validate() error {
+	var faults []error
+	if s.DB == nil {
+		faults = append(faults, errors.New("DB is required"))
+	}
+	if _, err := feed.SubscriberReader(s.Name); err != nil {
+		faults = append(faults, err)
+	}
+	if (s.Handle == nil) == (s.Receive == nil) {
+		faults = append(faults, errors.New("either Handle or Receive is required"))
+	}
+	for _, kind := range s.Kinds {
+		if err := kind.Validate(); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	for _, t := range s.Types {
+		if t.State() == ledger.StateNone {
+			rule := "must be a type of event"
+			faults = append(faults, &ledger.InvalidError{Field: "type", Value: string(t), Rule: rule})
+		}
+	}
+	for _, number := range []struct {
+		name string
+		n    int64
+	}{{"PageSize", int64(s.PageSize)}, {"Idle", int64(s.Idle)}, {"Standby", int64(s.Standby)}} {
+		if number.n < 0 {
+			faults = append(faults, fmt.Errorf("%s must not be negative, got %d", number.name, number.n))
+		}
+	}
+	if len(faults) > 0 {
+		return fmt.Errorf("outbox: invalid Subscription: %w", errors.Join(faults...))
+	}
+	return nil
+}
+
+// Subscribe handles every committed event of the ledger, from the place of the subscriber on, until ctx is done. It
+// reads the feed of the database (package ledger/feed), so it needs neither a relay nor NATS, and the age of an event
+// does not matter. It then returns nil. It retries through outages.
+//
+// One process works as a subscriber; others with its name stand by, and take over within Standby and the next event.
+// A process that is paused, moved or removed by an operator (package ledger/feed) finds that at its next page.
+//
+// Errors: that of [Subscription.Validate], [ErrSubscriberRemoved], [ledger.ErrNotMigrated], [*feed.OriginError],
+// [*feed.SequenceError].
+func Subscribe(ctx context.Context, s Subscription) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	if s.Logger == nil {
+		s.Logger = slog.New(slog.DiscardHandler)
+	}
+	if s.Standby == 0 {
+		s.Standby = 2 * time.Second
+	}
+	if s.Idle == 0 {
+		s.Idle = 250 * time.Millisecond
+	}
+	reader, err := feed.SubscriberReader(s.Name)
+	if err != nil {
+		return err
+	}
+	w := &subscriber{Subscription: s, reader: reader}
+	steps := loop.Steps{
+		Step: w.work,
+		Stop: func(err error) error {
+			if errors.Is(err, ErrSubscriberRemoved) || feed.IsRefusal(err) {
+				return err
+			}
+			return pgerr.NotMigrated(err)
+		},
+		Failed: func(ctx context.Context, err error, in time.Duration) {
+			s.Logger.WarnContext(ctx, "subscriber failed; retrying", "subscriber", s.Name, "in", in, "error", err)
+		},
+	}
+	return steps.Run(ctx)
+}
+
+// subscriber is a subscriber that works.
+type subscriber struct {
+	Subscription
+
+	reader  string
+	begun   bool  // it existed, so that it is not made again
+	n       int64 // superseded: the newest cursor row, at first -1; else 0
+	feed    *feed.Feed
+	mark    json.RawMessage
+	pending []feed.Page // read and not yet handled, because the handler has failed
+}
+
+// work handles one page. Without an open feed it opens one.
+func (s *subscriber) work(ctx context.Context) (time.Duration, error) {
+	if s.feed == nil {
+		if wait, err := s.open(ctx); err != nil || s.feed == nil {
+			return wait, err
+		}
+	}
+	page, err := s.next(ctx)
+	if err == nil {
+		err = s.handle(ctx, page)
+	}
+	switch {
+	case errors.Is(err, feed.ErrSuperseded):
+		s.close()
+		s.n = -1
+		return 0, nil
+	case errors.Is(err, feed.ErrCrashed), errors.Is(err, feed.ErrNotPrimary):
+		s.close()
+	case err == nil:
+		s.pending = nil
+	}
+	return 0, err
+}
+
+func (s *subscriber) next(ctx context.Context) (feed.Page, error) {
+	if len(s.pending) > 0 {
+		return s.pending[0], nil
+	}
+	page, err := s.feed.Next(ctx)
+	if err == nil {
+		s.pending = append(s.pending[:0], page)
+	}
+	return page, err
+}
+
+// close ends the use of a feed whose cursor another session has moved, or whose database has crashed.
+func (s *subscriber) close() { s.feed, s.pending = nil, nil }
+
+// open opens the feed, unless the subscriber is paused or works in another process.
+func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
+	found, err := feed.Subscribers(ctx, s.DB, s.Name)
+	switch {
+	case err != nil:
+		return 0, err
+	case len(found) == 0 && s.begun:
+		return 0, ErrSubscriberRemoved
+	case len(found) == 0:
+		if err := feed.Seek(ctx, s.DB, s.Name, s.From); err != nil && !pgerr.IsRetryable(err) {
+			return 0, err
+		}
+		return 0, nil
+	}
+	s.begun = true
+	if found[0].IsPaused {
+		return s.Standby, nil
+	}
+	f, err := feed.Open(ctx, s.DB, s.reader, &feed.Options{
+		PageSize: s.PageSize, Relaxed: s.Receive != nil, Idle: s.Idle, Logger: s.Logger,
+	})
+	if err != nil {
+		return 0, err
+	}
+	if n := f.Cursor().N; s.n != 0 && n != s.n { // another process works
+		s.n = n
+		return loop.Jitter(s.Standby), nil
+	}
+	s.feed, s.mark, s.n = f, f.Cursor().Mark, 0
+	return 0, nil
+}
+
+// handle handles a page and advances the cursor.
+func (s *subscriber) handle(ctx context.Context, page feed.Page) error {
+	events := page.Events
+	if !s.wantsAll(events) {
+		events = slices.DeleteFunc(slices.Clone(events), func(e ledger.Event) bool { return !s.wants(e) })
+	}
+	if s.Receive != nil {
+		if len(events) > 0 {
+			if err := s.Receive(ctx, events); err != nil {
+				return err
+			}
+			fault.Point(FaultHandled)
+		}
+		return page.Advance(ctx, nil, s.mark)
+	}
+	return pgx.BeginTxFunc(ctx, s.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		// The cursor comes first, so that another process with this page waits and is superseded before its handler.
+		if err := page.Advance(ctx, tx, s.mark); err != nil || len(events) == 0 {
+			return err
+		}
+		err := s.Handle(ctx, tx, events)
+		fault.Point(FaultHandled)
+		return err
+	})
+}
+
+func (s *subscriber) wantsAll(events []ledger.Event) bool {
+	for i := range events {
+		if !s.wants(events[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *subscriber) wants(e ledger.Event) bool {
+	if len(s.Types) > 0 && !slices.Contains(s.Types, e.Type) {
+		return false
+	}
+	if len(s.Kinds) == 0 {
+		return !reserved.IsKind(e.Kind)
+	}
+	return slices.Contains(s.Kinds, e.Kind)
+}

@@ -1,0 +1,66 @@
+package reconciler_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// Beside a long history a pass reads the tasks that the projector lists as unfinished, and releases a lost one. Without
+// the list it reads all.
+func TestPassesReadWhatIsUnfinished(t *testing.T) {
+	t.Parallel()
+	b := setup(t, outbox.StreamConfig{})
+	const finished = 30_000
+	ledgertest.ExecAsOwner(t, b.DB, `
+		insert into taskledger.task
+		       (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at)
+		select 'test.order', 'finished-' || i, 0, 'succeeded', false, 2, 1, 0, now(), now()
+		  from generate_series(1, $1::integer) i`, finished)
+	k := b.Enqueue("o-1")
+	b.AwaitProjected()
+	b.AcknowledgeUnworked(1)
+	b.Await("the task to be listed", func() bool {
+		return servicetest.One[int](b, "select count(*)::integer from taskledger.lingering_tasks") == 1
+	})
+	b.EnqueueMany(1) // its page has the place of the list
+	isCurrent := "select is_current::integer from taskledger.lingering_is_current"
+	b.Await("the list to be current", func() bool { return servicetest.One[int](b, isCurrent) == 1 })
+
+	db := b.As("relay")
+	before := b.tasksRead()
+	b.passes(b.listReconciler(db), 2)
+	b.Await("the lost task to be released", func() bool { return b.releases() == 1 })
+	if types := b.EventTypes(k); types[1] != ledger.EventReleased {
+		t.Errorf("the lost task has the events %v", types)
+	}
+	if read := b.tasksRead() - before; read > finished/10 {
+		t.Errorf("two passes read %d tasks, %d are finished", read, finished)
+	}
+	b.AwaitProjected()
+	ledgertest.ExecAsOwner(t, b.DB, "update taskledger.cursor set mark = null where reader = 'projector'")
+	before = b.tasksRead()
+	b.passes(b.listReconciler(db), 1)
+	if read := b.tasksRead() - before; read < finished {
+		t.Errorf("without the list a pass read %d tasks of %d", read, finished)
+	}
+}
+
+// tasksRead returns how many rows of the table task were read.
+func (b *fixture) tasksRead() int {
+	b.T.Helper()
+	time.Sleep(1100 * time.Millisecond) // sessions report at most once a second
+	owner := ledgertest.As(b.T, b.DB, ledgertest.Owner)
+	var n int
+	err := owner.QueryRow(b.Context(), `
+		select (coalesce(idx_tup_fetch, 0) + coalesce(seq_tup_read, 0))::integer
+		  from pg_stat_user_tables where relname = 'task'`).Scan(&n)
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	return n
+}
