@@ -70,9 +70,10 @@ func (s *subscribers) start(c outbox.Subscription) (stop func(), done <-chan err
 	return cancel, ended
 }
 
+// count is on connections of another login, because a test ends those of subscribers.
 func (s *subscribers) count(sql string) (n int) {
 	s.t.Helper()
-	if err := s.db.QueryRow(s.ctx(), sql).Scan(&n); err != nil {
+	if err := s.pool.QueryRow(s.ctx(), sql).Scan(&n); err != nil {
 		s.t.Fatal(err)
 	}
 	return n
