@@ -196,9 +196,9 @@ var conditionTests = map[health.Name]conditionTest{
 			b.exec(`
 				insert into taskledger.lease (name, holder, alive_until, detail)
 				select 'worker/' || n, n, clock_timestamp() + interval '1 hour',
-				       json_build_object('kinds', '[]'::json, 'repeating', json_build_array(json_build_object(
-				         'kind', 'coupon.send', 'biz_id', n, 'times', length(n), 'error', 'deadlock',
-				         'since', '2026-11-22T10:00:00.123456789Z')))
+				       json_build_object('kinds', json_build_array('coupon.send'), 'repeating', json_build_array(
+				         json_build_object('kind', 'coupon.send', 'biz_id', n, 'times', length(n), 'error', 'deadlock',
+				           'since', '2026-11-22T10:00:00.123456789Z')))
 				  from unnest(array['often', 'seldom-2']) n`)
 		},
 		text: "tasks: 2; coupon.send/seldom-2 8 times: deadlock", isSince: true,
