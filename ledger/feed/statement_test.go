@@ -11,10 +11,14 @@ import (
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
 	relay := ledgertest.URL(t, "relay")
+	operator := ledgertest.URLAs(t, relay, "operator")
 	owner := ledgertest.URLAs(t, relay, ledgertest.Owner)
 	plantest.PrepareAs(t, func(file string) string {
-		if strings.HasPrefix(file, "sql/rebase_") {
+		switch {
+		case strings.HasPrefix(file, "sql/rebase_"):
 			return owner // a rebase changes events
+		case strings.HasPrefix(file, "sql/subscriber_"):
+			return operator
 		}
 		return relay
 	})
