@@ -53,7 +53,7 @@ demo: ## Play the shop, make trouble, prove the outcome
 	go run ./cmd/taskledger demo --once
 
 .PHONY: bench
-bench: ## Compare with the peers, an hour; BENCH="-quick" for seven minutes
+bench: ## Compare with the peers, an hour; BENCH="-quick" for five minutes
 	cd bench && go run . $(BENCH)
 
 .PHONY: build

@@ -3,14 +3,15 @@
 // A transaction enqueues a task by inserting one event. A worker finishes it by inserting another event in the
 // transaction of its own effect. A relay publishes the committed events on NATS JetStream.
 //
-// This package has no code yet. Programs import these:
+// This package is the front door. [Open] connects a producer or a worker, with a pool of the right size. [Run] runs all
+// services of a ledger: it is the command taskledger serve, for programs that embed it. Programs import beside it:
 //
 //   - ledger: enqueue and read tasks; ledger/stdsql for database/sql, ledger/periodic for schedules
 //   - workers: run handlers; workers/operator to release, cancel and pause, workers/workertest for tests
-//   - outbox: the relay; outbox/watermill for subscribers, and any NATS client without it
+//   - outbox: the relay and subscribers in Go; outbox/watermill for Watermill, and any NATS client without it
 //   - projector and health: tables of tasks, and the conditions that an operator acts on
-//   - cmd/taskledger: the command, whose serve runs relay, projector, scheduler, reconciler and schedules
+//   - metrics and health/probe: for monitors and orchestrators
 //
-// The examples of ledger.Enqueue and workers.Register are the place to begin. README.md is the introduction and
-// ARCHITECTURE.md the map.
+// The example of [Open] is a whole program that enqueues and works. README.md is the introduction and ARCHITECTURE.md
+// the map.
 package taskledger

@@ -29,7 +29,7 @@ func tiny(only ...string) config {
 // Every measure has figures of every contender, and every ratio has a value.
 func TestMeasures(t *testing.T) {
 	var stdout bytes.Buffer
-	if code := execute(t.Context(), tiny(), &stdout, t.Output()); code != exitOK {
+	if code := execute(t.Context(), tiny(names()...), &stdout, t.Output()); code != exitOK {
 		t.Fatalf("exit code %d", code)
 	}
 	var got report
@@ -54,13 +54,20 @@ func TestMeasures(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"enqueue_32_vs_river", "enqueue_32_vs_watermill", "enqueue_32_vs_pgbench", "relay_vs_forwarder",
-		"relay_vs_jetstream",
-		"drain_vs_river", "exactly_once_vs_river", "p50_500_vs_river", "p99_500_vs_river", "wal_vs_river",
-		"held_snapshot", "foreign_write", "waiting", "history", "relay_rss_mb",
+		"drain_vs_floor", "drain_vs_river", "relay_vs_jetstream", "relay_vs_forwarder",
+		"exactly_once_vs_table", "exactly_once_vs_river",
+		"enqueue_32_vs_river", "enqueue_32_vs_pgbench", "enqueue_32_vs_watermill",
+		"p50_500_vs_river", "p99_500_vs_river", "p50_2000_vs_river", "wal_vs_river",
+		"held_snapshot", "foreign_write", "waiting", "history", "relay_rss_mb", "sparse_p50_ms",
 	} {
 		if got.Ratios[name] <= 0 {
 			t.Errorf("ratio %s is %v", name, got.Ratios[name])
+		}
+	}
+	// A tiny trial may use less CPU than the unit of the clock of processes.
+	for _, name := range []string{"idle_cpu_percent"} {
+		if _, ok := got.Ratios[name]; !ok {
+			t.Errorf("no ratio %s", name)
 		}
 	}
 	if got.Settings.PostgreSQL["shared_buffers"] != "512MB" || got.Versions["postgresql"] == "" ||
@@ -69,13 +76,23 @@ func TestMeasures(t *testing.T) {
 	}
 }
 
+// Without -only, a run with -quick has what the ratios need.
+func TestQuickHasEveryRatio(t *testing.T) {
+	for _, x := range ratios {
+		i := slices.IndexFunc(measures(), func(m measure) bool { return m.name == x.measure })
+		if i < 0 || measures()[i].notQuick {
+			t.Errorf("-quick leaves out %s, which %s needs", x.measure, x.name)
+		}
+	}
+}
+
 // An interrupted run prints the figures that it has, marked as partial, and exits with 130.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var stdout bytes.Buffer
-	code := execute(ctx, tiny("bulk", "latency-200"), &stdout, writer(func(line string) {
-		if strings.Contains(line, "latency-200, round 1: river") {
+	code := execute(ctx, tiny("bulk", "everyday-200"), &stdout, writer(func(line string) {
+		if strings.Contains(line, "everyday-200, round 1: river") {
 			cancel()
 		}
 	}))

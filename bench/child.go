@@ -33,6 +33,8 @@ var roles = map[string]func(ctx context.Context, settings json.RawMessage, ready
 	"river":     runRiver,
 
 	"everyday-worker": runEverydayWorker,
+	"floor-serve":     runFloorServe,
+	"floor-worker":    runFloorWorker,
 }
 
 // runRole is the main function of a child process.
@@ -70,18 +72,20 @@ type child struct {
 	output     *json.Decoder
 	stderr     strings.Builder
 	count      atomic.Int64  // the last count that it reported
+	watch      *stopwatch    // of the starts that it reports, or nil
 	outputDone chan struct{} // closed at the end of its output
 	stopOnce   sync.Once
 	stopErr    error
 }
 
 // startChild starts a child process and reads its first line, which it writes when it is ready.
-func startChild(ctx context.Context, role string, settings, answer any) (*child, error) {
+// watch gets the starts that it reports; nil if it reports none.
+func startChild(ctx context.Context, role string, settings, answer any, watch *stopwatch) (*child, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	a := &child{role: role, command: exec.Command(program), outputDone: make(chan struct{})}
+	a := &child{role: role, command: exec.Command(program), outputDone: make(chan struct{}), watch: watch}
 	a.command.Env = append(os.Environ(), roleVariable+"="+role)
 	a.command.Stderr = &a.stderr
 	stdin, err := a.command.StdinPipe()
@@ -119,6 +123,9 @@ func (a *child) readCounts() {
 			return
 		}
 		a.count.Store(c.Count)
+		for _, s := range c.Starts {
+			a.watch.arrive(s.ID, s.At)
+		}
 	}
 }
 

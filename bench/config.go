@@ -34,7 +34,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	var only string
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.BoolVar(&c.quick, "quick", false, "smaller sizes and fewer rounds: about seven minutes on two cores")
+	f.BoolVar(&c.quick, "quick", false, "the measures of the ratios, smaller, in fewer rounds: five minutes")
 	f.StringVar(&only, "only", "", "measures to run, separated by commas: "+strings.Join(names(), ", "))
 	f.IntVar(&c.rounds, "rounds", 0, "number of rounds (default 3, with -quick 2)")
 	f.Float64Var(&c.scale, "scale", 1, "factor of every size and duration, for tests of the benchmark")

@@ -22,13 +22,14 @@ func costMeasure() measure {
 		}
 	}
 	return measure{
-		name: "cost", once: true,
+		name: "cost", once: true, notQuick: true,
 		title: "cost of each of 1,000,000 tasks, enqueued in bulk, with a handler that does nothing",
 		contenders: []contender{
 			{system: ours, setting: "slots", tune: []string{"1000"},
 				run: drain(func(ctx context.Context, t *trial, tasks int) error {
 					return drainOurs(ctx, t, tasks, noopAtLeastOnce, true)
 				})},
+			{system: floorPipeline, run: drain(drainFloor)},
 			{system: peerRiver, setting: "MaxWorkers (" + benchPace + ")", tune: []string{"2000"},
 				run: drain(drainRiver)},
 			{system: peerSkipLocked, tune: []string{"8 workers, batches of 100"}, run: drain(drainSkipLocked)},

@@ -28,6 +28,9 @@ func drainMeasure() measure {
 				run: func(ctx context.Context, t *trial) error {
 					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, true)
 				}},
+			{system: floorPipeline, run: func(ctx context.Context, t *trial) error {
+				return drainFloor(ctx, t, t.size(130_000, 130_000))
+			}},
 			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms)", tune: []string{"2000", "1000", "200"},
 				run: func(ctx context.Context, t *trial) error { return drainRiver(ctx, t, t.size(130_000, 130_000)) }},
 			{system: peerSkipLocked,
@@ -68,7 +71,7 @@ func exactlyOnceMeasure() measure {
 // and projector run beside the workers. The WAL is that since the first enqueue.
 //
 // The backlog waits on the stream when the clock starts, like River's jobs in their table. With
-// fromCommit it is only committed, and the clock starts with the relay.
+// fromCommit it is only committed, the clock starts with the relay, and ends when both events are relayed too.
 func drainOurs(
 	ctx context.Context, t *trial, tasks int, handler func(slots int) func(*workers.Pool) error, fromCommit bool,
 ) error {
@@ -90,8 +93,9 @@ func drainOurs(
 		}
 	}
 	begin := time.Now()
+	published := newCounter(2 * tasks)
 	if fromCommit {
-		if err := errors.Join(n.relay(ctx, nil), n.project(ctx)); err != nil {
+		if err := errors.Join(n.relay(ctx, published.add), n.project(ctx)); err != nil {
 			return err
 		}
 	}
@@ -103,6 +107,11 @@ func drainOurs(
 		return err
 	}
 	worked := time.Since(begin)
+	if fromCommit {
+		if err := awaitClosed(ctx, published.done); err != nil {
+			return err
+		}
+	}
 	if err := n.awaitProjected(ctx); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func enqueueMeasures() []measure {
 			return func(ctx context.Context, t *trial) error { return run(ctx, t, connections) }
 		}
 		all = append(all, measure{
-			name:  fmt.Sprintf("enqueue-%d", connections),
+			name: fmt.Sprintf("enqueue-%d", connections), notQuick: connections != 32,
 			title: fmt.Sprintf("business insert + enqueue a transaction, connections: %d", connections),
 			contenders: []contender{
 				{system: ours, run: by(enqueueOurs)},
@@ -209,7 +209,7 @@ func bulkMeasure() measure {
 		}
 	}
 	return measure{
-		name: "bulk", title: "enqueue of 100,000 in batches, one connection",
+		name: "bulk", notQuick: true, title: "enqueue of 100,000 in batches, one connection",
 		contenders: []contender{
 			{system: ours, run: fill(migrate, fillOurs)},
 			{system: peerRiver, run: fill(migrateRiver, fillRiver)},

@@ -176,7 +176,7 @@ func holdTransaction(ctx context.Context, address, sql string) (release func() e
 // stallMeasure measures relays while a transaction of another database is open.
 func stallMeasure() measure {
 	return measure{
-		name:  "stall",
+		name: "stall", notQuick: true,
 		title: "relay of what was committed behind a write transaction open in another database, for a while",
 		contenders: []contender{
 			{system: ours, run: func(ctx context.Context, t *trial) error {

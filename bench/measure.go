@@ -22,6 +22,7 @@ const (
 	peerSkipLocked = "skip-locked"
 	floorPgbench   = "pgbench"
 	floorJetStream = "jetstream"
+	floorPipeline  = "floor"
 )
 
 // measure is one comparison of several systems.
@@ -30,12 +31,13 @@ type measure struct {
 	title      string
 	once       bool // in one round
 	onceQuick  bool // in one round with -quick
+	notQuick   bool // with -quick only if -only names it: no ratio needs it
 	contenders []contender
 }
 
-// quickHalf is the time after which a run with -quick has one round for each measure, so that slower
-// machines need about seven minutes.
-const quickHalf = 100 * time.Second
+// quickHalf is the time after which a run with -quick has one round for each measure, so that it ends within five
+// minutes.
+const quickHalf = 30 * time.Second
 
 // rounds returns the number of trials of each contender.
 func (m measure) rounds(c config, spent time.Duration) int {
@@ -63,8 +65,9 @@ func measures() []measure {
 	return slices.Concat(
 		enqueueMeasures(),
 		[]measure{bulkMeasure(), relayMeasure(), relaySyncedMeasure(), drainMeasure(), exactlyOnceMeasure()},
-		latencyMeasures(), everydayMeasures(),
-		[]measure{costMeasure(), growthMeasure(), stallMeasure(), memoryMeasure(), scaleMeasure(), timersMeasure()},
+		everydayMeasures(),
+		[]measure{subscriberMeasure(), costMeasure(), growthMeasure(), stallMeasure(), memoryMeasure(),
+			scaleMeasure(), timersMeasure()},
 	)
 }
 
@@ -88,7 +91,10 @@ func measureAll(ctx context.Context, c config, p *progress) (r *report, err erro
 		return r, err
 	}
 	chosen := slices.DeleteFunc(measures(), func(m measure) bool {
-		return len(c.only) > 0 && !slices.Contains(c.only, m.name)
+		if len(c.only) > 0 {
+			return !slices.Contains(c.only, m.name)
+		}
+		return c.quick && m.notQuick
 	})
 	for _, m := range chosen {
 		for _, x := range m.contenders {

@@ -57,7 +57,7 @@ func startBroker(ctx context.Context, t *trial, s brokerSettings) (addresses []s
 	t.atEnd(func() error { return os.RemoveAll(t.brokerDir) })
 	s.Dir = t.brokerDir
 	var answer brokerAnswer
-	if t.broker, err = startChild(ctx, "broker", s, &answer); err != nil {
+	if t.broker, err = startChild(ctx, "broker", s, &answer, nil); err != nil {
 		return nil, err
 	}
 	t.atEnd(t.broker.stop)

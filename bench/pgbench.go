@@ -42,10 +42,10 @@ func (*recorder) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData
 func (*recorder) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (*recorder) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// enqueuePgbench measures the floor: it records the statements of our transaction and lets pgbench, which
-// is written in C, execute them.
+// enqueuePgbench measures the floor: it records the statements of a transaction with the insert of commit 3f4d70b, in
+// as many round trips as ours, and lets pgbench, which is written in C, execute them.
 func enqueuePgbench(ctx context.Context, t *trial, connections int) error {
-	if err := migrate(ctx, t); err != nil {
+	if err := migrateFloor(ctx, t); err != nil {
 		return err
 	}
 	script, err := recordScript(ctx, t)
@@ -115,7 +115,7 @@ type script struct {
 	defines []string // the arguments, as options
 }
 
-// recordScript runs one of our transactions and returns it as a script, which uses a new id each time.
+// recordScript runs one transaction and returns it as a script, which uses a new id each time.
 func recordScript(ctx context.Context, t *trial) (*script, error) {
 	c, err := pgx.ParseConfig(t.url)
 	if err != nil {
@@ -129,7 +129,7 @@ func recordScript(ctx context.Context, t *trial) (*script, error) {
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	const id = "recorded"
-	if err := oursTransaction(kind)(ctx, conn, id); err != nil {
+	if err := floorTransaction(ctx, conn, id); err != nil {
 		return nil, err
 	}
 	s := &script{}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,21 +26,56 @@ type serviceSettings struct {
 	Slots       int    `json:"slots"`        // of the worker
 }
 
-// count is a report of a child process: the number of messages published, or of tasks succeeded.
+// count is a report of a child process: the number of messages published, or of tasks succeeded, and when tasks have
+// started since the last report.
 type count struct {
-	Count int64 `json:"count"`
+	Count  int64       `json:"count"`
+	Starts []taskStart `json:"starts,omitempty"`
+}
+
+// taskStart is the start of a task's handler, in nanoseconds since 1970.
+type taskStart struct {
+	ID string `json:"id"`
+	At int64  `json:"at"`
+}
+
+// tally is what a child process counts.
+type tally struct {
+	total  atomic.Int64
+	mu     sync.Mutex // guards starts
+	starts []taskStart
+}
+
+func (t *tally) add(n int) { t.total.Add(int64(n)) }
+
+// start records that the handler of a task starts.
+func (t *tally) start(id string) {
+	s := taskStart{id, time.Now().UnixNano()}
+	t.mu.Lock()
+	t.starts = append(t.starts, s)
+	t.mu.Unlock()
+}
+
+// take returns the report since the last one.
+func (t *tally) take() count {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := count{t.total.Load(), t.starts}
+	t.starts = nil
+	return c
 }
 
 // countEvery is the interval in which a child process reports its counts.
 const countEvery = 20 * time.Millisecond
 
-// service makes the Run method of a relay, projector or worker, which calls add with what it counts.
+// service makes the Run method of a relay, projector or worker, which counts in a tally.
 type service func(
-	s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, add func(int),
+	s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, counts *tally,
 ) (run func(context.Context) error, err error)
 
-// runService runs a service until ctx is done, and reports its counts with ready.
-func runService(ctx context.Context, raw json.RawMessage, connections int32, ready func(any), build service) error {
+// runService runs a service until ctx is done, and reports its counts with ready, once in each interval.
+func runService(ctx context.Context, raw json.RawMessage, connections int32, ready func(any), interval time.Duration,
+	build service) error {
 	var s serviceSettings
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return err
@@ -59,16 +95,16 @@ func runService(ctx context.Context, raw json.RawMessage, connections int32, rea
 		return err
 	}
 	defer nc.Close()
-	return reportCounts(ctx, ready, func(add func(int)) (func(context.Context) error, error) {
-		return build(s, db, nc, add)
+	return reportCounts(ctx, ready, interval, func(counts *tally) (func(context.Context) error, error) {
+		return build(s, db, nc, counts)
 	})
 }
 
-// reportCounts runs what build makes until ctx is done, and reports its counts with ready.
-func reportCounts(ctx context.Context, ready func(any),
-	build func(add func(int)) (run func(context.Context) error, err error)) error {
-	var total atomic.Int64
-	run, err := build(func(n int) { total.Add(int64(n)) })
+// reportCounts runs what build makes until ctx is done, and reports its counts with ready, once in each interval.
+func reportCounts(ctx context.Context, ready func(any), interval time.Duration,
+	build func(counts *tally) (run func(context.Context) error, err error)) error {
+	var counts tally
+	run, err := build(&counts)
 	if err != nil {
 		return err
 	}
@@ -78,30 +114,30 @@ func reportCounts(ctx context.Context, ready func(any),
 		defer cancel()
 		return run(ctx)
 	})
-	for reported := int64(0); ctx.Err() == nil; time.Sleep(countEvery) {
-		if now := total.Load(); now != reported {
-			ready(count{now})
-			reported = now
+	for reported := int64(0); sleep(ctx, interval) == nil; {
+		if now := counts.take(); now.Count != reported || len(now.Starts) > 0 {
+			ready(now)
+			reported = now.Count
 		}
 	}
 	return stop()
 }
 
 func runRelay(ctx context.Context, raw json.RawMessage, ready func(any)) error {
-	return runService(ctx, raw, 4, ready, newRelay)
+	return runService(ctx, raw, 4, ready, countEvery, newRelay)
 }
 
 func runProjector(ctx context.Context, raw json.RawMessage, ready func(any)) error {
-	return runService(ctx, raw, 4, ready, newProjector)
+	return runService(ctx, raw, 4, ready, countEvery, newProjector)
 }
 
 func runWorker(ctx context.Context, raw json.RawMessage, ready func(any)) error {
-	return runService(ctx, raw, 64, ready, newWorker)
+	return runService(ctx, raw, 64, ready, countEvery, newWorker)
 }
 
-func newRelay(_ serviceSettings, db *pgxpool.Pool, nc *nats.Conn, add func(int)) (func(context.Context) error, error) {
+func newRelay(_ serviceSettings, db *pgxpool.Pool, nc *nats.Conn, counts *tally) (func(context.Context) error, error) {
 	r, err := outbox.New(outbox.Config{
-		DB: db, NATS: nc, Stream: streamSettings, Hooks: []outbox.Hook{publishedHook{published: add}},
+		DB: db, NATS: nc, Stream: streamSettings, Hooks: []outbox.Hook{publishedHook{published: counts.add}},
 	})
 	if err != nil {
 		return nil, err
@@ -109,7 +145,7 @@ func newRelay(_ serviceSettings, db *pgxpool.Pool, nc *nats.Conn, add func(int))
 	return r.Run, nil
 }
 
-func newProjector(_ serviceSettings, db *pgxpool.Pool, _ *nats.Conn, _ func(int)) (func(context.Context) error, error) {
+func newProjector(_ serviceSettings, db *pgxpool.Pool, _ *nats.Conn, _ *tally) (func(context.Context) error, error) {
 	p, err := projector.New(projector.Config{DB: db})
 	if err != nil {
 		return nil, err
@@ -117,8 +153,8 @@ func newProjector(_ serviceSettings, db *pgxpool.Pool, _ *nats.Conn, _ func(int)
 	return p.Run, nil
 }
 
-func newWorker(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, add func(int)) (func(context.Context) error, error) {
-	p, err := workers.New(workers.Config{DB: db, NATS: nc, Hooks: []workers.Hook{successes{add: add}}})
+func newWorker(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, counts *tally) (func(context.Context) error, error) {
+	p, err := workers.New(workers.Config{DB: db, NATS: nc, Hooks: []workers.Hook{successes{add: counts.add}}})
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +184,7 @@ func newPipeline(ctx context.Context, t *trial) (*pipeline, error) {
 func (c *pipeline) start(ctx context.Context, role string, exactlyOnce bool, slots int) (*child, error) {
 	var first count
 	settings := serviceSettings{DatabaseURL: c.t.url, NATSURL: c.nats, ExactlyOnce: exactlyOnce, Slots: slots}
-	a, err := startChild(ctx, role, settings, &first)
+	a, err := startChild(ctx, role, settings, &first, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,8 @@ func relayMeasure() measure {
 // relaySyncedMeasure is relayMeasure with a broker that syncs before it acknowledges.
 func relaySyncedMeasure() measure {
 	return measure{
-		name: "relay-fsync", title: "20,000 committed events to a JetStream that syncs before it acknowledges",
+		name: "relay-fsync", notQuick: true,
+		title: "20,000 committed events to a JetStream that syncs before it acknowledges",
 		contenders: []contender{
 			{system: ours,
 				run: func(ctx context.Context, t *trial) error {

@@ -171,10 +171,8 @@ func (r *report) finish() {
 		}
 	}
 	for _, x := range ratios {
-		mine, ok1 := r.median(x.measure, x.of, x.metric)
-		theirs, ok2 := r.median(x.measure, x.over, x.metric)
-		if ok1 && ok2 && theirs > 0 {
-			r.Ratios[x.name] = mine / theirs
+		if value, ok := x.value(r); ok {
+			r.Ratios[x.name] = value
 		}
 	}
 	for _, x := range conditions {

@@ -10,7 +10,7 @@ import (
 // scaleMeasure measures more worker processes on one ledger, and more ledgers on one broker.
 func scaleMeasure() measure {
 	m := measure{
-		name: "scale-out",
+		name: "scale-out", notQuick: true,
 		title: "the two drains by more worker processes, and on two ledgers of one JetStream with an account each; " +
 			"all of them together",
 		contenders: []contender{{

@@ -15,6 +15,7 @@ const (
 	RelayStopped      Name = "relay_stopped"
 	RelayRefused      Name = "relay_refused"
 	RelayBlocked      Name = "relay_blocked"
+	DatabaseCopied    Name = "database_copied"
 	RelayLag          Name = "relay_lag"
 	StreamWrites      Name = "stream_writes_failed"
 	EventsParked      Name = "events_parked"
@@ -34,6 +35,7 @@ const (
 	AttemptsRepeated  Name = "attempts_repeated"
 	ReleasesRepeated  Name = "releases_repeated"
 	AlarmUndelivered  Name = "alarm_undelivered"
+	SubscriberBehind  Name = "subscriber_behind"
 )
 
 // Condition is a condition that holds.
@@ -85,6 +87,13 @@ var definitions = []Definition{
 		Cure:    "remove the reason; if the stream is full, start workers of all kinds or raise its max bytes",
 	},
 	{
+		Name: DatabaseCopied,
+		Meaning: "A physical copy of this database has services on the same NATS. They refuse to work; " +
+			"those of this database continue.",
+		Cure: "end the services of the copy, or connect them to another NATS account, " +
+			"then there: taskledger rebase --new-installation --yes",
+	},
+	{
 		Name:    StreamWrites,
 		Meaning: "NATS is connected, and JetStream does not store messages. Its disk may be full or slow.",
 		Cure: "make room on the disk of the NATS server and restart it, since it refuses messages until then; " +
@@ -109,7 +118,7 @@ var definitions = []Definition{
 	{
 		Name: StreamDrift,
 		Meaning: "Settings of the stream differ from the configuration, except for its limits. " +
-			"The relay changes no existing stream.",
+			"The relay only raises the limit in bytes of an existing stream.",
 		Cure: "nats stream edit LEDGER, or: taskledger stream rebuild",
 	},
 	{
@@ -197,6 +206,14 @@ var definitions = []Definition{
 		Name:    AlarmUndelivered,
 		Meaning: "The newest alarm of a receiver has failed and is not delivered. No alarm reports this.",
 		Cure:    "correct the receiver's settings, then try them: taskledger alarm test --alarms FILE RECEIVER",
+	},
+	{
+		Name:      SubscriberBehind,
+		Threshold: DefaultSubscriberLag,
+		Meaning: "A subscriber of the feed has not passed an event for longer than the threshold. It holds up no " +
+			"other one. Events that it needs must not be archived.",
+		Cure: "start its program, or read its log; if it is paused: taskledger subscriber resume NAME; " +
+			"if it is not needed: taskledger subscriber delete NAME",
 	},
 }
 

@@ -38,6 +38,12 @@ func checkOutbox(ctx context.Context, c Config, r *Report) error {
 }
 
 func (r *Report) addRelay(s outbox.Status) {
+	if l := s.Relay; l != nil && l.Copy != "" {
+		r.add(Condition{
+			Name: DatabaseCopied, Since: l.CopySince,
+			Text: fmt.Sprintf("the relay %s of a copy of this database has claimed to work on the same NATS", l.Copy),
+		})
+	}
 	switch l := s.Relay; {
 	case l == nil:
 		r.add(Condition{Name: RelayStopped, Since: s.OldestAt, Text: "no relay is running"})

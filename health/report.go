@@ -51,7 +51,7 @@ type check struct {
 
 var checks = []check{
 	{[]Name{
-		RelayStopped, RelayRefused, RelayBlocked, StreamWrites, RelayLag, EventsParked,
+		RelayStopped, RelayRefused, RelayBlocked, DatabaseCopied, StreamWrites, RelayLag, EventsParked,
 		StreamUnavailable, StreamDrift, StreamNearlyFull, EventsMissed,
 	}, checkOutbox},
 	{[]Name{ProjectorRefused, ProjectionLag}, checkProjection},
@@ -63,6 +63,7 @@ var checks = []check{
 	{[]Name{TasksUnbegun}, checkUnbegun},
 	{[]Name{AttemptsRepeated, ReleasesRepeated}, checkRepeated},
 	{[]Name{AlarmUndelivered}, checkAlarms},
+	{[]Name{SubscriberBehind}, checkSubscribers},
 	{nil, readCounts},
 }
 

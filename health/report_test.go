@@ -39,6 +39,14 @@ var conditionTests = map[health.Name]conditionTest{
 		},
 		text: "the relay refuses to continue: message 2 is foreign", isSince: true,
 	},
+	health.DatabaseCopied: {
+		arrange: func(b *bundle, _ *health.Config) {
+			b.exec(`
+				insert into taskledger.lease (name, holder, alive_until)
+				values ('copy', 'clone/1', clock_timestamp() + interval '1 minute')`)
+		},
+		text: "the relay clone/1 of a copy of this database has claimed", isSince: true,
+	},
 	health.RelayBlocked: {
 		arrange: func(b *bundle, _ *health.Config) {
 			b.exec(`
@@ -102,6 +110,16 @@ var conditionTests = map[health.Name]conditionTest{
 				        '{"generation":1,"missed":{"audit":{"from_position":1234}}}')`)
 		},
 		text: "subscriber audit has missed events from position 1,234 on", about: "audit",
+	},
+	health.SubscriberBehind: {
+		arrange: func(b *bundle, c *health.Config) {
+			ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")
+			b.exec(`select taskledger.seek_feed('mails', 0); select taskledger.mark_feed('mails', '{"paused":true}')`)
+			time.Sleep(2 * time.Millisecond)
+			c.Thresholds.SubscriberLag = time.Millisecond
+		},
+		text:  "behind and is paused; events that it has not passed: 1; the threshold is 1ms",
+		about: "mails", isSince: true,
 	},
 	health.ProjectorRefused: {
 		arrange: func(b *bundle, _ *health.Config) {
@@ -268,6 +286,31 @@ func TestConditions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A projection whose new tables are being built is not late until the build stops.
+func TestLongRebuildIsNoLag(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.takeLease()
+	ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")
+	b.project()
+	ledgertest.ExecAsOwner(b.t, b.db, `
+		insert into taskledger.projection (name, version, shape, tables, parks, work, work_at, work_done, work_total)
+		values ('coupons', 1, '', '{}', false, 'rebuild', clock_timestamp(), 7, 9)`)
+	time.Sleep(2 * time.Millisecond)
+	c := health.Config{Thresholds: health.Thresholds{ProjectionLag: time.Millisecond}, Only: []health.Name{
+		health.ProjectionLag}}
+	if r := b.read(c); len(r.Degraded) != 0 {
+		t.Errorf("during the build: %+v", r.Degraded)
+	}
+	for _, end := range []string{"work_at = clock_timestamp() - interval '2 minutes'",
+		"work_at = clock_timestamp(), work_result = '{}'"} {
+		ledgertest.ExecAsOwner(b.t, b.db, "update taskledger.projection set "+end+" where name = 'coupons'")
+		if r := b.read(c); len(r.Degraded) != 1 || r.Degraded[0].About != "coupons" {
+			t.Errorf("%s: %+v", end, r.Degraded)
+		}
 	}
 }
 

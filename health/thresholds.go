@@ -3,13 +3,16 @@ package health
 import "time"
 
 const (
-	// DefaultThreshold is the default of the [Thresholds] except RelayLag. A replaced process takes over in less time.
+	// DefaultThreshold is the default of the [Thresholds] except RelayLag and SubscriberLag. A replaced process takes
+	// over in less time.
 	DefaultThreshold = 30 * time.Second
 	// DefaultRelayLag is the default of Thresholds.RelayLag. A relay whose process is killed is replaced in less time.
 	DefaultRelayLag = 2 * time.Second
 	// DefaultAlarmThreshold is the default of the thresholds of alarms (package alarm). An operator may act on a
 	// condition that a status shows; an alarm asks one to.
 	DefaultAlarmThreshold = 5 * time.Minute
+	// DefaultSubscriberLag is the default of Thresholds.SubscriberLag. A subscriber may be paused for a time.
+	DefaultSubscriberLag = time.Hour
 )
 
 // Thresholds are the durations after which a delay is a condition. Zero: the default. Negative: never.
@@ -20,11 +23,15 @@ type Thresholds struct {
 	ScheduleLate  time.Duration // how long a firing has been due
 	KindUnhandled time.Duration // how long a task has been available for which no live worker exists
 	TasksUnbegun  time.Duration // how long a task has been available that no live worker of its kind has begun
+	SubscriberLag time.Duration // age of the oldest event that a subscriber of the feed has not passed
 }
 
 func (t Thresholds) withDefaults() Thresholds {
 	if t.RelayLag == 0 {
 		t.RelayLag = DefaultRelayLag
+	}
+	if t.SubscriberLag == 0 {
+		t.SubscriberLag = DefaultSubscriberLag
 	}
 	for _, field := range []*time.Duration{
 		&t.ProjectionLag, &t.TimersLate, &t.ScheduleLate, &t.KindUnhandled, &t.TasksUnbegun,

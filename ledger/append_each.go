@@ -11,14 +11,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
-//go:embed sql/append_many.sql
-var appendManySQL string
+var (
+	//go:embed sql/append_many.sql
+	appendManySQL string
+	//go:embed sql/heads.sql
+	headsSQL string
+)
 
 // AppendResult is the result of one request of [AppendEach].
 type AppendResult struct {
@@ -38,20 +43,27 @@ const (
 	minLockTimeout   = 10 * time.Millisecond
 )
 
+// maxRaces is how often a whole group is sent again because other transactions appended versions of it meanwhile. The
+// next statement sees all that the winner has committed, often a whole group. Only then halves are sent.
+const maxRaces = 3
+
 // AppendEach appends each request independently of the others, and commits. A request that fails does not
 // affect the others. Results are in the order of the requests, with the errors of [Append].
 //
 // db must be a pool or an idle connection, not a transaction. A key must occur once: its second request
 // gets an [*InvalidError].
 //
-// All requests are sent in one statement. It fails as a whole if another transaction has one of the keys
-// locked for more than 200 ms, or has just appended the version. Then each half is sent in a statement of
-// its own, and so on: one such key among n costs about 2 log2 n statements. If the connection is lost, the
-// group is sent once more, as [AppendRequest].Resent.
+// All requests are sent in one statement, and one more returns the conflicts of all. If another transaction has just
+// appended one of the versions, the group is sent again. It fails as a whole if another transaction has one of the
+// keys locked for more than 200 ms. Then each half is sent in a statement of its own, and so on: one such key among n
+// costs about 2 log2 n statements. If the connection is lost, the group is sent once more, as [AppendRequest].Resent.
 func AppendEach(ctx context.Context, db DB, requests []AppendRequest) []AppendResult {
 	g := &requestGroup{db: db, requests: requests, results: make([]AppendResult, len(requests))}
 	order := g.sortRequests()
 	err := g.insert(ctx, order, groupLockTimeout)
+	for race := 0; race < maxRaces && len(order) > 1 && pgerr.Is(err, pgerr.UniqueViolation); race++ {
+		err = g.insert(ctx, order, groupLockTimeout)
+	}
 	var connect *pgconn.ConnectError // nothing was sent
 	if pgerr.IsConnectionLost(err) && !errors.As(err, &connect) {
 		g.requests = slices.Clone(requests)
@@ -101,11 +113,7 @@ func (g *requestGroup) sortRequests() []int {
 func (g *requestGroup) resolve(ctx context.Context, order []int, lockTimeout time.Duration, err error) {
 	switch {
 	case err == nil, len(order) == 1 && isNotAppended(err):
-		for _, i := range order {
-			if g.results[i].Event.Version == 0 {
-				g.results[i].Event, g.results[i].Err = resolveAppend(ctx, g.db, g.requests[i])
-			}
-		}
+		g.resolveConflicts(ctx, order)
 	case len(order) > 1 && isRowError(err):
 		lockTimeout = max(lockTimeout/2, minLockTimeout)
 		for _, half := range [][]int{order[:len(order)/2], order[len(order)/2:]} {
@@ -114,6 +122,40 @@ func (g *requestGroup) resolve(ctx context.Context, order []int, lockTimeout tim
 	default:
 		for _, i := range order {
 			g.results[i].Err = pgerr.Explain("append to "+g.requests[i].Key.String(), err)
+		}
+	}
+}
+
+// resolveConflicts sets the results of the requests in order that were not appended. One statement reads the heads of
+// all; only what these do not explain is resolved on its own.
+func (g *requestGroup) resolveConflicts(ctx context.Context, order []int) {
+	order = slices.DeleteFunc(slices.Clone(order), func(i int) bool { return g.results[i].Event.Version != 0 })
+	var kinds, ids pgarray.Builder
+	for _, i := range order {
+		kinds.Add(string(g.requests[i].Key.Kind))
+		ids.Add(string(g.requests[i].Key.BizID))
+	}
+	if len(order) > 1 {
+		rows, _ := g.db.Query(ctx, headsSQL, kinds.String(), ids.String()) // ForEachRow returns its error
+		var n, version int64
+		var last string
+		_, err := pgx.ForEachRow(rows, []any{&n, &version, &last}, func() error {
+			r := g.requests[order[n-1]]
+			if found := Version(version); found != r.Expected && !(r.Resent && found > r.Expected) {
+				err := &ConflictError{Key: r.Key, Expected: r.Expected, Found: found, State: EventType(last).State()}
+				g.results[order[n-1]].Err = fmt.Errorf("append to %s: %w", r.Key, err)
+			}
+			return nil
+		})
+		if err != nil {
+			for _, i := range order {
+				g.results[i].Err = pgerr.Explain("append to "+g.requests[i].Key.String(), err)
+			}
+		}
+	}
+	for _, i := range order {
+		if g.results[i].Err == nil {
+			g.results[i].Event, g.results[i].Err = resolveAppend(ctx, g.db, g.requests[i])
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -50,6 +51,90 @@ func TestAppendEachHalvesWhatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	ledgertest.Check(t, pool)
+}
+
+// A group whose tasks have all moved on costs two statements, and each request gets its own error.
+func TestConflictsOfAGroupCostOneStatement(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	var requests []ledger.AppendRequest
+	for i := range 300 {
+		requests = append(requests, appending(ledger.BizID(fmt.Sprint(i)), 1, ledger.EventSucceeded))
+	}
+	enqueueAll(t, pool, requests)
+	for i, r := range ledger.AppendEach(t.Context(), pool, requests) {
+		if r.Err != nil {
+			t.Fatalf("%d: %v", i, r.Err)
+		}
+	}
+	requests = append(requests, appending("unknown", 1, ledger.EventSucceeded))
+	db := &recordingDB{DB: pool}
+	for i, r := range ledger.AppendEach(t.Context(), db, requests) {
+		if i == len(requests)-1 {
+			if !errors.Is(r.Err, ledger.ErrUnknownTask) {
+				t.Errorf("the unknown task: %v", r.Err)
+			}
+			continue
+		}
+		conflict := wantErrorAs[*ledger.ConflictError](t, r.Err)
+		want := &ledger.ConflictError{
+			Key: requests[i].Key, Expected: 1, Found: 2, State: ledger.StateSucceeded,
+		}
+		if diff := cmp.Diff(want, conflict); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	if n := len(db.statements); n > 3 { // the unknown task is one more
+		t.Errorf("%d statements, want at most 3", n)
+	}
+}
+
+// Two processes that append to the same tasks at once, as two schedulers that discard, do not undo each other's
+// groups: together they need few statements.
+func TestGroupsThatRace(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	var requests []ledger.AppendRequest
+	for i := range 1000 {
+		r := appending(ledger.BizID(fmt.Sprint(i)), 1, ledger.EventDiscarded)
+		r.Data = json.RawMessage(`{"reason":"raced"}`)
+		requests = append(requests, r)
+	}
+	enqueueAll(t, pool, requests)
+	dbs := [2]*recordingDB{{DB: pool}, {DB: pool}}
+	var appended atomic.Int64
+	var group sync.WaitGroup
+	for _, db := range dbs {
+		group.Go(func() {
+			for _, r := range ledger.AppendEach(t.Context(), db, requests) {
+				if r.Err == nil {
+					appended.Add(1)
+				} else if !ledger.IsConflict(r.Err) {
+					t.Error(r.Err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if n := appended.Load(); n != int64(len(requests)) {
+		t.Errorf("%d were appended, want each once", n)
+	}
+	if n := len(dbs[0].statements) + len(dbs[1].statements); n > 40 {
+		t.Errorf("%d statements for two groups of the same 1000 tasks", n)
+	}
+	ledgertest.Check(t, pool)
+}
+
+// enqueueAll enqueues the task of each request.
+func enqueueAll(t *testing.T, db ledger.DB, requests []ledger.AppendRequest) {
+	t.Helper()
+	var entries []ledger.Entry
+	for _, r := range requests {
+		entries = append(entries, ledger.Entry{Key: r.Key})
+	}
+	if _, err := ledger.EnqueueMany(t.Context(), db, entries); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // If another transaction appends to a task and commits while the group waits for it, that request conflicts and

@@ -49,6 +49,12 @@ type EnqueueOptions struct {
 	// FinishBy is the deadline of the whole task. A task that waits at that time expires, and no attempt
 	// begins later. The context of a running attempt ends at that time. Default: no deadline.
 	FinishBy time.Time
+	// After has tasks that must have succeeded before this one becomes available, at most [MaxAfter]. Until then it is
+	// scheduled, without a due time. They must exist, in this transaction or a committed one, or be earlier entries of
+	// the same call; so there are no cycles. Not together with RunAt and RunIn. Default: none.
+	After []Key
+	// Otherwise is the consequence if one of After has finished without success. Default: [OtherwiseCancel].
+	Otherwise Otherwise
 	// DataVersion is the version of the format of args, 1 to 32767, which [Event].DataVersion has for programs that
 	// read old tasks: see [Upcasts]. Default: 1.
 	DataVersion int
@@ -212,6 +218,9 @@ func enqueueRow(ctx context.Context, db DB, row firstEvent, ignoreLimits bool) (
 // enqueueRows inserts rows in the given order of their indices. It returns the results in the order of rows.
 // With ignoreLimits, the limits of their kinds do not apply.
 func enqueueRows(ctx context.Context, db DB, rows []firstEvent, order []int, ignoreLimits bool) ([]Enqueued, error) {
+	if err := checkPredecessors(ctx, db, rows); err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
 	added, err := insertMany(ctx, db, rows, order, ignoreLimits)
 	if err != nil {
 		return nil, pgerr.Explain("enqueue", err)
@@ -261,7 +270,7 @@ func insertMany(
 	ctx context.Context, db DB, rows []firstEvent, order []int, ignoreLimits bool,
 ) (map[Key]Enqueued, error) {
 	statement := enqueueManySQL
-	var kinds, ids, shards, actors, args, metas, versions, runAfters, runAts, startBys, finishBys pgarray.Builder
+	var kinds, ids, shards, actors, args, metas, versions, runAfters, runAts, startBys, finishBys, waits pgarray.Builder
 	for _, i := range order {
 		row := rows[i]
 		kinds.Add(string(row.key.Kind))
@@ -276,6 +285,7 @@ func insertMany(
 		runAts.AddOptional(runAt)
 		startBys.AddOptional(timeParam(row.startBy))
 		finishBys.AddOptional(timeParam(row.finishBy))
+		waits.Add(strconv.FormatBool(len(row.after) > 0))
 		if row.hasTimes() {
 			statement = enqueueTimedSQL
 		}
@@ -289,7 +299,8 @@ func insertMany(
 		versions.String(),
 	}
 	if statement == enqueueTimedSQL {
-		values = append(values, runAfters.String(), runAts.String(), startBys.String(), finishBys.String())
+		values = append(values, runAfters.String(), runAts.String(), startBys.String(), finishBys.String(),
+			waits.String())
 	}
 	result, err := db.Query(ctx, statement, values...)
 	if err != nil {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -89,6 +90,44 @@ type IllegalError struct {
 func (e *IllegalError) Error() string {
 	return fmt.Sprintf("illegal event %s %s after state %q: %s", e.Event.ID(), e.Event.Type, e.State, e.Reason)
 }
+
+// TaskError is the error of a task that has not succeeded: of a wait that ended, it is dead, cancelled, expired or
+// discarded.
+type TaskError struct{ Task Task }
+
+// Error returns the key, the state and the last error.
+func (e *TaskError) Error() string {
+	text := e.Task.Key.String() + " is " + string(e.Task.State)
+	switch {
+	case e.Task.Error == "":
+		return text
+	case e.Task.State == StateDead:
+		return text + ": " + e.Task.Error
+	}
+	return text + ", last error: " + e.Task.Error
+}
+
+// WaitTimeoutError is the error of a wait whose time has passed. The tasks run on.
+type WaitTimeoutError struct {
+	Key        Key   // the first task that has not finished
+	State      State // of that task, or StateNone if it was not read
+	Unfinished int   // number of tasks that have not finished
+}
+
+// Error returns the number of tasks, the key and the state.
+func (e *WaitTimeoutError) Error() string {
+	text := fmt.Sprintf("time is up before %s has finished", e.Key)
+	if e.State != StateNone {
+		text += ": it is " + string(e.State)
+	}
+	if e.Unfinished > 1 {
+		text += fmt.Sprintf(" (and %d other tasks)", e.Unfinished-1)
+	}
+	return text
+}
+
+// Unwrap returns [context.DeadlineExceeded].
+func (e *WaitTimeoutError) Unwrap() error { return context.DeadlineExceeded }
 
 // CorruptError is the error for stored bytes that do not decode.
 type CorruptError struct {

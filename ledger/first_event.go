@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"time"
@@ -23,13 +24,15 @@ type firstEvent struct {
 
 	canRun bool // see [EnqueueOptions].CanRun
 
+	after []Key // its predecessors
+
 	run               dueTime
 	startBy, finishBy time.Time
 }
 
-// hasTimes reports whether the task has a due time or a deadline, and so needs enqueue_timed.sql.
+// hasTimes reports whether the task has a due time, a deadline or predecessors, and so needs enqueue_timed.sql.
 func (r firstEvent) hasTimes() bool {
-	return !r.run.isZero() || !r.startBy.IsZero() || !r.finishBy.IsZero()
+	return len(r.after) > 0 || !r.run.isZero() || !r.startBy.IsZero() || !r.finishBy.IsZero()
 }
 
 // firstEvent returns the first event of an entry, after adding the cause of ctx and calling BeforeEnqueue.
@@ -90,11 +93,14 @@ func newFirstEvent(e Entry) (firstEvent, error) {
 		rule := "must not contain times: use the options RunAt, StartBy and FinishBy"
 		return row, &InvalidError{Field: "meta", Rule: rule}
 	}
-	for _, member := range []string{memberRunAt, memberStartBy, memberFinishBy} {
+	for _, member := range []string{memberRunAt, memberStartBy, memberFinishBy, memberAfter} {
 		if _, ok := meta.Extra[member]; ok {
 			rule := "must not contain " + member + ": use the option of this name"
 			return row, &InvalidError{Field: "meta", Rule: rule}
 		}
+	}
+	if err := row.setAfter(&meta, o); err != nil {
+		return row, err
 	}
 	if err := meta.setRetry(o.Retry); err != nil {
 		return row, err
@@ -119,6 +125,25 @@ func newFirstEvent(e Entry) (firstEvent, error) {
 		return row, &InvalidError{Field: "meta", Rule: "must name the encoding of args: " + err.Error()}
 	}
 	return row, nil
+}
+
+// setAfter checks the predecessors, and adds them to meta.
+func (r *firstEvent) setAfter(meta *Meta, o *EnqueueOptions) error {
+	after, err := newAfter(r.key, o)
+	if err != nil || len(after.Keys) == 0 {
+		return err
+	}
+	text, err := json.Marshal(after)
+	if err != nil {
+		return &InvalidError{Field: memberAfter, Rule: "must be JSON: " + err.Error()}
+	}
+	extra := maps.Clone(meta.Extra)
+	if extra == nil {
+		extra = make(map[string]json.RawMessage)
+	}
+	extra[memberAfter] = text
+	meta.Extra, r.after = extra, after.Keys
+	return nil
 }
 
 // setTimes checks and sets the due time and the deadlines.

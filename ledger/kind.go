@@ -70,20 +70,25 @@ func (k TypedKind[A]) Enqueue(ctx context.Context, db DB, id BizID, args A, o *E
 // is []byte or json.RawMessage, it returns a copy of the payload. It returns a [*CorruptError] if the payload
 // does not decode.
 func (k TypedKind[A]) Decode(payload []byte) (A, error) {
-	var args A
-	switch into := any(&args).(type) {
+	return decodeAs[A]("args of "+string(k.name), payload)
+}
+
+// decodeAs decodes JSON as [TypedKind.Decode] does. what is the subject of its error.
+func decodeAs[A any](what string, payload []byte) (A, error) {
+	var value A
+	switch into := any(&value).(type) {
 	case *[]byte:
 		*into = bytes.Clone(payload)
-		return args, nil
+		return value, nil
 	case *json.RawMessage:
 		*into = bytes.Clone(payload)
-		return args, nil
+		return value, nil
 	}
 	if len(payload) == 0 {
-		return args, nil
+		return value, nil
 	}
-	if err := json.Unmarshal(payload, &args); err != nil {
-		return args, &CorruptError{What: fmt.Sprintf("args of %s", k.name), Err: err}
+	if err := json.Unmarshal(payload, &value); err != nil {
+		return value, &CorruptError{What: what, Err: err}
 	}
-	return args, nil
+	return value, nil
 }

@@ -7,12 +7,16 @@ import (
 	"iter"
 	"math"
 
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
 var (
 	//go:embed sql/history.sql
 	historySQL string
+	//go:embed sql/first_since.sql
+	firstSinceSQL string
 	//go:embed sql/history_as_of.sql
 	historyAsOfSQL string
 	//go:embed sql/read.sql
@@ -46,6 +50,15 @@ func HistoryAsOf(ctx context.Context, db DB, k Key, m Moment) ([]Event, error) {
 		statement, args = historyAsOfSQL, append(args, m.passedArgs()...)
 	}
 	return readHistory(ctx, db, k, statement, args...)
+}
+
+// IsFirstSince reports whether e is the first event of its task that has one of these types and lies after a moment.
+// The zero moment is before all events. It reads from e back to the nearest earlier event of these types, and not the
+// history.
+func IsFirstSince(ctx context.Context, db DB, e Event, since Moment, types ...EventType) (isFirst bool, err error) {
+	args := []any{string(e.Kind), string(e.BizID), int64(e.Version), pgarray.Of(types...)}
+	_, err = pgquery.Row(ctx, db, firstSinceSQL, append(args, since.passedArgs()...), &isFirst)
+	return isFirst, pgerr.Explain("read the events before "+e.ID(), err)
 }
 
 // readHistory returns the events of a task that a statement reads.

@@ -182,6 +182,11 @@ func TestRolesCannotForge(t *testing.T) {
 			task,
 			insert(`'pay', 'running', 3, 1, ` + shard("running") + `, 'discarded', 'a', null, null`),
 			schedule,
+			// a task that waits for predecessors, where the scheduler does not look for it
+			`with e as (
+			   insert into taskledger.event (kind, biz_id, version, attempt, shard, type, actor)
+			   values ('pay', 'after', 1, 0, 0, 'scheduled', 'a') returning version)
+			 insert into taskledger.timer select now() + '1 hour', 'pay', 'after', version, 'after' from e`,
 			insert(`'pay', 'x', 1, 0, 0, 'enqueued', repeat('a', 256), null, null`),
 			insert(`'pay', 'x', 1, 0, 0, 'enqueued', 'a', to_json(repeat('a', 262143)), null`),
 			insert(`'pay', 'x', 1, 0, 0, 'enqueued', 'a', null, json_build_object('x', repeat('a', 16641))`),
@@ -202,8 +207,9 @@ func TestRolesCannotForge(t *testing.T) {
 		"subscriber": append(slices.Clone(reading), schedule, workerLease,
 			`insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin)
 			 values ('relay', 1000, '3:3:', 0, '3', taskledger.origin())`,
-			`select taskledger.append_cursor('relay', 0, '3:3:', 0, '3', null, null, null, 0, null)`,
-			`select taskledger.remove_subscriber('mails')`, `select taskledger.mark_feed('mails', '{}')`,
+			`select taskledger.append_cursor('relay', 0, '3:3:', 0, '3', null, null, null, 0, null, null)`,
+			`select taskledger.remove_subscriber('mails')`, `select taskledger.give_subscriber('mails', current_user)`,
+			`select taskledger.mark_feed('mails', '{}')`,
 			`select taskledger.enqueue('pay', 'x')`),
 	} {
 		t.Run(role, func(t *testing.T) {

@@ -21,9 +21,9 @@ func ScanEvents(rows pgx.Rows, before ...any) iter.Seq2[Event, error] {
 		defer rows.Close()
 		var e Event
 		columns := append(before,
-			(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
-			pgquery.Micros(&e.RecordedAt), (*string)(&e.Kind), (*string)(&e.BizID), &e.Actor, &e.Login, &e.DataVersion,
-			(*[]byte)(&e.Data), (*[]byte)(&e.Meta))
+			(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*eventType)(&e.Type),
+			pgquery.Micros(&e.RecordedAt), (*repeated)(&e.Kind), (*string)(&e.BizID), (*repeated)(&e.Actor),
+			(*repeated)(&e.Login), &e.DataVersion, (*[]byte)(&e.Data), (*[]byte)(&e.Meta))
 		for rows.Next() {
 			e.Data, e.Meta = nil, nil // the previous event owns the bytes that were scanned into them
 			if err := rows.Scan(columns...); err != nil {
@@ -43,4 +43,31 @@ func ScanEvents(rows pgx.Rows, before ...any) iter.Seq2[Event, error] {
 			yield(Event{}, err)
 		}
 	}
+}
+
+// repeated is a text that is often the same as in the row before. Then a scan allocates nothing.
+type repeated string
+
+// ScanBytes is Scan for pgx.
+func (r *repeated) ScanBytes(text []byte) error {
+	if string(text) != string(*r) {
+		*r = repeated(text)
+	}
+	return nil
+}
+
+// eventType is the type of an event. A scan of the types that most events have allocates nothing.
+type eventType string
+
+// ScanBytes is Scan for pgx.
+func (t *eventType) ScanBytes(text []byte) error {
+	switch string(text) {
+	case string(EventEnqueued):
+		*t = eventType(EventEnqueued)
+	case string(EventSucceeded):
+		*t = eventType(EventSucceeded)
+	default:
+		return (*repeated)(t).ScanBytes(text)
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -23,7 +24,14 @@ type Task struct {
 	Actor      string    `json:"actor,omitempty"`    // of the last event
 	Error      string    `json:"error,omitempty"`    // of the last failed or buried event
 	LostInARow int       `json:"lost_in_a_row"`      // consecutive attempts without an outcome before this one
-	Cause      Key       `json:"cause,omitzero"`     // key of the task whose event is the causation in meta
+
+	// Retry is the policy that the producer chose, see [ParseRetryPolicy]. Default: that of the kind. It is in the meta
+	// of the first event, and not in the JSON of a task.
+	Retry json.RawMessage `json:"-"`
+	// Cause is the key of the task whose event is the causation in meta.
+	Cause Key `json:"cause,omitzero"`
+
+	After []Key `json:"after,omitempty"` // its predecessors, see [EnqueueOptions]
 
 	// Fingerprint of the error of a dead task, see [Event.ErrorFingerprint]. It is "" in other states.
 	Fingerprint string `json:"fingerprint,omitempty"`
@@ -76,6 +84,8 @@ func (t Task) Apply(e Event) (Task, error) {
 		next.ArgsEncoding, _ = parseEncoding(e.Meta) // an invalid meta must not make the task unreadable
 		next.StartBy, next.FinishBy = parseDeadlines(e.Meta)
 		next.Cause = parseCause(e.Meta)
+		next.Retry = parseRetry(e.Meta)
+		next.After = parseAfter(e.Meta).Keys
 	}
 	switch e.Type {
 	case EventStarted:
@@ -99,6 +109,21 @@ func (t Task) Apply(e Event) (Task, error) {
 		// The members above are all that changes.
 	}
 	return next, nil
+}
+
+// parseRetry returns the retry policy in the meta of a first event, nil without one.
+func parseRetry(meta json.RawMessage) json.RawMessage {
+	if !bytes.Contains(meta, []byte(`"retry"`)) { // most metas: saves decoding
+		return nil
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(meta, &members) != nil {
+		return nil
+	}
+	if string(members["retry"]) == "null" {
+		return nil
+	}
+	return members["retry"]
 }
 
 // result returns the result in the data of a succeeded event, or nil if the data have another shape.

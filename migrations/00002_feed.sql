@@ -91,6 +91,7 @@ create table taskledger.cursor (
   timeline       bigint not null default taskledger.timeline(),
   xid            xid8 not null default pg_current_xact_id(),  -- equals xmin in every physical copy of this row
   mark           json,            -- the reader's own data, for example the stream sequence it published up to
+  login          text,            -- the session user that a subscriber belongs to; null: none yet, or a service
   recorded_at    timestamptz not null default clock_timestamp(),
   primary key (reader, n))
   with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
@@ -102,7 +103,7 @@ comment on table taskledger.cursor is
 -- from a dump into this database has another one.
 create view taskledger.cursors as
 select c.reader, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound, c.after_position, c.mark,
-       c.recorded_at, c.timeline,
+       c.login, c.recorded_at, c.timeline,
        c.origin = taskledger.origin() or c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint as is_local
   from taskledger.cursor c;
 
@@ -227,23 +228,27 @@ comment on function taskledger.wake() is
   'Internal: notifies the relay at the commit of the calling transaction, if it sleeps.';
 
 -- The xmax of a snapshot is the latest completed transaction id + 1, so running transactions may lie above it.
+-- So the calling statement sees no event of a transaction id from below on, whatever a row has as its bound. A rebase,
+-- which reads the ids of another database, gives its own.
 -- plpgsql: an SQL function is inlined, and then every poll plans its statements anew (0.2 ms each).
 -- +goose StatementBegin
-create function taskledger.late_xids(seen pg_snapshot, seen_bound xid8) returns setof xid8
+create function taskledger.late_xids(seen pg_snapshot, seen_bound xid8,
+                                     below xid8 default pg_snapshot_xmax(pg_current_snapshot())) returns setof xid8
 language plpgsql immutable parallel safe rows 20 set search_path = pg_catalog, pg_temp as $$
 begin
   return query
   select x from pg_snapshot_xip(late_xids.seen) x
   union
   select g::text::xid8
-    from generate_series(pg_snapshot_xmax(late_xids.seen)::text::bigint, late_xids.seen_bound::text::bigint - 1) g;
+    from generate_series(pg_snapshot_xmax(late_xids.seen)::text::bigint,
+                         least(late_xids.seen_bound, late_xids.below)::text::bigint - 1) g;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.late_xids(pg_snapshot, xid8) is
+comment on function taskledger.late_xids(pg_snapshot, xid8, xid8) is
   'Internal: returns the transaction ids that a window must read one by one: '
-  'those running in the snapshot seen, and those assigned between it and seen_bound.';
+  'those running in the snapshot seen, and those below below that were assigned between it and seen_bound.';
 
 -- Merges the transactions by position: it reads a chunk of each, and then continues the one that is read least far, by
 -- as much as is read of it, until the events found up to there suffice. So it reads a few times how_many entries of
@@ -311,7 +316,8 @@ comment on function taskledger.late_shares(xid8[], bigint, bigint, integer) is
 --   late_xids: each insert draws its xid before its position, so a position <= seen_top has an
 --   xid < seen_bound. The row comparison leaves the planner no index but (xid, position).
 --   No event up to the floor is late, because all were committed when it was raised.
---   Of several transactions, only the events of this page are read, which late_shares counts.
+--   Of several transactions, only the events of this page are read, which late_shares counts. Of a few, up to
+--   how_many events of each are read and sorted: with one event each, as producers have them, that is cheaper by far.
 -- Tail: positions above seen_top, up to top. Up to the floor, transaction ids have no meaning.
 --
 -- A page must cost the same anywhere in a window of any size, so the planner must not collect and sort
@@ -328,6 +334,7 @@ set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
   late xid8[];
   late_rows integer := 0;
+  few constant integer := 4;
   floor bigint := (select f.position from taskledger.floor f where f.one);
   late_after bigint := greatest(feed_page.after_position, floor);
 begin
@@ -349,7 +356,21 @@ begin
      order by e.xid, e.position
      limit feed_page.how_many;
     get diagnostics late_rows = row_count;
-  elsif cardinality(late) > 1 then
+  elsif cardinality(late) <= few then
+    return query
+    select l.*
+      from unnest(late) x
+     cross join lateral (
+       select e.*
+         from taskledger.event e
+        where (e.xid, e.position) > (x, late_after)
+          and (e.xid, e.position) <= (x, feed_page.seen_top)
+        order by e.xid, e.position
+        limit feed_page.how_many) l
+     order by l.position
+     limit feed_page.how_many;
+    get diagnostics late_rows = row_count;
+  elsif cardinality(late) > few then
     return query
     select l.*
       from taskledger.late_shares(late, late_after, feed_page.seen_top, feed_page.how_many) s

@@ -11,6 +11,8 @@
 -- released; start_by and finish_by append expired.
 -- due and retry belong to the event that set the timer (version): they have no effect once the task has
 -- another event. start_by and finish_by belong to the task.
+-- after marks a task that waits for its predecessors. It is never due: the scheduler reads the row until the task has
+-- another event.
 -- The transaction that appends the event writes the row, and the event holds the time too: this table
 -- can be made again from the events.
 --
@@ -22,7 +24,7 @@ create table taskledger.timer (
   kind    text collate "C" not null,
   biz_id  text collate "C" not null,
   version integer not null,
-  reason  text collate "C" not null check (reason in ('due', 'retry', 'start_by', 'finish_by')),
+  reason  text collate "C" not null check (reason in ('due', 'retry', 'start_by', 'finish_by', 'after')),
   primary key (due_at, kind, biz_id, version, reason))
   with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
@@ -33,7 +35,17 @@ create view taskledger.timers as
 select t.due_at, t.kind, t.biz_id, t.version, t.reason from taskledger.timer t;
 
 comment on view taskledger.timers is
-  'The timers of all tasks: when each is due, and why: due, retry, start_by or finish_by.';
+  'The timers of all tasks: when each is due, and why: due, retry, start_by, finish_by, or after, which is never due.';
+
+-- The latest moment that a timer may have. Times of tasks are before the year 9999.
+-- +goose StatementBegin
+create function taskledger.end_of_time() returns timestamptz
+language sql immutable parallel safe
+return timestamptz '9998-12-31 23:59:59.999999+00';
+-- +goose StatementEnd
+
+comment on function taskledger.end_of_time() is
+  'Internal: returns when the timers of tasks with predecessors are due, which is never.';
 
 -- +goose StatementBegin
 create function taskledger.due_at(after_us bigint, at timestamptz) returns timestamptz
@@ -230,3 +242,19 @@ comment on function taskledger.fire_timers(timestamptz, timestamptz, integer, ta
   '(kind/biz_id) to leave out; only_keys: the only keys, empty for all. Returns the clock that decided, the numbers '
   'of timers locked, of released and expired events, and of timers kept; of only_keys the timers that another '
   'session has locked; due_at of the first and the last timer locked.';
+
+-- Index: primary keys.
+-- +goose StatementBegin
+create function taskledger.remove_awaiting(kinds text[], biz_ids text[]) returns void
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  delete from taskledger.timer t
+   using unnest(remove_awaiting.kinds, remove_awaiting.biz_ids) k(kind, biz_id)
+   where t.due_at = taskledger.end_of_time() and t.kind = k.kind and t.biz_id = k.biz_id and t.version = 1
+     and t.reason = 'after'
+     and exists (select from taskledger.event e where e.kind = k.kind and e.biz_id = k.biz_id and e.version = 2);
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.remove_awaiting(text[], text[]) is
+  'Internal: removes the timers of tasks with predecessors that have another event than their first one.';

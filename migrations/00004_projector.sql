@@ -301,3 +301,103 @@ $$;
 comment on function taskledger.remove_projection_parked(text, text, text) is
   'Internal: removes the parked events of a task from the list of a projection, or with null all of its list, and '
   'returns their versions.';
+
+-- An operator changes what follows by functions, which examine that the act is on record. Index: event_xid_position.
+-- +goose StatementBegin
+create function taskledger.check_recorded(action text, projection text) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if not exists (
+       select from taskledger.event e
+        where e.xid = pg_current_xact_id_if_assigned() and e.kind = 'taskledger.operation' and e.version = 1
+          and e.data->>'action' = check_recorded.action
+          and e.data->'detail'->>'projection' = check_recorded.projection) then
+    raise exception 'taskledger: this transaction has no record of % of %', action, projection
+      using errcode = 'insufficient_privilege',
+            hint = 'Run: taskledger ' || replace(action, '.', ' ') || ' ' || projection;
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.check_recorded(text, text) is
+  'Internal: raises an error unless the calling transaction has recorded an act about a projection.';
+
+-- Locks the rows. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.retry_projection(projection text, kind text, biz_id text) returns setof integer
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  perform taskledger.check_recorded('projection.retry', retry_projection.projection);
+  return query
+  update taskledger.projection_parked p
+     set state = 'retry'
+   where p.projection = retry_projection.projection and p.kind = retry_projection.kind
+     and p.biz_id = retry_projection.biz_id and p.state <> 'skipped'
+  returning p.version;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.retry_projection(text, text, text) is
+  'Internal: has the parked events of a task applied again, and returns their versions.';
+
+-- Those that wait for the event are to be applied. Locks the rows. Indexes: primary keys.
+-- +goose StatementBegin
+create function taskledger.skip_projection(projection text, kind text, biz_id text) returns setof integer
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  perform taskledger.check_recorded('projection.skip', skip_projection.projection);
+  return query
+  with parked as (
+    update taskledger.projection_parked p
+       set state = case when p.reason <> '' then 'skipped' else 'retry' end
+     where p.projection = skip_projection.projection and p.kind = skip_projection.kind
+       and p.biz_id = skip_projection.biz_id and p.state <> 'skipped'
+    returning p.version, p.state
+  ), stopped as (
+    insert into taskledger.projection_parked
+           (projection, kind, biz_id, version, position, state, reason, failures)
+    select p.name, p.failed_kind, p.failed_biz_id, p.failed_version, p.failed_position, 'skipped', p.failure,
+           p.failures
+      from taskledger.projection p
+     where p.name = skip_projection.projection and p.failures > 0 and p.failed_kind = skip_projection.kind
+       and p.failed_biz_id = skip_projection.biz_id
+        on conflict do nothing
+    returning version
+  )
+  select parked.version from parked where parked.state = 'skipped'
+   union all
+  select stopped.version from stopped;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.skip_projection(text, text, text) is
+  'Internal: skips the events of a task that have failed, parked or as that which stops the projection, and returns '
+  'their versions.';
+
+-- Locks the row. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.ask_projection(projection text, work text) returns setof integer
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if work = 'rebuild' then
+    perform taskledger.check_recorded('projection.rebuild', projection);
+  elsif work <> 'verify' then
+    raise exception 'taskledger: work must be rebuild or verify, got %', work using errcode = 'invalid_parameter_value';
+  end if;
+  return query
+  update taskledger.projection p
+     set wanted = ask_projection.work
+   where p.name = ask_projection.projection
+  returning p.version;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.ask_projection(text, text) is
+  'Internal: asks the program that runs a projection for a rebuild or a verification, and returns the version of the '
+  'tables; no row if the projection is not registered.';

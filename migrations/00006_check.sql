@@ -153,7 +153,7 @@ begin
           using errcode = 'invalid_parameter_value';
       elsif member.key = 'retry' and member.type <> 'null' then
         perform taskledger.check_retry(member.value);
-      elsif member.key in ('run_at', 'start_by', 'finish_by') then
+      elsif member.key in ('run_at', 'start_by', 'finish_by', 'after') then
         raise exception 'taskledger: invalid meta: must not contain %: use the argument of this name', member.key
           using errcode = 'invalid_parameter_value';
       elsif member.key = 'tags' and (member.type not in ('array', 'null') or member.type = 'array' and
@@ -167,7 +167,8 @@ begin
           quote_literal(left(meta->>'encoding', 80))
         using errcode = 'invalid_parameter_value', hint = 'omit the encoding for JSON';
     end if;
-    if meta->>'encoding' = 'base64' and json_typeof(args) <> 'null' and (json_typeof(args) <> 'string' or
+    -- Null does not end an AND: without coalesce args would be decoded that need not be decodable.
+    if coalesce(meta->>'encoding', '') = 'base64' and json_typeof(args) <> 'null' and (json_typeof(args) <> 'string' or
         translate(args #>> '{}', E'\r\n', '') !~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$') then
       raise exception 'taskledger: invalid args: must be a string of base64, because meta.encoding is base64'
         using errcode = 'invalid_parameter_value';
@@ -216,3 +217,54 @@ $$;
 
 comment on function taskledger.check_times(timestamptz, interval, timestamptz, timestamptz) is
   'Internal: raises an error with the name of a time that package ledger rejects.';
+
+-- +goose StatementBegin
+create function taskledger.check_after(after json, kind text, biz_id text) returns json
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+declare
+  most constant integer := 100;
+  fault text;
+  entry record;
+  keys json[];
+begin
+  if after is null or json_typeof(after) = 'null' then
+    return null;
+  end if;
+  if json_typeof(after) <> 'object' or json_typeof(after -> 'keys') is distinct from 'array' then
+    fault := 'must be a JSON object with an array of keys';
+  elsif exists (select from json_object_keys(after) m(name) where m.name not in ('keys', 'otherwise')) then
+    fault := 'must have no members but keys and otherwise';
+  elsif json_array_length(after -> 'keys') not between 1 and most then
+    fault := 'must have 1 to ' || most || ' keys, got ' || json_array_length(after -> 'keys');
+  elsif coalesce(after ->> 'otherwise', 'cancel') not in ('cancel', 'run', 'wait') then
+    fault := 'otherwise must be cancel, run or wait';
+  else
+    for entry in
+      select json_typeof(k.v) as type, case when json_typeof(k.v) = 'object' then k.v end as v
+        from json_array_elements(after -> 'keys') k(v)
+    loop
+      if entry.type <> 'object' or coalesce(octet_length(entry.v ->> 'kind'), 0) not between 1 and 128
+          or coalesce(octet_length(entry.v ->> 'biz_id'), 0) not between 1 and 255 then
+        fault := 'each key must be an object with kind and biz_id';
+      elsif entry.v ->> 'kind' = check_after.kind and entry.v ->> 'biz_id' = check_after.biz_id then
+        fault := 'must not have the task itself';
+      end if;
+      exit when fault is not null;
+      keys := keys || json_build_object('kind', entry.v ->> 'kind', 'biz_id', entry.v ->> 'biz_id');
+    end loop;
+  end if;
+  if fault is not null then
+    raise exception 'taskledger: invalid after: %', fault
+      using errcode = 'invalid_parameter_value',
+            hint = 'for example {"keys":[{"kind":"coupon.send","biz_id":"order-17"}],"otherwise":"cancel"}';
+  end if;
+  return json_build_object('keys', array_to_json(keys), 'otherwise', coalesce(after ->> 'otherwise', 'cancel'));
+exception when untranslatable_character or invalid_text_representation then
+  raise exception 'taskledger: invalid after: %', sqlerrm using errcode = 'invalid_parameter_value';
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.check_after(json, text, text) is
+  'Internal: returns the predecessors of a task as its meta has them; raises an error for those that package ledger '
+  'rejects.';

@@ -44,6 +44,7 @@ declare
   entry record;
   key text;
   one_by_one boolean := false;  -- an entry has times, or enqueueing is closed for its kind
+  in_order boolean := false;    -- an entry may come after an earlier one
   added_positions bigint[];
 begin
   if json_typeof(entries) is distinct from 'array' then
@@ -83,31 +84,35 @@ begin
       if key in ('run_at', 'run_in', 'start_by', 'finish_by') then
         perform taskledger.times_of(entry.v);
         one_by_one := true;
+      elsif key = 'after' then
+        perform taskledger.check_after(entry.v -> 'after', entry.kind, entry.biz_id);
+        one_by_one := true;
+        in_order := true;
       elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version') then
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
-                hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by '
-                       'and data_version';
+                hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
+                       'data_version and after';
       end if;
     end loop;
   end loop;
 
   one_by_one := one_by_one or exists (
     select from json_array_elements(entries) e join taskledger.overload o on o.kind = e->>'kind' where o.closed);
-  if one_by_one then -- in the order of the keys
+  if one_by_one then -- in the order of the keys, or of the array
     for entry in
       select e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
              (e.v->>'shard')::integer as shard, e.v->>'actor' as actor,
              (e.v->>'data_version')::integer as data_version
         from json_array_elements(entries) with ordinality as e(v, i)
-       order by e.v->>'kind' collate "C", e.v->>'biz_id' collate "C", e.i
+       order by case when in_order then e.i end, e.v->>'kind' collate "C", e.v->>'biz_id' collate "C", e.i
     loop
       added_positions := added_positions || array(
         select first.position
           from taskledger.times_of(entry.v) t
          cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
                                                entry.meta, t.run_in, t.start_by, t.finish_by,
-                                               coalesce(entry.data_version, 1)) first
+                                               coalesce(entry.data_version, 1), entry.v -> 'after') first
          where first.is_new);
     end loop;
   else
@@ -158,13 +163,14 @@ $$;
 comment on function taskledger.enqueue_many(json) is
   'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of '
   'taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-  'data_version. Returns a row for each entry, in their order, as taskledger.enqueue does.';
+  'data_version, after. Returns a row for each entry, in their order, as taskledger.enqueue does.';
 
 -- +goose StatementBegin
 create function taskledger.enqueue(kind text, biz_id text, args json default null, run_at timestamptz default null,
                                    shard integer default null, actor text default null, meta json default null,
                                    run_in interval default null, start_by timestamptz default null,
-                                   finish_by timestamptz default null, data_version integer default 1)
+                                   finish_by timestamptz default null, data_version integer default 1,
+                                   after json default null)
 returns table (is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -175,6 +181,8 @@ declare
   due timestamptz;         -- null: now
   first_type taskledger.event_type := 'enqueued';
   stored_meta json := case when json_typeof(meta) = 'object' then meta end;
+  predecessors constant json := taskledger.check_after(enqueue.after, enqueue.kind, enqueue.biz_id);
+  missing record;
   full_kind record;
   discard boolean := false;
   added_position bigint;
@@ -211,7 +219,30 @@ begin
     first_type := case when due is null then 'enqueued' else 'scheduled' end;
     stored_meta := taskledger.with_times(stored_meta::text, due, start_by, finish_by);
   end if;
-  if due is null then
+  if predecessors is not null then
+    if num_nonnulls(run_at, run_in) > 0 then
+      raise exception 'taskledger: invalid after: must not be set together with run_at or run_in'
+        using errcode = 'invalid_parameter_value';
+    end if;
+    select p.kind, p.biz_id into missing
+      from json_to_recordset(predecessors -> 'keys') p(kind text, biz_id text)
+     where not exists (
+       select from taskledger.event e where e.kind = p.kind and e.biz_id = p.biz_id and e.version = 1)
+     limit 1;
+    if found then
+      raise exception 'taskledger: invalid after: task %/% does not exist', missing.kind, missing.biz_id
+        using errcode = 'invalid_parameter_value', hint = 'enqueue it first, or as an earlier entry';
+    end if;
+    first_type := 'scheduled';
+    stored_meta := '{"after":' || predecessors::text
+      || case when coalesce(stored_meta::text, '{}') ~ '^\s*\{\s*\}\s*$' then '}'
+              else ',' || regexp_replace(stored_meta::text, '^\s*\{', '') end;
+    if octet_length(stored_meta::text) > max_meta then
+      raise exception 'taskledger: invalid meta: must have at most % bytes with after, got %',
+          max_meta, octet_length(stored_meta::text)
+        using errcode = 'invalid_parameter_value';
+    end if;
+  elsif due is null then
     select o.* into full_kind from taskledger.overload o where o.kind = enqueue.kind and o.closed;
     if full_kind.policy = 'discard' then
       discard := true;
@@ -261,6 +292,10 @@ begin
     if timed then
       perform taskledger.set_timers(enqueue.kind, enqueue.biz_id, due, enqueue.start_by, enqueue.finish_by);
     end if;
+    if predecessors is not null then
+      insert into taskledger.timer (due_at, kind, biz_id, version, reason)
+      values (taskledger.end_of_time(), enqueue.kind, enqueue.biz_id, 1, 'after');
+    end if;
     return query select true, taskledger.state_after(first_type), 1, true, added_position;
     return;
   end if;
@@ -278,8 +313,9 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.enqueue(text, text, json, timestamptz, integer, text, json, interval, timestamptz,
-                                       timestamptz, integer) is
+                                       timestamptz, integer, json) is
   'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; '
   'a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. '
-  'data_version is the version of the format of args. '
+  'data_version is the version of the format of args. after has the keys of tasks that must have succeeded before, and '
+  'what happens otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. '
   'If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args compares its args with args.';

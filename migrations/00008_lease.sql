@@ -1,13 +1,16 @@
 -- Leases: which processes are alive.
 -- Owner: package internal/lease.
 --
---   lease  written and read by internal/lease: the row relay for outbox; for workers one row of each worker process,
---          and one of each member of a division of shards; for the reconciler one row of each task that it releases
---          again and again
---   mutex  rows that functions lock and no role may read or lock otherwise
+--   lease        written and read by internal/lease: the rows relay and copy for outbox, the row discarder for
+--                schedulers, the row broker for the NATS server of serve; for workers one row of each worker process,
+--                and one of each member of a division of shards; for the reconciler one row of each task that it
+--                releases again and again
+--   mutex        rows that functions lock and no role may read or lock otherwise
+--   broker_user  users of the NATS server of serve, which functions read and add
 --
--- Other packages read the views relay_lease, workers, worker_kinds, shard_members and repeated_releases, and call
--- worker_alive_ms and shards_alive. Workers in other languages call heartbeat.
+-- Other packages read the views relay_lease, workers, worker_kinds, shard_members, repeated_releases and broker,
+-- and call worker_alive_ms and shards_alive. Package internal/broker calls the functions of broker_user. Workers in
+-- other languages call heartbeat.
 
 -- +goose Up
 
@@ -22,7 +25,7 @@ create table taskledger.lease (
   with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 comment on table taskledger.lease is
-  'One row for each role (relay) and each worker process, valid until alive_until. '
+  'One row for each role (relay, copy, discarder, broker) and each worker process, valid until alive_until. '
   'backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. '
   'login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. '
   'A lease saves double work; correctness never depends on it.';
@@ -30,14 +33,17 @@ comment on table taskledger.lease is
 create view taskledger.relay_lease as
 select l.holder, l.since, l.alive_until, l.alive_until > clock_timestamp() as is_alive, l.detail->>'note' as note,
        l.detail->>'cause' as note_cause, (l.detail->>'since')::timestamptz as note_since,
-       coalesce((l.detail->>'refused')::boolean, false) as is_refusing
+       coalesce((l.detail->>'refused')::boolean, false) as is_refusing,
+       copy.holder as copy_holder, copy.since as copy_since
   from taskledger.lease l
+  left join taskledger.lease copy on copy.name = 'copy' and copy.alive_until > clock_timestamp()
  where l.name = 'relay';
 
 comment on view taskledger.relay_lease is
   'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' '
   'if JetStream stores no message. '
-  'If is_refusing, it does not continue before an operator acts.';
+  'If is_refusing, it does not continue before an operator acts. copy_holder is the relay of a physical copy of this '
+  'database that has claimed to work on the same NATS within two minutes.';
 
 -- Any program can have written a row, so nothing in it may make a reader fail.
 -- +goose StatementBegin
@@ -382,3 +388,74 @@ $$;
 
 comment on function taskledger.lock_receiver(text) is
   'Internal: locks a receiver of alarms until the transaction ends; false if another transaction has locked it.';
+
+create table taskledger.broker_user (
+  name     text collate "C" primary key check (name ~ '^[A-Za-z0-9_-]{1,64}$'),
+  password text not null check (octet_length(password) between 20 and 100));
+
+comment on table taskledger.broker_user is
+  'The users of the NATS server that serve runs, with their passwords. No role may read it: each reads the password of '
+  'its own user by a function.';
+
+-- A lock of a session is in no copy of a database: neither in a dump nor in a physical one.
+create view taskledger.broker as
+select l.holder, l.since, l.alive_until > clock_timestamp() as is_alive, l.detail->>'address' as address,
+       l.detail->>'ca' as ca,
+       exists (
+         select from pg_catalog.pg_locks k
+          where k.locktype = 'advisory' and k.objsubid = 1 and k.granted and k.mode = 'ExclusiveLock'
+            and k.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
+            and k.classid::bigint = (l.detail->>'nonce')::bigint >> 32
+            and k.objid::bigint = (l.detail->>'nonce')::bigint & 4294967295) as is_here
+  from taskledger.lease l
+ where l.name = 'broker';
+
+comment on view taskledger.broker is
+  'The NATS server that serve runs. is_here: its process holds a lock in this very database, whose number is the nonce '
+  'of the lease. Otherwise the row is that of another database of which this one is a copy, or the process has ended.';
+
+-- +goose StatementBegin
+create function taskledger.broker_worker() returns text
+language sql stable security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  select u.password from taskledger.broker_user u where u.name = 'worker';
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.broker_worker() is
+  'Internal: returns the password of the user worker of the NATS server that serve runs; null if there is none.';
+
+-- +goose StatementBegin
+create function taskledger.broker_operator() returns text
+language sql stable security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  select u.password from taskledger.broker_user u where u.name = 'operator';
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.broker_operator() is
+  'Internal: returns the password of the user operator of the NATS server that serve runs; null if there is none.';
+
+-- +goose StatementBegin
+create function taskledger.broker_users() returns table (name text, password text)
+language sql stable security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  select u.name, u.password from taskledger.broker_user u order by u.name;
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.broker_users() is
+  'Internal: returns the users of the NATS server that serve runs, with their passwords.';
+
+-- With its owner's rights, because no role may read the table. An existing user keeps its password.
+-- +goose StatementBegin
+create function taskledger.add_broker_user(name text, password text) returns void
+language sql volatile security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  insert into taskledger.broker_user (name, password) values (add_broker_user.name, add_broker_user.password)
+      on conflict on constraint broker_user_pkey do nothing;
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.add_broker_user(text, text) is
+  'Internal: adds a user of the NATS server that serve runs, unless it exists.';

@@ -47,7 +47,9 @@ comment on view taskledger.relay_mark is
   'What the relay had published when it wrote each row of its cursor: no event above position top, and everything '
   'visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of '
   'losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. '
-  'withheld has kinds with a place: waking events of the kind that are not visible in its seen may not be published. '
+  'withheld has kinds with the number of their place in the list places, from 0: waking events of the kind that are '
+  'not visible in its seen may not be published. parts has kinds whose shards have different places, with the mask of '
+  'the shards. '
   'Before the first page, generation, stream_created and stream_seq are null. '
   'server is the server_run() in which the relay has made sure that no relay of another copy works.';
 

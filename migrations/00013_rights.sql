@@ -24,10 +24,11 @@ create policy form on taskledger.lease as restrictive for insert
 create policy form_of_update on taskledger.lease as restrictive for update
   using (true) with check (taskledger.is_lease(name, holder, since, alive_until, detail));
 
+-- Deliveries of webhooks are enqueued by subscribers alone, and then worked on as tasks of users: see roles.sql.
 -- +goose StatementBegin
 create function taskledger.is_reserved(kind text) returns boolean
 language sql immutable parallel safe
-return starts_with(kind, 'taskledger.');
+return starts_with(kind, 'taskledger.') and not starts_with(kind, 'taskledger.webhook.');
 -- +goose StatementEnd
 
 comment on function taskledger.is_reserved(text) is
@@ -169,6 +170,7 @@ language sql immutable parallel safe
 return case reason
   when 'due'   then type in ('scheduled', 'snoozed')
   when 'retry' then type = 'failed'
+  when 'after' then type = 'scheduled'
   else type in ('enqueued', 'scheduled')
 end;
 -- +goose StatementEnd

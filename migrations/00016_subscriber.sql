@@ -1,6 +1,7 @@
 -- Subscribers: the feed for programs in any language, and where each subscriber continues.
 -- Owner: package ledger/feed. No tables: the place of the subscriber mails is the cursor of the reader
--- subscriber/mails, and whether it is paused is in the mark of that row. Rows are only appended.
+-- subscriber/mails, and whether it is paused is in the mark of that row. Rows are only appended. A subscriber belongs
+-- to the login that first reads as it.
 
 -- +goose Up
 
@@ -59,19 +60,108 @@ $$;
 comment on function taskledger.check_window(text) is
   'Internal: raises an error if a window cannot be opened now.';
 
+-- The policies of roles.sql call it for each cursor row of a subscriber. Index: primary key, backwards.
+-- +goose StatementBegin
+create function taskledger.subscriber_login(reader text) returns text
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  return (select c.login from taskledger.cursor c where c.reader = subscriber_login.reader order by c.n desc limit 1);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.subscriber_login(text) is
+  'Internal: returns the login that a reader of the feed belongs to; null: none.';
+
+-- The policies of roles.sql call it, so that no row of a login makes those fail that read all subscribers. A bound may
+-- lie above every snapshot while its transaction runs, and a REPEATABLE READ transaction keeps an old snapshot: then
+-- pg_xact_status decides, which raises an error for an id that was never assigned. The bound was drawn soon after its
+-- snapshot, and a reader that is refused for a greater distance has another one at its next window. With a single probe
+-- of the primary key.
+-- +goose StatementBegin
+create function taskledger.is_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8,
+                                     until pg_snapshot, top bigint, bound xid8, after_position bigint,
+                                     audited pg_snapshot, origin text, mark json) returns boolean
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  max_late constant integer := 1000000;        -- transaction ids between a snapshot and its bound
+  max_snapshot_bytes constant integer := 1048576;
+  max_mark_bytes constant integer := 65536;
+  last constant bigint := coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0);
+  next_of_snapshots constant xid8 := greatest(pg_snapshot_xmax(seen), pg_snapshot_xmax(until),
+                                              pg_snapshot_xmax(audited));
+  newest constant xid8 := greatest(seen_bound, bound, (next_of_snapshots::text::numeric - 1)::text::xid8);
+begin
+  if reader !~ '^subscriber/[A-Za-z0-9_-]{1,64}$' or octet_length(origin) > 100
+     or num_nulls(until, top, bound) not in (0, 3)
+     or least(seen_top, top, after_position) < 0 or greatest(seen_top, top, after_position) > last
+     or greatest(pg_column_size(seen), pg_column_size(until), pg_column_size(audited)) > max_snapshot_bytes
+     or seen_bound::text::numeric - pg_snapshot_xmax(seen)::text::numeric > max_late
+     or bound::text::numeric - pg_snapshot_xmax(until)::text::numeric > max_late
+     or n < 1 or n > 1 + coalesce((select c.n from taskledger.cursor c where c.reader = is_cursor.reader
+                                    order by c.n desc limit 1), 0) then
+    return false;
+  end if;
+  if newest >= pg_snapshot_xmax(pg_current_snapshot())
+     and newest > coalesce(pg_current_xact_id_if_assigned(), '0') then
+    begin
+      perform pg_xact_status(newest);
+    exception
+      when invalid_parameter_value then
+        return false;
+    end;
+  end if;
+  if mark is not null then
+    begin
+      return octet_length(mark::text) <= max_mark_bytes and jsonb_typeof(mark::jsonb) = 'object';
+    exception
+      when others then
+        return false;
+    end;
+  end if;
+  return true;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.is_cursor(text, bigint, pg_snapshot, bigint, xid8, pg_snapshot, bigint, xid8, bigint,
+                                         pg_snapshot, text, json) is
+  'Internal: reports whether a cursor row of a subscriber is well-formed: its name, transaction ids and positions that '
+  'this database has assigned, the next n, and a mark that every reader can read.';
+
+-- +goose StatementBegin
+create function taskledger.check_owner(subscriber text, login text) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  if login <> session_user and row_security_active('taskledger.cursor') then
+    raise exception 'taskledger: subscriber % belongs to the login %', subscriber, login
+      using errcode = 'insufficient_privilege',
+      hint = format('Connect as that login, or as an operator: taskledger subscriber give %s %s', subscriber,
+                    session_user);
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.check_owner(text, text) is
+  'Internal: raises an error if a subscriber belongs to another login than that of the session.';
+
 -- Compare-and-set, as ledger/feed/sql/cursor_append.sql: row n + 1 is inserted if row n is the newest. 0 for n is a
--- reader without a row. Locks row n against deletion; waits for a concurrent insert of the same n.
+-- reader without a row. Locks row n against deletion; waits for a concurrent insert of the same n. The lock does not
+-- find the rows of a subscriber of another login.
 -- +goose StatementBegin
 create function taskledger.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8,
-                                         until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json)
+                                         until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json,
+                                         login text)
 returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, origin,
-                                 mark)
+                                 mark, login)
   select append_cursor.reader, append_cursor.n + 1, append_cursor.seen, append_cursor.seen_top,
          append_cursor.seen_bound, append_cursor.until, append_cursor.top, append_cursor.bound,
-         append_cursor.after_position, taskledger.origin(), append_cursor.mark
+         append_cursor.after_position, taskledger.origin(), append_cursor.mark,
+         append_cursor.login
     from (
      select coalesce((select c.n
                         from taskledger.cursor c
@@ -83,14 +173,20 @@ begin
       on conflict do nothing;
   if found and append_cursor.n % 1000 = 0 then
     perform taskledger.thin_cursor(append_cursor.reader, append_cursor.n - 10000);
+  elsif not found then
+    perform taskledger.check_owner(substr(c.reader, 12), c.login)
+       from (select m.reader, m.n, m.login from taskledger.cursor m where m.reader = append_cursor.reader
+              order by m.n desc limit 1) c
+      where c.n = append_cursor.n;
+    return false;
   end if;
-  return found;
+  return true;
 end
 $$;
 -- +goose StatementEnd
 
 comment on function
-  taskledger.append_cursor(text, bigint, pg_snapshot, bigint, xid8, pg_snapshot, bigint, xid8, bigint, json) is
+  taskledger.append_cursor(text, bigint, pg_snapshot, bigint, xid8, pg_snapshot, bigint, xid8, bigint, json, text) is
   'Internal: appends cursor row n + 1 of a reader if row n is its newest, and reports whether it did.';
 
 -- A subscriber needs none of its old rows. With its owner's rights: a role with the privilege DELETE may lock the whole
@@ -134,7 +230,7 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_window('read_feed');
-  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark, n.is_local
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark, n.login, n.is_local
     into c
     from taskledger.cursors n
    where n.reader = of_cursor
@@ -143,13 +239,14 @@ begin
   if c.n is null then
     select 0::bigint as n, '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound,
            null::pg_snapshot as until, null::bigint as top, null::xid8 as bound, 0::bigint as after_position,
-           null::json as mark, true as is_local into c;
+           null::json as mark, null::text as login, true as is_local into c;
   elsif not c.is_local then
     raise exception 'taskledger: the place of subscriber % is of another database', reader
       using errcode = 'object_not_in_prerequisite_state', hint = 'After a restore: taskledger rebase';
   elsif c.mark ->> 'paused' = 'true' then
     return;
   end if;
+  perform taskledger.check_owner(reader, c.login);
   if c.until is not null then
     if incarnation is null then -- after a crash
       insert into taskledger.incarnation default values on conflict do nothing;
@@ -173,7 +270,7 @@ begin
     return; -- an idle call writes nothing
   end if;
   if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, snapshot, last,
-                                  pg_current_xact_id(), 0, c.mark) then
+                                  pg_current_xact_id(), 0, c.mark, coalesce(c.login, session_user)) then
     return; -- another session has opened the window
   end if;
   if incarnation is null then
@@ -206,7 +303,7 @@ begin
     raise exception 'taskledger: invalid page %: must be one that read_feed or advance_feed returned',
       coalesce(quote_literal(left(page, 100)), 'null') using errcode = 'invalid_parameter_value';
   end if;
-  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark, n.login
     into c
     from taskledger.cursor n
    where n.reader = of_cursor and n.n = split_part(page, '@', 1)::bigint;
@@ -214,9 +311,10 @@ begin
     raise exception 'taskledger: invalid position %: must be that of an event of the page', "position"
       using errcode = 'invalid_parameter_value';
   end if;
+  perform taskledger.check_owner(reader, c.login);
   if c.until is null or taskledger.incarnation() is distinct from substr(page, strpos(page, '@') + 1)
      or not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
-                                     "position", c.mark) then
+                                     "position", c.mark, coalesce(c.login, session_user)) then
     raise exception 'taskledger: subscriber % has been moved since this page was read', reader
       using errcode = 'TL005', hint = 'Roll back, and call read_feed again.';
   end if;
@@ -246,7 +344,7 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_window('seek_feed');
-  select n.n, n.mark into c
+  select n.n, n.mark, n.login into c
     from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
   if "position" = 0 then
     select '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound, null::pg_snapshot as until,
@@ -270,7 +368,7 @@ begin
     p.bound := pg_current_xact_id();
   end if;
   if not taskledger.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until, p.top,
-                                  p.bound, p.after_position, c.mark) then
+                                  p.bound, p.after_position, c.mark, c.login) then
     raise exception 'taskledger: subscriber % is being moved by another session', reader
       using errcode = 'serialization_failure', hint = 'Try again.';
   end if;
@@ -290,13 +388,13 @@ declare
   of_cursor text := taskledger.subscriber_reader(reader);
   c record;
 begin
-  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position into c
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.login into c
     from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
   if c.n is null then
     return false;
   end if;
   if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
-                                  c.after_position, mark_feed.mark) then
+                                  c.after_position, mark_feed.mark, c.login) then
     raise exception 'taskledger: subscriber % is being moved by another session', reader
       using errcode = 'serialization_failure', hint = 'Try again.';
   end if;
@@ -309,12 +407,42 @@ comment on function taskledger.mark_feed(text, json) is
   'Internal: replaces the mark of a subscriber, such as {"paused":true}, leaves its place, and reports whether there '
   'is such a subscriber.';
 
--- With its owner's rights: see thin_cursor.
+-- With its owner's rights: no role may write the login of another one.
+-- +goose StatementBegin
+create function taskledger.give_subscriber(subscriber text, login text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  of_cursor text := taskledger.subscriber_reader(subscriber);
+  c record;
+begin
+  if not exists (select from pg_roles r where r.rolname = give_subscriber.login) then
+    raise exception 'taskledger: invalid login %: there is no such role',
+      coalesce(quote_literal(left(give_subscriber.login, 100)), 'null') using errcode = 'invalid_parameter_value';
+  end if;
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark into c
+    from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
+  if c.n is null then
+    return false;
+  end if;
+  if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
+                                  c.after_position, c.mark, give_subscriber.login) then
+    raise exception 'taskledger: subscriber % is being moved by another session', subscriber
+      using errcode = 'serialization_failure', hint = 'Try again.';
+  end if;
+  return true;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.give_subscriber(text, text) is
+  'Gives a subscriber to another login, leaves its place, and reports whether there is such a subscriber.';
+
+-- With its owner's rights: see thin_cursor. It takes any name, so that nothing is left that no command removes.
 -- +goose StatementBegin
 create function taskledger.remove_subscriber(subscriber text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  delete from taskledger.cursor c where c.reader = taskledger.subscriber_reader(subscriber);
+  delete from taskledger.cursor c where c.reader = 'subscriber/' || subscriber;
   return found;
 end
 $$;
@@ -335,10 +463,10 @@ with recursive name as (
    where n.reader is not null
 )
 select substr(n.reader, 12) as name, c.n, coalesce(c.mark ->> 'paused' = 'true', false) as is_paused, c.mark,
-       greatest(c.after_position, c.seen_top) as "position", c.recorded_at as moved_at, c.is_local
+       greatest(c.after_position, c.seen_top) as "position", c.recorded_at as moved_at, c.is_local, c.login
   from name n
  cross join lateral (
-   select m.n, m.mark, m.after_position, m.seen_top, m.recorded_at, m.is_local
+   select m.n, m.mark, m.after_position, m.seen_top, m.recorded_at, m.is_local, m.login
      from taskledger.cursors m
     where m.reader = n.reader
     order by m.n desc

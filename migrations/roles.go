@@ -22,7 +22,7 @@ var rolesSQL string
 
 // Roles returns the names of the roles that [MakeRoles] makes, without the prefix of a database.
 func Roles() []string {
-	return []string{"producer", "worker", "relay", "operator", "reader", "archiver", "subscriber"}
+	return []string{"producer", "worker", "relay", "operator", "reader", "archiver", "subscriber", "api"}
 }
 
 // RoleName returns the name of a role of [Roles] with a prefix: that of the database "shop" and the role "producer"

@@ -8,13 +8,15 @@
 --   reader    the commands that only read
 --   archiver  reads everything; it removes nothing yet
 --   subscriber  reads events by the feed, and waits for results: outbox.Subscribe, read_feed and advance_feed
+--   api       reads the callers of the HTTP API. Its login also has the roles of the calls that it is to serve: reader,
+--             producer to enqueue, operator to change tasks
 --
 -- A worker that is limited to kinds has a role of its own, with the grants of worker and a copy of each policy of
 -- worker, to which migrations/limited_worker.go adds the kinds. A policy whose name begins with worker is copied.
 --
 -- `taskledger migrate roles` grants this and takes back everything else. Run it again after an upgrade.
 
-grant usage on schema taskledger to producer, worker, relay, operator, reader, archiver, subscriber;
+grant usage on schema taskledger to producer, worker, relay, operator, reader, archiver, subscriber, api;
 
 -- Events. No role may insert xid, position or recorded_at: see migrations/00013_rights.sql.
 grant select on taskledger.event to worker, relay, operator, reader, archiver, subscriber;
@@ -68,7 +70,7 @@ grant insert (at, snapshot, top, bound) on taskledger.moment to relay;
 grant update (recorded_at) on taskledger.cursor to relay;
 grant update (unaudited_xor) on taskledger.cursor to operator, subscriber;
 grant insert (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, audited, unaudited,
-   unaudited_xor, origin, timeline, mark) on taskledger.cursor to operator, subscriber;
+   unaudited_xor, origin, timeline, mark, login) on taskledger.cursor to operator, subscriber;
 grant insert on taskledger.incarnation to subscriber;
 grant insert on taskledger.incarnation, taskledger.parked, taskledger.illegal_event to relay;
 grant insert on taskledger.task to relay;
@@ -83,18 +85,28 @@ grant update (version, shape, tables, parks, since, failed_position, failed_kind
    failures, failing_since, failed_at, failure, wanted, work, work_at, work_done, work_total, work_result)
    on taskledger.projection to relay;
 grant update (projection, state, reason, failures) on taskledger.projection_parked to relay;
-grant insert (projection, kind, biz_id, version, position, state, reason, failures) on taskledger.projection_parked
-   to operator;
-grant update (state) on taskledger.projection_parked to operator;
-grant update (wanted) on taskledger.projection to operator;
+grant execute on function taskledger.retry_projection, taskledger.skip_projection, taskledger.ask_projection to
+   operator;
 grant update (next_at, last_at, last_kind, last_biz_id, passed, passed_at) on taskledger.schedule to relay, operator;
 grant update (kind, args, cron, zone, every_ms, anchor, after_ms, missed, missed_limit, overlap, paused, revision,
    actor, updated_at) on taskledger.schedule to operator;
 grant update (max_waiting, policy, retry_after_ms, actor, updated_at) on taskledger.kind_limit to operator;
 grant update (discarded) on taskledger.parked to operator;
+grant update (actor, reason) on taskledger.pause to operator;
 grant insert on taskledger.schedule, taskledger.kind_limit, taskledger.pause to operator;
 grant execute on function taskledger.remove_schedule, taskledger.remove_limit, taskledger.remove_pause,
    taskledger.remove_parked, taskledger.remove_illegal_events to operator;
+
+-- The callers of the HTTP API.
+grant select on taskledger.token to api, operator;
+grant insert (id, name, hash, role, kinds, rate, actor, expires_at) on taskledger.token to operator;
+grant update (expires_at, revoked_at, revoked_by) on taskledger.token to operator;
+
+-- The NATS server of serve: each role may read the password of its own user in NATS.
+grant select on taskledger.broker to worker, relay, operator, reader, archiver;
+grant execute on function taskledger.broker_worker to worker;
+grant execute on function taskledger.broker_operator to operator;
+grant execute on function taskledger.broker_users, taskledger.add_broker_user to relay;
 
 -- Locks of rows that no role may lock otherwise.
 grant execute on function taskledger.lock_workers to worker;
@@ -124,8 +136,11 @@ grant execute on function taskledger.place_at, taskledger.place_of, taskledger.h
    archiver, subscriber;
 grant execute on function taskledger.read_feed, taskledger.advance_feed to subscriber;
 grant execute on function taskledger.subscriber_reader, taskledger.check_window, taskledger.append_cursor,
-   taskledger.thin_cursor, taskledger.seek_feed to operator, subscriber;
-grant execute on function taskledger.mark_feed, taskledger.remove_subscriber to operator;
+   taskledger.thin_cursor, taskledger.seek_feed, taskledger.subscriber_login, taskledger.is_cursor to
+   operator, subscriber;
+-- A feed in Go that has advanced nothing calls it, whatever its role.
+grant execute on function taskledger.check_owner to relay, operator, subscriber;
+grant execute on function taskledger.mark_feed, taskledger.remove_subscriber, taskledger.give_subscriber to operator;
 grant execute on function taskledger.unbegun_kinds to relay, operator, reader, archiver;
 grant execute on function taskledger.is_primary to worker, relay, operator;
 grant execute on function taskledger.is_relayed_here to worker;
@@ -137,7 +152,8 @@ grant execute on function taskledger.is_lease, taskledger.check_kinds, taskledge
    taskledger.raise_refused to worker, relay;
 grant execute on function taskledger.fits to producer, worker, relay, operator;
 grant execute on function taskledger.enqueue, taskledger.enqueue_many to producer;
-grant execute on function taskledger.fire_timers to relay;
+grant execute on function taskledger.fire_timers, taskledger.remove_awaiting to relay;
+grant execute on function taskledger.end_of_time to producer, worker, relay, operator, reader, archiver;
 
 -- Workers in SQL, with the functions that they call with the rights of their caller.
 grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.claim_next, taskledger.finish,
@@ -158,15 +174,30 @@ create policy producer_reads on taskledger.event for select to producer using (
 
 create policy subscriber on taskledger.event for select to subscriber using (true);
 
--- The services have their cursors, and subscribers theirs. Operators move and pause subscribers.
+-- The subscribers of webhooks enqueue deliveries, with the grants of a producer.
+create policy deliver on taskledger.event for insert to subscriber with check (
+  taskledger.is_first(version, attempt, shard, type, kind, biz_id) and starts_with(kind, 'taskledger.webhook.')
+  and not starts_with(actor, 'schedule/'));
+
+-- The services have their cursors, and subscribers theirs. A subscriber belongs to the login that first read as it.
+-- Operators move and pause subscribers, and leave them to their logins.
 create policy relay on taskledger.cursor for all to relay using (true);
-create policy subscriber on taskledger.cursor for all to subscriber, operator using (
-  starts_with(reader, 'subscriber/'));
+create policy subscriber on taskledger.cursor for all to subscriber using (
+  starts_with(reader, 'subscriber/') and coalesce(taskledger.subscriber_login(reader), session_user) = session_user)
+  with check (starts_with(reader, 'subscriber/')
+              and coalesce(login, session_user) = session_user
+              and coalesce(taskledger.subscriber_login(reader), session_user) = session_user
+              and taskledger.is_cursor(reader, n, seen, seen_top, seen_bound, until, top, bound, after_position,
+                                       audited, origin, mark));
+create policy operator on taskledger.cursor for all to operator using (starts_with(reader, 'subscriber/'))
+  with check (starts_with(reader, 'subscriber/') and login is not distinct from taskledger.subscriber_login(reader)
+              and taskledger.is_cursor(reader, n, seen, seen_top, seen_bound, until, top, bound, after_position,
+                                       audited, origin, mark));
 
 -- A producer begins tasks. If too many tasks of the kind wait, it discards its own one in the same transaction.
 create policy producer on taskledger.event for insert to producer with check (
   taskledger.is_first(version, attempt, shard, type, kind, biz_id)
-  and not taskledger.is_reserved(kind) and not starts_with(actor, 'schedule/')
+  and not starts_with(kind, 'taskledger.') and not starts_with(actor, 'schedule/')
   or type = 'discarded' and version = 2 and not starts_with(actor, 'schedule/')
   and taskledger.appended_here(kind, biz_id, 1) = 'enqueued'
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) = 'enqueued');
@@ -184,12 +215,13 @@ create policy worker on taskledger.event for insert to worker with check (
   and (type not in ('started', 'progressed') or not taskledger.is_anothers_worker(actor))
   or type = 'released' and taskledger.follows(kind, biz_id, version, attempt, shard, type) = 'failed'));
 
--- The services enqueue firings and alarms, and release, bury or discard tasks. They finish no attempt but of alarms.
+-- The services enqueue firings and alarms, and release, bury, cancel or discard tasks. They finish no attempt but of
+-- alarms.
 create policy relay on taskledger.event for insert to relay with check (
   taskledger.is_first(version, attempt, shard, type, kind, biz_id)
   and (kind = 'taskledger.alarm' or not taskledger.is_reserved(kind))
   or (kind = 'taskledger.alarm' or not taskledger.is_reserved(kind)
-      and type in ('released', 'interrupted', 'buried', 'discarded'))
+      and type in ('released', 'interrupted', 'buried', 'discarded', 'cancelled'))
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
 
 -- Operators release, bury, cancel and postpone tasks, change schedules with a record of it, run them now, pass over
@@ -203,19 +235,23 @@ create policy operator on taskledger.event for insert to operator with check (
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
 
 -- A timer belongs to an event of the same transaction, and is due when the statement began or later, before the year
--- 9999, as the times of package ledger.
+-- 9999, as the times of package ledger. That of a task with predecessors is never due: the scheduler reads those of
+-- one moment alone.
 create policy producer on taskledger.timer for insert to producer, relay, operator with check (
   due_at >= statement_timestamp() and due_at < '9999-01-01 00:00:00+00'
+  and (reason <> 'after' or due_at = taskledger.end_of_time())
   and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
 create policy worker on taskledger.timer for insert to worker with check (
   due_at >= statement_timestamp() and due_at < '9999-01-01 00:00:00+00'
+  and (reason <> 'after' or due_at = taskledger.end_of_time())
   and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
 
 -- A worker has the leases of its own login. A lease of a worker that has ended counts as none: any login may take it.
 create policy worker on taskledger.lease for all to worker using (
   (name like 'worker/%' or name like 'shards/%') and (login = session_user or alive_until <= statement_timestamp()));
 
-create policy relay on taskledger.lease for all to relay using (name = 'relay' or name like 'released/%');
+create policy relay on taskledger.lease for all to relay using (
+  name in ('relay', 'copy', 'discarder', 'broker') or name like 'released/%');
 
 -- A worker takes shards that no live worker of another login has, and gives none to such a worker.
 create policy worker on taskledger.shard_owner for all to worker using (not taskledger.is_anothers_member(worker));

@@ -76,7 +76,7 @@ begin
     raise exception 'taskledger: invalid page %: must be one that read_feed or advance_feed returned',
       coalesce(quote_literal(left(page, 100)), 'null') using errcode = 'invalid_parameter_value';
   end if;
-  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark, n.login
     into c
     from taskledger.cursor n
    where n.reader = of_cursor and n.n = split_part(page, '@', 1)::bigint;
@@ -84,9 +84,10 @@ begin
     raise exception 'taskledger: invalid position %: must be that of an event of the page', "position"
       using errcode = 'invalid_parameter_value';
   end if;
+  perform taskledger.check_owner(reader, c.login);
   if c.until is null or taskledger.incarnation() is distinct from substr(page, strpos(page, '@') + 1)
      or not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
-                                     "position", c.mark) then
+                                     "position", c.mark, coalesce(c.login, session_user)) then
     raise exception 'taskledger: subscriber % has been moved since this page was read', reader
       using errcode = 'TL005', hint = 'Roll back, and call read_feed again.';
   end if;
@@ -96,16 +97,17 @@ $$;
 
 COMMENT ON FUNCTION taskledger.advance_feed(reader text, page text, "position" bigint) IS 'Passes the events of a page up to a position, in the transaction of their effect, and returns the page for the rest. SQLSTATE TL005 if another session has moved the subscriber: roll back.';
 
-CREATE FUNCTION taskledger.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json) RETURNS boolean
+CREATE FUNCTION taskledger.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json, login text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
   insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, origin,
-                                 mark)
+                                 mark, login)
   select append_cursor.reader, append_cursor.n + 1, append_cursor.seen, append_cursor.seen_top,
          append_cursor.seen_bound, append_cursor.until, append_cursor.top, append_cursor.bound,
-         append_cursor.after_position, taskledger.origin(), append_cursor.mark
+         append_cursor.after_position, taskledger.origin(), append_cursor.mark,
+         append_cursor.login
     from (
      select coalesce((select c.n
                         from taskledger.cursor c
@@ -117,12 +119,18 @@ begin
       on conflict do nothing;
   if found and append_cursor.n % 1000 = 0 then
     perform taskledger.thin_cursor(append_cursor.reader, append_cursor.n - 10000);
+  elsif not found then
+    perform taskledger.check_owner(substr(c.reader, 12), c.login)
+       from (select m.reader, m.n, m.login from taskledger.cursor m where m.reader = append_cursor.reader
+              order by m.n desc limit 1) c
+      where c.n = append_cursor.n;
+    return false;
   end if;
-  return found;
+  return true;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json) IS 'Internal: appends cursor row n + 1 of a reader if row n is its newest, and reports whether it did.';
+COMMENT ON FUNCTION taskledger.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json, login text) IS 'Internal: appends cursor row n + 1 of a reader if row n is its newest, and reports whether it did.';
 
 CREATE FUNCTION taskledger.append_event(kind text, biz_id text, expected integer, type taskledger.event_type, actor text, data text, after_us bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS integer
     LANGUAGE plpgsql
@@ -178,6 +186,26 @@ $$;
 
 COMMENT ON FUNCTION taskledger.appended_here(kind text, biz_id text, version integer) IS 'Internal: returns the type of an event if the calling transaction has inserted it, else null.';
 
+CREATE FUNCTION taskledger.ask_projection(projection text, work text) RETURNS SETOF integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if work = 'rebuild' then
+    perform taskledger.check_recorded('projection.rebuild', projection);
+  elsif work <> 'verify' then
+    raise exception 'taskledger: work must be rebuild or verify, got %', work using errcode = 'invalid_parameter_value';
+  end if;
+  return query
+  update taskledger.projection p
+     set wanted = ask_projection.work
+   where p.name = ask_projection.projection
+  returning p.version;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.ask_projection(projection text, work text) IS 'Internal: asks the program that runs a projection for a rebuild or a verification, and returns the version of the tables; no row if the projection is not registered.';
+
 CREATE FUNCTION taskledger.attempt_of(kind text, biz_id text, version integer, OUT worker text, OUT number integer, OUT data text) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -213,6 +241,49 @@ CREATE FUNCTION taskledger.begins_attempt(type taskledger.event_type, last taskl
 
 COMMENT ON FUNCTION taskledger.begins_attempt(type taskledger.event_type, last taskledger.event_type) IS 'Returns whether an event of type that follows one of type last belongs to a new attempt.';
 
+CREATE TABLE taskledger.broker_user (
+    name text NOT NULL COLLATE pg_catalog."C",
+    password text NOT NULL,
+    CONSTRAINT broker_user_name_check CHECK ((name ~ '^[A-Za-z0-9_-]{1,64}$'::text)),
+    CONSTRAINT broker_user_password_check CHECK (((octet_length(password) >= 20) AND (octet_length(password) <= 100)))
+);
+
+COMMENT ON TABLE taskledger.broker_user IS 'The users of the NATS server that serve runs, with their passwords. No role may read it: each reads the password of its own user by a function.';
+
+CREATE FUNCTION taskledger.broker_operator() RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ SELECT u.password
+    FROM taskledger.broker_user u
+   WHERE (u.name = 'operator'::text);
+END;
+
+COMMENT ON FUNCTION taskledger.broker_operator() IS 'Internal: returns the password of the user operator of the NATS server that serve runs; null if there is none.';
+
+CREATE FUNCTION taskledger.broker_users() RETURNS TABLE(name text, password text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ SELECT u.name,
+     u.password
+    FROM taskledger.broker_user u
+   ORDER BY u.name;
+END;
+
+COMMENT ON FUNCTION taskledger.broker_users() IS 'Internal: returns the users of the NATS server that serve runs, with their passwords.';
+
+CREATE FUNCTION taskledger.broker_worker() RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ SELECT u.password
+    FROM taskledger.broker_user u
+   WHERE (u.name = 'worker'::text);
+END;
+
+COMMENT ON FUNCTION taskledger.broker_worker() IS 'Internal: returns the password of the user worker of the NATS server that serve runs; null if there is none.';
+
 CREATE FUNCTION taskledger.check_actor(actor text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -232,6 +303,55 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.check_actor(actor text) IS 'Internal: raises an error for an actor that package ledger rejects.';
+
+CREATE FUNCTION taskledger.check_after(after json, kind text, biz_id text) RETURNS json
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  most constant integer := 100;
+  fault text;
+  entry record;
+  keys json[];
+begin
+  if after is null or json_typeof(after) = 'null' then
+    return null;
+  end if;
+  if json_typeof(after) <> 'object' or json_typeof(after -> 'keys') is distinct from 'array' then
+    fault := 'must be a JSON object with an array of keys';
+  elsif exists (select from json_object_keys(after) m(name) where m.name not in ('keys', 'otherwise')) then
+    fault := 'must have no members but keys and otherwise';
+  elsif json_array_length(after -> 'keys') not between 1 and most then
+    fault := 'must have 1 to ' || most || ' keys, got ' || json_array_length(after -> 'keys');
+  elsif coalesce(after ->> 'otherwise', 'cancel') not in ('cancel', 'run', 'wait') then
+    fault := 'otherwise must be cancel, run or wait';
+  else
+    for entry in
+      select json_typeof(k.v) as type, case when json_typeof(k.v) = 'object' then k.v end as v
+        from json_array_elements(after -> 'keys') k(v)
+    loop
+      if entry.type <> 'object' or coalesce(octet_length(entry.v ->> 'kind'), 0) not between 1 and 128
+          or coalesce(octet_length(entry.v ->> 'biz_id'), 0) not between 1 and 255 then
+        fault := 'each key must be an object with kind and biz_id';
+      elsif entry.v ->> 'kind' = check_after.kind and entry.v ->> 'biz_id' = check_after.biz_id then
+        fault := 'must not have the task itself';
+      end if;
+      exit when fault is not null;
+      keys := keys || json_build_object('kind', entry.v ->> 'kind', 'biz_id', entry.v ->> 'biz_id');
+    end loop;
+  end if;
+  if fault is not null then
+    raise exception 'taskledger: invalid after: %', fault
+      using errcode = 'invalid_parameter_value',
+            hint = 'for example {"keys":[{"kind":"coupon.send","biz_id":"order-17"}],"otherwise":"cancel"}';
+  end if;
+  return json_build_object('keys', array_to_json(keys), 'otherwise', coalesce(after ->> 'otherwise', 'cancel'));
+exception when untranslatable_character or invalid_text_representation then
+  raise exception 'taskledger: invalid after: %', sqlerrm using errcode = 'invalid_parameter_value';
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.check_after(after json, kind text, biz_id text) IS 'Internal: returns the predecessors of a task as its meta has them; raises an error for those that package ledger rejects.';
 
 CREATE FUNCTION taskledger.check_key(kind text, biz_id text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -303,7 +423,7 @@ begin
           using errcode = 'invalid_parameter_value';
       elsif member.key = 'retry' and member.type <> 'null' then
         perform taskledger.check_retry(member.value);
-      elsif member.key in ('run_at', 'start_by', 'finish_by') then
+      elsif member.key in ('run_at', 'start_by', 'finish_by', 'after') then
         raise exception 'taskledger: invalid meta: must not contain %: use the argument of this name', member.key
           using errcode = 'invalid_parameter_value';
       elsif member.key = 'tags' and (member.type not in ('array', 'null') or member.type = 'array' and
@@ -317,7 +437,8 @@ begin
           quote_literal(left(meta->>'encoding', 80))
         using errcode = 'invalid_parameter_value', hint = 'omit the encoding for JSON';
     end if;
-    if meta->>'encoding' = 'base64' and json_typeof(args) <> 'null' and (json_typeof(args) <> 'string' or
+    -- Null does not end an AND: without coalesce args would be decoded that need not be decodable.
+    if coalesce(meta->>'encoding', '') = 'base64' and json_typeof(args) <> 'null' and (json_typeof(args) <> 'string' or
         translate(args #>> '{}', E'\r\n', '') !~ '^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$') then
       raise exception 'taskledger: invalid args: must be a string of base64, because meta.encoding is base64'
         using errcode = 'invalid_parameter_value';
@@ -356,6 +477,41 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.check_nesting(name text, text text) IS 'Internal: raises an error for JSON that nests more than 512 levels deep, which workers cannot decode.';
+
+CREATE FUNCTION taskledger.check_owner(subscriber text, login text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if login <> session_user and row_security_active('taskledger.cursor') then
+    raise exception 'taskledger: subscriber % belongs to the login %', subscriber, login
+      using errcode = 'insufficient_privilege',
+      hint = format('Connect as that login, or as an operator: taskledger subscriber give %s %s', subscriber,
+                    session_user);
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.check_owner(subscriber text, login text) IS 'Internal: raises an error if a subscriber belongs to another login than that of the session.';
+
+CREATE FUNCTION taskledger.check_recorded(action text, projection text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if not exists (
+       select from taskledger.event e
+        where e.xid = pg_current_xact_id_if_assigned() and e.kind = 'taskledger.operation' and e.version = 1
+          and e.data->>'action' = check_recorded.action
+          and e.data->'detail'->>'projection' = check_recorded.projection) then
+    raise exception 'taskledger: this transaction has no record of % of %', action, projection
+      using errcode = 'insufficient_privilege',
+            hint = 'Run: taskledger ' || replace(action, '.', ' ') || ' ' || projection;
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.check_recorded(action text, projection text) IS 'Internal: raises an error unless the calling transaction has recorded an act about a projection.';
 
 CREATE FUNCTION taskledger.check_retry(retry json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -601,10 +757,16 @@ CREATE FUNCTION taskledger.due_at(after_us bigint, at timestamp with time zone) 
 
 COMMENT ON FUNCTION taskledger.due_at(after_us bigint, at timestamp with time zone) IS 'Internal: returns the moment at, or else the moment after_us microseconds from now, never before now, by the database''s clock.';
 
-CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
+CREATE FUNCTION taskledger.end_of_time() RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN '9998-12-31 23:59:59.999999+00'::timestamp with time zone;
+
+COMMENT ON FUNCTION taskledger.end_of_time() IS 'Internal: returns when the timers of tasks with predecessors are due, which is never.';
+
+CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
+    AS $_$
 #variable_conflict use_column
 declare
   max_args constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_args_bytes');
@@ -613,6 +775,8 @@ declare
   due timestamptz;         -- null: now
   first_type taskledger.event_type := 'enqueued';
   stored_meta json := case when json_typeof(meta) = 'object' then meta end;
+  predecessors constant json := taskledger.check_after(enqueue.after, enqueue.kind, enqueue.biz_id);
+  missing record;
   full_kind record;
   discard boolean := false;
   added_position bigint;
@@ -649,7 +813,30 @@ begin
     first_type := case when due is null then 'enqueued' else 'scheduled' end;
     stored_meta := taskledger.with_times(stored_meta::text, due, start_by, finish_by);
   end if;
-  if due is null then
+  if predecessors is not null then
+    if num_nonnulls(run_at, run_in) > 0 then
+      raise exception 'taskledger: invalid after: must not be set together with run_at or run_in'
+        using errcode = 'invalid_parameter_value';
+    end if;
+    select p.kind, p.biz_id into missing
+      from json_to_recordset(predecessors -> 'keys') p(kind text, biz_id text)
+     where not exists (
+       select from taskledger.event e where e.kind = p.kind and e.biz_id = p.biz_id and e.version = 1)
+     limit 1;
+    if found then
+      raise exception 'taskledger: invalid after: task %/% does not exist', missing.kind, missing.biz_id
+        using errcode = 'invalid_parameter_value', hint = 'enqueue it first, or as an earlier entry';
+    end if;
+    first_type := 'scheduled';
+    stored_meta := '{"after":' || predecessors::text
+      || case when coalesce(stored_meta::text, '{}') ~ '^\s*\{\s*\}\s*$' then '}'
+              else ',' || regexp_replace(stored_meta::text, '^\s*\{', '') end;
+    if octet_length(stored_meta::text) > max_meta then
+      raise exception 'taskledger: invalid meta: must have at most % bytes with after, got %',
+          max_meta, octet_length(stored_meta::text)
+        using errcode = 'invalid_parameter_value';
+    end if;
+  elsif due is null then
     select o.* into full_kind from taskledger.overload o where o.kind = enqueue.kind and o.closed;
     if full_kind.policy = 'discard' then
       discard := true;
@@ -699,6 +886,10 @@ begin
     if timed then
       perform taskledger.set_timers(enqueue.kind, enqueue.biz_id, due, enqueue.start_by, enqueue.finish_by);
     end if;
+    if predecessors is not null then
+      insert into taskledger.timer (due_at, kind, biz_id, version, reason)
+      values (taskledger.end_of_time(), enqueue.kind, enqueue.biz_id, 1, 'after');
+    end if;
     return query select true, taskledger.state_after(first_type), 1, true, added_position;
     return;
   end if;
@@ -712,9 +903,9 @@ begin
        where h.kind = first.kind and h.biz_id = first.biz_id order by h.version desc limit 1) head
    where first.kind = enqueue.kind and first.biz_id = enqueue.biz_id and first.version = 1;
 end
-$$;
+$_$;
 
-COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args compares its args with args.';
+COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. after has the keys of tasks that must have succeeded before, and what happens otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args compares its args with args.';
 
 CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -727,6 +918,7 @@ declare
   entry record;
   key text;
   one_by_one boolean := false;  -- an entry has times, or enqueueing is closed for its kind
+  in_order boolean := false;    -- an entry may come after an earlier one
   added_positions bigint[];
 begin
   if json_typeof(entries) is distinct from 'array' then
@@ -766,31 +958,35 @@ begin
       if key in ('run_at', 'run_in', 'start_by', 'finish_by') then
         perform taskledger.times_of(entry.v);
         one_by_one := true;
+      elsif key = 'after' then
+        perform taskledger.check_after(entry.v -> 'after', entry.kind, entry.biz_id);
+        one_by_one := true;
+        in_order := true;
       elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version') then
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
-                hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by '
-                       'and data_version';
+                hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
+                       'data_version and after';
       end if;
     end loop;
   end loop;
 
   one_by_one := one_by_one or exists (
     select from json_array_elements(entries) e join taskledger.overload o on o.kind = e->>'kind' where o.closed);
-  if one_by_one then -- in the order of the keys
+  if one_by_one then -- in the order of the keys, or of the array
     for entry in
       select e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
              (e.v->>'shard')::integer as shard, e.v->>'actor' as actor,
              (e.v->>'data_version')::integer as data_version
         from json_array_elements(entries) with ordinality as e(v, i)
-       order by e.v->>'kind' collate "C", e.v->>'biz_id' collate "C", e.i
+       order by case when in_order then e.i end, e.v->>'kind' collate "C", e.v->>'biz_id' collate "C", e.i
     loop
       added_positions := added_positions || array(
         select first.position
           from taskledger.times_of(entry.v) t
          cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
                                                entry.meta, t.run_in, t.start_by, t.finish_by,
-                                               coalesce(entry.data_version, 1)) first
+                                               coalesce(entry.data_version, 1), entry.v -> 'after') first
          where first.is_new);
     end loop;
   else
@@ -837,7 +1033,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version. Returns a row for each entry, in their order, as taskledger.enqueue does.';
+COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after. Returns a row for each entry, in their order, as taskledger.enqueue does.';
 
 CREATE FUNCTION taskledger.error_text(data json) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
@@ -1032,6 +1228,7 @@ CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bou
 declare
   late xid8[];
   late_rows integer := 0;
+  few constant integer := 4;
   floor bigint := (select f.position from taskledger.floor f where f.one);
   late_after bigint := greatest(feed_page.after_position, floor);
 begin
@@ -1053,7 +1250,21 @@ begin
      order by e.xid, e.position
      limit feed_page.how_many;
     get diagnostics late_rows = row_count;
-  elsif cardinality(late) > 1 then
+  elsif cardinality(late) <= few then
+    return query
+    select l.*
+      from unnest(late) x
+     cross join lateral (
+       select e.*
+         from taskledger.event e
+        where (e.xid, e.position) > (x, late_after)
+          and (e.xid, e.position) <= (x, feed_page.seen_top)
+        order by e.xid, e.position
+        limit feed_page.how_many) l
+     order by l.position
+     limit feed_page.how_many;
+    get diagnostics late_rows = row_count;
+  elsif cardinality(late) > few then
     return query
     select l.*
       from taskledger.late_shares(late, late_after, feed_page.seen_top, feed_page.how_many) s
@@ -1086,7 +1297,7 @@ CREATE FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, floor bigint
 
 COMMENT ON FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) IS 'Internal: reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and position), with floor as feed_floor() returns it. Null for the event means false, null for until no open window.';
 
-CREATE FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) RETURNS SETOF xid8
+CREATE FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8, below xid8 DEFAULT pg_snapshot_xmax(pg_current_snapshot())) RETURNS SETOF xid8
     LANGUAGE plpgsql IMMUTABLE ROWS 20 PARALLEL SAFE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -1095,11 +1306,12 @@ begin
   select x from pg_snapshot_xip(late_xids.seen) x
   union
   select g::text::xid8
-    from generate_series(pg_snapshot_xmax(late_xids.seen)::text::bigint, late_xids.seen_bound::text::bigint - 1) g;
+    from generate_series(pg_snapshot_xmax(late_xids.seen)::text::bigint,
+                         least(late_xids.seen_bound, late_xids.below)::text::bigint - 1) g;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8) IS 'Internal: returns the transaction ids that a window must read one by one: those running in the snapshot seen, and those assigned between it and seen_bound.';
+COMMENT ON FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8, below xid8) IS 'Internal: returns the transaction ids that a window must read one by one: those running in the snapshot seen, and those below below that were assigned between it and seen_bound.';
 
 CREATE FUNCTION taskledger.origin() RETURNS text
     LANGUAGE plpgsql STABLE
@@ -1144,6 +1356,7 @@ CREATE TABLE taskledger.cursor (
     timeline bigint DEFAULT taskledger.timeline() NOT NULL,
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     mark json,
+    login text,
     recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
@@ -1161,6 +1374,7 @@ CREATE VIEW taskledger.cursors AS
     c.bound,
     c.after_position,
     c.mark,
+    c.login,
     c.recorded_at,
     c.timeline,
     ((c.origin = taskledger.origin()) OR (((c.xmin)::text)::bigint = ((((c.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint)) AS is_local
@@ -1189,6 +1403,7 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
                      n.bound,
                      n.after_position,
                      n.mark,
+                     n.login,
                      n.recorded_at,
                      n.timeline,
                      n.is_local
@@ -1471,6 +1686,34 @@ $$;
 
 COMMENT ON FUNCTION taskledger.foreign_position() IS 'Internal: returns the position of an event above the floor whose transaction id this database has not reached, so that it is of another one; 0 if the floor itself is of another one; null if there is none.';
 
+CREATE FUNCTION taskledger.give_subscriber(subscriber text, login text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  of_cursor text := taskledger.subscriber_reader(subscriber);
+  c record;
+begin
+  if not exists (select from pg_roles r where r.rolname = give_subscriber.login) then
+    raise exception 'taskledger: invalid login %: there is no such role',
+      coalesce(quote_literal(left(give_subscriber.login, 100)), 'null') using errcode = 'invalid_parameter_value';
+  end if;
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark into c
+    from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
+  if c.n is null then
+    return false;
+  end if;
+  if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
+                                  c.after_position, c.mark, give_subscriber.login) then
+    raise exception 'taskledger: subscriber % is being moved by another session', subscriber
+      using errcode = 'serialization_failure', hint = 'Try again.';
+  end if;
+  return true;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.give_subscriber(subscriber text, login text) IS 'Gives a subscriber to another login, leaves its place, and reports whether there is such a subscriber.';
+
 CREATE FUNCTION taskledger.has_lease(worker text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1619,6 +1862,52 @@ $$;
 
 COMMENT ON FUNCTION taskledger.is_anothers_worker(worker text) IS 'Internal: returns whether a worker of another login is alive, so that the session''s login must not act as it.';
 
+CREATE FUNCTION taskledger.is_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, audited pg_snapshot, origin text, mark json) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+  max_late constant integer := 1000000;        -- transaction ids between a snapshot and its bound
+  max_snapshot_bytes constant integer := 1048576;
+  max_mark_bytes constant integer := 65536;
+  last constant bigint := coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0);
+  next_of_snapshots constant xid8 := greatest(pg_snapshot_xmax(seen), pg_snapshot_xmax(until),
+                                              pg_snapshot_xmax(audited));
+  newest constant xid8 := greatest(seen_bound, bound, (next_of_snapshots::text::numeric - 1)::text::xid8);
+begin
+  if reader !~ '^subscriber/[A-Za-z0-9_-]{1,64}$' or octet_length(origin) > 100
+     or num_nulls(until, top, bound) not in (0, 3)
+     or least(seen_top, top, after_position) < 0 or greatest(seen_top, top, after_position) > last
+     or greatest(pg_column_size(seen), pg_column_size(until), pg_column_size(audited)) > max_snapshot_bytes
+     or seen_bound::text::numeric - pg_snapshot_xmax(seen)::text::numeric > max_late
+     or bound::text::numeric - pg_snapshot_xmax(until)::text::numeric > max_late
+     or n < 1 or n > 1 + coalesce((select c.n from taskledger.cursor c where c.reader = is_cursor.reader
+                                    order by c.n desc limit 1), 0) then
+    return false;
+  end if;
+  if newest >= pg_snapshot_xmax(pg_current_snapshot())
+     and newest > coalesce(pg_current_xact_id_if_assigned(), '0') then
+    begin
+      perform pg_xact_status(newest);
+    exception
+      when invalid_parameter_value then
+        return false;
+    end;
+  end if;
+  if mark is not null then
+    begin
+      return octet_length(mark::text) <= max_mark_bytes and jsonb_typeof(mark::jsonb) = 'object';
+    exception
+      when others then
+        return false;
+    end;
+  end if;
+  return true;
+end
+$_$;
+
+COMMENT ON FUNCTION taskledger.is_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, audited pg_snapshot, origin text, mark json) IS 'Internal: reports whether a cursor row of a subscriber is well-formed: its name, transaction ids and positions that this database has assigned, the next n, and a mark that every reader can read.';
+
 CREATE FUNCTION taskledger.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type, kind text, biz_id text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN ((version IS NULL) OR ((version = 1) AND (attempt = 0) AND ((shard >= 0) AND (shard <= 63)) AND (type = ANY (ARRAY['enqueued'::taskledger.event_type, 'scheduled'::taskledger.event_type])) AND (octet_length(kind) <= 128) AND (kind ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'::text) AND ((octet_length(biz_id) >= 1) AND (octet_length(biz_id) <= 255)) AND (biz_id !~ '[\u0001-\u001f\u007f-\u009f]'::text)));
@@ -1700,13 +1989,13 @@ COMMENT ON FUNCTION taskledger.is_relayed_here() IS 'Internal: returns whether a
 
 CREATE FUNCTION taskledger.is_reserved(kind text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN starts_with(kind, 'taskledger.'::text);
+    RETURN (starts_with(kind, 'taskledger.'::text) AND (NOT starts_with(kind, 'taskledger.webhook.'::text)));
 
 COMMENT ON FUNCTION taskledger.is_reserved(kind text) IS 'Returns whether a kind is one of taskledger itself: only its services enqueue tasks of these kinds.';
 
 CREATE FUNCTION taskledger.is_timer_of(reason text, type taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN CASE reason WHEN 'due'::text THEN (type = ANY (ARRAY['scheduled'::taskledger.event_type, 'snoozed'::taskledger.event_type])) WHEN 'retry'::text THEN (type = 'failed'::taskledger.event_type) ELSE (type = ANY (ARRAY['enqueued'::taskledger.event_type, 'scheduled'::taskledger.event_type])) END;
+    RETURN CASE reason WHEN 'due'::text THEN (type = ANY (ARRAY['scheduled'::taskledger.event_type, 'snoozed'::taskledger.event_type])) WHEN 'retry'::text THEN (type = 'failed'::taskledger.event_type) WHEN 'after'::text THEN (type = 'scheduled'::taskledger.event_type) ELSE (type = ANY (ARRAY['enqueued'::taskledger.event_type, 'scheduled'::taskledger.event_type])) END;
 
 COMMENT ON FUNCTION taskledger.is_timer_of(reason text, type taskledger.event_type) IS 'Internal: reports whether an event of this type may set a timer with this reason.';
 
@@ -1847,13 +2136,13 @@ declare
   of_cursor text := taskledger.subscriber_reader(reader);
   c record;
 begin
-  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position into c
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.login into c
     from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
   if c.n is null then
     return false;
   end if;
   if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
-                                  c.after_position, mark_feed.mark) then
+                                  c.after_position, mark_feed.mark, c.login) then
     raise exception 'taskledger: subscriber % is being moved by another session', reader
       using errcode = 'serialization_failure', hint = 'Try again.';
   end if;
@@ -2111,7 +2400,7 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_window('read_feed');
-  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark, n.is_local
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark, n.login, n.is_local
     into c
     from taskledger.cursors n
    where n.reader = of_cursor
@@ -2120,13 +2409,14 @@ begin
   if c.n is null then
     select 0::bigint as n, '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound,
            null::pg_snapshot as until, null::bigint as top, null::xid8 as bound, 0::bigint as after_position,
-           null::json as mark, true as is_local into c;
+           null::json as mark, null::text as login, true as is_local into c;
   elsif not c.is_local then
     raise exception 'taskledger: the place of subscriber % is of another database', reader
       using errcode = 'object_not_in_prerequisite_state', hint = 'After a restore: taskledger rebase';
   elsif c.mark ->> 'paused' = 'true' then
     return;
   end if;
+  perform taskledger.check_owner(reader, c.login);
   if c.until is not null then
     if incarnation is null then -- after a crash
       insert into taskledger.incarnation default values on conflict do nothing;
@@ -2150,7 +2440,7 @@ begin
     return; -- an idle call writes nothing
   end if;
   if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, snapshot, last,
-                                  pg_current_xact_id(), 0, c.mark) then
+                                  pg_current_xact_id(), 0, c.mark, coalesce(c.login, session_user)) then
     return; -- another session has opened the window
   end if;
   if incarnation is null then
@@ -2244,6 +2534,31 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.release_relay(holder text) IS 'Internal: removes the lease of the relay, if this holder has it.';
+
+CREATE TABLE taskledger.timer (
+    due_at timestamp with time zone NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    version integer NOT NULL,
+    reason text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT timer_reason_check CHECK ((reason = ANY (ARRAY['due'::text, 'retry'::text, 'start_by'::text, 'finish_by'::text, 'after'::text])))
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE taskledger.timer IS 'One row for each event that the scheduler appends at due_at: the release of a task, or its expiry.';
+
+CREATE FUNCTION taskledger.remove_awaiting(kinds text[], biz_ids text[]) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ DELETE FROM taskledger.timer t
+    USING UNNEST(remove_awaiting.kinds, remove_awaiting.biz_ids) k(kind, biz_id)
+   WHERE ((t.due_at = taskledger.end_of_time()) AND (t.kind = k.kind) AND (t.biz_id = k.biz_id) AND (t.version = 1) AND (t.reason = 'after'::text) AND (EXISTS ( SELECT
+            FROM taskledger.event e
+           WHERE ((e.kind = k.kind) AND (e.biz_id = k.biz_id) AND (e.version = 2)))));
+END;
+
+COMMENT ON FUNCTION taskledger.remove_awaiting(kinds text[], biz_ids text[]) IS 'Internal: removes the timers of tasks with predecessors that have another event than their first one.';
 
 CREATE FUNCTION taskledger.remove_illegal_events(kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2349,7 +2664,7 @@ CREATE FUNCTION taskledger.remove_subscriber(subscriber text) RETURNS boolean
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  delete from taskledger.cursor c where c.reader = taskledger.subscriber_reader(subscriber);
+  delete from taskledger.cursor c where c.reader = 'subscriber/' || subscriber;
   return found;
 end
 $$;
@@ -2388,6 +2703,24 @@ CREATE FUNCTION taskledger.retry_limit(policy json) RETURNS integer
 
 COMMENT ON FUNCTION taskledger.retry_limit(policy json) IS 'Internal: returns the number of failures after which a task with this retry policy is dead.';
 
+CREATE FUNCTION taskledger.retry_projection(projection text, kind text, biz_id text) RETURNS SETOF integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform taskledger.check_recorded('projection.retry', retry_projection.projection);
+  return query
+  update taskledger.projection_parked p
+     set state = 'retry'
+   where p.projection = retry_projection.projection and p.kind = retry_projection.kind
+     and p.biz_id = retry_projection.biz_id and p.state <> 'skipped'
+  returning p.version;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.retry_projection(projection text, kind text, biz_id text) IS 'Internal: has the parked events of a task applied again, and returns their versions.';
+
 CREATE FUNCTION taskledger.seek_feed(reader text, "position" bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2404,7 +2737,7 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_window('seek_feed');
-  select n.n, n.mark into c
+  select n.n, n.mark, n.login into c
     from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
   if "position" = 0 then
     select '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound, null::pg_snapshot as until,
@@ -2428,7 +2761,7 @@ begin
     p.bound := pg_current_xact_id();
   end if;
   if not taskledger.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until, p.top,
-                                  p.bound, p.after_position, c.mark) then
+                                  p.bound, p.after_position, c.mark, c.login) then
     raise exception 'taskledger: subscriber % is being moved by another session', reader
       using errcode = 'serialization_failure', hint = 'Try again.';
   end if;
@@ -2463,18 +2796,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger.set_poll_place(worker text, kind text, place text) IS 'Internal: stores the biz_id after which a worker continues to look for waiting tasks of a kind.';
 
-CREATE TABLE taskledger.timer (
-    due_at timestamp with time zone NOT NULL,
-    kind text NOT NULL COLLATE pg_catalog."C",
-    biz_id text NOT NULL COLLATE pg_catalog."C",
-    version integer NOT NULL,
-    reason text NOT NULL COLLATE pg_catalog."C",
-    CONSTRAINT timer_reason_check CHECK ((reason = ANY (ARRAY['due'::text, 'retry'::text, 'start_by'::text, 'finish_by'::text])))
-)
-WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
-
-COMMENT ON TABLE taskledger.timer IS 'One row for each event that the scheduler appends at due_at: the release of a task, or its expiry.';
-
 CREATE FUNCTION taskledger.set_timers(kind text, biz_id text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
     LANGUAGE sql
     BEGIN ATOMIC
@@ -2506,7 +2827,7 @@ CREATE TABLE taskledger.lease (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay) and each worker process, valid until alive_until. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. A lease saves double work; correctness never depends on it.';
+COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay, copy, discarder, broker) and each worker process, valid until alive_until. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. A lease saves double work; correctness never depends on it.';
 
 CREATE FUNCTION taskledger.shards_alive(worker text) RETURNS TABLE(is_alive boolean)
     LANGUAGE sql STABLE ROWS 1
@@ -2517,6 +2838,39 @@ CREATE FUNCTION taskledger.shards_alive(worker text) RETURNS TABLE(is_alive bool
 END;
 
 COMMENT ON FUNCTION taskledger.shards_alive(worker text) IS 'Internal: returns a row if a worker is a live member of a division of shards.';
+
+CREATE FUNCTION taskledger.skip_projection(projection text, kind text, biz_id text) RETURNS SETOF integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform taskledger.check_recorded('projection.skip', skip_projection.projection);
+  return query
+  with parked as (
+    update taskledger.projection_parked p
+       set state = case when p.reason <> '' then 'skipped' else 'retry' end
+     where p.projection = skip_projection.projection and p.kind = skip_projection.kind
+       and p.biz_id = skip_projection.biz_id and p.state <> 'skipped'
+    returning p.version, p.state
+  ), stopped as (
+    insert into taskledger.projection_parked
+           (projection, kind, biz_id, version, position, state, reason, failures)
+    select p.name, p.failed_kind, p.failed_biz_id, p.failed_version, p.failed_position, 'skipped', p.failure,
+           p.failures
+      from taskledger.projection p
+     where p.name = skip_projection.projection and p.failures > 0 and p.failed_kind = skip_projection.kind
+       and p.failed_biz_id = skip_projection.biz_id
+        on conflict do nothing
+    returning version
+  )
+  select parked.version from parked where parked.state = 'skipped'
+   union all
+  select stopped.version from stopped;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.skip_projection(projection text, kind text, biz_id text) IS 'Internal: skips the events of a task that have failed, parked or as that which stops the projection, and returns their versions.';
 
 CREATE FUNCTION taskledger.snooze(kind text, biz_id text, version integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, run_in interval DEFAULT NULL::interval) RETURNS void
     LANGUAGE plpgsql
@@ -2544,6 +2898,17 @@ CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskl
     RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
 
 COMMENT ON FUNCTION taskledger.state_after(type taskledger.event_type) IS 'Returns the state of a task whose last event has this type.';
+
+CREATE FUNCTION taskledger.subscriber_login(reader text) RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return (select c.login from taskledger.cursor c where c.reader = subscriber_login.reader order by c.n desc limit 1);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.subscriber_login(reader text) IS 'Internal: returns the login that a reader of the feed belongs to; null: none.';
 
 CREATE FUNCTION taskledger.subscriber_reader(subscriber text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -2826,6 +3191,22 @@ CREATE FUNCTION taskledger.worker_alive_ms(worker text) RETURNS TABLE(alive_ms b
 END;
 
 COMMENT ON FUNCTION taskledger.worker_alive_ms(worker text) IS 'Internal: returns for how many milliseconds a worker still counts as alive, 0 if it is lost; no row if it has no lease.';
+
+CREATE VIEW taskledger.broker AS
+ SELECT l.holder,
+    l.since,
+    (l.alive_until > clock_timestamp()) AS is_alive,
+    (l.detail ->> 'address'::text) AS address,
+    (l.detail ->> 'ca'::text) AS ca,
+    (EXISTS ( SELECT
+           FROM pg_locks k
+          WHERE ((k.locktype = 'advisory'::text) AND (k.objsubid = 1) AND k.granted AND (k.mode = 'ExclusiveLock'::text) AND (k.database = ( SELECT d.oid
+                   FROM pg_database d
+                  WHERE (d.datname = current_database()))) AND ((k.classid)::bigint = (((l.detail ->> 'nonce'::text))::bigint >> 32)) AND ((k.objid)::bigint = (((l.detail ->> 'nonce'::text))::bigint & '4294967295'::bigint))))) AS is_here
+   FROM taskledger.lease l
+  WHERE (l.name = 'broker'::text);
+
+COMMENT ON VIEW taskledger.broker IS 'The NATS server that serve runs. is_here: its process holds a lock in this very database, whose number is the nonce of the lease. Otherwise the row is that of another database of which this one is a copy, or the process has ended.';
 
 ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME taskledger.event_position_seq
@@ -3201,11 +3582,14 @@ CREATE VIEW taskledger.relay_lease AS
     (l.detail ->> 'note'::text) AS note,
     (l.detail ->> 'cause'::text) AS note_cause,
     ((l.detail ->> 'since'::text))::timestamp with time zone AS note_since,
-    COALESCE(((l.detail ->> 'refused'::text))::boolean, false) AS is_refusing
-   FROM taskledger.lease l
+    COALESCE(((l.detail ->> 'refused'::text))::boolean, false) AS is_refusing,
+    copy.holder AS copy_holder,
+    copy.since AS copy_since
+   FROM (taskledger.lease l
+     LEFT JOIN taskledger.lease copy ON (((copy.name = 'copy'::text) AND (copy.alive_until > clock_timestamp()))))
   WHERE (l.name = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message. If is_refusing, it does not continue before an operator acts.';
+COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message. If is_refusing, it does not continue before an operator acts. copy_holder is the relay of a physical copy of this database that has claimed to work on the same NATS within two minutes.';
 
 CREATE VIEW taskledger.relay_mark AS
  SELECT c.n,
@@ -3222,7 +3606,7 @@ CREATE VIEW taskledger.relay_mark AS
    FROM taskledger.cursors c
   WHERE (c.reader = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. withheld has kinds with a place: waking events of the kind that are not visible in its seen may not be published. Before the first page, generation, stream_created and stream_seq are null. server is the server_run() in which the relay has made sure that no relay of another copy works.';
+COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. withheld has kinds with the number of their place in the list places, from 0: waking events of the kind that are not visible in its seen may not be published. parts has kinds whose shards have different places, with the mask of the shards. Before the first page, generation, stream_created and stream_seq are null. server is the server_run() in which the relay has made sure that no relay of another copy works.';
 
 CREATE VIEW taskledger.repeated_releases AS
  SELECT (l.detail ->> 'kind'::text) AS kind,
@@ -3314,14 +3698,16 @@ CREATE VIEW taskledger.subscribers AS
     c.mark,
     GREATEST(c.after_position, c.seen_top) AS "position",
     c.recorded_at AS moved_at,
-    c.is_local
+    c.is_local,
+    c.login
    FROM (name n
      CROSS JOIN LATERAL ( SELECT m.n,
             m.mark,
             m.after_position,
             m.seen_top,
             m.recorded_at,
-            m.is_local
+            m.is_local,
+            m.login
            FROM taskledger.cursors m
           WHERE (m.reader = n.reader)
           ORDER BY m.n DESC
@@ -3386,7 +3772,32 @@ CREATE VIEW taskledger.timers AS
     t.reason
    FROM taskledger.timer t;
 
-COMMENT ON VIEW taskledger.timers IS 'The timers of all tasks: when each is due, and why: due, retry, start_by or finish_by.';
+COMMENT ON VIEW taskledger.timers IS 'The timers of all tasks: when each is due, and why: due, retry, start_by, finish_by, or after, which is never due.';
+
+CREATE TABLE taskledger.token (
+    id text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    hash bytea,
+    role text NOT NULL,
+    kinds text[] DEFAULT '{}'::text[] NOT NULL,
+    rate integer,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    actor text DEFAULT SESSION_USER NOT NULL,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    revoked_by text,
+    CONSTRAINT token_created_at_check CHECK (((created_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (created_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT token_expires_at_check CHECK (((expires_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (expires_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT token_hash_check CHECK ((octet_length(hash) = 32)),
+    CONSTRAINT token_id_check CHECK ((id ~ '^[a-z0-9]{1,32}$'::text)),
+    CONSTRAINT token_kinds_check CHECK ((cardinality(kinds) <= 1000)),
+    CONSTRAINT token_name_check CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$'::text)),
+    CONSTRAINT token_rate_check CHECK ((rate > 0)),
+    CONSTRAINT token_revoked_at_check CHECK (((revoked_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (revoked_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT token_role_check CHECK ((role = ANY (ARRAY['viewer'::text, 'producer'::text, 'operator'::text, 'admin'::text])))
+);
+
+COMMENT ON TABLE taskledger.token IS 'The callers of the HTTP API: the hashes of their tokens, their roles and kinds.';
 
 CREATE VIEW taskledger.unpublishable_events AS
  SELECT p."position",
@@ -3430,6 +3841,19 @@ CREATE VIEW taskledger.workers AS
   WHERE ((l.name ~~ 'worker/%'::text) AND ((l.since >= '1970-01-01 00:00:00+00'::timestamp with time zone) AND (l.since <= '9999-01-01 00:00:00+00'::timestamp with time zone)) AND (taskledger.lease_kinds(l.detail) IS NOT NULL));
 
 COMMENT ON VIEW taskledger.workers IS 'The workers that live, or were lost within about a day. alive_ms: for how many milliseconds it still counts as alive, 0 if it is lost. detail: its kinds, guarantees and shards.';
+
+ALTER TABLE ONLY taskledger.broker_user
+    ADD CONSTRAINT broker_user_pkey PRIMARY KEY (name);
+
+CREATE FUNCTION taskledger.add_broker_user(name text, password text) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ INSERT INTO taskledger.broker_user (name, password)
+   VALUES (add_broker_user.name, add_broker_user.password) ON CONFLICT ON CONSTRAINT broker_user_pkey DO NOTHING;
+END;
+
+COMMENT ON FUNCTION taskledger.add_broker_user(name text, password text) IS 'Internal: adds a user of the NATS server that serve runs, unless it exists.';
 
 ALTER TABLE ONLY taskledger.cursor
     ADD CONSTRAINT cursor_pkey PRIMARY KEY (reader, n);
@@ -3494,6 +3918,9 @@ ALTER TABLE ONLY taskledger.task
 ALTER TABLE ONLY taskledger.timer
     ADD CONSTRAINT timer_pkey PRIMARY KEY (due_at, kind, biz_id, version, reason);
 
+ALTER TABLE ONLY taskledger.token
+    ADD CONSTRAINT token_pkey PRIMARY KEY (id);
+
 CREATE INDEX event_long ON taskledger.event USING btree (kind, biz_id, type, version) WHERE (version > 64);
 
 CREATE INDEX event_xid_position ON taskledger.event USING btree (xid, "position");
@@ -3513,6 +3940,8 @@ CREATE INDEX task_cause ON taskledger.task USING btree (cause, kind, biz_id) WHE
 CREATE INDEX task_dead ON taskledger.task USING btree (fingerprint, kind, biz_id) WHERE (fingerprint IS NOT NULL);
 
 CREATE INDEX task_lingering ON taskledger.task USING btree (enqueued_at, kind, biz_id) WHERE lingering;
+
+CREATE UNIQUE INDEX token_name ON taskledger.token USING btree (name) WHERE ((hash IS NULL) AND (revoked_at IS NULL));
 
 CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger.refuse_change();
 

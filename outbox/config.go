@@ -24,8 +24,8 @@ type Config struct {
 	// NATS is the connection to publish on. Required. It must have nats.ReconnectBufSize(-1), as those of
 	// [Connect] do.
 	NATS *nats.Conn
-	// Stream holds the settings with which the relay creates a missing stream. It never changes an
-	// existing one.
+	// Stream holds the settings with which the relay creates a missing stream. Of an existing one it changes nothing
+	// but MaxBytes, which it raises.
 	Stream StreamConfig
 
 	// Name identifies this relay in the lease and in logs. Default: host and process id.
@@ -54,7 +54,10 @@ const (
 )
 
 // minInterval is the least value of the durations in [Config].
-const minInterval = 10 * time.Millisecond
+const minInterval = MinInterval
+
+// MinInterval is the least value of the durations in [Config], except 0.
+const MinInterval = 10 * time.Millisecond
 
 // Validate reports every fault at once.
 func (c Config) Validate() error {

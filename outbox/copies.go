@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	leases "github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
@@ -24,6 +26,9 @@ var (
 // on one NATS, each would refuse the messages of the other one as foreign. So relays that have a lease publish a claim,
 // and the one whose claim is younger refuses to continue.
 //
+// A claim may arrive late, when its database has long started again. So only the answer to a claim of this relay's own
+// makes it refuse: the answer repeats a word of that claim.
+//
 // A copy and its original have different runs of their servers. After each start of the server, the first session
 // publishes its claim and waits for others before it touches the stream; the mark then has the run. Workers begin only
 // in a run that a mark has (function is_relayed_here), so those of a copy take no messages.
@@ -34,6 +39,17 @@ type claim struct {
 	Run          string `json:"run"`
 	Since        int64  `json:"since"` // microseconds since 1970: when a relay began to work in this run
 	Holder       string `json:"holder"`
+	Word         string `json:"word"`              // of this relay in this run
+	Answers      string `json:"answers,omitempty"` // the word of the claim to which this one is the answer
+}
+
+// parseClaim returns the claim in a message. It returns false for a message that a consumer delivers to the subject of
+// claims: that one has a reply subject and the headers of an event, and its body is the args of some task.
+func parseClaim(m *nats.Msg) (c claim, ok bool) {
+	if m.Reply != "" || len(m.Header) > 0 {
+		return c, false
+	}
+	return c, json.Unmarshal(m.Data, &c) == nil
 }
 
 // yieldsTo reports whether a relay with claim c must not work beside one with claim other. Of two copies that claim
@@ -93,23 +109,25 @@ func (c *copies) watch(ctx context.Context, every time.Duration, r *Relay) error
 		case <-ctx.Done():
 			return nil
 		case <-beat.C:
-			c.claim(ctx, r)
+			c.claim(ctx, r, "")
 		case m := <-received:
-			var other claim
 			mine := c.mine.Load()
-			if json.Unmarshal(m.Data, &other) != nil || mine == nil || other.Installation != mine.Installation ||
-				other.Run == mine.Run || other.Holder == c.holder {
+			other, ok := parseClaim(m)
+			if !ok || mine == nil || other.Installation != mine.Installation || other.Run == mine.Run ||
+				other.Holder == c.holder {
 				continue
 			}
-			if mine.yieldsTo(other) {
+			isOlder := mine.yieldsTo(other)
+			if isOlder && other.Answers == mine.Word {
 				select {
 				case c.older <- other:
 				default:
 				}
 				return &CopyError{Holder: other.Holder, Since: time.UnixMicro(other.Since)}
 			}
-			if c.claim(ctx, r) && time.Since(reported) > copyReportEvery {
+			if c.claim(ctx, r, other.Word) && !isOlder && time.Since(reported) > copyReportEvery {
 				reported = time.Now()
+				_ = leases.ReportCopy(ctx, r.config.DB, other.Holder, 2*copyReportEvery) // it is repeated
 				r.config.Logger.ErrorContext(ctx, "a relay works on a copy of this database, with the same NATS; "+
 					"it must refuse to continue", "holder", other.Holder)
 				r.hooks.each(func(h Hook) { h.CopyFound(ctx, other.Holder) })
@@ -118,9 +136,9 @@ func (c *copies) watch(ctx context.Context, every time.Duration, r *Relay) error
 	}
 }
 
-// claim publishes this relay's claim if it still has its lease, and reports whether it has: a relay whose database is
-// gone makes no claim.
-func (c *copies) claim(ctx context.Context, r *Relay) (holds bool) {
+// claim publishes this relay's claim, as the answer to the one with a word, if it still has its lease, and reports
+// whether it has: a relay whose database is gone makes no claim.
+func (c *copies) claim(ctx context.Context, r *Relay, word string) (holds bool) {
 	mine := c.mine.Load()
 	if mine == nil {
 		return false
@@ -130,7 +148,9 @@ func (c *copies) claim(ctx context.Context, r *Relay) (holds bool) {
 	if _, err := queryRow(ctx, r.config.DB, holdsLeaseSQL, []any{c.holder}, &holds); err != nil || !holds {
 		return false
 	}
-	_ = c.publish(*mine) // it is repeated
+	answer := *mine
+	answer.Answers = word
+	_ = c.publish(answer) // it is repeated
 	return true
 }
 
@@ -148,7 +168,7 @@ func (s *session) confirm(
 	ctx context.Context, installation, run string, now int64, hasMark bool,
 ) (isNew bool, err error) {
 	c := s.relay.copies
-	mine := claim{Installation: installation, Run: run, Since: now, Holder: c.holder}
+	mine := claim{Installation: installation, Run: run, Since: now, Holder: c.holder, Word: rand.Text()}
 	earlier := c.mine.Load()
 	switch isNew = s.mark.Server != run; {
 	case !isNew:

@@ -38,6 +38,9 @@ func TestMain(m *testing.M) {
 		if os.Getenv(subscriberTest) != "" {
 			process = subscriberProcess
 		}
+		if os.Getenv(servedTest) != "" {
+			process = servedProcess
+		}
 		if err := process(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

@@ -14,16 +14,17 @@ import (
 
 // demand is what the consumers of the stream still need of it, when it was read.
 type demand struct {
-	acked       uint64 // every durable consumer has acknowledged the messages up to here, and no kind waits for one
+	acked       uint64 // every durable consumer has acknowledged the messages up to here
 	kinds       map[ledger.Kind]*kindDemand
-	types       map[ledger.EventType]bool // of the messages on the stream
-	subscribers []*jetstream.ConsumerInfo // durable consumers that are not of workers
+	bytes       int64                           // of all kinds, see sum
+	unserved    map[ledger.Kind]ledger.ShardSet // shards without consumers of which there are work messages
+	types       map[ledger.EventType]bool       // of the messages on the stream
+	subscribers []*jetstream.ConsumerInfo       // durable consumers that are not of workers
 }
 
 // kindDemand is the demand of the workers of a kind.
 type kindDemand struct {
-	acked     uint64          // its consumers have acknowledged the messages up to here
-	delivered uint64          // they have received them up to here
+	delivered uint64          // its consumers have received the messages up to here
 	served    ledger.ShardSet // shards with consumers
 	waiting   int64           // messages that its consumers have not acknowledged
 	unserved  int64           // messages of shards without consumers
@@ -34,17 +35,41 @@ type kindDemand struct {
 func (k *kindDemand) all() int64   { return k.waiting + k.unserved }
 func (k *kindDemand) bytes() int64 { return k.all()*k.size + k.page }
 
-// missing returns how many messages to publish of a withheld kind, 0 while its workers have enough to do. allowance is
-// how many bytes of them may wait.
-func (k *kindDemand) missing(allowance int64) int64 {
-	target := min(allowance/k.size, maxRefill)
-	switch {
-	case k.served != 0:
-		target = max(target, minRefill)
-	case target == 0:
-		return 0
+// bytesOf returns the bytes of messages in some shards, which are all or all with consumers: a kind that has messages
+// withheld in all shards without consumers is judged by the others.
+func (k *kindDemand) bytesOf(shards ledger.ShardSet) int64 {
+	if shards&^k.served == 0 {
+		return k.waiting*k.size + k.page
 	}
-	if k.waiting > target/2 || k.unserved*k.size > allowance {
+	return k.bytes()
+}
+
+// sum sets the bytes of all kinds.
+func (d *demand) sum() {
+	d.bytes = 0
+	for _, k := range d.kinds {
+		d.bytes += k.bytes()
+	}
+}
+
+// notePublished adds messages of withheld kinds that were published.
+func (d *demand) notePublished(messages []message) {
+	for _, m := range messages {
+		k := d.kinds[m.event.Kind]
+		if k.served.Has(m.event.Shard) {
+			k.waiting++
+		} else {
+			k.unserved++
+		}
+		d.bytes += k.size
+	}
+}
+
+// missing returns how many messages to publish of a withheld kind with workers, 0 while these have enough to do.
+// allowance is how many bytes of them may wait.
+func (k *kindDemand) missing(allowance int64) int64 {
+	target := max(min(allowance/k.size, maxRefill), minRefill)
+	if k.waiting > target/2 {
 		return 0
 	}
 	return max(target-k.waiting, 1)
@@ -54,7 +79,7 @@ func (k *kindDemand) missing(allowance int64) int64 {
 func (d *demand) kind(name ledger.Kind, last uint64) *kindDemand {
 	k := d.kinds[name]
 	if k == nil {
-		k = &kindDemand{acked: last, delivered: last}
+		k = &kindDemand{delivered: last}
 		d.kinds[name] = k
 	}
 	return k
@@ -63,7 +88,8 @@ func (d *demand) kind(name ledger.Kind, last uint64) *kindDemand {
 // readDemand reads the demand from the consumers and the subjects of the stream, whose state was read before.
 func readDemand(ctx context.Context, s jetstream.Stream, state jetstream.StreamState) (*demand, error) {
 	last := state.LastSeq
-	d := &demand{acked: last, kinds: make(map[ledger.Kind]*kindDemand), types: make(map[ledger.EventType]bool)}
+	d := &demand{acked: last, kinds: make(map[ledger.Kind]*kindDemand), types: make(map[ledger.EventType]bool),
+		unserved: make(map[ledger.Kind]ledger.ShardSet)}
 	consumers := s.ListConsumers(ctx)
 	for c := range consumers.Info() {
 		if c.Config.Durable == "" {
@@ -77,7 +103,7 @@ func readDemand(ctx context.Context, s jetstream.Stream, state jetstream.StreamS
 			continue
 		}
 		k := d.kind(name, last)
-		k.acked, k.delivered = min(k.acked, floor), min(k.delivered, deliveredUpTo(c, last))
+		k.delivered = min(k.delivered, deliveredUpTo(c, last))
 		k.waiting += int64(c.NumPending) + int64(c.NumAckPending)
 		if c.Name == stream.Durable(name, shards) { // the later one of its two consumers
 			k.served |= shards
@@ -86,7 +112,7 @@ func readDemand(ctx context.Context, s jetstream.Stream, state jetstream.StreamS
 	if err := consumers.Err(); err != nil {
 		return nil, fmt.Errorf("list consumers of stream %s: %w", stream.Name, err)
 	}
-	return d, d.readUnserved(ctx, s, state)
+	return d, d.readUnserved(ctx, s, last)
 }
 
 // ackedUpTo returns the sequence up to which a consumer has acknowledged its messages, at most last.
@@ -111,52 +137,59 @@ func deliveredUpTo(c *jetstream.ConsumerInfo, last uint64) uint64 {
 
 // readUnserved adds the work messages of kinds and shards without consumers, except those of reserved kinds:
 // a service finishes their tasks from the database.
-func (d *demand) readUnserved(ctx context.Context, s jetstream.Stream, state jetstream.StreamState) error {
+func (d *demand) readUnserved(ctx context.Context, s jetstream.Stream, last uint64) error {
 	info, err := s.Info(ctx, jetstream.WithSubjectFilter(stream.AllSubjects))
 	if err != nil {
 		return fmt.Errorf("list subjects of stream %s: %w", stream.Name, err)
 	}
-	shards := make(map[ledger.Kind]ledger.ShardSet) // without consumers
-	last := state.LastSeq
 	for subject, messages := range info.State.Subjects {
 		shard, t, name, err := stream.ParseSubject(subject)
 		if err != nil {
 			continue
 		}
 		d.types[t] = true
-		if !t.WakesWorkers() || reserved.IsKind(name) {
+		if !t.WakesWorkers() || !reserved.IsWork(name) {
 			continue
 		}
 		if k := d.kind(name, last); !k.served.Has(shard) {
 			k.unserved += int64(messages)
-			k.acked, k.delivered = 0, 0
-			shards[name] |= ledger.ShardRange(shard, shard)
-		}
-	}
-	for name, missing := range shards {
-		if d.kinds[name].served == 0 {
-			missing = ledger.AllShards // which takes one filter
-		}
-		if err := d.limitToUnserved(ctx, s, stream.WorkSubjects(name, missing), state.FirstSeq); err != nil {
-			return err
+			d.unserved[name] |= ledger.ShardRange(shard, shard)
 		}
 	}
 	return nil
 }
 
-// limitToUnserved limits what is acknowledged to the messages before the first one on subjects without consumers.
-func (d *demand) limitToUnserved(ctx context.Context, s jetstream.Stream, subjects []string, begin uint64) error {
+// maxUnservedRequests is the greatest number of subjects without consumers whose first messages the relay asks for.
+const maxUnservedRequests = 64
+
+// purgeable returns the sequence up to which no durable consumer and no kind without consumers needs a message. Beside
+// too many subjects without consumers that is only what precedes all work messages.
+func (d *demand) purgeable(ctx context.Context, s jetstream.Stream, begin uint64) (uint64, error) {
+	if d.acked < begin {
+		return 0, nil
+	}
+	var subjects []string
+	for name, shards := range d.unserved {
+		if d.kinds[name].served == 0 {
+			shards = ledger.AllShards // which takes one filter
+		}
+		if subjects = append(subjects, stream.WorkSubjects(name, shards)...); len(subjects) > maxUnservedRequests {
+			subjects = stream.WorkPatterns()
+			break
+		}
+	}
+	upTo := d.acked
 	for _, subject := range subjects {
 		first, err := s.GetMsg(ctx, begin, jetstream.WithGetMsgSubject(subject))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("find the first message on %s: %w", subject, err)
+			return 0, fmt.Errorf("find the first message on %s: %w", subject, err)
 		}
-		d.acked = min(d.acked, first.Sequence-1)
+		upTo = min(upTo, first.Sequence-1)
 	}
-	return nil
+	return upTo, nil
 }
 
 // clearable returns filters of subjects, and the sequence up to which no worker needs their messages, at most upTo.
@@ -170,8 +203,14 @@ func (d *demand) clearable(upTo uint64) map[string]uint64 {
 		}
 		filters[stream.Bookkeeping(t)] = upTo
 		for name, k := range d.kinds {
+			shards := k.served
+			if d.unserved[name] == 0 {
+				shards = ledger.AllShards // which takes one filter
+			}
 			if sequence := min(k.delivered, upTo); sequence > 0 {
-				filters[stream.Pattern("*", string(t), string(name))] = sequence
+				for _, subject := range stream.Subjects(t, name, shards) {
+					filters[subject] = sequence
+				}
 			}
 		}
 	}

@@ -30,7 +30,8 @@
 //     reason. An event of a transaction that rolled back is never published.
 //   - The events of one task appear for the first time in the order of their versions. There is no order
 //     between tasks. A stretch that is published again, after a crash or a loss, repeats earlier messages
-//     in the same order.
+//     in the same order. An event that made its task available, and that its kind has withheld, is left out if the next
+//     event of its task comes while the stream is nearly full, see Backpressure.
 //   - A message may be stored more than once, with the same ce-id. For two minutes the stream drops most
 //     repetitions by their message ids.
 //   - An event that cannot be published, because it exceeds a limit of the server or the stream, delays no
@@ -83,10 +84,11 @@
 // workers; [Status].Missed names those that must read the ledger instead.
 //
 // Messages that wait for workers stay. A kind of which too many wait is withheld: its later waking events are
-// not published yet. They follow, in their order and once each, when its workers have room, and at the latest
-// before the next event of their task. So a kind cannot stop others, whether its workers are slow, absent or
-// misspelt, and subscribers receive the events of each task in order. Its events that make a task available
-// reach subscribers later than usual.
+// not published yet. They follow, in their order and once each, when the workers of their shards have room, and at
+// the latest before the next event of their task. So a kind cannot stop others, whether its workers are slow, absent
+// or misspelt, and subscribers receive the events of each task in order. Its events that make a task available reach
+// subscribers later than usual. When the next event of the task comes, no worker needs them any more: if the stream is
+// nearly full then, they are not published, and [Status].Missed names the durable subscribers.
 //
 // # Crash points
 //

@@ -1,8 +1,11 @@
 package outbox
 
 import (
+	"context"
 	"errors"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/stream"
@@ -10,6 +13,9 @@ import (
 
 // SetPageSize sets the number of events that a relay reads at a time.
 func (c *Config) SetPageSize(n int) { c.pageSize = n }
+
+// ServedPatience is how long a page waits for acknowledgements at a time.
+const ServedPatience = servedPatience
 
 // Statements whose costs are tested.
 var (
@@ -40,4 +46,19 @@ func SumUp(after uint64, results []stream.Result) (gaps [][2]uint64, rejects int
 func IsLoss(err error) bool {
 	var lost *loss
 	return errors.As(err, &lost)
+}
+
+// Lease is the lease of a relay.
+type Lease = lease
+
+// NewLease returns the lease of a relay that cannot work.
+func NewLease(db *pgxpool.Pool, name string, ttl time.Duration) *Lease {
+	l := newLease(db, name, ttl)
+	l.setNote("slow")
+	return l
+}
+
+// Await waits until the relay holds the lease.
+func (l *lease) Await(ctx context.Context) error {
+	return l.await(ctx, func() bool { return true }, func() {})
 }

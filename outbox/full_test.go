@@ -141,15 +141,7 @@ func TestStreamLostBesideABacklog(t *testing.T) {
 // idsOf returns the ids of the events of a kind in the order of their positions.
 func (b *bundle) idsOf(kind ledger.Kind) (ids []string) {
 	b.t.Helper()
-	for e, err := range ledger.Read(b.ctx(), b.pool, 0, 10_000) {
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		if e.Kind == kind {
-			ids = append(ids, e.ID())
-		}
-	}
-	return ids
+	return b.idsIn(kind, ledger.AllShards)
 }
 
 // Tasks without workers do not stop the relay, and receive their messages when there are workers.
@@ -187,6 +179,52 @@ func TestUnservedKindsStopNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Some shards of a kind have workers and others do not, and its backlog is ten times the stream's room. The workers
+// receive all tasks of their shards in order, also those that come later, and so do the other ones once they have
+// workers. A relay that begins meanwhile goes on.
+func TestUnservedShardsStopNoOthers(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay(smallPages, smallStream)
+	b.awaitWorkers("coupon.send")
+	low, high := ledger.ShardRange(0, 31), ledger.ShardRange(32, 63)
+	served := b.workersOf("mail.send", low)
+	b.enqueue("mail.send", "order-", 2000)
+	first := b.idsIn("mail.send", low)
+	got := b.take(served, len(first)/2)
+	r.end()
+	b.relay(smallPages, smallStream)
+	got = append(got, b.take(served, len(first)-len(got))...)
+	if diff := cmp.Diff(first, got); diff != "" {
+		t.Errorf("the delivered messages of served shards differ from the ledger: %s", diff)
+	}
+	b.enqueue("mail.send", "later-", 500)
+	later := b.idsIn("mail.send", low)[len(first):]
+	if diff := cmp.Diff(later, b.take(served, len(later))); diff != "" {
+		t.Errorf("the later messages of served shards differ from the ledger: %s", diff)
+	}
+	others := b.workersOf("mail.send", high)
+	want := b.idsIn("mail.send", high)
+	if diff := cmp.Diff(want, b.take(others, len(want))); diff != "" {
+		t.Errorf("the delivered messages of the other shards differ from the ledger: %s", diff)
+	}
+	b.await("no kind to be withheld", func() bool { return len(b.status().Withheld) == 0 })
+}
+
+// idsIn returns the ids of the events of a kind in some shards, in the order of their positions.
+func (b *bundle) idsIn(kind ledger.Kind, shards ledger.ShardSet) (ids []string) {
+	b.t.Helper()
+	for e, err := range ledger.Read(b.ctx(), b.pool, 0, 10_000) {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if e.Kind == kind && shards.Has(e.Shard) {
+			ids = append(ids, e.ID())
+		}
+	}
+	return ids
 }
 
 // However many kinds have no workers, their messages leave room for those of others.
@@ -302,6 +340,31 @@ func TestAbsentSubscriberStopsNothing(t *testing.T) {
 		b.take(work, 100)
 		return len(b.status().Missed) == 0
 	})
+}
+
+// An operator gives the relay of a full stream a higher limit. The relay raises that of the stream, and publishes what
+// was withheld. A lower limit changes nothing.
+func TestLimitOfTheStreamIsRaised(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay(smallPages, smallStream)
+	b.enqueue("coupon.send", "order-", 1000)
+	b.awaitPublished()
+	if got := b.status().Withheld; len(got) != 1 {
+		t.Fatalf("withheld: %v", got)
+	}
+	r.end()
+	r = b.relay(smallPages, largerStream)
+	b.await("all messages are on the stream", func() bool {
+		return len(b.status().Withheld) == 0 && b.state().Msgs == 1000
+	})
+	r.end()
+	b.relay(smallPages, smallStream)
+	b.enqueue("coupon.send", "more-", 100)
+	b.awaitPublished()
+	if got := b.stream().CachedInfo().Config.MaxBytes; got != 10<<20 {
+		t.Errorf("the stream may hold %d bytes", got)
+	}
 }
 
 // awaitNote waits until the lease of the relay has a note with a text.

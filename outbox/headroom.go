@@ -46,6 +46,13 @@ func (s *streamState) limit() int64 { return max(s.info.Config.MaxBytes, 0) }
 // isNearlyFull reports whether the stream with more bytes exceeds nearlyFullPercent.
 func (s *streamState) isNearlyFull(more int64) bool { return isNearlyFull(s.bytes+more, s.limit()) }
 
+// unassessed returns how many bytes may be published, beside the given ones on the stream, until the demand is read:
+// half of what is free at most, so that kinds which are not withheld yet never fill the stream.
+func (s *streamState) unassessed(bytes int64) int64 {
+	free := max(s.limit()/100*nearlyFullPercent-bytes, 0)
+	return min(s.limit()/growthShare, free/2)
+}
+
 // messageSize returns the average size of a message on the stream, and the usual size if it is empty.
 func (s *streamState) messageSize() int64 {
 	const usual = 500
@@ -172,10 +179,12 @@ func (s room) makeRoom(ctx context.Context) error {
 
 // purge removes the oldest messages, up to the first one that a durable consumer needs. It returns their number.
 func (s room) purge(ctx context.Context, d *demand) (uint64, error) {
-	if d.acked < s.state.info.State.FirstSeq {
-		return 0, nil
+	first := s.state.info.State.FirstSeq
+	upTo, err := d.purgeable(ctx, s.stream, first)
+	if err != nil || upTo < first {
+		return 0, err
 	}
-	return s.remove(ctx, d.acked)
+	return s.remove(ctx, upTo)
 }
 
 // clear removes older messages that do not wait for workers, although subscribers may not have received them, and

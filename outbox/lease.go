@@ -26,7 +26,8 @@ var errLeaseLost = errors.New("another relay has taken the lease")
 //
 // The holder keeps one connection open and writes its server process into the row. When a process is killed, its
 // connection ends at once: another relay that sees the server process gone need not wait until the lease expires. A
-// holder that is merely slow keeps its connection. Behind a pooler the row has no server process.
+// holder that is merely slow keeps its connection. Behind a pooler the row has no server process. Relays that displace
+// each other again and again do so ever more seldom.
 type lease struct {
 	db     *pgxpool.Pool
 	holder string
@@ -34,6 +35,8 @@ type lease struct {
 
 	changed chan struct{} // has a value when the note has changed
 	wake    *feed.Wake    // of the feed, for which the holder's connection listens
+
+	displacements displacements // of other holders by this relay; of the goroutine of await
 
 	mu   sync.Mutex
 	note *leases.Note // guarded by mu; why the holder cannot work; nil before the first session
@@ -93,7 +96,8 @@ func (l *lease) lookEvery() time.Duration { return min(l.ttl/20, 250*time.Millis
 // await waits until this relay holds the lease. It calls standby once if another relay holds it first. isConnected
 // reports whether this relay could work in the place of a holder that cannot.
 func (l *lease) await(ctx context.Context, isConnected func() bool, standby func()) error {
-	var gone leases.RelayState // a holder whose connection was gone when this relay last looked
+	var goneSince time.Time    // since when this relay has seen the holder's connection gone
+	var gone leases.RelayState // that holder
 	for first, displaced := true, ""; ; first = false {
 		holds, err := leases.TakeRelay(ctx, l.db, leases.RelayClaim{
 			Holder: l.holder, For: l.ttl, Note: l.currentNote(), Displaced: displaced,
@@ -112,16 +116,49 @@ func (l *lease) await(ctx context.Context, isConnected func() bool, standby func
 			return err
 		}
 		displaced = ""
+		if !state.IsGone {
+			state.Backend = 0
+		}
+		if state.Backend != gone.Backend {
+			goneSince = time.Now()
+		}
+		gone = state
+		patience := l.displacements.patience()
 		switch {
-		case state.IsGone && state.Backend == gone.Backend: // otherwise the holder may be connecting again
+		case state.IsGone && time.Since(goneSince) >= patience*l.lookEvery(): // else it may be connecting again
 			displaced = state.Holder
-		case state.Blocked > 2*l.ttl && isConnected():
+		case state.Blocked > patience*2*l.ttl && isConnected():
 			displaced = state.Holder
 		}
-		if gone = state; !state.IsGone {
-			gone = leases.RelayState{}
+		if displaced != "" {
+			l.displacements.add(patience * 2 * l.ttl)
 		}
 	}
+}
+
+// displacements makes relays displace each other less often. On a slow machine each holder may look as if it could not
+// work, and starts anew where the one before was about to continue. Each displacement soon after another doubles the
+// patience.
+type displacements struct {
+	recent int
+	until  time.Time // then the recent ones are over
+}
+
+// maxDisplacements bounds the patience.
+const maxDisplacements = 5
+
+// patience returns by how much longer than usual a holder must look as if it could not work.
+func (d *displacements) patience() time.Duration {
+	if time.Now().After(d.until) {
+		d.recent = 0
+	}
+	return 1 << d.recent
+}
+
+// add counts a displacement after a holder has been blocked for some time.
+func (d *displacements) add(blocked time.Duration) {
+	d.recent = min(d.recent+1, maxDisplacements)
+	d.until = time.Now().Add(8 * blocked)
 }
 
 // hold renews the lease until ctx is done, on a connection that it keeps open. It returns errLeaseLost if another

@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // Reader is the name of the relay's cursor.
@@ -35,8 +34,8 @@ type mark struct {
 	Server      string `json:"server,omitempty"`       // the run of the server in which no relay of a copy works
 	ServerSince int64  `json:"server_since,omitempty"` // microseconds since 1970: when this was found
 
-	// Withheld has the kinds whose work messages are published up to a place only, because too many wait.
-	Withheld map[ledger.Kind]feed.Place `json:"withheld,omitempty"`
+	// Withheld has the kinds whose work messages are published up to places only, because too many wait.
+	Withheld withheld `json:"withheld,omitempty"`
 	// Missed has the durable subscribers, by name, whose messages were removed before they received them.
 	Missed map[string]Missed `json:"missed,omitempty"`
 }

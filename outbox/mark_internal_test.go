@@ -1,13 +1,41 @@
 package outbox
 
 import (
+	"bytes"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
+
+// A mark has the places of withheld kinds, each once, however many kinds have it.
+func TestMarkHasEachPlaceOnce(t *testing.T) {
+	t.Parallel()
+	made := mark{Generation: 1, Withheld: make(withheld)}
+	for i := range 1000 {
+		at := beginning()
+		at.After = ledger.Position(i % 2)
+		made.Withheld.set(ledger.Kind(fmt.Sprintf("kind.k%d", i)), ledger.AllShards, at)
+	}
+	later := beginning()
+	later.After = 1
+	made.Withheld.set("kind.k0", ledger.ShardRange(60, 63), later)
+	text := made.encode()
+	if n := bytes.Count(text, []byte("seen")); n != 2 {
+		t.Errorf("%d places are in the mark of 1000 kinds with 2 places", n)
+	}
+	read, _, err := parseMark(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !read.Withheld.equals(made.Withheld) {
+		t.Error("the places differ after they were encoded and parsed")
+	}
+}
 
 // The view taskledger.relay_mark reads the marks that this package writes. The reconciler, which reads the view,
 // would otherwise stop silently.

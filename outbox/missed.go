@@ -36,14 +36,27 @@ func (s room) noteMissed(ctx context.Context, d *demand, upTo uint64) error {
 		if err != nil {
 			return err
 		}
-		if s.mark.Missed == nil {
-			s.mark.Missed = make(map[string]Missed)
-		}
-		s.mark.Missed[c.Name] = Missed{From: from, Created: c.Created}
-		s.relay.config.Logger.WarnContext(ctx, "removed messages that a subscriber has not received",
-			"consumer", c.Name, "from_position", int64(from))
+		s.setMissed(ctx, c, from)
 	}
 	return nil
+}
+
+// noteSkipped notes in the mark that durable subscribers miss events from a position on, which are not published.
+func (s room) noteSkipped(ctx context.Context, d *demand, from ledger.Position) {
+	for _, c := range d.subscribers {
+		if m, noted := s.mark.Missed[c.Name]; !noted || m.From > from {
+			s.setMissed(ctx, c, from)
+		}
+	}
+}
+
+func (s room) setMissed(ctx context.Context, c *jetstream.ConsumerInfo, from ledger.Position) {
+	if s.mark.Missed == nil {
+		s.mark.Missed = make(map[string]Missed)
+	}
+	s.mark.Missed[c.Name] = Missed{From: from, Created: c.Created}
+	s.relay.config.Logger.WarnContext(ctx, "a subscriber misses messages that it has not received",
+		"consumer", c.Name, "from_position", int64(from))
 }
 
 // positionBehind returns the position of the event of the first message behind a sequence, 0 if it has none.

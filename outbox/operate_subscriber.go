@@ -37,6 +37,17 @@ func PauseSubscriber(ctx context.Context, db DB, name string, isPaused bool, act
 	})
 }
 
+// GiveSubscriber gives a subscriber to another login, leaves its place, and records the act. It commits. Default of
+// actor and errors are those of [PauseSubscriber].
+func GiveSubscriber(ctx context.Context, db DB, name, login, actor, reason string) error {
+	o := operation.Operation{Action: operation.GiveSubscriber, Actor: actor, Reason: reason}
+	o.Detail = map[string]string{"subscriber": name, "login": login}
+	return operate(ctx, db, o, func(tx pgx.Tx) error {
+		found, err := feed.Give(ctx, tx, name, login)
+		return existing(name, found, err)
+	})
+}
+
 // RemoveSubscriber removes a subscriber, whose processes end with [ErrSubscriberRemoved], and records the act. It
 // commits. Default of actor and errors are those of [PauseSubscriber].
 func RemoveSubscriber(ctx context.Context, db DB, name, actor, reason string) error {

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -109,7 +110,7 @@ func (s recovery) next(ctx context.Context) error {
 	if isReplay {
 		err = s.send(ctx, messages)
 	} else {
-		err = s.publishBatch(ctx, messages, nil)
+		err = s.publish(ctx, messages)
 	}
 	if err != nil {
 		return err
@@ -141,14 +142,18 @@ func (s recovery) read(ctx context.Context, o *owed) ([]message, error) {
 	if err != nil {
 		return nil, pgerr.Explain("read events again", err)
 	}
-	b, err := s.encoder.prepare(ctx, feed.Page{Events: events})
+	b, err := s.encoder.prepare(ctx, events)
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range b.rejects {
-		if err := s.park(ctx, r.event, r.reason); err != nil {
-			return nil, err
+	if len(b.events) < len(events) {
+		choice.Limit = len(b.events)
+		if _, at, err = feed.Between(ctx, s.relay.config.DB, o.Events, o.To, choice); err != nil {
+			return nil, pgerr.Explain("read events again", err)
 		}
+	}
+	if err := s.parkAll(ctx, b.rejects); err != nil {
+		return nil, err
 	}
 	o.Events = at
 	return b.messages, nil
@@ -162,16 +167,22 @@ func (s recovery) readListed(ctx context.Context, o *owed) ([]message, error) {
 		return nil, err
 	}
 	var last listed
+	if s.listRows == 0 {
+		s.listRows = minArgs
+	}
 	rows, err := db.Query(ctx, lingeringSQL, o.Listed.EnqueuedAt, string(o.Listed.Kind), string(o.Listed.BizID),
-		int64(stream.MaxPage))
+		int64(s.listRows))
 	if err != nil {
 		return nil, pgerr.Explain("read lingering tasks", err)
 	}
-	messages, err := s.scanWork(ctx, rows, &last.EnqueuedAt, (*string)(&last.Kind), (*string)(&last.BizID))
+	w, err := s.scanWork(ctx, rows, maxArgsBytes, &last.EnqueuedAt, (*string)(&last.Kind), (*string)(&last.BizID))
+	if s.listRows = min(growArgs*s.listRows, stream.MaxPage); w.isCut {
+		s.listRows = w.rows + 1
+	}
 	if o.Listed = &last; last == (listed{}) {
 		o.Listed = nil
 	}
-	return messages, pgerr.Explain("read lingering tasks", err)
+	return w.messages, pgerr.Explain("read lingering tasks", err)
 }
 
 // readWork reads the work messages of unfinished tasks among the next events.
@@ -183,8 +194,8 @@ func (s recovery) readWork(ctx context.Context, o *owed) ([]message, error) {
 	if err != nil {
 		return nil, pgerr.Explain("find unfinished tasks", err)
 	}
-	o.Work = at
 	if len(events) == 0 {
+		o.Work = at
 		return nil, nil
 	}
 	var positions pgarray.Builder
@@ -195,8 +206,18 @@ func (s recovery) readWork(ctx context.Context, o *owed) ([]message, error) {
 	if err != nil {
 		return nil, pgerr.Explain("find unfinished tasks", err)
 	}
-	messages, err := s.scanWork(ctx, rows)
-	return messages, pgerr.Explain("find unfinished tasks", err)
+	w, err := s.scanWork(ctx, rows, maxArgsBytes)
+	if err != nil {
+		return nil, pgerr.Explain("find unfinished tasks", err)
+	}
+	if w.isCut {
+		choice.Limit = slices.IndexFunc(events, func(e ledger.Event) bool { return e.Position > w.last })
+		if _, at, err = feed.Between(ctx, db, o.Work, o.To, choice); err != nil {
+			return nil, pgerr.Explain("find unfinished tasks", err)
+		}
+	}
+	o.Work = at
+	return w.messages, nil
 }
 
 // withoutWithheld returns the messages without those that a withheld kind publishes later: its waking events after its
@@ -205,18 +226,20 @@ func (s recovery) withoutWithheld(ctx context.Context, messages []message) ([]me
 	if len(s.mark.Withheld) == 0 {
 		return messages, nil
 	}
-	positions := make(map[ledger.Kind]*pgarray.Builder)
+	positions := make(map[feed.Place]*pgarray.Builder)
 	for _, m := range messages {
-		if backlog(s).isOfWithheldKind(m) && m.event.Type.WakesWorkers() {
-			if positions[m.event.Kind] == nil {
-				positions[m.event.Kind] = new(pgarray.Builder)
-			}
-			positions[m.event.Kind].AddInt(int64(m.event.Position))
+		at, isWithheld := s.mark.Withheld.at(m.event.Kind, m.event.Shard)
+		if !isWithheld || !m.event.Type.WakesWorkers() {
+			continue
 		}
+		if positions[at] == nil {
+			positions[at] = new(pgarray.Builder)
+		}
+		positions[at].AddInt(int64(m.event.Position))
 	}
 	isPublished := make(map[ledger.Position]bool)
-	for kind, list := range positions {
-		args := append([]any{list.String()}, s.mark.Withheld[kind].DeliveredArgs()...)
+	for at, list := range positions {
+		args := append([]any{list.String()}, at.DeliveredArgs()...)
 		rows, err := s.relay.config.DB.Query(ctx, passedSQL, args...)
 		if err != nil {
 			return nil, pgerr.Explain("find withheld events", err)
@@ -231,7 +254,8 @@ func (s recovery) withoutWithheld(ctx context.Context, messages []message) ([]me
 	}
 	var later []ledger.Event
 	for _, m := range messages {
-		if positions[m.event.Kind] != nil && m.event.Type.WakesWorkers() && !isPublished[m.event.Position] {
+		isOfWithheld := backlog(s).isOfWithheldKind(m) && m.event.Type.WakesWorkers()
+		if isOfWithheld && !isPublished[m.event.Position] {
 			later = append(later, m.event)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"iter"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
@@ -22,9 +23,12 @@ var (
 	parkSQL string
 )
 
-// batch is a page of events as messages.
+// batch is a part of a page as messages.
 type batch struct {
 	page     feed.Page
+	events   []ledger.Event
+	at       feed.Place // after the events
+	isLast   bool       // of the page
 	messages []message
 	rejects  []reject
 }
@@ -49,14 +53,42 @@ type encoder struct {
 	generation int
 }
 
-// prepare makes messages of a page. It runs while the page before is being published.
-func (n encoder) prepare(ctx context.Context, page feed.Page) (batch, error) {
-	b := batch{page: page, messages: make([]message, 0, len(page.Events))}
-	args, err := n.args(ctx, page.Events)
+const (
+	// maxArgsBytes: no more args of tasks are loaded at a time when they exceed so many bytes. A page has less data of
+	// its own, but may make a thousand tasks available again that have large args.
+	maxArgsBytes = 8 << 20
+	// minArgs is how many args are requested at first: of the size that is allowed by default they have at most
+	// maxArgsBytes. growArgs is how many times as many the next request may have.
+	minArgs, growArgs = 32, 8
+)
+
+// parts makes messages of a page, in parts whose args are loaded one after the other. It runs while the part before is
+// being published.
+func (n encoder) parts(ctx context.Context, page feed.Page) iter.Seq2[batch, error] {
+	return func(yield func(batch, error) bool) {
+		for done := 0; done < len(page.Events); {
+			b, err := n.prepare(ctx, page.Events[done:])
+			if err != nil {
+				yield(batch{}, err)
+				return
+			}
+			done += len(b.events)
+			b.page, b.at, b.isLast = page, page.PlaceAfter(done), done == len(page.Events)
+			if !yield(b, nil) {
+				return
+			}
+		}
+	}
+}
+
+// prepare makes messages of the first ones of some events: of all, or of those whose args have about maxArgsBytes.
+func (n encoder) prepare(ctx context.Context, events []ledger.Event) (batch, error) {
+	args, loaded, err := n.args(ctx, events)
 	if err != nil {
 		return batch{}, err
 	}
-	for _, e := range page.Events {
+	b := batch{events: events[:loaded], messages: make([]message, 0, loaded)}
+	for _, e := range b.events {
 		source := payloadSource{e.Data, e.Meta}
 		if needsArgs(e) {
 			source = args[e.Position]
@@ -110,32 +142,61 @@ func checkPublishable(e ledger.Event) error {
 // needsArgs reports whether the message of e carries the args of version 1.
 func needsArgs(e ledger.Event) bool { return e.Type.WakesWorkers() && e.Version > 1 }
 
-// args returns the args of the tasks that events make available again, by the events' positions.
-func (n encoder) args(ctx context.Context, events []ledger.Event) (map[ledger.Position]payloadSource, error) {
-	var positions pgarray.Builder
-	for _, e := range events {
-		if needsArgs(e) {
-			positions.AddInt(int64(e.Position))
+// args returns the args of the tasks that the first ones of some events make available again, by the events' positions.
+// loaded is the number of these events: all, or fewer if the args exceed maxArgsBytes.
+func (n encoder) args(
+	ctx context.Context, events []ledger.Event,
+) (args map[ledger.Position]payloadSource, loaded int, err error) {
+	var bytes int
+	for limit := minArgs; loaded < len(events) && bytes < maxArgsBytes; {
+		var positions pgarray.Builder
+		end := loaded
+		for wanted := 0; end < len(events); end++ {
+			if !needsArgs(events[end]) {
+				continue
+			}
+			if wanted == limit {
+				break
+			}
+			positions.AddInt(int64(events[end].Position))
+			wanted++
 		}
+		if !positions.IsEmpty() {
+			if args == nil {
+				args = make(map[ledger.Position]payloadSource)
+			}
+			read, err := n.readArgs(ctx, positions.String(), args)
+			if err != nil {
+				return nil, 0, err
+			}
+			bytes += read
+			limit = max(1, min(growArgs*limit, len(args)*(maxArgsBytes-bytes)/max(bytes, 1)))
+		}
+		loaded = end
 	}
-	if positions.IsEmpty() {
-		return nil, nil
-	}
-	rows, err := n.db.Query(ctx, argsSQL, positions.String())
+	return args, loaded, nil
+}
+
+// readArgs adds the args of the events at some positions, and returns their size in bytes.
+func (n encoder) readArgs(
+	ctx context.Context, positions string, args map[ledger.Position]payloadSource,
+) (bytes int, err error) {
+	rows, err := n.db.Query(ctx, argsSQL, positions)
 	if err != nil {
-		return nil, pgerr.Explain("read args", err)
+		return 0, pgerr.Explain("read args", err)
 	}
 	defer rows.Close()
-	args := make(map[ledger.Position]payloadSource)
 	for rows.Next() {
 		var position int64
 		var data, meta *string
 		if err := rows.Scan(&position, &data, &meta); err != nil {
-			return nil, pgerr.Explain("read args", err)
+			return 0, pgerr.Explain("read args", err)
 		}
-		args[ledger.Position(position)] = payloadSource{text(data), text(meta)}
+		source := payloadSource{text(data), text(meta)}
+		args[ledger.Position(position)] = source
+		bytes += len(source.data) + len(source.meta)
 	}
-	return args, pgerr.Explain("read args", rows.Err())
+	return bytes, pgerr.Explain("read args", rows.Err())
 }
 
 // text returns the bytes of a nullable column.

@@ -17,6 +17,7 @@ const maxPreceded = 100_000
 
 // preceding returns the messages of events that are owed and precede the given ones in their tasks. So the events of
 // each task appear on the stream in their order, although new ones are published before old ones of other tasks.
+// It returns [errManyArgs] if there are too many for one page.
 func (s recovery) preceding(ctx context.Context, messages []message) ([]message, error) {
 	o := s.mark.Owed
 	if o == nil || o.Events == o.To {
@@ -40,10 +41,8 @@ func (s recovery) preceding(ctx context.Context, messages []message) ([]message,
 		ids.Add(string(key.BizID))
 		versions.AddInt(int64(v))
 	}
-	for _, m := range messages { // if they are not stored, the session ends
-		s.preceded[m.event.Key] = max(s.preceded[m.event.Key], m.event.Version)
-	}
 	if kinds.IsEmpty() {
+		s.notePreceded(messages)
 		return nil, nil
 	}
 	args := []any{kinds.String(), ids.String(), versions.String()}
@@ -52,6 +51,17 @@ func (s recovery) preceding(ctx context.Context, messages []message) ([]message,
 	if err != nil {
 		return nil, pgerr.Explain("find preceding events", err)
 	}
-	before, err := s.scanWork(ctx, rows)
-	return before, pgerr.Explain("find preceding events", err)
+	before, err := s.scanAllWork(ctx, rows, len(messages))
+	if err != nil {
+		return nil, pgerr.Explain("find preceding events", err)
+	}
+	s.notePreceded(messages)
+	return before, nil
+}
+
+// notePreceded notes messages whose preceding ones are published before them. If they are not stored, the session ends.
+func (s recovery) notePreceded(messages []message) {
+	for _, m := range messages {
+		s.preceded[m.event.Key] = max(s.preceded[m.event.Key], m.event.Version)
+	}
 }

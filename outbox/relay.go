@@ -33,6 +33,8 @@ type Relay struct {
 	repairedAt  time.Time     // the last repair
 	reached     reached       // at the end of the session
 
+	isLimitRefused bool // by NATS, when the relay raised the stream's limit
+
 	delay         loop.Backoff // of Run and then of work
 	hasProgressed atomic.Bool  // since the last failure
 }

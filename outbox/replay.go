@@ -75,7 +75,7 @@ const (
 //
 // A replay that was interrupted, also by SIGKILL, is continued by the same call: the last message on the subject shows
 // how far it came, and the stream refuses a message of a second process. A replay that has ended publishes nothing
-// more. The act is recorded with its actor and reason.
+// more, unless the stream was purged: then it begins again. The act is recorded with its actor and reason.
 //
 // Errors: an [*ledger.InvalidError] for the subject or the range; a [*ReplaySubjectError] if other messages are on the
 // subject; those of the database and of JetStream.
@@ -210,6 +210,10 @@ func (c ReplayConfig) begin(ctx context.Context) (*replaying, error) {
 	if err != nil {
 		return r, fmt.Errorf("open stream %s: %w", name, err)
 	}
+	if rule := replayRule(of.CachedInfo().Config); rule != "" {
+		rule = "belongs to the stream " + name + ", " + rule
+		return r, &ledger.InvalidError{Field: "subject", Value: c.Subject, Rule: rule}
+	}
 	newest, err := of.GetLastMsgForSubject(ctx, c.Subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return r, nil
@@ -218,6 +222,20 @@ func (c ReplayConfig) begin(ctx context.Context) (*replaying, error) {
 		return r, fmt.Errorf("read stream %s: %w", name, err)
 	}
 	return r, r.resume(newest)
+}
+
+// replayRule returns what a stream of replays must not have, "" for nothing. The newest message on the subject is the
+// place of a replay, so the stream must keep it there and acknowledge it.
+func replayRule(c jetstream.StreamConfig) string {
+	switch {
+	case c.Retention != jetstream.LimitsPolicy:
+		return "which removes messages that were read: its retention must be limits"
+	case c.NoAck:
+		return "which acknowledges no message: choose another stream"
+	case c.SubjectTransform != nil || c.RePublish != nil:
+		return "which stores or publishes messages under other subjects: choose another stream"
+	}
+	return ""
 }
 
 // resume goes on after the newest message on the subject.
@@ -250,7 +268,7 @@ func (r *replaying) resume(newest *jetstream.RawStreamMsg) error {
 func (r *replaying) publish(ctx context.Context, e ledger.Event) error {
 	source := payloadSource{e.Data, e.Meta}
 	if needsArgs(e) {
-		args, err := r.encoder.args(ctx, []ledger.Event{e})
+		args, _, err := r.encoder.args(ctx, []ledger.Event{e})
 		if err != nil {
 			return err
 		}
@@ -291,7 +309,6 @@ func (r *replaying) end(ctx context.Context) error {
 	m := nats.NewMsg(r.config.Subject)
 	m.Header.Set(HeaderReplayEnd, strconv.FormatInt(r.done.Events, 10))
 	m.Header.Set(headerPosition, strconv.FormatInt(int64(r.done.Position), 10))
-	m.Header.Set(nats.MsgIdHdr, "end")
 	return r.send(ctx, m)
 }
 
@@ -299,7 +316,9 @@ func (r *replaying) end(ctx context.Context) error {
 func (r *replaying) send(ctx context.Context, m *nats.Msg) error {
 	m.Subject = r.config.Subject
 	m.Header.Set(HeaderReplay, r.done.ID)
-	m.Header.Set(nats.MsgIdHdr, m.Header.Get(nats.MsgIdHdr)+"#"+r.done.ID)
+	// With a message id, a stream that was purged would acknowledge the same messages for minutes and not store them.
+	// The expected sequence admits each one once.
+	m.Header.Del(nats.MsgIdHdr)
 	fault.Point(FaultReplaySend)
 	ack, err := r.config.JetStream.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(r.last))
 	var refused *jetstream.APIError

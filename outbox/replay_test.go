@@ -193,6 +193,42 @@ func (b *bundle) replayConfigTo(p ledger.Position) outbox.ReplayConfig {
 	return outbox.ReplayConfig{DB: b.pool, JetStream: b.js, Subject: auditSubject, Range: ledger.Range{To: to}}
 }
 
+// After a purge of its stream, the same replay publishes all events again, at once and in the midst of it.
+func TestReplayAfterAPurge(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.enqueue("k", "t", 3)
+	s := b.makeStream("REPLAY", "audit.>")
+	c := b.replayConfigTo(3)
+	for range 3 {
+		if done, err := outbox.Replay(b.ctx(), c); err != nil || done.Events != 3 || done.Earlier != 0 {
+			t.Errorf("%+v, %v", done, err)
+		}
+		info, err := s.Info(b.ctx())
+		if err != nil || info.State.Msgs != 4 {
+			t.Errorf("the stream has %d messages, want 4; %v", info.State.Msgs, err)
+		}
+		if err := s.Purge(b.ctx()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Progress = func(r outbox.Replayed) {
+		if r.Events == 2 {
+			if err := s.Purge(b.ctx()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	var refused *outbox.ReplaySubjectError
+	if _, err := outbox.Replay(b.ctx(), c); !errors.As(err, &refused) {
+		t.Errorf("purged in the midst: %v", err)
+	}
+	c.Progress = nil
+	if done, err := outbox.Replay(b.ctx(), c); err != nil || done.Events != 3 || done.Earlier != 0 {
+		t.Errorf("run again: %+v, %v", done, err)
+	}
+}
+
 // A replay refuses a subject from which workers could receive, and one with messages of others.
 func TestReplayRefusesSubjects(t *testing.T) {
 	t.Parallel()
@@ -214,6 +250,26 @@ func TestReplayRefusesSubjects(t *testing.T) {
 		c.Subject = subject
 		if _, err := outbox.Replay(b.ctx(), c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("subject %q: %v, want %q", subject, err, want)
+		}
+	}
+	for name, change := range map[string]func(*jetstream.StreamConfig){
+		"must be limits":  func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy },
+		"acknowledges no": func(c *jetstream.StreamConfig) { c.NoAck = true },
+		"under other subjects:": func(c *jetstream.StreamConfig) {
+			c.RePublish = &jetstream.RePublish{Destination: "x.>"}
+		},
+	} {
+		config := jetstream.StreamConfig{Name: "PLACE", Subjects: []string{"place"}}
+		change(&config)
+		if _, err := b.js.CreateStream(b.ctx(), config); err != nil {
+			t.Fatal(err)
+		}
+		c.Subject = "place"
+		if _, err := outbox.Replay(b.ctx(), c); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("a stream with %+v: %v, want %q", config, err, name)
+		}
+		if err := b.js.DeleteStream(b.ctx(), "PLACE"); err != nil {
+			t.Fatal(err)
 		}
 	}
 	c.Subject = "audit.two"

@@ -51,11 +51,13 @@ type session struct {
 	published feed.Place      // up to where events are on the stream, parked or withheld
 	discarded ledger.Position // the last one of an event that is never to be published, when the session began
 	assessAt  int64           // size of the stream from which the demand is to be assessed
-	withheld  int             // number of withheld kinds in the last cursor row
+	refills   int             // how often withheld messages were published
+	marked    int             // refills that the last cursor row has
 
 	openedAt  time.Time
 	hasPolled chan struct{}                 // closed when the first new page, if any waits, is prepared
 	owedTimer *time.Timer                   // when the next owed messages are due
+	listRows  int                           // how many lingering tasks to read next
 	preceded  map[ledger.Key]ledger.Version // up to which this session has published the owed events of a task
 
 	refillTimer *time.Timer  // when refillAll is due
@@ -111,6 +113,9 @@ func (s *session) open(ctx context.Context) (err error) {
 	if s.stream, err = stream.Ensure(ctx, s.relay.js, c.Stream, installation); err != nil {
 		return err
 	}
+	if s.stream, err = s.raiseLimit(ctx, s.stream); err != nil {
+		return err
+	}
 	s.inspector = &inspector{config: c, hooks: s.relay.hooks, stream: s.stream, source: source}
 	s.state.set(s.stream.CachedInfo())
 	m, published, err := parseMark(s.feed.Cursor().Mark)
@@ -125,7 +130,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	wasOwed, withheld := m.Owed != nil, len(m.Withheld)
+	wasOwed, marked := m.Owed != nil, m.Withheld.clone()
 	at := s.feed.Cursor()
 	s.published = at.Place()
 	s.adoptReached()
@@ -139,11 +144,29 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err := (room{s}).makeRoom(ctx); err != nil {
 		return err
 	}
-	s.withheld = len(s.mark.Withheld)
-	if wasOwed || isNewRun || s.withheld < withheld {
+	if wasOwed || isNewRun || !marked.equals(s.mark.Withheld) {
 		return s.writeMark(ctx)
 	}
 	return nil
+}
+
+// raiseLimit raises the limit of the stream if the operator has configured a higher one. A refusal is logged once, and
+// status reports the difference.
+func (s *session) raiseLimit(ctx context.Context, found jetstream.Stream) (jetstream.Stream, error) {
+	r := s.relay
+	if r.isLimitRefused {
+		return found, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, r.config.AckTimeout)
+	defer cancel()
+	raised, err := stream.RaiseLimit(limited, r.js, found, r.config.Stream)
+	if err == nil || ctx.Err() != nil {
+		return raised, err
+	}
+	r.isLimitRefused = true
+	r.config.Logger.WarnContext(ctx, "cannot raise the limit of the stream: give the user relay the permissions of "+
+		"taskledger nats-config, or: nats stream edit LEDGER --max-bytes", "error", explainRequest(r.js, err))
+	return found, nil
 }
 
 // adoptReached adopts what the session before has published after the cursor row.
@@ -160,7 +183,7 @@ func (s *session) refresh(ctx context.Context) error {
 		return fmt.Errorf("read the state of stream %s: %w", stream.Name, err)
 	}
 	s.state.set(info)
-	s.assessAt = min(s.assessAt, s.state.bytes+s.state.limit()/growthShare)
+	s.assessAt = min(s.assessAt, s.state.bytes+s.state.unassessed(s.state.bytes))
 	return nil
 }
 
@@ -222,17 +245,18 @@ func (s *session) readPages(ctx context.Context, prepared chan<- batch) error {
 			return err
 		}
 		ok = false
-		b, err := s.encoder.prepare(ctx, page)
-		if err != nil {
-			return err
-		}
-		select {
-		case prepared <- b:
-			if isFirst {
-				close(s.hasPolled)
+		for b, err := range s.encoder.parts(ctx, page) {
+			if err != nil {
+				return err
 			}
-		case <-ctx.Done():
-			return context.Cause(ctx)
+			select {
+			case prepared <- b:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		if isFirst {
+			close(s.hasPolled)
 		}
 	}
 }
@@ -275,8 +299,8 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 		case <-s.owedTimer.C: // no new page waits for more than one step
 			err = recovery{s}.next(ctx)
 		case b := <-prepared:
-			if err = s.publishPage(ctx, b); err == nil {
-				s.withheld = len(s.mark.Withheld)
+			if err = s.publishPart(ctx, b); err == nil && b.isLast {
+				s.marked = s.refills
 				deliver(publishedPage{page: b.page, mark: s.mark.encode()})
 			}
 		}
@@ -287,57 +311,93 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 }
 
 // tidy checks the stream. It ends a session that has no page to publish but leaves something to the next one: messages
-// on a nearly full stream, or a cursor row with kinds that are not withheld any more.
+// on a nearly full stream, or a cursor row that lacks what refills have published.
 func (s *session) tidy(ctx context.Context) error {
 	if err := s.check(ctx); err != nil {
 		return err
 	}
 	canPurge := s.state.isNearlyFull(0) && time.Since(s.relay.purgedAt) > s.relay.purgePause
-	if canPurge || len(s.mark.Withheld) < s.withheld {
+	if canPurge || s.marked < s.refills {
 		return errAgain
 	}
 	return nil
 }
 
-// publishPage publishes one page, to its end also when ctx is done.
-func (s *session) publishPage(ctx context.Context, b batch) error {
+// publishPart publishes a part of a page, to its end also when ctx is done.
+func (s *session) publishPart(ctx context.Context, b batch) error {
 	fault.Point(FaultPage)
-	retried, err := s.retried(ctx, b.page.Events)
-	if err != nil {
+	if err := s.publishRetried(ctx, b.events); err != nil {
 		return err
 	}
 	s.relay.sizes.note(b.messages, s.state.limit())
 	if err := (backlog{s}).assess(ctx, b.messages); err != nil {
 		return err
 	}
-	messages, err := backlog{s}.admit(ctx, b.messages)
-	if err != nil {
+	if err := s.parkAll(ctx, b.rejects); err != nil {
 		return err
 	}
-	if err := s.publishBatch(ctx, append(retried, messages...), b.rejects); err != nil {
+	if err := s.publishAdmitted(ctx, b.messages); err != nil {
 		return err
 	}
-	s.published = b.page.Place()
+	s.published = b.at
 	return nil
 }
 
-// publishBatch parks the rejected events and publishes the messages of the others, behind owed ones of their tasks.
-func (s *session) publishBatch(ctx context.Context, messages []message, rejects []reject) error {
+// publishAdmitted publishes the messages that are not withheld, with those that they overtake. If these have too many
+// args, it does so in parts.
+func (s *session) publishAdmitted(ctx context.Context, messages []message) error {
+	admitted, err := backlog{s}.admit(ctx, messages)
+	if errors.Is(err, errManyArgs) {
+		return inHalves(messages, func(half []message) error { return s.publishAdmitted(ctx, half) })
+	}
+	if err != nil {
+		return err
+	}
+	return s.publish(ctx, admitted)
+}
+
+// publish publishes messages behind owed ones of their tasks, which are for subscribers and need room. If these have
+// too many args, it does so in parts.
+func (s *session) publish(ctx context.Context, messages []message) error {
+	before, err := recovery{s}.preceding(ctx, messages)
+	if errors.Is(err, errManyArgs) {
+		return inHalves(messages, func(half []message) error { return s.publish(ctx, half) })
+	}
+	if err != nil {
+		return err
+	}
+	areSkipped, err := backlog{s}.skip(ctx, before)
+	if err != nil {
+		return err
+	}
+	if areSkipped {
+		before = nil
+	}
+	return s.send(ctx, append(before, messages...))
+}
+
+// inHalves calls publish with the first and the second half of at least two messages.
+func inHalves(messages []message, publish func([]message) error) error {
+	n := len(messages) / 2
+	if err := publish(messages[:n:n]); err != nil {
+		return err
+	}
+	return publish(messages[n:])
+}
+
+// parkAll parks rejected events.
+func (s *session) parkAll(ctx context.Context, rejects []reject) error {
 	for _, r := range rejects {
 		if err := s.park(ctx, r.event, r.reason); err != nil {
 			return err
 		}
 	}
-	before, err := recovery{s}.preceding(ctx, messages)
-	if err != nil {
-		return err
-	}
-	return s.send(ctx, append(before, messages...))
+	return nil
 }
 
-// cursorEvery is the least time between two cursor rows of a session. After a crash, the pages of this time are
-// published again, and the stream drops what it has stored.
-const cursorEvery = 20 * time.Millisecond
+// cursorEvery is the least time between two cursor rows of a session, each of which is a transaction. After a crash,
+// the pages of this time are published again, and the stream drops what it has stored.
+const cursorEvery = 100 * time.Millisecond
 
 // advancePages writes cursor rows of published pages, also of those published before ctx was done.
 func (s *session) advancePages(ctx context.Context, published <-chan publishedPage) error {

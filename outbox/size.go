@@ -1,10 +1,12 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -35,7 +37,7 @@ func (s sizes) note(messages []message, limit int64) {
 
 // waits reports whether a message waits for workers in a stream with a limit.
 func (m *message) waits(limit int64) bool {
-	return m.event.Type.WakesWorkers() && !reserved.IsKind(m.event.Kind) && (limit == 0 || m.size <= limit)
+	return m.event.Type.WakesWorkers() && reserved.IsWork(m.event.Kind) && (limit == 0 || m.size <= limit)
 }
 
 // readDemand reads the demand, with the sizes of the messages and with the withheld kinds. It adds the messages of a
@@ -56,33 +58,43 @@ func (s backlog) readDemand(ctx context.Context, page []message) (*demand, error
 	return d, s.measure(ctx, d)
 }
 
+// maxSizeRequests is the greatest number of kinds whose first message is read in one measurement.
+const maxSizeRequests = 64
+
 // measure sets the size of a message of each kind, and forgets other kinds. The first relay after a start has published
-// nothing yet, and reads the first message of each kind.
+// nothing yet, and reads the first message of the kinds with the most messages; those of others have the average size.
 func (s backlog) measure(ctx context.Context, d *demand) error {
 	known := s.relay.sizes
 	maps.DeleteFunc(known, func(kind ledger.Kind, _ int64) bool { return d.kinds[kind] == nil })
+	var unknown []ledger.Kind
 	for kind, k := range d.kinds {
 		if _, ok := known[kind]; !ok && k.all() > 0 {
-			size, err := s.firstSize(ctx, kind)
-			if err != nil {
+			unknown = append(unknown, kind)
+		}
+	}
+	slices.SortFunc(unknown, func(a, b ledger.Kind) int { return cmp.Compare(d.kinds[b].all(), d.kinds[a].all()) })
+	for i, kind := range unknown {
+		size := s.state.messageSize()
+		if i < maxSizeRequests {
+			var err error
+			if size, err = s.firstSize(ctx, kind); err != nil {
 				return err
 			}
-			known[kind] = size
 		}
-		k.size = known[kind]
-		if k.size == 0 {
+		known[kind] = size
+	}
+	for kind, k := range d.kinds {
+		if k.size = known[kind]; k.size == 0 {
 			k.size = s.state.messageSize()
 		}
 	}
+	d.sum()
 	return nil
 }
 
 // correct raises the sizes of messages in a stream where all messages wait for workers, if they take more room.
 func (s backlog) correct(d *demand) {
-	var estimate int64
-	for _, k := range d.kinds {
-		estimate += k.bytes()
-	}
+	estimate := d.bytes
 	if estimate == 0 || estimate >= s.state.bytes {
 		return
 	}
@@ -90,6 +102,7 @@ func (s backlog) correct(d *demand) {
 		k.size = k.size*s.state.bytes/estimate + 1
 		s.relay.sizes[kind] = k.size
 	}
+	d.sum()
 }
 
 // firstSize returns the size of the first work message of a kind, or the average size of all messages.

@@ -249,6 +249,30 @@ func TestRelayWithoutNATSIsReplaced(t *testing.T) {
 	other.awaitPublished()
 }
 
+// A relay that displaces one holder after the other, because none of them could work yet, waits longer each time. So
+// relays that are all slow give each other the time that they need.
+func TestSlowRelaysDisplaceEachOtherLessOften(t *testing.T) {
+	t.Parallel()
+	const ttl = 100 * time.Millisecond
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
+	l := outbox.NewLease(pool, "impatient", ttl)
+	for i := range 4 {
+		ledgertest.ExecAsOwner(t, pool, `
+			insert into taskledger.lease as l (name, holder, alive_until, detail)
+			values ('relay', 'slow', clock_timestamp() + interval '1 hour',
+			        json_build_object('note', 'it begins', 'since', clock_timestamp()))
+			    on conflict (name) do update set holder = excluded.holder, since = excluded.since,
+			        alive_until = excluded.alive_until, detail = excluded.detail`)
+		begun := time.Now()
+		if err := l.Await(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if waited, least := time.Since(begun), 2*ttl<<i; waited < least {
+			t.Errorf("displacement %d came after %v, want at least %v", i+1, waited, least)
+		}
+	}
+}
+
 // Behind a pooler the row has no server process: it would be one of the pooler.
 func TestLeaseBehindAPooler(t *testing.T) {
 	t.Parallel()

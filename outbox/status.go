@@ -66,6 +66,10 @@ type LeaseStatus struct {
 	Refused    bool      `json:"refused"`             // the relay must not continue before an operator acts
 	// IsStoreFailure: the note is that NATS is connected and JetStream stores no message.
 	IsStoreFailure bool `json:"store_failure"`
+	// Copy is the relay of a physical copy of the database, which has claimed to work on the same NATS within two
+	// minutes. It refuses to continue. "": none.
+	Copy      string    `json:"copy,omitempty"`
+	CopySince time.Time `json:"copy_since,omitzero"`
 }
 
 // StreamStatus is the state of the stream.
@@ -168,7 +172,7 @@ func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
 	var cause string
 	found, err := queryRow(ctx, db, leaseSQL, nil,
 		&l.Holder, pgquery.Micros(&l.Since), pgquery.Micros(&l.AliveUntil), &l.Alive, &l.Note, &cause,
-		pgquery.Micros(&l.NoteSince), &l.Refused)
+		pgquery.Micros(&l.NoteSince), &l.Refused, &l.Copy, pgquery.Micros(&l.CopySince))
 	if err != nil {
 		return pgerr.Explain("read the relay's lease", err)
 	}

@@ -198,7 +198,7 @@ func checkWaitingIsCheap(t *testing.T, batch int) {
 	if got := plantest.Blocks(t, b.pool, nil, outbox.FollowedSQL, followed...); got > 50 {
 		t.Errorf("finding what follows two events touches %d blocks", got)
 	}
-	overtaken := append([]any{"coupon.send", "{order-1,order-2}", "{1,1}"}, all...)
+	overtaken := append([]any{"{coupon.send,coupon.send}", "{order-1,order-2}", "{1,1}"}, all...)
 	if got := plantest.Blocks(t, b.pool, nil, outbox.OvertakenSQL, overtaken...); got > 50 {
 		t.Errorf("finding two overtaken events touches %d blocks", got)
 	}

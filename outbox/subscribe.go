@@ -49,6 +49,8 @@ type Subscription struct {
 	Standby time.Duration
 	// Logger logs outages and the errors of Handle and Receive. Default: disabled.
 	Logger *slog.Logger
+
+	moved func() // is called when the feed is opened at another place than that of the last page
 }
 
 // FaultHandled is the crash point of a subscriber between the handling of a page and its commit.
@@ -59,6 +61,22 @@ var ErrUnknownSubscriber = errors.New("there is no such subscriber")
 
 // ErrSubscriberRemoved is returned by [Subscribe] if the subscriber was removed while it worked.
 var ErrSubscriberRemoved = errors.New("the subscriber was removed")
+
+// SubscriberOwnerError is returned by [Subscribe] if the subscriber belongs to another login than that of DB.
+type SubscriberOwnerError struct{ Name, Login string }
+
+func (e *SubscriberOwnerError) Error() string {
+	return fmt.Sprintf("subscriber %s belongs to the login %s: connect as it, or: taskledger subscriber give %[1]s "+
+		"LOGIN", e.Name, e.Login)
+}
+
+// errUnpassed is returned by a Receive of this package that gets the same events again without delay.
+var errUnpassed = errors.New("the events are not passed yet")
+
+// handlerError is the error of a handler. It is retried whatever it is, because it need not be of the ledger.
+type handlerError struct{ error }
+
+func (e handlerError) Unwrap() error { return e.error }
 
 // Validate reports every fault at once.
 func (s Subscription) Validate() error {
@@ -102,10 +120,11 @@ func (s Subscription) Validate() error {
 // does not matter. It then returns nil. It retries through outages.
 //
 // One process works as a subscriber; others with its name stand by, and take over within Standby and the next event.
-// A process that is paused, moved or removed by an operator (package ledger/feed) finds that at its next page.
+// A process that is paused, moved or removed by an operator (package ledger/feed) finds that at its next page, or after
+// an error of its handler.
 //
-// Errors: that of [Subscription.Validate], [ErrSubscriberRemoved], [ledger.ErrNotMigrated], [*feed.OriginError],
-// [*feed.SequenceError].
+// Errors: that of [Subscription.Validate], [ErrSubscriberRemoved], [*SubscriberOwnerError], [ledger.ErrNotMigrated],
+// [*feed.OriginError], [*feed.SequenceError]; that of the database if the login lacks a right.
 func Subscribe(ctx context.Context, s Subscription) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -127,13 +146,18 @@ func Subscribe(ctx context.Context, s Subscription) error {
 	steps := loop.Steps{
 		Step: w.work,
 		Stop: func(err error) error {
-			if errors.Is(err, ErrSubscriberRemoved) || feed.IsRefusal(err) {
+			var handler handlerError
+			var owner *SubscriberOwnerError
+			switch {
+			case errors.As(err, &handler):
+				return nil
+			case errors.Is(err, ErrSubscriberRemoved), errors.As(err, &owner), feed.IsRefusal(err):
 				return err
 			}
-			return pgerr.NotMigrated(err)
+			return pgerr.Permanent(err)
 		},
 		Failed: func(ctx context.Context, err error, in time.Duration) {
-			s.Logger.WarnContext(ctx, "subscriber failed; retrying", "subscriber", s.Name, "in", in, "error", err)
+			s.Logger.WarnContext(ctx, "subscriber failed; retrying", "subscriber", s.Name, "retry_in", in, "error", err)
 		},
 	}
 	return steps.Run(ctx)
@@ -146,6 +170,7 @@ type subscriber struct {
 	reader  string
 	begun   bool  // it existed, so that it is not made again
 	n       int64 // superseded: the newest cursor row, at first -1; else 0
+	row     int64 // cursor row of its place
 	feed    *feed.Feed
 	mark    json.RawMessage
 	pending []feed.Page // read and not yet handled, because the handler has failed
@@ -162,7 +187,13 @@ func (s *subscriber) work(ctx context.Context) (time.Duration, error) {
 	if err == nil {
 		err = s.handle(ctx, page)
 	}
+	var handler handlerError
 	switch {
+	case errors.Is(err, errUnpassed):
+		s.close()
+		return 0, nil
+	case errors.As(err, &handler):
+		s.close() // it may have been moved past these events, paused or removed
 	case errors.Is(err, feed.ErrSuperseded):
 		s.close()
 		s.n = -1
@@ -171,6 +202,7 @@ func (s *subscriber) work(ctx context.Context) (time.Duration, error) {
 		s.close()
 	case err == nil:
 		s.pending = nil
+		s.row++
 	}
 	return 0, err
 }
@@ -204,6 +236,9 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	s.begun = true
+	if !found[0].IsOwn {
+		return 0, &SubscriberOwnerError{Name: s.Name, Login: found[0].Login}
+	}
 	if found[0].IsPaused {
 		return s.Standby, nil
 	}
@@ -218,6 +253,10 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 		return loop.Jitter(s.Standby), nil
 	}
 	s.feed, s.mark, s.n = f, f.Cursor().Mark, 0
+	if s.moved != nil && s.row != f.Cursor().N {
+		s.moved()
+	}
+	s.row = f.Cursor().N
 	return 0, nil
 }
 
@@ -230,7 +269,7 @@ func (s *subscriber) handle(ctx context.Context, page feed.Page) error {
 	if s.Receive != nil {
 		if len(events) > 0 {
 			if err := s.Receive(ctx, events); err != nil {
-				return err
+				return handlerError{err}
 			}
 			fault.Point(FaultHandled)
 		}
@@ -243,7 +282,10 @@ func (s *subscriber) handle(ctx context.Context, page feed.Page) error {
 		}
 		err := s.Handle(ctx, tx, events)
 		fault.Point(FaultHandled)
-		return err
+		if err != nil {
+			return handlerError{err}
+		}
+		return nil
 	})
 }
 

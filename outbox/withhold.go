@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	_ "embed"
+	"maps"
 	"slices"
 	"time"
 
@@ -16,12 +17,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-var (
-	//go:embed sql/followed.sql
-	followedSQL string
-	//go:embed sql/overtaken.sql
-	overtakenSQL string
-)
+//go:embed sql/followed.sql
+var followedSQL string
 
 const (
 	// waitingShare of the stream's limit is for messages that wait for workers: one part in waitingShare.
@@ -57,28 +54,37 @@ func (s backlog) withholdLargest(ctx context.Context, d *demand) {
 	if s.mark.Owed != nil && s.mark.Owed.next() != s.mark.Owed.To {
 		at = s.mark.Owed.next()
 	}
+	allowance := s.allowance(d)
+	var kinds, waiting int64
+	var largest ledger.Kind
 	for name, k := range d.kinds {
-		if _, already := s.mark.Withheld[name]; already || k.bytes() <= s.allowance(d) {
+		rest := ledger.AllShards &^ s.mark.Withheld.shards(name)
+		if rest == 0 || k.bytesOf(rest) <= allowance {
 			continue
 		}
 		if s.mark.Withheld == nil {
-			s.mark.Withheld = make(map[ledger.Kind]feed.Place)
+			s.mark.Withheld = make(withheld)
 		}
-		s.mark.Withheld[name] = at
-		s.refillTimer.Reset(0)
-		s.relay.config.Logger.WarnContext(ctx, "too many tasks wait for workers; more follow when these have begun",
-			"kind", string(name), "waiting", k.all(), "bytes", k.bytes())
+		s.mark.Withheld.set(name, rest, at)
+		kinds, waiting = kinds+1, waiting+k.all()
+		if largest == "" || k.bytes() > d.kinds[largest].bytes() {
+			largest = name
+		}
 	}
+	if kinds == 0 {
+		return
+	}
+	s.refillTimer.Reset(0)
+	s.relay.config.Logger.WarnContext(ctx, "too many tasks wait for workers; more follow when these have begun",
+		"kind", string(largest), "kinds", kinds, "waiting", waiting)
 }
+
+// free returns how many bytes of the share of all kinds are free; less than 0 if they use more.
+func (s backlog) free(d *demand) int64 { return s.state.limit()/waitingShare - d.bytes }
 
 // allowance returns how many bytes of messages of a kind may wait.
 func (s backlog) allowance(d *demand) int64 {
-	limit := s.state.limit()
-	free := limit / waitingShare
-	for _, k := range d.kinds {
-		free -= k.bytes()
-	}
-	return max(free, smallestShare(limit, len(d.kinds)))
+	return max(s.free(d), smallestShare(s.state.limit(), len(d.kinds)))
 }
 
 // smallestShare returns how many bytes of a stream one more kind may use in any case, beside some others: one part in
@@ -88,78 +94,18 @@ func smallestShare(limit int64, kinds int) int64 {
 	return 4 * (limit / n) / n
 }
 
-// admit returns the messages of a page that are published now. A withheld event is published before the next event of
-// its task.
-func (s backlog) admit(ctx context.Context, messages []message) ([]message, error) {
-	if len(s.mark.Withheld) == 0 {
-		return messages, nil
-	}
-	withheld := make(map[taskVersion]int) // indexes in messages
-	isAdmitted := make([]bool, len(messages))
-	overtaking := make(map[ledger.Kind][]ledger.Event)
-	for i, m := range messages {
-		isOfWithheldKind := s.isOfWithheldKind(m)
-		if at, ok := withheld[taskVersion{m.event.Key, m.event.Version - 1}]; ok {
-			isAdmitted[at] = true
-		} else if isOfWithheldKind && m.event.Version > 1 {
-			overtaking[m.event.Kind] = append(overtaking[m.event.Kind], m.event)
-		}
-		if isOfWithheldKind && m.event.Type.WakesWorkers() {
-			withheld[taskVersion{m.event.Key, m.event.Version}] = i
-		} else {
-			isAdmitted[i] = true
-		}
-	}
-	var admitted []message
-	for kind, events := range overtaking {
-		before, err := s.overtaken(ctx, kind, events)
-		if err != nil {
-			return nil, err
-		}
-		admitted = append(admitted, before...)
-	}
-	for i, m := range messages {
-		if isAdmitted[i] {
-			admitted = append(admitted, m)
-		}
-	}
-	return admitted, nil
-}
-
 // reached is how far a session had come with withheld kinds. A cursor row has it as of the last page.
 type reached struct {
 	generation int
 	published  feed.Place
-	withheld   map[ledger.Kind]feed.Place
+	withheld   withheld
 	owed       *owed
 }
 
 // isOfWithheldKind reports whether the event of a message is of a withheld kind.
 func (s backlog) isOfWithheldKind(m message) bool {
-	_, withheld := s.mark.Withheld[m.event.Kind]
-	return withheld
-}
-
-// taskVersion identifies an event.
-type taskVersion struct {
-	key     ledger.Key
-	version ledger.Version
-}
-
-// overtaken returns the messages of withheld events of a kind that are the last ones before events of their tasks.
-func (s backlog) overtaken(ctx context.Context, kind ledger.Kind, events []ledger.Event) ([]message, error) {
-	var ids, versions pgarray.Builder
-	for _, e := range events {
-		ids.Add(string(e.BizID))
-		versions.AddInt(int64(e.Version) - 1)
-	}
-	args := append([]any{string(kind), ids.String(), versions.String()}, s.mark.Withheld[kind].DeliveredArgs()...)
-	rows, err := s.relay.config.DB.Query(ctx, overtakenSQL, args...)
-	if err != nil {
-		return nil, pgerr.Explain("find overtaken events", err)
-	}
-	messages, err := s.scanWork(ctx, rows)
-	return messages, pgerr.Explain("find overtaken events", err)
+	_, is := s.mark.Withheld.at(m.event.Kind, m.event.Shard)
+	return is
 }
 
 // assess withholds the largest kinds if the stream has grown much since that was done, or would by a page.
@@ -180,7 +126,13 @@ func (s backlog) assess(ctx context.Context, page []message) error {
 		return err
 	}
 	s.withholdLargest(ctx, d)
-	s.assessAt = size + limit/growthShare
+	size = s.state.bytes
+	for _, m := range page {
+		if !m.event.Type.WakesWorkers() || !s.isOfWithheldKind(m) {
+			size += m.size
+		}
+	}
+	s.assessAt = size + s.state.unassessed(size)
 	return nil
 }
 
@@ -203,42 +155,112 @@ func (s backlog) refillAll(ctx context.Context) (next time.Duration, err error) 
 	if err != nil {
 		return 0, err
 	}
-	refilled := false
-	for name := range s.mark.Withheld {
-		k := d.kinds[name]
-		n := k.missing(s.allowance(d))
-		if n == 0 {
-			continue
+	isRefilled := false
+	for _, name := range slices.Collect(maps.Keys(s.mark.Withheld)) {
+		if k := d.kinds[name]; k.served != 0 {
+			hasRoom, err := s.refillServed(ctx, d, name, k)
+			if err != nil {
+				return 0, err
+			}
+			isRefilled = isRefilled || hasRoom
 		}
-		n = min(n, stream.MaxPage, max(s.state.limit()/growthShare/k.size, 1))
-		choice := feed.Choice{Limit: int(n), Read: min(int(n)*(1+len(d.kinds)), stream.MaxPage)}
-		hasRoom, err := s.refill(ctx, name, choice)
-		if err != nil {
-			return 0, err
-		}
-		refilled = refilled || hasRoom
 	}
-	if refilled {
+	hasRoom, err := s.refillUnserved(ctx, d)
+	if err != nil {
+		return 0, err
+	}
+	if isRefilled || hasRoom {
 		s.refillDelay.Reset()
 		return 0, nil
 	}
 	return s.refillDelay.Next(), nil
 }
 
-// refill publishes withheld messages of a kind, chosen among the events of pages that were published otherwise. The
-// kind is not withheld any more if these were the last ones. Without room for one message it returns false.
-func (s backlog) refill(ctx context.Context, kind ledger.Kind, choice feed.Choice) (hasRoom bool, err error) {
-	choice.Wants = func(e ledger.Event) bool { return e.Kind == kind && e.Type.WakesWorkers() }
-	next, at, err := feed.Between(ctx, s.relay.config.DB, s.mark.Withheld[kind], s.published, choice)
+// refillServed refills the parts of a kind that have workers, the oldest first. If too many messages wait in shards
+// without workers, these become a part of their own, which waits for their workers.
+func (s backlog) refillServed(
+	ctx context.Context, d *demand, name ledger.Kind, k *kindDemand,
+) (isRefilled bool, err error) {
+	for _, p := range slices.Clone(s.mark.Withheld[name]) {
+		allowance := s.allowance(d)
+		if p.Shards&k.served == 0 {
+			continue
+		}
+		if without := p.Shards &^ k.served; without != 0 && k.unserved*k.size > allowance {
+			p.Shards &= k.served
+			s.mark.Withheld.split(name, p.Shards)
+		}
+		n := k.missing(allowance)
+		if n == 0 {
+			continue
+		}
+		n = min(n, stream.MaxPage, max(s.state.limit()/growthShare/k.size, 1))
+		choice := feed.Choice{Limit: int(n), Read: min(int(n)*(1+len(d.kinds)), stream.MaxPage)}
+		hasRoom, err := s.refill(ctx, d, map[ledger.Kind]ledger.ShardSet{name: p.Shards}, p.At, choice)
+		if err != nil {
+			return false, err
+		}
+		isRefilled = isRefilled || hasRoom
+	}
+	return isRefilled, nil
+}
+
+// refillUnserved refills the kinds without workers that have been withheld for the longest time: together, since there
+// may be thousands. They leave half of what is free to others.
+func (s backlog) refillUnserved(ctx context.Context, d *demand) (hasRoom bool, err error) {
+	free := s.free(d)
+	if free < s.state.limit()/growthShare {
+		return false, nil
+	}
+	parts := make(map[ledger.Kind]ledger.ShardSet)
+	var from feed.Place
+	var size int64
+	for name, all := range s.mark.Withheld {
+		k := d.kinds[name]
+		if k.bytes()+k.size > free {
+			continue
+		}
+		for _, p := range all {
+			if p.Shards&k.served != 0 {
+				continue
+			}
+			if len(parts) == 0 || compare(p.At, from) < 0 {
+				clear(parts)
+				from, size = p.At, 0
+			}
+			if p.At == from {
+				parts[name], size = p.Shards, max(size, k.size)
+			}
+		}
+	}
+	if len(parts) == 0 {
+		return false, nil
+	}
+	n := min(max(free/2/size, 1), stream.MaxPage)
+	return s.refill(ctx, d, parts, from, feed.Choice{Limit: int(n), Read: stream.MaxPage})
+}
+
+// refill publishes withheld messages of shards of kinds, chosen among the events of pages that were published
+// otherwise, and adds them to the demand. All are withheld from the same place on, and not any more if these were the
+// last messages. Without room for one message it returns false.
+func (s backlog) refill(
+	ctx context.Context, d *demand, parts map[ledger.Kind]ledger.ShardSet, from feed.Place, choice feed.Choice,
+) (hasRoom bool, err error) {
+	choice.Wants = func(e ledger.Event) bool { return parts[e.Kind].Has(e.Shard) && e.Type.WakesWorkers() }
+	next, at, err := feed.Between(ctx, s.relay.config.DB, from, s.published, choice)
 	if err != nil {
 		return false, pgerr.Explain("find withheld events", err)
 	}
 	if next, err = s.withoutFollowed(ctx, next); err != nil {
 		return false, err
 	}
-	b, err := s.encoder.prepare(ctx, feed.Page{Events: next})
+	b, err := s.encoder.prepare(ctx, next)
 	if err != nil {
 		return false, err
+	}
+	if len(b.events) < len(next) {
+		choice.Limit = len(b.events)
+		return s.refill(ctx, d, parts, from, choice)
 	}
 	s.relay.sizes.note(b.messages, s.state.limit())
 	switch has, err := s.hasRoom(ctx, b.messages); {
@@ -246,19 +268,29 @@ func (s backlog) refill(ctx context.Context, kind ledger.Kind, choice feed.Choic
 		return false, err
 	case !has && len(b.messages) > 1:
 		choice.Limit = len(b.messages) / 2
-		return s.refill(ctx, kind, choice)
+		return s.refill(ctx, d, parts, from, choice)
 	case !has && (s.state.isNearlyFull(0) || s.state.overflows(b.messages[0].size)):
 		return false, nil
 	}
 	fault.Point(FaultRefill)
-	if err := s.publishBatch(ctx, b.messages, b.rejects); err != nil {
+	if err := s.parkAll(ctx, b.rejects); err != nil {
+		return false, err
+	}
+	if err := s.publish(ctx, b.messages); err != nil {
 		return false, err
 	}
 	fault.Point(FaultRefilled)
-	s.mark.Withheld[kind] = at
+	d.notePublished(b.messages)
+	s.refills++
+	for kind, shards := range parts {
+		if at == s.published {
+			s.mark.Withheld.release(kind, shards)
+		} else {
+			s.mark.Withheld.set(kind, shards, at)
+		}
+	}
 	if at == s.published {
-		delete(s.mark.Withheld, kind)
-		s.relay.config.Logger.InfoContext(ctx, "all waiting tasks are on the stream", "kind", string(kind))
+		s.relay.config.Logger.InfoContext(ctx, "all waiting tasks are on the stream", "kinds", len(parts))
 	}
 	return true, nil
 }

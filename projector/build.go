@@ -23,8 +23,10 @@ import (
 var (
 	//go:embed sql/build_drop.sql
 	buildDropSQL string
-	//go:embed sql/build_exists.sql
-	buildExistsSQL string
+	//go:embed sql/build_schema.sql
+	buildSchemaSQL string
+	//go:embed sql/build_age.sql
+	buildAgeSQL string
 	//go:embed sql/last_position.sql
 	lastPositionSQL string
 )
@@ -68,8 +70,9 @@ func (o *RebuildOptions) withDefaults() RebuildOptions {
 // Views that use the tables are defined again, and rights on the tables are kept. It commits after each page. If it is
 // killed, the next call continues, or begins again if the projection has changed.
 //
-// Of several calls at a time, one works and the others return [feed.ErrSuperseded]. Other errors: [*ApplyError],
-// [*VersionError], [*TablesError], [ErrUnknownProjection], [ledger.ErrNotMigrated].
+// Of several calls at a time, one works and the others return [feed.ErrSuperseded]. So does a call while a program of a
+// higher version builds its tables. Other errors: [*ApplyError], [*VersionError], [*TablesError],
+// [ErrUnknownProjection], [ledger.ErrNotMigrated].
 func Rebuild(ctx context.Context, db *pgxpool.Pool, p Projection, o *RebuildOptions) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -86,13 +89,17 @@ func Rebuild(ctx context.Context, db *pgxpool.Pool, p Projection, o *RebuildOpti
 	schema := buildSchema(p.Name)
 	b := &build{
 		db: db, options: o.withDefaults(), name: p.Name, schema: schema, inUse: p.Name,
-		mark:   buildMark{Version: p.Version, Shape: p.shape()},
-		parks:  p.OnFailure == Park,
-		target: &ownTables{Projection: p, schema: schema, parkedAs: buildOf(p.Name)},
+		mark:  buildMark{Version: p.Version, Shape: p.shape()},
+		parks: p.OnFailure == Park,
+		target: &ownTables{
+			Projection: p, schema: schema, parkedAs: buildOf(p.Name), db: db,
+			invalidate: func(ctx context.Context) error { return feed.Forget(ctx, db, reader(buildOf(p.Name))) },
+		},
 		make: func(ctx context.Context, tx pgx.Tx) error {
 			_, err := makeTables(ctx, tx, p, schema)
 			return err
 		},
+		tables: func(have Registered) []string { return have.Tables },
 	}
 	return b.run(ctx)
 }
@@ -112,7 +119,8 @@ type build struct {
 	target  target
 	total   int64 // positions
 
-	make func(context.Context, pgx.Tx) error // makes the new tables
+	make   func(context.Context, pgx.Tx) error // makes the new tables
+	tables func(Registered) []string           // returns the names of the tables in use
 	// load fills them up to the end of a window, if that is faster than page by page. Nil: it is not.
 	load func(context.Context, *feed.Feed) error
 }
@@ -144,6 +152,7 @@ func (b *build) run(ctx context.Context) error {
 			return err
 		}
 	}
+	backoff := loop.Backoff{Min: swapRetry, Max: swapRetryMost}
 	for {
 		if f, err = b.openFeed(ctx); err != nil {
 			return err
@@ -151,6 +160,7 @@ func (b *build) run(ctx context.Context) error {
 		if err := b.catchUp(ctx, f); err != nil {
 			return err
 		}
+		mark := b.mark
 		err := b.swap(ctx, f)
 		if err == nil {
 			b.options.Progress(b.total, b.total)
@@ -160,8 +170,18 @@ func (b *build) run(ctx context.Context) error {
 		if !pgerr.Is(err, pgerr.LockNotAvailable, pgerr.DeadlockDetected) {
 			return err
 		}
-		b.options.Logger.InfoContext(ctx, "the tables are in use; the rebuild tries again", "in", swapRetry)
-		if err := loop.Sleep(ctx, loop.Jitter(swapRetry)); err != nil {
+		b.mark = mark // that of the swap was rolled back
+		if f, err = b.openFeed(ctx); err != nil {
+			return err
+		}
+		if err := f.Mark(ctx, b.db, b.mark.text()); err != nil {
+			return err
+		}
+		b.options.Progress(min(b.mark.Done, b.total), b.total)
+		wait := backoff.Next()
+		b.options.Logger.WarnContext(ctx, "the tables are in use; the rebuild tries again", "retry_in", wait,
+			"by", b.users(ctx))
+		if err := loop.Sleep(ctx, wait); err != nil {
 			return err
 		}
 	}
@@ -173,27 +193,36 @@ func (b *build) openFeed(ctx context.Context) (*feed.Feed, error) {
 	})
 }
 
-// open returns the feed of the build at the place that an earlier call has reached, or begins from the start.
+// open returns the feed of the build at the place that an earlier call has reached, or begins from the start. It leaves
+// the build of a program with other tables that is under way, unless that is of an older version.
 func (b *build) open(ctx context.Context) (*feed.Feed, error) {
 	f, err := b.openFeed(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var have buildMark
-	cursor := f.Cursor()
-	isValid := json.Unmarshal(cursor.Mark, &have) == nil && have.Version == b.mark.Version && have.Shape == b.mark.Shape
-	if isValid {
-		if _, err := pgquery.Row(ctx, b.db, buildExistsSQL, []any{b.schema}, &isValid); err != nil {
-			return nil, pgerr.Explain("rebuild "+b.name, err)
-		}
+	if mark := f.Cursor().Mark; json.Unmarshal(mark, &have) != nil {
+		have = buildMark{}
 	}
-	if isValid {
+	hasTables, err := checkSchema(ctx, b.db, b.name, b.schema)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case hasTables && have.Version == b.mark.Version && have.Shape == b.mark.Shape:
 		b.mark = have
 		return f, nil
+	case have.Version >= b.mark.Version:
+		if err := b.mustHaveStopped(ctx, have); err != nil {
+			return nil, err
+		}
 	}
 	b.mark.Loaded, b.mark.Done = b.load == nil, 0
 	err = pgx.BeginTxFunc(ctx, b.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if err := b.drop(ctx, tx); err != nil {
+		if err := f.Restart(ctx, tx, b.mark.text()); err != nil {
+			return err
+		}
+		if err := dropTables(ctx, tx, b.name, b.schema, buildOf(b.name)); err != nil {
 			return err
 		}
 		return b.make(ctx, tx)
@@ -202,23 +231,46 @@ func (b *build) open(ctx context.Context) (*feed.Feed, error) {
 		return nil, err
 	}
 	fault.Point(FaultBuildMade)
-	if f, err = b.openFeed(ctx); err != nil {
-		return nil, err
-	}
-	return f, f.Mark(ctx, b.db, b.mark.text())
+	return f, nil
 }
 
-// drop removes what is left of an earlier build.
-func (b *build) drop(ctx context.Context, tx pgx.Tx) error {
-	if err := execAll(ctx, tx, buildDropSQL, b.schema); err != nil {
-		return pgerr.Explain("rebuild "+b.name, err)
+// buildStopped is the time without progress after which a program with other tables takes over a build.
+var buildStopped = time.Minute
+
+// mustHaveStopped returns an error if the build of other tables is under way.
+func (b *build) mustHaveStopped(ctx context.Context, have buildMark) error {
+	var age int64
+	found, err := pgquery.Row(ctx, b.db, buildAgeSQL, []any{reader(buildOf(b.name))}, &age)
+	if err == nil && found && time.Duration(age)*time.Microsecond < buildStopped {
+		err = fmt.Errorf("version %d is being built: %w", have.Version, feed.ErrSuperseded)
 	}
-	if b.name != TasksName {
-		if err := removeParked(ctx, tx, buildOf(b.name), nil); err != nil {
-			return err
+	return pgerr.Explain("rebuild "+b.name, err)
+}
+
+// checkSchema reports whether a schema for new tables has any. It returns a [*TablesError] if another login has made
+// it: what it has is of unknown meaning.
+func checkSchema(ctx context.Context, db ledger.DB, name, schema string) (hasTables bool, err error) {
+	var owner string
+	var isOwn bool
+	found, err := pgquery.Row(ctx, db, buildSchemaSQL, []any{schema}, &owner, &isOwn, &hasTables)
+	if err == nil && found && !isOwn {
+		return false, &TablesError{
+			Projection: name, Tables: []string{"schema " + schema}, Reason: "it belongs to " + owner,
+			Cure: "drop it, or work as " + owner,
 		}
 	}
-	return feed.Forget(ctx, tx, reader(buildOf(b.name)))
+	return hasTables, pgerr.Explain("read schema "+schema, err)
+}
+
+// dropTables removes the tables that are left of an earlier build or verification, and what it has parked.
+func dropTables(ctx context.Context, tx pgx.Tx, name, schema, parkedAs string) error {
+	if err := execAll(ctx, tx, buildDropSQL, schema); err != nil {
+		return pgerr.Explain("drop schema "+schema, err)
+	}
+	if name == TasksName {
+		return nil
+	}
+	return removeParked(ctx, tx, parkedAs, nil)
 }
 
 // execAll executes the statements that a query returns.
@@ -260,8 +312,10 @@ func (b *build) catchUp(ctx context.Context, f *feed.Feed) error {
 const (
 	// nearEnough is the number of events that may be left when the tables are replaced.
 	nearEnough = 1000
-	// swapRetry is the delay after which the tables are replaced if others have locked them.
-	swapRetry = 500 * time.Millisecond
+	// swapRetry is the delay after which the tables are replaced if others have locked them; it doubles up to the other
+	// one. While the swap waits for a lock, readers wait behind it.
+	swapRetry     = 500 * time.Millisecond
+	swapRetryMost = 10 * time.Second
 )
 
 // runBuilds builds the tables of the projection when they are of an older version, and does what operators ask for.

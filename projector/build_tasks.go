@@ -11,6 +11,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/operation"
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
@@ -30,6 +31,10 @@ var (
 	//go:embed sql/build_analyze.sql
 	buildAnalyzeSQL string
 )
+
+// builtInTables are the tables of the built-in projection. The registry has them too, which the role relay may write:
+// the owner replaces these and no others.
+var builtInTables = []string{"task", "task_count", "kind_stats", "illegal_event"}
 
 // RebuildTasksAs is [RebuildTasks] with a record of its beginning and its end.
 func RebuildTasksAs(ctx context.Context, db *pgxpool.Pool, a Act, o *RebuildOptions) error {
@@ -52,8 +57,9 @@ func RebuildTasks(ctx context.Context, db *pgxpool.Pool, o *RebuildOptions) erro
 	b := &build{
 		db: db, options: options, name: TasksName, schema: schema, inUse: inUse, parks: true,
 		mark: buildMark{Version: 1}, target: tables,
+		tables: func(Registered) []string { return builtInTables },
 		make: func(ctx context.Context, tx pgx.Tx) error {
-			err := execAll(ctx, tx, buildTablesSQL, schema)
+			err := execAll(ctx, tx, buildTablesSQL, schema, pgarray.Of(builtInTables...))
 			if pgerr.Is(err, pgerr.UndefinedTable) {
 				return &TablesError{
 					Projection: TasksName, Tables: []string{"a table of the ledger"}, Reason: err.Error(),
@@ -191,10 +197,13 @@ func (l *loader) index(ctx context.Context, f *feed.Feed) error {
 	mark := b.mark
 	mark.Loaded, mark.After = true, ledger.Key{}
 	err := pgx.BeginTxFunc(ctx, b.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		for _, sql := range []string{buildCountsSQL, buildStatsSQL, buildIndexesSQL} {
+		for _, sql := range []string{buildCountsSQL, buildStatsSQL} {
 			if err := execAll(ctx, tx, sql, b.schema); err != nil {
 				return err
 			}
+		}
+		if err := execAll(ctx, tx, buildIndexesSQL, b.schema, pgarray.Of(builtInTables...)); err != nil {
+			return err
 		}
 		fault.Point(FaultBuildIndex)
 		return f.Pass(ctx, tx, mark.text())

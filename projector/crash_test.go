@@ -2,6 +2,7 @@ package projector_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -28,6 +30,10 @@ var programs = map[string]func(context.Context, *pgxpool.Pool) error{
 	},
 	"rebuild coupons": func(ctx context.Context, db *pgxpool.Pool) error {
 		return projector.Rebuild(ctx, db, coupons(), &projector.RebuildOptions{PageSize: 20})
+	},
+	"verify coupons": func(ctx context.Context, db *pgxpool.Pool) error {
+		_, err := projector.VerifyProjection(ctx, db, coupons(), &projector.RebuildOptions{PageSize: 20})
+		return err
 	},
 	"run coupons": func(ctx context.Context, db *pgxpool.Pool) error {
 		r, err := projector.New(quick(db, coupons()))
@@ -143,6 +149,26 @@ func TestRebuildOfCouponsKilled(t *testing.T) {
 			checkNothingLeft(t, pool)
 		})
 	}
+}
+
+// A verification that is killed holds up no other, which removes what it has left.
+func TestVerificationKilled(t *testing.T) {
+	t.Parallel()
+	pool := ownPool(t)
+	registerCoupons(1)(t, pool)
+	enqueueCoupons(t, pool, "spring", 0, 60)
+	stop := start(t, quick(pool, coupons()))
+	awaitApplied(t, pool)
+	stop()
+	for _, point := range []string{"projector.applied", "projector.applied:3"} {
+		runUntilKilled(t, "verify coupons", pool.Config().ConnString(), point)
+	}
+	await(t, "the connections of the process have ended", func() bool {
+		_, err := projector.VerifyProjection(t.Context(), pool, coupons(), nil)
+		return !errors.Is(err, feed.ErrSuperseded)
+	})
+	verifyCoupons(t, pool, coupons())
+	checkNothingLeft(t, pool)
 }
 
 // A runner that is killed in a page has applied all of it or nothing.

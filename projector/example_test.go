@@ -97,7 +97,7 @@ func ExampleVerify() {
 		log.Fatal(err)
 	}
 	catchUp(pool)
-	report, err := projector.Verify(ctx, pool)
+	report, err := projector.Verify(ctx, pool, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func ExampleVerify() {
 	if _, err := pool.Exec(ctx, `update taskledger.task set state = 'succeeded'`); err != nil {
 		log.Fatal(err)
 	}
-	if report, err = projector.Verify(ctx, pool); err != nil {
+	if report, err = projector.Verify(ctx, pool, nil); err != nil {
 		log.Fatal(err)
 	}
 	for _, d := range report.Differences {

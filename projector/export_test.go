@@ -36,7 +36,14 @@ const Begin = begin
 var SQL embed.FS
 
 // VerifyIn is Verify in the transaction of a test.
-func VerifyIn(ctx context.Context, tx pgx.Tx) (Report, error) { return verify(ctx, tx) }
+func VerifyIn(ctx context.Context, tx pgx.Tx) (Report, error) { return verify(ctx, tx, nil) }
+
+// SetStatsInMemory sets the number of kinds and minutes that a verification has in memory.
+func SetStatsInMemory(n int) (restore func()) {
+	old := statsInMemory
+	statsInMemory = n
+	return func() { statsInMemory = old }
+}
 
 // SetVerifyBatch sets the number of events that Verify reads at a time.
 func SetVerifyBatch(n int) (restore func()) {
@@ -57,6 +64,13 @@ func SetLoadBatch(n int) (restore func()) {
 	old := loadBatch
 	loadBatch = n
 	return func() { loadBatch = old }
+}
+
+// SetBuildStopped sets the time without progress after which another program takes over a build.
+func SetBuildStopped(d time.Duration) (restore func()) {
+	old := buildStopped
+	buildStopped = d
+	return func() { buildStopped = old }
 }
 
 // HistogramOf returns the histogram of one duration.

@@ -14,8 +14,9 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-// gather is the time that events may wait for others: each page costs a transaction, however small it is.
-const gather = 20 * time.Millisecond
+// gather is the time that events may wait for others, whether they follow others or an idle time: each page costs a
+// transaction of ten statements, however small it is.
+const gather = 100 * time.Millisecond
 
 // follower applies the feed to the tables of one projection that are in use.
 type follower struct {
@@ -70,7 +71,7 @@ func (f *follower) run(ctx context.Context) error {
 			}
 			wait = backoff.Next()
 			if f.stop(err) == nil && ctx.Err() == nil {
-				f.log.WarnContext(ctx, "projector interrupted; trying again", "error", err, "in", wait)
+				f.log.WarnContext(ctx, "projector interrupted; trying again", "error", err, "retry_in", wait)
 			}
 			return wait, f.stop(err)
 		},
@@ -87,7 +88,8 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 		}
 	}
 	reader, err := feed.Open(ctx, f.config.DB, f.reader, &feed.Options{
-		Gather: gather, PageSize: f.config.PageSize, PageBytes: f.config.PageBytes, Logger: f.config.Logger,
+		Gather: gather, Idle: gather,
+		PageSize: f.config.PageSize, PageBytes: f.config.PageBytes, Logger: f.config.Logger,
 	})
 	if err == nil && f.check != nil {
 		err = f.check(ctx)

@@ -3,10 +3,13 @@ package projector
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,6 +55,15 @@ type Filter struct {
 	State ledger.State    // Default: all states.
 	Limit int             // Default: 50. At most MaxList.
 	After ledger.Position // continues after an earlier call: its result next
+
+	Prefix string    // the beginning of the biz_id. Default: all.
+	Actor  string    // of the first event. Default: all.
+	Tag    string    // one of the tags in the meta of the first event. Default: all.
+	Error  string    // a part of the error. Default: all.
+	From   time.Time // only tasks enqueued at this time or later. Default: all.
+	To     time.Time // only tasks enqueued before this time. Default: all.
+	// IsWithoutOwn leaves out the tasks of taskledger itself, whose kinds begin with "taskledger.".
+	IsWithoutOwn bool
 }
 
 // MaxList is the largest Limit of a [Filter].
@@ -74,6 +86,27 @@ func (f Filter) validate() error {
 		return &ledger.InvalidError{Field: "after", Value: fmt.Sprint(int64(f.After)), Rule: "must be a position"}
 	}
 	return nil
+}
+
+// tagPattern returns a regular expression of PostgreSQL for a meta with the tag, "" without one. Not every meta that
+// JSON admits can be decoded in SQL, so it is compared as a text.
+func (f Filter) tagPattern() string {
+	if f.Tag == "" {
+		return ""
+	}
+	text, err := json.Marshal(f.Tag)
+	if err != nil { // a string always marshals
+		panic(err)
+	}
+	return `"tags"\s*:\s*\[[^]]*` + regexp.QuoteMeta(string(text))
+}
+
+// optionalTime returns a time as a parameter: "" for the zero time.
+func optionalTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return pgquery.Time(t)
 }
 
 // states returns all states of a task, sorted.
@@ -102,9 +135,13 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next 
 		f.After = math.MaxInt64
 	}
 	exceptional := f.State != "" && f.State.Exceptional()
-	sql, args := listNewestSQL, []any{string(f.Kind), string(f.State), int64(f.After), int64(maxWalk), int64(f.Limit)}
+	sql, args := listNewestSQL, []any{string(f.Kind), string(f.State), int64(f.After), int64(f.Limit)}
+	args = append(args, f.Prefix, f.Actor, f.tagPattern(), f.Error, optionalTime(f.From), optionalTime(f.To),
+		strconv.FormatBool(f.IsWithoutOwn))
 	if exceptional {
-		sql, args = listExceptionalSQL, []any{string(f.Kind), string(f.State), int64(f.After), int64(f.Limit)}
+		sql = listExceptionalSQL
+	} else {
+		args = append(args, int64(maxWalk))
 	}
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
-	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
@@ -41,11 +40,16 @@ func newOwn(c Config, p Projection) *own {
 	o := &own{Projection: p, db: c.DB}
 	o.follower = follower{
 		config: c, reader: reader(p.Name), log: c.Logger.With("projection", p.Name),
-		target: &recovering{ownTables{Projection: p, schema: p.Name, parkedAs: p.Name}, o},
+		target: &recovering{o.tables(), o},
 		begin:  o.prepare, check: o.checkTables, watch: o.watchRequests, resume: o.retryParked,
 		stop: stopOwn, wait: o.waitAfter,
 	}
 	return o
+}
+
+// tables returns the tables in use.
+func (o *own) tables() ownTables {
+	return ownTables{Projection: o.Projection, schema: o.Name, parkedAs: o.Name, db: o.db, invalidate: o.invalidate}
 }
 
 // stopOwn is [mustStop] for a projection of users: only the ledger itself ends the runner.
@@ -91,7 +95,7 @@ func (o *own) waitAfter(err error) (time.Duration, bool) {
 		return o.config.Standby, true
 	case errors.As(err, &failure):
 		o.failing = true
-		o.log.Error("an event stops the projection; it is tried again", "error", err, "in", o.config.RetryFailed)
+		o.log.Error("an event stops the projection; it is tried again", "error", err, "retry_in", o.config.RetryFailed)
 		ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 		defer cancel()
 		if err := recordFailure(ctx, o.db, failure); err != nil {
@@ -179,23 +183,33 @@ func (o *own) create(ctx context.Context) error {
 	})
 }
 
+// schemaComment is the comment of a schema that was made for a projection.
+func schemaComment(name string) string {
+	return "Tables of the projection " + name + " of taskledger. A rebuild replaces them."
+}
+
+// makeSchema makes a schema for tables of a projection.
+func makeSchema(ctx context.Context, tx pgx.Tx, name, schema string) error {
+	err := execAll(ctx, tx, createSchemaSQL, schema, schemaComment(name))
+	if err == nil || isOutage(err) {
+		return pgerr.Explain("make schema "+schema, err)
+	}
+	cure := "drop or rename the schema, or give the projection another Name"
+	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		cure = "grant the login of this program CREATE on the database"
+	}
+	return &TablesError{Projection: name, Tables: []string{"schema " + schema}, Reason: err.Error(), Cure: cure}
+}
+
 // makeTables makes a schema with the tables of a projection, and returns their names.
 func makeTables(ctx context.Context, tx pgx.Tx, p Projection, schema string) ([]string, error) {
 	fail := func(tables []string, reason, cure string) error {
 		return &TablesError{Projection: p.Name, Tables: tables, Reason: reason, Cure: cure}
 	}
-	var sql string
-	if _, err := pgquery.Row(ctx, tx, createSchemaSQL, []any{schema}, &sql); err != nil {
-		return nil, pgerr.Explain("make schema "+schema, err)
+	if err := makeSchema(ctx, tx, p.Name, schema); err != nil {
+		return nil, err
 	}
-	if _, err := tx.Exec(ctx, sql); err != nil {
-		cure := "drop or rename the schema, or give the projection another Name"
-		if pgerr.Is(err, pgerr.InsufficientPrivilege) {
-			cure = "grant the login of this program CREATE on the database"
-		}
-		return nil, fail([]string{"schema " + schema}, err.Error(), cure)
-	}
-	if err := useSchema(ctx, tx, schema); err != nil {
+	if _, err := useSchema(ctx, tx, schema); err != nil {
 		return nil, err
 	}
 	if _, err := tx.Exec(ctx, p.DDL); err != nil {
@@ -263,7 +277,7 @@ func (o *own) retryParked(ctx context.Context, f *feed.Feed) error {
 // retryTask applies the parked events of a task, or parks them again.
 func (o *own) retryTask(ctx context.Context, f *feed.Feed, events []ledger.Event) error {
 	key := events[0].Key
-	live := ownTables{Projection: o.Projection, schema: o.Name, parkedAs: o.Name}
+	live := o.tables()
 	advance := func(tx pgx.Tx) error { return f.Mark(ctx, tx, nil) }
 	return inTransaction(ctx, o.db, &live, advance, func(tx pgx.Tx) error {
 		failed := events[0]
@@ -276,11 +290,15 @@ func (o *own) retryTask(ctx context.Context, f *feed.Feed, events []ledger.Event
 			}
 			return nil
 		})
+		var broken *brokenError
 		switch {
 		case failure == nil:
 			return removeParked(ctx, tx, o.Name, &key)
 		case ctx.Err() != nil || isOutage(failure):
 			return failure
+		case errors.As(failure, &broken):
+			err := errors.Join(live.breaks(ctx, broken), broken)
+			return &ApplyError{Projection: o.Name, Event: failed, Err: err}
 		}
 		o.log.WarnContext(ctx, "a parked event fails again", "event", failed.ID(), "error", failure)
 		return parkAgain(ctx, tx, o.Name, failed, describeFailure(failure))

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -31,6 +32,8 @@ var (
 	parkedAgainSQL string
 	//go:embed sql/parked_remove.sql
 	parkedRemoveSQL string
+	//go:embed sql/parked_of_task.sql
+	parkedOfTaskSQL string
 	//go:embed sql/parked_retry.sql
 	parkedRetrySQL string
 	//go:embed sql/parked_skip.sql
@@ -182,7 +185,8 @@ type Act struct {
 // RetryParkedTask has the program that runs a projection apply the parked events of a task again, and returns their
 // number. If one fails, they stay parked. The act is recorded. It commits.
 //
-// Errors: [ErrUnknownProjection], [ErrNotParked], [*ledger.InvalidError], [ledger.ErrNotMigrated].
+// Errors: [ErrUnknownProjection], [ErrNotParked], [*ledger.InvalidError], [ledger.ErrNotMigrated],
+// [ledger.ErrRetryTransaction].
 func RetryParkedTask(ctx context.Context, db DB, name string, k ledger.Key, a Act) (int, error) {
 	return actOnParked(ctx, db, name, k, a, operation.RetryProjection, parkedRetrySQL)
 }
@@ -191,7 +195,8 @@ func RetryParkedTask(ctx context.Context, db DB, name string, k ledger.Key, a Ac
 // projection, and returns the number of such events. Those that wait for it, and later ones, are applied. A rebuild
 // skips it as well. The act is recorded. It commits.
 //
-// Errors: [ErrUnknownProjection], [ErrNotParked], [*ledger.InvalidError], [ledger.ErrNotMigrated].
+// Errors: [ErrUnknownProjection], [ErrNotParked], [*ledger.InvalidError], [ledger.ErrNotMigrated],
+// [ledger.ErrRetryTransaction].
 func SkipParkedTask(ctx context.Context, db DB, name string, k ledger.Key, a Act) (int, error) {
 	return actOnParked(ctx, db, name, k, a, operation.SkipProjection, parkedSkipSQL)
 }
@@ -209,7 +214,8 @@ func actOnParked(ctx context.Context, db DB, name string, k ledger.Key, a Act, a
 	if err := mustExist(ctx, tx, name); err != nil {
 		return 0, err
 	}
-	versions, err := texts(ctx, tx, sql, name, string(k.Kind), string(k.BizID))
+	versions, err := texts(ctx, tx, parkedOfTaskSQL, name, string(k.Kind), string(k.BizID),
+		number(action == operation.SkipProjection))
 	if err != nil {
 		return 0, pgerr.Explain(action, err)
 	}
@@ -222,6 +228,14 @@ func actOnParked(ctx context.Context, db DB, name string, k ledger.Key, a Act, a
 	o.Detail["events"] = strconv.Itoa(len(versions))
 	if err := operation.Record(ctx, tx, o); err != nil {
 		return 0, err
+	}
+	done, err := texts(ctx, tx, sql, name, string(k.Kind), string(k.BizID))
+	if err == nil && !slices.Equal(done, versions) {
+		err = fmt.Errorf("projection %s: %s: its parked events have changed meanwhile: %w", name, k,
+			ledger.ErrRetryTransaction)
+	}
+	if err != nil {
+		return 0, pgerr.Explain(action, err)
 	}
 	return len(versions), pgerr.Explain(action, tx.Commit(ctx))
 }

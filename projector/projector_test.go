@@ -42,7 +42,7 @@ func start(tb testing.TB, c projector.Config) (stop func()) {
 // check compares the tables with the events in three ways: Verify, the fold of each task, and plain counting.
 func check(tb testing.TB, pool *pgxpool.Pool) {
 	tb.Helper()
-	report, err := projector.Verify(tb.Context(), pool)
+	report, err := projector.Verify(tb.Context(), pool, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestVerifyIsExactWhileTheProjectorWorks(t *testing.T) {
 			busy = false
 		default:
 		}
-		report, err := projector.Verify(t.Context(), pool)
+		report, err := projector.Verify(t.Context(), pool, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,8 +42,8 @@ type KindStats struct {
 	Running Histogram `json:"running"`
 }
 
-// add adds the numbers of o, which may be of another kind and minute.
-func (s *KindStats) add(o KindStats) {
+// Add adds the numbers of o, which may be of another kind and minute.
+func (s *KindStats) Add(o KindStats) {
 	s.Enqueued += o.Enqueued
 	s.Started += o.Started
 	s.Succeeded += o.Succeeded
@@ -80,7 +80,7 @@ func ReadKindStats(ctx context.Context, db ledger.DB, k ledger.Kind, from, to ti
 			return nil, pgerr.Explain("read statistics", err)
 		}
 		if n := len(all); n > 0 && all[n-1].Kind == s.Kind && all[n-1].Minute.Equal(s.Minute) {
-			all[n-1].add(s)
+			all[n-1].Add(s)
 		} else {
 			all = append(all, s)
 		}

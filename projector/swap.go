@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -12,6 +13,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
@@ -22,8 +24,16 @@ var (
 	swapTablesSQL string
 	//go:embed sql/swap_lock.sql
 	swapLockSQL string
+	//go:embed sql/swap_users.sql
+	swapUsersSQL string
+	//go:embed sql/swap_version.sql
+	swapVersionSQL string
+	//go:embed sql/swap_schema.sql
+	swapSchemaSQL string
 	//go:embed sql/swap_rights.sql
 	swapRightsSQL string
+	//go:embed sql/swap_attached.sql
+	swapAttachedSQL string
 	//go:embed sql/swap_dependents.sql
 	swapDependentsSQL string
 	//go:embed sql/swap_move.sql
@@ -72,6 +82,9 @@ func (b *build) hold(ctx context.Context, tx pgx.Tx, f *feed.Feed) error {
 	if err := feed.Hold(ctx, tx, reader(b.name)); err != nil {
 		return err
 	}
+	if err := f.Mark(ctx, tx, b.mark.text()); err != nil { // another process may have begun the build again
+		return err
+	}
 	// A window that ends now has every event that the tables in use have.
 	for {
 		page, ok, err := f.Poll(ctx)
@@ -96,20 +109,34 @@ func (b *build) replace(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, swapPatienceSQL, fmt.Sprint(lockPatience)); err != nil {
 		return err
 	}
-	added, err := texts(ctx, tx, swapTablesSQL, b.schema)
-	if err != nil {
+	if _, err := tx.Exec(ctx, swapVersionSQL, b.name); err != nil {
 		return err
 	}
 	have, _, err := readRegistered(ctx, tx, b.name)
 	if err != nil {
 		return err
 	}
-	old, names := pgarray.Of(have.Tables...), pgarray.Of(added...)
+	if have.Version > b.mark.Version {
+		return &VersionError{Projection: b.name, Tables: have.Version, Program: b.mark.Version}
+	}
+	if err := b.checkInUse(ctx, tx); err != nil {
+		return err
+	}
+	added, err := texts(ctx, tx, swapTablesSQL, b.schema)
+	if err != nil {
+		return err
+	}
+	old, names := pgarray.Of(b.tables(have)...), pgarray.Of(added...)
 	if err := execAll(ctx, tx, swapLockSQL, b.inUse, old); err != nil {
 		return err
 	}
 	// The definitions are read before the tables move, and have the names of the tables in use.
 	rights, err := texts(ctx, tx, swapRightsSQL, b.inUse, old, b.schema)
+	if err != nil {
+		return err
+	}
+	isSame := have.Version != 0 && have.shape == b.mark.Shape
+	attached, err := texts(ctx, tx, swapAttachedSQL, b.inUse, old, b.schema, number(isSame))
 	if err != nil {
 		return err
 	}
@@ -120,7 +147,7 @@ func (b *build) replace(ctx context.Context, tx pgx.Tx) error {
 	if err := execAll(ctx, tx, swapMoveSQL, b.inUse, old, b.schema, names); err != nil {
 		return err
 	}
-	for _, statement := range append(rights, dependents...) {
+	for _, statement := range slices.Concat(rights, attached, dependents) {
 		if _, err := tx.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("%s: %w", statement, err)
 		}
@@ -129,6 +156,43 @@ func (b *build) replace(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	return b.register(ctx, tx, names)
+}
+
+// checkInUse returns an error if the schema of the tables in use is not that of the projection, and makes it if it was
+// dropped. Names of tables come from the registry, which the role relay may write.
+func (b *build) checkInUse(ctx context.Context, tx pgx.Tx) error {
+	if b.name == TasksName {
+		return nil
+	}
+	var owner string
+	var isOwn bool
+	found, err := pgquery.Row(ctx, tx, swapSchemaSQL, []any{b.inUse, schemaComment(b.name)}, &owner, &isOwn)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return makeSchema(ctx, tx, b.name, b.inUse)
+	case !isOwn:
+		return &TablesError{
+			Projection: b.name, Tables: []string{"schema " + b.inUse}, Reason: "it belongs to " + owner +
+				" and was not made for the projection",
+			Cure: "rename it, or give the projection another Name",
+		}
+	}
+	return nil
+}
+
+// users returns the sessions that use the tables, as far as the login may see them.
+func (b *build) users(ctx context.Context) []string {
+	var all []string
+	have, _, err := readRegistered(ctx, b.db, b.name)
+	if err == nil {
+		all, err = texts(ctx, b.db, swapUsersSQL, b.inUse, pgarray.Of(b.tables(have)...))
+	}
+	if err != nil {
+		b.options.Logger.DebugContext(ctx, "the users of the tables are unknown", "error", err)
+	}
+	return all
 }
 
 // register records that the new tables are in use, at the place of the build.
@@ -159,6 +223,7 @@ func (b *build) register(ctx context.Context, tx pgx.Tx, tables string) error {
 // explain returns an error of the replacement with its cure.
 func (b *build) explain(err error) error {
 	const dependentObjects = "2BP01"
+	const duplicateSchema = "42P06"
 	const invalidTableDefinition, invalidObject = "42P16", "42P17"
 	var pg *pgconn.PgError
 	switch {
@@ -167,6 +232,11 @@ func (b *build) explain(err error) error {
 		return &TablesError{
 			Projection: b.name, Tables: []string{"tables in use"}, Reason: pg.Message + ": " + pg.Detail,
 			Cure: "drop what depends on them, and make it again after the rebuild",
+		}
+	case pg.Code == duplicateSchema:
+		return &TablesError{
+			Projection: b.name, Tables: []string{"schema " + b.schema + "_old"}, Reason: pg.Message,
+			Cure: "drop it: no rebuild has made it",
 		}
 	case pg.Code == invalidTableDefinition, pg.Code == invalidObject, pgerr.IsNotMigrated(err):
 		return &TablesError{

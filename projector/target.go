@@ -10,6 +10,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -22,6 +23,9 @@ type target interface {
 	apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error
 	// park parks an event that cannot be applied. It reports false if the projection stops instead.
 	park(ctx context.Context, tx pgx.Tx, e ledger.Event, reason error) (bool, error)
+	// breaks is called after an event has broken its transaction. If that was committed, the tables are invalid from
+	// then on, and breaks returns an error that describes it.
+	breaks(ctx context.Context, broken *brokenError) error
 	// name is the name of the projection.
 	name() string
 }
@@ -33,7 +37,8 @@ type beginDB interface {
 }
 
 // transact applies events in a transaction whose first step is advance. If they cannot be applied together, it applies
-// one after the other, so that the one that fails is found: an [*ApplyError], or it is parked.
+// one after the other, so that the one that fails is found: an [*ApplyError], or it is parked. That holds also for an
+// event whose Apply ends the transaction or loses its connection.
 func transact(
 	ctx context.Context, db beginDB, t target, advance func(pgx.Tx) error, events []ledger.Event,
 ) error {
@@ -47,10 +52,45 @@ func transact(
 	if !errors.As(err, &failure) {
 		return err
 	}
-	if t.name() == TasksName || ctx.Err() != nil || isOutage(failure.Err) {
+	var broken *brokenError
+	isBroken := errors.As(failure.Err, &broken)
+	if t.name() == TasksName || ctx.Err() != nil || !isBroken && isOutage(failure.Err) {
 		return failure.Err
 	}
-	return inTransaction(ctx, db, t, advance, func(tx pgx.Tx) error { return applyEach(ctx, tx, t, events) })
+	if isBroken {
+		if err := t.breaks(ctx, broken); err != nil {
+			return &ApplyError{Projection: t.name(), Event: events[0], Err: err}
+		}
+	}
+	return transactEach(ctx, db, t, advance, events)
+}
+
+// maxLost is the number of times that the connection is lost in Apply of an event before the event is the cause.
+const maxLost = 2
+
+// transactEach is transact that applies one event after the other.
+func transactEach(
+	ctx context.Context, db beginDB, t target, advance func(pgx.Tx) error, events []ledger.Event,
+) error {
+	breaking := make(map[ledger.Position]error)
+	lost := 0
+	for {
+		err := inTransaction(ctx, db, t, advance, func(tx pgx.Tx) error {
+			return applyEach(ctx, tx, t, events, breaking)
+		})
+		var failure *ApplyError
+		var broken *brokenError
+		if ctx.Err() != nil || !errors.As(err, &failure) || !errors.As(failure.Err, &broken) ||
+			breaking[failure.Event.Position] != nil {
+			return err
+		}
+		if err := t.breaks(ctx, broken); err != nil {
+			return &ApplyError{Projection: t.name(), Event: failure.Event, Err: err}
+		}
+		if lost++; !broken.isLost || lost >= maxLost {
+			breaking[failure.Event.Position], lost = failure.Err, 0
+		}
+	}
 }
 
 func inTransaction(
@@ -71,17 +111,28 @@ func inTransaction(
 	return pgerr.Explain("commit", tx.Commit(ctx))
 }
 
-// applyEach applies events one after the other.
-func applyEach(ctx context.Context, tx pgx.Tx, t target, events []ledger.Event) error {
+// applyEach applies events one after the other, but those that are known to break the transaction. If another one does,
+// the transaction is of no use any more.
+func applyEach(
+	ctx context.Context, tx pgx.Tx, t target, events []ledger.Event, breaking map[ledger.Position]error,
+) error {
 	for _, e := range events {
-		failure := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
-			return t.apply(ctx, savepoint, []ledger.Event{e})
-		})
+		failure := breaking[e.Position]
 		if failure == nil {
-			continue
-		}
-		if ctx.Err() != nil || isOutage(failure) {
-			return failure
+			failure = pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
+				return t.apply(ctx, savepoint, []ledger.Event{e})
+			})
+			var broken *brokenError
+			switch {
+			case failure == nil:
+				continue
+			case ctx.Err() != nil:
+				return failure
+			case errors.As(failure, &broken):
+				return &ApplyError{Projection: t.name(), Event: e, Err: failure}
+			case isOutage(failure):
+				return failure
+			}
 		}
 		parked, err := t.park(ctx, tx, e, failure)
 		if err != nil {
@@ -100,6 +151,9 @@ type ownTables struct {
 
 	schema   string
 	parkedAs string // the name under which events are parked
+	db       ledger.DB
+	// invalidate makes the tables invalid, which have a part of a page. Nil: they are never used.
+	invalidate func(context.Context) error
 }
 
 // beginOwn starts the transaction of a page of a projection of users. Its commit does not wait for the disk: a crash
@@ -148,10 +202,12 @@ func (t *ownTables) call(ctx context.Context, tx pgx.Tx, events []ledger.Event) 
 	if err != nil {
 		return err
 	}
-	if err := useSchema(ctx, tx, t.schema); err != nil {
+	xid, err := useSchema(ctx, tx, t.schema)
+	if err != nil {
 		return err
 	}
-	return guard(func() error { return t.Apply(ctx, ownTx{tx}, upcast) })
+	failure := guard(func() error { return t.Apply(ctx, ownTx{tx}, upcast) })
+	return checkTransaction(ctx, tx, xid, failure)
 }
 
 func (t *ownTables) park(ctx context.Context, tx pgx.Tx, e ledger.Event, reason error) (bool, error) {
@@ -195,8 +251,10 @@ func (ownTx) Commit(context.Context) error { return errOwnTx }
 // Rollback returns an error.
 func (ownTx) Rollback(context.Context) error { return errOwnTx }
 
-// useSchema makes a schema the only one in which tables without one are found, until the end of the transaction.
-func useSchema(ctx context.Context, tx pgx.Tx, schema string) error {
-	_, err := tx.Exec(ctx, useSchemaSQL, schema)
-	return pgerr.Explain("use schema "+schema, err)
+// useSchema makes a schema the only one in which tables without one are found, until the end of the transaction, and
+// returns the id of the transaction, "" if it has none.
+func useSchema(ctx context.Context, tx pgx.Tx, schema string) (xid string, err error) {
+	var path string
+	_, err = pgquery.Row(ctx, tx, useSchemaSQL, []any{schema}, &path, &xid)
+	return xid, pgerr.Explain("use schema "+schema, err)
 }

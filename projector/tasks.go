@@ -71,6 +71,7 @@ func (*tasks) name() string    { return TasksName }
 
 // park reports that no event stops this projection for good: those that do not fold are recorded.
 func (*tasks) park(context.Context, pgx.Tx, ledger.Event, error) (bool, error) { return false, nil }
+func (*tasks) breaks(context.Context, *brokenError) error                      { return nil }
 
 // begin starts the transaction of a page. Its commit does not wait for the disk: a crash undoes tables and
 // cursor together. The transaction reads rows by key or address, so sequential scans are off: a plan made

@@ -30,7 +30,9 @@ type Node struct {
 // Tree is a task with its causes and the tasks that it caused.
 type Tree struct {
 	Causes []Node `json:"causes"` // the task's cause, the cause of that, and so on
-	Task   *Node  `json:"task"`
+	// After has the task's predecessors, see [ledger.EnqueueOptions].
+	After []Node `json:"after,omitempty"`
+	Task  *Node  `json:"task"`
 }
 
 // TreeLimits bounds a [Tree].
@@ -57,12 +59,12 @@ func (l *TreeLimits) complete() error {
 	return nil
 }
 
-// ReadTree returns the tasks that a task has caused, by the causes in their metas ([ledger.WithCause]), and
-// the causes of the task. It executes one small statement for each generation. The cost is that of the
+// ReadTree returns the tasks that a task has caused, by the causes in their metas ([ledger.WithCause]), the causes of
+// the task, and its predecessors. It executes one small statement for each generation. The cost is that of the
 // returned tasks, and of the events of the task and its causes.
 //
-// The task and its causes are read from the ledger, the others from the projection. Tasks that are not
-// projected yet are left out; see [ReadLag]. A task is in a tree once, even if its causes form a cycle.
+// The task, its causes and its predecessors are read from the ledger, the others from the projection. Tasks that are
+// not projected yet are left out; see [ReadLag]. A task is in a tree once, even if its causes form a cycle.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrUnknownTask], [ledger.ErrNotMigrated].
 func ReadTree(ctx context.Context, db ledger.DB, k ledger.Key, l TreeLimits) (Tree, error) {
@@ -78,13 +80,29 @@ func ReadTree(ctx context.Context, db ledger.DB, k ledger.Key, l TreeLimits) (Tr
 	if err != nil {
 		return Tree{}, err
 	}
+	after, err := predecessors(ctx, db, task.After)
+	if err != nil {
+		return Tree{}, err
+	}
 	root := nodeOf(task)
 	for generation, depth := []*Node{&root}, 1; len(generation) > 0; depth++ {
 		if generation, err = t.descend(ctx, generation, depth > l.Depth); err != nil {
 			return Tree{}, err
 		}
 	}
-	return Tree{Causes: causes, Task: &root}, nil
+	return Tree{Causes: causes, After: after, Task: &root}, nil
+}
+
+// predecessors returns the tasks with these keys.
+func predecessors(ctx context.Context, db ledger.DB, keys []ledger.Key) (nodes []Node, err error) {
+	for _, k := range keys {
+		task, err := ledger.Load(ctx, db, k)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, nodeOf(task))
+	}
+	return nodes, nil
 }
 
 func nodeOf(t ledger.Task) Node {

@@ -3,7 +3,9 @@ package projector
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"time"
 
@@ -59,25 +61,39 @@ func (r *Report) compare(subject, table, events string) {
 
 // Verify folds all events that the built-in projection has applied and compares the result with the tables
 // task, task_count and kind_stats. It reads everything in one snapshot, so it is exact while writers and the
-// projector run. Its memory grows with the number of kinds and minutes that have events, and not with the
-// number of events. It changes nothing.
+// projector run. Its memory does not grow with the ledger: the statistics of many kinds and minutes are sorted in a
+// temporary file. It changes nothing. Nil are the default options.
 //
 // Events that do not fold are a difference and not an error. A task that was folded again from its whole
 // history is also a difference until the cursor has passed its events; see the package comment.
 func Verify(ctx context.Context, db interface {
 	BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
-}) (Report, error) {
+}, o *VerifyOptions) (Report, error) {
 	var report Report
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err := pgx.BeginTxFunc(ctx, db, options, func(tx pgx.Tx) (err error) {
-		report, err = verify(ctx, tx)
+		report, err = verify(ctx, tx, o)
 		return err
 	})
 	return report, pgerr.Explain("verify projection", err)
 }
 
-func verify(ctx context.Context, tx pgx.Tx) (Report, error) {
-	v := verifier{tx: tx, counts: make(map[total]int64), stats: newStats()}
+// VerifyOptions configures [Verify]. Nil is the default of every field.
+type VerifyOptions struct {
+	// Progress is called after each part, with the events that are compared and about how many there are. Default:
+	// none.
+	Progress func(done, total int64)
+}
+
+func verify(ctx context.Context, tx pgx.Tx, o *VerifyOptions) (Report, error) {
+	v := verifier{tx: tx, counts: make(map[total]int64), stats: newStats(), progress: func(_, _ int64) {}}
+	if o != nil && o.Progress != nil {
+		v.progress = o.Progress
+	}
+	defer v.runs.close()
+	if _, err := pgquery.Row(ctx, tx, lastPositionSQL, nil, &v.total); err != nil {
+		return Report{}, err
+	}
 	if err := v.tasks(ctx); err != nil {
 		return Report{}, err
 	}
@@ -93,7 +109,11 @@ type verifier struct {
 	tx     pgx.Tx
 	report Report
 	counts map[total]int64 // the counts by the events
-	stats  *stats          // the statistics by the events
+	stats  *stats          // the statistics by the events that are not in runs
+	runs   statsRuns
+
+	progress func(done, total int64)
+	total    int64 // positions
 }
 
 // verifyBatch is the number of events in memory at a time, unless one task has more.
@@ -160,7 +180,13 @@ func (v *verifier) batch(ctx context.Context, events []ledger.Event, after, end 
 	for _, t := range table {
 		v.report.compare(t.Key.String(), string(t.State), "")
 	}
-	return nil
+	v.progress(min(v.report.Events, v.total), v.total)
+	if len(v.stats.rows) < statsInMemory {
+		return nil
+	}
+	full := v.stats
+	v.stats = newStats()
+	return v.runs.add(full)
 }
 
 // fold is [ledger.Fold] that counts the events in the statistics.
@@ -224,34 +250,46 @@ func (v *verifier) totals(ctx context.Context) error {
 	return nil
 }
 
-// statistics compares the statistics of each kind and minute.
+// statistics compares the statistics of each kind and minute, side by side in their order.
 func (v *verifier) statistics(ctx context.Context) error {
-	table, err := ReadKindStats(ctx, v.tx, "", time.Time{}, endOfTime)
-	if err != nil {
-		return err
-	}
-	compare := func(kind ledger.Kind, minute time.Time, have, want KindStats) {
-		have.Kind, have.Minute, want.Kind, want.Minute = "", time.Time{}, "", time.Time{}
-		v.report.compare(fmt.Sprintf("statistics of %s %s", kind, minute.UTC().Format(time.RFC3339)),
-			have.numbers(), want.numbers())
-	}
-	for _, have := range table {
-		key := statsKey{have.Kind, have.Minute.UnixMicro() / microsPerMinute}
-		var want KindStats
-		if found := v.stats.rows[key]; found != nil {
-			want = *found
+	table, endTable := iter.Pull2(v.tableStats(ctx))
+	defer endTable()
+	events, endEvents := iter.Pull2(v.runs.merged(v.stats))
+	defer endEvents()
+	have, haveErr, hasHave := table()
+	want, wantErr, hasWant := events()
+	for hasHave || hasWant {
+		if err := errors.Join(haveErr, wantErr); err != nil {
+			return err
 		}
-		compare(have.Kind, have.Minute, have, want)
-		delete(v.stats.rows, key)
-	}
-	for key, want := range v.stats.rows {
-		compare(key.kind, time.UnixMicro(key.minute*microsPerMinute), KindStats{}, *want)
+		order := 0
+		switch {
+		case !hasWant:
+			order = -1
+		case !hasHave:
+			order = 1
+		default:
+			order = have.compare(want)
+		}
+		named, inTable, byEvents := have, have.KindStats, want.KindStats
+		if order < 0 {
+			byEvents = KindStats{}
+		}
+		if order > 0 {
+			named, inTable = want, KindStats{}
+		}
+		minute := time.UnixMicro(named.Key.minute * microsPerMinute).UTC().Format(time.RFC3339)
+		v.report.compare(fmt.Sprintf("statistics of %s %s", named.Key.kind, minute), inTable.numbers(),
+			byEvents.numbers())
+		if order <= 0 {
+			have, haveErr, hasHave = table()
+		}
+		if order >= 0 {
+			want, wantErr, hasWant = events()
+		}
 	}
 	return nil
 }
-
-// endOfTime is after all events.
-var endOfTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (v *verifier) events(ctx context.Context, after ledger.Key, limit int) ([]ledger.Event, error) {
 	rows, err := v.tx.Query(ctx, verifyEventsSQL, Reader, string(after.Kind), string(after.BizID), int64(limit))

@@ -21,26 +21,20 @@ var (
 
 // VerifyProjection makes the tables of a projection anew, beside those in use, from the events that those have, and
 // compares both. It is exact while writers and runners work, and stops nothing. Its memory does not grow with the
-// ledger. The transaction in which it reads the tables in use is open until the end. Of several calls at a time, the
-// last one works and the others return [feed.ErrSuperseded].
+// ledger. The transaction in which it reads the tables in use is open until the end. Of several calls at a time, one
+// works and the others return [feed.ErrSuperseded].
 //
 // Other errors: [*ApplyError], [*VersionError], [*TablesError], [ErrUnknownProjection], [ledger.ErrNotMigrated].
 func VerifyProjection(ctx context.Context, db *pgxpool.Pool, p Projection, o *RebuildOptions) (Report, error) {
 	if err := p.Validate(); err != nil {
 		return Report{}, err
 	}
-	var report Report
-	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err := pgx.BeginTxFunc(ctx, db, options, func(tx pgx.Tx) (err error) {
-		v := ownVerifier{
-			Projection: p, db: db, tx: tx, options: o.withDefaults(), schema: "taskledger_verify_" + p.Name,
-			reader: reader(p.Name + "+verify"),
-		}
-		err = v.verify(ctx)
-		report = v.report
-		return err
-	})
-	return report, pgerr.Explain("verify projection "+p.Name, err)
+	v := ownVerifier{
+		Projection: p, db: db, options: o.withDefaults(), schema: "taskledger_verify_" + p.Name,
+		reader: reader(p.Name + "+verify"),
+	}
+	err := v.run(ctx)
+	return v.report, pgerr.Explain("verify projection "+p.Name, err)
 }
 
 // ownVerifier is one call of [VerifyProjection].
@@ -53,6 +47,33 @@ type ownVerifier struct {
 	schema  string // of the other tables
 	reader  string
 	report  Report
+}
+
+// run verifies in the transaction that claims the cursor of verifications: it ends with the process.
+func (v *ownVerifier) run(ctx context.Context) error {
+	if _, err := v.open(ctx, v.claimed()); err != nil { // so that there is a row to claim
+		return err
+	}
+	err := pgx.BeginTxFunc(ctx, v.db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+		if err := v.claim(ctx, tx); err != nil {
+			return err
+		}
+		v.tx = tx
+		return v.verify(ctx)
+	})
+	if !errors.Is(err, feed.ErrSuperseded) {
+		v.end(context.WithoutCancel(ctx))
+	}
+	return err
+}
+
+// claim returns [feed.ErrSuperseded] if another verification of the projection works.
+func (v *ownVerifier) claim(ctx context.Context, tx pgx.Tx) error {
+	isOwn, err := feed.Claim(ctx, tx, v.claimed())
+	if err == nil && !isOwn {
+		err = fmt.Errorf("another verification is under way: %w", feed.ErrSuperseded)
+	}
+	return err
 }
 
 func (v *ownVerifier) verify(ctx context.Context) error {
@@ -79,42 +100,54 @@ func (v *ownVerifier) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer v.end(context.WithoutCancel(ctx))
 	if err := v.apply(ctx, f, to); err != nil {
 		return err
 	}
 	return v.compareTables(ctx, have.Tables)
 }
 
-// begin makes the other tables.
+// begin makes the other tables, which are those of this verification alone.
 func (v *ownVerifier) begin(ctx context.Context) (*feed.Feed, error) {
-	err := pgx.BeginTxFunc(ctx, v.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if err := v.drop(ctx, tx); err != nil {
+	if _, err := checkSchema(ctx, v.db, v.Name, v.schema); err != nil {
+		return nil, err
+	}
+	f, err := v.open(ctx, v.reader)
+	if err != nil {
+		return nil, err
+	}
+	err = pgx.BeginTxFunc(ctx, v.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if err := f.Restart(ctx, tx, nil); err != nil {
+			return err
+		}
+		if err := dropTables(ctx, tx, v.Name, v.schema, v.Name+"+verify"); err != nil {
 			return err
 		}
 		_, err := makeTables(ctx, tx, v.Projection, v.schema)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return feed.Open(ctx, v.db, v.reader, &feed.Options{
+	return f, err
+}
+
+// claimed returns the name of the cursor that the verification at work has locked. It never moves.
+func (v *ownVerifier) claimed() string { return v.reader + "ing" }
+
+func (v *ownVerifier) open(ctx context.Context, reader string) (*feed.Feed, error) {
+	return feed.Open(ctx, v.db, reader, &feed.Options{
 		PageSize: v.options.PageSize, PageBytes: v.options.PageBytes, AuditEvery: -1,
 	})
 }
 
-func (v *ownVerifier) drop(ctx context.Context, tx pgx.Tx) error {
-	if err := execAll(ctx, tx, buildDropSQL, v.schema); err != nil {
-		return err
-	}
-	if err := removeParked(ctx, tx, v.Name+"+verify", nil); err != nil {
-		return err
-	}
-	return feed.Forget(ctx, tx, v.reader)
-}
-
+// end removes the other tables, unless another verification has begun.
 func (v *ownVerifier) end(ctx context.Context) {
-	err := pgx.BeginFunc(ctx, v.db, func(tx pgx.Tx) error { return v.drop(ctx, tx) })
+	err := pgx.BeginFunc(ctx, v.db, func(tx pgx.Tx) error {
+		if isOwn, err := feed.Claim(ctx, tx, v.claimed()); err != nil || !isOwn {
+			return err
+		}
+		if err := dropTables(ctx, tx, v.Name, v.schema, v.Name+"+verify"); err != nil {
+			return err
+		}
+		return errors.Join(feed.Forget(ctx, tx, v.reader), feed.Forget(ctx, tx, v.claimed()))
+	})
 	if err != nil {
 		v.options.Logger.WarnContext(ctx, "the tables of a verification stay; the next one drops them", "error", err)
 	}
@@ -122,7 +155,7 @@ func (v *ownVerifier) end(ctx context.Context) {
 
 // apply applies the events that the tables in use have. The cursor row of each page fences off other calls.
 func (v *ownVerifier) apply(ctx context.Context, f *feed.Feed, to feed.Place) error {
-	t := &ownTables{Projection: v.Projection, schema: v.schema, parkedAs: v.Name + "+verify"}
+	t := &ownTables{Projection: v.Projection, schema: v.schema, parkedAs: v.Name + "+verify", db: v.db}
 	var total int64
 	if _, err := pgquery.Row(ctx, v.tx, lastPositionSQL, nil, &total); err != nil {
 		return err

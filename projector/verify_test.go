@@ -1,9 +1,12 @@
 package projector_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -63,6 +66,50 @@ func TestVerifyFindsEveryKindOfDamage(t *testing.T) {
 		}
 	}
 	check(t, pool)
+}
+
+// Statistics of many kinds and minutes are sorted in a file, with the same result, and progress is reported.
+func TestVerifyStatisticsInRuns(t *testing.T) {
+	defer projector.SetVerifyBatch(5)()
+	defer projector.SetStatsInMemory(2)()
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
+	for i, kind := range []ledger.Kind{"a", "b", "c", "d"} {
+		for minute := range 4 {
+			at := time.Date(2026, 11, 1, 10, minute, i, 0, time.UTC).Format(time.RFC3339)
+			for n := range 2 {
+				ledgertest.ExecAsOwner(t, pool, `insert into taskledger.event
+					(kind, biz_id, version, attempt, shard, type, recorded_at) values
+					($1, $2, 1, 0, 0, 'enqueued', $3::timestamptz)`,
+					string(kind), fmt.Sprint(minute, n), at)
+			}
+		}
+	}
+	project(t, pool)
+	calls, last := 0, int64(0)
+	verify := func() projector.Report {
+		t.Helper()
+		report, err := projector.Verify(t.Context(), pool, &projector.VerifyOptions{Progress: func(done, total int64) {
+			if done < last || done > total {
+				t.Errorf("progress: %d of %d after %d", done, total, last)
+			}
+			calls, last = calls+1, done
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report
+	}
+	if r := verify(); !r.Equal() || calls < 5 || last != 32 {
+		t.Errorf("%+v after %d calls, at %d", r, calls, last)
+	}
+	last = 0
+	ledgertest.ExecAsOwner(t, pool, `delete from taskledger.kind_stats where kind = 'b';
+		update taskledger.kind_stats set enqueued = 7 where kind = 'c' and minute = '2026-11-01 10:02:00+00';
+		insert into taskledger.kind_stats (kind, minute, enqueued, started, succeeded, failed, dead, cancelled)
+		select 'e', minute, 1, 0, 0, 0, 0, 0 from taskledger.kind_stats where kind = 'a'`)
+	if r := verify(); r.Different != 4+1+4 {
+		t.Errorf("%d differences: %v", r.Different, r.Differences)
+	}
 }
 
 // Batches end between tasks, even if one task is larger than a batch.

@@ -39,21 +39,21 @@ func Ask(ctx context.Context, db DB, name, work string, a Act) error {
 		return &ledger.InvalidError{Field: "work", Value: work, Rule: "must be rebuild or verify"}
 	}
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		var version int
-		found, err := pgquery.Row(ctx, tx, workWantSQL, []any{name, work}, &version)
+		have, err := ReadProjection(ctx, tx, name)
 		if err != nil {
 			return err
 		}
-		if !found {
-			return fmt.Errorf("projection %q: %w", name, ErrUnknownProjection)
+		if work == WorkRebuild {
+			if err := operation.Record(ctx, tx, operation.Operation{
+				Action: operation.RebuildProjection, Actor: a.Actor, Reason: a.Reason,
+				Detail: map[string]string{"projection": name, "version": fmt.Sprint(have.Version)},
+			}); err != nil {
+				return err
+			}
 		}
-		if work == WorkVerify {
-			return nil
-		}
-		return operation.Record(ctx, tx, operation.Operation{
-			Action: operation.RebuildProjection, Actor: a.Actor, Reason: a.Reason,
-			Detail: map[string]string{"projection": name, "version": fmt.Sprint(version)},
-		})
+		var version int
+		_, err = pgquery.Row(ctx, tx, workWantSQL, []any{name, work}, &version)
+		return err
 	})
 	return pgerr.Explain("ask for "+work+" of "+name, err)
 }

@@ -178,6 +178,9 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 		isNew = err == nil
 	case err == nil:
 		found := c.CachedInfo().Config
+		if _, _, ok := stream.ServedBy(found); !ok {
+			return false, &foreignConsumerError{durable: want.Durable}
+		}
 		if found.AckWait == want.AckWait && found.MaxAckPending >= want.MaxAckPending {
 			break
 		}
@@ -199,6 +202,15 @@ func (k *kind) ensureConsumer(ctx context.Context, want jetstream.ConsumerConfig
 		return false, fmt.Errorf("consumer %s: %w", want.Durable, err)
 	}
 	return isNew, nil
+}
+
+// foreignConsumerError is the error of a consumer with the name of one of workers and other filters. The worker leaves
+// it as it is, and tries again.
+type foreignConsumerError struct{ durable string }
+
+func (e *foreignConsumerError) Error() string {
+	return fmt.Sprintf("consumer %s has filters that are not of workers, so it belongs to a subscriber: "+
+		"give the subscriber's consumer another name, then: nats consumer rm %s %s", e.durable, stream.Name, e.durable)
 }
 
 // pullHeartbeat returns how often the server reports to each consumer of the pool that its request is still open. The

@@ -86,6 +86,13 @@ func (j *Job) PreviousErrors(ctx context.Context) ([]PreviousError, error) {
 	return all, nil
 }
 
+// Predecessors returns the tasks after which this one became available, in the order of
+// [ledger.EnqueueOptions].After: [ledger.ResultOf] decodes their results. It returns nil for a task without After. It
+// takes two statements. The login of a worker that is limited to kinds reads the predecessors of its kinds alone.
+func (j *Job) Predecessors(ctx context.Context) ([]ledger.Task, error) {
+	return j.run.Predecessors(ctx)
+}
+
 // Result stores a value in the succeeded event (data.result) if the attempt succeeds; the last call counts. It
 // returns an [*ledger.InvalidError] if v cannot be marshalled, or is longer than [MaxResultBytes] as JSON. It is safe
 // for concurrent use.

@@ -51,6 +51,12 @@ func Retire(ctx context.Context, db ledger.DB, nc *nats.Conn, kind ledger.Kind, 
 	}
 	removed := 0
 	for _, c := range stream.Consumers(kind, shards) {
+		found, err := js.Consumer(ctx, stream.Name, c.Durable)
+		if err == nil {
+			if _, _, ok := stream.ServedBy(found.CachedInfo().Config); !ok {
+				return fmt.Errorf("retire: %w", &foreignConsumerError{durable: c.Durable})
+			}
+		}
 		switch err := js.DeleteConsumer(ctx, stream.Name, c.Durable); {
 		case err == nil:
 			removed++

@@ -5,11 +5,17 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
+
+// sameSignal is the time within which a signal that comes twice counts once: timeout(1) of coreutils and some shells
+// send one to a process and to its group.
+const sameSignal = 500 * time.Millisecond
 
 // SignalContext returns a context for [Pool.Run] that the first SIGINT or SIGTERM cancels, so that the pool drains.
 // From then on signals have their default effect, so the second one ends the process at once. Attempts that were
-// running are then repeated elsewhere after AckWait, without using an attempt.
+// running are then repeated elsewhere after AckWait, without using an attempt. The first signal counts once if it comes
+// again within 500 ms.
 //
 // stop cancels the context as well, and stops catching the signals. A second signal does not end a program that also
 // catches these signals elsewhere.
@@ -19,10 +25,12 @@ func SignalContext(parent context.Context) (ctx context.Context, stop context.Ca
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		select {
-		case <-signals:
+		case first := <-signals:
+			stop()
+			awaitOther(signals, first)
 		case <-ctx.Done():
+			stop()
 		}
-		stop()
 		signal.Stop(signals)
 		select {
 		case s := <-signals: // the second one arrived before signal.Stop
@@ -31,6 +39,21 @@ func SignalContext(parent context.Context) (ctx context.Context, stop context.Ca
 		}
 	}()
 	return ctx, stop
+}
+
+// awaitOther ignores the same signal for a moment. It ends the process at another one.
+func awaitOther(signals <-chan os.Signal, first os.Signal) {
+	for over := time.After(sameSignal); ; {
+		select {
+		case s := <-signals:
+			if s != first {
+				signal.Reset(os.Interrupt, syscall.SIGTERM)
+				end(s)
+			}
+		case <-over:
+			return
+		}
+	}
 }
 
 // end sends a signal to this process.

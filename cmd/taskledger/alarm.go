@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -41,20 +40,6 @@ func readAlarms(a *app, file string) (f alarm.File, err error) {
 	return alarm.Parse(text)
 }
 
-// alarmServices returns the service that sends alarms. It returns no service if f has no receivers.
-func alarmServices(a *app, pool *pgxpool.Pool, f alarm.File) []service {
-	if len(f.Receivers) == 0 {
-		return nil
-	}
-	return []service{{"alarm", func(ctx context.Context, log *slog.Logger) error {
-		w, err := alarm.New(alarm.Config{DB: pool, File: f, Logger: log})
-		if err != nil {
-			return err
-		}
-		return w.Run(ctx)
-	}}}
-}
-
 func newAlarmListCommand(a *app) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
@@ -80,6 +65,9 @@ func listAlarms(a *app, alarms []alarm.Alarm) error {
 		Alarms []alarm.Alarm `json:"alarms"`
 	}{append([]alarm.Alarm{}, alarms...)}
 	if err := printList(a, value, alarms, func(w io.Writer) {
+		if len(alarms) == 0 {
+			return
+		}
 		t := newTable([]any{"alarm", "state", "made", "attempts", "subject", "error"}, 4)
 		for _, l := range alarms {
 			t.AppendRow(table.Row{

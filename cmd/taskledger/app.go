@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 )
 
@@ -20,9 +21,11 @@ type app struct {
 
 	config   config
 	secrets  *secrets
-	parsed   bool   // the command line is valid: a later error is not one of usage
-	command  string // the path of the command, as taskledger kind pause
-	database string // the name of the database, if there is one
+	parsed   bool          // the command line is valid: a later error is not one of usage
+	command  string        // the path of the command, as taskledger kind pause
+	database string        // the name of the database, if there is one
+	db       *pgxpool.Pool // of that database, when it is open
+	conns    int           // greatest number of connections to the database; 0: the default of pgxpool
 }
 
 func newApp() *app {
@@ -33,7 +36,7 @@ func newApp() *app {
 // stderr.
 func (a *app) Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	a.stdin, a.stdout, a.stderr = stdin, stdout, &redactor{to: stderr, secrets: a.secrets}
-	a.log = slog.New(slog.NewTextHandler(a.stderr, nil))
+	a.log = a.newLogger()
 	root := a.newRootCommand()
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -87,10 +90,12 @@ Addresses come from flags, else the environment, else from the servers that
 			if err := a.config.read(cmd.Flags(), a.getenv); err != nil {
 				return err
 			}
-			a.parsed, a.command = true, cmd.CommandPath()
+			a.parsed, a.command, a.log = true, cmd.CommandPath(), a.newLogger()
 			return nil
 		},
 	}
+	root.Version = readVersion().Version
+	root.SetVersionTemplate(readVersion().String() + "\n")
 	root.SetHelpCommand(newHelpCommand())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	a.config.addFlags(root.PersistentFlags())
@@ -110,17 +115,21 @@ Addresses come from flags, else the environment, else from the servers that
 		newLimitCommand(a),
 		newParkedCommand(a),
 		newSubscriberCommand(a),
+		newWebhookCommand(a),
+		newTokenCommand(a),
 		newIllegalCommand(a),
 		newProjectionCommand(a),
 		newStreamCommand(a),
 		newRebaseCommand(a),
 		newStatusCommand(a),
+		newDoctorCommand(a),
 		newVersionCommand(a),
 		newNATSConfigCommand(a),
 		newDemoCommand(a),
 		newDemoChildCommand(a),
 		newExitCodesTopic(),
 	)
+	a.addCompletions(root)
 	return root
 }
 
@@ -155,7 +164,11 @@ func group(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 }
 
 func unknownCommand(cmd *cobra.Command, word string) error {
-	return usagef("unknown command %q for %q", word, cmd.CommandPath()).hinted("run: %s --help", cmd.CommandPath())
+	f := usagef("unknown command %q for %q", word, cmd.CommandPath())
+	if similar := suggest(cmd, word); similar != "" {
+		return f.hinted("did you mean %s? or run: %s --help", similar, cmd.CommandPath())
+	}
+	return f.hinted("run: %s --help", cmd.CommandPath())
 }
 
 // exactArgs is cobra's ExactArgs with an error that shows the usage.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -23,6 +24,8 @@ const (
 	envNATSKey     = "NATS_KEY"
 	envDataDir     = "TASKLEDGER_DATA"
 	envOutput      = "TASKLEDGER_OUTPUT"
+	envLogFormat   = "TASKLEDGER_LOG_FORMAT"
+	envLogLevel    = "TASKLEDGER_LOG_LEVEL"
 )
 
 // config has the flags of every command. A value comes from its flag, else from its environment variable,
@@ -38,6 +41,8 @@ type config struct {
 	natsKey     string
 	dataDir     string
 	output      format
+	logFormat   logFormat
+	logLevel    slog.Level
 
 	dataDirGiven bool              // by a flag
 	flagOf       map[string]string // the flags on the command line, by their environment variable
@@ -54,6 +59,11 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.natsKey, "nats-key", "", "`file` of its key")
 	flags.StringVar(&c.dataDir, "data-dir", "", "`directory` of the servers that taskledger runs")
 	flags.VarP(&c.output, "output", "o", "table, json or jsonl")
+	c.logFormat = logText
+	flags.Var(&c.logFormat, "log-format", "text or json")
+	flags.Var((*logLevel)(&c.logLevel), "log-level", "debug, info, warn or error")
+	bind(flags, "log-format", envLogFormat)
+	bind(flags, "log-level", envLogLevel)
 	bind(flags, "database-url", envDatabaseURL)
 	bind(flags, "nats-url", envNATSURL)
 	bind(flags, "nats-creds", envNATSCreds)
@@ -80,13 +90,15 @@ func (c *config) read(flags *pflag.FlagSet, getenv func(string) string) (err err
 	c.dataDirGiven = flags.Changed("data-dir")
 	c.flagOf = make(map[string]string)
 	flags.VisitAll(func(f *pflag.Flag) {
-		if c.dataDirGiven && (f.Name == "database-url" || strings.HasPrefix(f.Name, "nats-")) {
-			return
-		}
 		for _, variable := range f.Annotations[environment] {
 			if f.Changed {
 				c.flagOf[variable] = "--" + f.Name
 			}
+		}
+		if c.dataDirGiven && (f.Name == "database-url" || strings.HasPrefix(f.Name, "nats-")) {
+			return
+		}
+		for _, variable := range f.Annotations[environment] {
 			value := getenv(variable)
 			if value == "" || f.Changed || err != nil {
 				continue
@@ -147,13 +159,14 @@ func (c *config) use(databaseURL, natsURL string) {
 
 // errNoDatabase returns the error of a missing database address.
 func (a *app) errNoDatabase() error {
+	if a.config.natsURL != "" {
+		return failf(exitUnavailable, "no database: %s is set and %s is not", a.config.source(envNATSURL),
+			envDatabaseURL).
+			hinted("set both, or neither for the servers of taskledger serve on this machine")
+	}
 	if a.config.dataDirGiven {
 		return failf(exitUnavailable, "no server is running in %s", a.config.dataDir).
 			hinted("start one: taskledger serve --data-dir %s", a.config.dataDir)
-	}
-	if a.config.natsURL != "" {
-		return failf(exitUnavailable, "no database: %s is set and %s is not", envNATSURL, envDatabaseURL).
-			hinted("set both, or neither for the servers of taskledger serve on this machine")
 	}
 	return failf(exitUnavailable, "no database: %s is not set, and no server is running in %s", envDatabaseURL,
 		a.config.dataDir).

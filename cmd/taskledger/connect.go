@@ -2,21 +2,21 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io/fs"
-	"maps"
 	"os"
-	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgpool"
 	"github.com/taskledger/taskledger/outbox"
 )
-
-// connectTimeout bounds an attempt to connect if the address has no timeout.
-const connectTimeout = 5 * time.Second
 
 // openDatabase connects to the database and checks that it answers.
 func (a *app) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
@@ -26,28 +26,14 @@ func (a *app) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
 	if a.config.databaseURL == "" {
 		return nil, a.errNoDatabase()
 	}
-	config, err := pgxpool.ParseConfig(a.config.databaseURL)
-	if missing := (*fs.PathError)(nil); errors.As(err, &missing) {
-		return nil, usagef("the database address names a file that cannot be read: %s", missing)
-	}
+	config, err := a.databaseConfig(a.config.databaseURL)
 	if err != nil {
-		// The cause may quote parts of a password, which cannot be recognized.
-		return nil, usagef("the database address is invalid").
-			hinted("write it as postgres://user:password@host:port/database, with special characters percent-encoded")
+		return nil, err
 	}
-	a.secrets.learn(config.ConnConfig.Password)
 	a.database = config.ConnConfig.Database
-	if config.ConnConfig.ConnectTimeout == 0 {
-		config.ConnConfig.ConnectTimeout = connectTimeout
+	if a.conns > 0 {
+		pgpool.Limit(config, a.config.databaseURL, a.conns)
 	}
-	if config.ConnConfig.RuntimeParams["application_name"] == "" {
-		config.ConnConfig.RuntimeParams["application_name"] = "taskledger"
-	}
-	// Keys are UTF-8. A role may have another client_encoding, which would store other characters.
-	maps.DeleteFunc(config.ConnConfig.RuntimeParams, func(name, _ string) bool {
-		return strings.EqualFold(name, "client_encoding")
-	})
-	config.ConnConfig.RuntimeParams["client_encoding"] = "UTF8"
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -56,15 +42,38 @@ func (a *app) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
 		pool.Close()
 		return nil, err
 	}
+	a.db = pool
 	return pool, nil
+}
+
+// databaseConfig returns the configuration of a pool for an address of PostgreSQL.
+func (a *app) databaseConfig(address string) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(address)
+	if missing := (*fs.PathError)(nil); errors.As(err, &missing) {
+		return nil, usagef("the database address names a file that cannot be read: %s", missing)
+	}
+	if fault := tlsFileFault(err); fault != "" {
+		return nil, usagef("the database address names unusable files for TLS: %s", fault).
+			hinted("write certificates and keys in PEM form: of the CA to the file in sslrootcert, of the client to " +
+				"those in sslcert and sslkey, which belong together; an encrypted key needs sslpassword")
+	}
+	if err != nil {
+		// The cause may quote parts of a password, which cannot be recognized.
+		return nil, usagef("the database address is invalid").
+			hinted("write it as postgres://user:password@host:port/database, with special characters percent-encoded")
+	}
+	a.secrets.learn(config.ConnConfig.Password)
+	pgpool.Configure(config, "taskledger")
+	return config, nil
 }
 
 // connectNATS connects to NATS. With wait, the server may be unavailable at first.
 func (a *app) connectNATS(wait bool, options ...nats.Option) (*nats.Conn, error) {
 	if a.config.natsURL == "" {
-		return nil, a.errNoNATS()
+		return a.findNATS(options...)
 	}
-	options = append(options, nats.Name("taskledger"), nats.Timeout(connectTimeout), nats.RetryOnFailedConnect(wait))
+	options = append(options, nats.Name("taskledger"), nats.Timeout(pgpool.ConnectTimeout),
+		nats.RetryOnFailedConnect(wait))
 	credentials, err := a.natsCredentials()
 	if err != nil {
 		return nil, err
@@ -77,6 +86,34 @@ func (a *app) connectNATS(wait bool, options ...nats.Option) (*nats.Conn, error)
 			f.hint = cure
 		}
 		return nil, f
+	}
+	return nc, nil
+}
+
+// errNoUser is the error of a login that only reads.
+var errNoUser = failf(exitUnavailable, "the login has no user in the NATS server of taskledger serve").
+	hinted("grant the login the role operator of this database, or set %s", envNATSURL)
+
+// findNATS connects to the NATS server that serve runs for the database, as an operator.
+func (a *app) findNATS(options ...nats.Option) (*nats.Conn, error) {
+	if a.db == nil {
+		return nil, a.errNoNATS()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), pgpool.ConnectTimeout)
+	defer cancel()
+	if _, err := broker.Find(ctx, a.db, natsconfig.Operator); pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		return nil, errNoUser
+	} else if err != nil {
+		if _, attached := embedded.Attach(a.config.dataDir); attached == nil {
+			return nil, a.errNoNATS()
+		}
+		return nil, err
+	}
+	nc, err := broker.Connect(a.db, natsconfig.Operator, append(options, nats.Name("taskledger"),
+		nats.RetryOnFailedConnect(false))...)
+	if err != nil {
+		return nil, failf(exitUnavailable, "cannot connect to the NATS server of taskledger serve: %s", reason(err)).
+			hinted("check that this machine reaches it; serve --advertise names its address")
 	}
 	return nc, nil
 }
@@ -112,9 +149,17 @@ func (a *app) natsCredentials() (options []nats.Option, err error) {
 		options = append(options, key)
 	}
 	if c.natsCA != "" {
+		if err := checkCA(c.natsCA); err != nil {
+			return nil, usagef("%s: %s: %s", c.source(envNATSCA), c.natsCA, err).
+				hinted("write the certificate of the CA that signed that of NATS to this file, in PEM form")
+		}
 		options = append(options, nats.RootCAs(c.natsCA))
 	}
 	if c.natsCert != "" {
+		if _, err := tls.LoadX509KeyPair(c.natsCert, c.natsKey); err != nil {
+			return nil, usagef("%s and %s: %s", c.source(envNATSCert), c.source(envNATSKey), err).
+				hinted("write the client's certificate and its key, unencrypted, to these files, in PEM form")
+		}
 		options = append(options, nats.ClientCert(c.natsCert, c.natsKey))
 	}
 	return options, nil

@@ -26,6 +26,10 @@ type enqueueFlags struct {
 
 	runAt, startBy, finishBy string
 	runIn                    time.Duration
+
+	after     []string
+	otherwise string
+	wait      time.Duration
 }
 
 func newEnqueueCommand(a *app) *cobra.Command {
@@ -35,11 +39,16 @@ func newEnqueueCommand(a *app) *cobra.Command {
 		Short: "Enqueue a task, or report that it exists",
 		Long: `Enqueue a task, in a transaction of its own. KIND and BIZ_ID name one task. If it exists,
 nothing is written, and its state is shown. If it exists with other args, that is a conflict
-(exit code 4).`,
+(exit code 4).
+
+With --wait the command then waits until the task has finished, and prints it, as taskledger task wait does.
+The login needs the role reader beside producer for that.`,
 		Example: `  taskledger enqueue coupon.send order-17 --args '{"percent":10}'
   taskledger enqueue report.make 2026-11 --args @report.json --actor alice --tag monthly
   taskledger enqueue reminder.send 17 --run-in 36h --start-by 2026-12-24T18:00:00+01:00
   taskledger enqueue mail.send 17 --retry '{"ladder":[60,300,1200],"attempts":10}'
+  taskledger enqueue report.mail 2026-11 --after report.make/2026-11 --otherwise cancel
+  taskledger enqueue report.make 2026-12 --wait 30s
   generate | taskledger enqueue import.run 42 --args -`,
 		Args: exactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -61,6 +70,11 @@ nothing is written, and its state is shown. If it exists with other args, that i
 	cmd.Flags().DurationVar(&f.runIn, "run-in", 0, "run it after this time, such as 90s or 36h (default: now)")
 	cmd.Flags().StringVar(&f.startBy, "start-by", "", "let it expire if it is unstarted at this `TIME`")
 	cmd.Flags().StringVar(&f.finishBy, "finish-by", "", "let it expire if it is unfinished at this `TIME`")
+	cmd.Flags().StringArrayVar(&f.after, "after", nil,
+		"let it wait until this task has succeeded, as `KIND/BIZ_ID`; may be repeated")
+	cmd.Flags().StringVar(&f.otherwise, "otherwise", "",
+		"if a task of --after is dead or cancelled: cancel, run or wait (default: cancel)")
+	cmd.Flags().DurationVar(&f.wait, "wait", 0, "wait so long for its result (default: do not wait)")
 	return cmd
 }
 
@@ -86,6 +100,9 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 	if err := f.setTimes(&options); err != nil {
 		return err
 	}
+	if err := f.setAfter(&options); err != nil {
+		return err
+	}
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err
@@ -94,6 +111,11 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 	answer, err := ledger.Enqueue(ctx, pool, key, args, &options)
 	if err != nil {
 		return err
+	}
+	sameArgs := answer.New || answer.SameArgs
+	if f.wait != 0 && sameArgs {
+		a.command = waitCommand // whose role the cure of a missing right names
+		return waitForTask(ctx, a, pool, key, f.wait)
 	}
 	if err := a.print(enqueued{key, answer}, func(w io.Writer) {
 		if answer.New {
@@ -104,7 +126,7 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 	}); err != nil {
 		return err
 	}
-	if !answer.New && !answer.SameArgs {
+	if !sameArgs {
 		return failf(exitConflict, "%s exists with other args; nothing was changed", key).
 			hinted("a key names one task: show it with taskledger task show, or choose another BIZ_ID")
 	}
@@ -136,6 +158,22 @@ func (f enqueueFlags) setTimes(o *ledger.EnqueueOptions) error {
 			return err
 		}
 		*flag.into = t
+	}
+	return nil
+}
+
+// setAfter parses the predecessors of the task.
+func (f enqueueFlags) setAfter(o *ledger.EnqueueOptions) error {
+	o.Otherwise = ledger.Otherwise(f.otherwise)
+	if f.wait < 0 {
+		return usagef("--wait must not be negative, got %s", f.wait)
+	}
+	for _, text := range f.after {
+		k, err := parseKey([]string{text})
+		if err != nil {
+			return usagef("--after: %s", err)
+		}
+		o.After = append(o.After, k)
 	}
 	return nil
 }

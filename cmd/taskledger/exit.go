@@ -9,14 +9,16 @@ import (
 
 // Exit codes. Scripts rely on them: they never change.
 const (
-	exitOK          = 0
-	exitFailed      = 1
-	exitUsage       = 2
-	exitNotFound    = 3
-	exitConflict    = 4
-	exitUnavailable = 5
-	exitNotMigrated = 6
-	exitIntegrity   = 7
+	exitOK           = 0
+	exitFailed       = 1
+	exitUsage        = 2
+	exitNotFound     = 3
+	exitConflict     = 4
+	exitUnavailable  = 5
+	exitNotMigrated  = 6
+	exitIntegrity    = 7
+	exitTimeout      = 8
+	exitUnsuccessful = 9
 )
 
 // exitCodes describes the exit codes, with the name that errors have in JSON.
@@ -33,6 +35,8 @@ var exitCodes = []struct {
 	{exitUnavailable, "unavailable", "PostgreSQL or NATS cannot be reached, or refuses the credentials or a right"},
 	{exitNotMigrated, "not_migrated", "the database lacks the schema of this version"},
 	{exitIntegrity, "integrity", "the ledger or its stream is damaged: a person must act"},
+	{exitTimeout, "timeout", "the time to wait for a task is up; the task runs on"},
+	{exitUnsuccessful, "unsuccessful", "the task that was waited for is dead, cancelled, expired or discarded"},
 }
 
 // codeOverloaded is the name in JSON of an enqueue that a limit has rejected. Its exit code is that of a conflict.

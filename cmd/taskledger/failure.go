@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/pflag"
 
+	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/embedded"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgserver"
@@ -86,6 +87,9 @@ func (a *app) describe(err error) *failure {
 	if f.isRefused {
 		f.hint = a.roleHint()
 	}
+	if binaries := (*pgserver.NoBinariesError)(nil); errors.As(err, &binaries) && a.command == "taskledger serve" {
+		f.hint = "or set " + envDatabaseURL + " to a running server"
+	}
 	return f
 }
 
@@ -110,6 +114,9 @@ func describe(err error) *failure {
 		overload   *ledger.OverloadError
 		subscribed *feed.SubscribedError
 		binaries   *pgserver.NoBinariesError
+		noServer   *broker.NotFoundError
+		timeout    *ledger.WaitTimeoutError
+		task       *ledger.TaskError
 	)
 	f = failf(exitFailed, "%s", strings.ReplaceAll(err.Error(), "\n", "; ")) // several faults, a line each
 	switch {
@@ -124,6 +131,10 @@ func describe(err error) *failure {
 	case errors.Is(err, projector.ErrUnknownProjection):
 		f.exit = exitNotFound
 		f.hint = "list projections with: taskledger projection list; a program registers its own when it first runs"
+	case errors.As(err, &timeout):
+		f.exit, f.message = exitTimeout, timeout.Error()
+	case errors.As(err, &task):
+		f.exit, f.message = exitUnsuccessful, task.Error()
 	case errors.Is(err, feed.ErrSuperseded):
 		f.exit = exitConflict
 		f.hint = "another process is doing the same; wait for it"
@@ -135,6 +146,8 @@ func describe(err error) *failure {
 	case errors.Is(err, reserve.ErrHeld):
 		f.exit = exitConflict
 		f.hint = "another taskledger serve or demo uses this data directory; stop it, or set --data-dir"
+	case errors.As(err, &noServer):
+		f.exit, f.hint = exitUnavailable, noServer.Cure
 	case errors.As(err, &binaries), errors.Is(err, embedded.ErrNotRunning):
 		f.exit = exitUnavailable
 	case errors.Is(err, nats.ErrPermissionViolation):

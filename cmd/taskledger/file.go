@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -31,9 +33,13 @@ func (a *app) readJSON(name string) ([]byte, error) {
 	if err != nil || json.Valid(text) {
 		return text, err
 	}
-	var value any
-	if err := yaml.Unmarshal(text, &value); err != nil {
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	var value, second any
+	if err := decoder.Decode(&value); err != nil && !errors.Is(err, io.EOF) {
 		return nil, usagef("%s is neither JSON nor YAML: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
+		return nil, usagef("%s has more than one YAML document: put each into a file of its own", name)
 	}
 	if text, err = json.Marshal(value); err != nil {
 		return nil, usagef("%s: %s", name, strings.TrimPrefix(err.Error(), "json: "))

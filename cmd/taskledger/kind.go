@@ -79,7 +79,7 @@ func (a *app) changeKind(ctx context.Context, kind, done string,
 			if changed {
 				fmt.Fprintf(w, "%s %s\n", done, plain(kind))
 			} else {
-				fmt.Fprintf(w, "%s was %s already\n", plain(kind), done)
+				fmt.Fprintf(w, "%s was %s already; taskledger kind list has the reason\n", plain(kind), done)
 			}
 		})
 	})

@@ -94,8 +94,8 @@ func newMigrateRolesCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "roles",
 		Short: "Make the roles of producers, workers, services, operators and readers, with their rights",
-		Long: `Make the roles producer, worker, relay, operator, reader, archiver and subscriber, each with the rights
-of its job and no others. Roles belong to all databases of a server, so their names begin with that of the
+		Long: `Make the roles producer, worker, relay, operator, reader, archiver, subscriber and api, each with the
+rights of its job and no others. Roles belong to all databases of a server, so their names begin with that of the
 database: shop_producer, or taskledger_producer on the server of taskledger serve. None can log in: grant it to a role
 that can. Run the command again after each upgrade.
 

@@ -57,6 +57,37 @@ func (w *when) beginning(ctx context.Context, db ledger.DB) (ledger.Moment, erro
 	return w.moment(ctx, db)
 }
 
+// pointInTime is a time, or an age. It is a flag's value; the zero value is no time.
+type pointInTime struct {
+	text string
+	time time.Time
+	age  time.Duration
+}
+
+func (p *pointInTime) String() string { return p.text }
+func (p *pointInTime) Type() string   { return "TIME|AGE" }
+
+// Set implements pflag.Value.
+func (p *pointInTime) Set(text string) (err error) {
+	*p = pointInTime{text: text}
+	if p.age, err = time.ParseDuration(text); err == nil && p.age >= 0 {
+		return nil
+	}
+	p.age = 0
+	if p.time, err = time.Parse(time.RFC3339, text); err != nil {
+		return fmt.Errorf("must be a time such as 2026-12-24T18:00:00Z, or an age such as 90m, got %q", text)
+	}
+	return nil
+}
+
+// at returns the time: the zero time if the flag is not set.
+func (p *pointInTime) at(now time.Time) time.Time {
+	if p.text != "" && p.time.IsZero() {
+		return now.Add(-p.age)
+	}
+	return p.time
+}
+
 // addUTCFlag adds --utc.
 func addUTCFlag(cmd *cobra.Command, utc *bool) {
 	cmd.Flags().BoolVar(utc, "utc", false, "show times in UTC (default: local time)")

@@ -15,6 +15,7 @@ type natsConfigFlags struct {
 	account     string
 	storeDir    string
 	subscribers []string
+	served      []string
 	tls         natsconfig.TLS
 }
 
@@ -29,18 +30,22 @@ func newNATSConfigCommand(a *app) *cobra.Command {
   relay       taskledger serve
   worker      workers
   operator    the other commands of taskledger
+  waiter      programs that wait for results: outbox.Waiter
 
 Each role has an account of its own. --subscriber NAME adds a subscriber to events. It receives them in the JetStream
 domain NAME from the consumer NAME, which admin makes:
 
   nats consumer add LEDGER NAME --pull --ack explicit --deliver all --filter 'ledger.*.succeeded.>' --defaults
 
+--served NAME adds a subscriber that taskledger subscriber serve NAME serves from the database, as the user NAME-server.
+It has an account with a stream of its own, which the server makes.
+
 The command nats: go install github.com/nats-io/natscli/nats@latest
 
 With --keys the seed of each user's key is in DIR/USER.nk, with mode 0600. The command makes those that are missing,
 and prints the public keys. Give each program its own file: --nats-nkey, or NATS_NKEY. Without --keys the public keys
 are in the environment of nats-server: ADMIN_NKEY, RELAY_NKEY and so on.`,
-		Example: "  taskledger nats-config --keys keys --subscriber mails > nats.conf",
+		Example: "  taskledger nats-config --keys keys --subscriber mails --served orders > nats.conf",
 		Args:    exactArgs(0),
 		RunE:    func(*cobra.Command, []string) error { return natsConfig(a, f) },
 	}
@@ -50,6 +55,7 @@ are in the environment of nats-server: ADMIN_NKEY, RELAY_NKEY and so on.`,
 		"account of the stream; other accounts' names begin with it")
 	flags.StringVar(&f.storeDir, "store-dir", "/var/lib/nats", "`directory` of JetStream")
 	flags.StringArrayVar(&f.subscribers, "subscriber", nil, "`name` of a subscriber's consumer; not that of a kind")
+	flags.StringArrayVar(&f.served, "served", nil, "`name` of a subscriber that is served from the database")
 	flags.StringVar(&f.tls.Cert, "tls-cert", "", "`file` of the server's certificate")
 	flags.StringVar(&f.tls.Key, "tls-key", "", "`file` of its key")
 	flags.StringVar(&f.tls.CA, "tls-ca", "", "`file` of the CA of clients' certificates, then required")
@@ -58,7 +64,8 @@ are in the environment of nats-server: ADMIN_NKEY, RELAY_NKEY and so on.`,
 
 func natsConfig(a *app, f natsConfigFlags) error {
 	c := natsconfig.Config{
-		Account: f.account, Subscribers: f.subscribers, StoreDir: f.storeDir, Credential: natsconfig.VariableCredential,
+		Account: f.account, Subscribers: f.subscribers, Served: f.served, StoreDir: f.storeDir,
+		Credential: natsconfig.VariableCredential,
 	}
 	if f.tls != (natsconfig.TLS{}) {
 		c.TLS = &f.tls

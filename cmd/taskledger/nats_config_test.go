@@ -9,14 +9,15 @@ import (
 	"testing"
 )
 
-// docs/nats.conf is what the command prints for one subscriber.
+// docs/nats.conf is what the command prints for a subscriber of each form.
 func TestNATSConfigIsDocumented(t *testing.T) {
 	want, err := os.ReadFile("../../docs/nats.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := printNATSConfig(t, "--subscriber", "mails"); got != string(want) {
-		t.Error("docs/nats.conf differs: go run ./cmd/taskledger nats-config --subscriber mails > docs/nats.conf")
+	if got := printNATSConfig(t, "--subscriber", "mails", "--served", "orders"); got != string(want) {
+		t.Error("docs/nats.conf differs: " +
+			"go run ./cmd/taskledger nats-config --subscriber mails --served orders > docs/nats.conf")
 	}
 }
 
@@ -28,7 +29,7 @@ func TestNATSConfigKeepsSeeds(t *testing.T) {
 	if again := printNATSConfig(t, "--keys", keys); again != first {
 		t.Error("the second run prints another configuration")
 	}
-	if got := readSeeds(t, keys); !slices.Equal(got, seeds) || len(seeds) != 4 {
+	if got := readSeeds(t, keys); !slices.Equal(got, seeds) || len(seeds) != 5 {
 		t.Errorf("%d seeds changed", len(seeds))
 	}
 	for _, seed := range seeds {

@@ -60,8 +60,10 @@ func (a *app) print(value any, render func(io.Writer)) error {
 	case formatJSONL:
 		return a.printJSON(value, "")
 	default:
-		render(a.stdout)
-		return nil
+		var b bytes.Buffer
+		render(&b)
+		_, err := a.stdout.Write(b.Bytes())
+		return err
 	}
 }
 

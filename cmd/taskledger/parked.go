@@ -148,7 +148,7 @@ waits for a worker otherwise, and the reconciler may release it, which is anothe
 // newUnparkCommand completes a command that removes parked events from the list. done is the past participle of it.
 func newUnparkCommand(a *app, cmd *cobra.Command, done string,
 	unpark func(context.Context, outbox.DB, []ledger.Position, string, string) error) *cobra.Command {
-	var all bool
+	var all, dryRun bool
 	var actor, reason string
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if all == (len(args) > 0) {
@@ -160,6 +160,9 @@ func newUnparkCommand(a *app, cmd *cobra.Command, done string,
 		}
 		return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 			act := func(p []ledger.Position) error { return unpark(ctx, pool, p, actorOr(actor), reason) }
+			if dryRun {
+				act, done = checkParked(ctx, pool), "would be "+done
+			}
 			n := len(positions)
 			if all {
 				n, err = eachParked(ctx, pool, act)
@@ -172,14 +175,37 @@ func newUnparkCommand(a *app, cmd *cobra.Command, done string,
 			answer := struct {
 				Done   string `json:"done"`
 				Events int    `json:"events"`
-			}{done, n}
+				DryRun bool   `json:"dry_run"`
+			}{done, n, dryRun}
 			return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", done, count(int64(n))) })
 		})
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all parked events")
+	addDryRunFlag(cmd, &dryRun)
 	addActorFlag(cmd, &actor)
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the record")
 	return cmd
+}
+
+// addDryRunFlag adds --dry-run.
+func addDryRunFlag(cmd *cobra.Command, dryRun *bool) {
+	cmd.Flags().BoolVar(dryRun, "dry-run", false, "show what would change, and change nothing")
+}
+
+// checkParked returns a function that checks that events are parked.
+func checkParked(ctx context.Context, pool *pgxpool.Pool) func([]ledger.Position) error {
+	return func(positions []ledger.Position) error {
+		for _, p := range positions {
+			found, err := outbox.ReadParked(ctx, pool, p-1, 1)
+			if err != nil {
+				return err
+			}
+			if len(found) == 0 || found[0].Position != p {
+				return fmt.Errorf("event at position %d: %w", p, outbox.ErrNotParked)
+			}
+		}
+		return nil
+	}
 }
 
 // eachParked calls act with the positions of all parked events, in batches. It returns the number of events.

@@ -101,6 +101,7 @@ const maxState = 160
 
 func newProjectionRebuildCommand(a *app) *cobra.Command {
 	var act projector.Act
+	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "rebuild NAME",
 		Short: "Make the tables of a projection anew from all events, beside those in use, and replace these",
@@ -116,12 +117,33 @@ Another one is rebuilt by the program that runs it, also if this command ends ea
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 				act.Actor = actorOr(act.Actor)
+				if dryRun {
+					return planRebuild(ctx, a, pool, args[0])
+				}
 				return rebuildProjection(ctx, a, pool, args[0], act)
 			})
 		},
 	}
 	addActFlags(cmd, &act)
+	addDryRunFlag(cmd, &dryRun)
 	return cmd
+}
+
+// planRebuild shows what a rebuild would replace.
+func planRebuild(ctx context.Context, a *app, pool *pgxpool.Pool, name string) error {
+	r, err := projector.ReadProjection(ctx, pool, name)
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Projection string `json:"projection"`
+		Version    int    `json:"version"`
+		DryRun     bool   `json:"dry_run"`
+	}{name, int(r.Version), true}
+	return a.print(answer, func(w io.Writer) {
+		fmt.Fprintf(w, "the tables of %s, version %d, would be made anew from all events, beside those in use\n",
+			plain(name), r.Version)
+	})
 }
 
 // addActFlags adds the author and the reason of a change.
@@ -259,7 +281,11 @@ func verifyProjection(ctx context.Context, a *app, pool *pgxpool.Pool, name stri
 
 func readReport(ctx context.Context, a *app, pool *pgxpool.Pool, name string) (report projector.Report, err error) {
 	if name == projector.TasksName {
-		return projector.Verify(ctx, pool)
+		_, err = withProgress(a, "verified", func(show func(done, total int64)) error {
+			report, err = projector.Verify(ctx, pool, &projector.VerifyOptions{Progress: show})
+			return err
+		})
+		return report, err
 	}
 	_, err = withProgress(a, "verified", func(show func(done, total int64)) error {
 		work, err := askAndWait(ctx, a, pool, name, projector.WorkVerify, projector.Act{}, show)
@@ -358,11 +384,15 @@ projection. Later events of the task are applied. A rebuild skips the event as w
 func newProjectionActCommand(a *app, cmd *cobra.Command, done string, do func(
 	context.Context, projector.DB, string, ledger.Key, projector.Act) (int, error)) *cobra.Command {
 	var act projector.Act
+	var dryRun bool
 	cmd.Args = exactArgs(3)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		key := ledger.Key{Kind: ledger.Kind(args[1]), BizID: ledger.BizID(args[2])}
 		return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 			act.Actor = actorOr(act.Actor)
+			if dryRun {
+				do, done = countUnapplied, "would be "+done
+			}
 			n, err := do(ctx, pool, args[0], key, act)
 			if err != nil {
 				return err
@@ -370,10 +400,37 @@ func newProjectionActCommand(a *app, cmd *cobra.Command, done string, do func(
 			answer := struct {
 				Done   string `json:"done"`
 				Events int    `json:"events"`
-			}{done, n}
+				DryRun bool   `json:"dry_run"`
+			}{done, n, dryRun}
 			return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "%s: %s events\n", done, strconv.Itoa(n)) })
 		})
 	}
 	addActFlags(cmd, &act)
+	addDryRunFlag(cmd, &dryRun)
 	return cmd
+}
+
+// countUnapplied returns the number of events of a task that a projection has parked, or at which it has stopped.
+func countUnapplied(ctx context.Context, db projector.DB, name string, key ledger.Key, _ projector.Act) (int, error) {
+	r, err := projector.ReadProjection(ctx, db, name)
+	if err != nil {
+		return 0, err
+	}
+	parked, err := projector.ReadProjectionParked(ctx, db, name, projector.MaxListed)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, p := range parked {
+		if p.Key == key {
+			n++
+		}
+	}
+	if n == 0 && r.Failing != nil && r.Failing.Key == key {
+		n = 1
+	}
+	if n == 0 {
+		return 0, fmt.Errorf("projection %s, task %s: %w", name, key, projector.ErrNotParked)
+	}
+	return n, nil
 }

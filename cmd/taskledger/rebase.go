@@ -20,7 +20,7 @@ import (
 
 // rebaseFlags are the options of rebase.
 type rebaseFlags struct {
-	yes             bool
+	yes, dryRun     bool
 	newInstallation bool
 	actor, reason   string
 }
@@ -50,6 +50,8 @@ services start. The command needs the owner of the schema taskledger.`,
 		},
 	}
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "change the database (default: show what would change)")
+	addDryRunFlag(cmd, &f.dryRun)
+	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
 	cmd.Flags().BoolVar(&f.newInstallation, "new-installation", false, "give the ledger an identity of its own")
 	addActorFlag(cmd, &f.actor)
 	cmd.Flags().StringVar(&f.reason, "reason", "", "reason, for the record")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/taskledger/taskledger/migrations"
 )
@@ -16,10 +17,12 @@ var roleOf = map[string]string{
 	"taskledger enqueue":            "producer",
 	"taskledger import watermill":   "producer",
 	"taskledger status":             "reader",
+	"taskledger doctor":             "reader",
 	"taskledger task show":          "reader",
 	"taskledger task list":          "reader",
 	"taskledger task history":       "reader",
 	"taskledger task tree":          "reader",
+	"taskledger task wait":          "reader",
 	"taskledger task dead":          "reader",
 	"taskledger task cancel":        "operator",
 	"taskledger task release":       "operator",
@@ -72,7 +75,13 @@ var roleOf = map[string]string{
 	"taskledger subscriber seek":    "operator",
 	"taskledger subscriber pause":   "operator",
 	"taskledger subscriber resume":  "operator",
+	"taskledger subscriber give":    "operator",
+	"taskledger subscriber serve":   "subscriber",
+	"taskledger webhook serve":      "producer, subscriber, worker",
 	"taskledger subscriber delete":  "operator",
+	"taskledger token create":       "operator",
+	"taskledger token list":         "operator",
+	"taskledger token revoke":       "operator",
 }
 
 // roleHint returns the cure of a right that the login lacks.
@@ -84,7 +93,15 @@ func (a *app) roleHint() string {
 		return "connect as the owner of the schema taskledger, or as a member of it; " +
 			"to create the schema, as a login with CREATE on the database"
 	default:
+		var names []string
+		for _, name := range strings.Split(role, ", ") {
+			names = append(names, migrations.RoleName(a.database, name))
+		}
+		if len(names) > 1 {
+			return fmt.Sprintf("the roles %s together can do this: grant them to the login; "+
+				"taskledger migrate roles, as the owner, makes them and their rights", strings.Join(names, ", "))
+		}
 		return fmt.Sprintf("the role %s can do this: grant it to the login; "+
-			"taskledger migrate roles, as the owner, makes it and its rights", migrations.RoleName(a.database, role))
+			"taskledger migrate roles, as the owner, makes it and its rights", names[0])
 	}
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"net/url"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -13,17 +15,24 @@ import (
 // envLogins is the variable with the login of each role, as user:password in the form of a query.
 const envLogins = "TASKLEDGER_TEST_LOGINS"
 
+// flagWait is the flag of enqueue that needs a second role.
+const flagWait = "--wait"
+
 // logins returns the value of [envLogins] for the server of a database of package ledgertest.
 func logins(t testing.TB, address string) string {
 	t.Helper()
 	users := url.Values{}
-	for _, role := range roleOf {
-		u, err := url.Parse(ledgertest.URLAs(t, address, role))
+	set := func(name string, roles ...string) {
+		u, err := url.Parse(ledgertest.URLAs(t, address, roles...))
 		if err != nil {
 			t.Fatal(err)
 		}
-		users.Set(role, u.User.String())
+		users.Set(name, u.User.String())
 	}
+	for _, role := range roleOf {
+		set(role, strings.Split(role, ", ")...)
+	}
+	set(flagWait, "producer", "reader")
 	return users.Encode()
 }
 
@@ -39,7 +48,14 @@ func addressFor(address, logins string, args []string) string {
 	if err != nil {
 		return address
 	}
-	user, err := url.Parse("postgres://" + users.Get(roleOf[cmd.CommandPath()]) + "@")
+	role := roleOf[cmd.CommandPath()]
+	if slices.Contains(args, flagWait) {
+		role = flagWait
+	}
+	if role == "" {
+		return address
+	}
+	user, err := url.Parse("postgres://" + users.Get(role) + "@")
 	if err != nil {
 		return address
 	}

@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -79,6 +82,8 @@ func TestScripts(t *testing.T) {
 			"setvar":   cmdSetVar,
 			"mode":     cmdMode,
 			"address":  cmdAddress,
+			"port":     cmdPort,
+			"get":      cmdGet,
 
 			"terminate":     cmdTerminate,
 			"wrongpassword": cmdWrongPassword,
@@ -114,8 +119,8 @@ func cmdAnnounce(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // cmdStream publish SUBJECT TEXT publishes a message, cmdStream subscribe NAME makes a durable consumer, cmdStream make
-// NAME SUBJECTS… makes a stream, and cmdStream
-// delete deletes the stream, as another program.
+// NAME SUBJECTS… makes a stream, cmdStream drain STREAM CONSUMER acknowledges one message, and cmdStream
+// delete [NAME] deletes the stream of the ledger or another one, as another program.
 func cmdStream(ts *testscript.TestScript, _ bool, args []string) {
 	nc, err := nats.Connect(ts.Getenv("NATS_URL"))
 	ts.Check(err)
@@ -129,8 +134,18 @@ func cmdStream(ts *testscript.TestScript, _ bool, args []string) {
 		_, err = js.CreateConsumer(context.Background(), "LEDGER", jetstream.ConsumerConfig{Durable: args[1]})
 	case "make":
 		_, err = js.CreateStream(context.Background(), jetstream.StreamConfig{Name: args[1], Subjects: args[2:]})
+	case "drain":
+		consumer, consumerErr := js.Consumer(context.Background(), args[1], args[2])
+		for begun := time.Now(); consumerErr != nil && time.Since(begun) < patience; {
+			time.Sleep(20 * time.Millisecond)
+			consumer, consumerErr = js.Consumer(context.Background(), args[1], args[2])
+		}
+		ts.Check(consumerErr)
+		m, nextErr := consumer.Next(jetstream.FetchMaxWait(patience))
+		ts.Check(nextErr)
+		err = m.DoubleAck(context.Background())
 	case "delete":
-		err = js.DeleteStream(context.Background(), "LEDGER")
+		err = js.DeleteStream(context.Background(), append(args[1:], "LEDGER")[0])
 	}
 	ts.Check(err)
 }
@@ -288,6 +303,44 @@ func cmdWrongPassword(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(err)
 	address.User = url.UserPassword(address.User.Username(), "s3cr3t-word")
 	ts.Setenv("DATABASE_URL", address.String())
+}
+
+// cmdPort VARIABLE [taken] sets a variable to an address whose port is free, or taken by this process.
+func cmdPort(ts *testscript.TestScript, _ bool, args []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Setenv(args[0], l.Addr().String())
+	if len(args) == 1 {
+		ts.Check(l.Close())
+		return
+	}
+	ts.Defer(func() { ts.Check(l.Close()) })
+}
+
+// cmdGet URL STATUS PATTERN requests a URL until the answer has this status and its body matches. ! get requests it
+// once, and the body must not match.
+func cmdGet(ts *testscript.TestScript, neg bool, args []string) {
+	pattern := regexp.MustCompile("(?m)" + args[2])
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		var status, body string
+		answer, err := http.Get(args[0])
+		if err == nil {
+			var text []byte
+			text, err = io.ReadAll(answer.Body)
+			ts.Check(answer.Body.Close())
+			status, body = strconv.Itoa(answer.StatusCode), string(text)
+		}
+		isMatch := pattern.MatchString(body)
+		switch {
+		case neg && (err != nil || isMatch):
+			ts.Fatalf("%v\n%s", err, body)
+		case neg, err == nil && status == args[1] && isMatch:
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("no answer %s with %s after %s: %s %v\n%s", args[1], args[2], patience, status, err, body)
+		}
+	}
 }
 
 // cmdTerminate sends SIGTERM to the background processes.

@@ -5,30 +5,33 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger"
+	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/embedded"
 	"github.com/taskledger/taskledger/internal/natsconfig"
-	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers/reconciler"
-	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 // serveFlags are the options of serve.
 type serveFlags struct {
 	binaries string
 	alarms   string
+	listen   string
+	api      apiFlags
 	stream   outbox.StreamConfig
+	server   taskledger.ServerConfig
+
+	leaseTTL   time.Duration
+	ackTimeout time.Duration
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -45,8 +48,12 @@ func newServeCommand(a *app) *cobra.Command {
   periodic    enqueues the tasks of schedules
   reconciler  releases tasks whose message was lost
   alarm       sends alarms, with --alarms
+  http        answers /healthz, /readyz and /metrics, and the HTTP API at /v1/, with --listen
 
 Any number of processes may run. One relay and one projector work; the others stand by.
+
+With ` + envDatabaseURL + ` alone, serve runs the NATS server of this database, or stands by for the process that
+runs it. Other programs with ` + envDatabaseURL + ` find its address and their credentials in the database.
 
 Without ` + envDatabaseURL + ` and ` + envNATSURL + `, serve starts servers of its own: PostgreSQL from the installed
 binaries, and NATS in its own process. The data directory has their data, and their addresses for
@@ -79,39 +86,75 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 		"greatest age of messages on a new stream (default: 72h)")
 	cmd.Flags().IntVar(&f.stream.Replicas, "stream-replicas", 0,
 		"replicas of a new stream (default: 1)")
+	cmd.Flags().StringVar(&f.listen, "listen", "", "`address` of the HTTP server, as 127.0.0.1:8080 (default: none)")
+	cmd.Flags().StringVar(&f.server.Listen, "nats-listen", "",
+		"`address` where the NATS server of serve listens (default: 127.0.0.1); with TLS outside of loopback")
+	cmd.Flags().StringVar(&f.server.Advertise, "advertise", "",
+		"`address` of that server for clients on other machines (default: that of --nats-listen)")
+	cmd.Flags().DurationVar(&f.leaseTTL, "lease-ttl", 0,
+		"after this time another relay replaces one that hangs (default: 5s)")
+	cmd.Flags().DurationVar(&f.ackTimeout, "ack-timeout", 0,
+		"how long the relay waits for JetStream to store a page (default: "+outbox.DefaultAckTimeout.String()+")")
+	f.api.add(cmd.Flags())
 	addAlarmsFlag(cmd, &f.alarms)
-	for _, name := range []string{"postgres-binaries", "stream-max-bytes", "stream-max-age", "stream-replicas"} {
+	for _, name := range []string{
+		"postgres-binaries", "listen", "stream-max-bytes", "stream-max-age", "stream-replicas", "nats-listen",
+		"advertise", "lease-ttl", "ack-timeout",
+	} {
 		bind(cmd.Flags(), name, "TASKLEDGER_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
 	}
 	return cmd
 }
 
-func serve(ctx context.Context, a *app, f serveFlags) (err error) {
+func (f serveFlags) validate() error {
 	if err := f.stream.Validate(); err != nil {
 		return usagef("%s", err)
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{{flag: "lease-ttl", value: f.leaseTTL}, {flag: "ack-timeout", value: f.ackTimeout}} {
+		if d.value != 0 && d.value < outbox.MinInterval {
+			return usagef("--%s must be at least %s, got %s", d.flag, outbox.MinInterval, d.value)
+		}
+	}
+	return nil
+}
+
+func serve(ctx context.Context, a *app, f serveFlags) (err error) {
+	if err := f.validate(); err != nil {
+		return err
 	}
 	alarms, err := readAlarms(a, f.alarms)
 	if err != nil {
 		return err
 	}
+	listener, err := listen(f.listen)
+	if err != nil {
+		return err
+	}
+	if listener != nil {
+		defer func() { _ = listener.Close() }() // the service has closed it already
+	}
+	secured, err := f.api.secure(listener)
+	if err != nil {
+		return err
+	}
+	servers, err := a.serversOf(ctx, f)
+	if err != nil {
+		return err
+	}
 	var lost <-chan struct{} // closed when one of the servers started here has ended
 	var hooks []outbox.Hook
-	switch given := a.config; {
-	case given.databaseURL == "" && given.natsURL == "":
-		servers, err := a.startServers(ctx, f.binaries)
-		if err != nil {
-			return err
-		}
+	if servers != nil {
 		defer func() { err = firstOf(err, servers.Close()) }()
 		lost = servers.Lost()
-		hooks = append(hooks, newNATSRestart(servers.NATS(), a.log.With("service", "nats")))
-	case given.databaseURL == "":
-		return usagef("%s is set and %s is not", envNATSURL, envDatabaseURL).
-			hinted("set both, or neither for servers of its own")
-	case given.natsURL == "":
-		return usagef("%s is set and %s is not", envDatabaseURL, envNATSURL).
-			hinted("set both, or neither for servers of its own")
+		if f.api.natsURL == "" {
+			f.api.natsURL = servers.NATSURLs[natsconfig.Operator]
+		}
+		hooks = append(hooks, broker.NewRestart(servers.NATS(), a.log.With("service", "nats")))
 	}
+	a.conns = taskledger.ServiceConns
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err
@@ -120,9 +163,18 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	if err := migrations.Check(ctx, a.config.databaseURL); err != nil {
 		return err
 	}
-	where := serving{Database: endpoint(a.config.databaseURL), NATS: endpoint(a.config.natsURL)}
+	if err := outbox.CheckRole(ctx, pool); err != nil {
+		return err
+	}
+	where := serving{Database: endpoint(a.config.databaseURL), NATS: "own"}
+	if a.config.natsURL != "" {
+		where.NATS = endpoint(a.config.natsURL)
+	}
 	if lost != nil {
 		where.DataDir = a.config.dataDir
+	}
+	if listener != nil {
+		where.HTTP = f.api.scheme() + listener.Addr().String()
 	}
 	if err := a.print(where, where.render); err != nil {
 		return err
@@ -136,10 +188,43 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 			stop(failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir))
 		}
 	}()
-	services := []service{relayService(a, pool, f.stream, hooks), projectorService(a, pool), schedulerService(a, pool),
-		periodicService(a, pool), reconcilerService(a, pool)}
-	a.runServices(ctx, append(services, alarmServices(a, pool, alarms)...)...)
+	c := taskledger.Config{
+		DB: pool, Server: f.server, Stream: f.stream, LeaseTTL: f.leaseTTL, AckTimeout: f.ackTimeout,
+		RelayHooks: hooks,
+		Alarms:     alarms, Logger: a.log, Describe: a.explain,
+	}
+	if listener != nil {
+		handler, stop, err := a.httpAPI(ctx, f.api)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		defer context.AfterFunc(ctx, handler.Drain)()
+		c.Listener, c.Handlers = secured, map[string]http.Handler{"/v1/": handler, "/version": handler}
+	}
+	if a.config.natsURL != "" {
+		c.NATS = a.toNATS
+	} else if c.Server.Dir, err = broker.Dir(ctx, pool, a.config.dataDir); err != nil {
+		return err
+	}
+	if err := taskledger.Run(ctx, c); err != nil {
+		return err
+	}
 	return context.Cause(ctx)
+}
+
+// toNATS opens a connection that waits for its server.
+func (a *app) toNATS(options ...nats.Option) (*nats.Conn, error) {
+	return a.connectNATS(true, options...)
+}
+
+// explain returns the text of an error without secrets, and its cure.
+func (a *app) explain(err error) (text, cure string) {
+	f := a.describe(err)
+	if tls := natsTLS.cure(err); tls != "" {
+		f.hint = tls
+	}
+	return a.secrets.hide(f.message), a.secrets.hide(f.hint)
 }
 
 func firstOf(errs ...error) error {
@@ -149,6 +234,18 @@ func firstOf(errs ...error) error {
 		}
 	}
 	return nil
+}
+
+// serversOf starts the servers if no address is given; else it returns nil.
+func (a *app) serversOf(ctx context.Context, f serveFlags) (*embedded.Servers, error) {
+	switch given := a.config; {
+	case given.databaseURL == "" && given.natsURL == "":
+		return a.startServers(ctx, f.binaries)
+	case given.databaseURL == "":
+		return nil, usagef("%s is set and %s is not", envNATSURL, envDatabaseURL).
+			hinted("set both, or neither for servers of its own")
+	}
+	return nil, nil
 }
 
 // startServers starts the servers and migrates their database.
@@ -169,73 +266,15 @@ func (a *app) startServers(ctx context.Context, binaries string) (*embedded.Serv
 type serving struct {
 	Database string `json:"database"` // without secrets, as is NATS
 	NATS     string `json:"nats"`
+	HTTP     string `json:"http,omitempty"`
 	DataDir  string `json:"data_dir,omitempty"` // of the servers started here: server.json there has the secrets
-}
-
-// relayService connects to NATS for each run of the relay: a connection that NATS has refused for its
-// credentials stays closed.
-func relayService(a *app, pool *pgxpool.Pool, stream outbox.StreamConfig, hooks []outbox.Hook) service {
-	return service{"relay", func(ctx context.Context, log *slog.Logger) error {
-		nc, err := a.connectNATS(true, a.natsLogging()...)
-		if err != nil {
-			return err
-		}
-		defer nc.Close()
-		relay, err := outbox.New(outbox.Config{DB: pool, NATS: nc, Stream: stream, Logger: log, Hooks: hooks})
-		if err != nil {
-			return err
-		}
-		return relay.Run(ctx)
-	}}
-}
-
-func projectorService(a *app, pool *pgxpool.Pool) service {
-	return service{"projector", func(ctx context.Context, log *slog.Logger) error {
-		p, err := projector.New(projector.Config{DB: pool, Logger: log})
-		if err != nil {
-			return err
-		}
-		return p.Run(ctx)
-	}}
-}
-
-func reconcilerService(a *app, pool *pgxpool.Pool) service {
-	return service{"reconciler", func(ctx context.Context, log *slog.Logger) error {
-		nc, err := a.connectNATS(true)
-		if err != nil {
-			return err
-		}
-		defer nc.Close()
-		r, err := reconciler.New(reconciler.Config{DB: pool, NATS: nc, Logger: log})
-		if err != nil {
-			return err
-		}
-		return r.Run(ctx)
-	}}
-}
-
-func schedulerService(a *app, pool *pgxpool.Pool) service {
-	return service{"scheduler", func(ctx context.Context, log *slog.Logger) error {
-		s, err := scheduler.New(scheduler.Config{DB: pool, Logger: log})
-		if err != nil {
-			return err
-		}
-		return s.Run(ctx)
-	}}
-}
-
-func periodicService(a *app, pool *pgxpool.Pool) service {
-	return service{"periodic", func(ctx context.Context, log *slog.Logger) error {
-		r, err := periodic.New(periodic.Config{DB: pool, Logger: log})
-		if err != nil {
-			return err
-		}
-		return r.Run(ctx)
-	}}
 }
 
 func (s serving) render(w io.Writer) {
 	fields := [][2]string{{"database", s.Database}, {"nats", s.NATS}}
+	if s.HTTP != "" {
+		fields = append(fields, [2]string{"http", s.HTTP})
+	}
 	if s.DataDir != "" {
 		fields = append(fields, [2]string{"data", s.DataDir}, [2]string{"addresses", s.DataDir + "/server.json"})
 	}
@@ -252,35 +291,4 @@ func endpoint(address string) string {
 		return "as configured"
 	}
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
-}
-
-// natsLogging logs when the connection to NATS is lost and restored.
-func (a *app) natsLogging() []nats.Option {
-	log := a.log.With("service", "nats")
-	return []nats.Option{
-		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected", "server", nc.ConnectedUrlRedacted()) }),
-		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("reconnected", "server", nc.ConnectedUrlRedacted()) }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil {
-				log.Warn("disconnected", "error", err)
-			}
-		}),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("error", "error", err) }),
-		nats.ReconnectErrHandler(throttled(log)),
-	}
-}
-
-// throttled logs failed attempts to reconnect at intervals, since there are several a second.
-func throttled(log *slog.Logger) nats.ConnErrHandler {
-	var last time.Time
-	return func(_ *nats.Conn, err error) {
-		if now := time.Now(); now.Sub(last) > 30*time.Second {
-			last = now
-			if cure := natsTLS.cure(err); cure != "" {
-				log.Warn("cannot connect", "error", err, "cure", cure)
-				return
-			}
-			log.Warn("cannot connect", "error", err)
-		}
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/pgpool"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -60,7 +61,7 @@ func (a *app) withStream(
 			return err
 		}
 		defer nc.Close()
-		js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(connectTimeout))
+		js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(pgpool.ConnectTimeout))
 		if err != nil {
 			return err
 		}
@@ -101,7 +102,7 @@ func renderStream(w io.Writer, d *outbox.StreamDetail) {
 
 func newStreamRebuildCommand(a *app) *cobra.Command {
 	var o outbox.RebuildOptions
-	var yes bool
+	var yes, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "rebuild",
 		Short: "Delete the stream, and let the relay make it again from the ledger",
@@ -126,6 +127,8 @@ published everything. It can be interrupted: the relay continues. The exit code 
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "delete the stream (default: show what would be deleted)")
+	addDryRunFlag(cmd, &dryRun)
+	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
 	cmd.Flags().BoolVar(&o.Foreign, "foreign", false, "delete the stream also if it belongs to another ledger")
 	addActorFlag(cmd, &o.Actor)
 	cmd.Flags().StringVar(&o.Reason, "reason", "", "reason, for the record")

@@ -18,12 +18,14 @@ import (
 
 func newSubscriberCommand(a *app) *cobra.Command {
 	return group(
-		&cobra.Command{Use: "subscriber", Short: "List, move, pause and delete the subscribers of the feed"},
+		&cobra.Command{Use: "subscriber", Short: "List, serve, move, pause and delete the subscribers of the feed"},
 		newSubscriberListCommand(a),
 		newSubscriberShowCommand(a),
+		newSubscriberServeCommand(a),
 		newSubscriberSeekCommand(a),
 		newSubscriberPauseCommand(a, true),
 		newSubscriberPauseCommand(a, false),
+		newSubscriberGiveCommand(a),
 		newSubscriberDeleteCommand(a),
 	)
 }
@@ -121,6 +123,7 @@ func showSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name string
 			[2]string{"behind", lagOf(s)},
 			[2]string{"position", strconv.FormatInt(int64(s.Position), 10)},
 			[2]string{"moved", ago(s.MovedAt)},
+			[2]string{"login", plain(s.Login)},
 		)
 	})
 }
@@ -195,6 +198,29 @@ func newSubscriberPauseCommand(a *app, isPaused bool) *cobra.Command {
 			}
 			return showSubscriber(ctx, a, pool, args[0])
 		})
+	}
+	addActorFlag(cmd, &actor)
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the record")
+	return cmd
+}
+
+func newSubscriberGiveCommand(a *app) *cobra.Command {
+	var actor, reason string
+	cmd := &cobra.Command{
+		Use:   "give NAME LOGIN",
+		Short: "Give a subscriber to another login; its place stays",
+		Long: `Give a subscriber to another login of the database. A subscriber belongs to the login that first reads as
+it, and no other login with the role subscriber may move it.`,
+		Example: "  taskledger subscriber give mails mails_2 --reason 'the login was renamed'",
+		Args:    exactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				if err := outbox.GiveSubscriber(ctx, pool, args[0], args[1], actorOr(actor), reason); err != nil {
+					return unknownSubscriber(err)
+				}
+				return showSubscriber(ctx, a, pool, args[0])
+			})
+		},
 	}
 	addActorFlag(cmd, &actor)
 	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the record")

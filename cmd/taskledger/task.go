@@ -14,6 +14,7 @@ func newTaskCommand(a *app) *cobra.Command {
 		newTaskShowCommand(a),
 		newTaskHistoryCommand(a),
 		newTaskTreeCommand(a),
+		newTaskWaitCommand(a),
 		newTaskListCommand(a),
 		newTaskDeadCommand(a),
 		newTaskReleaseCommand(a),

@@ -15,31 +15,68 @@ import (
 )
 
 func newTaskListCommand(a *app) *cobra.Command {
-	var kind, state string
-	var limit int
-	var after int64
+	var f listFlags
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List tasks, newest first",
 		Long: `List tasks of the projection, newest first. One call reads a bounded part of the ledger. Its output
-ends with the position at which to continue; in JSON that is "next".`,
-		Example: "  taskledger task list --state dead\n  taskledger task list --kind coupon.send --limit 10 -o jsonl",
-		Args:    exactArgs(0),
+ends with the position at which to continue; in JSON that is "next". Tasks of taskledger itself (schedules,
+alarms, acts on record) are listed with --all, or with their --kind.`,
+		Example: "  taskledger task list --state dead --error refused\n" +
+			"  taskledger task list --kind coupon.send --biz-id order- --limit 10 -o jsonl\n" +
+			"  taskledger task list --since 2026-11-17T09:00:00Z --utc --watch",
+		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit == 0 { // ReadTasks would use its default
+			if f.limit == 0 { // ReadTasks would use its default
 				return &ledger.InvalidError{Field: "limit", Value: "0",
 					Rule: fmt.Sprintf("must be between 1 and %d", projector.MaxList)}
 			}
-			return listTasks(cmd.Context(), a, projector.Filter{
-				Kind: ledger.Kind(kind), State: ledger.State(state), Limit: limit, After: ledger.Position(after),
-			})
+			return listTasks(cmd.Context(), a, f)
 		},
 	}
-	cmd.Flags().StringVar(&kind, "kind", "", "only tasks of this kind")
-	cmd.Flags().StringVar(&state, "state", "", "only tasks in this state")
-	cmd.Flags().IntVar(&limit, "limit", 50, fmt.Sprintf("maximum number of tasks, 1 to %d", projector.MaxList))
-	cmd.Flags().Int64Var(&after, "after", 0, "`position` at which to continue: \"next\" of the previous call")
-	return cmd
+	flags := cmd.Flags()
+	flags.StringVar(&f.kind, "kind", "", "only tasks of this kind")
+	flags.StringVar(&f.state, "state", "", "only tasks in this state")
+	flags.StringVar(&f.prefix, "biz-id", "", "only tasks whose biz_id begins with this `prefix`")
+	flags.StringVar(&f.actor, "actor", "", "only tasks that this actor enqueued")
+	flags.StringVar(&f.tag, "tag", "", "only tasks that were enqueued with this tag")
+	flags.StringVar(&f.err, "error", "", "only tasks whose error has this `text`")
+	flags.Var(&f.since, "since", "only tasks enqueued at this time or later: a time, or an age such as 2h")
+	flags.Var(&f.until, "until", "only tasks enqueued before this time")
+	flags.BoolVar(&f.all, "all", false, "also tasks of taskledger itself")
+	flags.IntVar(&f.limit, "limit", 50, fmt.Sprintf("maximum number of tasks, 1 to %d", projector.MaxList))
+	flags.Int64Var(&f.after, "after", 0, "`position` at which to continue: \"next\" of the previous call")
+	flags.BoolVar(&f.utc, "utc", false, "show times in UTC (default: ages)")
+	flags.BoolVar(&f.local, "local", false, "show local times (default: ages)")
+	return a.watchable(cmd)
+}
+
+// listFlags are the options of task list.
+type listFlags struct {
+	kind, state, prefix, actor, tag, err string
+
+	since, until pointInTime
+	all          bool
+	limit        int
+	after        int64
+	utc, local   bool
+}
+
+func (f listFlags) filter() projector.Filter {
+	now := time.Now()
+	return projector.Filter{
+		Kind: ledger.Kind(f.kind), State: ledger.State(f.state), Limit: f.limit, After: ledger.Position(f.after),
+		Prefix: f.prefix, Actor: f.actor, Tag: f.tag, Error: f.err, From: f.since.at(now), To: f.until.at(now),
+		IsWithoutOwn: !f.all && f.kind == "",
+	}
+}
+
+// time formats a time of a task: its age, or a time with its zone.
+func (f listFlags) time(t time.Time) string {
+	if f.utc || f.local {
+		return clock(t, f.utc)
+	}
+	return ago(t)
 }
 
 // listed is the result as JSON.
@@ -48,13 +85,13 @@ type listed struct {
 	Next  ledger.Position  `json:"next,omitempty"`
 }
 
-func listTasks(ctx context.Context, a *app, f projector.Filter) error {
+func listTasks(ctx context.Context, a *app, f listFlags) error {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	tasks, next, err := projector.ReadTasks(ctx, pool, f)
+	tasks, next, err := projector.ReadTasks(ctx, pool, f.filter())
 	if err != nil {
 		return err
 	}
@@ -62,7 +99,7 @@ func listTasks(ctx context.Context, a *app, f projector.Filter) error {
 		t := newTable([]any{"kind", "biz_id", "state", "attempt", "enqueued", "updated", "error"}, 4, 5, 6)
 		for _, task := range tasks {
 			t.AppendRow(table.Row{plain(string(task.Kind)), plain(string(task.BizID)), task.State, task.Attempt,
-				ago(task.EnqueuedAt), ago(task.UpdatedAt), shorten(task.Error, 60)})
+				f.time(task.EnqueuedAt), f.time(task.UpdatedAt), shorten(task.Error, 60)})
 		}
 		renderTable(w, t)
 	}); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,20 +47,26 @@ func showTask(ctx context.Context, a *app, key ledger.Key, asOf when) error {
 	if err != nil {
 		return unknownTaskAsOf(ctx, pool, err, key, moment)
 	}
+	return printTask(a, task)
+}
+
+// printTask shows a task.
+func printTask(a *app, task ledger.Task) error {
 	return a.print(task, func(w io.Writer) {
 		cause := ""
 		if task.Cause != (ledger.Key{}) {
 			cause = task.Cause.String()
 		}
 		fields := [][2]string{
-			{"task", plain(key.String())},
+			{"task", plain(task.Key.String())},
 			{"state", string(task.State)},
 			{"version", strconv.Itoa(int(task.Version))},
 			{"attempt", strconv.Itoa(int(task.Attempt))},
 			{"failures", strconv.Itoa(task.Failures)},
 			{"shard", strconv.Itoa(int(task.Shard))},
-			{"enqueued", ago(task.EnqueuedAt)},
-			{"updated", ago(task.UpdatedAt) + " by " + plain(task.Actor)},
+			{"enqueued", task.EnqueuedAt.UTC().Format(time.RFC3339) + ", " + ago(task.EnqueuedAt)},
+			{"updated", task.UpdatedAt.UTC().Format(time.RFC3339) + ", " + ago(task.UpdatedAt) + " by " +
+				plain(task.Actor)},
 		}
 		for _, f := range []struct {
 			name string
@@ -73,7 +80,13 @@ func showTask(ctx context.Context, a *app, key ledger.Key, asOf when) error {
 		if task.ArgsEncoding != "" {
 			args += " (" + task.ArgsEncoding + ")"
 		}
-		for _, f := range [][2]string{{"led by", cause}, {"error", task.Error}, {"fingerprint", task.Fingerprint},
+		var after []string
+		for _, k := range task.After {
+			after = append(after, k.String())
+		}
+		for _, f := range [][2]string{
+			{"led by", cause}, {"after", strings.Join(after, ", ")}, {"error", task.Error},
+			{"fingerprint", task.Fingerprint},
 			{args, string(task.Args)}, {"result", string(task.Result)}} {
 			if f[1] != "" {
 				fields = append(fields, [2]string{f[0], plain(f[1])})

@@ -17,8 +17,8 @@ func newTaskTreeCommand(a *app) *cobra.Command {
 		Use:   "tree KIND BIZ_ID",
 		Short: "Show the tasks that a task has caused, and its causes",
 		Long: `Show the tasks that a task's handler has enqueued, the tasks that these have caused, and so on. Above
-them are the causes of the task itself. The task and its causes are read from the ledger, the other tasks
-from the projection.`,
+them are the causes of the task itself, and the tasks after which it becomes available. These and the task are
+read from the ledger, the other tasks from the projection.`,
 		Example: "  taskledger task tree order.place order-17\n" +
 			"  taskledger task tree order.place/order-17 --depth 2 -o json",
 		Args: keyArgs,
@@ -62,6 +62,9 @@ func renderTree(w io.Writer, tree projector.Tree) {
 	t := newTable([]any{"task", "state", "attempt", "enqueued", "updated"}, 3, 4, 5)
 	for i := len(tree.Causes) - 1; i >= 0; i-- { // the first cause first
 		appendNode(t, "led by ", &tree.Causes[i])
+	}
+	for i := range tree.After {
+		appendNode(t, "after ", &tree.After[i])
 	}
 	appendNode(t, "", tree.Task)
 	appendChildren(t, "", tree.Task)

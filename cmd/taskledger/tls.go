@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"os"
 	"strings"
 	"syscall"
 
@@ -94,4 +95,35 @@ func attempts(err error) (all []error) {
 		all = append(all, attempts(e)...)
 	}
 	return all
+}
+
+// checkCA returns an error if a file has no certificate.
+func checkCA(file string) error {
+	text, err := os.ReadFile(file)
+	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(text) {
+		err = errors.New("it has no certificate")
+	}
+	return err
+}
+
+// tlsFileFaults are the causes, in package pgconn, of a database address whose TLS files can be read but not used. They
+// have no part of the address.
+var tlsFileFaults = []string{
+	"unable to add CA to cert pool", "both \"sslcert\" and \"sslkey\" are required", "failed to decode sslkey",
+	"unable to find sslpassword", "unable to decrypt key", "unable to load cert",
+}
+
+// tlsFileFault returns why the TLS files of a database address cannot be used, "" if that is not the error.
+func tlsFileFault(err error) string {
+	var parse *pgconn.ParseConfigError
+	if !errors.As(err, &parse) {
+		return ""
+	}
+	cause := errors.Unwrap(parse)
+	for _, fault := range tlsFileFaults {
+		if cause != nil && strings.HasPrefix(cause.Error(), fault) {
+			return cause.Error()
+		}
+	}
+	return ""
 }

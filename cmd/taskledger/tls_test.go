@@ -118,6 +118,20 @@ func TestTLSToPostgreSQL(t *testing.T) {
 			want: []string{"names a file that cannot be read", "ca.pem.none"},
 		},
 		{
+			name: "CA without a certificate", env: address("127.0.0.1", key), exit: exitUsage,
+			want: []string{"unusable files for TLS: unable to add CA", "hint: write certificates and keys in PEM form"},
+		},
+		{
+			name: "key of another certificate", exit: exitUsage,
+			env:  withClient("127.0.0.1", ca.file, url.Values{"sslcert": {clientCert}, "sslkey": {foreignKey}}),
+			want: []string{"private key does not match", "hint: write certificates and keys in PEM form"},
+		},
+		{
+			name: "certificate without a key", exit: exitUsage,
+			env:  withClient("127.0.0.1", ca.file, url.Values{"sslcert": {clientCert}}),
+			want: []string{`both "sslcert" and "sslkey" are required`, "hint: write certificates"},
+		},
+		{
 			name: "no TLS", env: map[string]string{envDatabaseURL: untrusted.String()}, exit: exitUnavailable,
 			want: []string{"refused TLS", "hint: enable TLS in PostgreSQL"},
 		},
@@ -230,6 +244,14 @@ func TestTLSToNATS(t *testing.T) {
 		{
 			name: "no file", env: map[string]string{envNATSCA: ca.file + ".none"}, exit: exitUsage,
 			want: []string{"NATS_CA", "ca.pem.none"},
+		},
+		{
+			name: "CA without a certificate", env: map[string]string{envNATSCA: noSeed}, exit: exitUsage,
+			want: []string{"NATS_CA", "it has no certificate", "hint: write the certificate of the CA"},
+		},
+		{
+			name: "key of another certificate", env: map[string]string{envNATSKey: foreignKey}, exit: exitUsage,
+			want: []string{"NATS_CERT and NATS_KEY", "private key does not match", "hint: write the client's"},
 		},
 		{
 			name: "no key file", env: map[string]string{envNATSKey: ""}, exit: exitUsage,

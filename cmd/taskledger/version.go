@@ -25,15 +25,18 @@ func newVersionCommand(a *app) *cobra.Command {
 		Args:  exactArgs(0),
 		RunE: func(*cobra.Command, []string) error {
 			v := readVersion()
-			return a.print(v, func(w io.Writer) {
-				fmt.Fprintf(w, "taskledger %s", v.Version)
-				if v.Revision != "" {
-					fmt.Fprintf(w, " (%.12s)", v.Revision)
-				}
-				fmt.Fprintf(w, " %s %s\n", v.Go, v.Platform)
-			})
+			return a.print(v, func(w io.Writer) { fmt.Fprintln(w, v) })
 		},
 	}
+}
+
+// String returns the version as one line.
+func (v version) String() string {
+	revision := ""
+	if v.Revision != "" {
+		revision = fmt.Sprintf(" (%.12s)", v.Revision)
+	}
+	return fmt.Sprintf("taskledger %s%s %s %s", v.Version, revision, v.Go, v.Platform)
 }
 
 func readVersion() version {

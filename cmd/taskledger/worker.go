@@ -22,7 +22,7 @@ func newWorkerCommand(a *app) *cobra.Command {
 }
 
 func newWorkerListCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.watchable(&cobra.Command{
 		Use:   "list",
 		Short: "List the worker processes with their kinds and shards",
 		Long: `List the worker processes with their kinds and shards. A process that ended without a shutdown is
@@ -35,7 +35,7 @@ paused kind (taskledger kind resume).`,
 				return listWorkers(ctx, a, pool)
 			})
 		},
-	}
+	})
 }
 
 func listWorkers(ctx context.Context, a *app, pool *pgxpool.Pool) error {

@@ -10,6 +10,6 @@ func (r Receiver) Send(ctx context.Context, m Message) error { return r.send(ctx
 
 // Statements are all statements of this package by file name.
 var Statements = map[string]string{
-	"now": nowSQL, "available": availableSQL, "waiting": waitingSQL,
+	"now": nowSQL, "available": availableSQL, "waiting": waitingSQL, "waiting_listed": waitingListedSQL,
 	"newest": newestSQL, "list": listSQL, "lock": lockSQL, "receiver": receiverSQL,
 }

@@ -1,12 +1,9 @@
 package alarm
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"reflect"
-	"strings"
+
+	"github.com/taskledger/taskledger/internal/settings"
 )
 
 // File is the content of a file of alarms: the rules and the receivers.
@@ -19,26 +16,10 @@ type File struct {
 // with the name of the field. It validates secrets, see [Receiver.Validate].
 func Parse(text []byte) (File, error) {
 	var f File
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	err := d.Decode(&f)
-	var mismatch *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &mismatch) && mismatch.Type == reflect.TypeFor[Duration]():
-		return f, invalid(fieldName(mismatch), "", "must be a duration such as 90s or 4h")
-	case errors.As(err, &mismatch) && mismatch.Field != "":
-		return f, invalid(fieldName(mismatch), "", "must not be a %s", mismatch.Value)
-	case err != nil:
-		return f, invalid("alarms", "", "%s", strings.TrimPrefix(err.Error(), "json: "))
-	case d.More():
-		return f, invalid("alarms", "", "must be one value")
+	if err := settings.Decode("alarms", text, &f); err != nil {
+		return f, err
 	}
 	return f, f.Validate()
-}
-
-// fieldName returns the name of a field in the file.
-func fieldName(mismatch *json.UnmarshalTypeError) string {
-	return strings.TrimPrefix(mismatch.Field, "Rules.")
 }
 
 // Validate reports every fault at once, each an [*ledger.InvalidError] with the name of the field.

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/wneessen/go-mail"
+
+	"github.com/taskledger/taskledger/internal/secret"
 )
 
 // Mail is the mail server and the addresses of a receiver.
@@ -53,7 +55,7 @@ func (m *Mail) faults() (faults []error) {
 	if _, err := m.roots(); err != nil {
 		faults = append(faults, invalid("ca_file", m.CAFile, "%s", err))
 	}
-	faults = append(faults, secretFaults("password", m.PasswordFile, m.PasswordEnv)...)
+	faults = append(faults, secret.Faults("password", m.PasswordFile, m.PasswordEnv)...)
 	if (m.User != "") != (m.PasswordFile+m.PasswordEnv != "") {
 		faults = append(faults, invalid("user", m.User, "user and password_file or password_env must be set together"))
 	}
@@ -105,7 +107,7 @@ func (m *Mail) client() (*mail.Client, error) {
 	}
 	options = append(options, mail.WithPort(port))
 	if m.User != "" {
-		password, err := readSecret(m.PasswordFile, m.PasswordEnv)
+		password, err := secret.Read(m.PasswordFile, m.PasswordEnv)
 		if err != nil {
 			return nil, fmt.Errorf("password: %w", err)
 		}

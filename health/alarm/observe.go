@@ -20,11 +20,17 @@ var (
 	availableSQL string
 	//go:embed sql/waiting.sql
 	waitingSQL string
+	//go:embed sql/is_listed.sql
+	isListedSQL string
+	//go:embed sql/waiting_listed.sql
+	waitingListedSQL string
 )
 
 const (
 	observeShare = 20     // an expensive query runs for at most this fraction of the time
 	waitingPage  = 10_000 // tasks that a statement reads
+	// listDelay is more than the time after which the projector lists a task that has not finished.
+	listDelay = 30 * time.Second
 )
 
 // cache keeps an expensive result for a multiple of the time of its query. It is for one goroutine.
@@ -163,13 +169,24 @@ func (w *observer) readKinds(ctx context.Context, o *observation) error {
 	return nil
 }
 
-// findWaiting reads the tasks of a kind until it finds one that has been available for too long. There is no index
-// of tasks by age, because every enqueue would pay for it. If no task is available, it reads none.
+// findWaiting returns a task of a kind that has been available for too long. It reads the unfinished tasks that the
+// projector lists, up to the limit of the rule. If the limit is short or there is no list, it reads all tasks of the
+// kind: there is no index of tasks by age, because every enqueue would pay for it. If no task is available, it reads
+// none.
 func (w *observer) findWaiting(ctx context.Context, rule KindRule) (waiting, error) {
 	var available int64
 	_, err := pgquery.Row(ctx, w.config.DB, availableSQL, []any{string(rule.Kind)}, &available)
 	if err != nil || available == 0 {
 		return waiting{}, pgerr.Explain("count available tasks", err)
+	}
+	isListed := false
+	if time.Duration(rule.WaitingOver) >= listDelay {
+		if _, err := pgquery.Row(ctx, w.config.DB, isListedSQL, nil, &isListed); err != nil {
+			return waiting{}, pgerr.Explain("look for the list of lingering tasks", err)
+		}
+	}
+	if isListed {
+		return w.findListed(ctx, rule)
 	}
 	for after := ""; ; {
 		var oldest *string
@@ -179,11 +196,37 @@ func (w *observer) findWaiting(ctx context.Context, rule KindRule) (waiting, err
 		if err != nil {
 			return waiting{}, pgerr.Explain("find a task that waits", err)
 		}
-		if age := time.Duration(ms) * time.Millisecond; oldest != nil && age > time.Duration(rule.WaitingOver) {
-			return waiting{*oldest, age}, nil
-		}
-		if after == "" {
-			return waiting{}, nil
+		if found := overdue(rule, oldest, ms); found.bizID != "" || after == "" {
+			return found, nil
 		}
 	}
+}
+
+// findListed is findWaiting by the list of lingering tasks.
+func (w *observer) findListed(ctx context.Context, rule KindRule) (waiting, error) {
+	limit := time.Duration(rule.WaitingOver).Milliseconds()
+	var enqueuedAt int64
+	var kind, id string
+	for {
+		var oldest *string
+		var ms int64
+		_, err := pgquery.Row(ctx, w.config.DB, waitingListedSQL,
+			[]any{string(rule.Kind), enqueuedAt, kind, id, int64(waitingPage), limit},
+			&enqueuedAt, &kind, &id, &oldest, &ms)
+		if err != nil {
+			return waiting{}, pgerr.Explain("find a task that waits", err)
+		}
+		if found := overdue(rule, oldest, ms); found.bizID != "" || id == "" {
+			return found, nil
+		}
+	}
+}
+
+// overdue returns the task that has been available longest, if that is too long.
+func overdue(rule KindRule, oldest *string, ms int64) waiting {
+	age := time.Duration(ms) * time.Millisecond
+	if oldest == nil || age <= time.Duration(rule.WaitingOver) {
+		return waiting{}
+	}
+	return waiting{*oldest, age}
 }

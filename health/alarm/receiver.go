@@ -3,7 +3,6 @@ package alarm
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -73,32 +72,4 @@ func (r Receiver) send(ctx context.Context, m Message) error {
 		return r.Webhook.send(ctx, m)
 	}
 	return runCommand(ctx, r.Command, m)
-}
-
-// readSecret returns the content of a file or of an environment variable, without white space around it.
-func readSecret(file, variable string) (string, error) {
-	if variable != "" {
-		return strings.TrimSpace(os.Getenv(variable)), nil
-	}
-	if file == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(file)
-	return strings.TrimSpace(string(text)), err
-}
-
-// secretFaults returns why a secret cannot be read. name is the prefix of its fields.
-func secretFaults(name, file, variable string) []error {
-	text, err := readSecret(file, variable)
-	switch {
-	case file != "" && variable != "":
-		return []error{invalid(name+"_file", file, "must not be set together with %s_env", name)}
-	case err != nil:
-		return []error{invalid(name+"_file", file, "must be a readable file: %s", err)}
-	case variable != "" && text == "":
-		return []error{invalid(name+"_env", variable, "must be a variable that is set")}
-	case file != "" && text == "":
-		return []error{invalid(name+"_file", file, "must not be an empty file")}
-	}
-	return nil
 }

@@ -1,13 +1,12 @@
 package alarm
 
 import (
-	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/settings"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -19,23 +18,7 @@ const (
 )
 
 // Duration is a [time.Duration] whose text form is such as 90s or 4h.
-type Duration time.Duration
-
-// UnmarshalText parses the format of [time.ParseDuration].
-func (d *Duration) UnmarshalText(text []byte) error {
-	parsed, err := time.ParseDuration(string(text))
-	if err != nil {
-		// The decoder adds the field to this type.
-		return &json.UnmarshalTypeError{Value: "string", Type: reflect.TypeFor[Duration]()}
-	}
-	*d = Duration(parsed)
-	return nil
-}
-
-// MarshalText returns String.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-func (d Duration) String() string { return time.Duration(d).String() }
+type Duration = settings.Duration
 
 // Rules decide what is worth an alarm. The zero value reports tasks that die, schedules that pass over firings or
 // are late, and timers that are late.

@@ -29,9 +29,10 @@ func TestPlans(t *testing.T) {
 	b.exec("analyze taskledger.event")
 	b.exec("analyze taskledger.task")
 	for statement, arguments := range map[string]string{
-		"newest":  "('taskledger.alarm', 'ops')",
-		"list":    "('taskledger.alarm', 10)",
-		"waiting": "('taskledger.alarm', 'hook/01', 100)",
+		"newest":         "('taskledger.alarm', 'ops')",
+		"list":           "('taskledger.alarm', 10)",
+		"waiting":        "('taskledger.alarm', 'hook/01', 100)",
+		"waiting_listed": "('taskledger.alarm', 0, '', '', 100, 1000)",
 	} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			tx, err := b.db.Begin(t.Context())

@@ -52,7 +52,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		},
 		Stop: pgerr.NotMigrated,
 		Failed: func(ctx context.Context, err error, in time.Duration) {
-			w.config.Logger.WarnContext(ctx, "alarms interrupted; retrying", "error", err, "in", in)
+			w.config.Logger.WarnContext(ctx, "alarms interrupted; retrying", "error", err, "retry_in", in)
 		},
 		Backoff: loop.Backoff{Max: w.config.Interval},
 	}.Run(ctx)

@@ -1,7 +1,6 @@
 package alarm
 
 import (
-	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -9,14 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/post"
+	"github.com/taskledger/taskledger/internal/secret"
 )
 
 // Headers of a webhook's requests.
@@ -33,7 +31,7 @@ type Webhook struct {
 }
 
 func (w *Webhook) faults() []error {
-	faults := secretFaults("secret", w.SecretFile, w.SecretEnv)
+	faults := secret.Faults("secret", w.SecretFile, w.SecretEnv)
 	if w.SecretFile+w.SecretEnv == "" {
 		faults = append(faults,
 			invalid("secret_file", "", "secret_file or secret_env is required: it signs the requests"))
@@ -55,14 +53,11 @@ func Sign(secret string, at time.Time, body []byte) string {
 	return "t=" + seconds + ",v1=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// webhookClient follows no redirects: a signed message goes to the configured URL only.
-var webhookClient = &http.Client{
-	Timeout:       Timeout,
-	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-}
+// webhookClient connects to any address: the operator of the ledger configures the receivers of alarms.
+var webhookClient = post.New(post.Config{Timeout: Timeout})
 
 func (w *Webhook) send(ctx context.Context, m Message) error {
-	key, err := readSecret(w.SecretFile, w.SecretEnv)
+	key, err := secret.Read(w.SecretFile, w.SecretEnv)
 	if err != nil {
 		return fmt.Errorf("secret: %w", err)
 	}
@@ -73,29 +68,11 @@ func (w *Webhook) send(ctx context.Context, m Message) error {
 	if err != nil {
 		return err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(body))
-	if err != nil {
-		return errors.New("invalid URL") // err contains it
-	}
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("User-Agent", "taskledger")
-	request.Header.Set(HeaderAlarm, m.Alarm)
-	request.Header.Set(HeaderSignature, Sign(key, time.Now(), body))
-	response, err := webhookClient.Do(request)
-	if err != nil {
-		var failed *url.Error // its text contains the URL
-		if errors.As(err, &failed) {
-			err = failed.Err
-		}
-		return fmt.Errorf("post: %w", err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode/100 == 2 {
-		return nil
-	}
-	reply, _ := io.ReadAll(io.LimitReader(response.Body, maxReply)) // as much as arrives
-	return fmt.Errorf("HTTP status %d: %s", response.StatusCode, printable.Text(strings.TrimSpace(string(reply))))
+	header := http.Header{}
+	header.Set(HeaderAlarm, m.Alarm)
+	header.Set(HeaderSignature, Sign(key, time.Now(), body))
+	return webhookClient.Send(ctx, w.URL, header, body)
 }
 
 // maxReply is the greatest part of a receiver's reply or output that is recorded, in bytes.
-const maxReply = 1 << 10
+const maxReply = post.MaxReply

@@ -67,7 +67,7 @@ func TestServersAreAnnouncedAndKeepTheirData(t *testing.T) {
 		t.Fatal(err)
 	}
 	if found.PID != os.Getpid() || found.DatabaseURL != first.DatabaseURL ||
-		!maps.Equal(found.NATSURLs, first.NATSURLs) || len(found.NATSURLs) != 5 ||
+		!maps.Equal(found.NATSURLs, first.NATSURLs) || len(found.NATSURLs) != 8 ||
 		found.NATSURL != first.NATSURLs[natsconfig.Worker] {
 		t.Errorf("announced %+v", found)
 	}
@@ -128,7 +128,7 @@ func TestUserForEachRole(t *testing.T) {
 	}
 	for user, canPublish := range map[string]bool{
 		natsconfig.Admin: true, natsconfig.Relay: true, natsconfig.Worker: false, natsconfig.Operator: false,
-		natsconfig.Subscriber: false,
+		natsconfig.Subscriber: false, natsconfig.Served: false, natsconfig.ServerOf(natsconfig.Served): false,
 	} {
 		nc, err := nats.Connect(servers.NATSURLs[user])
 		if err != nil {

@@ -20,6 +20,8 @@ var (
 	relayYieldSQL string
 	//go:embed sql/relay_release.sql
 	relayReleaseSQL string
+	//go:embed sql/copy_report.sql
+	copyReportSQL string
 )
 
 // Note is why the holder of the relay's lease cannot work; the zero value if it can.
@@ -81,4 +83,11 @@ func YieldRelay(ctx context.Context, db ledger.DB, holder, reason string, refuse
 func ReleaseRelay(ctx context.Context, db ledger.DB, holder string) error {
 	_, err := db.Exec(ctx, relayReleaseSQL, holder)
 	return pgerr.Explain("release the lease", err)
+}
+
+// ReportCopy records that a relay of a physical copy of the database claims to work on the same NATS, until d has
+// passed.
+func ReportCopy(ctx context.Context, db ledger.DB, holder string, d time.Duration) error {
+	_, err := db.Exec(ctx, copyReportSQL, holder, d.Milliseconds())
+	return pgerr.Explain("record a copy of the database", err)
 }

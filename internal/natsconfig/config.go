@@ -27,15 +27,17 @@ const (
 	Relay    = "relay"    // the services of serve
 	Worker   = "worker"   // workers of every kind
 	Operator = "operator" // the commands of taskledger
+	Waiter   = "waiter"   // programs that wait for results
 )
 
 // DefaultAccount is the name of the account of the stream.
 const DefaultAccount = "LEDGER"
 
-// Config has what differs between servers. The zero value has the four users, without subscribers.
+// Config has what differs between servers. The zero value has the five users, without subscribers.
 type Config struct {
 	Account     string   // of the stream; the names of the other accounts begin with it. Default: LEDGER.
 	Subscribers []string // users with one consumer each, which has the same name
+	Served      []string // names of subscribers of taskledger subscriber serve; * for all with one user
 	StoreDir    string   // of JetStream. Default: /var/lib/nats.
 	TLS         *TLS     // Default: disabled.
 
@@ -54,6 +56,9 @@ var nameRule = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // Validate returns the first fault.
 func (c Config) Validate() error {
+	if slices.Contains(c.Served, anyName) && len(c.Served) > 1 {
+		return fmt.Errorf("a user for all served subscribers must be the only one")
+	}
 	for i, name := range c.Users() {
 		if !nameRule.MatchString(name) {
 			return fmt.Errorf("name of a user must match %s, got %q", nameRule, name)
@@ -73,13 +78,18 @@ func (c Config) Validate() error {
 
 // Users returns the names of all users.
 func (c Config) Users() []string {
-	return append([]string{Admin, Relay, Worker, Operator}, c.Subscribers...)
+	users := append([]string{Admin, Relay, Worker, Operator, Waiter}, c.Subscribers...)
+	for _, name := range c.Served {
+		users = append(users, servedUser(name), ServerOf(servedUser(name)))
+	}
+	return users
 }
 
 // account is one account with its users.
 type account struct {
 	name    string
 	comment string
+	streams bool // it has JetStream of its own
 	users   []user
 	exports []string // lines
 	imports []string // lines
@@ -126,7 +136,7 @@ func (c Config) AccountsText() string {
 		}
 		w.line("# " + a.comment)
 		w.line(a.name + ": {")
-		if i == 0 {
+		if a.streams {
 			w.line("jetstream: enabled")
 		}
 		w.line("users: [")
@@ -148,21 +158,27 @@ func (c Config) accounts() []account {
 	if stream == "" {
 		stream = DefaultAccount
 	}
-	workers, operators := stream+"_WORKERS", stream+"_OPERATORS"
+	workers, operators, waiters := stream+"_WORKERS", stream+"_OPERATORS", stream+"_WAITERS"
 	clients := []string{workers, operators}
 	for _, name := range c.Subscribers {
 		clients = append(clients, stream+"_SUBSCRIBER_"+name)
 	}
 	requests := []string{imported("service", stream, allAPI), imported("service", stream, allAcks)}
+	var outcomesOut, outcomesIn []string
+	for _, subject := range outcomes() {
+		outcomesOut = append(outcomesOut, exported("stream", subject, "", operators, waiters))
+		outcomesIn = append(outcomesIn, imported("stream", stream, subject))
+	}
 	list := []account{{
 		name:    stream,
 		comment: "The stream, its administrator, and the services of taskledger serve.",
+		streams: true,
 		users:   []user{{Admin, nil}, {Relay, relayRights()}},
-		exports: []string{
+		exports: append([]string{
 			exported("service", allAPI, "response_type: stream, ", clients...),
 			exported("service", allAcks, "", clients...),
 			exported("service", allReplays, "", operators),
-		},
+		}, outcomesOut...),
 	}, {
 		name:    workers,
 		comment: "Workers: workers.Pool. They make the consumers of their kinds, and delete those that overlap.",
@@ -174,8 +190,14 @@ func (c Config) accounts() []account {
 		comment: "The commands of taskledger, and package workers/operator.",
 		users:   []user{{Operator, operatorRights()}},
 		exports: []string{exported("stream", allRecalls, "", workers)},
-		imports: append(slices.Clone(requests), imported("service", stream, allReplays),
-			imported("stream", workers, allProgress)),
+		imports: slices.Concat(requests, []string{
+			imported("service", stream, allReplays), imported("stream", workers, allProgress),
+		}, outcomesIn),
+	}, {
+		name:    waiters,
+		comment: "Programs that wait for results: outbox.Waiter. They receive the outcomes of tasks.",
+		users:   []user{{Waiter, waiterRights()}},
+		imports: outcomesIn,
 	}}
 	for i, name := range c.Subscribers {
 		list = append(list, account{
@@ -183,6 +205,16 @@ func (c Config) accounts() []account {
 			comment: fmt.Sprintf("A subscriber to events, with the consumer %s and the JetStream domain %[1]s.", name),
 			users:   []user{{name, subscriberRights(name)}},
 			imports: subscriberImports(stream, name),
+		})
+	}
+	for _, name := range c.Served {
+		of, comment := servedUser(name), "Subscribers of taskledger subscriber serve, and those that serve them."
+		if name != anyName {
+			comment = "The subscriber " + name + ", which " + ServerOf(of) + " serves from the database."
+		}
+		list = append(list, account{
+			name: strings.TrimSuffix(stream+"_SERVED_"+name, "_"+anyName), comment: comment, streams: true,
+			users: []user{{of, servedRights(name)}, {ServerOf(of), serverRights(name)}},
 		})
 	}
 	return list

@@ -16,7 +16,7 @@ const Subscriber = "subscriber"
 // Own returns the accounts of a server of serve or demo, and the passwords of their users: those of known, and random
 // ones for users that known does not have.
 func Own(known Passwords) (accounts string, all Passwords) {
-	c := Config{Subscribers: []string{Subscriber}}
+	c := Config{Subscribers: []string{Subscriber}, Served: []string{anyName}}
 	all = make(Passwords)
 	for _, name := range c.Users() {
 		if all[name] = known[name]; all[name] == "" {

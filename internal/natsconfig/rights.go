@@ -27,15 +27,16 @@ type rights struct{ publish, subscribe []string }
 // api returns the subject of a request about the stream.
 func api(request string) string { return "$JS.API." + request + "." + stream.Name }
 
-// relayRights are for what publishes events and sees to the stream.
+// relayRights are for what publishes events and sees to the stream, and for waits of the API in its process.
 func relayRights() *rights {
 	return &rights{
 		publish: []string{
 			stream.AllSubjects,
-			api("STREAM.CREATE"), api("STREAM.INFO"), api("STREAM.MSG.GET"), api("STREAM.PURGE"), api("CONSUMER.LIST"),
+			api("STREAM.CREATE"), api("STREAM.UPDATE"), api("STREAM.INFO"), api("STREAM.MSG.GET"), api("STREAM.PURGE"),
+			api("CONSUMER.LIST"),
 			stream.Relays,
 		},
-		subscribe: []string{inboxes, stream.Relays},
+		subscribe: append([]string{inboxes, stream.Relays}, outcomes()...),
 	}
 }
 
@@ -53,18 +54,24 @@ func workerRights() *rights {
 
 // operatorRights are for what looks at tasks and interferes with them. With STREAM.MSG.GET it reads the age of the
 // oldest task that no worker has received. It may delete the stream, which the relay makes anew from the ledger. It
-// publishes replays, and reads how far they came, on a stream of their own.
+// publishes replays, and reads how far they came, on a stream of their own. It waits for tasks.
 func operatorRights() *rights {
 	return &rights{
 		publish: []string{
 			api("STREAM.INFO"), api("STREAM.MSG.GET"), api("STREAM.DELETE"), api("CONSUMER.LIST"),
-			api("CONSUMER.DELETE") + ".*", allRecalls,
+			api("CONSUMER.INFO") + ".*", api("CONSUMER.DELETE") + ".*", allRecalls,
 			allReplays, "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO." + replayStream,
 			"$JS.API.STREAM.MSG.GET." + replayStream, "$JS.API.DIRECT.GET." + replayStream + ".>",
 		},
-		subscribe: []string{inboxes, allProgress},
+		subscribe: append([]string{inboxes, allProgress}, outcomes()...),
 	}
 }
+
+// outcomes are the subjects of the events with which tasks finish.
+func outcomes() []string { return stream.OutcomeSubjects() }
+
+// waiterRights are for what waits for results. No other account imports what it publishes.
+func waiterRights() *rights { return &rights{subscribe: outcomes()} }
 
 // subscriberRights are for what receives events by the consumer of this name, which the administrator makes: a
 // consumer can deliver to any subject, and so request the messages of another one.

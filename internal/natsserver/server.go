@@ -1,16 +1,18 @@
 // Package natsserver runs a NATS server with JetStream in this process. It is for the commands serve
 // and demo without a NATS server, and for tests, which can stop it, restart it and remove its store.
 //
-// The server listens on 127.0.0.1 only and requires a token, which is in its URL, or the users of its
-// configuration. Two servers on one
-// store would both start and silently corrupt it, so the server locks its directory.
+// The server listens on 127.0.0.1, or where its configuration names, and requires a token, which is in its URL, or the
+// users of its configuration. Two servers on one store would both start and silently corrupt it, so the server locks
+// its directory.
 package natsserver
 
 import (
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -27,8 +29,12 @@ import (
 type Config struct {
 	// Dir is the directory of the store. Start makes it if it does not exist. Required.
 	Dir string
-	// Port on 127.0.0.1. Default: a free port, which stays the same for the life of the Server.
+	// Host is where the server listens. Default: 127.0.0.1.
+	Host string
+	// Port on Host. Default: a port that is free on 127.0.0.1, which stays the same for the life of the Server.
 	Port int
+	// TLS begins each connection of a client. Default: disabled.
+	TLS *tls.Config
 	// Token that clients must send. Default: a random one. Ignored with Accounts.
 	Token string
 	// Accounts is a configuration of accounts, users and TLS, as nats-server reads it. Default: one user
@@ -71,6 +77,9 @@ func Start(config Config) (_ *Server, err error) {
 	if config.Token == "" {
 		config.Token = rand.Text()
 	}
+	if config.Host == "" {
+		config.Host = "127.0.0.1"
+	}
 	if config.SyncInterval == 0 {
 		config.SyncInterval = time.Second
 	}
@@ -100,6 +109,9 @@ func (s *Server) firstLaunch() (err error) {
 	}
 	return err
 }
+
+// tlsTimeout bounds the handshake of a client.
+const tlsTimeout = 5 * time.Second
 
 // readyTimeout bounds the wait for the listener. The server recovers its streams before that.
 const readyTimeout = 10 * time.Second
@@ -133,7 +145,7 @@ func (s *Server) launch() error {
 func (s *Server) options() (*server.Options, error) {
 	options := &server.Options{
 		ServerName:             "taskledger",
-		Host:                   "127.0.0.1",
+		Host:                   s.config.Host,
 		Port:                   s.config.Port,
 		NoSigs:                 true, // this program handles the signals
 		MaxPayload:             s.config.MaxPayload,
@@ -143,6 +155,10 @@ func (s *Server) options() (*server.Options, error) {
 		JetStreamMaxStore:      s.config.MaxStore,
 		SyncInterval:           s.config.SyncInterval,
 		SyncAlways:             s.config.SyncAlways,
+	}
+	if s.config.TLS != nil {
+		options.TLS, options.TLSConfig = true, s.config.TLS
+		options.TLSHandshakeFirst, options.TLSTimeout = true, tlsTimeout.Seconds()
 	}
 	if s.config.Accounts == "" {
 		options.Authorization = s.config.Token
@@ -160,7 +176,7 @@ func (s *Server) URL() string {
 }
 
 // Host returns the host and port of the server. A restart does not change them.
-func (s *Server) Host() string { return "127.0.0.1:" + strconv.Itoa(s.config.Port) }
+func (s *Server) Host() string { return net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.Port)) }
 
 // Stop stops the server: it disconnects the clients and writes the streams out. Stopping a stopped
 // server does nothing.

@@ -43,6 +43,7 @@ const (
 	PauseSubscriber  = "subscriber.pause"
 	ResumeSubscriber = "subscriber.resume"
 	DeleteSubscriber = "subscriber.delete"
+	GiveSubscriber   = "subscriber.give"
 )
 
 // MaxReasonBytes is the maximum length of a reason.

@@ -11,8 +11,9 @@ import (
 
 // Builder builds one literal. The zero value is an empty array. It must not be copied after first use.
 type Builder struct {
-	text  strings.Builder
-	nulls int // at the end, not written yet
+	text    strings.Builder
+	nulls   int  // at the end, not written yet
+	isEnded bool // by String
 }
 
 // special are the bytes that an element has in another form: escaped, and for NUL, which PostgreSQL cannot store,
@@ -106,12 +107,15 @@ func (b *Builder) AddOptionalTime(t time.Time) {
 // IsEmpty reports whether every element is NULL.
 func (b *Builder) IsEmpty() bool { return b.text.Len() == 0 }
 
-// String ends the array and returns it. Call it once, and add no element afterwards.
+// String ends the array and returns it. Add no element afterwards.
 func (b *Builder) String() string {
 	if b.IsEmpty() {
 		return "{}"
 	}
-	b.text.WriteByte('}')
+	if !b.isEnded {
+		b.isEnded = true
+		b.text.WriteByte('}')
+	}
 	return b.text.String()
 }
 

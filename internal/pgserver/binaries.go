@@ -33,7 +33,7 @@ type NoBinariesError struct {
 func (e *NoBinariesError) Error() string {
 	return fmt.Sprintf("no PostgreSQL server binaries (postgres, initdb) in %s; "+
 		"install them (Debian, Ubuntu: apt install postgresql; Fedora: dnf install postgresql-server; "+
-		"Homebrew: brew install postgresql@17) or set --database-url to a running server",
+		"Homebrew: brew install postgresql@17)",
 		strings.Join(e.Searched, ", "))
 }
 

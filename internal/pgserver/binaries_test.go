@@ -82,7 +82,7 @@ func TestMissingBinariesNameTheCure(t *testing.T) {
 		if !errors.As(err, &missing) {
 			t.Fatalf("with Binaries %q: %v, want a NoBinariesError", dir, err)
 		}
-		for _, word := range []string{"apt install postgresql", "brew install postgresql", "--database-url", dir} {
+		for _, word := range []string{"apt install postgresql", "brew install postgresql", dir} {
 			if !strings.Contains(err.Error(), word) {
 				t.Errorf("with Binaries %q: no %[3]q in %[2]q", dir, err, word)
 			}

@@ -81,6 +81,7 @@ func (s *Server) launch(ctx context.Context) error {
 	defer func() { _ = log.Close() }() // the server writes through its own copy
 
 	cmd := s.command(context.WithoutCancel(ctx), "postgres", s.arguments()...)
+	cmd.Env = append(cmd.Env, s.config.Clock.environment()...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{alive.File}
 	dieWithParent(cmd.SysProcAttr, s.deathSignal())

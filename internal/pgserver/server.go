@@ -50,6 +50,8 @@ type Config struct {
 	// Settings of PostgreSQL by name. They override the defaults of this package, which are
 	// max_connections 200 and timezone UTC.
 	Settings map[string]string
+	// Clock of the server's processes, for tests. Default: the machine's.
+	Clock *Clock
 }
 
 // Server is a PostgreSQL server. Its methods are safe for concurrent use; those that start or end the

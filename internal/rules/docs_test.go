@@ -23,7 +23,8 @@ var memberName = regexp.MustCompile("`([A-Z]\\w*\\.[A-Z]\\w*)")
 // A link of a document to another file, and a path of a package or a file in backticks.
 var (
 	link        = regexp.MustCompile(`\]\(([^)#:"]+)(?:#[^)]*)?\)`)
-	packagePath = regexp.MustCompile("`((?:ledger|outbox|workers|projector|health|migrations|internal|cmd)/[\\w/.*]+)`")
+	packagePath = regexp.MustCompile(
+		"`((?:ledger|outbox|workers|projector|health|migrations|internal|cmd|api)/[\\w/.*]+)`")
 )
 
 // packageAliases are the names under which docs/watermill.md imports two packages of the same name.
@@ -35,6 +36,7 @@ var documented = []string{
 	"ledger/ledgertest", "outbox", "outbox/watermill",
 	"workers", "workers/scheduler", "workers/reconciler", "workers/operator", "workers/watermill",
 	"workers/workertest", "projector", "health", "health/alarm", "migrations",
+	"api", "api/client",
 }
 
 // TestDocsNameWhatExists checks that the Go names, tests, files and links of the documents exist.

@@ -31,6 +31,9 @@ const (
 	goCron     = "github.com/netresearch/go-cron"
 	yaml       = "go.yaml.in/yaml/v3"
 	goMail     = "github.com/wneessen/go-mail"
+	prometheus = "github.com/prometheus/client_golang"
+	otel       = "go.opentelemetry.io/otel"
+	xTime      = "golang.org/x/time"
 
 	watermill    = "github.com/ThreeDotsLabs/watermill"
 	watermillSQL = "github.com/ThreeDotsLabs/watermill-sql/v3"
@@ -45,7 +48,20 @@ type rule struct {
 }
 
 var rules = []rule{
-	{pkg: module, may: nil, reason: "it has a package comment and no code"},
+	{
+		pkg: module,
+		may: []string{"/ledger/...", "/outbox", "/projector", "/workers/scheduler", "/workers/reconciler",
+			"/health/...", "/metrics", "/internal/broker", "/internal/httpserver", "/internal/loop",
+			"/internal/natsconfig", "/internal/pgpool", "/internal/stream", pgx, nats},
+		reason: "the front door: it puts the services together, and no package of the library imports it",
+	},
+	{
+		pkg: "/internal/broker",
+		may: []string{"/outbox", "/internal/lease", "/internal/loop", "/internal/natsconfig", "/internal/natsserver",
+			"/internal/pgerr", "/internal/pgquery", "/internal/reserve", "/internal/stream", pgx, nats},
+		reason: "the NATS server of serve, and how a program finds it",
+	},
+	{pkg: "/internal/pgpool", may: []string{pgx}, reason: "pools are configured in one way"},
 	{
 		pkg:    "/ledger",
 		may:    []string{"/internal/pgerr", "/internal/pgarray", "/internal/pgquery", "/internal/reserved", pgx},
@@ -127,8 +143,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/workers/scheduler",
-		may: []string{"/ledger", "/ledger/feed", "/internal/fault", "/internal/loop", "/internal/pgarray",
-			"/internal/pgerr", "/internal/pgquery", pgx},
+		may: []string{"/ledger", "/ledger/feed", "/internal/fault", "/internal/lease", "/internal/loop",
+			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx},
 		reason: "a service of its own: it appends what is due, and does not depend on how workers run tasks",
 	},
 	{
@@ -151,7 +167,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/internal/torture",
-		may: []string{"/ledger", "/outbox", "/workers", "/workers/scheduler", "/workers/reconciler",
+		may: []string{"/ledger", "/ledger/feed", "/outbox", "/workers", "/workers/scheduler", "/workers/reconciler",
 			"/workers/operator", "/projector", "/migrations", "/internal/...", pgx, nats, natsServer},
 		reason: "it runs the whole product in processes of its own",
 	},
@@ -175,10 +191,27 @@ var rules = []rule{
 		reason: "it reads what the services store; only alarms, commands and probes are above it",
 	},
 	{
+		pkg:    "/health/probe",
+		may:    []string{"/ledger", "/health", nats},
+		reason: "probes answer from package health; a process mounts their handler where it listens",
+	},
+	{
+		pkg: "/metrics",
+		may: []string{"/ledger", "/ledger/feed", "/health", "/projector", "/workers", "/internal/pgerr",
+			"/internal/pgquery", pgx, nats, prometheus},
+		reason: "it exports what the services store and count, and none of them depends on it",
+	},
+	{
+		pkg:    "/tracing",
+		may:    []string{"/ledger", "/workers", pgx, otel},
+		reason: "hooks of the user: no package depends on it, and it needs the API of OpenTelemetry alone",
+	},
+	{pkg: "/internal/httpserver", may: nil, reason: "timeouts and the shutdown do not depend on the endpoints"},
+	{
 		pkg: "/health/alarm",
 		may: []string{"/ledger", "/ledger/periodic", "/health", "/workers/operator", "/internal/fault",
-			"/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/reserved", pgx,
-			goMail},
+			"/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/post", "/internal/printable",
+			"/internal/reserved", "/internal/secret", "/internal/settings", pgx, goMail},
 		reason: "alarms report conditions of package health, and need PostgreSQL only to be delivered",
 	},
 	{
@@ -188,12 +221,33 @@ var rules = []rule{
 		reason: "projections read the ledger, and work without a broker",
 	},
 	{
+		pkg: "/api",
+		may: []string{"/api/client", "/ledger", "/ledger/feed", "/ledger/periodic", "/projector", "/workers/operator",
+			"/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/printable",
+			"/internal/reserved", pgx, nats, xTime},
+		reason: "it serves what the packages below it read and change; tests alone know OpenAPI",
+	},
+	{
+		pkg:    "/api/client",
+		may:    []string{"/ledger", "/internal/loop"},
+		reason: "programs without a database carry neither the services nor a broker",
+	},
+	{
 		pkg:    "/migrations",
 		may:    []string{"/ledger", pgx, goose},
 		reason: "the schema is made before there is a ledger; only the error for its absence is shared",
 	},
 	{pkg: "/internal/plantest", may: []string{pgx}, reason: "a helper of tests, which every package may use"},
 	{pkg: "/internal/smalldisk", may: nil, reason: "a helper of tests, which every package may use"},
+	{
+		pkg: "/webhook",
+		may: []string{"/ledger", "/ledger/feed", "/outbox", "/workers", "/internal/pgerr", "/internal/pgquery",
+			"/internal/post", "/internal/reserved", "/internal/secret", "/internal/settings", pgx, nats, xSync},
+		reason: "a subscriber whose deliveries are tasks: it is above both, as a program of users",
+	},
+	{pkg: "/internal/post", may: []string{"/internal/printable"}, reason: "a request is sent in one way"},
+	{pkg: "/internal/secret", may: []string{"/ledger"}, reason: "secrets are read in one way"},
+	{pkg: "/internal/settings", may: []string{"/ledger"}, reason: "files of settings are decoded in one way"},
 	{pkg: "/internal/reserved", may: nil, reason: "what a program may enqueue depends on no package"},
 	{pkg: "/internal/fault", may: nil, reason: "every package has crash points"},
 	{
@@ -243,8 +297,9 @@ var rules = []rule{
 	},
 	{
 		pkg: "/cmd/taskledger",
-		may: []string{"/cmd/taskledger/internal/...", "/ledger/...", "/outbox", "/workers/...", "/projector",
-			"/health/...", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml},
+		may: []string{module, "/cmd/taskledger/internal/...", "/api", "/ledger/...", "/outbox", "/workers/...",
+			"/projector", "/webhook", "/health/...",
+			"/metrics", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml},
 		reason: "the command wires everything",
 	},
 	{pkg: "/cmd/taskledger/internal/demo", may: []string{
@@ -267,7 +322,8 @@ type ban struct {
 }
 
 var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/workers/scheduler",
-	"/workers/reconciler", "/workers/operator", "/ledger/periodic", "/health", "/health/alarm", "/projector"}
+	"/workers/reconciler", "/workers/operator", "/ledger/periodic", "/health", "/health/alarm", "/health/probe",
+	"/projector", "/webhook", "/api", "/api/client"}
 
 var bans = []ban{
 	{
@@ -282,6 +338,10 @@ var bans = []ban{
 	},
 	{pkgs: library, never: []string{goose, "/migrations"}, reason: "the operator chooses when to migrate"},
 	{pkgs: library, never: []string{cobra, goPretty, yaml}, reason: "only commands need words and tables"},
+	{pkgs: library, never: []string{otel}, reason: "only package tracing brings OpenTelemetry"},
+	{pkgs: []string{"/tracing"}, never: []string{otel + "/sdk"}, reason: "the SDK is the user's"},
+	{pkgs: library, never: []string{module}, reason: "the front door is above the library"},
+	{pkgs: library, never: []string{prometheus}, reason: "only package metrics brings the client of Prometheus"},
 	{
 		pkgs:   library,
 		never:  []string{watermill, watermillSQL, "/internal/envelope"},

@@ -45,10 +45,12 @@ var tables = map[string]string{
 	"parked":             "outbox",
 	"lease":              "internal/lease",
 	"mutex":              "internal/lease",
+	"broker_user":        "internal/lease",
 	"shard_owner":        "workers/internal/shards",
 	"pause":              "workers/operator",
 	"schedule":           "ledger/periodic",
 	"migration":          "migrations",
+	"token":              "api",
 }
 
 // published are the tables that all SQL may read: the interface of the ledger. Writing is the owner's.

@@ -71,14 +71,21 @@ type Result struct {
 }
 
 var (
-	ackPrefix      = []byte(`{"stream":"` + Name + `","seq":`)
 	ackEnd         = []byte(`}`)
 	ackIsDuplicate = []byte(`,"duplicate": true}`)
 )
 
-// parseAck reads a PubAck. Nearly all have one of two forms, which need no JSON decoder.
-func parseAck(header nats.Header, data []byte) Result {
-	if rest, ok := bytes.CutPrefix(data, ackPrefix); ok {
+// acks are the PubAcks of a stream.
+type acks struct {
+	stream string
+	prefix []byte
+}
+
+func acksOf(stream string) acks { return acks{stream, []byte(`{"stream":"` + stream + `","seq":`)} }
+
+// parse reads a PubAck. Nearly all have one of two forms, which need no JSON decoder.
+func (a acks) parse(header nats.Header, data []byte) Result {
+	if rest, ok := bytes.CutPrefix(data, a.prefix); ok {
 		n := 0
 		for n < len(rest) && '0' <= rest[n] && rest[n] <= '9' {
 			n++
@@ -93,10 +100,10 @@ func parseAck(header nats.Header, data []byte) Result {
 			}
 		}
 	}
-	return parseRareAck(header, data)
+	return a.parseRare(header, data)
 }
 
-func parseRareAck(header nats.Header, data []byte) Result {
+func (a acks) parseRare(header nats.Header, data []byte) Result {
 	if len(data) == 0 {
 		if header.Get("Status") == "503" {
 			return Result{Err: ErrNoStream}
@@ -117,7 +124,7 @@ func parseRareAck(header nats.Header, data []byte) Result {
 		return Result{Err: fmt.Errorf("%w: unreadable answer %.80q", ErrNoAck, data)}
 	case ack.Error != nil:
 		return Result{Err: &RefusedError{Code: ack.Error.Code, Text: ack.Error.Text}}
-	case ack.Stream != Name:
+	case ack.Stream != a.stream:
 		return Result{Err: fmt.Errorf("%w: the subject belongs to the stream %q", ErrNoStream, ack.Stream)}
 	case ack.Seq == 0:
 		return Result{Err: fmt.Errorf("%w: answer without a sequence", ErrNoAck)}

@@ -26,21 +26,21 @@ func TestParseAck(t *testing.T) {
 		{``, Result{Err: ErrNoAck}},
 	}
 	for _, test := range tests {
-		got := parseAck(nil, []byte(test.answer))
+		got := acksOf(Name).parse(nil, []byte(test.answer))
 		if got.Seq != test.want.Seq || got.Duplicate != test.want.Duplicate || !errors.Is(got.Err, test.want.Err) {
 			t.Errorf("%s: %+v, want %+v", test.answer, got, test.want)
 		}
 	}
-	if got := parseAck(nats.Header{"Status": {"503"}}, nil); !errors.Is(got.Err, ErrNoStream) {
+	if got := acksOf(Name).parse(nats.Header{"Status": {"503"}}, nil); !errors.Is(got.Err, ErrNoStream) {
 		t.Errorf("no responders: %+v", got)
 	}
 	var refused *RefusedError
-	got := parseAck(nil, []byte(`{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},`+
-		`"stream":"LEDGER","seq":0}`))
+	got := acksOf(Name).parse(nil, []byte(
+		`{"error":{"code":503,"err_code":10077,"description":"maximum bytes exceeded"},"stream":"LEDGER","seq":0}`))
 	if !errors.As(got.Err, &refused) || !refused.Full() || refused.ForMessage() {
 		t.Errorf("full: %+v", got)
 	}
-	got = parseAck(nil, []byte(`{"error":{"code":400,"err_code":10054,`+
+	got = acksOf(Name).parse(nil, []byte(`{"error":{"code":400,"err_code":10054,`+
 		`"description":"message size exceeds maximum allowed"},"stream":"LEDGER","seq":0}`))
 	if !errors.As(got.Err, &refused) || refused.Full() || !refused.ForMessage() {
 		t.Errorf("too large: %+v", got)
@@ -53,7 +53,7 @@ func FuzzParseAck(f *testing.F) {
 	f.Add([]byte(`{"stream":"LEDGER","seq":7,"duplicate": true}`))
 	f.Add([]byte(`{"stream":"LEDGER","seq":07}`))
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		got := parseAck(nil, answer)
+		got := acksOf(Name).parse(nil, answer)
 		if got.Err != nil {
 			if got.Seq != 0 || got.Duplicate {
 				t.Errorf("%s: %+v", answer, got)

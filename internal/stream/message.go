@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -89,9 +90,10 @@ func Source(installation string) string { return sourcePrefix + installation }
 // makes the task available, both decoded. The message may be published once.
 func Encode(e ledger.Event, payload []byte, source string, generation int) *nats.Msg {
 	traceparent, tracestate := traceIn(e.Meta)
-	// One string has every value, and one slice every list of values: this runs for each published event.
+	// One string has every value: this runs for each published event.
 	var c cutter
-	c.text = make([]byte, 0, 256+2*len(e.Kind)+len(e.BizID))
+	var space [512]byte
+	c.text = space[:0]
 	c.text = append(c.text, e.Kind...) // has no character to escape
 	c.text = append(c.text, '/')
 	c.text = appendEscaped(c.text, string(e.BizID))
@@ -126,20 +128,12 @@ func Encode(e ledger.Event, payload []byte, source string, generation int) *nats
 	trace := c.cut()
 
 	text := string(c.text)
-	values := [...]string{"1.0", id.of(text), kindOfEvent.of(text), origin.of(text), subject.of(text), at.of(text),
-		version.of(text), attempt.of(text), position.of(text), msgID.of(text), trace.of(text)}
-	names := [...]string{headerSpecVersion, headerID, headerType, headerSource, headerSubject, headerTime,
-		headerVersion, headerAttempt, headerPosition, nats.MsgIdHdr, headerTraceparent}
-	m := blank()
+	m, values := blank()
 	m.Subject, m.Data = channel.of(text), payload
-	for i, name := range names {
-		if name == headerTraceparent && traceparent == "" {
-			delete(m.Header, name)
-		} else if old := m.Header[name]; old != nil {
-			old[0] = values[i]
-		} else {
-			m.Header[name] = values[i : i+1 : i+1]
-		}
+	*values = plainValues{"1.0", id.of(text), kindOfEvent.of(text), origin.of(text), subject.of(text), at.of(text),
+		version.of(text), attempt.of(text), position.of(text), msgID.of(text)}
+	if traceparent != "" {
+		m.Header[headerTraceparent] = []string{trace.of(text)}
 	}
 	if tracestate != "" {
 		m.Header[headerTracestate] = []string{tracestate}
@@ -292,6 +286,13 @@ func Decode(subject string, header nats.Header, data []byte) (Message, error) {
 		m.Tracestate = tracestate.Pass(header.Get(headerTracestate))
 	}
 	return m, nil
+}
+
+// KeyOf returns the key of the task whose event a message is, without decoding the rest of it.
+func KeyOf(header nats.Header) (ledger.Key, bool) {
+	subject, ok := unescape(header.Get(headerSubject))
+	kind, id, found := strings.Cut(subject, "/")
+	return ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}, ok && found
 }
 
 // parseID reads <kind>/<biz_id>/<version>@<recorded_at in µs>. The kind has no slash, and the text after the

@@ -147,8 +147,8 @@ func (c Config) settings(installation string) jetstream.StreamConfig {
 }
 
 // Ensure returns the stream of an installation and creates it if it is missing. Processes may call it
-// concurrently. It never changes a stream that exists; see [Drift]. It returns a [*ForeignError] if the
-// stream belongs to another installation, and an [*UnsuitableError] if it would lose messages.
+// concurrently. It never changes a stream that exists; see [Drift] and [RaiseLimit]. It returns a [*ForeignError] if
+// the stream belongs to another installation, and an [*UnsuitableError] if it would lose messages.
 func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation string) (jetstream.Stream, error) {
 	s, err := js.Stream(ctx, Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -172,6 +172,22 @@ func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation 
 		return nil, &UnsuitableError{Reasons: reasons}
 	}
 	return s, nil
+}
+
+// RaiseLimit raises the limit of a stream that exists to c.MaxBytes, if that is set and higher. It returns the stream.
+// It never lowers the limit, which could delete messages.
+func RaiseLimit(
+	ctx context.Context, js jetstream.JetStream, s jetstream.Stream, c Config,
+) (changed jetstream.Stream, err error) {
+	found := s.CachedInfo().Config
+	if found.MaxBytes < 1 || c.MaxBytes <= found.MaxBytes {
+		return s, nil
+	}
+	found.MaxBytes = c.MaxBytes
+	if changed, err = js.UpdateStream(ctx, found); err != nil {
+		return s, fmt.Errorf("raise the limit of stream %s to %d bytes: %w", Name, c.MaxBytes, err)
+	}
+	return changed, nil
 }
 
 // TooManyConsumers reports whether the server refused another consumer.

@@ -24,6 +24,7 @@ const MaxPage = 1000
 // earlier one that failed.
 type Publisher struct {
 	nc     *nats.Conn
+	acks   acks
 	sub    *nats.Subscription
 	prefix string           // of reply subjects: <inbox>.<page>.<message>
 	status chan nats.Status // connection lost
@@ -44,13 +45,16 @@ type page struct {
 	done    chan struct{} // closed when no acknowledgement is missing
 }
 
-// NewPublisher returns a publisher on a connection without a buffer, see [Connect]. For another connection it
-// returns [ErrBuffered]. The caller must close the publisher.
-func NewPublisher(nc *nats.Conn) (*Publisher, error) {
+// NewPublisher returns a publisher to the stream [Name] on a connection without a buffer, see [Connect]. For another
+// connection it returns [ErrBuffered]. The caller must close the publisher.
+func NewPublisher(nc *nats.Conn) (*Publisher, error) { return NewPublisherTo(nc, Name) }
+
+// NewPublisherTo is [NewPublisher] to a stream of another name.
+func NewPublisherTo(nc *nats.Conn, stream string) (*Publisher, error) {
 	if nc.Opts.ReconnectBufSize >= 0 {
 		return nil, ErrBuffered
 	}
-	p := &Publisher{nc: nc, prefix: nc.NewInbox() + "."}
+	p := &Publisher{nc: nc, acks: acksOf(stream), prefix: nc.NewInbox() + "."}
 	sub, err := nc.Subscribe(p.prefix+"*.*", p.acknowledged)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to acknowledgements: %w", err)
@@ -155,7 +159,7 @@ func (p *Publisher) acknowledged(m *nats.Msg) {
 	if !ok || err != nil {
 		return
 	}
-	result := parseAck(m.Header, m.Data)
+	result := p.acks.parse(m.Header, m.Data)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now := p.page; now != nil && now.id == id && i >= 0 && i < len(now.results) {

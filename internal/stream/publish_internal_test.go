@@ -9,7 +9,7 @@ import (
 // A message that a consumer delivers to the inbox is not an acknowledgement, even if its body has the form of one: it
 // has a reply subject.
 func TestDeliveredMessageIsNotAnAcknowledgement(t *testing.T) {
-	p := &Publisher{prefix: "inbox."}
+	p := &Publisher{acks: acksOf(Name), prefix: "inbox."}
 	now := p.begin(1)
 	m := &nats.Msg{Subject: "inbox." + now.id + ".0", Data: []byte(`{"stream":"LEDGER","seq":7}`)}
 	m.Reply = "$JS.ACK.LEDGER.evil.1.1.1.1795355718204136966.4"

@@ -6,26 +6,37 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// plainHeaders is the number of headers of every message.
-const plainHeaders = 10
+// plainNames are the headers of every message, in the order of their values.
+var plainNames = [...]string{headerSpecVersion, headerID, headerType, headerSource, headerSubject, headerTime,
+	headerVersion, headerAttempt, headerPosition, nats.MsgIdHdr}
+
+// plainValues are the values of plainNames.
+type plainValues [len(plainNames)]string
 
 // published has messages whose headers can be reused: making a map of this size costs more than the rest of a
 // message.
 var published sync.Pool
 
-// blank returns a message without headers, or with those of a recycled one, all of which Encode sets.
-func blank() *nats.Msg {
-	m, _ := published.Get().(*nats.Msg)
-	if m == nil {
-		return &nats.Msg{Header: make(nats.Header, plainHeaders+1)}
+// blank returns a message with the plain headers only, and their values, which Encode sets. The map of a recycled
+// message is not changed for that: its lists of values are parts of one array, which begins with the first of them.
+func blank() (*nats.Msg, *plainValues) {
+	if m, _ := published.Get().(*nats.Msg); m != nil {
+		first := m.Header[headerSpecVersion]
+		return m, (*plainValues)(first[:len(plainNames)])
 	}
-	return m
+	m, values := &nats.Msg{Header: make(nats.Header, len(plainNames)+1)}, &plainValues{}
+	for i, name := range plainNames {
+		m.Header[name] = values[i : i+1 : i+1]
+	}
+	m.Header[headerSpecVersion] = values[:1]
+	return m, values
 }
 
 // Recycle takes back a message that [Encode] returned and that was published. The caller must not use it or
-// its headers afterwards.
+// its headers afterwards, and must not have changed the headers that Encode made.
 func Recycle(m *nats.Msg) {
-	if len(m.Header) > plainHeaders {
+	if len(m.Header) > len(plainNames) {
+		delete(m.Header, headerTraceparent)
 		delete(m.Header, headerEnvelope)
 		delete(m.Header, headerFinishBy)
 		delete(m.Header, headerTracestate)

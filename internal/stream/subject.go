@@ -62,6 +62,27 @@ func WorkSubjects(kind ledger.Kind, shards ledger.ShardSet) []string {
 	return filters
 }
 
+// WorkPatterns returns the filters that match the messages which make tasks available, of all kinds but reserved ones.
+func WorkPatterns() []string {
+	return patterns(func(row ledger.Transition) bool { return row.Type.WakesWorkers() })
+}
+
+// OutcomeSubjects returns the filters that match the events with which tasks finish, of all kinds but reserved ones.
+func OutcomeSubjects() []string {
+	return patterns(func(row ledger.Transition) bool { return row.To.Finished() })
+}
+
+// patterns returns the filters for the types of events that match, of all kinds but reserved ones.
+func patterns(matches func(ledger.Transition) bool) []string {
+	var filters []string
+	for _, row := range ledger.Transitions() {
+		if matches(row) {
+			filters = append(filters, Pattern("*", string(row.Type), ">"))
+		}
+	}
+	return filters
+}
+
 // Consumer is one of the two consumers of a kind's workers.
 type Consumer struct {
 	Durable string

@@ -114,7 +114,8 @@ func TestCopyBesideItsOriginal(t *testing.T) {
 		t.Errorf("%d releases in the original", n)
 	}
 	status, err := outbox.ReadStatus(t.Context(), r.db, nil, outbox.StreamConfig{})
-	if err != nil || status.Relay == nil || !status.Relay.Alive || status.Relay.Refused || status.Relay.Note != "" {
+	if err != nil || status.Relay == nil || !status.Relay.Alive || status.Relay.Refused || status.Relay.Note != "" ||
+		status.Relay.Copy == "" {
 		t.Errorf("status of the original: %+v, %v", status.Relay, err)
 	}
 	if n := clone.count(`select count(*) from effect where kind = 'letter.send'`); n != 0 {

@@ -216,7 +216,7 @@ func (d *depot) allDone() {
 	d.await("the projection to catch up", func() bool {
 		return d.count(`select count(*) from taskledger.task where state = 'succeeded'`) == tasks
 	})
-	verified, err := projector.Verify(d.t.Context(), d.db)
+	verified, err := projector.Verify(d.t.Context(), d.db, nil)
 	if err != nil || !verified.Equal() {
 		d.t.Errorf("the projection differs from the events: %+v, %v", verified, err)
 	}

@@ -237,7 +237,7 @@ func (a *attacked) checkDirect() {
 		"mails": append(append(slices.Clone(all), pull...), api("mails")+"CONSUMER.CREATE.LEDGER.mails",
 			"$JS.API.CONSUMER.DELETE.LEDGER.parcel~send", remove, "taskledger.recall.parcel.send",
 			"taskledger.progress.parcel.send", "taskledger.handover.x"),
-		"relay": append(slices.Clone(pull), remove, "$JS.API.STREAM.UPDATE.LEDGER"),
+		"relay": append(slices.Clone(pull), remove),
 	} {
 		for _, subject := range subjects {
 			nc := a.connect(user)

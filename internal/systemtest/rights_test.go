@@ -98,7 +98,7 @@ func newGuarded(t *testing.T) *guarded {
 func newGuardedWith(t *testing.T, change func(*server.Options)) *guarded {
 	t.Helper()
 	keys := t.TempDir()
-	users := natsconfig.Config{Subscribers: []string{"mails"}}.Users()
+	users := natsconfig.Config{Subscribers: []string{"mails"}, Served: []string{"orders"}}.Users()
 	public, _, err := natsconfig.MakeKeys(keys, users)
 	if err != nil {
 		t.Fatal(err)

@@ -43,7 +43,8 @@ type act struct {
 var errSkipped = errors.New("skipped")
 
 // faults are all faults, by what they act on.
-var faults = concat(processFaults, networkFaults, databaseFaults, streamFaults, diskFaults)
+var faults = concat(processFaults, networkFaults, databaseFaults, restoreFaults, streamFaults,
+	diskFaults)
 
 func concat(lists ...[]fault) (all []fault) {
 	for _, list := range lists {

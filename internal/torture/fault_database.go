@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -60,6 +61,20 @@ var databaseFaults = []fault{
 	{
 		name: "prepared", what: "a transaction that enqueued is prepared, and committed or rolled back later",
 		on: "postgres", least: 2 * time.Second, most: 10 * time.Second, begin: prepare,
+	},
+	{
+		name: "clock", what: "PostgreSQL's clock is up to two minutes ahead or behind, and right again",
+		on: "postgres", least: 2 * time.Second, most: 8 * time.Second,
+		begin: func(_ context.Context, s *stage, random *rand.Rand) (act, error) {
+			if s.db.clock == nil {
+				return act{}, errSkipped
+			}
+			ahead := (time.Duration(random.Int64N(int64(2*s.maxStep))) - s.maxStep).Round(time.Second)
+			return act{ahead.String(), func(ctx context.Context) error {
+				// A promotion explains what was recorded until then, by the clock.
+				return errors.Join(s.db.clock.Set(0), s.db.synchronizeClock(ctx))
+			}}, s.db.clock.Set(ahead)
+		},
 	},
 	{
 		name: "promote", what: "the primary is killed, its synchronous standby promoted and a new one added",
@@ -179,4 +194,12 @@ func (c *cluster) revive(ctx context.Context) error {
 		_, err := c.is(ctx, "select true")
 		return err
 	})
+}
+
+// synchronizeClock waits until all processes have the clock, and until the standby has what was recorded before.
+func (c *cluster) synchronizeClock(ctx context.Context) error {
+	if err := loop.Sleep(ctx, 1500*time.Millisecond); err != nil || c.standby == nil {
+		return err
+	}
+	return c.catchUp(ctx)
 }

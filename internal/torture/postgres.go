@@ -36,6 +36,8 @@ type cluster struct {
 	standby *pgserver.Server // nil: pg_basebackup is missing
 
 	primaryDir string
+	standbyDir string
+	clock      *pgserver.Clock // nil: libfaketime is missing
 }
 
 // settings keep what a fault fills small, and notice a cut connection soon.
@@ -48,6 +50,9 @@ var settings = map[string]string{
 // startCluster starts both servers. The primary has the migrated ledger, its roles and the tables of the producers.
 func startCluster(ctx context.Context, dir string, disk disk) (_ *cluster, err error) {
 	c := &cluster{dir: dir, disk: disk}
+	if c.clock, err = pgserver.NewClock(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	if c.primary, err = pgserver.Start(ctx, c.config()); err != nil {
 		return nil, err
 	}
@@ -75,7 +80,7 @@ func startCluster(ctx context.Context, dir string, disk disk) (_ *cluster, err e
 
 func (c *cluster) config() pgserver.Config {
 	c.number++
-	return pgserver.Config{Dir: c.nextDir(), NoSync: true, Settings: settings}
+	return pgserver.Config{Dir: c.nextDir(), NoSync: true, Settings: settings, Clock: c.clock}
 }
 
 func (c *cluster) nextDir() string { return filepath.Join(c.dir, fmt.Sprintf("postgres-%d", c.number)) }
@@ -83,7 +88,8 @@ func (c *cluster) nextDir() string { return filepath.Join(c.dir, fmt.Sprintf("po
 // addStandby starts a standby of the primary, unless the binaries have no client tools.
 func (c *cluster) addStandby(ctx context.Context) (err error) {
 	c.number++
-	if c.standby, err = c.primary.StandbyIn(ctx, c.nextDir()); errors.Is(err, fs.ErrNotExist) {
+	c.standbyDir = c.nextDir()
+	if c.standby, err = c.primary.StandbyIn(ctx, c.standbyDir); errors.Is(err, fs.ErrNotExist) {
 		c.standby = nil
 		return nil
 	}
@@ -144,6 +150,11 @@ func (c *cluster) synchronize(ctx context.Context) error {
 	if err := c.await(ctx, `select exists (select from pg_stat_replication where sync_state = 'sync')`); err != nil {
 		return err
 	}
+	return c.catchUp(ctx)
+}
+
+// catchUp waits until the standby has all that is committed now.
+func (c *cluster) catchUp(ctx context.Context) error {
 	conn, err := c.connect(ctx, database)
 	if err != nil {
 		return err
@@ -165,8 +176,8 @@ func (c *cluster) promote(ctx context.Context) error {
 		return err
 	}
 	old, dir := c.primary, c.primaryDir
-	c.primary, c.primaryDir, c.standby = c.standby, c.nextDir(), nil // the standby was the last to start
-	return errors.Join(old.Close(), os.RemoveAll(dir))               // the disk is small
+	c.primary, c.primaryDir, c.standby = c.standby, c.standbyDir, nil
+	return errors.Join(old.Close(), os.RemoveAll(dir)) // the disk is small
 }
 
 // address returns host and port of the primary.

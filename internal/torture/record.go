@@ -103,7 +103,7 @@ func (r *record) readDatabase(ctx context.Context, conn *pgx.Conn) error {
 	if err := eachRow(rows, func(k ledger.Key, nonce string) { r.placed[k] = nonce }); err != nil {
 		return err
 	}
-	report, err := projector.Verify(ctx, conn)
+	report, err := projector.Verify(ctx, conn, nil)
 	if err != nil {
 		return fmt.Errorf("verify the projection: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -204,14 +205,20 @@ func missing(r *record) (all []string) {
 	return all
 }
 
+// disordered compares the order in which events first appeared on the stream, as the subscriber received it. A stream
+// may be lost before the subscriber has had a message that was sent to it, while it has had later ones: the sequences
+// have a hole there. As many versions as a stream has holes may appear later, on the next stream.
 func disordered(r *record) (all []string) {
 	exists := make(map[string]bool)
-	for _, events := range r.tasks {
+	ids := make(map[ledger.Key][]string) // of the events, by version
+	for k, events := range r.tasks {
 		for _, e := range events {
 			exists[e.ID()] = true
+			ids[k] = append(ids[k], e.ID())
 		}
 	}
-	first := make(map[string]bool)
+	holes := r.holes()
+	first, isLate := make(map[string]bool), make(map[string]bool)
 	newest := make(map[ledger.Key]ledger.Version)
 	for _, e := range r.seen {
 		if first[e.Event] || !exists[e.Event] && r.has(losesCommits) {
@@ -222,12 +229,35 @@ func disordered(r *record) (all []string) {
 		if !exists[e.Event] {
 			all = append(all, fmt.Sprintf("%s appeared and is not in the ledger", e.Event))
 		}
-		if next := newest[k] + 1; e.Version < next || e.Version > next && !r.has(losesSubscriptions) {
+		isGap := false
+		for v := newest[k] + 1; v < e.Version && int(v) <= len(ids[k]); v++ {
+			isGap = isGap || holes[e.Stream] <= 0
+			isLate[ids[k][v-1]] = holes[e.Stream] > 0
+			holes[e.Stream]--
+		}
+		if e.Version <= newest[k] && !isLate[e.Event] || isGap && !r.has(losesSubscriptions) {
 			all = append(all, fmt.Sprintf("%s version %d appeared after version %d", k, e.Version, newest[k]))
 		}
 		newest[k] = max(newest[k], e.Version)
 	}
 	return all
+}
+
+// holes returns how many messages of each stream the subscriber has not received, although it received later ones.
+func (r *record) holes() map[time.Time]int {
+	last, seen := make(map[time.Time]uint64), make(map[time.Time]map[uint64]bool)
+	for _, e := range r.seen {
+		if seen[e.Stream] == nil {
+			seen[e.Stream] = make(map[uint64]bool)
+		}
+		seen[e.Stream][e.Sequence] = true
+		last[e.Stream] = max(last[e.Stream], e.Sequence)
+	}
+	holes := make(map[time.Time]int)
+	for stream, sequences := range seen {
+		holes[stream] = int(last[stream]) - len(sequences)
+	}
+	return holes
 }
 
 func released(r *record) (all []string) {

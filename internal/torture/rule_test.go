@@ -123,6 +123,13 @@ func TestRulesFindBreaches(t *testing.T) {
 			want: []string{"skipped"}},
 		{name: "version 3 before version 2", breach: func(r *record) { r.seen[1], r.seen[2] = r.seen[2], r.seen[1] },
 			want: []string{"order"}},
+		{name: "the stream was lost with a message that the subscriber had not received", breach: func(r *record) {
+			loseStream(r, 2)
+		}},
+		{name: "more versions appear late than the lost stream has holes", breach: func(r *record) {
+			loseStream(r, 2)
+			r.seen[0].Sequence = 2
+		}, want: []string{"order"}},
 		{name: "a later message is repeated", breach: func(r *record) { r.seen = append(r.seen, r.seen[1]) }},
 		{name: "a message was lost", breach: func(r *record) {
 			r.tasks[written][1].Type, r.tasks[written][1].Actor = ledger.EventReleased, "reconciler"
@@ -150,6 +157,17 @@ func TestRulesFindBreaches(t *testing.T) {
 			}
 		})
 	}
+}
+
+// loseStream has the subscriber receive only version 3 of a task from a first stream, as the message with a sequence,
+// and everything from the next one.
+func loseStream(r *record, hole int) {
+	lost := r.seen[2]
+	lost.Sequence = uint64(hole) + 1
+	for i := range r.seen {
+		r.seen[i].Stream, r.seen[i].Sequence = time.Unix(100, 0), uint64(i+1)
+	}
+	r.seen = slices.Insert(r.seen, 0, lost)
 }
 
 // without returns the messages of other tasks.

@@ -39,10 +39,14 @@ type config struct {
 	pgbouncer string
 	overload  string
 	keep      string
+	maxStep   time.Duration // of PostgreSQL's clock; default: 2 minutes; tasks may be due as much later
 	log       io.Writer
 }
 
 func (c *config) validate() error {
+	if c.maxStep == 0 {
+		c.maxStep = 2 * time.Minute
+	}
 	if c.seed == 0 {
 		c.seed = rand.Uint64N(1_000_000)
 	}

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/pgserver"
 )
 
 func TestMain(m *testing.M) {
@@ -25,7 +29,7 @@ func TestTorture(t *testing.T) {
 		}
 	}
 	c := config{seed: 1, duration: 40 * time.Second, patience: 2 * time.Minute, faults: strings.Join(names, ","),
-		rate: defaultRate, pgbouncer: "pgbouncer", log: t.Output()}
+		maxStep: 20 * time.Second, rate: defaultRate, pgbouncer: "pgbouncer", log: t.Output()}
 	if testing.Short() {
 		c.duration = 10 * time.Second
 	}
@@ -42,5 +46,26 @@ func TestTorture(t *testing.T) {
 	}
 	if len(r.record.done) == 0 {
 		t.Error("no task was completed: this proves nothing")
+	}
+}
+
+// PostgreSQL's clock is stepped forwards and backwards while everything runs, and every promise holds.
+func TestStepsOfTheDatabaseClock(t *testing.T) {
+	t.Parallel()
+	if _, err := pgserver.NewClock(t.TempDir()); errors.Is(err, fs.ErrNotExist) {
+		t.Skip(err)
+	}
+	c := config{seed: 3, duration: 12 * time.Second, patience: 2 * time.Minute, faults: "clock", rate: defaultRate,
+		maxStep: 15 * time.Second, pgbouncer: "pgbouncer", log: t.Output()}
+	r, err := torture(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.print(t.Output())
+	if len(r.violations) > 0 {
+		t.Fail()
+	}
+	if count, _ := r.stall("clock"); count == 0 || len(r.record.done) == 0 {
+		t.Errorf("%d steps and %d completions prove nothing", count, len(r.record.done))
 	}
 }

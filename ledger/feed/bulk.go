@@ -67,7 +67,7 @@ func (f *Feed) PollTo(ctx context.Context, to Place) (Page, bool, error) {
 		if err != nil {
 			return Page{}, false, fmt.Errorf("feed %s: %w", f.reader, err)
 		}
-		events := read.events
+		events, w := read.events, f.place.Window
 		f.pageLen = len(events)
 		if inWindowOf {
 			events = upTo(events, to.After)
@@ -81,7 +81,7 @@ func (f *Feed) PollTo(ctx context.Context, to Place) (Page, bool, error) {
 			f.place = f.place.finished()
 		}
 		if len(events) > 0 {
-			return f.newPage(events), true, nil
+			return f.newPage(w, events), true, nil
 		}
 	}
 	return Page{}, false, nil

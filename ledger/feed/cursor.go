@@ -29,6 +29,8 @@ var (
 	subscriberThinSQL string
 	//go:embed sql/incarnation.sql
 	incarnationSQL string
+	//go:embed sql/cursor_owner.sql
+	cursorOwnerSQL string
 	//go:embed sql/crashed.sql
 	crashedSQL string
 	//go:embed sql/floor.sql
@@ -147,7 +149,11 @@ func appendCursor(ctx context.Context, db ledger.DB, reader string, n int64, p p
 		p.unaudited.since, p.unaudited.read.events, p.unaudited.read.positions, in.origin, relaxed, in.timeline,
 	}, &added)
 	if err == nil && !found {
-		if err = crashed(ctx, db, in.incarnation); err == nil {
+		if err = crashed(ctx, db, in.incarnation); err == nil && isSubscriber(reader) {
+			var none string
+			_, err = pgquery.Row(ctx, db, cursorOwnerSQL, []any{reader, n}, &none)
+		}
+		if err == nil {
 			err = ErrSuperseded
 		}
 	}

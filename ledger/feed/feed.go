@@ -220,7 +220,7 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 			return Page{}, false, err
 		}
 		if len(missed) > 0 {
-			return f.newPage(missed), true, nil
+			return f.newPage(Window{}, missed), true, nil
 		}
 		w, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.database.incarnation, f.bounded(), f.pageLen,
 			notified)
@@ -290,6 +290,7 @@ func (f *Feed) deliver(ctx context.Context, read page) (Page, bool, error) {
 	}
 	f.place.unaudited.note(f.place.Place, events, f.floor)
 	f.windowLen += len(events)
+	w := f.place.Window
 	if read.more {
 		f.place.After = events[len(events)-1].Position
 	} else {
@@ -298,12 +299,12 @@ func (f *Feed) deliver(ctx context.Context, read page) (Page, bool, error) {
 	if len(events) == 0 {
 		return Page{}, false, nil
 	}
-	return f.newPage(events), true, nil
+	return f.newPage(w, events), true, nil
 }
 
-// newPage returns a page of events, whose Advance moves the cursor to the feed's place.
-func (f *Feed) newPage(events []ledger.Event) Page {
-	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, place: f.place, database: f.database,
+// newPage returns a page of events in a window, whose Advance moves the cursor to the feed's place.
+func (f *Feed) newPage(w Window, events []ledger.Event) Page {
+	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, window: w, place: f.place, database: f.database,
 		chain: f.chain}
 	f.n++
 	return page

@@ -15,6 +15,7 @@ type Page struct {
 	db     ledger.DB
 	reader string
 	n      int64
+	window Window // that the events are in; zero for events that an audit found
 	place  place
 
 	database database // when the page was read
@@ -52,6 +53,14 @@ func (p Page) Advance(ctx context.Context, db ledger.DB, mark json.RawMessage) e
 
 // Place returns the place of a reader that has processed this page.
 func (p Page) Place() Place { return p.place.Place }
+
+// PlaceAfter returns the place of a reader that has processed the first n events of this page, at least one.
+func (p Page) PlaceAfter(n int) Place {
+	if n == len(p.Events) || p.window == (Window{}) {
+		return p.place.Place
+	}
+	return Place{Window: p.window, After: p.Events[n-1].Position}
+}
 
 // Last reports whether this page was the last of what was visible when its window was opened.
 func (p Page) Last() bool { return !p.place.isOpen() }

@@ -75,8 +75,9 @@ func (e *SubscribedError) Error() string {
 
 // Rebase makes events and cursors valid that were restored from a dump, or came by logical replication: their
 // transaction ids are those of another database. It raises the floor, up to which transaction ids have no meaning, to
-// the last event, and all readers begin again at the first event. It changes no event, and its cost does not grow with
-// their number. It reports whether it was needed.
+// the last event, and the services begin again at the first event. A subscriber whose cursor was restored continues: it
+// gets every event that it had not passed, and those again that were recorded after the first of these. Rebase changes
+// no event, and its cost does not grow with their number. It reports whether it was needed.
 //
 // Producers and workers may work meanwhile: they wait until the transaction of Rebase ends. It waits for open
 // transactions that have written events, and tries again each second so that others do not wait longer.
@@ -118,17 +119,17 @@ func tryRebase(ctx context.Context, db RebaseDB, o *RebaseOptions) (needed bool,
 	if plan, err = PlanRebase(ctx, tx); err != nil || !plan.Needed {
 		return false, err // another call has finished
 	}
-	for _, sql := range []string{rebaseSequencesSQL, rebaseFloorSQL} {
-		if _, err := tx.Exec(ctx, sql); err != nil {
-			return false, err
-		}
+	if _, err := tx.Exec(ctx, rebaseSequencesSQL); err != nil {
+		return false, err
 	}
 	begin := Beginning()
 	if _, err := tx.Exec(ctx, rebaseCursorsSQL, begin.Snapshot, int64(begin.Top), begin.Bound); err != nil {
 		return false, err
 	}
-	if _, err := tx.Exec(ctx, rebaseMomentsSQL); err != nil {
-		return false, err
+	for _, sql := range []string{rebaseFloorSQL, rebaseMomentsSQL} {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return false, err
+		}
 	}
 	if o.Finish != nil {
 		if err := o.Finish(ctx, tx); err != nil {

@@ -429,3 +429,71 @@ func (f *feedFixture) onConnection(call func(*pgconn.PgConn) error) {
 		f.t.Fatal(err)
 	}
 }
+
+// A subscriber continues after a rebase with the first event that it had not passed, stays paused, and keeps its login.
+// An event of a transaction that was open is not missed; those recorded after it come again.
+func TestRebaseLeavesSubscribers(t *testing.T) {
+	f := newFeedFixture(t)
+	subscriber := f.connect(ledgertest.Database, "subscriber")
+	f.enqueue(f.pool, numbers(0, 20)...)
+	open, err := f.pool.Begin(f.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.enqueue(open, "late")
+	f.enqueue(f.pool, numbers(20, 30)...)
+	read := func(name string, n int) (ids []string) {
+		t.Helper()
+		for n > 0 {
+			page, err := readFeed(f.ctx, subscriber, name, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page.events) == 0 {
+				return ids
+			}
+			for _, e := range page.events {
+				ids = append(ids, string(e.BizID))
+			}
+			n -= len(page.events)
+			last := page.events[len(page.events)-1].Position
+			if _, err := advanceFeed(f.ctx, subscriber, name, page.page, last); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return ids
+	}
+	read("half", 7)
+	read("whole", 30)
+	read("paused", 30)
+	if _, err := readFeed(f.ctx, subscriber, "begun", 5); err != nil { // its window is open
+		t.Fatal(err)
+	}
+	if err := open.Commit(f.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := feed.Pause(f.ctx, f.owner, "paused", true); err != nil {
+		t.Fatal(err)
+	}
+	// Events and cursors have the transaction IDs of one database, which is another one than this.
+	f.exec(f.owner, "update taskledger.cursor set origin = '1/1', xid = '9000000000'")
+	f.enqueue(f.pool, "after")
+	if !f.rebase() {
+		t.Error("the rebase was not needed")
+	}
+	f.enqueue(f.pool, "new")
+	rest := append(append([]string{"late"}, numbers(20, 30)...), "after", "new")
+	for name, want := range map[string][]string{
+		"half":  append(numbers(7, 20), rest...),
+		"whole": rest,
+		"begun": append(numbers(0, 20), rest...),
+	} {
+		if diff := cmp.Diff(want, read(name, 100)); diff != "" {
+			t.Errorf("subscriber %s (-want +got):\n%s", name, diff)
+		}
+	}
+	all, err := feed.Subscribers(f.ctx, subscriber, "paused")
+	if err != nil || len(all) != 1 || !all[0].IsPaused || all[0].Lag != 13 || all[0].Login == "" {
+		t.Errorf("the paused one: %+v, %v", all, err)
+	}
+}

@@ -19,6 +19,8 @@ var (
 	subscriberSeekSQL string
 	//go:embed sql/subscriber_mark.sql
 	subscriberMarkSQL string
+	//go:embed sql/subscriber_give.sql
+	subscriberGiveSQL string
 	//go:embed sql/subscriber_remove.sql
 	subscriberRemoveSQL string
 )
@@ -57,6 +59,9 @@ type Subscriber struct {
 	// OldestAt is when the oldest of these events was recorded. Zero: none.
 	OldestAt time.Time `json:"oldest_at,omitzero"`
 	Age      int64     `json:"age_ms"` // of that event, by the database's clock
+	// Login is the session user that it belongs to: the first that read as it. "": none yet.
+	Login string `json:"login,omitempty"`
+	IsOwn bool   `json:"-"` // no other login than this one has it
 }
 
 // maxLag is the greatest lag that Subscribers counts.
@@ -74,7 +79,7 @@ func Subscribers(ctx context.Context, db ledger.DB, name string) ([]Subscriber, 
 	for rows.Next() {
 		var s Subscriber
 		if err := rows.Scan(&s.Name, &s.IsPaused, (*int64)(&s.Position), pgquery.Micros(&s.MovedAt), &s.IsLocal, &s.Lag,
-			pgquery.Micros(&s.OldestAt), &s.Age); err != nil {
+			pgquery.Micros(&s.OldestAt), &s.Age, &s.Login, &s.IsOwn); err != nil {
 			return nil, pgerr.Explain("list subscribers", err)
 		}
 		if s.Lag > maxLag {
@@ -162,12 +167,23 @@ func Pause(ctx context.Context, db ledger.DB, name string, isPaused bool) (bool,
 	return found, pgerr.Explain("pause subscriber "+name, err)
 }
 
-// Remove removes a subscriber and reports whether there was one. A process that works as it gets [ErrSuperseded] at its
-// next page. It does not commit.
-func Remove(ctx context.Context, db ledger.DB, name string) (bool, error) {
+// Give gives a subscriber to another login, which must exist, and leaves its place. A process that works as it gets
+// [ErrSuperseded] at its next page. It does not commit. It reports false if there is no such subscriber.
+func Give(ctx context.Context, db ledger.DB, name, login string) (bool, error) {
 	if _, err := SubscriberReader(name); err != nil {
 		return false, err
 	}
+	var found bool
+	_, err := pgquery.Row(ctx, db, subscriberGiveSQL, []any{name, login}, &found)
+	if pgerr.Is(err, pgerr.InvalidParameterValue) {
+		return false, &ledger.InvalidError{Field: "login", Value: login, Rule: "must be a role of the database server"}
+	}
+	return found, pgerr.Explain("give subscriber "+name, err)
+}
+
+// Remove removes a subscriber, whatever its name, and reports whether there was one. A process that works as it gets
+// [ErrSuperseded] at its next page. It does not commit.
+func Remove(ctx context.Context, db ledger.DB, name string) (bool, error) {
 	var found bool
 	_, err := pgquery.Row(ctx, db, subscriberRemoveSQL, []any{name}, &found)
 	return found, pgerr.Explain("remove subscriber "+name, err)

@@ -374,7 +374,7 @@ func TestPausedAndThinnedSubscriber(t *testing.T) {
 	if _, err := f.db.Exec(t.Context(), `
 		do $$ begin for i in 1 .. 2500 loop
 		  perform taskledger.append_cursor('subscriber/mails', c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top,
-		                                   c.bound, c.after_position, c.mark)
+		                                   c.bound, c.after_position, c.mark, c.login)
 		     from taskledger.cursor c where c.reader = 'subscriber/mails' order by c.n desc limit 1;
 		end loop; end $$`); err != nil {
 		t.Fatal(err)

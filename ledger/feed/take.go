@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 
 	"github.com/jackc/pgx/v5"
 
@@ -14,6 +15,10 @@ import (
 var (
 	//go:embed sql/cursor_hold.sql
 	cursorHoldSQL string
+	//go:embed sql/cursor_restart.sql
+	cursorRestartSQL string
+	//go:embed sql/cursor_claim.sql
+	cursorClaimSQL string
 	//go:embed sql/cursor_take.sql
 	cursorTakeSQL string
 	//go:embed sql/cursor_forget.sql
@@ -22,12 +27,55 @@ var (
 	passedSQL string
 )
 
-// Hold locks the cursor of a reader until the end of tx: the reader waits before its next page. A window that is opened
-// afterwards ends after every event that the reader has passed. It does not commit.
+// Hold locks the cursor of a reader until the end of tx, which is READ COMMITTED. It waits for the page that is under
+// way, and the reader waits before its next page. A window that is opened afterwards ends after every event that the
+// reader has passed. It does not commit.
 func Hold(ctx context.Context, tx pgx.Tx, reader string) error {
+	_, err := hold(ctx, tx, reader)
+	return err
+}
+
+// hold is [Hold] that returns n of the newest row, 0 if the reader has no cursor.
+func hold(ctx context.Context, tx pgx.Tx, reader string) (n int64, err error) {
+	// A page under way appends a row after the one that is locked here. Once the newest row is locked, none follows it.
+	for {
+		locked := n
+		found, err := pgquery.Row(ctx, tx, cursorHoldSQL, []any{reader}, &n)
+		if err != nil || !found || n == locked {
+			return n, pgerr.Explain("hold cursor "+reader, err)
+		}
+	}
+}
+
+// Claim makes tx the one transaction that works under the name of a reader, until its end. It reports false if another
+// transaction is, or if the reader has no cursor that the snapshot of tx sees. Pages of the reader are not affected.
+func Claim(ctx context.Context, tx pgx.Tx, reader string) (bool, error) {
 	var n int64
-	_, err := pgquery.Row(ctx, tx, cursorHoldSQL, []any{reader}, &n)
-	return pgerr.Explain("hold cursor "+reader, err)
+	found, err := pgquery.Row(ctx, tx, cursorClaimSQL, []any{reader}, &n)
+	if pgerr.Is(err, pgerr.SerializationFailure) { // the rows are gone
+		return false, nil
+	}
+	return found, pgerr.Explain("claim cursor "+reader, err)
+}
+
+// Restart moves f to the first event. A process that has opened the feed before gets [ErrSuperseded], however late it
+// continues. tx is READ COMMITTED; if it does not commit, open the feed again.
+//
+// Errors: [ErrSuperseded], if another process has advanced the cursor.
+func (f *Feed) Restart(ctx context.Context, tx pgx.Tx, mark json.RawMessage) error {
+	newest, err := hold(ctx, tx, f.reader)
+	if err == nil && newest != f.n {
+		err = ErrSuperseded
+	}
+	if err != nil {
+		return pgerr.Explain("restart cursor "+f.reader, err)
+	}
+	first := place{Place: Place{Window: Window{Seen: Beginning()}}}
+	_, err = pgquery.Row(ctx, tx, cursorRestartSQL, []any{
+		f.reader, newest, first.Seen.Snapshot, int64(first.Seen.Top), first.Seen.Bound, pgquery.JSON(mark),
+	}, &f.n)
+	f.place = first
+	return pgerr.Explain("restart cursor "+f.reader, err)
 }
 
 // Take moves the cursor of a reader to the place of another reader. A process that works as reader gets

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
@@ -120,6 +121,101 @@ func TestTake(t *testing.T) {
 	if _, found, err := feed.PlaceOf(f.ctx, f.pool, "build"); err != nil || found {
 		t.Errorf("the cursor of the build: %v, %v", found, err)
 	}
+}
+
+// A page that is under way when its reader is held is waited for, and the next one waits.
+func TestHoldWaitsForThePageUnderWay(t *testing.T) {
+	f := newFeedFixture(t)
+	follower := f.open(f.pool, &feed.Options{PageSize: 1})
+	f.enqueue(f.pool, "a", "b")
+	underWay := f.begin()
+	next := func() feed.Page {
+		t.Helper()
+		page, ok, err := follower.Poll(f.ctx)
+		if err != nil || !ok {
+			t.Fatalf("%v, %v", ok, err)
+		}
+		return page
+	}
+	if err := next().Advance(f.ctx, underWay, nil); err != nil {
+		t.Fatal(err)
+	}
+	second := next()
+	holder := f.begin()
+	defer holder.Rollback(context.Background())
+	held := make(chan error, 1)
+	go func() { held <- feed.Hold(f.ctx, holder, "test") }()
+	select {
+	case err := <-held:
+		t.Fatalf("the cursor is held beside a page: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	f.commit(underWay)
+	if err := <-held; err != nil {
+		t.Fatal(err)
+	}
+	later := f.begin()
+	defer later.Rollback(context.Background())
+	f.exec(later, "set local lock_timeout = '50ms'")
+	if err := second.Advance(f.ctx, later, nil); !pgerr.Is(err, pgerr.LockNotAvailable) {
+		t.Errorf("the next page while the cursor is held: %v", err)
+	}
+}
+
+// Of several processes that restart a reader, one does, and a process that had its cursor before never advances it
+// again, also if the rows between were removed.
+func TestRestart(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, "a", "b", "c")
+	one := &feed.Options{PageSize: 1}
+	late := f.open(f.pool, one)
+	stale, ok, err := late.Poll(f.ctx)
+	if err != nil || !ok {
+		t.Fatalf("%v, %v", ok, err)
+	}
+	restart := func(reader *feed.Feed) error {
+		return pgx.BeginFunc(f.ctx, f.pool, func(tx pgx.Tx) error { return reader.Restart(f.ctx, tx, nil) })
+	}
+	first, second := f.open(f.pool, one), f.open(f.pool, one)
+	if err := restart(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := restart(second); !errors.Is(err, feed.ErrSuperseded) {
+		t.Errorf("the other one: %v", err)
+	}
+	if diff := cmp.Diff([]string{"a", "b", "c"}, f.drain(first)); diff != "" {
+		t.Error(diff)
+	}
+	if err := feed.Forget(f.ctx, f.pool, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if err := restart(f.open(f.pool, one)); err != nil {
+		t.Fatal(err)
+	}
+	if err := stale.Advance(f.ctx, f.pool, nil); !errors.Is(err, feed.ErrSuperseded) {
+		t.Errorf("a page of the time before: %v", err)
+	}
+}
+
+func TestClaim(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, "a")
+	reader := f.open(f.pool, nil)
+	claim := func(want bool) pgx.Tx {
+		t.Helper()
+		tx := f.begin()
+		if have, err := feed.Claim(f.ctx, tx, "test"); err != nil || have != want {
+			t.Errorf("claimed: %v, %v, want %v", have, err, want)
+		}
+		return tx
+	}
+	tx := claim(true)
+	f.exec(claim(false), "rollback")
+	if diff := cmp.Diff([]string{"a"}, f.drain(reader)); diff != "" {
+		t.Error(diff)
+	}
+	f.exec(tx, "rollback")
+	f.exec(claim(true), "rollback")
 }
 
 func TestPassed(t *testing.T) {

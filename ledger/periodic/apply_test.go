@@ -329,6 +329,7 @@ func TestParse(t *testing.T) {
 		`{"schedules": 5}`:                     `invalid schedules: must not be a number`,
 		`[{"name": 5}]`:                        `invalid name: must not be a number`,
 		`[{"nmae": "a"}]`:                      `unknown field "nmae"`,
+		`[{"name": "a", "mised": "skip"}]`:     `schedule "a": invalid schedule: unknown field "mised"`,
 		`[{"name": "a", "every": "1d"}]`:       `schedule "a": invalid every "1d"`,
 		`[{"name": "a", "every": "0s"}]`:       `invalid every "0s"`,
 		`[{"name": "a", "after": "soon"}]`:     `invalid after "soon"`,

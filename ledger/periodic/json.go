@@ -67,13 +67,22 @@ func (s Schedule) MarshalJSON() ([]byte, error) {
 	})
 }
 
+// named adds the name of a schedule to an error, if the name can be read.
+func named(text []byte, err error) error {
+	var s struct{ Name string }
+	if json.Unmarshal(text, &s) != nil || s.Name == "" {
+		return err
+	}
+	return fmt.Errorf("schedule %q: %w", s.Name, err)
+}
+
 // UnmarshalJSON decodes a schedule. It refuses unknown fields, and does not validate.
 func (s *Schedule) UnmarshalJSON(text []byte) error {
 	var f scheduleJSON
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&f); err != nil {
-		return invalidJSON("schedule", err)
+		return named(text, invalidJSON("schedule", err))
 	}
 	*s = Schedule{Name: f.Name, Kind: f.Kind, Args: f.Args, Cron: f.Cron, Zone: f.Zone,
 		Missed: f.Missed, MissedLimit: f.MissedLimit, Overlap: f.Overlap}

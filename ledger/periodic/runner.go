@@ -99,7 +99,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		Step: r.pass,
 		Stop: pgerr.NotMigrated,
 		Failed: func(ctx context.Context, err error, in time.Duration) {
-			r.config.Logger.WarnContext(ctx, "schedules interrupted; retrying", "error", err, "in", in)
+			r.config.Logger.WarnContext(ctx, "schedules interrupted; retrying", "error", err, "retry_in", in)
 		},
 	}.Run(ctx)
 }

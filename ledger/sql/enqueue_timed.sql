@@ -1,8 +1,10 @@
--- enqueue_many.sql for tasks with a due time or deadlines.
+-- enqueue_many.sql for tasks with a due time, deadlines or predecessors.
 -- $1 to $8 as there; $9 microseconds after which the task is due, $10 due time, $11 deadline of the first
--- attempt, $12 deadline of the task (null if not set): text array literals of the same length.
--- Returns the tasks that were inserted, with the type of their event: scheduled if due in the future. The
--- times are written into the metas and as timers. A deadline that has passed is a timer that is due now.
+-- attempt, $12 deadline of the task (null if not set), $13 whether the meta has predecessors: text array literals of
+-- the same length.
+-- Returns the tasks that were inserted, with the type of their event: scheduled if due in the future, or with
+-- predecessors. The times are written into the metas and as timers. A deadline that has passed is a timer that is due
+-- now. A task with predecessors has a timer at the end of time.
 -- Waits for concurrent transactions that insert the same keys. Locks nothing else. Index: primary key.
 -- The xid is drawn before the clock is read (see table timer).
 with entry as materialized (
@@ -10,9 +12,10 @@ with entry as materialized (
     from unnest($1::text::text[], $2::text::text[], $3::text::integer[],
                 $4::text::text[], $5::text::text[], $6::text::text[],
                 $8::text::smallint[],
-                $9::text::bigint[], $10::text::timestamptz[], $11::text::timestamptz[], $12::text::timestamptz[])
+                $9::text::bigint[], $10::text::timestamptz[], $11::text::timestamptz[], $12::text::timestamptz[],
+                $13::text::boolean[])
          with ordinality as e(kind, biz_id, shard, actor, args, meta, data_version,
-                              run_after, run_at, start_by, finish_by, i)
+                              run_after, run_at, start_by, finish_by, has_predecessors, i)
 ), limits as materialized (
   select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
          max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
@@ -25,21 +28,24 @@ with entry as materialized (
                   taskledger.login_id()) as login_id, taskledger.wake()
    where not exists (
      select from entry e join full_kind f on f.kind = e.kind
-      where f.policy <> 'discard' and e.run_after is null and (e.run_at is null or e.run_at <= clock_timestamp()))
+      where f.policy <> 'discard' and not e.has_predecessors and e.run_after is null
+        and (e.run_at is null or e.run_at <= clock_timestamp()))
      and not exists (
      select from entry e cross join limits
       where octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
 ), timed as materialized (
   select tx.xid, tx.login_id, e.*,
-         case when e.run_at is null or e.run_at > clock_timestamp()
+         case when e.has_predecessors then null
+              when e.run_at is null or e.run_at > clock_timestamp()
               then taskledger.due_at(e.run_after, e.run_at) end as due_at
     from tx cross join entry e
    where e.nth = 1
-     and (e.run_after is not null or e.run_at > clock_timestamp()
+     and (e.has_predecessors or e.run_after is not null or e.run_at > clock_timestamp()
           or not exists (select from full_kind f where f.kind = e.kind))
 ), added as (
   insert into taskledger.event (version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data, meta)
-  select 1, 0, t.shard, case when t.due_at is null then 'enqueued' else 'scheduled' end::taskledger.event_type,
+  select 1, 0, t.shard, case when t.due_at is null and not t.has_predecessors then 'enqueued' else 'scheduled'
+                        end::taskledger.event_type,
          t.login_id, t.data_version, t.kind, t.biz_id, coalesce(t.actor, session_user), t.args::json,
          taskledger.with_times(t.meta, t.due_at, t.start_by, t.finish_by)::json
     from timed t
@@ -51,7 +57,8 @@ with entry as materialized (
   select taskledger.due_at(null, r.at), a.kind, a.biz_id, 1, r.reason
     from added a
     join timed t on t.kind = a.kind and t.biz_id = a.biz_id
-   cross join lateral (values (t.due_at, 'due'), (t.start_by, 'start_by'), (t.finish_by, 'finish_by')) r(at, reason)
+   cross join lateral (values (t.due_at, 'due'), (t.start_by, 'start_by'), (t.finish_by, 'finish_by'),
+                      (case when t.has_predecessors then taskledger.end_of_time() end, 'after')) r(at, reason)
    where r.at is not null
 )
 select a.kind, a.biz_id, a.position, a.type::text

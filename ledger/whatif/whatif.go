@@ -2,7 +2,6 @@ package whatif
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,8 +69,8 @@ const maxExamples = 20
 var failures = []ledger.EventType{ledger.EventFailed, ledger.EventBuried, ledger.EventExpired}
 
 // Run runs the tasks that failed, were buried or expired in a range against another policy: see the package comment.
-// The whole history of each task counts, also after the range. progress is called after each task; nil is not. Run
-// reads with a few queries for each task, and its memory does not grow with them. It changes nothing.
+// The whole history of each task counts, also after the range, and is read once. progress is called after each task;
+// nil is not. The memory of Run does not grow with the tasks. It changes nothing.
 //
 // Errors: those of [Policy.Validate] and of [ledger.Replay].
 func Run(ctx context.Context, db ledger.DB, r ledger.Range, p Policy, progress func(tasks int64)) (Report, error) {
@@ -81,12 +80,12 @@ func Run(ctx context.Context, db ledger.DB, r ledger.Range, p Policy, progress f
 	}
 	r.Types = failures
 	err := ledger.Replay(ctx, db, r, func(e ledger.Event) error {
-		events, err := ledger.History(ctx, db, e.Key)
-		if err != nil {
+		isFirst, err := ledger.IsFirstSince(ctx, db, e, r.From, failures...)
+		if err != nil || !isFirst {
 			return err
 		}
-		isFirst, err := isFirstFailure(ctx, db, r, e, events)
-		if err != nil || !isFirst {
+		events, err := ledger.History(ctx, db, e.Key)
+		if err != nil {
 			return err
 		}
 		report.add(p, events)
@@ -102,26 +101,6 @@ func Run(ctx context.Context, db ledger.DB, r ledger.Range, p Policy, progress f
 		return strings.Compare(string(a.Type)+" "+string(a.State), string(b.Type)+" "+string(b.State))
 	})
 	return report, nil
-}
-
-// isFirstFailure reports whether an event is the first failure of its task in the range.
-func isFirstFailure(
-	ctx context.Context, db ledger.DB, r ledger.Range, e ledger.Event, events []ledger.Event,
-) (bool, error) {
-	earlier := ledger.Version(0) // the last failure before e
-	for _, b := range events {
-		if b.Version < e.Version && slices.Contains(failures, b.Type) {
-			earlier = b.Version
-		}
-	}
-	if earlier == 0 || r.From.IsZero() {
-		return earlier == 0, nil
-	}
-	before, err := ledger.HistoryAsOf(ctx, db, e.Key, r.From)
-	if err != nil && !errors.Is(err, ledger.ErrUnknownTask) {
-		return false, err
-	}
-	return len(before) >= int(earlier), nil
 }
 
 // add adds a task.

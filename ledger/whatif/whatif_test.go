@@ -1,6 +1,7 @@
 package whatif_test
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -38,6 +40,50 @@ func insertHistory(t *testing.T, pool *pgxpool.Pool, id, history string) {
 		}
 		if _, err := pool.Exec(t.Context(), insert, at, i+1, attempt, name, id, data); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// historyCounter counts the histories that are read.
+type historyCounter struct {
+	*pgxpool.Pool
+
+	read int
+}
+
+func (c *historyCounter) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if strings.HasPrefix(sql, "-- Reads all events of a task") ||
+		strings.HasPrefix(sql, "-- Reads the events of a task") {
+		c.read++
+	}
+	return c.Pool.Query(ctx, sql, args...)
+}
+
+// The history of a task is read once, however often it has failed, and a task counts at its first failure in the range.
+func TestHistoryIsReadOnce(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, ledgertest.Owner)
+	insertHistory(t, pool, "1", "failed@10 released@20 failed@30 released@40 failed@50 released@60 failed@70 buried@70")
+	insertHistory(t, pool, "2", "failed@10 released@20 succeeded@40")
+	p, err := whatif.ParsePolicy([]byte(`{"finish_by": 100}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		from  ledger.Position
+		tasks int64
+	}{{from: 0, tasks: 2}, {from: 5, tasks: 2}, {from: 9, tasks: 2}, {from: 11, tasks: 1}, {from: 12, tasks: 0}} {
+		db := &historyCounter{Pool: pool}
+		var r ledger.Range
+		if test.from > 0 {
+			if r.From, err = ledger.MomentBefore(t.Context(), pool, test.from); err != nil {
+				t.Fatal(err)
+			}
+		}
+		report, err := whatif.Run(t.Context(), db, r, p, nil)
+		if err != nil || report.Tasks != test.tasks || db.read != int(test.tasks) {
+			t.Errorf("from position %d: %d tasks, %d histories read, want %d; %v", test.from, report.Tasks, db.read,
+				test.tasks, err)
 		}
 	}
 }

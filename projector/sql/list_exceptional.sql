@@ -1,16 +1,26 @@
 -- Tasks in an exceptional state, newest first.
 -- $1 kind or '', $2 state, $3 position before which to begin, $4 maximum number of tasks.
+-- $5 beginning of the biz_id, $6 actor and $7 a pattern in the meta of the first event, $8 part of the error, $9 time
+-- from which and $10 time before which the task was enqueued, each '' for all; $11 whether to leave out kinds of
+-- taskledger.
 -- Locks nothing. Indexes: task_aside, which holds these tasks only; primary key of event.
 select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
        (extract(epoch from t.enqueued_at) * 1e6)::bigint, (extract(epoch from t.updated_at) * 1e6)::bigint,
        coalesce(t.error, ''), coalesce(t.fingerprint, ''), (extract(epoch from t.due_at) * 1e6)::bigint
   from taskledger.task t
  cross join lateral (
-   select f.position from taskledger.event f
+   select f.position, f.actor, f.meta from taskledger.event f
     where f.kind = t.kind and f.biz_id = t.biz_id and f.version = 1
     limit 1) e
  where t.aside and t.state = $2::text::taskledger.task_state
    and ($1::text = '' or t.kind = $1::text)
    and e.position < $3::bigint
+   and ($5::text = '' or starts_with(t.biz_id, $5::text))
+   and ($6::text = '' or e.actor = $6::text)
+   and ($7::text = '' or e.meta::text ~ $7::text)
+   and ($8::text = '' or position($8::text in t.error) > 0)
+   and ($9::text = '' or t.enqueued_at >= nullif($9::text, '')::timestamptz)
+   and ($10::text = '' or t.enqueued_at < nullif($10::text, '')::timestamptz)
+   and not ($11::text::boolean and starts_with(t.kind, 'taskledger.'))
  order by e.position desc
  limit $4::integer

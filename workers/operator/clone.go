@@ -59,6 +59,7 @@ func cloneOptions(first ledger.Event, audit Audit) (ledger.EnqueueOptions, error
 	}
 	extra := map[string]json.RawMessage{}
 	maps.Copy(extra, old.Extra)
+	delete(extra, "after") // the clone is due now
 	extra[metaReason] = text
 	return ledger.EnqueueOptions{
 		Actor: audit.Actor, Binary: old.Encoding == ledger.EncodingBase64, DataVersion: first.DataVersion,

@@ -32,7 +32,7 @@ type PausedKind struct {
 
 // PauseKind has all workers, including later ones, start no task of a kind until it is resumed. They notice it
 // within about a second. Running handlers and enqueueing go on. It reports whether the kind was not paused
-// before; if it was, nothing changes. It commits.
+// before; if it was, only another reason is recorded, with its actor. It commits.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
 func (o *Operator) PauseKind(ctx context.Context, kind ledger.Kind, audit Audit) (bool, error) {
@@ -42,11 +42,10 @@ func (o *Operator) PauseKind(ctx context.Context, kind ledger.Kind, audit Audit)
 	if err := audit.validate(); err != nil {
 		return false, err
 	}
-	tag, err := o.config.DB.Exec(ctx, pauseSQL, string(kind), pgquery.Optional(audit.Actor), audit.Reason)
-	if err != nil {
-		return false, pgerr.Explain(fmt.Sprintf("pause kind %s", kind), err)
-	}
-	return tag.RowsAffected() > 0, nil
+	isNew := false
+	_, err := pgquery.Row(ctx, o.config.DB, pauseSQL,
+		[]any{string(kind), pgquery.Optional(audit.Actor), audit.Reason}, &isNew)
+	return isNew, pgerr.Explain(fmt.Sprintf("pause kind %s", kind), err)
 }
 
 // ResumeKind ends the pause of [Operator.PauseKind]. It reports whether the kind was paused. It commits. Errors

@@ -141,14 +141,16 @@ func (r *Reconciler) readPublished(ctx context.Context, kinds []*servedKind, inf
 	case isRepublishing, created != info.Created.UTC().Format(time.RFC3339Nano):
 		return false, nil
 	}
-	var sequences, names pgarray.Builder
+	var sequences, names, masks pgarray.Builder
 	for _, k := range kinds {
 		for _, sequence := range k.floors {
 			sequences.AddInt(int64(sequence))
 			names.Add(string(k.name))
+			masks.AddInt(int64(k.shards))
 		}
 	}
-	rows, err := r.config.DB.Query(ctx, publishedSQL, sequences.String(), names.String(), created, generation)
+	rows, err := r.config.DB.Query(ctx, publishedSQL, sequences.String(), names.String(), masks.String(), created,
+		generation)
 	if err != nil {
 		return false, fmt.Errorf("find published events: %w", err)
 	}

@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -48,6 +51,39 @@ func TestPassesReadWhatIsUnfinished(t *testing.T) {
 		b.passes(b.listReconciler(db), 1)
 		return b.tasksRead()-before >= finished
 	})
+}
+
+// A list of unfinished tasks that is longer than a page is read to its end, in each query mode.
+func TestPassesReadTheWholeList(t *testing.T) {
+	t.Parallel()
+	b := setup(t, outbox.StreamConfig{})
+	k := b.Enqueue("o-1")
+	b.AwaitProjected()
+	b.AcknowledgeUnworked(1)
+	b.Await("the task to be listed", func() bool {
+		return servicetest.One[int](b, "select count(*)::integer from taskledger.lingering_tasks") == 1
+	})
+	const listed = 20_500 // before the lost task: they are older, and of no kind with consumers
+	ledgertest.ExecAsOwner(t, b.DB, `
+		insert into taskledger.task
+		       (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at, lingering)
+		select 'test.unserved', 'waits-' || i, 0, 'available', false, 1, 0, 0, now() - interval '1 hour', now(), true
+		  from generate_series(1, $1::integer) i`, listed)
+	b.EnqueueMany(1)
+	b.Await("the list to be current", func() bool {
+		return servicetest.One[int](b, "select is_current::integer from taskledger.lingering_is_current") == 1
+	})
+	db := b.As("relay")
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec} {
+		config := db.Config()
+		config.ConnConfig.DefaultQueryExecMode = mode
+		pool := servicetest.Try(pgxpool.NewWithConfig(b.Context(), config))(t)
+		t.Cleanup(pool.Close)
+		b.passes(b.listReconciler(pool), 2)
+	}
+	if types := b.EventTypes(k); len(types) < 2 || types[1] != ledger.EventReleased {
+		t.Errorf("the lost task has the events %v", types)
+	}
 }
 
 // tasksRead returns how many rows of the table task were read.

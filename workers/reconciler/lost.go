@@ -109,8 +109,8 @@ func (r *Reconciler) release(ctx context.Context, kind ledger.Kind, lost []lostT
 		switch {
 		case result.Err == nil:
 			q := requests[i]
-			r.config.Logger.WarnContext(ctx, "a task was lost", "event", string(q.Type),
-				"kind", string(kind), "biz_id", string(q.Key.BizID), "data", string(q.Data))
+			r.config.Logger.WarnContext(ctx, "a task was lost", "type", string(q.Type),
+				"kind", string(kind), "biz_id", string(q.Key.BizID), "detail", string(q.Data))
 			n := lost[i].releases + 1
 			if n >= freeReleases && q.Type == ledger.EventReleased && reported < maxReported {
 				reported++

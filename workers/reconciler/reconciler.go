@@ -61,7 +61,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			return nil
 		},
 		Failed: func(ctx context.Context, err error, in time.Duration) {
-			r.config.Logger.WarnContext(ctx, "cannot reconcile; retrying", "error", err, "in", in)
+			r.config.Logger.WarnContext(ctx, "cannot reconcile; retrying", "error", err, "retry_in", in)
 		},
 	}.Run(ctx)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -31,6 +32,8 @@ const (
 	// backlogExpiry is how long the backlog of a kind is remembered after the kind was last over its limit.
 	// After that it is cheaper to find it again than to read the events in between.
 	backlogExpiry = time.Minute
+	// discarderLease is after which time another scheduler discards in place of one that was lost.
+	discarderLease = 5 * time.Second
 )
 
 // discarder discards the oldest waiting tasks of the kinds whose limit has that policy ([ledger.DiscardOldest]),
@@ -41,10 +44,14 @@ const (
 // discarded. One of them that has moved on since, because of a worker or of another discarder, has made room as well.
 // So no more tasks are discarded than were too many, however late the projector is and however many schedulers run.
 //
+// One scheduler at a time discards, the holder of a lease: two would append to the same tasks.
+//
 // The goroutine of run uses it.
 type discarder struct {
 	config   Config
 	backlogs map[ledger.Kind]*backlog
+	holder   string    // of the lease
+	heldAt   time.Time // when the lease was last taken or extended; zero: another scheduler has it
 }
 
 // overload is a kind of which too many tasks wait.
@@ -63,18 +70,50 @@ func (d *discarder) run(ctx context.Context) {
 			return max(discardEvery, time.Since(begun)), err
 		},
 		Failed: func(ctx context.Context, err error, in time.Duration) {
-			d.config.Logger.WarnContext(ctx, "cannot discard tasks above a limit; retrying", "error", err, "in", in)
+			d.config.Logger.WarnContext(
+				ctx, "cannot discard tasks above a limit; retrying", "error", err, "retry_in", in,
+			)
 		},
 		Backoff: loop.Backoff{Min: discardBackoff, Max: discardBackoff},
 	}.Run(ctx)
+	if !d.heldAt.IsZero() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardBackoff)
+		defer cancel()
+		_ = lease.YieldDiscarder(ctx, d.config.DB, d.holder) // else it expires
+	}
 }
 
-// pass discards the tasks above the limits of all kinds, once.
+// errOther means that a pass took so long that another scheduler has the lease.
+var errOther = errors.New("another scheduler has the lease of the discarder")
+
+// holds reports whether this scheduler has the lease of the discarder. It takes or extends it.
+func (d *discarder) holds(ctx context.Context) (bool, error) {
+	begun := time.Now()
+	if !d.heldAt.IsZero() && begun.Sub(d.heldAt) < discarderLease/2 {
+		return true, nil
+	}
+	d.heldAt = time.Time{}
+	ok, err := lease.TakeDiscarder(ctx, d.config.DB, d.holder, discarderLease)
+	if ok && err == nil {
+		d.heldAt = begun
+	}
+	return ok, err
+}
+
+// pass discards the tasks above the limits of all kinds, once, if this scheduler has the lease.
 func (d *discarder) pass(ctx context.Context) error {
 	overloads, err := d.readOverloads(ctx)
-	if err != nil {
+	if err != nil || len(overloads) == 0 {
 		return err
 	}
+	if ok, err := d.holds(ctx); !ok {
+		return err
+	}
+	return d.relieveAll(ctx, overloads)
+}
+
+// relieveAll discards the tasks above the limits of kinds.
+func (d *discarder) relieveAll(ctx context.Context, overloads []overload) error {
 	var faults []error
 	for _, o := range overloads {
 		faults = append(faults, d.relieve(ctx, o))
@@ -142,6 +181,9 @@ func (d *discarder) discard(ctx context.Context, kind ledger.Kind, oldest []wait
 	discarded := 0
 	var failed []error
 	for group := range slices.Chunk(requests, ledger.AppendBatch) {
+		if ok, err := d.holds(ctx); !ok {
+			return errors.Join(err, errOther)
+		}
 		for _, r := range ledger.AppendEach(ctx, d.config.DB, group) {
 			switch {
 			case r.Err == nil:

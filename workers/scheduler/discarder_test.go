@@ -191,6 +191,38 @@ func TestDiscardOldestConverges(t *testing.T) {
 	}
 }
 
+// One of several schedulers discards. When it is lost, another one does once the lease has expired, and when it stops,
+// at once.
+func TestOneSchedulerDiscards(t *testing.T) {
+	t.Parallel()
+	b := setupLimit(t, 10)
+	first, second := b.scheduler(), b.scheduler()
+	inTurn := func(s *scheduler.Scheduler, round string, want int) {
+		t.Helper()
+		b.EnqueueRound(round, 20)
+		b.Project()
+		if err := s.DiscardInTurn(b.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(b.TasksIn(ledger.StateDiscarded)); n != want {
+			t.Errorf("%d are discarded after round %s, want %d", n, round, want)
+		}
+	}
+	inTurn(first, "a", 10)
+	inTurn(second, "b", 10)
+	b.Forge("update taskledger.lease set alive_until = clock_timestamp() where name = 'discarder'")
+	inTurn(second, "c", 50)
+
+	ctx, stop := context.WithCancel(b.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- second.Run(ctx) }()
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	inTurn(b.scheduler(), "d", 70)
+}
+
 // When a scheduler is killed in the middle, the next one discards the rest and no more.
 func TestDiscardOldestKilled(t *testing.T) {
 	t.Parallel()

@@ -19,5 +19,11 @@
 // # Discarding
 //
 // A scheduler compares what the projector has counted with the limits, and discards the oldest waiting tasks
-// above them (discarder.go). It finds them by walking the windows of the feed (backlog.go).
+// above them (discarder.go). It finds them by walking the windows of the feed (backlog.go). One scheduler at a time
+// does it, by a lease: two would append to the same tasks, and each would undo groups of the other.
+//
+// # Predecessors
+//
+// A scheduler makes tasks available whose predecessors have succeeded, or cancels them (awaiting.go). A task that waits
+// has a timer at the end of time, so that the tasks that wait are found without reading history.
 package scheduler

@@ -16,6 +16,9 @@ var Statements = map[string]string{
 	"overloads.sql":     overloadsSQL,
 	"backlog_start.sql": backlogStartSQL,
 	"backlog_page.sql":  backlogPageSQL,
+
+	"awaiting.sql":        awaitingSQL,
+	"awaiting_remove.sql": awaitingRemoveSQL,
 }
 
 // Step fires a batch of due timers, once.
@@ -24,11 +27,23 @@ func (s *Scheduler) Step(ctx context.Context) error {
 	return err
 }
 
-// Discard discards what is above the limits, once.
-func (s *Scheduler) Discard(ctx context.Context) error { return s.discarder.pass(ctx) }
+// Discard discards what is above the limits, once, also if another scheduler has the lease.
+func (s *Scheduler) Discard(ctx context.Context) error {
+	s.discarder.heldAt = time.Now().Add(time.Hour)
+	return s.discarder.pass(ctx)
+}
+
+// DiscardInTurn discards what is above the limits, once, if the scheduler has the lease.
+func (s *Scheduler) DiscardInTurn(ctx context.Context) error { return s.discarder.pass(ctx) }
 
 // Safe returns the moment before which the scheduler does not read the index.
 func (s *Scheduler) Safe() time.Time { return s.horizon.safe }
 
 // PollAlways has every step poll, whatever that costs, and sample the clock.
 func (s *Scheduler) PollAlways() { s.pollAt, s.sampleAt = time.Time{}, time.Time{} }
+
+// ReleaseAwaiting decides about all tasks that wait for predecessors, once. It returns their number.
+func (s *Scheduler) ReleaseAwaiting(ctx context.Context) (int, error) { return s.awaiting.pass(ctx) }
+
+// PointAwaited is the crash point between the end of a wait and the removal of its timer.
+const PointAwaited = pointAwaited

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"log/slog"
 	"slices"
@@ -25,6 +26,7 @@ type Scheduler struct {
 	config                Config
 	releasable, expirable string // types of events that released and expired may follow, as array literals
 	discarder             discarder
+	awaiting              awaiting
 
 	// The fields below belong to the goroutine of Run.
 
@@ -48,7 +50,8 @@ func New(c Config) (*Scheduler, error) {
 	c.Hooks = slices.DeleteFunc(slices.Clone(c.Hooks), func(h Hook) bool { return h == nil })
 	return &Scheduler{
 		config: c, releasable: typesBefore(ledger.EventReleased), expirable: typesBefore(ledger.EventExpired),
-		discarder: discarder{config: c, backlogs: make(map[ledger.Kind]*backlog)},
+		awaiting:  awaiting{config: c},
+		discarder: discarder{config: c, backlogs: make(map[ledger.Kind]*backlog), holder: rand.Text()},
 	}, nil
 }
 
@@ -69,15 +72,16 @@ func typesBefore(t ledger.EventType) string {
 // an error only if retrying is useless: [ledger.ErrNotMigrated]. It must not be called twice at the same time.
 func (s *Scheduler) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
-	var discarding sync.WaitGroup
-	discarding.Go(func() { s.discarder.run(ctx) })
-	defer discarding.Wait()
+	var others sync.WaitGroup
+	others.Go(func() { s.discarder.run(ctx) })
+	others.Go(func() { s.awaiting.run(ctx) })
+	defer others.Wait()
 	defer stop()
 	return loop.Steps{
 		Step: s.step,
 		Stop: pgerr.NotMigrated,
 		Failed: func(ctx context.Context, err error, in time.Duration) {
-			s.config.Logger.WarnContext(ctx, "cannot fire timers; retrying", "error", err, "in", in)
+			s.config.Logger.WarnContext(ctx, "cannot fire timers; retrying", "error", err, "retry_in", in)
 		},
 	}.Run(ctx)
 }

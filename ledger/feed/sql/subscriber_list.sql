@@ -3,7 +3,8 @@
 -- Locks nothing. Indexes: as taskledger.feed_pending, and the primary key of cursor, a few rows of each subscriber.
 select s.name, s.is_paused, s.position, (extract(epoch from s.moved_at) * 1e6)::bigint, s.is_local,
        l.events, (extract(epoch from l.oldest) * 1e6)::bigint,
-       coalesce((extract(epoch from clock_timestamp() - l.oldest) * 1e3)::bigint, 0)
+       coalesce((extract(epoch from clock_timestamp() - l.oldest) * 1e3)::bigint, 0),
+       coalesce(s.login, ''), coalesce(s.login = session_user, true)
   from taskledger.subscribers s
  cross join lateral (
    select count(*) as events, min(p.recorded_at) as oldest

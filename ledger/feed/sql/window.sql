@@ -9,15 +9,17 @@
 -- The caller fails if is_standby (its snapshot lists no running transactions) or has_xid (bound would be
 -- older than top). top comes from the sequence and not from the rows, so that rows not yet visible are
 -- stepped over once and not at every poll.
--- Locks nothing. Indexes: as page.sql. No part of it is a CTE: each one would cost as much as reading an event.
+-- Locks nothing. Indexes: as page.sql. No part of it is a CTE: each one would cost as much as reading an event. The
+-- parameters are columns of a subquery: as constants they would make each plan seem cheaper than the one for all, and
+-- PostgreSQL would plan the statement at each execution, for as long as it takes to execute.
 select o.is_standby, o.has_xid, o.top,
        case when coalesce(e.ordinality, 1) = 1 then o.incarnation end,
        case when coalesce(e.ordinality, 1) = 1 then o.until::text end,
        case when coalesce(e.ordinality, 1) = 1 then o.bound::text end,
        case
-         when $5::bigint = 0 or coalesce(e.ordinality, 1) > 1 or o.is_standby then null
-         when $5::bigint > 0
-         then setval('taskledger.asleep_until', (date_part('epoch', clock_timestamp()) * 1e6)::bigint + $5::bigint)
+         when o.notified = 0 or coalesce(e.ordinality, 1) > 1 or o.is_standby then null
+         when o.notified > 0
+         then setval('taskledger.asleep_until', (date_part('epoch', clock_timestamp()) * 1e6)::bigint + o.notified)
          when pg_sequence_last_value('taskledger.asleep_until'::regclass) > date_part('epoch', clock_timestamp()) * 1e6
          then setval('taskledger.asleep_until', 1)
        end,
@@ -28,21 +30,23 @@ select o.is_standby, o.has_xid, o.top,
        e.data::text, e.meta::text
   from (
    select d.is_standby, d.has_xid, coalesce(taskledger.incarnation(), '') as incarnation, d.until, d.top,
+          d.seen, d.seen_top, d.seen_bound, d.notified,
           case
             when d.is_standby or d.has_xid then null
-            when d.top > $2::bigint
-              or exists (select from pg_snapshot_xip($1::text::pg_snapshot) x where pg_visible_in_snapshot(x, d.until))
-              or exists (select from generate_series(pg_snapshot_xmax($1::text::pg_snapshot)::text::bigint,
-                                                     $3::text::bigint - 1) x
+            when d.top > d.seen_top
+              or exists (select from pg_snapshot_xip(d.seen) x where pg_visible_in_snapshot(x, d.until))
+              or exists (select from generate_series(pg_snapshot_xmax(d.seen)::text::bigint,
+                                                     d.seen_bound::text::bigint - 1) x
                           where pg_visible_in_snapshot(x::text::xid8, d.until)) then pg_current_xact_id()
           end as bound
      from (
       select pg_current_snapshot() as until,
              pg_is_in_recovery() as is_standby,
              pg_current_xact_id_if_assigned() is not null as has_xid,
-             coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0) as top
+             coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0) as top,
+             $1::text::pg_snapshot as seen, $2::bigint as seen_top, $3::text::xid8 as seen_bound, $5::bigint as notified
       offset 0) d
    offset 0) o
-  left join lateral taskledger.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8,
+  left join lateral taskledger.feed_page(o.seen, o.seen_top, o.seen_bound,
                                          case when o.bound is not null then o.until end, o.top, 0, $4::integer)
        with ordinality e on true

@@ -162,6 +162,11 @@ func (rec *recorder) History(ctx context.Context) ([]ledger.Event, error) {
 	return ledger.History(ctx, rec.store, rec.task.Message.Key)
 }
 
+// Predecessors returns the predecessors of the task.
+func (rec *recorder) Predecessors(ctx context.Context) ([]ledger.Task, error) {
+	return ledger.Predecessors(ctx, rec.store, rec.task.Message.Key)
+}
+
 // record ends an attempt after its outcome was appended, or not because of err. It calls the hooks and answers the
 // message.
 func (rec *recorder) record(o Outcome, err error) {
@@ -323,32 +328,35 @@ func (k *Kind) Later(t *Task, most time.Duration) { k.later(t, k.Tasks.IsHeld(t)
 // if buryReason is not "" or its attempts are used up.
 func (rec *recorder) fail(ctx context.Context, err error, buryReason string) {
 	k := rec.kind
-	history, readErr := rec.History(ctx)
+	task, readErr := rec.load(ctx)
+	if readErr == nil && task.Version != rec.version {
+		readErr = &ledger.ConflictError{
+			Key: task.Key, Expected: rec.version, Found: task.Version, State: task.State,
+		}
+	}
 	if readErr != nil {
 		rec.record(OutcomeFailed, readErr)
 		return
 	}
-	if last := history[len(history)-1]; last.Version != rec.version {
-		rec.record(OutcomeFailed, &ledger.ConflictError{
-			Key: last.Key, Expected: rec.version, Found: last.Version, State: last.Type.State(),
-		})
-		return
-	}
-	policy, failures := k.policy(history[0]), FailuresIn(history)
-	if buryReason == "" && len(failures)+1 >= policy.Limit() {
+	policy, number := k.policy(task), task.Failures+1
+	if buryReason == "" && number >= policy.Limit() {
 		buryReason = "attempts used up"
 	}
 	if buryReason != "" {
-		failures = append(
-			failures, Failure{Attempt: rec.number, At: time.Now().UTC(), Message: shortMessage(err.Error())},
-		)
+		history, readErr := rec.History(ctx)
+		if readErr != nil {
+			rec.record(OutcomeFailed, readErr)
+			return
+		}
+		failures := append(FailuresIn(history),
+			Failure{Attempt: rec.number, At: time.Now().UTC(), Message: shortMessage(err.Error())})
 		rec.bury(ctx, burial{Reason: buryReason, Err: err, Errors: failures})
 		return
 	}
 	k.Logger.WarnContext(
 		ctx, "attempt failed", "biz_id", string(rec.task.Message.BizID), "attempt", int(rec.number), "error", err,
 	)
-	delay := policy.Delay(len(failures)+1, rand.Float64())
+	delay := policy.Delay(number, rand.Float64())
 	d := k.Errors.Decide(err)
 	if !d.HasRetry {
 		rec.record(OutcomeFailed, rec.appendFailure(ctx, err, delay, time.Time{}))
@@ -359,6 +367,24 @@ func (rec *recorder) fail(ctx context.Context, err error, buryReason string) {
 		appendErr = rec.appendFailure(ctx, err, delay, time.Time{})
 	}
 	rec.record(OutcomeFailed, appendErr)
+}
+
+// load returns the task, which costs little however long its history is. A task with an event that does not fold has
+// the members that a failure needs.
+func (rec *recorder) load(ctx context.Context) (ledger.Task, error) {
+	task, err := ledger.Load(ctx, rec.store, rec.task.Message.Key)
+	var illegal *ledger.IllegalError
+	if !errors.As(err, &illegal) {
+		return task, err
+	}
+	history, err := rec.History(ctx)
+	if err != nil {
+		return ledger.Task{}, err
+	}
+	task, _ = ledger.Fold(history[:1])
+	last := history[len(history)-1]
+	task.Version, task.State, task.Failures = last.Version, last.Type.State(), len(FailuresIn(history))
+	return task, nil
 }
 
 // appendFailure appends failed, to be released after a delay by the database's clock or at a point in time. Without
@@ -444,18 +470,14 @@ func (rec *recorder) snooze(ctx context.Context, d Decision) {
 }
 
 // policy returns the retry policy of a task: its own, or that of its kind.
-func (k *Kind) policy(first ledger.Event) ledger.RetryPolicy {
-	meta, err := ledger.ParseMeta(first.Meta)
-	if err == nil && len(meta.Retry) == 0 {
+func (k *Kind) policy(t ledger.Task) ledger.RetryPolicy {
+	if len(t.Retry) == 0 {
 		return k.Retry
 	}
-	var p ledger.RetryPolicy
-	if err == nil {
-		p, err = ledger.ParseRetryPolicy(meta.Retry)
-	}
+	p, err := ledger.ParseRetryPolicy(t.Retry)
 	if err != nil { // stored by a producer in SQL
 		k.Logger.Warn(
-			"invalid retry policy of a task; using that of its kind", "biz_id", string(first.BizID), "error", err,
+			"invalid retry policy of a task; using that of its kind", "biz_id", string(t.BizID), "error", err,
 		)
 		return k.Retry
 	}

@@ -1,6 +1,8 @@
--- Pauses a kind; the row of a kind that is paused already stays as it is.
+-- Pauses a kind. Of a kind that is paused already, another reason replaces that of the row, with its actor.
 -- $1 kind, $2 actor (null: session_user), $3 reason or ''.
--- Inserts a row if the kind was not paused. Locks its row. Index: primary key.
-insert into taskledger.pause (kind, actor, reason)
+-- Returns whether the kind was not paused; no row if nothing has changed. Locks the kind's row. Index: primary key.
+insert into taskledger.pause as p (kind, actor, reason)
 values ($1::text, coalesce($2::text, session_user::text), $3::text)
-    on conflict (kind) do nothing
+    on conflict (kind) do update set actor = excluded.actor, reason = excluded.reason
+ where excluded.reason <> '' and excluded.reason <> p.reason
+returning p.xmax = 0

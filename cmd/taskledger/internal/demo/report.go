@@ -71,7 +71,7 @@ func (d *demo) prove(ctx context.Context) (Report, error) {
 	for _, figure := range []*float64{&r.P50, &r.P99, &r.P50Calm, &r.P99Calm} {
 		*figure = tenths(*figure)
 	}
-	verified, err := projector.Verify(ctx, d.db)
+	verified, err := projector.Verify(ctx, d.db, nil)
 	if err != nil {
 		return r, fmt.Errorf("verify the projection: %w", err)
 	}

@@ -1,4 +1,4 @@
-package main
+package broker
 
 import (
 	"context"
@@ -51,7 +51,7 @@ func TestFullDiskOfNATSRecovers(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	relay, err := outbox.New(outbox.Config{
 		DB: pool, NATS: nc, Stream: outbox.StreamConfig{MaxBytes: 20 << 20}, Logger: log, AckTimeout: 2 * time.Second,
-		Hooks: []outbox.Hook{newNATSRestart(counting, log)},
+		Hooks: []outbox.Hook{newRestart(counting, log)},
 	})
 	if err != nil {
 		t.Fatal(err)

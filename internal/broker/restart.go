@@ -1,4 +1,4 @@
-package main
+package broker
 
 import (
 	"context"
@@ -10,21 +10,21 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// natsServer is a NATS server of this process.
-type natsServer interface {
+// Restartable is a NATS server of this process: a [Server], or one of package natsserver.
+type Restartable interface {
 	// CheckRoom returns an error if the server's disk has no room.
 	CheckRoom() error
 	Restart() error
 }
 
-// natsRestart is a hook of the relay. nats-server keeps the error of a full disk and stores nothing until it is
+// restart is a hook of the relay. nats-server keeps the error of a full disk and stores nothing until it is
 // restarted. The hook restarts a server of this process when JetStream has stored nothing for a while and the disk has
 // room. It is safe for concurrent use.
-type natsRestart struct {
+type restart struct {
 	outbox.HookDefaults
 
 	// Constant.
-	server natsServer
+	server Restartable
 	log    *slog.Logger
 	after  time.Duration // how long JetStream must have stored nothing
 
@@ -37,24 +37,27 @@ type natsRestart struct {
 
 // Pauses between two restarts that did not help: the cause may be another one.
 const (
-	natsRestartAfter    = 3 * time.Second
-	minNATSRestartPause = 10 * time.Second
-	maxNATSRestartPause = 10 * time.Minute
+	restartAfter    = 3 * time.Second
+	minRestartPause = 10 * time.Second
+	maxRestartPause = 10 * time.Minute
 )
 
-func newNATSRestart(server natsServer, log *slog.Logger) *natsRestart {
-	return &natsRestart{server: server, log: log, after: natsRestartAfter, pause: minNATSRestartPause}
+// NewRestart returns a hook of the relay that restarts a NATS server after its disk was full.
+func NewRestart(server Restartable, log *slog.Logger) outbox.Hook { return newRestart(server, log) }
+
+func newRestart(server Restartable, log *slog.Logger) *restart {
+	return &restart{server: server, log: log, after: restartAfter, pause: minRestartPause}
 }
 
 // PageAdvanced notes that JetStream stores messages.
-func (r *natsRestart) PageAdvanced(context.Context) {
+func (r *restart) PageAdvanced(context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.since, r.pause = time.Time{}, minNATSRestartPause
+	r.since, r.pause = time.Time{}, minRestartPause
 }
 
 // RelayFailed restarts the server in a goroutine if it must.
-func (r *natsRestart) RelayFailed(_ context.Context, err error) {
+func (r *restart) RelayFailed(_ context.Context, err error) {
 	var failure *outbox.StoreError
 	if !errors.As(err, &failure) {
 		return
@@ -69,10 +72,10 @@ func (r *natsRestart) RelayFailed(_ context.Context, err error) {
 		return
 	}
 	r.isRunning = true
-	go r.restart()
+	go r.run()
 }
 
-func (r *natsRestart) restart() {
+func (r *restart) run() {
 	err := r.server.CheckRoom()
 	if err != nil {
 		r.log.Warn("JetStream stores no messages, and its disk has no room", "error", err)
@@ -87,6 +90,6 @@ func (r *natsRestart) restart() {
 	r.isRunning = false
 	if err == nil {
 		r.notBefore = time.Now().Add(r.pause)
-		r.pause = min(2*r.pause, maxNATSRestartPause)
+		r.pause = min(2*r.pause, maxRestartPause)
 	}
 }

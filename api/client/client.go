@@ -1,0 +1,215 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Config configures a [Client].
+type Config struct {
+	URL   string // of the server, such as https://tasks.example.com. Required.
+	Token string // Default: no token, for client certificates.
+	// HTTP sends the requests. Its Timeout must be 0 or longer than Wait. Default: http.DefaultClient.
+	HTTP *http.Client
+	// Attempts is the maximum number of times that a request is sent. Default: 5.
+	Attempts int
+	// Wait is how long one request of [Client.Wait] waits. Default: 20 s.
+	Wait time.Duration
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var faults []error
+	if u, err := url.Parse(c.URL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		faults = append(faults, fmt.Errorf("client: URL must be http://… or https://…, got %q", c.URL))
+	}
+	if c.Attempts < 0 {
+		faults = append(faults, fmt.Errorf("client: Attempts must not be negative, got %d", c.Attempts))
+	}
+	if c.Wait < 0 || c.Wait > time.Minute {
+		faults = append(faults, fmt.Errorf("client: Wait must be at most 1m, got %s", c.Wait))
+	}
+	return errors.Join(faults...)
+}
+
+// Client calls the API. It is safe for concurrent use.
+type Client struct{ config Config }
+
+// New returns a client. It returns the error of [Config.Validate], and connects to nothing.
+func New(c Config) (*Client, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if c.HTTP == nil {
+		c.HTTP = http.DefaultClient
+	}
+	if c.Attempts == 0 {
+		c.Attempts = 5
+	}
+	if c.Wait == 0 {
+		c.Wait = 20 * time.Second
+	}
+	c.URL = strings.TrimSuffix(c.URL, "/")
+	return &Client{c}, nil
+}
+
+// Enqueue enqueues a task of a kind. o has the other properties of the task; nil means no others. Its Kind, BizID and
+// Args are ignored. If a task with this key exists with the same args, Enqueue returns it.
+//
+// Errors: a [*Problem], whose Code is "other_args" if the task exists with others, and "overloaded" if the limit of the
+// kind was still reached after the retries; else the error of the last attempt.
+func Enqueue[A any](
+	ctx context.Context, c *Client, kind ledger.TypedKind[A], id ledger.BizID, args A, o *NewTask,
+) (Enqueued, error) {
+	text, err := json.Marshal(args)
+	if err != nil {
+		return Enqueued{}, fmt.Errorf("enqueue %s: %w", kind.Key(id), err)
+	}
+	var t NewTask
+	if o != nil {
+		t = *o
+	}
+	t.Kind, t.BizID, t.Args = kind.Name(), id, text
+	return c.Enqueue(ctx, t)
+}
+
+// Enqueue enqueues a task, see the function [Enqueue].
+func (c *Client) Enqueue(ctx context.Context, t NewTask) (e Enqueued, err error) {
+	err = c.do(ctx, http.MethodPost, "/v1/tasks", t, &e)
+	return e, err
+}
+
+// EnqueueMany enqueues tasks, all or none, see [Batch].
+func (c *Client) EnqueueMany(ctx context.Context, tasks []NewTask) ([]Enqueued, error) {
+	var r BatchResult
+	err := c.do(ctx, http.MethodPost, "/v1/tasks:batch", Batch{tasks}, &r)
+	return r.Tasks, err
+}
+
+// Task returns a task. The Code of the [*Problem] is "unknown_task" if the task does not exist.
+func (c *Client) Task(ctx context.Context, k ledger.Key) (t ledger.Task, err error) {
+	err = c.do(ctx, http.MethodGet, Path(k), nil, &t)
+	return t, err
+}
+
+// Wait waits until a task is finished, in any state, and returns it. It waits as long as ctx lasts.
+func (c *Client) Wait(ctx context.Context, k ledger.Key) (ledger.Task, error) {
+	path := Path(k) + "?wait=" + strconv.Itoa(int(c.config.Wait.Seconds()))
+	for {
+		var t ledger.Task
+		if err := c.do(ctx, http.MethodGet, path, nil, &t); err != nil || t.State.Finished() {
+			return t, err
+		}
+		if err := loop.Sleep(ctx, 10*time.Millisecond); err != nil { // a server that shuts down answers at once
+			return t, err
+		}
+	}
+}
+
+// Cancel cancels an unfinished task. The Code of the [*Problem] is "state" if the task is finished, also if an earlier
+// attempt of this call has cancelled it: its State is then cancelled.
+func (c *Client) Cancel(ctx context.Context, k ledger.Key, reason string) (ledger.Task, error) {
+	return c.change(ctx, k, ":cancel", Change{Reason: reason})
+}
+
+// Release makes a finished or waiting task available.
+func (c *Client) Release(ctx context.Context, k ledger.Key, reason string) (ledger.Task, error) {
+	return c.change(ctx, k, ":release", Change{Reason: reason})
+}
+
+// Bury makes an unfinished task dead, until it is released.
+func (c *Client) Bury(ctx context.Context, k ledger.Key, reason string) (ledger.Task, error) {
+	return c.change(ctx, k, ":bury", Change{Reason: reason})
+}
+
+// Reschedule has a waiting or available task released at another time.
+func (c *Client) Reschedule(ctx context.Context, k ledger.Key, at time.Time, reason string) (ledger.Task, error) {
+	return c.change(ctx, k, ":reschedule", Change{Reason: reason, At: at})
+}
+
+func (c *Client) change(ctx context.Context, k ledger.Key, name string, change Change) (t ledger.Task, err error) {
+	err = c.do(ctx, http.MethodPost, Path(k)+name, change, &t)
+	return t, err
+}
+
+// do sends a request until it is answered, at most Attempts times, and decodes the answer.
+func (c *Client) do(ctx context.Context, method, path string, body, into any) error {
+	var text []byte
+	if body != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			return err
+		}
+	}
+	for attempt := 1; ; attempt++ {
+		delay, err := c.once(ctx, method, path, text, into)
+		if err == nil || delay < 0 || attempt >= c.config.Attempts || ctx.Err() != nil {
+			return err
+		}
+		backoff := time.Duration(rand.Float64() * float64(100*time.Millisecond<<min(attempt, 6)))
+		if loop.Sleep(ctx, max(delay, backoff)) != nil {
+			return err
+		}
+	}
+}
+
+// maxAnswer bounds an answer, in bytes.
+const maxAnswer = 64 << 20
+
+// once sends a request. The delay of an error is the time after which it may be sent again, negative for never.
+func (c *Client) once(ctx context.Context, method, path string, body []byte, into any) (time.Duration, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.config.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return -1, err
+	}
+	r.Header.Set("Accept", "application/json")
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if c.config.Token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.config.Token)
+	}
+	response, err := c.config.HTTP.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return 0, err
+	case response.StatusCode < http.StatusMultipleChoices:
+		if err := json.Unmarshal(answer, into); err != nil {
+			return -1, fmt.Errorf("%s %s: %w", method, path, err)
+		}
+		return 0, nil
+	}
+	return failure(response, answer)
+}
+
+// failure returns the problem of an answer, and when the request may be sent again.
+func failure(response *http.Response, answer []byte) (time.Duration, error) {
+	p := &Problem{}
+	if json.Unmarshal(answer, p) != nil || p.Code == "" { // of a proxy
+		p = &Problem{Code: "no_problem", Status: response.StatusCode, Detail: "the answer is " + response.Status}
+	}
+	switch response.StatusCode {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
+		seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
+		return time.Duration(max(seconds, 0)) * time.Second, p
+	}
+	return -1, p
+}

@@ -1,0 +1,119 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+type coupon struct {
+	Cents int `json:"cents"`
+}
+
+var sendCoupon = ledger.MustKind[coupon]("coupon.send")
+
+// A client whose answers are lost, refused or delayed enqueues each task once, and waits for its result.
+func TestRetries(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.Pool(t, "api", "reader", "producer", "operator")
+	_, secret, err := api.CreateToken(t.Context(), db, api.TokenOptions{Name: "shop", Role: api.Operator})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := api.New(api.Config{DB: db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var requests atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch requests.Add(1) {
+		case 1: // the answer is lost
+			handler.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		case 2:
+			w.WriteHeader(http.StatusBadGateway)
+		default:
+			handler.ServeHTTP(w, r)
+		}
+	}))
+	defer server.Close()
+	defer handler.Drain()
+	c, err := client.New(client.Config{URL: server.URL, Token: secret, Wait: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	made, err := client.Enqueue(ctx, c, sendCoupon, "a/1", coupon{500}, &client.NewTask{Tags: []string{"x"}})
+	if err != nil || made.New || !made.SameArgs || requests.Load() != 3 {
+		t.Fatalf("%v: %+v after %d requests", err, made, requests.Load())
+	}
+	var p *client.Problem
+	_, err = client.Enqueue(ctx, c, sendCoupon, "a/1", coupon{1}, nil)
+	if !errors.As(err, &p) || p.Code != "other_args" {
+		t.Errorf("other args: %v", err)
+	}
+	if _, err := c.Task(ctx, sendCoupon.Key("b")); !errors.As(err, &p) || p.Code != "unknown_task" {
+		t.Errorf("unknown: %v", err)
+	}
+	finished := make(chan error, 1)
+	go func() {
+		task, err := c.Wait(ctx, sendCoupon.Key("a/1"))
+		if err == nil && task.State != ledger.StateCancelled {
+			err = errors.New(task.String())
+		}
+		finished <- err
+	}()
+	for _, change := range []func() (ledger.Task, error){
+		func() (ledger.Task, error) { return c.Bury(ctx, sendCoupon.Key("a/1"), "bad") },
+		func() (ledger.Task, error) { return c.Release(ctx, sendCoupon.Key("a/1"), "") },
+		func() (ledger.Task, error) {
+			return c.Reschedule(ctx, sendCoupon.Key("a/1"), time.Now().Add(time.Hour), "")
+		},
+	} {
+		if task, err := change(); err != nil || task.Actor != "shop" {
+			t.Fatal(task, err)
+		}
+	}
+	many, err := c.EnqueueMany(ctx, []client.NewTask{{Kind: "a", BizID: "1"}, {Kind: "a", BizID: "2"}})
+	if err != nil || len(many) != 2 || !many[1].New {
+		t.Errorf("%v: %+v", err, many)
+	}
+	if _, err := c.Cancel(ctx, sendCoupon.Key("a/1"), "withdrawn"); err != nil {
+		t.Error(err)
+	}
+	if err := <-finished; err != nil && !strings.Contains(err.Error(), "dead") { // it may have seen the burial
+		t.Error(err)
+	}
+}
+
+func TestPath(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[ledger.BizID]string{
+		"A-1_~.x": "A-1_~.x", "a/b": "a%2Fb", "a:release": "a%3Arelease", ".": "%2E", "..": "%2E%2E",
+		"...": "%2E%2E%2E",
+		"ä b": "%C3%A4%20b", "%": "%25",
+	} {
+		if path := client.Path(ledger.Key{Kind: "c.d", BizID: id}); path != "/v1/tasks/c.d/"+want {
+			t.Errorf("%q: %s", id, path)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	_, err := client.New(client.Config{URL: "tasks", Attempts: -1, Wait: time.Hour})
+	if err == nil || strings.Count(err.Error(), "\n") != 2 {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,11 @@
+// Package client calls the HTTP API of taskledger, for programs without access to the database.
+//
+//	c, err := client.New(client.Config{URL: "https://tasks.example.com", Token: os.Getenv("TASKLEDGER_TOKEN")})
+//	_, err = client.Enqueue(ctx, c, SendCoupon, "order-17", Coupon{Cents: 500}, nil)
+//	task, err := c.Wait(ctx, SendCoupon.Key("order-17"))
+//
+// Requests are retried after lost connections and answers that ask for it. That is safe, because the key of a task
+// makes an enqueue idempotent, and a change that was made already is refused.
+//
+// The types of this package are those that the API sends and receives: docs/http.md describes them.
+package client

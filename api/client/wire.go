@@ -1,0 +1,91 @@
+package client
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// NewTask is the body of POST /v1/tasks, and one of the tasks of POST /v1/tasks:batch. Only Kind and BizID are
+// required.
+type NewTask struct {
+	Kind ledger.Kind `json:"kind"`
+	// BizID may be missing in POST /v1/tasks with an Idempotency-Key, which is then the biz_id.
+	BizID ledger.BizID `json:"biz_id,omitempty"`
+
+	Args        json.RawMessage `json:"args,omitempty"`
+	Tags        []string        `json:"tags,omitempty"`
+	Shard       *ledger.Shard   `json:"shard,omitempty"`
+	DataVersion int             `json:"data_version,omitempty"`
+	// Retry is the task's own [ledger.RetryPolicy].
+	Retry json.RawMessage `json:"retry,omitempty"`
+	RunAt time.Time       `json:"run_at,omitzero"`
+	// RunIn is a delay in seconds, in place of RunAt.
+	RunIn    float64   `json:"run_in,omitempty"`
+	StartBy  time.Time `json:"start_by,omitzero"`
+	FinishBy time.Time `json:"finish_by,omitzero"`
+}
+
+// Enqueued is the answer to a [NewTask].
+type Enqueued struct {
+	ledger.Key
+	New      bool            `json:"new"`       // whether this request made the task
+	SameArgs bool            `json:"same_args"` // whether the task has exactly these args, byte for byte
+	State    ledger.State    `json:"state"`
+	Version  ledger.Version  `json:"version"`
+	Position ledger.Position `json:"position"` // of the first event
+	// Task is the whole task, if the request asked to wait for its result.
+	Task *ledger.Task `json:"task,omitempty"`
+}
+
+// Batch is the body of POST /v1/tasks:batch.
+type Batch struct {
+	Tasks []NewTask `json:"tasks"` // 1 to 1,000
+}
+
+// BatchResult is the answer to a [Batch], in the order of its tasks.
+type BatchResult struct {
+	Tasks []Enqueued `json:"tasks"`
+}
+
+// Change is the body of the calls that release, bury and reschedule a task.
+type Change struct {
+	Reason string    `json:"reason,omitempty"`
+	At     time.Time `json:"at,omitzero"`  // of a reschedule
+	In     float64   `json:"in,omitempty"` // of a reschedule: a delay in seconds, in place of At
+}
+
+// Event is an event of a page or a stream: it has no Login.
+type Event = ledger.Event
+
+// List is a page of a list. Next is the query parameter after of the next page; it is empty at the end.
+type List[T any] struct {
+	Items []T    `json:"items"`
+	Next  string `json:"next,omitempty"`
+}
+
+// Problem is the answer to a request that failed, in the form of RFC 9457. It is an error.
+type Problem struct {
+	Type   string `json:"type"`   // a URI with the documentation of Code
+	Code   string `json:"code"`   // stable, such as "overloaded"
+	Title  string `json:"title"`  // the meaning of Code
+	Status int    `json:"status"` // of HTTP
+	Detail string `json:"detail"`
+	Cure   string `json:"cure"`            // what the caller or the operator can do
+	Field  string `json:"field,omitempty"` // the invalid member, parameter or header
+	Index  *int   `json:"index,omitempty"` // of the invalid task of a batch, from 0
+
+	State   ledger.State   `json:"state,omitempty"`   // of the task, if that does not allow the request
+	Version ledger.Version `json:"version,omitempty"` // of the task
+	// RetryAfter is the number of seconds after which the same request may succeed.
+	RetryAfter int `json:"retry_after,omitempty"`
+}
+
+// Error returns the detail and the cure.
+func (p *Problem) Error() string {
+	if p.Cure == "" {
+		return p.Detail
+	}
+	return p.Detail + " (" + p.Cure + ")"
+}

@@ -1,0 +1,134 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Limits that no configuration changes.
+const (
+	MaxBatch        = 1000    // tasks of a batch
+	MaxBodyBytes    = 1 << 20 // of a request with one task, also after decompression
+	MaxBatchBytes   = 8 << 20 // of a batch
+	MaxList         = 1000    // items of a page
+	MaxWait         = time.Minute
+	MaxTokens       = 10_000 // that are not revoked
+	MaxHeaderBytes  = 32 << 10
+	maxURLBytes     = 4 << 10
+	maxPageBytes    = 8 << 20 // of the data of a page's events
+	maxStatsMinutes = 24 * 60
+)
+
+// Times of a server's connections. Use ReadHeaderTimeout and IdleTimeout for the [http.Server].
+const (
+	ReadHeaderTimeout = 5 * time.Second
+	IdleTimeout       = 2 * time.Minute
+
+	databaseTimeout = 15 * time.Second
+	// keepAlive is the interval of comments on a stream without events, which show both sides that it is alive.
+	keepAlive = 15 * time.Second
+)
+
+// Config configures a [Handler].
+type Config struct {
+	// DB is the primary. Its login needs the role api, and those of the calls that it is to serve. Required.
+	DB *pgxpool.Pool
+	// NATS is the connection by which workers are notified at once that a running task was taken from them. Default:
+	// disabled; workers notice when they renew their leases.
+	NATS *nats.Conn
+
+	// Waiter waits for tasks to finish: an outbox.Waiter, which is woken over NATS. Default: the API's tail of the
+	// feed, which takes some milliseconds longer.
+	Waiter ledger.Waiter
+
+	// Anonymous admits requests without authentication, as the caller "anonymous" with the role admin. It works only
+	// for connections to a loopback address that name one as Host. Default: disabled.
+	Anonymous bool
+	// Certificates admits verified client certificates. The common name of the subject, or else the first DNS name, is
+	// the name of the caller, which needs a token without a secret. Default: disabled.
+	Certificates bool
+	// Proxy admits the callers that a proxy has authenticated. Default: disabled.
+	Proxy Proxy
+
+	// Rate is the maximum number of requests a second of a caller whose token has none of its own; as many more may
+	// come at once. Default: 10,000.
+	Rate int
+	// MaxWaiting is the maximum number of requests that wait and of streams, in this process. Default: 20,000.
+	MaxWaiting int
+	// StreamBytes is the maximum size of the events that wait for slow streams, in this process. A stream that is
+	// further behind ends. Default: 16 MiB.
+	StreamBytes int
+
+	// ReadTimeout is the maximum time in which the body of a request must come. Default: 15 s.
+	ReadTimeout time.Duration
+	// WriteTimeout is the maximum time in which a client must read an answer, or the part of a stream that was sent.
+	// Default: 10 s.
+	WriteTimeout time.Duration
+
+	// Version is the answer of GET /version. Default: no members.
+	Version any
+	// Logger logs failures of the server. Default: disabled.
+	Logger *slog.Logger
+}
+
+// Proxy is a proxy that authenticates callers. The zero value is no proxy.
+type Proxy struct {
+	// From lists the addresses of the proxy. The header of other peers is ignored.
+	From []netip.Prefix
+	// Header has the name of the caller, which needs a token without a secret. Default: X-Forwarded-User.
+	Header string
+	// Role is that of callers without a token. Default: none, they are refused.
+	Role Role
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var faults []error
+	fault := func(isFault bool, format string, a ...any) {
+		if isFault {
+			faults = append(faults, fmt.Errorf("api: "+format, a...))
+		}
+	}
+	fault(c.DB == nil, "DB is required")
+	fault(c.Rate < 0, "Rate must not be negative, got %d", c.Rate)
+	fault(c.MaxWaiting < 0, "MaxWaiting must not be negative, got %d", c.MaxWaiting)
+	fault(c.StreamBytes < 0, "StreamBytes must not be negative, got %d", c.StreamBytes)
+	fault(c.ReadTimeout < 0, "ReadTimeout must not be negative, got %s", c.ReadTimeout)
+	fault(c.WriteTimeout < 0, "WriteTimeout must not be negative, got %s", c.WriteTimeout)
+	fault(c.Proxy.Role != "" && !c.Proxy.Role.isValid(), "Proxy.Role must be %s, got %q", roleNames(), c.Proxy.Role)
+	fault(len(c.Proxy.From) == 0 && (c.Proxy.Header != "" || c.Proxy.Role != ""), "Proxy.From is required for a proxy")
+	return errors.Join(faults...)
+}
+
+func (c Config) withDefaults() Config {
+	if c.Rate == 0 {
+		c.Rate = 10_000
+	}
+	if c.MaxWaiting == 0 {
+		c.MaxWaiting = 20_000
+	}
+	if c.StreamBytes == 0 {
+		c.StreamBytes = 16 << 20
+	}
+	if c.ReadTimeout == 0 {
+		c.ReadTimeout = 15 * time.Second
+	}
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = 10 * time.Second
+	}
+	if c.Proxy.Header == "" {
+		c.Proxy.Header = "X-Forwarded-User"
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}

@@ -1,0 +1,217 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+//go:embed sql/history.sql
+var historySQL string
+
+// listTasks answers with a page of the projection, the last enqueued first.
+func (h *Handler) listTasks(w http.ResponseWriter, r *http.Request, c *caller) error {
+	q := parseQuery(r, "kind", "state", "after", "limit")
+	f := projector.Filter{Kind: ledger.Kind(q.values.Get("kind")), State: ledger.State(q.values.Get("state")),
+		Limit: q.limit(), After: ledger.Position(q.number("after", 0, 1, 1<<62))}
+	if len(q.values["kind"]) > 1 {
+		q.fault("kind", "must be given once")
+	}
+	if q.err != nil {
+		return q.err
+	}
+	if f.Kind != "" && !c.mayUse(f.Kind) {
+		return c.refuseKind(f.Kind)
+	}
+	ctx, cancel := database(r)
+	defer cancel()
+	tasks, next, err := projector.ReadTasks(ctx, h.config.DB, f)
+	if err != nil {
+		return err
+	}
+	tasks = slices.DeleteFunc(tasks, func(t projector.Task) bool { return !c.mayUse(t.Kind) })
+	answer := client.List[projector.Task]{Items: append([]projector.Task{}, tasks...)}
+	if next > 0 {
+		answer.Next = strconv.FormatInt(int64(next), 10)
+	}
+	return h.writeJSON(w, r, http.StatusOK, answer)
+}
+
+// listHistory answers with a page of the events of a task.
+func (h *Handler) listHistory(w http.ResponseWriter, r *http.Request, c *caller) error {
+	q := parseQuery(r, "after", "limit")
+	after, limit := q.number("after", 0, 0, 1<<31-1), q.limit()
+	if q.err != nil {
+		return q.err
+	}
+	k, err := key(r, c, r.PathValue("biz_id"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := database(r)
+	defer cancel()
+	answer, err := readHistory(ctx, h.config.DB, k, after, limit)
+	if err != nil {
+		return err
+	}
+	return h.writeJSON(w, r, http.StatusOK, answer)
+}
+
+// readHistory returns events of a task after a version, up to a number and a size.
+func readHistory(ctx context.Context, db ledger.DB, k ledger.Key, after int64, limit int) (
+	page client.List[ledger.Event], err error) {
+	page.Items = []ledger.Event{}
+	rows, err := db.Query(ctx, historySQL, string(k.Kind), string(k.BizID), after, int64(limit+1))
+	if err != nil {
+		return page, pgerr.Explain("read history", err)
+	}
+	for e, err := range ledger.ScanEvents(rows) {
+		if err != nil {
+			return page, pgerr.Explain("read history", err)
+		}
+		if len(page.Items) == limit || size(page.Items) > maxPageBytes {
+			page.Next = strconv.Itoa(int(page.Items[len(page.Items)-1].Version))
+			break
+		}
+		page.Items = append(page.Items, e)
+	}
+	if len(page.Items) == 0 && after == 0 {
+		return page, fmt.Errorf("history of %s: %w", k, ledger.ErrUnknownTask)
+	}
+	return page, nil
+}
+
+// kindStatus is a kind in the list of kinds.
+type kindStatus struct {
+	Kind   ledger.Kind            `json:"kind"`
+	Counts map[ledger.State]int64 `json:"counts"` // tasks by state
+	Paused *operator.PausedKind   `json:"paused,omitempty"`
+	Limit  *ledger.LimitStatus    `json:"limit,omitempty"`
+}
+
+// listKinds answers with a page of the kinds that have tasks, a pause or a limit.
+func (h *Handler) listKinds(w http.ResponseWriter, r *http.Request, c *caller) error {
+	ctx, cancel := database(r)
+	defer cancel()
+	return paged(h, w, r, func(k kindStatus) string { return string(k.Kind) }, func() ([]kindStatus, error) {
+		counts, err := projector.ReadCounts(ctx, h.config.DB)
+		if err != nil {
+			return nil, err
+		}
+		paused, err := operator.ReadPaused(ctx, h.config.DB)
+		if err != nil {
+			return nil, err
+		}
+		limits, err := ledger.ReadLimits(ctx, h.config.DB)
+		if err != nil {
+			return nil, err
+		}
+		byKind := map[ledger.Kind]*kindStatus{}
+		status := func(k ledger.Kind) *kindStatus {
+			if byKind[k] == nil {
+				byKind[k] = &kindStatus{Kind: k, Counts: map[ledger.State]int64{}}
+			}
+			return byKind[k]
+		}
+		for _, n := range counts {
+			status(n.Kind).Counts[n.State] = n.Tasks
+		}
+		for _, p := range paused {
+			status(p.Kind).Paused = &p
+		}
+		for _, l := range limits {
+			status(l.Kind).Limit = &l
+		}
+		var all []kindStatus
+		for kind, s := range byKind {
+			if c.mayUse(kind) {
+				all = append(all, *s)
+			}
+		}
+		return all, nil
+	})
+}
+
+// listSchedules answers with a page of the schedules.
+func (h *Handler) listSchedules(w http.ResponseWriter, r *http.Request, c *caller) error {
+	ctx, cancel := database(r)
+	defer cancel()
+	return paged(h, w, r, func(s periodic.Status) string { return s.Schedule.Name }, func() ([]periodic.Status, error) {
+		all, err := periodic.ReadSchedules(ctx, h.config.DB)
+		return slices.DeleteFunc(all, func(s periodic.Status) bool { return !c.mayUse(s.Schedule.Kind) }), err
+	})
+}
+
+// listSubscribers answers with a page of the subscribers of the feed.
+func (h *Handler) listSubscribers(w http.ResponseWriter, r *http.Request, _ *caller) error {
+	ctx, cancel := database(r)
+	defer cancel()
+	return paged(h, w, r, func(s feed.Subscriber) string { return s.Name }, func() ([]feed.Subscriber, error) {
+		return feed.Subscribers(ctx, h.config.DB, "")
+	})
+}
+
+// paged answers with the page of a list that the parameters after and limit ask for, sorted by name.
+func paged[T any](
+	h *Handler, w http.ResponseWriter, r *http.Request, name func(T) string, read func() ([]T, error),
+) error {
+	q := parseQuery(r, "after", "limit")
+	after, limit := q.values.Get("after"), q.limit()
+	if q.err != nil {
+		return q.err
+	}
+	all, err := read()
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(v T) bool { return name(v) <= after })
+	slices.SortFunc(all, func(a, b T) int { return cmp.Compare(name(a), name(b)) })
+	answer := client.List[T]{Items: append([]T{}, all[:min(limit, len(all))]...)}
+	if len(all) > limit {
+		answer.Next = name(all[limit-1])
+	}
+	return h.writeJSON(w, r, http.StatusOK, answer)
+}
+
+// listStats answers with the statistics of a kind by minute.
+func (h *Handler) listStats(w http.ResponseWriter, r *http.Request, c *caller) error {
+	q := parseQuery(r, "kind", "from", "to")
+	to := q.time("to", time.Now())
+	from := q.time("from", to.Add(-time.Hour))
+	kind := ledger.Kind(q.values.Get("kind"))
+	if err := kind.Validate(); err != nil && q.err == nil {
+		q.err = err
+	}
+	if len(q.values["kind"]) > 1 {
+		q.fault("kind", "must be given once")
+	}
+	if from.After(to) || to.Sub(from) > maxStatsMinutes*time.Minute {
+		q.fault("from", "must be at most %d hours before to", maxStatsMinutes/60)
+	}
+	if q.err != nil {
+		return q.err
+	}
+	if !c.mayUse(kind) {
+		return c.refuseKind(kind)
+	}
+	ctx, cancel := database(r)
+	defer cancel()
+	all, err := projector.ReadKindStats(ctx, h.config.DB, kind, from, to)
+	if err != nil {
+		return err
+	}
+	return h.writeJSON(w, r, http.StatusOK, client.List[projector.KindStats]{Items: all})
+}

@@ -1,0 +1,132 @@
+package api
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/reserved"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+func unescape(segment string) (string, error) {
+	text, err := url.PathUnescape(segment)
+	if err != nil {
+		return "", invalid("path", "must be percent-encoded")
+	}
+	return text, nil
+}
+
+// cancelTask cancels a task.
+func (h *Handler) cancelTask(w http.ResponseWriter, r *http.Request, c *caller) error {
+	q := parseQuery(r, "reason")
+	if q.err != nil {
+		return q.err
+	}
+	k, err := key(r, c, r.PathValue("biz_id"))
+	if err != nil {
+		return err
+	}
+	return h.change(w, r, c, k, "cancel", client.Change{Reason: q.values.Get("reason")})
+}
+
+// changeTask releases, reschedules or buries a task.
+func (h *Handler) changeTask(w http.ResponseWriter, r *http.Request, c *caller) error {
+	if err := parseQuery(r).err; err != nil {
+		return err
+	}
+	bizID, name, err := splitChange(r, "release", "reschedule", "bury", "cancel")
+	if err != nil {
+		return err
+	}
+	k, err := key(r, c, bizID)
+	if err != nil {
+		return err
+	}
+	var change client.Change
+	if err := h.decode(w, r, MaxBodyBytes, name != "reschedule", &change); err != nil {
+		return err
+	}
+	if name != "reschedule" && (!change.At.IsZero() || change.In != 0) {
+		return invalid("at", "and in belong to reschedule alone")
+	}
+	return h.change(w, r, c, k, name, change)
+}
+
+// change changes a task and answers with the task.
+func (h *Handler) change(
+	w http.ResponseWriter, r *http.Request, c *caller, k ledger.Key, name string, change client.Change,
+) error {
+	if reserved.IsKind(k.Kind) && !c.role.has(Admin) {
+		return problem(codeForbidden, "only the role admin may change tasks of taskledger itself")
+	}
+	ctx, cancel := database(r)
+	defer cancel()
+	audit := operator.Audit{Actor: c.name, Reason: change.Reason}
+	var err error
+	switch name {
+	case "cancel":
+		_, err = h.operator.Cancel(ctx, k, audit)
+	case "release":
+		_, err = h.operator.Release(ctx, k, audit)
+	case "bury":
+		_, err = h.operator.Bury(ctx, k, audit)
+	case "reschedule":
+		due := operator.Due{At: change.At}
+		if due.In, err = seconds("in", change.In); err == nil {
+			_, err = h.operator.Reschedule(ctx, k, due, audit)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	t, err := h.load(r, k)
+	if err != nil {
+		return err
+	}
+	setVersion(w, t.Version)
+	return h.writeJSON(w, r, http.StatusOK, t)
+}
+
+// changeKind pauses or resumes a kind.
+func (h *Handler) changeKind(w http.ResponseWriter, r *http.Request, c *caller) error {
+	if err := parseQuery(r).err; err != nil {
+		return err
+	}
+	name, change, err := splitChange(r, "pause", "resume")
+	if err != nil {
+		return err
+	}
+	kind := ledger.Kind(name)
+	if err := kind.Validate(); err != nil {
+		return err
+	}
+	if !c.mayUse(kind) {
+		return c.refuseKind(kind)
+	}
+	var body struct {
+		Reason string `json:"reason"`
+	}
+	if err := h.decode(w, r, MaxBodyBytes, true, &body); err != nil {
+		return err
+	}
+	ctx, cancel := database(r)
+	defer cancel()
+	answer := struct {
+		Kind    ledger.Kind `json:"kind"`
+		Paused  bool        `json:"paused"`
+		Changed bool        `json:"changed"` // false: it was so before
+	}{Kind: kind, Paused: change == "pause"}
+	if answer.Paused {
+		answer.Changed, err = h.operator.PauseKind(ctx, kind, operator.Audit{
+			Actor: c.name, Reason: printable.Storable(body.Reason, operator.MaxReasonBytes)})
+	} else {
+		answer.Changed, err = h.operator.ResumeKind(ctx, kind)
+	}
+	if err != nil {
+		return err
+	}
+	return h.writeJSON(w, r, http.StatusOK, answer)
+}

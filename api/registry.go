@@ -1,0 +1,141 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// TokensAge is the age after which the API reads the tokens again: a revoked token works no longer than that.
+const TokensAge = 5 * time.Second
+
+// unknownAge is the least time between two readings because of unknown tokens, which anybody can send.
+const unknownAge = time.Second
+
+// sharedID begins the ids of callers without a token, which share a rate.
+const sharedID = "."
+
+// registry holds the callers as the database has them, and the rate of each.
+type registry struct {
+	read  func(context.Context) ([]Token, error)
+	limit int // the default rate
+	now   func() time.Time
+
+	mu       sync.Mutex // held while the tokens are read, so that one request reads them for all
+	readAt   time.Time
+	failedAt time.Time // when the last reading failed
+	failure  error
+	byID     map[string]Token
+	byName   map[string]Token // those without a secret
+	limiters map[string]*rate.Limiter
+}
+
+func newRegistry(db ledger.DB, limit int) *registry {
+	return &registry{
+		read:  func(ctx context.Context) ([]Token, error) { return readTokens(ctx, db, true) },
+		limit: limit, now: time.Now, limiters: map[string]*rate.Limiter{},
+	}
+}
+
+// bySecret returns the caller with a secret, or nil.
+func (g *registry) bySecret(ctx context.Context, secret string) (*caller, error) {
+	rest, ok := strings.CutPrefix(secret, secretPrefix)
+	id, _, isComplete := strings.Cut(rest, "_")
+	if !ok || !isComplete || len(secret) > 200 {
+		return nil, nil
+	}
+	hash := sha256.Sum256([]byte(secret))
+	return g.find(ctx, func() (Token, bool) {
+		t, ok := g.byID[id]
+		return t, ok && subtle.ConstantTimeCompare(t.hash, hash[:]) == 1
+	})
+}
+
+// named returns the caller that a certificate or a proxy names, or nil.
+func (g *registry) named(ctx context.Context, name string) (*caller, error) {
+	return g.find(ctx, func() (Token, bool) {
+		t, ok := g.byName[name]
+		return t, ok
+	})
+}
+
+// find returns the caller that lookup finds, after reading the tokens if they are old.
+func (g *registry) find(ctx context.Context, lookup func() (Token, bool)) (*caller, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	age := g.now().Sub(g.readAt)
+	if age > TokensAge {
+		if err := g.load(ctx); err != nil {
+			return nil, err
+		}
+	}
+	t, ok := lookup()
+	if !ok && age > unknownAge && age <= TokensAge {
+		if err := g.load(ctx); err != nil {
+			return nil, err
+		}
+		t, ok = lookup()
+	}
+	if !ok || !t.ExpiresAt.IsZero() && g.now().After(t.ExpiresAt) {
+		return nil, nil
+	}
+	return &caller{id: t.ID, name: t.Name, role: t.Role, kinds: t.Kinds, rate: t.Rate}, nil
+}
+
+// load reads the tokens. After a failure it returns the same error for a while, so that requests do not wait one after
+// the other for a database that does not answer.
+func (g *registry) load(ctx context.Context) error {
+	if g.failure != nil && g.now().Sub(g.failedAt) < unknownAge {
+		return g.failure
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), TokensAge)
+	defer cancel()
+	var all []Token
+	if all, g.failure = g.read(ctx); g.failure != nil {
+		g.failedAt = g.now()
+		return g.failure
+	}
+	g.byID, g.byName = make(map[string]Token, len(all)), map[string]Token{}
+	for _, t := range all {
+		g.byID[t.ID] = t
+		if !t.Secret {
+			g.byName[t.Name] = t
+		}
+	}
+	for id := range g.limiters {
+		if _, ok := g.byID[id]; !ok && !strings.HasPrefix(id, sharedID) {
+			delete(g.limiters, id)
+		}
+	}
+	g.readAt = g.now()
+	return nil
+}
+
+// admit returns 0 if the caller may send a request now, else the time after which it may.
+func (g *registry) admit(c *caller) time.Duration {
+	g.mu.Lock()
+	limiter := g.limiters[c.id]
+	if limiter == nil {
+		limit := g.limit
+		if c.rate > 0 {
+			limit = c.rate
+		}
+		limiter = rate.NewLimiter(rate.Limit(limit), limit)
+		g.limiters[c.id] = limiter
+	}
+	now := g.now()
+	g.mu.Unlock()
+	reservation := limiter.ReserveN(now, 1)
+	if delay := reservation.DelayFrom(now); delay > 0 {
+		reservation.CancelAt(now)
+		return delay
+	}
+	return 0
+}

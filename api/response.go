@@ -1,0 +1,76 @@
+package api
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// leastZipped is the size from which on a body is compressed.
+const leastZipped = 1 << 10
+
+var zippers = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
+
+// writeJSON answers a request with a value.
+func (h *Handler) writeJSON(w http.ResponseWriter, r *http.Request, status int, v any) error {
+	var body bytes.Buffer
+	e := json.NewEncoder(&body)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	h.write(w, r, status, "application/json", body.Bytes())
+	return nil
+}
+
+// write answers a request with a body, compressed if the client accepts that.
+func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, mediaType string, body []byte) {
+	header := w.Header()
+	header.Set("Content-Type", mediaType)
+	header.Add("Vary", "Accept-Encoding")
+	if len(body) >= leastZipped && acceptsGzip(r) {
+		var zipped bytes.Buffer
+		z := zippers.Get().(*gzip.Writer)
+		z.Reset(&zipped)
+		_, err := z.Write(body)
+		if closeErr := z.Close(); err == nil && closeErr == nil {
+			body = zipped.Bytes()
+			header.Set("Content-Encoding", "gzip")
+		}
+		zippers.Put(z)
+	}
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Now().Add(h.config.WriteTimeout)) // not every server has deadlines
+	w.WriteHeader(status)
+	if _, err := w.Write(body); err != nil {
+		return // the client has gone, or reads too slowly
+	}
+	if control.Flush() == nil {
+		_ = control.SetWriteDeadline(time.Time{}) // the deadline is not that of the connection's next answer
+	}
+}
+
+func acceptsGzip(r *http.Request) bool {
+	for part := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
+		name, weight, _ := strings.Cut(strings.TrimSpace(part), ";")
+		weight = strings.ReplaceAll(weight, " ", "")
+		if strings.EqualFold(strings.TrimSpace(name), "gzip") {
+			return weight != "q=0" && !strings.HasPrefix(weight, "q=0.0")
+		}
+	}
+	return false
+}
+
+// setVersion sets the ETag of a task.
+func setVersion(w http.ResponseWriter, v ledger.Version) {
+	w.Header().Set("ETag", `"`+strconv.Itoa(int(v))+`"`)
+	w.Header().Set("Cache-Control", "private, no-cache")
+}

@@ -1,0 +1,176 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+// Handler is the API. It is safe for concurrent use, and may be mounted below a mux of yours: it serves the paths that
+// begin with /v1/, and /version.
+type Handler struct {
+	config   Config
+	mux      *http.ServeMux
+	registry *registry
+	operator *operator.Operator
+	hub      *hub
+	origins  *http.CrossOriginProtection
+
+	waiting  chan struct{} // one for each request that waits and each stream
+	catchUps chan struct{} // one for each page that is being read for a stream
+
+	draining context.Context // done after Drain
+	drain    func()
+}
+
+// New returns the handler. It returns the error of [Config.Validate].
+func New(c Config) (*Handler, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c = c.withDefaults()
+	o, err := operator.New(operator.Config{DB: c.DB, NATS: c.NATS})
+	if err != nil {
+		return nil, err
+	}
+	h := &Handler{
+		config: c, mux: http.NewServeMux(), operator: o, registry: newRegistry(c.DB, c.Rate),
+		origins: http.NewCrossOriginProtection(), waiting: make(chan struct{}, c.MaxWaiting),
+		catchUps: make(chan struct{}, max(1, int(c.DB.Config().MaxConns)/4)),
+	}
+	h.hub = newHub(c.DB, c.StreamBytes, c.Logger)
+	draining, drain := context.WithCancel(context.Background())
+	h.draining = draining
+	h.drain = sync.OnceFunc(func() {
+		drain()
+		h.hub.close()
+	})
+	for _, o := range operations {
+		h.mux.HandleFunc(o.method+" "+o.path, h.serve(o))
+	}
+	return h, nil
+}
+
+// Drain ends all requests that wait, with the answer that they would give when their time is up, and all streams.
+// Requests that wait afterwards are answered at once. Call it when the server begins to shut down:
+// [http.Server.RegisterOnShutdown] does.
+func (h *Handler) Drain() {
+	h.drain()
+}
+
+// ServeHTTP answers a request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	if err := checkURL(r); err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	if r.ContentLength != 0 { // also for what is left of a body after the answer; not every server has deadlines
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.config.ReadTimeout))
+	}
+	if err := h.origins.Check(r); err != nil {
+		h.fail(w, r, problem(codeCrossOrigin, err.Error()))
+		return
+	}
+	r = escapeSlash(r)
+	if found, pattern := h.mux.Handler(r); pattern == "" || isRedirect(found) {
+		h.refuse(w, r)
+		return
+	}
+	h.mux.ServeHTTP(w, r)
+}
+
+// slash stands for the biz_id "/" in a path, for which [http.ServeMux] has no wildcard. No client can send it.
+const slash = "\x00"
+
+// escapeSlash returns a request whose path has slash in place of a segment %2F.
+func escapeSlash(r *http.Request) *http.Request {
+	path := r.URL.EscapedPath()
+	if upper := strings.ToUpper(path); !strings.Contains(upper, "/%2F/") && !strings.HasSuffix(upper, "/%2F") {
+		return r
+	}
+	segments := strings.Split(path, "/")
+	for i, segment := range segments {
+		if strings.EqualFold(segment, "%2F") {
+			segments[i] = "%00"
+		}
+	}
+	clone := *r
+	clone.URL = &url.URL{RawPath: strings.Join(segments, "/"), RawQuery: r.URL.RawQuery}
+	clone.URL.Path, _ = url.PathUnescape(clone.URL.RawPath) // it was valid before
+	return &clone
+}
+
+// isRedirect reports whether the mux would answer with a redirect to a cleaned path, which is that of another task.
+func isRedirect(found http.Handler) bool {
+	_, isOperation := found.(http.HandlerFunc)
+	return !isOperation
+}
+
+// refuse answers a request that no operation serves.
+func (h *Handler) refuse(w http.ResponseWriter, r *http.Request) {
+	allowed := ""
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete} {
+		probe := r.Clone(r.Context())
+		probe.Method = method
+		if found, pattern := h.mux.Handler(probe); pattern != "" && !isRedirect(found) {
+			if allowed != "" {
+				allowed += ", "
+			}
+			allowed += method
+		}
+	}
+	if allowed != "" {
+		w.Header().Set("Allow", allowed)
+		h.fail(w, r, problem(codeMethod, "the resource does not have the method "+printable.Short(r.Method, 20)))
+		return
+	}
+	h.fail(w, r, problem(codeNotFound, "no call has the path "+printable.Short(r.URL.EscapedPath(), 200)))
+}
+
+// serve returns the handler of an operation: it authenticates the caller, and checks its role and its rate.
+func (h *Handler) serve(o operation) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c, err := h.authenticate(r)
+		if err != nil {
+			h.fail(w, r, err)
+			return
+		}
+		if !c.role.has(o.least) {
+			p := problem(codeForbidden, c.name+" has the role "+string(c.role)+", and this call needs "+string(o.least))
+			h.fail(w, r, p)
+			return
+		}
+		if delay := h.registry.admit(c); delay > 0 {
+			h.fail(w, r, retryIn(problem(codeRate, c.name+" has reached its rate"), delay))
+			return
+		}
+		if err := o.handle(h, w, r, c); err != nil {
+			h.fail(w, r, err)
+		}
+	}
+}
+
+// database returns the context of statements for a request. They end although the client goes, since ending them costs
+// the connection.
+func database(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(r.Context()), databaseTimeout)
+}
+
+// enter takes a place for a request that waits. It returns a function that gives it back.
+func (h *Handler) enter() (leave func(), err error) {
+	select {
+	case h.waiting <- struct{}{}:
+		return func() { <-h.waiting }, nil
+	default:
+		return nil, retryIn(problem(codeWaiting, "the greatest number of requests wait"), time.Second)
+	}
+}

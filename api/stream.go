@@ -1,0 +1,239 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+// frame is an event in the form of Server-Sent Events.
+type frame struct {
+	kind ledger.Kind
+	typ  ledger.EventType
+	text []byte
+}
+
+// newFrames returns the frames of events. The id of each is its position, or after if that is higher: a client that
+// resumes a stream and is cut off while events are repeated does not fall back.
+func newFrames(events []ledger.Event, after ledger.Position) []frame {
+	frames := make([]frame, 0, len(events))
+	for _, e := range events {
+		data, err := json.Marshal(e)
+		if err != nil {
+			continue // data that is not JSON, which no writer can store
+		}
+		var b bytes.Buffer
+		b.Grow(len(data) + 64)
+		b.WriteString("id: ")
+		b.WriteString(strconv.FormatInt(int64(max(e.Position, after)), 10))
+		b.WriteString("\nevent: ")
+		b.WriteString(string(e.Type))
+		b.WriteString("\ndata: ")
+		b.Write(data) // one line: JSON has no line breaks after Marshal
+		b.WriteString("\n\n")
+		frames = append(frames, frame{e.Kind, e.Type, b.Bytes()})
+	}
+	return frames
+}
+
+// choice is which events a caller wants and may have.
+type choice struct {
+	caller *caller
+	kinds  []string // patterns; none: all
+	types  []ledger.EventType
+}
+
+// choice returns the parameters kind and type.
+func (q *query) choice(c *caller) choice {
+	chosen := choice{caller: c, kinds: q.values["kind"]}
+	for _, pattern := range chosen.kinds {
+		if err := checkPattern(pattern); err != nil && q.err == nil {
+			q.err = err
+		}
+	}
+	for _, name := range q.values["type"] {
+		t := ledger.EventType(name)
+		if t.State() == ledger.StateNone {
+			q.fault("type", "must be an event type such as enqueued or succeeded")
+		}
+		chosen.types = append(chosen.types, t)
+	}
+	return chosen
+}
+
+func (c choice) has(k ledger.Kind, t ledger.EventType) bool {
+	return c.caller.mayUse(k) && (len(c.types) == 0 || slices.Contains(c.types, t)) &&
+		(len(c.kinds) == 0 || slices.ContainsFunc(c.kinds, func(pattern string) bool { return matches(pattern, k) }))
+}
+
+// stream is an open stream of events.
+type stream struct {
+	h       *Handler
+	w       http.ResponseWriter
+	control *http.ResponseController
+	choice  choice
+	after   ledger.Position // at which the stream was resumed
+	written time.Time
+}
+
+var errStreamEnds = errors.New("the stream ends")
+
+// serveStream answers with events as they are committed, from a place on, which was reached at position after, or from
+// now on if from is nil.
+func (h *Handler) serveStream(
+	w http.ResponseWriter, r *http.Request, chosen choice, from *feed.Place, after ledger.Position,
+) error {
+	leave, err := h.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	opening, cancel := context.WithTimeout(r.Context(), databaseTimeout)
+	defer cancel()
+	place, next, err := h.hub.follow(opening)
+	if errors.Is(err, errHubClosed) {
+		return problem(codeShutdown, "the server shuts down")
+	}
+	if err != nil {
+		return err
+	}
+	isFollowing := true
+	defer func() {
+		if isFollowing {
+			h.hub.unfollow()
+		}
+	}()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // of nginx, which would collect events
+	s := &stream{h: h, w: w, control: http.NewResponseController(w), choice: chosen, after: after}
+	w.WriteHeader(http.StatusOK)
+	if s.write(one("retry: 1000\n\n")) != nil {
+		return nil
+	}
+	for from != nil {
+		if err := s.catchUp(r.Context(), *from, place); err != nil {
+			return nil //nolint:nilerr // the client resumes the stream, and gets the error then
+		}
+		if _, isHere := h.hub.take(next); isHere {
+			break
+		}
+		// The list has moved on while the past was read: there is more of the past.
+		past := place
+		from = &past
+		h.hub.unfollow()
+		place, next, err = h.hub.follow(r.Context())
+		if isFollowing = err == nil; !isFollowing {
+			return nil //nolint:nilerr // as above
+		}
+	}
+	s.live(r.Context(), next)
+	return nil
+}
+
+// write writes texts to the client, which must read them in time.
+func (s *stream) write(texts iter.Seq[[]byte]) error {
+	s.written = time.Now()
+	if err := s.control.SetWriteDeadline(s.written.Add(s.h.config.WriteTimeout)); err != nil {
+		return err
+	}
+	for text := range texts {
+		if _, err := s.w.Write(text); err != nil {
+			return err
+		}
+	}
+	return s.control.Flush()
+}
+
+// one returns a sequence of one text.
+func one(text string) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) { yield([]byte(text)) }
+}
+
+// send writes the frames that the client wants.
+func (s *stream) send(frames []frame) error {
+	isWanted := func(f frame) bool { return s.choice.has(f.kind, f.typ) }
+	switch {
+	case slices.ContainsFunc(frames, isWanted):
+		return s.write(func(yield func([]byte) bool) {
+			for _, f := range frames {
+				if isWanted(f) && !yield(f.text) {
+					return
+				}
+			}
+		})
+	case time.Since(s.written) >= keepAlive:
+		return s.write(one(": alive\n\n"))
+	}
+	return nil
+}
+
+// catchUp sends the events between two places.
+func (s *stream) catchUp(ctx context.Context, from, to feed.Place) error {
+	for from != to {
+		events, next, err := s.h.readPast(ctx, from, to, MaxList, s.choice)
+		if err != nil {
+			return err
+		}
+		if err := s.send(newFrames(events, s.after)); err != nil {
+			return err
+		}
+		from = next
+		select {
+		case <-s.h.draining.Done():
+			return errStreamEnds
+		case <-ctx.Done():
+			return ctx.Err()
+		default:
+		}
+	}
+	return nil
+}
+
+// readPast reads a page of the past. Few pages are read at once, so that streams leave connections to others.
+func (h *Handler) readPast(
+	ctx context.Context, from, to feed.Place, limit int, chosen choice,
+) ([]ledger.Event, feed.Place, error) {
+	select {
+	case h.catchUps <- struct{}{}:
+		defer func() { <-h.catchUps }()
+	case <-ctx.Done():
+		return nil, from, ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
+	defer cancel()
+	return feed.Between(ctx, h.config.DB, from, to, feed.Choice{Read: MaxList, Limit: limit,
+		Wants: func(e ledger.Event) bool { return chosen.has(e.Kind, e.Type) }})
+}
+
+// live sends the pages of the list until the client goes or is too slow, or the tail ends.
+func (s *stream) live(ctx context.Context, next *page) {
+	alive := time.NewTicker(keepAlive)
+	defer alive.Stop()
+	for {
+		select {
+		case <-next.filled:
+			frames, isHere := s.h.hub.take(next)
+			if !isHere || next.next == nil || s.send(frames) != nil {
+				return
+			}
+			next = next.next
+		case <-alive.C:
+			if s.send(nil) != nil {
+				return
+			}
+		case <-ctx.Done():
+			return
+		case <-s.h.draining.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,263 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// postTask enqueues a task, and waits for its result if the request prefers that.
+func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) error {
+	if err := parseQuery(r).err; err != nil {
+		return err
+	}
+	prefer, err := parsePrefer(r.Header)
+	if err != nil {
+		return err
+	}
+	var task client.NewTask
+	if err := h.decode(w, r, MaxBodyBytes, false, &task); err != nil {
+		return err
+	}
+	idempotencyKey, err := parseIdempotencyKey(r.Header)
+	if err != nil {
+		return err
+	}
+	if task.BizID == "" {
+		task.BizID = ledger.BizID(idempotencyKey)
+	}
+	entry, err := c.entry(task, r.Header)
+	if err != nil {
+		return err
+	}
+	if prefer.wait > 0 {
+		leave, err := h.enter()
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	ctx, cancel := database(r)
+	defer cancel()
+	enqueued, err := ledger.Enqueue(ctx, h.config.DB, entry.Key, entry.Args, entry.Options)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", client.Path(entry.Key))
+	if !enqueued.SameArgs {
+		p := problem(codeOtherArgs, "the task "+entry.Key.String()+" exists with other args")
+		p.State, p.Version = enqueued.State, enqueued.Version
+		return p
+	}
+	answer := newEnqueued(enqueued)
+	status := http.StatusOK
+	switch {
+	case enqueued.New && !prefer.isAsync:
+		status = http.StatusCreated
+	case prefer.isAsync && !enqueued.State.Finished():
+		status = http.StatusAccepted
+	}
+	if prefer.wait > 0 {
+		t, err := h.awaitFinished(r, entry.Key, prefer.wait)
+		if err != nil {
+			return err
+		}
+		answer.Task, answer.State, answer.Version = &t, t.State, t.Version
+		if status = http.StatusOK; !isFinished(t) {
+			status = http.StatusAccepted
+		}
+	}
+	prefer.setApplied(w)
+	setVersion(w, answer.Version)
+	return h.writeJSON(w, r, status, answer)
+}
+
+func newEnqueued(e ledger.Enqueued) client.Enqueued {
+	return client.Enqueued{Key: e.Key, New: e.New, SameArgs: e.SameArgs, State: e.State, Version: e.Version,
+		Position: e.Position}
+}
+
+func isFinished(t ledger.Task) bool { return t.State.Finished() }
+
+// entry returns a task to enqueue, with the caller as its actor.
+func (c *caller) entry(t client.NewTask, header http.Header) (ledger.Entry, error) {
+	e := ledger.Entry{Key: ledger.Key{Kind: t.Kind, BizID: t.BizID}, Args: t.Args}
+	if err := t.Kind.Validate(); err != nil {
+		return e, err
+	}
+	if !c.mayUse(t.Kind) {
+		return e, c.refuseKind(t.Kind)
+	}
+	if t.DataVersion < 0 || t.DataVersion > 32767 {
+		return e, invalid("data_version", "must be between 1 and 32767")
+	}
+	runIn, err := seconds("run_in", t.RunIn)
+	if err != nil {
+		return e, err
+	}
+	o := &ledger.EnqueueOptions{Shard: t.Shard, Actor: c.name, RunAt: t.RunAt, RunIn: runIn, StartBy: t.StartBy,
+		FinishBy: t.FinishBy, DataVersion: t.DataVersion}
+	o.Meta.Tags = t.Tags
+	o.Meta.Traceparent, o.Meta.Tracestate = traceContext(header)
+	if len(t.Retry) > 0 && string(t.Retry) != "null" {
+		o.Meta.Retry = t.Retry
+	}
+	e.Options = o
+	return e, nil
+}
+
+// traceContext returns the headers of W3C's trace context, "" if they are invalid: they never fail a request.
+func traceContext(header http.Header) (traceparent, tracestate string) {
+	traceparent = header.Get("Traceparent")
+	isValid := len(traceparent) == 55 && strings.Trim(traceparent, "0123456789abcdef-") == ""
+	if !isValid {
+		return "", ""
+	}
+	tracestate = strings.Join(header.Values("Tracestate"), ",")
+	if len(tracestate) > 512 || strings.ContainsFunc(tracestate, func(c rune) bool { return c < ' ' || c > '~' }) {
+		tracestate = ""
+	}
+	return traceparent, tracestate
+}
+
+// parseIdempotencyKey returns the header Idempotency-Key, "" if it is missing. It may be in quotes, as the draft of the
+// IETF has it.
+func parseIdempotencyKey(header http.Header) (string, error) {
+	values := header.Values("Idempotency-Key")
+	if len(values) == 0 {
+		return "", nil
+	}
+	key := strings.TrimSpace(values[0])
+	if len(key) >= 2 && strings.HasPrefix(key, `"`) && strings.HasSuffix(key, `"`) {
+		key = key[1 : len(key)-1]
+	}
+	if len(values) > 1 || ledger.BizID(key).Validate() != nil {
+		return "", invalid("Idempotency-Key",
+			"must be sent once, with 1 to 255 bytes of UTF-8 without control characters")
+	}
+	return key, nil
+}
+
+// getTask returns a task. With wait, it waits until the task is finished, or, with If-None-Match, until it has another
+// version.
+func (h *Handler) getTask(w http.ResponseWriter, r *http.Request, c *caller) error {
+	q := parseQuery(r, "wait")
+	prefer, err := parsePrefer(r.Header)
+	if err != nil {
+		return err
+	}
+	if text := q.values.Get("wait"); text != "" && q.err == nil {
+		prefer.wait, q.err = parseWait("wait", text)
+		prefer.applied = nil
+	}
+	if q.err != nil {
+		return q.err
+	}
+	k, err := key(r, c, r.PathValue("biz_id"))
+	if err != nil {
+		return err
+	}
+	known := r.Header.Values("If-None-Match")
+	done := isFinished
+	if len(known) > 0 {
+		done = func(t ledger.Task) bool { return !hasVersion(known, t.Version) }
+	}
+	t, err := h.load(r, k)
+	if err == nil && prefer.wait > 0 && !done(t) {
+		var leave func()
+		if leave, err = h.enter(); err != nil {
+			return err
+		}
+		defer leave()
+		if len(known) > 0 {
+			t, err = h.await(r, k, prefer.wait, done)
+		} else {
+			t, err = h.awaitFinished(r, k, prefer.wait)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	prefer.setApplied(w)
+	setVersion(w, t.Version)
+	if len(known) > 0 && !done(t) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	return h.writeJSON(w, r, http.StatusOK, t)
+}
+
+// hasVersion reports whether the values of If-None-Match have the ETag of a version.
+func hasVersion(values []string, v ledger.Version) bool {
+	tag := `"` + strconv.Itoa(int(v)) + `"`
+	for _, value := range values {
+		for part := range strings.SplitSeq(value, ",") {
+			if part = strings.TrimSpace(part); part == "*" || strings.TrimPrefix(part, "W/") == tag {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// load reads a task.
+func (h *Handler) load(r *http.Request, k ledger.Key) (ledger.Task, error) {
+	ctx, cancel := database(r)
+	defer cancel()
+	return ledger.Load(ctx, h.config.DB, k)
+}
+
+// postBatch enqueues tasks, all of them or none.
+func (h *Handler) postBatch(w http.ResponseWriter, r *http.Request, c *caller) error {
+	if err := parseQuery(r).err; err != nil {
+		return err
+	}
+	var batch client.Batch
+	if err := h.decode(w, r, MaxBatchBytes, false, &batch); err != nil {
+		return err
+	}
+	if n := len(batch.Tasks); n < 1 || n > MaxBatch {
+		return invalid("tasks", "must be 1 to %d tasks, got %d", MaxBatch, n)
+	}
+	entries := make([]ledger.Entry, len(batch.Tasks))
+	for i, t := range batch.Tasks {
+		var err error
+		if entries[i], err = c.entry(t, r.Header); err != nil {
+			p, _ := describe(err)
+			p.Index = &i
+			return p
+		}
+	}
+	ctx, cancel := database(r)
+	defer cancel()
+	enqueued, err := ledger.EnqueueMany(ctx, h.config.DB, entries)
+	if err != nil {
+		return err
+	}
+	answer := client.BatchResult{Tasks: make([]client.Enqueued, len(enqueued))}
+	for i, e := range enqueued {
+		answer.Tasks[i] = newEnqueued(e)
+	}
+	return h.writeJSON(w, r, http.StatusOK, answer)
+}
+
+// splitChange returns the parts of the last segment of a path: a name, and the change after the last colon that is not
+// escaped.
+func splitChange(r *http.Request, changes ...string) (name, change string, err error) {
+	path := r.URL.EscapedPath()
+	segment := path[strings.LastIndexByte(path, '/')+1:]
+	colon := strings.LastIndexByte(segment, ':')
+	if colon >= 0 {
+		change = segment[colon+1:]
+	}
+	if !slices.Contains(changes, change) {
+		p := problem(codeNotFound, "the path must end with one of :"+strings.Join(changes, ", :"))
+		return "", "", p
+	}
+	name, err = unescape(segment[:colon])
+	return name, change, err
+}

@@ -1,0 +1,151 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/token_create.sql
+	tokenCreateSQL string
+	//go:embed sql/token_list.sql
+	tokenListSQL string
+	//go:embed sql/token_revoke.sql
+	tokenRevokeSQL string
+)
+
+// Token is a caller of the API, without its secret.
+type Token struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"` // of the caller: the actor of its events
+	Role      Role      `json:"role"`
+	Kinds     []string  `json:"kinds"`          // coupon.send, or coupon.* for all that begin so; none: all kinds
+	Rate      int       `json:"rate,omitempty"` // requests a second; 0: the default of the API
+	Secret    bool      `json:"secret"`         // false: for client certificates and proxies
+	CreatedAt time.Time `json:"created_at"`
+	CreatedBy string    `json:"created_by"`
+	ExpiresAt time.Time `json:"expires_at,omitzero"` // zero: never
+	RevokedAt time.Time `json:"revoked_at,omitzero"`
+	RevokedBy string    `json:"revoked_by,omitempty"`
+
+	hash []byte
+}
+
+// TokenOptions are the properties of a new token.
+type TokenOptions struct {
+	Name      string
+	Role      Role
+	Kinds     []string  // Default: all kinds.
+	Rate      int       // Default: that of the API.
+	ExpiresAt time.Time // Default: never.
+	// NoSecret makes a caller that a client certificate or a trusted proxy names. Default: a bearer token.
+	NoSecret bool
+	Actor    string // Default: the database's session_user.
+}
+
+func (o TokenOptions) validate() error {
+	if err := checkName(o.Name); err != nil {
+		return err
+	}
+	switch {
+	case !o.Role.isValid():
+		return &ledger.InvalidError{Field: "role", Value: string(o.Role), Rule: "must be one of " + roleNames()}
+	case o.Rate < 0 || o.Rate > 1_000_000:
+		return &ledger.InvalidError{Field: "rate", Value: fmt.Sprint(o.Rate), Rule: "must be between 1 and 1000000"}
+	case len(o.Kinds) > 1000:
+		return &ledger.InvalidError{Field: "kinds", Rule: fmt.Sprintf("must be at most 1000, got %d", len(o.Kinds))}
+	case !o.ExpiresAt.IsZero() && (o.ExpiresAt.Before(time.Now()) || o.ExpiresAt.Year() > 9000):
+		return &ledger.InvalidError{Field: "expiry", Value: o.ExpiresAt.String(), Rule: "must be in the future"}
+	}
+	for _, pattern := range o.Kinds {
+		if err := checkPattern(pattern); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// secretPrefix begins every secret, so that scanners for leaked secrets can find them.
+const secretPrefix = "tlk_"
+
+// CreateToken makes a token and returns its secret, which is stored nowhere; "" with NoSecret. It never commits.
+//
+// Errors: [*ledger.InvalidError], also if there are [MaxTokens], or if there is a caller without a secret of this name.
+func CreateToken(ctx context.Context, db ledger.DB, o TokenOptions) (t Token, secret string, err error) {
+	if err := o.validate(); err != nil {
+		return Token{}, "", fmt.Errorf("create token: %w", err)
+	}
+	id := strings.ToLower(rand.Text()[:10])
+	hash := ""
+	if !o.NoSecret {
+		secret = secretPrefix + id + "_" + rand.Text()
+		hash = fmt.Sprintf(`\x%x`, sha256.Sum256([]byte(secret)))
+	}
+	rate := ""
+	if o.Rate > 0 {
+		rate = fmt.Sprint(o.Rate)
+	}
+	expiry := ""
+	if !o.ExpiresAt.IsZero() {
+		expiry = pgquery.Time(o.ExpiresAt)
+	}
+	rows, err := db.Query(ctx, tokenCreateSQL, id, o.Name, pgquery.Optional(hash), string(o.Role),
+		pgarray.Of(o.Kinds...), pgquery.Optional(rate), pgquery.Optional(o.Actor), pgquery.Optional(expiry),
+		int64(MaxTokens))
+	if err == nil {
+		t, err = pgx.CollectExactlyOneRow(rows, scanToken)
+	}
+	switch {
+	case pgerr.Is(err, pgerr.UniqueViolation):
+		err = &ledger.InvalidError{Field: "name", Value: o.Name, Rule: "is that of another caller without a secret"}
+	case errors.Is(err, pgx.ErrNoRows):
+		err = &ledger.InvalidError{Field: "token", Rule: fmt.Sprintf("there are %d: revoke some", MaxTokens)}
+	}
+	return t, secret, pgerr.Explain("create token", err)
+}
+
+// ReadTokens returns all tokens, also revoked ones, by name and time. It never commits.
+func ReadTokens(ctx context.Context, db ledger.DB) ([]Token, error) {
+	return readTokens(ctx, db, false)
+}
+
+func readTokens(ctx context.Context, db ledger.DB, isValid bool) ([]Token, error) {
+	valid := int64(0)
+	if isValid {
+		valid = 1
+	}
+	rows, err := db.Query(ctx, tokenListSQL, valid)
+	if err != nil {
+		return nil, pgerr.Explain("read tokens", err)
+	}
+	all, err := pgx.CollectRows(rows, scanToken)
+	return all, pgerr.Explain("read tokens", err)
+}
+
+// RevokeToken revokes a token by its id. The API refuses it within [TokensAge]. It reports false if there is no such
+// token, or if it was revoked before. It never commits.
+func RevokeToken(ctx context.Context, db ledger.DB, id, actor string) (bool, error) {
+	tag, err := db.Exec(ctx, tokenRevokeSQL, id, pgquery.Optional(actor))
+	return tag.RowsAffected() > 0, pgerr.Explain("revoke token", err)
+}
+
+func scanToken(row pgx.CollectableRow) (t Token, err error) {
+	var kinds []string
+	err = row.Scan(&t.ID, &t.Name, &t.hash, (*string)(&t.Role), &kinds, &t.Rate, pgquery.Micros(&t.CreatedAt),
+		&t.CreatedBy, pgquery.Micros(&t.ExpiresAt), pgquery.Micros(&t.RevokedAt), &t.RevokedBy)
+	t.Kinds, t.Secret = append([]string{}, kinds...), t.hash != nil
+	return t, err
+}

@@ -1,0 +1,378 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// The floor is the pipeline of taskledger without what it promises: committed rows, a window between snapshots,
+// JetStream with the headers of our messages and their ids, a pull consumer, heads, a grouped insert of outcomes, the
+// relay of both events, a projection. It has no leases, fences, retries, hooks, audits, shards or late commits' order.
+// It is a limit for the cost of such a pipeline, and no model for its correctness.
+
+const (
+	floorStream  = "FLOOR"
+	floorSource  = "taskledger/0f0e0d0c-1111-2222-3333-444455556666"
+	floorSubject = "floor.7." // the shard of all tasks
+
+	floorInFlight = 4000 // messages without an acknowledgement
+	floorBatch    = 2000 // messages of which the heads are read at once
+	floorBatches  = 3    // batches at once
+)
+
+// floor is the pipeline of the floor.
+type floor struct {
+	db *pgxpool.Pool
+	nc *nats.Conn
+	// pause is the time between two windows of the relay without an event between them.
+	pause time.Duration
+	// handle is called for each task, all tasks of a batch at once. Default: none.
+	handle func(ctx context.Context, bizID string)
+	// published and projected are called with numbers of messages and of succeeded tasks. Default: none.
+	published, projected, succeeded func(int)
+}
+
+// migrateFloor creates the tables of the floor and the business table.
+func migrateFloor(ctx context.Context, t *trial) error {
+	if _, err := t.db.Exec(ctx, statement("floor_tables")); err != nil {
+		return err
+	}
+	return createEffectTable(ctx, t)
+}
+
+// ensureStream creates the stream of the floor.
+func (f *floor) ensureStream(ctx context.Context) error {
+	js, err := jetstream.New(f.nc)
+	if err != nil {
+		return err
+	}
+	_, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: floorStream, Subjects: []string{"floor.>"}, Duplicates: 2 * time.Minute, MaxAge: time.Hour,
+	})
+	return err
+}
+
+// start returns the snapshot at which a reader begins.
+func (f *floor) start(ctx context.Context, reader string) (seen string, err error) {
+	return seen, f.db.QueryRow(ctx, "select seen::text from floor.cursor where reader = $1", reader).Scan(&seen)
+}
+
+// floorEvent is an event as the relay reads it.
+type floorEvent struct {
+	position         int64
+	version, attempt int
+	name             string
+	recordedAt       time.Time
+	bizID            string
+	data             []byte
+}
+
+// relay publishes the events of each window in order, and moves its cursor when all are acknowledged.
+func (f *floor) relay(ctx context.Context) error {
+	seen, err := f.start(ctx, "relay")
+	if err != nil {
+		return err
+	}
+	inbox := nats.NewInbox()
+	var sent int64
+	var acknowledged, awaited atomic.Int64
+	reached := make(chan struct{}, 1)
+	replies, err := f.nc.Subscribe(inbox, func(*nats.Msg) {
+		if acknowledged.Add(1) != awaited.Load() {
+			return
+		}
+		select {
+		case reached <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = replies.Unsubscribe() }()
+	await := func(inFlight int64) error {
+		awaited.Store(sent - inFlight)
+		for sent-acknowledged.Load() > inFlight {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-reached:
+			}
+		}
+		return nil
+	}
+	for {
+		until, events, err := f.window(ctx, seen)
+		if err != nil {
+			return err
+		}
+		seen = until
+		if len(events) == 0 {
+			if err := sleep(ctx, f.pause); err != nil {
+				return err
+			}
+			continue
+		}
+		for i := range events {
+			if err := f.nc.PublishMsg(events[i].message(inbox)); err != nil {
+				return err
+			}
+			if sent++; sent%1000 == 0 {
+				if err := await(floorInFlight); err != nil {
+					return err
+				}
+			}
+		}
+		if err := await(0); err != nil {
+			return err
+		}
+		if _, err := f.db.Exec(ctx, statement("floor_move"), "relay", until); err != nil {
+			return err
+		}
+		if f.published != nil {
+			f.published(len(events))
+		}
+	}
+}
+
+func (f *floor) window(ctx context.Context, seen string) (until string, events []floorEvent, err error) {
+	rows, err := f.db.Query(ctx, statement("floor_window"), seen)
+	if err != nil {
+		return "", nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var position *int64
+		var version, attempt *int
+		var name, bizID *string
+		var at *time.Time
+		var data []byte
+		if err := rows.Scan(&until, &position, &version, &attempt, &name, &at, &bizID, &data); err != nil {
+			return "", nil, err
+		}
+		if position != nil {
+			events = append(events, floorEvent{*position, *version, *attempt, *name, *at, *bizID, data})
+		}
+	}
+	return until, events, rows.Err()
+}
+
+// message has the headers of our messages.
+func (e *floorEvent) message(reply string) *nats.Msg {
+	version, subject := strconv.Itoa(e.version), string(kind.Name())+"/"+e.bizID
+	id := subject + "/" + version + "@" + strconv.FormatInt(e.recordedAt.UnixMicro(), 10)
+	return &nats.Msg{
+		Subject: floorSubject + e.name + "." + string(kind.Name()), Reply: reply, Data: e.data,
+		Header: nats.Header{
+			nats.MsgIdHdr: {id + "#1"}, "ce-specversion": {"1.0"}, "ce-id": {id}, "ce-type": {"taskledger." + e.name},
+			"ce-source": {floorSource}, "ce-subject": {subject},
+			"ce-time":        {e.recordedAt.UTC().Format(time.RFC3339Nano)},
+			"ce-taskversion": {version}, "ce-taskattempt": {strconv.Itoa(e.attempt)},
+			"ce-taskposition": {strconv.FormatInt(e.position, 10)}, "biz-id": {e.bizID},
+		},
+	}
+}
+
+// work takes what has arrived together, reads its heads, records the outcomes in one statement and acknowledges.
+func (f *floor) work(ctx context.Context) error {
+	js, err := jetstream.New(f.nc)
+	if err != nil {
+		return err
+	}
+	consumer, err := js.CreateOrUpdateConsumer(ctx, floorStream, jetstream.ConsumerConfig{
+		Durable: "worker", FilterSubject: floorSubject + "enqueued." + string(kind.Name()),
+		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 20_000, AckWait: 30 * time.Second,
+	})
+	if err != nil {
+		return err
+	}
+	arrived := make(chan jetstream.Msg, 10_000)
+	consuming, err := consumer.Consume(func(m jetstream.Msg) { arrived <- m }, jetstream.PullMaxMessages(5000))
+	if err != nil {
+		return err
+	}
+	defer consuming.Stop()
+	return concurrently(floorBatches, func(int) error {
+		for {
+			var batch []jetstream.Msg
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case m := <-arrived:
+				batch = append(batch, m)
+			}
+			for len(batch) < floorBatch && len(arrived) > 0 {
+				select {
+				case m := <-arrived:
+					batch = append(batch, m)
+				default: // another goroutine took it
+				}
+			}
+			if err := f.attempt(ctx, batch); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// attempt handles a batch.
+func (f *floor) attempt(ctx context.Context, batch []jetstream.Msg) error {
+	ids := make([]string, len(batch))
+	for i, m := range batch {
+		ids[i] = m.Headers().Get("biz-id")
+	}
+	rows, err := f.db.Query(ctx, statement("floor_heads"), string(kind.Name()), ids)
+	if err != nil {
+		return err
+	}
+	var head floorEvent
+	fields := []any{&head.bizID, &head.version, &head.name, &head.recordedAt}
+	_, err = pgx.ForEachRow(rows, fields, func() error { return nil })
+	if err != nil {
+		return err
+	}
+	if f.handle != nil {
+		var running sync.WaitGroup
+		for _, id := range ids {
+			running.Go(func() { f.handle(ctx, id) })
+		}
+		running.Wait()
+	}
+	if _, err := f.db.Exec(ctx, statement("floor_succeed"), string(kind.Name()), ids); err != nil {
+		return err
+	}
+	for _, m := range batch {
+		if err := m.Ack(); err != nil {
+			return err
+		}
+	}
+	if f.succeeded != nil {
+		f.succeeded(len(batch))
+	}
+	return nil
+}
+
+// floorProjections is the time between two windows of the projection.
+const floorProjections = 50 * time.Millisecond
+
+// project writes one row for each task of a window, in one transaction with its cursor.
+func (f *floor) project(ctx context.Context) error {
+	seen, err := f.start(ctx, "projector")
+	if err != nil {
+		return err
+	}
+	for {
+		var finished int
+		options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead}
+		err := pgx.BeginTxFunc(ctx, f.db, options, func(tx pgx.Tx) error {
+			var until string
+			if err := tx.QueryRow(ctx, "select pg_current_snapshot()::text").Scan(&until); err != nil {
+				return err
+			}
+			if err := tx.QueryRow(ctx, statement("floor_project"), seen, until).Scan(&finished); err != nil {
+				return err
+			}
+			seen = until
+			_, err := tx.Exec(ctx, statement("floor_move"), "projector", until)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if f.projected != nil {
+			f.projected(finished)
+		}
+		if err := sleep(ctx, floorProjections); err != nil {
+			return err
+		}
+	}
+}
+
+// floorTransaction inserts a business row and a task, in two round trips as ours.
+func floorTransaction(ctx context.Context, conn *pgx.Conn, id string) error {
+	b := &pgx.Batch{}
+	b.Queue("begin")
+	b.Queue(statement("effect"), id)
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		return err // the run ends, and the connection with it
+	}
+	b = &pgx.Batch{}
+	b.Queue(statement("floor_enqueue"), string(kind.Name()), id, 7, nil, string(args), nil)
+	b.Queue("commit")
+	return conn.SendBatch(ctx, b).Close()
+}
+
+func fillFloor(ctx context.Context, t *trial, n int) error {
+	return batches(n, 2000, func(from, to int) error {
+		ids := make([]string, 0, to-from)
+		for i := from; i < to; i++ {
+			ids = append(ids, taskID(i))
+		}
+		_, err := t.db.Exec(ctx, statement("floor_fill"), string(kind.Name()), ids, string(args))
+		return err
+	})
+}
+
+// drainFloor measures the drain of committed tasks until both events are relayed and the projection has caught up.
+func drainFloor(ctx context.Context, t *trial, tasks int) error {
+	if err := migrateFloor(ctx, t); err != nil {
+		return err
+	}
+	address, err := broker(ctx, t, false)
+	if err != nil {
+		return err
+	}
+	nc, err := outbox.Connect(address)
+	if err != nil {
+		return err
+	}
+	t.atEnd(func() error { nc.Close(); return nil })
+	published, projected := newCounter(2*tasks), newCounter(tasks)
+	f := &floor{db: t.db, nc: nc, pause: 2 * time.Millisecond, published: published.add, projected: projected.add}
+	if err := f.ensureStream(ctx); err != nil {
+		return err
+	}
+	before, err := fillBacklog(ctx, t, tasks, fillFloor)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	failed := make(chan error, 3)
+	for _, run := range []func(context.Context) error{f.relay, f.work, f.project} {
+		t.atEnd(ignoreStop(background(ctx, func(ctx context.Context) error {
+			err := run(ctx)
+			failed <- err
+			return err
+		})))
+	}
+	for _, done := range []<-chan struct{}{published.done, projected.done} {
+		select {
+		case err := <-failed:
+			return errors.Join(errors.New("a part of the floor has ended"), err)
+		case <-done:
+		}
+	}
+	t.add(rate, float64(tasks)/time.Since(begin).Seconds(), "tasks/s")
+	return before.add(ctx, t, tasks)
+}
+
+// ignoreStop drops the error of a function that was canceled.
+func ignoreStop(stop func() error) func() error {
+	return func() error {
+		if err := stop(); !errors.Is(err, context.Canceled) {
+			return err
+		}
+		return nil
+	}
+}

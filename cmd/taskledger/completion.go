@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/projector"
+)
+
+// suggest returns the commands that a mistyped word is similar to, "" for none.
+func suggest(cmd *cobra.Command, word string) string {
+	if cmd.SuggestionsMinimumDistance <= 0 {
+		cmd.SuggestionsMinimumDistance = 2
+	}
+	return strings.Join(cmd.SuggestionsFor(word), " or ")
+}
+
+// completionTimeout bounds the time that a shell waits for kinds.
+const completionTimeout = 2 * time.Second
+
+// addCompletions adds the completion of values to all commands below root: states, formats, and the kinds of the
+// database.
+func (a *app) addCompletions(root *cobra.Command) {
+	values := map[string][]string{
+		"output":     {string(formatTable), string(formatJSON), string(formatJSONL)},
+		"log-format": {string(logText), string(logJSON)},
+		"log-level":  {"debug", "info", "warn", "error"},
+		"state":      states(),
+		"type":       eventTypes(),
+	}
+	for _, cmd := range append(root.Commands(), root) {
+		a.complete(cmd, values)
+	}
+}
+
+func (a *app) complete(cmd *cobra.Command, values map[string][]string) {
+	for _, sub := range cmd.Commands() {
+		a.complete(sub, values)
+	}
+	for name, list := range values {
+		if cmd.LocalFlags().Lookup(name) != nil {
+			// The error is that of a flag with a completion: the persistent ones are met more than once.
+			_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
+	if cmd.LocalFlags().Lookup("kind") != nil {
+		_ = cmd.RegisterFlagCompletionFunc("kind", a.completeKind)
+	}
+	if _, arguments, _ := strings.Cut(cmd.Use, " "); strings.HasPrefix(arguments, "KIND") {
+		cmd.ValidArgsFunction = a.completeFirstKind
+	}
+}
+
+// completeFirstKind completes the first argument.
+func (a *app) completeFirstKind(
+	cmd *cobra.Command, args []string, word string,
+) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completeKind(cmd, args, word)
+}
+
+// completeKind returns the kinds that have tasks, and no kinds without a database.
+func (a *app) completeKind(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+	if err := a.config.read(cmd.Flags(), a.getenv); err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	defer cancel()
+	pool, err := a.openDatabase(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer pool.Close()
+	counts, err := projector.ReadCounts(ctx, pool)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var kinds []string
+	for _, c := range counts {
+		if strings.HasPrefix(string(c.Kind), word) {
+			kinds = append(kinds, string(c.Kind))
+		}
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds), cobra.ShellCompDirectiveNoFileComp
+}
+
+// states returns all states of a task.
+func states() (all []string) {
+	for _, t := range ledger.Transitions() {
+		all = append(all, string(t.To))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// eventTypes returns all types of events.
+func eventTypes() (all []string) {
+	for _, t := range ledger.Transitions() {
+		all = append(all, string(t.Type))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/health/alarm"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/migrations"
+	"github.com/taskledger/taskledger/workers"
+)
+
+//go:embed sql/doctor.sql
+var doctorSQL string
+
+// Levels of a finding.
+const (
+	levelOK      = "ok"
+	levelWarning = "warning"
+	levelFailure = "failure"
+)
+
+// finding is the result of one examination.
+type finding struct {
+	Check string `json:"check"`
+	Level string `json:"level"`
+	Text  string `json:"text"`
+	Cure  string `json:"cure,omitempty"`
+}
+
+// diagnosis collects findings.
+type diagnosis struct {
+	Findings []finding `json:"findings"`
+}
+
+func (d *diagnosis) ok(check, format string, a ...any) {
+	d.Findings = append(d.Findings, finding{Check: check, Level: levelOK, Text: fmt.Sprintf(format, a...)})
+}
+
+func (d *diagnosis) warn(check, cure, format string, a ...any) {
+	d.Findings = append(d.Findings, finding{check, levelWarning, fmt.Sprintf(format, a...), cure})
+}
+
+func (d *diagnosis) fail(check, cure, format string, a ...any) {
+	d.Findings = append(d.Findings, finding{check, levelFailure, fmt.Sprintf(format, a...), cure})
+}
+
+func newDoctorCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "Examine the database, NATS, rights and settings, and show cures",
+		Long: `Connect to PostgreSQL and NATS with the rights of this login, and examine versions, settings, clocks,
+roles, pools, the stream, consumers, schedules and the conditions of taskledger status. Each finding is ok, a
+warning or a failure with its cure. It changes nothing. The exit code is 1 if there is a failure.`,
+		Example: "  taskledger doctor\n  taskledger doctor -o json | jq '.findings[] | select(.level != \"ok\")'",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d := examine(cmd.Context(), a)
+			if err := printList(a, d, d.Findings, d.render); err != nil {
+				return err
+			}
+			if n := d.count(levelFailure); n > 0 {
+				return failf(exitFailed, "failures: %d; warnings: %d", n, d.count(levelWarning))
+			}
+			return nil
+		},
+	}
+}
+
+func (d *diagnosis) count(level string) (n int) {
+	for _, f := range d.Findings {
+		if f.Level == level {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *diagnosis) render(w io.Writer) {
+	t := newTable([]any{"check", "level", "finding"})
+	for _, f := range d.Findings {
+		text := plain(f.Text)
+		if f.Cure != "" {
+			text += "\n  cure: " + plain(f.Cure)
+		}
+		t.AppendRow(table.Row{f.Check, f.Level, text})
+	}
+	renderTable(w, t)
+}
+
+// examine makes all examinations that are possible.
+func examine(ctx context.Context, a *app) *diagnosis {
+	d := &diagnosis{}
+	pool, err := a.openDatabase(ctx)
+	if err != nil {
+		f := a.describe(err)
+		d.fail("database", f.hint, "%s", f.message)
+		return d
+	}
+	defer pool.Close()
+	d.examineServer(ctx, a, pool)
+	if err := migrations.Check(ctx, a.config.databaseURL); err != nil {
+		f := a.describe(err)
+		d.fail("schema", f.hint, "%s", f.message)
+		return d
+	}
+	d.ok("schema", "migrated to this version")
+	js, err := a.jetStream()
+	switch {
+	case err != nil:
+		d.fail("nats", "check NATS_URL, its credentials, and that NATS is running there", "%s", err)
+	case js == nil:
+		d.ok("nats", "not examined: the login has no user there")
+	default:
+		defer js.Conn().Close()
+		d.examineNATS(ctx, pool, js)
+	}
+	d.examineWork(ctx, a, pool, js, err)
+	return d
+}
+
+// examineServer examines the settings of PostgreSQL, its clock and the login.
+func (d *diagnosis) examineServer(ctx context.Context, a *app, pool *pgxpool.Pool) {
+	var version, most, used int64
+	var fsync, pages, autovacuum, commit, encoding, login, roles string
+	var isStandby, isSuperuser bool
+	var at time.Time
+	begun := time.Now()
+	if _, err := pgquery.Row(ctx, pool, doctorSQL, nil, &version, &fsync, &pages, &autovacuum, &commit, &encoding,
+		&most, &used, &isStandby, pgquery.Micros(&at), &isSuperuser, &login, &roles); err != nil {
+		f := a.describe(err)
+		d.fail("database", f.hint, "%s", f.message)
+		return
+	}
+	skew := at.Sub(begun.Add(time.Since(begun) / 2)).Round(time.Millisecond)
+	d.check("version", version >= 140000, levelFailure, "upgrade to PostgreSQL 14 or later",
+		fmt.Sprintf("PostgreSQL %d.%d", version/10000, version%10000))
+	d.check("primary", !isStandby, levelFailure, "name the primary in DATABASE_URL", "standby: "+yesNo(isStandby))
+	d.check("fsync", fsync == "on" && pages == "on", levelFailure,
+		"set fsync and full_page_writes to on: a crash can damage the database",
+		fmt.Sprintf("fsync %s, full_page_writes %s", fsync, pages))
+	d.check("synchronous_commit", commit != "off", levelWarning,
+		"set it to on for producers: a crash of the server undoes commits", commit)
+	d.check("autovacuum", autovacuum == "on", levelWarning, "set autovacuum to on: tables grow without it", autovacuum)
+	d.check("encoding", encoding == "UTF8", levelFailure, "create the database with encoding UTF8", encoding)
+	d.check("connections", used*5 < most*4, levelWarning,
+		"raise max_connections, or lower pool_max_conns in DATABASE_URL",
+		fmt.Sprintf("%d of %d in use", used, most))
+	d.check("clock", skew.Abs() < time.Second, levelWarning, "synchronize the clocks of this machine and of PostgreSQL",
+		fmt.Sprintf("PostgreSQL is %s ahead of this machine", skew))
+	d.check("pool", pool.Config().MaxConns >= 4, levelWarning, "raise pool_max_conns: a worker needs 4 and more",
+		fmt.Sprintf("%d connections", pool.Config().MaxConns))
+	cure := "connect programs as logins with the roles of their jobs: docs/operations.md, Rights"
+	d.check("login", !isSuperuser && roles != "", levelWarning, cure,
+		fmt.Sprintf("%s, superuser: %s, roles: %s", login, yesNo(isSuperuser), orNone(roles)))
+}
+
+// check adds a finding that is ok or has a level.
+func (d *diagnosis) check(name string, isOK bool, level, cure, text string) {
+	if isOK {
+		d.ok(name, "%s", text)
+		return
+	}
+	d.Findings = append(d.Findings, finding{name, level, text, cure})
+}
+
+func yesNo(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}
+
+// examineNATS examines the limits of JetStream and its consumers.
+func (d *diagnosis) examineNATS(ctx context.Context, pool *pgxpool.Pool, js jetstream.JetStream) {
+	const roomForHeaders = 64 << 10
+	d.ok("nats", "connected to %s, version %s", js.Conn().ConnectedUrlRedacted(), js.Conn().ConnectedServerVersion())
+	d.check("max_payload", js.Conn().MaxPayload() >= 256<<10+roomForHeaders, levelWarning,
+		"raise max_payload of NATS, or lower max_args_bytes: larger events are parked",
+		count(js.Conn().MaxPayload())+" bytes")
+	s, err := js.Stream(ctx, stream.Name)
+	if err != nil {
+		d.warn("stream", "is a relay running? start: taskledger serve", "%s", err)
+		return
+	}
+	config := s.CachedInfo().Config
+	d.check("stream", config.MaxBytes > 0, levelWarning, "give the stream a limit: nats stream edit LEDGER --max-bytes",
+		fmt.Sprintf("replicas %d, max bytes %s", config.Replicas, count(config.MaxBytes)))
+	alive, err := liveKinds(ctx, pool)
+	if err != nil {
+		d.warn("consumers", "", "%s", err)
+		return
+	}
+	var orphans []string
+	consumers := s.ListConsumers(ctx)
+	for c := range consumers.Info() {
+		kind, shards, isWorker := stream.ServedBy(c.Config)
+		if name := fmt.Sprintf("%s %s", kind, shards); isWorker && !alive[kind] && !slices.Contains(orphans, name) {
+			orphans = append(orphans, name)
+		}
+	}
+	if err := consumers.Err(); err != nil {
+		d.warn("consumers", "", "cannot list consumers: %s", err)
+		return
+	}
+	d.check("consumers", len(orphans) == 0, levelWarning,
+		"start their workers, or if they are gone for good: taskledger worker retire KIND SHARDS",
+		"consumers without a live worker: "+orNone(strings.Join(orphans, ", ")))
+}
+
+// liveKinds returns the kinds that live workers handle.
+func liveKinds(ctx context.Context, db ledger.DB) (map[ledger.Kind]bool, error) {
+	all, err := workers.ReadWorkers(ctx, db)
+	alive := make(map[ledger.Kind]bool)
+	for _, w := range all {
+		for _, k := range w.Kinds {
+			alive[k.Kind] = alive[k.Kind] || w.Alive
+		}
+	}
+	return alive, err
+}
+
+// examineWork examines schedules, and the conditions of the services.
+func (d *diagnosis) examineWork(
+	ctx context.Context, a *app, pool *pgxpool.Pool, js jetstream.JetStream, failure error,
+) {
+	schedules, err := periodic.ReadSchedules(ctx, pool)
+	if err != nil {
+		f := a.describe(err)
+		d.warn("schedules", f.hint, "%s", f.message)
+		return
+	}
+	alive, err := liveKinds(ctx, pool)
+	if err != nil {
+		return // reported with the consumers
+	}
+	var idle []string
+	for _, s := range schedules {
+		if !s.Paused && !alive[s.Schedule.Kind] {
+			idle = append(idle, s.Schedule.Name)
+		}
+	}
+	d.check("schedules", len(idle) == 0, levelWarning,
+		"start workers of their kinds, or: taskledger schedule pause NAME",
+		fmt.Sprintf("%d schedules; without a live worker: %s", len(schedules), orNone(strings.Join(idle, ", "))))
+	r, err := health.Read(ctx, health.Config{
+		DB: pool, JetStream: js, NATSError: failure, Alarms: alarm.ReadUndelivered,
+	})
+	if err != nil {
+		f := a.describe(err)
+		d.warn("conditions", f.hint, "%s", f.message)
+		return
+	}
+	if len(r.Degraded) == 0 {
+		d.ok("conditions", "no condition holds")
+	}
+	for _, c := range r.Degraded {
+		d.warn(string(c.Name), c.Cure, "%s", c.Text)
+	}
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/pflag"
+
+	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgpool"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// apiFlags are the options of the HTTP API in serve.
+type apiFlags struct {
+	databaseURL   string
+	natsURL       string
+	anonymous     bool
+	cert, key, ca string
+	proxies       []string
+	header, role  string
+}
+
+func (f *apiFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.databaseURL, "http-database-url", "",
+		"address of PostgreSQL with the login of the HTTP API (default: that of serve)")
+	flags.StringVar(&f.natsURL, "http-nats-url", "",
+		"address of NATS with the user operator: handlers of tasks that are cancelled over HTTP end at once "+
+			"(default: at the next renewal of their worker's lease)")
+	flags.BoolVar(&f.anonymous, "http-anonymous", false,
+		"admit requests without a token, as admin; only if --listen is a loopback address")
+	flags.StringVar(&f.cert, "http-cert", "", "`file` of the certificate of the HTTP server (default: no TLS)")
+	flags.StringVar(&f.key, "http-key", "", "`file` of its key")
+	flags.StringVar(&f.ca, "http-client-ca", "", "`file` of the CA of client certificates, which name callers")
+	flags.StringArrayVar(&f.proxies, "http-proxy", nil,
+		"`address` or network of a proxy that names callers; may be repeated")
+	flags.StringVar(&f.header, "http-proxy-header", "", "`header` with the name (default: X-Forwarded-User)")
+	flags.StringVar(&f.role, "http-proxy-role", "", "role of callers that have no token (default: they are refused)")
+	for _, name := range []string{
+		"database-url", "nats-url", "anonymous", "cert", "key", "client-ca", "proxy-header", "proxy-role",
+	} {
+		bind(flags, "http-"+name, "TASKLEDGER_HTTP_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
+	}
+}
+
+// proxy returns the proxy that the flags name.
+func (f apiFlags) proxy() (p api.Proxy, err error) {
+	for _, text := range f.proxies {
+		prefix, err := netip.ParsePrefix(text)
+		if address, addressErr := netip.ParseAddr(text); addressErr == nil {
+			prefix, err = address.Prefix(address.BitLen())
+		}
+		if err != nil {
+			return p, usagef("--http-proxy must be an address or a network as 10.0.0.0/8, got %q", text)
+		}
+		p.From = append(p.From, prefix)
+	}
+	p.Header, p.Role = f.header, api.Role(f.role)
+	return p, nil
+}
+
+// scheme returns the beginning of the URL of the HTTP server.
+func (f apiFlags) scheme() string {
+	if f.cert != "" {
+		return "https://"
+	}
+	return "http://"
+}
+
+// secure returns the listener with TLS, if the flags name a certificate.
+func (f apiFlags) secure(l net.Listener) (net.Listener, error) {
+	switch {
+	case l == nil:
+		return nil, nil
+	case f.anonymous && !l.Addr().(*net.TCPAddr).IP.IsLoopback():
+		return nil, usagef("--http-anonymous needs a loopback address, got --listen %s", l.Addr()).
+			hinted("listen on 127.0.0.1, or make tokens: taskledger token create")
+	case (f.cert == "") != (f.key == ""):
+		return nil, usagef("--http-cert and --http-key must be set together")
+	case f.cert == "" && f.ca != "":
+		return nil, usagef("--http-client-ca needs --http-cert and --http-key")
+	case f.cert == "":
+		return l, nil
+	}
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return nil, usagef("cannot read the certificate of the HTTP server: %s", err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if f.ca != "" {
+		text, err := os.ReadFile(f.ca)
+		if err != nil {
+			return nil, usagef("--http-client-ca: %s", err)
+		}
+		config.ClientCAs = x509.NewCertPool()
+		if !config.ClientCAs.AppendCertsFromPEM(text) {
+			return nil, usagef("--http-client-ca: %s has no certificate in the form of PEM", f.ca)
+		}
+		config.ClientAuth = tls.VerifyClientCertIfGiven // tokens work as well, and probes
+	}
+	return tls.NewListener(l, config), nil
+}
+
+// leastConnections is the least size of the API's pool. The services have a pool of their own, so that requests do not
+// take their connections.
+const leastConnections = 8
+
+// httpAPI returns the API, and a function that ends what it has opened.
+func (a *app) httpAPI(ctx context.Context, f apiFlags) (handler *api.Handler, stop func(), err error) {
+	proxy, err := f.proxy()
+	if err != nil {
+		return nil, nil, err
+	}
+	address := f.databaseURL
+	if address == "" {
+		address = a.config.databaseURL
+	}
+	config, err := a.databaseConfig(address)
+	if err != nil {
+		return nil, nil, err
+	}
+	pgpool.Limit(config, address, max(leastConnections, 4*runtime.GOMAXPROCS(0)))
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, nil, err
+	}
+	log := a.log.With("service", "http")
+	nc, recalls, err := a.httpNATS(ctx, f, pool)
+	if err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	waiter, err := outbox.NewWaiter(outbox.WaiterConfig{DB: pool, NATS: nc, Logger: log})
+	if err == nil {
+		handler, err = api.New(api.Config{DB: pool, NATS: recalls, Waiter: waiter, Anonymous: f.anonymous,
+			Certificates: f.ca != "", Proxy: proxy, Version: readVersion(), Logger: log})
+	}
+	if err != nil {
+		nc.Close()
+		pool.Close()
+		return nil, nil, err
+	}
+	return handler, func() {
+		waiter.Close()
+		nc.Close()
+		pool.Close()
+	}, nil
+}
+
+// httpNATS returns the connection by which the API waits, and that by which it recalls running handlers: the same one
+// of the user operator, or nil, because the user of serve has no right to recall. db is the API's pool.
+func (a *app) httpNATS(ctx context.Context, f apiFlags, db *pgxpool.Pool) (waits, recalls *nats.Conn, err error) {
+	options := []nats.Option{nats.Name("taskledger"), nats.RetryOnFailedConnect(true)}
+	switch {
+	case f.natsURL != "":
+		a.secrets.learnAddress(f.natsURL)
+		if recalls, err = outbox.Connect(f.natsURL, options...); err != nil {
+			err = usagef("--http-nats-url: cannot connect: %s", reason(errors.Unwrap(err)))
+		}
+		return recalls, recalls, err
+	case a.config.natsURL != "":
+		waits, err = a.connectNATS(true)
+		return waits, nil, err
+	}
+	// The server that a process of serve runs: it may begin later.
+	if _, err := broker.Find(ctx, db, natsconfig.Operator); pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		waits, err = broker.Connect(a.db, natsconfig.Relay, options...)
+		return waits, nil, err
+	}
+	recalls, err = broker.Connect(db, natsconfig.Operator, options...)
+	return recalls, recalls, err
+}

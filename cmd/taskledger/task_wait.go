@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// waitPoll is the time between two reads of a task that the command waits for, beside the messages of NATS.
+const waitPoll = 200 * time.Millisecond
+
+// waitCommand is the command that has the role for waiting.
+const waitCommand = "taskledger task wait"
+
+func newTaskWaitCommand(a *app) *cobra.Command {
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "wait KIND BIZ_ID",
+		Short: "Wait until a task has finished, and show it",
+		Long: `Wait until a task has finished, and show it. NATS, if its address is set, wakes the command at once; it
+also reads the task five times a second. The exit code is
+
+  0  the task succeeded
+  3  there is no such task
+  8  the time of --timeout is up; the task runs on
+  9  the task is dead, cancelled, expired or discarded; it is shown, too`,
+		Example: "  taskledger task wait report.make 2026-11 --timeout 30s\n" +
+			"  taskledger task wait report.make/2026-11 -o json",
+		Args: keyArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, err := parseKey(args)
+			if err != nil {
+				return err
+			}
+			if timeout < 0 {
+				return usagef("--timeout must not be negative, got %s", timeout)
+			}
+			pool, err := a.openDatabase(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer pool.Close()
+			return waitForTask(cmd.Context(), a, pool, key, timeout)
+		},
+	}
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "wait at most so long, such as 30s (default: without limit)")
+	return cmd
+}
+
+// waitForTask waits for a task, at most for timeout if that is not 0, and shows it.
+func waitForTask(ctx context.Context, a *app, pool *pgxpool.Pool, key ledger.Key, timeout time.Duration) error {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	var nc *nats.Conn
+	if a.config.natsURL != "" {
+		silent := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+		var err error
+		if nc, err = a.connectNATS(true, silent); err != nil {
+			return err
+		}
+		defer nc.Close()
+	}
+	w, err := outbox.NewWaiter(outbox.WaiterConfig{DB: pool, NATS: nc, PollEvery: waitPoll})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	task, err := ledger.Wait(ctx, w, key)
+	if !task.State.Finished() {
+		return unknownTask(err, key)
+	}
+	if printErr := printTask(a, task); printErr != nil {
+		return printErr
+	}
+	return err
+}

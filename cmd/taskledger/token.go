@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/api"
+)
+
+func newTokenCommand(a *app) *cobra.Command {
+	return group(
+		&cobra.Command{Use: "token", Short: "Make, list and revoke the tokens of the HTTP API"},
+		newTokenCreateCommand(a),
+		newTokenListCommand(a),
+		newTokenRevokeCommand(a),
+	)
+}
+
+// madeToken is the result as JSON.
+type madeToken struct {
+	api.Token
+	Bearer string `json:"bearer,omitempty"`
+}
+
+func newTokenCreateCommand(a *app) *cobra.Command {
+	var o api.TokenOptions
+	var role string
+	var expiresIn time.Duration
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Make a token, and print its secret once",
+		Long: `Make a token of the HTTP API, and print its secret, which is stored nowhere. NAME is the actor of the
+events that the caller appends. Several tokens may have one name, so that a token can be replaced.
+
+The roles: viewer reads, producer also enqueues tasks, operator also cancels, releases, reschedules and buries them,
+and admin also pauses kinds.
+
+With --no-secret the caller is known by a client certificate or a trusted proxy, which names it.`,
+		Example: "  taskledger token create till-7 --role producer --kind coupon.send --kind 'mail.*'\n" +
+			"  taskledger token create alice@example.com --role operator --no-secret",
+		Args: exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Name, o.Role, o.Actor = args[0], api.Role(role), actorOr(o.Actor)
+			if expiresIn != 0 {
+				o.ExpiresAt = time.Now().Add(expiresIn)
+			}
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
+				t, secret, err := api.CreateToken(ctx, db, o)
+				if err != nil {
+					return err
+				}
+				return a.print(madeToken{t, secret}, func(w io.Writer) {
+					fmt.Fprintf(w, "made token %s of %s, role %s\n", t.ID, plain(t.Name), t.Role)
+					if secret != "" {
+						fmt.Fprintf(w, "%s\n", secret)
+					}
+				})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&role, "role", string(api.Viewer), "viewer, producer, operator or admin")
+	cmd.Flags().StringArrayVar(&o.Kinds, "kind", nil,
+		"a `kind`, or a beginning such as coupon.*; may be repeated (default: all kinds)")
+	cmd.Flags().IntVar(&o.Rate, "rate", 0, "maximum number of requests a second (default: that of the API)")
+	cmd.Flags().DurationVar(&expiresIn, "expires-in", 0, "how long the token works (default: until it is revoked)")
+	cmd.Flags().BoolVar(&o.NoSecret, "no-secret", false, "for a client certificate or a trusted proxy")
+	addActorFlag(cmd, &o.Actor)
+	return cmd
+}
+
+func newTokenListCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the tokens, also revoked ones",
+		Args:  exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
+				all, err := api.ReadTokens(ctx, db)
+				if err != nil {
+					return err
+				}
+				list := struct {
+					Tokens []api.Token `json:"tokens"`
+				}{append([]api.Token{}, all...)}
+				if len(all) == 0 {
+					fmt.Fprintln(a.stderr, "no tokens")
+				}
+				return printList(a, list, all, func(w io.Writer) { renderTokens(w, all) })
+			})
+		},
+	}
+}
+
+func renderTokens(w io.Writer, all []api.Token) {
+	if len(all) == 0 {
+		return
+	}
+	t := newTable([]any{"token", "name", "role", "kinds", "made", "by", "state"})
+	for _, token := range all {
+		kinds := "all"
+		if len(token.Kinds) > 0 {
+			kinds = plain(strings.Join(token.Kinds, ", "))
+		}
+		t.AppendRow(table.Row{token.ID, plain(token.Name), token.Role, kinds, ago(token.CreatedAt),
+			plain(token.CreatedBy), tokenState(token)})
+	}
+	renderTable(w, t)
+}
+
+func tokenState(t api.Token) string {
+	switch {
+	case !t.RevokedAt.IsZero():
+		return "revoked " + ago(t.RevokedAt) + " by " + plain(t.RevokedBy)
+	case !t.ExpiresAt.IsZero() && time.Now().After(t.ExpiresAt):
+		return "expired " + ago(t.ExpiresAt)
+	case !t.ExpiresAt.IsZero():
+		return "expires in " + age(time.Until(t.ExpiresAt))
+	case !t.Secret:
+		return "without a secret"
+	}
+	return "valid"
+}
+
+func newTokenRevokeCommand(a *app) *cobra.Command {
+	var actor string
+	cmd := &cobra.Command{
+		Use:   "revoke TOKEN",
+		Short: "Revoke a token by its id",
+		Long: "Revoke a token by its id, the first column of taskledger token list. " +
+			"The API refuses it within 5 seconds.",
+		Args: exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
+				done, err := api.RevokeToken(ctx, db, args[0], actorOr(actor))
+				if err != nil {
+					return err
+				}
+				if !done {
+					return failf(exitNotFound, "there is no token %s that is not revoked", plain(args[0])).
+						hinted("list tokens with: taskledger token list")
+				}
+				answer := struct {
+					Token string `json:"token"`
+					Done  string `json:"done"`
+				}{args[0], "revoked"}
+				return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "revoked %s\n", plain(args[0])) })
+			})
+		},
+	}
+	addActorFlag(cmd, &actor)
+	return cmd
+}

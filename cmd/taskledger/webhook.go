@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"io"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/webhook"
+)
+
+func newWebhookCommand(a *app) *cobra.Command {
+	return group(
+		&cobra.Command{Use: "webhook", Short: "Send events to HTTP servers"},
+		newWebhookServeCommand(a),
+	)
+}
+
+func newWebhookServeCommand(a *app) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Send events to the receivers of a file",
+		Long: `Send events to the receivers of a file, signed by Standard Webhooks: docs/webhooks.md. Each receiver
+NAME is a subscriber, webhook-NAME, and each delivery a task of kind taskledger.webhook.NAME, so that the commands
+subscriber and task show, pause, move, release and bury them. Several processes may run with the same file.
+
+In NATS it is the user worker, in the database a login with the roles producer, subscriber and worker.`,
+		Example: "  taskledger webhook serve --webhooks webhooks.yaml\n" +
+			"  taskledger subscriber seek webhook-shop --position 4711 --reason 'the shop lost them'\n" +
+			"  taskledger task dead --kind taskledger.webhook.shop",
+		Args: exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return usagef("%s: --webhooks is required", cmd.CommandPath()).
+					hinted("set --webhooks or TASKLEDGER_WEBHOOKS")
+			}
+			text, err := a.readJSON(file)
+			if err != nil {
+				return err
+			}
+			f, err := webhook.Parse(text)
+			if err != nil {
+				return err
+			}
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return serveWebhooks(ctx, a, pool, f)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&file, "webhooks", "", "`file` with the receivers: docs/webhooks.md")
+	bind(cmd.Flags(), "webhooks", "TASKLEDGER_WEBHOOKS")
+	return cmd
+}
+
+func serveWebhooks(ctx context.Context, a *app, pool *pgxpool.Pool, f webhook.File) error {
+	a.useOwnServers(natsconfig.Worker)
+	nc, err := a.connectNATS(true)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	s, err := webhook.New(webhook.Config{DB: pool, NATS: nc, File: f, Logger: a.log.With("service", "webhook")})
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Receivers []string `json:"receivers"`
+	}
+	for _, r := range f.Receivers {
+		answer.Receivers = append(answer.Receivers, r.Name)
+	}
+	if err := a.print(answer, func(w io.Writer) {
+		for _, name := range answer.Receivers {
+			renderFields(w, [2]string{"receiver", name}, [2]string{"subscriber", webhook.Subscriber(name)},
+				[2]string{"deliveries", string(webhook.Kind(name))})
+		}
+	}); err != nil {
+		return err
+	}
+	return s.Run(ctx)
+}
+
+// useOwnServers connects as another user of NATS if the servers are those of taskledger serve on this machine.
+func (a *app) useOwnServers(user string) {
+	servers, err := embedded.Attach(a.config.dataDir)
+	if err != nil || a.config.databaseURL != servers.DatabaseURL {
+		return
+	}
+	a.config.use(servers.DatabaseURL, servers.NATSURLs[user])
+	a.secrets.learnAddress(a.config.natsURL)
+}

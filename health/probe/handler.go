@@ -1,0 +1,180 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+const (
+	// maxAge is the age up to which a result serves further requests, so that their cost is bounded.
+	maxAge = time.Second
+	// timeout bounds the examination for a request.
+	timeout = 5 * time.Second
+)
+
+// Config configures [New].
+type Config struct {
+	// DB is the database of the ledger. Required.
+	DB ledger.DB
+	// NATS is the connection of the process to NATS. Default: it is not examined.
+	NATS *nats.Conn
+	// Report reads the conditions: [health.Read], with a login that has the role reader or relay. Default: none are
+	// read, as in a worker, whose login may not.
+	Report func(context.Context) (health.Report, error)
+	// Metrics serves /metrics. Default: there are no metrics.
+	Metrics http.Handler
+	// Logger logs why the process is not ready, once for each reason. Default: disabled.
+	Logger *slog.Logger
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	if c.DB == nil {
+		return errors.New("probe: DB is required")
+	}
+	return nil
+}
+
+// Readiness is the body of /readyz.
+type Readiness struct {
+	Ready bool   `json:"ready"`
+	Error string `json:"error,omitempty"` // why the conditions could not be read
+	Cure  string `json:"cure,omitempty"`  // of the error
+
+	Degraded []health.Condition `json:"degraded"` // the conditions that hold
+}
+
+// stopping are the conditions in which no task is delivered, or none is projected.
+var stopping = []health.Name{
+	health.RelayStopped, health.RelayRefused, health.RelayBlocked, health.StreamWrites, health.StreamUnavailable,
+	health.ProjectorRefused,
+}
+
+// New returns the handler. It is safe for concurrent use.
+func New(c Config) (http.Handler, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := &prober{config: c}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, alive) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		result := p.examine(r.Context())
+		status := http.StatusOK
+		if !result.Ready {
+			status = http.StatusServiceUnavailable
+		}
+		write(w, status, result)
+	})
+	if c.Metrics != nil {
+		mux.Handle("GET /metrics", c.Metrics)
+	}
+	return mux, nil
+}
+
+// alive is the body of /healthz.
+var alive = struct {
+	Alive bool `json:"alive"`
+}{true}
+
+func write(w http.ResponseWriter, status int, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	_ = encoder.Encode(value) // the client has ended the connection
+}
+
+// prober examines for one request at a time, and keeps the result for maxAge.
+type prober struct {
+	config Config
+
+	mu     sync.Mutex
+	result Readiness
+	at     time.Time
+	logged string // the reason that was logged last
+}
+
+func (p *prober) examine(ctx context.Context) Readiness {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.at.IsZero() && time.Since(p.at) < maxAge {
+		return p.result
+	}
+	// A client that ends its request does not spoil the result for the next one.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	result, err := p.read(ctx)
+	p.result, p.at = result, time.Now()
+	p.log(err)
+	return result
+}
+
+// log logs a reason when it begins and when it ends.
+func (p *prober) log(err error) {
+	reason := ""
+	if err != nil {
+		reason = err.Error()
+	}
+	if reason == p.logged {
+		return
+	}
+	if p.logged = reason; reason == "" {
+		p.config.Logger.Info("the process can be examined again")
+		return
+	}
+	p.config.Logger.Warn("not ready", "error", reason)
+}
+
+// read returns the result. Its error is for the log; the text of the result names no address.
+func (p *prober) read(ctx context.Context) (Readiness, error) {
+	c := p.config
+	if _, err := c.DB.Exec(ctx, "select 1"); err != nil {
+		return notReady("the database does not answer",
+			"check DATABASE_URL, and that PostgreSQL is running there; the log has the reason"), err
+	}
+	if c.NATS != nil && !c.NATS.IsConnected() {
+		err := c.NATS.LastError()
+		if err == nil {
+			err = nats.ErrDisconnected
+		}
+		return notReady("NATS is not connected",
+			"check NATS_URL, and that NATS is running there; the log has the reason"), err
+	}
+	ready := Readiness{Ready: true, Degraded: []health.Condition{}}
+	if c.Report == nil {
+		return ready, nil
+	}
+	report, err := c.Report(ctx)
+	switch {
+	case errors.Is(err, ledger.ErrNotMigrated):
+		return notReady("the database is not migrated", "run: taskledger migrate up"), err
+	case err != nil:
+		return notReady("the conditions cannot be read",
+			"the log has the reason; run: taskledger status"), err
+	}
+	ready.Degraded = append(ready.Degraded, report.Degraded...)
+	ready.Ready = !slices.ContainsFunc(report.Degraded, func(held health.Condition) bool {
+		return slices.Contains(stopping, held.Name)
+	})
+	return ready, nil
+}
+
+func notReady(text, cure string) Readiness {
+	return Readiness{Error: text, Cure: cure, Degraded: []health.Condition{}}
+}

@@ -1,0 +1,121 @@
+package probe_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/health/probe"
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// get returns the answer of /readyz.
+func get(t *testing.T, h http.Handler) (status int, r probe.Readiness) {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	if err := json.Unmarshal(answer.Body.Bytes(), &r); err != nil {
+		t.Fatalf("%v: %s", err, answer.Body)
+	}
+	return answer.Code, r
+}
+
+func newHandler(t *testing.T, c probe.Config) http.Handler {
+	t.Helper()
+	h, err := probe.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// A worker is ready while its database and NATS answer.
+func TestWorker(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.Pool(t, "worker")
+	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	h := newHandler(t, probe.Config{DB: db, NATS: nc})
+	if status, r := get(t, h); status != http.StatusOK || !r.Ready {
+		t.Errorf("%d %+v", status, r)
+	}
+	lost := nc.StatusChanged(nats.RECONNECTING)
+	if err := server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-lost
+	// Another handler, since the first one keeps its result for a moment.
+	status, r := get(t, newHandler(t, probe.Config{DB: db, NATS: nc}))
+	if status != http.StatusServiceUnavailable || r.Error != "NATS is not connected" || r.Cure == "" {
+		t.Errorf("%d %+v", status, r)
+	}
+	db.Close()
+	status, r = get(t, newHandler(t, probe.Config{DB: db}))
+	if status != http.StatusServiceUnavailable || r.Error != "the database does not answer" || r.Cure == "" {
+		t.Errorf("%d %+v", status, r)
+	}
+}
+
+// Of the conditions, those that stop all work make the process not ready.
+func TestReport(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.Pool(t, "worker")
+	for _, d := range health.Definitions() {
+		h := newHandler(t, probe.Config{DB: db, Report: func(context.Context) (health.Report, error) {
+			return health.Report{Degraded: []health.Condition{{Name: d.Name, Text: "so", Cure: d.Cure}}}, nil
+		}})
+		status, r := get(t, h)
+		if len(r.Degraded) != 1 || r.Degraded[0].Cure != d.Cure || r.Ready != (status == http.StatusOK) {
+			t.Errorf("%s: %d %+v", d.Name, status, r)
+		}
+		if want := d.Name != health.RelayStopped && d.Name != health.RelayRefused && d.Name != health.RelayBlocked &&
+			d.Name != health.StreamWrites && d.Name != health.StreamUnavailable &&
+			d.Name != health.ProjectorRefused; r.Ready != want {
+			t.Errorf("ready with %s: %t, want %t", d.Name, r.Ready, want)
+		}
+	}
+	_, r := get(t, newHandler(t, probe.Config{DB: db, Report: func(context.Context) (health.Report, error) {
+		return health.Report{}, ledger.ErrNotMigrated
+	}}))
+	if r.Ready || r.Cure != "run: taskledger migrate up" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Many requests cost one examination a second, also if their clients have ended them.
+func TestRequestsShareAResult(t *testing.T) {
+	t.Parallel()
+	reports := 0
+	h := newHandler(t, probe.Config{DB: ledgertest.Pool(t, "worker"),
+		Report: func(ctx context.Context) (health.Report, error) {
+			reports++
+			return health.Report{}, ctx.Err()
+		}})
+	ended, end := context.WithCancel(t.Context())
+	end()
+	begun := time.Now()
+	for range 100 {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ended, http.MethodGet, "/readyz", nil))
+	}
+	if most := 1 + int(time.Since(begun)/time.Second); reports > most {
+		t.Errorf("100 requests in %s: %d examinations, want at most %d", time.Since(begun), reports, most)
+	}
+	if _, r := get(t, h); !r.Ready {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,36 @@
+package health
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+func checkSubscribers(ctx context.Context, c Config, r *Report) (err error) {
+	if r.Subscribers, err = feed.Subscribers(ctx, c.DB, ""); err != nil {
+		return err
+	}
+	for _, s := range r.Subscribers {
+		age := time.Duration(s.Age) * time.Millisecond
+		if !isExceeded(age, c.Thresholds.SubscriberLag) {
+			continue
+		}
+		events := printable.Count(s.Lag)
+		if s.IsCapped {
+			events = "more than " + events
+		}
+		state := ""
+		if s.IsPaused {
+			state = " and is paused"
+		}
+		r.add(Condition{
+			Name: SubscriberBehind, About: s.Name, Since: s.OldestAt, Threshold: c.Thresholds.SubscriberLag,
+			Text: fmt.Sprintf("subscriber %s is %s behind%s; events that it has not passed: %s; the threshold is %s",
+				s.Name, printable.Age(age), state, events, c.Thresholds.SubscriberLag),
+		})
+	}
+	return nil
+}

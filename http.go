@@ -1,0 +1,120 @@
+package taskledger
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/health/alarm"
+	"github.com/taskledger/taskledger/health/probe"
+	"github.com/taskledger/taskledger/internal/httpserver"
+	"github.com/taskledger/taskledger/metrics"
+)
+
+// http returns the service of the HTTP server. It listens again if the listener has failed.
+func (c Config) http(r *reporter) (service, error) {
+	mux, err := c.endpoints(r)
+	if err != nil {
+		return service{}, err
+	}
+	l, address := c.Listener, c.Listener.Addr()
+	return service{"http", func(ctx context.Context, log *slog.Logger) (err error) {
+		if l == nil {
+			if l, err = net.Listen(address.Network(), address.String()); err != nil {
+				return err
+			}
+		}
+		defer func() { l = nil }()
+		return httpserver.Serve(ctx, l, mux, log)
+	}}, nil
+}
+
+func (c Config) endpoints(r *reporter) (http.Handler, error) {
+	log := c.Logger.With("service", "http")
+	ofLedger, err := metrics.NewLedger(metrics.LedgerConfig{DB: c.DB, Report: r.read, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	exported, err := metrics.Handler(ofLedger, metrics.NewDatabase(c.DB))
+	if err != nil {
+		return nil, err
+	}
+	probes, err := probe.New(probe.Config{DB: c.DB, Report: r.read, Metrics: exported, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		mux.Handle(path, probes)
+	}
+	return c.before(mux), nil
+}
+
+// before returns a handler that serves the paths of Handlers, and others by rest. It is not a [http.ServeMux], which
+// redirects a path with empty segments to another one.
+func (c Config) before(rest http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for path, handler := range c.Handlers {
+			if r.URL.Path == path || strings.HasSuffix(path, "/") && strings.HasPrefix(r.URL.Path, path) {
+				handler.ServeHTTP(w, r)
+				return
+			}
+		}
+		rest.ServeHTTP(w, r)
+	})
+}
+
+// reporter reads reports of health with a connection to NATS that stays open. It is safe for concurrent use.
+type reporter struct {
+	config Config
+
+	mu sync.Mutex
+	nc *nats.Conn // nil before the first report
+}
+
+func (r *reporter) read(ctx context.Context) (health.Report, error) {
+	js, failure := r.jetStream()
+	return health.Read(ctx, health.Config{
+		DB: r.config.DB, JetStream: js, NATSError: failure, Stream: r.config.Stream, Alarms: alarm.ReadUndelivered,
+	})
+}
+
+// jetStream connects again after NATS has closed the connection, as it does when it refuses the credentials.
+func (r *reporter) jetStream() (jetstream.JetStream, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.nc == nil || r.nc.IsClosed() {
+		nc, err := r.config.NATS(nats.ErrorHandler(ignoreErrors))
+		if err != nil {
+			return nil, errors.New(r.config.reason(err))
+		}
+		r.nc = nc
+	}
+	if !r.nc.IsConnected() {
+		if err := r.nc.LastError(); err != nil {
+			return nil, errors.New("NATS is not connected: " + r.config.reason(err))
+		}
+		return nil, errors.New("NATS is not connected")
+	}
+	return jetstream.New(r.nc)
+}
+
+// close ends the connection.
+func (r *reporter) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.nc != nil {
+		r.nc.Close()
+	}
+}
+
+// ignoreErrors is for connections beside that of the relay, which logs the same errors.
+func ignoreErrors(*nats.Conn, *nats.Subscription, error) {}

@@ -1,0 +1,335 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/lease"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/reserve"
+)
+
+var (
+	//go:embed sql/add_user.sql
+	addUserSQL string
+	//go:embed sql/lock.sql
+	lockSQL string
+)
+
+// ErrPooler is returned if the connection to the database goes through a pooler that gives each transaction another
+// session.
+var ErrPooler = errors.New("the NATS server of taskledger serve needs a direct connection to PostgreSQL, " +
+	"because a pooler in transaction mode loses its lock: name PostgreSQL itself in DATABASE_URL, or set NATS_URL")
+
+var errStopped = errors.New("this process does not run the NATS server now")
+
+// Server is the NATS server of a database in this process, or its standby.
+type Server struct {
+	config    Config
+	addresses addresses
+	holder    string
+
+	mu      sync.Mutex
+	nats    *natsserver.Server // nil: not running
+	ca      string             // PEM; "": it has no TLS
+	renewed time.Time          // when the lease was last renewed
+}
+
+// New returns a server that [Server.Run] runs.
+func New(c Config) (*Server, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	a, err := c.addresses()
+	if err != nil {
+		return nil, err
+	}
+	return &Server{
+		config: c.withDefaults(), addresses: a, holder: holder() + "/" + strings.ToLower(rand.Text()[:8]),
+	}, nil
+}
+
+// Run runs the server whenever this process has the lease, until ctx is done. Then another process takes over at once.
+// It retries through outages of PostgreSQL.
+//
+// Errors: [ErrPooler]; [reserve.ErrHeld] if another process uses the directory, and runs no server of this database.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.stop()
+	var delay loop.Backoff
+	delay.Max = time.Second
+	logged := ""
+	for ctx.Err() == nil {
+		err := s.serve(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, ErrPooler), errors.Is(err, reserve.ErrHeld):
+			return err
+		case err == nil:
+			logged = ""
+			delay.Reset()
+		case err.Error() != logged:
+			logged = err.Error()
+			s.config.Logger.WarnContext(ctx, "cannot run the NATS server; trying again", "error", err)
+		}
+		if s.isOverdue() {
+			s.stop()
+		}
+		_ = loop.Sleep(ctx, delay.Next())
+	}
+	return nil
+}
+
+// isOverdue reports whether another process may have taken the lease.
+func (s *Server) isOverdue() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nats != nil && time.Since(s.renewed) > s.config.TTL
+}
+
+// serve keeps one connection open, with the lock that proves it. It returns when the connection or the lease is lost.
+func (s *Server) serve(ctx context.Context) error {
+	conn, nonce, err := s.prove(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	for first := true; ; first = false {
+		holds, err := s.renew(ctx, conn, nonce)
+		if err != nil {
+			return err
+		}
+		if holds {
+			break
+		}
+		s.stop() // another process has the lease
+		if first {
+			s.config.Logger.InfoContext(ctx, "another process runs the NATS server; this one stands by")
+		}
+		if loop.Sleep(ctx, s.config.TTL/15) != nil {
+			return nil
+		}
+	}
+	if err := s.start(ctx, conn); err != nil {
+		s.yield(ctx, conn)
+		return err
+	}
+	for {
+		holds, err := s.renew(ctx, conn, nonce)
+		if err != nil {
+			return err
+		}
+		if !holds {
+			s.stop()
+			return nil
+		}
+		if loop.Sleep(ctx, s.config.TTL/5) != nil {
+			s.stop()
+			s.yield(ctx, conn)
+			return nil
+		}
+	}
+}
+
+// prove opens a connection and takes the lock on it.
+func (s *Server) prove(ctx context.Context) (_ *pgx.Conn, nonce int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.TTL)
+	defer cancel()
+	config := s.config.DB.Config().ConnConfig.Copy()
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, 0, pgerr.Explain("connect", err)
+	}
+	defer func() {
+		if err != nil {
+			closeConn(conn)
+		}
+	}()
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails
+	nonce = int64(binary.BigEndian.Uint64(random[:]) >> 1)
+	backend := int64(0)
+	if _, err := pgquery.Row(ctx, conn, lockSQL, []any{nonce}, &backend); err != nil {
+		return nil, 0, pgerr.Explain("take the lock of the NATS server", err)
+	}
+	if uint32(backend) != conn.PgConn().PID() {
+		return nil, 0, ErrPooler
+	}
+	return conn, nonce, nil
+}
+
+// renew takes or renews the lease, with the address if the server runs.
+func (s *Server) renew(ctx context.Context, conn *pgx.Conn, nonce int64) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.TTL/3)
+	defer cancel()
+	s.mu.Lock()
+	row := lease.Broker{Nonce: nonce}
+	if s.nats != nil {
+		row.Address, row.CA = s.address(), s.ca
+	}
+	s.mu.Unlock()
+	begun := time.Now()
+	holds, err := lease.TakeBroker(ctx, conn, s.holder, s.config.TTL, row)
+	if holds {
+		s.mu.Lock()
+		s.renewed = begun
+		s.mu.Unlock()
+	}
+	return holds, err
+}
+
+func (s *Server) yield(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.TTL/3)
+	defer cancel()
+	if err := lease.YieldBroker(ctx, conn, s.holder); err != nil {
+		s.config.Logger.WarnContext(ctx, "cannot release the lease of the NATS server; it expires",
+			"expires_in", s.config.TTL, "error", err)
+	}
+}
+
+// start starts the server, unless it runs.
+func (s *Server) start(ctx context.Context, conn *pgx.Conn) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nats != nil {
+		return nil
+	}
+	accounts, err := s.readAccounts(ctx, conn)
+	if err != nil {
+		return err
+	}
+	c := natsserver.Config{
+		Dir: s.config.Dir, Host: s.addresses.host, Port: s.port(), Accounts: accounts,
+	}
+	if s.ca = ""; !s.addresses.isOnlyOnLoopback {
+		certificate, ca, err := newCertificate()
+		if err != nil {
+			return err
+		}
+		s.ca, c.TLS = ca, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13}
+	}
+	server, err := natsserver.Start(c)
+	if err != nil {
+		return err
+	}
+	s.nats = server
+	s.config.Logger.InfoContext(ctx, "runs the NATS server of this database",
+		"server", s.address(), "holder", s.holder)
+	return s.writePort()
+}
+
+// readAccounts returns the accounts of the server's users. It adds the users that do not exist.
+func (s *Server) readAccounts(ctx context.Context, conn *pgx.Conn) (string, error) {
+	users, err := readUsers(ctx, conn)
+	if err != nil {
+		return "", err
+	}
+	_, wanted := natsconfig.Own(users)
+	for name, password := range wanted {
+		if _, err := conn.Exec(ctx, addUserSQL, name, password); err != nil {
+			return "", pgerr.Explain("add the NATS user "+name, err)
+		}
+	}
+	if users, err = readUsers(ctx, conn); err != nil {
+		return "", err
+	}
+	accounts, _ := natsconfig.Own(users)
+	return accounts, nil
+}
+
+// address returns the address for clients. The caller holds mu.
+func (s *Server) address() string {
+	port := s.addresses.advertisedPort
+	if port == "" {
+		_, port, _ = net.SplitHostPort(s.nats.Host())
+	}
+	return net.JoinHostPort(s.addresses.advertised, port)
+}
+
+// portFile has the port of the last start.
+const portFile = "port"
+
+// port returns the port to listen on; 0: any.
+func (s *Server) port() int {
+	if s.addresses.port != "" {
+		port, _ := net.LookupPort("tcp", s.addresses.port) // Validate has checked it
+		return port
+	}
+	text, err := os.ReadFile(filepath.Join(s.config.Dir, portFile))
+	if err != nil {
+		return 0
+	}
+	port, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || reserve.Free(port) != nil {
+		return 0
+	}
+	return port
+}
+
+func (s *Server) writePort() error {
+	_, port, err := net.SplitHostPort(s.nats.Host())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(s.config.Dir, portFile), []byte(port+"\n"), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("NATS server: write its port: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nats == nil {
+		return
+	}
+	if err := s.nats.Close(); err != nil {
+		s.config.Logger.Warn("cannot close the NATS server", "error", err)
+	}
+	s.nats = nil
+	s.config.Logger.Info("the NATS server of this database does not run here any more")
+}
+
+// CheckRoom returns an error if the disk of the server takes no megabyte.
+func (s *Server) CheckRoom() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nats == nil {
+		return errStopped
+	}
+	return s.nats.CheckRoom()
+}
+
+// Restart restarts the server, if it runs here.
+func (s *Server) Restart() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nats == nil {
+		return errStopped
+	}
+	return s.nats.Restart()
+}
+
+func closeConn(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
+}

@@ -1,0 +1,2 @@
+-- Selects the id of the ledger's installation. Locks nothing. Index: primary key.
+select taskledger.installation()

@@ -1,0 +1,51 @@
+package pgserver
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Clock is the clock of server processes, which a test steps. It needs libfaketime (Debian: apt-get install
+// libfaketime). It is safe for concurrent use.
+type Clock struct{ library, file string }
+
+// NewClock returns a clock that is right. It keeps a file in dir, which the server's user must be able to enter. Its
+// error wraps [fs.ErrNotExist] if libfaketime is not installed.
+func NewClock(dir string) (*Clock, error) {
+	found, err := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("libfaketime is not installed: %w", fs.ErrNotExist)
+	}
+	c := &Clock{library: found[0], file: filepath.Join(dir, "clock")}
+	return c, c.Set(0)
+}
+
+// Set sets by how much the clock is ahead of that of the machine. Each process notices it within a second.
+func (c *Clock) Set(ahead time.Duration) error {
+	next := c.file + ".next" // a process must not read half of it
+	if err := os.WriteFile(next, fmt.Appendf(nil, "%+d\n", int64(ahead.Seconds())), 0o644); err != nil {
+		return err
+	}
+	if err := os.Chmod(next, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, c.file)
+}
+
+// environment returns what a process needs to have the clock. Without the cache each reading of the clock would read
+// the file.
+func (c *Clock) environment() []string {
+	if c == nil {
+		return nil
+	}
+	return []string{
+		"LD_PRELOAD=" + c.library, "FAKETIME_TIMESTAMP_FILE=" + c.file, "FAKETIME_CACHE_DURATION=1",
+		"FAKETIME_DONT_FAKE_MONOTONIC=1",
+	}
+}

@@ -1,0 +1,50 @@
+package post
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"syscall"
+)
+
+// AddressError is the error of a connection to an address that is not public and not allowed.
+type AddressError struct{ Address netip.Addr }
+
+func (e *AddressError) Error() string {
+	return fmt.Sprintf("address %s is not public: allow it in the receiver's configuration, as in allow: [%[1]s/%d]",
+		e.Address, e.Address.BitLen())
+}
+
+// notPublic are ranges that are reachable from inside of a network only, or that lead to such ones, beside those that
+// netip.Addr recognizes: shared and special networks, benchmarks, documentation, and translations of IPv4.
+var notPublic = prefixes("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15",
+	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23",
+	"2001:db8::/32", "2002::/16", "fec0::/10")
+
+func prefixes(texts ...string) (all []netip.Prefix) {
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}
+
+func contains(prefixes []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+func isPublic(a netip.Addr) bool {
+	return a.IsGlobalUnicast() && !a.IsPrivate() && !contains(notPublic, a)
+}
+
+// check is the Control function of a net.Dialer: it is called with the address of each connection before it is made.
+func (c Config) check(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return err
+	}
+	a := to.Addr().Unmap().WithZone("")
+	if isPublic(a) || contains(c.Allow, a) {
+		return nil
+	}
+	return &AddressError{Address: a}
+}

@@ -1,0 +1,103 @@
+// Package post sends signed messages to HTTP servers that a configuration names: the receivers of alarms and webhooks.
+//
+// A request follows no redirect and uses no proxy, because a message goes to the configured address alone. An answer is
+// read up to a limit. Errors have no URL, whose path may be a secret.
+package post
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/printable"
+)
+
+const (
+	// MaxReply is the greatest part of a receiver's answer that is recorded, in bytes.
+	MaxReply = 1 << 10
+
+	maxHeader   = 16 << 10
+	idleTimeout = 30 * time.Second
+)
+
+// Config configures a [Client].
+type Config struct {
+	Timeout time.Duration // of a request with its answer. Required.
+	// IsPublic restricts connections to public addresses. Each connection is checked when it is made, after the name
+	// was resolved. Default: every address.
+	IsPublic bool
+	Allow    []netip.Prefix // other addresses that are allowed
+	MaxConns int            // connections to a receiver at a time. Default: no limit.
+	Resolver *net.Resolver  // Default: that of the system.
+}
+
+// Client sends messages. It is safe for concurrent use.
+type Client struct{ http *http.Client }
+
+// New returns a client.
+func New(c Config) *Client {
+	dialer := &net.Dialer{Timeout: c.Timeout, Resolver: c.Resolver}
+	if c.IsPublic {
+		dialer.Control = c.check
+	}
+	return &Client{http: &http.Client{
+		Timeout:       c.Timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, ForceAttemptHTTP2: true, MaxConnsPerHost: c.MaxConns,
+			IdleConnTimeout: idleTimeout, TLSHandshakeTimeout: c.Timeout, MaxResponseHeaderBytes: maxHeader,
+			DisableCompression: true,
+		},
+	}}
+}
+
+// StatusError is the error of an answer other than 2xx.
+type StatusError struct {
+	Status     int
+	Reply      string        // its beginning, printable
+	RetryAfter time.Duration // 0: the answer has none
+}
+
+func (e *StatusError) Error() string { return fmt.Sprintf("HTTP status %d: %s", e.Status, e.Reply) }
+
+// Send sends a message and returns nil if the answer is 2xx, else a [*StatusError], an [*AddressError], or the error of
+// the connection.
+func (c *Client) Send(ctx context.Context, address string, header http.Header, body []byte) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return errors.New("invalid URL") // err contains it
+	}
+	request.Header = header.Clone()
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", "taskledger")
+	response, err := c.http.Do(request)
+	if err != nil {
+		var failed *url.Error // its text contains the URL
+		if errors.As(err, &failed) {
+			err = failed.Err
+		}
+		return fmt.Errorf("post: %w", err)
+	}
+	defer response.Body.Close()
+	reply, _ := io.ReadAll(io.LimitReader(response.Body, MaxReply)) // as much as arrives
+	if response.StatusCode/100 == 2 {
+		return nil
+	}
+	seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
+	if err != nil || seconds < 0 || seconds > 24*60*60 {
+		seconds = 0
+	}
+	return &StatusError{
+		Status: response.StatusCode, Reply: printable.Text(strings.TrimSpace(string(reply))),
+		RetryAfter: time.Duration(seconds) * time.Second,
+	}
+}

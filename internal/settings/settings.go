@@ -1,0 +1,72 @@
+// Package settings decodes files of settings. Its errors name the field and the rule.
+package settings
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Decode decodes one JSON value into a struct that has all its members. Its errors are [*ledger.InvalidError]; what
+// names the file in them.
+func Decode(what string, text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	err := d.Decode(into)
+	var mismatch *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &mismatch) && mismatch.Type == reflect.TypeFor[Duration]():
+		return invalid(fieldName(mismatch), "must be a duration such as 90s or 4h")
+	case errors.As(err, &mismatch) && mismatch.Field != "":
+		return invalid(fieldName(mismatch), "must not be a "+mismatch.Value)
+	case err != nil:
+		return invalid(what, strings.TrimPrefix(err.Error(), "json: "))
+	case d.More():
+		return invalid(what, "must be one value")
+	}
+	return nil
+}
+
+func invalid(field, rule string) error { return &ledger.InvalidError{Field: field, Rule: rule} }
+
+// fieldName returns the name of a field in the file, without those of embedded structs.
+func fieldName(mismatch *json.UnmarshalTypeError) string {
+	words := strings.Split(mismatch.Field, ".")
+	for len(words) > 1 && words[0] != strings.ToLower(words[0]) {
+		words = words[1:]
+	}
+	return strings.Join(words, ".")
+}
+
+// Below returns an [*ledger.InvalidError] whose field is below another one, whose name ends with a dot.
+func Below(field string, err error) error {
+	var e *ledger.InvalidError
+	if !errors.As(err, &e) {
+		return err
+	}
+	return &ledger.InvalidError{Field: field + e.Field, Value: e.Value, Rule: e.Rule}
+}
+
+// Duration is a [time.Duration] whose text form is such as 90s or 4h.
+type Duration time.Duration
+
+// UnmarshalText parses the format of [time.ParseDuration].
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil {
+		// The decoder adds the field to this type.
+		return &json.UnmarshalTypeError{Value: "string", Type: reflect.TypeFor[Duration]()}
+	}
+	*d = Duration(parsed)
+	return nil
+}
+
+// MarshalText returns String.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+func (d Duration) String() string { return time.Duration(d).String() }

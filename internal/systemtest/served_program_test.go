@@ -1,0 +1,138 @@
+package systemtest_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// servedPrograms are the examples of docs/subscribers.md: the language of the block, and how its program is made
+// ready to run in a directory. prepare returns the reason for which it cannot be.
+var servedPrograms = map[string]struct {
+	file    string
+	command []string
+	prepare func(ctx context.Context, dir string) (reason string)
+}{
+	"javascript": {file: "program.js", command: []string{"node", "program.js"}, prepare: installNode},
+	"py": {file: "program.py", command: []string{"python3", "program.py"},
+		prepare: func(ctx context.Context, _ string) string {
+			cmd := exec.CommandContext(ctx, "python3", "-c", "import nats, nkeys")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Sprintf("nats-py with nkeys is not installed, and Debian has no package of it: %s", out)
+			}
+			return ""
+		}},
+}
+
+// installNode installs npm's package nats.
+func installNode(ctx context.Context, dir string) string {
+	if _, err := exec.LookPath("npm"); err != nil {
+		return "npm is not installed"
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--prefer-offline", "nats@2.29.3")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Sprintf("npm's registry cannot be reached: %v: %s", err, out)
+	}
+	return ""
+}
+
+// documentedProgram returns the example of a language in docs/subscribers.md.
+func documentedProgram(t *testing.T, language string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/subscribers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, found := strings.Cut(string(text), "\n```"+language+"\n")
+	code, _, isClosed := strings.Cut(code, "\n```")
+	if !found || !isClosed {
+		t.Fatalf("docs/subscribers.md has no example in %s", language)
+	}
+	return code + "\n"
+}
+
+// The documented programs, with a NATS client alone and the key of their user in docs/nats.conf, receive the past and
+// the present.
+func TestDocumentedPrograms(t *testing.T) {
+	for language, example := range servedPrograms {
+		t.Run(language, func(t *testing.T) {
+			dir := t.TempDir()
+			if reason := example.prepare(t.Context(), dir); reason != "" {
+				t.Skip(reason)
+			}
+			g := newGuarded(t)
+			enqueue := func(id string) {
+				ledgertest.Enqueue(t, g.db, ledger.Key{Kind: "order.ship", BizID: ledger.BizID(id)}, `{"n":1}`)
+			}
+			enqueue("past")
+			ctx, stop := context.WithCancel(context.Background())
+			ended := make(chan error, 1)
+			go func() {
+				ended <- outbox.ServeSubscriber(ctx, outbox.Served{DB: g.pool("subscriber"), Name: "orders",
+					NATS: g.connect("orders-server")})
+			}()
+			t.Cleanup(func() {
+				stop()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+			g.awaitStream()
+			seed, err := os.ReadFile(natsconfig.SeedFile(g.keys, "orders"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			files := map[string]string{"orders.nk": string(seed), example.file: documentedProgram(t, language)}
+			for name, text := range files {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cmd := exec.CommandContext(t.Context(), example.command[0], example.command[1:]...)
+			cmd.Dir, cmd.Stderr = dir, t.Output()
+			cmd.Env = append(os.Environ(), "NATS_SERVER="+strings.TrimPrefix(g.url, "nats://"))
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+			lines := make(chan string)
+			go func() {
+				defer close(lines)
+				for scanner := bufio.NewScanner(out); scanner.Scan(); {
+					lines <- scanner.Text()
+				}
+			}()
+			for _, id := range []string{"past", "present"} {
+				if id == "present" {
+					enqueue(id)
+				}
+				select {
+				case line := <-lines:
+					if want := "order.ship/" + id + ` taskledger.enqueued {"n":1}`; line != want {
+						t.Errorf("the program printed %q, want %q", line, want)
+					}
+				case <-time.After(patience):
+					t.Fatal("the program printed nothing")
+				}
+			}
+		})
+	}
+}

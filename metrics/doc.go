@@ -1,0 +1,11 @@
+// Package metrics exports the state of a ledger and of its processes to Prometheus.
+//
+//	taskledger serve --listen     /metrics with the ledger, its pool of connections and its connection to NATS
+//	a program with workers        Handler(NewWorkers(pool), NewDatabase(db), NewNATS(nc))
+//
+// [NewLedger] reads the ledger at each scrape: every process that exports it has the same values, so queries take their
+// max and never their sum. The others are about one process, and their sum is that of all processes.
+//
+// [Definitions] lists every metric with its type, labels and meaning; docs/metrics.md is that list. Labels are bounded:
+// a process exports at most 200 kinds, and adds up the others under the kind "(others)".
+package metrics

@@ -1,0 +1,251 @@
+package metrics
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+//go:embed sql/oldest_waiting.sql
+var oldestWaitingSQL string
+
+const (
+	// timeout bounds a scrape. Prometheus waits 10 s by default.
+	timeout = 9 * time.Second
+	// maxOldest is the number of unfinished tasks among which the oldest of each kind is found.
+	maxOldest = 1000
+	// maxReaders is the greatest number of subscribers that have metrics: those that are furthest behind.
+	maxReaders = 100
+)
+
+// LedgerConfig configures [NewLedger].
+type LedgerConfig struct {
+	// DB is the database of the ledger, with the role reader or relay. Required.
+	DB ledger.DB
+	// Report reads the conditions and the numbers: [health.Read]. Required.
+	Report func(context.Context) (health.Report, error)
+	// Logger logs why the ledger cannot be read, once for each reason. Default: disabled.
+	Logger *slog.Logger
+}
+
+// Validate reports every fault at once.
+func (c LedgerConfig) Validate() error {
+	var faults []error
+	if c.DB == nil {
+		faults = append(faults, errors.New("metrics: DB is required"))
+	}
+	if c.Report == nil {
+		faults = append(faults, errors.New("metrics: Report is required"))
+	}
+	return errors.Join(faults...)
+}
+
+// ledgerCollector reads the ledger at each scrape.
+type ledgerCollector struct {
+	config LedgerConfig
+
+	mu     sync.Mutex // scrapes do not overlap
+	stats  statistics
+	logged string
+}
+
+// NewLedger returns a collector of the metrics of a ledger. Each scrape reads one report and the statistics of the last
+// minutes; its cost does not grow with the ledger.
+func NewLedger(c LedgerConfig) (prometheus.Collector, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &ledgerCollector{config: c}, nil
+}
+
+// Describe implements [prometheus.Collector].
+func (c *ledgerCollector) Describe(to chan<- *prometheus.Desc) {
+	for _, m := range definitions[:slices.Index(definitions, build)] {
+		to <- m.desc
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *ledgerCollector) Collect(to chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	values, err := c.read(ctx)
+	c.log(ctx, err)
+	values.bool(readable, err == nil)
+	for _, m := range values {
+		to <- m
+	}
+}
+
+// log logs a reason when it begins.
+func (c *ledgerCollector) log(ctx context.Context, err error) {
+	reason := ""
+	if err != nil {
+		reason = err.Error()
+	}
+	if reason != c.logged && reason != "" {
+		c.config.Logger.WarnContext(ctx, "cannot read the ledger for its metrics", "error", reason)
+	}
+	c.logged = reason
+}
+
+// read returns all values, or none.
+func (c *ledgerCollector) read(ctx context.Context) (values, error) {
+	report, err := c.config.Report(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.stats.read(ctx, c.config.DB, report); err != nil {
+		return nil, err
+	}
+	oldest, err := readOldest(ctx, c.config.DB)
+	if err != nil {
+		return nil, err
+	}
+	var v values
+	v.report(report)
+	v.kinds(&c.stats, report, oldest)
+	v.relay(report)
+	v.readers(report)
+	return v, nil
+}
+
+// report adds the conditions and what is about no kind.
+func (v *values) report(r health.Report) {
+	holds := make(map[health.Name]int)
+	for _, held := range r.Degraded {
+		holds[held.Name]++
+	}
+	for _, d := range health.Definitions() {
+		v.number(conditions, holds[d.Name], string(d.Name))
+	}
+	v.number(paused, len(r.Paused))
+	v.number(rejected, int(r.Rejected))
+	v.number(timersDue, r.Timers.Due)
+	v.seconds(timersLate, r.Timers.Late())
+	var late time.Duration
+	for _, s := range r.Schedules {
+		if !s.Paused && !s.NextAt.IsZero() {
+			late = max(late, r.At.Sub(s.NextAt))
+		}
+	}
+	v.seconds(schedulesLate, late)
+	v.number(alarmsUndelivered, len(r.Alarms))
+	var oldest time.Duration
+	if r.Outbox.Oldest != nil {
+		oldest = r.Outbox.Oldest.Age
+	}
+	v.seconds(oldestTransaction, oldest)
+}
+
+// kinds adds what is known of each kind.
+func (v *values) kinds(s *statistics, r health.Report, oldest map[ledger.Kind]time.Time) {
+	type state struct{ kind, state string }
+	inState := make(map[state]int64)
+	for _, n := range r.Tasks {
+		inState[state{s.label(n.Kind), string(n.State)}] += n.Tasks
+	}
+	for of, n := range inState {
+		v.number(tasks, int(n), of.kind, of.state)
+	}
+	for kind, total := range s.totals() {
+		v.number(enqueued, int(total.Enqueued), kind)
+		v.number(started, int(total.Started), kind)
+		v.number(succeeded, int(total.Succeeded), kind)
+		v.number(failed, int(total.Failed), kind)
+		v.number(dead, int(total.Dead), kind)
+		v.number(cancelled, int(total.Cancelled), kind)
+		v.histogram(waiting, total.Waiting, kind)
+		v.histogram(running, total.Running, kind)
+	}
+	ages := make(map[string]time.Duration)
+	for kind, at := range oldest {
+		label := s.label(kind)
+		ages[label] = max(ages[label], r.At.Sub(at))
+	}
+	for kind, age := range ages {
+		v.seconds(oldestWaiting, age, kind)
+	}
+	without := make(map[string]int64)
+	for _, u := range r.Unhandled {
+		without[s.label(u.Kind)] += u.Waiting
+	}
+	for kind, n := range without {
+		v.number(unhandled, int(n), kind)
+	}
+}
+
+func (v *values) relay(r health.Report) {
+	o := r.Outbox
+	v.number(relayLag, int(o.Waiting))
+	v.seconds(relayLagSeconds, o.OldestWaiting)
+	v.bool(relayAlive, o.Relay != nil && o.Relay.Alive)
+	if o.Relay != nil {
+		v.number(relayInfo, 1, o.Relay.Holder)
+	}
+	v.number(parked, int(o.Parked))
+	v.number(withheld, len(o.Withheld))
+	v.number(generation, o.Generation)
+	if o.Stream == nil {
+		return
+	}
+	v.number(streamMessages, int(o.Stream.Messages))
+	v.number(streamBytes, int(o.Stream.Bytes))
+	if o.Stream.MaxBytes > 0 {
+		v.number(streamMaxBytes, int(o.Stream.MaxBytes))
+	}
+}
+
+// readers adds the projections and the subscribers.
+func (v *values) readers(r health.Report) {
+	v.number(projectionLag, r.Projection.Waiting)
+	v.seconds(projectionLagSeconds, time.Duration(r.Projection.OldestWaitingMS)*time.Millisecond)
+	for _, p := range r.Projections {
+		v.number(projectionParked, p.Parked, p.Name)
+	}
+	subscribers := slices.Clone(r.Subscribers)
+	slices.SortFunc(subscribers, func(a, b feed.Subscriber) int {
+		return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(a.Name, b.Name))
+	})
+	for _, s := range subscribers[:min(len(subscribers), maxReaders)] {
+		v.number(subscriberLag, int(s.Lag), s.Name)
+		v.seconds(subscriberLagSeconds, time.Duration(s.Age)*time.Millisecond, s.Name)
+	}
+}
+
+// readOldest returns when the oldest available task of each kind became available.
+func readOldest(ctx context.Context, db ledger.DB) (map[ledger.Kind]time.Time, error) {
+	rows, err := db.Query(ctx, oldestWaitingSQL, int64(maxOldest))
+	if err != nil {
+		return nil, pgerr.Explain("read the oldest tasks", err)
+	}
+	defer rows.Close()
+	oldest := make(map[ledger.Kind]time.Time)
+	for rows.Next() {
+		var kind ledger.Kind
+		var at time.Time
+		if err := rows.Scan((*string)(&kind), pgquery.Micros(&at)); err != nil {
+			return nil, pgerr.Explain("read the oldest tasks", err)
+		}
+		oldest[kind] = at
+	}
+	return oldest, pgerr.Explain("read the oldest tasks", rows.Err())
+}

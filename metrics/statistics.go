@@ -1,0 +1,98 @@
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/projector"
+)
+
+const (
+	// maxKinds is the greatest number of kinds that have metrics of their own.
+	maxKinds = 200
+	// others is the label of all other kinds. It is no valid kind.
+	others = "(others)"
+	// openFor is how long the statistics of a minute may still change: those of a transaction that was open for longer
+	// are not counted here.
+	openFor = 5 * time.Minute
+)
+
+// statistics are the sums of a ledger's statistics since the minute of the first read. A read takes the minutes that
+// may have changed since the one before.
+type statistics struct {
+	closedTo time.Time                       // the minutes before it do not change
+	closed   map[string]*projector.KindStats // their sums
+	open     map[string]*projector.KindStats // those of the minutes from closedTo on
+	labels   map[ledger.Kind]string
+}
+
+// label returns the label of a kind. The first kinds keep their own.
+func (s *statistics) label(k ledger.Kind) string {
+	if label, found := s.labels[k]; found {
+		return label
+	}
+	if len(s.labels) >= maxKinds {
+		return others
+	}
+	s.labels[k] = string(k)
+	return string(k)
+}
+
+// read adds what has happened since the last read. r is the report of now.
+func (s *statistics) read(ctx context.Context, db ledger.DB, r health.Report) error {
+	if s.labels == nil {
+		s.labels, s.closed = make(map[ledger.Kind]string), make(map[string]*projector.KindStats)
+		s.closedTo = r.At.Truncate(time.Minute)
+	}
+	// A kind is exported from its first task on, so that its counters begin at 0 where they can.
+	for _, n := range r.Tasks {
+		s.addTo(s.closed, projector.KindStats{Kind: n.Kind})
+	}
+	rows, err := projector.ReadKindStats(ctx, db, "", s.closedTo, r.At.Add(time.Hour))
+	if err != nil {
+		return err
+	}
+	projected := r.At
+	if r.Projection.Waiting > 0 && r.Projection.OldestAt.Before(projected) {
+		projected = r.Projection.OldestAt
+	}
+	closedTo := projected.Add(-openFor).Truncate(time.Minute)
+	s.open = make(map[string]*projector.KindStats)
+	for _, row := range rows {
+		if row.Minute.Before(closedTo) {
+			s.addTo(s.closed, row)
+		} else {
+			s.addTo(s.open, row)
+		}
+	}
+	if closedTo.After(s.closedTo) {
+		s.closedTo = closedTo
+	}
+	return nil
+}
+
+func (s *statistics) addTo(sums map[string]*projector.KindStats, row projector.KindStats) {
+	label := s.label(row.Kind)
+	sum := sums[label]
+	if sum == nil {
+		sum = &projector.KindStats{}
+		sums[label] = sum
+	}
+	sum.Add(row)
+}
+
+// totals returns the sums of each label.
+func (s *statistics) totals() map[string]*projector.KindStats {
+	sums := make(map[string]*projector.KindStats)
+	for _, part := range []map[string]*projector.KindStats{s.closed, s.open} {
+		for label, row := range part {
+			if sums[label] == nil {
+				sums[label] = &projector.KindStats{}
+			}
+			sums[label].Add(*row)
+		}
+	}
+	return sums
+}

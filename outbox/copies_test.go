@@ -1,0 +1,49 @@
+package outbox_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// A claim of a relay that worked before the server's last start arrives late, several times. The relay asks, gets no
+// answer, and continues.
+func TestLateClaimIsNotACopy(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.relay(smallPages, func(c *outbox.Config) { c.LeaseTTL = time.Second })
+	b.enqueue("coupon.send", "order-", 10)
+	b.awaitPublished()
+	asked := servicetest.Try(b.nc.SubscribeSync(stream.Relays))(t)
+	var own map[string]any
+	claim := func() {
+		t.Helper()
+		m := servicetest.Try(asked.NextMsgWithContext(b.ctx()))(t)
+		if err := json.Unmarshal(m.Data, &own); err != nil {
+			t.Fatal(err)
+		}
+	}
+	claim()
+	late := map[string]any{
+		"installation": own["installation"], "run": "the run before", "since": 1, "holder": "earlier/relay",
+		"word": "w",
+	}
+	text := servicetest.Try(json.Marshal(late))(t)
+	for range 3 {
+		if err := b.nc.Publish(stream.Relays, text); err != nil {
+			t.Fatal(err)
+		}
+		for claim(); own["holder"] == "earlier/relay" || own["answers"] != "w"; claim() { // until the relay has asked
+		}
+	}
+	b.enqueue("coupon.send", "later-", 10)
+	b.awaitPublished()
+	if s := b.status().Relay; !s.Alive || s.Refused || s.Note != "" || s.Copy != "" {
+		t.Errorf("the relay after a late claim: %+v", s)
+	}
+	b.check()
+}

@@ -1,0 +1,87 @@
+package outbox_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// Tasks with large args become available again together. The relay loads and publishes their args in parts of about
+// 8 MiB, and each event once.
+func TestLargeArgsAreLoadedInParts(t *testing.T) {
+	t.Parallel()
+	const tasks, size = 90, 250_000
+	b := newBundle(t)
+	var most atomic.Int64
+	b.relay(func(c *outbox.Config) {
+		c.Hooks = []outbox.Hook{&hookFuncs{published: func(n int) { most.Store(max(most.Load(), int64(n))) }}}
+	})
+	b.enqueueSized("coupon.send", "order-", tasks, tasks, size)
+	b.awaitPublished()
+	b.appendEach("coupon.send", "order-", tasks, ledger.EventReleased)
+	b.awaitPublished()
+	b.check()
+	if got := most.Load() * size; got > 9<<20 {
+		t.Errorf("a part of a page has messages of %d bytes", got)
+	}
+}
+
+// A kind has far more tasks than the stream can hold, and another event follows each of them: an operator cancels them,
+// or workers in SQL begin them, which have no consumer. Workers need their messages no more, so those leave room for
+// other kinds. The status has the position from which a durable subscriber must read the ledger.
+func TestOvertakenBacklogStopsNothing(t *testing.T) {
+	const tasks = 2000
+	for _, test := range []struct {
+		name        string
+		typ         ledger.EventType
+		hasConsumer bool
+	}{
+		{name: "cancelled", typ: ledger.EventCancelled},
+		{name: "begun in SQL", typ: ledger.EventStarted},
+		{name: "cancelled beside workers that are gone", typ: ledger.EventCancelled, hasConsumer: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			b.relay(smallPages, smallStream)
+			served := b.awaitWorkers("coupon.send")
+			if test.hasConsumer {
+				b.workers("mail.send")
+			}
+			config := jetstream.ConsumerConfig{Durable: "audit", AckPolicy: jetstream.AckExplicitPolicy}
+			if _, err := b.stream().CreateConsumer(b.ctx(), config); err != nil {
+				t.Fatal(err)
+			}
+			b.enqueue("mail.send", "order-", tasks)
+			b.awaitPublished()
+			b.appendEach("mail.send", "order-", tasks, test.typ)
+			b.enqueue("coupon.send", "order-", 100)
+			b.take(served, 100)
+			if missed, ok := b.status().Missed["audit"]; !ok || missed.From > tasks {
+				t.Errorf("the subscriber misses: %+v", b.status().Missed)
+			}
+		})
+	}
+}
+
+// appendEach appends the second event to each of n tasks, in statements of 500.
+func (b *bundle) appendEach(kind ledger.Kind, prefix string, n int, typ ledger.EventType) {
+	b.t.Helper()
+	for from := 0; from < n; from += 500 {
+		var requests []ledger.AppendRequest
+		for i := from; i < min(n, from+500); i++ {
+			key := ledger.Key{Kind: kind, BizID: ledger.BizID(fmt.Sprintf("%s%d", prefix, i))}
+			requests = append(requests, ledger.AppendRequest{Key: key, Expected: 1, Type: typ, Actor: "test"})
+		}
+		for _, r := range ledger.AppendEach(b.ctx(), b.pool, requests) {
+			if r.Err != nil {
+				b.t.Fatal(r.Err)
+			}
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// run reads the tasks in the queue until no wait is left for a PollEvery.
+func (w *Waiter) run(ctx context.Context, done chan<- struct{}) {
+	defer close(done)
+	connected, unsubscribe := w.subscribe(ctx)
+	defer unsubscribe()
+	poll := time.NewTicker(w.config.PollEvery)
+	defer poll.Stop()
+	backoff := loop.Backoff{Max: w.config.PollEvery}
+	for wasIdle := false; ctx.Err() == nil; {
+		keys, batch := w.take()
+		if len(keys) > 0 {
+			wasIdle = false
+			w.read(ctx, keys, batch, &backoff)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-w.signal:
+		case _, isOpen := <-connected:
+			if !isOpen { // the connection was closed
+				connected = nil
+			}
+			w.flush() // the server has the subscriptions again before the read
+			w.enqueueAll()
+		case <-poll.C:
+			w.enqueueAll()
+			if w.rest(&wasIdle) {
+				return
+			}
+		}
+	}
+}
+
+// rest reports whether there was no wait at two polls, so that the goroutine ends.
+func (w *Waiter) rest(wasIdle *bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.awaited) > 0 || !*wasIdle {
+		*wasIdle = len(w.awaited) == 0
+		return false
+	}
+	w.stop()
+	w.stop = nil
+	return true
+}
+
+// subscribe subscribes to outcomes. It returns a channel that reports each reconnect, and a function that undoes it.
+// Without rights or connection, the polls find the outcomes.
+func (w *Waiter) subscribe(ctx context.Context) (connected chan nats.Status, undo func()) {
+	nc := w.config.NATS
+	if nc == nil {
+		return nil, func() {}
+	}
+	var subscriptions []*nats.Subscription
+	connected = nc.StatusChanged(nats.CONNECTED)
+	for _, subject := range stream.OutcomeSubjects() {
+		s, err := nc.Subscribe(subject, w.receive)
+		if err != nil {
+			w.config.Logger.WarnContext(ctx, "cannot subscribe to outcomes; waits poll", "error", err)
+			continue
+		}
+		subscriptions = append(subscriptions, s)
+	}
+	w.flush()
+	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) && slices.ContainsFunc(subscriptions,
+		func(s *nats.Subscription) bool { return strings.Contains(err.Error(), s.Subject) }) {
+		w.config.Logger.WarnContext(ctx, "cannot subscribe to outcomes; waits poll: connect with the key of the user "+
+			"waiter of taskledger nats-config", "error", err)
+	}
+	return connected, func() {
+		nc.RemoveStatusListener(connected)
+		for _, s := range subscriptions {
+			_ = s.Unsubscribe() // an error means that the connection is closed
+		}
+	}
+}
+
+// flush waits until the server has the subscriptions. While it is away, the reconnect sends them.
+func (w *Waiter) flush() {
+	if w.config.NATS.IsConnected() {
+		_ = w.config.NATS.FlushTimeout(flushTimeout)
+	}
+}
+
+// read reads tasks and delivers them. After an outage it reads them again later.
+func (w *Waiter) read(ctx context.Context, keys []ledger.Key, batch uint64, backoff *loop.Backoff) {
+	timed, cancel := context.WithTimeout(ctx, waiterTimeout)
+	defer cancel()
+	loaded, err := ledger.LoadFinished(timed, w.config.DB, keys)
+	switch {
+	case err == nil:
+		backoff.Reset()
+		w.deliver(batch, loaded)
+	case ctx.Err() != nil: // closed
+	case pgerr.IsPermanent(err), !retryable(err) && len(keys) == 1:
+		loaded = nil
+		for _, k := range keys {
+			loaded = append(loaded, ledger.LoadedTask{Task: ledger.Task{Key: k}, Err: err})
+		}
+		w.deliver(batch, loaded)
+	case !retryable(err): // one of the tasks cannot be read
+		w.read(ctx, keys[:len(keys)/2], batch, backoff)
+		w.read(ctx, keys[len(keys)/2:], batch, backoff)
+	default:
+		in := backoff.Next()
+		w.config.Logger.WarnContext(
+			ctx, "cannot read the tasks that are waited for; retrying", "retry_in", in, "error", err,
+		)
+		_ = loop.Sleep(ctx, in)
+		w.enqueueAgain(keys)
+	}
+}
+
+// retryable reports whether the same read may succeed later.
+func retryable(err error) bool {
+	return pgerr.IsRetryable(err) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// enqueueAgain has tasks read again.
+func (w *Waiter) enqueueAgain(keys []ledger.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, k := range keys {
+		if a := w.awaited[k]; a != nil {
+			w.enqueue(k, a)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package taskledger
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/health/alarm"
+	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers/reconciler"
+	"github.com/taskledger/taskledger/workers/scheduler"
+)
+
+// Run runs all services of a ledger until ctx is done, and then returns nil: relay, projector, scheduler, reconciler,
+// schedules, alarms and the HTTP server. The command taskledger serve is this function. Any number of processes may run
+// it: one relay and one projector work, and the others stand by.
+//
+// The services retry while PostgreSQL or NATS is unavailable. If a service must not continue, the others do: Run logs
+// the reason once, and starts the service again every 5 s.
+//
+// Errors: that of [Config.Validate], before anything has started.
+func Run(ctx context.Context, c Config) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	c, server, err := c.withDefaults().ownServer()
+	if err != nil {
+		return err
+	}
+	services := []service{c.relay(), c.projector(), c.scheduler(), c.periodic(), c.reconciler()}
+	if len(c.Alarms.Receivers) > 0 {
+		services = append(services, c.alarms())
+	}
+	if c.Listener != nil {
+		reports := &reporter{config: c}
+		defer reports.close()
+		endpoints, err := c.http(reports)
+		if err != nil {
+			return err
+		}
+		services = append(services, endpoints)
+	}
+	return c.runBeside(ctx, server, services)
+}
+
+// runBeside runs services beside a NATS server, which ends after them. server may be nil.
+func (c Config) runBeside(ctx context.Context, server *broker.Server, services []service) error {
+	if server == nil {
+		c.runAll(ctx, services)
+		return nil
+	}
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.keep(serving, service{"nats", func(ctx context.Context, _ *slog.Logger) error { return server.Run(ctx) }})
+	}()
+	c.runAll(ctx, services)
+	stop()
+	<-ended
+	return nil
+}
+
+// ownServer returns the NATS server of this database, and c with connections to it; nil: c has other ones.
+func (c Config) ownServer() (Config, *broker.Server, error) {
+	if c.NATS != nil {
+		return c, nil, nil
+	}
+	log := c.Logger.With("service", "nats")
+	server, err := broker.New(broker.Config{
+		DB: c.DB, Dir: c.Server.Dir, Listen: c.Server.Listen, Advertise: c.Server.Advertise, Logger: log,
+	})
+	if err != nil {
+		return c, nil, err
+	}
+	c.NATS = func(options ...nats.Option) (*nats.Conn, error) {
+		all := []nats.Option{nats.Name("taskledger"), nats.RetryOnFailedConnect(true)}
+		return broker.Connect(c.DB, natsconfig.Relay, append(all, options...)...)
+	}
+	c.awaitNATS = func(ctx context.Context) error { return broker.Await(ctx, c.DB, natsconfig.Relay) }
+	c.RelayHooks = append(slices.Clone(c.RelayHooks), broker.NewRestart(server, log))
+	return c, server, nil
+}
+
+func (c Config) relay() service {
+	return service{"relay", func(ctx context.Context, log *slog.Logger) error {
+		if err := c.awaitNATS(ctx); err != nil {
+			return err
+		}
+		nc, err := c.NATS(c.logConnection()...)
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		relay, err := outbox.New(outbox.Config{
+			DB: c.DB, NATS: nc, Stream: c.Stream, LeaseTTL: c.LeaseTTL, AckTimeout: c.AckTimeout, Logger: log,
+			Hooks: c.RelayHooks,
+		})
+		if err != nil {
+			return err
+		}
+		return relay.Run(ctx)
+	}}
+}
+
+func (c Config) projector() service {
+	return service{"projector", func(ctx context.Context, log *slog.Logger) error {
+		p, err := projector.New(projector.Config{DB: c.DB, Logger: log})
+		if err != nil {
+			return err
+		}
+		return p.Run(ctx)
+	}}
+}
+
+func (c Config) scheduler() service {
+	return service{"scheduler", func(ctx context.Context, log *slog.Logger) error {
+		s, err := scheduler.New(scheduler.Config{DB: c.DB, Logger: log})
+		if err != nil {
+			return err
+		}
+		return s.Run(ctx)
+	}}
+}
+
+func (c Config) periodic() service {
+	return service{"periodic", func(ctx context.Context, log *slog.Logger) error {
+		r, err := periodic.New(periodic.Config{DB: c.DB, Logger: log})
+		if err != nil {
+			return err
+		}
+		return r.Run(ctx)
+	}}
+}
+
+func (c Config) reconciler() service {
+	return service{"reconciler", func(ctx context.Context, log *slog.Logger) error {
+		if err := c.awaitNATS(ctx); err != nil {
+			return err
+		}
+		nc, err := c.NATS(nats.ErrorHandler(ignoreErrors))
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		r, err := reconciler.New(reconciler.Config{DB: c.DB, NATS: nc, Logger: log})
+		if err != nil {
+			return err
+		}
+		return r.Run(ctx)
+	}}
+}
+
+func (c Config) alarms() service {
+	return service{"alarm", func(ctx context.Context, log *slog.Logger) error {
+		w, err := alarm.New(alarm.Config{DB: c.DB, File: c.Alarms, Logger: log})
+		if err != nil {
+			return err
+		}
+		return w.Run(ctx)
+	}}
+}

@@ -1,0 +1,267 @@
+package taskledger_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger"
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// patience bounds what normally takes milliseconds.
+const patience = time.Minute
+
+func startNATS(t *testing.T) *natsserver.Server {
+	t.Helper()
+	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	return server
+}
+
+// lines is a log. It is safe for concurrent use.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// A program with Run and Open is whole: a task that it enqueues is worked on. Its first start logs no warning.
+func TestRunAndOpen(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.App)
+	server := startNATS(t)
+	services := ledgertest.As(t, owner, "relay")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	var log lines
+	ended := make(chan error, 2)
+	go func() {
+		ended <- taskledger.Run(ctx, taskledger.Config{
+			DB: services, NATS: taskledger.ToNATS(server.URL()), Listener: listener,
+			Handlers: map[string]http.Handler{"GET /more": http.NotFoundHandler()},
+			Logger:   slog.New(slog.NewTextHandler(&log, nil)),
+		})
+	}()
+	client, err := taskledger.Open(ctx, taskledger.Options{
+		DatabaseURL: owner.Config().ConnString(), NATSURL: server.URL(), Slots: 2,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if have, want := client.DB.Config().MaxConns, int32(2+taskledger.WorkerConns); have != want {
+		t.Errorf("%d connections, want %d", have, want)
+	}
+	pool, err := workers.New(workers.Config{DB: client.DB, NATS: client.NATS})
+	if err != nil {
+		t.Fatal(err)
+	}
+	worked := make(chan string, 1)
+	if err := workers.Register(pool, greet, func(_ context.Context, _ pgx.Tx, _ *workers.Job, name string) error {
+		worked <- name
+		return nil
+	}, nil); err != nil {
+		t.Fatal(err)
+	}
+	go func() { ended <- pool.Run(ctx) }()
+	if _, err := greet.Enqueue(ctx, client.DB, "order-17", "world", nil); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case name := <-worked:
+		if name != "world" {
+			t.Errorf("worked on %q", name)
+		}
+	case <-ctx.Done():
+		t.Fatalf("no handler was called\n%s", &log)
+	}
+	awaitReady(t, "http://"+listener.Addr().String()+"/readyz")
+	stop()
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	wantNoWarning(t, log.String())
+}
+
+// wantNoWarning checks that a log has no warnings.
+func wantNoWarning(t *testing.T, log string) {
+	t.Helper()
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
+			t.Errorf("logged at an ordinary first start: %s", line)
+		}
+	}
+}
+
+// awaitReady waits until a request is answered with 200.
+func awaitReady(t *testing.T, url string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		answer, err := http.Get(url)
+		if err == nil {
+			_ = answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not ready after %s: %v %v", patience, answer, err)
+		}
+	}
+}
+
+func TestOpenProducer(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, "producer")
+	address := owner.Config().ConnString()
+	for _, tt := range []struct {
+		name    string
+		address string
+		conns   int32
+	}{
+		{name: "default", address: address, conns: taskledger.ProducerConns},
+		{name: "of the address", address: withParameter(t, address, "pool_max_conns", "3"), conns: 3},
+	} {
+		client, err := taskledger.Open(t.Context(), taskledger.Options{DatabaseURL: tt.address, Name: "shop"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var name, encoding string
+		if err := client.DB.QueryRow(t.Context(), `
+			select current_setting('application_name'), current_setting('client_encoding')`).
+			Scan(&name, &encoding); err != nil {
+			t.Fatal(err)
+		}
+		if have := client.DB.Config().MaxConns; have != tt.conns || client.NATS != nil || name != "shop" ||
+			encoding != "UTF8" {
+			t.Errorf("%s: %d connections, want %d; %q %q", tt.name, have, tt.conns, name, encoding)
+		}
+		client.Close()
+	}
+}
+
+func withParameter(t *testing.T, address, name, value string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	q.Set(name, value)
+	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+func TestOpenRefuses(t *testing.T) {
+	t.Setenv("DATABASE_URL", "")
+	t.Setenv("NATS_URL", "")
+	for _, tt := range []struct {
+		name    string
+		options taskledger.Options
+		want    string
+	}{
+		{
+			name: "no address",
+			want: "invalid DatabaseURL: is required: set it, or the environment variable DATABASE_URL",
+		},
+		{name: "slots", options: taskledger.Options{Slots: -1}, want: `invalid Slots "-1": must be at least 0`},
+		{name: "address", options: taskledger.Options{DatabaseURL: "postgres://u:s3cret%zz@h/d"},
+			want: "must be an address of PostgreSQL"},
+	} {
+		_, err := taskledger.Open(t.Context(), tt.options)
+		var invalid *ledger.InvalidError
+		if !errors.As(err, &invalid) || !strings.Contains(err.Error(), tt.want) ||
+			strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+	_, err := taskledger.Open(t.Context(), taskledger.Options{DatabaseURL: "postgres://127.0.0.1:1/d"})
+	if !errors.Is(err, ledger.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+	if err := taskledger.Run(t.Context(), taskledger.Config{}); err == nil {
+		t.Error("Run without DB and NATS")
+	}
+}
+
+// With a database alone, Run runs the NATS server, and a worker with the address of the database alone finds it.
+func TestRunWithItsOwnServer(t *testing.T) {
+	t.Setenv("NATS_URL", "")
+	owner := ledgertest.Pool(t, ledgertest.App)
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	ended := make(chan error, 2)
+	services, dir := ledgertest.As(t, owner, "relay"), t.TempDir()
+	var log lines
+	go func() {
+		ended <- taskledger.Run(ctx, taskledger.Config{
+			DB: services, Server: taskledger.ServerConfig{Dir: dir}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+	}()
+	client, err := taskledger.Open(ctx, taskledger.Options{DatabaseURL: owner.Config().ConnString(), Slots: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	pool, err := workers.New(workers.Config{DB: client.DB, NATS: client.NATS})
+	if err != nil {
+		t.Fatal(err)
+	}
+	worked := make(chan string, 1)
+	if err := workers.Register(pool, greet, func(_ context.Context, _ pgx.Tx, _ *workers.Job, name string) error {
+		worked <- name
+		return nil
+	}, nil); err != nil {
+		t.Fatal(err)
+	}
+	go func() { ended <- pool.Run(ctx) }()
+	if _, err := greet.Enqueue(ctx, client.DB, "order-17", "world", nil); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-worked:
+	case <-ctx.Done():
+		t.Fatal("no handler was called")
+	}
+	stop()
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	wantNoWarning(t, log.String())
+}

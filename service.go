@@ -1,0 +1,91 @@
+package taskledger
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/loop"
+)
+
+// service is one part of [Run]. Its run blocks until ctx is done and retries through outages; it returns an error if it
+// must not continue.
+type service struct {
+	name string
+	run  func(ctx context.Context, log *slog.Logger) error
+}
+
+// restartAfter is the delay after which a service that failed is started again: an operator may have removed
+// the cause.
+const restartAfter = 5 * time.Second
+
+// runAll runs services until ctx is done. They are independent: if one fails, the others continue, and the servers that
+// an operator needs for the cure stay up.
+func (c Config) runAll(ctx context.Context, services []service) {
+	var running sync.WaitGroup
+	for _, s := range services {
+		running.Go(func() { c.keep(ctx, s) })
+	}
+	running.Wait()
+}
+
+// keep runs a service again after each error. The same error is logged once.
+func (c Config) keep(ctx context.Context, s service) {
+	log, logged := c.Logger.With("service", s.name), ""
+	for {
+		err := s.run(ctx, log)
+		if ctx.Err() != nil {
+			return
+		}
+		reason := c.reason(err)
+		if reason != logged {
+			logged = reason
+			log.ErrorContext(ctx, "service failed; it is started again every 5s", "error", reason)
+		}
+		if loop.Sleep(ctx, restartAfter) != nil {
+			return
+		}
+	}
+}
+
+// reason returns the text of an error with its cure.
+func (c Config) reason(err error) string {
+	if err == nil {
+		return "it has ended"
+	}
+	text, cure := c.Describe(err)
+	if cure == "" {
+		return text
+	}
+	return text + ": " + cure
+}
+
+// logConnection logs when a connection to NATS is lost and restored.
+func (c Config) logConnection() []nats.Option {
+	log := c.Logger.With("service", "nats")
+	return []nats.Option{
+		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected", "server", nc.ConnectedUrlRedacted()) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("reconnected", "server", nc.ConnectedUrlRedacted()) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn("disconnected", "error", err)
+			}
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("error", "error", err) }),
+		nats.ReconnectErrHandler(c.throttled(log)),
+	}
+}
+
+// throttled logs failed attempts to reconnect at intervals, since there are several a second.
+func (c Config) throttled(log *slog.Logger) nats.ConnErrHandler {
+	var last time.Time
+	return func(_ *nats.Conn, err error) {
+		if now := time.Now(); now.Sub(last) > 30*time.Second {
+			last = now
+			log.Warn("cannot connect", "error", c.reason(err))
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package tracing_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"go.opentelemetry.io/otel/codes"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/tracing"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// spans are the spans that have ended, by name.
+func spans(r *tracetest.SpanRecorder) map[string][]sdk.ReadOnlySpan {
+	all := make(map[string][]sdk.ReadOnlySpan)
+	for _, s := range r.Ended() {
+		all[s.Name()] = append(all[s.Name()], s)
+	}
+	return all
+}
+
+// The spans of one order, from the request to its coupon: the handler of the order enqueues the coupon, whose first
+// attempt fails. Each attempt is linked to the enqueue of its task, or its child.
+func TestSpansOfAnOrder(t *testing.T) {
+	t.Parallel()
+	for _, isOneTrace := range []bool{false, true} {
+		recorder := tracetest.NewSpanRecorder()
+		provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder))
+		spanned := tracing.New(&tracing.Options{Provider: provider, IsOneTrace: isOneTrace})
+		order := ledger.MustKind[int]("order.place", spanned.Enqueue())
+		coupon := ledger.MustKind[int]("coupon.send", spanned.Enqueue())
+		b := servicetest.NewServed(t, outbox.StreamConfig{})
+		config := func() *workers.KindConfig {
+			return servicetest.RetryAtOnce(&workers.KindConfig{Middleware: []workers.Middleware{spanned.Handler()}})
+		}
+		b.Work(workers.Config{Hooks: []workers.Hook{spanned.Workers()}}, func(p *workers.Pool) error {
+			return errors.Join(
+				workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ int) error {
+					_, err := coupon.Enqueue(ctx, tx, job.BizID, 5, nil)
+					return err
+				}, config()),
+				workers.Register(p, coupon, func(_ context.Context, _ pgx.Tx, job *workers.Job, _ int) error {
+					if job.Attempt == 1 {
+						return errors.New("card refused")
+					}
+					return nil
+				}, config()))
+		})
+		b.Schedule()
+		ctx, request := provider.Tracer("shop").Start(b.Context(), "POST /orders")
+		if _, err := order.Enqueue(ctx, b.As("producer"), "A-1", 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		request.End()
+		b.Await("the spans", func() bool { return len(spans(recorder)["process coupon.send"]) == 2 })
+
+		all := spans(recorder)
+		for name, n := range map[string]int{
+			"send order.place": 1, "process order.place": 1, "handle order.place": 1,
+			"send coupon.send": 1, "process coupon.send": 2, "handle coupon.send": 2,
+		} {
+			if len(all[name]) != n {
+				t.Fatalf("%d spans %s, want %d", len(all[name]), name, n)
+			}
+		}
+		isChild := func(child, parent sdk.ReadOnlySpan) bool {
+			return child.Parent().SpanID() == parent.SpanContext().SpanID() &&
+				child.SpanContext().TraceID() == parent.SpanContext().TraceID()
+		}
+		continues := func(attempt, sent sdk.ReadOnlySpan) bool {
+			if isOneTrace {
+				return isChild(attempt, sent)
+			}
+			return len(attempt.Links()) == 1 &&
+				attempt.Links()[0].SpanContext.SpanID() == sent.SpanContext().SpanID() &&
+				attempt.Links()[0].SpanContext.TraceID() == sent.SpanContext().TraceID()
+		}
+		root := spans(recorder)["POST /orders"][0]
+		placed, sent := all["process order.place"][0], all["send coupon.send"][0]
+		if !isChild(all["send order.place"][0], root) || !continues(placed, all["send order.place"][0]) ||
+			!isChild(all["handle order.place"][0], placed) || !isChild(sent, all["handle order.place"][0]) {
+			t.Errorf("one trace %t: the spans of the order do not continue each other", isOneTrace)
+		}
+		for i, attempt := range all["process coupon.send"] {
+			if !continues(attempt, sent) || !isChild(all["handle coupon.send"][i], attempt) ||
+				attempt.SpanKind() != trace.SpanKindConsumer ||
+				(attempt.Status().Code == codes.Error) != (i == 0) {
+				t.Errorf("one trace %t: attempt %d: %v", isOneTrace, i+1, attempt.Status())
+			}
+		}
+	}
+}
+
+// Without an SDK the hook of the producer costs next to nothing; without the hook there is nothing.
+func BenchmarkEnqueueHookWithoutSDK(b *testing.B) {
+	hook := tracing.New(nil).Enqueue()
+	key := ledger.Key{Kind: "coupon.send", BizID: "A-1"}
+	b.ReportAllocs()
+	for b.Loop() {
+		var o ledger.EnqueueOptions
+		if err := hook.BeforeEnqueue(b.Context(), key, json.RawMessage("{}"), &o); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// A hook without an SDK leaves the trace of the caller's own, and makes none.
+func TestWithoutSDK(t *testing.T) {
+	t.Parallel()
+	var o ledger.EnqueueOptions
+	hook := tracing.New(nil).Enqueue()
+	err := hook.BeforeEnqueue(t.Context(), ledger.Key{Kind: "a", BizID: "1"}, nil, &o)
+	if err != nil || o.Meta.Traceparent != "" {
+		t.Errorf("%v, trace %q", err, o.Meta.Traceparent)
+	}
+}

@@ -1,0 +1,170 @@
+package webhook
+
+import (
+	"context"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/post"
+	"github.com/taskledger/taskledger/internal/reserved"
+	"github.com/taskledger/taskledger/internal/secret"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+//go:embed sql/installation.sql
+var installationSQL string
+
+// enqueue enqueues a delivery for each event, in the transaction in which the place of the subscriber is kept. A
+// finished delivery of an event exists if the subscriber was moved back: then another one is enqueued.
+func (d *deliverer) enqueue(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
+	ctx = reserved.Allow(ctx)
+	entries, err := d.entries(events, "")
+	if err != nil {
+		return err
+	}
+	results, err := ledger.EnqueueMany(ctx, tx, entries)
+	if err != nil {
+		return err
+	}
+	var again []ledger.Event
+	for i, r := range results {
+		if !r.New && r.State.Finished() {
+			again = append(again, events[i])
+		}
+	}
+	if len(again) == 0 {
+		return nil
+	}
+	entries, err = d.entries(again, "-again-"+strconv.FormatInt(time.Now().UnixMicro(), 10))
+	if err != nil {
+		return err
+	}
+	_, err = ledger.EnqueueMany(ctx, tx, entries)
+	return err
+}
+
+// entries returns the deliveries of events. Their biz_id is the position of the event and a suffix.
+func (d *deliverer) entries(events []ledger.Event, suffix string) (entries []ledger.Entry, err error) {
+	for _, e := range events {
+		id := ledger.BizID(strconv.FormatInt(int64(e.Position), 10) + suffix)
+		args := delivery{Kind: e.Kind, BizID: e.BizID, Version: e.Version, Position: e.Position}
+		entry, err := d.kind.Entry(id, args, nil)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, entry)
+	}
+	return entries, nil
+}
+
+// deliver sends the event of a delivery.
+func (d *deliverer) deliver(ctx context.Context, _ *workers.Job, of delivery) error {
+	e, err := d.event(ctx, of)
+	if err != nil {
+		return err
+	}
+	installation, err := d.installation(ctx)
+	if err != nil {
+		return err
+	}
+	text, err := secret.Read(d.SecretFile, d.SecretEnv) // each delivery: secrets change
+	if err != nil {
+		return fmt.Errorf("secret: %w", err)
+	}
+	key, err := ParseSecret(text)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(bodyOf(e))
+	if err != nil {
+		return err
+	}
+	id := fmt.Sprintf("evt_%s_%d", installation, e.Position)
+	now := time.Now()
+	header := http.Header{}
+	header.Set(HeaderID, id)
+	header.Set(HeaderTimestamp, strconv.FormatInt(now.Unix(), 10))
+	header.Set(HeaderSignature, Sign(key, id, now, body))
+	err = d.client.Send(ctx, d.URL, header, body)
+	var status *post.StatusError
+	switch {
+	case errors.As(err, &status) && status.Status == http.StatusGone:
+		return workers.Permanent(err)
+	case errors.As(err, &status) && status.RetryAfter > 0:
+		return workers.RetryIn(status.RetryAfter, err)
+	}
+	return err
+}
+
+// event returns the event of a delivery from the ledger.
+func (d *deliverer) event(ctx context.Context, of delivery) (ledger.Event, error) {
+	for e, err := range ledger.Read(ctx, d.service.config.DB, of.Position-1, 1) {
+		if err != nil {
+			return e, err
+		}
+		if e.Kind != of.Kind || e.BizID != of.BizID || e.Version != of.Version {
+			break
+		}
+		if !d.wants(e) {
+			return e, workers.Discard("the receiver does not want events of this kind and type any more")
+		}
+		return e, nil
+	}
+	return ledger.Event{}, workers.Permanent(fmt.Errorf("the ledger has no event %s/%s/%d at position %d", of.Kind,
+		of.BizID, of.Version, of.Position))
+}
+
+// body is the body of a request, by Standard Webhooks.
+type body struct {
+	Type      string    `json:"type"` // <kind>.<type>
+	Timestamp time.Time `json:"timestamp"`
+	Data      data      `json:"data"`
+}
+
+type data struct {
+	Position ledger.Position  `json:"position"`
+	Kind     ledger.Kind      `json:"kind"`
+	BizID    ledger.BizID     `json:"biz_id"`
+	Version  ledger.Version   `json:"version"`
+	Type     ledger.EventType `json:"type"`
+	Attempt  ledger.Attempt   `json:"attempt"`
+	Data     json.RawMessage  `json:"data,omitempty"`        // of the event: args, result, error
+	Base64   string           `json:"data_base64,omitempty"` // instead, if it is not JSON
+}
+
+func bodyOf(e ledger.Event) body {
+	b := body{Type: string(e.Kind) + "." + string(e.Type), Timestamp: e.RecordedAt.UTC(), Data: data{
+		Position: e.Position, Kind: e.Kind, BizID: e.BizID, Version: e.Version, Type: e.Type, Attempt: e.Attempt,
+	}}
+	switch payload, err := e.Payload(); {
+	case err != nil: // as it is stored
+		b.Data.Data = e.Data
+	case json.Valid(payload):
+		b.Data.Data = payload
+	case len(payload) > 0:
+		b.Data.Base64 = base64.StdEncoding.EncodeToString(payload)
+	}
+	return b
+}
+
+// installation returns the id of the ledger.
+func (d *deliverer) installation(ctx context.Context) (id string, err error) {
+	if id := d.service.source.Load(); id != nil {
+		return *id, nil
+	}
+	if _, err = pgquery.Row(ctx, d.service.config.DB, installationSQL, nil, &id); err == nil {
+		d.service.source.Store(&id)
+	}
+	return id, pgerr.Explain("read the installation", err)
+}

@@ -1,0 +1,129 @@
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/reserved"
+	"github.com/taskledger/taskledger/internal/secret"
+	"github.com/taskledger/taskledger/internal/settings"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Receiver is an HTTP server that gets events.
+type Receiver struct {
+	Name       string `json:"name"`        // 1 to 50 of A-Z, a-z, 0-9, _ and -
+	URL        string `json:"url"`         // https, or http
+	SecretFile string `json:"secret_file"` // file with the secret of the signature, see [ParseSecret],
+	SecretEnv  string `json:"secret_env"`  // or environment variable with it; one is required
+
+	Kinds []ledger.Kind      `json:"kinds"` // of the events. Default: all but taskledger.*.
+	Types []ledger.EventType `json:"types"` // of the events. Default: all.
+
+	Slots   int               `json:"slots"`   // requests at a time, in each process. Default: 8.
+	Timeout settings.Duration `json:"timeout"` // of a request with its answer, at most 1 min. Default: 10s.
+	// Retry is the policy of failed deliveries. Default: 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h, then dead.
+	Retry *ledger.RetryPolicy `json:"retry"`
+	// Allow are addresses in CIDR notation to which connections are made beside public ones. Default: none.
+	Allow []netip.Prefix `json:"allow"`
+	// FromBeginning begins a new receiver at the first event of the ledger. Default: at the present.
+	FromBeginning bool `json:"from_beginning"`
+}
+
+const (
+	defaultSlots   = 8
+	maxSlots       = 1000
+	defaultTimeout = 10 * time.Second
+	maxTimeout     = time.Minute
+)
+
+// defaultRetry is the schedule that Standard Webhooks recommends.
+var defaultRetry = ledger.RetryPolicy{Ladder: []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute,
+	2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 10 * time.Hour}}
+
+var nameRule = regexp.MustCompile(`^[A-Za-z0-9_-]{1,50}$`)
+
+// Kind returns the kind of the deliveries of a receiver.
+func Kind(receiver string) ledger.Kind { return ledger.Kind(reserved.DeliveryPrefix + receiver) }
+
+// Subscriber returns the name of the subscriber of a receiver.
+func Subscriber(receiver string) string { return "webhook-" + receiver }
+
+// Validate reports every fault at once, each an [*ledger.InvalidError] with the name of the field. It reads the file or
+// the variable of the secret, and opens no connection.
+func (r Receiver) Validate() error { return errors.Join(r.faults()...) }
+
+func (r Receiver) faults() (faults []error) {
+	fault := func(field, value, rule string, a ...any) {
+		faults = append(faults, &ledger.InvalidError{Field: field, Value: value, Rule: fmt.Sprintf(rule, a...)})
+	}
+	if !nameRule.MatchString(r.Name) {
+		fault("name", r.Name, "must be 1 to 50 of A-Z, a-z, 0-9, _ and -")
+	}
+	u, err := url.Parse(r.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+		fault("url", "", "must be an http or https URL without a user") // its value may contain a token
+	}
+	faults = append(faults, secret.Faults("secret", r.SecretFile, r.SecretEnv)...)
+	if text, err := secret.Read(r.SecretFile, r.SecretEnv); r.SecretFile+r.SecretEnv == "" {
+		fault("secret_file", "", "secret_file or secret_env is required: it signs the requests")
+	} else if err == nil && text != "" {
+		if _, err := ParseSecret(text); err != nil {
+			fault("secret_file", "", "%s", err)
+		}
+	}
+	for _, kind := range r.Kinds {
+		if err := kind.Validate(); err != nil {
+			faults = append(faults, err)
+		} else if strings.HasPrefix(string(kind), reserved.DeliveryPrefix) {
+			fault("kinds", string(kind), "must not be those of deliveries, which would have deliveries themselves")
+		}
+	}
+	for _, t := range r.Types {
+		if t.State() == ledger.StateNone {
+			fault("types", string(t), "must be types of events")
+		}
+	}
+	if r.Slots < 0 || r.Slots > maxSlots {
+		fault("slots", fmt.Sprint(r.Slots), "must be between 1 and %d", maxSlots)
+	}
+	if t := time.Duration(r.Timeout); t < 0 || t > maxTimeout {
+		fault("timeout", t.String(), "must be between 1ms and %s", maxTimeout)
+	}
+	if r.Retry != nil {
+		if err := r.Retry.Validate(); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	return faults
+}
+
+func (r Receiver) withDefaults() Receiver {
+	if r.Slots == 0 {
+		r.Slots = defaultSlots
+	}
+	if r.Timeout == 0 {
+		r.Timeout = settings.Duration(defaultTimeout)
+	}
+	if r.Retry == nil {
+		r.Retry = &defaultRetry
+	}
+	return r
+}
+
+// wants reports whether the receiver gets an event.
+func (r Receiver) wants(e ledger.Event) bool {
+	if len(r.Types) > 0 && !slices.Contains(r.Types, e.Type) {
+		return false
+	}
+	if len(r.Kinds) == 0 {
+		return !reserved.IsKind(e.Kind)
+	}
+	return slices.Contains(r.Kinds, e.Kind)
+}

@@ -1,0 +1,130 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/taskledger/taskledger/internal/post"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// Config configures a [Service].
+type Config struct {
+	DB   *pgxpool.Pool // the primary database, with the roles subscriber, producer and worker. Required.
+	NATS *nats.Conn    // with the rights of a worker, see workers.Config. Required.
+	File File          // the receivers. Required.
+	// Logger logs outages and failed subscribers. Default: disabled.
+	Logger *slog.Logger
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var faults []error
+	if c.DB == nil {
+		faults = append(faults, errors.New("DB is required"))
+	}
+	if c.NATS == nil {
+		faults = append(faults, errors.New("NATS is required"))
+	}
+	if err := c.File.Validate(); err != nil {
+		faults = append(faults, err)
+	}
+	if len(faults) > 0 {
+		return fmt.Errorf("webhook: invalid Config: %w", errors.Join(faults...))
+	}
+	return nil
+}
+
+// Service sends events to the receivers of a file. Any number of processes may run with the same file.
+type Service struct {
+	config Config
+	source atomic.Pointer[string] // the id of the ledger, once it is known
+}
+
+// New returns a service, which Run runs. Its error is that of [Config.Validate].
+func New(c Config) (*Service, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Service{config: c}, nil
+}
+
+// Run works until ctx is done, and then returns nil. It retries through outages. A service runs once.
+//
+// Errors are those of [outbox.Subscribe] and of [workers.Pool.Run].
+func (s *Service) Run(ctx context.Context) error {
+	pool, err := workers.New(workers.Config{DB: s.config.DB, NATS: s.config.NATS, Logger: s.config.Logger})
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, r := range s.config.File.Receivers {
+		d, err := s.newDeliverer(r.withDefaults())
+		if err != nil {
+			return err
+		}
+		kind := &workers.KindConfig{Slots: d.Slots, Timeout: time.Duration(d.Timeout) + grace, Retry: *d.Retry}
+		if err := workers.RegisterAtLeastOnce(pool, d.kind, d.deliver, kind); err != nil {
+			return err
+		}
+		group.Go(func() error { return outbox.Subscribe(ctx, d.subscription()) })
+	}
+	group.Go(func() error { return pool.Run(ctx) })
+	return group.Wait()
+}
+
+// grace is the time of an attempt beside its request.
+const grace = 10 * time.Second
+
+// deliverer is a receiver at work.
+type deliverer struct {
+	Receiver
+	service *Service
+	kind    ledger.TypedKind[delivery]
+	client  *post.Client
+}
+
+// delivery is the args of a delivery: the event, which the ledger holds.
+type delivery struct {
+	Kind     ledger.Kind     `json:"kind"`
+	BizID    ledger.BizID    `json:"biz_id"`
+	Version  ledger.Version  `json:"version"`
+	Position ledger.Position `json:"position"`
+}
+
+func (s *Service) newDeliverer(r Receiver) (*deliverer, error) {
+	kind, err := ledger.NewKind[delivery](Kind(r.Name))
+	if err != nil {
+		return nil, err
+	}
+	return &deliverer{Receiver: r, service: s, kind: kind, client: post.New(post.Config{
+		Timeout: time.Duration(r.Timeout), IsPublic: true, Allow: r.Allow, MaxConns: r.Slots,
+	})}, nil
+}
+
+func (d *deliverer) subscription() outbox.Subscription {
+	from := feed.Now()
+	if d.FromBeginning {
+		from = feed.After(0)
+	}
+	return outbox.Subscription{
+		DB: d.service.config.DB, Name: Subscriber(d.Name), From: from, Kinds: d.Kinds, Types: d.Types,
+		Logger: d.service.config.Logger,
+		Handle: func(ctx context.Context, tx pgx.Tx, events []ledger.Event) error { return d.enqueue(ctx, tx, events) },
+	}
+}

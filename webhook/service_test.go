@@ -1,0 +1,282 @@
+package webhook_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/webhook"
+)
+
+const secretText = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+// The vector of the reference implementation of Standard Webhooks, TestWebhookSign.
+func TestSign(t *testing.T) {
+	t.Parallel()
+	key, err := webhook.ParseSecret(secretText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := webhook.Sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
+	if want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	for _, bad := range []string{"", "c2hvcnQ=", "whsec_c2hvcnQ=", "no base64 of any length"} {
+		if _, err := webhook.ParseSecret(bad); err == nil || bad != "" && strings.Contains(err.Error(), bad) {
+			t.Errorf("secret %q: %v", bad, err)
+		}
+	}
+}
+
+// receiver is an HTTP server that verifies requests and stores them.
+type receiver struct {
+	t      *testing.T
+	server *httptest.Server
+
+	mu       sync.Mutex
+	bodies   []string       // of requests that it has accepted, without the timestamp
+	ids      map[string]int // accepted requests by webhook-id
+	failures int            // further requests that it refuses
+	open     int
+	most     int // requests at a time
+	pause    time.Duration
+}
+
+func newReceiver(t *testing.T) *receiver {
+	r := &receiver{t: t, ids: map[string]int{}}
+	r.server = httptest.NewServer(r)
+	t.Cleanup(r.server.Close)
+	return r
+}
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	text, err := io.ReadAll(request.Body)
+	if err != nil {
+		r.t.Error(err)
+	}
+	key, err := webhook.ParseSecret(secretText)
+	if err != nil {
+		r.t.Error(err)
+	}
+	id := request.Header.Get(webhook.HeaderID)
+	seconds, err := strconv.ParseInt(request.Header.Get(webhook.HeaderTimestamp), 10, 64)
+	at := time.Unix(seconds, 0)
+	if err != nil || request.Header.Get(webhook.HeaderSignature) != webhook.Sign(key, id, at, text) {
+		r.t.Errorf("signature of %s: %v", text, err)
+	}
+	var body struct {
+		Type string
+		Data struct {
+			Kind  string
+			BizID string `json:"biz_id"`
+			Data  json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(text, &body); err != nil || body.Type == "" {
+		r.t.Errorf("body %s: %v", text, err)
+	}
+	r.mu.Lock()
+	r.open++
+	r.most = max(r.most, r.open)
+	pause, isRefused := r.pause, r.failures > 0
+	if isRefused {
+		r.failures--
+	} else {
+		r.ids[id]++
+		r.bodies = append(r.bodies, fmt.Sprint(body.Type, " ", body.Data.BizID, " ", string(body.Data.Data)))
+	}
+	r.mu.Unlock()
+	time.Sleep(pause)
+	r.mu.Lock()
+	r.open--
+	r.mu.Unlock()
+	if isRefused {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+}
+
+func (r *receiver) accepted() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(slices.Values(r.bodies))
+}
+
+// hooks is a ledger with services, and a service of webhooks.
+type hooks struct {
+	*servicetest.Bundle
+	db  *pgxpool.Pool // as webhook serve
+	log *strings.Builder
+}
+
+func newHooks(t *testing.T) *hooks {
+	t.Helper()
+	t.Parallel()
+	b := servicetest.NewServed(t, outbox.StreamConfig{})
+	b.Schedule()
+	return &hooks{Bundle: b, db: ledgertest.As(t, b.DB, ledgertest.App, "subscriber"), log: &strings.Builder{}}
+}
+
+func (h *hooks) secretFile() string {
+	name := filepath.Join(h.T.TempDir(), "secret")
+	if err := os.WriteFile(name, []byte(secretText+"\n"), 0o600); err != nil {
+		h.T.Fatal(err)
+	}
+	return name
+}
+
+func (h *hooks) start(receivers ...webhook.Receiver) {
+	h.T.Helper()
+	for i := range receivers {
+		receivers[i].SecretFile = h.secretFile()
+		receivers[i].FromBeginning = true
+	}
+	s, err := webhook.New(webhook.Config{DB: h.db, NATS: h.Connect(), File: webhook.File{Receivers: receivers},
+		Logger: slog.New(slog.NewTextHandler(io.MultiWriter(h.log, h.T.Output()), nil))})
+	if err != nil {
+		h.T.Fatal(err)
+	}
+	h.Start(s.Run)
+}
+
+func loopback() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }
+
+func (h *hooks) deliveries(name string, state ledger.State) int {
+	return servicetest.One[int](h, `
+		select count(*)::integer from taskledger.event e
+		 where e.kind = $1::text and taskledger.state_after(e.type)::text = $2::text
+		   and not exists (select from taskledger.event n
+		                    where n.kind = e.kind and n.biz_id = e.biz_id and n.version > e.version)`,
+		string(webhook.Kind(name)), string(state))
+}
+
+// A receiver gets each event of its kinds and types once, signed, also after failures, with at most so many requests at
+// a time as it has slots. Moved back it gets them again with the same id. Deliveries have no deliveries.
+func TestReceiverGetsEachEvent(t *testing.T) {
+	h := newHooks(t)
+	all, some := newReceiver(t), newReceiver(t)
+	some.failures, some.pause = 3, 5*time.Millisecond
+	const tasks = 12
+	for i := range tasks {
+		key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprint(i))}
+		ledgertest.Enqueue(t, h.As(ledgertest.App), key, fmt.Sprintf(`{"n":%d}`, i))
+		ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "mail.send", BizID: key.BizID}, `{}`)
+	}
+	quick := &ledger.RetryPolicy{Ladder: []time.Duration{10 * time.Millisecond}, Attempts: 10}
+	h.start(webhook.Receiver{Name: "all", URL: all.server.URL, Allow: loopback()},
+		webhook.Receiver{Name: "some", URL: some.server.URL + "/token", Allow: loopback(), Slots: 2, Retry: quick,
+			Kinds: []ledger.Kind{"coupon.send"}, Types: []ledger.EventType{ledger.EventEnqueued}})
+	h.Await("all events are delivered", func() bool {
+		return len(all.accepted()) >= 2*tasks && len(some.accepted()) >= tasks
+	})
+	var want []string
+	for i := range tasks {
+		want = append(want, fmt.Sprintf(`coupon.send.enqueued %d {"n":%d}`, i, i))
+	}
+	slices.Sort(want)
+	if got := some.accepted(); !slices.Equal(got, want) {
+		t.Errorf("received %v, want %v", got, want)
+	}
+	if some.most > 2 {
+		t.Errorf("%d requests at a time, want at most 2", some.most)
+	}
+	h.Await("the deliveries have succeeded", func() bool {
+		return h.deliveries("some", ledger.StateSucceeded) == tasks &&
+			h.deliveries("all", ledger.StateSucceeded) == 2*tasks
+	})
+	if n := len(all.accepted()); n != 2*tasks {
+		t.Errorf("%d events are delivered to the receiver of all kinds, want %d", n, 2*tasks)
+	}
+	err := outbox.SeekSubscriber(t.Context(), h.As("operator"), webhook.Subscriber("some"), feed.After(0), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "coupon.send", BizID: "last"}, `{}`)
+	h.Await("the events are delivered again", func() bool { return len(some.accepted()) == 2*tasks+1 })
+	if len(some.ids) != tasks+1 {
+		t.Errorf("%d ids, want %d: an event has the same id again", len(some.ids), tasks+1)
+	}
+}
+
+// A receiver at an address that is not public gets nothing: its deliveries end dead, and neither the ledger nor the log
+// has the secret or the path of the URL. A delivery that a producer forges is refused by the database.
+func TestPrivateAddressesAreDead(t *testing.T) {
+	h := newHooks(t)
+	private := newReceiver(t)
+	ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "coupon.send", BizID: "1"}, `{}`)
+	once := &ledger.RetryPolicy{Attempts: 1}
+	h.start(webhook.Receiver{Name: "inner", URL: private.server.URL + "/hidden-token", Retry: once})
+	h.Await("the delivery is dead", func() bool { return h.deliveries("inner", ledger.StateDead) == 1 })
+	if n := len(private.accepted()); n > 0 {
+		t.Errorf("%d requests arrived", n)
+	}
+	texts := servicetest.One[string](h, `
+		select string_agg(data::text, ' ') from taskledger.event where kind = $1::text`, string(webhook.Kind("inner")))
+	if !strings.Contains(texts, "127.0.0.1 is not public") {
+		t.Errorf("the history has no cause: %s", texts)
+	}
+	for _, hidden := range []string{"hidden-token", secretText} {
+		if strings.Contains(texts, hidden) {
+			t.Errorf("the history has %s", hidden)
+		}
+	}
+	forged := ledger.Key{Kind: webhook.Kind("inner"), BizID: "2"}
+	_, err := ledger.Enqueue(t.Context(), h.As(ledgertest.App), forged, nil, nil)
+	var invalid *ledger.InvalidError
+	if !errors.As(err, &invalid) {
+		t.Errorf("a producer enqueued a delivery: %v", err)
+	}
+	_, err = h.As(ledgertest.App).Exec(t.Context(), `
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+		select 1, 0, taskledger.shard_of(k, '2'), 'enqueued', k, '2' from (values ('taskledger.webhook.inner')) v(k)`)
+	if err == nil {
+		t.Error("a producer inserted a delivery")
+	}
+}
+
+// A file with faults is refused whole, with the name of each field, and without its secrets.
+func TestParseFaults(t *testing.T) {
+	t.Setenv("WEBHOOK_TEST_SHORT", "short")
+	_, err := webhook.Parse([]byte(`{"receivers": [
+		{"name": "a b", "url": "ftp://x/hidden", "secret_env": "WEBHOOK_TEST_SHORT", "kinds": ["taskledger.webhook.a"],
+		 "types": ["lost"], "slots": -1, "timeout": "2m"},
+		{"name": "c", "url": "https://user:hidden@x/"}]}`))
+	if err == nil {
+		t.Fatal("it is valid")
+	}
+	for _, want := range []string{"receivers[0].name", "receivers[0].url", "receivers[0].secret_file",
+		"receivers[0].kinds", "receivers[0].types", "receivers[0].slots", "receivers[0].timeout", "receivers[1].url",
+		"receivers[1].secret_file"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no fault names %s: %v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "hidden") {
+		t.Errorf("the error has secrets: %v", err)
+	}
+	for text, want := range map[string]string{`{}`: "receivers", `{"receivers":[{"timeout":1}]}`: "timeout",
+		`{"x":1}`: "webhooks", `{} {}`: "webhooks"} {
+		if _, err := webhook.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want a fault of %s", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package webhook
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Headers of a request.
+const (
+	HeaderID        = "Webhook-Id"        // the same for each attempt, and for each delivery of an event
+	HeaderTimestamp = "Webhook-Timestamp" // of the attempt, in seconds since 1970
+	HeaderSignature = "Webhook-Signature" // see [Sign]
+)
+
+const (
+	secretPrefix = "whsec_"
+	minKey       = 24 // bytes, by Standard Webhooks
+	maxKey       = 64
+)
+
+// ParseSecret returns the key of a secret: base64 of 24 to 64 random bytes, after the prefix whsec_, which may be
+// missing.
+func ParseSecret(secret string) ([]byte, error) {
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
+	if err != nil || len(key) < minKey || len(key) > maxKey {
+		return nil, errors.New("secret must be whsec_ and base64 of 24 to 64 bytes: " +
+			`echo "whsec_$(head -c 32 /dev/urandom | base64)"`) // without the secret
+	}
+	return key, nil
+}
+
+// Sign returns the value of [HeaderSignature]: v1, a comma, and base64 of the HMAC-SHA256, with the key, of the id, the
+// seconds and the body, joined by dots. A receiver computes the same over the bytes that it got, compares in constant
+// time, and refuses requests that are some minutes old.
+func Sign(key []byte, id string, at time.Time, body []byte) string {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(id + "." + strconv.FormatInt(at.Unix(), 10) + "."))
+	mac.Write(body)
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}

@@ -1,0 +1,208 @@
+package scheduler_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers/scheduler"
+)
+
+func partKey(id string) ledger.Key { return ledger.Key{Kind: "test.part", BizID: ledger.BizID(id)} }
+
+// join enqueues a task after others.
+func (b *fixture) join(id string, otherwise ledger.Otherwise, after ...ledger.Key) ledger.Key {
+	b.T.Helper()
+	k := ledger.Key{Kind: "test.join", BizID: ledger.BizID(id)}
+	o := &ledger.EnqueueOptions{After: after, Otherwise: otherwise}
+	e := servicetest.Try(ledger.Enqueue(b.Context(), b.DB, k, nil, o))(b.T)
+	if !e.New || e.State != ledger.StateScheduled {
+		b.T.Errorf("%s: %+v, want a new scheduled task", k, e)
+	}
+	return k
+}
+
+// end appends the event with which a task ends, after its first version.
+func (b *fixture) end(k ledger.Key, t ledger.EventType) {
+	b.T.Helper()
+	b.append(ledger.AppendRequest{Key: k, Expected: 1, Type: t})
+}
+
+// pass has a scheduler decide about the tasks that wait, and returns the task.
+func (b *fixture) pass(s *scheduler.Scheduler, k ledger.Key) ledger.Task {
+	b.T.Helper()
+	servicetest.Try(s.ReleaseAwaiting(b.Context()))(b.T)
+	return servicetest.Try(ledger.Load(b.Context(), b.DB, k))(b.T)
+}
+
+// A task waits until all of its predecessors have succeeded. Its producer chooses the consequence of a failure.
+func TestTasksAfterOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.scheduler()
+	for i, test := range []struct {
+		name      string
+		otherwise ledger.Otherwise
+		ends      []ledger.EventType // of the predecessors, one after the other
+		states    []ledger.State     // of the task after each
+	}{
+		{
+			name: "success", ends: []ledger.EventType{ledger.EventSucceeded, ledger.EventSucceeded},
+			states: []ledger.State{ledger.StateScheduled, ledger.StateAvailable},
+		},
+		{
+			name: "cancel", ends: []ledger.EventType{ledger.EventBuried, ledger.EventSucceeded},
+			states: []ledger.State{ledger.StateCancelled, ledger.StateCancelled},
+		},
+		{
+			name: "run", otherwise: ledger.OtherwiseRun,
+			ends:   []ledger.EventType{ledger.EventCancelled, ledger.EventExpired},
+			states: []ledger.State{ledger.StateScheduled, ledger.StateAvailable},
+		},
+		{
+			name: "wait", otherwise: ledger.OtherwiseWait,
+			ends:   []ledger.EventType{ledger.EventBuried, ledger.EventSucceeded},
+			states: []ledger.State{ledger.StateScheduled, ledger.StateScheduled},
+		},
+	} {
+		parts := []ledger.Key{partKey(fmt.Sprint(i, "a")), partKey(fmt.Sprint(i, "b"))}
+		for _, k := range parts {
+			ledgertest.Enqueue(t, b.DB, k, "{}")
+		}
+		k := b.join(test.name, test.otherwise, parts[0], parts[1], parts[0])
+		if task := b.pass(s, k); task.State != ledger.StateScheduled || !task.DueAt.IsZero() || len(task.After) != 2 {
+			t.Errorf("%s: %+v before its predecessors", test.name, task)
+		}
+		for j, end := range test.ends {
+			b.end(parts[j], end)
+			if task := b.pass(s, k); task.State != test.states[j] {
+				t.Errorf("%s: %s after %s, want %s", test.name, task.State, end, test.states[j])
+			}
+		}
+	}
+	// The operator releases the dead predecessor, and it succeeds.
+	waiting, dead := ledger.Key{Kind: "test.join", BizID: "wait"}, partKey("3a")
+	b.append(ledger.AppendRequest{Key: dead, Expected: 2, Type: ledger.EventReleased})
+	b.append(ledger.AppendRequest{Key: dead, Expected: 3, Type: ledger.EventSucceeded})
+	if task := b.pass(s, waiting); task.State != ledger.StateAvailable {
+		t.Errorf("wait: %s after the release of its predecessor", task.State)
+	}
+	// A task whose predecessors have succeeded before it was enqueued, and one that an operator releases.
+	k := b.join("late", "", partKey("0a"))
+	if task := b.pass(s, k); task.State != ledger.StateAvailable {
+		t.Errorf("%s after a predecessor that had succeeded", task.State)
+	}
+	ledgertest.Enqueue(t, b.DB, partKey("open"), "{}")
+	k = b.join("released", "", partKey("open"))
+	b.end(k, ledger.EventReleased)
+	if task := b.pass(s, k); task.Version != 2 {
+		t.Errorf("version %d after a release by hand", task.Version)
+	}
+	if n := servicetest.Try(s.ReleaseAwaiting(t.Context()))(t); n != 0 {
+		t.Errorf("%d tasks wait at the end", n)
+	}
+	b.awaitNoTimers()
+	history := servicetest.Try(ledger.History(t.Context(), b.DB, ledger.Key{Kind: "test.join", BizID: "cancel"}))(t)
+	if reason := history[1].ErrorText(); reason != "its predecessor test.part/1a is dead" {
+		t.Errorf("reason %q", reason)
+	}
+	ledgertest.Check(t, b.DB)
+}
+
+// Predecessors that finish at the same moment, in transactions that do not see each other, release their successor
+// once.
+func TestPredecessorsFinishTogether(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Schedule()
+	b.Schedule()
+	const n = 40
+	for i := range n {
+		parts := []ledger.Key{partKey(fmt.Sprint(i, "a")), partKey(fmt.Sprint(i, "b"))}
+		for _, k := range parts {
+			ledgertest.Enqueue(t, b.DB, k, "{}")
+		}
+		var both, commits sync.WaitGroup
+		both.Add(len(parts))
+		for _, k := range parts {
+			commits.Go(func() {
+				err := pgx.BeginFunc(t.Context(), b.DB, func(tx pgx.Tx) error {
+					request := ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSucceeded}
+					_, err := ledger.Append(t.Context(), tx, request)
+					both.Done()
+					both.Wait() // both have appended, and neither has committed
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			if k == parts[0] {
+				b.join(fmt.Sprint(i), "", parts...)
+			}
+		}
+		commits.Wait()
+	}
+	b.Await("all successors to be available", func() bool {
+		return servicetest.One[int](b, `select count(*)::integer from taskledger.event
+			where kind = 'test.join' and type = 'released'`) == n
+	})
+	b.awaitNoTimers()
+	if most := servicetest.One[int](b, "select max(version)::integer from taskledger.event"); most != 2 {
+		t.Errorf("a task has version %d", most)
+	}
+	ledgertest.Check(t, b.DB)
+}
+
+// A scheduler that is killed after the release of a task leaves its timer, which the next one removes.
+func TestSchedulerKilledAfterRelease(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ledgertest.Enqueue(t, b.DB, partKey("a"), "{}")
+	k := b.join("a", "", partKey("a"))
+	b.end(partKey("a"), ledger.EventSucceeded)
+	b.SpawnAs("relay", "scheduler", scheduler.PointAwaited).AwaitKilled(t)
+	if n := servicetest.One[int](b, "select count(*)::integer from taskledger.timer"); n != 1 {
+		t.Errorf("%d timers after the kill", n)
+	}
+	b.Schedule()
+	b.awaitNoTimers()
+	if task := servicetest.Try(ledger.Load(t.Context(), b.DB, k))(t); task.Version != 2 {
+		t.Errorf("version %d, want 2", task.Version)
+	}
+}
+
+// A task that another transaction has locked, and predecessors that no program can read, hold up no other task.
+func TestLockedSuccessorHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.scheduler()
+	ledgertest.Enqueue(t, b.DB, partKey("a"), "{}")
+	locked, free := b.join("a", "", partKey("a")), b.join("b", "", partKey("a"))
+	ledgertest.ExecAsOwner(t, b.DB, `
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, meta)
+		select 1, 0, 0, 'scheduled', 'test.join', 'odd' || i, 'x', m::json
+		  from unnest(array['{"after":7}', '{"after":{"keys":[{"kind":"\\u0000"}],"otherwise":"run"}}', '{}', '[]'])
+		       with ordinality as u(m, i)`)
+	ledgertest.ExecAsOwner(t, b.DB, `
+		insert into taskledger.timer (due_at, kind, biz_id, version, reason)
+		select taskledger.end_of_time(), 'test.join', 'odd' || i, 1, 'after' from generate_series(1, 5) i`)
+	b.end(partKey("a"), ledger.EventSucceeded)
+	tx := servicetest.Try(b.DB.Begin(t.Context()))(t)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	servicetest.Try(ledger.Append(t.Context(), tx,
+		ledger.AppendRequest{Key: locked, Expected: 1, Type: ledger.EventCancelled}))(t)
+	_, err := s.ReleaseAwaiting(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "test.join/a") {
+		t.Errorf("the error of a locked task is %v", err)
+	}
+	if task := servicetest.Try(ledger.Load(t.Context(), b.DB, free))(t); task.State != ledger.StateAvailable {
+		t.Errorf("the other task is %s", task.State)
+	}
+}
