@@ -149,10 +149,11 @@ func (b *bundle) restart() {
 	b.awaitConnected()
 }
 
-// awaitConnected waits until the bundle's connection is open.
+// awaitConnected waits until the running server answers the bundle's connection. After a restart, IsConnected alone
+// can still be of the server that was stopped.
 func (b *bundle) awaitConnected() {
 	b.t.Helper()
-	b.await("the connection to NATS is open", func() bool { return b.nc.IsConnected() })
+	b.await("NATS to answer", func() bool { return b.nc.IsConnected() && b.nc.FlushTimeout(time.Second) == nil })
 }
 
 func (b *bundle) purge(options ...jetstream.StreamPurgeOpt) {

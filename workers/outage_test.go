@@ -103,7 +103,8 @@ func TestStreamWiped(t *testing.T) {
 	if err := b.Server.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	b.Await("the connection", b.NC.IsConnected)
+	// IsConnected alone can still be of the server that was stopped.
+	b.Await("NATS to answer", func() bool { return b.NC.IsConnected() && b.NC.FlushTimeout(time.Second) == nil })
 	b.Provision()
 	for _, k := range []ledger.Key{running, unpublished} {
 		b.again(b.History(k)[0])

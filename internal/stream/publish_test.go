@@ -166,7 +166,9 @@ func TestPublishDisconnected(t *testing.T) {
 	if err := server.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); !nc.IsConnected() && time.Now().Before(deadline); {
+	// IsConnected alone can still be of the server that was stopped.
+	isAnswered := func() bool { return nc.IsConnected() && nc.FlushTimeout(time.Second) == nil }
+	for deadline := time.Now().Add(patience); !isAnswered() && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)
 	}
 	// No buffered message is sent now; the publisher works again.
