@@ -17,6 +17,9 @@ func (c *Config) SetPageSize(n int) { c.pageSize = n }
 // ServedPatience is how long a page waits for acknowledgements at a time.
 const ServedPatience = servedPatience
 
+// MaxDelay is the longest delay before a relay that failed tries again.
+const MaxDelay = maxDelay
+
 // Statements whose costs are tested.
 var (
 	WaitingSQL   = waitingSQL

@@ -19,6 +19,7 @@ type hookFuncs struct {
 	purged     func(sequence uint64)
 	leading    func(leading bool)
 	failed     func(err error)
+	advanced   func()
 }
 
 func (h *hookFuncs) MessagesPublished(_ context.Context, n int)        { callHook(h.published, n) }
@@ -30,6 +31,11 @@ func (h *hookFuncs) EventsMissed(_ context.Context, n int)             { callHoo
 func (h *hookFuncs) StreamPurged(_ context.Context, sequence uint64)   { callHook(h.purged, sequence) }
 func (h *hookFuncs) LeadershipChanged(_ context.Context, leading bool) { callHook(h.leading, leading) }
 func (h *hookFuncs) RelayFailed(_ context.Context, err error)          { callHook(h.failed, err) }
+func (h *hookFuncs) PageAdvanced(context.Context) {
+	if h.advanced != nil {
+		h.advanced()
+	}
+}
 
 func callHook[A any](hook func(A), argument A) {
 	if hook != nil {

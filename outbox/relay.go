@@ -90,6 +90,7 @@ func (r *Relay) Run(ctx context.Context) error {
 
 	for {
 		err := r.lead(ctx, publisher)
+		in := r.nextDelay()
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -98,9 +99,9 @@ func (r *Relay) Run(ctx context.Context) error {
 		case errors.Is(err, errLeaseLost):
 			r.config.Logger.InfoContext(ctx, "another relay has taken the lease")
 		default:
-			r.failed(ctx, err)
+			r.failed(ctx, err, in)
 		}
-		if r.backOff(ctx) != nil {
+		if loop.Sleep(ctx, in) != nil {
 			return nil
 		}
 	}
@@ -109,21 +110,21 @@ func (r *Relay) Run(ctx context.Context) error {
 // isFinal reports whether Run ends with an error: waiting cannot help.
 func isFinal(err error) bool { return isRefusal(err) || errors.Is(err, nats.ErrConnectionClosed) }
 
-// failed reports an error after which the relay tries again.
-func (r *Relay) failed(ctx context.Context, err error) {
+// failed reports an error after which the relay tries again in this time.
+func (r *Relay) failed(ctx context.Context, err error, in time.Duration) {
 	if isStoreFailure(err) {
 		err = &StoreError{Err: err}
 	}
 	r.hooks.each(func(h Hook) { h.RelayFailed(ctx, err) })
-	r.config.Logger.WarnContext(ctx, "relay failed; retrying", "error", err)
+	r.config.Logger.WarnContext(ctx, "relay failed; retrying", "retry_in", in, "error", err)
 }
 
-// backOff waits before the next try. The delay grows with each failure without progress in between.
-func (r *Relay) backOff(ctx context.Context) error {
+// nextDelay returns the delay before the next try. It grows with each failure without progress in between.
+func (r *Relay) nextDelay() time.Duration {
 	if r.hasProgressed.Swap(false) {
 		r.delay.Reset()
 	}
-	return loop.Sleep(ctx, r.delay.Next())
+	return r.delay.Next()
 }
 
 // progress notes that the relay can work: a page is on the stream and its cursor row is committed, or nothing waits.
@@ -180,8 +181,9 @@ func (r *Relay) work(ctx context.Context, publisher *stream.Publisher) error {
 			return err
 		}
 		r.lease.setError(err)
-		r.failed(ctx, err)
-		if err := r.backOff(ctx); err != nil {
+		in := r.nextDelay()
+		r.failed(ctx, err, in)
+		if err := loop.Sleep(ctx, in); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"os/exec"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/natsserver"
@@ -52,10 +55,16 @@ func (b *bundle) produce(stop <-chan struct{}) (ended chan struct{}) {
 	return ended
 }
 
-// longestStall observes a relay for a while and returns the longest time between two messages that it published.
-func longestStall(published *atomic.Int64, during time.Duration) (longest time.Duration) {
+// longestStall observes a relay until end is closed, and returns the longest time between two messages that it
+// published.
+func longestStall(published *atomic.Int64, end <-chan struct{}) (longest time.Duration) {
 	seen, since := published.Load(), time.Now()
-	for end := since.Add(during); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for isEnd := false; !isEnd; time.Sleep(time.Millisecond) {
+		select {
+		case <-end:
+			isEnd = true
+		default:
+		}
 		if n := published.Load(); n != seen {
 			longest = max(longest, time.Since(since))
 			seen, since = n, time.Now()
@@ -64,17 +73,60 @@ func longestStall(published *atomic.Int64, during time.Duration) (longest time.D
 	return max(longest, time.Since(since))
 }
 
-// All connections of the relay to the database are killed twice a second. It publishes in between, so its back-off does
-// not grow.
+// delayLog is a log that keeps the longest delay before another try.
+type delayLog struct {
+	slog.Handler
+	longest atomic.Int64
+}
+
+func (l *delayLog) Handle(ctx context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "retry_in" {
+			l.longest.Store(max(l.longest.Load(), int64(a.Value.Duration())))
+		}
+		return true
+	})
+	return l.Handler.Handle(ctx, r)
+}
+
+// longestConnect connects again and again until stop is closed, and sends the longest time that it took.
+func (b *bundle) longestConnect(stop <-chan struct{}) <-chan time.Duration {
+	longest := make(chan time.Duration, 1)
+	go func() {
+		var most time.Duration
+		defer func() { longest <- most }()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+			begun := time.Now()
+			conn, err := pgx.ConnectConfig(context.Background(), b.pool.Config().ConnConfig)
+			if err != nil {
+				b.t.Error(err)
+				return
+			}
+			_ = conn.Close(context.Background())
+			most = max(most, time.Since(begun))
+		}
+	}()
+	return longest
+}
+
+// All connections of the relay to the database are killed twice a second. Whenever it has worked in between, its
+// back-off begins anew, so it stands still for no longer than a few connects take.
 func TestKilledConnectionsCauseShortStalls(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	pool := openPool(t, named(t, b.pool.Config().ConnString(), "killed-relay"))
-	var published, leading atomic.Int64
+	log := &delayLog{Handler: slog.NewTextHandler(t.Output(), nil)}
+	var published, advanced, leading atomic.Int64
 	b.relay(func(c *outbox.Config) {
-		c.DB, c.LeaseTTL = pool, 0
+		c.DB, c.LeaseTTL, c.Logger = pool, 0, slog.New(log)
 		c.Hooks = []outbox.Hook{&hookFuncs{
 			published: func(n int) { published.Add(int64(n)) },
+			advanced:  func() { advanced.Add(1) },
 			leading: func(is bool) {
 				if is {
 					leading.Add(1)
@@ -85,32 +137,38 @@ func TestKilledConnectionsCauseShortStalls(t *testing.T) {
 	stop := make(chan struct{})
 	produced := b.produce(stop)
 	b.await("the relay publishes", func() bool { return published.Load() > 10 })
-	usual := longestStall(&published, 3*time.Second)
-	kills := make(chan int)
+	connect := b.longestConnect(stop)
+	killed := make(chan struct{})
 	go func() {
-		n := 0
-		defer func() { kills <- n }()
-		for ; ; n++ {
-			select {
-			case <-stop:
-				return
-			case <-time.After(500 * time.Millisecond):
-			}
+		defer close(killed)
+		for range 15 { // without progress in between, the delay has its maximum after 8
 			_, err := b.pool.Exec(context.Background(), `select pg_terminate_backend(pid) from pg_stat_activity
 				where datname = current_database() and application_name = 'killed-relay'`)
 			if err != nil {
 				t.Error(err)
 			}
+			time.Sleep(500 * time.Millisecond)
+			deadline := time.Now().Add(patience)
+			for before := advanced.Load(); advanced.Load() == before; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Errorf("the relay did not work for %s after a kill", patience)
+					return
+				}
+			}
 		}
 	}()
-	stall := longestStall(&published, 10*time.Second)
+	stall := longestStall(&published, killed)
 	close(stop)
-	t.Logf("longest stall %s, without kills %s, %d kills, %d terms", stall, usual, <-kills, leading.Load())
+	usual, delay := <-connect, time.Duration(log.longest.Load())
+	t.Logf("longest stall %s, delay %s, connect %s; %d terms", stall, delay, usual, leading.Load())
 	<-produced
 	b.awaitPublished()
 	b.check()
+	if delay == 0 || delay >= outbox.MaxDelay {
+		t.Errorf("the longest delay is %s: the relay does not begin anew after it has worked", delay)
+	}
 	if stall > time.Second+10*usual { // the machine may be busy
-		t.Errorf("nothing was published for %s, and without kills for %s", stall, usual)
+		t.Errorf("nothing was published for %s, and a connect took at most %s", stall, usual)
 	}
 	if leading.Load() != 1 {
 		t.Errorf("the relay had the lease %d times, want once", leading.Load())
