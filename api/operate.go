@@ -1,11 +1,11 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 
 	"github.com/taskledger/taskledger/api/client"
-	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/operator"
@@ -64,8 +64,21 @@ func (h *Handler) change(
 	}
 	ctx, cancel := database(r)
 	defer cancel()
-	audit := operator.Audit{Actor: c.name, Reason: change.Reason}
-	var err error
+	if err := h.changeOne(ctx, k, name, change, operator.Audit{Actor: c.name, Reason: change.Reason}); err != nil {
+		return err
+	}
+	t, err := h.load(r, k)
+	if err != nil {
+		return err
+	}
+	setVersion(w, t.Version)
+	return h.writeJSON(w, r, http.StatusOK, t)
+}
+
+// changeOne changes a task.
+func (h *Handler) changeOne(
+	ctx context.Context, k ledger.Key, name string, change client.Change, audit operator.Audit,
+) (err error) {
 	switch name {
 	case "cancel":
 		_, err = h.operator.Cancel(ctx, k, audit)
@@ -79,15 +92,7 @@ func (h *Handler) change(
 			_, err = h.operator.Reschedule(ctx, k, due, audit)
 		}
 	}
-	if err != nil {
-		return err
-	}
-	t, err := h.load(r, k)
-	if err != nil {
-		return err
-	}
-	setVersion(w, t.Version)
-	return h.writeJSON(w, r, http.StatusOK, t)
+	return err
 }
 
 // changeKind pauses or resumes a kind.
@@ -119,12 +124,7 @@ func (h *Handler) changeKind(w http.ResponseWriter, r *http.Request, c *caller) 
 		Paused  bool        `json:"paused"`
 		Changed bool        `json:"changed"` // false: it was so before
 	}{Kind: kind, Paused: change == "pause"}
-	if answer.Paused {
-		answer.Changed, err = h.operator.PauseKind(ctx, kind, operator.Audit{
-			Actor: c.name, Reason: printable.Storable(body.Reason, operator.MaxReasonBytes)})
-	} else {
-		answer.Changed, err = h.operator.ResumeKind(ctx, kind)
-	}
+	answer.Changed, err = h.PauseKind(ctx, Caller{c}, kind, answer.Paused, body.Reason)
 	if err != nil {
 		return err
 	}

@@ -139,21 +139,12 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request) {
 // serve returns the handler of an operation: it authenticates the caller, and checks its role and its rate.
 func (h *Handler) serve(o operation) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		c, err := h.authenticate(r)
+		c, err := h.Admit(r, o.least)
 		if err != nil {
 			h.fail(w, r, err)
 			return
 		}
-		if !c.role.has(o.least) {
-			p := problem(codeForbidden, c.name+" has the role "+string(c.role)+", and this call needs "+string(o.least))
-			h.fail(w, r, p)
-			return
-		}
-		if delay := h.registry.admit(c); delay > 0 {
-			h.fail(w, r, retryIn(problem(codeRate, c.name+" has reached its rate"), delay))
-			return
-		}
-		if err := o.handle(h, w, r, c); err != nil {
+		if err := o.handle(h, w, r, c.c); err != nil {
 			h.fail(w, r, err)
 		}
 	}

@@ -55,10 +55,13 @@ func TestPauseKind(t *testing.T) {
 		t.Errorf("paused: %+v", paused)
 	}
 
-	if !try(o.ResumeKind(b.Context(), order.Name()))(t) || try(o.ResumeKind(b.Context(), order.Name()))(t) {
+	resume := func() bool {
+		return try(o.ResumeKind(b.Context(), order.Name(), operator.Audit{Actor: "ada"}))(t)
+	}
+	if !resume() || resume() {
 		t.Error("it was paused, and then it was not")
 	}
-	b.AwaitSucceeded(6)
+	b.AwaitSucceeded(6 + 2) // with the records of the pause and its end
 	b.WantOneEffectEach(6)
 	if n := one[int](
 		b, "select count(*)::integer from taskledger.event where type not in ('enqueued', 'started', 'succeeded')",

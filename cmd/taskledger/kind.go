@@ -45,18 +45,23 @@ It takes effect within two seconds. Running handlers continue, and tasks can be 
 }
 
 func newKindResumeCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var audit operator.Audit
+	cmd := &cobra.Command{
 		Use:     "resume KIND",
 		Short:   "Resume a kind: workers begin its tasks again",
 		Example: "  taskledger kind resume coupon.send",
 		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			audit.Actor = actorOr(audit.Actor)
 			return a.changeKind(cmd.Context(), args[0], "resumed",
 				func(ctx context.Context, o *operator.Operator) (bool, error) {
-					return o.ResumeKind(ctx, ledger.Kind(args[0]))
+					return o.ResumeKind(ctx, ledger.Kind(args[0]), audit)
 				})
 		},
 	}
+	addActorFlag(cmd, &audit.Actor)
+	cmd.Flags().StringVar(&audit.Reason, "reason", "", "reason, for the record of the act")
+	return cmd
 }
 
 // changeKind pauses or resumes a kind, and reports whether that was a change.

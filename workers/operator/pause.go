@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -32,7 +33,8 @@ type PausedKind struct {
 
 // PauseKind has all workers, including later ones, start no task of a kind until it is resumed. They notice it
 // within about a second. Running handlers and enqueueing go on. It reports whether the kind was not paused
-// before; if it was, only another reason is recorded, with its actor. It commits.
+// before; if it was, only another reason is recorded, with its actor. A change is on record as a task of kind
+// taskledger.operation. It commits.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
 func (o *Operator) PauseKind(ctx context.Context, kind ledger.Kind, audit Audit) (bool, error) {
@@ -42,23 +44,50 @@ func (o *Operator) PauseKind(ctx context.Context, kind ledger.Kind, audit Audit)
 	if err := audit.validate(); err != nil {
 		return false, err
 	}
-	isNew := false
-	_, err := pgquery.Row(ctx, o.config.DB, pauseSQL,
-		[]any{string(kind), pgquery.Optional(audit.Actor), audit.Reason}, &isNew)
+	isNew, isChange := false, false
+	err := o.recordKind(ctx, kindPause, kind, audit, func(tx pgx.Tx) (_ bool, err error) {
+		isChange, err = pgquery.Row(ctx, tx, pauseSQL,
+			[]any{string(kind), pgquery.Optional(audit.Actor), audit.Reason}, &isNew)
+		return isChange, err
+	})
 	return isNew, pgerr.Explain(fmt.Sprintf("pause kind %s", kind), err)
 }
 
 // ResumeKind ends the pause of [Operator.PauseKind]. It reports whether the kind was paused. It commits. Errors
 // as there.
-func (o *Operator) ResumeKind(ctx context.Context, kind ledger.Kind) (bool, error) {
+func (o *Operator) ResumeKind(ctx context.Context, kind ledger.Kind, audit Audit) (bool, error) {
 	if err := kind.Validate(); err != nil {
 		return false, err
 	}
-	tag, err := o.config.DB.Exec(ctx, resumeSQL, string(kind))
-	if err != nil {
-		return false, pgerr.Explain(fmt.Sprintf("resume kind %s", kind), err)
+	if err := audit.validate(); err != nil {
+		return false, err
 	}
-	return tag.RowsAffected() > 0, nil
+	wasPaused := false
+	err := o.recordKind(ctx, kindResume, kind, audit, func(tx pgx.Tx) (bool, error) {
+		tag, err := tx.Exec(ctx, resumeSQL, string(kind))
+		wasPaused = tag.RowsAffected() > 0
+		return wasPaused, err
+	})
+	return wasPaused && err == nil, pgerr.Explain(fmt.Sprintf("resume kind %s", kind), err)
+}
+
+// Actions of the records of pauses.
+const (
+	kindPause  = "kind.pause"
+	kindResume = "kind.resume"
+)
+
+// recordKind calls change in a transaction, and records the act if change reports that there was one.
+func (o *Operator) recordKind(
+	ctx context.Context, action string, kind ledger.Kind, audit Audit, change func(pgx.Tx) (bool, error),
+) error {
+	return pgx.BeginFunc(ctx, o.config.DB, func(tx pgx.Tx) error {
+		if isChange, err := change(tx); err != nil || !isChange {
+			return err
+		}
+		return operation.Record(ctx, tx, operation.Operation{Action: action, Reason: audit.Reason, Actor: audit.Actor,
+			Detail: map[string]string{"kind": string(kind)}})
+	})
 }
 
 // ReadPaused returns the paused kinds, by name. It never commits. Errors: [ledger.ErrNotMigrated].

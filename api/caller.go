@@ -1,0 +1,141 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/reserved"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+// Caller is the author of a request that [Handler.Admit] has admitted. Its methods return an error, a
+// [*client.Problem], if the rules of the API do not allow an act.
+type Caller struct{ c *caller }
+
+// Name returns the name of the caller: the actor of its events.
+func (c Caller) Name() string { return c.c.name }
+
+// Role returns the role of the caller.
+func (c Caller) Role() Role { return c.c.role }
+
+// ID returns a text that is the same for all requests with the same token, and is not secret.
+func (c Caller) ID() string { return c.c.id }
+
+// IsAnonymous reports whether the caller was admitted without authentication, see [Config].
+func (c Caller) IsAnonymous() bool { return c.c.name == anonymous }
+
+// MayUse reports whether the kind is among those of the caller.
+func (c Caller) MayUse(k ledger.Kind) bool { return c.c.mayUse(k) }
+
+// Has reports whether the caller may do what the role least may.
+func (c Caller) Has(least Role) bool { return c.c.role.has(least) }
+
+// MayChange returns an error unless the caller may change tasks of a kind: release, reschedule, bury and cancel them.
+func (c Caller) MayChange(k ledger.Kind) error {
+	switch {
+	case !c.c.role.has(Operator):
+		return c.c.forbid(Operator)
+	case !c.c.mayUse(k):
+		return c.c.refuseKind(k)
+	case reserved.IsKind(k) && !c.c.role.has(Admin):
+		return problem(codeForbidden, "only the role admin may change tasks of taskledger itself")
+	}
+	return nil
+}
+
+// MayControl returns an error unless the caller may pause and resume a kind and its schedules.
+func (c Caller) MayControl(k ledger.Kind) error {
+	switch {
+	case !c.c.role.has(Admin):
+		return c.c.forbid(Admin)
+	case !c.c.mayUse(k):
+		return c.c.refuseKind(k)
+	}
+	return nil
+}
+
+// forbid returns the problem of a caller that has not the role least.
+func (c *caller) forbid(least Role) *client.Problem {
+	return problem(codeForbidden, c.name+" has the role "+string(c.role)+", and this call needs "+string(least))
+}
+
+// Admit returns the caller of a request, whose role and rate allow what the role least may. It is for other handlers
+// with the callers of the API, as the console. The error is a [*client.Problem], or that of the database.
+func (h *Handler) Admit(r *http.Request, least Role) (Caller, error) {
+	c, err := h.authenticate(r)
+	if err != nil {
+		return Caller{}, err
+	}
+	if !c.role.has(least) {
+		return Caller{}, c.forbid(least)
+	}
+	if delay := h.registry.admit(c); delay > 0 {
+		return Caller{}, retryIn(problem(codeRate, c.name+" has reached its rate"), delay)
+	}
+	return Caller{c}, nil
+}
+
+// Describe returns the problem that an error of the ledger means, and false if the error is a failure of the server,
+// which a log should have.
+func Describe(err error) (p *client.Problem, isExpected bool) { return describe(err) }
+
+// Change is a change of a task by a caller.
+type Change string
+
+// The changes.
+const (
+	Release Change = "release"
+	Bury    Change = "bury"
+	Cancel  Change = "cancel"
+)
+
+// ChangeTask changes a task by the rules of the API. It commits. Errors: [*client.Problem], and those of package
+// operator.
+func (h *Handler) ChangeTask(ctx context.Context, c Caller, k ledger.Key, change Change, reason string) error {
+	if err := c.MayChange(k.Kind); err != nil {
+		return err
+	}
+	return h.changeOne(ctx, k, string(change), client.Change{Reason: reason}, c.c.audit(reason))
+}
+
+// ReleaseGroup releases at most limit dead tasks of a kind whose errors have one fingerprint, by the rules of the API.
+// With isDryRun it only counts them. It commits in batches. Errors are those of [Handler.ChangeTask].
+func (h *Handler) ReleaseGroup(
+	ctx context.Context, c Caller, kind ledger.Kind, fingerprint, reason string, limit int, isDryRun bool,
+) (operator.BulkResult, error) {
+	if err := c.MayChange(kind); err != nil {
+		return operator.BulkResult{}, err
+	}
+	f := operator.Filter{Kind: kind, State: ledger.StateDead, Fingerprint: fingerprint, Limit: limit}
+	return h.operator.ReleaseAll(ctx, f, c.c.audit(reason), &operator.BulkOptions{DryRun: isDryRun})
+}
+
+// PauseKind pauses or resumes a kind by the rules of the API, and reports whether that changed anything. It commits.
+func (h *Handler) PauseKind(ctx context.Context, c Caller, k ledger.Kind, pause bool, reason string) (bool, error) {
+	if err := c.MayControl(k); err != nil {
+		return false, err
+	}
+	if pause {
+		return h.operator.PauseKind(ctx, k, c.c.audit(reason))
+	}
+	return h.operator.ResumeKind(ctx, k, c.c.audit(reason))
+}
+
+// audit returns the author of a change and its reason, as the database can store it.
+func (c *caller) audit(reason string) operator.Audit {
+	return operator.Audit{Actor: c.name, Reason: printable.Storable(reason, operator.MaxReasonBytes)}
+}
+
+// HistoryPage is a part of the events of a task.
+type HistoryPage = client.List[ledger.Event]
+
+// ReadHistory returns the events of a task after a version, up to a number and a size. Next of the page is the version
+// to continue after, "" at the end. Errors: [ledger.ErrUnknownTask] for a task without events.
+func ReadHistory(
+	ctx context.Context, db ledger.DB, k ledger.Key, after ledger.Version, limit int,
+) (HistoryPage, error) {
+	return readHistory(ctx, db, k, int64(after), limit)
+}
