@@ -3,7 +3,6 @@ package metrics
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"log/slog"
 	"slices"
@@ -13,20 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/taskledger/taskledger/health"
-	"github.com/taskledger/taskledger/internal/pgerr"
-	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/projector"
 )
-
-//go:embed sql/oldest_waiting.sql
-var oldestWaitingSQL string
 
 const (
 	// timeout bounds a scrape. Prometheus waits 10 s by default.
 	timeout = 9 * time.Second
-	// maxOldest is the number of unfinished tasks among which the oldest of each kind is found.
-	maxOldest = 1000
 	// maxReaders is the greatest number of subscribers that have metrics: those that are furthest behind.
 	maxReaders = 100
 )
@@ -116,7 +109,7 @@ func (c *ledgerCollector) read(ctx context.Context) (values, error) {
 	if err := c.stats.read(ctx, c.config.DB, report); err != nil {
 		return nil, err
 	}
-	oldest, err := readOldest(ctx, c.config.DB)
+	oldest, err := projector.ReadOldestWaiting(ctx, c.config.DB)
 	if err != nil {
 		return nil, err
 	}
@@ -229,23 +222,4 @@ func (v *values) readers(r health.Report) {
 		v.number(subscriberLag, int(s.Lag), s.Name)
 		v.seconds(subscriberLagSeconds, time.Duration(s.Age)*time.Millisecond, s.Name)
 	}
-}
-
-// readOldest returns when the oldest available task of each kind became available.
-func readOldest(ctx context.Context, db ledger.DB) (map[ledger.Kind]time.Time, error) {
-	rows, err := db.Query(ctx, oldestWaitingSQL, int64(maxOldest))
-	if err != nil {
-		return nil, pgerr.Explain("read the oldest tasks", err)
-	}
-	defer rows.Close()
-	oldest := make(map[ledger.Kind]time.Time)
-	for rows.Next() {
-		var kind ledger.Kind
-		var at time.Time
-		if err := rows.Scan((*string)(&kind), pgquery.Micros(&at)); err != nil {
-			return nil, pgerr.Explain("read the oldest tasks", err)
-		}
-		oldest[kind] = at
-	}
-	return oldest, pgerr.Explain("read the oldest tasks", rows.Err())
 }

@@ -62,6 +62,9 @@ type Filter struct {
 	Error  string    // a part of the error. Default: all.
 	From   time.Time // only tasks enqueued at this time or later. Default: all.
 	To     time.Time // only tasks enqueued before this time. Default: all.
+	// Walk is the maximum number of events that the call reads. It has no meaning for exceptional states, which have an
+	// index. Default: 100,000, the maximum.
+	Walk int
 	// IsWithoutOwn leaves out the tasks of taskledger itself, whose kinds begin with "taskledger.".
 	IsWithoutOwn bool
 }
@@ -82,6 +85,9 @@ func (f Filter) validate() error {
 	case f.Limit < 0 || f.Limit > MaxList:
 		return &ledger.InvalidError{Field: "limit", Value: fmt.Sprint(f.Limit),
 			Rule: fmt.Sprintf("must be between 1 and %d", MaxList)}
+	case f.Walk < 0 || f.Walk > maxWalk:
+		return &ledger.InvalidError{Field: "walk", Value: fmt.Sprint(f.Walk),
+			Rule: fmt.Sprintf("must be between 1 and %d", maxWalk)}
 	case f.After < 0:
 		return &ledger.InvalidError{Field: "after", Value: fmt.Sprint(int64(f.After)), Rule: "must be a position"}
 	}
@@ -134,6 +140,9 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next 
 	if f.After == 0 {
 		f.After = math.MaxInt64
 	}
+	if f.Walk == 0 {
+		f.Walk = maxWalk
+	}
 	exceptional := f.State != "" && f.State.Exceptional()
 	sql, args := listNewestSQL, []any{string(f.Kind), string(f.State), int64(f.After), int64(f.Limit)}
 	args = append(args, f.Prefix, f.Actor, f.tagPattern(), f.Error, optionalTime(f.From), optionalTime(f.To),
@@ -141,7 +150,7 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next 
 	if exceptional {
 		sql = listExceptionalSQL
 	} else {
-		args = append(args, int64(maxWalk))
+		args = append(args, int64(f.Walk))
 	}
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
@@ -156,12 +165,12 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next 
 	case exceptional:
 		return found, 0, nil
 	}
-	next, err = walkedTo(ctx, db, f.After)
+	next, err = walkedTo(ctx, db, f.After, f.Walk)
 	return found, next, err
 }
 
-func walkedTo(ctx context.Context, db ledger.DB, after ledger.Position) (ledger.Position, error) {
-	rows, err := db.Query(ctx, walkedToSQL, int64(after), int64(maxWalk))
+func walkedTo(ctx context.Context, db ledger.DB, after ledger.Position, walk int) (ledger.Position, error) {
+	rows, err := db.Query(ctx, walkedToSQL, int64(after), int64(walk))
 	if err != nil {
 		return 0, pgerr.Explain("read tasks", err)
 	}

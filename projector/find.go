@@ -1,0 +1,103 @@
+package projector
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/find.sql
+	findSQL string
+	//go:embed sql/find_aside.sql
+	findAsideSQL string
+)
+
+// Search selects tasks for [FindTasks].
+type Search struct {
+	Kind   ledger.Kind  // Default: all kinds.
+	Prefix string       // the beginning of the biz_id. Default: all.
+	State  ledger.State // Default: all states.
+	After  ledger.Key   // continues after an earlier call: its result next. Default: the first task.
+	Limit  int          // Default: 50. At most MaxList.
+}
+
+// maxFindPages is the maximum number of pages of MaxList tasks that one call of FindTasks reads.
+const maxFindPages = 5
+
+// FindTasks returns tasks of the projection by kind and biz_id. It also returns next, the Search.After with which to
+// continue, or the zero key at the end. A call reads a bounded number of tasks, so it may return fewer than the limit,
+// even an empty slice, although there are more. The Position of each is 0. Tasks that are not projected yet are left
+// out, see [ReadLag]. The cost grows with the number of kinds, not with that of tasks. It never commits.
+//
+// Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
+func FindTasks(ctx context.Context, db ledger.DB, s Search) (found []Task, next ledger.Key, err error) {
+	if err := s.validate(); err != nil {
+		return nil, next, fmt.Errorf("find tasks: %w", err)
+	}
+	if s.Limit == 0 {
+		s.Limit = 50
+	}
+	read := MaxList
+	if s.State == "" {
+		read = s.Limit
+	}
+	for range maxFindPages {
+		page, err := s.read(ctx, db, read)
+		if err != nil {
+			return nil, next, pgerr.Explain("find tasks", err)
+		}
+		for _, t := range page {
+			s.After = t.Key
+			if s.State == "" || t.State == s.State {
+				found = append(found, t)
+			}
+			if len(found) == s.Limit {
+				return found, s.After, nil
+			}
+		}
+		if len(page) < read {
+			return found, ledger.Key{}, nil
+		}
+	}
+	return found, s.After, nil
+}
+
+func (s Search) validate() error {
+	if err := (Filter{Kind: s.Kind, State: s.State, Limit: s.Limit}).validate(); err != nil {
+		return err
+	}
+	for _, text := range []string{s.Prefix, string(s.After.Kind), string(s.After.BizID)} {
+		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) || len(text) > 1024 {
+			return &ledger.InvalidError{Field: "prefix", Value: text,
+				Rule: "must be UTF-8 without NUL, at most 1024 bytes"}
+		}
+	}
+	return nil
+}
+
+// read returns the next tasks, of all states or of all exceptional ones.
+func (s Search) read(ctx context.Context, db ledger.DB, limit int) ([]Task, error) {
+	sql := findSQL
+	if s.State != "" && s.State.Exceptional() {
+		sql = findAsideSQL
+	}
+	rows, err := db.Query(ctx, sql, string(s.Kind), s.Prefix, string(s.After.Kind), string(s.After.BizID), int64(limit))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Task, err error) {
+		err = row.Scan((*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State),
+			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, pgquery.Micros(&t.EnqueuedAt),
+			pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt))
+		return t, err
+	})
+}
