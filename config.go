@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/outbox"
@@ -68,6 +69,9 @@ type Config struct {
 	// Handlers answer further requests there, by their path, or by the beginning of it if that ends with a slash. None
 	// begins as another one does. A handler that streams ends when the ctx of Run is done.
 	Handlers map[string]http.Handler
+	// Console makes the handler of all other paths, with the function by which it reads the state of the services.
+	// Default: other paths are not found.
+	Console func(report func(context.Context) (health.Report, error)) (http.Handler, error)
 	// awaitNATS waits until this database has a NATS server. Default: there is no need to.
 	awaitNATS func(context.Context) error
 	// Logger receives what the services do. Each line has the name of its service. Default: disabled.
@@ -90,6 +94,9 @@ func (c Config) Validate() error {
 	}
 	if c.Listener == nil && len(c.Handlers) > 0 {
 		faults = append(faults, errors.New("taskledger: Handlers need a Listener"))
+	}
+	if c.Listener == nil && c.Console != nil {
+		faults = append(faults, errors.New("taskledger: Console needs a Listener"))
 	}
 	if err := c.Stream.Validate(); err != nil {
 		faults = append(faults, err)

@@ -51,11 +51,20 @@ func (c Config) endpoints(r *reporter) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	mux := http.NewServeMux()
-	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
-		mux.Handle(path, probes)
+	rest := http.NotFoundHandler()
+	if c.Console != nil {
+		if rest, err = c.Console(r.read); err != nil {
+			return nil, err
+		}
 	}
-	return c.before(mux), nil
+	return c.before(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz", "/readyz", "/metrics":
+			probes.ServeHTTP(w, r)
+		default:
+			rest.ServeHTTP(w, r)
+		}
+	})), nil
 }
 
 // before returns a handler that serves the paths of Handlers, and others by rest. It is not a [http.ServeMux], which

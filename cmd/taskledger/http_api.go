@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"runtime"
@@ -16,6 +17,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/console"
+	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -30,6 +33,7 @@ type apiFlags struct {
 	anonymous     bool
 	cert, key, ca string
 	proxies       []string
+	behindTLS     bool
 	header, role  string
 }
 
@@ -46,10 +50,13 @@ func (f *apiFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.ca, "http-client-ca", "", "`file` of the CA of client certificates, which name callers")
 	flags.StringArrayVar(&f.proxies, "http-proxy", nil,
 		"`address` or network of a proxy that names callers; may be repeated")
+	flags.BoolVar(&f.behindTLS, "http-behind-tls", false,
+		"a proxy speaks TLS with browsers: mark the cookies of the console as Secure")
 	flags.StringVar(&f.header, "http-proxy-header", "", "`header` with the name (default: X-Forwarded-User)")
 	flags.StringVar(&f.role, "http-proxy-role", "", "role of callers that have no token (default: they are refused)")
 	for _, name := range []string{
 		"database-url", "nats-url", "anonymous", "cert", "key", "client-ca", "proxy-header", "proxy-role",
+		"behind-tls",
 	} {
 		bind(flags, "http-"+name, "TASKLEDGER_HTTP_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
 	}
@@ -117,11 +124,23 @@ func (f apiFlags) secure(l net.Listener) (net.Listener, error) {
 // take their connections.
 const leastConnections = 8
 
-// httpAPI returns the API, and a function that ends what it has opened.
-func (a *app) httpAPI(ctx context.Context, f apiFlags) (handler *api.Handler, stop func(), err error) {
+// console returns the function that makes the web console.
+func (a *app) console(
+	callers *api.Handler, pool *pgxpool.Pool, f apiFlags,
+) func(func(context.Context) (health.Report, error)) (http.Handler, error) {
+	return func(report func(context.Context) (health.Report, error)) (http.Handler, error) {
+		return console.New(console.Config{DB: pool, API: callers, Report: report, Version: readVersion().String(),
+			IsBehindTLS: f.behindTLS, Logger: a.log.With("service", "http")})
+	}
+}
+
+// httpAPI returns the API, its pool, and a function that ends what it has opened.
+func (a *app) httpAPI(
+	ctx context.Context, f apiFlags,
+) (handler *api.Handler, pool *pgxpool.Pool, stop func(), err error) {
 	proxy, err := f.proxy()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	address := f.databaseURL
 	if address == "" {
@@ -129,18 +148,18 @@ func (a *app) httpAPI(ctx context.Context, f apiFlags) (handler *api.Handler, st
 	}
 	config, err := a.databaseConfig(address)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	pgpool.Limit(config, address, max(leastConnections, 4*runtime.GOMAXPROCS(0)))
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	pool, err = pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	log := a.log.With("service", "http")
 	nc, recalls, err := a.httpNATS(ctx, f, pool)
 	if err != nil {
 		pool.Close()
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	waiter, err := outbox.NewWaiter(outbox.WaiterConfig{DB: pool, NATS: nc, Logger: log})
 	if err == nil {
@@ -150,9 +169,9 @@ func (a *app) httpAPI(ctx context.Context, f apiFlags) (handler *api.Handler, st
 	if err != nil {
 		nc.Close()
 		pool.Close()
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return handler, func() {
+	return handler, pool, func() {
 		waiter.Close()
 		nc.Close()
 		pool.Close()

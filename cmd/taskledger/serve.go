@@ -194,13 +194,14 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 		Alarms:     alarms, Logger: a.log, Describe: a.explain,
 	}
 	if listener != nil {
-		handler, stop, err := a.httpAPI(ctx, f.api)
+		handler, pool, stop, err := a.httpAPI(ctx, f.api)
 		if err != nil {
 			return err
 		}
 		defer stop()
 		defer context.AfterFunc(ctx, handler.Drain)()
 		c.Listener, c.Handlers = secured, map[string]http.Handler{"/v1/": handler, "/version": handler}
+		c.Console = a.console(handler, pool, f.api)
 	}
 	if a.config.natsURL != "" {
 		c.NATS = a.toNATS

@@ -36,7 +36,7 @@ var documented = []string{
 	"ledger/ledgertest", "outbox", "outbox/watermill",
 	"workers", "workers/scheduler", "workers/reconciler", "workers/operator", "workers/watermill",
 	"workers/workertest", "projector", "health", "health/alarm", "migrations",
-	"api", "api/client",
+	"api", "api/client", "console",
 }
 
 // TestDocsNameWhatExists checks that the Go names, tests, files and links of the documents exist.

@@ -1,0 +1,136 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// maxReason is the maximum number of bytes of a reason.
+const maxReason = 1000
+
+// act is a change of tasks that a form asks for.
+type act struct {
+	Name   api.Change
+	Title  string
+	states []ledger.State // that allow it
+}
+
+// allows reports whether a task in a state may be changed so.
+func (a act) allows(s ledger.State) bool { return slices.Contains(a.states, s) }
+
+var unfinished = []ledger.State{ledger.StateAvailable, ledger.StateRunning, ledger.StateScheduled, ledger.StateRetrying}
+
+var acts = []act{
+	{api.Release, "Release", []ledger.State{ledger.StateDead, ledger.StateCancelled, ledger.StateExpired,
+		ledger.StateDiscarded, ledger.StateScheduled, ledger.StateRetrying}},
+	{api.Bury, "Bury", unfinished},
+	{api.Cancel, "Cancel", unfinished},
+}
+
+// actData is the content of the page of an act: its preview, or its result.
+type actData struct {
+	Act    act
+	Tasks  []actTask
+	Able   int // tasks whose state allows it
+	IsDone bool
+	Reason string
+}
+
+// actTask is a task of an act.
+type actTask struct {
+	ledger.Key
+	State  ledger.State
+	Field  string // its key as a value of the form
+	IsAble bool
+	Result string // after the act
+}
+
+// act answers with the preview of an act on tasks, or, if the form confirms it, does it and shows the result.
+func (h *Handler) act(w http.ResponseWriter, r *http.Request) {
+	c, err := h.admit(r)
+	if isUnauthenticated(err) {
+		h.askToSignIn(w, r, http.StatusUnauthorized, signInData{Problem: "Your session has ended. Nothing was changed.",
+			Cure: "Enter a token, and try again."})
+		return
+	}
+	if err == nil {
+		err = h.checkForm(w, r, c.ID())
+	}
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	v := h.newView(w, r, c)
+	d, err := h.changeTasks(r, c)
+	if err != nil {
+		h.failAs(w, r, v, err)
+		return
+	}
+	v.Name, v.Title, v.Data = "act", d.Act.Title+" tasks", d
+	h.render(w, r, http.StatusOK, "act", v)
+}
+
+func (h *Handler) changeTasks(r *http.Request, c api.Caller) (*actData, error) {
+	i := slices.IndexFunc(acts, func(a act) bool { return string(a.Name) == r.PostForm.Get("act") })
+	keys := r.PostForm["key"]
+	d := &actData{IsDone: r.PostForm.Get("confirm") == "yes", Reason: strings.TrimSpace(r.PostForm.Get("reason"))}
+	switch {
+	case i < 0:
+		return nil, invalid("act must be release, bury or cancel")
+	case len(keys) == 0:
+		return nil, invalid("no task is selected")
+	case len(keys) > pageTasks:
+		return nil, invalid("at most %d tasks can be selected", pageTasks)
+	case d.IsDone && d.Reason == "":
+		return nil, invalid("a reason is required")
+	case len(d.Reason) > maxReason:
+		return nil, invalid("the reason must have at most %d bytes", maxReason)
+	}
+	d.Act = acts[i]
+	ctx, cancel := database(r)
+	defer cancel()
+	for _, field := range keys {
+		q, err := url.ParseQuery(field)
+		if err != nil {
+			return nil, invalid("a key cannot be read")
+		}
+		key := ledger.Key{Kind: ledger.Kind(q.Get("kind")), BizID: ledger.BizID(q.Get("biz_id"))}
+		t := actTask{Key: key, Field: field}
+		if err := t.Key.ValidateStored(); err != nil {
+			return nil, err
+		}
+		if err := c.MayChange(t.Kind); err != nil {
+			return nil, err
+		}
+		d.Tasks = append(d.Tasks, t)
+	}
+	all := make([]ledger.Key, len(d.Tasks))
+	for i, t := range d.Tasks {
+		all[i] = t.Key
+	}
+	found, err := ledger.States(ctx, h.config.DB, all)
+	if err != nil {
+		return nil, err
+	}
+	for i := range d.Tasks {
+		t := &d.Tasks[i]
+		t.State = found[t.Key]
+		t.IsAble = d.Act.allows(t.State)
+		if d.IsDone {
+			err := h.config.API.ChangeTask(ctx, c, t.Key, d.Act.Name, d.Reason)
+			if t.IsAble, t.Result = err == nil, "done"; err != nil {
+				t.Result = printable.Short(h.explain(r, err).detail, 300)
+			}
+		}
+		if t.IsAble {
+			d.Able++
+		}
+	}
+	return d, nil
+}

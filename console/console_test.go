@@ -1,0 +1,247 @@
+package console_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+func keyOf(k ledger.Key) string {
+	return url.Values{"kind": {string(k.Kind)}, "biz_id": {string(k.BizID)}}.Encode()
+}
+
+// Each page shows the ledger, with a policy that admits no inline script or style, and without one.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	k := ledgertest.Key(t, "coupon.send/order-1")
+	ledgertest.Enqueue(t, s.db, k, `{"order":1,"card_number":"4111","nested":[{"api-key":"k1"}]}`)
+	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "coupon.send/other"), `{}`)
+	s.project()
+	b := s.as(api.Viewer)
+	for path, texts := range map[string][]string{
+		"/":                           {"Enqueued, last hour", "coupon.send", "<svg"},
+		"/tasks":                      {"order-1", "other", "available"},
+		"/tasks?prefix=order":         {"order-1", "Sorted by kind"},
+		"/tasks?state=available":      {"order-1", "other"},
+		"/tasks?state=dead":           {"No task matches"},
+		"/tasks?kind=absent":          {"No task matches"},
+		"/task?" + keyOf(k):           {"order-1", "&#34;order&#34;: 1", "enqueued", "•••"},
+		"/task?version=1&" + keyOf(k): {"order-1"},
+	} {
+		p := b.get(path)
+		b.want(p, http.StatusOK, texts...)
+		policy := p.header.Get("Content-Security-Policy")
+		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
+			t.Errorf("%s: the policy is %q", path, policy)
+		}
+		for _, never := range []string{"<style", "style=", "onclick", "javascript:", "http://", "4111", "k1",
+			"ZgotmplZ"} {
+			if strings.Contains(p.body, never) {
+				t.Errorf("%s has %q", path, never)
+			}
+		}
+		if strings.Contains(p.body, "Cancel…") || strings.Contains(p.body, "checkbox") {
+			t.Errorf("%s offers acts to a viewer", path)
+		}
+	}
+	if p := b.get("/tasks?prefix=order"); strings.Contains(p.body, "/ <bdi>other") {
+		t.Error("a prefix finds other tasks")
+	}
+	b.want(b.get("/absent"), http.StatusNotFound, "There is no such page")
+	b.want(b.get("/task?kind=a&biz_id=absent"), http.StatusNotFound, "unknown task")
+	for _, name := range []string{"console.css", "console.js", "icon.svg"} {
+		b.want(s.anyone().get("/assets/"+name), http.StatusOK)
+	}
+}
+
+// Keyset pages have every task once.
+func TestTasksInPages(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	const tasks = 120
+	for i := range tasks {
+		ledgertest.Enqueue(t, s.db, ledgertest.Key(t, fmt.Sprintf("a/order-%03d", i)), `{}`)
+	}
+	s.project()
+	b := s.as(api.Viewer)
+	for _, first := range []string{"/tasks", "/tasks?prefix=order-"} {
+		seen, path := map[string]bool{}, first
+		for pages := 0; path != "" && pages < 10; pages++ {
+			p := b.get(path)
+			b.want(p, http.StatusOK)
+			for i := range tasks {
+				if name := fmt.Sprintf("order-%03d<", i); strings.Contains(p.body, name) {
+					if seen[name] {
+						t.Errorf("%s: %s is on two pages", first, name)
+					}
+					seen[name] = true
+				}
+			}
+			_, rest, isMore := strings.Cut(p.body, `rel="next" href="`)
+			path, _, _ = strings.Cut(rest, `"`)
+			path = strings.ReplaceAll(path, "&amp;", "&")
+			if !isMore {
+				path = ""
+			}
+		}
+		if len(seen) != tasks {
+			t.Errorf("%s: %d tasks, want %d", first, len(seen), tasks)
+		}
+	}
+}
+
+// Texts of others are never markup, and cannot change the direction of what stands beside them.
+func TestHostileTexts(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	const hostile = `<script>alert(1)</script>"' onx=1 ` + "\u202eevil"
+	k := ledger.Key{Kind: "a", BizID: ledger.BizID(hostile)}
+	args, err := json.Marshal(map[string]string{hostile: hostile + "\x1b[31m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ledgertest.Enqueue(t, s.db, k, string(args))
+	data, err := json.Marshal(map[string]string{"reason": hostile + "\nsecond line"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := ledgertest.Request(k, 1, ledger.EventBuried)
+	r.Data, r.Actor = data, hostile
+	if _, err := ledger.Append(t.Context(), ledgertest.As(t, s.db, ledgertest.Owner), r); err != nil {
+		t.Fatal(err)
+	}
+	s.project()
+	b := s.as(api.Operator)
+	for _, path := range []string{"/", "/tasks", "/tasks?state=dead", "/task?" + keyOf(k),
+		"/tasks?prefix=" + url.QueryEscape(hostile), "/tasks?kind=" + url.QueryEscape(hostile)} {
+		p := b.get(path)
+		if strings.Contains(p.body, "<script>") || strings.Contains(p.body, "\x1b") ||
+			strings.Contains(p.body, "ZgotmplZ") || strings.Contains(p.body, `"' onx`) {
+			t.Errorf("%s is not escaped:\n%s", path, p.body)
+		}
+		if strings.Contains(p.content(), ">\u202e") || strings.Contains(p.content(), "evil</bdi>") &&
+			strings.Contains(p.content(), "\u202eevil</bdi>") {
+			t.Errorf("%s changes the direction of writing", path)
+		}
+	}
+	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, `\u202e`, "second line")
+}
+
+// An act goes from a click over its preview to an event with the caller and the reason.
+func TestAct(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	k := ledgertest.Key(t, "coupon.send/order-1")
+	ledgertest.Enqueue(t, s.db, k, `{}`)
+	s.project()
+	b := s.as(api.Operator)
+	p := b.get("/tasks")
+	b.want(p, http.StatusOK, "Cancel…", "checkbox")
+	form := url.Values{"csrf": {token(t, p)}, "act": {"cancel"}, "key": {keyOf(k)}}
+	preview := b.post("/act", form)
+	b.want(preview, http.StatusOK, "1 of 1 tasks can be changed", "Reason", "ada-operator")
+	if got, err := ledger.Load(t.Context(), s.db, k); err != nil || got.Version != 1 {
+		t.Fatalf("a preview changed the task: %v, %v", got, err)
+	}
+	form.Set("csrf", token(t, preview))
+	form.Set("confirm", "yes")
+	b.want(b.post("/act", form), http.StatusBadRequest, "a reason is required")
+	form.Set("reason", "ordered twice")
+	b.want(b.post("/act", form), http.StatusOK, "1 of 1 tasks were changed", "done")
+	events, err := ledger.History(t.Context(), s.db, k)
+	if err != nil || len(events) != 2 {
+		t.Fatalf("%d events, %v", len(events), err)
+	}
+	last := events[1]
+	if last.Type != ledger.EventCancelled || last.Actor != "ada-operator" || last.ErrorText() == "" &&
+		!strings.Contains(string(last.Data), "ordered twice") {
+		t.Errorf("got the event %v with %s", last, last.Data)
+	}
+	b.want(b.post("/act", form), http.StatusOK, "0 of 1 tasks were changed")
+}
+
+// Posts without the token of the form, of another session, of another site, and of viewers are refused.
+func TestPostsAreRefused(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	k := ledgertest.Key(t, "coupon.send/order-1")
+	ledgertest.Enqueue(t, s.db, k, `{}`)
+	s.project()
+	operator, viewer := s.as(api.Operator), s.as(api.Viewer)
+	form := url.Values{"act": {"cancel"}, "key": {keyOf(k)}, "confirm": {"yes"}, "reason": {"x"}}
+	operator.want(operator.post("/act", form), http.StatusForbidden, "not one of this session")
+	form.Set("csrf", token(t, viewer.get("/")))
+	operator.want(operator.post("/act", form), http.StatusForbidden, "not one of this session")
+	viewer.want(viewer.post("/act", form), http.StatusForbidden, "has the role viewer")
+	nobody := s.anyone()
+	nobody.want(nobody.post("/act", form), http.StatusUnauthorized, "Nothing was changed")
+	limited := s.as(api.Admin, "other.*")
+	form.Set("csrf", token(t, limited.get("/")))
+	limited.want(limited.post("/act", form), http.StatusForbidden, "may not use the kind")
+	limited.want(limited.get("/task?"+keyOf(k)), http.StatusForbidden)
+	if p := limited.get("/tasks"); strings.Contains(p.body, "order-1") {
+		t.Error("a caller reads tasks of other kinds")
+	}
+
+	form.Set("csrf", token(t, operator.get("/")))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/act", strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	answer, err := operator.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	if answer.StatusCode != http.StatusForbidden {
+		t.Errorf("a page of another site got the status %d", answer.StatusCode)
+	}
+	if got, err := ledger.Load(t.Context(), s.db, k); err != nil || got.Version != 1 {
+		t.Errorf("the task was changed: %v, %v", got, err)
+	}
+}
+
+// A session lasts as long as its token, and its cookie is out of reach of scripts and other sites.
+func TestSession(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	b := s.anyone()
+	b.want(b.get("/tasks?prefix=a"), http.StatusUnauthorized, `name="next" value="tasks?prefix=a"`)
+	b.want(b.signIn("tl_wrong_wrong"), http.StatusUnauthorized, "unknown, expired or revoked")
+	made, secret, err := api.CreateToken(t.Context(), s.db, api.TokenOptions{Name: "eve", Role: api.Viewer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for b.signIn(secret).status == http.StatusUnauthorized { // until the API reads its tokens again
+	}
+	b.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	p := b.signIn(secret)
+	cookie := strings.Join(p.header.Values("Set-Cookie"), "\n")
+	if p.status != http.StatusSeeOther || strings.Count(cookie, "HttpOnly") != 2 ||
+		strings.Count(cookie, "SameSite=Strict") != 2 {
+		t.Errorf("status %d, cookies %s", p.status, cookie)
+	}
+	home := b.get("/")
+	b.want(home, http.StatusOK, "eve", "Sign out")
+	if _, err := api.RevokeToken(t.Context(), s.db, made.ID, ""); err != nil {
+		t.Fatal(err)
+	}
+	for b.get("/").status == http.StatusOK { // until the API reads its tokens again
+	}
+	b.want(b.signIn(secret), http.StatusUnauthorized)
+	for _, next := range []string{"//evil.example", "https://evil.example", "/\\evil", "absent", "javascript:x"} {
+		if p := b.get("/sign-in?next=" + url.QueryEscape(next)); !strings.Contains(p.body, `name="next" value=""`) {
+			t.Errorf("the page leads to %s: %s", next, p.body)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package console
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/projector"
+)
+
+// nowData is the content of the page Now.
+type nowData struct {
+	Conditions []health.Condition
+	Unread     string // why the conditions could not be read
+	Hour, Day  chart
+	Totals     projector.KindStats // of the last hour
+	PerSecond  float64             // succeeded, in the last five whole minutes
+	Kinds      []kindNow
+	OldestAt   time.Time
+	OldestOf   ledger.Kind
+}
+
+// kindNow is a kind on the page Now: its last hour, and its tasks by state.
+type kindNow struct {
+	projector.KindStats
+	Available, Busy, Dead int64
+	OldestAt              time.Time
+}
+
+// Waits returns a quantile of the waiting times.
+func (k kindNow) Waits(q float64) time.Duration { return k.Waiting.Quantile(q) }
+
+// Runs returns a quantile of the running times.
+func (k kindNow) Runs(q float64) time.Duration { return k.Running.Quantile(q) }
+
+func (h *Handler) showNow(ctx context.Context, _ *http.Request, v *view) error {
+	d := &nowData{}
+	report, err := h.readReport(ctx)
+	if err != nil {
+		d.Unread = h.explain((&http.Request{}).WithContext(ctx), err).title
+	}
+	d.Conditions = report.Degraded
+	minute := v.At.UTC().Truncate(time.Minute)
+	minutes, err := projector.ReadKindStats(ctx, h.config.DB, "", minute.Add(-59*time.Minute), minute.Add(time.Minute))
+	if err != nil {
+		return err
+	}
+	const step = 15 * time.Minute
+	last := v.At.UTC().Truncate(step)
+	day, err := projector.ReadRates(ctx, h.config.DB, last.Add(-95*step), last.Add(step), step)
+	if err != nil {
+		return err
+	}
+	mayUse := func(s projector.KindStats) bool { return !v.Caller.MayUse(s.Kind) }
+	minutes, day = slices.DeleteFunc(minutes, mayUse), slices.DeleteFunc(day, mayUse)
+	d.Hour = newChart("Attempts in the last hour, by minute", minutes, minute.Add(-59*time.Minute), time.Minute, 60)
+	d.Day = newChart("Attempts in the last day, by 15 minutes", day, last.Add(-95*step), step, 96)
+	kinds := map[ledger.Kind]*kindNow{}
+	kind := func(k ledger.Kind) *kindNow {
+		if kinds[k] == nil {
+			kinds[k] = &kindNow{KindStats: projector.KindStats{Kind: k}}
+		}
+		return kinds[k]
+	}
+	recent := int64(0)
+	for _, s := range minutes {
+		kind(s.Kind).Add(s)
+		d.Totals.Add(s)
+		if s.Minute.Before(minute) && !s.Minute.Before(minute.Add(-5*time.Minute)) {
+			recent += s.Succeeded
+		}
+	}
+	d.PerSecond = float64(recent) / 300
+	if err := h.addCounts(ctx, v, kind); err != nil {
+		return err
+	}
+	oldest, err := projector.ReadOldestWaiting(ctx, h.config.DB)
+	if err != nil {
+		return err
+	}
+	for k, at := range oldest {
+		if !v.Caller.MayUse(k) {
+			continue
+		}
+		kind(k).OldestAt = at
+		if d.OldestAt.IsZero() || at.Before(d.OldestAt) {
+			d.OldestAt, d.OldestOf = at, k
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(kinds)) {
+		d.Kinds = append(d.Kinds, *kinds[k])
+	}
+	v.Data = d
+	return nil
+}
+
+// addCounts adds the numbers of tasks to kinds, of those that the caller may read.
+func (h *Handler) addCounts(ctx context.Context, v *view, kind func(ledger.Kind) *kindNow) error {
+	counts, err := projector.ReadCounts(ctx, h.config.DB)
+	if err != nil {
+		return err
+	}
+	for _, n := range counts {
+		if !v.Caller.MayUse(n.Kind) {
+			continue
+		}
+		switch n.State {
+		case ledger.StateAvailable:
+			kind(n.Kind).Available += n.Tasks
+		case ledger.StateRunning:
+			kind(n.Kind).Busy += n.Tasks
+		case ledger.StateDead:
+			kind(n.Kind).Dead += n.Tasks
+		default:
+			kind(n.Kind)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/projector"
+)
+
+// maxEvents is the number of events of a task that its page shows.
+const maxEvents = 200
+
+// taskData is the content of the page of a task.
+type taskData struct {
+	Key          ledger.Key
+	Task         ledger.Task // as of Version
+	Version      int         // the last event that counts
+	Newest       int
+	IsPast       bool
+	IsCut        bool // there are more than maxEvents events
+	Args, Result string
+	Events       []eventView
+	Tree         projector.Tree
+	HasTree      bool
+	Traceparent  string
+	Acts         []act
+}
+
+// eventView is an event on the page of a task.
+type eventView struct {
+	ledger.Event
+	Error, Data string
+	Since       time.Duration // after the event before it
+	X, Width    float64       // of its place in the time of the task, in percent
+}
+
+func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error {
+	q := r.URL.Query()
+	d := &taskData{Key: ledger.Key{Kind: ledger.Kind(q.Get("kind")), BizID: ledger.BizID(q.Get("biz_id"))}}
+	v.Data = d
+	if err := d.Key.ValidateStored(); err != nil {
+		return err
+	}
+	if !v.Caller.MayUse(d.Key.Kind) {
+		return &failure{status: http.StatusForbidden, title: "The caller is limited to other kinds."}
+	}
+	page, err := api.ReadHistory(ctx, h.config.DB, d.Key, 0, maxEvents)
+	if err != nil {
+		return err
+	}
+	events := page.Items
+	d.IsCut, d.Newest = page.Next != "", int(events[len(events)-1].Version)
+	d.Version = d.Newest
+	if text := q.Get("version"); text != "" {
+		if d.Version, err = strconv.Atoi(text); err != nil || d.Version < 1 || d.Version > d.Newest {
+			return invalid("version must be between 1 and %d", d.Newest)
+		}
+	}
+	if text := q.Get("at"); text != "" {
+		at, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			return invalid("at must be a time as 2026-12-24T18:00:00Z")
+		}
+		moment, err := ledger.MomentAt(ctx, h.config.DB, at)
+		if err != nil {
+			return err
+		}
+		past, err := ledger.LoadAsOf(ctx, h.config.DB, d.Key, moment)
+		if err != nil {
+			return err
+		}
+		d.Version = min(int(past.Version), d.Newest)
+	}
+	d.IsPast = d.Version < d.Newest
+	events = events[:d.Version]
+	if !d.IsPast { // also of a history that is cut
+		d.Task, err = ledger.Load(ctx, h.config.DB, d.Key)
+	} else {
+		d.Task, err = ledger.Fold(events)
+	}
+	if err != nil {
+		return err
+	}
+	d.Args, d.Result = pretty(d.Task.Args, h.config.Hide), pretty(d.Task.Result, h.config.Hide)
+	if meta, err := ledger.ParseMeta(events[0].Meta); err == nil {
+		d.Traceparent = meta.Traceparent
+	}
+	d.Events = h.timeline(events)
+	if !d.IsPast {
+		for _, a := range acts {
+			if v.Caller.MayChange(d.Key.Kind) == nil && a.allows(d.Task.State) {
+				d.Acts = append(d.Acts, a)
+			}
+		}
+	}
+	return h.addTree(ctx, v, d)
+}
+
+// addTree adds the causes of a task and the tasks that it caused, of kinds that the caller may read.
+func (h *Handler) addTree(ctx context.Context, v *view, d *taskData) error {
+	tree, err := projector.ReadTree(ctx, h.config.DB, d.Key, projector.TreeLimits{Depth: 3, Breadth: 20, Tasks: 60})
+	if err != nil {
+		return err
+	}
+	keep := func(all []projector.Node) (kept []projector.Node) {
+		for _, n := range all {
+			if v.Caller.MayUse(n.Kind) {
+				kept = append(kept, n)
+			}
+		}
+		return kept
+	}
+	tree.Causes, tree.After = keep(tree.Causes), keep(tree.After)
+	var prune func(n *projector.Node)
+	prune = func(n *projector.Node) {
+		var kept []*projector.Node
+		for _, child := range n.Children {
+			if v.Caller.MayUse(child.Kind) {
+				prune(child)
+				kept = append(kept, child)
+			}
+		}
+		n.Children = kept
+	}
+	if tree.Task != nil {
+		prune(tree.Task)
+		d.HasTree = len(tree.Task.Children) > 0
+	}
+	d.Tree, d.HasTree = tree, d.HasTree || len(tree.Causes)+len(tree.After) > 0
+	return nil
+}
+
+// timeline returns events with their places in time.
+func (h *Handler) timeline(events []ledger.Event) []eventView {
+	first, last := events[0].RecordedAt, events[len(events)-1].RecordedAt
+	whole := max(last.Sub(first).Seconds(), 1e-6)
+	all := make([]eventView, len(events))
+	for i, e := range events {
+		all[i] = eventView{Event: e, Error: lines(wholeError(e)), X: 100 * e.RecordedAt.Sub(first).Seconds() / whole}
+		if i > 0 {
+			all[i].Since = e.RecordedAt.Sub(events[i-1].RecordedAt)
+			all[i].Width = max(0, all[i].X-all[i-1].X)
+			all[i].Data = pretty(e.Data, h.config.Hide)
+		}
+	}
+	return all
+}
+
+// wholeError returns the error of an event with its type and its stack.
+func wholeError(e ledger.Event) string {
+	text := e.ErrorText()
+	var data struct {
+		Error struct{ Type, Stack string } `json:"error"`
+	}
+	if json.Unmarshal(e.Data, &data) == nil {
+		if data.Error.Type != "" {
+			text = data.Error.Type + ": " + text
+		}
+		if data.Error.Stack != "" {
+			text += "\n\n" + data.Error.Stack
+		}
+	}
+	return text
+}

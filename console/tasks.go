@@ -1,0 +1,92 @@
+package console
+
+import (
+	"context"
+	"html/template"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/projector"
+)
+
+const (
+	// pageTasks is the number of tasks of a page.
+	pageTasks = 50
+	// walk is the number of events that a page of tasks reads back at most.
+	walk = 20_000
+)
+
+// states are those of tasks, in the order of the filter.
+var states = []ledger.State{ledger.StateAvailable, ledger.StateRunning, ledger.StateScheduled, ledger.StateRetrying,
+	ledger.StateSucceeded, ledger.StateDead, ledger.StateCancelled, ledger.StateExpired, ledger.StateDiscarded}
+
+// tasksData is the content of the page Tasks.
+type tasksData struct {
+	Kind   ledger.Kind
+	State  ledger.State
+	Prefix string
+	States []ledger.State
+	Kinds  []ledger.Kind
+	Tasks  []projector.Task
+	Next   template.URL // the query of the next page; "": this is the last
+	ByKey  bool         // sorted by key, not by time
+}
+
+// showTasks shows a page of tasks: the last enqueued first, or, with a prefix or in an exceptional state, by key.
+func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error {
+	q := r.URL.Query()
+	d := &tasksData{Kind: ledger.Kind(q.Get("kind")), State: ledger.State(q.Get("state")), Prefix: q.Get("prefix"),
+		States: states}
+	v.Data = d
+	if d.Kind != "" && !v.Caller.MayUse(d.Kind) {
+		return invalid("%s may not use this kind", v.Caller.Name())
+	}
+	var err error
+	if d.Kinds, err = h.kinds(ctx, v); err != nil {
+		return err
+	}
+	d.ByKey = d.Prefix != "" || d.State != "" && d.State.Exceptional()
+	filter := []any{"kind", d.Kind, "state", d.State, "prefix", d.Prefix}
+	if d.ByKey {
+		after := ledger.Key{Kind: ledger.Kind(q.Get("after_kind")), BizID: ledger.BizID(q.Get("after_id"))}
+		tasks, next, err := projector.FindTasks(ctx, h.config.DB, projector.Search{Kind: d.Kind, State: d.State,
+			Prefix: d.Prefix, After: after, Limit: pageTasks})
+		if err != nil {
+			return err
+		}
+		if next != (ledger.Key{}) {
+			d.Next = query(append(filter, "after_kind", next.Kind, "after_id", next.BizID)...)
+		}
+		d.Tasks = tasks
+	} else {
+		after, err := strconv.ParseInt("0"+q.Get("after"), 10, 64)
+		if err != nil {
+			return invalid("after must be a position")
+		}
+		tasks, next, err := projector.ReadTasks(ctx, h.config.DB, projector.Filter{Kind: d.Kind, State: d.State,
+			After: ledger.Position(after), Limit: pageTasks, Walk: walk})
+		if err != nil {
+			return err
+		}
+		if next != 0 {
+			d.Next = query(append(filter, "after", int64(next))...)
+		}
+		d.Tasks = tasks
+	}
+	d.Tasks = slices.DeleteFunc(d.Tasks, func(t projector.Task) bool { return !v.Caller.MayUse(t.Kind) })
+	return nil
+}
+
+// kinds returns the kinds that have tasks and that the caller may read.
+func (h *Handler) kinds(ctx context.Context, v *view) (all []ledger.Kind, err error) {
+	counts, err := projector.ReadCounts(ctx, h.config.DB)
+	for _, n := range counts {
+		if v.Caller.MayUse(n.Kind) && !slices.Contains(all, n.Kind) {
+			all = append(all, n.Kind)
+		}
+	}
+	slices.Sort(all)
+	return all, err
+}

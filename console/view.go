@@ -1,0 +1,272 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed templates
+var templateFiles embed.FS
+
+// view is what the templates of a page read.
+type view struct {
+	Base, Tag   string // the path of the console, and that of its assets
+	Name, Title string
+	Pages       []pageDef
+	Caller      *api.Caller // nil: none is signed in
+	HasSession  bool        // the caller has entered a token
+	CSRF        string
+	At          time.Time // of the answer
+	Degraded    int       // conditions that hold
+	Notice      string    // of an act
+	Data        any
+}
+
+// CanOperate reports whether the caller may change tasks.
+func (v *view) CanOperate() bool { return v.Caller != nil && v.Caller.Has(api.Operator) }
+
+// CanControl reports whether the caller may pause and resume kinds and schedules.
+func (v *view) CanControl() bool { return v.Caller != nil && v.Caller.Has(api.Admin) }
+
+// pageDef is a page.
+type pageDef struct {
+	name, path string
+	Title      string
+	IsListed   bool // in the menu
+	make       func(*Handler, context.Context, *http.Request, *view) error
+}
+
+// Name returns the path of the page below that of the console.
+func (p pageDef) Name() string { return p.name }
+
+// pages are those that show the ledger. A function sets them, because templates and functions refer to them.
+var pages []pageDef
+
+func init() {
+	pages = []pageDef{
+		{"", "/{$}", "Now", true, (*Handler).showNow},
+		{"tasks", "/tasks", "Tasks", true, (*Handler).showTasks},
+		{"task", "/task", "Task", false, (*Handler).showTask},
+	}
+}
+
+// templates returns the template of each page, with times in a zone.
+func templates(zone *time.Location) map[string]*template.Template {
+	all := map[string]*template.Template{}
+	base := template.Must(template.New("").Funcs(functions(zone)).ParseFS(templateFiles, "templates/layout.html"))
+	entries, err := templateFiles.ReadDir("templates")
+	if err != nil {
+		panic(err)
+	}
+	for _, entry := range entries {
+		if name, _ := strings.CutSuffix(entry.Name(), ".html"); name != "layout" {
+			all[name] = template.Must(template.Must(base.Clone()).ParseFS(templateFiles, "templates/"+entry.Name()))
+		}
+	}
+	return all
+}
+
+// functions are those that templates call.
+func functions(zone *time.Location) template.FuncMap {
+	return template.FuncMap{
+		"when":  func(t time.Time) string { return formatTime(t, zone) },
+		"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+		"ago":   ago,
+		"dur":   printable.Age,
+		"count": func(n any) string { return printable.Count(toInt(n)) },
+		"text":  func(s any) string { return printable.Text(toText(s)) },
+		"short": func(limit int, s any) string { return printable.Short(toText(s), limit) },
+		"lines": lines,
+		"task":  taskPath,
+		"query": query,
+		"pair":  func(base string, node any) map[string]any { return map[string]any{"base": base, "node": node} },
+	}
+}
+
+func toInt(n any) int64 {
+	switch n := n.(type) {
+	case int:
+		return int64(n)
+	case int64:
+		return n
+	case uint64:
+		return int64(min(n, 1<<62)) //nolint:gosec // bounded
+	}
+	return 0
+}
+
+func toText(s any) string {
+	switch s := s.(type) {
+	case string:
+		return s
+	case ledger.Kind:
+		return string(s)
+	case ledger.BizID:
+		return string(s)
+	case ledger.State:
+		return string(s)
+	case ledger.EventType:
+		return string(s)
+	case ledger.Key:
+		return s.String()
+	case health.Name:
+		return string(s)
+	case api.Role:
+		return string(s)
+	}
+	return ""
+}
+
+// lines returns a text with its line ends, in which other characters that are not printable are escaped.
+func lines(s string) string {
+	all := strings.Split(strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\t", "    "), "\n")
+	for i, line := range all {
+		all[i] = printable.Text(line)
+	}
+	return strings.Join(all, "\n")
+}
+
+// formatTime returns a time with its zone, "–" for the zero time.
+func formatTime(t time.Time, zone *time.Location) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.In(zone).Format("2006-01-02 15:04:05 MST")
+}
+
+// ago returns how long a time is before or after another one.
+func ago(now, t time.Time) string {
+	switch d := now.Sub(t); {
+	case t.IsZero():
+		return "–"
+	case d < 0:
+		return "in " + printable.Age(-d)
+	default:
+		return printable.Age(d) + " ago"
+	}
+}
+
+// taskPath returns the address of a task, below that of the console.
+func taskPath(k ledger.Key) template.URL {
+	return "task?" + query("kind", k.Kind, "biz_id", k.BizID)
+}
+
+// query returns parameters, of which empty ones are left out.
+func query(pairs ...any) template.URL {
+	values := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		text := toText(pairs[i+1])
+		if n := toInt(pairs[i+1]); n != 0 {
+			text = strconv.FormatInt(n, 10)
+		}
+		if text != "" {
+			values.Set(toText(pairs[i]), text)
+		}
+	}
+	return template.URL(values.Encode()) //nolint:gosec // it is encoded
+}
+
+// servePage returns the handler of a page.
+func (h *Handler) servePage(p pageDef) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c, err := h.admit(r)
+		if isUnauthenticated(err) {
+			next := localPath(p.name + "?" + r.URL.RawQuery)
+			data := signInData{Next: next}
+			if h.cookie(r, tokenCookie) != "" {
+				data.Problem, data.Cure = "The token has expired, or was revoked.", "Enter another one."
+			}
+			h.askToSignIn(w, r, http.StatusUnauthorized, data)
+			return
+		}
+		if err != nil {
+			h.fail(w, r, err)
+			return
+		}
+		v := h.newView(w, r, c)
+		v.Name, v.Title = p.name, p.Title
+		ctx, cancel := database(r)
+		defer cancel()
+		if err := p.make(h, ctx, r, v); err != nil {
+			h.failAs(w, r, v, err)
+			return
+		}
+		if report, err := h.readReport(ctx); err == nil {
+			v.Degraded = len(report.Degraded)
+		}
+		h.render(w, r, http.StatusOK, templateName(p.name), v)
+	}
+}
+
+func templateName(page string) string {
+	if page == "" {
+		return "now"
+	}
+	return page
+}
+
+// newView returns the view of a caller.
+func (h *Handler) newView(w http.ResponseWriter, r *http.Request, c api.Caller) *view {
+	return &view{Caller: &c, HasSession: h.cookie(r, tokenCookie) != "", At: time.Now(),
+		CSRF: formToken(h.formKey(w, r), c.ID())}
+}
+
+// database returns the context of statements for a request. They end although the client goes, since ending them costs
+// the connection.
+func database(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(r.Context()), timeout)
+}
+
+// fail answers with the page of an error, for a caller that need not be known.
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	v := &view{}
+	if c, admitErr := h.admit(r); admitErr == nil {
+		v = h.newView(w, r, c)
+	}
+	h.failAs(w, r, v, err)
+}
+
+func (h *Handler) failAs(w http.ResponseWriter, r *http.Request, v *view, err error) {
+	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		return // the client has gone
+	}
+	f := h.explain(r, err)
+	v.Name, v.Title = "error", f.title
+	v.Data = struct {
+		Status              int
+		Title, Detail, Cure string
+	}{f.status, f.title, f.detail, f.cure}
+	h.render(w, r, f.status, "error", v)
+}
+
+// render answers with a page.
+func (h *Handler) render(w http.ResponseWriter, r *http.Request, status int, name string, v *view) {
+	v.Base, v.Tag, v.Pages = h.config.Base, assetsTag(), pages
+	if v.At.IsZero() {
+		v.At = time.Now()
+	}
+	var body bytes.Buffer
+	t := h.templates[name]
+	if err := t.ExecuteTemplate(&body, "layout", v); err != nil {
+		h.config.Logger.ErrorContext(r.Context(), "page failed", "error", err)
+		http.Error(w, "the page cannot be made; see the log of the server", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout))
+	w.WriteHeader(status)
+	_, _ = w.Write(body.Bytes())
+}
