@@ -50,7 +50,8 @@ func headerSchemas() (properties object, required []string) {
 	add(false, headerTraceparent, `^[0-9a-f-]+$`, "W3C trace context of the author, or, beside args, of the producer")
 	add(false, headerTracestate, ``, "W3C tracestate beside it; not percent-encoded")
 	add(false, headerEnvelope, `^\{`, "beside args that were published as a Watermill message: its metadata")
-	add(false, nats.MsgIdHdr, `#[0-9]+$`, "<ce-id>#<generation>; not on the stream of a served subscriber")
+	add(false, nats.MsgIdHdr, `#[0-9]+$`,
+		"<ce-id>#<generation>; not on the stream of a served subscriber, nor on a message sent again to a running task")
 	return properties, required
 }
 

@@ -49,6 +49,28 @@ func TestTorture(t *testing.T) {
 	}
 }
 
+// A dump is restored again and again while everything runs, and each task ends: also one that was running in the dump
+// and that its worker, which lives, has ended since. Not in TestTorture, because fewer rules hold if commits are lost.
+func TestRestoresUnderLoad(t *testing.T) {
+	t.Parallel()
+	c := config{seed: 6, duration: 10 * time.Second, patience: 2 * time.Minute, faults: "restore", rate: defaultRate,
+		maxStep: 15 * time.Second, pgbouncer: "pgbouncer", log: t.Output()}
+	r, err := torture(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.print(t.Output())
+	if len(r.violations) > 0 {
+		t.Fail()
+	}
+	switch count, _ := r.stall("restore"); {
+	case count == 0 && len(r.skipped) > 0:
+		t.Skip("PostgreSQL's binaries lack a client tool")
+	case count == 0 || len(r.record.done) == 0:
+		t.Errorf("%d restores and %d completions prove nothing", count, len(r.record.done))
+	}
+}
+
 // PostgreSQL's clock is stepped forwards and backwards while everything runs, and every promise holds.
 func TestStepsOfTheDatabaseClock(t *testing.T) {
 	t.Parallel()

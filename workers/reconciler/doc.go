@@ -13,9 +13,12 @@
 //   - The relay's cursor holds which events were published at or below that sequence (sql/published.sql).
 //   - A task is lost if its last waking event is one of these (sql/lost.sql).
 //
-// A task whose message still waits is left alone, however long it waits, and so is a running task while its
-// worker's lease is alive. While the relay republishes after a loss of the whole stream, the reconciler does
-// nothing.
+// A task whose message still waits is left alone, however long it waits. While the relay republishes after a loss of
+// the whole stream, the reconciler does nothing.
+//
+// A running task is not made available while the lease of its worker is alive. Its message is sent again, and reaches
+// that worker (wake.go). A worker that has the task in flight adopts the message. A worker that has ended the task, in
+// a past that a restore or a fail-over of the database has undone, continues it.
 //
 // A kind without consumers is checked once its first worker has created them. The reconciler finds candidates in
 // the projector's list of tasks that are unfinished for some seconds. So a pass costs what is unfinished, and it

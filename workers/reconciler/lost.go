@@ -25,8 +25,10 @@ type lostTask struct {
 	id        ledger.BizID
 	version   ledger.Version
 	isRunning bool
-	releases  int           // in a row, by a reconciler, so far
-	waiting   time.Duration // since the last one
+	releases  int            // in a row, by a reconciler, so far
+	waiting   time.Duration  // since the last one
+	waking    ledger.Version // of the event whose message is gone
+	isAlive   bool           // it is running, and its worker lives
 }
 
 const (
@@ -47,24 +49,29 @@ func (r *Reconciler) releaseDelay(releases int) time.Duration {
 	return min(r.config.Grace<<(releases-freeReleases+1), maxReleaseDelay)
 }
 
-// reconcile makes the lost ones among tasks of a kind available again.
+// reconcile makes the lost ones among tasks of a kind available again. To the live worker of a running one it sends the
+// message again.
 func (r *Reconciler) reconcile(ctx context.Context, k *servedKind, ids []string) error {
 	if len(ids) == 0 || k.published[ofReleased].snapshot == "" && k.published[ofEnqueued].snapshot == "" {
 		return nil
 	}
 	lost, err := r.findLost(ctx, k, ids)
+	var wake []lostTask
 	if err != nil {
 		return fmt.Errorf("find lost tasks of %s: %w", k.name, err)
 	}
 	lost = slices.DeleteFunc(lost, func(t lostTask) bool {
-		return t.releases >= freeReleases && t.waiting < r.releaseDelay(t.releases)
+		if t.isAlive {
+			wake = append(wake, t)
+		}
+		return t.isAlive || t.releases >= freeReleases && t.waiting < r.releaseDelay(t.releases)
 	})
 	for group := range slices.Chunk(lost, ledger.AppendBatch) {
 		if err := r.release(ctx, k.name, group); err != nil {
 			return err
 		}
 	}
-	return nil
+	return r.wakeAll(ctx, k.name, wake)
 }
 
 // findLost returns the lost ones among tasks of a kind.
@@ -79,15 +86,16 @@ func (r *Reconciler) findLost(ctx context.Context, k *servedKind, ids []string) 
 	defer rows.Close()
 	for rows.Next() {
 		var id string
-		var version, releases int32
-		var isRunning bool
+		var version, releases, waking int32
+		var isRunning, isAlive bool
 		var waiting int64
-		if err := rows.Scan(&id, &version, &isRunning, &releases, &waiting); err != nil {
+		if err := rows.Scan(&id, &version, &isRunning, &releases, &waiting, &waking, &isAlive); err != nil {
 			return nil, err
 		}
 		lost = append(lost, lostTask{
 			id: ledger.BizID(id), version: ledger.Version(version), isRunning: isRunning,
 			releases: int(releases), waiting: time.Duration(waiting) * time.Millisecond,
+			waking: ledger.Version(waking), isAlive: isAlive,
 		})
 	}
 	return lost, rows.Err()

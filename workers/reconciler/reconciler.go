@@ -12,16 +12,21 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // timeShare: a reconciler works for at most one part in timeShare of the time.
 const timeShare = 20
 
-// Reconciler makes lost tasks available again, see the package comment. Its fields are constant.
+// Reconciler makes lost tasks available again, see the package comment.
 type Reconciler struct {
-	config Config
-	js     jetstream.JetStream
-	walks  bool // tests set it: it does not use the list of lingering tasks
+	config Config              // constant
+	js     jetstream.JetStream // constant
+	walks  bool                // tests set it: it does not use the list of lingering tasks
+
+	// Of the goroutine that runs passes:
+	generation int // of the stream, as of the relay's last mark
+	woken      map[ledger.Key]woken
 }
 
 // New returns a reconciler. It uses neither DB nor NATS yet. It returns the error of [Config.Validate].
@@ -42,7 +47,7 @@ func New(c Config) (*Reconciler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reconciler: %w", err)
 	}
-	return &Reconciler{config: c, js: js}, nil
+	return &Reconciler{config: c, js: js, woken: make(map[ledger.Key]woken)}, nil
 }
 
 // Run reconciles until ctx is done, and then returns nil. It retries while PostgreSQL or NATS is unavailable.

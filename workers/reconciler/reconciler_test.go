@@ -234,8 +234,8 @@ func (b *fixture) acknowledgeLast() {
 	})
 }
 
-// A running task whose message is gone is left alone while its worker's lease is alive. The first pass after the lease
-// has expired makes it available again.
+// A running task whose message is gone is not touched while its worker's lease is alive. After the lease has expired it
+// runs again: by its message, which was sent again, or by the next pass.
 func TestReconcilerRunningTask(t *testing.T) {
 	t.Parallel()
 	b := setup(t, outbox.StreamConfig{})
@@ -273,11 +273,8 @@ func TestReconcilerRunningTask(t *testing.T) {
 	b.Work(workers.Config{}, servicetest.Exactly(servicetest.InsertEffect, nil))
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
-	want := []ledger.EventType{
-		ledger.EventEnqueued, ledger.EventStarted, ledger.EventInterrupted, ledger.EventSucceeded,
-	}
-	if diff := cmp.Diff(want, b.EventTypes(k)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	if types := b.EventTypes(k); types[2] != ledger.EventInterrupted { // no other worker could get the message
+		t.Errorf("events %v, want one that takes it from its worker", types)
 	}
 }
 

@@ -1,0 +1,2 @@
+-- Selects the id of this installation. Locks nothing. Index: primary key of setting.
+select taskledger.installation()
