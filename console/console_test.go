@@ -35,6 +35,12 @@ func TestPages(t *testing.T) {
 		"/tasks?kind=absent":          {"No task matches"},
 		"/task?" + keyOf(k):           {"order-1", "&#34;order&#34;: 1", "enqueued", "•••"},
 		"/task?version=1&" + keyOf(k): {"order-1"},
+		"/dead":                       {"No task is dead"},
+		"/kinds":                      {"coupon.send", "No worker is alive"},
+		"/schedules":                  {"There are no schedules"},
+		"/subscribers":                {"There are no subscribers"},
+		"/events":                     {"order-1", "enqueued"},
+		"/system":                     {"Relay", "Events to publish", "tasks"},
 	} {
 		p := b.get(path)
 		b.want(p, http.StatusOK, texts...)
@@ -120,7 +126,7 @@ func TestHostileTexts(t *testing.T) {
 	}
 	s.project()
 	b := s.as(api.Operator)
-	for _, path := range []string{"/", "/tasks", "/tasks?state=dead", "/task?" + keyOf(k),
+	for _, path := range []string{"/", "/dead", "/events", "/kinds", "/tasks", "/tasks?state=dead", "/task?" + keyOf(k),
 		"/tasks?prefix=" + url.QueryEscape(hostile), "/tasks?kind=" + url.QueryEscape(hostile)} {
 		p := b.get(path)
 		if strings.Contains(p.body, "<script>") || strings.Contains(p.body, "\x1b") ||
@@ -244,4 +250,40 @@ func TestSession(t *testing.T) {
 			t.Errorf("the page leads to %s: %s", next, p.body)
 		}
 	}
+}
+
+// A group of dead tasks is released, and a kind is paused and resumed, each with a record of its caller.
+func TestGroupsAndKinds(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	k := ledgertest.Key(t, "coupon.send/order-1")
+	ledgertest.Enqueue(t, s.db, k, `{}`)
+	r := ledgertest.Request(k, 1, ledger.EventBuried)
+	r.Data = json.RawMessage(`{"reason": "partner is down"}`)
+	if _, err := ledger.Append(t.Context(), ledgertest.As(t, s.db, ledgertest.Owner), r); err != nil {
+		t.Fatal(err)
+	}
+	s.project()
+	b := s.as(api.Admin)
+	dead := b.get("/dead")
+	b.want(dead, http.StatusOK, "partner is down", "Release 1")
+	_, rest, _ := strings.Cut(dead.body, `name="fingerprint" value="`)
+	fingerprint, _, _ := strings.Cut(rest, `"`)
+	form := url.Values{"csrf": {token(t, dead)}, "kind": {"coupon.send"}, "fingerprint": {fingerprint},
+		"reason": {"it is up"}, "act": {"pause"}}
+	b.want(b.post("/group", form), http.StatusOK)
+	if got, err := ledger.Load(t.Context(), s.db, k); err != nil || got.State != ledger.StateAvailable ||
+		got.Actor != "ada-admin" {
+		t.Errorf("got the task %v, %v", got, err)
+	}
+	b.want(b.post("/kind", form), http.StatusOK, "by ada-admin: it is up", "Resume…")
+	form.Set("act", "resume")
+	if p := b.post("/kind", form); strings.Contains(p.body, "Resume…") {
+		t.Error("the kind was not resumed")
+	}
+	b.want(b.get("/events?kind=taskledger.operation"), http.StatusOK, "kind.pause", "kind.resume", "ada-admin")
+	viewer := s.as(api.Viewer)
+	form.Set("csrf", token(t, viewer.get("/")))
+	viewer.want(viewer.post("/kind", form), http.StatusForbidden)
+	viewer.want(viewer.post("/group", form), http.StatusForbidden)
 }

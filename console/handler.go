@@ -60,6 +60,8 @@ func New(c Config) (*Handler, error) {
 		h.mux.HandleFunc("GET "+p.path, h.servePage(p))
 	}
 	h.mux.HandleFunc("POST /act", h.act)
+	h.mux.HandleFunc("POST /kind", h.change("kinds", h.pauseKind))
+	h.mux.HandleFunc("POST /group", h.change("dead", h.releaseGroup))
 	h.mux.HandleFunc("GET /stream", h.stream)
 	h.mux.HandleFunc("GET /sign-in", h.showSignIn)
 	h.mux.HandleFunc("POST /sign-in", h.signIn)

@@ -60,6 +60,12 @@ func init() {
 		{"", "/{$}", "Now", true, (*Handler).showNow},
 		{"tasks", "/tasks", "Tasks", true, (*Handler).showTasks},
 		{"task", "/task", "Task", false, (*Handler).showTask},
+		{"dead", "/dead", "Dead", true, (*Handler).showDead},
+		{"kinds", "/kinds", "Kinds and workers", true, (*Handler).showKinds},
+		{"schedules", "/schedules", "Schedules", true, (*Handler).showSchedules},
+		{"subscribers", "/subscribers", "Subscribers", true, (*Handler).showSubscribers},
+		{"events", "/events", "Events", true, (*Handler).showEvents},
+		{"system", "/system", "System", true, (*Handler).showSystem},
 	}
 }
 
@@ -90,7 +96,7 @@ func functions(zone *time.Location) template.FuncMap {
 		"text":  func(s any) string { return printable.Text(toText(s)) },
 		"short": func(limit int, s any) string { return printable.Short(toText(s), limit) },
 		"lines": lines,
-		"task":  taskPath,
+		"task":  taskPathOf,
 		"query": query,
 		"pair":  func(base string, node any) map[string]any { return map[string]any{"base": base, "node": node} },
 	}
@@ -269,4 +275,13 @@ func (h *Handler) render(w http.ResponseWriter, r *http.Request, status int, nam
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout))
 	w.WriteHeader(status)
 	_, _ = w.Write(body.Bytes())
+}
+
+// taskPathOf returns the address of a task for templates, in which a key may be a pointer.
+func taskPathOf(k any) template.URL {
+	if p, isPointer := k.(*ledger.Key); isPointer {
+		return taskPath(*p)
+	}
+	key, _ := k.(ledger.Key)
+	return taskPath(key)
 }

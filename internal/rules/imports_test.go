@@ -230,7 +230,7 @@ var rules = []rule{
 	{
 		pkg: "/console",
 		may: []string{"/api", "/api/client", "/health", "/ledger", "/ledger/feed", "/ledger/periodic", "/projector",
-			"/workers", "/internal/printable", pgx},
+			"/workers", "/workers/operator", "/internal/printable", pgx},
 		reason: "pages of what the packages below it read; package api has the callers and their acts",
 	},
 	{

@@ -1,0 +1,185 @@
+package console
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+const (
+	// maxGroup is the number of tasks that one form releases at most.
+	maxGroup = 5000
+	// maxTail is the number of events among which the page Events looks for those that match.
+	maxTail = 500
+)
+
+func (h *Handler) showDead(ctx context.Context, _ *http.Request, v *view) error {
+	groups, err := operator.ReadDead(ctx, h.config.DB, "")
+	v.Data = slices.DeleteFunc(groups, func(g operator.DeadGroup) bool { return !v.Caller.MayUse(g.Kind) })
+	return err
+}
+
+// kindView is a kind on the page Kinds and workers.
+type kindView struct {
+	kindNow
+	Kind   ledger.Kind
+	Pause  *operator.PausedKind
+	Limit  *ledger.LimitStatus
+	Worker int // live workers that handle it
+}
+
+// kindsData is the content of the page Kinds and workers.
+type kindsData struct {
+	Kinds   []*kindView
+	Workers []workers.Worker
+}
+
+func (h *Handler) showKinds(ctx context.Context, _ *http.Request, v *view) error {
+	byKind := map[ledger.Kind]*kindView{}
+	kind := func(k ledger.Kind) *kindView {
+		if byKind[k] == nil {
+			byKind[k] = &kindView{Kind: k}
+		}
+		return byKind[k]
+	}
+	if err := h.addCounts(ctx, v, func(k ledger.Kind) *kindNow { return &kind(k).kindNow }); err != nil {
+		return err
+	}
+	paused, err := operator.ReadPaused(ctx, h.config.DB)
+	if err != nil {
+		return err
+	}
+	for _, p := range paused {
+		kind(p.Kind).Pause = &p
+	}
+	limits, err := ledger.ReadLimits(ctx, h.config.DB)
+	if err != nil {
+		return err
+	}
+	for _, l := range limits {
+		kind(l.Kind).Limit = &l
+	}
+	d := &kindsData{}
+	v.Data = d
+	if d.Workers, err = workers.ReadWorkers(ctx, h.config.DB); err != nil {
+		return err
+	}
+	for i := range d.Workers {
+		w := &d.Workers[i]
+		w.Kinds = slices.DeleteFunc(w.Kinds, func(k workers.WorkerKind) bool { return !v.Caller.MayUse(k.Kind) })
+		for _, k := range w.Kinds {
+			if w.Alive {
+				kind(k.Kind).Worker++
+			}
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(byKind)) {
+		if v.Caller.MayUse(k) {
+			d.Kinds = append(d.Kinds, byKind[k])
+		}
+	}
+	return nil
+}
+
+func (h *Handler) showSchedules(ctx context.Context, _ *http.Request, v *view) error {
+	all, err := periodic.ReadSchedules(ctx, h.config.DB)
+	v.Data = slices.DeleteFunc(all, func(s periodic.Status) bool { return !v.Caller.MayUse(s.Schedule.Kind) })
+	return err
+}
+
+func (h *Handler) showSubscribers(ctx context.Context, _ *http.Request, v *view) (err error) {
+	v.Data, err = feed.Subscribers(ctx, h.config.DB, "")
+	return err
+}
+
+// eventsData is the content of the page Events.
+type eventsData struct {
+	Kind, Type, Actor string
+	Events            []ledger.Event // newest first
+	Read              int
+}
+
+func (h *Handler) showEvents(ctx context.Context, r *http.Request, v *view) error {
+	q := r.URL.Query()
+	d := &eventsData{Kind: q.Get("kind"), Type: q.Get("type"), Actor: q.Get("actor"), Read: maxTail}
+	all, err := ledger.Newest(ctx, h.config.DB, ledger.Range{}, maxTail)
+	for _, e := range slices.Backward(all) {
+		if v.Caller.MayUse(e.Kind) && strings.HasPrefix(string(e.Kind), d.Kind) &&
+			(d.Type == "" || string(e.Type) == d.Type) && (d.Actor == "" || e.Actor == d.Actor) && len(d.Events) < 100 {
+			d.Events = append(d.Events, e)
+		}
+	}
+	v.Data = d
+	return err
+}
+
+// systemData is the content of the page System.
+type systemData struct {
+	health.Report
+	Version string
+}
+
+func (h *Handler) showSystem(ctx context.Context, _ *http.Request, v *view) error {
+	report, err := h.readReport(ctx)
+	v.Data = &systemData{report, h.config.Version}
+	return err
+}
+
+// change is an act on a kind or a group of dead tasks, which a form asks for. It leads back to its page.
+func (h *Handler) change(
+	page string, do func(context.Context, *http.Request, api.Caller, string) error,
+) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c, err := h.admit(r)
+		if isUnauthenticated(err) {
+			h.askToSignIn(w, r, http.StatusUnauthorized, signInData{Next: page,
+				Problem: "Your session has ended. Nothing was changed.", Cure: "Enter a token, and try again."})
+			return
+		}
+		if err == nil {
+			err = h.checkForm(w, r, c.ID())
+		}
+		reason := strings.TrimSpace(r.PostForm.Get("reason"))
+		if err == nil && (reason == "" || len(reason) > maxReason) {
+			err = invalid("a reason of at most %d bytes is required", maxReason)
+		}
+		if err == nil {
+			ctx, cancel := database(r)
+			defer cancel()
+			err = do(ctx, r, c, reason)
+		}
+		if err != nil {
+			h.fail(w, r, err)
+			return
+		}
+		http.Redirect(w, r, h.config.Base+page, http.StatusSeeOther)
+	}
+}
+
+func (h *Handler) pauseKind(ctx context.Context, r *http.Request, c api.Caller, reason string) error {
+	kind, act := ledger.Kind(r.PostForm.Get("kind")), r.PostForm.Get("act")
+	if act != "pause" && act != "resume" {
+		return invalid("act must be pause or resume")
+	}
+	_, err := h.config.API.PauseKind(ctx, c, kind, act == "pause", reason)
+	return err
+}
+
+func (h *Handler) releaseGroup(ctx context.Context, r *http.Request, c api.Caller, reason string) error {
+	kind, fingerprint := ledger.Kind(r.PostForm.Get("kind")), r.PostForm.Get("fingerprint")
+	if kind == "" || fingerprint == "" {
+		return invalid("a kind and a fingerprint are required")
+	}
+	_, err := h.config.API.ReleaseGroup(ctx, c, kind, fingerprint, reason, maxGroup, false)
+	return err
+}
