@@ -25,5 +25,6 @@
 //
 // # Cost
 //
-// Each page reads a bounded part of the ledger by an index. No page counts tasks or events.
+// Each page but one reads a bounded part of the ledger by an index, and counts no tasks or events. The page of dead
+// tasks groups all of them, so its cost grows with their number.
 package console
