@@ -33,12 +33,11 @@ func (b *bundle) events(t *testing.T, group string) (message.Publisher, message.
 }
 
 // eventFeatures claims all features of the suite but two. ExactlyOnceDelivery does not hold, and skips
-// tests. ContextPreserved does not hold: an event does not have the context of its publisher. No test is
-// skipped.
+// tests. ContextPreserved does not hold: an event does not have the context of its publisher. The suite's only
+// skipped test is TestReconnect, for which we have our own.
 func (b *bundle) eventFeatures() tests.Features {
 	return tests.Features{
 		ConsumerGroups: true, GuaranteedOrder: true, Persistent: true, NewSubscriberReceivesOldMessages: true,
-		RestartServiceCommand: b.suiteRestarts(),
 	}
 }
 

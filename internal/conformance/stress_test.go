@@ -8,8 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 )
 
-// The suite's stress form: all of it STRESS_TEST_COUNT (10) times at once, while one of them
-// restarts the server: make conformance-stress.
+// The suite's stress form: all of it STRESS_TEST_COUNT (10) times at once: make conformance-stress.
 
 func TestWatermillTasksStress(t *testing.T) {
 	b := newBundle(t)

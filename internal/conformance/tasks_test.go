@@ -42,7 +42,7 @@ func (b *bundle) taskSubscriber(c workers.KindConfig) *workerswm.Subscriber {
 // taskFeatures claims persistence only. Subscribers of a kind share its tasks, so there are no groups, new
 // subscribers receive no old messages, and there is no order between tasks.
 func (b *bundle) taskFeatures() tests.Features {
-	return tests.Features{Persistent: true, RestartServiceCommand: b.suiteRestarts()}
+	return tests.Features{Persistent: true}
 }
 
 func TestWatermillTasks(t *testing.T) {
