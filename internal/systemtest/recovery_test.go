@@ -291,16 +291,50 @@ func (r *recovered) refusal(name string, build newRunner) error {
 	return service.Run(ctx)
 }
 
-// pg_upgrade moves the data into a cluster with another system identifier. The services continue by themselves.
+// upgradeVariable is the environment variable with the directory of the binaries of a newer PostgreSQL, with its client
+// tools.
+const upgradeVariable = "TASKLEDGER_POSTGRES_UPGRADE"
+
+// pg_upgrade moves the data into a cluster with another system identifier, and into a newer major version if its
+// binaries can be had. The services continue by themselves.
 func TestUpgradeOfPostgreSQL(t *testing.T) {
 	t.Parallel()
+	t.Run("same version", func(t *testing.T) {
+		t.Parallel()
+		upgrades(t, "")
+	})
+	t.Run("newer version", func(t *testing.T) {
+		t.Parallel()
+		binaries := os.Getenv(upgradeVariable)
+		if binaries == "" {
+			t.Skip("SKIPPED without " + upgradeVariable)
+		}
+		upgrades(t, binaries)
+	})
+}
+
+// upgrades moves a depot by the pg_upgrade of these binaries.
+func upgrades(t *testing.T, binaries string) {
+	t.Helper()
 	r := newRecovered(t, nil)
 	r.finished("before", 20)
 	r.letters(10)
+	before := r.version()
 	r.stop()
 	if err := r.pg.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.moveTo(r.pg.Upgrade(t.Context(), ""))
-	t.Logf("no task is lost; new work was done after %s", r.resume(30))
+	r.moveTo(r.pg.Upgrade(t.Context(), binaries))
+	took := r.resume(30)
+	t.Logf("from %s to %s no task is lost; new work was done after %s", before, r.version(), took)
+}
+
+// version returns the version of the depot's PostgreSQL.
+func (r *recovered) version() string {
+	r.t.Helper()
+	var version string
+	if err := r.db.QueryRow(r.t.Context(), "show server_version").Scan(&version); err != nil {
+		r.t.Fatal(err)
+	}
+	return version
 }
