@@ -77,7 +77,7 @@ func (m *meter) add(ctx context.Context, t *trial, n int) error {
 		return err
 	}
 	per("write transactions per task", m.xids, now.xids, 1, "transactions")
-	per("dead tuples per task", m.dead, now.dead, 1, "tuples")
+	per(deadPerTask, m.dead, now.dead, 1, "tuples")
 	per("database per task", m.size, now.size, 1, "bytes")
 	if now.postgres > 0 {
 		per("CPU of PostgreSQL per task", m.postgres, now.postgres, 1e6, "µs")
@@ -93,6 +93,17 @@ func (m *meter) add(ctx context.Context, t *trial, n int) error {
 	if now.ourselves > 0 {
 		per("CPU of the client per task", m.ourselves, now.ourselves, 1e6, "µs")
 	}
+	return nil
+}
+
+// addWrites adds the WAL and the dead tuples of each of n tasks since m was read.
+func (m *meter) addWrites(ctx context.Context, t *trial, n int) error {
+	var now meter
+	if err := errors.Join(now.read(ctx, t), now.flush(ctx, t)); err != nil {
+		return err
+	}
+	t.add(walPerTask, (now.wal-m.wal)/float64(n), "bytes")
+	t.add(deadPerTask, (now.dead-m.dead)/float64(n), "tuples")
 	return nil
 }
 

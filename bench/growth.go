@@ -18,6 +18,8 @@ const (
 	underForeign  = "taskledger, foreign write transaction"
 	underWaiting  = "taskledger, many waiting"
 	underHistory  = "taskledger, long history"
+	// The list of unfinished tasks is longest, and what it leaves cannot be removed.
+	underWaitingHeld = "taskledger, many waiting, snapshot held"
 )
 
 // growth is one ledger under one condition.
@@ -42,6 +44,7 @@ func growthMeasure() measure {
 			(&growth{hold: holdForeignWrite}).contender(underForeign),
 			(&growth{prepare: manyWaiting}).contender(underWaiting),
 			(&growth{prepare: longHistory}).contender(underHistory),
+			(&growth{prepare: manyWaiting, hold: holdSnapshot}).contender(underWaitingHeld),
 		},
 	}
 }
@@ -94,7 +97,7 @@ func (g *growth) fill(ctx context.Context, prefix string, n int) error {
 	return fillNamed(ctx, g.t, n, func(i int) string { return prefix + "-" + taskID(i) })
 }
 
-// rates measures enqueue, relay and drain, one after the other.
+// rates measures enqueue, relay and drain, one after the other, and what they wrote.
 func (g *growth) rates(ctx context.Context, t *trial) (err error) {
 	g.round++
 	if g.hold != nil {
@@ -103,6 +106,10 @@ func (g *growth) rates(ctx context.Context, t *trial) (err error) {
 			return failed
 		}
 		defer func() { err = errors.Join(err, release()) }()
+	}
+	var before meter
+	if err := before.read(ctx, t); err != nil {
+		return err
 	}
 	run := oursTransaction(ledger.MustKind[json.RawMessage]("bench.other")) // without workers
 	load, err := transactions(ctx, t, 32, func(ctx context.Context, conn *pgx.Conn, id string) error {
@@ -119,7 +126,10 @@ func (g *growth) rates(ctx context.Context, t *trial) (err error) {
 	if err := analyze(ctx, t); err != nil {
 		return err
 	}
-	return g.relayAndDrain(ctx, t, load.count, tasks)
+	if err := g.relayAndDrain(ctx, t, load.count, tasks); err != nil {
+		return err
+	}
+	return before.addWrites(ctx, t, load.count+tasks)
 }
 
 // relayAndDrain measures the relay of all pending events, then the workers.

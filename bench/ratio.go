@@ -19,6 +19,7 @@ var conditions = []condition{
 	{"foreign_write", underForeign},
 	{"waiting", underWaiting},
 	{"history", underHistory},
+	{"waiting_held_snapshot", underWaitingHeld},
 }
 
 // conditionTarget is the minimum of each condition; memoryTarget is the maximum of the relay in MB.

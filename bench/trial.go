@@ -34,9 +34,10 @@ type figure struct {
 
 // rate is the metric of throughput. Tuning compares it, or p50 if there is no rate.
 const (
-	rate       = "rate"
-	p50        = "p50"
-	walPerTask = "wal per task"
+	rate        = "rate"
+	p50         = "p50"
+	walPerTask  = "wal per task"
+	deadPerTask = "dead tuples per task"
 )
 
 func (t *trial) add(metric string, value float64, unit string) {
