@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -48,6 +50,28 @@ func (p *part) enqueueOrRun() (enqueueFunc, error) {
 		_, err := caller.Enqueue(ctx, tx, o.id, o.args, o.options)
 		return err
 	}, err
+}
+
+// watchWaiting returns how many tasks of the kind with the limit were waiting at most, as the projector has counted
+// them, until ctx is done.
+func (s *stage) watchWaiting(ctx context.Context) (most int) {
+	for loop.Sleep(ctx, 200*time.Millisecond) == nil {
+		most = max(most, s.countWaiting(ctx))
+	}
+	return most
+}
+
+// countWaiting returns 0 if the database does not answer.
+func (s *stage) countWaiting(ctx context.Context) (n int) {
+	conn, err := s.db.connect(ctx, database)
+	if err != nil {
+		return 0
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if err := conn.QueryRow(ctx, "select waiting from taskledger.overload").Scan(&n); err != nil {
+		return 0
+	}
+	return n
 }
 
 // memory returns the greatest resident memory that each process has had, on Linux.

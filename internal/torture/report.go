@@ -19,6 +19,7 @@ type report struct {
 	began      time.Time
 	stopped    time.Time     // when production and faults ended
 	endedAfter time.Duration // from then until all tasks had ended
+	waiting    int           // in an overload: the most that were counted at once
 	memory     []string      // of an overload
 }
 

@@ -119,7 +119,10 @@ func torture(ctx context.Context, c config) (_ *report, err error) {
 	r := &report{config: c, began: time.Now()}
 	running, cancel := context.WithTimeout(ctx, c.duration)
 	defer cancel()
-	if len(chosen) > 0 {
+	switch {
+	case c.overload != "":
+		r.waiting = s.watchWaiting(running)
+	case len(chosen) > 0:
 		err = n.run(running)
 	}
 	<-running.Done()
@@ -141,7 +144,7 @@ func torture(ctx context.Context, c config) (_ *report, err error) {
 // and checks.
 func (r *report) finish(ctx context.Context, s *stage, deeds []deed) error {
 	if s.overload != "" {
-		r.memory = s.memory(ctx)
+		r.memory = append(s.memory(ctx), fmt.Sprintf("waiting tasks: at most %d of %d", r.waiting, overloadWaiting))
 	}
 	late, err := s.stopParts("producer")
 	if err != nil {
