@@ -92,9 +92,9 @@ func TestMutants(t *testing.T) {
 		if !*runMutants {
 			t.Skip("SKIPPED without -mutants")
 		}
-		r, err := torture(t.Context(), config{seed: 1, duration: time.Minute, patience: 2 * time.Minute, rate: defaultRate,
-			faults: "writer,pause-worker,forge,fill,kill-worker", maxStep: 15 * time.Second, pgbouncer: "pgbouncer",
-			log: t.Output()})
+		r, err := torture(t.Context(), config{seed: 1, duration: time.Minute, patience: 2 * time.Minute,
+			rate: defaultRate, faults: "writer,pause-worker,forge,fill,kill-worker", maxStep: 15 * time.Second,
+			pgbouncer: "pgbouncer", log: t.Output()})
 		if err != nil {
 			t.Fatal(err)
 		}
