@@ -96,7 +96,9 @@ func decodeObject(text []byte, v any) error {
 			return invalid(printable.Short(name, 80), "is not a member; there are %s", strings.Join(names, ", "))
 		}
 	}
-	if err := json.Unmarshal(text, v); err != nil {
+	strict := json.NewDecoder(bytes.NewReader(text))
+	strict.DisallowUnknownFields() // of objects within the object
+	if err := strict.Decode(v); err != nil {
 		return jsonError(err)
 	}
 	return nil
@@ -120,6 +122,10 @@ func jsonError(err error) error {
 	var field *ledger.InvalidError
 	if errors.As(err, &field) {
 		return err
+	}
+	if quoted, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok { // the decoder has no type for it
+		name, _ := strconv.Unquote(quoted)
+		return invalid(printable.Short(name, 80), "is not a member")
 	}
 	return invalid("body", "must be JSON: %s", printable.Text(strings.TrimPrefix(err.Error(), "json: ")))
 }

@@ -107,7 +107,25 @@ func (c *caller) entry(t client.NewTask, header http.Header) (ledger.Entry, erro
 		o.Meta.Retry = t.Retry
 	}
 	e.Options = o
-	return e, nil
+	return e, c.setAfter(o, t.After)
+}
+
+// setAfter sets the predecessors of a task, whose results its handler can read. Their kinds must be among those of the
+// caller.
+func (c *caller) setAfter(o *ledger.EnqueueOptions, after *ledger.After) error {
+	if after == nil {
+		return nil
+	}
+	if len(after.Keys) == 0 {
+		return invalid("after", "must have keys, an array of at least one kind and biz_id")
+	}
+	for _, k := range after.Keys {
+		if k.ValidateStored() == nil && !c.mayUse(k.Kind) {
+			return c.refuseKind(k.Kind)
+		}
+	}
+	o.After, o.Otherwise = after.Keys, after.Otherwise
+	return nil
 }
 
 // traceContext returns the headers of W3C's trace context, "" if they are invalid: they never fail a request.

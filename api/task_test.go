@@ -116,6 +116,59 @@ func TestIdempotencyKey(t *testing.T) {
 	s.wantProblem(s.call(api.Producer, "POST", "/v1/tasks", `{"kind":"mail.send"}`), 400, "invalid")
 }
 
+// A task after others waits for them, in one request and in a batch. Its predecessors exist, and their kinds are among
+// those of the caller, since its handler can read their results.
+func TestPostAfter(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	o := api.TokenOptions{Name: "sums", Role: api.Producer, Kinds: []string{"sum.all"}}
+	_, secret, err := api.CreateToken(t.Context(), s.db, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.tokens["sums"] = secret
+	post := func(path, body string) answer { return s.call(api.Producer, "POST", path, body) }
+	decode[client.Enqueued](s, post("/v1/tasks", `{"kind":"sum.part","biz_id":"1"}`), http.StatusCreated)
+	const after = `{"kind":"sum.all","biz_id":"%s","after":{"keys":[{"kind":"sum.part","biz_id":"%s"}],"otherwise":%q}}`
+	all := decode[client.Enqueued](s, post("/v1/tasks", fmt.Sprintf(after, "1", "1", "run")), http.StatusCreated)
+	if all.State != ledger.StateScheduled {
+		t.Errorf("the task is %s, want scheduled", all.State)
+	}
+	history, err := ledger.History(t.Context(), s.db, ledgertest.Key(t, "sum.all/1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := history[0].Awaited(); len(a.Keys) != 1 || a.Keys[0].String() != "sum.part/1" || a.Otherwise != "run" {
+		t.Errorf("the task comes after %+v", a)
+	}
+	batch := `{"tasks":[{"kind":"sum.part","biz_id":"2"},` + fmt.Sprintf(after, "2", "2", "") + `]}`
+	made := decode[client.BatchResult](s, post("/v1/tasks:batch", batch), http.StatusOK)
+	if made.Tasks[1].State != ledger.StateScheduled {
+		t.Errorf("in a batch the task is %s, want scheduled", made.Tasks[1].State)
+	}
+	keys := strings.Repeat(`{"kind":"sum.part","biz_id":"1"},`, 10_000)
+	for _, test := range []struct{ name, body, field string }{
+		{name: "unknown", body: fmt.Sprintf(after, "3", "none", "run"), field: "after"},
+		{name: "many", body: `{"kind":"a","biz_id":"3","after":{"keys":[` + strings.TrimSuffix(keys, ",") + `]}}`,
+			field: "after"},
+		{name: "many", body: `{"kind":"a","biz_id":"3","after":{"keys":[` + keys[:len(keys)-1] + `]}}`, field: "after"},
+		{name: "no keys", body: `{"kind":"a","biz_id":"3","after":{}}`, field: "after"},
+		{name: "misspelled", body: `{"kind":"a","biz_id":"3","after":{"key":[]}}`, field: "key"},
+		{name: "otherwise", body: fmt.Sprintf(after, "3", "1", "dance"), field: "otherwise"},
+		{name: "due", body: `{"kind":"a","biz_id":"3","run_in":1,"after":{"keys":[{"kind":"sum.part","biz_id":"1"}]}}`,
+			field: "after"},
+	} {
+		if p := s.wantProblem(post("/v1/tasks", test.body), 400, "invalid"); p.Field != test.field {
+			t.Errorf("%s: the field is %q, want %q: %s", test.name, p.Field, test.field, p.Detail)
+		}
+	}
+	p := s.wantProblem(post("/v1/tasks:batch", `{"tasks":[{"kind":"a","biz_id":"4","runin":7}]}`), 400, "invalid")
+	if p.Field != "runin" {
+		t.Errorf("an unknown member in a batch: %+v", p)
+	}
+	s.wantProblem(s.call("sums", "POST", "/v1/tasks", fmt.Sprintf(after, "4", "1", "run")), 403, "kind_forbidden")
+}
+
 // A limit that refuses a task is 429 with the operator's Retry-After.
 func TestLimitRefuses(t *testing.T) {
 	t.Parallel()

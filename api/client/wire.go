@@ -25,6 +25,9 @@ type NewTask struct {
 	RunIn    float64   `json:"run_in,omitempty"`
 	StartBy  time.Time `json:"start_by,omitzero"`
 	FinishBy time.Time `json:"finish_by,omitzero"`
+	// After has tasks that must have succeeded before this one becomes available, see [ledger.EnqueueOptions]. They
+	// exist, or come before this one in its [Batch], and their kinds are among those of the caller.
+	After *ledger.After `json:"after,omitempty"`
 }
 
 // Enqueued is the answer to a [NewTask].
