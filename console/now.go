@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -31,11 +32,18 @@ type kindNow struct {
 	OldestAt              time.Time
 }
 
-// Waits returns a quantile of the waiting times.
-func (k kindNow) Waits(q float64) time.Duration { return k.Waiting.Quantile(q) }
+// Waits returns a quantile of the waiting times, or a dash if no attempt has begun.
+func (k kindNow) Waits(q float64) string { return quantile(k.Waiting, q) }
 
-// Runs returns a quantile of the running times.
-func (k kindNow) Runs(q float64) time.Duration { return k.Running.Quantile(q) }
+// Runs returns a quantile of the running times, or a dash if no attempt has ended.
+func (k kindNow) Runs(q float64) string { return quantile(k.Running, q) }
+
+func quantile(h projector.Histogram, q float64) string {
+	if h.Count() == 0 {
+		return "–"
+	}
+	return printable.Age(h.Quantile(q))
+}
 
 func (h *Handler) showNow(ctx context.Context, _ *http.Request, v *view) error {
 	d := &nowData{}
