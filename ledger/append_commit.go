@@ -48,7 +48,7 @@ func (t *Tx) AppendAndCommit(ctx context.Context, requests ...AppendRequest) ([]
 	last := 0 // the last request whose result was read: if err is set, the one that failed
 	for i := 0; i < len(requests) && err == nil; i++ {
 		events[i], last = requests[i].newEvent(), i
-		err = results.QueryRow().Scan(events[i].scanTargets()...)
+		err = results.QueryRow().Scan(append(events[i].scanTargets(), nil)...)
 	}
 	if err == nil {
 		_, err = results.Exec()

@@ -227,6 +227,35 @@ $$;
 comment on function taskledger.wake() is
   'Internal: notifies the relay at the commit of the calling transaction, if it sleeps.';
 
+-- Until when processes wait for outcomes, as asleep_until. Meanwhile what appends events wakes the relay.
+create unlogged sequence taskledger.awaited_until;
+
+comment on sequence taskledger.awaited_until is
+  'Internal: until when appends of events wake the relay, in microseconds since 1970.';
+
+-- Each statement that appends calls this, in place as relay_sleeps.
+create function taskledger.is_awaited() returns boolean
+language sql volatile
+return pg_sequence_last_value('taskledger.awaited_until'::regclass) > date_part('epoch', clock_timestamp()) * 1e6;
+
+comment on function taskledger.is_awaited() is
+  'Internal: returns whether a process waits for outcomes; null if none ever did.';
+
+-- With its owner's rights: a role that reads events may wait, for at most a minute at a time.
+-- +goose StatementBegin
+create function taskledger.await_outcomes(microseconds bigint) returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform setval('taskledger.awaited_until', greatest(
+    pg_sequence_last_value('taskledger.awaited_until'),
+    (date_part('epoch', clock_timestamp()) * 1e6)::bigint + least(greatest(microseconds, 0), 60000000)));
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.await_outcomes(bigint) is
+  'Internal: has appends of events wake the relay for so long, at most a minute.';
+
 -- The xmax of a snapshot is the latest completed transaction id + 1, so running transactions may lie above it.
 -- So the calling statement sees no event of a transaction id from below on, whatever a row has as its bound. A rebase,
 -- which reads the ids of another database, gives its own.

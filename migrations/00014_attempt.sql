@@ -44,6 +44,9 @@ begin
      where due.at is not null
   )
   select a.version into appended from added a;
+  if taskledger.is_awaited() then
+    perform taskledger.wake();
+  end if;
   return appended;
 end
 $$;

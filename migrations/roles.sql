@@ -117,6 +117,9 @@ grant execute on function taskledger.add_receiver, taskledger.lock_receiver to r
 grant select on taskledger.asleep_until to producer, worker, relay, operator;
 grant update on taskledger.asleep_until to relay;
 grant execute on function taskledger.relay_sleeps, taskledger.wake to producer, worker, relay, operator;
+grant select on taskledger.awaited_until to producer, worker, relay, operator;
+grant execute on function taskledger.is_awaited to producer, worker, relay, operator;
+grant execute on function taskledger.await_outcomes to worker, relay, operator, reader, subscriber;
 
 -- Functions that statements, views and policies call. They read nothing that their caller could not read.
 grant execute on function taskledger.installation, taskledger.state_after, taskledger.shard_of to producer,

@@ -165,6 +165,9 @@ begin
      where due.at is not null
   )
   select a.version into appended from added a;
+  if taskledger.is_awaited() then
+    perform taskledger.wake();
+  end if;
   return appended;
 end
 $$;
@@ -234,6 +237,19 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.attempt_of(kind text, biz_id text, version integer, OUT worker text, OUT number integer, OUT data text) IS 'Internal: returns the worker of an attempt that runs, its number and the members that the data of its outcome begins with; raises TL001 if the attempt has ended.';
+
+CREATE FUNCTION taskledger.await_outcomes(microseconds bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform setval('taskledger.awaited_until', greatest(
+    pg_sequence_last_value('taskledger.awaited_until'),
+    (date_part('epoch', clock_timestamp()) * 1e6)::bigint + least(greatest(microseconds, 0), 60000000)));
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.await_outcomes(microseconds bigint) IS 'Internal: has appends of events wake the relay for so long, at most a minute.';
 
 CREATE FUNCTION taskledger.begins_attempt(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1861,6 +1877,21 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.is_anothers_worker(worker text) IS 'Internal: returns whether a worker of another login is alive, so that the session''s login must not act as it.';
+
+CREATE UNLOGGED SEQUENCE taskledger.awaited_until
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+COMMENT ON SEQUENCE taskledger.awaited_until IS 'Internal: until when appends of events wake the relay, in microseconds since 1970.';
+
+CREATE FUNCTION taskledger.is_awaited() RETURNS boolean
+    LANGUAGE sql
+    RETURN ((pg_sequence_last_value('taskledger.awaited_until'::regclass))::double precision > (date_part('epoch'::text, clock_timestamp()) * ('1000000'::numeric)::double precision));
+
+COMMENT ON FUNCTION taskledger.is_awaited() IS 'Internal: returns whether a process waits for outcomes; null if none ever did.';
 
 CREATE FUNCTION taskledger.is_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, audited pg_snapshot, origin text, mark json) RETURNS boolean
     LANGUAGE plpgsql STABLE

@@ -39,6 +39,8 @@ const (
 	waiterBatch = 1000
 	// waiterTimeout bounds one read, so that a broken connection does not stop all waits.
 	waiterTimeout = 10 * time.Second
+	// awaitedFor is how long outcomes wake the relay, and renewEvery is when the waiter asks for that again.
+	awaitedFor, renewEvery = 30 * time.Second, 10 * time.Second
 	// flushTimeout bounds the time until the server has the subscriptions.
 	flushTimeout = 2 * time.Second
 )

@@ -13,6 +13,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // run reads the tasks in the queue until no wait is left for a PollEvery.
@@ -22,11 +23,18 @@ func (w *Waiter) run(ctx context.Context, done chan<- struct{}) {
 	defer unsubscribe()
 	poll := time.NewTicker(w.config.PollEvery)
 	defer poll.Stop()
+	renew := time.NewTicker(renewEvery)
+	defer renew.Stop()
 	backoff := loop.Backoff{Max: w.config.PollEvery}
+	var asked time.Time
 	for wasIdle := false; ctx.Err() == nil; {
 		keys, batch := w.take()
 		if len(keys) > 0 {
 			wasIdle = false
+			if time.Since(asked) >= renewEvery {
+				asked = time.Now()
+				w.askForWakes(ctx)
+			}
 			w.read(ctx, keys, batch, &backoff)
 			continue
 		}
@@ -39,6 +47,11 @@ func (w *Waiter) run(ctx context.Context, done chan<- struct{}) {
 			}
 			w.flush() // the server has the subscriptions again before the read
 			w.enqueueAll()
+		case <-renew.C:
+			if w.hasWaits() {
+				asked = time.Now()
+				w.askForWakes(ctx)
+			}
 		case <-poll.C:
 			w.enqueueAll()
 			if w.rest(&wasIdle) {
@@ -46,6 +59,23 @@ func (w *Waiter) run(ctx context.Context, done chan<- struct{}) {
 			}
 		}
 	}
+}
+
+// askForWakes has outcomes wake the relay, for longer than the time to the next call. Otherwise the relay publishes
+// them after its next poll, within a quarter of a second.
+func (w *Waiter) askForWakes(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, waiterTimeout)
+	defer cancel()
+	if err := feed.AwaitOutcomes(ctx, w.config.DB, awaitedFor); err != nil && ctx.Err() == nil {
+		w.config.Logger.DebugContext(ctx, "outcomes do not wake the relay; waits take longer", "error", err)
+	}
+}
+
+// hasWaits reports whether a wait is open.
+func (w *Waiter) hasWaits() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.awaited) > 0
 }
 
 // rest reports whether there was no wait at two polls, so that the goroutine ends.

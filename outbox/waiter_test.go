@@ -247,6 +247,28 @@ func TestWaitMany(t *testing.T) {
 	}
 }
 
+// Outcomes wake the relay while a wait is open.
+func TestWaitHasOutcomesWakeTheRelay(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	w := b.waiter(b.nc, longPoll)
+	isAwaited := func() (is bool) {
+		if err := b.pool.QueryRow(b.ctx(), "select coalesce(taskledger.is_awaited(), false)").Scan(&is); err != nil {
+			t.Error(err)
+		}
+		return is
+	}
+	b.enqueueKey(waitKey("a"))
+	if isAwaited() {
+		t.Error("outcomes wake the relay, and no wait is open")
+	}
+	result := b.wait(w, ledger.UntilAll, waitKey("a"))
+	b.await("outcomes wake the relay", isAwaited)
+	b.relay()
+	b.finish(waitKey("a"), ledger.EventSucceeded, "{}")
+	b.end(result)
+}
+
 // Ten thousand waits in one process take one goroutine of the waiter, and leave nothing behind.
 func TestTenThousandWaits(t *testing.T) {
 	b := newBundle(t)

@@ -26,6 +26,7 @@ var tables = map[string]string{
 	"event":              "ledger",
 	"event_position_seq": "ledger",
 	"asleep_until":       "ledger/feed",
+	"awaited_until":      "ledger/feed",
 	"floor":              "ledger/feed",
 	"kind_limit":         "ledger",
 	"login":              "ledger",

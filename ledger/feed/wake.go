@@ -2,15 +2,19 @@ package feed
 
 import (
 	"context"
+	_ "embed"
 	"sync/atomic"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // Wake ends the sleep of a feed. While a connection listens for it on the channel [WakeChannel] of the database, a feed
 // without events polls at growing intervals, up to a quarter of a second. Statements that enqueue tasks meanwhile
-// notify the connection. A Wake is for one feed. It is safe for concurrent use.
+// notify the connection. After [AwaitOutcomes], those that append events do so too. A Wake is for one feed. It is safe
+// for concurrent use.
 type Wake struct {
 	signal      chan struct{}
 	isListening atomic.Bool
@@ -36,6 +40,16 @@ func (w *Wake) Signal() {
 	}
 }
 
+//go:embed sql/await_outcomes.sql
+var awaitOutcomesSQL string
+
+// AwaitOutcomes has appends of events notify a feed that sleeps, as enqueues do, from now on for d, at most a minute.
+// db is the primary.
+func AwaitOutcomes(ctx context.Context, db ledger.DB, d time.Duration) error {
+	_, err := db.Exec(ctx, awaitOutcomesSQL, d.Microseconds())
+	return pgerr.Explain("await outcomes", err)
+}
+
 const (
 	// A feed without a Wake polls at least this often, unless its Gather or Idle is long.
 	maxIdle = 10 * time.Millisecond
@@ -44,7 +58,7 @@ const (
 	// waited for their commit.
 	minAsleep = 4 * time.Millisecond
 	maxAsleep = 250 * time.Millisecond
-	// Only enqueues notify. After a page, the events that follow it, such as outcomes, wait at most so long.
+	// Outcomes notify only while a process waits for one. After a page, the events that follow it wait at most so long.
 	followUp = 20 * time.Millisecond
 	// idleShare: the sleep is one part in idleShare of the time without events.
 	idleShare = 4

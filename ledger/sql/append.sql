@@ -10,7 +10,8 @@
 with tx as materialized (
   select pg_current_xact_id() as xid,
          coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                  taskledger.login_id()) as login_id
+                  taskledger.login_id()) as login_id,
+         case when taskledger.is_awaited() then taskledger.wake() end
 ), due as materialized (
   select tx.xid, tx.login_id,
          case when $10::bigint is not null or $11::text is not null

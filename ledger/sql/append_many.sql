@@ -14,7 +14,8 @@ with tx as materialized (
   select pg_current_xact_id() as xid,
          coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                   taskledger.login_id()) as login_id,
-         case when $14::text <> '' then set_config('lock_timeout', $14::text, true) end
+         case when $14::text <> '' then set_config('lock_timeout', $14::text, true) end,
+         case when taskledger.is_awaited() then taskledger.wake() end as woken
 ), rule as materialized (
   select r.i, r.kind, r.type::taskledger.event_type, r.actor,
          string_to_array(r.follows, ' ')::taskledger.event_type[] as follows,

@@ -1,0 +1,4 @@
+-- Has appends of events wake a feed that sleeps.
+-- $1 for how many microseconds from now on.
+-- Returns one row. Locks nothing.
+select taskledger.await_outcomes($1::bigint)
