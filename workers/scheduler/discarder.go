@@ -14,6 +14,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -67,6 +68,10 @@ func (d *discarder) run(ctx context.Context) {
 		Step: func(ctx context.Context) (time.Duration, error) {
 			begun := time.Now()
 			err := d.pass(ctx)
+			if errors.Is(err, errLocked) {
+				d.config.Logger.DebugContext(ctx, "tasks above a limit are in use; trying again", "error", err)
+				return discardBackoff, nil
+			}
 			return max(discardEvery, time.Since(begun)), err
 		},
 		Failed: func(ctx context.Context, err error, in time.Duration) {
@@ -85,6 +90,10 @@ func (d *discarder) run(ctx context.Context) {
 
 // errOther means that a pass took so long that another scheduler has the lease.
 var errOther = errors.New("another scheduler has the lease of the discarder")
+
+// errLocked means that a pass has met nothing but locks of open transactions, such as that of a worker which has
+// appended to a task. It is normal.
+var errLocked = errors.New("an open transaction has locked them")
 
 // holds reports whether this scheduler has the lease of the discarder. It takes or extends it.
 func (d *discarder) holds(ctx context.Context) (bool, error) {
@@ -114,16 +123,23 @@ func (d *discarder) pass(ctx context.Context) error {
 
 // relieveAll discards the tasks above the limits of kinds.
 func (d *discarder) relieveAll(ctx context.Context, overloads []overload) error {
-	var faults []error
+	var faults, locked []error
 	for _, o := range overloads {
-		faults = append(faults, d.relieve(ctx, o))
+		if err := d.relieve(ctx, o); pgerr.Is(err, pgerr.LockNotAvailable) {
+			locked = append(locked, fmt.Errorf("%w: %w", errLocked, err))
+		} else {
+			faults = append(faults, err)
+		}
 	}
 	for kind, l := range d.backlogs {
 		if time.Since(l.overAt) > backlogExpiry {
 			delete(d.backlogs, kind)
 		}
 	}
-	return errors.Join(faults...)
+	if err := errors.Join(faults...); err != nil {
+		return err
+	}
+	return errors.Join(locked...)
 }
 
 // readOverloads returns the kinds of which too many tasks wait.
@@ -179,7 +195,7 @@ func (d *discarder) discard(ctx context.Context, kind ledger.Kind, oldest []wait
 		}
 	}
 	discarded := 0
-	var failed []error
+	var failed, locked []error
 	for group := range slices.Chunk(requests, ledger.AppendBatch) {
 		if ok, err := d.holds(ctx); !ok {
 			return errors.Join(err, errOther)
@@ -188,6 +204,8 @@ func (d *discarder) discard(ctx context.Context, kind ledger.Kind, oldest []wait
 			switch {
 			case r.Err == nil:
 				discarded++
+			case pgerr.Is(r.Err, pgerr.LockNotAvailable):
+				locked = append(locked, r.Err)
 			case !ledger.IsConflict(r.Err):
 				failed = append(failed, r.Err)
 			}
@@ -201,7 +219,7 @@ func (d *discarder) discard(ctx context.Context, kind ledger.Kind, oldest []wait
 			h.AfterDiscard(ctx, kind, discarded)
 		}
 	}
-	if len(failed) > 0 {
+	if failed = append(failed, locked...); len(failed) > 0 { // the first one decides what is logged
 		return fmt.Errorf("discard %d tasks of %s: %w", len(failed), kind, failed[0])
 	}
 	return nil
