@@ -73,19 +73,11 @@ func (m Moment) MarshalJSON() ([]byte, error) {
 //
 // On a standby it returns an error for a time after the last record of what was visible: connect to the primary.
 func MomentAt(ctx context.Context, db DB, at time.Time) (Moment, error) {
-	op := "moment " + at.UTC().Format(time.RFC3339Nano)
-	m := Moment{at: at}
-	var isFuture bool
-	var first time.Time
-	args := []any{withinMicros(at).UnixMicro()}
-	columns := append(m.columns(), &isFuture, pgquery.Micros(&first))
-	if _, err := pgquery.Row(ctx, db, momentAtSQL, args, columns...); err != nil {
-		return Moment{}, pgerr.Explain(op, err)
-	}
-	invalid := InvalidError{Field: "time", Value: at.Format(time.RFC3339Nano)}
+	m, first, err := momentAt(ctx, db, at)
+	invalid := invalidTime(at)
 	switch {
-	case isFuture:
-		invalid.Rule = "must not be in the future"
+	case err != nil:
+		return Moment{}, err
 	case first.IsZero():
 		invalid.Rule = "the ledger has no events"
 	case at.Before(first):
@@ -93,7 +85,39 @@ func MomentAt(ctx context.Context, db DB, at time.Time) (Moment, error) {
 	default:
 		return m, nil
 	}
-	return Moment{}, &invalid
+	return Moment{}, invalid
+}
+
+// MomentFrom returns the moment of a time for the beginning of a [Range]: that of [MomentAt], and the zero value for a
+// time before the first event. It returns an [*InvalidError] if the time is in the future. For a standby see
+// [MomentAt].
+func MomentFrom(ctx context.Context, db DB, at time.Time) (Moment, error) {
+	m, first, err := momentAt(ctx, db, at)
+	if err != nil || first.IsZero() || at.Before(first) {
+		return Moment{}, err
+	}
+	return m, nil
+}
+
+// momentAt returns the moment of a time, and when the first event was recorded, the zero time without events.
+func momentAt(ctx context.Context, db DB, at time.Time) (m Moment, first time.Time, err error) {
+	m = Moment{at: at}
+	var isFuture bool
+	args := []any{withinMicros(at).UnixMicro()}
+	columns := append(m.columns(), &isFuture, pgquery.Micros(&first))
+	if _, err := pgquery.Row(ctx, db, momentAtSQL, args, columns...); err != nil {
+		return Moment{}, first, pgerr.Explain("moment "+at.UTC().Format(time.RFC3339Nano), err)
+	}
+	if isFuture {
+		invalid := invalidTime(at)
+		invalid.Rule = "must not be in the future"
+		return Moment{}, first, invalid
+	}
+	return m, first, nil
+}
+
+func invalidTime(at time.Time) *InvalidError {
+	return &InvalidError{Field: "time", Value: at.Format(time.RFC3339Nano)}
 }
 
 // withinMicros returns t, or the nearest time that PostgreSQL and [time.Time.UnixMicro] can represent.

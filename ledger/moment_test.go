@@ -232,10 +232,18 @@ func TestInvalidMoments(t *testing.T) {
 	for _, at := range []time.Time{{}, now.Add(-time.Hour), time.Unix(-1<<40, 0)} {
 		_, err := ledger.MomentAt(t.Context(), pool, at)
 		wantText(t, err, "must not be before the first event, of 20")
+		if m, err := ledger.MomentFrom(t.Context(), pool, at); err != nil || !m.IsZero() {
+			t.Errorf("a range from %v begins at %v, %v", at, m, err)
+		}
 	}
 	for _, at := range []time.Time{now.Add(time.Hour), time.Unix(1<<45, 0)} {
 		_, err := ledger.MomentAt(t.Context(), pool, at)
 		wantText(t, err, "must not be in the future")
+		_, err = ledger.MomentFrom(t.Context(), pool, at)
+		wantText(t, err, "must not be in the future")
+	}
+	if m, err := ledger.MomentFrom(t.Context(), pool, time.Now()); err != nil || m.IsZero() {
+		t.Errorf("a range from now begins at %v, %v", m, err)
 	}
 }
 

@@ -78,7 +78,8 @@ const (
 // more, unless the stream was purged: then it begins again. The act is recorded with its actor and reason.
 //
 // Errors: an [*ledger.InvalidError] for the subject or the range; a [*ReplaySubjectError] if other messages are on the
-// subject; those of the database and of JetStream.
+// subject; [nats.ErrPermissionViolation] if the user of NATS may not publish there: that of the role operator may, on
+// replay.>; those of the database and of JetStream.
 func Replay(ctx context.Context, c ReplayConfig) (Replayed, error) {
 	if err := c.Validate(); err != nil {
 		return Replayed{}, err
@@ -201,14 +202,14 @@ func (c ReplayConfig) begin(ctx context.Context) (*replaying, error) {
 		rule := "no stream has it: make one, such as: nats stream add REPLAY --subjects " + c.Subject + " --defaults"
 		return r, &ledger.InvalidError{Field: "subject", Value: c.Subject, Rule: rule}
 	case err != nil:
-		return r, fmt.Errorf("find the stream of subject %q: %w", c.Subject, err)
+		return r, fmt.Errorf("find the stream of subject %q: %w", c.Subject, explainRequest(c.JetStream, err))
 	case name == stream.Name:
 		rule := "belongs to the stream " + stream.Name + ", from which workers receive: choose another subject"
 		return r, &ledger.InvalidError{Field: "subject", Value: c.Subject, Rule: rule}
 	}
 	of, err := c.JetStream.Stream(ctx, name)
 	if err != nil {
-		return r, fmt.Errorf("open stream %s: %w", name, err)
+		return r, fmt.Errorf("open stream %s: %w", name, explainRequest(c.JetStream, err))
 	}
 	if rule := replayRule(of.CachedInfo().Config); rule != "" {
 		rule = "belongs to the stream " + name + ", " + rule
@@ -219,7 +220,7 @@ func (c ReplayConfig) begin(ctx context.Context) (*replaying, error) {
 		return r, nil
 	}
 	if err != nil {
-		return r, fmt.Errorf("read stream %s: %w", name, err)
+		return r, fmt.Errorf("read stream %s: %w", name, explainRequest(c.JetStream, err))
 	}
 	return r, r.resume(newest)
 }
@@ -326,7 +327,7 @@ func (r *replaying) send(ctx context.Context, m *nats.Msg) error {
 	case errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence:
 		return &ReplaySubjectError{Subject: r.config.Subject, Replay: r.done.ID}
 	case err != nil:
-		return fmt.Errorf("%w: run the same replay again to continue", err)
+		return fmt.Errorf("%w: run the same replay again to continue", explainRequest(r.config.JetStream, err))
 	}
 	fault.Point(FaultReplayPublished)
 	r.last = ack.Sequence

@@ -44,7 +44,7 @@ func (f *eventFilter) addTaskFilters(cmd *cobra.Command) {
 
 // addRange adds the options for a part of the ledger.
 func (f *eventFilter) addRange(cmd *cobra.Command) {
-	cmd.Flags().Var(&f.from, "from", "only events committed after this time, or from this event on")
+	cmd.Flags().Var(&f.from, "from", "only events committed after this time, or from this event on (before the first event: all)")
 	cmd.Flags().Var(&f.to, "to", "only events committed by this time, or up to this event")
 }
 
@@ -90,7 +90,7 @@ func newEventsListCommand(a *app) *cobra.Command {
 		Short: "List events in the order of their positions",
 		Long: `List events in the order of their positions. The output ends with the position at which to continue; in
 JSON that is "next". With -o jsonl it streams all events, one a line.`,
-		Example: "  taskledger events list --type buried --from 2026-11-17T00:00:00Z --to 2026-11-18T00:00:00Z\n" +
+		Example: "  taskledger events list --type buried --from 2026-11-17T00:00:00Z --to 1h\n" +
 			"  taskledger events list --key coupon.send/order-1 --limit 10\n" +
 			"  taskledger events list --actor alice -o jsonl",
 		Args: exactArgs(0),
@@ -195,7 +195,7 @@ func newEventsStatsCommand(a *app) *cobra.Command {
 		Long: `Count events by kind and type, with the bytes of their data, and the times of the first and the last one.
 It reads all events up to --to.`,
 		Example: "  taskledger events stats\n" +
-			"  taskledger events stats --kind coupon.send --from 2026-11-17T00:00:00Z",
+			"  taskledger events stats --kind coupon.send --from 24h",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {

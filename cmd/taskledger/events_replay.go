@@ -22,17 +22,21 @@ func newEventsReplayCommand(a *app) *cobra.Command {
 		Long: `Publish the events of a part of the ledger again, in the order of their positions, for a program that
 missed them. The messages are those of the relay, with the header ` + outbox.HeaderReplay + `. A message with the
 header ` + outbox.HeaderReplayEnd + ` follows the last one. Workers do not receive them: the subject belongs to a
-stream of its own, and no other program may publish on it.
+stream of its own, and no other program may publish on it. An administrator of NATS makes it once, with the program
+nats of https://github.com/nats-io/natscli; --defaults suffices. The user operator may publish on replay.>.
 
 If the command is interrupted or killed, run it again: it continues after the last message on the subject. A
 replay that has ended publishes nothing more.`,
-		Example: "  nats stream add REPLAY --subjects 'replay.>' --defaults\n" +
-			"  taskledger events replay --from 2026-11-17T00:00:00Z --to 2026-11-18T00:00:00Z \\\n" +
+		Example: "  nats --server \"$NATS_URL\" stream add REPLAY --subjects 'replay.>' --defaults\n" +
+			"  taskledger events replay --from 1 --to 3 \\\n" +
 			"    --kind coupon.send --type succeeded --to-subject replay.coupons --reason 'the new data warehouse'",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !f.to.isSet() || c.Subject == "" {
 				return usagef("events replay needs --to and --to-subject").hinted("run: %s --help", cmd.CommandPath())
+			}
+			if f.from.isAge() || f.to.isAge() {
+				return usagef("events replay needs times or positions for --from and --to, not ages: the same ones continue it")
 			}
 			c.Actor = actorOr(c.Actor)
 			return a.withStream(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool, js streams) error {

@@ -11,15 +11,16 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// when is a moment as a flag names it: a time, or the position of an event. It is a flag's value.
+// when is a moment as a flag names it: a time, an age, or the position of an event. It is a flag's value.
 type when struct {
 	text     string
 	at       time.Time
+	age      time.Duration
 	position ledger.Position
 }
 
 func (w *when) String() string { return w.text }
-func (w *when) Type() string   { return "TIME|POSITION" }
+func (w *when) Type() string   { return "TIME|AGE|POSITION" }
 
 // Set implements pflag.Value.
 func (w *when) Set(text string) error {
@@ -29,9 +30,12 @@ func (w *when) Set(text string) error {
 		w.position = ledger.Position(position)
 		return nil
 	}
+	if w.age, err = time.ParseDuration(text); err == nil && w.age >= 0 {
+		return nil
+	}
 	if w.at, err = time.Parse(time.RFC3339, text); err != nil {
 		return fmt.Errorf("must be a time such as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00, "+
-			"or the position of an event, got %q", text)
+			"an age such as 36h, or the position of an event, got %q", text)
 	}
 	return nil
 }
@@ -46,16 +50,31 @@ func (w *when) moment(ctx context.Context, db ledger.DB) (ledger.Moment, error) 
 	case w.position != 0:
 		return ledger.MomentOf(ctx, db, w.position)
 	}
-	return ledger.MomentAt(ctx, db, w.at)
+	return ledger.MomentAt(ctx, db, w.time())
 }
 
-// beginning returns the moment at which a range begins that w names: an event is a part of it.
+// beginning returns the moment at which a range begins that w names: an event is a part of it. The zero value is the
+// time before the first event.
 func (w *when) beginning(ctx context.Context, db ledger.DB) (ledger.Moment, error) {
-	if w.position != 0 {
+	switch {
+	case !w.isSet():
+		return ledger.Moment{}, nil
+	case w.position != 0:
 		return ledger.MomentBefore(ctx, db, w.position)
 	}
-	return w.moment(ctx, db)
+	return ledger.MomentFrom(ctx, db, w.time())
 }
+
+// time returns the time that w names.
+func (w *when) time() time.Time {
+	if w.at.IsZero() {
+		return time.Now().Add(-w.age)
+	}
+	return w.at
+}
+
+// isAge reports whether w names another moment each time.
+func (w *when) isAge() bool { return w.isSet() && w.at.IsZero() && w.position == 0 }
 
 // pointInTime is a time, or an age. It is a flag's value; the zero value is no time.
 type pointInTime struct {

@@ -1,10 +1,12 @@
 package systemtest_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -55,6 +57,13 @@ func TestOperatorReplaysInNATS(t *testing.T) {
 			if err != nil || info.State.Msgs != 3 {
 				t.Fatalf("%+v, %v", info, err)
 			}
+			c.Subject = "replay.others"
+			if c.JetStream, err = jetstream.New(g.connect("worker"), jetstream.WithDefaultTimeout(time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := outbox.Replay(t.Context(), c); !errors.Is(err, nats.ErrPermissionViolation) {
+				t.Errorf("as worker: %v", err)
+			}
 			if err := nc.Publish("ledger.0.enqueued.parcel.send", nil); err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +72,7 @@ func TestOperatorReplaysInNATS(t *testing.T) {
 			}
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			if len(g.refused) != 2 {
+			if len(g.refused) != 3 {
 				t.Errorf("refused: %q", g.refused)
 			}
 		})
