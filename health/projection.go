@@ -13,7 +13,13 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// Projection is the lag of the projection behind the ledger.
+// RegisteredProjection is a registered projection with its lag.
+type RegisteredProjection struct {
+	projector.Registered
+	Projection
+}
+
+// Projection is the lag of a projection behind the ledger.
 type Projection struct {
 	Waiting         int       `json:"waiting"`        // events not projected yet
 	WaitingCapped   bool      `json:"waiting_capped"` // there are at least Waiting
@@ -26,10 +32,7 @@ func checkProjection(ctx context.Context, c Config, r *Report) error {
 	if err != nil {
 		return err
 	}
-	r.Projection = Projection{
-		Waiting: lag.Events, WaitingCapped: lag.Events == projector.MaxLag,
-		OldestAt: lag.Oldest, OldestWaitingMS: lag.Age.Milliseconds(),
-	}
+	r.Projection = projectionOf(lag)
 	switch err := feed.CheckOrigin(ctx, c.DB, projector.Reader); {
 	case feed.IsRefusal(err):
 		r.add(Condition{Name: ProjectorRefused, Text: "the projector refuses to continue: " + err.Error()})
@@ -45,12 +48,25 @@ func checkProjection(ctx context.Context, c Config, r *Report) error {
 	return nil
 }
 
+func projectionOf(lag projector.Lag) Projection {
+	return Projection{
+		Waiting: lag.Events, WaitingCapped: lag.Events == projector.MaxLag,
+		OldestAt: lag.Oldest, OldestWaitingMS: lag.Age.Milliseconds(),
+	}
+}
+
 // checkProjections examines the registered projections.
-func checkProjections(ctx context.Context, c Config, r *Report) (err error) {
-	if r.Projections, err = projector.ReadProjections(ctx, c.DB); err != nil {
+func checkProjections(ctx context.Context, c Config, r *Report) error {
+	all, err := projector.ReadProjections(ctx, c.DB)
+	if err != nil {
 		return err
 	}
-	for _, p := range r.Projections {
+	for _, p := range all {
+		lag, err := projector.ReadLagOf(ctx, c.DB, p.Name)
+		if err != nil {
+			return err
+		}
+		r.Projections = append(r.Projections, RegisteredProjection{p, projectionOf(lag)})
 		switch f := p.Failing; {
 		case f != nil:
 			task := f.Key.String() + "/" + strconv.Itoa(int(f.Version))
@@ -60,10 +76,12 @@ func checkProjections(ctx context.Context, c Config, r *Report) (err error) {
 				Text: fmt.Sprintf("projection %s cannot apply position %d, %s, and has tried %s: %s", p.Name,
 					f.Position, printable.Short(task, maxTask), times(f.Failures), printable.Short(reason, maxReason)),
 			})
-		case p.Name != projector.TasksName && !isBuilt(p, r.At):
-			if err := checkLagOf(ctx, c, r, p.Name); err != nil {
-				return err
-			}
+		case p.Name != projector.TasksName && !isBuilt(p, r.At) && isExceeded(lag.Age, c.Thresholds.ProjectionLag):
+			r.add(Condition{
+				Name: ProjectionLag, About: p.Name, Since: lag.Oldest, Threshold: c.Thresholds.ProjectionLag,
+				Text: "projection " + p.Name + ": " + lagText("projected", lag.Age, c.Thresholds.ProjectionLag),
+				Cure: "is a program running that has this projection?",
+			})
 		}
 		if p.Parked > 0 {
 			r.add(Condition{
@@ -97,20 +115,6 @@ func isBuilt(p projector.Registered, now time.Time) bool {
 
 // buildSilence is the time without progress after which a build counts as stopped.
 const buildSilence = time.Minute
-
-// checkLagOf examines the lag of a projection of users.
-func checkLagOf(ctx context.Context, c Config, r *Report, name string) error {
-	lag, err := projector.ReadLagOf(ctx, c.DB, name)
-	if err != nil || !isExceeded(lag.Age, c.Thresholds.ProjectionLag) {
-		return err
-	}
-	r.add(Condition{
-		Name: ProjectionLag, About: name, Since: lag.Oldest, Threshold: c.Thresholds.ProjectionLag,
-		Text: "projection " + name + ": " + lagText("projected", lag.Age, c.Thresholds.ProjectionLag),
-		Cure: "is a program running that has this projection?",
-	})
-	return nil
-}
 
 func checkIllegal(ctx context.Context, c Config, r *Report) error {
 	illegal, err := projector.ReadIllegal(ctx, c.DB)

@@ -26,8 +26,8 @@ type Report struct {
 	At         time.Time     `json:"at"` // by the database's clock
 	Outbox     outbox.Status `json:"outbox"`
 	Projection Projection    `json:"projection"`
-	// Projections are those that are registered, by name.
-	Projections []projector.Registered `json:"projections"`
+	// Projections are those that are registered, by name. Projection is the built-in one.
+	Projections []RegisteredProjection `json:"projections"`
 
 	// Subscribers are those of the feed, by name. Consumers of the stream are in Outbox.
 	Subscribers []feed.Subscriber `json:"subscribers"`
@@ -79,7 +79,7 @@ func Read(ctx context.Context, c Config) (Report, error) {
 	r := Report{
 		Tasks: []projector.Count{}, Unhandled: []operator.UnhandledKind{}, Unbegun: []operator.UnbegunKind{},
 		Paused: []operator.PausedKind{},
-		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{}, Projections: []projector.Registered{},
+		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{}, Projections: []RegisteredProjection{},
 		Subscribers: []feed.Subscriber{},
 	}
 	if _, err := pgquery.Row(ctx, c.DB, nowSQL, nil, pgquery.Micros(&r.At)); err != nil {

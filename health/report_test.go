@@ -145,7 +145,7 @@ var conditionTests = map[health.Name]conditionTest{
 			ledgertest.ExecAsOwner(b.t, b.db, `
 				insert into taskledger.projection (name, version, shape, tables, parks)
 				values ('coupons', 1, '', '{}', true);
-				insert into taskledger.projection_parked (projection, kind, biz_id, version, position, reason, failures)
+				insert into taskledger.projection_parked (projection, kind, biz_id, version, position, error, failures)
 				select 'coupons', 'a', 'b', v, v, '', 0 from generate_series(1, 3) v`)
 		},
 		text: "projection coupons: parked events: 3", about: "coupons",

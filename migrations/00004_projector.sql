@@ -131,7 +131,7 @@ create table taskledger.projection_parked (
   version    integer not null,
   position   bigint not null,
   state      text collate "C" not null default 'parked',  -- parked, retry, skipped
-  reason     text not null,             -- of an event that has failed; '': an earlier event of its task is parked
+  error      text not null,             -- of an event that has failed; '': an earlier event of its task is parked
   failures   integer not null,
   parked_at  timestamptz not null default clock_timestamp(),
   primary key (projection, kind, biz_id, version));
@@ -353,13 +353,13 @@ begin
   return query
   with parked as (
     update taskledger.projection_parked p
-       set state = case when p.reason <> '' then 'skipped' else 'retry' end
+       set state = case when p.error <> '' then 'skipped' else 'retry' end
      where p.projection = skip_projection.projection and p.kind = skip_projection.kind
        and p.biz_id = skip_projection.biz_id and p.state <> 'skipped'
     returning p.version, p.state
   ), stopped as (
     insert into taskledger.projection_parked
-           (projection, kind, biz_id, version, position, state, reason, failures)
+           (projection, kind, biz_id, version, position, state, error, failures)
     select p.name, p.failed_kind, p.failed_biz_id, p.failed_version, p.failed_position, 'skipped', p.failure,
            p.failures
       from taskledger.projection p

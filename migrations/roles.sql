@@ -84,7 +84,7 @@ grant insert on taskledger.projection, taskledger.projection_parked to relay;
 grant update (version, shape, tables, parks, since, failed_position, failed_kind, failed_biz_id, failed_version,
    failures, failing_since, failed_at, failure, wanted, work, work_at, work_done, work_total, work_result)
    on taskledger.projection to relay;
-grant update (projection, state, reason, failures) on taskledger.projection_parked to relay;
+grant update (projection, state, error, failures) on taskledger.projection_parked to relay;
 grant execute on function taskledger.retry_projection, taskledger.skip_projection, taskledger.ask_projection to
    operator;
 grant update (next_at, last_at, last_kind, last_biz_id, passed, passed_at) on taskledger.schedule to relay, operator;

@@ -2880,13 +2880,13 @@ begin
   return query
   with parked as (
     update taskledger.projection_parked p
-       set state = case when p.reason <> '' then 'skipped' else 'retry' end
+       set state = case when p.error <> '' then 'skipped' else 'retry' end
      where p.projection = skip_projection.projection and p.kind = skip_projection.kind
        and p.biz_id = skip_projection.biz_id and p.state <> 'skipped'
     returning p.version, p.state
   ), stopped as (
     insert into taskledger.projection_parked
-           (projection, kind, biz_id, version, position, state, reason, failures)
+           (projection, kind, biz_id, version, position, state, error, failures)
     select p.name, p.failed_kind, p.failed_biz_id, p.failed_version, p.failed_position, 'skipped', p.failure,
            p.failures
       from taskledger.projection p
@@ -3589,7 +3589,7 @@ CREATE TABLE taskledger.projection_parked (
     version integer NOT NULL,
     "position" bigint NOT NULL,
     state text DEFAULT 'parked'::text NOT NULL COLLATE pg_catalog."C",
-    reason text NOT NULL,
+    error text NOT NULL,
     failures integer NOT NULL,
     parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );

@@ -217,7 +217,7 @@ func TestOperatorsActsAreOnRecord(t *testing.T) {
 	for _, sql := range []string{
 		"update taskledger.projection_parked set state = 'retry'",
 		"update taskledger.projection set wanted = 'rebuild'",
-		`insert into taskledger.projection_parked (projection, kind, biz_id, version, position, state, reason, failures)
+		`insert into taskledger.projection_parked (projection, kind, biz_id, version, position, state, error, failures)
 		 values ('coupons', 'a', 'b', 1, 1, 'skipped', '', 1)`,
 		"select taskledger.retry_projection('coupons', 'a', 'b')",
 		"select taskledger.skip_projection('coupons', 'a', 'b')",

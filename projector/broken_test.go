@@ -59,7 +59,7 @@ func TestEventThatBreaksTheTransaction(t *testing.T) {
 					awaitApplied(t, pool)
 					all, err := projector.ReadProjectionParked(t.Context(), pool, "coupons", 10)
 					if err != nil || len(all) != 1 || all[0].Key != bad ||
-						!strings.Contains(all[0].Reason, test.reason) {
+						!strings.Contains(all[0].Error, test.reason) {
 						t.Errorf("parked: %+v, %v", all, err)
 					}
 				} else {

@@ -139,7 +139,7 @@ func TestFailingEventIsParked(t *testing.T) {
 	await(t, "the events of the task are parked", func() bool { return registered(t, pool).Parked == 2 })
 	awaitApplied(t, pool)
 	parked, err := projector.ReadProjectionParked(t.Context(), pool, "coupons", 10)
-	if err != nil || len(parked) != 2 || !strings.Contains(parked[0].Reason, "not yet") || parked[1].Reason != "" {
+	if err != nil || len(parked) != 2 || !strings.Contains(parked[0].Error, "not yet") || parked[1].Error != "" {
 		t.Fatalf("parked: %+v, %v", parked, err)
 	}
 	if have, want := campaigns(t, pool), "spring 100 100"; have != want {

@@ -46,7 +46,7 @@ type ParkedEvent struct {
 	Key      ledger.Key      `json:"key"`
 	Version  ledger.Version  `json:"version"`
 	State    string          `json:"state"`    // parked; retry: an operator wants it to be tried again; skipped
-	Reason   string          `json:"reason"`   // the error; "": an earlier event of the task is parked
+	Error    string          `json:"error"`    // "": an earlier event of the task is parked
 	Failures int             `json:"failures"` // of this event
 	ParkedAt time.Time       `json:"parked_at"`
 }
@@ -153,16 +153,33 @@ func parkAgain(ctx context.Context, tx pgx.Tx, name string, e ledger.Event, reas
 //
 // Errors: [ErrUnknownProjection], [ledger.ErrNotMigrated].
 func ReadProjectionParked(ctx context.Context, db ledger.DB, name string, limit int) ([]ParkedEvent, error) {
+	return readParked(ctx, db, name, limit, nil)
+}
+
+// ReadParkedTask returns the events of a task that a projection has not applied, by version: at most [MaxListed]. It
+// never commits.
+//
+// Errors: [ErrUnknownProjection], [ledger.ErrNotMigrated].
+func ReadParkedTask(ctx context.Context, db ledger.DB, name string, k ledger.Key) ([]ParkedEvent, error) {
+	return readParked(ctx, db, name, MaxListed, &k)
+}
+
+// readParked returns the events of one task, or with nil those of all.
+func readParked(ctx context.Context, db ledger.DB, name string, limit int, k *ledger.Key) ([]ParkedEvent, error) {
 	if err := mustExist(ctx, db, name); err != nil {
 		return nil, err
 	}
-	rows, err := db.Query(ctx, parkedListSQL, name, int64(min(limit, MaxListed)))
+	var kind, id *string
+	if k != nil {
+		kind, id = (*string)(&k.Kind), (*string)(&k.BizID)
+	}
+	rows, err := db.Query(ctx, parkedListSQL, name, int64(min(limit, MaxListed)), kind, id)
 	if err != nil {
 		return nil, pgerr.Explain("list parked events", err)
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p ParkedEvent, err error) {
 		err = row.Scan((*int64)(&p.Position), (*string)(&p.Key.Kind), (*string)(&p.Key.BizID), (*int32)(&p.Version),
-			&p.State, &p.Reason, &p.Failures, pgquery.Micros(&p.ParkedAt))
+			&p.State, &p.Error, &p.Failures, pgquery.Micros(&p.ParkedAt))
 		return p, err
 	})
 	return all, pgerr.Explain("list parked events", err)

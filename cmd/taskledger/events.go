@@ -44,7 +44,8 @@ func (f *eventFilter) addTaskFilters(cmd *cobra.Command) {
 
 // addRange adds the options for a part of the ledger.
 func (f *eventFilter) addRange(cmd *cobra.Command) {
-	cmd.Flags().Var(&f.from, "from", "only events committed after this time, or from this event on (before the first event: all)")
+	cmd.Flags().Var(&f.from, "from",
+		"only events committed after this time, or from this event on (before the first event: all)")
 	cmd.Flags().Var(&f.to, "to", "only events committed by this time, or up to this event")
 }
 

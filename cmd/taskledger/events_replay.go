@@ -36,7 +36,8 @@ replay that has ended publishes nothing more.`,
 				return usagef("events replay needs --to and --to-subject").hinted("run: %s --help", cmd.CommandPath())
 			}
 			if f.from.isAge() || f.to.isAge() {
-				return usagef("events replay needs times or positions for --from and --to, not ages: the same ones continue it")
+				return usagef("events replay needs times or positions for --from and --to, not ages").
+					hinted("the same ones continue a replay that was interrupted")
 			}
 			c.Actor = actorOr(c.Actor)
 			return a.withStream(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool, js streams) error {

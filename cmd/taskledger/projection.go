@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -219,7 +221,8 @@ func askAndWait(
 		}
 		select {
 		case <-ctx.Done():
-			return projector.Work{}, ctx.Err()
+			return projector.Work{}, failf(exitFailed, "interrupted: the program of projection %s goes on with its %s",
+				plain(name), work).hinted("see: taskledger projection list")
 		case <-ticker.C:
 		}
 	}
@@ -345,15 +348,15 @@ func listProjectionParked(ctx context.Context, a *app, pool *pgxpool.Pool, name 
 		if len(all) == 0 {
 			return
 		}
-		t := newTable([]any{"position", "task", "version", "state", "failures", "parked", "reason"}, 1, 3, 5)
+		t := newTable([]any{"position", "task", "version", "state", "failures", "parked", "error"}, 1, 3, 5)
 		for _, p := range all {
-			reason := p.Reason
-			if reason == "" {
-				reason = "an earlier event of the task is parked"
+			text, _, _ := strings.Cut(p.Error, "\n")
+			if text == "" {
+				text = "(an earlier event of the task is parked)"
 			}
 			t.AppendRow(table.Row{
 				p.Position, plain(p.Key.String()), p.Version, p.State, p.Failures, ago(p.ParkedAt),
-				shorten(reason, 100),
+				shorten(text, 100),
 			})
 		}
 		renderTable(w, t)
@@ -361,13 +364,47 @@ func listProjectionParked(ctx context.Context, a *app, pool *pgxpool.Pool, name 
 }
 
 func newProjectionRetryCommand(a *app) *cobra.Command {
-	return newProjectionActCommand(a, &cobra.Command{
+	var wait time.Duration
+	cmd := newProjectionActCommand(a, &cobra.Command{
 		Use:   "retry NAME KIND BIZ_ID",
 		Short: "Have a projection apply the parked events of a task again",
-		Long: `Have the program that runs a projection apply the parked events of a task again, in their order. If one
-fails, they stay parked. An event that stops a projection is tried again without this command.`,
+		Long: `Have the program that runs a projection apply the parked events of a task again, in their order, and wait
+for it. If one fails, they stay parked, and the exit code is 1. An event that stops a projection is tried again without
+this command.`,
 		Example: "  taskledger projection retry coupons coupon.send order-17 --reason 'fixed in 1.4.2'",
-	}, "to be retried", projector.RetryParkedTask)
+	}, "retried", projector.RetryParkedTask, func(ctx context.Context, db ledger.DB, name string, k ledger.Key,
+	) (string, error) {
+		return awaitRetry(ctx, db, name, k, wait)
+	})
+	cmd.Flags().DurationVar(&wait, "wait", 10*time.Second, "how long to wait for the program; 0: not at all")
+	return cmd
+}
+
+// awaitRetry waits until the program that runs a projection has tried the parked events of a task again, and returns
+// what became of them. It returns an error if one of them has failed.
+func awaitRetry(ctx context.Context, db ledger.DB, name string, k ledger.Key, wait time.Duration) (string, error) {
+	for deadline := time.Now().Add(wait); ; {
+		left, err := projector.ReadParkedTask(ctx, db, name, k)
+		left = slices.DeleteFunc(left, func(p projector.ParkedEvent) bool { return p.State == "skipped" })
+		failed := slices.IndexFunc(left, func(p projector.ParkedEvent) bool { return p.Error != "" })
+		switch {
+		case err != nil:
+			return "", err
+		case len(left) == 0:
+			return "applied", nil
+		case left[0].State == "parked" && failed >= 0:
+			text, _, _ := strings.Cut(left[failed].Error, "\n")
+			return "", failf(exitFailed, "the event at position %d has failed again (failures: %d): %s",
+				left[failed].Position, left[failed].Failures, text).
+				hinted("correct the program that runs the projection; or: taskledger projection skip %s %s %s", name,
+					k.Kind, k.BizID)
+		case time.Now().After(deadline):
+			return "to be retried when a program that runs projection " + name + " finds them", nil
+		}
+		if err := loop.Sleep(ctx, askEvery); err != nil {
+			return "", err
+		}
+	}
 }
 
 func newProjectionSkipCommand(a *app) *cobra.Command {
@@ -377,12 +414,15 @@ func newProjectionSkipCommand(a *app) *cobra.Command {
 		Long: `Have a projection never apply the event of a task that fails, parked or as that which stops the
 projection. Later events of the task are applied. A rebuild skips the event as well.`,
 		Example: "  taskledger projection skip coupons coupon.send order-17 --reason 'test data'",
-	}, "skipped", projector.SkipParkedTask)
+	}, "skipped", projector.SkipParkedTask, nil)
 }
 
-// newProjectionActCommand completes a command about the events of a task that a projection has not applied.
-func newProjectionActCommand(a *app, cmd *cobra.Command, done string, do func(
-	context.Context, projector.DB, string, ledger.Key, projector.Act) (int, error)) *cobra.Command {
+// newProjectionActCommand completes a command about the events of a task that a projection has not applied. After
+// returns what became of them. Default: done.
+func newProjectionActCommand(a *app, cmd *cobra.Command, done string,
+	do func(context.Context, projector.DB, string, ledger.Key, projector.Act) (int, error),
+	after func(context.Context, ledger.DB, string, ledger.Key) (string, error),
+) *cobra.Command {
 	var act projector.Act
 	var dryRun bool
 	cmd.Args = exactArgs(3)
@@ -394,6 +434,9 @@ func newProjectionActCommand(a *app, cmd *cobra.Command, done string, do func(
 				do, done = countUnapplied, "would be "+done
 			}
 			n, err := do(ctx, pool, args[0], key, act)
+			if err == nil && after != nil && !dryRun {
+				done, err = after(ctx, pool, args[0], key)
+			}
 			if err != nil {
 				return err
 			}
@@ -416,16 +459,11 @@ func countUnapplied(ctx context.Context, db projector.DB, name string, key ledge
 	if err != nil {
 		return 0, err
 	}
-	parked, err := projector.ReadProjectionParked(ctx, db, name, projector.MaxListed)
+	parked, err := projector.ReadParkedTask(ctx, db, name, key)
 	if err != nil {
 		return 0, err
 	}
-	n := 0
-	for _, p := range parked {
-		if p.Key == key {
-			n++
-		}
-	}
+	n := len(parked)
 	if n == 0 && r.Failing != nil && r.Failing.Key == key {
 		n = 1
 	}

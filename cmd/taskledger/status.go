@@ -16,6 +16,7 @@ import (
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
@@ -101,10 +102,19 @@ func (s status) fields() [][2]string {
 	fields := [][2]string{
 		{"to publish", waitingText(o.Waiting, o.WaitingCapped, o.OldestWaiting)},
 		{"to project", waitingText(int64(p.Waiting), p.WaitingCapped, oldest)},
+	}
+	for _, own := range s.Projections[:min(len(s.Projections), maxNamed)] {
+		if own.Name != projector.TasksName {
+			oldest := time.Duration(own.OldestWaitingMS) * time.Millisecond
+			fields = append(fields, [2]string{"to project, " + plain(own.Name),
+				waitingText(int64(own.Waiting), own.WaitingCapped, oldest)})
+		}
+	}
+	fields = append(fields, [][2]string{
 		{"timers", timersText(s.Timers)},
 		{"parked", count(o.Parked)},
 		{"rejected", count(s.Rejected)},
-	}
+	}...)
 	if len(s.Paused) > 0 {
 		names := make([]string, len(s.Paused))
 		for i, k := range s.Paused {

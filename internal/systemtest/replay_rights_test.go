@@ -58,7 +58,8 @@ func TestOperatorReplaysInNATS(t *testing.T) {
 				t.Fatalf("%+v, %v", info, err)
 			}
 			c.Subject = "replay.others"
-			if c.JetStream, err = jetstream.New(g.connect("worker"), jetstream.WithDefaultTimeout(time.Second)); err != nil {
+			c.JetStream, err = jetstream.New(g.connect("worker"), jetstream.WithDefaultTimeout(time.Second))
+			if err != nil {
 				t.Fatal(err)
 			}
 			if _, err := outbox.Replay(t.Context(), c); !errors.Is(err, nats.ErrPermissionViolation) {

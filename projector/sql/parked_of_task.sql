@@ -6,7 +6,7 @@ select v.version::text
    select p.version
      from taskledger.projection_parked p
     where p.projection = $1::text and p.kind = $2::text and p.biz_id = $3::text and p.state <> 'skipped'
-      and ($4::bigint = 0 or p.reason <> '')
+      and ($4::bigint = 0 or p.error <> '')
     union
    select p.failed_version
      from taskledger.projection p
