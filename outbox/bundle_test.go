@@ -74,11 +74,12 @@ func (b *bundle) connect() (*nats.Conn, jetstream.JetStream) {
 
 // running is a relay that runs.
 type running struct {
-	t    testing.TB
-	stop context.CancelFunc
-	done chan error
-	once sync.Once
-	err  error
+	relay *outbox.Relay
+	t     testing.TB
+	stop  context.CancelFunc
+	done  chan error
+	once  sync.Once
+	err   error
 }
 
 // relay starts a relay with short intervals, until the test ends.
@@ -96,7 +97,7 @@ func (b *bundle) relay(configure ...func(*outbox.Config)) *running {
 		b.t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	run := &running{t: b.t, stop: stop, done: make(chan error, 1)}
+	run := &running{t: b.t, relay: r, stop: stop, done: make(chan error, 1)}
 	go func() { run.done <- r.Run(ctx) }()
 	b.t.Cleanup(run.end)
 	return run

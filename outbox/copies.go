@@ -136,8 +136,9 @@ func (c *copies) watch(ctx context.Context, every time.Duration, r *Relay) error
 	}
 }
 
-// claim publishes this relay's claim, as the answer to the one with a word, if it still has its lease, and reports
-// whether it has: a relay whose database is gone makes no claim.
+// claim publishes this relay's claim, as the answer to the one with a word, if it still has its lease in the run of the
+// claim, and reports whether it has. A relay makes no claim if its database is gone. It makes none either if the
+// database was promoted or started again: it can have the lease there before its session has read the run.
 func (c *copies) claim(ctx context.Context, r *Relay, word string) (holds bool) {
 	mine := c.mine.Load()
 	if mine == nil {
@@ -145,7 +146,7 @@ func (c *copies) claim(ctx context.Context, r *Relay, word string) (holds bool) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.config.LeaseTTL)
 	defer cancel()
-	if _, err := queryRow(ctx, r.config.DB, holdsLeaseSQL, []any{c.holder}, &holds); err != nil || !holds {
+	if _, err := queryRow(ctx, r.config.DB, holdsLeaseSQL, []any{c.holder, mine.Run}, &holds); err != nil || !holds {
 		return false
 	}
 	answer := *mine

@@ -14,6 +14,16 @@ import (
 // SetPageSize sets the number of events that a relay reads at a time.
 func (c *Config) SetPageSize(n int) { c.pageSize = n }
 
+// SetRun has a relay claim for another run of the server than its session has read, and returns a function that takes
+// it back. The relay has begun to work.
+func (r *Relay) SetRun(run string) (restore func()) {
+	mine := r.copies.mine.Load()
+	other := *mine
+	other.Run = run
+	r.copies.mine.Store(&other)
+	return func() { r.copies.mine.Store(mine) }
+}
+
 // ServedPatience is how long a page waits for acknowledgements at a time.
 const ServedPatience = servedPatience
 
