@@ -156,7 +156,11 @@ func Predecessors(ctx context.Context, db DB, k Key) ([]Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	loaded, err := LoadFinished(ctx, db, parseAfter(first[0].Meta).Keys)
+	keys := parseAfter(first[0].Meta).Keys
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	loaded, err := LoadFinished(ctx, db, keys)
 	if err != nil {
 		return nil, fmt.Errorf("predecessors of %s: %w", k, err)
 	}

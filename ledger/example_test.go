@@ -48,6 +48,59 @@ func ExampleEnqueue() {
 	// A-2  true
 }
 
+// A report is made after the sales and the stock were summed. Until then it is scheduled, without a due time.
+func ExampleEnqueue_after() {
+	ctx := context.Background()
+	pool, done := ledgertest.Example()
+	defer done()
+	sum, report := ledger.MustKind[string]("month.sum"), ledger.MustKind[string]("report.make")
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		for _, part := range []ledger.BizID{"sales", "stock"} {
+			if _, err := sum.Enqueue(ctx, tx, part, "2026-11", nil); err != nil {
+				return err
+			}
+		}
+		o := &ledger.EnqueueOptions{
+			After:     []ledger.Key{sum.Key("sales"), sum.Key("stock")},
+			Otherwise: ledger.OtherwiseCancel, // if one of them is dead, cancelled, expired or discarded
+		}
+		enqueued, err := report.Enqueue(ctx, tx, "2026-11", "pdf", o)
+		fmt.Println(enqueued.State)
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	predecessors, err := ledger.Predecessors(ctx, pool, report.Key("2026-11"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, p := range predecessors {
+		fmt.Println(p.Key, p.State)
+	}
+	// Output:
+	// scheduled
+	// month.sum/sales available
+	// month.sum/stock available
+}
+
+// The result of a task is what its handler has stored with it.
+func ExampleResultOf() {
+	task := ledger.Task{
+		Key: ledger.Key{Kind: "report.make", BizID: "2026-11"}, State: ledger.StateSucceeded,
+		Result: json.RawMessage(`{"pages": 7}`),
+	} // from ledger.Wait, ledger.Load or job.Predecessors
+	report, err := ledger.ResultOf[struct{ Pages int }](task)
+	fmt.Println(report.Pages, err)
+
+	task.State = ledger.StateDead
+	_, err = ledger.ResultOf[struct{ Pages int }](task)
+	fmt.Println(err)
+	// Output:
+	// 7 <nil>
+	// report.make/2026-11 is dead
+}
+
 // An order and its task take two round trips: the transaction begins with its first statement and commits with the
 // enqueue.
 func ExampleTx_EnqueueAndCommit() {
