@@ -94,6 +94,8 @@ func TestLimitedWorker(t *testing.T) {
 			"select * from taskledger.claim('" + kind + "', '" + id + "', 'w-1')",
 			"select * from taskledger.claim_next('" + kind + "', 'w-1')",
 			"select * from taskledger.waiting_tasks('" + kind + "', '')",
+			"select taskledger.lock_task('" + kind + "', '" + id + "')",
+			"select taskledger.lock_workers('{mail.a," + kind + "}')",
 		} {
 			want := "login " + name + " may not work on kind " + kind + " "
 			if err := execute(t, db, statement); !pgerr.Is(err, pgerr.InsufficientPrivilege) ||

@@ -332,22 +332,31 @@ create table taskledger.mutex (
   name text collate "C" primary key);
 
 comment on table taskledger.mutex is
-  'Internal: the rows that functions lock: workers, schedules, and alarm/ with each receiver of alarms.';
+  'Internal: the rows that functions lock: schedules, workers/ with each kind, alarm/ with each receiver of alarms.';
 
-insert into taskledger.mutex (name) values ('workers'), ('schedules');
+insert into taskledger.mutex (name) values ('schedules');
 
--- Locks a row until the transaction ends. Index: primary key.
+-- A row for each kind, so that a login that is limited to kinds delays no worker of others. The order of the names
+-- prevents deadlocks. A transaction that waits for another one's insert finds that row in the second statement.
+-- Locks the rows until the transaction ends. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.lock_workers() returns void
+create function taskledger.lock_workers(kinds text[]) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  perform from taskledger.mutex m where m.name = 'workers' for update;
+  perform taskledger.check_login_kinds(lock_workers.kinds);
+  insert into taskledger.mutex (name)
+  select 'workers/' || k.kind from unnest(lock_workers.kinds) k(kind) order by k.kind collate "C"
+      on conflict do nothing;
+  perform from taskledger.mutex m
+    where m.name in (select 'workers/' || k.kind from unnest(lock_workers.kinds) k(kind))
+    order by m.name
+      for update;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.lock_workers() is
-  'Internal: locks workers that take their first lease against each other, until the transaction ends.';
+comment on function taskledger.lock_workers(text[]) is
+  'Internal: locks workers of these kinds that take their first lease against each other, until the transaction ends.';
 
 -- Locks a row until the transaction ends. Index: primary key.
 -- +goose StatementBegin

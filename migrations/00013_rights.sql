@@ -242,6 +242,25 @@ $$;
 comment on function taskledger.check_kinds(text[]) is
   'Internal: returns true if the role may work on all these kinds, and raises an error that names the first other one.';
 
+-- +goose StatementBegin
+create function taskledger.check_login_kinds(kinds text[]) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  refused constant text := taskledger.refused_kind(kinds, session_user, 'member');
+begin
+  if refused is not null and not exists (
+      select from pg_roles r, pg_class c
+       where r.rolname = session_user and c.oid = 'taskledger.event'::regclass
+         and (r.rolbypassrls or pg_has_role(r.oid, c.relowner, 'member'))) then
+    perform taskledger.raise_refused(refused);
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.check_login_kinds(text[]) is
+  'Internal: raises an error if the login may not work on all these kinds. For functions with their owner''s rights.';
+
 -- For a statement that has found no event of a task. With its owner's rights, and stable, so that it reads the snapshot
 -- of that statement without policies: a plan in a connection can have the policies of an earlier moment, for example
 -- until a role is granted. Index: primary key.

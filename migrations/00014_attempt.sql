@@ -333,12 +333,7 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_column
 begin
-  if taskledger.refused_kind(array[waiting_tasks.kind], session_user, 'member') is not null
-      and not exists (select from pg_roles r, pg_class c
-                       where r.rolname = session_user and c.oid = 'taskledger.event'::regclass
-                         and (r.rolbypassrls or pg_has_role(r.oid, c.relowner, 'member'))) then
-    perform taskledger.raise_refused(waiting_tasks.kind);
-  end if;
+  perform taskledger.check_login_kinds(array[waiting_tasks.kind]);
   if not exists (
       select from (values ('available'::taskledger.task_state), ('running')) s(state)
        cross join lateral (
@@ -368,6 +363,24 @@ comment on function taskledger.waiting_tasks(text, text) is
   'Internal: returns the tasks that may wait or run among the next 5000 of a kind in the projection, by biz_id; and '
   'the last one of 5000.';
 
+-- Advisory locks cannot be granted or revoked, so any login could hold one. Only the owner may lock rows of events: so
+-- a row that is locked here is one of a worker of the kind. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.lock_task(kind text, biz_id text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform taskledger.check_login_kinds(array[lock_task.kind]);
+  perform from taskledger.event e
+    where e.kind = lock_task.kind and e.biz_id = lock_task.biz_id and e.version = 1
+      for update skip locked;
+  return found;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.lock_task(text, text) is
+  'Internal: locks a task against other calls of claim_next until the transaction ends; false if another one has.';
+
 -- +goose StatementBegin
 create function taskledger.claim_next(kind text, worker text, how_many integer default 1)
 returns table (biz_id text, version integer, attempt integer, args json, meta json, finish_by timestamptz)
@@ -390,8 +403,7 @@ begin
   end if;
   for task in select w.* from taskledger.waiting_tasks(claim_next.kind, before) w loop
     place := case when task.is_page_end then task.biz_id else '' end;
-    continue when not task.may_run or not pg_try_advisory_xact_lock(
-      hashtextextended('taskledger.claim/' || claim_next.kind || '/' || task.biz_id, 0));
+    continue when not task.may_run or not taskledger.lock_task(claim_next.kind, task.biz_id);
     for found in select c.* from taskledger.claim(claim_next.kind, task.biz_id, claim_next.worker) c loop
       return query select task.biz_id, found.version, found.attempt, found.args, found.meta, found.finish_by;
       claimed := claimed + 1;

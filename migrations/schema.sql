@@ -413,6 +413,24 @@ $$;
 
 COMMENT ON FUNCTION taskledger.check_kinds(kinds text[]) IS 'Internal: returns true if the role may work on all these kinds, and raises an error that names the first other one.';
 
+CREATE FUNCTION taskledger.check_login_kinds(kinds text[]) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  refused constant text := taskledger.refused_kind(kinds, session_user, 'member');
+begin
+  if refused is not null and not exists (
+      select from pg_roles r, pg_class c
+       where r.rolname = session_user and c.oid = 'taskledger.event'::regclass
+         and (r.rolbypassrls or pg_has_role(r.oid, c.relowner, 'member'))) then
+    perform taskledger.raise_refused(refused);
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.check_login_kinds(kinds text[]) IS 'Internal: raises an error if the login may not work on all these kinds. For functions with their owner''s rights.';
+
 CREATE FUNCTION taskledger.check_meta(meta json, args json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -717,8 +735,7 @@ begin
   end if;
   for task in select w.* from taskledger.waiting_tasks(claim_next.kind, before) w loop
     place := case when task.is_page_end then task.biz_id else '' end;
-    continue when not task.may_run or not pg_try_advisory_xact_lock(
-      hashtextextended('taskledger.claim/' || claim_next.kind || '/' || task.biz_id, 0));
+    continue when not task.may_run or not taskledger.lock_task(claim_next.kind, task.biz_id);
     for found in select c.* from taskledger.claim(claim_next.kind, task.biz_id, claim_next.worker) c loop
       return query select task.biz_id, found.version, found.attempt, found.args, found.meta, found.finish_by;
       claimed := claimed + 1;
@@ -2148,16 +2165,38 @@ $$;
 
 COMMENT ON FUNCTION taskledger.lock_schedules() IS 'Internal: locks the set of schedules against others that apply schedules, until the transaction ends.';
 
-CREATE FUNCTION taskledger.lock_workers() RETURNS void
+CREATE FUNCTION taskledger.lock_task(kind text, biz_id text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  perform from taskledger.mutex m where m.name = 'workers' for update;
+  perform taskledger.check_login_kinds(array[lock_task.kind]);
+  perform from taskledger.event e
+    where e.kind = lock_task.kind and e.biz_id = lock_task.biz_id and e.version = 1
+      for update skip locked;
+  return found;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.lock_workers() IS 'Internal: locks workers that take their first lease against each other, until the transaction ends.';
+COMMENT ON FUNCTION taskledger.lock_task(kind text, biz_id text) IS 'Internal: locks a task against other calls of claim_next until the transaction ends; false if another one has.';
+
+CREATE FUNCTION taskledger.lock_workers(kinds text[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform taskledger.check_login_kinds(lock_workers.kinds);
+  insert into taskledger.mutex (name)
+  select 'workers/' || k.kind from unnest(lock_workers.kinds) k(kind) order by k.kind collate "C"
+      on conflict do nothing;
+  perform from taskledger.mutex m
+    where m.name in (select 'workers/' || k.kind from unnest(lock_workers.kinds) k(kind))
+    order by m.name
+      for update;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.lock_workers(kinds text[]) IS 'Internal: locks workers of these kinds that take their first lease against each other, until the transaction ends.';
 
 CREATE FUNCTION taskledger.mark_feed(reader text, mark json) RETURNS boolean
     LANGUAGE plpgsql
@@ -3149,12 +3188,7 @@ CREATE FUNCTION taskledger.waiting_tasks(kind text, after text) RETURNS TABLE(bi
     AS $$
 #variable_conflict use_column
 begin
-  if taskledger.refused_kind(array[waiting_tasks.kind], session_user, 'member') is not null
-      and not exists (select from pg_roles r, pg_class c
-                       where r.rolname = session_user and c.oid = 'taskledger.event'::regclass
-                         and (r.rolbypassrls or pg_has_role(r.oid, c.relowner, 'member'))) then
-    perform taskledger.raise_refused(waiting_tasks.kind);
-  end if;
+  perform taskledger.check_login_kinds(array[waiting_tasks.kind]);
   if not exists (
       select from (values ('available'::taskledger.task_state), ('running')) s(state)
        cross join lateral (
@@ -3410,7 +3444,7 @@ CREATE TABLE taskledger.mutex (
     name text NOT NULL COLLATE pg_catalog."C"
 );
 
-COMMENT ON TABLE taskledger.mutex IS 'Internal: the rows that functions lock: workers, schedules, and alarm/ with each receiver of alarms.';
+COMMENT ON TABLE taskledger.mutex IS 'Internal: the rows that functions lock: schedules, workers/ with each kind, alarm/ with each receiver of alarms.';
 
 CREATE VIEW taskledger.outbox AS
  WITH relay AS MATERIALIZED (

@@ -58,7 +58,7 @@ func (p *Pool) takeLease(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
 	return pgx.BeginTxFunc(ctx, p.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if err := lease.Lock(ctx, tx); err != nil {
+		if err := lease.Lock(ctx, tx, kindNames(p.registered())); err != nil {
 			return err
 		}
 		if err := p.renewLease(ctx, tx); err != nil {
@@ -181,7 +181,7 @@ func (p *Pool) releaseFirstLease() {
 	ctx, cancel := context.WithTimeout(p.runner.Lasting(), releaseTimeout)
 	defer cancel()
 	err := pgx.BeginTxFunc(ctx, p.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if err := lease.Lock(ctx, tx); err != nil {
+		if err := lease.Lock(ctx, tx, kindNames(p.registered())); err != nil {
 			return err
 		}
 		return lease.Release(ctx, tx, lease.Worker(p.id))

@@ -17,6 +17,7 @@ import (
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -241,5 +242,32 @@ func TestFailuresInSQLAreThoseOfGo(t *testing.T) {
 				t.Errorf("policy %q (-Go +SQL):\n%s", retry, diff)
 			}
 		}
+	}
+}
+
+// claim_next finds a task although a role that may only connect holds an advisory lock of it, and passes over one that
+// another claimer has.
+func TestClaimNextPassesOverClaimedTasksOnly(t *testing.T) {
+	t.Parallel()
+	b := setupDatabase(t)
+	b.Enqueue("1")
+	b.Enqueue("2")
+	b.Project()
+	ledgertest.HoldAdvisoryLocks(t, b.DB, "taskledger.claim/test.order/1", "taskledger.claim/test.order/2")
+	db := b.As("worker")
+	claim := func(db ledger.DB, worker string) string {
+		t.Helper()
+		rows, _ := db.Query(b.Context(), "select biz_id from taskledger.claim_next('test.order', $1, 1)", worker)
+		return strings.Join(try(pgx.CollectRows(rows, pgx.RowTo[string]))(t), " ")
+	}
+	for _, worker := range []string{"one", "two"} {
+		try(db.Exec(b.Context(), "select taskledger.heartbeat($1, '{test.order}')", worker))(t)
+	}
+	first := try(db.Begin(b.Context()))(t)
+	defer func() { _ = first.Rollback(b.Context()) }()
+	second := try(db.Begin(b.Context()))(t)
+	defer func() { _ = second.Rollback(b.Context()) }()
+	if got := claim(first, "one") + " " + claim(second, "two"); got != "1 2" {
+		t.Errorf("got the tasks %q, want 1 and 2", got)
 	}
 }

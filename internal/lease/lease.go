@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -35,9 +36,9 @@ func Member(id string) string { return "shards/" + id }
 // Released returns the name of the row of a task that the reconciler releases again and again.
 func Released(k ledger.Key) string { return "released/" + k.String() }
 
-// Lock blocks other workers that call it until the end of db's transaction.
-func Lock(ctx context.Context, db ledger.DB) error {
-	_, err := db.Exec(ctx, lockSQL)
+// Lock blocks other workers of these kinds that call it until the end of db's transaction.
+func Lock(ctx context.Context, db ledger.DB, kinds []string) error {
+	_, err := db.Exec(ctx, lockSQL, pgarray.Of(kinds...))
 	return pgerr.Explain("lock leases", err)
 }
 

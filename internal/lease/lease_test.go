@@ -56,7 +56,8 @@ func TestRemovingIsNarrow(t *testing.T) {
 	}
 }
 
-// A worker begins although a role that may only connect holds advisory locks. Workers that begin exclude each other.
+// A worker begins although a role that may only connect holds advisory locks. Workers of a kind that begin exclude each
+// other, and those of other kinds do not wait.
 func TestLockOfWorkersIsTheirs(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.Pool(t, ledgertest.Owner)
@@ -69,7 +70,7 @@ func TestLockOfWorkersIsTheirs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = first.Rollback(t.Context()) }()
-	if err := lease.Lock(ctx, first); err != nil {
+	if err := lease.Lock(ctx, first, []string{"a", "b"}); err != nil {
 		t.Fatal(err)
 	}
 	second, err := worker.Begin(ctx)
@@ -79,8 +80,11 @@ func TestLockOfWorkersIsTheirs(t *testing.T) {
 	defer func() { _ = second.Rollback(t.Context()) }()
 	pid := ledgertest.BackendPID(t, second)
 	locked := make(chan error, 1)
-	go func() { locked <- lease.Lock(ctx, second) }()
+	go func() { locked <- lease.Lock(ctx, second, []string{"b"}) }()
 	ledgertest.AwaitBlocked(t, owner, pid)
+	if err := lease.Lock(ctx, worker, []string{"c", "d"}); err != nil { // no worker of another kind waits
+		t.Fatal(err)
+	}
 	if err := first.Rollback(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ var rules = []rule{
 	},
 	{
 		pkg:    "/internal/lease",
-		may:    []string{"/ledger", "/internal/pgerr", "/internal/pgquery"},
+		may:    []string{"/ledger", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery"},
 		reason: "relay and workers have leases in one table, which one package owns",
 	},
 	{

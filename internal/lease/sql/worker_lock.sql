@@ -1,3 +1,4 @@
--- Serializes workers that take their first lease, so that of two workers that exclude each other the later one
--- sees the other. Locks a row until the end of the transaction. Index: primary key.
-select taskledger.lock_workers()
+-- Serializes workers of a kind that take their first lease, so that of two workers that exclude each other the later
+-- one sees the other. $1 kinds: array literal. Locks a row for each kind until the end of the transaction.
+-- Index: primary key.
+select taskledger.lock_workers($1::text::text[])
