@@ -54,6 +54,14 @@ begin
       select from json_array_elements(detail->'kinds') k(kind) where json_typeof(k.kind) <> 'string') then
     return null;
   end if;
+  if coalesce(json_typeof(detail->'shards'), 'string') <> 'string'
+      or detail->>'shards' !~ '^(all|[0-9]{1,2}(-[0-9]{1,2})?(,[0-9]{1,2}(-[0-9]{1,2})?)*)?$'
+      or coalesce(json_typeof(detail->'shard_groups'), 'number') <> 'number' or exists (
+      select from json_each(coalesce(detail->'guarantees', '{}')) g(name, kinds)
+       where g.name not in ('exactly once', 'at least once', 'at most once') or json_typeof(g.kinds) <> 'array'
+          or exists (select from json_array_elements(g.kinds) k(kind) where json_typeof(k.kind) <> 'string')) then
+    return null;
+  end if;
   if exists (
       select from json_to_recordset(coalesce(detail->'repeating', '[]'))
                as r(kind text, biz_id text, times integer, since timestamptz, error text)

@@ -2104,10 +2104,18 @@ COMMENT ON FUNCTION taskledger.late_shares(late xid8[], after_position bigint, t
 CREATE FUNCTION taskledger.lease_kinds(detail json) RETURNS text[]
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
+    AS $_$
 begin
   if json_typeof(detail->'kinds') is distinct from 'array' or octet_length(detail::text) > 1048576 or exists (
       select from json_array_elements(detail->'kinds') k(kind) where json_typeof(k.kind) <> 'string') then
+    return null;
+  end if;
+  if coalesce(json_typeof(detail->'shards'), 'string') <> 'string'
+      or detail->>'shards' !~ '^(all|[0-9]{1,2}(-[0-9]{1,2})?(,[0-9]{1,2}(-[0-9]{1,2})?)*)?$'
+      or coalesce(json_typeof(detail->'shard_groups'), 'number') <> 'number' or exists (
+      select from json_each(coalesce(detail->'guarantees', '{}')) g(name, kinds)
+       where g.name not in ('exactly once', 'at least once', 'at most once') or json_typeof(g.kinds) <> 'array'
+          or exists (select from json_array_elements(g.kinds) k(kind) where json_typeof(k.kind) <> 'string')) then
     return null;
   end if;
   if exists (
@@ -2123,7 +2131,7 @@ exception
   when others then
     return null;
 end
-$$;
+$_$;
 
 COMMENT ON FUNCTION taskledger.lease_kinds(detail json) IS 'Internal: returns the kinds in the detail of a worker''s lease; null if the detail is malformed.';
 

@@ -18,14 +18,21 @@ func TestMalformedLeases(t *testing.T) {
 		good   = insert + `('worker/good', 'good', now(), now() + '1 hour', '{"kinds":["a"],"shards":"all"}')`
 	)
 	for name, values := range map[string]string{
-		"kinds are a text":    row + `'{"kinds":"x"}')`,
-		"kinds of numbers":    row + `'{"kinds":[1]}')`,
-		"no kinds":            row + `'{}')`,
-		"no detail":           row + `null)`,
-		"an array":            row + `'[]')`,
-		"a character of zero": row + `'{"kinds":[],"x":"\u0000"}')`,
-		"repeating is a text": row + `'{"kinds":["b"],"repeating":"x"}')`,
-		"repeating nothing":   row + `'{"kinds":["b"],"repeating":[{}]}')`,
+		"kinds are a text":           row + `'{"kinds":"x"}')`,
+		"kinds of numbers":           row + `'{"kinds":[1]}')`,
+		"no kinds":                   row + `'{}')`,
+		"no detail":                  row + `null)`,
+		"an array":                   row + `'[]')`,
+		"a character of zero":        row + `'{"kinds":[],"x":"\u0000"}')`,
+		"shards are a number":        row + `'{"kinds":["b"],"shards":7}')`,
+		"shards are words":           row + `'{"kinds":["b"],"shards":"most"}')`,
+		"groups are a text":          row + `'{"kinds":["b"],"shard_groups":"x"}')`,
+		"guarantees are a text":      row + `'{"kinds":["b"],"guarantees":"x"}')`,
+		"an unknown guarantee":       row + `'{"kinds":["b"],"guarantees":{"often":["b"]}}')`,
+		"a guarantee of a number":    row + `'{"kinds":["b"],"guarantees":{"at least once":[1]}}')`,
+		"a guarantee without a list": row + `'{"kinds":["b"],"guarantees":{"at least once":"b"}}')`,
+		"repeating is a text":        row + `'{"kinds":["b"],"repeating":"x"}')`,
+		"repeating nothing":          row + `'{"kinds":["b"],"repeating":[{}]}')`,
 		"repeating for ever": row +
 			`'{"kinds":["b"],"repeating":[{"kind":"b","biz_id":"1","times":3,"since":"infinity"}]}')`,
 		"repeating a task of another kind": row +
