@@ -118,6 +118,31 @@ comment on function taskledger.follows(text, text, integer, integer, smallint, t
   'Internal: returns the type of the event that an event follows; null if it may not follow that one, or if its '
   'attempt or shard is another than the ledger''s.';
 
+-- As follows. The login comes first: an attempt of the own login costs no look at the leases. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.follows_as_worker(kind text, biz_id text, version integer, attempt integer, shard smallint,
+                                             type taskledger.event_type, login_id integer)
+returns taskledger.event_type
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  return (
+    select e.type
+      from taskledger.event e
+     where e.kind = follows_as_worker.kind and e.biz_id = follows_as_worker.biz_id
+       and e.version = follows_as_worker.version - 1 and e.shard = follows_as_worker.shard
+       and follows_as_worker.attempt
+         = e.attempt + taskledger.begins_attempt(follows_as_worker.type, e.type)::integer
+       and taskledger.may_follow(follows_as_worker.type, e.type)
+       and case when e.type not in ('started', 'progressed') or e.login_id = follows_as_worker.login_id then true
+                else not taskledger.is_anothers_worker(e.actor) end);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.follows_as_worker(text, text, integer, integer, smallint, taskledger.event_type, integer)
+is
+  'Internal: as follows; also null if the event would end or continue an attempt of a live worker of another login.';
+
 -- Volatile, so that it also reads a login that the calling statement has added. Index: primary key.
 -- +goose StatementBegin
 create function taskledger.is_own_login(login_id integer) returns boolean

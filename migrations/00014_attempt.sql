@@ -165,7 +165,7 @@ declare
   found record;
   head record;
 begin
-  select e.actor, e.attempt, e.recorded_at into found
+  select e.actor, e.attempt, e.recorded_at, e.login_id into found
     from taskledger.event e
    where e.kind = attempt_of.kind and e.biz_id = attempt_of.biz_id and e.version = attempt_of.version
      and e.type = 'started';
@@ -175,6 +175,13 @@ begin
    order by h.version desc limit 1;
   if found.attempt is null or head.version <> attempt_of.version then
     perform taskledger.raise_fenced(attempt_of.kind, attempt_of.biz_id, attempt_of.version);
+  end if;
+  if found.login_id is distinct from (select l.id from taskledger.logins l where l.name = session_user limit 1)
+      and row_security_active('taskledger.event') and taskledger.is_anothers_worker(found.actor) then
+    raise exception 'taskledger: login % may not end the attempt at task %/% with version %',
+        session_user, kind, biz_id, version
+      using errcode = 'insufficient_privilege',
+            hint = 'its worker ' || quote_literal(found.actor) || ' has another login and is alive';
   end if;
   worker := found.actor;
   number := found.attempt;

@@ -161,8 +161,8 @@ grant execute on function taskledger.end_of_time to producer, worker, relay, ope
 -- Workers in SQL, with the functions that they call with the rights of their caller.
 grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.claim_next, taskledger.finish,
    taskledger.fail, taskledger.snooze to worker;
-grant execute on function taskledger.is_anothers_worker, taskledger.is_anothers_member, taskledger.has_lease,
-   taskledger.poll_place, taskledger.set_poll_place, taskledger.waiting_tasks, taskledger.lock_task,
+grant execute on function taskledger.follows_as_worker, taskledger.is_anothers_worker, taskledger.is_anothers_member,
+   taskledger.has_lease, taskledger.poll_place, taskledger.set_poll_place, taskledger.waiting_tasks, taskledger.lock_task,
    taskledger.take_over, taskledger.attempt_of, taskledger.raise_fenced to worker;
 grant execute on function taskledger.append_event, taskledger.may_follow, taskledger.begins_attempt,
    taskledger.failures_of, taskledger.policy_of, taskledger.retry_delay, taskledger.retry_limit,
@@ -207,13 +207,14 @@ create policy producer on taskledger.event for insert to producer with check (
 
 -- A worker appends the events of attempts, and ends tasks that wait or run. It releases nothing that is finished.
 -- The actor of the two events that leave a task running must not be a live worker of another login, because workers
--- and the reconciler go by the lease of that actor.
+-- and the reconciler go by the lease of that actor. Nor does a worker end an attempt of such a worker: the version of
+-- an attempt can be read and guessed, so it is a fence and no proof of the login.
 create policy worker on taskledger.event for insert to worker with check (
   version is null
   or not taskledger.is_reserved(kind)
   and (type in ('succeeded', 'failed', 'interrupted', 'snoozed', 'buried', 'expired', 'discarded', 'started',
                 'progressed')
-  and taskledger.follows(kind, biz_id, version, attempt, shard, type)
+  and taskledger.follows_as_worker(kind, biz_id, version, attempt, shard, type, login_id)
       in ('enqueued', 'released', 'interrupted', 'started', 'progressed', 'failed')
   and (type not in ('started', 'progressed') or not taskledger.is_anothers_worker(actor))
   or type = 'released' and taskledger.follows(kind, biz_id, version, attempt, shard, type) = 'failed'));

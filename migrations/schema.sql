@@ -217,7 +217,7 @@ declare
   found record;
   head record;
 begin
-  select e.actor, e.attempt, e.recorded_at into found
+  select e.actor, e.attempt, e.recorded_at, e.login_id into found
     from taskledger.event e
    where e.kind = attempt_of.kind and e.biz_id = attempt_of.biz_id and e.version = attempt_of.version
      and e.type = 'started';
@@ -227,6 +227,13 @@ begin
    order by h.version desc limit 1;
   if found.attempt is null or head.version <> attempt_of.version then
     perform taskledger.raise_fenced(attempt_of.kind, attempt_of.biz_id, attempt_of.version);
+  end if;
+  if found.login_id is distinct from (select l.id from taskledger.logins l where l.name = session_user limit 1)
+      and row_security_active('taskledger.event') and taskledger.is_anothers_worker(found.actor) then
+    raise exception 'taskledger: login % may not end the attempt at task %/% with version %',
+        session_user, kind, biz_id, version
+      using errcode = 'insufficient_privilege',
+            hint = 'its worker ' || quote_literal(found.actor) || ' has another login and is alive';
   end if;
   worker := found.actor;
   number := found.attempt;
@@ -1688,6 +1695,26 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) IS 'Internal: returns the type of the event that an event follows; null if it may not follow that one, or if its attempt or shard is another than the ledger''s.';
+
+CREATE FUNCTION taskledger.follows_as_worker(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type, login_id integer) RETURNS taskledger.event_type
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return (
+    select e.type
+      from taskledger.event e
+     where e.kind = follows_as_worker.kind and e.biz_id = follows_as_worker.biz_id
+       and e.version = follows_as_worker.version - 1 and e.shard = follows_as_worker.shard
+       and follows_as_worker.attempt
+         = e.attempt + taskledger.begins_attempt(follows_as_worker.type, e.type)::integer
+       and taskledger.may_follow(follows_as_worker.type, e.type)
+       and case when e.type not in ('started', 'progressed') or e.login_id = follows_as_worker.login_id then true
+                else not taskledger.is_anothers_worker(e.actor) end);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.follows_as_worker(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type, login_id integer) IS 'Internal: as follows; also null if the event would end or continue an attempt of a live worker of another login.';
 
 CREATE FUNCTION taskledger.foreign_position() RETURNS bigint
     LANGUAGE plpgsql STABLE
