@@ -410,18 +410,55 @@ func TestReadBounds(t *testing.T) {
 	wantUsable(t, tx)
 }
 
-// PostgreSQL cannot decode an object with the escape \u0000. taskledger.enqueue_many returns that error for such
-// args; taskledger.enqueue and package ledger accept them.
+// PostgreSQL cannot decode an object with the escape \u0000 or half of a surrogate pair. Args may have them, by every
+// way of enqueueing, and stay as they are.
 func TestEscapedNULInSQL(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
-	entries := []ledger.Entry{{Key: ledger.Key{Kind: "bad", BizID: "nul"}, Args: json.RawMessage(`{"a": "\u0000"}`)}}
-	if code := sqlState(errorOf(bySQLFunctionMany(pool)(t.Context(), entries))); code != "22P05" {
-		t.Errorf("enqueue_many: SQLSTATE %q", code)
+	args := []string{
+		`{"a": "\u0000"}`, `{"\u0000\u0000":"\\\u0000", "b" : "\\u0000"}`, `"\ud800"`, `["\uDC00\ud83d\ude00"]`,
+		`{"args":{"args":"\uD83Dx"}}`, `"\ud83d\ude00"`, `"\\ud800"`, `null`,
 	}
-	for name, enqueue := range map[string]enqueuer{"enqueue": bySQLFunction(pool), "EnqueueMany": together(pool)} {
-		if answers, err := enqueue(t.Context(), entries); err != nil || !answers[0].SameArgs {
-			t.Errorf("%s: %v, %v", name, answers, err)
+	for name, enqueue := range map[string]enqueuer{
+		"enqueue_many": bySQLFunctionMany(pool), "enqueue": bySQLFunction(pool), "EnqueueMany": together(pool),
+	} {
+		entries := make([]ledger.Entry, len(args))
+		for i, a := range args {
+			entries[i] = ledger.Entry{
+				Key:  ledger.Key{Kind: "bad." + ledger.Kind(name), BizID: ledger.BizID(fmt.Sprint(i))},
+				Args: json.RawMessage(a), Options: &ledger.EnqueueOptions{Actor: "a😀"},
+			}
+		}
+		for pass := range 2 {
+			answers, err := enqueue(t.Context(), entries)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				break
+			}
+			for i, a := range answers {
+				if !a.SameArgs || a.New != (pass == 0) {
+					t.Errorf("%s, %s: %+v", name, args[i], a)
+				}
+				task, err := ledger.Load(t.Context(), pool, entries[i].Key)
+				if err != nil || string(task.Args) != args[i] {
+					t.Errorf("%s has %+v, %v", args[i], task, err)
+				}
+			}
+		}
+	}
+}
+
+// Only args may have these escapes.
+func TestEscapedNULBesideArgs(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	for _, entry := range []string{
+		`{"kind":"bad","biz_id":"a\u0000"}`, `{"kind":"bad","biz_id":"1","actor":"\ud800"}`,
+		`{"kind":"bad","biz_id":"1","meta":{"a":"\u0000"}}`, `{"kind":"bad","biz_id":"1","\u0000":1}`,
+	} {
+		const enqueue = "select taskledger.enqueue_many(('[' || $1 || ']')::json)"
+		if _, err := pool.Exec(t.Context(), enqueue, entry); err == nil {
+			t.Errorf("%s was accepted", entry)
 		}
 	}
 }

@@ -30,8 +30,34 @@ comment on function taskledger.existing_tasks(text[], text[], text[]) is
   'Internal: returns for each key whose task exists its number in the arrays, the position of the first event, the '
   'version and the type of the last one, and whether the task has these args.';
 
--- PostgreSQL cannot decode an entry with the escape \u0000 in its args (SQLSTATE 22P05). taskledger.enqueue
--- accepts such args.
+-- PostgreSQL cannot read a member of an entry that has the escape \u0000 or half of a surrogate pair, which args may
+-- have. A marker that the entries do not contain takes the place of their escapes until args are apart.
+-- +goose StatementBegin
+create function taskledger.split_args(entries json, out others json, out args text[])
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+declare
+  marker constant text := '<' || md5(entries::text) || '>';
+  marked constant json := regexp_replace(
+    entries::text, '(?<!\\)((?:\\\\)*)\\u(0000|d[89a-f])', '\1' || marker || '\2', 'gi');
+begin
+  select json_agg(case when json_typeof(e.v) = 'object' then o.others else e.v end order by e.i),
+         array_agg(o.args order by e.i)
+    into others, args
+    from json_array_elements(marked) with ordinality as e(v, i)
+    left join lateral (
+      select replace(coalesce(json_object_agg(m.key, m.value order by m.n) filter (where m.key <> 'args'), '{}')::text,
+                     marker, '\u')::json as others,
+             replace((array_agg(m.value::text order by m.n desc) filter (where m.key = 'args'))[1],
+                     marker, '\u') as args
+        from json_each(case when json_typeof(e.v) = 'object' then e.v else '{}' end) with ordinality m(key, value, n)
+    ) o on true;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.split_args(json) is
+  'Internal: returns the entries of taskledger.enqueue_many without args, and the args of each.';
+
 -- +goose StatementBegin
 create function taskledger.enqueue_many(entries json)
 returns table (kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer,
@@ -43,23 +69,28 @@ declare
   max_meta constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes');
   entry record;
   key text;
-  one_by_one boolean := false;  -- an entry has times, or enqueueing is closed for its kind
+  one_by_one boolean := false;  -- an entry has times or unreadable args, or enqueueing is closed for its kind
   in_order boolean := false;    -- an entry may come after an earlier one
   added_positions bigint[];
+  args_apart text[];            -- of each entry, if an entry has escapes that PostgreSQL cannot read
 begin
   if json_typeof(entries) is distinct from 'array' then
     raise exception 'taskledger: invalid entries: must be a JSON array' using errcode = 'invalid_parameter_value';
   end if;
+  if entries::text ~* '\\u0000|\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]' then
+    select s.others, s.args into entries, args_apart from taskledger.split_args(entries) s;
+    one_by_one := true;
+  end if;
   for entry in
     select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->>'shard' as shard,
-           e.v->>'data_version' as data_version
+           e.v->>'data_version' as data_version, coalesce(args_apart[e.i]::json, e.v->'args') as args
       from json_array_elements(entries) with ordinality as e(v, i)
   loop
     perform taskledger.check_key(entry.kind, entry.biz_id);
     perform taskledger.check_actor(entry.v->>'actor');
-    if octet_length((entry.v->'args')::text) > max_args then
+    if octet_length(entry.args::text) > max_args then
       raise exception 'taskledger: entry %: invalid args: must have at most % bytes, got %',
-          entry.i, max_args, octet_length((entry.v->'args')::text)
+          entry.i, max_args, octet_length(entry.args::text)
         using errcode = 'invalid_parameter_value', hint = 'enqueue a reference to a larger payload';
     end if;
     if octet_length((entry.v->'meta')::text) > max_meta then
@@ -77,9 +108,9 @@ begin
           entry.i, quote_literal(left(entry.data_version, 80))
         using errcode = 'invalid_parameter_value';
     end if;
-    perform taskledger.check_nesting('args', (entry.v->'args')::text);
+    perform taskledger.check_nesting('args', entry.args::text);
     perform taskledger.check_nesting('meta', (entry.v->'meta')::text);
-    perform taskledger.check_meta(entry.v->'meta', entry.v->'args');
+    perform taskledger.check_meta(entry.v->'meta', entry.args);
     for key in select json_object_keys(entry.v) loop
       if key in ('run_at', 'run_in', 'start_by', 'finish_by') then
         perform taskledger.times_of(entry.v);
@@ -101,7 +132,8 @@ begin
     select from json_array_elements(entries) e join taskledger.overload o on o.kind = e->>'kind' where o.closed);
   if one_by_one then -- in the order of the keys, or of the array
     for entry in
-      select e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
+      select e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
+             coalesce(args_apart[e.i]::json, e.v->'args') as args, e.v->'meta' as meta,
              (e.v->>'shard')::integer as shard, e.v->>'actor' as actor,
              (e.v->>'data_version')::integer as data_version
         from json_array_elements(entries) with ordinality as e(v, i)
@@ -146,7 +178,8 @@ begin
          taskledger.state_after(head.type), head.version,
          first.data::text is not distinct from w.args::text, first.position
     from (
-      select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args,
+      select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
+             coalesce(args_apart[e.i]::json, e.v->'args') as args,
              row_number() over (partition by e.v->>'kind', e.v->>'biz_id' order by e.i) as nth
         from json_array_elements(entries) with ordinality as e(v, i)) w
    cross join lateral (
