@@ -221,12 +221,14 @@ create policy worker on taskledger.event for insert to worker with check (
   or type = 'released' and taskledger.follows(kind, biz_id, version, attempt, shard, type) = 'failed'));
 
 -- The services enqueue firings and alarms, and release, bury, cancel or discard tasks. They finish no attempt but of
--- alarms.
+-- alarms, and end the records of rebuilds of projections, which they do.
 create policy relay on taskledger.event for insert to relay with check (
   taskledger.is_first(version, attempt, shard, type, kind, biz_id)
   and (kind = 'taskledger.alarm' or not taskledger.is_reserved(kind))
   or (kind = 'taskledger.alarm' or not taskledger.is_reserved(kind)
-      and type in ('released', 'interrupted', 'buried', 'discarded', 'cancelled'))
+      and type in ('released', 'interrupted', 'buried', 'discarded', 'cancelled')
+      or kind = 'taskledger.operation' and starts_with(biz_id, 'projection.rebuild/')
+      and type in ('succeeded', 'buried'))
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
 
 -- Operators release, bury, cancel and postpone tasks, change schedules with a record of it, run them now, pass over

@@ -85,6 +85,9 @@ func Replay(ctx context.Context, c ReplayConfig) (Replayed, error) {
 		return Replayed{}, err
 	}
 	r, err := c.begin(ctx)
+	if err == nil && r.isEnded { // an earlier call may have been killed before its record ended
+		err = operation.End(ctx, c.DB, c.record(), nil)
+	}
 	if err != nil || r.isEnded {
 		return r.done, err
 	}
@@ -154,8 +157,10 @@ func (e *ReplaySubjectError) Error() string {
 
 // record returns the record of the act.
 func (c ReplayConfig) record() operation.Operation {
-	return operation.Operation{Action: operation.ReplayEvents, Actor: c.Actor, Reason: c.Reason,
-		Detail: map[string]string{"subject": c.Subject, "from": c.fromText(), "to": c.Range.To.String()}}
+	about := map[string]string{"subject": c.Subject, "from": c.fromText(), "to": c.Range.To.String()}
+	return operation.Operation{
+		Action: operation.ReplayEvents, Actor: c.Actor, Reason: c.Reason, Same: about, Detail: about,
+	}
 }
 
 func (c ReplayConfig) fromText() string {

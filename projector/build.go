@@ -74,6 +74,10 @@ func (o *RebuildOptions) withDefaults() RebuildOptions {
 // higher version builds its tables. Other errors: [*ApplyError], [*VersionError], [*TablesError],
 // [ErrUnknownProjection], [ledger.ErrNotMigrated].
 func Rebuild(ctx context.Context, db *pgxpool.Pool, p Projection, o *RebuildOptions) error {
+	return rebuild(ctx, db, p, "", o)
+}
+
+func rebuild(ctx context.Context, db *pgxpool.Pool, p Projection, actor string, o *RebuildOptions) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
@@ -88,7 +92,7 @@ func Rebuild(ctx context.Context, db *pgxpool.Pool, p Projection, o *RebuildOpti
 	}
 	schema := buildSchema(p.Name)
 	b := &build{
-		db: db, options: o.withDefaults(), name: p.Name, schema: schema, inUse: p.Name,
+		db: db, options: o.withDefaults(), actor: actor, name: p.Name, schema: schema, inUse: p.Name,
 		mark:  buildMark{Version: p.Version, Shape: p.shape()},
 		parks: p.OnFailure == Park,
 		target: &ownTables{
@@ -111,6 +115,7 @@ func buildSchema(name string) string { return "taskledger_build_" + name }
 type build struct {
 	db      *pgxpool.Pool
 	options RebuildOptions
+	actor   string // of the end of the record
 	name    string // of the projection
 	schema  string // of the new tables
 	inUse   string // schema of those in use
@@ -357,7 +362,7 @@ func (o *own) buildIfAsked(ctx context.Context) (bool, error) {
 	switch work {
 	case WorkRebuild:
 		result = struct{}{}
-		err = Rebuild(ctx, o.config.DB, o.Projection, &RebuildOptions{
+		err = rebuild(ctx, o.config.DB, o.Projection, runnerActor, &RebuildOptions{
 			Progress: o.reportProgress(ctx, work), PageSize: o.config.PageSize, PageBytes: o.config.PageBytes,
 			Logger: o.log,
 		})
@@ -386,7 +391,7 @@ func (o *own) endWork(ctx context.Context, work string, result any, failure erro
 	if failure != nil {
 		result = workError{describeFailure(failure)}
 	}
-	if err := recordWorkEnd(ctx, o.db, o.Name, work, result); err != nil {
+	if err := recordWorkEnd(ctx, o.config.DB, o.Name, work, result, failure); err != nil {
 		return err
 	}
 	return failure

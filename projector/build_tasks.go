@@ -3,7 +3,9 @@ package projector
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -36,13 +38,17 @@ var (
 // the owner replaces these and no others.
 var builtInTables = []string{"task", "task_count", "kind_stats", "illegal_event"}
 
-// RebuildTasksAs is [RebuildTasks] with a record of its beginning and its end.
+// RebuildTasksAs is [RebuildTasks] with a record of its beginning and its end. The record succeeds in the transaction
+// that replaces the tables, with those that calls have left which were killed, or is dead with the error.
 func RebuildTasksAs(ctx context.Context, db *pgxpool.Pool, a Act, o *RebuildOptions) error {
-	act := operation.Operation{
-		Action: operation.RebuildProjection, Actor: a.Actor, Reason: a.Reason,
-		Detail: map[string]string{"projection": TasksName},
+	key, err := operation.Begin(ctx, db, rebuildOf(TasksName, a))
+	if err != nil {
+		return err
 	}
-	return operation.Around(ctx, db, act, func(ctx context.Context) error { return RebuildTasks(ctx, db, o) })
+	if err := rebuildTasks(ctx, db, a.Actor, o); err != nil {
+		return errors.Join(err, operation.Fail(ctx, db, key, a.Actor, err))
+	}
+	return nil
 }
 
 // RebuildTasks is [Rebuild] of the built-in projection. It needs the owner of the ledger's tables. It folds the events
@@ -51,11 +57,26 @@ func RebuildTasksAs(ctx context.Context, db *pgxpool.Pool, a Act, o *RebuildOpti
 // Of several calls at a time, one works and the others return [feed.ErrSuperseded]. Other errors: [*TablesError],
 // [ledger.ErrNotMigrated].
 func RebuildTasks(ctx context.Context, db *pgxpool.Pool, o *RebuildOptions) error {
+	return rebuildTasks(ctx, db, "", o)
+}
+
+func rebuildTasks(ctx context.Context, db *pgxpool.Pool, actor string, o *RebuildOptions) error {
 	options := o.withDefaults()
+	show, last := options.Progress, time.Time{}
+	options.Progress = func(done, total int64) {
+		show(done, total)
+		if time.Since(last) < progressEvery {
+			return
+		}
+		last = time.Now()
+		if err := recordProgress(ctx, db, TasksName, WorkRebuild, done, total); err != nil {
+			options.Logger.DebugContext(ctx, "progress is not recorded", "error", err)
+		}
+	}
 	schema := buildSchema(TasksName)
 	tables := newTasks(schema, options.Logger)
 	b := &build{
-		db: db, options: options, name: TasksName, schema: schema, inUse: inUse, parks: true,
+		db: db, options: options, actor: actor, name: TasksName, schema: schema, inUse: inUse, parks: true,
 		mark: buildMark{Version: 1}, target: tables,
 		tables: func(Registered) []string { return builtInTables },
 		make: func(ctx context.Context, tx pgx.Tx) error {
@@ -71,7 +92,14 @@ func RebuildTasks(ctx context.Context, db *pgxpool.Pool, o *RebuildOptions) erro
 	}
 	l := loader{build: b, tasks: tables}
 	b.load = l.load
-	return b.run(ctx)
+	err := b.run(ctx)
+	if err == nil || ctx.Err() != nil || errors.Is(err, feed.ErrSuperseded) || isOutage(err) {
+		return err
+	}
+	if err := recordWorkEnd(ctx, db, TasksName, WorkRebuild, workError{describeFailure(err)}, nil); err != nil {
+		options.Logger.DebugContext(ctx, "the failure is not recorded", "error", err)
+	}
+	return err
 }
 
 // loader fills the tables of the built-in projection with the events of one window, in the order of the keys. The

@@ -28,6 +28,10 @@ var programs = map[string]func(context.Context, *pgxpool.Pool) error{
 		defer projector.SetLoadBatch(30)()
 		return projector.RebuildTasks(ctx, db, nil)
 	},
+	"rebuild tasks by alice": func(ctx context.Context, db *pgxpool.Pool) error {
+		defer projector.SetLoadBatch(30)()
+		return projector.RebuildTasksAs(ctx, db, alice, nil)
+	},
 	"rebuild coupons": func(ctx context.Context, db *pgxpool.Pool) error {
 		return projector.Rebuild(ctx, db, coupons(), &projector.RebuildOptions{PageSize: 20})
 	},

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
@@ -110,6 +111,10 @@ func (b *build) replace(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	if _, err := tx.Exec(ctx, swapVersionSQL, b.name); err != nil {
+		return err
+	}
+	// An operator who asks from now on waits for the row, and has another rebuild.
+	if err := operation.End(ctx, tx, rebuildOf(b.name, Act{Actor: b.actor}), nil); err != nil {
 		return err
 	}
 	have, _, err := readRegistered(ctx, tx, b.name)

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"github.com/jackc/pgx/v5"
 
@@ -30,7 +31,8 @@ const (
 )
 
 // Ask asks the program that runs a projection for [WorkRebuild] or [WorkVerify]. The program begins within seconds.
-// Once it has ended, [Registered].Wanted is "" again, and [Registered].Work has its result. A rebuild is recorded. It
+// Once it has ended, [Registered].Wanted is "" again, and [Registered].Work has its result. A rebuild is recorded: its
+// record succeeds in the transaction that replaces the tables, or is dead with the error, and is open until then. It
 // commits.
 //
 // Errors: [ErrUnknownProjection], [*ledger.InvalidError], [ledger.ErrNotMigrated].
@@ -44,10 +46,9 @@ func Ask(ctx context.Context, db DB, name, work string, a Act) error {
 			return err
 		}
 		if work == WorkRebuild {
-			if err := operation.Record(ctx, tx, operation.Operation{
-				Action: operation.RebuildProjection, Actor: a.Actor, Reason: a.Reason,
-				Detail: map[string]string{"projection": name, "version": fmt.Sprint(have.Version)},
-			}); err != nil {
+			act := rebuildOf(name, a)
+			act.Detail["version"] = fmt.Sprint(have.Version)
+			if _, err := operation.Begin(ctx, tx, act); err != nil {
 				return err
 			}
 		}
@@ -76,12 +77,32 @@ func recordProgress(ctx context.Context, db ledger.DB, name, work string, done, 
 	return pgerr.Explain("record the progress of "+name, err)
 }
 
-// recordWorkEnd records the result of work, and that it is no longer asked for.
-func recordWorkEnd(ctx context.Context, db ledger.DB, name, work string, result any) error {
+// recordWorkEnd records the result of work, and that it is no longer asked for. The records of a rebuild that has
+// failed end with it.
+func recordWorkEnd(ctx context.Context, db DB, name, work string, result any, failure error) error {
 	text, err := json.Marshal(result)
 	if err != nil {
 		return err
 	}
-	_, err = db.Exec(ctx, workEndSQL, name, work, string(text))
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, workEndSQL, name, work, string(text)); err != nil {
+			return err
+		}
+		if work != WorkRebuild || failure == nil { // the swap has ended those of a rebuild that has succeeded
+			return nil
+		}
+		return operation.End(ctx, tx, rebuildOf(name, Act{Actor: runnerActor}), failure)
+	})
 	return pgerr.Explain("record the result of "+name, err)
+}
+
+// runnerActor is the author of the end of a rebuild that a runner does.
+const runnerActor = "projector"
+
+// rebuildOf returns the operation of rebuilding a projection.
+func rebuildOf(name string, a Act) operation.Operation {
+	about := map[string]string{"projection": name}
+	return operation.Operation{
+		Action: operation.RebuildProjection, Actor: a.Actor, Reason: a.Reason, Same: about, Detail: maps.Clone(about),
+	}
 }

@@ -221,11 +221,20 @@ func askAndWait(
 		}
 		select {
 		case <-ctx.Done():
-			return projector.Work{}, failf(exitFailed, "interrupted: the program of projection %s goes on with its %s",
-				plain(name), work).hinted("see: taskledger projection list")
+			return projector.Work{}, stoppedWaiting(r, work)
 		case <-ticker.C:
 		}
 	}
+}
+
+// stoppedWaiting returns the error of a command that ends before the work that it has asked for.
+func stoppedWaiting(r projector.Registered, work string) error {
+	state := "no program has begun it"
+	if w := r.Work; w != nil && w.Name == work && w.Result == nil {
+		state = fmt.Sprintf("%s of %s events are done", count(w.Done), count(w.Total))
+	}
+	return failf(exitFailed, "interrupted: the %s of projection %s is still asked for: %s", work, plain(r.Name), state).
+		hinted("see: taskledger projection list")
 }
 
 const (

@@ -20,8 +20,12 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-//go:embed sql/now.sql
-var nowSQL string
+var (
+	//go:embed sql/now.sql
+	nowSQL string
+	//go:embed sql/open.sql
+	openSQL string
+)
 
 // Kind is the kind of the tasks that record operations. The biz_id is <action>/<time of the act in UTC>.
 const Kind ledger.Kind = "taskledger.operation"
@@ -64,6 +68,10 @@ type Operation struct {
 	Positions []ledger.Position `json:"positions,omitempty"` // of events that the act is about
 	Events    []string          `json:"events,omitempty"`    // the same as <kind>/<biz_id>/<version>
 	Detail    map[string]string `json:"detail,omitempty"`
+
+	// Same are members of Detail. A record of this action that has them is of the same act, such as one of an earlier
+	// call that was killed: it ends with this one. Default: every record of the action.
+	Same map[string]string `json:"-"`
 }
 
 // Validate returns an [*ledger.InvalidError] if the reason is too long.
@@ -88,29 +96,106 @@ func Record(ctx context.Context, tx pgx.Tx, o Operation) error {
 const endTimeout = 10 * time.Second
 
 // Around records the beginning of an operation, calls act, and records whether it succeeded or failed: a failed one is
-// dead, with the error. If the process ends in between, the record stays available. It commits, and returns the errors.
+// dead, with the error. If the process ends in between, the record stays available, until the act is done again. It
+// commits, and returns the errors.
 func Around(ctx context.Context, db DB, o Operation, act func(context.Context) error) error {
-	var key ledger.Key
-	begin := func(tx pgx.Tx) (err error) {
-		key, err = enqueue(ctx, tx, o)
+	key, err := Begin(ctx, db, o)
+	if err != nil {
 		return err
 	}
-	if err := pgx.BeginFunc(ctx, db, begin); err != nil {
-		return pgerr.Explain("record "+o.Action, err)
+	if err := act(ctx); err != nil {
+		return errors.Join(err, Fail(ctx, db, key, o.Actor, err))
 	}
-	failure := act(ctx)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	if failure == nil {
-		return succeed(ctx, db, key, o.Actor)
+	return End(ctx, db, o, nil)
+}
+
+// Begin records the beginning of an operation, and returns the key of the record. It commits, unless db is a
+// transaction.
+func Begin(ctx context.Context, db DB, o Operation) (key ledger.Key, err error) {
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) (err error) {
+		key, err = enqueue(ctx, tx, o)
+		return err
+	})
+	return key, pgerr.Explain("record "+o.Action, err)
+}
+
+// Fail records that an operation has failed, also after ctx is done, unless its record has ended.
+func Fail(ctx context.Context, db ledger.DB, key ledger.Key, actor string, failure error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	return end(ctx, db, key, actor, failure)
+}
+
+// End ends the open records of an operation: they succeed, or are dead with the error. It commits, unless db is a
+// transaction.
+func End(ctx context.Context, db ledger.DB, o Operation, failure error) error {
+	open, err := ReadOpen(ctx, db, o.Action)
+	if err != nil {
+		return err
 	}
-	data, err := json.Marshal(map[string]string{"reason": printable.Storable(failure.Error(), MaxReasonBytes)})
-	if err == nil {
-		_, err = ledger.Append(ctx, db, ledger.AppendRequest{
-			Key: key, Expected: 1, Type: ledger.EventBuried, Actor: o.Actor, Data: data,
-		})
+	for _, one := range open {
+		if !one.has(o.Same) {
+			continue
+		}
+		if err := end(ctx, db, one.Key, o.Actor, failure); err != nil {
+			return err
+		}
 	}
-	return errors.Join(failure, err)
+	return nil
+}
+
+// end ends a record, unless another process has.
+func end(ctx context.Context, db ledger.DB, key ledger.Key, actor string, failure error) error {
+	r := ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded, Actor: actor}
+	if failure != nil {
+		data, err := json.Marshal(map[string]string{"reason": printable.Storable(failure.Error(), MaxReasonBytes)})
+		if err != nil {
+			return err
+		}
+		r.Type, r.Data = ledger.EventBuried, data
+	}
+	_, err := ledger.Append(ctx, db, r)
+	if ledger.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// Open is the record of an operation that has begun and not ended.
+type Open struct {
+	Operation
+
+	Key   ledger.Key
+	Begun time.Time
+}
+
+func (o Open) has(members map[string]string) bool {
+	for name, value := range members {
+		if o.Detail[name] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// ReadOpen returns the open records of an action, among its newest 1,000, oldest first. It never commits.
+func ReadOpen(ctx context.Context, db ledger.DB, action string) ([]Open, error) {
+	rows, err := db.Query(ctx, openSQL, action)
+	if err != nil {
+		return nil, pgerr.Explain("read the records of "+action, err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o Open, err error) {
+		var args string
+		o.Key.Kind = Kind
+		err = row.Scan((*string)(&o.Key.BizID), &o.Actor, pgquery.Micros(&o.Begun), &args)
+		if err != nil {
+			return o, err
+		}
+		return o, json.Unmarshal([]byte(args), &o.Operation)
+	})
+	return all, pgerr.Explain("read the records of "+action, err)
 }
 
 // enqueue records that an operation begins. It does not commit.
