@@ -8,9 +8,7 @@
 -- Waits for a concurrent append to the same task. Locks nothing else. Index: primary key.
 -- The xid is drawn before the position (see package ledger/feed) and before the clock is read (see table timer).
 with tx as materialized (
-  select pg_current_xact_id() as xid,
-         coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                  taskledger.login_id()) as login_id,
+  select pg_current_xact_id() as xid, taskledger.session_login() as login_id,
          case when taskledger.is_awaited() then taskledger.wake() end
 ), due as materialized (
   select tx.xid, tx.login_id,

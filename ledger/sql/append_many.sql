@@ -12,8 +12,7 @@
 -- The lateral limit makes the planner use the primary key, whatever its statistics.
 with tx as materialized (
   select pg_current_xact_id() as xid,
-         coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                  taskledger.login_id()) as login_id,
+         taskledger.session_login() as login_id,
          case when $14::text <> '' then set_config('lock_timeout', $14::text, true) end,
          case when taskledger.is_awaited() then taskledger.wake() end as woken
 ), rule as materialized (

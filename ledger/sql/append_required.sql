@@ -6,12 +6,11 @@
 -- which does not survive a commit.
 -- Returns the new event. Waits for a concurrent append to the same task. Locks nothing else.
 -- Index: primary key. The xid is drawn before the position: see enqueue.sql.
-insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, data, meta)
 select e.version + 1, e.attempt + (e.type = any ($8::text::taskledger.event_type[]))::integer, e.shard,
-       $4::text::taskledger.event_type, one.login_id, $1::text, $2::text, coalesce($5::text, session_user),
+       $4::text::taskledger.event_type, $1::text, $2::text, coalesce($5::text, session_user),
        $6::text::json, $9::text::json
-  from (select coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                        taskledger.login_id()) as login_id) one
+  from (values (1)) one
   left join taskledger.event e
          on e.kind = $1::text and e.biz_id = $2::text and e.version = $3::integer
         and e.type = any ($7::text::taskledger.event_type[])

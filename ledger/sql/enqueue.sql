@@ -6,10 +6,8 @@
 -- Waits for a concurrent transaction that inserts the same key. Locks nothing else. Index: primary key.
 -- Defaults are computed in the order of the columns: the xid, which is the first one, before the position
 -- (see package ledger/feed).
-insert into taskledger.event (version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data, meta)
-select 1, 0, $3::integer, 'enqueued',
-       coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1), taskledger.login_id()),
-       $7::integer, $1::text, $2::text, coalesce($4::text, session_user),
+insert into taskledger.event (version, attempt, shard, type, data_version, kind, biz_id, actor, data, meta)
+select 1, 0, $3::integer, 'enqueued', $7::integer, $1::text, $2::text, coalesce($4::text, session_user),
        $5::text::json, $6::text::json
  where coalesce(octet_length($5::text), 0) <= 4096 and coalesce(octet_length($6::text), 0) <= 4096
        and not exists (select from taskledger.kind_limit l where l.kind = $1::text)

@@ -22,8 +22,7 @@ with entry as materialized (
   select o.kind, o.policy from taskledger.overload o where o.closed and $7::integer = 0
 ), tx as materialized (
   select pg_current_xact_id() as xid,
-         coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                  taskledger.login_id()) as login_id, taskledger.wake()
+         taskledger.session_login() as login_id, taskledger.wake()
    where not exists (
      select from entry e join full_kind f on f.kind = e.kind
       where f.policy <> 'discard')

@@ -3,7 +3,7 @@
 -- $1 to $7 as in enqueue.sql.
 -- Returns one row, or none if the key exists.
 -- Waits for a concurrent transaction that inserts the same key. Locks nothing else. Index: primary key.
-insert into taskledger.event (version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data, meta)
+insert into taskledger.event (version, attempt, shard, type, data_version, kind, biz_id, actor, data, meta)
 select case
          when coalesce(octet_length($5::text), 0) <= 4096 and coalesce(octet_length($6::text), 0) <= 4096
               and not exists (select from taskledger.kind_limit l where l.kind = $1::text)
@@ -11,9 +11,7 @@ select case
            or exists (select from taskledger.event e where e.kind = $1::text and e.biz_id = $2::text and e.version = 1)
          then 1
        end,
-       0, $3::integer, 'enqueued',
-       coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1), taskledger.login_id()),
-       $7::integer, $1::text, $2::text, coalesce($4::text, session_user),
+       0, $3::integer, 'enqueued', $7::integer, $1::text, $2::text, coalesce($4::text, session_user),
        $5::text::json, $6::text::json
     on conflict (kind, biz_id, version) do nothing
 returning position, case when taskledger.relay_sleeps() then taskledger.wake() end
