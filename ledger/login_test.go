@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -249,45 +250,151 @@ func TestNewLoginBlocksNobody(t *testing.T) {
 	}
 }
 
-// The statements that insert many events look the login up once. The test is the owner, to whom no policy applies: the
-// policy of a role looks it up again for each row.
-func TestLoginIsLookedUpOncePerStatement(t *testing.T) {
+// A session that has written reads its login no more, whichever statement of this package inserts.
+func TestLoginIsReadOncePerSession(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t, ledgertest.Owner)
-	ledgertest.Enqueue(t, pool, ledgertest.Key(t, "known/1"), "")
-	before := scansOfLogin(t, pool)
+	pool := ledgertest.Pool(t, ledgertest.Owner) // to whom no policy applies: that of a role reads the login of each row
 	entries := make([]ledger.Entry, 500)
+	requests := make([]ledger.AppendRequest, len(entries))
 	for i := range entries {
 		entries[i].Key = ledger.Key{Kind: "many", BizID: ledger.BizID(fmt.Sprint(i))}
+		requests[i] = ledgertest.Request(entries[i].Key, 1, ledger.EventSucceeded)
 	}
-	if _, err := ledger.EnqueueMany(t.Context(), pool, entries); err != nil {
-		t.Fatal(err)
-	}
-	await(t, "the statistics of the enqueue", func() bool { return scansOfLogin(t, pool) > before })
-	requests := make([]ledger.AppendRequest, len(entries))
-	for i, e := range entries {
-		requests[i] = ledgertest.Request(e.Key, 1, ledger.EventSucceeded)
-	}
-	enqueued := scansOfLogin(t, pool)
-	for _, r := range ledger.AppendEach(t.Context(), pool, requests) {
-		if r.Err != nil {
-			t.Fatal(r.Err)
+	err := pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
+		for i := range 2 { // the first adds the login, the second notes it
+			ledgertest.Enqueue(t, conn, ledgertest.Key(t, fmt.Sprint("known/", i)), "")
 		}
-	}
-	await(t, "the statistics of the append", func() bool { return scansOfLogin(t, pool) > enqueued })
-	if scans := scansOfLogin(t, pool) - before; scans > 4 { // the two statements, and statistics of earlier ones
-		t.Errorf("%d look-ups for 500 enqueued and 500 appended events", scans)
+		return pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+			before := scansOfLogin(t, tx)
+			ledgertest.Enqueue(t, tx, ledgertest.Key(t, "known/3"), "")
+			started := ledgertest.Request(ledgertest.Key(t, "known/3"), 1, ledger.EventStarted)
+			if _, err := ledger.Append(t.Context(), tx, started); err != nil {
+				return err
+			}
+			if _, err := ledger.EnqueueMany(t.Context(), tx, entries); err != nil {
+				return err
+			}
+			for _, r := range ledger.AppendEach(t.Context(), tx, requests) {
+				if r.Err != nil {
+					return r.Err
+				}
+			}
+			if scans := scansOfLogin(t, tx) - before; scans > 0 {
+				t.Errorf("%d reads of the login for 1,002 events", scans)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
-// scansOfLogin returns how many scans of the table login the statistics count.
-func scansOfLogin(t *testing.T, db ledger.DB) int64 {
+// scansOfLogin returns how many scans of the table login the session has made, less those that it has reported.
+func scansOfLogin(t *testing.T, tx pgx.Tx) int64 {
 	t.Helper()
-	rows, _ := db.Query(t.Context(), "select seq_scan + coalesce(idx_scan, 0) from pg_stat_all_tables"+
+	rows, _ := tx.Query(t.Context(), "select seq_scan + coalesce(idx_scan, 0) from pg_stat_xact_all_tables"+
 		" where schemaname = 'taskledger' and relname = 'login'")
 	n, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 	if err != nil {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// Whatever a session notes as its login, its events have its own: policies refuse another one, and functions with
+// their owner's rights do not read the note.
+func TestSessionCannotForgeItsLogin(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	ledgertest.Enqueue(t, owner, ledgertest.Key(t, "owners/1"), "")
+	var id int
+	if err := owner.QueryRow(t.Context(), "select id from taskledger.logins").Scan(&id); err != nil {
+		t.Fatal(err)
+	}
+	pool, name := poolOf(t, owner, grantAll)
+	err := pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
+		const note = "select set_config('taskledger.login', session_user, false)," +
+			" set_config('taskledger.login_id', $1::integer::text, false)"
+		forge := func() {
+			if _, err := conn.Exec(t.Context(), note, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		forge()
+		_, err := ledger.Enqueue(t.Context(), conn, ledgertest.Key(t, "forged/1"), nil, nil)
+		if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+			t.Errorf("an enqueue with the note of another login: %v, want insufficient_privilege", err)
+		}
+		if _, err := ledger.EnqueueMany(t.Context(), conn, []ledger.Entry{
+			{Key: ledgertest.Key(t, "forged/2")}, {Key: ledgertest.Key(t, "forged/3")},
+		}); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+			t.Errorf("many with the note of another login: %v, want insufficient_privilege", err)
+		}
+		for _, call := range []string{
+			"select taskledger.enqueue('forged', '4', run_in => '1 us')",
+			`select taskledger.enqueue_many('[{"kind":"forged","biz_id":"5"}]')`,
+			"select taskledger.enqueue('forged', '6', start_by => now() - interval '1 s')",
+			"select from taskledger.fire_timers('-infinity', clock_timestamp() + interval '1 s', 100, '{scheduled}',"+
+				" '{enqueued}', '{}', '{}')",
+		} {
+			forge()
+			if _, err := conn.Exec(t.Context(), call); err != nil {
+				t.Errorf("%s: %v", call, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if logins := loginsOf(t, owner, "forged"); len(logins) != 5 || slices.ContainsFunc(logins, func(login string) bool {
+		return login != name
+	}) {
+		t.Errorf("logins %q, want %s five times", logins, name)
+	}
+}
+
+// A note is for the login that made it, and only of a login that stays: neither SET SESSION AUTHORIZATION nor a new
+// login that was rolled back leaves events with another name or none.
+func TestNoteOfALoginIsItsOwn(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	_, first := poolOf(t, owner, grantAll)
+	_, second := poolOf(t, owner, grantAll)
+	var want []string
+	err := owner.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
+		defer conn.Conn().Close(context.Background())
+		enqueue := func(db ledger.DB, login string) {
+			k := ledger.Key{Kind: "noted", BizID: ledger.BizID(fmt.Sprint(len(want)))}
+			ledgertest.Enqueue(t, db, k, "")
+			want = append(want, login)
+		}
+		for range 3 {
+			for _, login := range []string{first, second} {
+				if _, err := conn.Exec(t.Context(), "set session authorization "+login); err != nil {
+					return err
+				}
+				tx, err := conn.Begin(t.Context())
+				if err != nil {
+					return err
+				}
+				for i := range 2 {
+					ledgertest.Enqueue(t, tx, ledger.Key{Kind: "undone", BizID: ledger.BizID(fmt.Sprint(i))}, "")
+				}
+				if err := tx.Rollback(t.Context()); err != nil {
+					return err
+				}
+				enqueue(conn, login)
+				enqueue(conn, login)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if logins := loginsOf(t, owner, "noted"); !slices.Equal(logins, want) {
+		t.Errorf("logins %q, want %q", logins, want)
+	}
 }

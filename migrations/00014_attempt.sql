@@ -20,7 +20,9 @@ declare
   appended integer;
 begin
   with tx as materialized (
-    select pg_current_xact_id() as xid, taskledger.session_login() as login_id
+    select pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger.login_id()) as login_id
   ), due as materialized (
     select tx.xid, tx.login_id, taskledger.due_at(append_event.after_us, append_event.at) as at from tx
   ), added as (

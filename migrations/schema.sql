@@ -1167,16 +1167,27 @@ CREATE FUNCTION taskledger.login_id() RETURNS integer
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  found_id integer := (select l.id from taskledger.login l where l.name = session_user limit 1);
+  found_id integer;
+  is_older boolean;
 begin
+  select l.id, l.since < now() into found_id, is_older from taskledger.login l where l.name = session_user limit 1;
   if found_id is null then
     insert into taskledger.login (name) values (session_user) returning id into found_id;
+  elsif is_older then
+    perform set_config('taskledger.login_id', found_id::text, false),
+            set_config('taskledger.login', session_user, false);
   end if;
   return found_id;
 end
 $$;
 
 COMMENT ON FUNCTION taskledger.login_id() IS 'Internal: returns the id of the session''s login, which it adds to the table login if it is not there.';
+
+CREATE FUNCTION taskledger.session_login() RETURNS integer
+    LANGUAGE sql
+    RETURN CASE WHEN (current_setting('taskledger.login'::text, true) = SESSION_USER) THEN (current_setting('taskledger.login_id'::text, true))::integer ELSE taskledger.login_id() END;
+
+COMMENT ON FUNCTION taskledger.session_login() IS 'Internal: returns the id of the session''s login as the session has noted it, else that of login_id.';
 
 CREATE FUNCTION taskledger.shortened(text text, max_bytes integer) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
@@ -1206,7 +1217,7 @@ CREATE TABLE taskledger.event (
     version integer NOT NULL,
     attempt integer NOT NULL,
     type taskledger.event_type NOT NULL,
-    login_id integer DEFAULT taskledger.login_id() NOT NULL,
+    login_id integer DEFAULT taskledger.session_login() NOT NULL,
     run integer DEFAULT 1 NOT NULL,
     shard smallint NOT NULL,
     data_version smallint DEFAULT 1 NOT NULL,
