@@ -253,7 +253,8 @@ func TestNewLoginBlocksNobody(t *testing.T) {
 // A session that has written reads its login no more, whichever statement of this package inserts.
 func TestLoginIsReadOncePerSession(t *testing.T) {
 	t.Parallel()
-	pool := ledgertest.Pool(t, ledgertest.Owner) // to whom no policy applies: that of a role reads the login of each row
+	// No policy applies to the owner. That of another role reads the login of each row.
+	pool := ledgertest.Pool(t, ledgertest.Owner)
 	entries := make([]ledger.Entry, 500)
 	requests := make([]ledger.AppendRequest, len(entries))
 	for i := range entries {
@@ -335,7 +336,7 @@ func TestSessionCannotForgeItsLogin(t *testing.T) {
 			"select taskledger.enqueue('forged', '4', run_in => '1 us')",
 			`select taskledger.enqueue_many('[{"kind":"forged","biz_id":"5"}]')`,
 			"select taskledger.enqueue('forged', '6', start_by => now() - interval '1 s')",
-			"select from taskledger.fire_timers('-infinity', clock_timestamp() + interval '1 s', 100, '{scheduled}',"+
+			"select from taskledger.fire_timers('-infinity', clock_timestamp() + interval '1 s', 100, '{scheduled}'," +
 				" '{enqueued}', '{}', '{}')",
 		} {
 			forge()
