@@ -31,6 +31,7 @@ const (
 	TimersLate        Name = "timers_late"
 	ScheduleLate      Name = "schedule_late"
 	KindUnhandled     Name = "kind_unhandled"
+	OperationOpen     Name = "operation_open"
 	TasksUnbegun      Name = "tasks_unbegun"
 	AttemptsRepeated  Name = "attempts_repeated"
 	ReleasesRepeated  Name = "releases_repeated"
@@ -180,6 +181,14 @@ var definitions = []Definition{
 		Meaning: "Tasks of a kind have been available or running for longer than the threshold, " +
 			"and no live worker handles the kind.",
 		Cure: "start the program that registers the kind, or: taskledger task cancel --kind KIND",
+	},
+	{
+		Name: OperationOpen,
+		Meaning: "A rebuild or a replay on record has not ended, and its process has shown no progress: " +
+			"for a minute, or a replay for an hour since its beginning.",
+		Cure: "if no process works on it, do the act again, with the same command, which ends the record; " +
+			"a rebuild of a projection of yours needs the program that runs it; " +
+			"or: taskledger task cancel taskledger.operation BIZ_ID",
 	},
 	{
 		Name:      TasksUnbegun,

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/operator"
@@ -27,7 +28,7 @@ func checkKinds(ctx context.Context, c Config, r *Report) error {
 	}
 	r.Paused = append(r.Paused, paused...)
 	unhandled = slices.DeleteFunc(unhandled, func(u operator.UnhandledKind) bool {
-		return u.Kind == AlarmKind
+		return u.Kind == AlarmKind || u.Kind == operation.Kind // checkOperations examines records of acts
 	})
 	r.Unhandled = append(r.Unhandled, unhandled...)
 	var late []string

@@ -60,6 +60,7 @@ var checks = []check{
 	{[]Name{TimersLate}, checkTimers},
 	{[]Name{ScheduleLate}, checkSchedules},
 	{[]Name{KindUnhandled}, checkKinds},
+	{[]Name{OperationOpen}, checkOperations},
 	{[]Name{TasksUnbegun}, checkUnbegun},
 	{[]Name{AttemptsRepeated, ReleasesRepeated}, checkRepeated},
 	{[]Name{AlarmUndelivered}, checkAlarms},

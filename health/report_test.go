@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -187,6 +188,29 @@ var conditionTests = map[health.Name]conditionTest{
 			b.exec("update taskledger.task set updated_at = clock_timestamp() - interval '31 s'")
 		},
 		text: "no worker handles their kind: coupon.send, mail.send", isSince: true,
+	},
+	health.OperationOpen: {
+		arrange: func(b *bundle, _ *health.Config) {
+			act := operation.Operation{
+				Action: operation.RebuildProjection, Actor: "alice",
+				Detail: map[string]string{"projection": "tasks"},
+			}
+			if _, err := operation.Begin(b.t.Context(), b.db, act); err != nil {
+				b.t.Fatal(err)
+			}
+			b.project()
+			owner := ledgertest.As(b.t, b.db, ledgertest.Owner)
+			for _, sql := range []string{
+				"update taskledger.task set updated_at = clock_timestamp() - interval '61 s'",
+				"alter table taskledger.event disable trigger user",
+				"update taskledger.event set recorded_at = clock_timestamp() - interval '61 s'",
+			} {
+				if _, err := owner.Exec(b.t.Context(), sql); err != nil {
+					b.t.Fatal(err)
+				}
+			}
+		},
+		text: "projection.rebuild of tasks, by alice, has not ended", isSince: true, about: "projection.rebuild",
 	},
 	health.EventsIllegal: {
 		arrange: func(b *bundle, _ *health.Config) {

@@ -186,8 +186,8 @@ var rules = []rule{
 	{
 		pkg: "/health",
 		may: []string{"/ledger", "/ledger/feed", "/ledger/periodic", "/outbox", "/projector", "/workers/scheduler",
-			"/workers/operator", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/stream",
-			nats},
+			"/workers/operator", "/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/printable",
+			"/internal/stream", nats},
 		reason: "it reads what the services store; only alarms, commands and probes are above it",
 	},
 	{
