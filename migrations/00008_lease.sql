@@ -414,12 +414,14 @@ comment on table taskledger.broker_user is
   'The users of the NATS server that serve runs, with their passwords. No role may read it: each reads the password of '
   'its own user by a function.';
 
--- A lock of a session is in no copy of a database: neither in a dump nor in a physical one.
+-- A lock of a session is in no copy of a database: neither in a dump nor in a physical one. It counts only for the login
+-- of the lease: every login can lock a number, and workers can read the nonce.
 create view taskledger.broker as
 select l.holder, l.since, l.alive_until > clock_timestamp() as is_alive, l.detail->>'address' as address,
        l.detail->>'ca' as ca,
        exists (
          select from pg_catalog.pg_locks k
+           join pg_catalog.pg_stat_activity a on a.pid = k.pid and a.usename = l.login
           where k.locktype = 'advisory' and k.objsubid = 1 and k.granted and k.mode = 'ExclusiveLock'
             and k.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
             and k.classid::bigint = (l.detail->>'nonce')::bigint >> 32

@@ -3342,7 +3342,8 @@ CREATE VIEW taskledger.broker AS
     (l.detail ->> 'address'::text) AS address,
     (l.detail ->> 'ca'::text) AS ca,
     (EXISTS ( SELECT
-           FROM pg_locks k
+           FROM (pg_locks k
+             JOIN pg_stat_activity a ON (((a.pid = k.pid) AND (a.usename = l.login))))
           WHERE ((k.locktype = 'advisory'::text) AND (k.objsubid = 1) AND k.granted AND (k.mode = 'ExclusiveLock'::text) AND (k.database = ( SELECT d.oid
                    FROM pg_database d
                   WHERE (d.datname = current_database()))) AND ((k.classid)::bigint = (((l.detail ->> 'nonce'::text))::bigint >> 32)) AND ((k.objid)::bigint = (((l.detail ->> 'nonce'::text))::bigint & '4294967295'::bigint))))) AS is_here
