@@ -60,7 +60,7 @@ func TestStrangersLocksProveNoServer(t *testing.T) {
 		name string
 		db   *pgxpool.Pool
 		want bool
-	}{{"stranger", stranger, false}, {"service", service, true}} {
+	}{{name: "stranger", db: stranger}, {name: "service", db: service, want: true}} {
 		conn, err := c.db.Acquire(t.Context())
 		if err != nil {
 			t.Fatal(err)
