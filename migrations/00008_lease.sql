@@ -414,8 +414,8 @@ comment on table taskledger.broker_user is
   'The users of the NATS server that serve runs, with their passwords. No role may read it: each reads the password of '
   'its own user by a function.';
 
--- A lock of a session is in no copy of a database: neither in a dump nor in a physical one. It counts only for the login
--- of the lease: every login can lock a number, and workers can read the nonce.
+-- A lock of a session is in no copy of a database: neither in a dump nor in a physical one. It counts only for the
+-- login of the lease: every login can lock a number, and workers can read the nonce.
 create view taskledger.broker as
 select l.holder, l.since, l.alive_until > clock_timestamp() as is_alive, l.detail->>'address' as address,
        l.detail->>'ca' as ca,
