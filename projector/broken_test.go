@@ -26,6 +26,9 @@ func TestEventThatBreaksTheTransaction(t *testing.T) {
 			breaks: func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "rollback") }},
 		{name: "rollback and begin", reason: "has ended the transaction",
 			breaks: func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Conn().Exec(ctx, "rollback; begin") }},
+		{name: "deferred constraint", reason: "violates unique constraint", breaks: func(ctx context.Context, tx pgx.Tx) {
+			_, _ = tx.Exec(ctx, "insert into once values (1), (1)")
+		}},
 		{name: "connection", reason: "the connection was lost in Apply",
 			breaks: func(ctx context.Context, tx pgx.Tx) { _ = tx.Conn().Close(ctx) }},
 		{name: "backend", reason: "the connection was lost in Apply", breaks: func(ctx context.Context, tx pgx.Tx) {
@@ -38,6 +41,7 @@ func TestEventThatBreaksTheTransaction(t *testing.T) {
 				pool := ownPool(t)
 				p := coupons()
 				p.OnFailure = onFailure
+				p.DDL += "; create table once (n integer unique deferrable initially deferred)"
 				apply := p.Apply
 				p.Apply = func(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
 					for _, e := range events {

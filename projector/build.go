@@ -332,7 +332,7 @@ func (o *own) runBuilds(ctx context.Context) error {
 			case errors.Is(err, feed.ErrSuperseded):
 				return loop.Jitter(o.config.Standby), nil
 			case err != nil && ctx.Err() == nil && o.stop(err) == nil:
-				o.log.ErrorContext(ctx, "the build of the projection failed; it is tried again", "error", err)
+				o.log.ErrorContext(ctx, "the build of the projection failed", "error", err)
 				return loop.Jitter(o.config.RetryFailed), nil
 			case done:
 				return 0, nil

@@ -18,6 +18,10 @@ import (
 var (
 	//go:embed sql/use_schema.sql
 	useSchemaSQL string
+	//go:embed sql/constraints_check.sql
+	constraintsCheckSQL string
+	//go:embed sql/constraints_defer.sql
+	constraintsDeferSQL string
 	//go:embed sql/create_schema.sql
 	createSchemaSQL string
 	//go:embed sql/schema_content.sql
@@ -49,7 +53,8 @@ func newOwn(c Config, p Projection) *own {
 
 // tables returns the tables in use.
 func (o *own) tables() ownTables {
-	return ownTables{Projection: o.Projection, schema: o.Name, parkedAs: o.Name, db: o.db, invalidate: o.invalidate}
+	return ownTables{Projection: o.Projection, schema: o.Name, parkedAs: o.Name, db: o.db, log: o.log,
+		invalidate: o.invalidate}
 }
 
 // stopOwn is [mustStop] for a projection of users: only the ledger itself ends the runner.
@@ -293,6 +298,7 @@ func (o *own) retryTask(ctx context.Context, f *feed.Feed, events []ledger.Event
 		var broken *brokenError
 		switch {
 		case failure == nil:
+			o.log.InfoContext(ctx, "parked events are applied", "task", key.String(), "events", len(events))
 			return removeParked(ctx, tx, o.Name, &key)
 		case ctx.Err() != nil || isOutage(failure):
 			return failure

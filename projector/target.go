@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 
 	"github.com/jackc/pgx/v5"
@@ -152,6 +153,7 @@ type ownTables struct {
 	schema   string
 	parkedAs string // the name under which events are parked
 	db       ledger.DB
+	log      *slog.Logger // reports events that are parked. Default: none.
 	// invalidate makes the tables invalid, which have a part of a page. Nil: they are never used.
 	invalidate func(context.Context) error
 }
@@ -207,13 +209,27 @@ func (t *ownTables) call(ctx context.Context, tx pgx.Tx, events []ledger.Event) 
 		return err
 	}
 	failure := guard(func() error { return t.Apply(ctx, ownTx{tx}, upcast) })
-	return checkTransaction(ctx, tx, xid, failure)
+	if err := checkTransaction(ctx, tx, xid, failure); err != nil {
+		return err
+	}
+	return checkConstraints(ctx, tx)
+}
+
+// checkConstraints returns the error of a deferred constraint here, where the event is known, and not at the commit.
+func checkConstraints(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, constraintsCheckSQL); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, constraintsDeferSQL)
+	return err
 }
 
 func (t *ownTables) park(ctx context.Context, tx pgx.Tx, e ledger.Event, reason error) (bool, error) {
 	if t.OnFailure != Park {
 		return false, nil
 	}
+	logger(t.log).WarnContext(ctx, "an event cannot be applied; it is parked with the later ones of its task",
+		"event", e.ID(), "position", e.Position, "error", reason)
 	return true, addParked(ctx, tx, t.parkedAs, []ledger.Event{e}, describeFailure(reason))
 }
 

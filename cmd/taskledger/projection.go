@@ -247,7 +247,7 @@ func workFailure(name string, w projector.Work) error {
 	if text := w.Failure(); text != "" {
 		first, _, _ := strings.Cut(text, "\n")
 		return failf(exitFailed, "%s of projection %s: %s", w.Name, name, first).
-			hinted("the program tries a rebuild again; see: taskledger projection list")
+			hinted("see: taskledger projection list; correct the cause, and run it again")
 	}
 	return nil
 }
