@@ -298,7 +298,7 @@ func (o *own) retryTask(ctx context.Context, f *feed.Feed, events []ledger.Event
 		var broken *brokenError
 		switch {
 		case failure == nil:
-			o.log.InfoContext(ctx, "parked events are applied", "task", key.String(), "events", len(events))
+			o.log.InfoContext(ctx, "parked events are applied", "task", key.String())
 			return removeParked(ctx, tx, o.Name, &key)
 		case ctx.Err() != nil || isOutage(failure):
 			return failure

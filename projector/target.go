@@ -229,7 +229,7 @@ func (t *ownTables) park(ctx context.Context, tx pgx.Tx, e ledger.Event, reason 
 		return false, nil
 	}
 	logger(t.log).WarnContext(ctx, "an event cannot be applied; it is parked with the later ones of its task",
-		"event", e.ID(), "position", e.Position, "error", reason)
+		"event", e.ID(), "error", reason)
 	return true, addParked(ctx, tx, t.parkedAs, []ledger.Event{e}, describeFailure(reason))
 }
 
