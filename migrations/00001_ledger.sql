@@ -12,6 +12,10 @@
 -- +goose StatementBegin
 do $$
 begin
+  if current_setting('server_version_num')::integer < 150000 then
+    raise exception 'taskledger needs PostgreSQL 15 or later, this server is %', current_setting('server_version')
+      using hint = 'upgrade the server, or name another one in DATABASE_URL';
+  end if;
   if current_setting('server_encoding') <> 'UTF8' then
     raise exception 'taskledger needs a database with encoding UTF8, this one has %', current_setting('server_encoding')
       using hint = 'create the database with: create database <name> encoding ''UTF8'' template template0';

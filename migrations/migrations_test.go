@@ -316,6 +316,36 @@ func TestOtherEncodingsAreRefused(t *testing.T) {
 	}
 }
 
+// A server that is too old is refused before anything is made: the first statement of the migrations asks for its
+// version. The test raises the version that it asks for above that of the test's server.
+func TestOldServersAreRefused(t *testing.T) {
+	t.Parallel()
+	text, err := migrations.FS.ReadFile("00001_ledger.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, first, _ := strings.Cut(string(text), "-- +goose StatementBegin\n")
+	first, _, _ = strings.Cut(first, "-- +goose StatementEnd")
+	const oldest = "150000"
+	if strings.Count(first, oldest) != 1 {
+		t.Fatalf("the first statement does not ask for the version: %s", first)
+	}
+	conn, err := pgx.Connect(t.Context(), emptyDatabase(t, "UTF8"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	if _, err := conn.Exec(t.Context(), first); err != nil {
+		t.Error(err)
+	}
+	_, err = conn.Exec(t.Context(), strings.Replace(first, oldest, "9990000", 1))
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || !strings.Contains(pg.Message, "PostgreSQL 15 or later, this server is") ||
+		!strings.Contains(pg.Hint, "upgrade") {
+		t.Errorf("got error %v", err)
+	}
+}
+
 // No statement changes an event, not even one of a superuser that concerns no row.
 func TestEventsAreAppendOnly(t *testing.T) {
 	t.Parallel()

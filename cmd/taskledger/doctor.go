@@ -147,7 +147,7 @@ func (d *diagnosis) examineServer(ctx context.Context, a *app, pool *pgxpool.Poo
 		return
 	}
 	skew := at.Sub(begun.Add(time.Since(begun) / 2)).Round(time.Millisecond)
-	d.check("version", version >= 140000, levelFailure, "upgrade to PostgreSQL 14 or later",
+	d.check("version", version >= 150000, levelFailure, "upgrade to PostgreSQL 15 or later",
 		fmt.Sprintf("PostgreSQL %d.%d", version/10000, version%10000))
 	d.check("primary", !isStandby, levelFailure, "name the primary in DATABASE_URL", "standby: "+yesNo(isStandby))
 	d.check("fsync", fsync == "on" && pages == "on", levelFailure,

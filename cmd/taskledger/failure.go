@@ -119,6 +119,9 @@ func describe(err error) *failure {
 		task       *ledger.TaskError
 	)
 	f = failf(exitFailed, "%s", strings.ReplaceAll(err.Error(), "\n", "; ")) // several faults, a line each
+	if raised := (*pgconn.PgError)(nil); errors.As(err, &raised) && strings.HasPrefix(raised.Message, "taskledger") {
+		f.hint = raised.Hint // of the ledger's own functions and migrations
+	}
 	switch {
 	case errors.As(err, &invalid):
 		f.exit = exitUsage

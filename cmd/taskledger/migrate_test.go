@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net/url"
 	"regexp"
 	"strings"
@@ -98,4 +99,31 @@ func TestMigrateRolesWithoutCREATEROLE(t *testing.T) {
 	execute(t, superuser, "create database closed")
 	execute(t, superuser, "revoke connect on database closed from public")
 	fail(at("closed", "clerk"), "hint: grant the login CONNECT on the database", "kind", "list")
+}
+
+// A migration that refuses the database has its cure as the hint of the command.
+func TestRefusedMigrationHasACure(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse(emptyDatabase(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), u.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	u.Path += "_ascii"
+	name := pgx.Identifier{strings.TrimPrefix(u.Path, "/")}.Sanitize()
+	const create = " encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C' template template0"
+	if _, err := conn.Exec(t.Context(), "create database "+name+create); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = conn.Exec(context.WithoutCancel(t.Context()), "drop database "+name+" with (force)") }()
+	p := program{t, map[string]string{envDatabaseURL: u.String()}}
+	code, _, errs := p.run(nil, "migrate", "up")
+	if code != exitFailed || !strings.Contains(errs, "encoding UTF8") ||
+		!strings.Contains(errs, "hint: create the database with") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
 }
