@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -73,6 +75,9 @@ type Config struct {
 	// Default: 10 s.
 	WriteTimeout time.Duration
 
+	// Report reads the answer of GET /v1/status, at most once a second. Default: [health.Read] without the
+	// stream and the alarms.
+	Report func(context.Context) (health.Report, error)
 	// Version is the answer of GET /version. Default: no members.
 	Version any
 	// Logger logs failures of the server. Default: disabled.

@@ -20,6 +20,7 @@ type Handler struct {
 	registry *registry
 	operator *operator.Operator
 	hub      *hub
+	reports  *reports
 	origins  *http.CrossOriginProtection
 
 	waiting  chan struct{} // one for each request that waits and each stream
@@ -42,7 +43,7 @@ func New(c Config) (*Handler, error) {
 	h := &Handler{
 		config: c, mux: http.NewServeMux(), operator: o, registry: newRegistry(c.DB, c.Rate),
 		origins: http.NewCrossOriginProtection(), waiting: make(chan struct{}, c.MaxWaiting),
-		catchUps: make(chan struct{}, max(1, int(c.DB.Config().MaxConns)/4)),
+		reports: newReports(c), catchUps: make(chan struct{}, max(1, int(c.DB.Config().MaxConns)/4)),
 	}
 	h.hub = newHub(c.DB, c.StreamBytes, c.Logger)
 	draining, drain := context.WithCancel(context.Background())

@@ -124,19 +124,24 @@ func (f apiFlags) secure(l net.Listener) (net.Listener, error) {
 // take their connections.
 const leastConnections = 8
 
-// console returns the function that makes the web console.
+// reportFunc reads the state of the services.
+type reportFunc = func(context.Context) (health.Report, error)
+
+// console returns the function that makes the web console. It sets share, for the API, before the server begins.
 func (a *app) console(
-	callers *api.Handler, pool *pgxpool.Pool, f apiFlags,
-) func(func(context.Context) (health.Report, error)) (http.Handler, error) {
-	return func(report func(context.Context) (health.Report, error)) (http.Handler, error) {
+	callers *api.Handler, pool *pgxpool.Pool, f apiFlags, share *reportFunc,
+) func(reportFunc) (http.Handler, error) {
+	return func(report reportFunc) (http.Handler, error) {
+		*share = report
 		return console.New(console.Config{DB: pool, API: callers, Report: report, Version: readVersion().String(),
 			IsBehindTLS: f.behindTLS, Logger: a.log.With("service", "http")})
 	}
 }
 
-// httpAPI returns the API, its pool, and a function that ends what it has opened.
+// httpAPI returns the API, its pool, and a function that ends what it has opened. report is set before the first
+// request.
 func (a *app) httpAPI(
-	ctx context.Context, f apiFlags,
+	ctx context.Context, f apiFlags, report *reportFunc,
 ) (handler *api.Handler, pool *pgxpool.Pool, stop func(), err error) {
 	proxy, err := f.proxy()
 	if err != nil {
@@ -164,7 +169,8 @@ func (a *app) httpAPI(
 	waiter, err := outbox.NewWaiter(outbox.WaiterConfig{DB: pool, NATS: nc, Logger: log})
 	if err == nil {
 		handler, err = api.New(api.Config{DB: pool, NATS: recalls, Waiter: waiter, Anonymous: f.anonymous,
-			Certificates: f.ca != "", Proxy: proxy, Version: readVersion(), Logger: log})
+			Certificates: f.ca != "", Proxy: proxy, Version: readVersion(), Logger: log,
+			Report: func(ctx context.Context) (health.Report, error) { return (*report)(ctx) }})
 	}
 	if err != nil {
 		nc.Close()

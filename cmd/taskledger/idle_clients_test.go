@@ -34,6 +34,9 @@ func TestIdleClients(t *testing.T) {
 	address := ledgertest.URL(t, "relay", "reader", "api", "producer", "operator")
 	s := startServed(t, address)
 	s.enqueue(k)
+	if status := s.send(http.MethodGet, "/v1/status", ""); !strings.Contains(status, `"stream":{`) {
+		t.Errorf("the status is not that of the services: %s", status)
+	}
 	before := s.resources()
 	for wave := range 2 {
 		clients := s.open(k, n, wave+1)

@@ -194,14 +194,15 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 		Alarms:     alarms, Logger: a.log, Describe: a.explain,
 	}
 	if listener != nil {
-		handler, pool, stop, err := a.httpAPI(ctx, f.api)
+		var report reportFunc // of the services, once they run
+		handler, pool, stop, err := a.httpAPI(ctx, f.api, &report)
 		if err != nil {
 			return err
 		}
 		defer stop()
 		defer context.AfterFunc(ctx, handler.Drain)()
 		c.Listener, c.Handlers = secured, map[string]http.Handler{"/v1/": handler, "/version": handler}
-		c.Console = a.console(handler, pool, f.api)
+		c.Console = a.console(handler, pool, f.api, &report)
 	}
 	if a.config.natsURL != "" {
 		c.NATS = a.toNATS

@@ -1,0 +1,84 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/health"
+)
+
+// reportAge is the age after which a report is read again: requests for reports share it.
+const reportAge = time.Second
+
+// reports keeps the newest report of health.
+type reports struct {
+	read func(context.Context) (health.Report, error)
+
+	mu     sync.Mutex // held while a report is read, so that one request reads it for all
+	readAt time.Time
+	newest health.Report
+}
+
+func newReports(c Config) *reports {
+	r := &reports{read: c.Report}
+	if r.read == nil {
+		r.read = func(ctx context.Context) (health.Report, error) {
+			return health.Read(ctx, health.Config{DB: c.DB})
+		}
+	}
+	return r
+}
+
+func (r *reports) get(ctx context.Context) (health.Report, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.readAt) < reportAge {
+		return r.newest, nil
+	}
+	if err := ctx.Err(); err != nil { // it has waited for others, which have failed
+		return health.Report{}, err
+	}
+	report, err := r.read(ctx)
+	if err == nil {
+		r.newest, r.readAt = report, time.Now()
+	}
+	return report, err
+}
+
+// report returns a report of health for a caller that is limited to no kinds: reports are about all of them.
+func (h *Handler) report(r *http.Request, c *caller) (health.Report, error) {
+	if len(c.kinds) > 0 {
+		return health.Report{}, problem(codeKindForbidden, c.name+" is limited to kinds, and the answer is about all")
+	}
+	ctx, cancel := database(r)
+	defer cancel()
+	return h.reports.get(ctx)
+}
+
+// getStatus answers with the state of the services.
+func (h *Handler) getStatus(w http.ResponseWriter, r *http.Request, c *caller) error {
+	if q := parseQuery(r); q.err != nil {
+		return q.err
+	}
+	report, err := h.report(r, c)
+	if err != nil {
+		return err
+	}
+	return h.writeJSON(w, r, http.StatusOK, report)
+}
+
+// listConditions answers with the conditions that hold.
+func (h *Handler) listConditions(w http.ResponseWriter, r *http.Request, c *caller) error {
+	if q := parseQuery(r); q.err != nil {
+		return q.err
+	}
+	report, err := h.report(r, c)
+	if err != nil {
+		return err
+	}
+	held := report.Degraded
+	return h.writeJSON(w, r, http.StatusOK, client.List[health.Condition]{Items: held[:min(len(held), MaxList)]})
+}
