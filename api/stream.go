@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"iter"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
@@ -44,6 +47,9 @@ func newFrames(events []ledger.Event, after ledger.Position) []frame {
 	}
 	return frames
 }
+
+//go:embed sql/newest.sql
+var newestSQL string
 
 // choice is which events a caller wants and may have.
 type choice struct {
@@ -99,6 +105,11 @@ func (h *Handler) serveStream(
 	defer leave()
 	opening, cancel := context.WithTimeout(r.Context(), databaseTimeout)
 	defer cancel()
+	if from == nil { // before the place of the tail: a client that is cut off before its first event resumes here
+		if after, err = h.newestPosition(r); err != nil {
+			return err
+		}
+	}
 	place, next, err := h.hub.follow(opening)
 	if errors.Is(err, errHubClosed) {
 		return problem(codeShutdown, "the server shuts down")
@@ -116,7 +127,7 @@ func (h *Handler) serveStream(
 	w.Header().Set("X-Accel-Buffering", "no") // of nginx, which would collect events
 	s := &stream{h: h, w: w, control: http.NewResponseController(w), choice: chosen, after: after}
 	w.WriteHeader(http.StatusOK)
-	if s.write(one("retry: 1000\n\n")) != nil {
+	if s.write(one("id: "+strconv.FormatInt(int64(after), 10)+"\nretry: 1000\n\n")) != nil {
 		return nil
 	}
 	for from != nil {
@@ -137,6 +148,13 @@ func (h *Handler) serveStream(
 	}
 	s.live(r.Context(), next)
 	return nil
+}
+
+func (h *Handler) newestPosition(r *http.Request) (p ledger.Position, err error) {
+	ctx, cancel := database(r)
+	defer cancel()
+	_, err = pgquery.Row(ctx, h.config.DB, newestSQL, nil, (*int64)(&p))
+	return p, pgerr.Explain("read the newest event", err)
 }
 
 // write writes texts to the client, which must read them in time.
