@@ -60,3 +60,35 @@ func TestAttemptsOfOtherLogins(t *testing.T) {
 		t.Errorf("its own attempt: %v", err)
 	}
 }
+
+// An outcome of a worker is admitted by a policy that calls no function for each row. A limited worker may not read the
+// view of that policy, which shows the keys of all kinds.
+func TestOutcomesOfWorkersCallNoFunction(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	limited, _ := poolOf(t, owner, "grant "+limitedWorker(t, owner, "pay")+" to $1")
+	if err := execute(t, limited, "select from taskledger.event_fence"); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		t.Errorf("a limited worker reads the fence: %v", err)
+	}
+	key := ledger.Key{Kind: "pay", BizID: "A-1"}
+	other := ledger.Key{Kind: "pay", BizID: "A-2"}
+	ledgertest.Enqueue(t, owner, key, `{}`)
+	ledgertest.Enqueue(t, owner, other, `{}`)
+	ledgertest.ExecAsOwner(t, owner, `
+		create or replace function taskledger.follows_as_worker(kind text, biz_id text, version integer,
+			attempt integer, shard smallint, type taskledger.event_type, login_id integer)
+		returns taskledger.event_type language plpgsql as $$ begin raise 'called'; end $$`)
+	worker := ledgertest.As(t, owner, "worker")
+	ledgertest.Append(t, worker, key, ledger.EventFailed)
+	request := ledgertest.Request(other, 1, ledger.EventSucceeded)
+	if r := ledger.AppendEach(t.Context(), worker, []ledger.AppendRequest{request}); r[0].Err != nil {
+		t.Error(r[0].Err)
+	}
+	err := execute(t, limited, `
+		insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+		select 3, attempt, shard, 'buried', taskledger.login_id(), kind, biz_id, 'x', '{}'
+		  from taskledger.event where biz_id = 'A-1' and version = 2`)
+	if err == nil || !strings.Contains(err.Error(), "called") {
+		t.Errorf("a limited worker needs the function, which is replaced: %v", err)
+	}
+}

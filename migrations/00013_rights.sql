@@ -143,22 +143,30 @@ comment on function taskledger.follows_as_worker(text, text, integer, integer, s
 is
   'Internal: as follows; also null if the event would end or continue an attempt of a live worker of another login.';
 
--- Volatile, so that it also reads a login that the calling statement has added. Index: primary key.
+-- Volatile, so that it also reads a login that the calling statement has added. Index: login_name.
 -- +goose StatementBegin
-create function taskledger.is_own_login(login_id integer) returns boolean
+create function taskledger.own_logins() returns integer[]
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  return exists (
-    select from taskledger.login l where l.id = is_own_login.login_id and l.name = session_user);
+  return array(select l.id from taskledger.login l where l.name = session_user);
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.is_own_login(integer) is
-  'Internal: returns whether a login is that of the session.';
+comment on function taskledger.own_logins() is
+  'Internal: returns the ids of the session''s login.';
 
+-- A query in brackets is executed once a statement, and not once a row.
 create policy login on taskledger.event as restrictive for insert
-  with check (taskledger.is_own_login(login_id));
+  with check (login_id = any ((select taskledger.own_logins())::integer[]));
+
+-- For the policy workers_fence of roles.sql, which cannot read its own table by name: a view has its owner's rights.
+-- As a part of the policy it costs a row a fifth of what follows_as_worker costs. Unlike that function it does not
+-- read what the calling statement has inserted.
+create view taskledger.event_fence as
+select kind, biz_id, version, attempt, shard, type, login_id, actor from taskledger.event;
+
+comment on view taskledger.event_fence is 'Internal: what the events of workers must follow. Only a policy needs it.';
 
 -- Feeds read whole pages of events. A result has at most workers.MaxResultBytes.
 create policy size on taskledger.event as restrictive for insert

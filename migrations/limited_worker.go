@@ -65,6 +65,9 @@ func (l LimitedWorker) validate(prefix string) error {
 // role returns the name of the role, without the prefix of a database.
 func (l LimitedWorker) role() string { return worker + "_" + l.Name }
 
+// unlimitedView is what a worker may read and a limited worker may not: it shows the keys of all kinds.
+const unlimitedView = "taskledger.event_fence"
+
 // withLimited returns roles with those of limited workers.
 func withLimited(roles []string, limited []LimitedWorker) []string {
 	for _, l := range limited {
@@ -83,7 +86,7 @@ const readsSuffix = "_reads"
 func (l LimitedWorker) policies(all []policy) (own []policy) {
 	for _, p := range all {
 		end, ok := strings.CutPrefix(p.name, worker)
-		if !ok {
+		if !ok || end != "" && end[0] != '_' {
 			continue
 		}
 		p.name, p.roles, p.limit = l.role()+end, l.role(), " "+l.String()

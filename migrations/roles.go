@@ -117,7 +117,7 @@ func RolesSQL(prefix string, limited ...LimitedWorker) (string, error) {
 	}
 	for _, g := range grants {
 		to := strings.Split(g.roles, ", ")
-		if slices.Contains(to, worker) {
+		if slices.Contains(to, worker) && g.objects != unlimitedView {
 			to = withLimited(to, limited)
 		}
 		fmt.Fprintf(&b, "grant %s on %s to %s;\n", g.privileges, g.objects, quoteRoles(prefix, strings.Join(to, ", ")))

@@ -12,7 +12,8 @@
 --             producer to enqueue, operator to change tasks
 --
 -- A worker that is limited to kinds has a role of its own, with the grants of worker and a copy of each policy of
--- worker, to which migrations/limited_worker.go adds the kinds. A policy whose name begins with worker is copied.
+-- worker, to which migrations/limited_worker.go adds the kinds. A policy is copied if its name is worker or begins
+-- with worker_.
 --
 -- `taskledger migrate roles` grants this and takes back everything else. Run it again after an upgrade.
 
@@ -20,13 +21,14 @@ grant usage on schema taskledger to producer, worker, relay, operator, reader, a
 
 -- Events. No role may insert xid, position or recorded_at: see migrations/00013_rights.sql.
 grant select on taskledger.event to worker, relay, operator, reader, archiver, subscriber;
+grant select on taskledger.event_fence to worker;
 grant select (kind, biz_id, version, type, position) on taskledger.event to producer;
 grant insert (version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data, meta)
    on taskledger.event to producer, worker, relay, operator;
 
 -- The login of an event, which a policy of migrations/00013_rights.sql compares with the session's.
 grant select on taskledger.logins to producer, worker, relay, operator, reader, archiver, subscriber;
-grant execute on function taskledger.login_id, taskledger.session_login, taskledger.is_own_login
+grant execute on function taskledger.login_id, taskledger.session_login, taskledger.own_logins
    to producer, worker, relay, operator;
 
 -- Of tables that hold what an operator or a service wrote. A worker reads args, and of the rest what its job takes.
@@ -211,6 +213,21 @@ create policy producer on taskledger.event for insert to producer with check (
 -- The actor of the two events that leave a task running must not be a live worker of another login, because workers
 -- and the reconciler go by the lease of that actor. Nor does a worker end an attempt of such a worker: the version of
 -- an attempt can be read and guessed, so it is a fence and no proof of the login.
+--
+-- PostgreSQL tries the policies of a table from the last name to the first: workers_fence admits what most statements
+-- of workers insert, and worker the rest. A limited worker has no copy of it, because it may not read the view.
+create policy workers_fence on taskledger.event for insert to worker with check (
+  not taskledger.is_reserved(kind)
+  and type in ('succeeded', 'failed', 'interrupted', 'snoozed', 'buried', 'expired', 'discarded')
+  and exists (
+    select from taskledger.event_fence e
+     where e.kind = event.kind and e.biz_id = event.biz_id and e.version = event.version - 1
+       and e.shard = event.shard
+       and event.attempt = e.attempt + taskledger.begins_attempt(event.type, e.type)::integer
+       and taskledger.may_follow(event.type, e.type)
+       and (e.type in ('enqueued', 'released', 'interrupted')
+            or e.type in ('started', 'progressed') and e.login_id = event.login_id)));
+
 create policy worker on taskledger.event for insert to worker with check (
   version is null
   or not taskledger.is_reserved(kind)

@@ -2039,18 +2039,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, detail json) IS 'Internal: reports whether a lease is well-formed: that of a worker lasts at most a day, and its detail has kinds that the role may work on.';
 
-CREATE FUNCTION taskledger.is_own_login(login_id integer) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return exists (
-    select from taskledger.login l where l.id = is_own_login.login_id and l.name = session_user);
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.is_own_login(login_id integer) IS 'Internal: returns whether a login is that of the session.';
-
 CREATE FUNCTION taskledger.is_primary() RETURNS boolean
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2356,6 +2344,17 @@ CREATE FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, befo
 END;
 
 COMMENT ON FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) IS 'Internal: merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
+
+CREATE FUNCTION taskledger.own_logins() RETURNS integer[]
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return array(select l.id from taskledger.login l where l.name = session_user);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.own_logins() IS 'Internal: returns the ids of the session''s login.';
 
 CREATE FUNCTION taskledger.place_at(at timestamp with time zone) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, bound xid8)
     LANGUAGE plpgsql STABLE
@@ -3352,6 +3351,19 @@ CREATE VIEW taskledger.broker AS
 
 COMMENT ON VIEW taskledger.broker IS 'The NATS server that serve runs. is_here: its process holds a lock in this very database, whose number is the nonce of the lease. Otherwise the row is that of another database of which this one is a copy, or the process has ended.';
 
+CREATE VIEW taskledger.event_fence AS
+ SELECT event.kind,
+    event.biz_id,
+    event.version,
+    event.attempt,
+    event.shard,
+    event.type,
+    event.login_id,
+    event.actor
+   FROM taskledger.event;
+
+COMMENT ON VIEW taskledger.event_fence IS 'Internal: what the events of workers must follow. Only a policy needs it.';
+
 ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME taskledger.event_position_seq
     START WITH 1
@@ -4099,7 +4111,7 @@ CREATE POLICY form_of_update ON taskledger.lease AS RESTRICTIVE FOR UPDATE USING
 
 ALTER TABLE taskledger.lease ENABLE ROW LEVEL SECURITY;
 
-CREATE POLICY login ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK (taskledger.is_own_login(login_id));
+CREATE POLICY login ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK ((login_id = ANY (( SELECT taskledger.own_logins() AS own_logins)::integer[])));
 
 CREATE POLICY readable ON taskledger.cursor FOR SELECT USING (true);
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -15,10 +16,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/migrations"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -86,6 +86,9 @@ func (b *bundle) workOff(n int, c workers.Config, register func(*workers.Pool) e
 	c.NATS, c.Logger, c.AckWait = nil, slog.New(slog.DiscardHandler), 30*time.Second
 	w := b.Work(c, register)
 	for w.KindStatus().Attempts[workers.OutcomeSucceeded] < int64(n) {
+		if b.T.Failed() {
+			b.T.FailNow() // the worker has ended
+		}
 		time.Sleep(time.Millisecond)
 	}
 	return w, time.Since(begun)
@@ -93,15 +96,12 @@ func (b *bundle) workOff(n int, c workers.Config, register func(*workers.Pool) e
 
 // durablePool returns a pool whose commits are synced, unlike those of the tests.
 func durablePool(b *testing.B) *pgxpool.Pool {
-	ctx := context.Background()
-	server := try(pgserver.Start(ctx, pgserver.Config{}))(b)
-	b.Cleanup(func() { _ = server.Close() })
-	if err := migrations.Up(ctx, server.URL("postgres")); err != nil {
-		b.Fatal(err)
-	}
-	config := try(pgxpool.ParseConfig(server.URL("postgres")))(b)
+	b.Setenv("TMPDIR", os.TempDir()) // on a disk, not in memory
+	synced := map[string]string{"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+	server := ledgertest.Cluster(b, synced)
+	config := try(pgxpool.ParseConfig(server.URL(ledgertest.Database)))(b)
 	config.MaxConns = 24
-	pool := try(pgxpool.NewWithConfig(ctx, config))(b)
+	pool := try(pgxpool.NewWithConfig(context.Background(), config))(b)
 	b.Cleanup(pool.Close)
 	return pool
 }
