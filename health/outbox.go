@@ -23,7 +23,8 @@ func checkOutbox(ctx context.Context, c Config, r *Report) error {
 	if isExceeded(s.OldestWaiting, c.Thresholds.RelayLag) {
 		r.add(Condition{
 			Name: RelayLag, Since: s.OldestAt, Threshold: c.Thresholds.RelayLag,
-			Text: lagText("published", s.OldestWaiting, c.Thresholds.RelayLag), Cure: lagCure(r, RelayRefused),
+			Text: lagText("published", s.OldestWaiting, c.Thresholds.RelayLag),
+			Cure: lagCure(r, RelayRefused, RelayBlocked, StreamWrites),
 		})
 	}
 	if s.Parked > 0 {
@@ -113,11 +114,13 @@ func (r *Report) addStream(c Config, s outbox.Status) {
 	}
 }
 
-// lagCure returns the cure of a lag behind a service that refuses to continue, for which a start is no cure.
-// "": the usual cure.
-func lagCure(r *Report, refused Name) string {
-	if slices.ContainsFunc(r.Degraded, func(c Condition) bool { return c.Name == refused }) {
-		return fmt.Sprintf("that of %s", refused)
+// lagCure returns the cure of a lag behind a service that runs and has one of these conditions, for which a start is no
+// cure. "": the usual cure.
+func lagCure(r *Report, reasons ...Name) string {
+	for _, reason := range reasons {
+		if slices.ContainsFunc(r.Degraded, func(c Condition) bool { return c.Name == reason }) {
+			return fmt.Sprintf("that of %s", reason)
+		}
 	}
 	return ""
 }

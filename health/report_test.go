@@ -462,6 +462,26 @@ func toJSON(t *testing.T, v any) string {
 }
 
 // A start is no cure for the lag of a service that refuses to continue.
+func TestLagOfABlockedRelay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.takeLease()
+	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "coupon.send/1"), "")
+	b.exec(`
+		update taskledger.lease set detail = json_build_object('note', 'NATS has no room', 'since', clock_timestamp())`)
+	time.Sleep(2 * time.Millisecond)
+	var c health.Config
+	c.Thresholds.RelayLag = time.Millisecond
+	c.Only = []health.Name{health.RelayLag, health.RelayBlocked}
+	var cures []string
+	for _, held := range b.read(c).Degraded {
+		cures = append(cures, held.Cure)
+	}
+	if !slices.Contains(cures, "that of relay_blocked") {
+		t.Errorf("the cures are %q, want that of relay_blocked too", cures)
+	}
+}
+
 func TestLagOfARefusedService(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -31,12 +31,12 @@ func (s *countingServer) Restart() error {
 	return s.Server.Restart()
 }
 
-// The disk of NATS is full and has room again. Every sample of the status between is degraded; without room nothing is
-// restarted; with room everything is published without a person.
+// The disk of NATS, smaller than the stream may grow, is full and has room again. Every sample of the status between is
+// degraded; without room nothing is restarted; with room everything is published without a person.
 func TestFullDiskOfNATSRecovers(t *testing.T) {
 	t.Parallel()
 	disk := smalldisk.Mount(t, 48<<20)
-	server, err := natsserver.Start(natsserver.Config{Dir: filepath.Join(disk, "nats"), MaxStore: 1 << 30})
+	server, err := natsserver.Start(natsserver.Config{Dir: filepath.Join(disk, "nats")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestFullDiskOfNATSRecovers(t *testing.T) {
 	t.Cleanup(nc.Close)
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	relay, err := outbox.New(outbox.Config{
-		DB: pool, NATS: nc, Stream: outbox.StreamConfig{MaxBytes: 20 << 20}, Logger: log, AckTimeout: 2 * time.Second,
+		DB: pool, NATS: nc, Logger: log, AckTimeout: 2 * time.Second,
 		Hooks: []outbox.Hook{newRestart(counting, log)},
 	})
 	if err != nil {

@@ -47,8 +47,9 @@ type Config struct {
 	SyncAlways bool
 	// MaxPayload is the maximum size of a message in bytes. Default: 1 MiB.
 	MaxPayload int32
-	// MaxStore is the maximum size of all streams together in bytes. Default: three quarters of the
-	// free space of the disk.
+	// MaxStore is the maximum size of all streams together in bytes. Default: unlimited. The server's own
+	// default is a part of the space that is free when it starts: a stream that may grow larger would be
+	// refused, also after there is room.
 	MaxStore int64
 	// Log receives the server's log. Default: disabled.
 	Log *slog.Logger
@@ -82,6 +83,9 @@ func Start(config Config) (_ *Server, err error) {
 	}
 	if config.SyncInterval == 0 {
 		config.SyncInterval = time.Second
+	}
+	if config.MaxStore == 0 {
+		config.MaxStore = 1 << 62
 	}
 	s := &Server{config: config}
 	if s.lock, err = reserve.File(filepath.Join(config.Dir, "lock")); err != nil {

@@ -162,6 +162,11 @@ func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation 
 			s, err = js.Stream(ctx, Name) // another process has just created it with other settings
 		}
 	}
+	if hasNoRoom(err) {
+		return nil, fmt.Errorf("provision stream %s: NATS has no room for %d MiB: raise its max_file_store or the "+
+			"account's limit, or restart it when its disk has room, or: taskledger serve --stream-max-bytes: %w",
+			Name, c.WithDefaults().MaxBytes>>20, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("provision stream %s: %w", Name, err)
 	}
@@ -191,10 +196,15 @@ func RaiseLimit(
 }
 
 // TooManyConsumers reports whether the server refused another consumer.
-func TooManyConsumers(err error) bool {
-	const code = 10026
+func TooManyConsumers(err error) bool { return hasCode(err, 10026) }
+
+// hasNoRoom reports whether the server or the account has less storage than a stream may use.
+func hasNoRoom(err error) bool { return hasCode(err, 10047, 10002) }
+
+// hasCode reports whether err is one of the server's errors.
+func hasCode(err error, codes ...jetstream.ErrorCode) bool {
 	var api jetstream.JetStreamError
-	return errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == code
+	return errors.As(err, &api) && api.APIError() != nil && slices.Contains(codes, api.APIError().ErrorCode)
 }
 
 // Drift returns one sentence for each setting of a stream that differs from c. It is for display: operators may change
