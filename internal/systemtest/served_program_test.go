@@ -50,17 +50,17 @@ func installNode(ctx context.Context, dir string) string {
 	return ""
 }
 
-// documentedProgram returns the example of a language in docs/subscribers.md.
-func documentedProgram(t *testing.T, language string) string {
+// documentedProgram returns the first example of a language in a file of docs.
+func documentedProgram(t *testing.T, file, language string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/subscribers.md")
+	text, err := os.ReadFile("../../docs/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, code, found := strings.Cut(string(text), "\n```"+language+"\n")
 	code, _, isClosed := strings.Cut(code, "\n```")
 	if !found || !isClosed {
-		t.Fatalf("docs/subscribers.md has no example in %s", language)
+		t.Fatalf("docs/%s has no example in %s", file, language)
 	}
 	return code + "\n"
 }
@@ -96,7 +96,8 @@ func TestDocumentedPrograms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			files := map[string]string{"orders.nk": string(seed), example.file: documentedProgram(t, language)}
+			program := documentedProgram(t, "subscribers.md", language)
+			files := map[string]string{"orders.nk": string(seed), example.file: program}
 			for name, text := range files {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
