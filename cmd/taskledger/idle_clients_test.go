@@ -63,6 +63,7 @@ func TestIdleClients(t *testing.T) {
 type served struct {
 	t   *testing.T
 	url string
+	env []string // of other processes that use its servers
 }
 
 // startServed starts a process of serve, which ends with the test, without an error.
@@ -79,7 +80,8 @@ func startServed(t *testing.T, address string) *served {
 	listen := l.Addr().String()
 	l.Close()
 	cmd := exec.Command("taskledger", "serve", "--listen", listen, "--http-anonymous")
-	cmd.Env = append(os.Environ(), envDatabaseURL+"="+address, envNATSURL+"="+server.URL(), envLogins+"=")
+	env := append(os.Environ(), envDatabaseURL+"="+address, envNATSURL+"="+server.URL(), envLogins+"=")
+	cmd.Env = env
 	var log strings.Builder
 	cmd.Stdout, cmd.Stderr = io.Discard, &log
 	if err := cmd.Start(); err != nil {
@@ -92,7 +94,7 @@ func startServed(t *testing.T, address string) *served {
 		}
 		_ = server.Close()
 	})
-	s := &served{t, "http://" + listen}
+	s := &served{t, "http://" + listen, env}
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		response, err := http.Get(s.url + "/readyz")
 		if err == nil {
