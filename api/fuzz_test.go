@@ -27,6 +27,7 @@ import (
 
 var (
 	fuzzRequests = flag.Int("api-requests", 600, "number of requests of TestRequestsFromTheDocument")
+	fuzzTime     = flag.Duration("api-time", 0, "time of TestRequestsFromTheDocument in place of the number")
 	fuzzSeed     = flag.Uint64("api-seed", 0, "seed of TestRequestsFromTheDocument (default: random)")
 )
 
@@ -49,7 +50,7 @@ func TestRequestsFromTheDocument(t *testing.T) {
 		statuses[w] = map[int]int{}
 		group.Go(func() {
 			g := generator{Rand: rand.New(rand.NewPCG(seed, uint64(w))), document: readDocument(t)}
-			for range *fuzzRequests / workers {
+			for n, begun := 0, time.Now(); *fuzzTime == 0 && n < *fuzzRequests/workers || time.Since(begun) < *fuzzTime; n++ {
 				statuses[w][g.send(t, s)]++
 			}
 		})
@@ -142,7 +143,7 @@ func (g generator) send(t *testing.T, s *server) int {
 
 // exchange sends a request and checks the answer.
 func (g generator) exchange(t *testing.T, s *server, method, target string, header http.Header, body string) int {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*api.MaxWait)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, target, strings.NewReader(body))
 	if err != nil {

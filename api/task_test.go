@@ -297,6 +297,24 @@ func TestBatch(t *testing.T) {
 	s.wantProblem(s.call(api.Producer, "POST", "/v1/tasks:batch", many), 400, "invalid")
 }
 
+// Args are any JSON, and the document allows each in every answer.
+func TestArgsOfEveryType(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	for i, args := range []string{`null`, `true`, `1.5`, `"x"`, `[]`, `{}`} {
+		path := fmt.Sprintf("/v1/tasks/a.b/%d", i)
+		body := fmt.Sprintf(`{"kind":"a.b","biz_id":"%d","args":%s}`, i, args)
+		if a := s.call(api.Producer, "POST", "/v1/tasks", body); a.status != http.StatusCreated {
+			t.Errorf("%s: %d %s", args, a.status, a.body)
+		}
+		for _, path := range []string{path, path + "/events", "/v1/events"} { // each answer is checked
+			if a := s.call(api.Viewer, "GET", path, ""); a.status != http.StatusOK {
+				t.Errorf("%s: %s: %d %s", args, path, a.status, a.body)
+			}
+		}
+	}
+}
+
 // The changes of an operator, each an event with the caller as its actor.
 func TestChanges(t *testing.T) {
 	t.Parallel()

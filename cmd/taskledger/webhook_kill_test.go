@@ -89,8 +89,9 @@ func TestKilledWebhooksLoseNothing(t *testing.T) {
 	t.Cleanup(server.Close)
 	dir := t.TempDir()
 	secret, file := filepath.Join(dir, "secret"), filepath.Join(dir, "webhooks.yaml")
-	config := fmt.Sprintf("receivers: [{name: shop, url: %q, secret_file: %q, kinds: [a.b], types: [enqueued, cancelled],\n"+
-		"allow: [127.0.0.0/8], slots: 4, from_beginning: true, retry: {ladder: [0.1], attempts: 100}}]", server.URL, secret)
+	config := fmt.Sprintf("receivers: [{name: shop, url: %q, secret_file: %q, kinds: [a.b],\n"+
+		"types: [enqueued, cancelled], allow: [127.0.0.0/8], slots: 4, from_beginning: true,\n"+
+		"retry: {ladder: [0.1], attempts: 100}}]", server.URL, secret)
 	for name, text := range map[string]string{secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n", file: config} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
