@@ -1,0 +1,69 @@
+package webhook_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/webhook"
+)
+
+// A program sends the events of one kind to an HTTP server. The relay is that of taskledger serve; here the program
+// runs its own.
+func ExampleNew() {
+	db, done := ledgertest.Example(ledgertest.App, "subscriber", "relay")
+	defer done()
+	tb, cleanUp := ledgertest.ExampleTB()
+	defer cleanUp()
+	dir := tb.TempDir()
+	server, err := natsserver.Start(natsserver.Config{Dir: filepath.Join(dir, "nats")})
+	check(err)
+	defer func() { check(server.Close()) }()
+	nc, err := outbox.Connect(server.URL())
+	check(err)
+	defer nc.Close()
+	relay, err := outbox.New(outbox.Config{DB: db, NATS: nc})
+	check(err)
+
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	received := make(chan string, 10)
+	shop := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		isSigned := r.Header.Get(webhook.HeaderSignature) != ""
+		received <- fmt.Sprintln(r.Method, r.URL.Path, "signed:", isSigned)
+	}))
+	defer shop.Close()
+
+	secret := filepath.Join(dir, "secret")
+	check(os.WriteFile(secret, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), 0o600))
+	service, err := webhook.New(webhook.Config{DB: db, NATS: nc, File: webhook.File{Receivers: []webhook.Receiver{{
+		Name: "shop", URL: shop.URL + "/hooks", SecretFile: secret,
+		Kinds: []ledger.Kind{"coupon.send"}, Types: []ledger.EventType{ledger.EventEnqueued},
+		Allow:         []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // this server is on the same machine
+		FromBeginning: true,
+	}}}})
+	check(err)
+	_, err = ledger.Enqueue(ctx, db, ledger.Key{Kind: "coupon.send", BizID: "order-17"}, nil, nil)
+	check(err)
+	go func() { ended <- relay.Run(ctx) }()
+	go func() { ended <- service.Run(ctx) }()
+	fmt.Print(<-received)
+	stop()
+	check(<-ended)
+	check(<-ended)
+	// Output: POST /hooks signed: true
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
