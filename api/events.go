@@ -109,7 +109,7 @@ func (h *Handler) place(
 		place, err := feed.PlaceAfter(ctx, h.config.DB, ledger.Position(position))
 		if errors.Is(err, ledger.ErrUnknownPosition) {
 			p := invalid(field, "no event has the position %d", position)
-			p.Cure = "send the position of an event that exists; 0 is the beginning"
+			p.Cure = "send the position of an event that exists and is not archived; 0 is the first one that is left"
 			return place, 0, p
 		}
 		return place, ledger.Position(position), err

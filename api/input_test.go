@@ -3,15 +3,19 @@ package api_test
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
 )
 
 // ioTimeout bounds a connection of a test.
@@ -176,6 +180,48 @@ func TestGzip(t *testing.T) {
 	if _, err := text.ReadFrom(unzipped); err != nil || !strings.Contains(text.String(), "xxxx") ||
 		response.ContentLength > 1000 {
 		t.Errorf("%v, %d bytes, %d compressed", err, text.Len(), response.ContentLength)
+	}
+}
+
+// After a part of the history was removed, as archiving does, its positions are refused with the cure. The beginning is
+// then that of the rest.
+func TestArchivedPositions(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	for i := range 5 {
+		ledgertest.Enqueue(t, s.db, ledger.Key{Kind: "a.b", BizID: ledger.BizID(fmt.Sprint(i))}, `{}`)
+	}
+	type page struct{ Items []ledger.Event }
+	before := decode[page](s, s.call(api.Viewer, "GET", "/v1/events", ""), http.StatusOK)
+	archived := before.Items[1].Position
+	for _, sql := range []string{
+		`alter table taskledger.event disable trigger event_append_only`,
+		fmt.Sprintf(`delete from taskledger.event where position <= %d`, archived),
+		`alter table taskledger.event enable trigger event_append_only`,
+	} {
+		if _, err := s.owner().Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	position := strconv.Itoa(int(archived))
+	for _, headers := range [][]string{{}, {"Accept", "text/event-stream"}} {
+		p := s.wantProblem(s.call(api.Viewer, "GET", "/v1/events?after="+position, "", headers...), 400, "invalid")
+		if p.Field != "after" || !strings.Contains(p.Detail, position) || !strings.Contains(p.Cure, "archived") {
+			t.Errorf("got %+v", p)
+		}
+	}
+	last := []string{"Accept", "text/event-stream", "Last-Event-ID", position}
+	if p := s.wantProblem(s.call(api.Viewer, "GET", "/v1/events", "", last...), 400, "invalid"); p.Field != last[2] {
+		t.Errorf("got %+v", p)
+	}
+	left := decode[page](s, s.call(api.Viewer, "GET", "/v1/events?after=0", ""), http.StatusOK)
+	if len(left.Items) != 3 || left.Items[0].Position != before.Items[2].Position {
+		t.Errorf("after the beginning: %+v", left)
+	}
+	operator := ledgertest.As(t, s.db, "operator")
+	err := outbox.SeekSubscriber(t.Context(), operator, "mails", feed.After(archived), "", "")
+	if !errors.Is(err, ledger.ErrUnknownPosition) {
+		t.Errorf("a subscriber is moved to an archived position: %v", err)
 	}
 }
 

@@ -128,9 +128,11 @@ func describe(err error) *failure {
 	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule),
 		errors.Is(err, workers.ErrUnknownConsumer), errors.Is(err, outbox.ErrNotParked),
 		errors.Is(err, outbox.ErrUnknownSubscriber),
-		errors.Is(err, projector.ErrNotIllegal), errors.Is(err, projector.ErrNotParked),
-		errors.Is(err, ledger.ErrUnknownPosition):
+		errors.Is(err, projector.ErrNotIllegal), errors.Is(err, projector.ErrNotParked):
 		f.exit = exitNotFound
+	case errors.Is(err, ledger.ErrUnknownPosition):
+		f.exit = exitNotFound
+		f.hint = "it was archived, or never existed: give the position of another event (taskledger events list)"
 	case errors.Is(err, projector.ErrUnknownProjection):
 		f.exit = exitNotFound
 		f.hint = "list projections with: taskledger projection list; a program registers its own when it first runs"
