@@ -12,12 +12,12 @@ import (
 
 const (
 	// A client that sends its header more slowly is disconnected.
-	headerTimeout = 10 * time.Second
+	headerTimeout = 5 * time.Second
 	// A connection without requests is closed after it.
 	idleTimeout = 2 * time.Minute
 	// Requests that run at the shutdown may take so long to end.
 	shutdownTimeout = 5 * time.Second
-	maxHeaderBytes  = 64 << 10
+	maxHeaderBytes  = 32 << 10
 )
 
 // Serve serves requests until ctx is done. Then it accepts no more connections, and waits 5 s for the requests that
