@@ -103,7 +103,8 @@ var rules = []rule{
 	{
 		pkg: "/workers/internal/attempt",
 		may: []string{"/ledger", "/workers/internal/atmostonce", "/workers/internal/inflight",
-			"/workers/internal/queue", "/internal/pgarray", "/internal/loglimit", "/internal/loop", "/internal/pgerr",
+			"/workers/internal/queue", "/internal/eventdata",
+			"/internal/pgarray", "/internal/loglimit", "/internal/loop", "/internal/pgerr",
 			"/internal/pgquery", "/internal/printable", "/internal/stream", "/internal/fault", pgx},
 		reason: "one attempt does not import handlers, hooks or the pool: package workers passes them in",
 	},
@@ -265,6 +266,7 @@ var rules = []rule{
 	},
 	{pkg: "/internal/pgerr", may: []string{pgx}, reason: "the meaning of an error of the database is defined once"},
 	{pkg: "/internal/pgarray", may: nil, reason: "array literals are built in one way"},
+	{pkg: "/internal/eventdata", may: []string{"/ledger"}, reason: "the data of events have one form"},
 	{pkg: "/internal/tracestate", may: nil, reason: "a format of W3C, and no more"},
 	{pkg: "/internal/pgquery", may: []string{pgx}, reason: "statements of one row are run in one way"},
 	{pkg: "/internal/loglimit", may: nil, reason: "lines that repeat are bounded in one way"},

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/taskledger/taskledger/internal/eventdata"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -63,29 +65,67 @@ func typeNames(separator string) string {
 	return strings.Join(names, separator)
 }
 
-// payloads describes the bodies of the types.
+// payload describes the body of a type of event.
 func payload(t ledger.EventType) object {
-	if t.WakesWorkers() {
+	data := eventdata.Of(t)
+	if data == nil {
 		return object{"description": "The args of the task, as its producer gave them: JSON, or the bytes of a " +
 			"Watermill message."}
 	}
-	schema := object{"type": "object", "description": "The data of the event. Other members may be added."}
-	number, text := object{"type": "number"}, object{"type": "string"}
-	failure := object{"type": "object", "properties": object{"message": text, "type": text, "fingerprint": text}}
-	outcome := object{"worker": text, "started_at": text, "duration_ms": number}
-	switch t {
-	case ledger.EventSucceeded:
-		outcome["result"] = object{"description": "the result of the handler, if it has one"}
-	case ledger.EventFailed:
-		outcome["error"], outcome["retry_at"] = failure, text
-	case ledger.EventBuried:
-		outcome["reason"], outcome["error"] = text, failure
-		outcome["errors"] = object{"type": "array", "items": object{"type": "object"}}
-	default:
-		outcome = object{"reason": text}
-	}
-	schema["properties"] = outcome
+	schema := schemaOf(reflect.TypeOf(data))
+	schema["description"] = "The data of the event; empty if it has none. Other members may be added."
 	return schema
+}
+
+// schemaOf returns the JSON Schema of a Go type of package eventdata.
+func schemaOf(t reflect.Type) object {
+	switch {
+	case t == reflect.TypeFor[time.Time]():
+		return object{"type": "string", "format": "date-time"}
+	case t == reflect.TypeFor[json.RawMessage]():
+		return object{"description": "any JSON"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return schemaOf(t.Elem())
+	case reflect.String:
+		return object{"type": "string"}
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.Int, reflect.Int32:
+		return object{"type": "integer"}
+	case reflect.Float64:
+		return object{"type": "number"}
+	case reflect.Slice:
+		return object{"type": "array", "items": schemaOf(t.Elem())}
+	case reflect.Struct:
+		properties, required := object{}, []string{}
+		addMembers(t, properties, &required)
+		schema := object{"type": "object", "properties": properties}
+		if len(required) > 0 {
+			schema["required"] = required
+		}
+		return schema
+	}
+	panic("no schema for " + t.String())
+}
+
+// addMembers adds the members of a struct. Those of an embedded pointer are optional.
+func addMembers(t reflect.Type, properties object, required *[]string) {
+	for field := range t.Fields() {
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case field.Anonymous && field.Type.Kind() == reflect.Pointer:
+			addMembers(field.Type.Elem(), properties, new([]string))
+		case field.Anonymous:
+			addMembers(field.Type, properties, required)
+		default:
+			properties[name] = schemaOf(field.Type)
+			if !strings.Contains(options, "omit") {
+				*required = append(*required, name)
+			}
+		}
+	}
 }
 
 // asyncAPI returns the document: a channel for each type of event on the ledger's stream, and those of a served

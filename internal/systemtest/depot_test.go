@@ -125,7 +125,7 @@ func (d *depot) startOn(name string, nc *nats.Conn, build newRunner) runner {
 // roleOf returns the role of a runner: that of serve for its services, and that of a worker for all others.
 func roleOf(name string) string {
 	switch name {
-	case "relay", "second relay", "projector", "reconciler":
+	case "relay", "second relay", "projector", "reconciler", "scheduler":
 		return "relay"
 	case "first": // enqueueSmall enqueues and begins tasks as its login, in one transaction
 		return ledgertest.App

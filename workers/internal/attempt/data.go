@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/eventdata"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -19,13 +20,6 @@ const (
 
 // expiredData is the data of an expired event, the same as the scheduler's.
 var expiredData = json.RawMessage(`{"reason":"finish_by"}`)
-
-// outcomeData is a part of the data of every outcome.
-type outcomeData struct {
-	Worker     string    `json:"worker"`
-	StartedAt  time.Time `json:"started_at,omitzero"`
-	DurationMS float64   `json:"duration_ms"`
-}
 
 // marshalSucceeded returns the data of a succeeded event. worker is JSON.
 func marshalSucceeded(worker []byte, beganAt time.Time, result json.RawMessage) json.RawMessage {
@@ -44,43 +38,34 @@ func marshalSucceeded(worker []byte, beganAt time.Time, result json.RawMessage) 
 }
 
 // marshalFailed returns the data of a failed event; the database adds retry_at.
-func marshalFailed(e errorData, o outcomeData) json.RawMessage {
-	text, _ := json.Marshal(struct { // strings, a time and a finite number
-		Error errorData `json:"error"`
-		outcomeData
-	}{e, o})
+func marshalFailed(e eventdata.Error, o eventdata.Outcome) json.RawMessage {
+	text, _ := json.Marshal(eventdata.Failed{Error: e, Outcome: o}) // strings, a time and a finite number
 	return text
 }
 
 // marshalReason returns the data of an outcome that is neither success nor failure.
-func marshalReason(reason string, o outcomeData) json.RawMessage {
-	data, _ := json.Marshal(struct { // strings, a time and a finite number
-		Reason string `json:"reason,omitempty"`
-		outcomeData
-	}{printable.Storable(reason, MaxMessage), o})
+func marshalReason(reason string, o eventdata.Outcome) json.RawMessage {
+	// Strings, a time and a finite number.
+	data, _ := json.Marshal(eventdata.Reason{Reason: printable.Storable(reason, MaxMessage), Outcome: &o})
 	return data
 }
 
 // burial is the reason for which a task is buried.
 type burial struct {
 	Reason string
-	Err    error     // may be nil
-	Errors []Failure // of the attempts since the task was last released from a finished state
-	Lost   int       // workers in a row, if that is the reason
+	Err    error               // may be nil
+	Errors []eventdata.Failure // of the attempts since the task was last released from a finished state
+	Lost   int                 // workers in a row, if that is the reason
 }
 
 // marshalBuried returns the data of a buried event. e is the error, or nil.
-func marshalBuried(b burial, e *errorData, o outcomeData) json.RawMessage {
+func marshalBuried(b burial, e *eventdata.Error, o eventdata.Outcome) json.RawMessage {
 	if e != nil {
 		e.Stack = "" // the failed event before has it
 	}
-	text, _ := json.Marshal(struct { // strings, times and finite numbers
-		Reason string     `json:"reason"`
-		Error  *errorData `json:"error,omitempty"`
-		Errors []Failure  `json:"errors,omitempty"`
-		Lost   int        `json:"lost,omitempty"`
-		outcomeData
-	}{Reason: b.Reason, Error: e, Errors: firstAndLast(b.Errors), Lost: b.Lost, outcomeData: o})
+	text, _ := json.Marshal(eventdata.Buried{ // strings, times and finite numbers
+		Reason: b.Reason, Error: e, Errors: firstAndLast(b.Errors), Lost: b.Lost, Outcome: &o,
+	})
 	return text
 }
 
@@ -88,45 +73,32 @@ func marshalBuried(b burial, e *errorData, o outcomeData) json.RawMessage {
 // taskledger.fail.
 const firstErrors, lastErrors = 10, 90
 
-func firstAndLast(all []Failure) []Failure {
+func firstAndLast(all []eventdata.Failure) []eventdata.Failure {
 	if len(all) <= firstErrors+lastErrors {
 		return all
 	}
 	return slices.Concat(all[:firstErrors], all[len(all)-lastErrors:])
 }
 
-// errorData is an error in the data of an event.
-type errorData struct {
-	Message     string `json:"message"`
-	Type        string `json:"type"`
-	Fingerprint string `json:"fingerprint"`     // see ledger.Fingerprint
-	Stack       string `json:"stack,omitempty"` // of a panic
-}
-
 // describe returns an error as events store it.
-func (k *Kind) describe(err error) errorData {
-	d := errorData{Message: printable.Storable(err.Error(), MaxMessage)}
+func (k *Kind) describe(err error) eventdata.Error {
+	d := eventdata.Error{Message: printable.Storable(err.Error(), MaxMessage)}
 	d.Type, d.Stack = k.Errors.Describe(err)
 	d.Stack = printable.Storable(d.Stack, MaxStack)
 	d.Fingerprint = ledger.Fingerprint(d.Type, d.Message)
 	return d
 }
 
-// Failure is one failed attempt of a task.
-type Failure struct {
-	Attempt ledger.Attempt `json:"attempt"`
-	At      time.Time      `json:"at"`
-	Message string         `json:"message"` // shortened
-}
-
 // FailuresIn returns the failed attempts of a task since it was last released from a finished state, oldest first.
 // They count against the limit, as in the fold (ledger.Task.Failures).
-func FailuresIn(history []ledger.Event) []Failure {
-	var all []Failure
+func FailuresIn(history []ledger.Event) []eventdata.Failure {
+	var all []eventdata.Failure
 	for i, e := range history {
 		switch {
 		case e.Type == ledger.EventFailed:
-			all = append(all, Failure{e.Attempt, e.RecordedAt, shortMessage(e.ErrorText())})
+			all = append(all, eventdata.Failure{
+				Attempt: e.Attempt, At: e.RecordedAt, Message: shortMessage(e.ErrorText()),
+			})
 		case e.Type == ledger.EventReleased && history[i-1].Type.State().Finished():
 			all = nil
 		}

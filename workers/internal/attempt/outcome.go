@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/eventdata"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -238,8 +240,8 @@ func (rec *recorder) failed(err error) ledger.AppendRequest {
 }
 
 // data returns the common data of all outcomes.
-func (rec *recorder) data() outcomeData {
-	return outcomeData{
+func (rec *recorder) data() eventdata.Outcome {
+	return eventdata.Outcome{
 		Worker: rec.kind.id, StartedAt: rec.beganAt.UTC(), DurationMS: float64(rec.Elapsed().Microseconds()) / 1000,
 	}
 }
@@ -349,7 +351,7 @@ func (rec *recorder) fail(ctx context.Context, err error, buryReason string) {
 			return
 		}
 		failures := append(FailuresIn(history),
-			Failure{Attempt: rec.number, At: time.Now().UTC(), Message: shortMessage(err.Error())})
+			eventdata.Failure{Attempt: rec.number, At: time.Now().UTC(), Message: shortMessage(err.Error())})
 		rec.bury(ctx, burial{Reason: buryReason, Err: err, Errors: failures})
 		return
 	}
@@ -405,7 +407,7 @@ func (rec *recorder) appendFailure(ctx context.Context, err error, delay time.Du
 // bury records that a task is dead, after the failure that caused it.
 func (rec *recorder) bury(ctx context.Context, b burial) {
 	var requests []ledger.AppendRequest
-	var e *errorData
+	var e *eventdata.Error
 	message := ""
 	if b.Err != nil {
 		described := rec.kind.describe(b.Err)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/eventdata"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -15,10 +16,7 @@ const (
 )
 
 // ProgressData is the data of a progressed event.
-type ProgressData struct {
-	Progress   json.RawMessage `json:"progress,omitempty"`
-	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
-}
+type ProgressData eventdata.Progressed
 
 // JSON returns the data of the event.
 func (d ProgressData) JSON() json.RawMessage {
