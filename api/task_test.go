@@ -152,6 +152,8 @@ func TestPostAfter(t *testing.T) {
 		{name: "many", body: `{"kind":"a","biz_id":"3","after":{"keys":[` + strings.TrimSuffix(keys, ",") + `]}}`,
 			field: "after"},
 		{name: "many", body: `{"kind":"a","biz_id":"3","after":{"keys":[` + keys[:len(keys)-1] + `]}}`, field: "after"},
+		{name: "itself", body: `{"kind":"a","biz_id":"3","after":{"keys":[{"kind":"a","biz_id":"3"}]}}`,
+			field: "after"},
 		{name: "no keys", body: `{"kind":"a","biz_id":"3","after":{}}`, field: "after"},
 		{name: "misspelled", body: `{"kind":"a","biz_id":"3","after":{"key":[]}}`, field: "key"},
 		{name: "otherwise", body: fmt.Sprintf(after, "3", "1", "dance"), field: "otherwise"},
@@ -167,6 +169,11 @@ func TestPostAfter(t *testing.T) {
 		t.Errorf("an unknown member in a batch: %+v", p)
 	}
 	s.wantProblem(s.call("sums", "POST", "/v1/tasks", fmt.Sprintf(after, "4", "1", "run")), 403, "kind_forbidden")
+	cycle := `{"tasks":[{"kind":"a","biz_id":"x","after":{"keys":[{"kind":"a","biz_id":"y"}]}},
+		{"kind":"a","biz_id":"y","after":{"keys":[{"kind":"a","biz_id":"x"}]}}]}`
+	if p := s.wantProblem(post("/v1/tasks:batch", cycle), 400, "invalid"); p.Field != "after" {
+		t.Errorf("a cycle: %+v", p)
+	}
 }
 
 // A limit that refuses a task is 429 with the operator's Retry-After.

@@ -299,7 +299,10 @@ func TestTenThousandWaits(t *testing.T) {
 	if more := runtime.NumGoroutine() - goroutines - n; more > 10 {
 		t.Errorf("%d goroutines more than the waits", more)
 	}
-	t.Logf("%d waits: %d bytes each", n, (heapInUse()-heap)/n)
+	each := (heapInUse() - heap) / n
+	if t.Logf("%d waits: %d bytes each", n, each); each > 30_000 {
+		t.Errorf("a wait takes %d bytes, want at most 30,000", each)
+	}
 	var requests []ledger.AppendRequest
 	for i := range n / 2 {
 		requests = append(requests, ledger.AppendRequest{
