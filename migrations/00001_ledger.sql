@@ -239,3 +239,21 @@ $$;
 
 comment on function taskledger.is_primary() is
   'Internal: returns true, and raises an error on a standby.';
+
+-- A sequence that was set back gives positions that events have. Its row is read and not pg_sequence_last_value, which
+-- is null after a restart. Index: position, backwards, one row.
+-- +goose StatementBegin
+create function taskledger.position_behind() returns bigint
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  return coalesce((
+    select e.position
+      from (select e.position from taskledger.event e order by e.position desc limit 1) e
+     cross join taskledger.event_position_seq s
+     where e.position > s.last_value or e.position = s.last_value and not s.is_called), 0);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.position_behind() is
+  'Internal: returns the newest position if the sequence of positions is behind it, so that enqueues fail, else 0.';

@@ -134,8 +134,8 @@ grant execute on function taskledger.follows, taskledger.appended_here, taskledg
 grant execute on function taskledger.with_times, taskledger.admits, taskledger.existing_tasks,
    taskledger.count_rejection to producer, relay, operator;
 grant execute on function taskledger.origin, taskledger.timeline, taskledger.incarnation, taskledger.feed_floor,
-   taskledger.rebased_at, taskledger.foreign_position, taskledger.late_xids, taskledger.late_shares to relay, operator,
-   reader, archiver, subscriber;
+   taskledger.rebased_at, taskledger.foreign_position, taskledger.position_behind, taskledger.late_xids,
+   taskledger.late_shares to relay, operator, reader, archiver, subscriber;
 grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledger.feed_passed,
    taskledger.feed_pending to relay, operator, reader, archiver, subscriber;
 grant execute on function taskledger.place_at, taskledger.place_of, taskledger.heads_page to relay, operator, reader,

@@ -2480,6 +2480,21 @@ $$;
 
 COMMENT ON FUNCTION taskledger.poll_place(worker text, kind text) IS 'Internal: returns the biz_id after which a worker continues to look for waiting tasks of a kind.';
 
+CREATE FUNCTION taskledger.position_behind() RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return coalesce((
+    select e.position
+      from (select e.position from taskledger.event e order by e.position desc limit 1) e
+     cross join taskledger.event_position_seq s
+     where e.position > s.last_value or e.position = s.last_value and not s.is_called), 0);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.position_behind() IS 'Internal: returns the newest position if the sequence of positions is behind it, so that enqueues fail, else 0.';
+
 CREATE FUNCTION taskledger.raise_fenced(kind text, biz_id text, version integer) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'

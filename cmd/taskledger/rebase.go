@@ -37,7 +37,8 @@ changes nothing.
 
 Services, producers and workers may run meanwhile: they wait for moments. A subscription that still writes
 events is refused (exit code 4). If the command is interrupted or killed, nothing has changed: run it again.
-In a database that needs no rebase it changes nothing.
+In a database that needs no rebase it changes nothing. It also advances the sequence of positions if that is
+behind the events, which makes enqueues fail.
 
 A copy that runs beside the original needs a NATS account of its own, and --new-installation, before its
 services start. The command needs the owner of the schema taskledger.`,
@@ -108,18 +109,26 @@ func doRebase(ctx context.Context, a *app, pool *pgxpool.Pool, f rebaseFlags, pl
 			Detail: map[string]string{"last_position": fmt.Sprint(plan.Last), "installation": installation},
 		})
 	}
-	if !plan.Needed {
-		if !f.newInstallation {
-			return "", nil
-		}
-		return installation, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return finish(ctx, tx) })
+	if plan.Needed {
+		_, err := feed.Rebase(ctx, pool, &feed.RebaseOptions{Finish: finish})
+		return installation, err
 	}
-	_, err := feed.Rebase(ctx, pool, &feed.RebaseOptions{Finish: finish})
-	return installation, err
+	if !plan.SequenceBehind && !f.newInstallation {
+		return "", nil
+	}
+	if _, err := feed.Rebase(ctx, pool, nil); err != nil { // advances the sequence if it is behind
+		return "", err
+	}
+	return installation, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return finish(ctx, tx) })
 }
 
 func renderRebase(w io.Writer, r rebased, f rebaseFlags) {
 	switch {
+	case !r.Needed && r.SequenceBehind && r.DryRun:
+		fmt.Fprintf(w, "the sequence of positions is behind the last event, %s, so enqueues fail; to advance it: "+
+			"taskledger rebase --yes\n", count(int64(r.Last)))
+	case !r.Needed && r.SequenceBehind:
+		fmt.Fprintf(w, "advanced the sequence of positions to %s; nothing is published again\n", count(int64(r.Last)))
 	case !r.Needed:
 		fmt.Fprintln(w, "the transaction ids are those of this database: no rebase is needed")
 	case r.DryRun:

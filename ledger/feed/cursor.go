@@ -122,15 +122,15 @@ func CheckOrigin(ctx context.Context, db ledger.DB, reader string) error {
 func readFloor(ctx context.Context, db ledger.DB, reader string) (floor ledger.Position, err error) {
 	var foreign *int64
 	var origin string
-	var cache int64
-	_, err = pgquery.Row(ctx, db, floorSQL, nil, (*int64)(&floor), &foreign, &origin, &cache)
+	var cache, behind int64
+	_, err = pgquery.Row(ctx, db, floorSQL, nil, (*int64)(&floor), &foreign, &origin, &cache, &behind)
 	switch {
 	case err != nil:
 		return 0, pgerr.Explain("look for events of another database", err)
 	case foreign != nil:
 		return 0, &OriginError{Reader: reader, Position: ledger.Position(*foreign), Want: origin}
-	case cache != 1:
-		return 0, &SequenceError{Cache: cache}
+	case cache != 1 || behind != 0:
+		return 0, &SequenceError{Cache: cache, Behind: ledger.Position(behind)}
 	}
 	return floor, nil
 }

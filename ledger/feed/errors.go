@@ -39,11 +39,19 @@ func IsRefusal(err error) bool {
 	return errors.As(err, &origin) || errors.As(err, &sequence)
 }
 
-// SequenceError reports that sessions draw several positions at once. The feed would deliver events late that get a
-// position which was drawn before their transaction began.
-type SequenceError struct{ Cache int64 }
+// SequenceError reports that sessions draw several positions at once, or positions that events have already. In the
+// first case the feed would deliver events late that get a position which was drawn before their transaction began; in
+// the second one enqueues fail.
+type SequenceError struct {
+	Cache  int64           // how many positions a session draws at once
+	Behind ledger.Position // the newest event's position if the sequence is behind it, else 0
+}
 
 func (e *SequenceError) Error() string {
+	if e.Cache == 1 {
+		return fmt.Sprintf("the sequence taskledger.event_position_seq is behind the newest event, which has position "+
+			"%d, so enqueues fail: taskledger rebase --yes", e.Behind)
+	}
 	return fmt.Sprintf("the sequence taskledger.event_position_seq has cache %d, and must have 1: "+
 		"alter sequence taskledger.event_position_seq cache 1; then end the sessions that have inserted", e.Cache)
 }

@@ -44,11 +44,14 @@ type RebasePlan struct {
 	Needed  bool            `json:"needed"`
 	Readers []string        `json:"readers"` // whose cursors are of another database
 	Last    ledger.Position `json:"last_position"`
+	// SequenceBehind: enqueues fail, because the sequence of positions is behind the last event. Without Needed this is
+	// all that Rebase mends: no event is delivered again.
+	SequenceBehind bool `json:"sequence_behind"`
 }
 
 // RebaseOptions are the options of [Rebase]. Nil is the default of every field.
 type RebaseOptions struct {
-	// Finish is called in the transaction that moves the cursors. Default: disabled.
+	// Finish is called in the transaction that moves the cursors, if they are moved. Default: disabled.
 	Finish func(ctx context.Context, tx pgx.Tx) error
 }
 
@@ -77,7 +80,8 @@ func (e *SubscribedError) Error() string {
 // transaction ids are those of another database. It raises the floor, up to which transaction ids have no meaning, to
 // the last event, and the services begin again at the first event. A subscriber whose cursor was restored continues: it
 // gets every event that it had not passed, and those again that were recorded after the first of these. Rebase changes
-// no event, and its cost does not grow with their number. It reports whether it was needed.
+// no event, and its cost does not grow with their number. It reports whether it was needed. If nothing but the sequence
+// of positions is behind, it advances that alone.
 //
 // Producers and workers may work meanwhile: they wait until the transaction of Rebase ends. It waits for open
 // transactions that have written events, and tries again each second so that others do not wait longer.
@@ -101,7 +105,7 @@ func Rebase(ctx context.Context, db RebaseDB, o *RebaseOptions) (bool, error) {
 
 func tryRebase(ctx context.Context, db RebaseDB, o *RebaseOptions) (needed bool, err error) {
 	plan, err := PlanRebase(ctx, db)
-	if err != nil || !plan.Needed {
+	if err != nil || !plan.Needed && !plan.SequenceBehind {
 		return false, err
 	}
 	// Each statement must see what has committed before it got the lock.
@@ -116,11 +120,14 @@ func tryRebase(ctx context.Context, db RebaseDB, o *RebaseOptions) (needed bool,
 	if _, err := tx.Exec(ctx, rebaseLockSQL); err != nil {
 		return false, err
 	}
-	if plan, err = PlanRebase(ctx, tx); err != nil || !plan.Needed {
+	if plan, err = PlanRebase(ctx, tx); err != nil || !plan.Needed && !plan.SequenceBehind {
 		return false, err // another call has finished
 	}
 	if _, err := tx.Exec(ctx, rebaseSequencesSQL); err != nil {
 		return false, err
+	}
+	if !plan.Needed {
+		return true, tx.Commit(ctx)
 	}
 	begin := Beginning()
 	if _, err := tx.Exec(ctx, rebaseCursorsSQL, begin.Snapshot, int64(begin.Top), begin.Bound); err != nil {
@@ -153,7 +160,9 @@ func PlanRebase(ctx context.Context, db ledger.DB) (plan RebasePlan, err error) 
 	case subscription != "":
 		return plan, &SubscribedError{Subscription: subscription}
 	}
-	if _, err := pgquery.Row(ctx, db, rebaseNeededSQL, nil, &readers, &isForeign, (*int64)(&plan.Last)); err != nil {
+	_, err = pgquery.Row(ctx, db, rebaseNeededSQL, nil,
+		&readers, &isForeign, (*int64)(&plan.Last), &plan.SequenceBehind)
+	if err != nil {
 		return plan, pgerr.Explain("look for cursors of another database", err)
 	}
 	if err := json.Unmarshal([]byte(readers), &plan.Readers); err != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -281,6 +282,41 @@ func TestRebaseAdvancesSequences(t *testing.T) {
 		t.Errorf("after the rebase (-want +got):\n%s", diff)
 	}
 	f.exec(f.owner, "insert into taskledger.login (name) values ('new')")
+}
+
+// The sequence is set back by a careless restore: enqueues fail. Readers that begin report it, a rebase advances the
+// sequence alone, and nothing is delivered again.
+func TestSequenceBehindTheEvents(t *testing.T) {
+	f := newFeedFixture(t)
+	f.open(f.pool, nil) // with no event
+	f.enqueue(f.pool, numbers(0, 30)...)
+	f.drain(f.open(f.pool, nil))
+	for _, back := range []string{
+		"select setval('taskledger.event_position_seq', 7)",
+		"alter sequence taskledger.event_position_seq restart with 30",
+	} {
+		f.exec(f.owner, back)
+		var sequence *feed.SequenceError
+		err := feed.CheckOrigin(f.ctx, f.pool, "test")
+		if !errors.As(err, &sequence) || sequence.Behind < 30 ||
+			!strings.Contains(err.Error(), "taskledger rebase --yes") {
+			t.Errorf("%s: error %v, want *SequenceError with the newest position and the cure", back, err)
+		}
+		if _, err := feed.Open(f.ctx, f.pool, "test", nil); !errors.As(err, &sequence) || !feed.IsRefusal(err) {
+			t.Errorf("%s: error %v, want *SequenceError", back, err)
+		}
+		finish := func(context.Context, pgx.Tx) error { t.Error("the cursors are moved"); return nil }
+		done, err := feed.Rebase(f.ctx, f.owner, &feed.RebaseOptions{Finish: finish})
+		if err != nil || !done {
+			t.Fatal(done, err)
+		}
+		f.enqueue(f.pool, back)
+		if diff := cmp.Diff([]string{back}, f.drain(f.open(f.pool, nil))); diff != "" {
+			t.Errorf("delivered (-want +got):\n%s", diff)
+		}
+	}
+	f.exec(f.owner, "alter sequence taskledger.event_position_seq restart with 1000")
+	f.open(f.pool, nil)
 }
 
 // An open transaction of a producer delays the rebase, and the rebase delays other producers by little.

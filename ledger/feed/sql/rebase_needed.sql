@@ -1,5 +1,5 @@
 -- Selects the readers whose cursors are of another database (text of a JSON array), whether events
--- above the floor are of another database, and the last position.
+-- above the floor are of another database, the last position, and whether the sequence is behind it.
 -- Locks nothing. Indexes: (xid, position) and (position), both backwards. Reads all cursor rows.
 select coalesce((select json_agg(r.reader order by r.reader)
                    from (select distinct on (c.reader) c.reader, c.is_local
@@ -7,4 +7,5 @@ select coalesce((select json_agg(r.reader order by r.reader)
                           order by c.reader, c.n desc) r
                   where not r.is_local), '[]')::text,
        taskledger.foreign_position() is not null,
-       coalesce((select e.position from taskledger.event e order by e.position desc limit 1), 0)
+       coalesce((select e.position from taskledger.event e order by e.position desc limit 1), 0),
+       taskledger.position_behind() <> 0
