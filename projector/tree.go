@@ -30,15 +30,16 @@ type Node struct {
 // Tree is a task with its causes and the tasks that it caused.
 type Tree struct {
 	Causes []Node `json:"causes"` // the task's cause, the cause of that, and so on
-	// After has the task's predecessors, see [ledger.EnqueueOptions].
-	After []Node `json:"after,omitempty"`
-	Task  *Node  `json:"task"`
+	// After has the task's predecessors, see [ledger.EnqueueOptions]: at most TreeLimits.Breadth.
+	After     []Node `json:"after,omitempty"`
+	MoreAfter int    `json:"more_after,omitempty"` // the number of its other predecessors
+	Task      *Node  `json:"task"`
 }
 
 // TreeLimits bounds a [Tree].
 type TreeLimits struct {
 	Depth   int // generations, both up and down: 1 to 100. Default: 10.
-	Breadth int // tasks that one task caused: 1 to 1000. Default: 50.
+	Breadth int // tasks that one task caused, and its predecessors: 1 to 1000. Default: 50.
 	Tasks   int // in the whole tree: 1 to 10,000. Default: 1000.
 }
 
@@ -80,7 +81,8 @@ func ReadTree(ctx context.Context, db ledger.DB, k ledger.Key, l TreeLimits) (Tr
 	if err != nil {
 		return Tree{}, err
 	}
-	after, err := predecessors(ctx, db, task.After)
+	first := task.After[:min(len(task.After), l.Breadth)]
+	after, err := predecessors(ctx, db, first)
 	if err != nil {
 		return Tree{}, err
 	}
@@ -90,7 +92,7 @@ func ReadTree(ctx context.Context, db ledger.DB, k ledger.Key, l TreeLimits) (Tr
 			return Tree{}, err
 		}
 	}
-	return Tree{Causes: causes, After: after, Task: &root}, nil
+	return Tree{Causes: causes, After: after, MoreAfter: len(task.After) - len(first), Task: &root}, nil
 }
 
 // predecessors returns the tasks with these keys.

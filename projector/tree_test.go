@@ -237,3 +237,26 @@ func TestTreeCostsWhatItAnswers(t *testing.T) {
 		}
 	}
 }
+
+// Of many predecessors a tree has as many as may be below one task, and the number of the others.
+func TestTreeOfManyPredecessors(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
+	var after []ledger.Key
+	for i := range 60 {
+		k := ledger.Key{Kind: "part", BizID: ledger.BizID(fmt.Sprintf("%02d", i))}
+		ledgertest.Enqueue(t, pool, k, `{}`)
+		after = append(after, k)
+	}
+	k := ledger.Key{Kind: "whole", BizID: "1"}
+	if _, err := ledger.Enqueue(t.Context(), pool, k, nil, &ledger.EnqueueOptions{After: after}); err != nil {
+		t.Fatal(err)
+	}
+	for breadth, want := range map[int]int{1: 1, 0: 50, 60: 60, 100: 60} {
+		tree, err := projector.ReadTree(t.Context(), pool, k, projector.TreeLimits{Breadth: breadth})
+		if err != nil || len(tree.After) != want || tree.MoreAfter != 60-want {
+			t.Errorf("breadth %d: %d predecessors and %d more, %v; want %d", breadth, len(tree.After), tree.MoreAfter,
+				err, want)
+		}
+	}
+}

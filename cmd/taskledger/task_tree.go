@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -37,7 +38,8 @@ read from the ledger, the other tasks from the projection.`,
 		},
 	}
 	cmd.Flags().IntVar(&limits.Depth, "depth", 10, "generations to show, up and down, 1 to 100")
-	cmd.Flags().IntVar(&limits.Breadth, "breadth", 50, "maximum number of tasks below one task, 1 to 1000")
+	cmd.Flags().IntVar(&limits.Breadth, "breadth", 50,
+		"maximum number of tasks below one task, and of predecessors, 1 to 1000")
 	cmd.Flags().IntVar(&limits.Tasks, "limit", 1000, "maximum number of tasks in all, 1 to 10000")
 	return cmd
 }
@@ -65,6 +67,9 @@ func renderTree(w io.Writer, tree projector.Tree) {
 	}
 	for i := range tree.After {
 		appendNode(t, "after ", &tree.After[i])
+	}
+	if tree.MoreAfter > 0 {
+		t.AppendRow(table.Row{fmt.Sprintf("after … and %d more", tree.MoreAfter)})
 	}
 	appendNode(t, "", tree.Task)
 	appendChildren(t, "", tree.Task)
