@@ -113,6 +113,8 @@ func Of(t ledger.EventType) any {
 		return Discarded{}
 	case ledger.EventCancelled:
 		return Reason{}
+	case ledger.EventEnqueued, ledger.EventReleased, ledger.EventInterrupted:
+		return nil
 	}
 	return nil
 }
