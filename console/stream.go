@@ -59,15 +59,15 @@ func (c *changes) WriteHeader(status int) {
 	c.ResponseWriter.WriteHeader(status)
 }
 
-// Write passes everything on but events.
+// Write passes everything on but events. Each of them is one call, and has data.
 func (c *changes) Write(text []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.isStream || bytes.HasPrefix(text, []byte(":")) || bytes.HasPrefix(text, []byte("retry:")) {
-		return c.ResponseWriter.Write(text)
+	if c.isStream && bytes.Contains(text, []byte("\ndata:")) {
+		c.isPending = true
+		return len(text), nil
 	}
-	c.isPending = true
-	return len(text), nil
+	return c.ResponseWriter.Write(text)
 }
 
 // Flush sends what was written. It is called at the same time as tick.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // ErrHeld is returned by [File] if another open file has the lock.
@@ -19,18 +21,23 @@ type Lock struct {
 }
 
 // File locks the file with this name and writes the process id of the caller into it. It creates the
-// file with mode 0600 if it does not exist, and returns an error if it is a symbolic link. File does not wait:
-// if this process or another one has the lock, the error wraps [ErrHeld] and has the process id of the holder.
+// file with mode 0600 if it does not exist, and returns an error if it is a symbolic link. File waits for at most
+// 10 s, and only if the process that has locked the file is gone: its children, which end after it, still have the
+// lock. If this process or another one has it, the error wraps [ErrHeld] and has the process id of the holder.
 func File(name string) (*Lock, error) {
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := lock(file); err != nil {
+	err = lock(file)
+	for end := time.Now().Add(patience); errors.Is(err, ErrHeld) && isGone(holder(name)) && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond)
+		err = lock(file)
+	}
+	if err != nil {
 		defer func() { _ = file.Close() }()
 		if errors.Is(err, ErrHeld) {
-			holder, _ := os.ReadFile(name) // for the message only
-			return nil, fmt.Errorf("%s: %w by process %s", name, err, strings.TrimSpace(string(holder)))
+			return nil, fmt.Errorf("%s: %w by process %s", name, err, holder(name))
 		}
 		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}
@@ -38,6 +45,21 @@ func File(name string) (*Lock, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return &Lock{file}, nil
+}
+
+// patience bounds the wait for the children of a process that is gone.
+const patience = 10 * time.Second
+
+// holder returns the process id that is in the file, "" if it cannot be read.
+func holder(name string) string {
+	text, _ := os.ReadFile(name)
+	return strings.TrimSpace(string(text))
+}
+
+// isGone reports whether there is no process with this id. It is false for what is no id.
+func isGone(id string) bool {
+	pid, err := strconv.Atoi(id)
+	return err == nil && pid > 0 && !exists(pid)
 }
 
 func write(file *os.File) error {

@@ -24,3 +24,5 @@ func lock(file *os.File) error {
 		return err
 	}
 }
+
+func exists(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/taskledger/taskledger/internal/reserve"
 )
@@ -82,6 +83,31 @@ func TestChildKeepsTheLock(t *testing.T) {
 		t.Fatalf("after the child: %v", err)
 	}
 	again.Release()
+}
+
+// A process was killed, and its children still have the lock: who follows it waits for them.
+func TestLockOfAProcessThatIsGone(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("children inherit no locks on Windows")
+	}
+	name := filepath.Join(t.TempDir(), "lock")
+	lock, err := reserve.File(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, fmt.Appendln(nil, gone.Process.Pid), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(300*time.Millisecond, func() { lock.Release() })
+	after, err := reserve.File(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after.Release()
 }
 
 func TestPortCanBeListenedOn(t *testing.T) {
