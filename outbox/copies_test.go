@@ -74,7 +74,10 @@ func TestClaimOfAnEarlierRunAnswersNothing(t *testing.T) {
 	}
 	restore := r.relay.SetRun("the run before")
 	ask("early")
-	time.Sleep(200 * time.Millisecond) // an answer would take some milliseconds
+	if err := b.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second) // an answer would take some milliseconds
 	restore()
 	for {
 		ask("late")

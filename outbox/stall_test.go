@@ -264,7 +264,7 @@ func TestLeaseIsKeptWhileNATSIsAway(t *testing.T) {
 	var first, second atomic.Int64
 	count := func(n *atomic.Int64) func(*outbox.Config) {
 		return func(c *outbox.Config) {
-			c.LeaseTTL = 500 * time.Millisecond
+			c.LeaseTTL = 2 * time.Second
 			c.Hooks = []outbox.Hook{&hookFuncs{leading: func(bool) { n.Add(1) }}}
 		}
 	}
@@ -274,7 +274,7 @@ func TestLeaseIsKeptWhileNATSIsAway(t *testing.T) {
 	b.server.Stop()
 	b.enqueue("coupon.send", "order-", 10)
 	b.awaitNote("not connected to NATS")
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if l := b.status().Relay; l == nil || !l.Alive || l.Note == "" {
 			t.Fatalf("the lease while NATS is away: %+v", l)
 		}
