@@ -241,10 +241,11 @@ comment on function taskledger.is_primary() is
   'Internal: returns true, and raises an error on a standby.';
 
 -- A sequence that was set back gives positions that events have. Its row is read and not pg_sequence_last_value, which
--- is null after a restart. Index: position, backwards, one row.
+-- is null after a restart. It has no index, so with enable_seqscan off the plan would be compiled, in 85 ms.
+-- Index: position, backwards, one row.
 -- +goose StatementBegin
 create function taskledger.position_behind() returns bigint
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   return coalesce((
     select e.position

@@ -2483,6 +2483,7 @@ COMMENT ON FUNCTION taskledger.poll_place(worker text, kind text) IS 'Internal: 
 CREATE FUNCTION taskledger.position_behind() RETURNS bigint
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
     AS $$
 begin
   return coalesce((
